@@ -14,6 +14,7 @@ import numpy as np
 
 from irtjax.data.arrays import as_labels
 from irtjax.data.files import read_head, read_text
+from irtjax.data.item_texts import ids_from_lists, texts_from_rows, texts_to_rows
 from irtjax.data.wording import TABLE_FORMAT
 from irtjax.data.writing import atomic_path
 
@@ -26,6 +27,8 @@ _VERSION = 1
 _PARQUET_KEY = TABLE_FORMAT.encode()
 #: Before the name of a subject facet, as a column of Parquet.
 _FACET = "facet:"
+#: Column of Parquet with the texts of all items.
+_TEXTS = "item_texts"
 
 
 def write_fields(table: Fields, path: Path) -> Path:
@@ -75,6 +78,7 @@ def _meta(table: Fields) -> dict[str, Any]:
         "notes": list(table["notes"]),
         "sources": list(table["sources"]),
         "dtype": str(table["values"].dtype),
+        "item_ids": table["item_ids"],
     }
 
 
@@ -94,6 +98,7 @@ def _from_meta(meta: Any, values: np.ndarray) -> Fields:
         "notes": tuple(meta["notes"]),
         "sources": tuple(meta["sources"]),
         "values": typed,
+        "item_ids": ids_from_lists(meta.get("item_ids", {})),
     }
 
 
@@ -117,6 +122,7 @@ def _to_json(table: Fields) -> dict[str, Any]:
         "values": values.tolist(),
         "trials": None if trials is None else trials.tolist(),
         "lengths": lengths,
+        "item_texts": texts_to_rows(table["item_texts"]),
     }
 
 
@@ -136,6 +142,7 @@ def _from_json(content: dict[str, Any]) -> Fields:
         trials=matrix("trials", np.int32),
         subject_facets={k: as_labels(v) for k, v in content["subject_facets"].items()},
         lengths=matrix("lengths", np.float64),
+        item_texts=texts_from_rows(content.get("item_texts", ())),
         **_from_meta(content, np.where(observed, values, 0)),
     )
 
@@ -165,6 +172,11 @@ def _to_arrow(table: Fields) -> pa.Table:
         columns["lengths"] = rows(table["lengths"], np.isnan(table["lengths"]))
     for name, labels in table["subject_facets"].items():
         columns[_FACET + name] = pa.array(labels.tolist(), pa.string())
+    texts = texts_to_rows(table["item_texts"])
+    if texts and len(table["subjects"]):
+        # All with the first subject: metadata would not be compressed.
+        rest: list[Any] = [None] * (len(table["subjects"]) - 1)
+        columns[_TEXTS] = pa.array([texts, *rest])
     meta = json.dumps(_meta(table)).encode()
     return pa.table(columns).replace_schema_metadata({_PARQUET_KEY: meta})
 
@@ -193,6 +205,9 @@ def _from_arrow(frame: pa.Table) -> Fields:
         return flat.to_numpy(zero_copy_only=False).reshape(shape).copy(), known
 
     values, observed = matrix("values")
+    texts = []
+    if _TEXTS in frame.column_names and frame.num_rows:
+        texts = frame.column(_TEXTS)[0].as_py() or []
     return dict(
         subjects=as_labels(frame.column("subject").to_pylist()),
         observed=observed,
@@ -203,5 +218,6 @@ def _from_arrow(frame: pa.Table) -> Fields:
             if name.startswith(_FACET)
         },
         lengths=matrix("lengths", np.nan)[0],
+        item_texts=texts_from_rows(texts),
         **_from_meta(meta, values),
     )

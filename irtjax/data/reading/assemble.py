@@ -7,6 +7,7 @@ import dataclasses
 import numpy as np
 
 from irtjax.data.arrays import compact
+from irtjax.data.item_texts import chosen
 from irtjax.data.reading.choose import choose
 from irtjax.data.reading.options import ReadOptions, Trials
 from irtjax.data.reading.records import Coded, Records
@@ -70,7 +71,12 @@ def assemble(records: Records, options: ReadOptions) -> ResponseTable:
         for column, values in records.item_parts.items()
         if column != "benchmark" and values.keys() >= set(names)
     }
-    return dataclasses.replace(table, item_facets={**parts, **table.item_facets})
+    return dataclasses.replace(
+        table,
+        item_facets={**parts, **table.item_facets},
+        item_texts=chosen(records.item_texts, names),
+        item_ids=chosen(records.item_ids, names),
+    )
 
 
 def _dense(

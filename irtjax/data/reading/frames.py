@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from irtjax.data.arrays import as_labels
+from irtjax.data.item_texts import ItemText
 from irtjax.data.reading import cells
 from irtjax.data.reading.columns import Columns, decide
 from irtjax.data.reading.options import ReadOptions, unanswered_note
@@ -33,6 +34,10 @@ def read_frame(frame: Frame, options: ReadOptions) -> Piece:
     names = frame.table.column_names
     layout = decide(names, frame.index, options, frame.source)
     if layout.item:
+        if frame.take is not None:
+            all_of_file = decide(frame.names, frame.index, options, frame.source)
+            found = {name: getattr(all_of_file, name) for name in ("prompt", "answer")}
+            layout = dataclasses.replace(layout, **found)
         return _read_long(frame, layout, options)
     return read_wide(frame, layout, options)
 
@@ -78,6 +83,7 @@ def _read_long(frame: Frame, layout: Columns, options: ReadOptions) -> Records:
         else _numbers(table, layout.length, source),
         source=source,
         item_parts=item_parts,
+        item_texts=_texts(frame, layout, item) if options.texts else {},
     )
     parts = []
     for name in layout.responses:
@@ -93,6 +99,46 @@ def _read_long(frame: Frame, layout: Columns, options: ReadOptions) -> Records:
         part.notes = [*notes, *more]
         parts.append(part)
     return concatenate(parts)
+
+
+def _texts(frame: Frame, layout: Columns, item: Coded) -> dict[str, ItemText]:
+    """Prompts and answers of items, from the first row of each."""
+    columns = [x for x in (layout.prompt, layout.answer) if x is not None]
+    if not columns or len(item.codes) == 0:
+        return {}
+    rows, others = _first_rows(item)
+    try:
+        found = dict(zip(columns, frame.texts(columns, rows), strict=True))
+        if (layout.answer or "").strip().lower() == "answer" and len(others):
+            # It may be what the subjects answered, which differs between them.
+            expected = dict(zip(item.codes[rows], found[layout.answer], strict=True))
+            [again] = frame.texts([str(layout.answer)], others)
+            pairs = zip(item.codes[others], again, strict=True)
+            if any(expected[code] != text for code, text in pairs):
+                del found[layout.answer]
+    except (pa.ArrowException, OSError):
+        return {}  # They are for people to read, and no reason to refuse responses.
+    nothing = [""] * len(rows)
+    prompts = found.get(layout.prompt, nothing)
+    answers = found.get(layout.answer, nothing)
+    names = item[rows].texts().tolist()
+    texts = map(ItemText, prompts, answers)
+    return {x: text for x, text in zip(names, texts, strict=True) if any(text)}
+
+
+def _first_rows(item: Coded) -> tuple[np.ndarray, np.ndarray]:
+    """The first row of each item, and the next one of those that soon have another."""
+    size, count = len(item.codes), len(item.labels)
+    first = np.full(count, size)
+    for start in reversed(range(0, size, _BLOCK)):
+        # Written last to first, so that the first row stays.
+        codes = item.codes[start : start + _BLOCK]
+        first[codes[::-1]] = np.arange(start, start + len(codes))[::-1]
+    rows = np.sort(first[first < size])
+    # Not the last row: a file need not be read to its end to find the text of items.
+    near = np.setdiff1d(np.arange(min(2 * (rows[-1] + 1), size, _BLOCK)), rows)
+    place = np.unique(item.codes[near], return_index=True)[1]
+    return rows, np.sort(near[place])
 
 
 def _missing(options: ReadOptions) -> float:

@@ -45,6 +45,7 @@ def read(
     orientation: Literal["subjects_by_items", "items_by_subjects"] | None = None,
     header: bool | None = None,
     subject_name: str | None = None,
+    texts: bool = True,
 ) -> ResponseTable:
     r"""Reads evaluation results into one response table.
 
@@ -78,6 +79,7 @@ def read(
         orientation: "subjects_by_items" or "items_by_subjects" for a wide matrix.
         header: whether the first line of a CSV file holds names.
         subject_name: name of the one subject of a file without subject names.
+        texts: whether to keep the prompts and answers of items (`item_texts`).
 
     Returns:
         The table; its ``notes`` list the choices made.

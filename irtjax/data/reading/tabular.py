@@ -5,20 +5,23 @@ from __future__ import annotations
 import contextlib
 import csv
 import dataclasses
+import functools
 import gzip
 import io
 import itertools
 import json
 import zlib
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO, TypeAlias
 
+import numpy as np
 import pyarrow as pa
 
 from irtjax.data.decode import decode_lines, is_nested
 from irtjax.data.files import is_gzip, read_bytes, read_head, read_text
+from irtjax.data.item_texts import cut
 from irtjax.data.reading.columns import (
     ITEM,
     MOST_COLUMNS,
@@ -45,6 +48,10 @@ _BLOCK = 1 << 22
 _LONGEST_LINE = 1 << 26
 
 
+#: Of the names of columns and rising positions the rows, in parts.
+Take: TypeAlias = Callable[[Sequence[str], np.ndarray], Iterable[pa.Table]]
+
+
 @dataclasses.dataclass
 class Frame:
     """A table of columns as read, with a source for messages."""
@@ -53,6 +60,33 @@ class Frame:
     index: str | None  # The column that was a pandas index.
     source: str
     headerless: bool = False  # Whether column names were made up.
+    #: Takes rows of columns that were not read with the others, and all of the columns.
+    take: Take | None = None
+    names: Sequence[str] = ()
+
+    def texts(self, columns: Sequence[str], rows: np.ndarray) -> list[list[str]]:
+        """Texts of some rows, cut, of each column: "" where there is none.
+
+        Args:
+            columns: Names of columns, which need not be in `table`.
+            rows: Positions in rising order.
+        """
+        if self.take is None:
+            parts: Iterable[pa.Table] = [self.table.select(columns).take(rows)]
+        else:
+            parts = self.take(columns, rows)
+        found: list[list[str]] = [[] for _ in columns]
+        for part in parts:
+            for texts, column in zip(found, part.columns, strict=True):
+                cells = column.to_pylist()
+                texts += [cut(_as_text(cell)) for cell in cells]
+        return found
+
+
+def _as_text(cell: Any) -> str:
+    if isinstance(cell, list | dict):
+        return json.dumps(cell, ensure_ascii=False, default=str)
+    return "" if cell is None else str(cell)
 
 
 def read_csv(path: Path, options: ReadOptions) -> Frame:
@@ -74,12 +108,13 @@ def read_csv(path: Path, options: ReadOptions) -> Frame:
         include_columns=layout.used(),
     )
     shape = {"column_names": names, "skip_rows": 1 if has_header else 0}
-    table = None
+    table = take = None
     if layout.item and not is_gzip(path):
         table = _stream_csv(path, shape, delimiter, convert)
+        take = functools.partial(_rows_of_csv, path, shape, delimiter)
     if table is None:
-        table = _whole_csv(path, shape, delimiter, convert)
-    return Frame(restore(table), None, str(path), headerless=not has_header)
+        table, take = _whole_csv(path, shape, delimiter, convert), None
+    return Frame(restore(table), None, str(path), not has_header, take, names)
 
 
 def _stream_csv(
@@ -123,6 +158,58 @@ def _stream_csv(
             except pa.ArrowInvalid:
                 return None
     return None
+
+
+def _rows_of_csv(
+    path: Path,
+    shape: dict[str, Any],
+    delimiter: str,
+    columns: Sequence[str],
+    rows: np.ndarray,
+) -> Iterator[pa.Table]:
+    """Rows of columns of a file, which is read as far as the last of them."""
+    from pyarrow import csv as arrow_csv
+
+    with open(path, "rb") as file:
+        _skip_blank(file)
+        reader = arrow_csv.open_csv(
+            pa.PythonFile(file, mode="r"),
+            arrow_csv.ReadOptions(**shape, block_size=_BLOCK),
+            arrow_csv.ParseOptions(
+                delimiter=delimiter, newlines_in_values=_has_quotes(path)
+            ),
+            arrow_csv.ConvertOptions(
+                column_types=dict.fromkeys(columns, pa.string()),
+                include_columns=list(columns),
+            ),
+        )
+        yield from _rows_of(reader, rows)
+
+
+def _rows_of(batches: Iterable[pa.RecordBatch], rows: np.ndarray) -> Iterator[pa.Table]:
+    """The rows of these rising positions."""
+    start = 0
+    for batch in batches:
+        low, high = np.searchsorted(rows, (start, start + batch.num_rows))
+        if high > low:
+            yield pa.Table.from_batches([batch]).take(rows[low:high] - start)
+        if high == len(rows):
+            return
+        start += batch.num_rows
+
+
+def _rows_of_parquet(
+    file: pq.ParquetFile, columns: Sequence[str], rows: np.ndarray
+) -> Iterator[pa.Table]:
+    """Rows of columns, from the groups of rows that have any of them."""
+    start = 0
+    for group in range(file.metadata.num_row_groups):
+        end = start + file.metadata.row_group(group).num_rows
+        low, high = np.searchsorted(rows, (start, end))
+        if high > low:
+            batches = file.iter_batches(1 << 14, [group], list(columns))
+            yield from _rows_of(batches, rows[low:high] - start)
+        start = end
 
 
 def _expected(path: Path) -> int:
@@ -267,6 +354,7 @@ def read_parquet(path: Path, options: ReadOptions) -> Frame:
     """Reads Parquet or an Arrow file; a pandas index is recognised by its metadata."""
     import pyarrow.parquet as pq
 
+    take, names = None, ()
     try:
         if read_head(path)[:6] == b"ARROW1":
             arrow = pa.ipc.open_file(pa.memory_map(str(path)))
@@ -280,6 +368,8 @@ def read_parquet(path: Path, options: ReadOptions) -> Frame:
                 file = pq.ParquetFile(path, read_dictionary=layout.labels())
             used, table = layout.used(), None
             if used is not None:
+                names = file.schema_arrow.names
+                take = functools.partial(_rows_of_parquet, file)
                 schema = pa.schema([file.schema_arrow.field(name) for name in used])
                 batches = file.iter_batches(1 << 18, columns=used)
                 rows = file.metadata.num_rows
@@ -288,7 +378,7 @@ def read_parquet(path: Path, options: ReadOptions) -> Frame:
                 table = file.read(columns=used)
     except (pa.ArrowException, OSError) as error:
         raise ValueError(f"{path} is damaged or cut off: {_tidy(error)}") from None
-    return from_arrow(table, str(path))
+    return dataclasses.replace(from_arrow(table, str(path)), take=take, names=names)
 
 
 def _open_parquet(path: Path) -> pq.ParquetFile:
