@@ -9,6 +9,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import pyarrow as pa
 
+#: What `data.item_texts.sample_files` writes, here without importing it.
+SAMPLE_FILES = ("lm_eval_samples.json", "inspect_samples.json", "inspect_samples.txt")
+
 
 def print_json(content: Any) -> None:
     """Prints strict JSON on standard output."""

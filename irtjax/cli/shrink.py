@@ -10,7 +10,12 @@ from irtjax.cli import options as opt
 from irtjax.cli.errors import lead_with_option
 from irtjax.cli.imports import own_or_name
 from irtjax.cli.machine import prepare
-from irtjax.cli.output import check_out_folder, print_json, write_files
+from irtjax.cli.output import (
+    SAMPLE_FILES,
+    check_out_folder,
+    print_json,
+    write_files,
+)
 from irtjax.cli.progress import ProgressLine
 
 if TYPE_CHECKING:
@@ -18,7 +23,7 @@ if TYPE_CHECKING:
     from irtjax.subsets.subset import Shrunken
 
 #: What `Shrunken.contents` has.
-SUBSET_FILES = ("subset.csv", "subset.json", "rules.csv")
+SUBSET_FILES = ("subset.csv", "subset.json", "rules.csv", *SAMPLE_FILES)
 #: Written where errors are requested: a table and its figure.
 ERROR_FILES = ("errors.csv", "shrink.png")
 
@@ -215,9 +220,23 @@ def _report(small, errors, notes, out: Path, quiet: bool, json: bool) -> None:
         names = ["subset.csv", "subset.json"]
         names += ["rules.csv"] if small.rules else []
         names += ERROR_FILES if errors is not None else []
+        names += [name for name in SAMPLE_FILES if (out / name).is_file()]
         written = f"Written to {out}: {', '.join(names)}"
         screen.show_sentences(console, [*_sentences(small), written])
+        if SAMPLE_FILES[0] in names:
+            screen.show_sentences(console, ["Evaluate only these items:"])
+            screen.show_command(console, _command(small, out / SAMPLE_FILES[0]))
         screen.show_warnings(console, warnings, notes)
+
+
+def _command(small: Shrunken, samples: Path) -> str:
+    """The command of lm-evaluation-harness for the items of a subset."""
+    import shlex
+
+    tasks = {one.task for ids in small.item_ids.values() for one in ids}
+    names = ("--tasks", ",".join(sorted(tasks)), "--samples", str(samples))
+    more = "--model MODEL --log_samples --output_path logs"
+    return f"lm_eval {shlex.join(names)} {more}"
 
 
 def _show_rules(console, small: Shrunken) -> None:

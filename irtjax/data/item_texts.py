@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 LONGEST, LONGEST_WRONG = 2000, 200
 #: Names of the harnesses that evaluate chosen samples, as people write them.
 HARNESSES = ("lm-eval", "inspect")
+#: What `sample_files` writes.
+SAMPLE_FILES = ("lm_eval_samples.json", "inspect_samples.json", "inspect_samples.txt")
 
 
 class ItemText(NamedTuple):

@@ -8,6 +8,7 @@ folder that has one is complete.
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import zipfile
 from collections.abc import Callable, Sequence
@@ -18,6 +19,7 @@ import numpy as np
 
 from irtjax.calibration.calibration import Calibration
 from irtjax.data import writing
+from irtjax.data.item_texts import texts_from_rows, texts_table
 from irtjax.data.spreadsheets import defuse
 
 if TYPE_CHECKING:
@@ -31,13 +33,15 @@ FIT_FILES = tuple(
     " leaderboard.md abilities.png wright_map.png item_response_functions.png"
     " test_information.png latency.png item_parameters.png".split()
 )
-#: Those of a multilevel fit or a factor model, in addition to the others.
+#: Those of a multilevel fit or a factor model, and of items with texts, in addition.
 STRUCTURE_FILES = tuple(
     "effects.csv variance_components.csv subject_effects.csv group_abilities.csv"
     " correlations.csv diagnostics.csv trajectories.csv draws.nc group_abilities.png"
     " correlations.png loadings.csv factor_correlations.csv"
-    " factor_correlation_errors.csv structure.png biplot.png".split()
+    " factor_correlation_errors.csv structure.png biplot.png item_texts.parquet".split()
 )
+#: Prompts and answers of the items, where the data had them.
+_TEXTS = "item_texts.parquet"
 
 
 def save(
@@ -109,6 +113,8 @@ def _write_files(calibration: Calibration, folder: Path) -> None:
     tables = structure_tables(calibration) | factor_tables(calibration)
     for name, table in tables.items():
         write_table(table, folder / f"{name}.csv")
+    if calibration.item_texts:
+        write_table(texts_table(calibration.item_texts), folder / _TEXTS)
     arrays: dict[str, Any] = to_arrays(calibration)
     np.savez_compressed(folder / "parameters.npz", **arrays)
     content = {"format": FIT_FORMAT, "version": FIT_VERSION, **to_json(calibration)}
@@ -157,10 +163,14 @@ def _load(folder: Path) -> Calibration:
         with np.load(folder / "parameters.npz", allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files}
         tables = {name: _read_table(folder / name) for name in files}
+        texts = []
+        if (folder / _TEXTS).is_file():
+            texts = _read_table(folder / _TEXTS).to_pylist()
     except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
         raise _damaged(folder, str(error)) from None
     try:
-        return from_parts(content, arrays, tables)
+        found = from_parts(content, arrays, tables)
+        return dataclasses.replace(found, item_texts=texts_from_rows(texts))
     except KeyError as error:
         raise _damaged(folder, f"{error} is missing") from None
     except UndefinedClassError as error:
