@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import dataclasses
 import io
@@ -14,14 +15,27 @@ from typing import Any
 
 import pyarrow as pa
 
-from irtjax.data.decode import decode_lines, is_nested
-from irtjax.data.files import read_bytes, read_head, read_text
+from irtjax.data.decode import Fields, Record, decode, decode_lines, is_nested
+from irtjax.data.files import (
+    check_columns,
+    check_parquet,
+    free_memory,
+    read_bytes,
+    read_head,
+    read_text,
+)
 from irtjax.data.reading.columns import ITEM, SUBJECT, Columns, decide, find
 from irtjax.data.reading.options import ReadOptions
 
 # What people write for a missing cell, other than nothing.
 NULL_WORDS = ("", "NA", "N/A", "n/a", "NaN", "nan", "NAN", "null", "NULL", "None", ".")
 PLAIN_WORDS = {"true": 1.0, "false": 0.0}
+
+
+class _Pandas(Record):
+    """What pandas writes about its frame; a nameless index of numbers is an object."""
+
+    index_columns: list[str | dict[str, Any]] = []
 
 
 @dataclasses.dataclass
@@ -88,6 +102,8 @@ def _first_lines(path: Path) -> tuple[str, list[list[str]]]:
     head = read_head(path)
     if head.count(b"\n") < 3:
         head = read_bytes(path)
+    if b"\0" in head:
+        raise ValueError(f"{path} holds NUL bytes; save it as UTF-8 text")
     try:
         text = head.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -95,7 +111,9 @@ def _first_lines(path: Path) -> tuple[str, list[list[str]]]:
             read_text(path)  # raises with the line
         text = head.decode("utf-8-sig", errors="ignore")
     text = io.StringIO(text.lstrip("\r\n"), newline=None).read()
-    delimiter = max(",\t;", key=text.split("\n", 1)[0].count)
+    first = text.split("\n", 1)[0]
+    delimiter = max(",\t;", key=first.count)
+    check_columns(path, first.count(delimiter) + 1)
     rows = filter(None, csv.reader(io.StringIO(text), delimiter=delimiter))
     try:
         lines = list(itertools.islice(rows, 3))
@@ -163,6 +181,7 @@ def read_parquet(path: Path, options: ReadOptions) -> Frame:
         else:
             file = pq.ParquetFile(path)
             layout = decide(file.schema_arrow.names, None, options, str(path))
+            check_parquet(path, file.metadata, layout.used())
             table = file.read(columns=layout.used())
     except (pa.ArrowException, OSError) as error:
         raise ValueError(f"{path} is damaged or cut off: {_tidy(error)}") from None
@@ -176,8 +195,10 @@ def from_arrow(table: pa.Table, source: str) -> Frame:
     index = None
     raw = (table.schema.metadata or {}).get(b"pandas")
     if raw:
-        columns = json.loads(raw).get("index_columns", [])
-        index = next((c for c in columns if c in table.column_names), None)
+        # What another program wrote there is no reason to refuse the table.
+        with contextlib.suppress(ValueError):
+            columns = decode(raw, _Pandas, source).index_columns
+            index = next((c for c in columns if c in table.column_names), None)
     if index is not None and index.startswith("__index_level_"):
         # The nameless index of a filtered frame counts rows: a column of names wins.
         others = [name for name in table.column_names if name != index]
@@ -191,7 +212,8 @@ def read_json(path: Path) -> Frame:
     from pyarrow import json as arrow_json
 
     content = read_bytes(path).removeprefix(b"\xef\xbb\xbf")
-    if content[:4096].lstrip()[:1] != b"[" and not is_nested(content):
+    array = content[:4096].lstrip()[:1] == b"["
+    if not (array or is_nested(content) or _has_many_fields(content)):
         try:
             table = arrow_json.read_json(pa.BufferReader(content))
             return Frame(table, None, str(path))
@@ -199,8 +221,29 @@ def read_json(path: Path) -> Frame:
             pass  # fields of mixed type: read them one by one
     records = decode_lines(path, dict[str, Any])
     names = dict.fromkeys(key for record in records for key in record)
+    check_columns(path, len(names))
+    if len(names) * len(records) * 64 > free_memory():
+        raise ValueError(
+            f"{path}: its {len(records):,} records have {len(names):,} different fields"
+            " in all; give records of the same fields"
+        )
     columns = {name: _column([r.get(name) for r in records]) for name in names}
     return Frame(pa.table(columns), None, str(path))
+
+
+def _has_many_fields(content: bytes) -> bool:
+    """Whether some lines have many different fields, for which Arrow takes long."""
+    names: set[str] = set()
+    for start in range(0, len(content), len(content) // 50 + 1):
+        begin = content.find(b"\n", start) + 1 if start else 0
+        end = content.find(b"\n", begin)
+        if len(names) > 500 or begin < start:
+            break
+        with contextlib.suppress(ValueError):
+            line = content[begin : None if end < 0 else end]
+            found: Fields = decode(line, Fields, "")
+            names |= found.keys()
+    return len(names) > 500
 
 
 def _column(values: list[Any]) -> pa.Array:
