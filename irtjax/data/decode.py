@@ -159,6 +159,8 @@ def is_nested(data: bytes, most: int = 200) -> bool:
 def _reason(error: Exception, data: bytes) -> str:
     """The message of a decoder as the end of a sentence."""
     text = " ".join(str(error).split())
+    if isinstance(error, UnicodeError):
+        return "it holds bytes that are not UTF-8 text; save it as UTF-8"
     if not isinstance(error, msgspec.ValidationError):
         return _no_json(text, data)
     text, _, path = text.partition(" - at `$")
@@ -169,7 +171,8 @@ def _reason(error: Exception, data: bytes) -> str:
     what = f"field {field!r}" if field else "it"
     kinds = re.fullmatch("Expected `([a-z |]+)`, got `([a-z]+)`", text)
     if kinds is None:
-        return f"{what}: {text}" if field else text
+        out = "is a number that is too large" if "out of range" in text else f": {text}"
+        return f"{what} {out}".replace(" : ", ": ")
     expected = [_WORDS.get(kind, kind) for kind in kinds[1].split(" | ")]
     one_of = " or ".join(filter(None, [", ".join(expected[:-1]), expected[-1]]))
     return f"{what} is {_WORDS.get(kinds[2], kinds[2])}, not {one_of}"

@@ -11,8 +11,9 @@ import gzip
 import io
 import stat
 import zlib
+from collections.abc import Sequence
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 _HEAD = 1 << 16
 _CHUNK = 1 << 20
@@ -21,6 +22,11 @@ _CHUNK = 1 << 20
 _UNPACKED, _RATIO = 64 << 20, 100
 #: What gzip raises for files that are cut off or altered.
 _DAMAGE = (OSError, EOFError, zlib.error)
+#: Rows of a Parquet file that are always read, and beyond them, the most for each byte:
+#: a quarter of a bit a row is below what right and wrong responses pack to.
+_MANY_ROWS, _ROWS_A_BYTE = 10_000_000, 32
+#: Arrow takes 60 microseconds and 3 kB for each column.
+MOST_COLUMNS = 100_000
 _SPECIAL = (
     (stat.S_ISFIFO, "a pipe"),
     (stat.S_ISSOCK, "a socket"),
@@ -84,10 +90,10 @@ class Unpacked:
     the free memory at most.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, ratio: int = _RATIO) -> None:
         size = file_size(path)
         self._path, self._size = path, size
-        self._most = min(max(_UNPACKED, _RATIO * size), free_memory() // 2)
+        self._most = min(max(_UNPACKED, ratio * size), free_memory() // 2)
         self._count = 0
 
     def add(self, count: int) -> None:
@@ -107,6 +113,56 @@ class Unpacked:
             self.add(len(chunk))
             out.write(chunk)
         return out.getvalue()
+
+
+def check_parquet(path: Path, metadata: Any, used: Sequence[str] | None) -> None:
+    """Refuses, before it is read, a Parquet file that would fill the memory.
+
+    Args:
+        path: The file.
+        metadata: Its `pyarrow.parquet.FileMetaData`.
+        used: Names of the columns to read; None for all.
+
+    Raises:
+        ValueError: It has too many columns, its rows are all but equal, it unpacks to
+            too much, or it takes more than half of the free memory.
+    """
+    rows, size = metadata.num_rows, file_size(path)
+    if used is None:
+        check_columns(path, metadata.num_columns)
+    if rows > _MANY_ROWS and rows > _ROWS_A_BYTE * size:
+        raise ValueError(
+            f"{path} has {rows:,} rows in {size:,} bytes: they are all but equal, as no"
+            " responses are; it is damaged or made to fill the memory"
+        )
+    unpacked, values = Unpacked(path), 0
+    for group in range(metadata.num_row_groups):
+        for k in range(metadata.num_columns):
+            column = metadata.row_group(group).column(k)
+            if used is None or column.path_in_schema.split(".")[0] in used:
+                values += column.num_values
+                unpacked.add(column.total_uncompressed_size)
+    if values * 8 > free_memory() // 2:
+        raise ValueError(
+            f"{path} has {values:,} values in {rows:,} rows, which take more than half"
+            " of the free memory; give a part of it"
+        )
+
+
+def check_columns(path: Path | str, count: int | None) -> None:
+    """Refuses a table that is too wide to be read in reasonable time.
+
+    Args:
+        path: The file, or a name of it for the message.
+        count: Its columns; None for more than were counted.
+    """
+    if count is None or count > MOST_COLUMNS:
+        known = "very many" if count is None else f"{count:,}"
+        raise ValueError(
+            f"{path} has {known} columns, of at most {MOST_COLUMNS:,}; save it with"
+            " a row for each response (subject, item, response), or transposed with a"
+            " row for each item"
+        )
 
 
 def read_head(path: Path) -> bytes:

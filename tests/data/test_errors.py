@@ -92,7 +92,11 @@ def refused(source, **options) -> str:
         ("a,b\n1,0\n1\n", {}, ["equally long lines", "Expected 2 columns, got 1"]),
         ("item,a,b\nq1,1.1,-0.3\nq2,0.7,0.85\n", {}, ["fitted parameters (a, b)"]),
         ("model_a,model_b,winner\nm,n,m\n", {}, ["comparisons of two subjects"]),
-        ("name,kind\nm,big\nn,small\n", {}, ["name, kind", "irtjax reads: CSV"]),
+        (
+            "name,kind\nm,big\nn,small\n",
+            {},
+            ["name, kind", "name its columns with subject="],
+        ),
         ("model,q1\nm,1\n", {"trials": "sum"}, ["trials='sum' is not one of 'error'"]),
         ("model,q1\nm,1\n", {"format": "excel"}, ["format='excel' is not one of"]),
         ("model,q1\nm,1\n", {"length": "nope.csv"}, ["no such file or folder: nope"]),
@@ -162,7 +166,9 @@ def test_other_binary_files(tmp_path):
     np.savez(tmp_path / "t.npz", a=np.eye(2))
     assert "numpy archive" in refused(tmp_path / "t.npz")
     (tmp_path / "t.png").write_bytes(b"\x89PNG\r\n\0\0")
-    assert "binary file" in refused(tmp_path / "t.png")
+    assert "is an image" in refused(tmp_path / "t.png")
+    (tmp_path / "t.bin").write_bytes(b"\0\1\2")
+    assert "binary file" in refused(tmp_path / "t.bin")
     with zipfile.ZipFile(tmp_path / "t.zip", "w") as archive:
         archive.writestr("a.csv", "a,b\n1,0\n")
     assert "no Inspect log: it has no header.json" in refused(tmp_path / "t.zip")

@@ -7,6 +7,7 @@ import json
 import math
 import re
 import struct
+import sys
 import zipfile
 import zlib
 from collections import Counter
@@ -58,7 +59,7 @@ class ScoreOf(Record):
 class Sample(Record):
     """A sample, or what the summaries hold of one."""
 
-    cure: ClassVar[str] = "Inspect wrote another form, or the log was altered"
+    cure: ClassVar[str] = "samples of an Inspect log have an id and scores"
 
     id: int | str
     epoch: Count | None = None
@@ -83,7 +84,9 @@ class Eval(Record):
 class Header(Record):
     """A log without its samples."""
 
-    cure: ClassVar[str] = "an Inspect log names its model and its task in `eval`"
+    cure: ClassVar[str] = (
+        "an Inspect log has eval.model, eval.task and samples with ids and scores"
+    )
 
     eval: Eval
     status: str | None = None
@@ -193,23 +196,34 @@ def _member(
 ) -> bytes:
     """Unpacks a member, counted while it is read."""
     info = archive.getinfo(name)
-    try:
-        with archive.open(info) as file:  # Python 3.14 reads zstandard itself.
+    if info.compress_type in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+        with archive.open(info) as file:
             return unpacked.read(file)
-    except NotImplementedError:
-        if info.compress_type != _ZSTANDARD:
-            raise
-    import zstandard
-
-    raw: IO[bytes] = io.BytesIO(_raw_member(path, info))
+    if info.compress_type != _ZSTANDARD:
+        # Others unpack a member at once, and Inspect does not write them.
+        raise ValueError(
+            f"{path}: {name} is packed in a way that Inspect does not use; pack the"
+            " log again with zip"
+        )
+    file, damage = _unpacking(io.BytesIO(_raw_member(path, info)))
     try:
-        with zstandard.ZstdDecompressor().stream_reader(raw) as file:
-            data = unpacked.read(file)
-    except zstandard.ZstdError as error:
+        data = unpacked.read(file)
+    except damage as error:
         raise zipfile.BadZipFile(str(error)) from None
     if len(data) != info.file_size or zlib.crc32(data) != info.CRC:
         raise zipfile.BadZipFile(f"{name} does not match its checksum")
     return data
+
+
+def _unpacking(raw: IO[bytes]) -> tuple[IO[bytes], type[Exception]]:
+    """The stream that unpacks zstandard, and what it raises for damage."""
+    if sys.version_info >= (3, 14):
+        from compression import zstd
+
+        return zstd.ZstdFile(raw), zstd.ZstdError
+    import zstandard
+
+    return zstandard.ZstdDecompressor().stream_reader(raw), zstandard.ZstdError
 
 
 def _raw_member(path: Path, info: zipfile.ZipInfo) -> bytes:

@@ -7,6 +7,7 @@ import dataclasses
 import numpy as np
 
 from irtjax.data.arrays import compact
+from irtjax.data.files import free_memory
 from irtjax.data.item_texts import chosen
 from irtjax.data.reading.choose import choose
 from irtjax.data.reading.options import ReadOptions, Trials
@@ -14,9 +15,8 @@ from irtjax.data.reading.records import Coded, Records
 from irtjax.data.table import ResponseTable
 from irtjax.data.wording import listing
 
-# A dense table of more cells than this would not fit into the memory of any machine
-# known to us; more likely a wrong column was taken for a name.
-_MAX_CELLS = 20_000_000_000
+# Of the dense table while it is made: counts, values, and what is known.
+_BYTES_A_CELL = 24
 
 
 def assemble(records: Records, options: ReadOptions) -> ResponseTable:
@@ -27,10 +27,13 @@ def assemble(records: Records, options: ReadOptions) -> ResponseTable:
     records, metric = choose(records, options)
     subject, item = records.subject.compact(), records.item.compact()
     shape = (len(subject.labels), len(item.labels))
-    if shape[0] * shape[1] > _MAX_CELLS:
+    need = shape[0] * shape[1] * _BYTES_A_CELL
+    if need > free_memory():
+        # More likely a wrong column was taken for a name.
         raise ValueError(
-            f"{source}: {shape[0]:,} subjects by {shape[1]:,} items is too"
-            " large; name the right columns with subject= and item="
+            f"{source}: {shape[0]:,} subjects by {shape[1]:,} items is too large: it"
+            f" takes {need / 1e9:,.0f} GB; name the right columns with subject= and"
+            " item="
         )
     known = ~np.isnan(records.response)
     if not known.any():

@@ -136,9 +136,13 @@ def to_labels(
             # A missing value turns a column of integers into floats.
             with contextlib.suppress(pa.ArrowInvalid):
                 column = column.cast(pa.int64())
-        if not is_text(kind):
-            column = column.cast(pa.string())
-        column = column.dictionary_encode()
+        try:
+            column = column if is_text(kind) else column.cast(pa.string())
+            column = column.dictionary_encode()
+        except (pa.ArrowException, UnicodeDecodeError):
+            raise ValueError(
+                f"{source}: column {name!r} holds {kind}, not names; choose another"
+            ) from None
     known: dict[str, int] = {}
     if column.num_chunks == 1 and not column.null_count:
         # As it is, where nothing has to be renamed: a large table has no room for two.

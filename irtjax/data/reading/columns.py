@@ -43,25 +43,6 @@ _PARAMETER = re.compile(
 )
 
 
-#: A wide CSV file of so many columns and a hundred rows takes 8 s of processor
-#: time and 1.9 GB; the largest collection of benchmarks known to us has 41,871 items.
-MOST_COLUMNS = 200_000
-
-
-def too_wide() -> str:
-    """Why a table of very many columns is refused."""
-    return (
-        f"has more than {MOST_COLUMNS:,} columns; write a long table, with a row per"
-        " response and columns subject, item and response"
-    )
-
-
-def check_width(columns: int, source: str) -> None:
-    """Refuses a table of very many columns, before any of them is read."""
-    if columns > MOST_COLUMNS:
-        raise ValueError(f"{source} {too_wide()}")
-
-
 @dataclasses.dataclass(frozen=True)
 class Columns:
     """Roles of columns: of a long table if some are of items, else of a wide one."""

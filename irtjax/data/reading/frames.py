@@ -217,7 +217,16 @@ def _trials(table: pa.Table, name: str | None, source: str) -> np.ndarray | None
     if cells.is_text(column.type):
         coded = cells.to_labels(column, name, source, optional=True)
         return np.argsort(np.argsort(coded.labels))[coded.codes]
-    return cells.to_numbers(column, name, source)[0].astype(np.int64)
+    values = cells.to_numbers(column, name, source)[0]
+    with np.errstate(invalid="ignore"):
+        whole = values.astype(np.int64)
+    if not np.array_equal(whole, values):
+        row = int(np.argmax(whole != values))
+        raise ValueError(
+            f"{source}: row {row + 1}, column {name!r} is {values[row]:g}, which is no"
+            " whole number; name the column of trials with trial="
+        )
+    return whole
 
 
 def _qualify(item: Coded, benchmark: Coded | None, always: bool) -> Coded:

@@ -8,12 +8,11 @@ import glob
 import os
 import re
 from pathlib import Path
+from typing import Any
 
-import msgspec
-
-from irtjax.data.decode import Fields, decode, json_values
-from irtjax.data.files import read_bytes, read_head
-from irtjax.data.reading.columns import MOST_COLUMNS, too_wide
+from irtjax.data.decode import decode, json_values
+from irtjax.data.files import read_bytes, read_head, special
+from irtjax.data.reading.kinds import foreign_kind
 from irtjax.data.reading.options import FORMATS
 from irtjax.data.wording import TABLE_FORMAT
 
@@ -30,11 +29,6 @@ class Source:
     format: str | None
     reason: str = ""
     asked: bool = True
-
-
-def understood() -> str:
-    """Lists the formats that can be read, for messages."""
-    return "irtjax reads: " + "; ".join(FORMATS.values())
 
 
 def expand(path: str | os.PathLike[str]) -> list[tuple[Path, bool]]:
@@ -70,6 +64,10 @@ def _files_in(folder: Path) -> list[Path]:
 
 def identify(path: Path, asked: bool = True) -> Source:
     """Detects the content of a file from its first bytes; never unpickles anything."""
+    kind = special(path)
+    if kind:
+        reason = f"is {kind}, not a file; write its content to a file and give that"
+        return Source(path, None, reason, asked)
     found = _format_of(path, read_head(path))
     known = found in FORMATS
     return Source(path, found if known else None, "" if known else found, asked)
@@ -88,11 +86,12 @@ def _format_of(path: Path, head: bytes) -> str:
         )
     if not head.strip():
         return "is empty"
+    other = foreign_kind(head, name)
+    if other:
+        return other
     if head[:4] == b"PAR1" or head[:6] == b"ARROW1":
         return "parquet"
     if head[:2] == b"PK" or name.endswith(".eval"):
-        if name.endswith(".npz"):
-            return "is a numpy archive; save its matrix as CSV or Parquet"
         return "inspect"
     if b"\0" in head:
         return "is a binary file of no known kind"
@@ -103,22 +102,18 @@ def _format_of(path: Path, head: bytes) -> str:
     return "csv"
 
 
-def _first_object(path: Path, head: bytes) -> Fields | None:
-    """Fields of the first record of JSON lines or an array; None if it has none."""
+def _first_object(path: Path, head: bytes) -> Any:
+    """The first JSON value: a line, an element, or the whole."""
     text = head.removeprefix(b"\xef\xbb\xbf").lstrip()
     if text[:1] == b"[":
-        _, value = next(json_values(path), ("", b""))
-        return decode(value, Fields, str(path)) if _is_object(value) else None
+        _, value = next(json_values(path), ("", b"null"))
+        return decode(value, Any, str(path))
     if b"\n" not in text:
         text = read_bytes(path).removeprefix(b"\xef\xbb\xbf").lstrip()
     with contextlib.suppress(ValueError):
-        return decode(text[: text.find(b"\n") + 1] or text, Fields, str(path))
+        return decode(text[: text.find(b"\n") + 1] or text, Any, str(path))
     # One object over several lines.
-    return decode(read_bytes(path), Fields, str(path))
-
-
-def _is_object(value: bytes | msgspec.Raw) -> bool:
-    return bytes(memoryview(value)[:1]) == b"{"
+    return decode(read_bytes(path), Any, str(path))
 
 
 def _format_of_json(path: Path, head: bytes) -> str:
@@ -131,7 +126,7 @@ def _format_of_json(path: Path, head: bytes) -> str:
         first = _first_object(path, head)
     except ValueError as error:
         return f"is {str(error).removeprefix(f'{path}: ')}"
-    if first is None:
+    if not isinstance(first, dict):
         return "holds JSON, but not records with named fields"
     keys = set(first)
     if {"subject_id", "responses"} <= keys:
@@ -152,7 +147,7 @@ def _format_of_json(path: Path, head: bytes) -> str:
         )
     if "evaluation_results" in keys:
         return "holds the totals of an evaluation; give its *_samples.jsonl file"
-    starts = {bytes(memoryview(value)[:1]) for value in first.values()}
-    if starts & {b"{", b"["} and not starts - {b"{", b"[", b'"', b"n"}:
+    kinds = set(map(type, first.values()))
+    if kinds & {dict, list} and not kinds & {int, float, bool}:
         return f"is JSON of no known kind (fields {', '.join(sorted(keys)[:12])})"
-    return too_wide() if len(keys) > MOST_COLUMNS else "json"
+    return "json"

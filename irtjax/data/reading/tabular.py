@@ -19,19 +19,19 @@ from typing import TYPE_CHECKING, Any, BinaryIO, TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from irtjax.data.decode import decode_lines, is_nested
-from irtjax.data.files import is_gzip, read_bytes, read_head, read_text
-from irtjax.data.item_texts import cut
-from irtjax.data.reading.columns import (
-    ITEM,
+from irtjax.data.decode import Fields, Record, decode, decode_lines, is_nested
+from irtjax.data.files import (
     MOST_COLUMNS,
-    SUBJECT,
-    Columns,
-    check_width,
-    decide,
-    find,
-    too_wide,
+    check_columns,
+    check_parquet,
+    free_memory,
+    is_gzip,
+    read_bytes,
+    read_head,
+    read_text,
 )
+from irtjax.data.item_texts import cut
+from irtjax.data.reading.columns import ITEM, SUBJECT, Columns, decide, find
 from irtjax.data.reading.options import ReadOptions
 from irtjax.data.reading.streamed import collect
 from irtjax.data.spreadsheets import restore, restore_names
@@ -50,6 +50,12 @@ _LONGEST_LINE = 1 << 26
 
 #: Of the names of columns and rising positions the rows, in parts.
 Take: TypeAlias = Callable[[Sequence[str], np.ndarray], Iterable[pa.Table]]
+
+
+class _Pandas(Record):
+    """What pandas writes about its frame; a nameless index of numbers is an object."""
+
+    index_columns: list[str | dict[str, Any]] = []
 
 
 @dataclasses.dataclass
@@ -266,8 +272,10 @@ def _first_lines(path: Path) -> tuple[str, list[list[str]]]:
     head = read_head(path)
     if head.count(b"\n") < 3:
         if b"\n" not in head.lstrip(b"\xef\xbb\xbf\r\n"):
-            check_width(_count_columns(path), str(path))
+            check_columns(path, _count_columns(path))
         head = read_bytes(path)
+    if b"\0" in head:
+        raise ValueError(f"{path} holds NUL bytes; save it as UTF-8 text")
     try:
         text = head.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -275,7 +283,9 @@ def _first_lines(path: Path) -> tuple[str, list[list[str]]]:
             read_text(path)  # raises with the line
         text = head.decode("utf-8-sig", errors="ignore")
     text = io.StringIO(text.lstrip("\r\n"), newline=None).read()
-    delimiter = max(",\t;", key=text.split("\n", 1)[0].count)
+    first = text.split("\n", 1)[0]
+    delimiter = max(",\t;", key=first.count)
+    check_columns(path, first.count(delimiter) + 1)
     rows = filter(None, csv.reader(io.StringIO(text), delimiter=delimiter))
     try:
         lines = list(itertools.islice(rows, 3))
@@ -286,8 +296,8 @@ def _first_lines(path: Path) -> tuple[str, list[list[str]]]:
     return delimiter, [[cell.strip() for cell in row] for row in lines]
 
 
-def _count_columns(path: Path) -> int:
-    """Columns of the first line, which is long, or more than can be read."""
+def _count_columns(path: Path) -> int | None:
+    """Columns of the first line, which is long; None if they are too many to count."""
     counts: Counter[bytes] = Counter()
     # A damaged file has an error of its own when it is read.
     with (
@@ -298,8 +308,10 @@ def _count_columns(path: Path) -> int:
         for _ in range(_LONGEST_LINE >> 20):
             line, end, _ = (block := file.read(1 << 20)).partition(b"\n")
             counts.update({mark: line.count(mark) for mark in (b",", b"\t", b";")})
-            if end or not block or max(counts.values()) > MOST_COLUMNS:
+            if end or not block:
                 break
+            if max(counts.values()) > MOST_COLUMNS:
+                return None
     return max(counts.values(), default=0) + 1
 
 
@@ -358,11 +370,12 @@ def read_parquet(path: Path, options: ReadOptions) -> Frame:
     try:
         if read_head(path)[:6] == b"ARROW1":
             arrow = pa.ipc.open_file(pa.memory_map(str(path)))
-            check_width(len(arrow.schema), str(path))
+            check_columns(path, len(arrow.schema))
             table = arrow.read_all()
         else:
             file = _open_parquet(path)
             layout = decide(file.schema_arrow.names, None, options, str(path))
+            check_parquet(path, file.metadata, layout.used())
             if layout.item:
                 # Names as codes: a string for each row would take more memory.
                 file = pq.ParquetFile(path, read_dictionary=layout.labels())
@@ -392,21 +405,24 @@ def _open_parquet(path: Path) -> pq.ParquetFile:
     except OSError as error:
         if "size limit" not in str(error):
             raise
-        raise ValueError(f"{path} {too_wide()}") from None
-    check_width(file.metadata.num_columns, str(path))
+        check_columns(path, None)
+        raise
+    check_columns(path, file.metadata.num_columns)
     return file
 
 
 def from_arrow(table: pa.Table, source: str) -> Frame:
     """Wraps an Arrow table; finds the column that was a pandas index."""
-    check_width(table.num_columns, source)
+    check_columns(source, table.num_columns)
     if len(set(table.column_names)) < table.num_columns:
         table = table.rename_columns(_distinct(table.column_names))
     index = None
     raw = (table.schema.metadata or {}).get(b"pandas")
     if raw:
-        columns = json.loads(raw).get("index_columns", [])
-        index = next((c for c in columns if c in table.column_names), None)
+        # What another program wrote there is no reason to refuse the table.
+        with contextlib.suppress(ValueError):
+            columns = decode(raw, _Pandas, source).index_columns
+            index = next((c for c in columns if c in table.column_names), None)
     if index is not None and index.startswith("__index_level_"):
         # The nameless index of a filtered frame counts rows: a column of names wins.
         others = [name for name in table.column_names if name != index]
@@ -420,7 +436,8 @@ def read_json(path: Path) -> Frame:
     from pyarrow import json as arrow_json
 
     content = read_bytes(path).removeprefix(b"\xef\xbb\xbf")
-    if content[:4096].lstrip()[:1] != b"[" and not is_nested(content):
+    array = content[:4096].lstrip()[:1] == b"["
+    if not (array or is_nested(content) or _has_many_fields(content)):
         try:
             table = arrow_json.read_json(pa.BufferReader(content))
             return Frame(table, None, str(path))
@@ -428,8 +445,29 @@ def read_json(path: Path) -> Frame:
             pass  # fields of mixed type: read them one by one
     records = decode_lines(path, dict[str, Any])
     names = dict.fromkeys(key for record in records for key in record)
+    check_columns(path, len(names))
+    if len(names) * len(records) * 64 > free_memory():
+        raise ValueError(
+            f"{path}: its {len(records):,} records have {len(names):,} different fields"
+            " in all; give records of the same fields"
+        )
     columns = {name: _column([r.get(name) for r in records]) for name in names}
     return Frame(pa.table(columns), None, str(path))
+
+
+def _has_many_fields(content: bytes) -> bool:
+    """Whether some lines have many different fields, for which Arrow takes long."""
+    names: set[str] = set()
+    for start in range(0, len(content), len(content) // 50 + 1):
+        begin = content.find(b"\n", start) + 1 if start else 0
+        end = content.find(b"\n", begin)
+        if len(names) > 500 or begin < start:
+            break
+        with contextlib.suppress(ValueError):
+            line = content[begin : None if end < 0 else end]
+            found: Fields = decode(line, Fields, "")
+            names |= found.keys()
+    return len(names) > 500
 
 
 def _column(values: list[Any]) -> pa.Array:
