@@ -25,6 +25,12 @@ METRIC = "metric metric_name dimension".split()
 TRIAL = "trial epoch repeat attempt train_trial_index rater wave".split()
 BENCHMARK = "benchmark task task_name dataset evaluation_name item_family".split()
 LENGTH = "length cot_length output_tokens completion_tokens num_output_tokens".split()
+# What an item asks and what is expected, in a long table or a document.
+PROMPT = "prompt input question_text question query problem instruction".split()
+ANSWER = (
+    "target gold gold_answer reference correct_answer expected expected_answer"
+    " answer_key answer"
+).split()
 # Columns of text next to a wide matrix that describe its rows.
 SUBJECT_FACETS = "base_model family organization organisation developer group".split()
 _INSPECT = {"sample_id", "eval_id", "id", "epoch", "model"}
@@ -52,6 +58,8 @@ class Columns:
     error: str | None = None
     transposed: bool | None = None  # A wide table has items as rows.
     inspect: bool = False  # Whether it is a frame of Inspect.
+    prompt: str | None = None  # Not read with the others: see `frames`.
+    answer: str | None = None
 
     def labels(self) -> list[str]:
         """Columns that hold names."""
@@ -107,6 +115,8 @@ def decide(
             benchmark=named("benchmark", ["task_name"]),
             length=named("length", ["output_tokens", "total_tokens"]),
             inspect=True,
+            prompt=find(names, ["input"]),
+            answer=find(names, ["target"]),
         )
     subject = named("subject", SUBJECT)
     responses = _responses(names, options, source)
@@ -145,7 +155,7 @@ def decide(
             f"{source}: no column of responses; name it with response= among:"
             f" {listing(rest)}"
         )
-    return Columns(
+    layout = Columns(
         subject=subject,
         item=item,
         responses=responses,
@@ -156,6 +166,9 @@ def decide(
         length=named("length", LENGTH),
         error=find(rest, ["error"]),
     )
+    rest = [name for name in rest if name not in (layout.used() or ())]
+    prompt, answer = find(rest, PROMPT), find(rest, ANSWER)
+    return dataclasses.replace(layout, prompt=prompt, answer=answer)
 
 
 def _responses(
