@@ -19,6 +19,11 @@ _LONG = ("input", "output", "messages", "answer_attribution")
 _Rows = Sequence[dict[str, Any]]
 
 
+def recognise(fields: dict[str, Any], name: str) -> bool:
+    """Whether a first record is of this format."""
+    return {"evaluation_id", "sample_id", "evaluation"} <= fields.keys()
+
+
 def read_files(paths: Sequence[Path], options: ReadOptions) -> Records:
     """Reads instance files: one record per sample and metric."""
     files = [(path, parse_json_records(path, read_text(path), _LONG)) for path in paths]

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from irtjax.data.files import read_text
 from irtjax.data.reading.identity import ItemKey
 from irtjax.data.reading.options import ReadOptions
 from irtjax.data.reading.records import RecordBuilder, Records
 from irtjax.data.reading.tabular import parse_json_records
+
+
+def recognise(fields: dict[str, Any], name: str) -> bool:
+    """Whether a first record is of this format."""
+    return {"subject_id", "responses"} <= fields.keys()
 
 
 def read_files(paths: Sequence[Path], options: ReadOptions) -> Records:

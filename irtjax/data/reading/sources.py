@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import glob
+import importlib
 import json
 import os
 import re
@@ -11,10 +12,15 @@ from pathlib import Path
 from typing import Any
 
 from irtjax.data.files import read_head, read_text
+from irtjax.data.formats import LOGS, OTHERS
 from irtjax.data.reading.options import FORMATS
 from irtjax.data.wording import TABLE_FORMAT
 
 _PICKLE_ENDINGS = (".pkl", ".pickle", ".pt", ".pth", ".joblib", ".dill", ".rds")
+_NO_DATA = (
+    *(".md", ".py", ".html", ".yaml", ".yml", ".toml", ".log"),
+    *(".sh", ".diff", ".patch", ".tex"),
+)
 _INSPECT = re.compile(rb'"eval"\s*:\s*\{[^{}]*"(eval_id|run_id|task)"')
 _PARAMETER_KEYS = {"ability", "diff", "disc", "item_ids", "subject_ids"}
 
@@ -30,8 +36,8 @@ class Source:
 
 
 def understood() -> str:
-    """Lists the formats that can be read, for messages."""
-    return "irtjax reads: " + "; ".join(FORMATS.values())
+    """Names the formats that can be read, for messages."""
+    return f"irtjax reads tables (CSV, Parquet, JSON lines) and logs: {', '.join(LOGS)}"
 
 
 def expand(path: str | os.PathLike[str]) -> list[tuple[Path, bool]]:
@@ -86,7 +92,7 @@ def _format_of(path: Path, head: bytes) -> str:
     if not head.strip():
         return "is empty"
     if head[:4] == b"PAR1" or head[:6] == b"ARROW1":
-        return "parquet"
+        return _format_of_columns(path, head)
     if head[:2] == b"PK" or name.endswith(".eval"):
         if name.endswith(".npz"):
             return "is a numpy archive; save its matrix as CSV or Parquet"
@@ -95,9 +101,33 @@ def _format_of(path: Path, head: bytes) -> str:
         return "is a binary file of no known kind"
     if head.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] in (b"{", b"["):
         return _format_of_json(path, head)
-    if name.endswith((".md", ".py", ".html", ".yaml", ".yml", ".toml", ".log")):
+    if name.endswith(_NO_DATA):
         return "is not a data file"
     return "csv"
+
+
+def _recognised(hook: str, *seen: Any) -> str:
+    """The format of which a module knows a file, why it has none, or ""."""
+    for name in (*LOGS, *OTHERS):
+        module = importlib.import_module(f"irtjax.data.formats.{name}")
+        found = getattr(module, hook)(*seen) if hasattr(module, hook) else False
+        if found:
+            return name if found is True else found
+    return ""
+
+
+def _format_of_columns(path: Path, head: bytes) -> str:
+    """The format of a Parquet file by its columns, "parquet" for any table."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    if head[:4] != b"PAR1":
+        return "parquet"
+    try:
+        names = pq.read_schema(path).names
+    except (pa.ArrowException, OSError):
+        return "parquet"  # Reading it says what is wrong.
+    return _recognised("recognise_columns", set(names), path.name) or "parquet"
 
 
 def _first_object(path: Path, text: str) -> Any:
@@ -128,12 +158,9 @@ def _format_of_json(path: Path, head: bytes) -> str:
     if not isinstance(first, dict):
         return "holds JSON, but not records with named fields"
     keys = set(first)
-    if {"subject_id", "responses"} <= keys:
-        return "py_irt"
-    if {"evaluation_id", "sample_id", "evaluation"} <= keys:
-        return "every_eval_ever"
-    if "doc_id" in keys and keys & {"doc", "resps", "filtered_resps", "target"}:
-        return "lm_eval"
+    found = _recognised("recognise", first, path.name)
+    if found:
+        return found
     if len(keys & _PARAMETER_KEYS) >= 2:
         return (
             "holds the parameters of a fitted model, not responses; give the file of"
