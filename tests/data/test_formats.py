@@ -10,7 +10,9 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from typer.testing import CliRunner
 
+from irtjax.cli.app import app
 from irtjax.data import read
 from irtjax.data.formats import LOGS
 from irtjax.data.reading.sources import identify
@@ -161,18 +163,21 @@ def test_a_folder_of_logs(folder, options, items, rows):
 
 @pytest.mark.parametrize("name", sorted(LOGS))
 def test_every_format_has_a_fixture_that_is_recognised(name):
-    folder = {"every_eval_ever": "eee"}.get(name, name)
+    folder = "eee" if name == "every_eval_ever" else name
     files = [path for path in (FIXTURES / folder).rglob("*") if path.is_file()]
     assert name in {identify(path).format for path in files}
 
 
+def lengths_of(table):
+    assert table.lengths is not None
+    return table.lengths.tolist()
+
+
 def test_lengths_are_tokens_of_the_response():
-    helm = read(FIXTURES / "helm")
-    assert helm.lengths.tolist() == [[2, 3, 4, 5], [2, 3, 4, 5]]
-    assert read(FIXTURES / "lighteval").lengths.tolist() == [[2, 3, 4], [5, 6, 7]]
+    assert lengths_of(read(FIXTURES / "helm")) == [[2, 3, 4, 5], [2, 3, 4, 5]]
+    assert lengths_of(read(FIXTURES / "lighteval")) == [[2, 3, 4], [5, 6, 7]]
     # Those of the agent, not of the simulated user.
-    tau = read(FIXTURES / "tau2_bench").lengths
-    assert tau[1].tolist() == [10, 20, 30]
+    assert lengths_of(read(FIXTURES / "tau2_bench"))[1] == [10, 20, 30]
     assert read(FIXTURES / "alpaca_eval").lengths is None
 
 
@@ -433,7 +438,7 @@ def test_irw_time_is_no_length():
     assert table.lengths is None
     assert noted(table, "column 'rt' is a time, not a length in tokens")
     asked = read(FIXTURES / "wide" / "irw.csv", length="rt")
-    assert asked.lengths.tolist() == [[12.5, 40.1]]
+    assert lengths_of(asked) == [[12.5, 40.1]]
 
 
 @pytest.mark.parametrize(
@@ -454,6 +459,19 @@ def test_frames_and_parquet_of_battles(tmp_path):
 
 
 # Folders, and files that are bad
+
+
+def test_the_command_line_lists_what_there_is_to_choose(monkeypatch):
+    monkeypatch.chdir(FIXTURES)
+    for folder, command in (
+        ("helm", None),
+        ("evalplus", "irtjax fit evalplus --trials first --out calibrated"),
+    ):
+        result = CliRunner().invoke(app, ["info", folder, "--json"])
+        document = json.loads(result.stdout)
+        assert document.get("command") == command
+        assert len(document["offers"]) == 2
+        assert document["suggested_model"] == "2pl"
 
 
 def test_other_json_and_text_next_to_logs_is_not_read():

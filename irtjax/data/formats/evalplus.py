@@ -35,7 +35,8 @@ class _File(Record):
 
 def recognise(fields: dict[str, Any], name: str) -> bool:
     """Whether a file maps tasks to evaluated completions."""
-    return "eval" in fields and bool({"hash", "pass_at_k"} & fields.keys())
+    is_named = name.removesuffix(".gz").endswith("eval_results.json")
+    return "eval" in fields and (is_named or "pass_at_k" in fields or "hash" in fields)
 
 
 def read_files(paths: Sequence[Path], options: ReadOptions) -> Records:

@@ -196,7 +196,8 @@ def _run_of(
     scenario, _, rest = name.partition(":")
     if "=" in scenario:  # A scenario without arguments: "gsm,model=..."
         scenario, _, rest = name.partition(",")
-    parts = [part.partition("=")[::2] for part in rest.split(",") if part]
+    cut = [part.partition("=") for part in rest.split(",") if part]
+    parts = [(key, value) for key, _, value in cut]
     model = spec.adapter_spec.model if spec.adapter_spec else None
     model = model or dict(parts).get("model", "").replace("_", "/", 1)
     if not (options.subject_name or model):

@@ -50,6 +50,9 @@ class _Site(Record):
     performances: list[_Performance]
 
 
+_Content: Any = list[_Question] | _Site
+
+
 def recognise(fields: dict[str, Any], name: str) -> bool | str:
     """Whether a file has graded questions; the reason where it lacks grades."""
     if "graded_list" in fields or {"performances", "models"} <= fields.keys():
@@ -80,7 +83,7 @@ def read_files(paths: Sequence[Path], options: ReadOptions) -> Records:
     for path, subject, scenario, filter_name in zip(
         paths, subjects, scenarios, variants(keys, sampling), strict=True
     ):
-        content = load(path, list[_Question] | _Site, "LiveCodeBench")
+        content = load(path, _Content, "LiveCodeBench")
         if isinstance(content, _Site):
             _add_site(content, builder)
             continue

@@ -151,7 +151,7 @@ def _conditions(table: pa.Table, path: Path) -> Coded | None:
     codes = np.ravel_multi_index([part.codes for part in parts], sizes)
     kinds, codes = np.unique(codes, return_inverse=True)
     texts = [
-        ";".join(filter(None, (p.labels[k] for p, k in zip(parts, one, strict=True))))
+        ";".join(str(p.labels[k]) for p, k in zip(parts, one, strict=True)).strip(";")
         for one in zip(*np.unravel_index(kinds, sizes), strict=True)
     ]
     # "temperature:0", since "=" parts a benchmark from a filter.
@@ -161,12 +161,11 @@ def _conditions(table: pa.Table, path: Path) -> Coded | None:
 
 def _conditioned(records: Records, condition: Coded, options: ReadOptions) -> Records:
     """Makes conditions filters, where a subject met an item under several."""
-    cell = [records.subject.codes, records.item.codes]
-    if records.trial is not None:
-        cell.append(records.trial)
-    cells = np.unique(np.stack(cell), axis=1).shape[1]
-    apart = np.unique(np.stack([*cell, condition.codes]), axis=1).shape[1]
-    if apart > cells or options.filter is not None:
+    cell = records.subject.codes.astype(np.int64) * len(records.item.labels)
+    cell = np.unique(cell + records.item.codes, return_inverse=True)[1]
+    apart = cell.astype(np.int64) * len(condition.labels) + condition.codes
+    # Trials of a cell are numbered within each condition.
+    if len(np.unique(apart)) > cell.max() + 1 or options.filter is not None:
         records.filter = condition
         return records
     shown = listing(condition.compact().labels.tolist(), 4)

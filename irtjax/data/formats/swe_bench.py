@@ -121,8 +121,9 @@ def _origin(path: Path) -> tuple[str, str, str]:
 
 def _place(path: Path) -> tuple[str, str]:
     """Split and system of a file of the leaderboard."""
-    folders = path.resolve().parent.parts
-    folders = folders[:-1] if folders[-1] == "results" else folders
+    folders = [*path.resolve().parent.parts]
+    if folders[-1] == "results":
+        folders.pop()
     if len(folders) > 2 and folders[-3] == "evaluation":
         return f"swe_bench_{folders[-2]}", folders[-1]
     return "swe_bench", folders[-1]
@@ -163,7 +164,7 @@ def _add_boards(
         others = {t for v in lists if isinstance(v, list) for t in v if type(t) is str}
         known = sorted(others.union(*resolved.values()))
         for system, solved in resolved.items():
-            scores = {task: float(task in solved) for task in known}
+            scores: _Scores = {task: float(task in solved) for task in known}
             runs.setdefault((split, system), {})[""] = scores
         notes.append(
             f"{split}: results.json lists resolved tasks only, so that each of the"

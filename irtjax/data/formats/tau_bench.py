@@ -7,6 +7,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import msgspec
+
 from irtjax.data.decode import Record
 from irtjax.data.reading.identity import ItemKey
 from irtjax.data.reading.logs import Trial, load, missing, missing_note, variants
@@ -33,17 +35,17 @@ class _Attempt(Record):
     info: _Info | None = None
 
 
-class _Agent(Record, frozen=True):
+class _Agent(Record):
     llm: str | None = None
 
 
-class _Environment(Record, frozen=True):
+class _Environment(Record):
     domain_name: str | None = None
 
 
 class _RunInfo(Record):
-    agent_info: _Agent = _Agent()
-    environment_info: _Environment = _Environment()
+    agent_info: _Agent = msgspec.field(default_factory=_Agent)
+    environment_info: _Environment = msgspec.field(default_factory=_Environment)
 
 
 class _Reward(Record):
@@ -90,6 +92,9 @@ class _Results(Record):
     simulation_index: list[_Simulation] | None = None
 
 
+_Content: Any = list[_Attempt] | _Results
+
+
 class _Row(NamedTuple):
     task: str
     trial: int
@@ -114,7 +119,7 @@ def read_files(paths: Sequence[Path], options: ReadOptions) -> Records:
     """Reads rewards; trials of a task are repeats."""
     origins, rows = [], []
     for path in paths:
-        content = load(path, list[_Attempt] | _Results, "tau-bench")
+        content = load(path, _Content, "tau-bench")
         if isinstance(content, _Results):
             rows.append(list(_simulated(content)))
             origins.append(_named(path, content.info))
