@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from irtjax.data.arrays import places_of
+from irtjax.data.formats import LOGS
 from irtjax.data.reading.options import Metric, ReadOptions, Trials
 from irtjax.data.table import ResponseTable
 from irtjax.data.wording import percent
@@ -22,7 +23,8 @@ if TYPE_CHECKING:
     from irtjax.data.reading.sources import Source
     from irtjax.data.reading.wide import Piece
 
-_LOGS = ("lm_eval", "inspect", "every_eval_ever", "py_irt")
+#: Endings of tables; other text next to logs, such as console output, is none.
+_TABLES = (".csv", ".tsv", ".csv.gz", ".tsv.gz")
 
 
 def read(
@@ -56,8 +58,8 @@ def read(
     Args:
         source: a file, folder, glob, data frame (any that narwhals supports), or a list
             of them, which are merged.
-        format: one of "csv", "parquet", "json", "lm_eval", "inspect",
-            "every_eval_ever", "py_irt", "table"; None looks at the content.
+        format: one of "csv", "parquet", "json", "table", or a format of logs, such as
+            "lm_eval", "inspect" or "helm"; None looks at the content.
         subject: column of subject names.
         item: column of item names, or several that together name an item; in logs of
             lm-evaluation-harness, a dotted path such as "doc.id".
@@ -144,7 +146,7 @@ def gather(source: Any, options: ReadOptions) -> Gathered:
         else:
             pieces.append(_read_native(entry, options))
             names.append(type(entry).__name__)
-    if files and not pieces and all(file.format in _LOGS for file in files):
+    if files and not pieces and all(file.format in LOGS for file in files):
         for option in ("subject", "response", "benchmark", "trial", "orientation"):
             if getattr(options, option) is not None:
                 raise ValueError(
@@ -179,6 +181,7 @@ def _find(
         reasons = {f"{s.path.name} {s.reason}" for s in found if s.reason}
         why = f"; for example {min(reasons)}" if reasons else ""
         raise ValueError(f"nothing in {path} can be read{shown}{why}")
+    good = _logs_first(good)
     kinds = sorted({str(s.format) for s in good if not s.asked})
     if len(kinds) > 1:
         raise ValueError(
@@ -191,13 +194,27 @@ def _find(
     return good
 
 
+def _logs_first(files: list[Source]) -> list[Source]:
+    """Logs of one tool alone, without the other JSON and text that it writes."""
+    logs = {file.format for file in files if file.format in LOGS}
+    if len(logs) != 1:
+        return files
+
+    def extra(file: Source) -> bool:
+        name = file.path.name.lower()
+        is_text = file.format == "csv" and not name.endswith(_TABLES)
+        return file.format == "json" or is_text
+
+    return [file for file in files if not extra(file)]
+
+
 def _read_files(files: Iterable[Source], options: ReadOptions) -> Iterator[Piece]:
     """Reads files, each once; those of one format after each other."""
     groups: dict[str, dict[Path, Path]] = {}
     for file in files:
         groups.setdefault(str(file.format), {})[file.path.resolve()] = file.path
     for kind, paths in groups.items():
-        if kind in _LOGS:
+        if kind in LOGS:
             # A log reader sees all its files at once, since items join across them.
             reader = importlib.import_module(f"irtjax.data.formats.{kind}")
             yield reader.read_files(list(paths.values()), options)
