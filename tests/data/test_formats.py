@@ -6,6 +6,7 @@ Each fixture has two models or more; expected values are written out.
 import json
 import shutil
 from pathlib import Path
+from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -18,6 +19,18 @@ from irtjax.data.formats import LOGS
 from irtjax.data.reading.sources import identify
 
 FIXTURES = Path(__file__).parent.parent / "fixtures"
+
+
+@pytest.fixture(scope="module")
+def logs(tmp_path_factory):
+    """The fixtures under the names that the tools give them."""
+    root = tmp_path_factory.mktemp("logs")
+    for path in FIXTURES.rglob("*"):
+        if path.is_file():
+            target = root / unquote(str(path.relative_to(FIXTURES)))
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(path, target)
+    return root
 
 
 def cells(table):
@@ -151,8 +164,8 @@ ANATOMY = [f"mmlu:subject=anatomy/id{k}" for k in (10, 11, 12, 13)]
         ),
     ],
 )
-def test_a_folder_of_logs(folder, options, items, rows):
-    table = read(FIXTURES / folder, **options)
+def test_a_folder_of_logs(logs, folder, options, items, rows):
+    table = read(logs / folder, **options)
     found = cells(table)
     assert list(table.items) == items
     assert found.keys() == rows.keys()
@@ -162,9 +175,9 @@ def test_a_folder_of_logs(folder, options, items, rows):
 
 
 @pytest.mark.parametrize("name", sorted(LOGS))
-def test_every_format_has_a_fixture_that_is_recognised(name):
+def test_every_format_has_a_fixture_that_is_recognised(logs, name):
     folder = "eee" if name == "every_eval_ever" else name
-    files = [path for path in (FIXTURES / folder).rglob("*") if path.is_file()]
+    files = [path for path in (logs / folder).rglob("*") if path.is_file()]
     assert name in {identify(path).format for path in files}
 
 
@@ -173,51 +186,51 @@ def lengths_of(table):
     return table.lengths.tolist()
 
 
-def test_lengths_are_tokens_of_the_response():
-    assert lengths_of(read(FIXTURES / "helm")) == [[2, 3, 4, 5], [2, 3, 4, 5]]
-    assert lengths_of(read(FIXTURES / "lighteval")) == [[2, 3, 4], [5, 6, 7]]
+def test_lengths_are_tokens_of_the_response(logs):
+    assert lengths_of(read(logs / "helm")) == [[2, 3, 4, 5], [2, 3, 4, 5]]
+    assert lengths_of(read(logs / "lighteval")) == [[2, 3, 4], [5, 6, 7]]
     # Those of the agent, not of the simulated user.
-    assert lengths_of(read(FIXTURES / "tau2_bench"))[1] == [10, 20, 30]
-    assert read(FIXTURES / "alpaca_eval").lengths is None
+    assert lengths_of(read(logs / "tau2_bench"))[1] == [10, 20, 30]
+    assert read(logs / "alpaca_eval").lengths is None
 
 
-def test_usual_metrics_are_noted():
-    assert noted(read(FIXTURES / "helm"), "exact_match, not quasi_exact_match")
-    assert noted(read(FIXTURES / "open_llm_v1"), "acc, not acc_norm")
-    assert read(FIXTURES / "helm", metric="quasi_exact_match").values.all()
+def test_usual_metrics_are_noted(logs):
+    assert noted(read(logs / "helm"), "exact_match, not quasi_exact_match")
+    assert noted(read(logs / "open_llm_v1"), "acc, not acc_norm")
+    assert read(logs / "helm", metric="quasi_exact_match").values.all()
 
 
 # HELM
 
 
-def copy_of(folder, tmp_path):
-    shutil.copytree(FIXTURES / folder, tmp_path / folder)
+def copy_of(logs, folder, tmp_path):
+    shutil.copytree(logs / folder, tmp_path / folder)
     return tmp_path / folder
 
 
-def helm_run(tmp_path):
+def helm_run(logs, tmp_path):
     """The runs of both models, and the folder of the first."""
-    root = copy_of("helm", tmp_path)
+    root = copy_of(logs, "helm", tmp_path)
     return root, sorted((root / "runs" / "toy-suite").iterdir())[0]
 
 
-def test_helm_leaves_perturbed_instances_out():
-    table = read(FIXTURES / "helm")
+def test_helm_leaves_perturbed_instances_out(logs):
+    table = read(logs / "helm")
     assert noted(table, "2 scores of perturbed instances (typos) were left out")
 
 
-def test_helm_predictions_serve_without_statistics(tmp_path):
-    root, _ = helm_run(tmp_path)
+def test_helm_predictions_serve_without_statistics(logs, tmp_path):
+    root, _ = helm_run(logs, tmp_path)
     for path in root.rglob("per_instance_stats.json"):
         path.unlink()
-    assert cells(read(root)) == cells(read(FIXTURES / "helm"))
+    assert cells(read(root)) == cells(read(logs / "helm"))
 
 
-def test_helm_names_come_from_the_folder_without_a_specification(tmp_path):
-    root, run = helm_run(tmp_path)
+def test_helm_names_come_from_the_folder_without_a_specification(logs, tmp_path):
+    root, run = helm_run(logs, tmp_path)
     for path in root.rglob("run_spec.json"):
         path.unlink()
-    assert cells(read(root)) == cells(read(FIXTURES / "helm"))
+    assert cells(read(root)) == cells(read(logs / "helm"))
     run = run.rename(run.parent / "renamed")
     message = refused(run / "per_instance_stats.json")
     assert "names no model" in message
@@ -226,8 +239,8 @@ def test_helm_names_come_from_the_folder_without_a_specification(tmp_path):
     assert named.subjects.tolist() == ["m"]
 
 
-def test_helm_main_metric_is_that_of_the_schema(tmp_path):
-    root, _ = helm_run(tmp_path)
+def test_helm_main_metric_is_that_of_the_schema(logs, tmp_path):
+    root, _ = helm_run(logs, tmp_path)
     group = {"name": "mmlu", "environment": {"main_name": "quasi_exact_match"}}
     schema = {"metric_groups": [], "run_groups": [group, {"name": "core"}]}
     (root / "runs" / "toy-suite" / "schema.json").write_text(json.dumps(schema))
@@ -236,8 +249,8 @@ def test_helm_main_metric_is_that_of_the_schema(tmp_path):
     assert table.values.all()
 
 
-def test_helm_runs_of_several_suites(tmp_path):
-    root, _ = helm_run(tmp_path)
+def test_helm_runs_of_several_suites(logs, tmp_path):
+    root, _ = helm_run(logs, tmp_path)
     (root / "runs" / "toy-suite").rename(root / "runs" / "v1.9.0")
     shutil.copytree(root / "runs" / "v1.9.0", root / "runs" / "v1.10.0")
     for path in (root / "runs" / "v1.10.0").rglob("per_instance_stats.json"):
@@ -247,8 +260,8 @@ def test_helm_runs_of_several_suites(tmp_path):
     assert noted(table, "the latest run was taken")
 
 
-def test_helm_runs_that_asked_in_two_ways_need_a_choice(tmp_path):
-    root, run = helm_run(tmp_path)
+def test_helm_runs_that_asked_in_two_ways_need_a_choice(logs, tmp_path):
+    root, run = helm_run(logs, tmp_path)
     other = run.parent / f"{run.name},stop=hash"
     shutil.copytree(run, other)
     (other / "run_spec.json").unlink()
@@ -257,8 +270,8 @@ def test_helm_runs_that_asked_in_two_ways_need_a_choice(tmp_path):
     assert "stop:hash" in message
 
 
-def test_helm_statistics_without_a_count_are_missing(tmp_path):
-    root, run = helm_run(tmp_path)
+def test_helm_statistics_without_a_count_are_missing(logs, tmp_path):
+    root, run = helm_run(logs, tmp_path)
     path = run / "per_instance_stats.json"
     entries = json.loads(path.read_text())
     entries[0]["stats"][0] |= {"count": 0, "mean": 0.0}
@@ -301,8 +314,8 @@ def test_opencompass_runs_are_repeats_and_gaps_are_missing(tmp_path):
     assert noted(table, "1 examples without a verdict are missing")
 
 
-def test_evalplus_without_plus_tests(tmp_path):
-    root = copy_of("evalplus", tmp_path)
+def test_evalplus_without_plus_tests(logs, tmp_path):
+    root = copy_of(logs, "evalplus", tmp_path)
     path = next(root.glob("*toy-1b*"))
     text = path.read_text()
     for status in ("pass", "fail"):
@@ -314,8 +327,8 @@ def test_evalplus_without_plus_tests(tmp_path):
     assert read(path, trials="first").metric == "base"
 
 
-def test_alpaca_eval_baselines_and_judges_are_not_mixed(tmp_path):
-    root = copy_of("alpaca_eval", tmp_path)
+def test_alpaca_eval_baselines_and_judges_are_not_mixed(logs, tmp_path):
+    root = copy_of(logs, "alpaca_eval", tmp_path)
     path = next(root.glob("results/toy-1b/*/annotations.json"))
     old = path.with_name("old.json")
     old.write_text(path.read_text().replace("gpt4_1106_preview", "text_davinci_003"))
@@ -328,8 +341,8 @@ def test_alpaca_eval_baselines_and_judges_are_not_mixed(tmp_path):
     assert read(root, metric="claude").subjects.tolist() == ["toy-1b"]
 
 
-def test_swe_bench_runs_are_repeats(tmp_path):
-    root = copy_of("swe_bench", tmp_path)
+def test_swe_bench_runs_are_repeats(logs, tmp_path):
+    root = copy_of(logs, "swe_bench", tmp_path)
     shutil.rmtree(root / "logs")
     report = root / "toyorg__toy-7b.run_1.json"
     shutil.copyfile(report, root / "toyorg__toy-7b.run_2.json")
@@ -353,8 +366,8 @@ def test_swe_bench_report_of_the_service(tmp_path):
     }
 
 
-def test_tau2_bench_folder_with_an_index(tmp_path):
-    content = json.loads((FIXTURES / "tau2_bench/toy-7b_airline.json").read_text())
+def test_tau2_bench_folder_with_an_index(logs, tmp_path):
+    content = json.loads((logs / "tau2_bench/toy-7b_airline.json").read_text())
     one = content.pop("simulations")
     index = [{"id": "s", "task_id": k, "trial": 0, "reward": 1.0 - k} for k in (0, 1)]
     content["simulation_index"] = index
@@ -410,8 +423,8 @@ def test_measurement_db_conditions_need_a_choice(tmp_path):
     assert cells(read(path, filter="none")) == {"s": {"b/i": 1}}
 
 
-def test_measurement_db_notes():
-    table = read(FIXTURES / "measurement_db")
+def test_measurement_db_notes(logs):
+    table = read(logs / "measurement_db")
     assert noted(table, "conditions of responses (temperature:0, temperature:1) are")
 
 
@@ -432,12 +445,12 @@ def test_a_table_in_the_columns_of_the_measurement_db_keeps_benchmarks_apart(tmp
     assert cells(read(path))["m"] == {"alpha/1": 1, "beta/1": 0}
 
 
-def test_irw_time_is_no_length():
-    table = read(FIXTURES / "wide" / "irw.csv")
+def test_irw_time_is_no_length(logs):
+    table = read(logs / "wide" / "irw.csv")
     assert cells(table) == {"toy-1b": {"gsm8k_0": 1, "gsm8k_1": 0}}
     assert table.lengths is None
     assert noted(table, "column 'rt' is a time, not a length in tokens")
-    asked = read(FIXTURES / "wide" / "irw.csv", length="rt")
+    asked = read(logs / "wide" / "irw.csv", length="rt")
     assert lengths_of(asked) == [[12.5, 40.1]]
 
 
@@ -451,18 +464,18 @@ def test_battles_are_told_where_they_belong(path):
     assert path.name in message
 
 
-def test_frames_and_parquet_of_battles(tmp_path):
+def test_frames_and_parquet_of_battles(logs, tmp_path):
     battles = pa.table({"Model_A": ["a"], "model_b": ["b"], "winner": ["tie"]})
     pq.write_table(battles, tmp_path / "t.parquet")
-    for source in (battles, tmp_path / "t.parquet", FIXTURES / "wide" / "irw_comp.csv"):
+    for source in (battles, tmp_path / "t.parquet", logs / "wide" / "irw_comp.csv"):
         assert "holds battles" in refused(source)
 
 
 # Folders, and files that are bad
 
 
-def test_the_command_line_lists_what_there_is_to_choose(monkeypatch):
-    monkeypatch.chdir(FIXTURES)
+def test_the_command_line_lists_what_there_is_to_choose(logs, monkeypatch):
+    monkeypatch.chdir(logs)
     for folder, command in (
         ("helm", None),
         ("evalplus", "irtjax fit evalplus --trials first --out calibrated"),
@@ -474,15 +487,15 @@ def test_the_command_line_lists_what_there_is_to_choose(monkeypatch):
         assert document["suggested_model"] == "2pl"
 
 
-def test_other_json_and_text_next_to_logs_is_not_read():
-    table = read(FIXTURES / "helm")
+def test_other_json_and_text_next_to_logs_is_not_read(logs):
+    table = read(logs / "helm")
     assert noted(table, "other files in")
-    assert read(FIXTURES / "opencompass").num_subjects == 2  # a summary in text
-    assert read(FIXTURES / "swe_bench").num_subjects == 3  # the output of tests
+    assert read(logs / "opencompass").num_subjects == 2  # a summary in text
+    assert read(logs / "swe_bench").num_subjects == 3  # the output of tests
 
 
-def test_tables_next_to_logs_are_a_question(tmp_path):
-    root = copy_of("opencompass", tmp_path)
+def test_tables_next_to_logs_are_a_question(logs, tmp_path):
+    root = copy_of(logs, "opencompass", tmp_path)
     (root / "more.csv").write_text("model,q1\nm,1\n")
     assert "several kinds of files (csv, opencompass)" in refused(root)
 
@@ -502,8 +515,8 @@ def test_tables_next_to_logs_are_a_question(tmp_path):
         ("measurement_db/_registry/items.parquet", "give its responses.parquet"),
     ],
 )
-def test_a_file_without_responses_names_the_one_to_give(path, part):
-    assert part in refused(next(FIXTURES.glob(path)))
+def test_a_file_without_responses_names_the_one_to_give(logs, path, part):
+    assert part in refused(next(logs.glob(path)))
 
 
 @pytest.mark.parametrize(
@@ -568,8 +581,10 @@ def test_a_file_without_responses_names_the_one_to_give(path, part):
         ),
     ],
 )
-def test_a_bad_field_is_one_line_with_its_place(tmp_path, fixture, old, new, parts):
-    source = next(FIXTURES.glob(fixture))
+def test_a_bad_field_is_one_line_with_its_place(
+    logs, tmp_path, fixture, old, new, parts
+):
+    source = next(logs.glob(fixture))
     folder = tmp_path / source.parent.name
     folder.mkdir()
     path = folder / source.name
@@ -581,13 +596,13 @@ def test_a_bad_field_is_one_line_with_its_place(tmp_path, fixture, old, new, par
         assert part in message
 
 
-def test_a_file_that_was_cut_off(tmp_path):
+def test_a_file_that_was_cut_off(logs, tmp_path):
     for fixture in ("evalplus/*toy-1b*", "tau2_bench/toy-1b*"):
-        source = next(FIXTURES.glob(fixture))
+        source = next(logs.glob(fixture))
         path = tmp_path / source.name
         path.write_bytes(source.read_bytes()[:300])
         assert "is not valid JSON" in refused(path)
-    source = next((FIXTURES / "lighteval").rglob("*.parquet"))
+    source = next((logs / "lighteval").rglob("*.parquet"))
     path = tmp_path / source.name
     path.write_bytes(source.read_bytes()[:-50])
     assert "damaged or cut off" in refused(path)
