@@ -263,6 +263,11 @@ class AdaptiveTest:
         return self._stopped | StopFlag.TIME if late else self._stopped
 
     @property
+    def rules(self) -> dict[str, Any]:
+        """The rules with which the test was begun, by the names of its arguments."""
+        return dict(self._rules)
+
+    @property
     def handed_out(self) -> tuple[str, ...]:
         """Items that wait for their responses, in the order handed out."""
         return tuple(self._open)
