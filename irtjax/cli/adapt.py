@@ -243,7 +243,7 @@ def _adapt_command(
         progress("adapt")
         try:
             source = {"responses": table, "truth": _truth(truth)}
-            tests, baseline = _simulate(fit, chosen, subjects, source, seed)
+            tests, baseline = _simulate(fit, chosen, subjects, source, seed, progress)
         except ValueError as error:
             raise ValueError(lead_with_option(str(error), _OPTIONS)) from None
         if out is not None:
@@ -279,7 +279,12 @@ def _numbers(option: str, text: str | None) -> list[float] | None:
 
 
 def _simulate(
-    fit: Calibration, rules: dict[str, Any], subjects: int, source: Any, seed: int
+    fit: Calibration,
+    rules: dict[str, Any],
+    subjects: int,
+    source: Any,
+    seed: int,
+    progress: ProgressLine,
 ) -> tuple[SimulatedTests, SimulatedTests | None]:
     """The tests, and tests of as many random items of the same subjects."""
     import jax
@@ -292,6 +297,7 @@ def _simulate(
     if rules["select"] == "random":
         return tests, None
     kept = {name: rules[name] for name in ("num_items", *COMPARED)}
+    progress("tests of random items")
     # The same key: the same subjects.
     return tests, simulate_tests(fit, subjects, **chosen, **kept, select="random")
 

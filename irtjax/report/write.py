@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from irtjax.numerics.progress import watched
 from irtjax.report.leaderboard import leaderboard
 
 if TYPE_CHECKING:
@@ -96,7 +97,7 @@ def _write_page(
     from irtjax.plots import save_figure
 
     makers = figure_makers(fit) if figures else []
-    for title, name, make in makers:
+    for title, name, make in watched(makers, "figure"):
         if progress is not None:
             progress(f"draw {title.lower()}")
         save_figure(make(fit), place / name)

@@ -17,6 +17,7 @@ from irtjax.data.formats import LOGS
 from irtjax.data.reading.options import Metric, ReadOptions, Trials
 from irtjax.data.table import ResponseTable
 from irtjax.data.wording import percent
+from irtjax.numerics.progress import watched
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -221,15 +222,22 @@ def _read_files(files: Iterable[Source], options: ReadOptions) -> Iterator[Piece
         if kind in LOGS:
             # A log reader sees all its files at once, since items join across them.
             reader = importlib.import_module(f"irtjax.data.formats.{kind}")
-            yield reader.read_files(list(paths.values()), options)
+            yield reader.read_files(_Watched(paths.values()), options)
             continue
-        for path in paths.values():
+        for path in watched(paths.values(), "file"):
             try:
                 yield _read_table_file(kind, path, options)
             except UnicodeDecodeError:
                 raise ValueError(
                     f"{path} is damaged: text in it is not UTF-8"
                 ) from None
+
+
+class _Watched(list[Path]):
+    """Files of a log reader, which reports how many it has read by reading them."""
+
+    def __iter__(self) -> Iterator[Path]:
+        return watched(tuple(super().__iter__()), "file")
 
 
 def _read_table_file(kind: str, path: Path, options: ReadOptions) -> Piece:
