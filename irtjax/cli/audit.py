@@ -21,7 +21,7 @@ MODEL = "2pl"
 #: Names shown of the items with a defect.
 SHOWN = 5
 #: What `--out` writes.
-FILES = ("items.csv", "benchmarks.csv", "summary.md")
+FILES = ("items.csv", "benchmarks.csv", "summary.md", "report.html")
 FIGURES = ("properties.png", "difficulty_discrimination.png", "flagged_items.png")
 
 
@@ -56,7 +56,10 @@ def audit_command(
     seed: opt.Seed = 0,
     out: Annotated[
         Path | None,
-        opt.out("DIR", "Folder for items.csv, benchmarks.csv, summary.md and figures."),
+        opt.out(
+            "DIR",
+            "Folder for items.csv, benchmarks.csv, summary.md, report.html, figures.",
+        ),
     ] = None,
     figures: opt.Figures = True,
     float32: opt.Float32 = False,
@@ -130,14 +133,17 @@ def _chances(given: list[str]) -> float | dict[str, float]:
 def _write(out: Path, report: Audit, table: ResponseTable, figures: bool) -> None:
     """Writes tables, figures and summary, all or none."""
     from irtjax import plots
-    from irtjax.report import audit_page
+    from irtjax.report import audit_page, report_page, write_page
 
     output.make_folder(out)
     page = audit_page(report, FIGURES if figures else ())
+    command = output.command_line()
+    html = report_page(report.fit, data=table, audit=report, command=command)
     contents: dict[str, Any] = {
         "items.csv": report.items,
         "benchmarks.csv": report.benchmarks,
         "summary.md": lambda place: place.write_text(page, encoding="utf-8"),
+        "report.html": lambda place: write_page(place, html),
     }
     if report.control is not None:
         contents["control.csv"] = report.control

@@ -49,7 +49,7 @@ def demo_command(
 
             ranked = rank(fit)
         else:
-            ranked = write(fit, folder, progress, overwrite)
+            ranked = write(fit, folder, progress, overwrite, data=demo.table)
             write_files({folder / RESPONSES: long_form(demo.table)})
         found = judge(fit, demo)
     more = {"closeness": found._asdict()}

@@ -127,8 +127,9 @@ def fit_command(
     checkpoint = _checkpoint(folder, job.method, "resume" in settings, save_draws)
     settings |= {} if checkpoint is None else {"checkpoint": str(checkpoint)}
     with ProgressLine(quiet) as progress:
-        calibration = _read_and_fit(files, reading, job, progress)
-        ranked = write(calibration, folder, progress, overwrite, save_draws=save_draws)
+        calibration, table = _read_and_fit(files, reading, job, progress)
+        more = {"save_draws": save_draws, "data": table}
+        ranked = write(calibration, folder, progress, overwrite, **more)
         if checkpoint is not None:
             checkpoint.unlink(missing_ok=True)
     report(calibration, ranked, folder, quiet=quiet, as_json=json, figures=figures)
@@ -138,7 +139,8 @@ def _read_and_fit(files, reading: opt.Reading, job: Job, progress: ProgressLine)
     began = time.perf_counter()
     progress("read")
     table = reading.read(files)
-    return calibrate(table, job, reading, progress, time.perf_counter() - began)
+    seconds = time.perf_counter() - began
+    return calibrate(table, job, reading, progress, seconds), table
 
 
 def _check(job: Job) -> None:

@@ -10,7 +10,12 @@ from irtjax.cli import options as opt
 from irtjax.cli.errors import lead_with_option
 from irtjax.cli.imports import own_or_name
 from irtjax.cli.machine import prepare
-from irtjax.cli.output import check_out_folder, print_json, write_files
+from irtjax.cli.output import (
+    check_out_folder,
+    command_line,
+    print_json,
+    write_files,
+)
 from irtjax.cli.progress import ProgressLine
 
 if TYPE_CHECKING:
@@ -35,7 +40,7 @@ def shrink_command(
     reading: opt.Reading,
     out: Annotated[
         Path,
-        opt.out("DIR", "Folder for the subset and its predictor; tables of errors."),
+        opt.out("DIR", "Folder for the subset, its predictor and page; errors."),
     ],
     size: Annotated[int | None, opt.option("Number of items to keep.")] = None,
     se: Annotated[
@@ -110,6 +115,7 @@ def shrink_command(
         small, errors = _choose(table, wanted, options, counts, ranking, seed, progress)
         progress("write")
         _write(out, small, errors)
+        _write_page(out, small, errors, table.notes)
     _report(small, errors, list(table.notes), out, quiet, json)
 
 
@@ -182,6 +188,16 @@ def _write(out: Path, small: Shrunken, errors: SubsetErrors | None) -> None:
     write_files({out / name: content for name, content in contents})
 
 
+def _write_page(out: Path, small: Shrunken, errors, notes) -> None:
+    """Writes the subset as a page."""
+    from irtjax.report.page import PAGE, write_page
+    from irtjax.report.page_subset import subset_page
+
+    more = {"sentences": subset_sentences(small), "notes": notes}
+    page = subset_page(small, errors, command=command_line(), **more)
+    write_page(out / PAGE, page)
+
+
 def _report(small, errors, notes, out: Path, quiet: bool, json: bool) -> None:
     """Prints the outcome, for people or as JSON."""
     warnings = [*small.warnings, *(() if errors is None else errors.warnings)]
@@ -212,11 +228,11 @@ def _report(small, errors, notes, out: Path, quiet: bool, json: bool) -> None:
             _show_rules(console, small)
         if errors is not None:
             _show(console, errors)
-        names = ["subset.csv", "subset.json"]
+        names = ["subset.csv", "subset.json", "report.html"]
         names += ["rules.csv"] if small.rules else []
         names += ERROR_FILES if errors is not None else []
         written = f"Written to {out}: {', '.join(names)}"
-        screen.show_sentences(console, [*_sentences(small), written])
+        screen.show_sentences(console, [*subset_sentences(small), written])
         screen.show_warnings(console, warnings, notes)
 
 
@@ -260,7 +276,7 @@ def _show(console, errors: SubsetErrors) -> None:
     screen.show_table(console, title, header, rows)
 
 
-def _sentences(small: Shrunken) -> list[str]:
+def subset_sentences(small: Shrunken) -> list[str]:
     """What a subset is and the error that is expected of it."""
     from irtjax.report.words import number
 
