@@ -58,9 +58,8 @@ def to_frame(result: Any, library: str = "pandas") -> Any:
 def _table_of(result: Any) -> pa.Table:
     import pyarrow as pa
 
-    from irtjax.data.table import ResponseTable
-
-    if isinstance(result, ResponseTable):
+    # A `ResponseTable`, whose module imports this one.
+    if hasattr(result, "item_facets"):
         return long_table(result)
     table = result if isinstance(result, pa.Table) else getattr(result, "table", None)
     table = table() if callable(table) else table

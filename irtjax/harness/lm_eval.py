@@ -22,8 +22,9 @@ import msgspec
 import numpy as np
 
 from irtjax.data.decode import Record, decode
-from irtjax.data.files import atomic_path, read_bytes
+from irtjax.data.files import read_bytes
 from irtjax.data.wording import listing
+from irtjax.data.writing import atomic_path
 from irtjax.harness.bank import open_fit
 
 if TYPE_CHECKING:
