@@ -95,9 +95,9 @@ def audit_command(
         )
         if out is not None:
             progress("write")
-            _write(out, report, table, figures)
+            write(out, report, table, figures)
     if json:
-        output.print_json(_document(report, out))
+        output.print_json(document(report, out))
     elif not quiet:
         _show(report, out)
 
@@ -127,7 +127,7 @@ def _chances(given: list[str]) -> float | dict[str, float]:
     return by_name or 0.0
 
 
-def _write(out: Path, report: Audit, table: ResponseTable, figures: bool) -> None:
+def write(out: Path, report: Audit, table: ResponseTable, figures: bool) -> None:
     """Writes tables, figures and summary, all or none."""
     from irtjax import plots
     from irtjax.report import audit_page
@@ -157,7 +157,7 @@ def _write(out: Path, report: Audit, table: ResponseTable, figures: bool) -> Non
         (out / name).unlink(missing_ok=True)
 
 
-def _document(report: Audit, out: Path | None) -> dict[str, Any]:
+def document(report: Audit, out: Path | None) -> dict[str, Any]:
     """What `--json` prints."""
     return {
         "false_discovery_rate": report.false_discovery_rate,

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from irtjax.cli import gates
 from irtjax.cli import options as opt
 from irtjax.cli.output import print_json, say
 from irtjax.cli.pipeline import load_fit
@@ -29,21 +31,67 @@ def compare_command(
         ),
     ] = None,
     level: opt.SomeLevel = None,
+    fail_if: Annotated[
+        list[str] | None,
+        opt.option(
+            "End with exit status 1 if this holds significantly, such as 'A < B' or"
+            " 'P(A < B) > 0.9': A is the first subject and B the second; may be"
+            " repeated.",
+            metavar="CONDITION",
+            panel="Gate",
+        ),
+    ] = None,
+    undecided: Annotated[
+        str,
+        opt.option(
+            "What a condition does of which it is not known whether it holds: pass or"
+            " fail.",
+            panel="Gate",
+        ),
+    ] = "pass",
+    junit: Annotated[
+        Path | None,
+        opt.option(
+            "JUnit report to write, a test for each condition.",
+            metavar="FILE.xml",
+            panel="Gate",
+        ),
+    ] = None,
     quiet: opt.Quiet = False,
     json: opt.Json = False,
 ) -> None:
-    """Compares two subjects of a fit: difference, interval, p-value."""
+    """Compares two subjects of a fit: difference, interval, p-value; a gate for CI."""
     opt.check_level(level)
+    gates.check(fail_if, undecided, junit)
     calibration = load_fit(fit)
+    from irtjax.calibration.conditions import judge, parse_condition
     from irtjax.calibration.rank import compare
+    from irtjax.data import read
 
     chosen = calibration.level if level is None else level
-    result = compare(calibration, first, second, data=data or None, level=chosen)
+    # A mistake in a condition is found before anything is computed.
+    conditions = [parse_condition(text, first, second) for text in fail_if or ()]
+    for condition in conditions if not data else ():
+        if condition.needs_data:
+            raise ValueError(
+                f"--fail-if '{condition.text}': the difference of two accuracies is"
+                " paired by item: add the responses, --data FILE"
+            )
+    table = read(data) if data else None
+    result = compare(calibration, first, second, data=table, level=chosen)
+    asked = {"data": table, "level": level}
+    verdicts = [judge(condition, calibration, **asked) for condition in conditions]
+    failures = gates.failures(verdicts, undecided)
+    if junit is not None:
+        gates.write_junit(junit, verdicts, failures)
     if json:
         head = {"first": first, "second": second, "level": chosen}
-        print_json(head | result._asdict())
+        found = gates.documents(verdicts, failures) if fail_if else {}
+        print_json(head | result._asdict() | found)
     elif not quiet:
         say(*_sentences(first, second, result, chosen))
+        say(*gates.passed_sentences(verdicts, failures))
+    gates.end(failures)
 
 
 def _sentences(first: str, second: str, result: Comparison, level: float) -> list[str]:

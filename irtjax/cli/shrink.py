@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from irtjax.cli import options as opt
 from irtjax.cli.errors import lead_with_option
@@ -109,7 +109,7 @@ def shrink_command(
         table = reading.read(files)
         small, errors = _choose(table, wanted, options, counts, ranking, seed, progress)
         progress("write")
-        _write(out, small, errors)
+        write(out, small, errors)
     _report(small, errors, list(table.notes), out, quiet, json)
 
 
@@ -167,7 +167,7 @@ def _values(path: Path) -> dict[str, float]:
     return found
 
 
-def _write(out: Path, small: Shrunken, errors: SubsetErrors | None) -> None:
+def write(out: Path, small: Shrunken, errors: SubsetErrors | None) -> None:
     """Writes the subset and, where requested, errors and their figure."""
     small.save(out)
     if errors is None:
@@ -184,26 +184,9 @@ def _write(out: Path, small: Shrunken, errors: SubsetErrors | None) -> None:
 
 def _report(small, errors, notes, out: Path, quiet: bool, json: bool) -> None:
     """Prints the outcome, for people or as JSON."""
-    warnings = [*small.warnings, *(() if errors is None else errors.warnings)]
-    warnings = list(dict.fromkeys(warnings))
+    found = document(small, errors, notes, out)
     if json:
-        print_json(
-            {
-                "items": small.table().to_pylist(),
-                "num_items": small.num_items,
-                "method": small.method,
-                "reason": small.reason,
-                "rules": list(small.rules),
-                "standard_error": small.standard_error,
-                "score_error": small.score_error,
-                "held_out": small.held_out,
-                "level": small.level,
-                "errors": None if errors is None else list(errors.rows),
-                "out": str(out),
-                "warnings": warnings,
-                "notes": notes,
-            }
-        )
+        print_json(found)
     elif not quiet:
         from irtjax.cli import screen
 
@@ -216,8 +199,28 @@ def _report(small, errors, notes, out: Path, quiet: bool, json: bool) -> None:
         names += ["rules.csv"] if small.rules else []
         names += ERROR_FILES if errors is not None else []
         written = f"Written to {out}: {', '.join(names)}"
-        screen.show_sentences(console, [*_sentences(small), written])
-        screen.show_warnings(console, warnings, notes)
+        screen.show_sentences(console, [*sentences(small), written])
+        screen.show_warnings(console, found["warnings"], notes)
+
+
+def document(small, errors, notes: list[str], out: Path) -> dict[str, Any]:
+    """What `--json` prints."""
+    warnings = [*small.warnings, *(() if errors is None else errors.warnings)]
+    return {
+        "items": small.table().to_pylist(),
+        "num_items": small.num_items,
+        "method": small.method,
+        "reason": small.reason,
+        "rules": list(small.rules),
+        "standard_error": small.standard_error,
+        "score_error": small.score_error,
+        "held_out": small.held_out,
+        "level": small.level,
+        "errors": None if errors is None else list(errors.rows),
+        "out": str(out),
+        "warnings": list(dict.fromkeys(warnings)),
+        "notes": notes,
+    }
 
 
 def _show_rules(console, small: Shrunken) -> None:
@@ -260,7 +263,7 @@ def _show(console, errors: SubsetErrors) -> None:
     screen.show_table(console, title, header, rows)
 
 
-def _sentences(small: Shrunken) -> list[str]:
+def sentences(small: Shrunken) -> list[str]:
     """What a subset is and the error that is expected of it."""
     from irtjax.report.words import number
 
