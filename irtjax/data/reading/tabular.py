@@ -8,6 +8,7 @@ import dataclasses
 import io
 import itertools
 import json
+import re
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
@@ -30,6 +31,10 @@ from irtjax.data.reading.options import ReadOptions
 # What people write for a missing cell, other than nothing.
 NULL_WORDS = ("", "NA", "N/A", "n/a", "NaN", "nan", "NAN", "null", "NULL", "None", ".")
 PLAIN_WORDS = {"true": 1.0, "false": 0.0}
+
+
+#: Null in the place of a record.
+_NULL_RECORD = re.compile(rb"(?:\A|[\n}])\s*null")
 
 
 class _Pandas(Record):
@@ -213,7 +218,9 @@ def read_json(path: Path) -> Frame:
 
     content = read_bytes(path).removeprefix(b"\xef\xbb\xbf")
     array = content[:4096].lstrip()[:1] == b"["
-    if not (array or is_nested(content) or _has_many_fields(content)):
+    # Arrow's reader crashes at some of these, and takes minutes for others.
+    hard = is_nested(content) or _NULL_RECORD.search(content)
+    if not (array or hard or _has_many_fields(content)):
         try:
             table = arrow_json.read_json(pa.BufferReader(content))
             return Frame(table, None, str(path))
