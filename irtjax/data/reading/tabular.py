@@ -10,6 +10,7 @@ import gzip
 import io
 import itertools
 import json
+import re
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -50,6 +51,10 @@ _LONGEST_LINE = 1 << 26
 
 #: Of the names of columns and rising positions the rows, in parts.
 Take: TypeAlias = Callable[[Sequence[str], np.ndarray], Iterable[pa.Table]]
+
+
+#: Null in the place of a record.
+_NULL_RECORD = re.compile(rb"(?:\A|[\n}])\s*null")
 
 
 class _Pandas(Record):
@@ -376,8 +381,10 @@ def read_parquet(path: Path, options: ReadOptions) -> Frame:
             file = _open_parquet(path)
             layout = decide(file.schema_arrow.names, None, options, str(path))
             check_parquet(path, file.metadata, layout.used())
-            if layout.item:
-                # Names as codes: a string for each row would take more memory.
+            nested = any(pa.types.is_nested(x.type) for x in file.schema_arrow)
+            if layout.item and not nested:
+                # Names as codes: a string for each row would take more memory. (Arrow
+                # finds no columns by name where some are nested.)
                 file = pq.ParquetFile(path, read_dictionary=layout.labels())
             used, table = layout.used(), None
             if used is not None:
@@ -437,7 +444,9 @@ def read_json(path: Path) -> Frame:
 
     content = read_bytes(path).removeprefix(b"\xef\xbb\xbf")
     array = content[:4096].lstrip()[:1] == b"["
-    if not (array or is_nested(content) or _has_many_fields(content)):
+    # Arrow's reader crashes at some of these, and takes minutes for others.
+    hard = is_nested(content) or _NULL_RECORD.search(content)
+    if not (array or hard or _has_many_fields(content)):
         try:
             table = arrow_json.read_json(pa.BufferReader(content))
             return Frame(table, None, str(path))
