@@ -202,9 +202,13 @@ def test_texts_survive_select_merge_and_saving(tmp_path, ending):
     one = dataclasses.replace(
         one,
         item_texts={"a/1": text, "a/2": ItemText("other")},
-        item_ids={"a/1": (SourceId("lm-eval", "a", "1"),), "a/2": ()},
+        item_ids={
+            "a/1": (SourceId("lm-eval", "a", "1"),),
+            "a/2": (SourceId("lm-eval", "a", ""),),
+        },
     )
     loaded = read(one.save(tmp_path / f"t.{ending}"))
+    assert read(tmp_path / f"t.{ending}", texts=False).item_texts == {}
     assert loaded.item_texts == one.item_texts and loaded.item_ids == one.item_ids
     assert one.data_hash() == loaded.data_hash()
     part = loaded.select(items=["a/1"])
@@ -251,7 +255,7 @@ def test_a_number_with_two_contents_is_refused(tmp_path):
     write_log(tmp_path, "o__b", [sample(0, 1.0, content="new")])
     table = read(tmp_path)
     assert table.num_items == 2
-    with pytest.raises(ValueError, match="one number there stands for items of diff"):
+    with pytest.raises(ValueError, match="its number there stands for items of diff"):
         table.select(items=table.items[:1]).sample_ids("lm-eval")
 
 
