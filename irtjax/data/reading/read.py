@@ -353,6 +353,7 @@ def _finish(
         trials=trials,
         notes=tuple(dict.fromkeys(notes)),
         sources=tuple(dict.fromkeys(sources)),
+        item_texts=table.item_texts if options.texts else {},
     )
 
 

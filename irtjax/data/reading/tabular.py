@@ -15,7 +15,7 @@ import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, TypeAlias
+from typing import IO, TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -119,12 +119,14 @@ def read_csv(path: Path, options: ReadOptions) -> Frame:
         include_columns=layout.used(),
     )
     shape = {"column_names": names, "skip_rows": 1 if has_header else 0}
-    table = take = None
+    take: Take | None = None
+    table = None
     if layout.item and not is_gzip(path):
         table = _stream_csv(path, shape, delimiter, convert)
-        take = functools.partial(_rows_of_csv, path, shape, delimiter)
     if table is None:
-        table, take = _whole_csv(path, shape, delimiter, convert), None
+        table = _whole_csv(path, shape, delimiter, convert)
+    if layout.item:
+        take = functools.partial(_rows_of_csv, path, shape, delimiter)
     return Frame(restore(table), None, str(path), not has_header, take, names)
 
 
@@ -181,7 +183,7 @@ def _rows_of_csv(
     """Rows of columns of a file, which is read as far as the last of them."""
     from pyarrow import csv as arrow_csv
 
-    with open(path, "rb") as file:
+    with _opened(path) as file:
         _skip_blank(file)
         reader = arrow_csv.open_csv(
             pa.PythonFile(file, mode="r"),
@@ -229,12 +231,17 @@ def _expected(path: Path) -> int:
     return int(1.1 * path.stat().st_size * max(head.count(b"\n"), 1) / len(head)) + 1
 
 
+def _opened(path: Path) -> IO[bytes]:
+    """Opens a file, to be unpacked while it is read."""
+    return gzip.open(path, "rb") if is_gzip(path) else open(path, "rb")  # type: ignore[return-value]
+
+
 def _has_quotes(path: Path) -> bool:
-    with open(path, "rb") as file:
+    with _opened(path) as file:
         return any(b'"' in block for block in iter(lambda: file.read(1 << 20), b""))
 
 
-def _skip_blank(file: BinaryIO) -> None:
+def _skip_blank(file: IO[bytes]) -> None:
     """Moves to the first byte of a file that is no mark and no end of a line."""
     head = file.read(1 << 16)
     start = head.removeprefix(b"\xef\xbb\xbf").lstrip(b"\r\n")
@@ -307,7 +314,7 @@ def _count_columns(path: Path) -> int | None:
     # A damaged file has an error of its own when it is read.
     with (
         contextlib.suppress(OSError, EOFError, zlib.error),
-        (gzip.open if is_gzip(path) else open)(path, "rb") as file,
+        _opened(path) as file,
     ):
         _skip_blank(file)
         for _ in range(_LONGEST_LINE >> 20):
