@@ -10,8 +10,6 @@ import numpy as np
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from irtjax.data.table import ResponseTable
-
 LIBRARIES = ("pandas", "polars", "datasets", "arrow")
 
 
@@ -58,9 +56,8 @@ def to_frame(result: Any, library: str = "pandas") -> Any:
 def _table_of(result: Any) -> pa.Table:
     import pyarrow as pa
 
-    from irtjax.data.table import ResponseTable
-
-    if isinstance(result, ResponseTable):
+    # A `ResponseTable`, whose module imports this one.
+    if hasattr(result, "item_facets"):
         return long_table(result)
     table = result if isinstance(result, pa.Table) else getattr(result, "table", None)
     table = table() if callable(table) else table
@@ -72,8 +69,8 @@ def _table_of(result: Any) -> pa.Table:
     return table
 
 
-def long_table(table: ResponseTable) -> pa.Table:
-    """The responses that were observed, a row for each."""
+def long_table(table: Any) -> pa.Table:
+    """The observed responses of a `ResponseTable`, a row for each."""
     import pyarrow as pa
 
     observed = True if table.observed is None else table.observed

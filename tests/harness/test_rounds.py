@@ -154,7 +154,9 @@ def test_only_items_with_a_number_of_their_own_are_documents():
 
     assert documents(Fit()) == ({"a/0": ("a", 0), "b/x/7": ("b/x", 7)}, 4)
     with pytest.raises(ValueError, match="no item of the fit is a document of lm-eval"):
-        documents(dataclasses.replace(toy_fit(), items=np.array(["q1"])))
+        documents(
+            dataclasses.replace(toy_fit(), items=np.array(["q1"]), benchmarks=None)
+        )
 
 
 def test_the_estimate_is_that_of_the_posterior():
