@@ -33,7 +33,7 @@ from irtjax.adaptive.steps import (
     stop,
     update,
 )
-from irtjax.data.files import atomic_path
+from irtjax.data.writing import atomic_path
 from irtjax.numerics.precision import full_precision
 from irtjax.storage.encoding import plain
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from irtjax.cli import options as opt
 from irtjax.cli.errors import lead_with_option
-from irtjax.cli.output import check_out_folder, make_folder, print_json, write_files
+from irtjax.cli.output import check_out_folder, print_json, write_files
 from irtjax.cli.pipeline import load_fit
 from irtjax.cli.progress import ProgressLine
 
@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
 #: Lengths at which the table shows the errors.
 SHOWN = (1, 2, 5, 10, 15, 20, 30, 40, 50, 75, 100, 150, 200, 300, 500, 1000)
+
+#: What `--out` writes.
+FILES = ("adapt.parquet", "adapt.csv", "adapt.png")
 
 #: Options for arguments of `irtjax.simulate_tests`, in messages.
 _OPTIONS = {
@@ -200,7 +203,7 @@ def _adapt_command(
     json: opt.Json = False,
 ) -> None:
     """Simulates adaptive tests over the items of a fit, compared with random items."""
-    check_out_folder(out)
+    check_out_folder(out, FILES)
     if length is not None and not responses:
         raise ValueError("--length requires --responses FILE: it reads their lengths")
     if trials is not None and not responses:
@@ -271,15 +274,10 @@ def _simulate(
 def _write(out: Path, tests: SimulatedTests, baseline: SimulatedTests | None) -> None:
     from irtjax.plots import plot_adaptive, save_figure
 
-    make_folder(out)
     figure = plot_adaptive(tests, baseline)
-    write_files(
-        {
-            out / "adapt.parquet": tests.table(),
-            out / "adapt.csv": tests.table(),
-            out / "adapt.png": functools.partial(save_figure, figure),
-        }
-    )
+    table, picture = tests.table(), functools.partial(save_figure, figure)
+    contents = zip(FILES, (table, table, picture), strict=True)
+    write_files({out / name: content for name, content in contents})
 
 
 def _curve(tests: SimulatedTests) -> dict[str, Any]:

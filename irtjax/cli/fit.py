@@ -128,10 +128,11 @@ def fit_command(
     settings |= {} if checkpoint is None else {"checkpoint": str(checkpoint)}
     with ProgressLine(quiet) as progress:
         calibration = _read_and_fit(files, reading, job, progress)
-        ranked = write(calibration, folder, progress, overwrite, save_draws=save_draws)
+        options = {"draws": save_draws, "figures": figures}
+        ranked = write(calibration, folder, progress, overwrite, **options)
         if checkpoint is not None:
             checkpoint.unlink(missing_ok=True)
-    report(calibration, ranked, folder, quiet=quiet, as_json=json, figures=figures)
+    report(calibration, ranked, folder, quiet=quiet, as_json=json)
 
 
 def _read_and_fit(files, reading: opt.Reading, job: Job, progress: ProgressLine):

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Annotated
 
 from irtjax.cli import options as opt
-from irtjax.cli.output import print_json, write_files
+from irtjax.cli.output import check_file, print_json, write_files
 from irtjax.cli.pipeline import load_fit
 
 
@@ -115,8 +115,10 @@ def _check(against, flow, top, data, figure) -> None:
             raise ValueError(
                 "--against requires --figure, and --figure requires --against or --flow"
             )
-    if figure is not None and figure.suffix.lower() != ".png":
-        raise ValueError(f"--figure {figure}: the name of a picture ends in .png")
+    if figure is not None:
+        if figure.suffix.lower() != ".png":
+            raise ValueError(f"--figure {figure}: the name of a picture ends in .png")
+        check_file("--figure", figure)
 
 
 def _check_reading(reading: opt.Reading, data: list[str] | None) -> None:

@@ -10,13 +10,20 @@ from irtjax.cli import options as opt
 from irtjax.cli.errors import lead_with_option
 from irtjax.cli.imports import own_or_name
 from irtjax.cli.machine import prepare
-from irtjax.cli.output import check_out_folder, print_json, write_files
+from irtjax.cli.output import (
+    SAMPLE_FILES,
+    check_out_folder,
+    print_json,
+    write_files,
+)
 from irtjax.cli.progress import ProgressLine
 
 if TYPE_CHECKING:
     from irtjax.subsets.errors import SubsetErrors
     from irtjax.subsets.subset import Shrunken
 
+#: What `Shrunken.contents` has.
+SUBSET_FILES = ("subset.csv", "subset.json", "rules.csv", *SAMPLE_FILES)
 #: Written where errors are requested: a table and its figure.
 ERROR_FILES = ("errors.csv", "shrink.png")
 
@@ -95,7 +102,7 @@ def shrink_command(
         raise ValueError("give one of --size, --se and --score-error")
     if reference is not None and sizes is None:
         raise ValueError("--reference requires --sizes: the table has the agreement")
-    check_out_folder(out)
+    check_out_folder(out, (*SUBSET_FILES, *ERROR_FILES))
     wanted = {"size": size, "standard_error": se, "score_error": score_error}
     wanted["method"] = by
     options = {"aim": aim, "stratify": stratify, "average": average, "folds": folds}
@@ -169,17 +176,15 @@ def _values(path: Path) -> dict[str, float]:
 
 def _write(out: Path, small: Shrunken, errors: SubsetErrors | None) -> None:
     """Writes the subset and, where requested, errors and their figure."""
-    small.save(out)
-    if errors is None:
-        # Those of an earlier subset in this folder are not of this one.
-        for name in ERROR_FILES:
-            (out / name).unlink(missing_ok=True)
-        return
-    from irtjax.plots import plot_subset_errors, save_figure
+    contents = small.contents()
+    if errors is not None:
+        from irtjax.plots import plot_subset_errors, save_figure
 
-    picture = functools.partial(save_figure, plot_subset_errors(errors))
-    contents = zip(ERROR_FILES, (errors.table(), picture), strict=True)
-    write_files({out / name: content for name, content in contents})
+        picture = functools.partial(save_figure, plot_subset_errors(errors))
+        contents |= zip(ERROR_FILES, (errors.table(), picture), strict=True)
+    files = {out / name: content for name, content in contents.items()}
+    # Files of an earlier subset in this folder are not of this one.
+    write_files(files, stale=[out / name for name in (*SUBSET_FILES, *ERROR_FILES)])
 
 
 def _report(small, errors, notes, out: Path, quiet: bool, json: bool) -> None:
@@ -215,9 +220,23 @@ def _report(small, errors, notes, out: Path, quiet: bool, json: bool) -> None:
         names = ["subset.csv", "subset.json"]
         names += ["rules.csv"] if small.rules else []
         names += ERROR_FILES if errors is not None else []
+        names += [name for name in SAMPLE_FILES if (out / name).is_file()]
         written = f"Written to {out}: {', '.join(names)}"
         screen.show_sentences(console, [*_sentences(small), written])
+        if SAMPLE_FILES[0] in names:
+            screen.show_sentences(console, ["Evaluate only these items:"])
+            screen.show_command(console, _command(small, out / SAMPLE_FILES[0]))
         screen.show_warnings(console, warnings, notes)
+
+
+def _command(small: Shrunken, samples: Path) -> str:
+    """The command of lm-evaluation-harness for the items of a subset."""
+    import shlex
+
+    tasks = {one.task for ids in small.item_ids.values() for one in ids}
+    names = ("--tasks", ",".join(sorted(tasks)), "--samples", str(samples))
+    more = "--model MODEL --log_samples --output_path logs"
+    return f"lm_eval {shlex.join(names)} {more}"
 
 
 def _show_rules(console, small: Shrunken) -> None:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -54,6 +53,7 @@ def write_report(
     ranked: RankedSubjects | None = None,
     progress: Callable[[str], None] | None = None,
     draws: bool = False,
+    extras: Sequence[Callable[[Path], None]] = (),
 ) -> Path:
     """Saves a calibration with its leaderboard and figures, whole or not at all.
 
@@ -65,6 +65,7 @@ def write_report(
         ranked: The ranking; None computes it.
         progress: Called with the name of each figure before it is drawn.
         draws: Whether to write the posterior draws of a sampler's fit, `draws.nc`.
+        extras: Functions that write more files into a given folder.
 
     Returns:
         The folder.
@@ -85,24 +86,7 @@ def write_report(
             path = place / "draws.nc"
             write_draws(path, fit.structure.draws, **draw_labels(fit))
 
-    return save(fit, folder, overwrite=overwrite, extras=[extra])
-
-
-def add_figures(
-    fit: Calibration,
-    folder: Path,
-    ranked: RankedSubjects,
-    progress: Callable[[str], None],
-) -> None:
-    """Draws the figures into the folder of a saved fit, all or none.
-
-    The command line draws last: an interrupted drawing loses no numbers.
-    """
-    with tempfile.TemporaryDirectory(dir=folder, prefix=".irtjax-") as temporary:
-        place = Path(temporary)
-        _write_page(fit, ranked, place, progress, True)
-        for path in place.iterdir():
-            path.replace(folder / path.name)
+    return save(fit, folder, overwrite=overwrite, extras=[extra, *extras])
 
 
 def _write_page(

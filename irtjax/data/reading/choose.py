@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -67,7 +67,7 @@ def missing_choices(records: Records, options: ReadOptions) -> dict[str, Any]:
             if label is None:
                 label = _first_binary(records, rows)
                 named[name] = label
-            keep |= rows[label]
+            keep[rows[label]] = True
         records = records.take(keep)
         if named:
             more = {} if wish.others is None else {"*": wish.others}
@@ -108,8 +108,8 @@ def _split(text: str, benchmarks: list[str], labels: list[str]) -> tuple[str, st
 
 
 def _first_binary(records: Records, rows: dict[str, np.ndarray]) -> str:
-    for label, mask in rows.items():
-        scores = records.response[mask]
+    for label, places in rows.items():
+        scores = records.response[places]
         if np.isin(scores[~np.isnan(scores)], (0.0, 1.0)).all():
             return label
     return next(iter(rows))
@@ -158,20 +158,27 @@ def _choose_epoch(records: Records, options: ReadOptions) -> Records:
     for groups in _groups(records, Coded.constant("", len(records))).values():
         rows = groups[""]
         if len(np.unique(trial[rows])) == 1:
-            keep |= rows
+            keep[rows] = True
     return records.take(keep, f"only epoch {options.epoch} was read")
 
 
 def _groups(records: Records, column: Coded) -> _Groups:
-    """Rows of each label within each benchmark, labels in order of appearance."""
+    """Rows of each label within each benchmark, labels in order of their codes."""
     out: _Groups = {}
     benchmark = records.benchmark or Coded.constant("", len(records))
     size = len(column.labels)
     pair = benchmark.codes.astype(np.int64) * size + column.codes
-    for code in np.unique(pair).tolist():
+    for code, rows in rows_by_code(pair):
         name, label = benchmark.labels[code // size], column.labels[code % size]
-        out.setdefault(str(name), {})[str(label)] = pair == code
+        out.setdefault(str(name), {})[str(label)] = rows
     return out
+
+
+def rows_by_code(codes: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
+    """Yields each code in ascending order, with its rows."""
+    order = np.argsort(codes, kind="stable")
+    found, start = np.unique(codes[order], return_index=True)
+    yield from zip(found.tolist(), np.split(order, start[1:]), strict=True)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -242,7 +249,7 @@ def _choose_metric(
             pair = preferred, None
             usual[name] = [x for x in found if x != preferred]
         if pair is not None:
-            keep |= rows[pair[0]]
+            keep[rows[pair[0]]] = True
             chosen[name] = pair
         elif isinstance(asked, str) and len(rows) > 1:
             lacking[name] = found
@@ -346,7 +353,7 @@ def _choose_filter(
                 f"{source}: {what}{_where(name)}: choose one with filter="
                 f" among {listing(found)}"
             )
-        keep |= rows[label]
+        keep[rows[label]] = True
         chosen[name] = label
     if wish.others and not set(chosen.values()) & set(wish.others):
         known = sorted({label for rows in groups.values() for label in rows})

@@ -30,6 +30,12 @@ BENCHMARK = (
 # The condition of a response, of which one is read.
 FILTER = "filter test_condition".split()
 LENGTH = "length cot_length output_tokens completion_tokens num_output_tokens".split()
+# What an item asks and what is expected, in a long table or a document.
+PROMPT = "prompt input question_text question query problem instruction".split()
+ANSWER = (
+    "target gold gold_answer reference correct_answer expected expected_answer"
+    " answer_key answer"
+).split()
 # Columns of text next to a wide matrix that describe its rows.
 SUBJECT_FACETS = "base_model family organization organisation developer group".split()
 _INSPECT = {"sample_id", "eval_id", "id", "epoch", "model"}
@@ -58,6 +64,8 @@ class Columns:
     time: str | None = None  # Seconds, which are not read.
     transposed: bool | None = None  # A wide table has items as rows.
     inspect: bool = False  # Whether it is a frame of Inspect.
+    prompt: str | None = None  # Not read with the others: see `frames`.
+    answer: str | None = None
 
     def labels(self) -> list[str]:
         """Columns that hold names."""
@@ -116,6 +124,8 @@ def decide(
             benchmark=named("benchmark", ["task_name"]),
             length=named("length", ["output_tokens", "total_tokens"]),
             inspect=True,
+            prompt=find(names, ["input"]),
+            answer=find(names, ["target"]),
         )
     subject = named("subject", SUBJECT)
     responses = _responses(names, options, source)
@@ -155,7 +165,7 @@ def decide(
             f" {listing(rest)}"
         )
     length = named("length", LENGTH)
-    return Columns(
+    layout = Columns(
         subject=subject,
         item=item,
         responses=responses,
@@ -167,6 +177,9 @@ def decide(
         error=find(rest, ["error"]),
         time=find(rest, ["rt"]) if length is None else None,
     )
+    rest = [name for name in rest if name not in (layout.used() or ())]
+    prompt, answer = find(rest, PROMPT), find(rest, ANSWER)
+    return dataclasses.replace(layout, prompt=prompt, answer=answer)
 
 
 def _responses(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import os
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -47,6 +48,7 @@ def read(
     orientation: Literal["subjects_by_items", "items_by_subjects"] | None = None,
     header: bool | None = None,
     subject_name: str | None = None,
+    texts: bool = True,
 ) -> ResponseTable:
     r"""Reads evaluation results into one response table.
 
@@ -80,6 +82,7 @@ def read(
         orientation: "subjects_by_items" or "items_by_subjects" for a wide matrix.
         header: whether the first line of a CSV file holds names.
         subject_name: name of the one subject of a file without subject names.
+        texts: whether to keep the prompts and answers of items (`item_texts`).
 
     Returns:
         The table; its ``notes`` list the choices made.
@@ -161,24 +164,23 @@ def _find(
     path: str | os.PathLike[str], options: ReadOptions, notes: list[str]
 ) -> list[Source]:
     """Returns the readable files of a path, and a note on the others."""
-    from irtjax.data.reading.sources import Source, expand, identify, understood
+    from irtjax.data.reading.sources import Source, expand, identify
 
     found = []
     for file, asked in expand(path):
         source = identify(file, asked)
-        if options.format is not None and asked and "pickle" not in source.reason:
+        firm = re.search("pickle|not a file|UTF-16", source.reason)
+        if options.format is not None and asked and not firm:
             source = Source(file, options.format)
         if asked and source.format is None:
-            unknown = source.reason.startswith(("is JSON", "is a binary", "is not a"))
-            more = f" ({understood()})" if unknown else ""
-            raise ValueError(f"{source.path} {source.reason}{more}")
+            raise ValueError(f"{source.path} {source.reason}")
         found.append(source)
     good = [s for s in found if s.format and options.format in (None, s.format)]
     if not good:
         shown = f" as {options.format}" if options.format else ""
         reasons = {f"{s.path.name} {s.reason}" for s in found if s.reason}
         why = f"; for example {min(reasons)}" if reasons else ""
-        raise ValueError(f"nothing in {path} can be read{shown}{why} ({understood()})")
+        raise ValueError(f"nothing in {path} can be read{shown}{why}")
     good = _logs_first(good)
     kinds = sorted({str(s.format) for s in good if not s.asked})
     if len(kinds) > 1:

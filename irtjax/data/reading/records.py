@@ -10,6 +10,8 @@ from typing import Any, Literal
 import numpy as np
 
 from irtjax.data.arrays import as_labels
+from irtjax.data.item_texts import Ids, Texts, joined_ids, joined_texts
+from irtjax.data.reading.described import Described
 from irtjax.data.reading.identity import ItemKey, label_items
 from irtjax.data.wording import several
 
@@ -39,7 +41,8 @@ class Coded:
 
     def compact(self) -> Coded:
         """Drops labels without a row and keeps the order of the others."""
-        used = np.bincount(self.codes, minlength=len(self.labels)) > 0
+        used = np.zeros(len(self.labels), bool)
+        used[self.codes] = True
         if used.all():
             return self
         new = np.cumsum(used) - 1
@@ -76,6 +79,9 @@ class Records:
     source: str = ""
     # Where several columns make an item, by column its value for every item name.
     item_parts: dict[str, dict[str, str]] = dataclasses.field(default_factory=dict)
+    # By item name.
+    item_texts: Texts = dataclasses.field(default_factory=dict)
+    item_ids: Ids = dataclasses.field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.response)
@@ -126,6 +132,8 @@ def concatenate(parts: Sequence[Records]) -> Records:
         notes=list(dict.fromkeys(note for part in parts for note in part.notes)),
         source=several([part.source for part in parts]),
         item_parts=item_parts,
+        item_texts=joined_texts(part.item_texts for part in parts),
+        item_ids=joined_ids(part.item_ids for part in parts),
     )
 
 
@@ -157,6 +165,8 @@ class RecordBuilder:
         self.unscored: dict[str, str] = {}
         self.notes: list[str] = []
         self.metric_notes: dict[str, list[str]] = {}
+        #: What readers learn about items.
+        self.described = Described()
 
     def __len__(self) -> int:
         return len(self._columns["response"])
@@ -188,7 +198,9 @@ class RecordBuilder:
 
     def finish(self, paths: Sequence[Path], join: Literal["hash", "id"]) -> Records:
         """Returns the records of files; `label_items` names the items."""
-        item_labels, notes = label_items(list(self._names["item"]), join)
+        keys = list(self._names["item"])
+        item_labels, notes = label_items(keys, join)
+        texts, ids = self.described.by_label(keys, item_labels)
         columns: dict[str, Any] = {}
         for name in _NAMES:
             labels = item_labels if name == "item" else self._names[name]
@@ -207,4 +219,6 @@ class RecordBuilder:
             notes=[*self.notes, *notes],
             metric_notes=self.metric_notes,
             source=several(paths),
+            item_texts=texts,
+            item_ids=ids,
         )

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import glob
 import importlib
-import json
 import os
 import re
 from pathlib import Path
 from typing import Any
 
-from irtjax.data.files import read_head, read_text
+from irtjax.data.decode import decode, json_values
+from irtjax.data.files import read_bytes, read_head, special
 from irtjax.data.formats import LOGS, OTHERS
+from irtjax.data.reading.kinds import foreign_kind
 from irtjax.data.reading.options import FORMATS
 from irtjax.data.wording import TABLE_FORMAT
 
@@ -33,11 +35,6 @@ class Source:
     format: str | None
     reason: str = ""
     asked: bool = True
-
-
-def understood() -> str:
-    """Names the formats that can be read, for messages."""
-    return f"irtjax reads tables (CSV, Parquet, JSON lines) and logs: {', '.join(LOGS)}"
 
 
 def expand(path: str | os.PathLike[str]) -> list[tuple[Path, bool]]:
@@ -73,6 +70,10 @@ def _files_in(folder: Path) -> list[Path]:
 
 def identify(path: Path, asked: bool = True) -> Source:
     """Detects the content of a file from its first bytes; never unpickles anything."""
+    kind = special(path)
+    if kind:
+        reason = f"is {kind}, not a file; write its content to a file and give that"
+        return Source(path, None, reason, asked)
     found = _format_of(path, read_head(path))
     known = found in FORMATS
     return Source(path, found if known else None, "" if known else found, asked)
@@ -91,11 +92,12 @@ def _format_of(path: Path, head: bytes) -> str:
         )
     if not head.strip():
         return "is empty"
+    other = foreign_kind(head, name)
+    if other:
+        return other
     if head[:4] == b"PAR1" or head[:6] == b"ARROW1":
         return _format_of_columns(path, head)
     if head[:2] == b"PK" or name.endswith(".eval"):
-        if name.endswith(".npz"):
-            return "is a numpy archive; save its matrix as CSV or Parquet"
         return "inspect"
     if b"\0" in head:
         return "is a binary file of no known kind"
@@ -130,19 +132,18 @@ def _format_of_columns(path: Path, head: bytes) -> str:
     return _recognised("recognise_columns", set(names), path.name) or "parquet"
 
 
-def _first_object(path: Path, text: str) -> Any:
-    """Parses the first JSON value of a text: a line, an element, or the whole."""
-
-    def parse(text: str) -> Any:
-        start = text.lstrip()
-        start = start[1:].lstrip() if start.startswith("[") else start
-        return json.JSONDecoder().raw_decode(start)[0]
-
-    try:
-        return parse(text)
-    except json.JSONDecodeError:
-        # The head was cut in the middle of a long object.
-        return parse(read_text(path))
+def _first_object(path: Path, head: bytes) -> Any:
+    """The first JSON value: a line, an element, or the whole."""
+    text = head.removeprefix(b"\xef\xbb\xbf").lstrip()
+    if text[:1] == b"[":
+        _, value = next(json_values(path), ("", b"null"))
+        return decode(value, Any, str(path))
+    if b"\n" not in text:
+        text = read_bytes(path).removeprefix(b"\xef\xbb\xbf").lstrip()
+    with contextlib.suppress(ValueError):
+        return decode(text[: text.find(b"\n") + 1] or text, Any, str(path))
+    # One object over several lines.
+    return decode(read_bytes(path), Any, str(path))
 
 
 def _format_of_json(path: Path, head: bytes) -> str:
@@ -152,9 +153,9 @@ def _format_of_json(path: Path, head: bytes) -> str:
     if _INSPECT.search(head) and b'"status"' in head:
         return "inspect"
     try:
-        first = _first_object(path, head.decode("utf-8-sig", errors="replace"))
-    except json.JSONDecodeError as error:
-        return f"is not valid JSON (line {error.lineno}: {error.msg})"
+        first = _first_object(path, head)
+    except ValueError as error:
+        return f"is {str(error).removeprefix(f'{path}: ')}"
     if not isinstance(first, dict):
         return "holds JSON, but not records with named fields"
     keys = set(first)
