@@ -18,6 +18,7 @@ from irtjax.cli.imports import import_module
 from irtjax.cli.info import info_command
 from irtjax.cli.predict import predict_command
 from irtjax.cli.rank import rank_command
+from irtjax.cli.report import report_command
 from irtjax.cli.score import score_command
 from irtjax.cli.shrink import shrink_command
 from irtjax.cli.simulate import simulate_command
@@ -69,6 +70,7 @@ app.command("fit", cls=FitCommand)(fit_command)
 app.command("score")(score_command)
 app.command("rank")(rank_command)
 app.command("compare")(compare_command)
+app.command("report")(report_command)
 app.command("predict")(predict_command)
 app.command("adapt")(adapt_command)
 app.command("shrink")(shrink_command)

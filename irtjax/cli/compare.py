@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from irtjax.cli import options as opt
-from irtjax.cli.output import print_json, say
+from irtjax.cli.output import (
+    check_out_folder,
+    command_line,
+    print_json,
+    say,
+    write_files,
+    written,
+)
 from irtjax.cli.pipeline import load_fit
 
 if TYPE_CHECKING:
@@ -29,21 +37,41 @@ def compare_command(
         ),
     ] = None,
     level: opt.SomeLevel = None,
+    out: Annotated[
+        Path | None,
+        opt.out("DIR", "Folder for report.html, the page that begins with the two."),
+    ] = None,
     quiet: opt.Quiet = False,
     json: opt.Json = False,
 ) -> None:
     """Compares two subjects of a fit: difference, interval, p-value."""
     opt.check_level(level)
+    check_out_folder(out, ["report.html"])
     calibration = load_fit(fit)
     from irtjax.calibration.rank import compare
+    from irtjax.data import read
 
     chosen = calibration.level if level is None else level
-    result = compare(calibration, first, second, data=data or None, level=chosen)
+    table = read(data) if data else None
+    result = compare(calibration, first, second, data=table, level=chosen)
+    sentences = _sentences(first, second, result, chosen)
+    if out is not None:
+        _write_page(out, calibration, (first, second), table, sentences)
     if json:
         head = {"first": first, "second": second, "level": chosen}
+        head |= {} if out is None else {"out": str(out)}
         print_json(head | result._asdict())
     elif not quiet:
-        say(*_sentences(first, second, result, chosen))
+        say(*sentences, *([] if out is None else [written(out, ["report.html"])]))
+
+
+def _write_page(out: Path, fit, pair: tuple[str, str], table, sentences) -> None:
+    """Writes the page of the fit that begins with the two."""
+    from irtjax.report.page import PAGE, report_page, write_page
+
+    more = {"sentences": sentences, "command": command_line()}
+    page = report_page(fit, data=table, pair=pair, **more)
+    write_files({out / PAGE: lambda place: write_page(place, page)})
 
 
 def _sentences(first: str, second: str, result: Comparison, level: float) -> list[str]:

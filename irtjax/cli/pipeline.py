@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from irtjax.cli.machine import prepare
 from irtjax.cli.options import Reading
-from irtjax.cli.output import print_json, written
+from irtjax.cli.output import command_line, print_json, written
 from irtjax.cli.progress import ProgressLine
 
 if TYPE_CHECKING:
@@ -89,6 +89,8 @@ def calibrate(
         "sources": list(table.sources),
         "reading": reading.chosen(),
     }
+    if command_line() is not None:
+        options["command"] = command_line()
     if features is not None:
         options["item_features"] = list(job.sides["item_features"])
     if anchor is not None:

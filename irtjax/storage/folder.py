@@ -30,8 +30,8 @@ FIT_VERSION = 2
 #: Names that a fit uses in its folder; other files stay as they are.
 FIT_FILES = tuple(
     "fit.json parameters.npz items.parquet items.csv abilities.parquet abilities.csv"
-    " leaderboard.md abilities.png wright_map.png item_response_functions.png"
-    " test_information.png latency.png item_parameters.png".split()
+    " leaderboard.md report.html abilities.png wright_map.png latency.png"
+    " item_response_functions.png test_information.png item_parameters.png".split()
 )
 #: Those of a multilevel fit or a factor model, and of items with texts, in addition.
 STRUCTURE_FILES = tuple(

@@ -166,7 +166,7 @@ def _row(
         # A name that the caller chose is what joins items, whatever their content.
         content = ""
     item = task, name, content
-    texts.described.id(item, str(sample.doc_id))
+    texts.described.id(item, name if options.item is None else str(sample.doc_id))
     wrong = texts.take(item, fields, metrics) if options.texts else ""
     return _Row(sample, name, content, metrics, _UNSCORED in names, wrong)
 
@@ -192,14 +192,19 @@ class _Texts:
             if target.isdecimal() and len(target) < 4 and int(target) < len(choices):
                 target = choices[int(target)]
             self.described.text(item, prompt, target.strip())
-        scores = [x for x in metrics.values() if isinstance(x, _NUMBER)]
-        if not scores or any(scores):
+        scored = False
+        for score in metrics.values():
+            if isinstance(score, float | bool):
+                if score:
+                    return ""
+                scored = True
+        if not scored:
             return ""
         answers = _loose(fields, "filtered_resps")
         if not isinstance(answers, list) or not answers:
             return ""
         if isinstance(answers[0], str):
-            return cut(answers[0], LONGEST_WRONG)
+            return answers[0][: 4 * LONGEST_WRONG]
         choices = self._choices.get(item, ())
         if len(choices) < 2 or len(choices) != len(answers):
             return ""
@@ -364,7 +369,7 @@ def _read_log(
                 for part, score in parts:
                     builder.add(
                         subject=log.subject,
-                        item=dataclasses.replace(key, part=part),
+                        item=dataclasses.replace(key, part=part) if part else key,
                         response=score,
                         benchmark=log.task,
                         metric=metric,

@@ -31,8 +31,10 @@ class Described:
     wanted: bool = False
     filters: tuple[str, ...] = ()
     _texts: dict[Place, tuple[str, str]] = dataclasses.field(default_factory=dict)
-    _ids: dict[Place, dict[str, None]] = dataclasses.field(default_factory=dict)
-    _wrong: dict[Place, dict[str, Counter[str]]] = dataclasses.field(
+    #: One id of each item, and the others of the few that have several.
+    _ids: dict[Place, str] = dataclasses.field(default_factory=dict)
+    _others: dict[Place, set[str]] = dataclasses.field(default_factory=dict)
+    _wrong: dict[tuple[Place, str], dict[str, int]] = dataclasses.field(
         default_factory=dict
     )
 
@@ -46,44 +48,51 @@ class Described:
 
     def id(self, place: Place, id: str) -> None:
         """Keeps an id of an item in the harness."""
-        self._ids.setdefault(place, {})[id] = None
+        if self._ids.setdefault(place, id) != id:
+            self._others.setdefault(place, set()).add(id)
 
     def wrong(self, place: Place, answer: str, filter: str = "") -> None:
         """Counts a wrong answer."""
+        counts = self._wrong.setdefault((place, filter), {})
         answer = cut(answer.strip(), LONGEST_WRONG)
-        counts = self._wrong.setdefault(place, {}).setdefault(filter, Counter())
-        if answer and (answer in counts or len(counts) < _MOST):
+        if answer in counts:
             counts[answer] += 1
+        elif answer and len(counts) < _MOST:
+            counts[answer] = 1
 
     def by_label(
         self, keys: Sequence[ItemKey], labels: Sequence[str]
     ) -> tuple[dict[str, ItemText], dict[str, tuple[SourceId, ...]]]:
         """Texts and ids by the names that items got."""
-        prompts: dict[str, tuple[str, str]] = {}
         wrong: dict[str, Counter[str]] = {}
-        ids: dict[str, dict[SourceId, None]] = {}
-        stems: dict[SourceId, set[str]] = {}
-        seen: dict[str, set[Place]] = {}
+        texts: dict[str, ItemText] = {}
+        ids: dict[str, tuple[SourceId, ...]] = {}
+        whole: dict[SourceId, str] = {}
+        shared: set[SourceId] = set()
+        filters = dict.fromkeys((*self.filters, *(x for _, x in self._wrong)))
+        seen: set[tuple[str, Place]] = set()
         for key, label in zip(keys, labels, strict=True):
             place = key.benchmark, key.name, key.content
-            if place in seen.setdefault(label, set()):
+            if (label, place) in seen:
                 continue
-            seen[label].add(place)
+            seen.add((label, place))
             if place in self._texts:
-                prompts.setdefault(label, self._texts[place])
-            counts = self._wrong.get(place, {})
-            preferred = (counts[x] for x in (*self.filters, *counts) if x in counts)
-            wrong.setdefault(label, Counter()).update(next(preferred, {}))
-            for id in self._ids.get(place, ()):
-                source = SourceId(self.harness, key.benchmark, id)
-                ids.setdefault(label, {})[source] = None
+                texts.setdefault(label, ItemText(*self._texts[place]))
+            found = (self._wrong.get((place, x)) for x in filters)
+            counts = next(filter(None, found), None)
+            if counts:
+                wrong.setdefault(label, Counter()).update(counts)
+            if place in self._ids:
+                own = [self._ids[place], *sorted(self._others.get(place, ()))]
+                sources = [SourceId(self.harness, key.benchmark, x) for x in own]
+                ids[label] = tuple(dict.fromkeys((*ids.get(label, ()), *sources)))
                 # Parts of a score, such as "#1", have the id of the whole.
-                stems.setdefault(source, set()).add(label.removesuffix(key.part))
-        texts = {}
-        for label, (prompt, answer) in prompts.items():
-            most = wrong[label].most_common(1)
-            texts[label] = ItemText(prompt, answer, *(most[0] if most else ()))
-        return texts, {
-            label: () if any(len(stems[x]) > 1 for x in found) else tuple(found)
-            for label, found in ids.items()
-        }
+                stem = label.removesuffix(key.part)
+                shared.update(x for x in sources if whole.setdefault(x, stem) != stem)
+        for label, counts in wrong.items():
+            if label in texts:
+                answer, count = counts.most_common(1)[0]
+                texts[label] = texts[label]._replace(wrong=answer, wrong_count=count)
+        if shared:
+            ids = {k: () if shared & set(found) else found for k, found in ids.items()}
+        return texts, ids

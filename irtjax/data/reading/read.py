@@ -17,8 +17,11 @@ from irtjax.data.formats import LOGS
 from irtjax.data.reading.options import Metric, ReadOptions, Trials
 from irtjax.data.table import ResponseTable
 from irtjax.data.wording import percent
+from irtjax.numerics.progress import watched
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from irtjax.data.reading.records import Records
     from irtjax.data.reading.sources import Source
     from irtjax.data.reading.wide import Piece
@@ -56,8 +59,9 @@ def read(
     or in error is missing, never wrong, unless ``missing_as`` is "wrong".
 
     Args:
-        source: a file, folder, glob, data frame (any that narwhals supports), or a list
-            of them, which are merged.
+        source: a file, folder, glob, data frame (any that narwhals supports), data set
+            of Hugging Face (all splits of a `DatasetDict`), or a list of them, which
+            are merged.
         format: one of "csv", "parquet", "json", "table", or a format of logs, such as
             "lm_eval", "inspect" or "helm"; None looks at the content.
         subject: column of subject names.
@@ -132,6 +136,7 @@ def gather(source: Any, options: ReadOptions) -> Gathered:
     from irtjax.data.reading.records import Records, concatenate
 
     entries = list(source) if isinstance(source, list | tuple) else [source]
+    entries = [part for entry in entries for part in _splits(entry)]
     if not entries:
         raise ValueError("there is nothing to read: the list of inputs is empty")
     pieces: list[Piece] = []
@@ -217,15 +222,22 @@ def _read_files(files: Iterable[Source], options: ReadOptions) -> Iterator[Piece
         if kind in LOGS:
             # A log reader sees all its files at once, since items join across them.
             reader = importlib.import_module(f"irtjax.data.formats.{kind}")
-            yield reader.read_files(list(paths.values()), options)
+            yield reader.read_files(_Watched(paths.values()), options)
             continue
-        for path in paths.values():
+        for path in watched(paths.values(), "file"):
             try:
                 yield _read_table_file(kind, path, options)
             except UnicodeDecodeError:
                 raise ValueError(
                     f"{path} is damaged: text in it is not UTF-8"
                 ) from None
+
+
+class _Watched(list[Path]):
+    """Files of a log reader, which reports how many it has read by reading them."""
+
+    def __iter__(self) -> Iterator[Path]:
+        return watched(tuple(super().__iter__()), "file")
 
 
 def _read_table_file(kind: str, path: Path, options: ReadOptions) -> Piece:
@@ -248,10 +260,20 @@ def _read_table_file(kind: str, path: Path, options: ReadOptions) -> Piece:
     return piece
 
 
+def _is_of(value: Any, library: str) -> bool:
+    """Whether a value is of a library, which need not be installed."""
+    return type(value).__module__.split(".")[0] == library
+
+
+def _splits(entry: Any) -> list[Any]:
+    """The data sets of a `DatasetDict` of Hugging Face; anything else by itself."""
+    if _is_of(entry, "datasets") and isinstance(entry, dict):
+        return list(entry.values())
+    return [entry]
+
+
 def _read_native(frame: Any, options: ReadOptions) -> Piece:
     """Reads a data frame of any library that narwhals supports."""
-    import narwhals as nw
-
     from irtjax.data.reading import frames, tabular
 
     if isinstance(frame, ResponseTable):
@@ -259,6 +281,28 @@ def _read_native(frame: Any, options: ReadOptions) -> Piece:
     if isinstance(frame, np.ndarray):
         return ResponseTable.from_arrays(frame)
     source = f"the {type(frame).__module__.split('.')[0]} frame"
+    return frames.read_frame(
+        tabular.from_arrow(to_arrow(frame, source), source), options
+    )
+
+
+def to_arrow(frame: Any, source: str) -> pa.Table:
+    """Returns a data frame, or a data set of Hugging Face, as an Arrow table.
+
+    Raises:
+        ValueError: it is none, or its columns are no columns of Arrow; the message
+            begins with ``source``.
+    """
+    import narwhals as nw
+
+    if _is_of(frame, "datasets"):
+        if not hasattr(frame, "with_format") or not hasattr(frame, "num_rows"):
+            raise ValueError(
+                f"{source}: a {type(frame).__name__} is read as it comes: load it"
+                " without streaming=True"
+            )
+        # Rows that were selected or sorted are still where they were in `.data`.
+        return frame.with_format("arrow")[:]
     try:
         native = nw.from_native(frame, pass_through=True)
         if not isinstance(native, nw.DataFrame | nw.LazyFrame):
@@ -266,11 +310,10 @@ def _read_native(frame: Any, options: ReadOptions) -> Piece:
                 f"cannot read a {type(frame).__name__}: give a path, a data frame, a"
                 " matrix, or a list of them"
             )
-        arrow = native.lazy().collect().to_arrow()
+        return native.lazy().collect().to_arrow()
     except (ValueError, TypeError) as error:
         # Columns of mixed type, or two of one name: each library has its own message.
         raise ValueError(f"{source}: {' '.join(str(error).split())}") from None
-    return frames.read_frame(tabular.from_arrow(arrow, source), options)
 
 
 def _finish(

@@ -108,6 +108,20 @@ def _format_of(path: Path, head: bytes) -> str:
     return "csv"
 
 
+def _first_object(path: Path, head: bytes) -> Any:
+    """The first JSON value: a line, an element, or the whole."""
+    text = head.removeprefix(b"\xef\xbb\xbf").lstrip()
+    if text[:1] == b"[":
+        _, value = next(json_values(path), ("", b"null"))
+        return decode(value, Any, str(path))
+    if b"\n" not in text:
+        text = read_bytes(path).removeprefix(b"\xef\xbb\xbf").lstrip()
+    with contextlib.suppress(ValueError):
+        return decode(text[: text.find(b"\n") + 1] or text, Any, str(path))
+    # One object over several lines.
+    return decode(read_bytes(path), Any, str(path))
+
+
 def _recognised(hook: str, *seen: Any) -> str:
     """The format of which a module knows a file, why it has none, or ""."""
     for name in (*LOGS, *OTHERS):
@@ -130,20 +144,6 @@ def _format_of_columns(path: Path, head: bytes) -> str:
     except (pa.ArrowException, OSError):
         return "parquet"  # Reading it says what is wrong.
     return _recognised("recognise_columns", set(names), path.name) or "parquet"
-
-
-def _first_object(path: Path, head: bytes) -> Any:
-    """The first JSON value: a line, an element, or the whole."""
-    text = head.removeprefix(b"\xef\xbb\xbf").lstrip()
-    if text[:1] == b"[":
-        _, value = next(json_values(path), ("", b"null"))
-        return decode(value, Any, str(path))
-    if b"\n" not in text:
-        text = read_bytes(path).removeprefix(b"\xef\xbb\xbf").lstrip()
-    with contextlib.suppress(ValueError):
-        return decode(text[: text.find(b"\n") + 1] or text, Any, str(path))
-    # One object over several lines.
-    return decode(read_bytes(path), Any, str(path))
 
 
 def _format_of_json(path: Path, head: bytes) -> str:
