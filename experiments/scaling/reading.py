@@ -1,6 +1,7 @@
 """Measures `irtjax.read` on large files: seconds, processor time and peak memory.
 
-    python experiments/scaling/reading.py '{"subjects": 200, "items": 1000}'
+    python experiments/scaling/reading.py \
+        '{"subjects": 200, "items": 1000, "logs": [20, 50]}'
 
 Worker of `run.py`. Every file is read in a process of its own, and written by another.
 The memory is that above what the same process needs to read a few rows of the same
@@ -23,9 +24,13 @@ import numpy as np
 Spec = dict[str, Any]
 Row = dict[str, Any]
 BENCHMARKS = 10
+#: Most of a prompt: 400 characters.
+FILLER = "think step by step. " * 20
+#: The file with prompts has as many times fewer rows.
+FEWER = 10
 
 
-def long_batches(subjects: int, items: int, scores: bool):
+def long_batches(subjects: int, items: int, scores: bool, prompts: bool):
     """Yields the responses of some subjects at a time, as Arrow tables."""
     import pyarrow as pa
 
@@ -51,16 +56,22 @@ def long_batches(subjects: int, items: int, scores: bool):
             ).cast(pa.string())
             for name, (code, labels) in codes.items()
         }
+        if prompts:
+            texts = pa.array([f"{name}: {FILLER}" for name in names])
+            columns["prompt"] = texts.take(pa.array(codes["item"][0]))
+            columns["target"] = columns["item"]
         yield pa.table({**columns, "score": response})
 
 
-def write_long(path: Path, subjects: int, items: int, scores: bool) -> None:
+def write_long(
+    path: Path, subjects: int, items: int, scores: bool, prompts: bool = False
+) -> None:
     """Writes one row per response, as CSV or Parquet."""
     import pyarrow.csv
     import pyarrow.parquet
 
     writer: Any = None
-    for batch in long_batches(subjects, items, scores):
+    for batch in long_batches(subjects, items, scores, prompts):
         if writer is None:
             if path.suffix == ".csv":
                 plain = pyarrow.csv.WriteOptions(quoting_style="none")
@@ -144,6 +155,8 @@ FILES: dict[str, tuple[str, list[Any]]] = {
     "long.csv": ("write_long", [False]),
     "long.parquet": ("write_long", [False]),
     "scores.csv": ("write_long", [True]),
+    "prompts.csv": ("write_long", [False, True]),
+    "prompts.parquet": ("write_long", [False, True]),
     "wide.csv": ("write_wide", []),
     "wide.parquet": ("write_wide", []),
 }
@@ -164,28 +177,37 @@ def measure(spec: Spec) -> dict[str, Any]:
         for name in spec.get("files", FILES):
             writer, more = FILES[name]
             path, small = place / name, place / f"small-{name}"
+            texts = name.startswith("prompts")
+            size = spec["subjects"] // (FEWER if texts else 1), spec["items"]
             in_child([writer, str(small), 20, 30, *more])
-            in_child([writer, str(path), spec["subjects"], spec["items"], *more])
+            in_child([writer, str(path), *size, *more])
             found = in_child(["read_one", str(small), str(path), {}])
             count = found["responses"]
+            if texts:
+                bare = in_child(["read_one", str(small), str(path), {"texts": False}])
+                for quantity, unit in (("processor", "time"), ("peak", "memory")):
+                    ratio = found[quantity] / bare[quantity]
+                    add(f"{name}, {unit} over that without texts", ratio, "x")
+                path.unlink()
+                continue
             strict = name.startswith("long")
             add(f"{name}, size", path.stat().st_size / count, "bytes a response")
             peak = found["peak"] / count
             add(f"{name}, peak memory", peak, "bytes a response", 60 * strict or None)
-            rate = count / found["seconds"]
-            least = 2e6 if strict else None
-            add(f"{name}, speed", rate, "responses/s", least, ">=")
-            add(f"{name}, processor time", found["processor"], "s")
+            rate, least = count / found["processor"], 2e6 if strict else None
+            unit = "responses per second of processor time"
+            add(f"{name}, speed", rate, unit, least, ">=")
+            add(f"{name}, whole call", found["seconds"], "s")
             path.unlink()
-        for files, documents in spec.get("logs", ()):
-            in_child(["write_logs", str(place / "small"), 1, 2])
-            in_child(["write_logs", str(place / "logs"), files, documents])
-            for label, options in spec.get("texts", {"": {}}).items():
-                paths = str(place / "small"), str(place / "logs")
-                found = in_child(["read_one", *paths, options])
-                name, count = f"{files:,} lm-eval files{label}", found["responses"]
-                add(f"{name}, processor time", found["processor"], "s")
-                add(f"{name}, peak memory", found["peak"] / count, "bytes a response")
+        files, documents = spec["logs"]
+        in_child(["write_logs", str(place / "small"), 1, 2])
+        in_child(["write_logs", str(place / "logs"), files, documents])
+        for label, texts in (("", True), (", no texts", False)):
+            paths = str(place / "small"), str(place / "logs")
+            found = in_child(["read_one", *paths, {"texts": texts}])
+            name, count = f"{files:,} lm-eval files{label}", found["responses"]
+            add(f"{name}, processor time", found["processor"], "s")
+            add(f"{name}, peak memory", found["peak"] / count, "bytes a response")
     return {"rows": rows, "load": [load_before, os.getloadavg()[0]]}
 
 

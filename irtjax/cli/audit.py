@@ -107,9 +107,9 @@ def audit_command(
         texts = {**report.fit.item_texts, **table.item_texts} if reading.texts else {}
         if out is not None:
             progress("write")
-            _write(out, report, table, texts, figures)
+            write(out, report, table, texts, figures)
     if json:
-        output.print_json(_document(report, out))
+        output.print_json(document(report, out))
     elif not quiet:
         _show(report, out, texts)
 
@@ -139,7 +139,7 @@ def _chances(given: list[str]) -> float | dict[str, float]:
     return by_name or 0.0
 
 
-def _write(
+def write(
     out: Path, report: Audit, table: ResponseTable, texts: Texts, figures: bool
 ) -> None:
     """Writes tables, figures and summary, all or none."""
@@ -198,7 +198,7 @@ def _clean_samples(report: Audit, table: ResponseTable) -> dict[str, str]:
     return {}
 
 
-def _document(report: Audit, out: Path | None) -> dict[str, Any]:
+def document(report: Audit, out: Path | None) -> dict[str, Any]:
     """What `--json` prints."""
     return {
         "false_discovery_rate": report.false_discovery_rate,

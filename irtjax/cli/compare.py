@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from irtjax.cli import gates
 from irtjax.cli import options as opt
 from irtjax.cli.output import (
     check_out_folder,
@@ -41,28 +42,72 @@ def compare_command(
         Path | None,
         opt.out("DIR", "Folder for report.html, the page that begins with the two."),
     ] = None,
+    fail_if: Annotated[
+        list[str] | None,
+        opt.option(
+            "End with exit status 1 if this holds significantly, such as 'A < B' or"
+            " 'P(A < B) > 0.9': A is the first subject and B the second; may be"
+            " repeated.",
+            metavar="CONDITION",
+            panel="Gate",
+        ),
+    ] = None,
+    undecided: Annotated[
+        str,
+        opt.option(
+            "What a condition does of which it is not known whether it holds: pass or"
+            " fail.",
+            panel="Gate",
+        ),
+    ] = "pass",
+    junit: Annotated[
+        Path | None,
+        opt.option(
+            "JUnit report to write, a test for each condition.",
+            metavar="FILE.xml",
+            panel="Gate",
+        ),
+    ] = None,
     quiet: opt.Quiet = False,
     json: opt.Json = False,
 ) -> None:
-    """Compares two subjects of a fit: difference, interval, p-value."""
+    """Compares two subjects of a fit: difference, interval, p-value; a gate for CI."""
     opt.check_level(level)
     check_out_folder(out, ["report.html"])
+    gates.check(fail_if, undecided, junit)
     calibration = load_fit(fit)
+    from irtjax.calibration.conditions import judge, parse_condition
     from irtjax.calibration.rank import compare
     from irtjax.data import read
 
     chosen = calibration.level if level is None else level
+    # A mistake in a condition is found before anything is computed.
+    conditions = [parse_condition(text, first, second) for text in fail_if or ()]
+    for condition in conditions if not data else ():
+        if condition.needs_data:
+            raise ValueError(
+                f"--fail-if '{condition.text}': the difference of two accuracies is"
+                " paired by item: add the responses, --data FILE"
+            )
     table = read(data) if data else None
     result = compare(calibration, first, second, data=table, level=chosen)
+    asked = {"data": table, "level": level}
+    verdicts = [judge(condition, calibration, **asked) for condition in conditions]
+    failures = gates.failures(verdicts, undecided)
     sentences = _sentences(first, second, result, chosen)
     if out is not None:
         _write_page(out, calibration, (first, second), table, sentences)
+    if junit is not None:
+        gates.write_junit(junit, verdicts, failures)
     if json:
         head = {"first": first, "second": second, "level": chosen}
         head |= {} if out is None else {"out": str(out)}
-        print_json(head | result._asdict())
+        found = gates.documents(verdicts, failures) if fail_if else {}
+        print_json(head | result._asdict() | found)
     elif not quiet:
         say(*sentences, *([] if out is None else [written(out, ["report.html"])]))
+        say(*gates.passed_sentences(verdicts, failures))
+    gates.end(failures)
 
 
 def _write_page(out: Path, fit, pair: tuple[str, str], table, sentences) -> None:

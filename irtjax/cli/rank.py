@@ -6,6 +6,7 @@ import functools
 from pathlib import Path
 from typing import Annotated
 
+from irtjax.cli import config
 from irtjax.cli import options as opt
 from irtjax.cli.output import check_file, print_json, write_files
 from irtjax.cli.pipeline import load_fit
@@ -122,8 +123,11 @@ def _check(against, flow, top, data, figure) -> None:
 
 
 def _check_reading(reading: opt.Reading, data: list[str] | None) -> None:
-    """Refuses reading options where nothing is read."""
+    """Refuses reading options where nothing is read, but for those of a file."""
+    of_file = (config.taken() or {"options": {}})["options"]
     for name in reading.chosen() if not data else ():
+        if name.replace("_", "-") in of_file:
+            continue
         raise ValueError(f"--{name.replace('_', '-')} requires --flow and --data")
 
 

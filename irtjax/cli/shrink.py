@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from irtjax.cli import options as opt
 from irtjax.cli.errors import lead_with_option
@@ -117,7 +117,7 @@ def shrink_command(
         table = reading.read(files)
         small, errors = _choose(table, wanted, options, counts, ranking, seed, progress)
         progress("write")
-        _write(out, small, errors, table.notes)
+        write(out, small, errors, table.notes)
     _report(small, errors, list(table.notes), out, quiet, json)
 
 
@@ -175,7 +175,7 @@ def _values(path: Path) -> dict[str, float]:
     return found
 
 
-def _write(out: Path, small: Shrunken, errors: SubsetErrors | None, notes) -> None:
+def write(out: Path, small: Shrunken, errors: SubsetErrors | None, notes) -> None:
     """Writes the subset, its page and, where requested, errors and their figure."""
     from irtjax.report.page import PAGE, write_page
     from irtjax.report.page_subset import subset_page
@@ -195,26 +195,9 @@ def _write(out: Path, small: Shrunken, errors: SubsetErrors | None, notes) -> No
 
 def _report(small, errors, notes, out: Path, quiet: bool, json: bool) -> None:
     """Prints the outcome, for people or as JSON."""
-    warnings = [*small.warnings, *(() if errors is None else errors.warnings)]
-    warnings = list(dict.fromkeys(warnings))
+    found = document(small, errors, notes, out)
     if json:
-        print_json(
-            {
-                "items": small.table().to_pylist(),
-                "num_items": small.num_items,
-                "method": small.method,
-                "reason": small.reason,
-                "rules": list(small.rules),
-                "standard_error": small.standard_error,
-                "score_error": small.score_error,
-                "held_out": small.held_out,
-                "level": small.level,
-                "errors": None if errors is None else list(errors.rows),
-                "out": str(out),
-                "warnings": warnings,
-                "notes": notes,
-            }
-        )
+        print_json(found)
     elif not quiet:
         from irtjax.cli import screen
 
@@ -232,7 +215,27 @@ def _report(small, errors, notes, out: Path, quiet: bool, json: bool) -> None:
         if SAMPLE_FILES[0] in names:
             screen.show_sentences(console, ["Evaluate only these items:"])
             screen.show_command(console, _command(small, out / SAMPLE_FILES[0]))
-        screen.show_warnings(console, warnings, notes)
+        screen.show_warnings(console, found["warnings"], notes)
+
+
+def document(small, errors, notes: list[str], out: Path) -> dict[str, Any]:
+    """What `--json` prints."""
+    warnings = [*small.warnings, *(() if errors is None else errors.warnings)]
+    return {
+        "items": small.table().to_pylist(),
+        "num_items": small.num_items,
+        "method": small.method,
+        "reason": small.reason,
+        "rules": list(small.rules),
+        "standard_error": small.standard_error,
+        "score_error": small.score_error,
+        "held_out": small.held_out,
+        "level": small.level,
+        "errors": None if errors is None else list(errors.rows),
+        "out": str(out),
+        "warnings": list(dict.fromkeys(warnings)),
+        "notes": notes,
+    }
 
 
 def _command(small: Shrunken, samples: Path) -> str:

@@ -23,6 +23,8 @@ Fields: TypeAlias = dict[str, msgspec.Raw]
 Score: TypeAlias = bool | float | str | None | list[Any] | dict[str, Any]
 #: A number of something, such as an epoch: within what an array can hold.
 Count = Annotated[int, msgspec.Meta(ge=0, le=10**9)]
+#: A whole number that a float holds, such as a number of responses.
+Whole = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
 #: Half of a surrogate pair, which Python's own writer writes for broken text.
 _HALVES = re.compile(
     rb"\\\\|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"

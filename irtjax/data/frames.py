@@ -10,8 +10,6 @@ import numpy as np
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from irtjax.data.table import ResponseTable
-
 LIBRARIES = ("pandas", "polars", "datasets", "arrow")
 
 
@@ -71,8 +69,8 @@ def _table_of(result: Any) -> pa.Table:
     return table
 
 
-def long_table(table: ResponseTable) -> pa.Table:
-    """The responses that were observed, a row for each."""
+def long_table(table: Any) -> pa.Table:
+    """The observed responses of a `ResponseTable`, a row for each."""
     import pyarrow as pa
 
     observed = True if table.observed is None else table.observed

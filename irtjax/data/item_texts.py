@@ -55,7 +55,8 @@ class SourceId(NamedTuple):
     Attributes:
         harness: One of `HARNESSES`.
         task: The task.
-        id: The number of the document, or the id of the sample.
+        id: The number of the document, or the id of the sample; "" where one stands for
+            items of differing content, so that it is not known which is evaluated.
     """
 
     harness: str
@@ -64,7 +65,7 @@ class SourceId(NamedTuple):
 
 
 Texts: TypeAlias = Mapping[str, ItemText]
-#: Several ids where logs differ, and none where one id stands for several items.
+#: Several ids where logs differ.
 Ids: TypeAlias = Mapping[str, tuple[SourceId, ...]]
 
 
@@ -92,12 +93,11 @@ def joined_texts(parts: Iterable[Texts]) -> dict[str, ItemText]:
 
 
 def joined_ids(parts: Iterable[Ids]) -> dict[str, tuple[SourceId, ...]]:
-    """The ids of several tables: all of each item, and none where one has none."""
+    """The ids of several tables: all of each item."""
     out: dict[str, tuple[SourceId, ...]] = {}
     for part in parts:
         for name, ids in part.items():
-            known = out.get(name, ids)
-            out[name] = tuple(dict.fromkeys((*known, *ids))) if known and ids else ()
+            out[name] = tuple(dict.fromkeys((*out.get(name, ()), *ids)))
     return out
 
 
@@ -161,18 +161,18 @@ def sample_ids(items: Iterable[str], ids: Ids, harness: str) -> dict[str, list[A
         raise ValueError(f"harness={harness!r} is not one of {known}")
     out: dict[str, dict[Any, None]] = {}
     for name in items:
-        found = ids.get(name)
-        own = [one for one in found or () if one.harness == harness]
-        if found is None or (found and not own):
+        own = [one for one in ids.get(name, ()) if one.harness == harness]
+        if not own:
             raise ValueError(
                 f"item {name!r} is of no log of {harness}, so that its number there is"
                 f" unknown: read the logs of {harness} themselves"
             )
-        if len(own) != 1:
-            what = "one number there stands for items of differing content"
-            if own:
-                shown = listing([f"{one.task} {one.id}" for one in own], 3)
-                what = f"the logs differ in its number there ({shown})"
+        unsure = any(not one.id for one in own)
+        if unsure or len(own) > 1:
+            shown = listing([f"{one.task} {one.id}" for one in own], 3)
+            what = f"the logs differ in its number there ({shown})"
+            if unsure:
+                what = "its number there stands for items of differing content"
             raise ValueError(
                 f"item {name!r}: {what}; give logs of one version of the data set"
             )

@@ -29,7 +29,7 @@ from irtjax.likelihood.problem import AnyProblem, Parameters
 from irtjax.models.model import Model
 from irtjax.numerics.precision import full_precision
 from irtjax.numerics.programs import stored_jit
-from irtjax.numerics.progress import note_share
+from irtjax.numerics.progress import is_watched, note_share
 
 #: A method's own state: any PyTree of arrays.
 State = Any
@@ -434,7 +434,8 @@ def drive(
     """Runs a method to its end, in one call or, to report progress, in chunks."""
     loop = begin_jit(problem, method, start, key=key, max_steps=max_steps)
     # Unwatched, all steps are one chunk: of the same program, compiled once.
-    chunk, done = max_steps if clock.progress is None else 1, 0
+    reported = clock.progress is not None or is_watched()
+    chunk, done = 1 if reported else max_steps, 0
     expected = _Expected(getattr(method, "tolerance", None))
     while True:
         began = time.perf_counter()
@@ -450,7 +451,7 @@ def drive(
         )
         status, steps = int(result.status), int(result.num_steps)
         clock.report("fit", steps, float(result.objective), float(result.residual))
-        note_share(expected.share(float(result.residual), status))
+        note_share(expected.share(float(result.residual), status), "fit")
         if status != Status.RUNNING:
             return result
         # `loop_of` of a running fit, without a program of its own.

@@ -79,6 +79,11 @@ def watched(of: Collection[Part], name: str = "") -> Iterator[Part]:
             watcher(None, "")
 
 
+def is_watched() -> bool:
+    """Whether anybody watches, for a share that takes time to find."""
+    return _current.get() is not None
+
+
 def note_share(share: float, name: str = "") -> None:
     """Reports the share done of a computation that is no loop over equal parts.
 

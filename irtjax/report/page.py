@@ -118,6 +118,7 @@ def report_page(
         title = " and ".join(labels(pair, 40))
     context = {
         "title": title,
+        "audit": audit is not None,
         "lead": _lead(fit),
         "verdict": verdict(fit, standing, audit=audit),
         "doubtful": not has_converged(fit),
@@ -168,6 +169,8 @@ def render(context: Mapping[str, Any], content: Mapping[str, Any]) -> str:
         for name, text, needed in _SECTIONS
         if needed is None or context.get(needed)
     ]
+    # Bad items come first in an audit, and once.
+    sections = list(dict.fromkeys(sections))
     template = environment.get_template("page.html")
     return template.render(
         **context,
@@ -182,11 +185,12 @@ def render(context: Mapping[str, Any], content: Mapping[str, Any]) -> str:
 _INLINE = {"script": "js", "style": "css"}
 #: Identifier and name of each section, and what it needs.
 _SECTIONS = (
-    ("subset", "Subset", "subset"),
+    ("bad", "Bad items", "audit"),
     ("leaderboard", "Leaderboard", "leaderboard"),
     ("ranks", "Rank intervals", "ranks"),
     ("compare", "Compare two", "compare"),
     ("items", "Items", None),
+    ("subset", "Errors to expect", "subset"),
     ("bad", "Bad items", "bad"),
     ("information", "Test information", "information"),
     ("warnings", "Warnings", None),

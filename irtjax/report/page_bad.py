@@ -72,7 +72,7 @@ def bad_items(of: Sources, flags: list[str], places: np.ndarray) -> dict[str, An
             row |= {"weakest": number(weak), "strongest": number(strong)}
         rows.append(row)
     total, count = len(flags), len(chosen)
-    sentence = f"{count:,} of {total:,} items are flagged."
+    sentence = f"{count:,} of {total:,} items {'is' if count == 1 else 'are'} flagged."
     if not count:
         sentence = f"None of {total:,} items is flagged."
     rate = None if of.audit is None else percent(of.audit.false_discovery_rate)

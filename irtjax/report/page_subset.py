@@ -60,10 +60,12 @@ def subset_page(
     rows = item_rows(table, places, flags, names)
     for row, weight in zip(rows, small.weights, strict=False):
         row["weight"] = number(float(weight), 4)
+    # The rule comes first in a terminal; on the page what it is good for does.
+    spoken = [*sentences[1:], *sentences[:1]] if small.reason else sentences
     context = {
         "title": f"{small.size:,} of {small.num_items:,} items",
         "lead": f"A subset by {small.method}, of a {small.model.name} model",
-        "verdict": [short(x, SENTENCE) for x in sentences],
+        "verdict": [short(x, SENTENCE) for x in spoken],
         "doubtful": False,
         "warnings": [short(x, SENTENCE) for x in dict.fromkeys(warnings)],
         "notes": [short(x, SENTENCE) for x in notes],
@@ -108,7 +110,7 @@ def _subset_items(small: Shrunken) -> Any:
     )
 
 
-def _subset(small: Shrunken, errors: SubsetErrors | None) -> dict[str, Any]:
+def _subset(small: Shrunken, errors: SubsetErrors | None) -> dict[str, Any] | None:
     """Tables of the rules that were compared, and of errors by size."""
     tables = []
     if small.rules:
@@ -132,4 +134,4 @@ def _subset(small: Shrunken, errors: SubsetErrors | None) -> dict[str, Any]:
         header = ["method", "items", "mean error", cover, "width", "tau", "Spearman"]
         text = f"Errors of predicted full scores, {errors.num_subjects:,} held-out"
         tables.append({"caption": f"{text} subjects", "header": header, "rows": rows})
-    return {"tables": tables, "sentences": ["The items and their weights are below."]}
+    return {"tables": tables} if tables else None

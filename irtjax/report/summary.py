@@ -71,7 +71,8 @@ def verdict(
 ) -> list[str]:
     """Returns three sentences: who is ahead, how surely, and how the items are.
 
-    Where the fit has not converged, the first one is on that.
+    Where the fit has not converged, the first one is on that. Of an audit the items
+    come first.
     """
     items = _items_verdict(fit, audit)
     table, level = ranked.table, percent(ranked.level)
@@ -102,8 +103,10 @@ def verdict(
         " are significantly different"
     )
     if first == count:
-        return [lead, f"{pairs[0].upper()}{pairs[1:]}.", items]
-    return [lead, f"{tied}; {pairs}.", items]
+        tied = f"{pairs[0].upper()}{pairs[1:]}."
+    else:
+        tied = f"{tied}; {pairs}."
+    return [lead, tied, items] if audit is None else [items, lead, tied]
 
 
 def _items_verdict(fit: Calibration, audit: Audit | None) -> str:

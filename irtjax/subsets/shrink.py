@@ -14,7 +14,7 @@ import numpy as np
 from irtjax._types import KeyArray
 from irtjax.calibration.calibration import Calibration
 from irtjax.data import ResponseTable, read
-from irtjax.data.item_texts import chosen, sample_files
+from irtjax.data.item_texts import Ids, chosen, sample_files
 from irtjax.data.matching import match_all_items
 from irtjax.data.wording import percent
 from irtjax.fitting.defaults import AUTO, choose, is_integrated
@@ -154,12 +154,7 @@ def shrink(
     whole = Whole.of(known.curves, pool.target)
     items = choice.items
     named = "benchmark" in table.item_facets
-    names = table.items[items].tolist()
-    ids = chosen(table.item_ids, names)
-    try:
-        sample_files(names, ids)
-    except ValueError as error:
-        warnings = (*warnings, f"there are no files of samples for a harness: {error}")
+    ids, unsure = _ids_of(table, items)
     return Shrunken(
         items=table.items[items],
         weights=choice.weight,
@@ -178,11 +173,22 @@ def shrink(
         standard_error=ability,
         score_error=total,
         held_out=held_out,
-        warnings=warnings,
+        warnings=(*warnings, *unsure),
         reason=reason,
         rules=rows,
         item_ids=ids,
     )
+
+
+def _ids_of(table: ResponseTable, items: np.ndarray) -> tuple[Ids, tuple[str, ...]]:
+    """Ids of items in the harness that logged them; a warning if they are unsure."""
+    names = table.items[items].tolist()
+    ids = chosen(table.item_ids, names)
+    try:
+        sample_files(names, ids)
+    except ValueError as error:
+        return ids, (f"there are no files of samples for a harness: {error}",)
+    return ids, ()
 
 
 def _cross_validate(pool: Pool, fold, rules, size: int, key: KeyArray):

@@ -252,6 +252,32 @@ def test_bad_items_come_with_evidence_and_text(fit):
         assert f"<td>{mean:.2f}</td>" in section, label
 
 
+def test_an_audit_begins_with_its_bad_items_and_their_p_values(fit):
+    import pyarrow as pa
+
+    from irtjax.auditing import TESTED, Audit
+    from irtjax.auditing.examine import column_of
+
+    flags = [""] * 15
+    flags[2], flags[5] = "misfit; saturated", "saturated"
+    columns = {"item": fit.items.tolist(), "flags": flags}
+    for defect in TESTED:
+        p = [0.5] * 15
+        if defect == "misfit":
+            p[2] = 1.3e-7
+        columns[column_of(defect)], columns["q" + column_of(defect)[1:]] = p, p
+    found = Audit(pa.table(columns), pa.table({}), None, None, fit, 0.9, 0.1, ("few",))
+    source = report_page(fit, audit=found)
+    assert source.index('id="bad-h"') < source.index('id="leaderboard-h"')
+    assert source.count('id="bad-h"') == source.count('href="#bad"') == 1
+    section = source[source.index('id="bad-h"') : source.index('id="leaderboard-h"')]
+    assert "q = 1.3e-07" in section and "1 of 15 items is flagged" in section
+    assert "false discovery rate of 10 %" in section and "saturated" not in section
+    assert verdict(fit, rank(fit), audit=found)[0] == (
+        "1 of 15 items is flagged by the audit: 1 misfit."
+    )
+
+
 def test_the_verdict_has_three_sentences_and_warns_first(fit):
     ranked = rank(fit)
     sentences = verdict(fit, ranked)
@@ -260,6 +286,7 @@ def test_the_verdict_has_three_sentences_and_warns_first(fit):
     assert f"with probability {best['probability_best']:.2f}" in sentences[0]
     assert f"{ranked.num_different:,} (" in sentences[1]
     assert sentences[2] == "None of 15 items is flagged by the fit."
+    assert 'href="#bad"' in report_page(fit, ranked=ranked)
     unsettled = dataclasses.replace(fit, status=irtjax.Status.MAX_STEPS)
     assert verdict(unsettled, ranked)[0] == UNSETTLED
     assert 'class="verdict bad"' in report_page(unsettled)

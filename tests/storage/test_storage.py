@@ -1,5 +1,6 @@
 """Saving and loading: equal to the last bit, whole or not at all, no pickle."""
 
+import dataclasses
 import json
 import math
 import shutil
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 
 import irtjax
+from irtjax.data.item_texts import ItemText
 from irtjax.models.catalogue import BINARY_MODELS, ORDERED_MODELS, weak_priors
 from irtjax.models.families.graded import Graded
 from irtjax.storage import encoding, folder
@@ -48,6 +50,20 @@ def assert_equal(one: irtjax.Calibration, two: irtjax.Calibration) -> None:
 def test_a_loaded_fit_equals_the_saved_one(tmp_path, model):
     fit = small_fit(model)
     assert_equal(irtjax.load(irtjax.save(fit, tmp_path / "fit")), fit)
+
+
+def test_texts_of_items_are_saved_and_go_with_the_fit(tmp_path):
+    fit = small_fit("rasch")
+    texts = {str(fit.items[0]): ItemText("<b>\x1b[31m\n", "a", "b", 2)}
+    place = irtjax.save(dataclasses.replace(fit, item_texts=texts), tmp_path / "fit")
+    assert irtjax.load(place).item_texts == texts
+    (place / "item_texts.parquet").write_bytes(b"PAR1 cut off")
+    with pytest.raises(ValueError, match=r"is damaged: item_texts\.parquet"):
+        irtjax.load(place)
+    irtjax.save(fit, place)
+    assert irtjax.load(place).item_texts == {}
+    logged = dataclasses.replace(small_table(), item_texts=texts)
+    assert irtjax.fit(logged, "rasch", standard_errors="none").item_texts == texts
 
 
 @pytest.mark.slow
@@ -212,12 +228,12 @@ def truncate(name):
         (damage_version, "newer irtjax .format 99.*upgrade"),
         (damage_format, "was not written by irtjax"),
         (damage_model, "no model part is called 'Evil'"),
-        (damage_key, "'bic' is missing"),
+        (damage_key, "no field 'bic'"),
         (damage_pickle, "damaged.*pickle"),
         (damage_rows, "items.parquet has 14 rows, but parameters.npz has 15"),
         (lambda p: (p / "parameters.npz").unlink(), "parameters.npz is missing"),
         (lambda p: (p / "abilities.parquet").unlink(), "abilities.parquet is missing"),
-        (truncate("fit.json"), "fit.json is not JSON"),
+        (truncate("fit.json"), "fit.json: not valid JSON"),
         (truncate("parameters.npz"), "damaged"),
         (truncate("items.parquet"), "damaged: items.parquet"),
     ],

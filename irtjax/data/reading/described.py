@@ -94,5 +94,6 @@ class Described:
                 answer, count = counts.most_common(1)[0]
                 texts[label] = texts[label]._replace(wrong=answer, wrong_count=count)
         if shared:
-            ids = {k: () if shared & set(found) else found for k, found in ids.items()}
+            unsure = lambda x: x._replace(id="") if x in shared else x
+            ids = {label: tuple(map(unsure, found)) for label, found in ids.items()}
         return texts, ids

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import re
+import zlib
 from typing import Any
 
 import numpy as np
@@ -121,7 +122,7 @@ def _texts(frame: Frame, layout: Columns, item: Coded) -> dict[str, ItemText]:
             pairs = zip(item.codes[others], again, strict=True)
             if any(expected[code] != text for code, text in pairs):
                 del found[layout.answer]
-    except (pa.ArrowException, OSError):
+    except (pa.ArrowException, OSError, EOFError, zlib.error):
         return {}  # They are for people to read, and no reason to refuse responses.
     nothing = [""] * len(rows)
     prompts = found.get(layout.prompt, nothing)

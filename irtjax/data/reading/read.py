@@ -118,12 +118,15 @@ class Gathered:
     notes: list[str]
     sources: list[str]
 
-    def table(self, options: ReadOptions) -> ResponseTable:
-        """The one table, with everything chosen."""
+    def table(self, options: ReadOptions, *, lengths: bool = False) -> ResponseTable:
+        """The one table, with everything chosen; ``lengths``: of response lengths."""
         from irtjax.data.reading.assemble import assemble
+        from irtjax.data.reading.lengths import refuse_lengths
         from irtjax.data.reading.merge import merge
 
         tables = list(self.tables)
+        if not lengths and options.format is None:
+            self.notes += refuse_lengths(tables)
         if self.records is not None:
             # Choosing adds notes.
             records = dataclasses.replace(self.records, notes=[*self.records.notes])
@@ -350,12 +353,14 @@ def _finish(
         trials=trials,
         notes=tuple(dict.fromkeys(notes)),
         sources=tuple(dict.fromkeys(sources)),
+        item_texts=table.item_texts if options.texts else {},
     )
 
 
 def _other_lengths(table: ResponseTable, source: Any) -> np.ndarray:
     """Reads a matrix of lengths and puts it in the order of the table."""
-    other = read(source)
+    plain = ReadOptions()
+    other = gather(source, plain).table(plain, lengths=True)
     row = places_of(other.subjects, table.subjects)
     column = places_of(other.items, table.items)
     if (row < 0).all() or (column < 0).all():

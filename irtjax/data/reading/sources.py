@@ -155,7 +155,8 @@ def _format_of_json(path: Path, head: bytes) -> str:
     try:
         first = _first_object(path, head)
     except ValueError as error:
-        return f"is {str(error).removeprefix(f'{path}: ')}"
+        reason = str(error).removeprefix(f"{path}: ")
+        return reason[3:] if reason.startswith("it ") else f"is {reason}"
     if not isinstance(first, dict):
         return "holds JSON, but not records with named fields"
     keys = set(first)

@@ -10,11 +10,12 @@ import gzip
 import io
 import itertools
 import json
+import re
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, TypeAlias
+from typing import IO, TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -50,6 +51,10 @@ _LONGEST_LINE = 1 << 26
 
 #: Of the names of columns and rising positions the rows, in parts.
 Take: TypeAlias = Callable[[Sequence[str], np.ndarray], Iterable[pa.Table]]
+
+
+#: Null in the place of a record.
+_NULL_RECORD = re.compile(rb"(?:\A|[\n}])\s*null")
 
 
 class _Pandas(Record):
@@ -114,12 +119,14 @@ def read_csv(path: Path, options: ReadOptions) -> Frame:
         include_columns=layout.used(),
     )
     shape = {"column_names": names, "skip_rows": 1 if has_header else 0}
-    table = take = None
+    take: Take | None = None
+    table = None
     if layout.item and not is_gzip(path):
         table = _stream_csv(path, shape, delimiter, convert)
-        take = functools.partial(_rows_of_csv, path, shape, delimiter)
     if table is None:
-        table, take = _whole_csv(path, shape, delimiter, convert), None
+        table = _whole_csv(path, shape, delimiter, convert)
+    if layout.item:
+        take = functools.partial(_rows_of_csv, path, shape, delimiter)
     return Frame(restore(table), None, str(path), not has_header, take, names)
 
 
@@ -176,7 +183,7 @@ def _rows_of_csv(
     """Rows of columns of a file, which is read as far as the last of them."""
     from pyarrow import csv as arrow_csv
 
-    with open(path, "rb") as file:
+    with _opened(path) as file:
         _skip_blank(file)
         reader = arrow_csv.open_csv(
             pa.PythonFile(file, mode="r"),
@@ -224,12 +231,17 @@ def _expected(path: Path) -> int:
     return int(1.1 * path.stat().st_size * max(head.count(b"\n"), 1) / len(head)) + 1
 
 
+def _opened(path: Path) -> IO[bytes]:
+    """Opens a file, to be unpacked while it is read."""
+    return gzip.open(path, "rb") if is_gzip(path) else open(path, "rb")  # type: ignore[return-value]
+
+
 def _has_quotes(path: Path) -> bool:
-    with open(path, "rb") as file:
+    with _opened(path) as file:
         return any(b'"' in block for block in iter(lambda: file.read(1 << 20), b""))
 
 
-def _skip_blank(file: BinaryIO) -> None:
+def _skip_blank(file: IO[bytes]) -> None:
     """Moves to the first byte of a file that is no mark and no end of a line."""
     head = file.read(1 << 16)
     start = head.removeprefix(b"\xef\xbb\xbf").lstrip(b"\r\n")
@@ -302,7 +314,7 @@ def _count_columns(path: Path) -> int | None:
     # A damaged file has an error of its own when it is read.
     with (
         contextlib.suppress(OSError, EOFError, zlib.error),
-        (gzip.open if is_gzip(path) else open)(path, "rb") as file,
+        _opened(path) as file,
     ):
         _skip_blank(file)
         for _ in range(_LONGEST_LINE >> 20):
@@ -376,8 +388,10 @@ def read_parquet(path: Path, options: ReadOptions) -> Frame:
             file = _open_parquet(path)
             layout = decide(file.schema_arrow.names, None, options, str(path))
             check_parquet(path, file.metadata, layout.used())
-            if layout.item:
-                # Names as codes: a string for each row would take more memory.
+            nested = any(pa.types.is_nested(x.type) for x in file.schema_arrow)
+            if layout.item and not nested:
+                # Names as codes: a string for each row would take more memory. (Arrow
+                # finds no columns by name where some are nested.)
                 file = pq.ParquetFile(path, read_dictionary=layout.labels())
             used, table = layout.used(), None
             if used is not None:
@@ -437,7 +451,9 @@ def read_json(path: Path) -> Frame:
 
     content = read_bytes(path).removeprefix(b"\xef\xbb\xbf")
     array = content[:4096].lstrip()[:1] == b"["
-    if not (array or is_nested(content) or _has_many_fields(content)):
+    # Arrow's reader crashes at some of these, and takes minutes for others.
+    hard = is_nested(content) or _NULL_RECORD.search(content)
+    if not (array or hard or _has_many_fields(content)):
         try:
             table = arrow_json.read_json(pa.BufferReader(content))
             return Frame(table, None, str(path))
