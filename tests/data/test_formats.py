@@ -200,6 +200,21 @@ def test_usual_metrics_are_noted(logs):
     assert read(logs / "helm", metric="quasi_exact_match").values.all()
 
 
+def test_texts_travel_with_the_items(logs):
+    def texts(folder, **options):
+        return read(logs / folder, **options).item_texts
+
+    assert texts("helm")[ANATOMY[0]][:2] == ("toy?", "a")
+    assert texts("lighteval")["gsm8k|0/1"][:2] == ("toy 1?", "12")
+    assert texts("lighteval_old")["gsm8k|0/1"][:2] == ("toy 1?", "12")
+    assert texts("opencompass")["gsm8k/0"][:2] == ("toy?", "12")
+    assert texts("livecodebench", trials="first")["codegeneration/q0"].prompt == "toy"
+    assert texts("alpaca_eval")["koala/9965e7c0"].prompt == "count to two"
+    assert texts("measurement_db")["beta/q1"][:2] == ("What is i3?", "3")
+    for folder in ("helm", "lighteval", "alpaca_eval", "measurement_db"):
+        assert not texts(folder, texts=False)
+
+
 # HELM
 
 
@@ -526,7 +541,7 @@ def test_a_file_without_responses_names_the_one_to_give(logs, path, part):
             "helm/runs/toy-suite/*1b/per_instance_stats.json",
             '"count": 1',
             '"count": "one"',
-            ["field '[0].stats[0].count' is text, not a number", "as HELM wrote"],
+            ["record 1: field 'stats[0].count' is text, not a number", "as HELM wrote"],
         ),
         (
             "helm/runs/toy-suite/*1b/per_instance_stats.json",
@@ -538,7 +553,10 @@ def test_a_file_without_responses_names_the_one_to_give(logs, path, part):
             "opencompass/*/*/*/results/toy-1b/*.json",
             "true",
             '"yes"',
-            ["field 'details[0].correct[0]' is text", "as OpenCompass wrote"],
+            [
+                "field 'details[0].correct[0]' is text, not true or false",
+                "as OpenCompass wrote",
+            ],
         ),
         (
             "evalplus/*toy-1b*",
@@ -565,13 +583,13 @@ def test_a_file_without_responses_names_the_one_to_give(logs, path, part):
             "tau_bench/retail/*1b*",
             '"reward": 1.0',
             '"reward": "1"',
-            ["field '[0].reward' is text, not a number"],
+            ["record 1: field 'reward' is text, not a number or null"],
         ),
         (
             "tau2_bench/toy-1b_airline.json",
             '"task_id": "0"',
             '"task_id": [0]',
-            ["field 'simulations[0].task_id' is a list", "as tau-bench wrote"],
+            ["field 'simulations[0].task_id'", "as tau2-bench wrote"],
         ),
         (
             "livecodebench/output/toy-1b/*eval_all.json",

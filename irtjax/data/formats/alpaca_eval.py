@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
-from irtjax.data.decode import Record
+from irtjax.data.decode import Record, decode_lines
+from irtjax.data.reading.described import Described
 from irtjax.data.reading.identity import ItemKey
-from irtjax.data.reading.logs import digest, load, missing_note, variants
+from irtjax.data.reading.logs import digest, missing_note, variants
 from irtjax.data.reading.options import ReadOptions
 from irtjax.data.reading.records import RecordBuilder, Records
 from irtjax.data.wording import several
@@ -23,6 +24,8 @@ _DRAW = 1.5
 
 
 class _Annotation(Record):
+    cure: ClassVar[str] = "give the file as AlpacaEval wrote it, or leave it out"
+
     instruction: str
     generator_1: str
     generator_2: str
@@ -45,12 +48,13 @@ def recognise(fields: dict[str, Any], name: str) -> bool | str:
 
 def read_files(paths: Sequence[Path], options: ReadOptions) -> Records:
     """Reads annotations; the judge is the metric, the part of the set the benchmark."""
-    rows = [(path, load(path, list[_Annotation], "AlpacaEval")) for path in paths]
+    rows = [(path, decode_lines(path, _Annotation)) for path in paths]
     found = [row for _, judged in rows for row in judged]
     # Wins against two baselines are two measures.
     baselines = variants([""] * len(found), [row.generator_1 for row in found])
     baseline = iter(baselines)
     builder = RecordBuilder()
+    builder.described = described = Described(wanted=options.texts)
     failed = 0
     for path, judged in rows:
         for number, row in enumerate(judged, 1):
@@ -58,6 +62,8 @@ def read_files(paths: Sequence[Path], options: ReadOptions) -> Records:
             failed += score is None
             dataset = row.dataset or "alpaca_eval"
             content = digest(dataset, row.instruction)
+            if described.needs((dataset, content[:8], content)):
+                described.text((dataset, content[:8], content), row.instruction, "")
             builder.add(
                 subject=options.subject_name or row.generator_2,
                 item=ItemKey(dataset, content[:8], content),

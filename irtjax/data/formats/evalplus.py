@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from irtjax.data.decode import Record
 from irtjax.data.reading.identity import ItemKey
@@ -30,6 +30,8 @@ class _Completion(Record):
 
 
 class _File(Record):
+    cure: ClassVar[str] = "give the file as EvalPlus wrote it, or leave it out"
+
     eval: dict[str, list[_Completion]]
 
 
@@ -43,7 +45,7 @@ def read_files(paths: Sequence[Path], options: ReadOptions) -> Records:
     """Reads results; completions of a task are repeats."""
     files, subjects, labels = [], [], []
     for path in paths:
-        files.append(load(path, _File, "EvalPlus").eval)
+        files.append(load(path, _File).eval)
         stem = _ENDING.sub("", path.name) or path.resolve().parent.name
         sampling = _SAMPLING.search(stem)
         subjects.append(options.subject_name or _model(stem))

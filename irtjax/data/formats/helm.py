@@ -7,16 +7,18 @@ may have others of the same instance.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
-from irtjax.data.decode import Record
+from irtjax.data.decode import Count, Record, decode_lines
+from irtjax.data.reading.described import Described
 from irtjax.data.reading.identity import ItemKey
-from irtjax.data.reading.logs import Trial, load, natural, variants
+from irtjax.data.reading.logs import load, natural, variants
 from irtjax.data.reading.options import ReadOptions
 from irtjax.data.reading.records import RecordBuilder, Records
 from irtjax.data.wording import several
@@ -76,9 +78,11 @@ class _Stat(Record):
 
 
 class _Instance(Record):
+    cure: ClassVar[str] = "give the file as HELM wrote it, or leave it out"
+
     instance_id: str
     stats: list[_Stat]
-    train_trial_index: Trial = 0
+    train_trial_index: Count = 0
     perturbation: _Perturbation | None = None
 
     def scores(self) -> Iterator[tuple[str, float | None]]:
@@ -87,9 +91,11 @@ class _Instance(Record):
 
 
 class _Prediction(Record):
+    cure: ClassVar[str] = "give the file as HELM wrote it, or leave it out"
+
     instance_id: str
     stats: dict[str, float | None]
-    train_trial_index: Trial = 0
+    train_trial_index: Count = 0
     perturbation: _Perturbation | None = None
 
     def scores(self) -> Iterator[tuple[str, float | None]]:
@@ -97,11 +103,29 @@ class _Prediction(Record):
         return iter(self.stats.items())
 
 
+class _Text(Record):
+    text: str = ""
+
+
+class _Reference(Record):
+    output: _Text | str = ""
+    tags: list[str] = []
+
+
+class _Question(Record):
+    id: str
+    input: _Text | str = ""
+    references: list[_Reference] = []
+    perturbation: _Perturbation | None = None
+
+
 class _Adapter(Record):
     model: str | None = None
 
 
 class _RunSpec(Record):
+    cure: ClassVar[str] = "give the file as HELM wrote it, or leave it out"
+
     name: str | None = None
     adapter_spec: _Adapter | None = None
     groups: list[str] = []
@@ -113,6 +137,8 @@ class _Group(Record):
 
 
 class _Schema(Record):
+    cure: ClassVar[str] = "give the file as HELM wrote it, or leave it out"
+
     run_groups: list[_Group] = []
 
 
@@ -161,9 +187,12 @@ def read_files(paths: Sequence[Path], options: ReadOptions) -> Records:
     keys = [(run.subject, run.benchmark, run.suite) for run in runs]
     filters = variants(keys, [run.asked for run in runs])
     builder = RecordBuilder()
+    builder.described = Described(wanted=options.texts)
     perturbed: Counter[str] = Counter()
     for run, name in zip(runs, filters, strict=True):
         _read_run(run, name, builder, perturbed)
+        if options.texts:
+            _describe(run, builder.described)
     if len(builder) == 0:
         raise ValueError(
             f"{several(paths)}: no instance has a score; give runs of scenarios that"
@@ -191,7 +220,7 @@ def _run_of(
     """Model and scenario of a run, from its specification or its folder's name."""
     spec, name = _RunSpec(), folder.resolve().name
     if (folder / "run_spec.json").is_file():
-        spec = load(folder / "run_spec.json", _RunSpec, "HELM")
+        spec = load(folder / "run_spec.json", _RunSpec)
         name = spec.name or name
     scenario, _, rest = name.partition(":")
     if "=" in scenario:  # A scenario without arguments: "gsm,model=..."
@@ -226,7 +255,7 @@ def _main_metrics(suite: Path, schemas: dict[Path, dict[str, str]]) -> dict[str,
     """The main metric of each group of runs, from the schema of a summarised suite."""
     if suite not in schemas:
         path = suite / "schema.json"
-        found = load(path, _Schema, "HELM") if path.is_file() else _Schema()
+        found = load(path, _Schema) if path.is_file() else _Schema()
         schemas[suite] = {
             group.name: group.environment["main_name"]
             for group in found.run_groups
@@ -239,8 +268,8 @@ def _read_run(
     run: _Run, filter_name: str, builder: RecordBuilder, perturbed: Counter[str]
 ) -> None:
     is_display = run.path.name.startswith("display_predictions")
-    kind = list[_Prediction] if is_display else list[_Instance]
-    entries: Sequence[Any] = load(run.path, kind, "HELM")
+    kind = _Prediction if is_display else _Instance
+    entries: Sequence[_Prediction | _Instance] = decode_lines(run.path, kind)
     scores: dict[tuple[str, int], dict[str, float | None]] = {}
     for entry in entries:
         if entry.perturbation is not None and entry.perturbation.name != "identity":
@@ -266,3 +295,25 @@ def _read_run(
                 trial=trial,
                 length=lengths[0] if lengths else None,
             )
+
+
+def _describe(run: _Run, described: Described) -> None:
+    """Keeps what the instances ask, from a file that only some runs have."""
+    path = run.folder / "instances.json"
+    if not path.is_file():
+        return
+    with contextlib.suppress(ValueError):
+        for question in decode_lines(path, _Question):
+            place = run.benchmark, question.id, ""
+            if question.perturbation is None and described.needs(place):
+                right = [
+                    _plain(reference.output)
+                    for reference in question.references
+                    if "correct" in reference.tags
+                ]
+                described.text(place, _plain(question.input), " or ".join(right))
+
+
+def _plain(text: _Text | str) -> str:
+    # Before 0.2 a text was no object.
+    return text.text if isinstance(text, _Text) else text

@@ -16,6 +16,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from irtjax.data.files import check_parquet
+from irtjax.data.reading.described import Described
 from irtjax.data.reading.identity import ItemKey, copies
 from irtjax.data.reading.logs import digest
 from irtjax.data.reading.options import ReadOptions
@@ -34,9 +36,10 @@ _TIME = re.compile(r"\d{4}[-_]\d{2}[-_]\d{2}T[\d_.:+-]+$")
 
 @dataclasses.dataclass
 class _Details:
-    """Columns of one file: a question, an id, scores by metric, and tokens."""
+    """Columns of one file: question, answer, id, scores by metric, and tokens."""
 
     queries: list[Any]
+    answers: list[str]
     ids: list[Any]
     scores: list[dict[str, Any]]
     tokens: list[Any]
@@ -54,6 +57,7 @@ def recognise_columns(names: set[str], name: str) -> bool | str:
 def read_files(paths: Sequence[Path], options: ReadOptions) -> Records:
     """Reads details; items join by the text of the question."""
     builder = RecordBuilder()
+    builder.described = Described(wanted=options.texts)
     main: dict[str, str] = {}
     for path in paths:
         task, run = _task_of(path)
@@ -98,6 +102,7 @@ def _columns(path: Path) -> _Details:
         new = "model_response" in names
         paths = file.schema.to_arrow_schema()
         wanted = [name for name in _wanted(names, new) if _has(paths, name)]
+        check_parquet(path, file.metadata, [name.split(".")[0] for name in wanted])
         rows = file.read(columns=wanted).to_pylist()
     except (pa.ArrowException, OSError) as error:
         reason = str(error).splitlines()[0][:200]
@@ -107,11 +112,16 @@ def _columns(path: Path) -> _Details:
     if not new:
         scores = [_scores(path, k, row) for k, row in enumerate(rows, 1)]
         queries = [row.get("example") for row in rows]
+        answers = [_answer(row.get("gold"), None) for row in rows]
         tokens = [row.get("cont_tokens") for row in rows]
-        return _Details(queries, [None] * len(rows), scores, tokens)
+        return _Details(queries, answers, [None] * len(rows), scores, tokens)
     doc, metric, answer = (names[key] for key in ("doc", "metric", "model_response"))
     return _Details(
         [_field(row, doc, "query") for row in rows],
+        [
+            _answer(_field(row, doc, "choices"), _field(row, doc, "gold_index"))
+            for row in rows
+        ],
         [_field(row, doc, "id") for row in rows],
         [_mapping(path, k, row.get(metric)) for k, row in enumerate(rows, 1)],
         [_field(row, answer, "output_tokens") for row in rows],
@@ -120,9 +130,10 @@ def _columns(path: Path) -> _Details:
 
 def _wanted(names: dict[str, str], new: bool) -> list[str]:
     if not new:
-        return ["example", "metrics", "cont_tokens", *_FLAT]
+        return ["example", "gold", "metrics", "cont_tokens", *_FLAT]
     doc, answer = names["doc"], names["model_response"]
-    return [f"{doc}.query", f"{doc}.id", names["metric"], f"{answer}.output_tokens"]
+    fields = [f"{doc}.{name}" for name in ("query", "id", "choices", "gold_index")]
+    return [*fields, names["metric"], f"{answer}.output_tokens"]
 
 
 def _has(schema: pa.Schema, column: str) -> bool:
@@ -136,6 +147,15 @@ def _has(schema: pa.Schema, column: str) -> bool:
 def _field(row: dict[str, Any], column: str, field: str) -> Any:
     value = row.get(column)
     return value.get(field) if isinstance(value, dict) else None
+
+
+def _answer(choices: Any, gold: Any) -> str:
+    """The expected answer: the choices at the indices of the gold, or all."""
+    known = choices if isinstance(choices, list) else [choices]
+    if gold is not None:
+        places = gold if isinstance(gold, list) else [gold]
+        known = [known[k] for k in places if type(k) is int and 0 <= k < len(known)]
+    return " or ".join(str(choice) for choice in known if choice is not None)
 
 
 def _scores(path: Path, number: int, row: dict[str, Any]) -> dict[str, Any]:
@@ -176,6 +196,11 @@ def _read_details(
     known = dict.fromkeys(
         m for row in details.scores for m, score in row.items() if score is not None
     )
+    described = builder.described
+    texts = zip(names, contents, details.queries, details.answers, strict=True)
+    for name, content, query, answer in texts:
+        if content and described.needs((task, name, content)):
+            described.text((task, name, content), str(query), answer)
     rows = zip(names, contents, details.scores, details.tokens, strict=True)
     for name, content, scores, tokens in rows:
         key = ItemKey(task, name, content, copy[name])

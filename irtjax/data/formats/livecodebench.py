@@ -8,13 +8,14 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 
-from irtjax.data.decode import Record
+from irtjax.data.decode import Record, decode_lines
+from irtjax.data.reading.described import Described
 from irtjax.data.reading.identity import ItemKey
-from irtjax.data.reading.logs import load, variants
+from irtjax.data.reading.logs import is_list, load, variants
 from irtjax.data.reading.options import ReadOptions
 from irtjax.data.reading.records import RecordBuilder, Records
 from irtjax.data.wording import several
@@ -27,10 +28,13 @@ _NAME = re.compile(
 
 
 class _Question(Record):
+    cure: ClassVar[str] = "give the file as LiveCodeBench wrote it, or leave it out"
+
     graded_list: list[bool | float | None]
     question_id: str | int | None = None
     test_id: str | int | None = None  # Of the prediction of outputs.
     id: str | int | None = None  # Of the execution of code.
+    question_content: str | None = None
 
     def name(self, number: int) -> str:
         """A name that no other record of the file has."""
@@ -41,16 +45,17 @@ class _Question(Record):
 
 
 class _Performance(Record):
+    cure: ClassVar[str] = "give the file as LiveCodeBench wrote it, or leave it out"
+
     model: str
     question_id: str | int
     score: float | None = msgspec.field(name="pass@1", default=None)
 
 
 class _Site(Record):
+    cure: ClassVar[str] = "give the file as LiveCodeBench wrote it, or leave it out"
+
     performances: list[_Performance]
-
-
-_Content: Any = list[_Question] | _Site
 
 
 def recognise(fields: dict[str, Any], name: str) -> bool | str:
@@ -70,6 +75,7 @@ def recognise(fields: dict[str, Any], name: str) -> bool | str:
 def read_files(paths: Sequence[Path], options: ReadOptions) -> Records:
     """Reads graded questions; the answers to a question are repeats."""
     builder = RecordBuilder()
+    builder.described = described = Described(wanted=options.texts)
     names = [_NAME.match(path.name) for path in paths]
     scenarios = [n.group("scenario") if n else "livecodebench" for n in names]
     subjects = [
@@ -83,11 +89,13 @@ def read_files(paths: Sequence[Path], options: ReadOptions) -> Records:
     for path, subject, scenario, filter_name in zip(
         paths, subjects, scenarios, variants(keys, sampling), strict=True
     ):
-        content = load(path, _Content, "LiveCodeBench")
-        if isinstance(content, _Site):
-            _add_site(content, builder)
+        if not is_list(path):
+            _add_site(load(path, _Site), builder)
             continue
-        for number, question in enumerate(content):
+        for number, question in enumerate(decode_lines(path, _Question)):
+            place = scenario, question.name(number), ""
+            if question.question_content and described.needs(place):
+                described.text(place, question.question_content, "")
             for trial, grade in enumerate(question.graded_list):
                 builder.add(
                     subject=subject,

@@ -20,6 +20,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from irtjax.data.arrays import as_labels
+from irtjax.data.files import check_parquet
+from irtjax.data.item_texts import ItemText, cut
 from irtjax.data.reading.cells import to_labels
 from irtjax.data.reading.frames import qualify, read_frame
 from irtjax.data.reading.options import ReadOptions
@@ -31,6 +33,7 @@ _REQUIRED = "subject_id", "item_id", "benchmark_id", "response"
 _CONDITIONS = "test_condition", "interactors"
 # What makes a subject more than its model.
 _SETTINGS = "harness", "harness_version", "reasoning_effort", "subject_features_extra"
+_ITEM = "item_id", "benchmark_id", "raw_item_id", "content", "correct_answer"
 _OTHERS = (
     {"subject_id", "display_name"},
     {"item_id", "raw_item_id"},
@@ -62,9 +65,10 @@ def _read(path: Path, options: ReadOptions) -> Records:
             f"{path} has no column {lacking[0]!r} of the Measurement Data Bank; its"
             f" columns are: {listing(table.column_names)}"
         )
+    items = _registry(path, "items.parquet", _ITEM if options.texts else _ITEM[:3])
     columns = {
         "subject": _renamed(table["subject_id"], _subjects(path)),
-        "item": _renamed(table["item_id"], _items(path)),
+        "item": _renamed(table["item_id"], _named(items)),
         "benchmark": table["benchmark_id"],
         "response": table["response"],
     }
@@ -76,6 +80,8 @@ def _read(path: Path, options: ReadOptions) -> Records:
     records = read_frame(Frame(pa.table(columns), None, str(path)), plain)
     assert isinstance(records, Records)  # noqa: S101 (a long table)
     records.item = qualify(records.item, records.benchmark, True)
+    if options.texts:
+        records.item_texts = _texts(items)
     records.notes += _direction(path)
     condition = _conditions(table, path)
     return records if condition is None else _conditioned(records, condition, options)
@@ -84,7 +90,9 @@ def _read(path: Path, options: ReadOptions) -> Records:
 def _columns(path: Path, wanted: Sequence[str]) -> pa.Table:
     try:
         file = pq.ParquetFile(path)
-        return file.read(columns=[c for c in wanted if c in file.schema_arrow.names])
+        found = [name for name in wanted if name in file.schema_arrow.names]
+        check_parquet(path, file.metadata, found)
+        return file.read(columns=found)
     except (pa.ArrowException, OSError) as error:
         reason = str(error).splitlines()[0][:200]
         raise ValueError(
@@ -112,12 +120,23 @@ def _subjects(path: Path) -> dict[str, str]:
     return _distinct(names, {})
 
 
-def _items(path: Path) -> dict[str, str]:
+def _named(rows: list[dict[str, Any]]) -> dict[str, str]:
     """The name of each item in its source; the benchmark is put before it later."""
-    wanted = ["item_id", "benchmark_id", "raw_item_id"]
-    rows = _registry(path, "items.parquet", wanted)
     names = {row["item_id"]: row.get("raw_item_id") or row["item_id"] for row in rows}
     return _distinct(names, {r["item_id"]: r.get("benchmark_id") for r in rows})
+
+
+def _texts(rows: list[dict[str, Any]]) -> dict[str, ItemText]:
+    """What items ask, by their names with the benchmark."""
+    names = _named(rows)
+    found = {}
+    for row in rows:
+        name, benchmark = names[row["item_id"]], row.get("benchmark_id")
+        label = name if name.startswith(f"{benchmark}/") else f"{benchmark}/{name}"
+        if row.get("content"):
+            answer = cut(row.get("correct_answer") or "")
+            found[label] = ItemText(cut(row["content"]), answer)
+    return found
 
 
 def _distinct(names: dict[str, str], groups: dict[str, Any]) -> dict[str, str]:

@@ -9,9 +9,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from irtjax.data.decode import Record
+from irtjax.data.reading.described import Described
 from irtjax.data.reading.identity import ItemKey
 from irtjax.data.reading.logs import load
 from irtjax.data.reading.options import ReadOptions
@@ -28,6 +29,8 @@ class _Example(Record):
     correct: _Verdict | list[_Verdict] = None
     is_correct: _Verdict | list[_Verdict] = None
     cascade_correct: _Verdict | list[_Verdict] = None
+    prompt: Any = None
+    references: Any = None
 
     def verdicts(self) -> list[_Verdict]:
         """The verdict of each run; none if the evaluator gave no verdict."""
@@ -39,6 +42,8 @@ class _Example(Record):
 
 
 class _Results(Record):
+    cure: ClassVar[str] = "give the file as OpenCompass wrote it, or leave it out"
+
     # A mapping also has the mode, such as "type": "GEN".
     details: list[_Example] | dict[str, _Example | str | int | float | list[Any] | None]
 
@@ -75,12 +80,16 @@ def recognise(fields: dict[str, Any], name: str) -> bool | str:
 def read_files(paths: Sequence[Path], options: ReadOptions) -> Records:
     """Reads results; the model is the folder, the benchmark the name of the file."""
     builder = RecordBuilder()
+    builder.described = described = Described(wanted=options.texts)
     undecided = 0
     for path in paths:
         dataset = path.name.removesuffix(".json")
         folders = path.resolve().parent.parts
         run = next((part for part in reversed(folders) if _TIME.match(part)), "")
-        for name, example in load(path, _Results, "OpenCompass").examples(dataset):
+        for name, example in load(path, _Results).examples(dataset):
+            place = dataset, name, ""
+            if isinstance(example.prompt, str) and described.needs(place):
+                described.text(place, example.prompt, str(example.references or ""))
             for trial, verdict in enumerate(example.verdicts()):
                 undecided += verdict is None
                 builder.add(

@@ -11,7 +11,7 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from irtjax.data.decode import Record
 from irtjax.data.reading.identity import ItemKey
@@ -26,6 +26,8 @@ _Scores = dict[str, float | None]
 
 
 class _RunReport(Record):
+    cure: ClassVar[str] = "give the file as SWE-bench wrote it, or leave it out"
+
     resolved_ids: list[str]
     unresolved_ids: list[str] | None = None
     submitted_ids: list[str] = []
@@ -48,10 +50,14 @@ class _RunReport(Record):
 
 
 class _TaskReport(Record):
+    cure: ClassVar[str] = "give the file as SWE-bench wrote it, or leave it out"
+
     resolved: bool | None = None
 
 
 class _Board(Record):
+    cure: ClassVar[str] = "give the file as SWE-bench wrote it, or leave it out"
+
     resolved: list[str]
 
 
@@ -75,10 +81,10 @@ def read_files(paths: Sequence[Path], options: ReadOptions) -> Records:
     boards: dict[str, list[tuple[Path, str, dict[str, Any]]]] = {}
     tasks: list[tuple[Path, dict[str, Any]]] = []
     for path in paths:
-        fields = load(path, dict[str, Any], "SWE-bench")
+        fields = load(path, dict[str, Any])
         if "resolved_ids" in fields:
             benchmark, model, run = _origin(path)
-            scores = load(path, _RunReport, "SWE-bench").scores()
+            scores = load(path, _RunReport).scores()
             runs.setdefault((benchmark, model), {})[run] = scores
         elif _is_task(fields):
             tasks.append((path, fields))
@@ -141,7 +147,7 @@ def _add_tasks(
         key = "swe_bench", model.replace("__", "/", 1)
         if run in reported.get(key, ()):
             continue
-        report = load(path, dict[str, _TaskReport], "SWE-bench")
+        report = load(path, dict[str, _TaskReport])
         scores = runs.setdefault(key, {}).setdefault(run, {})
         for task in fields:
             resolved = report[task].resolved
@@ -156,8 +162,7 @@ def _add_boards(
     notes = []
     for split, entries in boards.items():
         resolved = {
-            system: set(load(path, _Board, "SWE-bench").resolved)
-            for path, system, _ in entries
+            system: set(load(path, _Board).resolved) for path, system, _ in entries
         }
         # Lists of other outcomes name tasks too.
         lists = [v for _, _, fields in entries for v in fields.values()]

@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import msgspec
 
-from irtjax.data.decode import Record
+from irtjax.data.decode import Count, Record, decode_lines
 from irtjax.data.reading.identity import ItemKey
-from irtjax.data.reading.logs import Trial, load, missing, missing_note, variants
+from irtjax.data.reading.logs import is_list, load, missing, missing_note, variants
 from irtjax.data.reading.options import ReadOptions
 from irtjax.data.reading.records import RecordBuilder, Records
 from irtjax.data.wording import several
@@ -29,9 +29,11 @@ class _Info(Record):
 
 
 class _Attempt(Record):
+    cure: ClassVar[str] = "give the file as tau-bench wrote it, or leave it out"
+
     task_id: int | str
     reward: float | None
-    trial: Trial = 0
+    trial: Count = 0
     info: _Info | None = None
 
 
@@ -63,7 +65,7 @@ class _Message(Record):
 
 class _Simulation(Record):
     task_id: int | str
-    trial: Trial | None = None
+    trial: Count | None = None
     reward_info: _Reward | None = None
     reward: float | None = None  # In the index of a folder of simulations.
     termination_reason: str | None = None
@@ -87,12 +89,11 @@ class _Simulation(Record):
 
 
 class _Results(Record):
+    cure: ClassVar[str] = "give the file as tau2-bench wrote it, or leave it out"
+
     info: _RunInfo
     simulations: list[_Simulation] = []
     simulation_index: list[_Simulation] | None = None
-
-
-_Content: Any = list[_Attempt] | _Results
 
 
 class _Row(NamedTuple):
@@ -119,13 +120,13 @@ def read_files(paths: Sequence[Path], options: ReadOptions) -> Records:
     """Reads rewards; trials of a task are repeats."""
     origins, rows = [], []
     for path in paths:
-        content = load(path, _Content, "tau-bench")
-        if isinstance(content, _Results):
-            rows.append(list(_simulated(content)))
-            origins.append(_named(path, content.info))
-        else:
-            rows.append(list(_attempted(content)))
+        if is_list(path):
+            rows.append(list(_attempted(decode_lines(path, _Attempt))))
             origins.append(_from_name(path))
+        else:
+            results = load(path, _Results)
+            rows.append(list(_simulated(results)))
+            origins.append(_named(path, results.info))
     filters = variants([o[:2] for o in origins], [strategy for *_, strategy in origins])
     builder = RecordBuilder()
     failed = 0

@@ -6,34 +6,27 @@ import hashlib
 import re
 from collections.abc import Hashable, Sequence
 from pathlib import Path
-from typing import Annotated, TypeVar
-
-import msgspec
+from typing import TypeVar
 
 from irtjax.data.decode import decode
-from irtjax.data.files import read_bytes
+from irtjax.data.files import read_bytes, read_head
 from irtjax.data.reading.options import ReadOptions
 
 T = TypeVar("T")
-#: The number of a repeat.
-Trial = Annotated[int, msgspec.Meta(ge=0, le=1 << 31)]
 
 
-def load(path: Path, type: type[T], tool: str) -> T:
-    """Reads a JSON file that a tool wrote.
+def load(path: Path, type: type[T]) -> T:
+    """Reads a file of one JSON value as a record.
 
     Raises:
         ValueError: It is not as declared: one line with the file, field and cure.
     """
-    try:
-        return decode(read_bytes(path), type, str(path))
-    except ValueError as error:
-        text = str(error)
-        if text.startswith("cannot read") or "copy the file again" in text:
-            raise
-        raise ValueError(
-            f"{text}; give the file as {tool} wrote it, or leave it out"
-        ) from None
+    return decode(read_bytes(path), type, str(path))
+
+
+def is_list(path: Path) -> bool:
+    """Whether a JSON file holds a list."""
+    return read_head(path).removeprefix(b"\xef\xbb\xbf").lstrip()[:1] == b"["
 
 
 def missing(options: ReadOptions) -> float | None:
