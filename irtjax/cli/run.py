@@ -227,9 +227,10 @@ def _sentences(results: Results, escape: Callable[[str], str]) -> list[str]:
     from irtjax.report.summary import has_converged, subject_sentences
 
     best = subject_sentences(results.ranked, escape, has_converged(results.fit))
-    missing = {
-        part: f"{text[0].upper()}{text[1:]}." for part, text in results.parts.items()
-    }
+    missing = {}
+    for part, text in results.parts.items():
+        what, _, why = text.partition(": ")
+        missing[part] = f"{what} ({why})."
     bad, few = missing[AUDIT], missing[SUBSET]
     if results.audit is not None:
         bad = _of_items(results.audit, escape)

@@ -80,7 +80,7 @@ def test_what_was_made_stays_when_a_part_fails(
     assert result.stderr.splitlines()[-1] == (
         f"irtjax: audit: failed: No space left on device; fit, subset in {out} complete"
     )
-    assert "Bad items: Failed: No space left on device." in result.stdout
+    assert "Bad items: failed (No space left on device)." in result.stdout
     record = json.loads((out / "run.json").read_text())
     assert record["parts"]["audit"].startswith("failed: ")
     assert (out / "subset" / "subset.csv").is_file() and (out / "fit").is_dir()
