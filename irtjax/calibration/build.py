@@ -104,6 +104,7 @@ def build(
         correlation_error=lengths.correlation_error(estimates.lengths),
         structure=structure_of(table, estimates, layout),
         factors=factors.factors_of(estimates, layout, order),
+        item_texts=original.item_texts,
         **{name: getattr(estimates, name) for name in _SAME},
     )
 

@@ -18,6 +18,7 @@ from irtjax.cli.imports import import_module
 from irtjax.cli.info import info_command
 from irtjax.cli.predict import predict_command
 from irtjax.cli.rank import rank_command
+from irtjax.cli.report import report_command
 from irtjax.cli.run import run_command
 from irtjax.cli.score import score_command
 from irtjax.cli.shrink import shrink_command
@@ -82,6 +83,7 @@ app.command("fit", cls=FitCommand)(fit_command)
 app.command("score", cls=Command)(score_command)
 app.command("rank", cls=Command)(rank_command)
 app.command("compare", cls=Command)(compare_command)
+app.command("report", cls=Command)(report_command)
 app.command("predict", cls=Command)(predict_command)
 app.command("adapt", cls=Command)(adapt_command)
 app.command("shrink", cls=Command)(shrink_command)

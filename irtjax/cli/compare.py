@@ -9,7 +9,14 @@ import typer
 
 from irtjax.cli import gates
 from irtjax.cli import options as opt
-from irtjax.cli.output import print_json, say
+from irtjax.cli.output import (
+    check_out_folder,
+    command_line,
+    print_json,
+    say,
+    write_files,
+    written,
+)
 from irtjax.cli.pipeline import load_fit
 
 if TYPE_CHECKING:
@@ -18,10 +25,11 @@ if TYPE_CHECKING:
 _NAME = typer.Argument(help="Name of a subject.", show_default=False)
 
 
-def compare_command(
+def _compare_command(
     first: Annotated[str, _NAME],
     second: Annotated[str, _NAME],
     fit: opt.FitFolder,
+    gate: gates.Gate,
     data: Annotated[
         list[str] | None,
         opt.option(
@@ -31,67 +39,54 @@ def compare_command(
         ),
     ] = None,
     level: opt.SomeLevel = None,
-    fail_if: Annotated[
-        list[str] | None,
-        opt.option(
-            "End with exit status 1 if this holds significantly, such as 'A < B' or"
-            " 'P(A < B) > 0.9': A is the first subject and B the second; may be"
-            " repeated.",
-            metavar="CONDITION",
-            panel="Gate",
-        ),
-    ] = None,
-    undecided: Annotated[
-        str,
-        opt.option(
-            "What a condition does of which it is not known whether it holds: pass or"
-            " fail.",
-            panel="Gate",
-        ),
-    ] = "pass",
-    junit: Annotated[
+    out: Annotated[
         Path | None,
-        opt.option(
-            "JUnit report to write, a test for each condition.",
-            metavar="FILE.xml",
-            panel="Gate",
-        ),
+        opt.out("DIR", "Folder for report.html, the page that begins with the two."),
     ] = None,
     quiet: opt.Quiet = False,
     json: opt.Json = False,
 ) -> None:
     """Compares two subjects of a fit: difference, interval, p-value; a gate for CI."""
     opt.check_level(level)
-    gates.check(fail_if, undecided, junit)
+    check_out_folder(out, ["report.html"])
+    gate.check()
     calibration = load_fit(fit)
-    from irtjax.calibration.conditions import judge, parse_condition
+    from irtjax.calibration.conditions import judge
     from irtjax.calibration.rank import compare
     from irtjax.data import read
 
     chosen = calibration.level if level is None else level
     # A mistake in a condition is found before anything is computed.
-    conditions = [parse_condition(text, first, second) for text in fail_if or ()]
-    for condition in conditions if not data else ():
-        if condition.needs_data:
-            raise ValueError(
-                f"--fail-if '{condition.text}': the difference of two accuracies is"
-                " paired by item: add the responses, --data FILE"
-            )
+    conditions = gate.conditions(first, second, bool(data))
     table = read(data) if data else None
     result = compare(calibration, first, second, data=table, level=chosen)
-    asked = {"data": table, "level": level}
-    verdicts = [judge(condition, calibration, **asked) for condition in conditions]
-    failures = gates.failures(verdicts, undecided)
-    if junit is not None:
-        gates.write_junit(junit, verdicts, failures)
+    verdicts = [judge(x, calibration, data=table, level=level) for x in conditions]
+    failures = gate.failures(verdicts)
+    sentences = _sentences(first, second, result, chosen)
+    if out is not None:
+        _write_page(out, calibration, (first, second), table, sentences)
+    gate.write(verdicts, failures)
     if json:
         head = {"first": first, "second": second, "level": chosen}
-        found = gates.documents(verdicts, failures) if fail_if else {}
+        head |= {} if out is None else {"out": str(out)}
+        found = gates.document(verdicts, failures) if verdicts else {}
         print_json(head | result._asdict() | found)
     elif not quiet:
-        say(*_sentences(first, second, result, chosen))
-        say(*gates.passed_sentences(verdicts, failures))
+        say(*sentences, *gates.passed_sentences(verdicts, failures))
+        say(*([] if out is None else [written(out, ["report.html"])]))
     gates.end(failures)
+
+
+compare_command = opt.with_fields(_compare_command, "gate", gates.Gate)
+
+
+def _write_page(out: Path, fit, pair: tuple[str, str], table, sentences) -> None:
+    """Writes the page of the fit that begins with the two."""
+    from irtjax.report.page import PAGE, report_page, write_page
+
+    more = {"sentences": sentences, "command": command_line()}
+    page = report_page(fit, data=table, pair=pair, **more)
+    write_files({out / PAGE: lambda place: write_page(place, page)})
 
 
 def _sentences(first: str, second: str, result: Comparison, level: float) -> list[str]:

@@ -32,7 +32,7 @@ _SWITCHES = {x.name: x.off for x in OPTIONS if x.kind is bool}
 _TEXT = r"(?:'[^']*'|\"[^\"]*\")"
 #: A keyword argument: one or several texts, another value, or none.
 _KEYWORD = re.compile(
-    rf"(?<![\w/.'\"-])(?<!--set )(?<!\w\()({'|'.join(_FLAGS)})="
+    rf"(?<![\w/.'\",:-])(?<!--set )(?<!\w\()({'|'.join(_FLAGS)})="
     rf"(?:({_TEXT}(?:,? (?:or )?{_TEXT})*)|(None|True|False|\d[\d.e-]*\b|\.\.\.)"
     r"|(?=[\s,;:.)]|$))"
 )
@@ -109,6 +109,8 @@ def as_options(message: str) -> str:
     "raise --max-steps, or use --method em or saem, not 'mm'"
     >>> as_options("as in metric={'arc': 'acc', 'gsm8k': 'exact_match'}, or leave")
     'as in --metric arc=acc --metric gsm8k=exact_match, or leave'
+    >>> as_options("benchmark math:subject=algebra,level=1 has several metrics")
+    'benchmark math:subject=algebra,level=1 has several metrics'
     """
     message = _BY_BENCHMARK.sub(_options_by_benchmark, message)
     message = _KEYWORD.sub(_option, message)

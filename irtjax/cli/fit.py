@@ -117,18 +117,20 @@ def fit_command(
     checkpoint = _checkpoint(folder, job.method, "resume" in settings, save_draws)
     settings |= {} if checkpoint is None else {"checkpoint": str(checkpoint)}
     with ProgressLine(quiet) as progress:
-        calibration = _read_and_fit(files, reading, job, progress)
-        ranked = write(calibration, folder, progress, overwrite, save_draws=save_draws)
+        calibration, table = _read_and_fit(files, reading, job, progress)
+        options = {"draws": save_draws, "figures": figures, "data": table}
+        ranked = write(calibration, folder, progress, overwrite, **options)
         if checkpoint is not None:
             checkpoint.unlink(missing_ok=True)
-    report(calibration, ranked, folder, quiet=quiet, as_json=json, figures=figures)
+    report(calibration, ranked, folder, quiet=quiet, as_json=json)
 
 
 def _read_and_fit(files, reading: opt.Reading, job: Job, progress: ProgressLine):
     began = time.perf_counter()
     progress("read")
     table = reading.read(files)
-    return calibrate(table, job, reading, progress, time.perf_counter() - began)
+    seconds = time.perf_counter() - began
+    return calibrate(table, job, reading, progress, seconds), table
 
 
 def _check(job: Job) -> None:

@@ -8,7 +8,7 @@ from typing import Annotated
 
 from irtjax.cli import config
 from irtjax.cli import options as opt
-from irtjax.cli.output import print_json, write_files
+from irtjax.cli.output import check_file, print_json, write_files
 from irtjax.cli.pipeline import load_fit
 
 
@@ -116,16 +116,15 @@ def _check(against, flow, top, data, figure) -> None:
             raise ValueError(
                 "--against requires --figure, and --figure requires --against or --flow"
             )
-    if figure is not None and figure.suffix.lower() != ".png":
-        raise ValueError(f"--figure {figure}: the name of a picture ends in .png")
+    if figure is not None:
+        if figure.suffix.lower() != ".png":
+            raise ValueError(f"--figure {figure}: the name of a picture ends in .png")
+        check_file("--figure", figure)
 
 
 def _check_reading(reading: opt.Reading, data: list[str] | None) -> None:
     """Refuses reading options where nothing is read, but for those of a file."""
-    of_file = (config.taken() or {"options": {}})["options"]
-    for name in reading.chosen() if not data else ():
-        if name.replace("_", "-") in of_file:
-            continue
+    for name in config.typed(reading.chosen()) if not data else ():
         raise ValueError(f"--{name.replace('_', '-')} requires --flow and --data")
 
 

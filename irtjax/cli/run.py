@@ -37,8 +37,9 @@ ITEMS = 50
 #: Exit status where a part could not be made.
 INCOMPLETE = 1
 DONE = "done"
-_SUBSET_FILES = ("subset.csv", "subset.json", "rules.csv", *shrinking.ERROR_FILES)
-_AUDIT_FILES = (*auditing.FILES, *auditing.FIGURES, "control.csv")
+_SUBSET_FILES = (*shrinking.SUBSET_FILES, *shrinking.ERROR_FILES, "report.html")
+_AUDIT_FILES = (*auditing.FILES, *auditing.FIGURES, *auditing.FLAGGED)
+_AUDIT_FILES += (*auditing.CLEAN, auditing.CONTROL)
 #: Names of items shown for each defect.
 SHOWN = 3
 
@@ -100,9 +101,11 @@ def run_command(
         size = _size(items, table.num_items)
         job, seconds = pipeline.Job(*chosen), time.perf_counter() - began
         fit = pipeline.calibrate(table, job, reading, progress, seconds)
-        results = _fitted(out, fit, progress)
+        results = _fitted(out, fit, table, progress)
         progress("audit")
-        _attempt(results, AUDIT, _no_audit(table, fit), lambda: _audit(results, table))
+        texts = {**fit.item_texts, **table.item_texts} if reading.texts else {}
+        make = lambda: _audit(results, table, texts)
+        _attempt(results, AUDIT, _no_audit(table, fit), make)
         progress("subset")
         cannot = _no_subset(table, fit, size)
         _attempt(results, SUBSET, cannot, lambda: _shrink(results, table, size))
@@ -146,12 +149,11 @@ def _size(items: int | None, count: int) -> int:
     return items
 
 
-def _fitted(out: Path, fit: Calibration, progress: ProgressLine) -> Results:
+def _fitted(
+    out: Path, fit: Calibration, table: ResponseTable, progress: ProgressLine
+) -> Results:
     """Writes the fit, which is complete before the next part begins."""
-    from irtjax.report.write import add_figures
-
-    ranked = pipeline.write(fit, out / FIT, progress, overwrite=True)
-    add_figures(fit, out / FIT, ranked, progress)
+    ranked = pipeline.write(fit, out / FIT, progress, overwrite=True, data=table)
     results = Results(out, fit, ranked, parts={FIT: DONE})
     # Those of an earlier run are not of these data.
     for part, names in ((AUDIT, _AUDIT_FILES), (SUBSET, _SUBSET_FILES)):
@@ -205,11 +207,11 @@ def _no_subset(table: ResponseTable, fit: Calibration, size: int) -> str:
     return ""
 
 
-def _audit(results: Results, table: ResponseTable) -> None:
+def _audit(results: Results, table: ResponseTable, texts: Any) -> None:
     from irtjax.auditing import audit
 
     results.audit = audit(results.fit, table)
-    auditing.write(results.out / AUDIT, results.audit, table, True)
+    auditing.write(results.out / AUDIT, results.audit, table, texts, True)
 
 
 def _shrink(results: Results, table: ResponseTable, size: int) -> None:
@@ -219,7 +221,7 @@ def _shrink(results: Results, table: ResponseTable, size: int) -> None:
 
     key = jax.random.key(0)
     results.subset = shrink(table, size, model=results.fit, key=key)
-    shrinking.write(results.out / SUBSET, results.subset, None)
+    shrinking.write(results.out / SUBSET, results.subset, None, table.notes)
 
 
 def _sentences(results: Results, escape: Callable[[str], str]) -> list[str]:
@@ -235,7 +237,7 @@ def _sentences(results: Results, escape: Callable[[str], str]) -> list[str]:
     if results.audit is not None:
         bad = _of_items(results.audit, escape)
     if results.subset is not None:
-        few = " ".join(shrinking.sentences(results.subset))
+        few = " ".join(shrinking.subset_sentences(results.subset))
     return [
         f"Who is best: {' '.join(best)}",
         f"Bad items: {escape(bad) if results.audit is None else bad}",
@@ -281,9 +283,9 @@ def _places(results: Results) -> list[str]:
     """Where the parts are, and what to do with them."""
     out, made = results.out, results.parts
     names = {
-        FIT: "leaderboard.md, items.csv, abilities.csv",
-        AUDIT: "summary.md, items.csv, benchmarks.csv",
-        SUBSET: "subset.csv",
+        FIT: "report.html, leaderboard.md, items.csv, abilities.csv",
+        AUDIT: "report.html, summary.md, items.csv",
+        SUBSET: "report.html, subset.csv",
     }
     written = [f"{part}/ ({names[part]})" for part in names if made[part] == DONE]
     return [
@@ -320,11 +322,10 @@ def _write_page(results: Results) -> None:
     warnings = [f"- {markdown(as_options(x))}" for x in _warnings(results)]
     lines += ["## Warnings", "", *warnings, ""] if warnings else []
     lines += ["## Files", ""]
-    links = {FIT: "leaderboard.md", AUDIT: "summary.md", SUBSET: "subset.csv"}
     lines += [
-        f"- [{part}]({part}/{name})"
-        for part, name in links.items()
-        if results.parts[part] == DONE
+        f"- [{part}]({part}/report.html)"
+        for part, text in results.parts.items()
+        if text == DONE
     ]
     text = "\n".join(lines) + "\n"
     save = lambda place: place.write_text(text, encoding="utf-8")

@@ -93,10 +93,12 @@ def read_content(option: str, path: Path) -> pa.Table:
     import pyarrow.csv
     import pyarrow.parquet
 
+    from irtjax.data.spreadsheets import restore
+
     try:
         if path.suffix == ".parquet":
             return pyarrow.parquet.read_table(path)
-        return pyarrow.csv.read_csv(path)
+        return restore(pyarrow.csv.read_csv(path))
     except (OSError, pyarrow.ArrowInvalid) as error:
         raise ValueError(f"{option} {path}: cannot read it: {error}") from None
 

@@ -7,11 +7,21 @@ from typing import Any
 
 import numpy as np
 
+#: Most characters of a name, and of all if each had the length of the longest.
+_LONGEST, _CHARACTERS = 1_000_000, 1_000_000_000
+
 
 def as_labels(labels: Iterable[Any]) -> np.ndarray:
     """Returns labels as a numpy string array."""
     if not isinstance(labels, np.ndarray):
         labels = list(labels)
+        # The longest determines the width of all.
+        longest = max((len(x) for x in labels if isinstance(x, str)), default=0)
+        if longest > _LONGEST or longest * len(labels) > _CHARACTERS:
+            raise ValueError(
+                f"a name has {longest:,} characters, which is too long for one of"
+                f" {len(labels):,} names; shorten it"
+            )
     return np.asarray(labels, dtype=np.str_).reshape(-1)
 
 

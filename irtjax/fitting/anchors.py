@@ -10,6 +10,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
+from irtjax.data.spreadsheets import restore
 from irtjax.likelihood.problem import Start
 from irtjax.models.model import Model
 
@@ -45,7 +46,7 @@ def read_anchor(anchor: Anchor) -> dict[str, dict[str, Fixed]]:
         else:
             from pyarrow import csv
 
-            table = csv.read_csv(path)
+            table = restore(csv.read_csv(path))
     else:
         import narwhals as nw
 

@@ -14,6 +14,7 @@ import numpy as np
 from irtjax._types import KeyArray
 from irtjax.calibration.calibration import Calibration
 from irtjax.data import ResponseTable, read
+from irtjax.data.item_texts import chosen, sample_files
 from irtjax.data.matching import match_all_items
 from irtjax.data.wording import percent
 from irtjax.fitting.defaults import AUTO, choose, is_integrated
@@ -153,6 +154,12 @@ def shrink(
     whole = Whole.of(known.curves, pool.target)
     items = choice.items
     named = "benchmark" in table.item_facets
+    names = table.items[items].tolist()
+    ids = chosen(table.item_ids, names)
+    try:
+        sample_files(names, ids)
+    except ValueError as error:
+        warnings = (*warnings, f"there are no files of samples for a harness: {error}")
     return Shrunken(
         items=table.items[items],
         weights=choice.weight,
@@ -174,6 +181,7 @@ def shrink(
         warnings=warnings,
         reason=reason,
         rules=rows,
+        item_ids=ids,
     )
 
 

@@ -249,6 +249,7 @@ def many(rule: str):
     return theta, run_tests_jit(bank, design, key=jax.random.key(9), theta=theta)
 
 
+@pytest.mark.slow
 def test_adaptive_beats_random_at_equal_length():
     squares = {}
     for rule in ("information", "random"):

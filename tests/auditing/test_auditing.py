@@ -368,6 +368,7 @@ def test_the_difficulty_of_like_items_is_that_of_each():
         np.testing.assert_allclose(found, middle, atol=1e-6 if probit else 0.1)
 
 
+@pytest.mark.slow
 def test_missing_answers_do_not_make_a_benchmark_easy():
     """The strong half answers the hard benchmark only, the weak half the easy one."""
     random = np.random.default_rng(12)
@@ -484,6 +485,7 @@ def test_command_line(tmp_path):
         "items.csv",
         "benchmarks.csv",
         "summary.md",
+        "report.html",
     }
     for bad, message in (
         (["--chance", "x"], "not a number"),

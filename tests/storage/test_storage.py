@@ -50,6 +50,7 @@ def test_a_loaded_fit_equals_the_saved_one(tmp_path, model):
     assert_equal(irtjax.load(irtjax.save(fit, tmp_path / "fit")), fit)
 
 
+@pytest.mark.slow
 def test_a_loaded_joint_fit_keeps_its_abilities(tmp_path):
     fit = small_fit("2pl", "mm")
     assert fit.parameters.theta is not None

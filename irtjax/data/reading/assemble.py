@@ -7,15 +7,16 @@ import dataclasses
 import numpy as np
 
 from irtjax.data.arrays import compact
+from irtjax.data.files import free_memory
+from irtjax.data.item_texts import chosen
 from irtjax.data.reading.choose import choose
 from irtjax.data.reading.options import ReadOptions, Trials
 from irtjax.data.reading.records import Coded, Records
 from irtjax.data.table import ResponseTable
 from irtjax.data.wording import listing
 
-# A dense table of more cells than this would not fit into the memory of any machine
-# known to us; more likely a wrong column was taken for a name.
-_MAX_CELLS = 20_000_000_000
+# Of the dense table while it is made: counts, values, and what is known.
+_BYTES_A_CELL = 24
 
 
 def assemble(records: Records, options: ReadOptions) -> ResponseTable:
@@ -26,10 +27,13 @@ def assemble(records: Records, options: ReadOptions) -> ResponseTable:
     records, metric = choose(records, options)
     subject, item = records.subject.compact(), records.item.compact()
     shape = (len(subject.labels), len(item.labels))
-    if shape[0] * shape[1] > _MAX_CELLS:
+    need = shape[0] * shape[1] * _BYTES_A_CELL
+    if need > free_memory():
+        # More likely a wrong column was taken for a name.
         raise ValueError(
-            f"{source}: {shape[0]:,} subjects by {shape[1]:,} items is too"
-            " large; name the right columns with subject= and item="
+            f"{source}: {shape[0]:,} subjects by {shape[1]:,} items is too large: it"
+            f" takes {need / 1e9:,.0f} GB; name the right columns with subject= and"
+            " item="
         )
     known = ~np.isnan(records.response)
     if not known.any():
@@ -40,8 +44,13 @@ def assemble(records: Records, options: ReadOptions) -> ResponseTable:
             f"{source}: the response of {subject.text(row)!r} to"
             f" {item.text(row)!r} is infinite; scores must be finite"
         )
-    cell = (subject.codes.astype(np.int64) * shape[1] + item.codes)[known]
-    seen = records if known.all() else records.take(known)
+    cell = subject.codes.astype(np.int64)
+    cell *= shape[1]
+    cell += item.codes
+    seen = records
+    if not known.all():
+        cell, seen = cell[known], records.take(known)
+    del known
     values, count, trials, notes = _dense(seen, cell, shape, options)
     lengths = None
     if seen.length is not None:
@@ -65,7 +74,12 @@ def assemble(records: Records, options: ReadOptions) -> ResponseTable:
         for column, values in records.item_parts.items()
         if column != "benchmark" and values.keys() >= set(names)
     }
-    return dataclasses.replace(table, item_facets={**parts, **table.item_facets})
+    return dataclasses.replace(
+        table,
+        item_facets={**parts, **table.item_facets},
+        item_texts=chosen(records.item_texts, names),
+        item_ids=chosen(records.item_ids, names),
+    )
 
 
 def _dense(
@@ -73,7 +87,11 @@ def _dense(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray | None, list[str]]:
     """Puts the responses into a matrix; returns values, counts, trials and notes."""
     size = shape[0] * shape[1]
-    count = np.bincount(cell, minlength=size)
+    count = np.zeros(size, bool)
+    count[cell] = True
+    # Counts of whole numbers would take eight times the memory.
+    if np.count_nonzero(count) < len(cell):
+        count = np.bincount(cell, minlength=size)
     repeated = int(np.count_nonzero(count > 1))
     response = records.response
     if repeated and options.trials == "error":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -55,19 +55,19 @@ def missing_choices(records: Records, options: ReadOptions) -> dict[str, Any]:
         if labels is None:
             continue
         wish = _Wish.of(getattr(options, option))
-        usual = getattr(records, f"usual_{option}s")
         named, keep = {}, np.zeros(len(records), bool)
         for name, rows in _groups(records, labels).items():
             pair = _pick(wish[name], list(rows))
             label = pair[0] if pair else None
             if label is None and wish[name] is None:
+                usual = records.usual(option, name)
                 label = next((x for x in usual if x in rows), None)
             if label is None and option == "filter" and len(rows) == 1:
                 label = next(iter(rows))
             if label is None:
                 label = _first_binary(records, rows)
                 named[name] = label
-            keep |= rows[label]
+            keep[rows[label]] = True
         records = records.take(keep)
         if named:
             more = {} if wish.others is None else {"*": wish.others}
@@ -108,8 +108,8 @@ def _split(text: str, benchmarks: list[str], labels: list[str]) -> tuple[str, st
 
 
 def _first_binary(records: Records, rows: dict[str, np.ndarray]) -> str:
-    for label, mask in rows.items():
-        scores = records.response[mask]
+    for label, places in rows.items():
+        scores = records.response[places]
         if np.isin(scores[~np.isnan(scores)], (0.0, 1.0)).all():
             return label
     return next(iter(rows))
@@ -158,20 +158,27 @@ def _choose_epoch(records: Records, options: ReadOptions) -> Records:
     for groups in _groups(records, Coded.constant("", len(records))).values():
         rows = groups[""]
         if len(np.unique(trial[rows])) == 1:
-            keep |= rows
+            keep[rows] = True
     return records.take(keep, f"only epoch {options.epoch} was read")
 
 
 def _groups(records: Records, column: Coded) -> _Groups:
-    """Rows of each label within each benchmark, labels in order of appearance."""
+    """Rows of each label within each benchmark, labels in order of their codes."""
     out: _Groups = {}
     benchmark = records.benchmark or Coded.constant("", len(records))
     size = len(column.labels)
     pair = benchmark.codes.astype(np.int64) * size + column.codes
-    for code in np.unique(pair).tolist():
+    for code, rows in rows_by_code(pair):
         name, label = benchmark.labels[code // size], column.labels[code % size]
-        out.setdefault(str(name), {})[str(label)] = pair == code
+        out.setdefault(str(name), {})[str(label)] = rows
     return out
+
+
+def rows_by_code(codes: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
+    """Yields each code in ascending order, with its rows."""
+    order = np.argsort(codes, kind="stable")
+    found, start = np.unique(codes[order], return_index=True)
+    yield from zip(found.tolist(), np.split(order, start[1:]), strict=True)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -232,7 +239,8 @@ def _choose_metric(
         found, wanted = list(rows), wish[name]
         pair = _pick(wanted, found)
         if pair is None and wanted is None:
-            preferred = next((x for x in records.usual_metrics if x in rows), None)
+            usual_names = records.usual("metric", name)
+            preferred = next((x for x in usual_names if x in rows), None)
             if preferred is None:
                 raise ValueError(
                     f"{source}: several metrics{_where(name)}: choose one with"
@@ -241,7 +249,7 @@ def _choose_metric(
             pair = preferred, None
             usual[name] = [x for x in found if x != preferred]
         if pair is not None:
-            keep |= rows[pair[0]]
+            keep[rows[pair[0]]] = True
             chosen[name] = pair
         elif isinstance(asked, str) and len(rows) > 1:
             lacking[name] = found
@@ -345,7 +353,7 @@ def _choose_filter(
                 f"{source}: {what}{_where(name)}: choose one with filter="
                 f" among {listing(found)}"
             )
-        keep |= rows[label]
+        keep[rows[label]] = True
         chosen[name] = label
     if wish.others and not set(chosen.values()) & set(wish.others):
         known = sorted({label for rows in groups.values() for label in rows})
