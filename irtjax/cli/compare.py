@@ -18,6 +18,7 @@ from irtjax.cli.output import (
     written,
 )
 from irtjax.cli.pipeline import load_fit
+from irtjax.cli.progress import ProgressLine
 
 if TYPE_CHECKING:
     from irtjax.ranking import Comparison
@@ -50,22 +51,26 @@ def _compare_command(
     opt.check_level(level)
     check_out_folder(out, ["report.html"])
     gate.check()
-    calibration = load_fit(fit)
-    from irtjax.calibration.conditions import judge
-    from irtjax.calibration.rank import compare
-    from irtjax.data import read
-
-    chosen = calibration.level if level is None else level
-    # A mistake in a condition is found before anything is computed.
+    # A mistake in a condition is found before anything is loaded.
     conditions = gate.conditions(first, second, bool(data))
-    table = read(data) if data else None
-    result = compare(calibration, first, second, data=table, level=chosen)
-    verdicts = [judge(x, calibration, data=table, level=level) for x in conditions]
-    failures = gate.failures(verdicts)
-    sentences = _sentences(first, second, result, chosen)
-    if out is not None:
-        _write_page(out, calibration, (first, second), table, sentences)
-    gate.write(verdicts, failures)
+    with ProgressLine(quiet) as progress:
+        progress("load")
+        calibration = load_fit(fit)
+        from irtjax.calibration.conditions import judge
+        from irtjax.calibration.rank import compare
+        from irtjax.data import read
+
+        chosen = calibration.level if level is None else level
+        table = read(data) if data else None
+        progress("compare")
+        result = compare(calibration, first, second, data=table, level=chosen)
+        verdicts = [judge(x, calibration, data=table, level=level) for x in conditions]
+        failures = gate.failures(verdicts)
+        sentences = _sentences(first, second, result, chosen)
+        if out is not None:
+            progress("write")
+            _write_page(out, calibration, (first, second), table, sentences)
+        gate.write(verdicts, failures)
     if json:
         head = {"first": first, "second": second, "level": chosen}
         head |= {} if out is None else {"out": str(out)}

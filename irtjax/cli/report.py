@@ -11,6 +11,7 @@ from irtjax.cli import config
 from irtjax.cli import options as opt
 from irtjax.cli.machine import prepare
 from irtjax.cli.output import command_line, print_json, say
+from irtjax.cli.progress import ProgressLine
 
 
 @opt.with_reading
@@ -48,9 +49,11 @@ def report_command(
         raise ValueError(f"--out {place} is a folder: name a file")
     for name in config.typed(reading.chosen()) if not data else ():
         raise ValueError(f"--{name.replace('_', '-')} requires --data")
-    prepare()
-    page = _page(folder, data, reading)
-    write_page(place, page)
+    with ProgressLine(quiet) as progress:
+        progress("report")
+        prepare()
+        page = _page(folder, data, reading)
+        write_page(place, page)
     size = place.stat().st_size
     if json:
         print_json({"out": str(place), "bytes": size})

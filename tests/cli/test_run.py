@@ -30,7 +30,9 @@ def saved_table(tmp_path) -> Path:
 def quick(monkeypatch):
     """One fit for all tests, without figures, and a subset without folds."""
     monkeypatch.setattr(pipeline, "calibrate", lambda *_: small_fit(errors=False))
-    monkeypatch.setattr("irtjax.report.write.add_figures", lambda *_: None)
+    monkeypatch.setattr("irtjax.report.write.figure_makers", lambda _: [])
+    for name in ("item_properties", "difficulty_discrimination", "flagged_items"):
+        monkeypatch.setattr(f"irtjax.plots.plot_{name}", lambda *_: None)
     monkeypatch.setattr("irtjax.plots.save_figure", lambda _, place: place.touch())
     from irtjax.subsets import shrink as module
 
