@@ -20,6 +20,7 @@ from irtjax.data.decode import Fields, Record, decode, decode_lines, is_nested
 from irtjax.data.files import (
     check_columns,
     check_parquet,
+    check_size,
     free_memory,
     read_bytes,
     read_head,
@@ -183,6 +184,9 @@ def read_parquet(path: Path, options: ReadOptions) -> Frame:
     try:
         if read_head(path)[:6] == b"ARROW1":
             table = pa.ipc.open_file(pa.memory_map(str(path))).read_all()
+            # What is read from a damaged file is used as it is, beyond its end too.
+            table.validate(full=True)
+            check_size(path, table.num_rows * table.num_columns)
         else:
             file = pq.ParquetFile(path)
             layout = decide(file.schema_arrow.names, None, options, str(path))
