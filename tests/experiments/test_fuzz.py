@@ -38,7 +38,7 @@ def test_problems_are_found(tmp_path):
     assert run.watched(lambda: "table")[0] == "table"
     assert run.watched(fails)[0] == "KeyError: 'x'"
     assert run.run_command("nothing").startswith("refused")
-    rows = run.check(path, fit=False)
+    rows = run.check(path)
     assert [row["found"] for row in rows] == ["table", "table"]
     problems = [(3, "read", "hang")]
     assert "| CSV | 1 | 1 | 0 | 0 | 1 |" in run.report("CSV", rows, problems)
