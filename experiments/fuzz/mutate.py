@@ -236,7 +236,8 @@ def alter_arrow(content: bytes, rng: Random) -> bytes:
             meta = dict(table.schema.metadata or {})
             for key in [*meta] or [b"pandas"]:
                 text = meta.get(key, b'{"index_columns": ["model"]}')
-                meta[key] = alter_json(text, rng) if rng.random() < 0.8 else b"\xff"
+                is_json = text[:1] == b"{" and rng.random() < 0.8
+                meta[key] = alter_json(text, rng) if is_json else b"\xff"
             table = table.replace_schema_metadata(meta)
     out = io.BytesIO()
     try:
