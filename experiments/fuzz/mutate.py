@@ -121,11 +121,12 @@ def alter_value(value: Any, rng: Random, raw: dict[str, str]) -> Any:
 
 def alter_json(content: bytes, rng: Random) -> bytes:
     """JSON, or lines of it, with one to three parts altered, then perhaps bytes."""
-    text = content.decode()
     try:
-        values, end = [json.loads(text)], ""
-    except json.JSONDecodeError:
-        values, end = [json.loads(x) for x in text.splitlines() if x.strip()], "\n"
+        values, end = _parsed(content.decode())
+    except (ValueError, RecursionError):
+        return damage(content, rng)  # Altered before.
+    if not values:
+        return content
     raw: dict[str, str] = {}
     for _ in range(rng.randint(1, 3)):
         k = rng.randrange(len(values))
@@ -139,6 +140,14 @@ def alter_json(content: bytes, rng: Random) -> bytes:
     if rng.random() < 0.05 and out.startswith("{"):
         out = '{"model": 1, ' + out[1:]  # A key twice.
     return finish(out.encode("utf-8", "surrogatepass"), rng)
+
+
+def _parsed(text: str) -> tuple[list[Any], str]:
+    """The values of a text, and what ends each."""
+    try:
+        return [json.loads(text)], ""
+    except json.JSONDecodeError:
+        return [json.loads(x) for x in text.splitlines() if x.strip()], "\n"
 
 
 def finish(data: bytes, rng: Random) -> bytes:
@@ -183,7 +192,7 @@ def alter_csv(content: bytes, rng: Random) -> bytes:
         rows = rows or [[""]]
     out = io.StringIO()
     style: dict[str, Any] = {"lineterminator": rng.choice("\n \r\n \r".split(" "))}
-    quoting = rng.choice([csv.QUOTE_MINIMAL] * 4 + [csv.QUOTE_ALL])
+    quoting: Any = rng.choice([csv.QUOTE_MINIMAL] * 4 + [csv.QUOTE_ALL])
     writer = csv.writer(out, delimiter=rng.choice(",,,,\t;"), quoting=quoting, **style)
     writer.writerows(rows)
     return finish(out.getvalue().encode("utf-8", "surrogatepass"), rng)

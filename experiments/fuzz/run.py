@@ -80,14 +80,15 @@ def read_one(path: Path) -> str:
     import irtjax
 
     try:
-        table = irtjax.load(path) if path.is_dir() else irtjax.read(path, trials="mean")
+        if path.is_dir():
+            irtjax.load(path)
+            return "table"
+        table = irtjax.read(path, trials="mean")
     except ValueError as error:
         text = str(error)
         if isinstance(error, UnicodeError) or "\n" in text or len(text) > 1500:
             return f"no line: {type(error).__name__}: {text[:200]!r}"
         return "refused"
-    if path.is_dir():
-        return "table"
     return "table" if np.isfinite(table.values).all() else "values that are not finite"
 
 
@@ -210,7 +211,7 @@ def report(kind: str, rows: list[dict[str, Any]], problems: list[Any]) -> str:
 
 def main(arguments: list[str] | None = None) -> int:
     """Runs all formats, prints the table and the problems, returns their number."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--full", action="store_true", help="2,000 of each format")
     parser.add_argument("--count", type=int, default=0, help="files of each format")
     parser.add_argument("--fits", type=int, default=2, help="fits of each format")

@@ -106,7 +106,7 @@ class Unpacked:
                 " right, unpack it and give the unpacked file"
             )
 
-    def read(self, file: IO[bytes]) -> bytes:
+    def read(self, file: IO[bytes] | gzip.GzipFile) -> bytes:
         """Returns the rest of an unpacking stream, counted while it is read."""
         out = io.BytesIO()
         while chunk := file.read(_CHUNK):

@@ -23,17 +23,16 @@ def read_side_file(path: Path, what: str) -> pa.Table:
         ValueError: It is no file, it is damaged, or a column holds lists or records.
     """
     import pyarrow as pa
-    import pyarrow.csv
-    import pyarrow.parquet
+    from pyarrow import csv, parquet
 
     if path.exists() and special(path):
         raise ValueError(f"{what}: cannot read it: it is {special(path)}, not a file")
     try:
         if path.suffix == ".parquet":
-            check_parquet(path, pa.parquet.read_metadata(path), None)
-            table = pa.parquet.read_table(path)
+            check_parquet(path, parquet.read_metadata(path), None)
+            table = parquet.read_table(path)
         else:
-            table = restore(pa.csv.read_csv(pa.BufferReader(read_bytes(path))))
+            table = restore(csv.read_csv(pa.BufferReader(read_bytes(path))))
     except (OSError, ValueError, pa.ArrowException) as error:
         text = " ".join(str(error).removeprefix(f"cannot read {path}: ").split())
         raise ValueError(f"{what}: cannot read it: {text}") from None

@@ -9,6 +9,7 @@ import struct
 import time
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -48,7 +49,7 @@ def outcome(source, **options) -> str:
     return ""
 
 
-def logs() -> list[tuple[str, dict]]:
+def logs() -> list[tuple[str, Any]]:
     """Records of every log with a mark in the place of each field in turn."""
     sample = {
         "doc_id": 0,

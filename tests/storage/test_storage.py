@@ -273,8 +273,8 @@ def use(place):
         assert "\n" not in str(error)
         assert len(str(error)) < 800
         return str(error)
-    encoding.to_json(fit), items_by_flag(fit), fit.summary()
-    fit_sentences(fit), item_sentences(fit)
+    for show in (encoding.to_json, items_by_flag, str, fit_sentences, item_sentences):
+        show(fit)
     return ""
 
 

@@ -440,7 +440,8 @@ def from_arrow(table: pa.Table, source: str) -> Frame:
         # What another program wrote there is no reason to refuse the table.
         with contextlib.suppress(ValueError):
             columns = decode(raw, _Pandas, source).index_columns
-            index = next((c for c in columns if c in table.column_names), None)
+            names = [c for c in columns if isinstance(c, str)]
+            index = next((c for c in names if c in table.column_names), None)
     if index is not None and index.startswith("__index_level_"):
         # The nameless index of a filtered frame counts rows: a column of names wins.
         others = [name for name in table.column_names if name != index]
