@@ -39,6 +39,7 @@ _SETTING = re.compile(
     r"^(start|priors)(?= ['\"])"
     rf"|^({'|'.join(FLAGS)})(?= (?:requires|has|have|needs|is|takes?) )"
     rf"|(?<=raise )({'|'.join(FLAGS)})\b|(?<=leave )({'|'.join(FLAGS)})(?= out\b)"
+    rf"|^({'|'.join(FLAGS)})(?= [\d,]+: )|(?<=lower )({'|'.join(FLAGS)})\b"
     rf"|(?<=omit )({'|'.join(FLAGS)})(?=[,;]|$)"
     rf"|(?<=and )({'|'.join(FLAGS)})(?= requires )"
     rf"|(?<=requires )({'|'.join(FLAGS)})(?=[ :;,]|$)"
@@ -74,10 +75,16 @@ class Group(TyperGroup):
             _end(f"{one_line(error.format_message())} (see `{command} --help`)", 2)
         except typer.Abort:
             _end("interrupted", INTERRUPTED)
-        except (ValueError, OSError, MemoryError) as error:
+        except (ValueError, OSError, MemoryError, OverflowError) as error:
             if os.environ.get("IRTJAX_TRACEBACK"):
                 raise
             _end(_explain(error), BAD_INPUT)
+        except RuntimeError as error:
+            # What XLA makes of an allocation that fails.
+            lacking = "RESOURCE_EXHAUSTED" in str(error)
+            if not lacking or os.environ.get("IRTJAX_TRACEBACK"):
+                raise
+            _end(_explain(MemoryError()), BAD_INPUT)
         else:
             if code == INTERRUPTED:  # What Typer makes of Ctrl-C.
                 _end("interrupted", INTERRUPTED)
@@ -87,6 +94,8 @@ class Group(TyperGroup):
 def _explain(error: BaseException) -> str:
     if isinstance(error, MemoryError):
         return "not enough memory: fit fewer items or subjects, or use --float32"
+    if isinstance(error, OverflowError):
+        return f"a number is too large: {one_line(str(error))}"
     if isinstance(error, OSError):
         place = f": {error.filename}" if error.filename else ""
         return f"{error.strerror or error}{place}"

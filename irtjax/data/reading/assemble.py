@@ -12,10 +12,10 @@ from irtjax.data.reading.options import ReadOptions, Trials
 from irtjax.data.reading.records import Coded, Records
 from irtjax.data.table import ResponseTable
 from irtjax.data.wording import listing
+from irtjax.numerics.memory import require_memory
 
-# A dense table of more cells than this would not fit into the memory of any machine
-# known to us; more likely a wrong column was taken for a name.
-_MAX_CELLS = 20_000_000_000
+# Bytes of a cell of a dense table while it is made: counts and values.
+_CELL = 16
 
 
 def assemble(records: Records, options: ReadOptions) -> ResponseTable:
@@ -26,11 +26,11 @@ def assemble(records: Records, options: ReadOptions) -> ResponseTable:
     records, metric = choose(records, options)
     subject, item = records.subject.compact(), records.item.compact()
     shape = (len(subject.labels), len(item.labels))
-    if shape[0] * shape[1] > _MAX_CELLS:
-        raise ValueError(
-            f"{source}: {shape[0]:,} subjects by {shape[1]:,} items is too"
-            " large; name the right columns with subject= and item="
-        )
+    require_memory(
+        float(_CELL) * shape[0] * shape[1],
+        f"{source}: {shape[0]:,} subjects by {shape[1]:,} items is too large",
+        "name the right columns with subject= and item=",
+    )
     known = ~np.isnan(records.response)
     if not known.any():
         raise ValueError(f"{source}: every response is missing")
