@@ -26,7 +26,6 @@ from irtjax.data.files import (
     check_columns,
     check_parquet,
     check_size,
-    free_memory,
     is_gzip,
     read_bytes,
     read_head,
@@ -37,6 +36,7 @@ from irtjax.data.reading.columns import ITEM, SUBJECT, Columns, decide, find
 from irtjax.data.reading.options import ReadOptions
 from irtjax.data.reading.streamed import collect
 from irtjax.data.spreadsheets import restore, restore_names
+from irtjax.numerics.memory import available_memory
 
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
@@ -467,7 +467,7 @@ def read_json(path: Path) -> Frame:
     records = decode_lines(path, dict[str, Any])
     names = dict.fromkeys(key for record in records for key in record)
     check_columns(path, len(names))
-    if len(names) * len(records) * 64 > free_memory():
+    if len(names) * len(records) * 64 > available_memory():
         raise ValueError(
             f"{path}: its {len(records):,} records have {len(names):,} different fields"
             " in all; give records of the same fields"
