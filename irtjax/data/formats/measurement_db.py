@@ -59,6 +59,8 @@ def read_files(paths: Sequence[Path], options: ReadOptions) -> Records:
 
 def _read(path: Path, options: ReadOptions) -> Records:
     table = _columns(path, [*_REQUIRED, "trial", *_CONDITIONS])
+    if len(set(table.column_names)) < table.num_columns:
+        raise ValueError(f"{path} has two columns of one name; give the file as it was")
     lacking = [name for name in _REQUIRED if name not in table.column_names]
     if lacking:
         raise ValueError(
@@ -105,7 +107,12 @@ def _registry(path: Path, name: str, wanted: Sequence[str]) -> list[dict[str, An
     for folder in (".", "_registry", "../_registry"):
         file = path.parent / folder / name
         if file.is_file():
-            return _columns(file, wanted).to_pylist()
+            try:
+                return _columns(file, wanted).to_pylist()
+            except UnicodeDecodeError:
+                raise ValueError(
+                    f"{file} is damaged: text in it is not UTF-8"
+                ) from None
     return []
 
 
