@@ -1,4 +1,4 @@
-"""Files: bytes and text read from plain or gzip files, and files written whole.
+"""Files: bytes and text read from plain or gzip files.
 
 What a file unpacks to is counted while it is read, so that a small file that unpacks to
 gigabytes is refused before they are in memory.
@@ -9,11 +9,9 @@ from __future__ import annotations
 import contextlib
 import gzip
 import io
-import os
 import stat
-import tempfile
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import IO, Any
 
@@ -28,7 +26,7 @@ _DAMAGE = (OSError, EOFError, zlib.error)
 #: a quarter of a bit a row is below what right and wrong responses pack to.
 _MANY_ROWS, _ROWS_A_BYTE = 10_000_000, 32
 #: Arrow takes 60 microseconds and 3 kB for each column.
-_MOST_COLUMNS = 100_000
+MOST_COLUMNS = 100_000
 _SPECIAL = (
     (stat.S_ISFIFO, "a pipe"),
     (stat.S_ISSOCK, "a socket"),
@@ -139,8 +137,14 @@ def check_parquet(path: Path, metadata: Any, used: Sequence[str] | None) -> None
         )
     unpacked, values = Unpacked(path), 0
     for group in range(metadata.num_row_groups):
+        part = metadata.row_group(group)
+        if metadata.num_columns > len(metadata.schema.to_arrow_schema()):
+            # Arrow ends the process on a damaged column in a struct or list.
+            values += part.num_rows * metadata.num_columns
+            unpacked.add(part.total_byte_size)
+            continue
         for k in range(metadata.num_columns):
-            column = metadata.row_group(group).column(k)
+            column = part.column(k)
             if used is None or column.path_in_schema.split(".")[0] in used:
                 values += column.num_values
                 unpacked.add(column.total_uncompressed_size)
@@ -156,11 +160,17 @@ def check_size(path: Path, values: int) -> None:
         )
 
 
-def check_columns(path: Path, count: int) -> None:
-    """Refuses a table that is too wide to be read in reasonable time."""
-    if count > _MOST_COLUMNS:
+def check_columns(path: Path | str, count: int | None) -> None:
+    """Refuses a table that is too wide to be read in reasonable time.
+
+    Args:
+        path: The file, or a name of it for the message.
+        count: Its columns; None for more than were counted.
+    """
+    if count is None or count > MOST_COLUMNS:
+        known = "too many columns" if count is None else f"{count:,} columns"
         raise ValueError(
-            f"{path} has {count:,} columns, of at most {_MOST_COLUMNS:,}; save it with"
+            f"{path} has {known}, of at most {MOST_COLUMNS:,}; save it with"
             " a row for each response (subject, item, response), or transposed with a"
             " row for each item"
         )
@@ -182,6 +192,12 @@ def read_head(path: Path) -> bytes:
             return file.read(_HEAD)
     except _DAMAGE as error:
         raise ValueError(f"{path} is a damaged gzip file ({error})") from None
+
+
+def is_gzip(path: Path) -> bool:
+    """Whether a file is compressed by gzip."""
+    with open(path, "rb") as file:
+        return file.read(2) == b"\x1f\x8b"
 
 
 def read_bytes(path: Path) -> bytes:
@@ -222,33 +238,3 @@ def read_text(path: Path) -> str:
             f"{path}: line {line} is not UTF-8 text (byte {data[error.start]:#04x});"
             " save the file as UTF-8"
         ) from None
-
-
-@contextlib.contextmanager
-def atomic_path(path: Path) -> Iterator[Path]:
-    """Yields a temporary path that becomes ``path`` only if the block succeeds."""
-    try:
-        handle, name = tempfile.mkstemp(
-            dir=path.parent, prefix=f".{path.name}.", suffix=path.suffix
-        )
-    except OSError as error:
-        raise ValueError(
-            f"cannot write {path}: {error.strerror or error}; choose a folder that"
-            " exists and that you may write to"
-        ) from None
-    os.close(handle)
-    temporary = Path(name)
-    try:
-        yield temporary
-        temporary.chmod(0o666 & ~umask())
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
-def umask() -> int:
-    """Permissions that new files of this process do not get."""
-    # Temporary files are private; a finished one gets the permissions of any other.
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from irtjax.data.files import check_parquet, read_bytes, special
+from irtjax.data.spreadsheets import restore
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -31,7 +32,7 @@ def read_side_file(path: Path, what: str) -> pa.Table:
             check_parquet(path, parquet.read_metadata(path), None)
             table = parquet.read_table(path)
         else:
-            table = csv.read_csv(pa.BufferReader(read_bytes(path)))
+            table = restore(csv.read_csv(pa.BufferReader(read_bytes(path))))
     except (OSError, ValueError, pa.ArrowException) as error:
         text = " ".join(str(error).removeprefix(f"cannot read {path}: ").split())
         raise ValueError(f"{what}: cannot read it: {text}") from None

@@ -14,8 +14,15 @@ import numpy as np
 
 from irtjax.data.arrays import as_labels
 from irtjax.data.decode import Count, Record, decode
-from irtjax.data.files import atomic_path, check_parquet, read_bytes, read_head
+from irtjax.data.files import check_parquet, read_bytes, read_head
+from irtjax.data.item_texts import (
+    ItemText,
+    ids_from_lists,
+    texts_from_rows,
+    texts_to_rows,
+)
 from irtjax.data.wording import TABLE_FORMAT
+from irtjax.data.writing import atomic_path
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -26,6 +33,8 @@ _VERSION = 1
 _PARQUET_KEY = TABLE_FORMAT.encode()
 #: Before the name of a subject facet, as a column of Parquet.
 _FACET = "facet:"
+#: Column of Parquet with the texts of all items.
+_TEXTS = "item_texts"
 
 
 def write_fields(table: Fields, path: Path) -> Path:
@@ -50,7 +59,7 @@ class _Mark(Record):
     version: float = 0
 
 
-class _Facts(Record):
+class _Facts(Record, kw_only=True):
     """What both forms of a saved table have as JSON."""
 
     items: list[str]
@@ -59,9 +68,20 @@ class _Facts(Record):
     notes: list[str]
     sources: list[str]
     dtype: Literal["int8", "float64"]
+    item_ids: dict[str, list[tuple[str, str, str]]] = {}
 
 
-class _Table(_Facts):
+class _Text(Record):
+    """The text of an item."""
+
+    item: str
+    prompt: str
+    answer: str
+    wrong: str
+    wrong_count: int
+
+
+class _Table(_Facts, kw_only=True):
     """A table saved as JSON."""
 
     subjects: list[str]
@@ -69,6 +89,7 @@ class _Table(_Facts):
     values: list[list[float | None]]
     trials: list[list[Count]] | None
     lengths: list[list[float | None]] | None
+    item_texts: list[_Text] = []
 
 
 def read_fields(path: Path, make: Callable[..., Any]) -> Any:
@@ -104,6 +125,7 @@ def _meta(table: Fields) -> dict[str, Any]:
         "notes": list(table["notes"]),
         "sources": list(table["sources"]),
         "dtype": str(table["values"].dtype),
+        "item_ids": table["item_ids"],
     }
 
 
@@ -120,6 +142,7 @@ def _from_meta(meta: _Facts, values: np.ndarray) -> Fields:
         "notes": tuple(meta.notes),
         "sources": tuple(meta.sources),
         "values": typed,
+        "item_ids": ids_from_lists(meta.item_ids),
     }
 
 
@@ -151,6 +174,7 @@ def _to_json(table: Fields) -> dict[str, Any]:
         "values": values.tolist(),
         "trials": None if trials is None else trials.tolist(),
         "lengths": lengths,
+        "item_texts": texts_to_rows(table["item_texts"]),
     }
 
 
@@ -174,6 +198,10 @@ def _from_json(data: bytes) -> Fields:
         trials=matrix("trials", np.int32),
         subject_facets={k: as_labels(v) for k, v in content.subject_facets.items()},
         lengths=matrix("lengths", np.float64),
+        item_texts={
+            x.item: ItemText(x.prompt, x.answer, x.wrong, x.wrong_count)
+            for x in content.item_texts
+        },
         **_from_meta(content, np.where(observed, values, 0)),
     )
 
@@ -203,6 +231,11 @@ def _to_arrow(table: Fields) -> pa.Table:
         columns["lengths"] = rows(table["lengths"], np.isnan(table["lengths"]))
     for name, labels in table["subject_facets"].items():
         columns[_FACET + name] = pa.array(labels.tolist(), pa.string())
+    texts = texts_to_rows(table["item_texts"])
+    if texts and len(table["subjects"]):
+        # All with the first subject: metadata would not be compressed.
+        rest: list[Any] = [None] * (len(table["subjects"]) - 1)
+        columns[_TEXTS] = pa.array([texts, *rest])
     meta = json.dumps(_meta(table)).encode()
     return pa.table(columns).replace_schema_metadata({_PARQUET_KEY: meta})
 
@@ -235,6 +268,9 @@ def _from_arrow(frame: pa.Table) -> Fields:
         return flat.to_numpy(zero_copy_only=False).reshape(shape).copy(), known
 
     values, observed = matrix("values")
+    texts = []
+    if _TEXTS in frame.column_names and frame.num_rows:
+        texts = frame.column(_TEXTS)[0].as_py() or []
     return dict(
         subjects=as_labels(frame.column("subject").to_pylist()),
         observed=observed,
@@ -245,5 +281,6 @@ def _from_arrow(frame: pa.Table) -> Fields:
             if name.startswith(_FACET)
         },
         lengths=matrix("lengths", np.nan)[0],
+        item_texts=texts_from_rows(texts),
         **_from_meta(meta, values),
     )

@@ -17,6 +17,7 @@ from irtjax.estimators.driver import AbstractMethod, run
 from irtjax.likelihood.problem import Parameters, Problem, Start
 from irtjax.numerics.precision import full_precision
 from irtjax.numerics.programs import stored_jit
+from irtjax.numerics.progress import watched
 from irtjax.scoring import score_on_nodes
 from irtjax.scoring.factors import score_factors
 
@@ -132,11 +133,14 @@ def refit(
             f"weights have shape {weight.shape}; {unit} need (replicates, {size})"
         )
     method, count, found = method.for_vmap(), len(weight), []
-    for begin in range(0, count, batch_size):
+    for begin in watched(range(0, count, batch_size), "batch of replicates"):
         # Whole batches, so that one program serves any number of replicates.
         rows = jnp.minimum(begin + jnp.arange(batch_size), count - 1)
         given = weight[rows], None if keys is None else keys[rows]
-        part = _refit(problem, method, start, *given, unit, max_steps)
+        # Waited for, so that the share done is that of finished batches.
+        part = jax.block_until_ready(
+            _refit(problem, method, start, *given, unit, max_steps)
+        )
         found.append(jax.tree.map(lambda leaf: leaf[: count - begin], part))  # noqa: B023
     return jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *found)
 

@@ -182,6 +182,7 @@ def test_scaling_lengths():
     assert random == pytest.approx(exact, rel=5e-3)
 
 
+@pytest.mark.slow
 def test_scaling_adaptive():
     spec = {"kind": "adaptive", "subjects": 60, "items": 80, "length": 8}
     result = measure.measure(spec)

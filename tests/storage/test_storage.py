@@ -1,5 +1,6 @@
 """Saving and loading: equal to the last bit, whole or not at all, no pickle."""
 
+import dataclasses
 import io
 import json
 import math
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 
 import irtjax
+from irtjax.data.item_texts import ItemText
 from irtjax.models.catalogue import BINARY_MODELS, ORDERED_MODELS, weak_priors
 from irtjax.models.families.graded import Graded
 from irtjax.storage import encoding, folder
@@ -52,6 +54,21 @@ def test_a_loaded_fit_equals_the_saved_one(tmp_path, model):
     assert_equal(irtjax.load(irtjax.save(fit, tmp_path / "fit")), fit)
 
 
+def test_texts_of_items_are_saved_and_go_with_the_fit(tmp_path):
+    fit = small_fit("rasch")
+    texts = {str(fit.items[0]): ItemText("<b>\x1b[31m\n", "a", "b", 2)}
+    place = irtjax.save(dataclasses.replace(fit, item_texts=texts), tmp_path / "fit")
+    assert irtjax.load(place).item_texts == texts
+    (place / "item_texts.parquet").write_bytes(b"PAR1 cut off")
+    with pytest.raises(ValueError, match=r"is damaged: item_texts\.parquet"):
+        irtjax.load(place)
+    irtjax.save(fit, place)
+    assert irtjax.load(place).item_texts == {}
+    logged = dataclasses.replace(small_table(), item_texts=texts)
+    assert irtjax.fit(logged, "rasch", standard_errors="none").item_texts == texts
+
+
+@pytest.mark.slow
 def test_a_loaded_joint_fit_keeps_its_abilities(tmp_path):
     fit = small_fit("2pl", "mm")
     assert fit.parameters.theta is not None

@@ -7,8 +7,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
-from irtjax.data.decode import Record, decode, decode_lines
+from irtjax.data.decode import Record, decode, json_values
 from irtjax.data.files import read_bytes
+from irtjax.data.item_texts import LONGEST_WRONG, cut
+from irtjax.data.reading.described import Described
 from irtjax.data.reading.identity import ItemKey, copies
 from irtjax.data.reading.options import ReadOptions
 from irtjax.data.reading.records import RecordBuilder, Records
@@ -40,6 +42,8 @@ class Instance(Record):
     evaluation_result_id: str | int | None = None
     error: Any = None
     token_usage: Usage | None = None
+    input: Any = None
+    answer_attribution: Any = None
 
     @property
     def score(self) -> bool | float | None:
@@ -67,17 +71,54 @@ class _Totals(Record):
 
 
 _Rows = Sequence[Instance]
+#: Prompt and expected answer by evaluation, sample and content.
+_Texts = dict[tuple[str, str, str], tuple[str, str]]
+
+
+def recognise(fields: dict[str, Any], name: str) -> bool:
+    """Whether a first record is of this format."""
+    return {"evaluation_id", "sample_id", "evaluation"} <= fields.keys()
 
 
 def read_files(paths: Sequence[Path], options: ReadOptions) -> Records:
     """Reads instance files: one record per sample and metric."""
-    files = [(path, decode_lines(path, Instance)) for path in paths]
+    texts: _Texts = {}
+    files = [
+        (
+            path,
+            [
+                _without_texts(decode(value, Instance, place), texts, options)
+                for place, value in json_values(path)
+            ],
+        )
+        for path in paths
+    ]
     variants = _variants([r for _, records in files for r in records])
     builder = RecordBuilder()
+    builder.described = Described(wanted=options.texts)
     for path, records in files:
-        _read_file(records, variants, options, builder)
+        _read_file(records, variants, texts, options, builder)
         builder.notes += _senses(path)
     return builder.finish(paths, options.join)
+
+
+def _without_texts(record: Instance, texts: _Texts, options: ReadOptions) -> Instance:
+    """Keeps the texts of the first record of a sample; of others the wrong answer."""
+    if options.texts:
+        place = record.evaluation_name, *record.sample
+        if place not in texts and isinstance(record.input, dict):
+            given = record.input
+            expected = given.get("reference") or ()
+            expected = expected if isinstance(expected, list) else [expected]
+            answer = " or ".join(map(str, expected))
+            texts[place] = cut(str(given.get("raw") or "")), cut(answer)
+    found = record.answer_attribution
+    last = found[-1] if isinstance(found, list) and found else None
+    value = last.get("extracted_value") if isinstance(last, dict) else None
+    wrong = options.texts and record.score == 0 and isinstance(value, str)
+    record.answer_attribution = cut(value, LONGEST_WRONG) if wrong else None
+    record.input = None
+    return record
 
 
 def _variants(records: _Rows) -> set[str]:
@@ -96,7 +137,11 @@ def _variants(records: _Rows) -> set[str]:
 
 
 def _read_file(
-    records: _Rows, variants: set[str], options: ReadOptions, builder: RecordBuilder
+    records: _Rows,
+    variants: set[str],
+    texts: _Texts,
+    options: ReadOptions,
+    builder: RecordBuilder,
 ) -> None:
     names = [record.evaluation_name for record in records]
     # Benchmark and answer filter of each.
@@ -113,6 +158,11 @@ def _read_file(
         metric = metric.removesuffix(f":{filter_name}") if filter_name else metric
         subject = options.subject_name or record.model_id
         place = (subject, benchmark, metric, filter_name, sample)
+        described, item = builder.described, (benchmark, sample, content)
+        if described.needs(item) and (name, sample, content) in texts:
+            described.text(item, *texts[name, sample, content])
+        if record.answer_attribution:
+            described.wrong(item, record.answer_attribution, filter_name)
         score = record.score
         if record.error and not score:
             score = None  # a failed call is missing, not wrong

@@ -17,6 +17,7 @@ from typing import IO, Any, ClassVar
 
 from irtjax.data.decode import Count, Record, Score, decode
 from irtjax.data.files import Unpacked, read_bytes
+from irtjax.data.reading.described import Described
 from irtjax.data.reading.identity import ItemKey
 from irtjax.data.reading.options import ReadOptions, unanswered_note
 from irtjax.data.reading.records import RecordBuilder, Records
@@ -52,6 +53,7 @@ class ScoreOf(Record):
     """What a scorer wrote."""
 
     value: Score = None
+    answer: Any = None
 
 
 class Sample(Record):
@@ -65,6 +67,8 @@ class Sample(Record):
     error: Failure | str | None = None
     invalidation: Any = None
     model_usage: dict[str, Usage | None] | None = None
+    input: Any = None
+    target: Any = None
 
 
 class Eval(Record):
@@ -100,6 +104,7 @@ def read_files(paths: Sequence[Path], options: ReadOptions) -> Records:
     builder = RecordBuilder()
     seen: set[str] = set()
     failed: Counter[str] = Counter()
+    builder.described = Described("inspect", options.texts)
     for path in paths:
         header, samples = _load(path)
         spec = header.eval
@@ -117,6 +122,7 @@ def read_files(paths: Sequence[Path], options: ReadOptions) -> Records:
         failed.update(_error_of(sample) for sample in samples)
         if not samples:
             failed[_error_of(header)] += 1
+        del header, samples  # before the next are loaded
     if len(builder) == 0:
         raise ValueError(
             f"{several(paths)}: there are no scored samples in it{_failures(failed)}"
@@ -247,6 +253,7 @@ def _read_log(
     unscored = invalid = 0
     unanswered: Counter[str] = Counter()
     for sample, rows in zip(samples, scored, strict=True):
+        _describe(sample, task, rows, builder.described)
         is_invalid = bool(sample.invalidation)
         invalid += is_invalid
         unscored += not rows
@@ -278,6 +285,34 @@ def _read_log(
             builder.notes.append(f"{path.name}: {count} samples {what} are missing")
     for metric, count in unanswered.items():
         builder.note(metric, f"{path.name}: {unanswered_note(count, options)}")
+
+
+def _describe(sample: Sample, task: str, rows: list[_Row], found: Described) -> None:
+    """Keeps the id and the texts of a sample, and counts an answer that scores 0."""
+    place = task, str(sample.id), ""
+    found.id(place, str(sample.id))
+    if not found.wanted:
+        return
+    if found.needs(place):
+        targets = sample.target if isinstance(sample.target, list) else [sample.target]
+        answer = " or ".join(str(x) for x in targets if x is not None)
+        found.text(place, _plain(sample.input), answer)
+    answers = [
+        x.answer for x in (sample.scores or {}).values() if isinstance(x, ScoreOf)
+    ]
+    text = next((x for x in answers if isinstance(x, str)), None)
+    if text and rows and all(_convert(raw) == 0 for _, _, raw in rows):
+        found.wrong(place, text)
+
+
+def _plain(content: Any) -> str:
+    """The input of a sample as text: it may be a list of messages with parts."""
+    if isinstance(content, list):
+        return "\n\n".join(filter(None, map(_plain, content)))
+    if isinstance(content, dict):
+        text = _plain(content.get("text") or content.get("content"))
+        return f"{content['role']}: {text}" if text and content.get("role") else text
+    return content if isinstance(content, str) else ""
 
 
 def _is_unanswered(value: Any) -> bool:

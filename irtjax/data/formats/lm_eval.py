@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import json
 import re
 from collections import Counter
 from collections.abc import Sequence
@@ -18,6 +19,9 @@ import msgspec
 
 from irtjax.data.decode import Fields, Record, Score, decode, json_values
 from irtjax.data.files import read_bytes
+from irtjax.data.item_texts import LONGEST_WRONG, cut
+from irtjax.data.reading.columns import PROMPT
+from irtjax.data.reading.described import Described, Place
 from irtjax.data.reading.identity import ItemKey, copies
 from irtjax.data.reading.options import ReadOptions
 from irtjax.data.reading.records import RecordBuilder, Records
@@ -75,8 +79,10 @@ class _Row:
 
     sample: Sample
     name: str
+    content: str  # A hash of it; "" where it does not identify the item.
     metrics: dict[str, Score]
     unscored: bool
+    wrong: str  # The answer, where it is wrong and texts are wanted.
 
 
 @dataclasses.dataclass
@@ -88,15 +94,28 @@ class _Log:
     rows: list[_Row]
 
 
+def recognise(fields: dict[str, Any], name: str) -> bool:
+    """Whether a first record is of this format."""
+    others = {"doc", "resps", "filtered_resps", "target"}
+    return "doc_id" in fields and bool(others & fields.keys())
+
+
 def read_files(paths: Sequence[Path], options: ReadOptions) -> Records:
     """Reads sample logs; items join across the files by content."""
     builder = RecordBuilder()
     totals = _Totals()
     skipped: Counter[str] = Counter()
     unscored: list[Path] = []
+    asked = (options.filter,) if isinstance(options.filter, str) else ()
+    filters = (*asked, *_USUAL_FILTERS)
+    builder.described = described = Described("lm-eval", options.texts, filters)
+    texts = _Texts(described)
     for path in paths:
-        rows = [_row(value, place, options) for place, value in json_values(path)]
         subject, task, run = _origin(path, totals)
+        rows = [
+            _row(value, place, options, task, texts)
+            for place, value in json_values(path)
+        ]
         log = _Log(path, options.subject_name or subject, task, run, rows)
         if any(row.unscored for row in rows) and not any(row.metrics for row in rows):
             unscored.append(path)
@@ -122,7 +141,13 @@ def read_files(paths: Sequence[Path], options: ReadOptions) -> Records:
     return records
 
 
-def _row(value: bytes | msgspec.Raw, place: str, options: ReadOptions) -> _Row:
+def _row(
+    value: bytes | msgspec.Raw,
+    place: str,
+    options: ReadOptions,
+    task: str,
+    texts: _Texts,
+) -> _Row:
     """Decodes a record; before 0.4.7 it did not list its metrics."""
     sample = decode(value, Sample, place)
     fields: Fields = decode(value, Fields, place)
@@ -134,10 +159,90 @@ def _row(value: bytes | msgspec.Raw, place: str, options: ReadOptions) -> _Row:
             continue
         where = f"{place}, field {name!r}"
         metrics[name] = None if found is None else decode(found, Score, where)
-    name = str(sample.doc_id)
+    name, content = str(sample.doc_id), str(sample.doc_hash or "")
     if isinstance(options.item, str):
         name = _named(value, options.item, place)
-    return _Row(sample, name, metrics, _UNSCORED in names)
+    if options.item is not None:
+        # A name that the caller chose is what joins items, whatever their content.
+        content = ""
+    item = task, name, content
+    texts.described.id(item, name if options.item is None else str(sample.doc_id))
+    wrong = texts.take(item, fields, metrics) if options.texts else ""
+    return _Row(sample, name, content, metrics, _UNSCORED in names, wrong)
+
+
+class _Texts:
+    """Prompts and answers of documents, from the first record that has them."""
+
+    def __init__(self, described: Described) -> None:
+        self.described = described
+        #: What the model chose from.
+        self._choices: dict[Place, list[str]] = {}
+
+    def take(self, item: Place, fields: Fields, metrics: dict[str, Score]) -> str:
+        """Keeps the text of a record, if it is the first, and returns a wrong answer.
+
+        An answer is wrong if it scores 0 in every metric.
+        """
+        if self.described.needs(item):
+            prompt, choices = _prompt(fields)
+            target = _loose(fields, "target")
+            target = target if isinstance(target, str) else json.dumps(target)
+            self._choices[item] = [cut(x, LONGEST_WRONG) for x in choices]
+            if target.isdecimal() and len(target) < 4 and int(target) < len(choices):
+                target = choices[int(target)]
+            self.described.text(item, prompt, target.strip())
+        scored = False
+        for score in metrics.values():
+            if isinstance(score, float | bool):
+                if score:
+                    return ""
+                scored = True
+        if not scored:
+            return ""
+        answers = _loose(fields, "filtered_resps")
+        if not isinstance(answers, list) or not answers:
+            return ""
+        if isinstance(answers[0], str):
+            return answers[0][: 4 * LONGEST_WRONG]
+        choices = self._choices.get(item, ())
+        if len(choices) < 2 or len(choices) != len(answers):
+            return ""
+        try:
+            # The log-likelihood of each choice, and whether it was the most likely.
+            found = [float(pair[0]) for pair in answers]
+        except (TypeError, ValueError, LookupError):
+            return ""
+        return choices[max(range(len(found)), key=found.__getitem__)]
+
+
+def _loose(fields: Fields, name: str) -> Any:
+    """A field of any kind, which need not be there; "" without it."""
+    found = fields.get(name)
+    try:
+        return "" if found is None else decode(found, Any, "")
+    except ValueError:
+        return ""
+
+
+def _prompt(fields: Fields) -> tuple[str, list[str]]:
+    """What the model was given, and what it chose from if that is several texts."""
+    requests = _loose(fields, "arguments")
+    if isinstance(requests, dict):
+        requests = [
+            list(x.values()) if isinstance(x, dict) else x for x in requests.values()
+        ]
+    pairs = [x for x in requests if isinstance(x, list) and x] if requests else []
+    if pairs and isinstance(pairs[0][0], str) and pairs[0][0].strip():
+        # Of multiple choice a request for each choice, after the same prompt.
+        second = [x[1] for x in pairs if len(x) > 1 and isinstance(x[1], str)]
+        return pairs[0][0], [x.strip() for x in second] if len(second) > 1 else []
+    document = _loose(fields, "doc")
+    if isinstance(document, dict):
+        texts = {k.lower(): v for k, v in document.items() if isinstance(v, str)}
+        known = next((texts[k] for k in PROMPT if texts.get(k)), None)
+        return known or json.dumps(document, ensure_ascii=False), []
+    return str(document), []
 
 
 def _named(value: bytes | msgspec.Raw, item: str, place: str) -> str:
@@ -234,10 +339,7 @@ def _read_log(
 ) -> None:
     rows = log.rows
     names = [row.name for row in rows]
-    hashes = [str(row.sample.doc_hash or "") for row in rows]
-    if options.item is not None:
-        # A name that the caller chose is what joins items, whatever their content.
-        hashes = [""] * len(names)
+    hashes = [row.content for row in rows]
     # By number, then by name: digits without leading zeros sort as numbers by length.
     order = lambda pair: (len(pair[0]) if pair[0].isdecimal() else 0, pair[0])
     copy = copies(sorted(zip(names, hashes, strict=True), key=order))
@@ -253,6 +355,8 @@ def _read_log(
             filter_name = f"filter{repeats[name]}" if has_filters else "none"
             repeats[name] += 1
         key = ItemKey(log.task, name, content, copy[name])
+        if row.wrong:
+            builder.described.wrong((log.task, name, content), row.wrong, filter_name)
         scores = row.sample.scores_per_repeat or {}
         for metric, value in row.metrics.items():
             for trial, attempt in enumerate(scores.get(metric) or [value]):
@@ -265,7 +369,7 @@ def _read_log(
                 for part, score in parts:
                     builder.add(
                         subject=log.subject,
-                        item=dataclasses.replace(key, part=part),
+                        item=dataclasses.replace(key, part=part) if part else key,
                         response=score,
                         benchmark=log.task,
                         metric=metric,

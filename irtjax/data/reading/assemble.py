@@ -8,6 +8,7 @@ import numpy as np
 
 from irtjax.data.arrays import compact
 from irtjax.data.files import free_memory
+from irtjax.data.item_texts import chosen
 from irtjax.data.reading.choose import choose
 from irtjax.data.reading.options import ReadOptions, Trials
 from irtjax.data.reading.records import Coded, Records
@@ -43,8 +44,13 @@ def assemble(records: Records, options: ReadOptions) -> ResponseTable:
             f"{source}: the response of {subject.text(row)!r} to"
             f" {item.text(row)!r} is infinite; scores must be finite"
         )
-    cell = (subject.codes.astype(np.int64) * shape[1] + item.codes)[known]
-    seen = records if known.all() else records.take(known)
+    cell = subject.codes.astype(np.int64)
+    cell *= shape[1]
+    cell += item.codes
+    seen = records
+    if not known.all():
+        cell, seen = cell[known], records.take(known)
+    del known
     values, count, trials, notes = _dense(seen, cell, shape, options)
     lengths = None
     if seen.length is not None:
@@ -68,7 +74,12 @@ def assemble(records: Records, options: ReadOptions) -> ResponseTable:
         for column, values in records.item_parts.items()
         if column != "benchmark" and values.keys() >= set(names)
     }
-    return dataclasses.replace(table, item_facets={**parts, **table.item_facets})
+    return dataclasses.replace(
+        table,
+        item_facets={**parts, **table.item_facets},
+        item_texts=chosen(records.item_texts, names),
+        item_ids=chosen(records.item_ids, names),
+    )
 
 
 def _dense(
@@ -76,7 +87,11 @@ def _dense(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray | None, list[str]]:
     """Puts the responses into a matrix; returns values, counts, trials and notes."""
     size = shape[0] * shape[1]
-    count = np.bincount(cell, minlength=size)
+    count = np.zeros(size, bool)
+    count[cell] = True
+    # Counts of whole numbers would take eight times the memory.
+    if np.count_nonzero(count) < len(cell):
+        count = np.bincount(cell, minlength=size)
     repeated = int(np.count_nonzero(count > 1))
     response = records.response
     if repeated and options.trials == "error":

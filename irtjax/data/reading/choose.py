@@ -55,12 +55,12 @@ def missing_choices(records: Records, options: ReadOptions) -> dict[str, Any]:
         if labels is None:
             continue
         wish = _Wish.of(getattr(options, option))
-        usual = getattr(records, f"usual_{option}s")
         named, keep = {}, np.zeros(len(records), bool)
         for name, rows in _groups(records, labels).items():
             pair = _pick(wish[name], list(rows))
             label = pair[0] if pair else None
             if label is None and wish[name] is None:
+                usual = records.usual(option, name)
                 label = next((x for x in usual if x in rows), None)
             if label is None and option == "filter" and len(rows) == 1:
                 label = next(iter(rows))
@@ -239,7 +239,8 @@ def _choose_metric(
         found, wanted = list(rows), wish[name]
         pair = _pick(wanted, found)
         if pair is None and wanted is None:
-            preferred = next((x for x in records.usual_metrics if x in rows), None)
+            usual_names = records.usual("metric", name)
+            preferred = next((x for x in usual_names if x in rows), None)
             if preferred is None:
                 raise ValueError(
                     f"{source}: several metrics{_where(name)}: choose one with"

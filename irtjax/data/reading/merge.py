@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from irtjax.data.arrays import as_labels, places_of
+from irtjax.data.item_texts import joined_ids, joined_texts
 from irtjax.data.reading.options import ReadOptions
 from irtjax.data.table import ResponseTable
 
@@ -72,6 +73,8 @@ def merge(tables: Sequence[ResponseTable], options: ReadOptions) -> ResponseTabl
         subject_facets=_facets("subject", subjects, tables, notes),
         item_facets=_facets("item", items, tables, notes),
         notes=tuple(notes),
+        item_texts=joined_texts(t.item_texts for t in tables),
+        item_ids=joined_ids(t.item_ids for t in tables),
     )
 
 

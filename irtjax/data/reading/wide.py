@@ -118,12 +118,6 @@ def _facets(
 
 def _refuse_unknown(table: pa.Table, names: list[str], source: str) -> None:
     """Refuses a table that is mostly text: it is no matrix, nor a known long table."""
-    lower = {name.lower() for name in table.column_names}
-    if {"model_a", "model_b"} <= lower or {"agent_a", "agent_b"} <= lower:
-        raise ValueError(
-            f"{source} holds comparisons of two subjects, not responses to items;"
-            " irtjax.read takes responses"
-        )
     wordy = [name for name in names if is_wordy(table.column(name))]
     if not wordy or 2 * len(wordy) < len(names):
         return
