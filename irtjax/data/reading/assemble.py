@@ -38,8 +38,8 @@ def assemble(records: Records, options: ReadOptions) -> ResponseTable:
     if np.isinf(records.response).any():
         row = int(np.argmax(np.isinf(records.response)))
         raise ValueError(
-            f"{source}: the response of {subject.text(row)!r} to"
-            f" {item.text(row)!r} is infinite; scores must be finite"
+            f"{source}: the response of {subject.text(row)!r:.80} to"
+            f" {item.text(row)!r:.80} is infinite; scores must be finite"
         )
     cell = subject.codes.astype(np.int64)
     cell *= shape[1]
@@ -163,7 +163,7 @@ def _repeat_message(
     records: Records, cell: np.ndarray, count: np.ndarray, repeated: int
 ) -> str:
     row = int(np.argmax(count[cell] > 1))
-    pair = f"({records.subject.text(row)!r}, {records.item.text(row)!r})"
+    pair = f"({records.subject.text(row)!r:.80}, {records.item.text(row)!r:.80})"
     more = f"; {repeated} pairs repeat" if repeated > 1 else ""
     what = "responses"
     cure = "name with item= all columns that together make an item"
@@ -188,8 +188,8 @@ def _benchmark_of_item(records: Records, item: Coded) -> np.ndarray | None:
     if clash.any():
         row = int(np.argmax(clash))
         raise ValueError(
-            f"{records.source}: item {item.text(row)!r} is in two benchmarks,"
-            f" {str(records.benchmark.labels[labels[item.codes[row]]])!r} and"
-            f" {records.benchmark.text(row)!r}: give items distinct names"
+            f"{records.source}: item {item.text(row)!r:.80} is in two benchmarks,"
+            f" {str(records.benchmark.labels[labels[item.codes[row]]])!r:.80} and"
+            f" {records.benchmark.text(row)!r:.80}: give items distinct names"
         )
     return records.benchmark.labels[labels]

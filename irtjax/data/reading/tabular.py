@@ -398,8 +398,8 @@ def read_parquet(path: Path, options: ReadOptions) -> Frame:
                 # finds no columns by name where some are nested.)
                 file = pq.ParquetFile(path, read_dictionary=layout.labels())
             used, table = layout.used(), None
-            if used is not None:
-                names = file.schema_arrow.names
+            names = file.schema_arrow.names
+            if used is not None and len(set(names)) == len(names):
                 take = functools.partial(_rows_of_parquet, file)
                 schema = pa.schema([file.schema_arrow.field(name) for name in used])
                 batches = file.iter_batches(1 << 18, columns=used)
