@@ -113,13 +113,11 @@ def texts_to_rows(texts: Texts) -> list[dict[str, Any]]:
 
 def texts_from_rows(rows: Iterable[Mapping[str, Any]]) -> dict[str, ItemText]:
     """The texts that `texts_to_rows` was given."""
-    fields = ("prompt", "answer", "wrong")
-    return {
-        str(row["item"]): ItemText(
-            *(str(row[x]) for x in fields), int(row["wrong_count"])
-        )
-        for row in rows
-    }
+    out = {}
+    for row in rows:
+        prompt, answer, wrong = (str(row[x]) for x in ("prompt", "answer", "wrong"))
+        out[str(row["item"])] = ItemText(prompt, answer, wrong, int(row["wrong_count"]))
+    return out
 
 
 def texts_table(texts: Texts) -> pa.Table:
@@ -204,6 +202,10 @@ def sample_files(items: Sequence[str], ids: Ids) -> dict[str, str]:
     for harness in harnesses_of(items, ids):
         found = sample_ids(items, ids, harness)
         name = f"{harness.replace('-', '_')}_samples"
+        if harness == "inspect":  # It takes ids as patterns.
+            found = {
+                task: [_literal(x) for x in names] for task, names in found.items()
+            }
         out[f"{name}.json"] = json.dumps(found, ensure_ascii=False) + "\n"
         if harness == "inspect":
             lines = []
@@ -214,9 +216,7 @@ def sample_files(items: Sequence[str], ids: Ids) -> dict[str, str]:
                         f"# {task!a}: {comma!a} has a comma: use the JSON file"
                     )
                     continue
-                # Ids on the command line are patterns.
-                words = ",".join(_literal(x) for x in names)
-                command = ["inspect", "eval", task, "--sample-id", words]
+                command = ["inspect", "eval", task, "--sample-id", ",".join(names)]
                 lines.append(shlex.join(command))
             out[f"{name}.txt"] = "\n".join(lines) + "\n"
     return out

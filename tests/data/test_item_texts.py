@@ -275,7 +275,7 @@ def test_files_for_harnesses():
     }
     files = item_texts.sample_files(["t/b", "t/a", "u/c"], ids)
     assert json.loads(files["inspect_samples.json"]) == {
-        "t": ["it's", "a*"],
+        "t": ["it's", "a[*]"],
         "u": ["x,y"],
     }
     first, second = files["inspect_samples.txt"].splitlines()

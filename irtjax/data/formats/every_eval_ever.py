@@ -110,8 +110,9 @@ def _without_texts(record: Instance, texts: _Texts, options: ReadOptions) -> Ins
     found = record.answer_attribution
     last = found[-1] if isinstance(found, list) and found else None
     value = last.get("extracted_value") if isinstance(last, dict) else None
-    wrong = options.texts and record.score == 0 and isinstance(value, str)
-    record.answer_attribution = cut(value, LONGEST_WRONG) if wrong else None
+    wrong = value if options.texts and record.score == 0 else None
+    wrong = cut(wrong, LONGEST_WRONG) if isinstance(wrong, str) else None
+    record.answer_attribution = wrong
     record.input = None
     return record
 
