@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
@@ -81,6 +82,20 @@ def cut(text: str, most: int = LONGEST) -> str:
         return text
     first = most // 4
     return f"{text[:first]}…{text[len(text) - (most - first - 1) :]}"
+
+
+def text_of(value: Any) -> str:
+    """A value of a log as text: JSON, if it is none; "" for null or deep nesting.
+
+    >>> text_of("a"), text_of(None), text_of({"b": [1]})
+    ('a', '', '{"b": [1]}')
+    """
+    if isinstance(value, str) or value is None:
+        return value or ""
+    try:
+        return json.dumps(value, ensure_ascii=False, default=str)
+    except (RecursionError, ValueError, TypeError):
+        return ""
 
 
 def joined_texts(parts: Iterable[Texts]) -> dict[str, ItemText]:
@@ -195,7 +210,6 @@ def sample_files(items: Sequence[str], ids: Ids) -> dict[str, str]:
     Raises:
         ValueError: As for `sample_ids`.
     """
-    import json
     import shlex
 
     out: dict[str, str] = {}
