@@ -31,7 +31,7 @@ from irtjax.data.files import (
     read_head,
     read_text,
 )
-from irtjax.data.item_texts import cut
+from irtjax.data.item_texts import cut, text_of
 from irtjax.data.reading.columns import ITEM, SUBJECT, Columns, decide, find
 from irtjax.data.reading.options import ReadOptions
 from irtjax.data.reading.streamed import collect
@@ -91,14 +91,8 @@ class Frame:
         for part in parts:
             for texts, column in zip(found, part.columns, strict=True):
                 cells = column.to_pylist()
-                texts += [cut(_as_text(cell)) for cell in cells]
+                texts += [cut(text_of(cell)) for cell in cells]
         return found
-
-
-def _as_text(cell: Any) -> str:
-    if isinstance(cell, list | dict):
-        return json.dumps(cell, ensure_ascii=False, default=str)
-    return "" if cell is None else str(cell)
 
 
 def read_csv(path: Path, options: ReadOptions) -> Frame:
