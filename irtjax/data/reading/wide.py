@@ -123,7 +123,7 @@ def _refuse_unknown(table: pa.Table, names: list[str], source: str) -> None:
         return
     raise ValueError(
         f"{source}: its columns do not show what it holds"
-        f" {listing(table.column_names)}: for a long table name its columns with"
+        f" ({listing(table.column_names)}); for a long table name its columns with"
         " subject=, item= and response=; a wide one has a column of numbers for each"
         " item"
     )
