@@ -150,6 +150,7 @@ LONG = {
     "continuous",
     "convergence",
     "estimators",
+    "harness",
     "joint-estimation",
     "joint-bias",
     "latency",

@@ -122,11 +122,12 @@ def alter_value(value: Any, rng: Random, raw: dict[str, str]) -> Any:
 
 def alter_json(content: bytes, rng: Random) -> bytes:
     """JSON, or lines of it, with one to three parts altered, then perhaps bytes."""
-    text = content.decode()
     try:
-        values, end = [json.loads(text)], ""
-    except json.JSONDecodeError:
-        values, end = [json.loads(x) for x in text.splitlines() if x.strip()], "\n"
+        values, end = _parsed(content.decode())
+    except (ValueError, RecursionError):
+        return damage(content, rng)  # Altered before.
+    if not values:
+        return content
     raw: dict[str, str] = {}
     for _ in range(rng.randint(1, 3)):
         k = rng.randrange(len(values))
@@ -140,6 +141,14 @@ def alter_json(content: bytes, rng: Random) -> bytes:
     if rng.random() < 0.05 and out.startswith("{"):
         out = '{"model": 1, ' + out[1:]  # A key twice.
     return finish(out.encode("utf-8", "surrogatepass"), rng)
+
+
+def _parsed(text: str) -> tuple[list[Any], str]:
+    """The values of a text, and what ends each."""
+    try:
+        return [json.loads(text)], ""
+    except json.JSONDecodeError:
+        return [json.loads(x) for x in text.splitlines() if x.strip()], "\n"
 
 
 def finish(data: bytes, rng: Random) -> bytes:
@@ -184,7 +193,7 @@ def alter_csv(content: bytes, rng: Random) -> bytes:
         rows = rows or [[""]]
     out = io.StringIO()
     style: dict[str, Any] = {"lineterminator": rng.choice("\n \r\n \r".split(" "))}
-    quoting = rng.choice([csv.QUOTE_MINIMAL] * 4 + [csv.QUOTE_ALL])
+    quoting: Any = rng.choice([csv.QUOTE_MINIMAL] * 4 + [csv.QUOTE_ALL])
     writer = csv.writer(out, delimiter=rng.choice(",,,,\t;"), quoting=quoting, **style)
     writer.writerows(rows)
     return finish(out.getvalue().encode("utf-8", "surrogatepass"), rng)
@@ -239,8 +248,8 @@ def alter_arrow(content: bytes, rng: Random) -> bytes:
                 text = meta.get(key, b'{"index_columns": ["model"]}')
                 meta[key] = b"\xff"
                 # It may be no JSON after an earlier round.
-                if rng.random() < 0.8:
-                    with contextlib.suppress(ValueError):
+                if text[:1] == b"{" and rng.random() < 0.8:
+                    with contextlib.suppress(ValueError, RecursionError):
                         meta[key] = alter_json(text, rng)
             table = table.replace_schema_metadata(meta)
     out = io.BytesIO()

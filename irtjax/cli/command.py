@@ -70,5 +70,5 @@ def _of_file(error: Any, found: config.Configuration) -> Exception:
     source = ctx.get_parameter_source(parameter.name)
     if source is None or source.name != "DEFAULT_MAP":
         return error
-    key = parameter.opts[0].lstrip("-")
-    return ValueError(f"{found.path}: [{ctx.info_name}] {key}: {error.message}")
+    where = f"{found.path}: [{ctx.info_name}] {config.key_of(parameter)}"
+    return ValueError(f"{where}: {error.message}")

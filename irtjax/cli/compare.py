@@ -18,6 +18,7 @@ from irtjax.cli.output import (
     written,
 )
 from irtjax.cli.pipeline import load_fit
+from irtjax.cli.progress import ProgressLine
 
 if TYPE_CHECKING:
     from irtjax.ranking import Comparison
@@ -25,10 +26,11 @@ if TYPE_CHECKING:
 _NAME = typer.Argument(help="Name of a subject.", show_default=False)
 
 
-def compare_command(
+def _compare_command(
     first: Annotated[str, _NAME],
     second: Annotated[str, _NAME],
     fit: opt.FitFolder,
+    gate: gates.Gate,
     data: Annotated[
         list[str] | None,
         opt.option(
@@ -42,72 +44,45 @@ def compare_command(
         Path | None,
         opt.out("DIR", "Folder for report.html, the page that begins with the two."),
     ] = None,
-    fail_if: Annotated[
-        list[str] | None,
-        opt.option(
-            "End with exit status 1 if this holds significantly, such as 'A < B' or"
-            " 'P(A < B) > 0.9': A is the first subject and B the second; may be"
-            " repeated.",
-            metavar="CONDITION",
-            panel="Gate",
-        ),
-    ] = None,
-    undecided: Annotated[
-        str,
-        opt.option(
-            "What a condition does of which it is not known whether it holds: pass or"
-            " fail.",
-            panel="Gate",
-        ),
-    ] = "pass",
-    junit: Annotated[
-        Path | None,
-        opt.option(
-            "JUnit report to write, a test for each condition.",
-            metavar="FILE.xml",
-            panel="Gate",
-        ),
-    ] = None,
     quiet: opt.Quiet = False,
     json: opt.Json = False,
 ) -> None:
     """Compares two subjects of a fit: difference, interval, p-value; a gate for CI."""
     opt.check_level(level)
     check_out_folder(out, ["report.html"])
-    gates.check(fail_if, undecided, junit)
-    calibration = load_fit(fit)
-    from irtjax.calibration.conditions import judge, parse_condition
-    from irtjax.calibration.rank import compare
-    from irtjax.data import read
+    gate.check()
+    # A mistake in a condition is found before anything is loaded.
+    conditions = gate.conditions(first, second, bool(data))
+    with ProgressLine(quiet) as progress:
+        progress("load")
+        calibration = load_fit(fit)
+        from irtjax.calibration.conditions import judge
+        from irtjax.calibration.rank import compare
+        from irtjax.data import read
 
-    chosen = calibration.level if level is None else level
-    # A mistake in a condition is found before anything is computed.
-    conditions = [parse_condition(text, first, second) for text in fail_if or ()]
-    for condition in conditions if not data else ():
-        if condition.needs_data:
-            raise ValueError(
-                f"--fail-if '{condition.text}': the difference of two accuracies is"
-                " paired by item: add the responses, --data FILE"
-            )
-    table = read(data) if data else None
-    result = compare(calibration, first, second, data=table, level=chosen)
-    asked = {"data": table, "level": level}
-    verdicts = [judge(condition, calibration, **asked) for condition in conditions]
-    failures = gates.failures(verdicts, undecided)
-    sentences = _sentences(first, second, result, chosen)
-    if out is not None:
-        _write_page(out, calibration, (first, second), table, sentences)
-    if junit is not None:
-        gates.write_junit(junit, verdicts, failures)
+        chosen = calibration.level if level is None else level
+        table = read(data) if data else None
+        progress("compare")
+        result = compare(calibration, first, second, data=table, level=chosen)
+        verdicts = [judge(x, calibration, data=table, level=level) for x in conditions]
+        failures = gate.failures(verdicts)
+        sentences = _sentences(first, second, result, chosen)
+        if out is not None:
+            progress("write")
+            _write_page(out, calibration, (first, second), table, sentences)
+        gate.write(verdicts, failures)
     if json:
         head = {"first": first, "second": second, "level": chosen}
         head |= {} if out is None else {"out": str(out)}
-        found = gates.documents(verdicts, failures) if fail_if else {}
+        found = gates.document(verdicts, failures) if verdicts else {}
         print_json(head | result._asdict() | found)
     elif not quiet:
-        say(*sentences, *([] if out is None else [written(out, ["report.html"])]))
-        say(*gates.passed_sentences(verdicts, failures))
+        say(*sentences, *gates.passed_sentences(verdicts, failures))
+        say(*([] if out is None else [written(out, ["report.html"])]))
     gates.end(failures)
+
+
+compare_command = opt.with_fields(_compare_command, "gate", gates.Gate)
 
 
 def _write_page(out: Path, fit, pair: tuple[str, str], table, sentences) -> None:

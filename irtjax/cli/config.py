@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextvars import ContextVar
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -165,7 +165,7 @@ def note_taken(context: Any, configuration: Configuration | None) -> None:
     for parameter in context.command.params:
         source = context.get_parameter_source(parameter.name)
         if source is not None and source.name == "DEFAULT_MAP":
-            taken[parameter.opts[0].lstrip("-")] = context.params[parameter.name]
+            taken[key_of(parameter)] = context.params[parameter.name]
     if not taken:
         return
     _taken.set({"file": str(configuration.path), "options": _plain(taken)})
@@ -179,6 +179,18 @@ def note_taken(context: Any, configuration: Configuration | None) -> None:
 def taken() -> dict[str, Any] | None:
     """What the running command took from a configuration: its file and options."""
     return _taken.get()
+
+
+def typed(names: Iterable[str]) -> list[str]:
+    """Those of some parameters that were typed, not taken from a configuration."""
+    found = _taken.get() or {"options": {}}
+    return [name for name in names if _name(name) not in found["options"]]
+
+
+def key_of(parameter: Any) -> str:
+    """The key of an option in a configuration."""
+    flags = [flag[2:] for flag in parameter.opts if flag.startswith("--")]
+    return flags[0] if flags else _name(parameter.name)
 
 
 def _options(command: TyperCommand) -> dict[str, tuple[Any, bool]]:

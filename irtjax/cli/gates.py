@@ -2,40 +2,89 @@
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from irtjax.cli.errors import as_options, one_line
-from irtjax.cli.output import write_files
+from irtjax.cli.options import option
+from irtjax.cli.output import check_file, write_files
 
 if TYPE_CHECKING:
-    from irtjax.calibration.conditions import Verdict
+    from irtjax.calibration.conditions import Condition, Verdict
 
 #: Exit status where a condition holds.
 FAILED = 1
 UNDECIDED = ("pass", "fail")
 
 
-def check(conditions: list[str] | None, undecided: str, junit: Path | None) -> None:
-    """Refuses options of gates that do not suit each other."""
-    if undecided not in UNDECIDED:
-        raise ValueError(f"--undecided {undecided} is not pass or fail")
-    if junit is None:
-        return
-    if not conditions:
-        raise ValueError("--junit requires --fail-if: it reports its conditions")
-    if junit.suffix.lower() != ".xml":
-        raise ValueError(f"--junit {junit}: the name must end in .xml")
-    if junit.is_dir():
-        raise ValueError(f"--junit {junit} is a folder: name a file")
+_option = functools.partial(option, panel="Gate")
 
 
-def failures(verdicts: Sequence[Verdict], undecided: str) -> list[str | None]:
-    """A sentence for each condition that fails, None for one that passes."""
-    fails = {"holds", "undecided"} if undecided == "fail" else {"holds"}
-    return [_sentence(x) if x.outcome in fails else None for x in verdicts]
+@dataclasses.dataclass(frozen=True)
+class Gate:
+    """What fails: each field is an option."""
+
+    fail_if: Annotated[
+        list[str] | None,
+        _option(
+            "End with exit status 1 if this holds significantly, such as 'A < B' or"
+            " 'P(A < B) > 0.9': A is the first subject and B the second; may be"
+            " repeated.",
+            metavar="CONDITION",
+        ),
+    ] = None
+    undecided: Annotated[
+        str,
+        _option(
+            "What a condition does of which it is not known whether it holds: pass or"
+            " fail."
+        ),
+    ] = "pass"
+    junit: Annotated[
+        Path | None,
+        _option(
+            "JUnit report to write, a test for each condition.", metavar="FILE.xml"
+        ),
+    ] = None
+
+    def check(self) -> None:
+        """Refuses options that do not suit each other, and a place that will not do."""
+        if self.undecided not in UNDECIDED:
+            raise ValueError(f"--undecided {self.undecided} is not pass or fail")
+        if self.junit is None:
+            return
+        if not self.fail_if:
+            raise ValueError("--junit requires --fail-if: it reports its conditions")
+        if self.junit.suffix.lower() != ".xml":
+            raise ValueError(f"--junit {self.junit}: the name must end in .xml")
+        check_file("--junit", self.junit)
+
+    def conditions(self, first: str, second: str, has_data: bool) -> list[Condition]:
+        """Returns the conditions that were read; refuses those without their data."""
+        from irtjax.calibration.conditions import parse_condition
+
+        found = [parse_condition(text, first, second) for text in self.fail_if or ()]
+        for condition in found:
+            if condition.needs_data and not has_data:
+                raise ValueError(
+                    f"--fail-if '{condition.text}': the difference of two accuracies is"
+                    " paired by item: add the responses, --data FILE"
+                )
+        return found
+
+    def failures(self, verdicts: Sequence[Verdict]) -> list[str | None]:
+        """Returns a sentence for each condition that fails, None for others."""
+        fails = {"holds", "undecided"} if self.undecided == "fail" else {"holds"}
+        return [_sentence(x) if x.outcome in fails else None for x in verdicts]
+
+    def write(self, verdicts: Sequence[Verdict], failed: Sequence[str | None]) -> None:
+        """Writes the JUnit report, if one is requested."""
+        if self.junit is not None:
+            write_junit(self.junit, verdicts, failed)
 
 
 def passed_sentences(
@@ -64,7 +113,7 @@ def _sentence(verdict: Verdict) -> str:
     return one_line(f"--fail-if '{verdict.condition}' {how}: {verdict.reason}")
 
 
-def documents(
+def document(
     verdicts: Sequence[Verdict], failed: Sequence[str | None]
 ) -> dict[str, Any]:
     """What `--json` prints of the conditions."""

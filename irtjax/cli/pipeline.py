@@ -90,10 +90,10 @@ def calibrate(
         "sources": list(table.sources),
         "reading": reading.chosen(),
     }
-    if command_line() is not None:
-        options["command"] = command_line()
     if config.taken() is not None:
         options["configuration"] = config.taken()
+    if command_line() is not None:
+        options["command"] = command_line()
     if features is not None:
         options["item_features"] = list(job.sides["item_features"])
     if anchor is not None:

@@ -105,7 +105,9 @@ def run_command(
         fit = pipeline.calibrate(table, job, reading, progress, seconds)
         results = _fitted(out, fit, table, progress)
         progress("audit")
-        _attempt(results, AUDIT, _no_audit(table, fit), lambda: _audit(results, table))
+        texts = {**fit.item_texts, **table.item_texts} if reading.texts else {}
+        make = lambda: _audit(results, table, texts)
+        _attempt(results, AUDIT, _no_audit(table, fit), make)
         progress("subset")
         cannot = _no_subset(table, fit, size)
         _attempt(results, SUBSET, cannot, lambda: _shrink(results, table, size))
@@ -209,11 +211,10 @@ def _no_subset(table: ResponseTable, fit: Calibration, size: int) -> str:
     return ""
 
 
-def _audit(results: Results, table: ResponseTable) -> None:
+def _audit(results: Results, table: ResponseTable, texts: Any) -> None:
     from irtjax.auditing import audit
 
     results.audit = audit(results.fit, table)
-    texts = table.item_texts
     auditing.write(results.out / AUDIT, results.audit, table, texts, True)
 
 
@@ -232,9 +233,10 @@ def _sentences(results: Results, escape: Callable[[str], str]) -> list[str]:
     from irtjax.report.summary import has_converged, subject_sentences
 
     best = subject_sentences(results.ranked, escape, has_converged(results.fit))
-    missing = {
-        part: f"{text[0].upper()}{text[1:]}." for part, text in results.parts.items()
-    }
+    missing = {}
+    for part, text in results.parts.items():
+        what, _, why = text.partition(": ")
+        missing[part] = f"{what} ({why})."
     bad, few = missing[AUDIT], missing[SUBSET]
     if results.audit is not None:
         bad = _of_items(results.audit, escape)
@@ -285,9 +287,9 @@ def _places(results: Results) -> list[str]:
     """Where the parts are, and what to do with them."""
     out, made = results.out, results.parts
     names = {
-        FIT: "leaderboard.md, items.csv, abilities.csv",
-        AUDIT: "summary.md, items.csv, benchmarks.csv",
-        SUBSET: "subset.csv",
+        FIT: "report.html, leaderboard.md, items.csv, abilities.csv",
+        AUDIT: "report.html, summary.md, items.csv",
+        SUBSET: "report.html, subset.csv",
     }
     written = [f"{part}/ ({names[part]})" for part in names if made[part] == DONE]
     return [
@@ -326,11 +328,10 @@ def _write_page(results: Results, table: ResponseTable) -> None:
     warnings = [f"- {markdown(as_options(x))}" for x in _warnings(results)]
     lines += ["## Warnings", "", *warnings, ""] if warnings else []
     lines += ["## Files", ""]
-    links = {FIT: "leaderboard.md", AUDIT: "summary.md", SUBSET: "subset.csv"}
     lines += [
-        f"- [{part}]({part}/{name})"
-        for part, name in links.items()
-        if results.parts[part] == DONE
+        f"- [{part}]({part}/report.html)"
+        for part, text in results.parts.items()
+        if text == DONE
     ]
     text = "\n".join(lines) + "\n"
     page = report_page(
@@ -338,6 +339,7 @@ def _write_page(results: Results, table: ResponseTable) -> None:
         ranked=results.ranked,
         data=table,
         audit=results.audit,
+        items_first=False,
         command=command_line(),
     )
     save = lambda place: place.write_text(text, encoding="utf-8")

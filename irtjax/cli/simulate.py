@@ -10,6 +10,7 @@ from irtjax.cli import options as opt
 from irtjax.cli.imports import own_or_name
 from irtjax.cli.machine import prepare
 from irtjax.cli.output import check_out_file, print_json, say, write_files
+from irtjax.cli.progress import ProgressLine
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -47,18 +48,21 @@ def simulate_command(
     check_out_file(out, *beside)
     if not 0 <= missing < 1:
         raise ValueError(f"--missing {missing:g} is not a share from 0 to below 1")
-    prepare()
-    table, *truths = draw(model, subjects, items, categories, missing, fit, seed)
-    truth = beside[:2]
-    files: dict[Path, Any] = dict(zip(truth, truths, strict=True))
-    lengths = None
-    if table.lengths is not None:
-        lengths = beside[2]
-        files[lengths] = wide(table, table.lengths)
-        table = dataclasses.replace(table, lengths=None)
-    files[out] = table.save if out.suffix == ".parquet" else wide(table)
-    # The lengths of an earlier simulation are not of these responses.
-    write_files(files, stale=beside[2:])
+    with ProgressLine(quiet) as progress:
+        progress("draw")
+        prepare()
+        table, *truths = draw(model, subjects, items, categories, missing, fit, seed)
+        progress("write")
+        truth = beside[:2]
+        files: dict[Path, Any] = dict(zip(truth, truths, strict=True))
+        lengths = None
+        if table.lengths is not None:
+            lengths = beside[2]
+            files[lengths] = wide(table, table.lengths)
+            table = dataclasses.replace(table, lengths=None)
+        files[out] = table.save if out.suffix == ".parquet" else wide(table)
+        # The lengths of an earlier simulation are not of these responses.
+        write_files(files, stale=beside[2:])
     if json:
         print_json(
             {

@@ -106,7 +106,7 @@ class Unpacked:
                 " right, unpack it and give the unpacked file"
             )
 
-    def read(self, file: IO[bytes]) -> bytes:
+    def read(self, file: IO[bytes] | gzip.GzipFile) -> bytes:
         """Returns the rest of an unpacking stream, counted while it is read."""
         out = io.BytesIO()
         while chunk := file.read(_CHUNK):
@@ -148,10 +148,15 @@ def check_parquet(path: Path, metadata: Any, used: Sequence[str] | None) -> None
             if used is None or column.path_in_schema.split(".")[0] in used:
                 values += column.num_values
                 unpacked.add(column.total_uncompressed_size)
+    check_size(path, values)
+
+
+def check_size(path: Path, values: int) -> None:
+    """Refuses a table of so many values that they take half of the free memory."""
     if values * 8 > free_memory() // 2:
         raise ValueError(
-            f"{path} has {values:,} values in {rows:,} rows, which take more than half"
-            " of the free memory; give a part of it"
+            f"{path} has {values:,} values, which take more than half of the free"
+            " memory; give a part of it"
         )
 
 

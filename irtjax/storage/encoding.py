@@ -369,6 +369,8 @@ def _status(name: str) -> Status:
 
 #: Columns of the tables that are no numbers.
 _TEXT = ("item", "benchmark", "subject")
+#: Those that cannot be missing for all rows.
+_NEEDED = ("item", "subject", "rank", "observed", "flags")
 
 
 def _check_column(kind: Any, name: str, file: str) -> None:
@@ -381,7 +383,7 @@ def _check_column(kind: Any, name: str, file: str) -> None:
         right = types.is_list(kind) and types.is_string(kind.value_type) or text
     else:
         right = text if name in _TEXT else number
-    if not right and not (types.is_null(kind) and name not in ("item", "subject")):
+    if not right and (name in _NEEDED or not types.is_null(kind)):
         raise ValueError(f"{file}: column {name!r} holds {kind}")
 
 

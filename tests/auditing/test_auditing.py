@@ -458,9 +458,9 @@ def test_names_are_escaped_and_figures_drawn():
 def test_where_nothing_is_flagged_the_nearest_items_are_drawn():
     report = irtjax.audit(small_fit(), small_table())
     assert not any(report.flagged(name) for name in TESTED)
-    figure = plot_flagged_items(report, small_table(), 4)
+    figure = plot_flagged_items(report, small_table())
     p = np.stack([column(report, f"p_{name.replace(' ', '_')}") for name in TESTED])
-    order = np.argsort(np.nan_to_num(p, nan=1.0).min(0), kind="stable")[:4]
+    order = np.argsort(np.nan_to_num(p, nan=1.0).min(0), kind="stable")[:3]
     drawn = [axes for axes in figure.axes if axes.lines]
     names = report.items.column("item").to_pylist()
     assert [axes.get_title(loc="left") for axes in drawn] == [names[k] for k in order]

@@ -98,7 +98,7 @@ def test_a_report_has_no_markup_of_names(tmp_path):
     verdict = Verdict(
         f"'{NASTY}' < B", "undecided", 0.0, -1.0, 1.0, 0.0, 1.0, 0.95, NASTY + "\0"
     )
-    failed = gates.failures([verdict], "pass")
+    failed = gates.Gate().failures([verdict])
     assert failed == [None]
     gates.write_junit(tmp_path / "x.xml", [verdict], failed)
     root = ElementTree.parse(tmp_path / "x.xml").getroot()

@@ -31,6 +31,8 @@ def quick(monkeypatch):
     """One fit for all tests, without figures, and a subset without folds."""
     monkeypatch.setattr(pipeline, "calibrate", lambda *_: small_fit(errors=False))
     monkeypatch.setattr("irtjax.report.write.figure_makers", lambda _: [])
+    for name in ("item_properties", "difficulty_discrimination", "flagged_items"):
+        monkeypatch.setattr(f"irtjax.plots.plot_{name}", lambda *_: None)
     monkeypatch.setattr("irtjax.plots.save_figure", lambda _, place: place.touch())
     from irtjax.subsets import shrink as module
 
@@ -80,7 +82,7 @@ def test_what_was_made_stays_when_a_part_fails(
     assert result.stderr.splitlines()[-1] == (
         f"irtjax: audit: failed: No space left on device; fit, subset in {out} complete"
     )
-    assert "Bad items: Failed: No space left on device." in result.stdout
+    assert "Bad items: failed (No space left on device)." in result.stdout
     record = json.loads((out / "run.json").read_text())
     assert record["parts"]["audit"].startswith("failed: ")
     assert (out / "subset" / "subset.csv").is_file() and (out / "fit").is_dir()

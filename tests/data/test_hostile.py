@@ -9,15 +9,17 @@ import struct
 import time
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from irtjax.cli.side_tables import read_content
 from irtjax.data import files, read
 from irtjax.data.decode import Record, decode, is_nested, json_values
-from irtjax.data.reading import columns  # noqa: F401  # Imported before the clock runs.
+from irtjax.fitting.anchors import read_anchor
 
 FIXTURES = Path(__file__).parent.parent / "fixtures"
 DEEP, LONG = "[" * 100_000 + "]" * 100_000, "1" + "0" * 5000
@@ -47,7 +49,7 @@ def outcome(source, **options) -> str:
     return ""
 
 
-def logs() -> list[tuple[str, dict]]:
+def logs() -> list[tuple[str, Any]]:
     """Records of every log with a mark in the place of each field in turn."""
     sample = {
         "doc_id": 0,
@@ -403,3 +405,34 @@ def test_a_matrix_of_lengths_is_no_matrix_of_responses(tmp_path):
     for name, text in (("tokens.csv", "m,q\na,55\nb,100\n"), ("x.csv", "m,q\na,500\n")):
         (tmp_path / name).write_text(text)
         assert not any("length" in note for note in read(tmp_path / name).notes)
+
+
+def test_side_files(tmp_path):
+    good = {"item": [*"ab"], "intercept": [0.5, 1.0]}
+    path = tmp_path / "anchors.parquet"
+    for column in (
+        pa.array([[1]] * 2),
+        pa.array([{"a": 1}] * 2),
+        pa.array([10] * 2, pa.date32()),
+        pa.array([b"\xff"] * 2),
+        pa.array([float("inf")] * 2),
+        pa.array(["x"] * 2),
+    ):
+        for name in good:
+            pq.write_table(pa.table({**good, name: column}), path)
+            try:
+                read_anchor(path)
+            except ValueError as error:
+                assert str(path) in str(error)
+            else:
+                assert name == "item"
+    table = tmp_path / "anchors.csv"
+    for content in (b"", b"\xff\xfe", b'"', b"item,intercept\na\n", b"\0" * 9):
+        table.write_bytes(content)
+        with pytest.raises(ValueError, match="anchors.csv") as caught:
+            read_anchor(table)
+        assert "\n" not in str(caught.value)
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(ValueError, match="--item-table .*it is a pipe, not a file"):
+        read_content("--item-table", tmp_path / "pipe")
+    assert read_content("--item-table", FIXTURES / "wide" / "irw.csv").num_rows > 0

@@ -5,6 +5,7 @@ Without inspect-ai only the tests that need none of it run; `.ci/run` installs i
 
 import asyncio
 import dataclasses
+import re
 import types
 from pathlib import Path
 
@@ -137,8 +138,8 @@ def test_wrong_evaluations_are_refused_in_one_line():
 
 
 def test_scores_are_numbers():
-    pairs = {"C": 1, "I": 0, "N": 0, "yes": 1, "0": 0, 1: 1, 0.25: 0.25}
-    for value, number in pairs.items():
+    pairs = [("C", 1), ("I", 0), ("N", 0), ("yes", 1), ("0", 0), (True, 1), (0.2, 0.2)]
+    for value, number in pairs:
         assert number_of(value, "sample") == number
     assert number_of(None, "s") is None and number_of("", "s") is None
 
@@ -264,6 +265,23 @@ def test_fewer_samples_give_the_error_of_a_full_run(tmp_path, saved):
 
 
 @needs_inspect
+def test_the_task_of_the_page_runs(tmp_path, monkeypatch):
+    page = (Path(__file__).parents[2] / "docs" / "harness.md").read_text("utf-8")
+    (code,) = re.findall(r"^```py\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    items = np.array([f"sums/{k}" for k in range(len(NAMES))])
+    fit = dataclasses.replace(toy_fit(), items=items, benchmarks=None)
+    monkeypatch.chdir(tmp_path)
+    irtjax.save(fit, "calibrated")
+    state = {"__name__": "tasks"}
+    exec(code, state)
+    # 30 samples or the error: of the 20 that are items it needs all.
+    right = dict.fromkeys((f"{k} + {k} =" for k in range(20)), False)
+    log = evaluate(state["arithmetic_adaptive"](), "logs", model=fixed("m", right))
+    assert log.status == "success"
+    assert 4 <= log.results.scores[0].metrics["items"].value <= 20
+
+
+@needs_inspect
 def test_failing_samples_cost_no_evaluation(tmp_path, saved):
     first = AdaptiveSamples(dataset(), saved, benchmark=TASK).next_samples()[0]
     failing = (f"{TASK}/{first.id}",)
@@ -361,14 +379,14 @@ def test_the_three_commands_of_a_newcomer(tmp_path):
         table = {f"question {k}": bool(x) for k, x in enumerate(right)}
         samples = [Sample(input=question, target="yes") for question in table]
         task = task_of(dataset=samples, name="arith")
-        log = evaluate(task, tmp_path / "logs", model=fixed_model(name, table))
+        log = evaluate(task, tmp_path / "logs", model=fixed(name, table))
         assert log.status == "success"
     # Inspect numbers samples from 1.
     bad = [f"arith/{k + 1}" for k in newcomer.BAD]
     newcomer.check_three_commands(tmp_path, bad)
 
 
-def fixed_model(name, table):
+def fixed(name, table):
     """A mock model under a name, with responses by prompt."""
     from inspect_ai.model import ModelOutput, ModelUsage, get_model
 

@@ -175,7 +175,7 @@ def _find(
     from irtjax.data.reading.sources import Source, expand, identify
 
     found = []
-    for file, asked in expand(path):
+    for file, asked in watched(expand(path), "file"):
         source = identify(file, asked)
         firm = re.search("pickle|not a file|UTF-16", source.reason)
         if options.format is not None and asked and not firm:

@@ -25,6 +25,7 @@ from irtjax.data.files import (
     MOST_COLUMNS,
     check_columns,
     check_parquet,
+    check_size,
     free_memory,
     is_gzip,
     read_bytes,
@@ -384,6 +385,9 @@ def read_parquet(path: Path, options: ReadOptions) -> Frame:
             arrow = pa.ipc.open_file(pa.memory_map(str(path)))
             check_columns(path, len(arrow.schema))
             table = arrow.read_all()
+            # What is read from a damaged file is used as it is, beyond its end too.
+            table.validate(full=True)
+            check_size(path, table.num_rows * table.num_columns)
         else:
             file = _open_parquet(path)
             layout = decide(file.schema_arrow.names, None, options, str(path))
@@ -436,7 +440,8 @@ def from_arrow(table: pa.Table, source: str) -> Frame:
         # What another program wrote there is no reason to refuse the table.
         with contextlib.suppress(ValueError):
             columns = decode(raw, _Pandas, source).index_columns
-            index = next((c for c in columns if c in table.column_names), None)
+            names = [c for c in columns if isinstance(c, str)]
+            index = next((c for c in names if c in table.column_names), None)
     if index is not None and index.startswith("__index_level_"):
         # The nameless index of a filtered frame counts rows: a column of names wins.
         others = [name for name in table.column_names if name != index]
