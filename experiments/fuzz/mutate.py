@@ -361,13 +361,28 @@ def alter(name: str, content: bytes, rng: Random) -> bytes:
     return alter_csv(content, rng)
 
 
+#: Formats whose files are read with others in their folders.
+_FOLDERS = {
+    "HELM": ["helm"],
+    "lighteval": ["lighteval", "lighteval_old", "open_llm_v1"],
+    "OpenCompass": ["opencompass"],
+    "EvalPlus": ["evalplus"],
+    "LiveCodeBench": ["livecodebench"],
+    "SWE-bench": ["swe_bench", "swe_bench_board"],
+    "tau-bench": ["tau_bench", "tau2_bench"],
+    "AlpacaEval": ["alpaca_eval"],
+    "AI Measurement Data Bank": ["measurement_db"],
+    "arena battles": ["arena"],
+}
+
+
 def seeds() -> dict[str, list[Path]]:
-    """Whole files by format."""
+    """Whole files or folders by format."""
     found = {
         "lm-eval": sorted(FIXTURES.glob("lm_eval*/**/*.jsonl")),
         "Inspect archive": sorted(FIXTURES.glob("inspect/*.eval")),
         "Inspect JSON": sorted(FIXTURES.glob("inspect/*.json")),
-        "Every Eval Ever": sorted(FIXTURES.glob("eee/**/*.jsonl")),
+        "Every Eval Ever": sorted(FIXTURES.glob("eee*/**/*.jsonl")),
         "py-irt": sorted(FIXTURES.glob("py_irt/*")),
         "CSV": sorted(FIXTURES.glob("wide/*.csv")),
         "Parquet and Arrow": sorted(FIXTURES.glob("wide/*.parquet")),
@@ -380,7 +395,9 @@ def seeds() -> dict[str, list[Path]]:
         "AlpacaEval": sorted(FIXTURES.glob("alpaca_eval/**/annotations.json")),
         "Measurement Data Bank": sorted(FIXTURES.glob("measurement_db/*/*.parquet")),
     }
-    return {name: files for name, files in found.items() if files}
+    for name, folders in _FOLDERS.items():
+        found[name] = [FIXTURES / folder for folder in folders]
+    return found
 
 
 def write_more(folder: Path) -> dict[str, list[Path]]:

@@ -8,7 +8,6 @@ and ``items.parquet``, next to it or in the folder ``_registry``.
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,6 +19,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from irtjax.data.arrays import as_labels
+from irtjax.data.decode import Record, decode
 from irtjax.data.files import check_parquet
 from irtjax.data.item_texts import ItemText, cut
 from irtjax.data.reading.cells import to_labels
@@ -41,6 +41,10 @@ _OTHERS = (
     {"subject_id", "item_id", "trace"},
     {"asset_id", "byte_size"},
 )
+
+
+class _Scale(Record):
+    direction: Any = None
 
 
 def recognise_columns(names: set[str], name: str) -> bool | str:
@@ -67,6 +71,9 @@ def _read(path: Path, options: ReadOptions) -> Records:
             f"{path} has no column {lacking[0]!r} of the Measurement Data Bank; its"
             f" columns are: {listing(table.column_names)}"
         )
+    for name in _REQUIRED[:3]:
+        place = table.column_names.index(name)
+        table = table.set_column(place, name, _text(table[name], name, path, True))
     items = _registry(path, "items.parquet", _ITEM if options.texts else _ITEM[:3])
     columns = {
         "subject": _renamed(table["subject_id"], _subjects(path)),
@@ -107,13 +114,34 @@ def _registry(path: Path, name: str, wanted: Sequence[str]) -> list[dict[str, An
     for folder in (".", "_registry", "../_registry"):
         file = path.parent / folder / name
         if file.is_file():
-            try:
-                return _columns(file, wanted).to_pylist()
-            except UnicodeDecodeError:
-                raise ValueError(
-                    f"{file} is damaged: text in it is not UTF-8"
-                ) from None
+            return _as_text(_columns(file, wanted), wanted[0], file).to_pylist()
     return []
+
+
+def _as_text(table: pa.Table, key: str, path: Path) -> pa.Table:
+    """A registry whose columns are text, with the column that names its rows."""
+    if key not in table.column_names:
+        raise ValueError(f"{path} has no column {key!r}; copy the registry again")
+    for k, field in enumerate(table.schema):
+        column = _text(table.column(k), field.name, path, field.name == key)
+        table = table.set_column(k, field.name, column)
+    return table
+
+
+def _text(
+    column: pa.ChunkedArray, name: str, path: Path, is_key: bool
+) -> pa.ChunkedArray:
+    """A column as text; one of identifiers must be of names or numbers."""
+    try:
+        return column.cast(pa.string())
+    except pa.ArrowException:
+        if is_key:
+            raise ValueError(
+                f"{path}: column {name!r} holds {column.type}, not names; copy the file"
+                " again"
+            ) from None
+    texts = [None if cell is None else str(cell) for cell in column.to_pylist()]
+    return pa.chunked_array([pa.array(texts, pa.string())])
 
 
 def _subjects(path: Path) -> dict[str, str]:
@@ -207,11 +235,12 @@ def _direction(path: Path) -> list[str]:
     notes = []
     wanted = ["benchmark_id", "response_scale"]
     for row in _registry(path, "benchmarks.parquet", wanted):
+        text = (row.get("response_scale") or "{}").encode()
         try:
-            scale = json.loads(row.get("response_scale") or "{}")
+            scale = decode(text, _Scale, str(path))
         except ValueError:
             continue  # Before schema 3 it was prose.
-        if isinstance(scale, dict) and scale.get("direction") == "lower_is_better":
+        if scale.direction == "lower_is_better":
             name = row["benchmark_id"]
             notes.append(f"of {name}, lower is better; its sign was not changed")
     return notes
