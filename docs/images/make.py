@@ -1,9 +1,10 @@
 """Draws the pictures of the documentation again: `python docs/images/make.py`.
 
 The code of the tutorial writes logs. The pictures are figures that the commands of the
-tutorial, of "Adaptive testing" and of "Small benchmarks" make of these logs. Run it
-from any folder, with irtjax installed. It takes about two minutes, and replaces the PNG
-files in its folder.
+tutorial, of "Adaptive testing" and of "Small benchmarks" make of these logs, and two
+views of the page of `irtjax demo` in Chromium (playwright). Run it from any folder,
+with irtjax installed. It takes about two minutes, and replaces the PNG files in its
+folder.
 """
 
 import re
@@ -18,6 +19,7 @@ COMMANDS = (
     "audit logs --fit calibrated --out audited",
     "adapt calibrated --items 30 --out adapted",
     "shrink logs --size 20 --stratify benchmark --sizes 5,10,20,40,80 --out small20",
+    "demo --out demo",
 )
 #: Picture of the documentation, and the figure of a command that it is.
 PICTURES = {
@@ -41,6 +43,27 @@ def make(target: Path) -> None:
             subprocess.run(line, cwd=folder, check=True)
         for picture, figure in PICTURES.items():
             shutil.copyfile(Path(folder, figure), target / picture)
+        photograph(Path(folder, "demo", "report.html"), target)
+
+
+def photograph(path: Path, target: Path) -> None:
+    """Makes pictures of a page: its head, and an item with its curve in the dark."""
+    from playwright.sync_api import sync_playwright
+
+    chromium = shutil.which("chromium")
+    with sync_playwright() as started:
+        options = {"executable_path": chromium, "args": ["--no-sandbox"]}
+        browser = started.chromium.launch(**options)
+        page = browser.new_page(viewport={"width": 1100, "height": 760})
+        page.goto(path.resolve().as_uri())
+        page.screenshot(path=target / "report.png")
+        page.emulate_media(color_scheme="dark")
+        page.locator("#bad-items .link").first.click()
+        page.locator("#items").scroll_into_view_if_needed()
+        page.evaluate("document.getElementById('items').scrollIntoView()")
+        page.set_viewport_size({"width": 1100, "height": 880})
+        page.screenshot(path=target / "report-items.png")
+        browser.close()
 
 
 if __name__ == "__main__":

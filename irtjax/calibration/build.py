@@ -54,6 +54,7 @@ def build(
         shared = leading_loadings(estimates.shared, SHARED_RANK)
         if scale is None:
             scale = scale_loadings(estimates.ability, shared)
+    clock.report("tables", 0, math.nan, math.nan)
     with clock.phase("tables"):
         judged = _judge(table, estimates, layout, options)
         item_table = make_item_table(table, estimates, judged)

@@ -23,7 +23,7 @@ MODEL = "2pl"
 #: Names shown of the items with a defect.
 SHOWN = 5
 #: What `--out` writes.
-FILES = ("items.csv", "benchmarks.csv", "summary.md")
+FILES = ("items.csv", "benchmarks.csv", "summary.md", "report.html")
 #: Where the texts of items are known: the flagged items to read.
 FLAGGED = ("flagged_items.md", "flagged_items.csv")
 #: Of logs of a harness: its ids of the items in which no test found a defect.
@@ -63,7 +63,10 @@ def audit_command(
     seed: opt.Seed = 0,
     out: Annotated[
         Path | None,
-        opt.out("DIR", "Folder for items.csv, benchmarks.csv, summary.md and figures."),
+        opt.out(
+            "DIR",
+            "Folder for items.csv, benchmarks.csv, summary.md, report.html, figures.",
+        ),
     ] = None,
     figures: opt.Figures = True,
     float32: opt.Float32 = False,
@@ -104,9 +107,9 @@ def audit_command(
         texts = {**report.fit.item_texts, **table.item_texts} if reading.texts else {}
         if out is not None:
             progress("write")
-            _write(out, report, table, texts, figures)
+            write(out, report, table, texts, figures)
     if json:
-        output.print_json(_document(report, out))
+        output.print_json(document(report, out))
     elif not quiet:
         _show(report, out, texts)
 
@@ -136,19 +139,25 @@ def _chances(given: list[str]) -> float | dict[str, float]:
     return by_name or 0.0
 
 
-def _write(
+def write(
     out: Path, report: Audit, table: ResponseTable, texts: Texts, figures: bool
 ) -> None:
     """Writes tables, figures and summary, all or none."""
     from irtjax import plots
-    from irtjax.report import audit_page
+    from irtjax.report import audit_page, report_page, write_page
     from irtjax.report.flagged import flagged_page, flagged_table
 
     page = audit_page(report, FIGURES if figures else ())
+    command = output.command_line()
+    shown = {name: text.as_text() for name, text in texts.items()}
+    html = report_page(
+        report.fit, data=table, audit=report, command=command, texts=shown
+    )
     contents: dict[str, Any] = {
         "items.csv": report.items,
         "benchmarks.csv": report.benchmarks,
         "summary.md": lambda place: place.write_text(page, encoding="utf-8"),
+        "report.html": lambda place: write_page(place, html),
     }
     if report.control is not None:
         contents[CONTROL] = report.control
@@ -189,7 +198,7 @@ def _clean_samples(report: Audit, table: ResponseTable) -> dict[str, str]:
     return {}
 
 
-def _document(report: Audit, out: Path | None) -> dict[str, Any]:
+def document(report: Audit, out: Path | None) -> dict[str, Any]:
     """What `--json` prints."""
     return {
         "false_discovery_rate": report.false_discovery_rate,

@@ -50,7 +50,8 @@ def demo_command(
         else:
             table = long_form(demo.table)
             extra = lambda place: write_table(table, place / RESPONSES)
-            ranked = write(fit, folder, progress, overwrite, extras=[extra])
+            more = {"extras": [extra], "data": demo.table}
+            ranked = write(fit, folder, progress, overwrite, **more)
         found = judge(fit, demo)
     more = {"closeness": found._asdict()}
     names = (RESPONSES,)

@@ -27,8 +27,8 @@ Files = Annotated[
     list[str],
     typer.Argument(
         metavar="FILE...",
-        help="Response files, folders or globs: CSV, Parquet, JSONL, lm-evaluation-"
-        "harness, Inspect, Every Eval Ever or py-irt logs. Several are merged.",
+        help="Response files, folders or globs: CSV, Parquet, JSONL, or logs of lm-"
+        "evaluation-harness, Inspect, HELM and others. Several are merged.",
         show_default=False,
     ),
 ]

@@ -26,6 +26,18 @@ def print_json(content: Any) -> None:
     sys.stdout.flush()
 
 
+def command_line() -> str | None:
+    """Returns the command as it was typed; None in a process of another program."""
+    import shlex
+    import sys
+
+    program = Path(sys.argv[0])
+    names = program.stem, program.parent.name
+    if names[0] != "irtjax" and names != ("__main__", "irtjax"):
+        return None
+    return shlex.join(["irtjax", *sys.argv[1:]])
+
+
 def say(*sentences: str) -> None:
     """Prints sentences on standard output."""
     from irtjax.cli import screen

@@ -6,9 +6,10 @@ import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from irtjax.cli import config
 from irtjax.cli.machine import prepare
 from irtjax.cli.options import Reading
-from irtjax.cli.output import print_json, written
+from irtjax.cli.output import command_line, print_json, written
 from irtjax.cli.progress import ProgressLine
 
 if TYPE_CHECKING:
@@ -89,6 +90,10 @@ def calibrate(
         "sources": list(table.sources),
         "reading": reading.chosen(),
     }
+    if config.taken() is not None:
+        options["configuration"] = config.taken()
+    if command_line() is not None:
+        options["command"] = command_line()
     if features is not None:
         options["item_features"] = list(job.sides["item_features"])
     if anchor is not None:
@@ -133,7 +138,7 @@ def report(
 ) -> None:
     """Prints the results, and where everything is."""
     from irtjax.cli import screen
-    from irtjax.report.summary import items_by_flag, summarise
+    from irtjax.report.summary import summarise
     from irtjax.storage import FIT_FILES, STRUCTURE_FILES
 
     if not quiet and not as_json:
@@ -145,16 +150,21 @@ def report(
             names = (*FIT_FILES, *STRUCTURE_FILES, *names)
             screen.show_sentences(out, ["", written(folder, names)])
     if as_json:
-        from irtjax.storage.encoding import to_json
+        print_json(document(fit, ranked, folder) | (more or {}))
 
-        print_json(
-            {
-                **to_json(fit),
-                "out": None if folder is None else str(folder),
-                "subjects": ranked.rows(),
-                "groups": list(ranked.groups),
-                "flagged_items": items_by_flag(fit),
-                "items_without_variation": items_by_flag(fit, constant=True),
-                **(more or {}),
-            }
-        )
+
+def document(
+    fit: Calibration, ranked: RankedSubjects, folder: Path | None
+) -> dict[str, Any]:
+    """Returns what `--json` prints of a fit."""
+    from irtjax.report.summary import items_by_flag
+    from irtjax.storage.encoding import to_json
+
+    return {
+        **to_json(fit),
+        "out": None if folder is None else str(folder),
+        "subjects": ranked.rows(),
+        "groups": list(ranked.groups),
+        "flagged_items": items_by_flag(fit),
+        "items_without_variation": items_by_flag(fit, constant=True),
+    }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from irtjax.cli import options as opt
 from irtjax.cli.errors import lead_with_option
@@ -13,6 +13,7 @@ from irtjax.cli.machine import prepare
 from irtjax.cli.output import (
     SAMPLE_FILES,
     check_out_folder,
+    command_line,
     print_json,
     write_files,
 )
@@ -42,7 +43,7 @@ def shrink_command(
     reading: opt.Reading,
     out: Annotated[
         Path,
-        opt.out("DIR", "Folder for the subset and its predictor; tables of errors."),
+        opt.out("DIR", "Folder for the subset, its predictor and page; errors."),
     ],
     size: Annotated[int | None, opt.option("Number of items to keep.")] = None,
     se: Annotated[
@@ -102,7 +103,7 @@ def shrink_command(
         raise ValueError("give one of --size, --se and --score-error")
     if reference is not None and sizes is None:
         raise ValueError("--reference requires --sizes: the table has the agreement")
-    check_out_folder(out, (*SUBSET_FILES, *ERROR_FILES))
+    check_out_folder(out, (*SUBSET_FILES, *ERROR_FILES, "report.html"))
     wanted = {"size": size, "standard_error": se, "score_error": score_error}
     wanted["method"] = by
     options = {"aim": aim, "stratify": stratify, "average": average, "folds": folds}
@@ -116,7 +117,7 @@ def shrink_command(
         table = reading.read(files)
         small, errors = _choose(table, wanted, options, counts, ranking, seed, progress)
         progress("write")
-        _write(out, small, errors)
+        write(out, small, errors, table.notes)
     _report(small, errors, list(table.notes), out, quiet, json)
 
 
@@ -174,9 +175,14 @@ def _values(path: Path) -> dict[str, float]:
     return found
 
 
-def _write(out: Path, small: Shrunken, errors: SubsetErrors | None) -> None:
-    """Writes the subset and, where requested, errors and their figure."""
-    contents = small.contents()
+def write(out: Path, small: Shrunken, errors: SubsetErrors | None, notes) -> None:
+    """Writes the subset, its page and, where requested, errors and their figure."""
+    from irtjax.report.page import PAGE, write_page
+    from irtjax.report.page_subset import subset_page
+
+    more = {"sentences": subset_sentences(small), "notes": notes}
+    page = subset_page(small, errors, command=command_line(), **more)
+    contents = {**small.contents(), PAGE: lambda place: write_page(place, page)}
     if errors is not None:
         from irtjax.plots import plot_subset_errors, save_figure
 
@@ -189,26 +195,9 @@ def _write(out: Path, small: Shrunken, errors: SubsetErrors | None) -> None:
 
 def _report(small, errors, notes, out: Path, quiet: bool, json: bool) -> None:
     """Prints the outcome, for people or as JSON."""
-    warnings = [*small.warnings, *(() if errors is None else errors.warnings)]
-    warnings = list(dict.fromkeys(warnings))
+    found = document(small, errors, notes, out)
     if json:
-        print_json(
-            {
-                "items": small.table().to_pylist(),
-                "num_items": small.num_items,
-                "method": small.method,
-                "reason": small.reason,
-                "rules": list(small.rules),
-                "standard_error": small.standard_error,
-                "score_error": small.score_error,
-                "held_out": small.held_out,
-                "level": small.level,
-                "errors": None if errors is None else list(errors.rows),
-                "out": str(out),
-                "warnings": warnings,
-                "notes": notes,
-            }
-        )
+        print_json(found)
     elif not quiet:
         from irtjax.cli import screen
 
@@ -217,16 +206,36 @@ def _report(small, errors, notes, out: Path, quiet: bool, json: bool) -> None:
             _show_rules(console, small)
         if errors is not None:
             _show(console, errors)
-        names = ["subset.csv", "subset.json"]
+        names = ["subset.csv", "subset.json", "report.html"]
         names += ["rules.csv"] if small.rules else []
         names += ERROR_FILES if errors is not None else []
         names += [name for name in SAMPLE_FILES if (out / name).is_file()]
         written = f"Written to {out}: {', '.join(names)}"
-        screen.show_sentences(console, [*_sentences(small), written])
+        screen.show_sentences(console, [*subset_sentences(small), written])
         if SAMPLE_FILES[0] in names:
             screen.show_sentences(console, ["Evaluate only these items:"])
             screen.show_command(console, _command(small, out / SAMPLE_FILES[0]))
-        screen.show_warnings(console, warnings, notes)
+        screen.show_warnings(console, found["warnings"], notes)
+
+
+def document(small, errors, notes: list[str], out: Path) -> dict[str, Any]:
+    """What `--json` prints."""
+    warnings = [*small.warnings, *(() if errors is None else errors.warnings)]
+    return {
+        "items": small.table().to_pylist(),
+        "num_items": small.num_items,
+        "method": small.method,
+        "reason": small.reason,
+        "rules": list(small.rules),
+        "standard_error": small.standard_error,
+        "score_error": small.score_error,
+        "held_out": small.held_out,
+        "level": small.level,
+        "errors": None if errors is None else list(errors.rows),
+        "out": str(out),
+        "warnings": list(dict.fromkeys(warnings)),
+        "notes": notes,
+    }
 
 
 def _command(small: Shrunken, samples: Path) -> str:
@@ -279,7 +288,7 @@ def _show(console, errors: SubsetErrors) -> None:
     screen.show_table(console, title, header, rows)
 
 
-def _sentences(small: Shrunken) -> list[str]:
+def subset_sentences(small: Shrunken) -> list[str]:
     """What a subset is and the error that is expected of it."""
     from irtjax.report.words import number
 

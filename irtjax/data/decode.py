@@ -19,10 +19,13 @@ T = TypeVar("T")
 _MARK = b"\xef\xbb\xbf"
 #: The fields of an object by name, their values not decoded yet.
 Fields: TypeAlias = dict[str, msgspec.Raw]
-#: A score as logs write it: numbers become float, also those beyond 64 bits.
-Score: TypeAlias = bool | float | str | None | list[Any] | dict[str, Any]
+#: A score as logs write it, and a part of one: numbers become float.
+Part: TypeAlias = bool | float | str | None | list[Any] | dict[str, Any]
+Score: TypeAlias = bool | float | str | None | list[Part] | dict[str, Part]
 #: A number of something, such as an epoch: within what an array can hold.
 Count = Annotated[int, msgspec.Meta(ge=0, le=10**9)]
+#: A whole number that a float holds, such as a number of responses.
+Whole = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
 #: Half of a surrogate pair, which Python's own writer writes for broken text.
 _HALVES = re.compile(
     rb"\\\\|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"

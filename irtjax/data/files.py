@@ -6,7 +6,6 @@ gigabytes is refused before they are in memory.
 
 from __future__ import annotations
 
-import contextlib
 import gzip
 import io
 import stat
@@ -14,6 +13,8 @@ import zlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import IO, Any
+
+from irtjax.numerics.memory import available_memory
 
 _HEAD = 1 << 16
 _CHUNK = 1 << 20
@@ -34,26 +35,6 @@ _SPECIAL = (
     (stat.S_ISBLK, "a device"),
     (stat.S_ISDIR, "a folder"),
 )
-
-
-def free_memory() -> int:
-    """Bytes that this process can still allocate, as far as the system states it."""
-    found = [1 << 62]
-    with contextlib.suppress(OSError, ValueError, IndexError):
-        text = Path("/proc/meminfo").read_text()
-        found.append(int(text.split("MemAvailable:")[1].split()[0]) * 1024)
-    with contextlib.suppress(OSError, ValueError):
-        group = Path("/sys/fs/cgroup")
-        limit = int((group / "memory.max").read_text())
-        found.append(limit - int((group / "memory.current").read_text()))
-    with contextlib.suppress(ImportError, OSError, ValueError, IndexError):
-        import resource
-
-        limit = resource.getrlimit(resource.RLIMIT_AS)[0]
-        if limit != resource.RLIM_INFINITY:
-            pages = int(Path("/proc/self/statm").read_text().split()[0])
-            found.append(limit - pages * resource.getpagesize())
-    return max(min(found), 0)
 
 
 def special(path: Path) -> str:
@@ -93,7 +74,7 @@ class Unpacked:
     def __init__(self, path: Path, ratio: int = _RATIO) -> None:
         size = file_size(path)
         self._path, self._size = path, size
-        self._most = min(max(_UNPACKED, ratio * size), free_memory() // 2)
+        self._most = min(max(_UNPACKED, ratio * size), available_memory() // 2)
         self._count = 0
 
     def add(self, count: int) -> None:
@@ -106,7 +87,7 @@ class Unpacked:
                 " right, unpack it and give the unpacked file"
             )
 
-    def read(self, file: IO[bytes]) -> bytes:
+    def read(self, file: IO[bytes] | gzip.GzipFile) -> bytes:
         """Returns the rest of an unpacking stream, counted while it is read."""
         out = io.BytesIO()
         while chunk := file.read(_CHUNK):
@@ -137,15 +118,26 @@ def check_parquet(path: Path, metadata: Any, used: Sequence[str] | None) -> None
         )
     unpacked, values = Unpacked(path), 0
     for group in range(metadata.num_row_groups):
+        part = metadata.row_group(group)
+        if metadata.num_columns > len(metadata.schema.to_arrow_schema()):
+            # Arrow ends the process on a damaged column in a struct or list.
+            values += part.num_rows * metadata.num_columns
+            unpacked.add(part.total_byte_size)
+            continue
         for k in range(metadata.num_columns):
-            column = metadata.row_group(group).column(k)
+            column = part.column(k)
             if used is None or column.path_in_schema.split(".")[0] in used:
                 values += column.num_values
                 unpacked.add(column.total_uncompressed_size)
-    if values * 8 > free_memory() // 2:
+    check_size(path, values)
+
+
+def check_size(path: Path, values: int) -> None:
+    """Refuses a table of so many values that they take half of the free memory."""
+    if values * 8 > available_memory() // 2:
         raise ValueError(
-            f"{path} has {values:,} values in {rows:,} rows, which take more than half"
-            " of the free memory; give a part of it"
+            f"{path} has {values:,} values, which take more than half of the free"
+            " memory; give a part of it"
         )
 
 
@@ -157,9 +149,9 @@ def check_columns(path: Path | str, count: int | None) -> None:
         count: Its columns; None for more than were counted.
     """
     if count is None or count > MOST_COLUMNS:
-        known = "very many" if count is None else f"{count:,}"
+        known = "too many columns" if count is None else f"{count:,} columns"
         raise ValueError(
-            f"{path} has {known} columns, of at most {MOST_COLUMNS:,}; save it with"
+            f"{path} has {known}, of at most {MOST_COLUMNS:,}; save it with"
             " a row for each response (subject, item, response), or transposed with a"
             " row for each item"
         )
@@ -198,7 +190,7 @@ def read_bytes(path: Path) -> bytes:
     size = file_size(path)
     if not size:
         return b""
-    if size > free_memory():
+    if size > available_memory():
         raise ValueError(
             f"{path} has {size:,} bytes, more than the free memory; give a part of it"
         )

@@ -259,6 +259,28 @@ class ResponseTable:
         logs = np.where(seen, np.log(shifted), 0.0)
         return logs, None if seen.all() else seen
 
+    def to_frame(self, library: str = "pandas") -> Any:
+        """Returns the observed responses as a data frame, a row for each.
+
+        Columns are subject, item, response, and what else there is: benchmark and other
+        facets, trials, length. `irtjax.read` reads the frame again.
+
+        Args:
+            library: "pandas", "polars", "datasets" (a data set of Hugging Face) or
+                "arrow".
+
+        Raises:
+            ImportError: the library is not installed.
+            ValueError: it is another.
+
+        >>> table = ResponseTable.from_arrays([[1, 0]], items=["x", "y"])
+        >>> table.to_frame("arrow").to_pylist()[1]
+        {'subject': 'subject 1', 'item': 'y', 'response': 0}
+        """
+        from irtjax.data.frames import long_table, to_frame
+
+        return to_frame(long_table(self), library)
+
     def data_hash(self) -> str:
         """SHA-256 of names, values, mask and trials; the same after saving and loading.
 

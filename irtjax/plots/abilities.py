@@ -8,21 +8,30 @@ import numpy as np
 
 from irtjax.data.wording import percent
 from irtjax.plots import style
-from irtjax.plots.style import GREY, INK, PALE, PALETTE
+from irtjax.plots.style import GREY, PALETTE
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
     from irtjax.calibration.calibration import Calibration
 
-#: Subjects that each get a line of their own with a name; of more, every k-th is named.
+#: Subjects that each get a line of their own with a name.
 NAMED = 70
+#: Of more, the first ones that do, in a panel of their own.
+TOP = 25
+#: What must be known to read the intervals.
+OVERLAP = (
+    "Intervals of two subjects that differ significantly may overlap; groups of ties"
+    " state who is tied."
+)
 
 
 def plot_abilities(fit: Calibration) -> Figure:
     """Draws every subject's ability with its interval, in the order of the ranking.
 
-    Subjects whose rank interval includes the first place are set apart by colour.
+    Subjects whose rank interval includes the first place are set apart by colour. Of
+    more than 70 subjects the first 25 have a panel with their names.
 
     Args:
         fit: The calibration; 2 to several thousand subjects.
@@ -30,46 +39,62 @@ def plot_abilities(fit: Calibration) -> Figure:
     Returns:
         The figure; nothing is shown or saved.
     """
-    table = fit.ability_table
-    wanted = ("ability", "lower", "upper", "rank", "rank_lower")
-    ability, lower, upper, rank, rank_lower = (style.column(table, c) for c in wanted)
-    names = table.column("subject").to_pylist()
+    ability = style.column(fit.ability_table, "ability")
     order = np.argsort(-np.nan_to_num(ability, nan=-np.inf), kind="stable")
     order = order[np.isfinite(ability[order])]
+    count, several = len(order), len(order) > NAMED
+    shown = TOP if several else count
+    width, height = (11.0 if several else 7.5), 1.9 + 0.155 * shown
+    figure, panels = style.new_figure(width, height, 1 + several, grid="x")
+    named, level = order[:shown], percent(fit.level)
+    _draw_intervals(panels[0], fit, named)
+    names = fit.ability_table.column("subject").take(named).to_pylist()
+    ranks = style.column(fit.ability_table, "rank")[named]
+    texts = [f"{style.label(x)}  {k:.0f}" for x, k in zip(names, ranks, strict=True)]
+    panels[0].set_yticks(np.arange(shown), texts)
+    panels[0].tick_params(axis="y", labelsize=7, length=0)
+    heading = f"The first {shown} of {count:,} subjects" if several else "Abilities"
+    below = f"with {level} intervals; numbers are ranks"
+    style.title(panels[0], heading, below if several else f"{count:,} subjects {below}")
+    if several:
+        _draw_intervals(panels[1], fit, order)
+        panels[1].set_ylabel("Place in the order of abilities")
+        style.title(panels[1], "All subjects", f"{count:,}, with {level} intervals")
+    style.legend_below(figure, panels[-1:], 3, OVERLAP)
+    return figure
+
+
+def _draw_intervals(axes: Axes, fit: Calibration, order: np.ndarray) -> None:
+    """Draws abilities with intervals, one below the other, and the mean of all."""
+    table = fit.ability_table
+    wanted = ("ability", "lower", "upper", "rank_lower")
+    ability, lower, upper, rank_lower = (style.column(table, c)[order] for c in wanted)
     count = len(order)
     # Thin lines let thousands of intervals read as one band.
     crowd = max(1.0, count / NAMED)
-    figure, (axes,) = style.new_figure(7.5, 1.5 + 0.155 * min(count, NAMED), grid="x")
-    place = np.arange(count)
-    first = rank_lower[order] <= 1
+    place, first = np.arange(count), rank_lower <= 1
     size, width = max(1.5, 16 / crowd), max(0.35, 1.6 / crowd)
-    alpha = 0.75 if crowd < 4 else 0.45
+    alpha = 0.75 if crowd < 4 else max(1.8 / crowd, 0.08)
     ties = first, PALETTE[1], "rank interval includes 1"
     for chosen, colour, text in (ties, (~first, PALETTE[0], "others")):
-        rows = order[chosen]
         line = {"color": colour, "linewidths": width, "alpha": alpha}
-        ends = (np.column_stack([x[rows], place[chosen]]) for x in (lower, upper))
+        ends = (np.column_stack([x[chosen], place[chosen]]) for x in (lower, upper))
         style.draw_segments(axes, *ends, **line)
+        # Points of a crowd are small: the legend has some that can be seen.
         point = {"color": colour, "linewidths": 0, "zorder": 3}
-        point["label"] = f"{text} ({chosen.sum():,})"
-        axes.scatter(ability[rows], place[chosen], s=size, **point)
-    shown = named_rows(count)
-    texts = [f"{style.label(names[k])}  {rank[k]:.0f}" for k in order[shown]]
-    axes.set_yticks(shown, texts)
-    axes.tick_params(axis="y", labelsize=7, length=0)
+        axes.scatter(ability[chosen], place[chosen], s=size, **point)
+        label = f"{text} ({chosen.sum():,})"
+        axes.plot([], [], "o-", color=colour, ms=4, lw=1.6, label=label)
     axes.set_ylim(count - 0.4, -0.6)
     if fit.model.family.dims:
         axes.set_xlabel("Expected score on all items")
     else:
         mean = float(fit.parameters.population.mean)
-        axes.axvline(mean, color=GREY, lw=0.8, ls="--", label="mean of the population")
+        # Out of the panel of the first subjects, the mean is not drawn there.
+        if count == len(fit.subjects) or lower.min() <= mean:
+            look = {"color": GREY, "lw": 0.8, "ls": "--"}
+            axes.axvline(mean, label="mean of the population", **look)
         axes.set_xlabel(f"Ability ({style.ability_unit(fit)})")
-    spaced = "" if len(shown) == count else f"; {len(shown)} of the names are shown"
-    below = f"{count:,} subjects with {percent(fit.level)} intervals{spaced}"
-    style.title(axes, "Abilities", below)
-    box = {"loc": "lower right", "frameon": True, "edgecolor": PALE}
-    axes.legend(fontsize=8, labelcolor=INK, markerscale=4 / np.sqrt(size), **box)
-    return figure
 
 
 def named_rows(count: int, most: int = NAMED) -> np.ndarray:

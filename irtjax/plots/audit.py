@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 MOST, POINTS = 15, 20_000
 #: Groups of subjects behind the empirical proportions.
 GROUPS = 8
+#: Items drawn where none is flagged.
+NEAREST = 3
 
 
 def _benchmarks(audit: Audit, most: int) -> tuple[np.ndarray, list[str]]:
@@ -33,7 +35,7 @@ def plot_item_properties(audit: Audit) -> Figure:
 
     A property that the model gives the same value everywhere, such as the guessing of a
     2PL, has no panel. Boxes span the quartiles, whiskers 1.5 times as much; axes span
-    98 % of the items, and difficulties beyond 8 are drawn there.
+    the whiskers and 98 % of the items, and difficulties beyond 8 are drawn there.
 
     Args:
         audit: An audit.
@@ -111,8 +113,8 @@ def plot_flagged_items(audit: Audit, data: ResponseTable, num_items: int = 9) ->
     """Draws the curves of flagged items with the observed shares of right responses.
 
     Items are taken from the defects in turn, the smallest p-values first; where none is
-    flagged, those nearest to a flag are drawn, with a note in the figure. Points are
-    groups of subjects of neighbouring ability, with bars of one standard error on
+    flagged, the three nearest to a flag are drawn, with a note in the figure. Points
+    are groups of subjects of neighbouring ability, with bars of one standard error on
     either side.
 
     Args:
@@ -129,7 +131,7 @@ def plot_flagged_items(audit: Audit, data: ResponseTable, num_items: int = 9) ->
     chosen = _surest(audit, num_items)
     heading = ""
     if not chosen:
-        chosen = _nearest(audit, num_items)
+        chosen = _nearest(audit, min(num_items, NEAREST))
         heading = "No item has a tested defect"
         heading += ". Nearest to a flag:" if chosen else ", and none could be tested"
     known = Known.of(audit.fit, data)

@@ -77,7 +77,8 @@ def plot_item_response_functions(fit: Calibration, num_items: int = 5) -> Figure
     grid = ability_grid(fit)
     family = fit.model.family
     records = fit.parameters.items
-    figure, panels = style.new_figure(10.5, 4.3, 2, grid="both", sharey=True)
+    height = 4.2 + 0.16 * count
+    figure, panels = style.new_figure(10.5, height, 2, grid="both", sharey=True)
     names, top = fit.items.tolist(), max(family.num_categories - 1, 1)
     ranked = (order, "Most informative items"), (order[::-1], "Least informative items")
     for axes, (ordered, heading) in zip(panels, ranked, strict=True):
@@ -93,8 +94,7 @@ def plot_item_response_functions(fit: Calibration, num_items: int = 5) -> Figure
         axes.set_xlabel(f"Ability ({style.ability_unit(fit)})")
         axes.set_xlim(grid[0], grid[-1])
         style.title(axes, heading, "in brackets: mean information over the population")
-        box = {"frameon": True, "framealpha": 0.85, "edgecolor": "white"}
-        axes.legend(fontsize=7.5, loc="best", **box)
+        style.legend_under(axes, 7.5)
     panels[0].set_ylim(-0.02 * top, 1.02 * top)
     labels = {2: "Probability of a right response", 0: "Mean score"}
     panels[0].set_ylabel(labels.get(family.num_categories, "Expected response"))
@@ -131,7 +131,8 @@ def plot_item_information(
     items = fit.parameters.items
     nodes = np.append(grid, at).astype(items[0].dtype)
     table = np.asarray(item_information(fit.model, items, nodes))
-    figure, (left, right) = style.new_figure(10.5, 4.3, 2, grid="both")
+    height = 4.2 + 0.16 * min(num_items, len(order))
+    figure, (left, right) = style.new_figure(10.5, height, 2, grid="both")
     for k, row in enumerate(order[:num_items]):
         same = f" and {alike[k]:,} alike" if alike[k] else ""
         text = f"{style.label(fit.items.tolist()[row], 34)}{same}"
@@ -142,8 +143,7 @@ def plot_item_information(
     left.set_ylabel("Item information")
     left.set_xlim(grid[0], grid[-1])
     left.set_ylim(bottom=0)
-    box = {"frameon": True, "framealpha": 0.85, "edgecolor": "white"}
-    left.legend(fontsize=7.5, loc="best", **box)
+    style.legend_under(left, 7.5)
     style.title(left, "Item information", "the most informative items")
     best = np.sort(table[-1])[::-1]
     count = np.arange(len(best) + 1)
@@ -157,7 +157,7 @@ def plot_item_information(
     right.set_ylim(0, 1.05 * max(chosen[-1], 1e-6))
     variance = float(population.sd) ** 2
     _reliability_axis(right, variance)
-    right.legend(fontsize=8, loc="lower right", **box)
+    style.legend_under(right, 7.5)
     style.title(right, "Cumulated information", "right: reliability that it implies")
     return figure
 

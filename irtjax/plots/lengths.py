@@ -68,13 +68,13 @@ def plot_latency(fit: Calibration) -> Figure:
         rows = codes == code
         look = {"color": PALETTE[code % len(PALETTE)], "label": style.label(group, 24)}
         right.scatter(slope[rows], phi[rows], s=14, alpha=0.7, **look)
-    if len(groups) > 1:
-        right.legend(fontsize=7.5, frameon=True, framealpha=0.85, edgecolor="white")
     right.axhline(0, color=GREY, lw=0.8, ls="--")
     right.axvline(0, color=GREY, lw=0.8, ls="--")
     style.title(right, "Items", "how sharply responses and lengths follow the subject")
     right.set_xlabel("Discrimination (of ability)")
     right.set_ylabel("Speed discrimination (of log length)")
+    if len(groups) > 1:
+        style.legend_under(right, 7.5, 2)
     return figure
 
 

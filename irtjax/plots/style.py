@@ -77,12 +77,31 @@ def title(axes: Axes, text: str, below: str = "") -> None:
         axes.annotate(below, (0, 1), (0, 5), **place, **look)
 
 
-def legend_below(figure: Figure, drawn: Sequence[Axes], columns: int) -> None:
-    """Adds a legend of what is drawn on some axes under the figure."""
+def legend_below(
+    figure: Figure, drawn: Sequence[Axes], columns: int, note: str = ""
+) -> None:
+    """Adds a legend of what is drawn on some axes under the figure, below a note."""
     parts = [axes.get_legend_handles_labels() for axes in drawn]
     handles, texts = (sum(part, []) for part in zip(*parts, strict=True))
-    place = {"loc": "outside lower center", "ncols": columns}
+    place: dict[str, Any] = {"loc": "outside lower center", "ncols": columns}
+    if note:
+        place |= {"title": note, "title_fontsize": 8}
     figure.legend(handles, texts, fontsize=8, frameon=False, **place)
+
+
+def legend_under(axes: Axes, size: float = 8, columns: int = 1) -> None:
+    """Adds a legend of what is drawn on some axes under them, where it hides nothing.
+
+    The label of the axis must be there: the legend is placed below it.
+    """
+    from matplotlib.transforms import ScaledTranslation
+
+    inches = 0.26 + 0.17 * (1 + axes.get_xlabel().count("\n"))
+    figure: Any = axes.figure
+    move = ScaledTranslation(0, -inches, figure.dpi_scale_trans)
+    place = {"loc": "upper center", "bbox_to_anchor": (0.5, 0), "ncols": columns}
+    place["bbox_transform"] = axes.transAxes + move
+    axes.legend(fontsize=size, frameon=False, **place)
 
 
 def boxplots(
@@ -99,14 +118,17 @@ def boxplots(
     look["flierprops"] = {"marker": ".", "markersize": 2.5, "markeredgecolor": GREY}
     look["medianprops"] = {"color": "black"}
     boxes = axes.boxplot(parts[::-1], widths=0.6, **look)
+    reach = [x for line in boxes["whiskers"] for x in line.get_xdata()]
     for code, box in enumerate(boxes["boxes"][::-1]):
         box.set_facecolor(PALETTE[code % len(PALETTE)])
         box.set_alpha(0.5)
     texts = [label(name, LABEL) for name in names[::-1]]
     axes.set_yticks(range(1, len(names) + 1), texts)
     axes.tick_params(left=named, labelleft=named)
-    # Extreme values are few and would squeeze the boxes.
+    # Extreme values are few and would squeeze the boxes; whiskers are drawn whole.
     low, high = np.percentile(values[known], [1, 99]) if known.any() else (0, 1)
+    reach = [x for x in reach if np.isfinite(x)]
+    low, high = min([low, *reach]), max([high, *reach])
     # Values that are all the same are drawn as a line.
     room = 0.1 * (high - low) if high - low > 1e-9 else 0.1
     axes.locator_params(axis="x", nbins=5)

@@ -11,12 +11,13 @@ from irtjax.calibration.factors import correlation_columns
 from irtjax.calibration.flags import CONSTANT, NEGATIVE, NOT_IDENTIFIED
 from irtjax.data.wording import percent
 from irtjax.ranking.accuracy import ENOUGH_CLUSTERS
-from irtjax.report.words import interval, listing, number, visible
+from irtjax.report.words import interval, listing, number, short, visible
 from irtjax.validity.classical import ENOUGH
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from irtjax.auditing import Audit
     from irtjax.calibration.calibration import Calibration
     from irtjax.calibration.rank import RankedSubjects
 
@@ -60,6 +61,78 @@ def summarise(
         *subject_sentences(ranked, escape, has_converged(fit)),
         *item_sentences(fit, escape),
     ]
+
+
+def verdict(
+    fit: Calibration,
+    ranked: RankedSubjects,
+    escape: Callable[[str], str] = short,
+    audit: Audit | None = None,
+    items_first: bool = False,
+) -> list[str]:
+    """Returns three sentences: who is ahead, how surely, and how the items are.
+
+    Where the fit has not converged, the first one is on that. `items_first` puts the
+    items, of which an audit says more, before the others.
+    """
+    items = _items_verdict(fit, audit)
+    table, level = ranked.table, percent(ranked.level)
+    if not table.num_rows:
+        return ["No subject has a finite ability.", items]
+    count, best = table.num_rows, ranked.rows(stop=1)[0]
+    first = table.column("rank").to_pylist().count(1)
+    ends = interval(best["rank_lower"], best["rank_upper"], 0)
+    lead = (
+        f"{escape(best['subject'])} is ahead of {count - 1:,} others: the best of all"
+        f" with probability {number(best['probability_best'])}, its rank between"
+        f" {ends.replace(' … ', ' and ')} ({level})."
+        if first == 1
+        else f"{first:,} of {count:,} subjects share the highest ability."
+    )
+    if not has_converged(fit):
+        return [UNSETTLED, lead, items]
+    leaders = set(table.column("subject").slice(0, first).to_pylist())
+    rivals = [name for name in ranked.groups[0] if name not in leaders]
+    rivals[:MOST_RIVALS] = map(escape, rivals[:MOST_RIVALS])
+    it_is = "It is" if first == 1 else "They are"
+    tied = f"{it_is} statistically tied with {listing(rivals, MOST_RIVALS)}"
+    if not rivals:
+        tied = f"{it_is} significantly different from every other subject"
+    share = percent(round(ranked.num_different / max(ranked.num_pairs, 1), 3))
+    pairs = (
+        f"of {ranked.num_pairs:,} pairs of subjects {ranked.num_different:,} ({share})"
+        " are significantly different"
+    )
+    if first == count:
+        tied = f"{pairs[0].upper()}{pairs[1:]}."
+    else:
+        tied = f"{tied}; {pairs}."
+    return [items, lead, tied] if items_first else [lead, tied, items]
+
+
+def _items_verdict(fit: Calibration, audit: Audit | None) -> str:
+    """How many items a test finds bad."""
+    total = len(fit.items)
+    if audit is not None:
+        from irtjax.auditing import TESTED
+
+        counts = {x: n for x, n in audit.counts().items() if n and x in TESTED}
+        rows = audit.items.column("flags").to_pylist()
+        bad = sum(not set(TESTED).isdisjoint(x.split("; ")) for x in rows)
+        by = "the audit"
+    else:
+        found = items_by_flag(fit)
+        counts = {flag: len(names) for flag, names in found.items()}
+        bad = len({name for names in found.values() for name in names})
+        by = "the fit"
+    if not bad:
+        few = ""
+        if len(fit.subjects) < 2 * ENOUGH:
+            few = f"; {len(fit.subjects)} subjects have next to no power to find one"
+        return f"None of {total:,} items is flagged by {by}{few}."
+    kinds = ", ".join(f"{n:,} {flag}" for flag, n in counts.items())
+    verb = "is" if bad == 1 else "are"
+    return f"{bad:,} of {total:,} items {verb} flagged by {by}: {kinds}."
 
 
 def fit_sentences(

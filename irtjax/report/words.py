@@ -18,6 +18,19 @@ def visible(name: str) -> str:
     return "".join(c for c in name if c.isprintable())
 
 
+def short(name: str, limit: int = 100) -> str:
+    """Returns a visible name that is cut in the middle when long.
+
+    >>> short("b" * 200, 9)
+    'bbbb…bbbb'
+    """
+    text = visible(str(name)).strip() or "(no name)"
+    if len(text) <= limit:
+        return text
+    half = (limit - 1) // 2
+    return f"{text[:half]}…{text[-half:]}"
+
+
 def markdown(name: str) -> str:
     r"""Returns a name that Markdown shows as it is: no markup, no HTML, no links.
 

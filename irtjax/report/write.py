@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from irtjax.numerics.progress import watched
 from irtjax.report.leaderboard import leaderboard
+from irtjax.report.page import PAGE, report_page, write_page
 
 if TYPE_CHECKING:
     from irtjax.calibration.calibration import Calibration
     from irtjax.calibration.rank import RankedSubjects
+    from irtjax.data import ResponseTable
 
 
 def figure_makers(fit: Calibration) -> list[tuple[str, str, Callable[[Any], Any]]]:
@@ -54,8 +57,12 @@ def write_report(
     progress: Callable[[str], None] | None = None,
     draws: bool = False,
     extras: Sequence[Callable[[Path], None]] = (),
+    data: ResponseTable | None = None,
+    texts: Mapping[str, str] | None = None,
 ) -> Path:
-    """Saves a calibration with its leaderboard and figures, whole or not at all.
+    """Saves a calibration with its reports and figures, whole or not at all.
+
+    `report.html` is a page of its own (docs/report.md); `leaderboard.md` has figures.
 
     Args:
         fit: The calibration.
@@ -66,19 +73,25 @@ def write_report(
         progress: Called with the name of each figure before it is drawn.
         draws: Whether to write the posterior draws of a sampler's fit, `draws.nc`.
         extras: Functions that write more files into a given folder.
+        data: The responses, for `report.html`: a calibration does not keep them.
+        texts: Text of an item by its name, for `report.html`.
 
     Returns:
         The folder.
 
     Raises:
-        ValueError: As for `irtjax.save`.
+        ValueError: As for `irtjax.save`, or if `data` are of other items or subjects.
     """
     from irtjax.calibration.rank import rank
     from irtjax.storage import save
 
     standing = rank(fit) if ranked is None else ranked
 
+    # Before anything is written: `data` may be refused.
+    page = report_page(fit, ranked=standing, data=data, texts=texts)
+
     def extra(place: Path) -> None:
+        write_page(place / PAGE, page)
         _write_page(fit, standing, place, progress, figures)
         if draws and fit.structure is not None and fit.structure.draws is not None:
             from irtjax.storage import draw_labels, write_draws
@@ -96,7 +109,7 @@ def _write_page(
     from irtjax.plots import save_figure
 
     makers = figure_makers(fit) if figures else []
-    for title, name, make in makers:
+    for title, name, make in watched(makers, "figure"):
         if progress is not None:
             progress(f"draw {title.lower()}")
         save_figure(make(fit), place / name)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import zipfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,8 +18,11 @@ import numpy as np
 
 from irtjax.calibration.calibration import Calibration
 from irtjax.data import writing
+from irtjax.data.decode import Record, decode
+from irtjax.data.files import check_parquet, read_bytes
 from irtjax.data.item_texts import texts_from_rows, texts_table
 from irtjax.data.spreadsheets import defuse
+from irtjax.storage.arrays import read_arrays
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -30,8 +32,8 @@ FIT_VERSION = 2
 #: Names that a fit uses in its folder; other files stay as they are.
 FIT_FILES = tuple(
     "fit.json parameters.npz items.parquet items.csv abilities.parquet abilities.csv"
-    " leaderboard.md abilities.png wright_map.png item_response_functions.png"
-    " test_information.png latency.png item_parameters.png".split()
+    " leaderboard.md report.html abilities.png wright_map.png latency.png"
+    " item_response_functions.png test_information.png item_parameters.png".split()
 )
 #: Those of a multilevel fit or a factor model, and of items with texts, in addition.
 STRUCTURE_FILES = tuple(
@@ -94,11 +96,11 @@ def check_folder(folder: str | Path, *, overwrite: bool = False) -> Path:
 
 def is_fit(folder: str | Path) -> bool:
     """Whether a folder holds a fit that irtjax wrote, of any version."""
+    path = Path(folder, "fit.json")
     try:
-        content = json.loads(Path(folder, "fit.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        return decode(read_bytes(path), _Mark, str(path)).format == FIT_FORMAT
+    except ValueError:
         return False
-    return isinstance(content, dict) and content.get("format") == FIT_FORMAT
 
 
 def _write_files(calibration: Calibration, folder: Path) -> None:
@@ -152,21 +154,21 @@ def load(folder: str | Path) -> Calibration:
 
 
 def _load(folder: Path) -> Calibration:
-    from irtjax.storage.encoding import UndefinedClassError, from_parts
+    from irtjax.storage.encoding import FitDocument, UndefinedClassError, from_parts
 
-    content = _read_json(folder)
+    data = _read_json(folder)
     files = ("items.parquet", "abilities.parquet")
     for name in ("parameters.npz", *files):
         if not (folder / name).is_file():
             raise _damaged(folder, f"{name} is missing")
     try:
-        with np.load(folder / "parameters.npz", allow_pickle=False) as file:
-            arrays = {name: file[name] for name in file.files}
+        arrays = read_arrays(folder / "parameters.npz")
         tables = {name: _read_table(folder / name) for name in files}
         texts = []
         if (folder / _TEXTS).is_file():
             texts = _read_table(folder / _TEXTS).to_pylist()
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+        content = decode(data, FitDocument, "fit.json")
+    except (OSError, ValueError) as error:
         raise _damaged(folder, str(error)) from None
     try:
         found = from_parts(content, arrays, tables)
@@ -175,26 +177,35 @@ def _load(folder: Path) -> Calibration:
         raise _damaged(folder, f"{error} is missing") from None
     except UndefinedClassError as error:
         raise ValueError(f"{folder}: {error}") from None
-    except (TypeError, ValueError, AttributeError) as error:
+    except (TypeError, ValueError, AttributeError, RecursionError) as error:
         raise _damaged(folder, str(error)) from None
 
 
-def _read_json(folder: Path) -> dict[str, Any]:
+class _Mark(Record):
+    """What tells a fit of this version from other files."""
+
+    format: Any = None
+    version: Any = None
+
+
+def _read_json(folder: Path) -> bytes:
+    """The content of `fit.json`, of this version."""
     path = folder / "fit.json"
     if not folder.exists():
         raise ValueError(f"no such folder: {folder}; make one with `irtjax fit --out`")
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except OSError:
+    if not path.is_file():
         raise ValueError(
             f"{folder} is not the folder of a fit: it has no fit.json; make one with"
             " `irtjax fit --out`"
-        ) from None
+        )
+    try:
+        data = read_bytes(path)
+        mark = decode(data, _Mark, "fit.json")
     except ValueError as error:
-        raise _damaged(folder, f"fit.json is not JSON ({error})") from None
-    if not isinstance(content, dict) or content.get("format") != FIT_FORMAT:
+        raise _damaged(folder, str(error)) from None
+    if mark.format != FIT_FORMAT:
         raise ValueError(f"{path} was not written by irtjax")
-    version = content.get("version")
+    version = mark.version
     if version != FIT_VERSION:
         older = isinstance(version, int) and version < FIT_VERSION
         age, cure = (
@@ -206,7 +217,7 @@ def _read_json(folder: Path) -> dict[str, Any]:
             f"{path} was written by {age} irtjax (format {version}, this one reads"
             f" {FIT_VERSION}): {cure}"
         )
-    return content
+    return data
 
 
 def _read_table(path: Path) -> pa.Table:
@@ -214,10 +225,12 @@ def _read_table(path: Path) -> pa.Table:
     import pyarrow.parquet as pq
 
     try:
+        check_parquet(path, pq.read_metadata(path), None)
         return pq.read_table(path)
     except pa.ArrowException as error:
         raise ValueError(f"{path.name}: {error}") from None
 
 
 def _damaged(folder: Path, reason: str) -> ValueError:
+    reason = " ".join(reason.split())
     return ValueError(f"the fit in {folder} is damaged: {reason}; run the fit again")

@@ -68,7 +68,7 @@ def test_fit_writes_everything_and_says_where(tmp_path, responses):
     out = tmp_path / "deep" / "fit"
     result = ok("fit", responses, "--out", out, "--level", 0.9, "--seed", 3)
     assert {p.name for p in out.iterdir()} == {
-        *("fit.json", "parameters.npz", "leaderboard.md"),
+        *("fit.json", "parameters.npz", "leaderboard.md", "report.html"),
         *("items.parquet", "items.csv", "abilities.parquet", "abilities.csv"),
         *("abilities.png", "wright_map.png", "item_response_functions.png"),
         "test_information.png",

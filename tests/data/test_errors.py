@@ -91,7 +91,7 @@ def refused(source, **options) -> str:
         ("model,q1\nm,1\n", {"benchmark": "b"}, ["wide matrix", "benchmark="]),
         ("a,b\n1,0\n1\n", {}, ["equally long lines", "Expected 2 columns, got 1"]),
         ("item,a,b\nq1,1.1,-0.3\nq2,0.7,0.85\n", {}, ["fitted parameters (a, b)"]),
-        ("model_a,model_b,winner\nm,n,m\n", {}, ["comparisons of two subjects"]),
+        ("model_a,model_b,winner\nm,n,m\n", {}, ["holds battles (a row compares"]),
         (
             "name,kind\nm,big\nn,small\n",
             {},
@@ -256,5 +256,5 @@ def test_folders_of_several_kinds(tmp_path):
 def test_parameters_of_the_examples_are_refused():
     wide = FIXTURES / "wide"
     assert "fitted parameters (a, b)" in refused(wide / "fluid_irt_model.csv")
-    assert "comparisons of two subjects" in refused(wide / "irw_comp.csv")
+    assert "holds battles" in refused(wide / "irw_comp.csv")
     assert "parameters of a fitted" in refused(FIXTURES / "py_irt/best_parameters.json")

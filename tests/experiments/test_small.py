@@ -190,6 +190,7 @@ def test_scaling_reading(tmp_path):
     assert all(row["value"] > 0 for row in rows if "memory" not in row["quantity"])
 
 
+@pytest.mark.slow
 def test_scaling_adaptive():
     spec = {"kind": "adaptive", "subjects": 60, "items": 80, "length": 8}
     result = measure.measure(spec)

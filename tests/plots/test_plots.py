@@ -65,6 +65,46 @@ def test_abilities_are_drawn_where_the_table_says():
     assert "95 %" in " ".join(text.get_text() for text in axes.texts)
 
 
+def test_legends_hide_no_curve_and_no_interval():
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+    fit = small_fit()
+    for plot in (
+        plots.plot_abilities,
+        plots.plot_item_response_functions,
+        plots.plot_item_information,
+        plots.plot_test_information,
+    ):
+        figure = plot(fit)
+        FigureCanvasAgg(figure).draw()
+        inside = [x.get_legend() for x in figure.axes if x.get_legend()]
+        legends = [x.get_window_extent() for x in [*figure.legends, *inside]]
+        assert legends, plot
+        for axes in figure.axes:
+            assert not any(x.overlaps(axes.bbox) for x in legends), plot
+            below = axes.xaxis.get_label().get_window_extent()
+            assert not any(x.overlaps(below) for x in legends), plot
+
+
+def test_whiskers_are_drawn_whole():
+    from irtjax.plots import style
+
+    # With ten items in a box a whisker ends beyond 99 % of all items.
+    values, codes = (
+        np.r_[np.linspace(0, 1, 10), np.linspace(0, 3, 10)],
+        np.repeat([0, 1], 10),
+    )
+    _, (axes,) = style.new_figure(4, 3)
+    style.boxplots(axes, values, codes, ["a", "b"])
+    low, high = axes.get_xlim()
+    assert low < 0 and high > 3
+    # One of a thousand that is far away does not squeeze the box.
+    values = np.r_[np.linspace(0, 1, 1000), 100.0]
+    _, (axes,) = style.new_figure(4, 3)
+    style.boxplots(axes, values, np.zeros(1001, int), ["a"])
+    assert axes.get_xlim()[1] < 2
+
+
 def many(fit: irtjax.Calibration, count: int) -> irtjax.Calibration:
     """The calibration with so many subjects, by repeating rows with new names."""
     import dataclasses
@@ -78,8 +118,13 @@ def many(fit: irtjax.Calibration, count: int) -> irtjax.Calibration:
 
 def test_thousands_of_subjects_are_thinned_not_piled_up():
     figure = plots.plot_abilities(many(small_fit(), 5000))
-    (axes,) = figure.axes
-    assert len(axes.get_yticks()) == 70
+    axes, whole = figure.axes
+    # The first ones have names, and a panel of their own scale.
+    texts = [text.get_text() for text in axes.get_yticklabels()]
+    assert len(texts) == 25 and texts[0].split("  ")[0].endswith("model-0")
+    assert axes.get_xlim()[0] > whole.get_xlim()[0]
+    points = [c for c in whole.collections if type(c).__name__ == "PathCollection"]
+    assert sum(len(np.asarray(c.get_offsets())) for c in points) == 5000
     assert figure.get_size_inches()[1] < 14
     figure.canvas.draw()
     # No two labels overlap once drawn.

@@ -271,7 +271,7 @@ def test_folds_have_the_form_of_the_calibrations_population():
     [
         # By default in test_ten_models_get_items_that_vary.
         pytest.param("2pl", "laplace", {}, "laplace", marks=pytest.mark.slow),
-        ("hierarchical", "em", "rasch", "em"),
+        pytest.param("hierarchical", "em", "rasch", "em", marks=pytest.mark.slow),
         pytest.param(
             *("hierarchical", "laplace", {"item_model": "probit2pl"}, "em"),
             marks=pytest.mark.slow,

@@ -75,6 +75,11 @@ _Rows = Sequence[Instance]
 _Texts = dict[tuple[str, str, str], tuple[str, str]]
 
 
+def recognise(fields: dict[str, Any], name: str) -> bool:
+    """Whether a first record is of this format."""
+    return {"evaluation_id", "sample_id", "evaluation"} <= fields.keys()
+
+
 def read_files(paths: Sequence[Path], options: ReadOptions) -> Records:
     """Reads instance files: one record per sample and metric."""
     texts: _Texts = {}

@@ -358,11 +358,11 @@ def _convert(value: Any) -> float | None:
     """Returns a score as a number, NaN where unscored, None if it is no number."""
     if value is None:
         return math.nan
-    if isinstance(value, bool | int | float):
+    if isinstance(value, bool | float):
         return float(value)
-    if not isinstance(value, str):
+    if not isinstance(value, int | str):
         return None
-    text = value.strip()
+    text = str(value).strip()  # A whole number may be too large for a float.
     try:
         number = _VERDICTS.get(text, _WORDS.get(text.lower()))
         return float(text) if number is None else number

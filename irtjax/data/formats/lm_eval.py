@@ -93,6 +93,12 @@ class _Log:
     rows: list[_Row]
 
 
+def recognise(fields: dict[str, Any], name: str) -> bool:
+    """Whether a first record is of this format."""
+    others = {"doc", "resps", "filtered_resps", "target"}
+    return "doc_id" in fields and bool(others & fields.keys())
+
+
 def read_files(paths: Sequence[Path], options: ReadOptions) -> Records:
     """Reads sample logs; items join across the files by content."""
     builder = RecordBuilder()

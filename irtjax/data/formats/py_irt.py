@@ -21,6 +21,11 @@ class Subject(Record):
     responses: dict[str, Score]
 
 
+def recognise(fields: dict[str, Any], name: str) -> bool:
+    """Whether a first record is of this format."""
+    return {"subject_id", "responses"} <= fields.keys()
+
+
 def read_files(paths: Sequence[Path], options: ReadOptions) -> Records:
     """Reads py-irt files; an item that a subject does not list is missing."""
     builder = RecordBuilder()

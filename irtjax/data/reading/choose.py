@@ -55,12 +55,12 @@ def missing_choices(records: Records, options: ReadOptions) -> dict[str, Any]:
         if labels is None:
             continue
         wish = _Wish.of(getattr(options, option))
-        usual = getattr(records, f"usual_{option}s")
         named, keep = {}, np.zeros(len(records), bool)
         for name, rows in _groups(records, labels).items():
             pair = _pick(wish[name], list(rows))
             label = pair[0] if pair else None
             if label is None and wish[name] is None:
+                usual = records.usual(option, name)
                 label = next((x for x in usual if x in rows), None)
             if label is None and option == "filter" and len(rows) == 1:
                 label = next(iter(rows))
@@ -89,7 +89,7 @@ def _resolved(records: Records, options: ReadOptions) -> ReadOptions:
         for text in given:
             benchmark, name = _split(text, benchmarks, labels)
             if benchmark in named:
-                what = "all" if benchmark == "*" else f"benchmark {benchmark!r}"
+                what = "all" if benchmark == "*" else f"benchmark {benchmark!r:.80}"
                 raise ValueError(f"{option}: {text}: there is one already for {what}")
             named[benchmark] = name
         found[option] = named["*"] if list(named) == ["*"] else named
@@ -204,7 +204,7 @@ class _Wish:
         for name in self.named:
             if name not in benchmarks:
                 raise ValueError(
-                    f"{source}: {what}: no benchmark {name!r}; there are:"
+                    f"{source}: {what}: no benchmark {name!r:.80}; there are:"
                     f" {listing(list(benchmarks))}"
                 )
 
@@ -239,7 +239,8 @@ def _choose_metric(
         found, wanted = list(rows), wish[name]
         pair = _pick(wanted, found)
         if pair is None and wanted is None:
-            preferred = next((x for x in records.usual_metrics if x in rows), None)
+            usual_names = records.usual("metric", name)
+            preferred = next((x for x in usual_names if x in rows), None)
             if preferred is None:
                 raise ValueError(
                     f"{source}: several metrics{_where(name)}: choose one with"
@@ -255,8 +256,8 @@ def _choose_metric(
         else:
             shown = wanted[0] if wanted and len(wanted) == 1 else wanted
             notes.append(
-                f"benchmark {name!r} has no metric {shown!r} and was left out (it has"
-                f" {listing(found)})"
+                f"benchmark {name!r:.80} has no metric {shown!r} and was left out (it"
+                f" has {listing(found)})"
             )
     if not chosen:
         found = sorted({label for rows in groups.values() for label in rows})
@@ -299,13 +300,13 @@ def _lacking_message(wanted: str, lacking: dict[str, list[str]], chosen: _Pairs)
     example = {**dict.fromkeys(having[:1], wanted), name: found[0]}
     more = f" (nor have {len(lacking) - 1} more)" if len(lacking) > 1 else ""
     return (
-        f"benchmark {name!r} has no metric {wanted!r}{more}; it has {listing(found)}:"
-        f" choose by benchmark, as in metric={example}, or leave its files out"
+        f"benchmark {name!r:.80} has no metric {wanted!r}{more}; it has"
+        f" {listing(found)}: choose by benchmark, as in metric={example}, or leave its files out"
     )
 
 
 def _where(benchmark: str) -> str:
-    return f" on benchmark {benchmark!r}" if benchmark else ""
+    return f" on benchmark {benchmark!r:.80}" if benchmark else ""
 
 
 def _choices(records: Records, groups: dict[str, np.ndarray]) -> str:

@@ -62,7 +62,7 @@ def _read_long(frame: Frame, layout: Columns, options: ReadOptions) -> Records:
             " subject's name with subject_name="
         )
     benchmark, metric = labels(layout.benchmark), labels(layout.metric)
-    item = _qualify(functools.reduce(_pair, columns), benchmark, layout.inspect)
+    item = qualify(functools.reduce(_pair, columns), benchmark, layout.inspect)
     item_parts = {}
     if len(columns) > 1:
         first = np.unique(item.codes, return_index=True)[1]
@@ -71,6 +71,11 @@ def _read_long(frame: Frame, layout: Columns, options: ReadOptions) -> Records:
             values = column[first].texts().tolist()
             item_parts[name] = dict(zip(names, values, strict=True))
     errors, notes = _errors(table, layout, options, source)
+    if layout.time is not None:
+        notes.append(
+            f"{source}: column {layout.time!r} is a time, not a length in tokens, and"
+            f" was not read (length={layout.time!r} reads it as lengths)"
+        )
     whole = Records(
         subject=subject,
         item=item,
@@ -230,7 +235,7 @@ def _trials(table: pa.Table, name: str | None, source: str) -> np.ndarray | None
     return whole
 
 
-def _qualify(item: Coded, benchmark: Coded | None, always: bool) -> Coded:
+def qualify(item: Coded, benchmark: Coded | None, always: bool) -> Coded:
     """Puts the benchmark before item names that would clash between benchmarks."""
     if benchmark is None:
         return item

@@ -74,6 +74,8 @@ class Records:
     # Those to take where nothing else is asked for, in order of preference.
     usual_metrics: tuple[str, ...] = ()
     usual_filters: tuple[str, ...] = ()
+    # By benchmark, the metric to take in place of the usual ones.
+    main_metrics: dict[str, str] = dataclasses.field(default_factory=dict)
     source: str = ""
     # Where several columns make an item, by column its value for every item name.
     item_parts: dict[str, dict[str, str]] = dataclasses.field(default_factory=dict)
@@ -83,6 +85,13 @@ class Records:
 
     def __len__(self) -> int:
         return len(self.response)
+
+    def usual(self, option: str, benchmark: str) -> tuple[str, ...]:
+        """The names of a "metric" or "filter" that are usual, the first before all."""
+        if option == "filter":
+            return self.usual_filters
+        main = self.main_metrics.get(benchmark)
+        return self.usual_metrics if main is None else (main, *self.usual_metrics)
 
     def take(self, rows: np.ndarray, *notes: str) -> Records:
         """Returns the chosen rows (a mask or positions), with more notes."""
@@ -119,6 +128,7 @@ def concatenate(parts: Sequence[Records]) -> Records:
         metric_notes=metric_notes,
         usual_metrics=_union(part.usual_metrics for part in parts),
         usual_filters=_union(part.usual_filters for part in parts),
+        main_metrics={k: v for part in parts for k, v in part.main_metrics.items()},
         notes=list(dict.fromkeys(note for part in parts for note in part.notes)),
         source=several([part.source for part in parts]),
         item_parts=item_parts,

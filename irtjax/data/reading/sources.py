@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import glob
+import importlib
 import os
 import re
 from pathlib import Path
@@ -12,11 +13,16 @@ from typing import Any
 
 from irtjax.data.decode import decode, json_values
 from irtjax.data.files import read_bytes, read_head, special
+from irtjax.data.formats import LOGS, OTHERS
 from irtjax.data.reading.kinds import foreign_kind
 from irtjax.data.reading.options import FORMATS
 from irtjax.data.wording import TABLE_FORMAT
 
 _PICKLE_ENDINGS = (".pkl", ".pickle", ".pt", ".pth", ".joblib", ".dill", ".rds")
+_NO_DATA = (
+    *(".md", ".py", ".html", ".yaml", ".yml", ".toml", ".log"),
+    *(".sh", ".diff", ".patch", ".tex"),
+)
 _INSPECT = re.compile(rb'"eval"\s*:\s*\{[^{}]*"(eval_id|run_id|task)"')
 _PARAMETER_KEYS = {"ability", "diff", "disc", "item_ids", "subject_ids"}
 
@@ -90,14 +96,14 @@ def _format_of(path: Path, head: bytes) -> str:
     if other:
         return other
     if head[:4] == b"PAR1" or head[:6] == b"ARROW1":
-        return "parquet"
+        return _format_of_columns(path, head)
     if head[:2] == b"PK" or name.endswith(".eval"):
         return "inspect"
     if b"\0" in head:
         return "is a binary file of no known kind"
     if head.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] in (b"{", b"["):
         return _format_of_json(path, head)
-    if name.endswith((".md", ".py", ".html", ".yaml", ".yml", ".toml", ".log")):
+    if name.endswith(_NO_DATA):
         return "is not a data file"
     return "csv"
 
@@ -116,6 +122,30 @@ def _first_object(path: Path, head: bytes) -> Any:
     return decode(read_bytes(path), Any, str(path))
 
 
+def _recognised(hook: str, *seen: Any) -> str:
+    """The format of which a module knows a file, why it has none, or ""."""
+    for name in (*LOGS, *OTHERS):
+        module = importlib.import_module(f"irtjax.data.formats.{name}")
+        found = getattr(module, hook)(*seen) if hasattr(module, hook) else False
+        if found:
+            return name if found is True else found
+    return ""
+
+
+def _format_of_columns(path: Path, head: bytes) -> str:
+    """The format of a Parquet file by its columns, "parquet" for any table."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    if head[:4] != b"PAR1":
+        return "parquet"
+    try:
+        names = pq.read_schema(path).names
+    except (pa.ArrowException, OSError, UnicodeDecodeError):
+        return "parquet"  # Reading it says what is wrong.
+    return _recognised("recognise_columns", set(names), path.name) or "parquet"
+
+
 def _format_of_json(path: Path, head: bytes) -> str:
     # These two may be one object of many megabytes, recognised by its beginning.
     if TABLE_FORMAT.encode() in head[:200]:
@@ -125,16 +155,14 @@ def _format_of_json(path: Path, head: bytes) -> str:
     try:
         first = _first_object(path, head)
     except ValueError as error:
-        return f"is {str(error).removeprefix(f'{path}: ')}"
+        reason = str(error).removeprefix(f"{path}: ")
+        return reason[3:] if reason.startswith("it ") else f"is {reason}"
     if not isinstance(first, dict):
         return "holds JSON, but not records with named fields"
     keys = set(first)
-    if {"subject_id", "responses"} <= keys:
-        return "py_irt"
-    if {"evaluation_id", "sample_id", "evaluation"} <= keys:
-        return "every_eval_ever"
-    if "doc_id" in keys and keys & {"doc", "resps", "filtered_resps", "target"}:
-        return "lm_eval"
+    found = _recognised("recognise", first, path.name)
+    if found:
+        return found
     if len(keys & _PARAMETER_KEYS) >= 2:
         return (
             "holds the parameters of a fitted model, not responses; give the file of"

@@ -10,6 +10,7 @@ import gzip
 import io
 import itertools
 import json
+import re
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -24,7 +25,7 @@ from irtjax.data.files import (
     MOST_COLUMNS,
     check_columns,
     check_parquet,
-    free_memory,
+    check_size,
     is_gzip,
     read_bytes,
     read_head,
@@ -35,6 +36,7 @@ from irtjax.data.reading.columns import ITEM, SUBJECT, Columns, decide, find
 from irtjax.data.reading.options import ReadOptions
 from irtjax.data.reading.streamed import collect
 from irtjax.data.spreadsheets import restore, restore_names
+from irtjax.numerics.memory import available_memory
 
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
@@ -50,6 +52,10 @@ _LONGEST_LINE = 1 << 26
 
 #: Of the names of columns and rising positions the rows, in parts.
 Take: TypeAlias = Callable[[Sequence[str], np.ndarray], Iterable[pa.Table]]
+
+
+#: Null in the place of a record.
+_NULL_RECORD = re.compile(rb"(?:\A|[\n}])\s*null")
 
 
 class _Pandas(Record):
@@ -373,16 +379,21 @@ def read_parquet(path: Path, options: ReadOptions) -> Frame:
             arrow = pa.ipc.open_file(pa.memory_map(str(path)))
             check_columns(path, len(arrow.schema))
             table = arrow.read_all()
+            # What is read from a damaged file is used as it is, beyond its end too.
+            table.validate(full=True)
+            check_size(path, table.num_rows * table.num_columns)
         else:
             file = _open_parquet(path)
             layout = decide(file.schema_arrow.names, None, options, str(path))
             check_parquet(path, file.metadata, layout.used())
-            if layout.item:
-                # Names as codes: a string for each row would take more memory.
+            nested = any(pa.types.is_nested(x.type) for x in file.schema_arrow)
+            if layout.item and not nested:
+                # Names as codes: a string for each row would take more memory. (Arrow
+                # finds no columns by name where some are nested.)
                 file = pq.ParquetFile(path, read_dictionary=layout.labels())
             used, table = layout.used(), None
-            if used is not None:
-                names = file.schema_arrow.names
+            names = file.schema_arrow.names
+            if used is not None and len(set(names)) == len(names):
                 take = functools.partial(_rows_of_parquet, file)
                 schema = pa.schema([file.schema_arrow.field(name) for name in used])
                 batches = file.iter_batches(1 << 18, columns=used)
@@ -423,7 +434,8 @@ def from_arrow(table: pa.Table, source: str) -> Frame:
         # What another program wrote there is no reason to refuse the table.
         with contextlib.suppress(ValueError):
             columns = decode(raw, _Pandas, source).index_columns
-            index = next((c for c in columns if c in table.column_names), None)
+            names = [c for c in columns if isinstance(c, str)]
+            index = next((c for c in names if c in table.column_names), None)
     if index is not None and index.startswith("__index_level_"):
         # The nameless index of a filtered frame counts rows: a column of names wins.
         others = [name for name in table.column_names if name != index]
@@ -438,7 +450,9 @@ def read_json(path: Path) -> Frame:
 
     content = read_bytes(path).removeprefix(b"\xef\xbb\xbf")
     array = content[:4096].lstrip()[:1] == b"["
-    if not (array or is_nested(content) or _has_many_fields(content)):
+    # Arrow's reader crashes at some of these, and takes minutes for others.
+    hard = is_nested(content) or _NULL_RECORD.search(content)
+    if not (array or hard or _has_many_fields(content)):
         try:
             table = arrow_json.read_json(pa.BufferReader(content))
             return Frame(table, None, str(path))
@@ -447,7 +461,7 @@ def read_json(path: Path) -> Frame:
     records = decode_lines(path, dict[str, Any])
     names = dict.fromkeys(key for record in records for key in record)
     check_columns(path, len(names))
-    if len(names) * len(records) * 64 > free_memory():
+    if len(names) * len(records) * 64 > available_memory():
         raise ValueError(
             f"{path}: its {len(records):,} records have {len(names):,} different fields"
             " in all; give records of the same fields"

@@ -1,0 +1,84 @@
+"""`irtjax report`: a saved fit or subset as one page, to open and to mail."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from irtjax.cli import config
+from irtjax.cli import options as opt
+from irtjax.cli.machine import prepare
+from irtjax.cli.output import command_line, print_json, say
+from irtjax.cli.progress import ProgressLine
+
+
+@opt.with_reading
+def report_command(
+    folder: Annotated[
+        Path,
+        typer.Argument(
+            help="Folder that `irtjax fit` or `irtjax shrink` wrote.", metavar="DIR"
+        ),
+    ],
+    reading: opt.Reading,
+    data: Annotated[
+        list[str] | None,
+        opt.option(
+            "The responses, for the items that separate two subjects and the points"
+            " next to response curves.",
+            metavar="FILE",
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        opt.out("FILE.html", "The page. \\[default: report.html in DIR]"),
+    ] = None,
+    quiet: opt.Quiet = False,
+    json: opt.Json = False,
+) -> None:
+    """Writes a saved fit as one HTML page without other files."""
+    from irtjax.report.page import PAGE, write_page
+    from irtjax.subsets.subset import is_subset
+
+    place = folder / PAGE if out is None else out
+    if place.suffix.lower() not in (".html", ".htm"):
+        raise ValueError(f"--out {place}: the name of a page ends in .html")
+    if place.is_dir():
+        raise ValueError(f"--out {place} is a folder: name a file")
+    for name in config.typed(reading.chosen()) if not data else ():
+        raise ValueError(f"--{name.replace('_', '-')} requires --data")
+    with ProgressLine(quiet) as progress:
+        progress("report")
+        prepare()
+        page = _page(folder, data, reading)
+        write_page(place, page)
+    size = place.stat().st_size
+    if json:
+        print_json({"out": str(place), "bytes": size})
+    elif not quiet:
+        say(f"Written to {place} ({size / 1000:,.0f} kB): open it in a browser")
+        if not data and not is_subset(folder):
+            say("It has no responses: --data FILE adds them")
+
+
+def _page(folder: Path, data: list[str] | None, reading: opt.Reading) -> str:
+    """The page of a fit, or of a subset."""
+    from irtjax.report.page import report_page
+    from irtjax.report.page_subset import subset_page
+    from irtjax.subsets.subset import is_subset, load_subset
+
+    command = command_line()
+    if is_subset(folder):
+        from irtjax.cli.shrink import subset_sentences
+
+        if data:
+            raise ValueError(f"--data is not used: {folder} is a subset, not a fit")
+        small = load_subset(folder)
+        return subset_page(small, sentences=subset_sentences(small), command=command)
+    from irtjax.storage import load
+
+    fit = load(folder)
+    table = reading.read(data) if data else None
+    return report_page(fit, data=table, command=command)

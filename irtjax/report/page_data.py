@@ -1,0 +1,388 @@
+"""What `report.html` computes with: columns of numbers, compact enough to be mailed.
+
+Numbers are whole thousandths, hundredths of what is shown with two digits, and
+ten-thousandths where two subjects are compared with them; missing ones are null. Names
+are shortened and lose characters that steer a display. Item response functions are
+parameters where a formula reproduces them, else values on a grid. Responses are packed,
+the subjects of the best ranks first, up to `MOST_CELLS`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from scipy.special import expit, ndtr
+
+from irtjax.data.arrays import places_of
+from irtjax.report.words import short, visible
+
+if TYPE_CHECKING:
+    from irtjax.auditing import Audit
+    from irtjax.calibration.calibration import Calibration
+    from irtjax.calibration.rank import RankedSubjects
+    from irtjax.data import ResponseTable
+
+#: Items in a page; of more, the flagged ones and an even sample of the others.
+MOST_ITEMS = 20_000
+#: Binary cells in a page, a quarter of a byte each; a cell of another kind takes two.
+MOST_CELLS = 480_000
+#: Subjects and benchmarks of the table of accuracies.
+MOST_SUBJECTS, MOST_BENCHMARKS = 50, 12
+#: Letters of a name.
+LABEL = 100
+#: Characters of a curve's table in all, and points of one curve.
+CURVE_CHARACTERS, FEWEST, MOST_POINTS = 150_000, 11, 41
+#: Printable characters that neither HTML nor JSON escapes: digits to the base 81.
+DIGITS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+DIGITS += "!#$%()*+,-./:;=?@[]"
+#: Highest of the levels that two digits hold; the next one marks a missing response.
+LEVELS = len(DIGITS) ** 2 - 2
+#: Formulas of binary responses that the page's script has.
+LINKS = {"logit": expit, "probit": ndtr, "cloglog": lambda x: -np.expm1(-np.exp(x))}
+
+
+class Cells(NamedTuple):
+    """Responses `[subjects, items]` in the order of a fit.
+
+    `rate` is a share of the highest response, NaN where missing; `binary` whether all
+    are 0 or 1.
+    """
+
+    rate: np.ndarray
+    binary: bool
+
+
+@dataclasses.dataclass(frozen=True)
+class Sources:
+    """What a page of a fit is made from; `cells` are the responses, or None."""
+
+    fit: Calibration
+    ranked: RankedSubjects
+    cells: Cells | None
+    audit: Audit | None
+    texts: Mapping[str, str] | None
+    order: np.ndarray
+
+
+def labels(names: Iterable[Any], limit: int = LABEL) -> list[str]:
+    r"""Returns names that can be shown: printable, short, each different.
+
+    >>> labels(["a\x1b[1m", "", "b" * 200, "b" * 200], 9)
+    ['a[1m', '(no name)', 'bbbb…bbbb', 'bbbb…bbbb (2)']
+    """
+    out: list[str] = []
+    used: dict[str, int] = {}
+    for name in names:
+        text = plain = short(str(name), limit)
+        while text in used:
+            used[plain] += 1
+            text = f"{plain} ({used[plain]})"
+        used[text] = 1
+        out.append(text)
+    return out
+
+
+def labels_of_benchmarks(table: Any) -> list[str]:
+    """The benchmark of each item of a table as text; "" without one."""
+    given = ["" if x is None else str(x) for x in table["benchmark"].to_pylist()]
+    known = sorted({*given} - {""})
+    short = dict(zip(known, labels(known), strict=True))
+    return [short.get(name, "") for name in given]
+
+
+def whole(values: Any, scale: int = 1000) -> list[int | None]:
+    """Returns numbers in units of 1 / scale, None where there is none.
+
+    >>> whole([0.1234, float("nan")])
+    [123, None]
+    """
+    array = np.asarray(values, float)
+    # Larger ones have no use on a page, and would cost room.
+    known = np.abs(array) < 1e6
+    rounded = np.rint(np.where(known, array, 0) * scale)
+    pairs = zip(rounded.astype(np.int64).tolist(), known.tolist(), strict=True)
+    return [number if there else None for number, there in pairs]
+
+
+def front_coded(names: Sequence[str]) -> str:
+    r"""Returns names, one a line, each after a digit: letters that it begins with too.
+
+    The letters are those of the name before it, up to the highest digit.
+
+    >>> front_coded(["task/1", "task/2"])
+    '0task/1\n52'
+    """
+    lines, before = [], ""
+    for name in names:
+        shared, most = 0, min(len(name), len(before), len(DIGITS) - 1)
+        # The script counts UTF-16 units, of which letters beyond that plane have two.
+        while shared < most and name[shared] == before[shared] <= "\uffff":
+            shared += 1
+        lines.append(DIGITS[shared] + name[shared:])
+        before = name
+    return "\n".join(lines)
+
+
+def two_digits(shares: np.ndarray) -> list[str]:
+    """Returns a text for each row of shares in [0, 1], two digits for each cell."""
+    known = np.isfinite(shares)
+    level = np.rint(np.clip(np.where(known, shares, 0), 0, 1) * LEVELS).astype(int)
+    level = np.where(known, level, LEVELS + 1)
+    pairs = np.array([a + b for a in DIGITS for b in DIGITS])
+    return ["".join(row) for row in pairs[level]]
+
+
+def packed(rate: np.ndarray) -> list[str]:
+    """Returns a text for each row of cells 0, 1 and NaN, a digit for four cells.
+
+    >>> packed(np.array([[1.0, 0.0, np.nan, 1.0, 1.0], [np.nan] * 5]))
+    ['k1', ']2']
+    """
+    cells = np.where(np.isfinite(rate), rate, 2).astype(int)
+    room = -cells.shape[1] % 4
+    cells = np.pad(cells, ((0, 0), (0, room))).reshape(len(cells), -1, 4)
+    digits = np.array(list(DIGITS))[cells @ np.array([1, 3, 9, 27])]
+    return ["".join(row) for row in digits]
+
+
+def column(table: Any, name: str) -> np.ndarray:
+    """A column of an Arrow table as floats; NaN where there is no number or column."""
+    if name not in table.column_names:
+        return np.full(table.num_rows, np.nan)
+    from irtjax.plots import style
+
+    return style.column(table, name)
+
+
+def cells_of(fit: Calibration, data: ResponseTable | None) -> Cells | None:
+    """The responses in the order of a fit; None if they are not on its scale.
+
+    Raises:
+        ValueError: If the responses have no subject or no item of the fit.
+    """
+    if data is None:
+        return None
+    rows = places_of(data.subjects, np.asarray(fit.subjects))
+    columns = places_of(data.items, np.asarray(fit.items))
+    for places, what in ((rows, "subject"), (columns, "item")):
+        if not (places >= 0).any():
+            raise ValueError(
+                f"no {what} of the fit is in the responses: give the data that were"
+                " fitted"
+            )
+    rate = np.asarray(data.values, float)
+    exposure = data.observed if data.trials is None else data.trials
+    top: Any = max(fit.model.family.num_categories - 1, 1)
+    if data.trials is not None:
+        top = np.maximum(data.trials, 1) * top
+    bounds = fit.options.get("bounds")
+    if isinstance(bounds, list | tuple) and len(bounds) == 2:
+        rate = (rate - bounds[0]) / (bounds[1] - bounds[0])
+    rate = rate / top
+    if exposure is not None:
+        rate = np.where(exposure > 0, rate, np.nan)
+    rate = rate[np.ix_(rows, columns)]
+    rate[rows < 0], rate[:, columns < 0] = np.nan, np.nan
+    known = rate[np.isfinite(rate)]
+    if not known.size or known.min() < 0 or known.max() > 1:
+        return None
+    return Cells(rate, bool(np.isin(known, (0.0, 1.0)).all()))
+
+
+def response_rows(cells: Cells | None, order: np.ndarray) -> dict[str, Any] | None:
+    """Responses of the first subjects of an order, as many as there is room for."""
+    if cells is None:
+        return None
+    width = max(cells.rate.shape[1], 1)
+    room = MOST_CELLS // (width if cells.binary else 8 * width)
+    if room < 2:
+        return None
+    rate = cells.rate[order[:room]]
+    text = packed(rate) if cells.binary else two_digits(rate)
+    return {"packed": cells.binary, "rows": text}
+
+
+def shown_items(flags: Sequence[str], most: int = MOST_ITEMS) -> np.ndarray:
+    """The places of items in a page: all, or flagged ones and a sample of the others.
+
+    >>> shown_items(["", "x", "", "", ""], 3).tolist()
+    [0, 1, 4]
+    """
+    flagged = np.array([bool(flag) for flag in flags], bool)
+    if flagged.size <= most:
+        return np.arange(flagged.size)
+    kept = np.flatnonzero(flagged)[:most]
+    others = np.flatnonzero(~flagged)
+    spread = np.linspace(0, others.size - 1, most - kept.size).round().astype(int)
+    return np.sort(np.r_[kept, others[spread]])
+
+
+def curve_data(
+    model: Any, items: Any, places: np.ndarray, ends: tuple[float, float]
+) -> dict[str, Any] | None:
+    """Item response functions for the script; None for models of several abilities."""
+    if model.family.dims:
+        return None
+    chosen = type(items)(*(np.asarray(x)[places] for x in items))
+    found = _closed_form(model, chosen)
+    if found is not None:
+        return found
+    from irtjax.scoring.expected import response_table_jit
+
+    room = CURVE_CHARACTERS // (2 * max(len(places), 1))
+    grid = np.linspace(*ends, int(np.clip(room, FEWEST, MOST_POINTS)))
+    top = max(model.family.num_categories - 1, 1)
+    records = type(items)(*(np.asarray(x) for x in items))
+    table = np.asarray(response_table_jit(model.family, records, grid))[:, places]
+    return {"ends": list(ends), "rows": two_digits(table.T / top)}
+
+
+def _closed_form(model: Any, items: Any) -> dict[str, Any] | None:
+    """Parameters of P = c + (u - c) F(a theta + d), checked against the family.
+
+    None where no F of `LINKS` gives what the family computes.
+    """
+    from irtjax.scoring.expected import response_table_jit
+
+    slope, middle = (
+        np.asarray(getattr(items, name, np.zeros((1, 2))), float)
+        for name in ("discrimination", "intercept")
+    )
+    if model.family.num_categories != 2 or slope.ndim != 1 or middle.ndim != 1:
+        return None
+    low = np.asarray(getattr(items, "lower_asymptote", np.zeros_like(slope)), float)
+    high = np.asarray(getattr(items, "upper_asymptote", np.ones_like(slope)), float)
+    # A few items, always of the same number, so that one program serves every page.
+    few = np.linspace(0, len(slope) - 1, 16).round().astype(int)
+    records = type(items)(*(np.asarray(x)[few] for x in items))
+    theta = np.linspace(-3, 3, 7)
+    wanted = np.asarray(response_table_jit(model.family, records, theta))
+    for name, link in LINKS.items():
+        share = link(theta[:, None] * slope[few] + middle[few])
+        if np.allclose(low[few] + (high - low)[few] * share, wanted, atol=1e-5):
+            # The slopes are the discriminations of the items.
+            found = {"link": name, "d": whole(middle)}
+            if low.any():
+                found["c"] = whole(low)
+            if (high < 1).any():
+                found["u"] = whole(high)
+            return found
+    return None
+
+
+def item_data(
+    table: Any, places: np.ndarray, flags: Sequence[str], names: list[str]
+) -> dict[str, Any]:
+    """Columns of the items of a page; `table` has the columns of `items.csv`."""
+    found: dict[str, Any] = {"names": front_coded([names[k] for k in places])}
+    benchmarks = ["" if x is None else x for x in table["benchmark"].to_pylist()]
+    known, codes = np.unique(np.array(benchmarks)[places], return_inverse=True)
+    if len(known) > 1 or known[0]:
+        # A digit each where they are few: these codes are long and repeat themselves.
+        few = len(known) <= len(DIGITS)
+        text = "".join(DIGITS[k] for k in codes) if few else codes.tolist()
+        found |= {"benchmarks": labels(known), "benchmark": text}
+    # Discriminations are part of formulas; difficulties are shown with two digits.
+    scales = {"discrimination": 1000, "difficulty": 100, "accuracy": 1000}
+    for name, scale in scales.items():
+        found[name] = whole(column(table, name)[places], scale)
+        error = column(table, f"{name}_se")[places]
+        if np.isfinite(error).any():
+            found[f"{name}_se"] = whole(error, 100)
+    observed = np.asarray(table["observed"])[places].tolist()
+    found["observed"] = observed[0] if len({*observed}) == 1 else observed
+    found["flags"] = {
+        str(k): flags[place] for k, place in enumerate(places) if flags[place]
+    }
+    return found
+
+
+def subject_data(
+    fit: Calibration, rows: list[dict[str, Any]], order: np.ndarray
+) -> dict[str, Any]:
+    """Columns of the subjects, best first; `order` is their place in the fit."""
+    found: dict[str, Any] = {"names": labels(row["subject"] for row in rows)}
+    kinds = "ability ability_se lower upper probability_best".split()
+    kinds += [f"{of}{end}" for of in _SCORES for end in ("", "_lower", "_upper")]
+    for name in kinds:
+        values = [row.get(name) for row in rows]
+        if any(value is not None for value in values):
+            found[name] = whole([np.nan if x is None else x for x in values])
+    for name in ("rank", "rank_lower", "rank_upper", "first_group", "last_group"):
+        found[name] = [row[name] for row in rows]
+    found["observed"] = [row["observed"] for row in rows]
+    found["flags"] = {str(k): x for k, row in enumerate(rows) if (x := row["flags"])}
+    # Differences are computed from these: a digit more.
+    for name in ("ability", "ability_se"):
+        found[f"exact_{name}"] = whole([row[name] for row in rows], 10_000)
+    if fit.ability_shared is not None:
+        shared = np.asarray(fit.ability_shared)[order]
+        found["shared"] = [whole(row, 10_000) for row in shared]
+        if fit.ability_scale is not None:
+            scale = np.asarray(fit.ability_scale)[order]
+            found["scale"] = whole(scale, 10_000)
+    if fit.structure is not None and len(fit.structure.groups) > 1:
+        found["by_group"] = [whole(row) for row in fit.structure.ability[order]]
+    return found
+
+
+def accuracies_by_benchmark(
+    fit: Calibration, rows: list[dict[str, Any]]
+) -> dict[str, Any] | None:
+    """Accuracies of the first subjects on each benchmark; None where there are none."""
+    from irtjax.calibration.tables import of_benchmark
+
+    known = [] if fit.benchmarks is None else sorted({*fit.benchmarks.tolist()})
+    names = [name for name in known if rows and of_benchmark(name)[0] in rows[0]]
+    if not names:
+        return None
+    shown, cells = names[:MOST_BENCHMARKS], []
+    for row in rows[:MOST_SUBJECTS]:
+        numbers = [row.get(x) for name in shown for x in of_benchmark(name)]
+        numbers = [np.nan if x is None else x for x in numbers]
+        cells.append(whole(numbers))
+    return {"names": labels(shown), "left": len(names) - len(shown), "rows": cells}
+
+
+#: Scores of a subject that have an interval.
+_SCORES = ("expected_score", "accuracy")
+
+
+def thirds(cells: Cells | None, order: np.ndarray) -> np.ndarray | None:
+    """Mean responses of the weakest and the strongest third of subjects, `[2, items]`.
+
+    `order` has the subjects, best first. NaN where nobody of a third responded.
+    """
+    size = order.size // 3
+    if cells is None or not size:
+        return None
+    out = []
+    for part in (order[-size:], order[:size]):
+        rate = cells.rate[part]
+        seen = np.isfinite(rate)
+        total, count = np.where(seen, rate, 0).sum(axis=0), seen.sum(axis=0)
+        out.append(np.where(count > 0, total / np.maximum(count, 1), np.nan))
+    return np.stack(out)
+
+
+def texts_of(
+    texts: Mapping[str, str] | None,
+    names: Any,
+    chosen: Iterable[int],
+    most: int,
+) -> dict[int, str]:
+    """Texts of items by place, shortened to `most` letters, line breaks kept."""
+    found = {}
+    for place in chosen if texts else ():
+        text = texts.get(str(names[place])) if texts else None
+        if text:
+            # The head of a long text first: a megabyte need not be cleaned.
+            head = text[: 2 * most]
+            lines = (visible(line) for line in head.splitlines())
+            clean = "\n".join(lines).strip()
+            cut = len(clean) > most or len(text) > len(head)
+            found[place] = clean[:most] + "…" * cut
+    return found

@@ -1,0 +1,205 @@
+"""The figures of `report.html` that stand in it without its script, as coordinates."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from irtjax.report.page_data import column, labels
+
+if TYPE_CHECKING:
+    from irtjax.calibration.calibration import Calibration
+
+#: Subjects in the figure of ranks, and letters of their names there.
+DRAWN, DRAWN_LABEL = 30, 30
+#: Benchmarks with a colour and a curve of their own.
+COLOURS = 7
+
+
+def ability_unit(model: Any) -> str:
+    """The scale of abilities, for labels of axes."""
+    if model.family.dims:
+        return "Expected score on all items"
+    scale = "standard deviations of the population"
+    if model.scale == "unit_slope":
+        probit = getattr(model.family, "link", "") == "probit"
+        scale = "probits" if probit else "logits"
+    return f"Ability ({scale})"
+
+
+def ability_ends(fit: Calibration) -> tuple[float, float] | None:
+    """Abilities that curves span; None for models of several abilities of an item."""
+    if fit.model.family.dims:
+        return None
+    from irtjax.plots.curves import ability_grid
+    from irtjax.plots.style import WIDEST
+
+    grid = ability_grid(fit)
+    low, high = float(grid[0]), float(grid[-1])
+    if fit.structure is not None:
+        ability = fit.structure.ability[np.isfinite(fit.structure.ability)]
+        low = max(min(low, float(ability.min(initial=low))), -WIDEST)
+        high = min(max(high, float(ability.max(initial=high))), WIDEST)
+    return round(low, 4), round(high, 4)
+
+
+def rank_figure(rows: list[dict[str, Any]], level: str) -> dict[str, Any]:
+    """The figure of rank intervals, of the first subjects."""
+    chosen = rows[:DRAWN]
+    left, right, top, step = 230, 800, 26, 18
+    most = max([row["rank_upper"] for row in chosen], default=1)
+    at = _scaler((1, max(most, 2)), (left + 8, right - 12))
+    drawn = []
+    names = labels((row["subject"] for row in chosen), DRAWN_LABEL)
+    for k, (row, name) in enumerate(zip(chosen, names, strict=True)):
+        ends = f"{row['rank_lower']} to {row['rank_upper']}"
+        first = row["rank_lower"] == 1
+        place = {"y": top + 14 + step * k, "name": name, "at": at(row["rank"])}
+        place |= {"low": at(row["rank_lower"]), "high": at(row["rank_upper"])}
+        kinds = {"kind": " lead-line" * first, "dot": " lead-dot" * first}
+        drawn.append(place | kinds | {"title": f"{name}: rank {row['rank']}, {ends}"})
+    bottom = top + 6 + step * len(chosen)
+    note = (
+        f"The true rank lies in its interval with probability {level}. Two subjects can"
+        " differ significantly although their intervals overlap: a rank depends on all"
+        " subjects near it, a comparison on two. The groups of ties in the leaderboard"
+        " state who is tied."
+    )
+    if len(rows) > len(chosen):
+        note += f" The first {len(chosen):,} of {len(rows):,} subjects are drawn."
+    return {
+        "rows": drawn,
+        "ticks": [{"x": at(x), "text": f"{x:,}"} for x in _rank_ticks(most)],
+        "left": left,
+        "top": top,
+        "bottom": bottom,
+        "width": right,
+        "height": bottom + 6,
+        "level": level,
+        "note": note,
+        "description": f"{len(drawn)} subjects, the best first; the table of the"
+        " leaderboard has the same numbers.",
+    }
+
+
+def _rank_ticks(most: int) -> list[int]:
+    """Ranks to mark.
+
+    >>> _rank_ticks(60), _rank_ticks(3)
+    ([1, 20, 40, 60], [1, 2, 3])
+    """
+    step = max(int(_nice_step(1, most, 5)), 1)
+    return sorted({1, *range(step, most + 1, step)})
+
+
+def _nice_step(low: float, high: float, count: int) -> float:
+    """A distance of ticks: 1, 2 or 5 times a power of ten."""
+    raw = max(high - low, 1e-9) / count
+    power = 10.0 ** math.floor(math.log10(raw))
+    return next(k * power for k in (1, 2, 5, 10) if k * power >= raw * 0.999)
+
+
+def _ticks(low: float, high: float, count: int) -> list[float]:
+    step = _nice_step(low, high, count)
+    first = math.ceil(low / step - 1e-9)
+    return [k * step for k in range(first, math.floor(high / step + 1e-9) + 1)]
+
+
+def _scaler(
+    domain: tuple[float, float], ends: tuple[float, float]
+) -> Callable[[float], float]:
+    """A linear scale from a domain to coordinates, which are rounded."""
+    low, high = domain
+    slope = (ends[1] - ends[0]) / max(high - low, 1e-12)
+    return lambda value: round(ends[0] + slope * (value - low), 1)
+
+
+def information_figure(fit: Calibration) -> dict[str, Any]:
+    """The figure of test information, by benchmark or by group of items."""
+    unit = ability_unit(fit.model)
+    ends = ability_ends(fit)
+    if ends is None:
+        return {
+            "note": "A model of several abilities has no curve of information over one"
+            " of them."
+        }
+    from irtjax.plots import style
+    from irtjax.plots.curves import information_by_group
+
+    grid = np.linspace(*ends, 201)
+    structure = fit.structure if fit.structure is not None else None
+    several = structure is not None and len(structure.groups) > 1
+    codes, names = style.item_benchmarks(fit, COLOURS)
+    if several and structure is not None:
+        codes, names = style.group_codes(structure.groups[structure.group], COLOURS)
+    parts = information_by_group(fit, grid, codes, len(names))
+    sizes = np.bincount(codes, minlength=len(names))
+    total = parts.sum(0)
+    left, right, top, bottom = 60, 740, 26, 300
+    high = 1.08 * max(float((parts if several else total).max()), 1e-6)
+    at_x, at_y = _scaler(ends, (left, right)), _scaler((0, high), (bottom, top))
+    lines = []
+    if len(names) > 1:
+        for k, (name, row) in enumerate(zip(labels(names), parts, strict=True)):
+            text = f"{name} ({sizes[k]:,} items)"
+            lines.append((text, f"s{k}", f"k{k}", _path(grid, row, at_x, at_y)))
+    errors = []
+    if not several:
+        text = f"all {len(fit.items):,} items"
+        lines.append((text, "all", "", _path(grid, total, at_x, at_y)))
+        error = 1 / np.sqrt(np.maximum(total, 1e-12))
+        most = 1.08 * min(float(error.max()), 6 * float(error.min()))
+        at_error = _scaler((0, most), (bottom, top))
+        shown = np.minimum(error, most)
+        path = _path(grid, shown, at_x, at_error)
+        lines.append(("standard error, all items (right scale)", "dashed", "kd", path))
+        errors = [
+            {"at": at_error(x), "text": f"{x:.3g}"} for x in _ticks(0, most, 5) if x
+        ]
+    ability = column(fit.ability_table, "ability")
+    ability = ability[np.isfinite(ability)]
+    inside = ability[(ability >= ends[0]) & (ability <= ends[1])]
+    feet = sorted({at_x(x) for x in inside.tolist()})
+    note = (
+        "Where the curve is high, items measure ability well. The standard error of an"
+        " ability estimated from all items is 1 / √information."
+    )
+    if several:
+        note = (
+            "Each group of items measures an ability of its own; information on"
+            " different abilities does not add up."
+        )
+    return {
+        "note": note,
+        "unit": unit,
+        "curves": [
+            {"name": name, "kind": kind, "key": key, "path": path}
+            for name, kind, key, path in lines
+        ],
+        "subjects": "".join(f"M{x:g} {bottom}v-7" for x in feet),
+        "x": [{"at": at_x(x), "text": f"{x:.3g}"} for x in _ticks(*ends, 8)],
+        "y": [{"at": at_y(x), "text": f"{x:,.3g}"} for x in _ticks(0, high, 5)],
+        "errors": errors,
+        "left": left,
+        "right": right,
+        "bottom": bottom,
+        "width": 800,
+        "height": bottom + 42,
+        "description": "A curve for each group of items."
+        if several
+        else f"Information is highest at ability {grid[int(np.argmax(total))]:.2g}.",
+    }
+
+
+def _path(
+    x: np.ndarray,
+    y: np.ndarray,
+    at_x: Callable[[float], float],
+    at_y: Callable[[float], float],
+) -> str:
+    """A line through points."""
+    points = zip(x.tolist(), y.tolist(), strict=True)
+    return "M" + "L".join(f"{at_x(a):g} {at_y(b):g}" for a, b in points)

@@ -1,0 +1,137 @@
+"""`report.html` of a subset: its items with weights and curves, errors to expect."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from irtjax.data.wording import percent
+from irtjax.report import page_data
+from irtjax.report.page import (
+    ITEM_NOTE,
+    SENTENCE,
+    item_rows,
+    now,
+    render,
+    scale_of,
+    version_of_irtjax,
+)
+from irtjax.report.page_data import labels
+from irtjax.report.words import number, short
+
+if TYPE_CHECKING:
+    from irtjax.subsets.errors import SubsetErrors
+    from irtjax.subsets.subset import Shrunken
+
+
+def subset_page(
+    small: Shrunken,
+    errors: SubsetErrors | None = None,
+    *,
+    sentences: Sequence[str] = (),
+    notes: Sequence[str] = (),
+    command: str | None = None,
+) -> str:
+    """Returns a subset of `irtjax.shrink` as an HTML page.
+
+    Args:
+        small: The subset.
+        errors: Errors by method and size, if they were estimated.
+        sentences: The subset in words.
+        notes: How the data were read.
+        command: The command that wrote the page.
+
+    Returns:
+        The page: its items with weights and curves, and the errors to expect.
+    """
+    table = _subset_items(small)
+    places = np.arange(small.size)
+    flags = [""] * small.size
+    names = labels(small.items)
+    ends = float(small.nodes.min()), float(small.nodes.max())
+    items = page_data.item_data(table, places, flags, names)
+    items["weight"] = page_data.whole(small.weights, 100_000)
+    curves = page_data.curve_data(small.model, small.parameters, places, ends)
+    content = {"items": items, "curves": curves, "ends": ends, "subjects": None}
+    content |= scale_of(small.model)
+    warnings = [*small.warnings, *(() if errors is None else errors.warnings)]
+    rows = item_rows(table, places, flags, names)
+    for row, weight in zip(rows, small.weights, strict=False):
+        row["weight"] = number(float(weight), 4)
+    # The rule comes first in a terminal; on the page what it is good for does.
+    spoken = [*sentences[1:], *sentences[:1]] if small.reason else sentences
+    context = {
+        "title": f"{small.size:,} of {small.num_items:,} items",
+        "lead": f"A subset by {small.method}, of a {small.model.name} model",
+        "verdict": [short(x, SENTENCE) for x in spoken],
+        "doubtful": False,
+        "warnings": [short(x, SENTENCE) for x in dict.fromkeys(warnings)],
+        "notes": [short(x, SENTENCE) for x in notes],
+        "subset": _subset(small, errors),
+        "items": {
+            "heading": "Chosen items",
+            "caption": "Items in the order of choice",
+            "note": ITEM_NOTE,
+            "rows": rows,
+            "weights": True,
+            "benchmarks": "benchmark" in items,
+        },
+        "provenance": [("Written by", command or "irtjax.report.subset_page", True)]
+        + [("irtjax", version_of_irtjax(), False), ("Written at", now(), False)],
+    }
+    return render(context, content)
+
+
+def _subset_items(small: Shrunken) -> Any:
+    """The chosen items as a table with columns of `items.csv`."""
+    import pyarrow as pa
+
+    from irtjax.scoring.information import difficulty
+
+    slope = np.asarray(small.parameters.discrimination, float)
+    place = np.asarray(difficulty(small.parameters), float)
+    if slope.ndim > 1:
+        slope = np.linalg.norm(slope, axis=1)
+    if place.ndim > 1:
+        place = place.mean(axis=1)
+    benchmarks = [None] * small.size
+    if small.benchmarks is not None:
+        benchmarks = small.benchmarks.tolist()
+    return pa.table(
+        {
+            "item": pa.array(small.items.tolist(), pa.string()),
+            "benchmark": pa.array(benchmarks, pa.string()),
+            "discrimination": slope,
+            "difficulty": pa.array(place, mask=~np.isfinite(place)),
+            "observed": np.zeros(small.size, int),
+        }
+    )
+
+
+def _subset(small: Shrunken, errors: SubsetErrors | None) -> dict[str, Any] | None:
+    """Tables of the rules that were compared, and of errors by size."""
+    tables = []
+    if small.rules:
+        names = ("mean_absolute_error", "standard_error", "excess", "excess_se")
+        rows = [
+            [row["rule"], *(number(row[x], 4) for x in names)]
+            + ["yes" if row["taken"] else ""]
+            for row in small.rules
+        ]
+        header = ["rule", "mean error", "SE", "above the best", "SE", "taken"]
+        text = f"Rules compared on held-out subjects, {small.size:,} items"
+        tables.append({"caption": text, "header": header, "rows": rows})
+    if errors is not None:
+        names = ("coverage", "width", "kendall", "spearman")
+        rows = [
+            [row["method"], f"{row['size']:,}", number(row["mean_absolute_error"], 4)]
+            + [number(row[x], 3) for x in names]
+            for row in errors.rows
+        ]
+        cover = f"{percent(errors.level)} intervals cover"
+        header = ["method", "items", "mean error", cover, "width", "tau", "Spearman"]
+        text = f"Errors of predicted full scores, {errors.num_subjects:,} held-out"
+        tables.append({"caption": f"{text} subjects", "header": header, "rows": rows})
+    return {"tables": tables} if tables else None

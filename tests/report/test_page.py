@@ -1,0 +1,402 @@
+"""`report.html`: true to the tables, safe with any name, small enough to be mailed."""
+
+import base64
+import dataclasses
+import hashlib
+import html.parser
+import json
+import re
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.special import expit
+from typer.testing import CliRunner
+
+import irtjax
+from irtjax.calibration.rank import rank
+from irtjax.cli.app import app
+from irtjax.models.catalogue import factor_model, graded
+from irtjax.models.factors import Factor
+from irtjax.models.families.graded import GradedItems
+from irtjax.models.families.logistic import LogisticItems
+from irtjax.report import page_data, report_page, subset_page
+from irtjax.report.page import json_text
+from irtjax.report.summary import UNSETTLED, verdict
+from irtjax.storage import save
+from irtjax.subsets.predictor import Calibrator
+from irtjax.subsets.subset import Shrunken
+from tests.report.pages import HOSTILE, hostile_fit, large_fit
+from tests.small_fits import small_fit, small_table
+
+VALUE = {digit: k for k, digit in enumerate(page_data.DIGITS)}
+
+
+class Page(html.parser.HTMLParser):
+    """What a browser would find: elements, attributes, texts of scripts and styles."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.found: list[tuple[str, dict]] = []
+        self.raw: dict[str, list[str]] = {"script": [], "style": []}
+        self.text: list[str] = []
+        self.feed(page)
+
+    def handle_starttag(self, tag, attrs):
+        self.found.append((tag, dict(attrs)))
+
+    def handle_data(self, data):
+        inside = self.found[-1][0] if self.found else ""
+        if self.cdata_elem in self.raw:
+            self.raw[self.cdata_elem].append(data)
+        elif inside:
+            self.text.append(data)
+
+    @property
+    def data(self) -> dict:
+        return json.loads(self.raw["script"][0])
+
+
+def names_of(items: dict) -> list[str]:
+    """As the page's script reads them."""
+    out, before = [], ""
+    for line in items["names"].split("\n"):
+        before = before[: VALUE[line[0]]] + line[1:]
+        out.append(before)
+    return out
+
+
+def cells_of(row: str, count: int) -> list[float]:
+    """Packed responses of one subject, NaN where missing."""
+    cells = [VALUE[row[k // 4]] // 3 ** (k % 4) % 3 for k in range(count)]
+    return [np.nan if cell == 2 else cell for cell in cells]
+
+
+def shares_of(row: str) -> np.ndarray:
+    digits = np.array([VALUE[x] for x in row]).reshape(-1, 2)
+    level = digits @ [len(page_data.DIGITS), 1]
+    return np.where(level > page_data.LEVELS, np.nan, level / page_data.LEVELS)
+
+
+@pytest.fixture(scope="module")
+def fit():
+    return small_fit(errors=False)
+
+
+@pytest.fixture(scope="module")
+def page(fit):
+    return Page(report_page(fit, data=small_table(), command="irtjax fit a.csv"))
+
+
+@settings(max_examples=50)
+@given(st.text(max_size=20))
+def test_json_stands_in_a_script_element_whatever_its_texts_are(text):
+    out = json_text({"a": text, text: [None, 1.5]})
+    assert not re.search("[<>&\u2028\u2029]", out)
+    assert json.loads(out) == {"a": text, text: [None, 1.5]}
+
+
+@settings(max_examples=50)
+@given(st.lists(st.text(max_size=30), max_size=8))
+def test_names_read_back_and_steer_nothing(names):
+    shown = page_data.labels(names)
+    assert len(set(shown)) == len(shown) == len(names)
+    assert all(x.isprintable() and x for x in shown)
+    if names:
+        assert names_of({"names": page_data.front_coded(shown)}) == shown
+
+
+def test_hostile_names_are_text_and_nothing_else():
+    fit, data = hostile_fit()
+    texts = {HOSTILE[1]: "<img src=x onerror=alert(1)>\x1b[0m\nA) 1", "b": "unused"}
+    text = report_page(fit, data=data, texts=texts)
+    assert len(text) < 300_000  # Two names of each kind have a million letters.
+    found = Page(text)
+    plain, _ = Page(report_page(small_fit(errors=False), data=small_table())), None
+    # Only elements that the page has with any names, and attributes without handlers.
+    assert {tag for tag, _ in found.found} <= {tag for tag, _ in plain.found}
+    assert not any(key.startswith("on") for _, pairs in found.found for key in pairs)
+    assert not re.search("[\x00-\x09\x0b-\x1f\x7f\u202e\u2028]", text)
+    assert "{{" in text and "49" not in found.data["subjects"]["names"][0]
+    assert HOSTILE[0] in "".join(found.text)
+    shown = "".join(found.text)
+    assert "(no name)" in shown and "xxx…xxx" in shown and "yyy…yyy" in shown
+
+
+def test_nothing_is_fetched_and_only_our_script_may_run(page):
+    policy = next(x["content"] for _, x in page.found if "http-equiv" in x)
+    assert policy.startswith("default-src 'none'") and "unsafe" not in policy
+    for kind, texts in page.raw.items():
+        digest = hashlib.sha256(texts[-1].encode()).digest()
+        assert f"'sha256-{base64.b64encode(digest).decode()}'" in policy, kind
+    assert [x.get("type") for t, x in page.found if t == "script"] == [
+        "application/json",
+        None,
+    ]
+    assert not any({"src", "style"} & pairs.keys() for _, pairs in page.found)
+    links = [x["href"] for _, x in page.found if "href" in x]
+    ids = {x["id"] for _, x in page.found if "id" in x}
+    assert links and all(link[0] == "#" and link[1:] in ids for link in links)
+    labelled = [x["aria-labelledby"] for _, x in page.found if "aria-labelledby" in x]
+    assert {x for text in labelled for x in text.split()} - ids <= {
+        "scatter-t",
+        "scatter-d",
+    }
+
+
+def test_the_script_gets_the_numbers_of_the_tables(fit, page):
+    data, rows = page.data, rank(fit).rows()
+    assert data["subjects"]["names"] == page_data.labels(r["subject"] for r in rows)
+    for name in ("ability", "expected_score_upper", "accuracy", "probability_best"):
+        mine = np.array(data["subjects"][name]) / 1000
+        np.testing.assert_allclose(mine, [row[name] for row in rows], atol=5.1e-4)
+    exact = np.array(data["subjects"]["exact_ability"]) / 1e4
+    np.testing.assert_allclose(exact, [row["ability"] for row in rows], atol=5.1e-5)
+    table = fit.item_table
+    assert names_of(data["items"]) == page_data.labels(fit.items)
+    for name, scale in (
+        ("discrimination", 1000),
+        ("difficulty", 100),
+        ("accuracy", 1000),
+    ):
+        mine = np.array(data["items"][name], float) / scale
+        wanted = np.array(table[name].to_pylist(), float)
+        np.testing.assert_allclose(mine, wanted, atol=0.51 / scale)
+    accuracies = data["by_benchmark"]
+    assert accuracies["names"] == ["b0", "b1"] and accuracies["left"] == 0
+    wanted = [row["accuracy[b1]_upper"] for row in rows]
+    mine = np.array([row[7] for row in accuracies["rows"]]) / 1000
+    np.testing.assert_allclose(mine, wanted, atol=5.1e-4)
+    curves = data["curves"]
+    assert curves["link"] == "logit" and "c" not in curves
+    d = np.array(curves["d"]) / 1000
+    np.testing.assert_allclose(d, table["intercept"].to_numpy(), atol=5.1e-4)
+
+
+def test_responses_are_those_of_the_data_in_the_order_of_the_ranks(fit, page):
+    source, given = small_table(), page.data["responses"]
+    assert given["packed"]
+    place = {name: k for k, name in enumerate(source.subjects.tolist())}
+    for row, text in zip(rank(fit).rows(), given["rows"], strict=True):
+        k = place[row["subject"]]
+        wanted = np.where(source.observed[k], source.values[k], np.nan)
+        np.testing.assert_array_equal(cells_of(text, len(fit.items)), wanted)
+    # Of subjects and items in another order, and with some left out.
+    part = source.select(subjects=source.subjects[::-2], items=source.items[::-1])
+    other = page_data.cells_of(fit, part).rate
+    full = page_data.cells_of(fit, source).rate
+    known = np.isin(fit.subjects, part.subjects)
+    np.testing.assert_array_equal(other[known], full[known])
+    assert np.isnan(other[~known]).all()
+    with pytest.raises(ValueError, match="no subject of the fit is in the responses"):
+        report_page(fit, data=irtjax.ResponseTable.from_arrays([[1, 0]]))
+
+
+def test_scores_take_two_digits_and_only_so_many_are_kept(monkeypatch):
+    rate = np.random.default_rng(0).random((5, 7))
+    rate[1, 2] = np.nan
+    cells = page_data.Cells(rate, binary=False)
+    order = np.array([3, 1, 0, 2, 4])
+    found = page_data.response_rows(cells, order)
+    shares = np.array([shares_of(row) for row in found["rows"]])
+    np.testing.assert_allclose(shares, rate[order], atol=1e-4)
+    monkeypatch.setattr(page_data, "MOST_CELLS", 8 * 7 * 3)
+    assert len(page_data.response_rows(cells, order)["rows"]) == 3
+    monkeypatch.setattr(page_data, "MOST_CELLS", 8 * 7)
+    assert page_data.response_rows(cells, order) is None
+
+
+def test_curves_without_a_formula_are_tables_of_the_family():
+    model = graded(3)
+    slope = jnp.array([1.0, 2.0, -0.7])
+    cuts = jnp.array([[1.0, -1.0], [0.5, 0.2], [2.0, -0.3]])
+    items, ends = GradedItems(slope, cuts), (-3.0, 3.0)
+    found = page_data.curve_data(model, items, np.array([2, 0]), ends)
+    shares = np.array([shares_of(row) for row in found["rows"]])
+    grid = np.linspace(*ends, shares.shape[1])
+    # E[y] of two cuts is the sum of both chances to pass one.
+    wanted = expit(grid[:, None, None] * slope[:, None] + cuts).sum(-1).T / 2
+    np.testing.assert_allclose(shares, wanted[[2, 0]], atol=1e-4)
+    pair = factor_model(Factor(factors=2))
+    assert page_data.curve_data(pair, items, np.arange(1), ends) is None
+
+
+def test_asymptotes_are_part_of_the_formula():
+    model = irtjax.MODELS["4pl"]()
+    numbers = (jnp.array([1.0, 2.0]), jnp.array([0.5, -1.0]))
+    items = LogisticItems(*numbers, jnp.array([0.2, 0.0]), jnp.array([0.9, 1.0]))
+    found = page_data.curve_data(model, items, np.arange(2), (-3, 3))
+    assert found == {"link": "logit", "d": [500, -1000]} | {
+        "c": [200, 0],
+        "u": [900, 1000],
+    }
+
+
+def test_bad_items_come_with_evidence_and_text(fit):
+    import pyarrow as pa
+
+    flags = [""] * len(fit.items)
+    flags[3] = "negative discrimination; not identified"
+    place = fit.item_table.column_names.index("flags")
+    table = fit.item_table.set_column(place, "flags", pa.array(flags))
+    bad = dataclasses.replace(fit, item_table=table)
+    texts = {str(fit.items[3]): "2 + 2 = ?\n<b>A) 4</b>", str(fit.items[0]): "easy"}
+    source = report_page(bad, data=small_table(), texts=texts)
+    found = Page(source)
+    text = "".join(found.text)
+    assert "1 of 15 items is flagged by the fit: 1 negative discrimination" in text
+    section = source[source.index('id="bad-h"') : source.index('id="information-h"')]
+    assert "stronger subjects do worse" in section and "b1/q3" in section
+    assert "2 + 2 = ?\n&lt;b&gt;A) 4&lt;/b&gt;" in section and "easy" not in section
+    assert found.data["texts"] == {"3": texts["b1/q3"], "0": "easy"}
+    # The weakest and the strongest third, by ability.
+    order = [row["subject"] for row in rank(bad).rows()]
+    data, item = small_table(), 3
+    for part, label in ((order[-8:], "weakest"), (order[:8], "strongest")):
+        rows = np.isin(data.subjects, part)
+        mean = data.values[rows, item][data.observed[rows, item]].mean()
+        assert f"<td>{mean:.2f}</td>" in section, label
+
+
+def test_an_audit_begins_with_its_bad_items_and_their_p_values(fit):
+    import pyarrow as pa
+
+    from irtjax.auditing import TESTED, Audit
+    from irtjax.auditing.examine import column_of
+
+    flags = [""] * 15
+    flags[2], flags[5] = "misfit; saturated", "saturated"
+    columns = {"item": fit.items.tolist(), "flags": flags}
+    for defect in TESTED:
+        p = [0.5] * 15
+        if defect == "misfit":
+            p[2] = 1.3e-7
+        columns[column_of(defect)], columns["q" + column_of(defect)[1:]] = p, p
+    found = Audit(pa.table(columns), pa.table({}), None, None, fit, 0.9, 0.1, ("few",))
+    source = report_page(fit, audit=found)
+    assert source.index('id="bad-h"') < source.index('id="leaderboard-h"')
+    assert source.count('id="bad-h"') == source.count('href="#bad"') == 1
+    section = source[source.index('id="bad-h"') : source.index('id="leaderboard-h"')]
+    assert "q = 1.3e-07" in section and "1 of 15 items is flagged" in section
+    assert "false discovery rate of 10 %" in section and "saturated" not in section
+    source = report_page(fit, audit=found, items_first=False)
+    assert source.index('id="bad-h"') > source.index('id="leaderboard-h"')
+    assert source.count('id="bad-h"') == source.count('href="#bad"') == 1
+    assert verdict(fit, rank(fit), audit=found, items_first=True)[0] == (
+        "1 of 15 items is flagged by the audit: 1 misfit."
+    )
+
+
+def test_the_verdict_has_three_sentences_and_warns_first(fit):
+    ranked = rank(fit)
+    sentences = verdict(fit, ranked)
+    best = ranked.rows(stop=1)[0]
+    assert len(sentences) == 3
+    assert f"with probability {best['probability_best']:.2f}" in sentences[0]
+    assert f"{ranked.num_different:,} (" in sentences[1]
+    assert sentences[2] == "None of 15 items is flagged by the fit."
+    assert 'href="#bad"' in report_page(fit, ranked=ranked)
+    unsettled = dataclasses.replace(fit, status=irtjax.Status.MAX_STEPS)
+    assert verdict(unsettled, ranked)[0] == UNSETTLED
+    assert 'class="verdict bad"' in report_page(unsettled)
+
+
+def test_a_model_of_several_abilities_has_sentences_in_place_of_curves(fit):
+    slopes = np.stack([np.ones(15), np.linspace(0, 1, 15)], axis=1)
+    items = fit.parameters.items._replace(discrimination=slopes)
+    several = dataclasses.replace(
+        fit,
+        model=factor_model(Factor(factors=2)),
+        parameters=fit.parameters._replace(items=items),
+    )
+    source = report_page(several, data=small_table())
+    assert "has no curve of information over one" in source
+    assert "A response curve over one ability has no meaning here" in source
+    found = Page(source).data
+    assert found["curves"] is None and len(found["responses"]["rows"]) == 24
+
+
+@pytest.mark.parametrize("hashed", [False, True])
+def test_a_large_page_can_be_mailed(hashed):
+    fit, data = large_fit(60, 5000, hashed=hashed)
+    text = report_page(fit, data=data)
+    # Items named by hashes of 32 digits, which share nothing, are the worst case.
+    assert len(text.encode()) <= 500_000, len(text.encode())
+    found = Page(text).data
+    assert len(found["responses"]["rows"]) == 60
+    assert len(names_of(found["items"])) == 5000
+
+
+def test_of_many_items_the_flagged_ones_are_kept():
+    flags = [""] * 1000
+    flags[777] = flags[3] = "negative discrimination"
+    shown = page_data.shown_items(flags, 100)
+    assert {3, 777} <= set(shown.tolist()) and 90 <= len(set(shown.tolist())) <= 100
+    assert shown[0] == 0 and shown[-1] == 999
+
+
+def test_a_subset_has_its_items_weights_and_errors():
+    model = irtjax.MODELS["2pl"]()
+    items = model.constrain(jnp.array([[1.0, 0.5], [2.0, -1.0]]))
+    nodes = np.linspace(-3, 3, 5)
+    small = Shrunken(
+        items=np.array(["<b>one</b>", "two"]),
+        weights=np.array([0.25, 0.75]),
+        benchmarks=None,
+        target=np.array([0.5, 0.5]),
+        num_items=40,
+        method="random",
+        model=model,
+        parameters=items,
+        nodes=nodes,
+        log_weight=np.zeros(5),
+        whole_mean=np.linspace(0, 1, 5),
+        whole_variance=np.ones(5),
+        calibrator=Calibrator(0.0, 2.0),
+        level=0.95,
+        standard_error=0.3,
+        score_error=0.02,
+        held_out={},
+        warnings=("few subjects",),
+    )
+    source = subset_page(small, sentences=["2 of 40 items."], notes=["read as it is"])
+    found = Page(source)
+    assert "<b>one</b>" in "".join(found.text) and "few subjects" in source
+    assert found.data["items"]["weight"] == [25_000, 75_000]
+    assert found.data["items"]["discrimination"] == [1000, 2000]
+    assert found.data["curves"]["d"] == [500, -1000] and not found.data["subjects"]
+    assert 'id="leaderboard"' not in source and "0.7500" in source
+
+
+def test_commands_write_the_page(fit, tmp_path):
+    folder = save(fit, tmp_path / "fit")
+    run = lambda *words: CliRunner().invoke(app, list(map(str, words)))
+    made = run("report", folder, "--json")
+    assert made.exit_code == 0, made.output
+    path = folder / "report.html"
+    assert json.loads(made.stdout) == {"out": str(path), "bytes": path.stat().st_size}
+    assert Page(path.read_text("utf-8")).data["responses"] is None
+    refused = run("report", folder, "--out", tmp_path / "page.pdf")
+    assert refused.exit_code == 2 and "ends in .html" in refused.stderr
+    assert "requires --data" in run("report", folder, "--metric", "acc").stderr
+    rows = rank(fit).rows()
+    pair = rows[4]["subject"], rows[1]["subject"]
+    out = tmp_path / "pair"
+    made = run("compare", *pair, "--fit", folder, "--out", out)
+    assert made.exit_code == 0 and "report.html" in made.stdout, made.output
+    found = Page((out / "report.html").read_text("utf-8"))
+    assert found.data["pair"] == [4, 1]
+    assert "The paired test of accuracies needs the responses" in "".join(found.text)
+
+
+def test_a_report_of_a_fit_has_the_page(fit, tmp_path):
+    texts = {str(fit.items[0]): "a question"}
+    more = {"figures": False, "data": small_table(), "texts": texts}
+    folder = irtjax.write_report(fit, tmp_path / "fit", **more)
+    found = Page((folder / "report.html").read_text("utf-8"))
+    assert found.data["responses"] and found.data["texts"] == {"0": "a question"}
+    # A fit saved over it has no page of the one before.
+    save(fit, folder)
+    assert not (folder / "report.html").exists()

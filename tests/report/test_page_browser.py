@@ -1,0 +1,293 @@
+"""`report.html` in a real browser: what people do with it, under hostile names too.
+
+Runs where Chromium is there: Debian's package, or what `playwright install chromium`
+fetched. `.ci/run` installs it.
+"""
+
+import dataclasses
+import itertools
+import re
+import shutil
+
+import numpy as np
+import pytest
+
+import irtjax
+from irtjax.calibration.rank import rank
+from irtjax.report import page_data, report_page, write_page
+from tests.report.pages import hostile_fit, large_fit
+from tests.small_fits import small_fit, small_table
+
+pytestmark = pytest.mark.slow
+playwright = pytest.importorskip("playwright.sync_api", reason="playwright is missing")
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with playwright.sync_playwright() as started:
+        path = shutil.which("chromium") or shutil.which("google-chrome")
+        try:
+            # In a container the sandbox of the browser is not available.
+            options = {"executable_path": path, "args": ["--no-sandbox"]}
+            found = started.chromium.launch(**options)
+        except playwright.Error as error:
+            pytest.skip(f"no browser was found: {str(error).splitlines()[0]}")
+        yield found
+        found.close()
+
+
+@pytest.fixture
+def open_page(browser, tmp_path):
+    """Opens a page, and fails if it complains, asks for a file or opens a dialog."""
+    complaints, contexts = [], []
+
+    def opened(text: str, **options):
+        path = write_page(tmp_path / f"page{len(contexts)}.html", text)
+        contexts.append(browser.new_context(**options))
+        page = contexts[-1].new_page()
+        page.on("console", lambda message: complaints.append(message.text))
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        page.on("dialog", lambda dialog: complaints.append(dialog.message))
+        page.on("request", lambda request: complaints.append(request.url))
+        page.goto(path.as_uri())
+        assert complaints.pop(0) == path.as_uri()
+        return page
+
+    yield opened
+    for context in contexts:
+        context.close()
+    assert not complaints
+
+
+@pytest.fixture(scope="module")
+def fit():
+    return small_fit()
+
+
+@pytest.fixture(scope="module")
+def text(fit):
+    texts = {str(fit.items[k]): f"question {k}\n<b>A)</b> 4" for k in range(9)}
+    return report_page(fit, data=small_table(), texts=texts)
+
+
+def column(page, table: str, key: str) -> list[str]:
+    heads = page.locator(f"#{table} th").evaluate_all("x => x.map(y => y.dataset.key)")
+    place = heads.index(key) + 1
+    return page.locator(f"#{table} tbody td:nth-child({place})").all_inner_texts()
+
+
+def test_the_leaderboard_is_sorted_and_filtered(fit, text, open_page):
+    page, rows = open_page(text), rank(fit).rows()
+    names = page_data.labels(row["subject"] for row in rows)
+    assert column(page, "board", "name") == names
+    head = page.locator("#board th[data-key=name]")
+    assert head.get_attribute("aria-sort") == "none"
+    # By the keyboard.
+    head.locator("button").focus()
+    page.keyboard.press("Enter")
+    assert head.get_attribute("aria-sort") == "ascending"
+    numbers = [int(x.split("_")[-1]) for x in column(page, "board", "name")[:23]]
+    assert numbers == sorted(numbers) == list(range(23))
+    page.locator("#board th[data-key=accuracy] button").click()
+    assert head.get_attribute("aria-sort") == "none"
+    shown = [float(x.split()[0]) for x in column(page, "board", "accuracy")]
+    assert shown == sorted(shown, reverse=True)
+    page.locator("#board th[data-key=accuracy] button").click()
+    shown = [float(x.split()[0]) for x in column(page, "board", "accuracy")]
+    assert shown == sorted(shown) and shown[0] == round(
+        min(r["accuracy"] for r in rows), 3
+    )
+    page.fill("#board-q", "MODEL_1")
+    wanted = {name for name in names if "model_1" in name}
+    assert set(column(page, "board", "name")) == wanted and len(wanted) == 11
+    assert page.inner_text("#board-n") == "11 of 24 subjects"
+    page.fill("#board-q", "nobody")
+    assert page.inner_text("#board-n") == "0 of 24 subjects"
+
+
+def test_rows_mark_those_they_are_tied_with(fit, text, open_page):
+    page, ranked = open_page(text), rank(fit)
+    page.locator("#board tbody tr").nth(5).hover()
+    rows = ranked.rows()
+    marked = page.locator("#board tr.tied").count()
+    tied = [
+        row
+        for row in rows
+        if max(row["first_group"], rows[5]["first_group"])
+        <= min(row["last_group"], rows[5]["last_group"])
+    ]
+    assert marked == len(tied) > 1
+
+
+def test_two_subjects_are_compared_as_by_the_library(fit, text, open_page):
+    page, rows = open_page(text), rank(fit).rows()
+    assert fit.ability_shared is not None and fit.ability_scale is not None
+    names = [row["subject"] for row in rows]
+    for i, j in itertools.chain(
+        [(0, 1), (1, 0), (0, 23)], [(k, k + 3) for k in (4, 9)]
+    ):
+        page.select_option("#first", str(i))
+        page.select_option("#second", str(j))
+        found = irtjax.compare(fit, names[i], names[j], data=small_table())
+        shown = page.inner_text("#versus")
+        chance = max(found.probability_greater, 1 - found.probability_greater)
+        wanted = "above 0.999" if chance > 0.9995 else chance
+        said = re.search(r"with probability (above [\d.]+|[\d.]+)", shown)[1].rstrip(
+            "."
+        )
+        if wanted == "above 0.999":
+            assert said == wanted
+        else:
+            assert abs(float(said) - chance) < 2e-3
+        assert ("significantly" in shown) == (found.p_value <= 0.05)
+        numbers = re.search(
+            r"Difference of abilities (\S+), 95 % interval (\S+) … (\S+),", shown
+        )
+        ends = sorted([abs(found.lower), abs(found.upper)])
+        got = [float(x) for x in numbers.groups()]
+        assert abs(got[0] - abs(found.difference)) < 0.011
+        np.testing.assert_allclose(sorted(map(abs, got[1:])), ends, atol=0.011)
+        counts = re.search(
+            r"On (\d+) items that both answered, .* better on (\d+), .* on (\d+)\.",
+            page.inner_text("#separate p"),
+        )
+        assert [int(x) for x in counts.groups()] == [
+            found.shared,
+            found.only_first,
+            found.only_second,
+        ]
+    # The same one cannot be chosen twice: the other picker gives way.
+    page.select_option("#second", page.input_value("#first"))
+    assert page.input_value("#first") != page.input_value("#second")
+    page.click("#swap")
+    page.locator("#board [data-pick]").nth(7).click()
+    assert page.input_value("#second") == "7"
+    assert page.locator("#board [aria-pressed=true]").count() == 2
+
+
+def test_items_are_found_and_show_their_curve(fit, text, open_page):
+    page = open_page(text)
+    page.fill("#list-q", "b1/q1")
+    assert column(page, "list", "name") == ["b1/q1", "b1/q11", "b1/q13"]
+    page.fill("#list-q", "question 8")  # In the text of an item.
+    assert column(page, "list", "name") == ["b0/q8"]
+    page.locator("#list .link").click()
+    panel = page.locator("#item")
+    assert "b0/q8" in panel.inner_text() and "<b>A)</b> 4" in panel.inner_text()
+    # The curve on the screen is that of the model.
+    path = panel.locator("path.line").first.get_attribute("d")
+    points = np.array([x.split() for x in path[1:].split("L")], float)
+    theta = np.linspace(
+        *page.evaluate("JSON.parse(data.textContent).ends"), len(points)
+    )
+    row = fit.items.tolist().index("b0/q8")
+    item = type(fit.parameters.items)(
+        *(np.asarray(x)[row] for x in fit.parameters.items)
+    )
+    wanted = [float(fit.model.family.expected_response(item, x)) for x in theta]
+    axis = panel.locator("path.grid")
+    low, high = (
+        float(axis.nth(k).get_attribute("d").split()[1].split("H")[0]) for k in (0, 4)
+    )
+    np.testing.assert_allclose((low - points[:, 1]) / (low - high), wanted, atol=2e-3)
+    assert panel.locator("circle").count() > 3
+    page.fill("#list-q", "")
+    page.get_by_role("button", name="b1", exact=True).click()
+    assert set(column(page, "list", "benchmark")) == {"b1"}
+
+
+def test_the_figure_of_items_answers_pointer_and_keys(fit, text, open_page):
+    page = open_page(text)
+    figure = page.locator("#scatter")
+    figure.focus()
+    page.keyboard.press("ArrowRight")
+    first = page.inner_text("#item h3")
+    difficulty = np.array(fit.item_table["difficulty"].to_pylist(), float)
+    assert first == fit.items[np.nanargmin(difficulty)]
+    page.keyboard.press("ArrowRight")
+    assert page.inner_text("#item h3") == fit.items[np.argsort(difficulty)[1]]
+    page.keyboard.press("Escape")
+    box = figure.bounding_box()
+    ring = page.locator("#ring").get_attribute("d")
+    x, y = (float(v) for v in re.match(r"M(\S+) (\S+?)a", ring).groups())
+    scale = box["width"] / 820
+    page.mouse.move(box["x"] + (x + 8) * scale, box["y"] + y * scale)
+    assert page.inner_text("#tip").startswith(page.inner_text("#item h3"))
+    page.mouse.move(5, 5)
+    assert page.locator("#tip").is_hidden()
+
+
+def test_one_subject_alone_has_a_page(fit, open_page):
+    parts = {name: getattr(fit, name)[:1] for name in ("subjects", "ability_shared")}
+    parts["ability_scale"] = fit.ability_scale[:1]
+    one = dataclasses.replace(fit, ability_table=fit.ability_table.slice(0, 1), **parts)
+    page = open_page(report_page(one))
+    assert page.locator("#board tbody tr").count() == 1
+    assert page.locator("#compare").is_hidden()
+    page.locator("#list .link").first.click()
+    assert "not in this page" in page.inner_text("#item")
+
+
+def test_hostile_names_do_nothing(open_page):
+    fit, data = hostile_fit()
+    texts = {str(fit.items[1]): "<script>document.title = 'owned'</script>"}
+    page = open_page(report_page(fit, data=data, texts=texts))
+    assert page.title() == "Leaderboard"
+    assert page.locator("img").count() == 0 and page.locator("script").count() == 2
+    names = column(page, "board", "name")
+    for shown in ("<script>document.title='owned'</script>", "שלום עולם", "(no name)"):
+        assert shown in names, shown
+    assert any(x.startswith("[31mred[0m gnp.exe") for x in names)
+    assert max(map(len, names)) <= 110
+    for query in ("<script", "שלום", "xxx…"):
+        page.fill("#board-q", query)
+        assert page.locator("#board tbody tr").count() == 1, query
+    page.fill("#board-q", "")
+    for k in range(24):
+        page.select_option("#first", str(k))
+    for button in page.locator("#list .link").all()[:10]:
+        button.click()
+    assert page.title() == "Leaderboard"
+
+
+def test_it_is_read_without_a_script_on_a_phone_in_the_dark_and_on_paper(
+    text, open_page
+):
+    plain = open_page(text, java_script_enabled=False)
+    assert plain.locator("#board tbody tr").count() == 24
+    assert plain.locator("#list tbody tr").count() == 15
+    assert plain.locator("#ranks svg").is_visible()
+    assert not plain.locator("#board-q").is_visible()
+    phone = open_page(text, viewport={"width": 390, "height": 800})
+    assert phone.evaluate("document.documentElement.scrollWidth") == 390
+    dark = open_page(text, color_scheme="dark")
+    ground = "getComputedStyle(document.body).backgroundColor"
+    assert dark.evaluate(ground) == "rgb(20, 23, 27)"
+    dark.emulate_media(media="print", color_scheme="dark")
+    assert dark.evaluate(ground) == "rgb(255, 255, 255)"
+    assert not dark.locator("nav").is_visible()
+
+
+def test_five_thousand_subjects_stay_usable(open_page):
+    fit, data = large_fit(5041, 250)
+    page = open_page(report_page(fit, data=data))
+    assert page.locator("#board tbody tr").count() == 30
+    assert page.inner_text("#board-n") == "5,041 of 5,041 subjects, the first 30 shown"
+    took = page.evaluate(
+        """() => {
+            const start = performance.now(), box = document.getElementById("board-q");
+            box.value = "model-50";
+            box.dispatchEvent(new Event("input"));
+            document.querySelector("#board th[data-key=ability] button").click();
+            document.getElementById("second").value = 4000;
+            document.getElementById("second").dispatchEvent(new Event("change"));
+            return performance.now() - start;
+        }"""
+    )
+    assert took < 2000, took
+    # model-50, model-500 to 509, and model-5000 to 5040.
+    assert page.locator("#board tbody tr").count() == 30
+    assert page.inner_text("#board-n").startswith("52 of 5,041 subjects")
+    page.click("#board-more")
+    assert page.locator("#board tbody tr").count() == 52
+    assert "expected responses" in page.inner_text("#separate")
