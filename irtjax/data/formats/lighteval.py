@@ -99,7 +99,7 @@ def _columns(path: Path) -> _Details:
     try:
         file = pq.ParquetFile(path)
         names = {name.strip("_"): name for name in file.schema_arrow.names}
-        new = "model_response" in names
+        new = {"doc", "metric", "model_response"} <= names.keys()
         paths = file.schema.to_arrow_schema()
         wanted = [name for name in _wanted(names, new) if _has(paths, name)]
         check_parquet(path, file.metadata, [name.split(".")[0] for name in wanted])
@@ -138,7 +138,7 @@ def _wanted(names: dict[str, str], new: bool) -> list[str]:
 
 def _has(schema: pa.Schema, column: str) -> bool:
     name, _, field = column.partition(".")
-    if name not in schema.names:
+    if schema.names.count(name) != 1:
         return False
     kind = schema.field(name).type
     return not field or (pa.types.is_struct(kind) and kind.get_field_index(field) >= 0)

@@ -43,7 +43,8 @@ def merge(tables: Sequence[ResponseTable], options: ReadOptions) -> ResponseTabl
             raise ValueError(
                 f"{source}: the response of {str(table.subjects[row])!r:.80} to"
                 f" {str(table.items[column])!r:.80} is also in another file{more}:"
-                " choose trials='mean', 'first' or 'counts', or give items distinct names"
+                " choose trials='mean', 'first' or 'counts', or give items distinct"
+                " names"
             )
         if options.trials == "first":
             new = np.where(again, 0, new)
