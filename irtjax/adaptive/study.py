@@ -27,6 +27,7 @@ from irtjax.data.responses import Responses
 from irtjax.likelihood.lengths import with_lengths
 from irtjax.likelihood.problem import Problem
 from irtjax.numerics.dispersion import intraclass
+from irtjax.numerics.memory import require_memory
 from irtjax.numerics.precision import full_precision
 from irtjax.numerics.progress import watched
 
@@ -238,6 +239,17 @@ def simulate_tests(
         if repeats and rules.get("icc") is None:
             notes += _with_icc(bank.bank, recorded, available, rules)
     design = bank.design(num_items, **rules)
+    count = len(subjects) if subjects is not None else num_subjects
+    count = count if ability is None else np.size(ability)
+    # Of each step: item, response, ability and error.
+    require_memory(
+        200.0 * count + 16.0 * count * design.num_items,
+        f"{count:,} tests of {design.num_items:,} items",
+        "lower num_subjects or num_items",
+    )
+    repeats = design.repeats
+    needed = 8.0 * repeats * bank.bank.num_items
+    require_memory(needed, f"repeats {repeats:,} of each item", "lower repeats")
     draw_key, test_key = jax.random.split(key)
     notes = bank.warnings(design) + notes
     if replayed:

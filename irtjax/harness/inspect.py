@@ -87,7 +87,7 @@ def adaptive(
     about |= {name: _plain(value) for name, value in rules.items()}
     # `task_with` leaves the metrics of scorers as they are; a new task changes them.
     part = (scorer or "").partition("/")[2]
-    metrics = [{part: [metric]} if part else metric]
+    metrics = {part: [metric]} if part else [metric]
     inspect_ai.Task(scorer=_scorers(task.scorer, scorer), metrics=metrics)
     return inspect_ai.task_with(
         task,
@@ -141,7 +141,7 @@ def _metric() -> Any:
     """The metric under its name in Inspect's registry."""
     inspect_scorer = _require("inspect_ai.scorer")
 
-    @inspect_scorer.metric(name="irtjax/ability")
+    @inspect_scorer.metric(name="ability")
     def ability(
         fit: Any, benchmark: str | None = None, level: float | None = None
     ) -> Any:

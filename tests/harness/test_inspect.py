@@ -242,6 +242,8 @@ def test_a_task_becomes_an_adaptive_test(tmp_path, saved):
     assert values["ability_lower"] < values["ability"] < values["ability_upper"]
     assert 0 < values["expected_score_lower"] < values["expected_score"] < 1
     assert values["items"] == 5 and "accuracy" not in values
+    (logged,) = log.eval.scorers[0].metrics
+    assert logged.name == "irtjax/ability" and logged.options["fit"] == str(saved)
     about = log.eval.metadata["irtjax"]
     assert about["fit"] == str(saved) and about["num_items"] == 5
     # The log is read as any other.
@@ -345,7 +347,8 @@ def test_one_value_of_a_scorer_may_count(tmp_path, saved):
     task = harness.adaptive(task_of(scorer=two()), saved, **rules)
     log = evaluate(task, tmp_path)
     (score,) = log.results.scores
-    assert score.name == "a" and score.metrics["items"].value == 3
+    # In a mapping Inspect puts the metric's name before those of its values.
+    assert score.name == "a" and score.metrics["irtjax/ability_items"].value == 3
     items = {f"{TASK}/{x.id}": x.scores["two"].value["a"] for x in log.samples}
     assert items == {name: bool(right_of("m", name)) for name in items}
 

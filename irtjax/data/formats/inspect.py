@@ -17,6 +17,7 @@ from typing import IO, Any, ClassVar
 
 from irtjax.data.decode import Count, Record, Score, decode
 from irtjax.data.files import Unpacked, read_bytes
+from irtjax.data.item_texts import text_of
 from irtjax.data.reading.described import Described
 from irtjax.data.reading.identity import ItemKey
 from irtjax.data.reading.options import ReadOptions, unanswered_note
@@ -31,6 +32,8 @@ _WORDS = {"yes": 1.0, "true": 1.0, "no": 0.0, "false": 0.0}
 _ZSTANDARD = 93
 #: Characters of an error that are shown.
 _LONGEST = 80
+#: Lists and objects within each other that messages have, and more.
+_DEEPEST = 8
 # What zipfile raises for archives that are cut off, altered or encrypted.
 _DAMAGE = zipfile.BadZipFile, zlib.error, struct.error, EOFError, OSError, RuntimeError
 #: A metric, the part of an item, and the score as written.
@@ -295,7 +298,7 @@ def _describe(sample: Sample, task: str, rows: list[_Row], found: Described) -> 
         return
     if found.needs(place):
         targets = sample.target if isinstance(sample.target, list) else [sample.target]
-        answer = " or ".join(str(x) for x in targets if x is not None)
+        answer = " or ".join(filter(None, map(text_of, targets)))
         found.text(place, _plain(sample.input), answer)
     answers = [
         x.answer for x in (sample.scores or {}).values() if isinstance(x, ScoreOf)
@@ -305,12 +308,14 @@ def _describe(sample: Sample, task: str, rows: list[_Row], found: Described) -> 
         found.wrong(place, text)
 
 
-def _plain(content: Any) -> str:
+def _plain(content: Any, depth: int = 0) -> str:
     """The input of a sample as text: it may be a list of messages with parts."""
+    if depth > _DEEPEST:
+        return ""
     if isinstance(content, list):
-        return "\n\n".join(filter(None, map(_plain, content)))
+        return "\n\n".join(filter(None, (_plain(x, depth + 1) for x in content)))
     if isinstance(content, dict):
-        text = _plain(content.get("text") or content.get("content"))
+        text = _plain(content.get("text") or content.get("content"), depth + 1)
         return f"{content['role']}: {text}" if text and content.get("role") else text
     return content if isinstance(content, str) else ""
 

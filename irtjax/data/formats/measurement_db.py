@@ -63,6 +63,8 @@ def read_files(paths: Sequence[Path], options: ReadOptions) -> Records:
 
 def _read(path: Path, options: ReadOptions) -> Records:
     table = _columns(path, [*_REQUIRED, "trial", *_CONDITIONS])
+    if len(set(table.column_names)) < table.num_columns:
+        raise ValueError(f"{path} has two columns of one name; give the file as it was")
     lacking = [name for name in _REQUIRED if name not in table.column_names]
     if lacking:
         raise ValueError(

@@ -7,13 +7,13 @@ import dataclasses
 import numpy as np
 
 from irtjax.data.arrays import compact
-from irtjax.data.files import free_memory
 from irtjax.data.item_texts import chosen
 from irtjax.data.reading.choose import choose
 from irtjax.data.reading.options import ReadOptions, Trials
 from irtjax.data.reading.records import Coded, Records
 from irtjax.data.table import ResponseTable
 from irtjax.data.wording import listing
+from irtjax.numerics.memory import require_memory
 
 # Of the dense table while it is made: counts, values, and what is known.
 _BYTES_A_CELL = 24
@@ -27,14 +27,11 @@ def assemble(records: Records, options: ReadOptions) -> ResponseTable:
     records, metric = choose(records, options)
     subject, item = records.subject.compact(), records.item.compact()
     shape = (len(subject.labels), len(item.labels))
-    need = shape[0] * shape[1] * _BYTES_A_CELL
-    if need > free_memory():
-        # More likely a wrong column was taken for a name.
-        raise ValueError(
-            f"{source}: {shape[0]:,} subjects by {shape[1]:,} items is too large: it"
-            f" takes {need / 1e9:,.0f} GB; name the right columns with subject= and"
-            " item="
-        )
+    require_memory(
+        float(_BYTES_A_CELL) * shape[0] * shape[1],
+        f"{source}: {shape[0]:,} subjects by {shape[1]:,} items is too large",
+        "name the right columns with subject= and item=",
+    )
     known = ~np.isnan(records.response)
     if not known.any():
         raise ValueError(f"{source}: every response is missing")
