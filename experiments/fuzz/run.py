@@ -4,8 +4,8 @@
     python experiments/fuzz/run.py --full  # 2,000 of each; evidence/hostile-input.md
 
 Files of every format are altered by what their parts mean (`mutate.py`), and given to
-`irtjax.read`, a quarter of them to the command `irtjax info`, and some to `irtjax fit`,
-in a process that a crash may end. The README beside this file says what counts as a
+`irtjax.read`, one in 20 to the command `irtjax info`, and some to `irtjax fit`, in a
+process that a crash may end. The README beside this file says what counts as a
 problem.
 """
 
@@ -36,7 +36,7 @@ from experiments.fuzz.mutate import alter, seeds, write_more
 #: Seconds that one file may take; memory that it may take for each byte, and beyond.
 SECONDS, TIMES, FLOOR = 20, 20, 200 << 20
 #: One file of so many is given to the command, too.
-INFO = 4
+INFO = 20
 
 
 class _Hang(BaseException):

@@ -152,7 +152,7 @@ def _wanted(names: dict[str, str], new: bool) -> list[str]:
 
 def _has(schema: pa.Schema, column: str) -> bool:
     name, _, field = column.partition(".")
-    if name not in schema.names:
+    if schema.names.count(name) != 1:
         return False
     kind = schema.field(name).type
     return not field or (pa.types.is_struct(kind) and kind.get_field_index(field) >= 0)

@@ -209,7 +209,7 @@ class _Texts:
         try:
             # The log-likelihood of each choice, and whether it was the most likely.
             found = [float(pair[0]) for pair in answers]
-        except (TypeError, ValueError, LookupError):
+        except (TypeError, ValueError, LookupError, OverflowError):
             return ""
         return choices[max(range(len(found)), key=found.__getitem__)]
 
@@ -230,7 +230,9 @@ def _prompt(fields: Fields) -> tuple[str, list[str]]:
         requests = [
             list(x.values()) if isinstance(x, dict) else x for x in requests.values()
         ]
-    pairs = [x for x in requests if isinstance(x, list) and x] if requests else []
+    if not isinstance(requests, list):
+        requests = []
+    pairs = [x for x in requests if isinstance(x, list) and x]
     if pairs and isinstance(pairs[0][0], str) and pairs[0][0].strip():
         # Of multiple choice a request for each choice, after the same prompt.
         second = [x[1] for x in pairs if len(x) > 1 and isinstance(x[1], str)]

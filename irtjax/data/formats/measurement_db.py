@@ -100,6 +100,9 @@ def _columns(path: Path, wanted: Sequence[str]) -> pa.Table:
     try:
         file = pq.ParquetFile(path)
         found = [name for name in wanted if name in file.schema_arrow.names]
+        twice = [name for name in found if file.schema_arrow.names.count(name) > 1]
+        if twice:
+            raise ValueError(f"{path} has two columns {twice[0]!r}; leave one out")
         check_parquet(path, file.metadata, found)
         return file.read(columns=found)
     except (pa.ArrowException, OSError) as error:

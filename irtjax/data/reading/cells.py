@@ -103,9 +103,8 @@ def _from_text(array: pa.Array, name: str, source: str, verdicts: bool) -> pa.Ar
             row = int(np.argmax(bad))
             raise ValueError(
                 f"{source}: row {row + 1}, column {name!r:.80} is"
-                f" {wrong[codes[row]]!r:.80}, which is not a number;"
-                " correct the cell, leave it empty if it is missing, or leave the"
-                " column out"
+                f" {wrong[codes[row]]!r:.80}, which is not a number; correct the cell,"
+                " leave it empty if it is missing, or leave the column out"
             )
     return pc.take(pa.array(numbers, pa.float64()), coded.indices)
 

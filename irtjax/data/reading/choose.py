@@ -301,8 +301,8 @@ def _lacking_message(wanted: str, lacking: dict[str, list[str]], chosen: _Pairs)
     more = f" (nor have {len(lacking) - 1} more)" if len(lacking) > 1 else ""
     return (
         f"benchmark {name!r:.80} has no metric {wanted!r}{more}; it has"
-        f" {listing(found)}: choose by benchmark, as in metric={example},"
-        " or leave its files out"
+        f" {listing(found)}: choose by benchmark, as in metric={example}, or"
+        " leave its files out"
     )
 
 
