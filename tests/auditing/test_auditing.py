@@ -484,6 +484,7 @@ def test_command_line(tmp_path):
         "items.csv",
         "benchmarks.csv",
         "summary.md",
+        "report.html",
     }
     for bad, message in (
         (["--chance", "x"], "not a number"),
