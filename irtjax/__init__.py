@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from irtjax.calibration.score import score as score
     from irtjax.data import ResponseTable as ResponseTable
     from irtjax.data import read as read
+    from irtjax.data.frames import to_frame as to_frame
     from irtjax.data.responses import Responses as Responses
     from irtjax.estimators.driver import AbstractMethod as AbstractMethod
     from irtjax.estimators.driver import Fit as Fit
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from irtjax.fitting.bootstrap import bootstrap as bootstrap
     from irtjax.fitting.bootstrap import percentile_interval as percentile_interval
     from irtjax.fitting.fit import fit as fit
+    from irtjax.harness.frames import from_inspect as from_inspect
     from irtjax.likelihood.problem import Parameters as Parameters
     from irtjax.likelihood.problem import Problem as Problem
     from irtjax.likelihood.problem import Start as Start
@@ -122,6 +124,7 @@ _HOMES = {
     "dimensions": "irtjax.validity.dimensionality",
     "discrimination_path": "irtjax.validity.discrimination_path",
     "fit": "irtjax.fitting.fit",
+    "from_inspect": "irtjax.harness.frames",
     "heterogeneity": "irtjax.validity.heterogeneity",
     "item_covariance": "irtjax.uncertainty",
     "item_information": "irtjax.scoring.information",
@@ -146,6 +149,7 @@ _HOMES = {
     "start_values": "irtjax.estimators.start",
     "subset_errors": "irtjax.subsets.shrink",
     "test_information": "irtjax.scoring.information",
+    "to_frame": "irtjax.data.frames",
     "write_report": "irtjax.report",
 }
 #: Modules reached as attributes of the package, such as `irtjax.plots`.
@@ -157,6 +161,7 @@ _MODULES = (
     "estimators",
     "fitting",
     "functional",
+    "harness",
     "models",
     "numerics",
     "plots",

@@ -113,7 +113,7 @@ def _keep_compiled_code(config: pytest.Config) -> None:
     if cache is None:
         return
     jax.config.update("jax_compilation_cache_dir", str(cache.mkdir("jax")))
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
 
 
 #: Memory mappings of a process from which compiled programs are dropped. Each program

@@ -150,6 +150,7 @@ LONG = {
     "continuous",
     "convergence",
     "estimators",
+    "harness",
     "joint-estimation",
     "joint-bias",
     "latency",
@@ -303,7 +304,9 @@ def test_the_pages_of_the_command_line_have_every_command_and_option():
         for parameter in command.params
         for option in [*parameter.opts, *parameter.secondary_opts]
     }
-    named = {f"--{o}" for o in ("version", "help", "import")}
+    own = ("version", "help", "import", "config", "no-config")
+    own += ("install-completion", "show-completion")
+    named = {f"--{o}" for o in own}
     assert set(re.findall(r"`(--[\w-]+)", text)) <= everything | named
 
 

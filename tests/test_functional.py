@@ -584,6 +584,7 @@ def test_nuts_of_blackjax_samples_the_density():
     assert np.max(np.abs(draws[200:].mean(0) - exact.mean) / error) < 4.5
 
 
+@pytest.mark.slow
 def test_nuts_moves_items_and_abilities_together():
     model, items, theta, values, observed = case("4pl")
 

@@ -25,7 +25,7 @@ HERE = Path(__file__).resolve().parent
 Spec = dict[str, Any]
 
 #: Kinds of cases with a worker of their own name.
-APART = ("peers", "bayes", "twins", "front_door", "factors")
+APART = ("peers", "bayes", "twins", "front_door", "factors", "reading")
 #: Cases at their full size, with the targets in the units of the rows.
 FULL: dict[str, Spec] = {
     "em_complete": {
@@ -78,6 +78,10 @@ FULL: dict[str, Spec] = {
         "kind": "front_door", "subjects": 10, "items": 240, "targets": True,
         "calls": [[50_000, 100], [500_000, 50]], "with_errors": [[2211, 12032]],
     },
+    "reading": {
+        "kind": "reading", "subjects": 2000, "items": 10_000, "targets": True,
+        "logs": [2000, 100],
+    },
     "peers": {"kind": "peers", "subjects": 1000, "items": 200},
 }  # fmt: skip
 #: The same cases, small enough for a look.
@@ -107,6 +111,7 @@ SMALL: dict[str, Spec] = {
         "kind": "front_door", "subjects": 6, "items": 20, "repeats": 1,
         "calls": [[2000, 20]], "with_errors": [[300, 200]],
     },
+    "reading": {"kind": "reading", "subjects": 40, "items": 500, "logs": [4, 20]},
     "peers": {"kind": "peers", "subjects": 200, "items": 30},
 }  # fmt: skip
 

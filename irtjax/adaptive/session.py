@@ -27,13 +27,15 @@ from irtjax.adaptive.steps import (
     above_mark,
     open_items,
     passed,
+    reserve,
     select,
     spent,
     start,
     stop,
     update,
+    withdraw,
 )
-from irtjax.data.files import atomic_path
+from irtjax.data.writing import atomic_path
 from irtjax.numerics.precision import full_precision
 from irtjax.storage.encoding import plain
 
@@ -41,7 +43,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 FORMAT = "irtjax.adaptive_test"
-VERSION = 2
+VERSION = 3
 
 
 @full_precision
@@ -52,6 +54,8 @@ def _propose(bank: AbstractBank, design: Design, state: State):
 
 _start_jit = full_precision(eqx.filter_jit(start))
 _update_jit = full_precision(eqx.filter_jit(update))
+_reserve_jit = full_precision(eqx.filter_jit(reserve))
+_withdraw_jit = full_precision(eqx.filter_jit(withdraw))
 _passed_jit = full_precision(eqx.filter_jit(passed))
 
 
@@ -124,9 +128,11 @@ class AdaptiveTest:
         self._path: list[tuple[float, float]] = []
         options = dict(key=jax.random.key(seed), available=available, order=order)
         self._state = _start_jit(self._bank.bank, self._design, **options)
-        self._open = False
+        #: Items that were handed out and wait for their responses.
+        self._open: list[str] = []
         self._before, self._since = 0.0, None
         self._responses: list[tuple[str, int]] = []
+        self._skipped: list[str] = []
         self._lengths: dict[str, float] = {}
         self._propose()
 
@@ -148,10 +154,18 @@ class AdaptiveTest:
             allowed &= np.asarray(open_items(*counts))
         return jnp.asarray(allowed), jnp.asarray(order)
 
+    def _proposed(self, state: State) -> tuple[str, StopFlag]:
+        """The next item in a state, and why the test would be over."""
+        item, flags = _propose(self._bank.bank, self._design, state)
+        return str(self._bank.names[int(item)]), StopFlag(int(flags))
+
     def _propose(self) -> None:
-        item, flags = _propose(self._bank.bank, self._design, self._state)
-        self._item = str(self._bank.names[int(item)])
-        self._stopped = StopFlag(int(flags))
+        self._item, self._stopped = self._proposed(self._state)
+
+    def _with(self, change: Any, state: State, item: str) -> State:
+        """A state after a step that concerns one item."""
+        position = jnp.asarray(self._bank.position(item), jnp.int32)
+        return change(self._bank.bank, self._design, state, position)
 
     @property
     def num_given(self) -> int:
@@ -234,19 +248,34 @@ class AdaptiveTest:
 
     @property
     def over(self) -> bool:
-        """Whether the test has ended."""
-        return self._flags() != StopFlag.GOES_ON
+        """Whether the test has ended; not while an item waits for its response."""
+        return not self._open and self._flags() != StopFlag.GOES_ON
 
     @property
     def stopped(self) -> str:
         """Why the test has ended, in words; empty while it goes on."""
-        return self._flags().explain()
+        return self._flags().explain() if self.over else ""
 
     def _flags(self) -> StopFlag:
         """Why the test has ended; an item that was handed out may be answered."""
         limit = self._rules["time_limit"]
         late = limit is not None and not self._open and self.seconds >= limit
         return self._stopped | StopFlag.TIME if late else self._stopped
+
+    @property
+    def rules(self) -> dict[str, Any]:
+        """The rules with which the test was begun, by the names of its arguments."""
+        return dict(self._rules)
+
+    @property
+    def handed_out(self) -> tuple[str, ...]:
+        """Items that wait for their responses, in the order handed out."""
+        return tuple(self._open)
+
+    @property
+    def skipped(self) -> tuple[str, ...]:
+        """Items that had no response (`skip`)."""
+        return tuple(self._skipped)
 
     @functools.cached_property
     def warnings(self) -> tuple[str, ...]:
@@ -274,15 +303,83 @@ class AdaptiveTest:
 
     def next_item(self) -> str | None:
         """Name of the item that waits for its response; None if the test is over."""
+        return next(iter(self.next_items(1)), None)
+
+    def next_items(self, count: int) -> list[str]:
+        """Names of items that wait for their responses, to be given side by side.
+
+        Further items are chosen at the ability so far, as if those that wait were
+        given: they count for the length, the quota and the budget. A test in rounds
+        needs somewhat more items than one that chooses after each response.
+
+        Args:
+            count: How many; fewer where the test ends before, or none are left.
+
+        Returns:
+            The items that wait already, then new ones; empty if the test is over.
+
+        >>> import irtjax
+        >>> fit = irtjax.fit(irtjax.make_demo().table, "2pl", standard_errors="none")
+        >>> test = AdaptiveTest(fit, num_items=3)
+        >>> first = test.next_items(2)
+        >>> for item in reversed(first):
+        ...     test.record(item, 1)
+        >>> len(first), len(test.next_items(2))
+        (2, 1)
+        """
+        state = self._state
+        for item in self._open:
+            state = self._with(_reserve_jit, state, item)
+        while len(self._open) < count:
+            item, flags = self._item, self._stopped
+            if self._open:
+                item, flags = self._proposed(state)
+            elif self._flags() & StopFlag.TIME:
+                break
+            if flags:
+                break
+            if self._since is None:
+                self._since = time.monotonic()
+            self._open.append(item)
+            state = self._with(_reserve_jit, state, item) if count > 1 else state
+        return self._open[:count]
+
+    def skip(self, item: str) -> None:
+        """Ends the wait for an item without a response, which is not given again.
+
+        Args:
+            item: Its name.
+
+        Raises:
+            ValueError: If the item is unknown or was not handed out.
+        """
+        self._check_open(item)
+        self._state = self._with(_withdraw_jit, self._state, item)
+        self._open.remove(item)
+        self._skipped.append(item)
+        self._propose()
+
+    def _check_open(self, item: str) -> None:
+        """Refuses an item that does not wait for a response."""
+        self._bank.position(item)
+        if item in self._open:
+            return
         if self.over:
-            return None
-        if self._since is None:
-            self._since = time.monotonic()
-        self._open = True
-        return self._item
+            raise ValueError(
+                f"item {item!r}: the test is over ({self.stopped}); begin another"
+                " AdaptiveTest"
+            )
+        why = "call next_item() for the next one"
+        if self._open:
+            shown = ", ".join(map(repr, self._open[:5]))
+            why = f"{shown} waits for its response"
+            if len(self._open) > 1:
+                more = ", ..." if len(self._open) > 5 else ""
+                why = f"{shown}{more} wait for their responses"
+        raise ValueError(f"item {item!r} was not handed out: {why}")
 
     def record(self, item: str, response: Any, length: Any = None) -> None:
-        """Takes the response to the item that was handed out.
+        """Takes the response to an item that was handed out.
 
         Args:
             item: Its name.
@@ -293,16 +390,8 @@ class AdaptiveTest:
             ValueError: If the item is unknown or was not handed out, the response or
                 the length is none, or the test is over. Nothing changes then.
         """
+        self._check_open(item)
         position = self._bank.position(item)
-        if self.over:
-            raise ValueError(
-                f"item {item!r}: the test is over ({self.stopped}); begin another"
-                " AdaptiveTest"
-            )
-        if not self._open or item != self._item:
-            why = "call next_item() for the next one"
-            why = f"{self._item!r} waits for its response" if self._open else why
-            raise ValueError(f"item {item!r} was not handed out: {why}")
         category = self._category(item, response)
         try:
             observation = self._bank.bank.observe(category, length)
@@ -314,7 +403,7 @@ class AdaptiveTest:
         self._path.append((self.ability, self.standard_error))
         if length is not None:
             self._lengths[item] = float(length)
-        self._open = False
+        self._open.remove(item)
         self._propose()
 
     def _category(self, item: str, response: Any) -> int:
@@ -330,6 +419,15 @@ class AdaptiveTest:
                 f" 0 to {top}"
             )
         return category
+
+    def _reopen(self, item: str) -> None:
+        """Hands out an item that was chosen when the test was saved."""
+        position = self._bank.position(item)
+        free = bool(self._state.available[position]) and item not in self._open
+        room = self.num_given + len(self._open) < self._design.num_items
+        if not (free and room):
+            raise ValueError(f"it is damaged: {item!r} could not be given")
+        self._open.append(item)
 
     def save(self, path: str | Path) -> Path:
         """Writes the test to a JSON file, whole or not at all, and returns its path.
@@ -348,10 +446,11 @@ class AdaptiveTest:
             "version": VERSION,
             "bank": fingerprint(self._bank),
             "rules": self._rules,
-            "handed_out": self._item if self._open else None,
+            "handed_out": self._open,
             "responses": [list(pair) for pair in self._responses],
             "seconds": self.seconds,
             "lengths": self._lengths,
+            "skipped": self._skipped,
             "ability": self.ability,
             "standard_error": self.standard_error,
         }
@@ -391,18 +490,18 @@ class AdaptiveTest:
                 )
             lengths = content.get("lengths", {})
             for item, response in content["responses"]:
-                position = test._bank.position(item)
-                if test._stopped or not bool(test._state.available[position]):
-                    raise ValueError(f"it is damaged: {item!r} could not be given")
-                # The item was selected when it was given.
-                test._item, test._open = item, True
+                test._reopen(item)
                 test.record(item, response, lengths.get(item))
-            waiting = content["handed_out"]
-            if waiting is not None and test.next_item() != waiting:
-                raise ValueError(f"it is damaged: {waiting!r} is not the next item")
+            for item in content.get("skipped", []):
+                test._reopen(item)
+                test.skip(item)
+            waiting = content["handed_out"] or []
+            # Up to version 2 a test handed out one item at a time.
+            for item in [waiting] if isinstance(waiting, str) else waiting:
+                test._reopen(item)
             # Time runs on with the next item.
             test._before, test._since = float(content.get("seconds", 0.0)), None
-            if waiting is not None:
+            if waiting:
                 test._since = time.monotonic()
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"{path}: it is damaged ({error!r})") from None

@@ -109,10 +109,13 @@ def run_tests(
     recorded: Observation | Counts | None = None,
     max_exposure: Float[Array, ""] | None = None,
     answers: AbstractBank | None = None,
+    subjects: Int[Array, " tested"] | None = None,
 ) -> Tests:
     """Tests of subjects of abilities `theta`, who respond by the model. Pure.
 
     They respond by the items of the bank, or by those of another bank, `answers`.
+    Where positions of `subjects` are given, only these are tested, as they would be
+    among all.
 
     If observations are `recorded`, with leading axes `[subjects, items]`, subjects
     respond as they did; with `Counts` each response is one of those that are left, in
@@ -142,10 +145,10 @@ def run_tests(
         first = start(bank, design, key=test_key, available=allowed, most=most)
         return _run_test(bank, design, respond, first)
 
-    order = jnp.arange(theta.shape[0])
+    order = jnp.arange(theta.shape[0]) if subjects is None else subjects
     if max_exposure is None:
         together = lambda index: one(index, None)
-        if theta.shape[0] <= SIDE_BY_SIDE:
+        if order.shape[0] <= SIDE_BY_SIDE:
             return jax.vmap(together)(order)
         return lax.map(together, order, batch_size=SIDE_BY_SIDE)
 

@@ -163,6 +163,30 @@ def update(
     return _informed(bank, design, bank.scored(design.score, new))
 
 
+def reserve(
+    bank: AbstractBank, design: Design, state: State, item: Int[Array, ""]
+) -> State:
+    """The state, which must have room, as if an item that was handed out were given.
+
+    It counts for the length, the budget and the quota; nothing is learned from it. It
+    is for the choice of further items while responses are awaited.
+    """
+    new = state._replace(
+        num_given=state.num_given + 1,
+        items=state.items.at[state.num_given].set(item),
+        available=state.available.at[item].set(False),
+    )
+    return _informed(bank, design, new)
+
+
+def withdraw(
+    bank: AbstractBank, design: Design, state: State, item: Int[Array, ""]
+) -> State:
+    """The state in which an item without a response is not given any more."""
+    available = state.available.at[item].set(False)
+    return _informed(bank, design, state._replace(available=available))
+
+
 def _after(design: Design, state: State, item: Array) -> Array | None:
     """Priorities after an item that may be given again."""
     priority = state.priority

@@ -20,14 +20,16 @@ from irtjax.adaptive.labels import LabelledBank, check_exposure, label
 from irtjax.adaptive.lengths import Answer, LengthBank
 from irtjax.adaptive.misfit import true_bank
 from irtjax.adaptive.repeats import Counts
-from irtjax.adaptive.simulation import run_tests_jit
+from irtjax.adaptive.simulation import SIDE_BY_SIDE, run_tests_jit
 from irtjax.data import ResponseTable, read
 from irtjax.data.matching import arrange
 from irtjax.data.responses import Responses
 from irtjax.likelihood.lengths import with_lengths
 from irtjax.likelihood.problem import Problem
 from irtjax.numerics.dispersion import intraclass
+from irtjax.numerics.memory import require_memory
 from irtjax.numerics.precision import full_precision
+from irtjax.numerics.progress import watched
 
 
 class TestedFactors(NamedTuple):
@@ -237,6 +239,17 @@ def simulate_tests(
         if repeats and rules.get("icc") is None:
             notes += _with_icc(bank.bank, recorded, available, rules)
     design = bank.design(num_items, **rules)
+    count = len(subjects) if subjects is not None else num_subjects
+    count = count if ability is None else np.size(ability)
+    # Of each step: item, response, ability and error.
+    require_memory(
+        200.0 * count + 16.0 * count * design.num_items,
+        f"{count:,} tests of {design.num_items:,} items",
+        "lower num_subjects or num_items",
+    )
+    repeats = design.repeats
+    needed = 8.0 * repeats * bank.bank.num_items
+    require_memory(needed, f"repeats {repeats:,} of each item", "lower repeats")
     draw_key, test_key = jax.random.split(key)
     notes = bank.warnings(design) + notes
     if replayed:
@@ -258,8 +271,7 @@ def simulate_tests(
         theta=theta,
         answers=None if answers is bank.bank else answers,
     )
-    tests = run_tests_jit(bank.bank, design, key=test_key, **options)
-    found = jax.tree.map(np.asarray, tests)
+    found = _tests(bank.bank, design, test_key, options)
     given, observations, *scores, last, above, passed = found
     seen = np.asarray(bank.bank.response_of(observations))
     factors = None
@@ -278,6 +290,20 @@ def simulate_tests(
         passed=None if design.pass_mark is None else passed,
         pass_mark=None if design.pass_mark is None else float(design.pass_mark),
     )
+
+
+def _tests(bank: Any, design: Design, key: KeyArray, options: dict[str, Any]) -> Any:
+    """The tests of all subjects, in batches where they do not depend on each other."""
+    count = len(options["theta"])
+    if options["max_exposure"] is not None or count <= SIDE_BY_SIDE:
+        return jax.tree.map(np.asarray, run_tests_jit(bank, design, key=key, **options))
+    found = []
+    for begin in watched(range(0, count, SIDE_BY_SIDE), "batch of tests"):
+        # Whole batches, so that one program serves any number of subjects.
+        rows = jnp.minimum(begin + jnp.arange(SIDE_BY_SIDE), count - 1)
+        part = run_tests_jit(bank, design, key=key, subjects=rows, **options)
+        found.append(jax.tree.map(lambda x: np.asarray(x)[: count - begin], part))  # noqa: B023
+    return jax.tree.map(lambda *x: np.concatenate(x), *found)
 
 
 def _cumulated(design: Design, given: np.ndarray) -> np.ndarray | None:

@@ -12,6 +12,7 @@ import pyarrow as pa
 from irtjax import scoring
 from irtjax.auditing.examine import DISCRIMINATES, Known, Statistics, decide, examine
 from irtjax.data import ResponseTable
+from irtjax.numerics.progress import watched
 from irtjax.ranking.discoveries import benjamini_hochberg
 
 #: Defects whose absence is a table in which nothing is related to ability.
@@ -91,7 +92,7 @@ def no_signal(
     flagged without signal, and the share of these tables with any flag.
     """
     counts = []
-    for k in range(permutations):
+    for k in watched(range(permutations), "table without signal"):
         random = np.random.default_rng([seed, k])
         without = _numbers(examine(permuted(table, random), known, guess), level)
         of_model = _numbers(examine(*simulated(table, known, random), guess), level)

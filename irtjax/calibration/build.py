@@ -54,6 +54,7 @@ def build(
         shared = leading_loadings(estimates.shared, SHARED_RANK)
         if scale is None:
             scale = scale_loadings(estimates.ability, shared)
+    clock.report("tables", 0, math.nan, math.nan)
     with clock.phase("tables"):
         judged = _judge(table, estimates, layout, options)
         item_table = make_item_table(table, estimates, judged)
@@ -103,6 +104,7 @@ def build(
         correlation_error=lengths.correlation_error(estimates.lengths),
         structure=structure_of(table, estimates, layout),
         factors=factors.factors_of(estimates, layout, order),
+        item_texts=original.item_texts,
         **{name: getattr(estimates, name) for name in _SAME},
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -10,6 +11,7 @@ import numpy as np
 from irtjax._types import Status
 from irtjax.calibration import lengths
 from irtjax.calibration.factors import Factors
+from irtjax.data.item_texts import ItemText
 from irtjax.estimators.posterior.nuts import Draws
 from irtjax.likelihood.problem import Parameters
 from irtjax.likelihood.quadrature import Resolution
@@ -108,6 +110,8 @@ class Calibration:
         correlation_error: Standard error of the correlation of ability and speed.
         structure: Abilities by group and related results, for multilevel models.
         factors: Loadings and abilities, for factor models.
+        item_texts: Prompt, expected answer and most frequent wrong answer by item,
+            where the data had them (`ResponseTable.item_texts`).
     """
 
     model: Model
@@ -141,6 +145,7 @@ class Calibration:
     correlation_error: float | None = None
     structure: Structure | None = None
     factors: Factors | None = None
+    item_texts: Mapping[str, ItemText] = dataclasses.field(default_factory=dict)
 
     @property
     def correlation_interval(self) -> tuple[float, float] | None:

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from irtjax.cli import options as opt
 from irtjax.cli.errors import lead_with_option
-from irtjax.cli.output import check_out_folder, make_folder, print_json, write_files
+from irtjax.cli.harness import HarnessOptions, run_rounds
+from irtjax.cli.output import check_out_folder, print_json, write_files
 from irtjax.cli.pipeline import load_fit
 from irtjax.cli.progress import ProgressLine
 
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
 
 #: Lengths at which the table shows the errors.
 SHOWN = (1, 2, 5, 10, 15, 20, 30, 40, 50, 75, 100, 150, 200, 300, 500, 1000)
+
+#: What `--out` writes.
+FILES = ("adapt.parquet", "adapt.csv", "adapt.png")
 
 #: Options for arguments of `irtjax.simulate_tests`, in messages.
 _OPTIONS = {
@@ -163,6 +167,7 @@ class RuleOptions:
 def _adapt_command(
     folder: opt.Folder,
     rules: RuleOptions,
+    live: HarnessOptions,
     subjects: Annotated[int, opt.option("Number of simulated subjects.")] = 200,
     responses: Annotated[
         list[str] | None,
@@ -194,13 +199,34 @@ def _adapt_command(
     seed: opt.Seed = 0,
     out: Annotated[
         Path | None,
-        opt.out("DIR", "Folder for adapt.parquet, adapt.csv and adapt.png."),
+        opt.out(
+            "DIR",
+            "Folder for adapt.parquet, adapt.csv and adapt.png; with --harness, for"
+            " the test.",
+        ),
     ] = None,
     quiet: opt.Quiet = False,
     json: opt.Json = False,
 ) -> None:
-    """Simulates adaptive tests over the items of a fit, compared with random items."""
-    check_out_folder(out)
+    """Simulates adaptive tests over the items of a fit, compared with random items.
+
+    With --harness it gives one test to a real model instead.
+    """
+    check_out_folder(out, FILES)
+    simulated = {
+        "--subjects": subjects != 200,
+        "--responses": bool(responses),
+        "--truth": truth != "bank",
+        "--length": length is not None,
+        "--trials": trials is not None,
+        "--repeats": rules.repeats != 1,
+        "--icc": rules.icc is not None,
+        "--max-exposure": rules.max_exposure is not None,
+    }
+    if live.check(simulated, out) and out is not None:
+        show = "json" if json else None if quiet else "text"
+        run_rounds(folder, out, live, rules, seed, _OPTIONS, show)
+        return
     if length is not None and not responses:
         raise ValueError("--length requires --responses FILE: it reads their lengths")
     if trials is not None and not responses:
@@ -217,7 +243,7 @@ def _adapt_command(
         progress("adapt")
         try:
             source = {"responses": table, "truth": _truth(truth)}
-            tests, baseline = _simulate(fit, chosen, subjects, source, seed)
+            tests, baseline = _simulate(fit, chosen, subjects, source, seed, progress)
         except ValueError as error:
             raise ValueError(lead_with_option(str(error), _OPTIONS)) from None
         if out is not None:
@@ -230,7 +256,9 @@ def _adapt_command(
         _show(tests, baseline, out, "items" if rules.repeats == 1 else "responses")
 
 
-adapt_command = opt.with_fields(_adapt_command, "rules", RuleOptions)
+adapt_command = opt.with_fields(
+    opt.with_fields(_adapt_command, "rules", RuleOptions), "live", HarnessOptions
+)
 
 
 def _truth(name: str) -> Any:
@@ -251,7 +279,12 @@ def _numbers(option: str, text: str | None) -> list[float] | None:
 
 
 def _simulate(
-    fit: Calibration, rules: dict[str, Any], subjects: int, source: Any, seed: int
+    fit: Calibration,
+    rules: dict[str, Any],
+    subjects: int,
+    source: Any,
+    seed: int,
+    progress: ProgressLine,
 ) -> tuple[SimulatedTests, SimulatedTests | None]:
     """The tests, and tests of as many random items of the same subjects."""
     import jax
@@ -264,6 +297,7 @@ def _simulate(
     if rules["select"] == "random":
         return tests, None
     kept = {name: rules[name] for name in ("num_items", *COMPARED)}
+    progress("tests of random items")
     # The same key: the same subjects.
     return tests, simulate_tests(fit, subjects, **chosen, **kept, select="random")
 
@@ -271,15 +305,10 @@ def _simulate(
 def _write(out: Path, tests: SimulatedTests, baseline: SimulatedTests | None) -> None:
     from irtjax.plots import plot_adaptive, save_figure
 
-    make_folder(out)
     figure = plot_adaptive(tests, baseline)
-    write_files(
-        {
-            out / "adapt.parquet": tests.table(),
-            out / "adapt.csv": tests.table(),
-            out / "adapt.png": functools.partial(save_figure, figure),
-        }
-    )
+    table, picture = tests.table(), functools.partial(save_figure, figure)
+    contents = zip(FILES, (table, table, picture), strict=True)
+    write_files({out / name: content for name, content in contents})
 
 
 def _curve(tests: SimulatedTests) -> dict[str, Any]:

@@ -9,16 +9,17 @@ import typer
 from irtjax.cli.adapt import adapt_command
 from irtjax.cli.audit import audit_command
 from irtjax.cli.clusters import clusters_command
+from irtjax.cli.command import Command, Group
 from irtjax.cli.compare import compare_command
 from irtjax.cli.demo import demo_command
 from irtjax.cli.dimensions import dimensions_command
-from irtjax.cli.errors import Group
 from irtjax.cli.fit import FitCommand, fit_command
 from irtjax.cli.imports import import_module
 from irtjax.cli.info import info_command
 from irtjax.cli.predict import predict_command
 from irtjax.cli.rank import rank_command
 from irtjax.cli.report import report_command
+from irtjax.cli.run import run_command
 from irtjax.cli.score import score_command
 from irtjax.cli.shrink import shrink_command
 from irtjax.cli.simulate import simulate_command
@@ -27,7 +28,6 @@ from irtjax.cli.stability import stability_command
 app = typer.Typer(
     cls=Group,
     no_args_is_help=True,
-    add_completion=False,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -52,6 +52,18 @@ def _options(
             "--version", callback=_version, is_eager=True, help="Show the version."
         ),
     ] = False,
+    config: Annotated[
+        str | None,
+        typer.Option(
+            "--config",
+            metavar="FILE",
+            help="Take defaults of options from this file; else from irtjax.toml, or"
+            " \\[tool.irtjax] of pyproject.toml, here or in a folder above.",
+        ),
+    ] = None,
+    no_config: Annotated[
+        bool, typer.Option("--no-config", help="Take no defaults from a file.")
+    ] = False,
     modules: Annotated[
         list[str] | None,
         typer.Option(
@@ -66,18 +78,19 @@ def _options(
         import_module(name)
 
 
+app.command("run", cls=Command)(run_command)
 app.command("fit", cls=FitCommand)(fit_command)
-app.command("score")(score_command)
-app.command("rank")(rank_command)
-app.command("compare")(compare_command)
-app.command("report")(report_command)
-app.command("predict")(predict_command)
-app.command("adapt")(adapt_command)
-app.command("shrink")(shrink_command)
-app.command("audit")(audit_command)
-app.command("dimensions")(dimensions_command)
-app.command("stability")(stability_command)
-app.command("clusters")(clusters_command)
-app.command("simulate")(simulate_command)
-app.command("info")(info_command)
-app.command("demo")(demo_command)
+app.command("score", cls=Command)(score_command)
+app.command("rank", cls=Command)(rank_command)
+app.command("compare", cls=Command)(compare_command)
+app.command("report", cls=Command)(report_command)
+app.command("predict", cls=Command)(predict_command)
+app.command("adapt", cls=Command)(adapt_command)
+app.command("shrink", cls=Command)(shrink_command)
+app.command("audit", cls=Command)(audit_command)
+app.command("dimensions", cls=Command)(dimensions_command)
+app.command("stability", cls=Command)(stability_command)
+app.command("clusters", cls=Command)(clusters_command)
+app.command("simulate", cls=Command)(simulate_command)
+app.command("info", cls=Command)(info_command)
+app.command("demo", cls=Command)(demo_command)

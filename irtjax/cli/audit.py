@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -15,6 +16,7 @@ from irtjax.cli.progress import ProgressLine
 if TYPE_CHECKING:
     from irtjax.auditing import Audit
     from irtjax.data import ResponseTable
+    from irtjax.data.item_texts import Texts
 
 #: The model that is fitted where none is named.
 MODEL = "2pl"
@@ -22,6 +24,11 @@ MODEL = "2pl"
 SHOWN = 5
 #: What `--out` writes.
 FILES = ("items.csv", "benchmarks.csv", "summary.md", "report.html")
+#: Where the texts of items are known: the flagged items to read.
+FLAGGED = ("flagged_items.md", "flagged_items.csv")
+#: Of logs of a harness: its ids of the items in which no test found a defect.
+CLEAN = tuple(f"clean_{name}" for name in output.SAMPLE_FILES)
+CONTROL = "control.csv"
 FIGURES = ("properties.png", "difficulty_discrimination.png", "flagged_items.png")
 
 
@@ -70,7 +77,7 @@ def audit_command(
     """Examines every item for defects, with false discoveries under control."""
     if not 0 < fdr < 1:
         raise ValueError(f"--fdr {fdr:g} is not between 0 and 1")
-    output.check_out_folder(out)
+    output.check_out_folder(out, (*FILES, *FLAGGED, *CLEAN, CONTROL, *FIGURES))
     if fit is not None and model is not None:
         raise ValueError("--model fits a model and --fit reads a fit: leave one out")
     guess = _chances(chance or [])
@@ -96,13 +103,15 @@ def audit_command(
             seed=seed,
             **options,
         )
+        # The fit may be of data with texts, and these data have none.
+        texts = {**report.fit.item_texts, **table.item_texts} if reading.texts else {}
         if out is not None:
             progress("write")
-            _write(out, report, table, figures)
+            write(out, report, table, texts, figures)
     if json:
-        output.print_json(_document(report, out))
+        output.print_json(document(report, out))
     elif not quiet:
-        _show(report, out)
+        _show(report, out, texts)
 
 
 def _chances(given: list[str]) -> float | dict[str, float]:
@@ -130,15 +139,20 @@ def _chances(given: list[str]) -> float | dict[str, float]:
     return by_name or 0.0
 
 
-def _write(out: Path, report: Audit, table: ResponseTable, figures: bool) -> None:
+def write(
+    out: Path, report: Audit, table: ResponseTable, texts: Texts, figures: bool
+) -> None:
     """Writes tables, figures and summary, all or none."""
     from irtjax import plots
     from irtjax.report import audit_page, report_page, write_page
+    from irtjax.report.flagged import flagged_page, flagged_table
 
-    output.make_folder(out)
     page = audit_page(report, FIGURES if figures else ())
     command = output.command_line()
-    html = report_page(report.fit, data=table, audit=report, command=command)
+    shown = {name: text.as_text() for name, text in texts.items()}
+    html = report_page(
+        report.fit, data=table, audit=report, command=command, texts=shown
+    )
     contents: dict[str, Any] = {
         "items.csv": report.items,
         "benchmarks.csv": report.benchmarks,
@@ -146,7 +160,7 @@ def _write(out: Path, report: Audit, table: ResponseTable, figures: bool) -> Non
         "report.html": lambda place: write_page(place, html),
     }
     if report.control is not None:
-        contents["control.csv"] = report.control
+        contents[CONTROL] = report.control
     if figures:
         drawn = (
             plots.plot_item_properties(report),
@@ -155,15 +169,36 @@ def _write(out: Path, report: Audit, table: ResponseTable, figures: bool) -> Non
         )
         for name, figure in zip(FIGURES, drawn, strict=True):
             contents[name] = functools.partial(plots.save_figure, figure)
-    output.write_files({out / name: content for name, content in contents.items()})
+    if texts:
+        text = flagged_page(report, texts)
+        contents[FLAGGED[0]] = functools.partial(_write_text, text)
+        contents[FLAGGED[1]] = flagged_table(report, texts)
+    for name, text in _clean_samples(report, table).items():
+        contents[f"clean_{name}"] = functools.partial(_write_text, text)
+    files = {out / name: content for name, content in contents.items()}
     # What an earlier audit left in this folder is not of these tables.
-    stale = [] if figures else list(FIGURES)
-    stale += ["control.csv"] * (report.control is None)
-    for name in stale:
-        (out / name).unlink(missing_ok=True)
+    stale = (CONTROL, *FIGURES, *FLAGGED, *CLEAN)
+    output.write_files(files, stale=[out / name for name in stale])
 
 
-def _document(report: Audit, out: Path | None) -> dict[str, Any]:
+def _write_text(text: str, path: Path) -> None:
+    path.write_text(text, encoding="utf-8")
+
+
+def _clean_samples(report: Audit, table: ResponseTable) -> dict[str, str]:
+    """Files for the harness that logged the data, with the items that are not bad."""
+    from irtjax.data.item_texts import sample_files
+    from irtjax.report.flagged import is_bad
+
+    rows = report.items.select(["item", "flags"]).to_pylist()
+    clean = [row["item"] for row in rows if not is_bad(row["flags"])]
+    # Logs that differ in the number of an item give no file: its text would be another.
+    with contextlib.suppress(ValueError):
+        return sample_files(clean, table.item_ids)
+    return {}
+
+
+def document(report: Audit, out: Path | None) -> dict[str, Any]:
     """What `--json` prints."""
     return {
         "false_discovery_rate": report.false_discovery_rate,
@@ -178,10 +213,11 @@ def _document(report: Audit, out: Path | None) -> dict[str, Any]:
     }
 
 
-def _show(report: Audit, out: Path | None) -> None:
+def _show(report: Audit, out: Path | None, texts: Texts) -> None:
     """Prints the tables, their summary, and warnings."""
     from irtjax.cli import screen
     from irtjax.report import audit as report_of
+    from irtjax.report.flagged import flagged_lines
 
     console = screen.console()
     header, rows = report_of.benchmark_quality_rows(report)
@@ -190,7 +226,8 @@ def _show(report: Audit, out: Path | None) -> None:
     header, rows = report_of.audit_rows(report, SHOWN)
     screen.show_table(console, "Items", header, rows)
     screen.show_sentences(console, [report_of.discriminating_sentence(report)])
+    screen.show_sentences(console, flagged_lines(report, texts))
     if out is not None:
-        names = (*FILES, "control.csv", *FIGURES)
+        names = (*FILES, *FLAGGED, *CLEAN, CONTROL, *FIGURES)
         screen.show_sentences(console, [output.written(out, names)])
     screen.show_warnings(console, report.warnings, ())

@@ -10,7 +10,6 @@ from irtjax.cli import options as opt
 from irtjax.cli.errors import lead_with_option
 from irtjax.cli.output import (
     check_out_folder,
-    make_folder,
     print_json,
     write_files,
     written,
@@ -74,7 +73,7 @@ def clusters_command(
     DIR is a fit of a factor model, FILE... responses to its items.
     """
     opt.check_level(level)
-    check_out_folder(out)
+    check_out_folder(out, (*TABLES, *FIGURES))
     with ProgressLine(quiet) as progress:
         progress("read")
         fit = load_fit(folder)
@@ -110,14 +109,15 @@ def _write(out: Path, fit: Calibration, found: Heterogeneity, figures: bool) -> 
     """Writes tables and figures, all or none."""
     from irtjax import plots
 
-    make_folder(out)
     tables = found.table, found.items, found.clusters, found.correlations, found.scores
     contents: dict[str, Any] = dict(zip(TABLES, tables, strict=True))
     if figures:
         drawn = plots.plot_clusters(found), plots.plot_structure(fit, found)
         for name, figure in zip(FIGURES, drawn, strict=True):
             contents[name] = functools.partial(plots.save_figure, figure)
-    write_files({out / name: content for name, content in contents.items()})
+    # Figures of an earlier run are not of these tables.
+    files = {out / name: content for name, content in contents.items()}
+    write_files(files, stale=[out / name for name in FIGURES])
 
 
 def _document(found: Heterogeneity, out: Path | None) -> dict[str, Any]:

@@ -7,16 +7,18 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from irtjax.cli import gates
 from irtjax.cli import options as opt
 from irtjax.cli.output import (
     check_out_folder,
     command_line,
-    make_folder,
     print_json,
     say,
+    write_files,
     written,
 )
 from irtjax.cli.pipeline import load_fit
+from irtjax.cli.progress import ProgressLine
 
 if TYPE_CHECKING:
     from irtjax.ranking import Comparison
@@ -24,10 +26,11 @@ if TYPE_CHECKING:
 _NAME = typer.Argument(help="Name of a subject.", show_default=False)
 
 
-def compare_command(
+def _compare_command(
     first: Annotated[str, _NAME],
     second: Annotated[str, _NAME],
     fit: opt.FitFolder,
+    gate: gates.Gate,
     data: Annotated[
         list[str] | None,
         opt.option(
@@ -44,34 +47,51 @@ def compare_command(
     quiet: opt.Quiet = False,
     json: opt.Json = False,
 ) -> None:
-    """Compares two subjects of a fit: difference, interval, p-value."""
+    """Compares two subjects of a fit: difference, interval, p-value; a gate for CI."""
     opt.check_level(level)
-    check_out_folder(out)
-    calibration = load_fit(fit)
-    from irtjax.calibration.rank import compare
-    from irtjax.data import read
+    check_out_folder(out, ["report.html"])
+    gate.check()
+    # A mistake in a condition is found before anything is loaded.
+    conditions = gate.conditions(first, second, bool(data))
+    with ProgressLine(quiet) as progress:
+        progress("load")
+        calibration = load_fit(fit)
+        from irtjax.calibration.conditions import judge
+        from irtjax.calibration.rank import compare
+        from irtjax.data import read
 
-    chosen = calibration.level if level is None else level
-    table = read(data) if data else None
-    result = compare(calibration, first, second, data=table, level=chosen)
-    sentences = _sentences(first, second, result, chosen)
-    if out is not None:
-        _write_page(out, calibration, (first, second), table, sentences)
+        chosen = calibration.level if level is None else level
+        table = read(data) if data else None
+        progress("compare")
+        result = compare(calibration, first, second, data=table, level=chosen)
+        verdicts = [judge(x, calibration, data=table, level=level) for x in conditions]
+        failures = gate.failures(verdicts)
+        sentences = _sentences(first, second, result, chosen)
+        if out is not None:
+            progress("write")
+            _write_page(out, calibration, (first, second), table, sentences)
+        gate.write(verdicts, failures)
     if json:
         head = {"first": first, "second": second, "level": chosen}
         head |= {} if out is None else {"out": str(out)}
-        print_json(head | result._asdict())
+        found = gates.document(verdicts, failures) if verdicts else {}
+        print_json(head | result._asdict() | found)
     elif not quiet:
-        say(*sentences, *([] if out is None else [written(out, ["report.html"])]))
+        say(*sentences, *gates.passed_sentences(verdicts, failures))
+        say(*([] if out is None else [written(out, ["report.html"])]))
+    gates.end(failures)
+
+
+compare_command = opt.with_fields(_compare_command, "gate", gates.Gate)
 
 
 def _write_page(out: Path, fit, pair: tuple[str, str], table, sentences) -> None:
     """Writes the page of the fit that begins with the two."""
     from irtjax.report.page import PAGE, report_page, write_page
 
-    make_folder(out)
     more = {"sentences": sentences, "command": command_line()}
-    write_page(out / PAGE, report_page(fit, data=table, pair=pair, **more))
+    page = report_page(fit, data=table, pair=pair, **more)
+    write_files({out / PAGE: lambda place: write_page(place, page)})
 
 
 def _sentences(first: str, second: str, result: Comparison, level: float) -> list[str]:

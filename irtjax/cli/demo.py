@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from irtjax.cli import options as opt
-from irtjax.cli.output import write_files
 from irtjax.cli.pipeline import Job, calibrate, report, write
 from irtjax.cli.progress import ProgressLine
 
@@ -30,7 +29,7 @@ def demo_command(
     json: opt.Json = False,
 ) -> None:
     """Simulates 60 models on three benchmarks, fits them, and checks the result."""
-    from irtjax.storage import check_folder
+    from irtjax.storage import check_folder, write_table
 
     folder = None if out is None else check_folder(out, overwrite=overwrite)
     if folder is not None and (folder / RESPONSES).exists() and not overwrite:
@@ -49,8 +48,10 @@ def demo_command(
 
             ranked = rank(fit)
         else:
-            ranked = write(fit, folder, progress, overwrite, data=demo.table)
-            write_files({folder / RESPONSES: long_form(demo.table)})
+            table = long_form(demo.table)
+            extra = lambda place: write_table(table, place / RESPONSES)
+            more = {"extras": [extra], "data": demo.table}
+            ranked = write(fit, folder, progress, overwrite, **more)
         found = judge(fit, demo)
     more = {"closeness": found._asdict()}
     names = (RESPONSES,)

@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING, Annotated
 
 from irtjax.cli import options as opt
 from irtjax.cli.machine import prepare
-from irtjax.cli.output import check_out_folder, make_folder, print_json, write_files
+from irtjax.cli.output import check_out_folder, print_json, write_files
 from irtjax.cli.progress import ProgressLine
 
 if TYPE_CHECKING:
     from irtjax.validity.dimensionality import Dimensions
 
+#: What `--out` writes.
+TABLE, FIGURE = "dimensions.csv", "dimensions.png"
 #: Headings and columns of the table on screen, with digits.
 _COLUMNS = {
     "factors": ("factors", 0),
@@ -41,7 +43,7 @@ def dimensions_command(
     json: opt.Json = False,
 ) -> None:
     """Finds how many abilities right and wrong responses measure."""
-    check_out_folder(out)
+    check_out_folder(out, (TABLE, FIGURE))
     with ProgressLine(quiet) as progress:
         progress("read")
         table = reading.read(files)
@@ -55,12 +57,12 @@ def dimensions_command(
     if out is not None:
         from irtjax.plots import plot_dimensions, save_figure
 
-        make_folder(out)
-        contents = {out / "dimensions.csv": found.table}
+        contents = {out / TABLE: found.table}
         if figures:
             draw = lambda path: save_figure(plot_dimensions(found), path)
-            contents[out / "dimensions.png"] = draw
-        write_files(contents)
+            contents[out / FIGURE] = draw
+        # The figure of an earlier run is not of this table.
+        write_files(contents, stale=[out / FIGURE])
     if json:
         names = ("chosen", "best", "by_jic", "by_parallel", "by_penalty")
         print_json(

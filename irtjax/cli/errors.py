@@ -17,10 +17,12 @@ from irtjax.cli.fit_options import FLAGS, OPTIONS
 from irtjax.cli.options import Reading
 
 #: Typer's class of usage errors, which it does not export itself.
-_UsageError: Any = next(
+UsageError: Any = next(
     cls for cls in typer.BadParameter.__mro__ if cls.__name__ == "ClickException"
 )
 BAD_INPUT, INTERRUPTED = 2, 130
+#: Options of irtjax itself, not of a command.
+_BEFORE = {"--config", "--no-config", "--import", "--version"}
 _READING = {
     f.name: f"--{f.name.replace('_', '-')}" for f in dataclasses.fields(Reading)
 }
@@ -30,7 +32,7 @@ _SWITCHES = {x.name: x.off for x in OPTIONS if x.kind is bool}
 _TEXT = r"(?:'[^']*'|\"[^\"]*\")"
 #: A keyword argument: one or several texts, another value, or none.
 _KEYWORD = re.compile(
-    rf"(?<![\w/.'\"-])(?<!--set )(?<!\w\()({'|'.join(_FLAGS)})="
+    rf"(?<![\w/.'\",:-])(?<!--set )(?<!\w\()({'|'.join(_FLAGS)})="
     rf"(?:({_TEXT}(?:,? (?:or )?{_TEXT})*)|(None|True|False|\d[\d.e-]*\b|\.\.\.)"
     r"|(?=[\s,;:.)]|$))"
 )
@@ -39,6 +41,7 @@ _SETTING = re.compile(
     r"^(start|priors)(?= ['\"])"
     rf"|^({'|'.join(FLAGS)})(?= (?:requires|has|have|needs|is|takes?) )"
     rf"|(?<=raise )({'|'.join(FLAGS)})\b|(?<=leave )({'|'.join(FLAGS)})(?= out\b)"
+    rf"|^({'|'.join(FLAGS)})(?= [\d,]+: )|(?<=lower )({'|'.join(FLAGS)})\b"
     rf"|(?<=omit )({'|'.join(FLAGS)})(?=[,;]|$)"
     rf"|(?<=and )({'|'.join(FLAGS)})(?= requires )"
     rf"|(?<=requires )({'|'.join(FLAGS)})(?=[ :;,]|$)"
@@ -68,25 +71,38 @@ class Group(TyperGroup):
         """Runs the command; see `TyperGroup.main`."""
         try:
             code = super().main(*args, **{**given, "standalone_mode": False})
-        except _UsageError as error:
+        except UsageError as error:
             context = getattr(error, "ctx", None)
             command = context.command_path if context is not None else "irtjax"
-            _end(f"{one_line(error.format_message())} (see `{command} --help`)", 2)
+            option = getattr(error, "option_name", None)
+            message = one_line(error.format_message())
+            if option in _BEFORE:
+                message = f"{option} is written before the command, as irtjax {option}"
+            _end(f"{message} (see `{command} --help`)", 2)
         except typer.Abort:
             _end("interrupted", INTERRUPTED)
-        except (ValueError, OSError, MemoryError) as error:
+        except (ValueError, OSError, MemoryError, OverflowError) as error:
             if os.environ.get("IRTJAX_TRACEBACK"):
                 raise
-            _end(_explain(error), BAD_INPUT)
+            _end(explain(error), BAD_INPUT)
+        except RuntimeError as error:
+            # What XLA makes of an allocation that fails.
+            lacking = "RESOURCE_EXHAUSTED" in str(error)
+            if not lacking or os.environ.get("IRTJAX_TRACEBACK"):
+                raise
+            _end(explain(MemoryError()), BAD_INPUT)
         else:
             if code == INTERRUPTED:  # What Typer makes of Ctrl-C.
                 _end("interrupted", INTERRUPTED)
             sys.exit(code if isinstance(code, int) else 0)
 
 
-def _explain(error: BaseException) -> str:
+def explain(error: BaseException) -> str:
+    """Returns what went wrong, in one line."""
     if isinstance(error, MemoryError):
         return "not enough memory: fit fewer items or subjects, or use --float32"
+    if isinstance(error, OverflowError):
+        return f"a number is too large: {one_line(str(error))}"
     if isinstance(error, OSError):
         place = f": {error.filename}" if error.filename else ""
         return f"{error.strerror or error}{place}"
@@ -102,6 +118,8 @@ def as_options(message: str) -> str:
     "raise --max-steps, or use --method em or saem, not 'mm'"
     >>> as_options("as in metric={'arc': 'acc', 'gsm8k': 'exact_match'}, or leave")
     'as in --metric arc=acc --metric gsm8k=exact_match, or leave'
+    >>> as_options("benchmark math:subject=algebra,level=1 has several metrics")
+    'benchmark math:subject=algebra,level=1 has several metrics'
     """
     message = _BY_BENCHMARK.sub(_options_by_benchmark, message)
     message = _KEYWORD.sub(_option, message)

@@ -7,37 +7,27 @@ import time
 from pathlib import Path
 from typing import Annotated, Any
 
-from typer.core import TyperCommand
-
 from irtjax.cli import fit_options
 from irtjax.cli import options as opt
+from irtjax.cli.command import Command
+from irtjax.cli.completion import METHODS as KINDS
 from irtjax.cli.imports import own_or_name
 from irtjax.cli.pipeline import Job, calibrate, report, write
 from irtjax.cli.progress import ProgressLine
 
 #: Typer's parameters are made from the rows of `fit_options`.
 _MORE = [option.parameter() for option in fit_options.OPTIONS]
-#: What the methods are, for the help.
-_KINDS = {
-    **dict.fromkeys(("em", "saem", "gvem"), "marginal"),
-    **dict.fromkeys(("mm", "gradient"), "joint"),
-    "neural": "twin networks",
-    "vibo": "amortised variational",
-    "laplace": "items integrated out",
-    "nuts": "full posterior",
-    "vi": "Gaussian posterior",
-}
 
 
-class FitCommand(TyperCommand):
+class FitCommand(Command):
     """The command, whose help has names and defaults that take a second to load."""
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
-        """Writes the help; see `TyperCommand.format_help`."""
+        """Writes the help; see `Command.format_help`."""
         from irtjax.estimators.catalogue import METHODS
         from irtjax.models import catalogue
 
-        kinds = [f"{x} ({_KINDS[x]})" if x in _KINDS else x for x in METHODS]
+        kinds = [f"{x} ({KINDS[x]})" if x in KINDS else x for x in METHODS]
         names = vars(catalogue) | {"METHODS": kinds}
         lists = {k: ", ".join(x) for k, x in names.items() if k.isupper()}
         usual = {x.name: x.usual() for x in fit_options.OPTIONS if x.default is None}
@@ -128,11 +118,11 @@ def fit_command(
     settings |= {} if checkpoint is None else {"checkpoint": str(checkpoint)}
     with ProgressLine(quiet) as progress:
         calibration, table = _read_and_fit(files, reading, job, progress)
-        more = {"save_draws": save_draws, "data": table}
-        ranked = write(calibration, folder, progress, overwrite, **more)
+        options = {"draws": save_draws, "figures": figures, "data": table}
+        ranked = write(calibration, folder, progress, overwrite, **options)
         if checkpoint is not None:
             checkpoint.unlink(missing_ok=True)
-    report(calibration, ranked, folder, quiet=quiet, as_json=json, figures=figures)
+    report(calibration, ranked, folder, quiet=quiet, as_json=json)
 
 
 def _read_and_fit(files, reading: opt.Reading, job: Job, progress: ProgressLine):

@@ -27,8 +27,8 @@ Files = Annotated[
     list[str],
     typer.Argument(
         metavar="FILE...",
-        help="Response files, folders or globs: CSV, Parquet, JSONL, lm-evaluation-"
-        "harness, Inspect, Every Eval Ever or py-irt logs. Several are merged.",
+        help="Response files, folders or globs: CSV, Parquet, JSONL, or logs of lm-"
+        "evaluation-harness, Inspect, HELM and others. Several are merged.",
         show_default=False,
     ),
 ]
@@ -113,6 +113,14 @@ class Reading:
         str | None,
         _read("Column of response lengths; for a wide matrix, the file of them."),
     ] = None
+    texts: Annotated[
+        bool,
+        _read(
+            "Keep no prompts and answers of items, which may be confidential.",
+            " /--no-texts",
+            show_default=False,
+        ),
+    ] = True
 
     def chosen(self) -> dict[str, Any]:
         """Returns the options that differ from their defaults."""
@@ -146,6 +154,9 @@ class Reading:
         """Returns the options as they are typed."""
         found = []
         for name, value in self.chosen().items():
+            if name == "texts":
+                found.append("--no-texts")
+                continue
             values = value if isinstance(value, list) else [value]
             if isinstance(value, tuple):
                 values = [",".join(value)]

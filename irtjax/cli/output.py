@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+#: What `data.item_texts.sample_files` writes, here without importing it.
+SAMPLE_FILES = ("lm_eval_samples.json", "inspect_samples.json", "inspect_samples.txt")
 
 
 def print_json(content: Any) -> None:
@@ -49,25 +51,42 @@ def written(folder: Path, names: Iterable[str]) -> str:
     return f"Written to {folder}: {found}"
 
 
-def check_out_folder(out: Path | None) -> None:
-    """Refuses a folder that is a file."""
+def check_out_folder(out: Path | None, names: Iterable[str] = ()) -> None:
+    """Refuses a folder that files of these names cannot be written to.
+
+    This comes before anything takes time.
+    """
+    from irtjax.data.writing import check_place
+
     if out is not None and out.exists() and not out.is_dir():
         raise ValueError(f"--out {out} is a file: name a folder")
+    if out is not None:
+        check_place(out, names)
 
 
-def check_out_file(out: Path | None) -> None:
-    """Refuses a place that cannot be written before anything takes time."""
-    if out is None:
-        return
-    check_table_name(out)
-    if out.is_dir():
-        raise ValueError(f"--out {out} is a folder: name a file")
-    from irtjax.data.files import atomic_path
+def check_out_file(out: Path | None, *others: Path) -> None:
+    """Refuses a place of a table, and of others, that cannot be written to.
 
-    probe = out.with_name(f".{out.name}.probe")
-    with atomic_path(probe):
-        pass
-    probe.unlink(missing_ok=True)
+    This comes before anything takes time.
+    """
+    if out is not None:
+        check_table_name(out)
+        for path in (out, *others):
+            check_file("--out", path)
+
+
+def check_file(option: str, path: Path) -> None:
+    """Refuses a place of a file that cannot be written to."""
+    from irtjax.data.writing import check_place
+
+    if path.is_dir():
+        raise ValueError(f"{option} {path} is a folder: name a file")
+    if not path.parent.is_dir():
+        raise ValueError(
+            f"cannot write {option} {path}: choose a folder that exists and that you"
+            " may write to"
+        )
+    check_place(path.parent)
 
 
 def check_table_name(out: Path) -> None:
@@ -76,26 +95,21 @@ def check_table_name(out: Path) -> None:
         raise ValueError(f"--out {out}: the name must end in .csv or .parquet")
 
 
-def make_folder(out: Path) -> None:
-    """Makes the folder that a command writes to."""
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ValueError(f"cannot make --out {out}: {error.strerror}") from None
+def write_files(
+    contents: Mapping[Path, pa.Table | Callable[[Path], Any]],
+    stale: Iterable[Path] = (),
+) -> None:
+    """Writes tables, and what functions write, into one folder: all or none.
 
-
-def write_files(contents: Mapping[Path, pa.Table | Callable[[Path], Any]]) -> None:
-    """Writes tables, and what functions write, whole or not at all.
-
-    Files appear together: they are renamed only after the last was written.
+    A folder that does not exist is made. Files that are `stale` and not written go.
     """
-    from irtjax.data.files import atomic_path
+    from irtjax.data.writing import together
     from irtjax.storage import write_table
 
-    with ExitStack() as stack:
+    (folder,) = {path.parent for path in contents}
+    with together(folder, stale=[path.name for path in stale]) as place:
         for path, content in contents.items():
-            place = stack.enter_context(atomic_path(path))
             if callable(content):
-                content(place)
+                content(place / path.name)
             else:
-                write_table(content, place)
+                write_table(content, place / path.name)

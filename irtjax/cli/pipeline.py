@@ -6,6 +6,7 @@ import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from irtjax.cli import config
 from irtjax.cli.machine import prepare
 from irtjax.cli.options import Reading
 from irtjax.cli.output import command_line, print_json, written
@@ -89,6 +90,8 @@ def calibrate(
         "sources": list(table.sources),
         "reading": reading.chosen(),
     }
+    if config.taken() is not None:
+        options["configuration"] = config.taken()
     if command_line() is not None:
         options["command"] = command_line()
     if features is not None:
@@ -104,19 +107,22 @@ def write(
     folder: Path,
     progress: ProgressLine,
     overwrite: bool,
-    save_draws: bool = False,
-    data: ResponseTable | None = None,
+    **options: Any,
 ) -> RankedSubjects:
-    """Writes tables, reports and draws; returns the ranking."""
+    """Writes tables, leaderboard, figures and draws; returns the ranking.
+
+    `options` are those of `irtjax.write_report`. All files appear together, before
+    anything is printed.
+    """
     from irtjax.calibration.rank import rank
     from irtjax.report import write_report
 
     progress("rank")
     ranked = rank(fit)
     progress("write")
-    more = {"overwrite": overwrite, "ranked": ranked, "draws": save_draws}
-    more["data"] = data
-    write_report(fit, folder, figures=False, **more)
+    write_report(
+        fit, folder, overwrite=overwrite, ranked=ranked, progress=progress, **options
+    )
     return ranked
 
 
@@ -127,38 +133,38 @@ def report(
     *,
     quiet: bool,
     as_json: bool,
-    figures: bool = True,
     more: dict[str, Any] | None = None,
     names: tuple[str, ...] = (),
 ) -> None:
-    """Prints the results, draws the figures, and prints where everything is."""
+    """Prints the results, and where everything is."""
     from irtjax.cli import screen
-    from irtjax.report.summary import items_by_flag, summarise
-    from irtjax.report.write import add_figures
+    from irtjax.report.summary import summarise
     from irtjax.storage import FIT_FILES, STRUCTURE_FILES
 
-    out = None if quiet or as_json else screen.console()
-    if out is not None:
+    if not quiet and not as_json:
+        out = screen.console()
         screen.show_ranking(out, ranked, everything=False)
         screen.show_sentences(out, summarise(fit, ranked))
         screen.show_warnings(out, fit.warnings, fit.notes)
-    if figures and folder is not None:
-        with ProgressLine(quiet) as progress:
-            add_figures(fit, folder, ranked, progress)
-    if out is not None and folder is not None:
-        names = (*FIT_FILES, *STRUCTURE_FILES, *names)
-        screen.show_sentences(out, ["", written(folder, names)])
+        if folder is not None:
+            names = (*FIT_FILES, *STRUCTURE_FILES, *names)
+            screen.show_sentences(out, ["", written(folder, names)])
     if as_json:
-        from irtjax.storage.encoding import to_json
+        print_json(document(fit, ranked, folder) | (more or {}))
 
-        print_json(
-            {
-                **to_json(fit),
-                "out": None if folder is None else str(folder),
-                "subjects": ranked.rows(),
-                "groups": list(ranked.groups),
-                "flagged_items": items_by_flag(fit),
-                "items_without_variation": items_by_flag(fit, constant=True),
-                **(more or {}),
-            }
-        )
+
+def document(
+    fit: Calibration, ranked: RankedSubjects, folder: Path | None
+) -> dict[str, Any]:
+    """Returns what `--json` prints of a fit."""
+    from irtjax.report.summary import items_by_flag
+    from irtjax.storage.encoding import to_json
+
+    return {
+        **to_json(fit),
+        "out": None if folder is None else str(folder),
+        "subjects": ranked.rows(),
+        "groups": list(ranked.groups),
+        "flagged_items": items_by_flag(fit),
+        "items_without_variation": items_by_flag(fit, constant=True),
+    }

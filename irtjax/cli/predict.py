@@ -8,6 +8,7 @@ from typing import Annotated
 from irtjax.cli import options as opt
 from irtjax.cli.output import check_out_file, print_json, say, write_files
 from irtjax.cli.pipeline import load_fit
+from irtjax.cli.progress import ProgressLine
 
 
 def predict_command(
@@ -35,13 +36,16 @@ def predict_command(
 ) -> None:
     """Predicts the response of every subject of a fit to every item, seen or not."""
     check_out_file(out)
-    fit = load_fit(folder)
-    from irtjax.prediction.responses import predict
+    with ProgressLine(quiet) as progress:
+        progress("load")
+        fit = load_fit(folder)
+        from irtjax.prediction.responses import predict
 
-    found = predict(
-        fit, subjects=subjects or None, items=items or None, categories=categories
-    )
-    write_files({out: found.table()})
+        progress("predict")
+        chosen = {"subjects": subjects or None, "items": items or None}
+        found = predict(fit, **chosen, categories=categories)
+        progress("write")
+        write_files({out: found.table()})
     count, width = found.expected.shape
     if json:
         print_json({"out": str(out), "subjects": count, "items": width})

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import math
+import os
+import stat
 import sys
 import threading
 import time
+from contextlib import ExitStack
 from typing import TextIO
 
 #: Seconds of silence first, and between two lines where there is no terminal: the
@@ -13,13 +16,16 @@ from typing import TextIO
 PATIENCE = 2.0
 INTERVAL = 5.0
 LONGEST = 60.0
+#: Share done from which the time left is estimated.
+LEAST_SHARE = 0.02
 
 
 class ProgressLine:
-    """Shows the phase, iteration, objective and time of what is running.
+    """Shows the phase, iteration, objective, share done and times of what is running.
 
-    On a terminal it is one line that is rewritten; elsewhere (a log file) a line
-    now and then, and nothing if `quiet`. Pass it as the `progress` of `irtjax.fit`.
+    On a terminal it is one line that is rewritten; in a file a line now and then, and
+    nothing in a pipe or if `quiet`. Pass it as the `progress` of `irtjax.fit`. Within
+    its block it watches the loops of `irtjax.numerics.progress`.
     """
 
     def __init__(
@@ -36,18 +42,26 @@ class ProgressLine:
         self._begun = time.perf_counter()
         self._phase = ""
         self._details = ""
+        self._part = ""
+        self._share: tuple[float, float] | None = None
+        self._loop_begun = 0.0
         self._width = 0
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._tick, daemon=True)
+        self._watch = ExitStack()
 
     def __enter__(self) -> ProgressLine:
         """Starts the clock."""
-        if not self.quiet:
+        if not (self.quiet or _is_pipe(self._stream)):
+            from irtjax.numerics.progress import watching
+
+            self._watch.enter_context(watching(self.share))
             self._thread.start()
         return self
 
     def __exit__(self, *error: object) -> None:
         """Stops, and clears the line."""
+        self._watch.close()
         self._stop.set()
         if self._thread.is_alive():
             self._thread.join()
@@ -75,10 +89,35 @@ class ProgressLine:
             parts.append(f"residual {residual:.2g}")
         self._details = "  ".join(parts)
 
+    def share(self, done: float | None, part: str = "") -> None:
+        """Shows the share done of a loop and its part; None at its end."""
+        now = time.perf_counter()
+        if done is None:
+            self._share, self._part = None, ""
+            return
+        if self._share is None:
+            self._loop_begun = now
+        self._share, self._part = (done, now), part
+
     def line(self) -> str:
         """Returns the line as it would be shown now."""
-        spent = f"{time.perf_counter() - self._begun:.0f} s"
-        return "  ".join(x for x in (self._phase, self._details, spent) if x)
+        now = time.perf_counter()
+        # What matters most first: a narrow screen cuts the end.
+        parts = [self._phase, self._part, self._left(now), self._details]
+        parts.append(f"{now - self._begun:.0f} s")
+        return "  ".join(x for x in parts if x)
+
+    def _left(self, now: float) -> str:
+        """The share done and the time left, if the parts to come are like the past."""
+        if self._share is None:
+            return ""
+        done, noted = self._share
+        text = f"{math.floor(100 * done + 1e-6)} % done"
+        if not LEAST_SHARE <= done < 1:
+            return text
+        left = (noted - self._loop_begun) * (1 - done) / done - (now - noted)
+        # Below a second, or later than expected, it is not known.
+        return f"{text}, about {duration(left)} left" if left >= 1 else text
 
     def _tick(self) -> None:
         terminal = self._stream.isatty()
@@ -88,7 +127,8 @@ class ProgressLine:
         while True:
             text = self.line()
             if terminal:
-                self._stream.write("\r" + text.ljust(self._width)[:200])
+                text = text[: _columns(self._stream) - 1]
+                self._stream.write("\r" + text.ljust(self._width))
                 self._width = max(self._width, len(text))
             else:
                 self._stream.write(text + "\n")
@@ -96,3 +136,32 @@ class ProgressLine:
             if self._stop.wait(0.25 if terminal else interval):
                 return
             interval = min(1.5 * interval, LONGEST)
+
+
+def duration(seconds: float) -> str:
+    """A time in the unit that suits it.
+
+    >>> duration(41.2), duration(300), duration(5000)
+    ('41 s', '5 min', '1 h 23 min')
+    """
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    hours, minutes = divmod(round(seconds / 60), 60)
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min"
+
+
+def _columns(stream: TextIO) -> int:
+    """The width of a terminal: a longer line could not be rewritten."""
+    try:
+        return os.get_terminal_size(stream.fileno()).columns or 200
+    except (OSError, ValueError, AttributeError):
+        return 200
+
+
+def _is_pipe(stream: TextIO) -> bool:
+    """Whether another program reads the stream, which no progress should disturb."""
+    try:
+        mode = os.fstat(stream.fileno()).st_mode
+    except (OSError, ValueError, AttributeError):
+        return False
+    return stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)

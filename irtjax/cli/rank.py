@@ -6,9 +6,11 @@ import functools
 from pathlib import Path
 from typing import Annotated
 
+from irtjax.cli import config
 from irtjax.cli import options as opt
-from irtjax.cli.output import print_json, write_files
+from irtjax.cli.output import check_file, print_json, write_files
 from irtjax.cli.pipeline import load_fit
+from irtjax.cli.progress import ProgressLine
 
 
 @opt.with_reading
@@ -73,16 +75,20 @@ def rank_command(
     _check_reading(reading, data)
     if flow is not None:
         _check_unused(level=level, draws=draws, seed=seed, all=everything or None)
-    fit = load_fit(folder)
-    if flow is not None:
+    with ProgressLine(quiet) as progress:
+        progress("load")
+        fit = load_fit(folder)
         given = reading.read(data) if data else None
+    if flow is not None:
         _flow(fit, flow, top or 50, given, figure, quiet=quiet, as_json=json)
         return
     from irtjax.calibration.rank import rank
 
     if against is not None and figure is not None:
         _draw_changes(fit, load_fit(against), (folder.name, against.name), figure)
-    ranked = rank(fit, level=level, num_draws=draws, seed=seed)
+    with ProgressLine(quiet) as progress:
+        progress("rank")
+        ranked = rank(fit, level=level, num_draws=draws, seed=seed)
     if json:
         print_json(
             {
@@ -115,13 +121,15 @@ def _check(against, flow, top, data, figure) -> None:
             raise ValueError(
                 "--against requires --figure, and --figure requires --against or --flow"
             )
-    if figure is not None and figure.suffix.lower() != ".png":
-        raise ValueError(f"--figure {figure}: the name of a picture ends in .png")
+    if figure is not None:
+        if figure.suffix.lower() != ".png":
+            raise ValueError(f"--figure {figure}: the name of a picture ends in .png")
+        check_file("--figure", figure)
 
 
 def _check_reading(reading: opt.Reading, data: list[str] | None) -> None:
-    """Refuses reading options where nothing is read."""
-    for name in reading.chosen() if not data else ():
+    """Refuses reading options where nothing is read, but for those of a file."""
+    for name in config.typed(reading.chosen()) if not data else ():
         raise ValueError(f"--{name.replace('_', '-')} requires --flow and --data")
 
 
@@ -139,13 +147,15 @@ def _flow(fit, flow: str, top: int, given, figure: Path | None, *, quiet, as_jso
     """
     from irtjax.calibration.flow import rank_flow
 
-    other = flow if flow == "accuracy" else load_fit(Path(flow))
-    found = rank_flow(fit, top, other, data=given)
-    if figure is not None:
-        from irtjax.plots import plot_rank_flow, save_figure
+    with ProgressLine(quiet) as progress:
+        progress("flow")
+        other = flow if flow == "accuracy" else load_fit(Path(flow))
+        found = rank_flow(fit, top, other, data=given)
+        if figure is not None:
+            from irtjax.plots import plot_rank_flow, save_figure
 
-        picture = plot_rank_flow(fit, top, other, data=given)
-        write_files({figure: functools.partial(save_figure, picture)})
+            picture = plot_rank_flow(fit, top, other, data=given)
+            write_files({figure: functools.partial(save_figure, picture)})
     if as_json:
         names = ("against", "top", "num_subjects", "kendall", "sentence")
         head = {name: getattr(found, name) for name in names}

@@ -7,9 +7,11 @@ from typing import Annotated
 
 import typer
 
+from irtjax.cli import config
 from irtjax.cli import options as opt
 from irtjax.cli.machine import prepare
 from irtjax.cli.output import command_line, print_json, say
+from irtjax.cli.progress import ProgressLine
 
 
 @opt.with_reading
@@ -45,11 +47,13 @@ def report_command(
         raise ValueError(f"--out {place}: the name of a page ends in .html")
     if place.is_dir():
         raise ValueError(f"--out {place} is a folder: name a file")
-    for name in reading.chosen() if not data else ():
+    for name in config.typed(reading.chosen()) if not data else ():
         raise ValueError(f"--{name.replace('_', '-')} requires --data")
-    prepare()
-    page = _page(folder, data, reading)
-    write_page(place, page)
+    with ProgressLine(quiet) as progress:
+        progress("report")
+        prepare()
+        page = _page(folder, data, reading)
+        write_page(place, page)
     size = place.stat().st_size
     if json:
         print_json({"out": str(place), "bytes": size})

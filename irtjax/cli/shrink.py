@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import functools
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from irtjax.cli import options as opt
 from irtjax.cli.errors import lead_with_option
 from irtjax.cli.imports import own_or_name
 from irtjax.cli.machine import prepare
 from irtjax.cli.output import (
+    SAMPLE_FILES,
     check_out_folder,
     command_line,
     print_json,
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from irtjax.subsets.errors import SubsetErrors
     from irtjax.subsets.subset import Shrunken
 
+#: What `Shrunken.contents` has.
+SUBSET_FILES = ("subset.csv", "subset.json", "rules.csv", *SAMPLE_FILES)
 #: Written where errors are requested: a table and its figure.
 ERROR_FILES = ("errors.csv", "shrink.png")
 
@@ -100,7 +103,7 @@ def shrink_command(
         raise ValueError("give one of --size, --se and --score-error")
     if reference is not None and sizes is None:
         raise ValueError("--reference requires --sizes: the table has the agreement")
-    check_out_folder(out)
+    check_out_folder(out, (*SUBSET_FILES, *ERROR_FILES, "report.html"))
     wanted = {"size": size, "standard_error": se, "score_error": score_error}
     wanted["method"] = by
     options = {"aim": aim, "stratify": stratify, "average": average, "folds": folds}
@@ -114,8 +117,7 @@ def shrink_command(
         table = reading.read(files)
         small, errors = _choose(table, wanted, options, counts, ranking, seed, progress)
         progress("write")
-        _write(out, small, errors)
-        _write_page(out, small, errors, table.notes)
+        write(out, small, errors, table.notes)
     _report(small, errors, list(table.notes), out, quiet, json)
 
 
@@ -173,53 +175,29 @@ def _values(path: Path) -> dict[str, float]:
     return found
 
 
-def _write(out: Path, small: Shrunken, errors: SubsetErrors | None) -> None:
-    """Writes the subset and, where requested, errors and their figure."""
-    small.save(out)
-    if errors is None:
-        # Those of an earlier subset in this folder are not of this one.
-        for name in ERROR_FILES:
-            (out / name).unlink(missing_ok=True)
-        return
-    from irtjax.plots import plot_subset_errors, save_figure
-
-    picture = functools.partial(save_figure, plot_subset_errors(errors))
-    contents = zip(ERROR_FILES, (errors.table(), picture), strict=True)
-    write_files({out / name: content for name, content in contents})
-
-
-def _write_page(out: Path, small: Shrunken, errors, notes) -> None:
-    """Writes the subset as a page."""
+def write(out: Path, small: Shrunken, errors: SubsetErrors | None, notes) -> None:
+    """Writes the subset, its page and, where requested, errors and their figure."""
     from irtjax.report.page import PAGE, write_page
     from irtjax.report.page_subset import subset_page
 
     more = {"sentences": subset_sentences(small), "notes": notes}
     page = subset_page(small, errors, command=command_line(), **more)
-    write_page(out / PAGE, page)
+    contents = {**small.contents(), PAGE: lambda place: write_page(place, page)}
+    if errors is not None:
+        from irtjax.plots import plot_subset_errors, save_figure
+
+        picture = functools.partial(save_figure, plot_subset_errors(errors))
+        contents |= zip(ERROR_FILES, (errors.table(), picture), strict=True)
+    files = {out / name: content for name, content in contents.items()}
+    # Files of an earlier subset in this folder are not of this one.
+    write_files(files, stale=[out / name for name in (*SUBSET_FILES, *ERROR_FILES)])
 
 
 def _report(small, errors, notes, out: Path, quiet: bool, json: bool) -> None:
     """Prints the outcome, for people or as JSON."""
-    warnings = [*small.warnings, *(() if errors is None else errors.warnings)]
-    warnings = list(dict.fromkeys(warnings))
+    found = document(small, errors, notes, out)
     if json:
-        print_json(
-            {
-                "items": small.table().to_pylist(),
-                "num_items": small.num_items,
-                "method": small.method,
-                "reason": small.reason,
-                "rules": list(small.rules),
-                "standard_error": small.standard_error,
-                "score_error": small.score_error,
-                "held_out": small.held_out,
-                "level": small.level,
-                "errors": None if errors is None else list(errors.rows),
-                "out": str(out),
-                "warnings": warnings,
-                "notes": notes,
-            }
-        )
+        print_json(found)
     elif not quiet:
         from irtjax.cli import screen
 
@@ -231,9 +209,43 @@ def _report(small, errors, notes, out: Path, quiet: bool, json: bool) -> None:
         names = ["subset.csv", "subset.json", "report.html"]
         names += ["rules.csv"] if small.rules else []
         names += ERROR_FILES if errors is not None else []
+        names += [name for name in SAMPLE_FILES if (out / name).is_file()]
         written = f"Written to {out}: {', '.join(names)}"
         screen.show_sentences(console, [*subset_sentences(small), written])
-        screen.show_warnings(console, warnings, notes)
+        if SAMPLE_FILES[0] in names:
+            screen.show_sentences(console, ["Evaluate only these items:"])
+            screen.show_command(console, _command(small, out / SAMPLE_FILES[0]))
+        screen.show_warnings(console, found["warnings"], notes)
+
+
+def document(small, errors, notes: list[str], out: Path) -> dict[str, Any]:
+    """What `--json` prints."""
+    warnings = [*small.warnings, *(() if errors is None else errors.warnings)]
+    return {
+        "items": small.table().to_pylist(),
+        "num_items": small.num_items,
+        "method": small.method,
+        "reason": small.reason,
+        "rules": list(small.rules),
+        "standard_error": small.standard_error,
+        "score_error": small.score_error,
+        "held_out": small.held_out,
+        "level": small.level,
+        "errors": None if errors is None else list(errors.rows),
+        "out": str(out),
+        "warnings": list(dict.fromkeys(warnings)),
+        "notes": notes,
+    }
+
+
+def _command(small: Shrunken, samples: Path) -> str:
+    """The command of lm-evaluation-harness for the items of a subset."""
+    import shlex
+
+    tasks = {one.task for ids in small.item_ids.values() for one in ids}
+    names = ("--tasks", ",".join(sorted(tasks)), "--samples", str(samples))
+    more = "--model MODEL --log_samples --output_path logs"
+    return f"lm_eval {shlex.join(names)} {more}"
 
 
 def _show_rules(console, small: Shrunken) -> None:

@@ -89,16 +89,9 @@ class SideTable:
 
 def read_content(option: str, path: Path) -> pa.Table:
     """Returns the rows of a CSV or Parquet file."""
-    import pyarrow
-    import pyarrow.csv
-    import pyarrow.parquet
+    from irtjax.data.side_files import read_side_file
 
-    try:
-        if path.suffix == ".parquet":
-            return pyarrow.parquet.read_table(path)
-        return pyarrow.csv.read_csv(path)
-    except (OSError, pyarrow.ArrowInvalid) as error:
-        raise ValueError(f"{option} {path}: cannot read it: {error}") from None
+    return read_side_file(path, f"{option} {path}")
 
 
 def column(option: str, path: Path, content: pa.Table, name: str) -> list[Any]:

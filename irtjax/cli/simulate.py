@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 from irtjax.cli import options as opt
 from irtjax.cli.imports import own_or_name
 from irtjax.cli.machine import prepare
-from irtjax.cli.output import check_table_name, print_json, say, write_files
+from irtjax.cli.output import check_out_file, print_json, say, write_files
+from irtjax.cli.progress import ProgressLine
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -42,21 +43,26 @@ def simulate_command(
     json: opt.Json = False,
 ) -> None:
     """Simulates responses, and writes them with the true items and abilities."""
-    check_table_name(out)
+    kinds = ("items", "abilities", "lengths")
+    beside = [out.with_name(f"{out.stem}.{kind}{out.suffix}") for kind in kinds]
+    check_out_file(out, *beside)
     if not 0 <= missing < 1:
         raise ValueError(f"--missing {missing:g} is not a share from 0 to below 1")
-    prepare()
-    table, *truths = draw(model, subjects, items, categories, missing, fit, seed)
-    kinds = ("items", "abilities")
-    truth = [out.with_name(f"{out.stem}.{kind}{out.suffix}") for kind in kinds]
-    files: dict[Path, Any] = dict(zip(truth, truths, strict=True))
-    lengths = None
-    if table.lengths is not None:
-        lengths = out.with_name(f"{out.stem}.lengths{out.suffix}")
-        files[lengths] = wide(table, table.lengths)
-        table = dataclasses.replace(table, lengths=None)
-    files[out] = table.save if out.suffix == ".parquet" else wide(table)
-    write_files(files)
+    with ProgressLine(quiet) as progress:
+        progress("draw")
+        prepare()
+        table, *truths = draw(model, subjects, items, categories, missing, fit, seed)
+        progress("write")
+        truth = beside[:2]
+        files: dict[Path, Any] = dict(zip(truth, truths, strict=True))
+        lengths = None
+        if table.lengths is not None:
+            lengths = beside[2]
+            files[lengths] = wide(table, table.lengths)
+            table = dataclasses.replace(table, lengths=None)
+        files[out] = table.save if out.suffix == ".parquet" else wide(table)
+        # The lengths of an earlier simulation are not of these responses.
+        write_files(files, stale=beside[2:])
     if json:
         print_json(
             {
@@ -99,6 +105,8 @@ def draw(
     from irtjax.models.families.mixed import MixedScores
     from irtjax.models.lengths import LengthParameters
 
+    if folder is None:
+        _check_size(num_subjects, num_items, categories)
     item_key, ability_key, key = jax.random.split(jax.random.key(seed), 3)
     length_key, log_key = jax.random.split(jax.random.fold_in(key, 1))
     lengths, offset = None, 1.0
@@ -111,6 +119,7 @@ def draw(
         chosen, names = saved.model, saved.items.tolist()
         given = jax.tree.map(jnp.asarray, saved.parameters)
         records, population, lengths = given.items, given.population, given.lengths
+        _check_size(num_subjects, len(names), 1)
         offset = saved.options.get("length_offset", offset)
         bounds, benchmarks = saved.options.get("bounds"), saved.benchmarks
     else:
@@ -154,6 +163,20 @@ def draw(
                 columns[f"{field}_{h + 1}"] = column
     abilities = pa.table({"subject": subjects, "ability": np.asarray(theta), **speed})
     return table, pa.table(columns), abilities
+
+
+def _check_size(num_subjects: int, num_items: int, categories: int) -> None:
+    """Refuses what does not fit into the memory, before anything is drawn.
+
+    At least two copies of a byte for each response, 200 bytes for each name with its
+    parameters, 24 for each category of an item.
+    """
+    from irtjax.numerics.memory import require_memory
+
+    names = 200.0 * (num_subjects + num_items) + 24.0 * num_items * categories
+    what = f"{num_subjects:,} subjects x {num_items:,} items"
+    what += f" of {categories:,} categories" if categories > 1000 else ""
+    require_memory(2.0 * num_subjects * num_items + names, what, "simulate fewer")
 
 
 def _model_of(model: str, num_items: int, categories: int) -> Any:

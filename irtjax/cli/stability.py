@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 from irtjax.cli import options as opt
 from irtjax.cli.imports import own_or_name
 from irtjax.cli.machine import prepare
-from irtjax.cli.output import check_out_folder, make_folder, print_json, write_files
+from irtjax.cli.output import check_out_folder, print_json, write_files
 from irtjax.cli.progress import ProgressLine
 
 if TYPE_CHECKING:
@@ -23,6 +23,10 @@ _COLUMNS = {
     "P(first)": "share_first",
     "P(top)": "share_in_top",
 }
+
+
+#: What `--out` writes.
+TABLES, FIGURE = ("stability.csv", "agreement.csv", "runs.csv"), "stability.png"
 
 
 @opt.with_reading
@@ -75,7 +79,7 @@ def stability_command(
 ) -> None:
     """Measures how much the ranking depends on items, subjects or starts."""
     opt.check_level(level)
-    check_out_folder(out)
+    check_out_folder(out, (*TABLES, FIGURE))
     with ProgressLine(quiet) as progress:
         progress("read")
         table = reading.read(files)
@@ -111,18 +115,16 @@ def stability_command(
 
 
 def _write(found: Stability, out: Path, figures: bool) -> None:
-    make_folder(out)
-    contents = {
-        out / "stability.csv": found.table,
-        out / "agreement.csv": found.agreement,
-        out / "runs.csv": found.runs,
-    }
+    tables = found.table, found.agreement, found.runs
+    names = [out / name for name in TABLES]
+    contents = dict(zip(names, tables, strict=True))
     if figures and found.kind != "starts":
         from irtjax.plots import plot_rank_ribbons, save_figure
 
         draw = lambda path: save_figure(plot_rank_ribbons(found), path)
-        contents[out / "stability.png"] = draw
-    write_files(contents)
+        contents[out / FIGURE] = draw
+    # The figure of an earlier run is not of these tables.
+    write_files(contents, stale=[out / FIGURE])
 
 
 def _show(found: Stability, out: Path | None) -> None:

@@ -7,11 +7,21 @@ from typing import Any
 
 import numpy as np
 
+#: Most characters of a name, and of all if each had the length of the longest.
+_LONGEST, _CHARACTERS = 1_000_000, 1_000_000_000
+
 
 def as_labels(labels: Iterable[Any]) -> np.ndarray:
     """Returns labels as a numpy string array."""
     if not isinstance(labels, np.ndarray):
         labels = list(labels)
+        # The longest determines the width of all.
+        longest = max((len(x) for x in labels if isinstance(x, str)), default=0)
+        if longest > _LONGEST or longest * len(labels) > _CHARACTERS:
+            raise ValueError(
+                f"a name has {longest:,} characters, which is too long for one of"
+                f" {len(labels):,} names; shorten it"
+            )
     return np.asarray(labels, dtype=np.str_).reshape(-1)
 
 
@@ -75,7 +85,7 @@ def check_unique(what: str, labels: np.ndarray) -> None:
     names, counts = np.unique(labels, return_counts=True)
     if len(names) < len(labels):
         raise ValueError(
-            f"{what} {str(names[counts.argmax()])!r} occurs {counts.max()} times:"
+            f"{what} {str(names[counts.argmax()])!r:.80} occurs {counts.max()} times:"
             f" {what} names must be distinct"
         )
 
@@ -100,5 +110,5 @@ def positions(what: str, labels: np.ndarray, wanted: Any) -> np.ndarray:
     names = as_labels(array)
     found = places_of(labels, names)
     if (found < 0).any():
-        raise ValueError(f"no {what} named {str(names[found.argmin()])!r}")
+        raise ValueError(f"no {what} named {str(names[found.argmin()])!r:.80}")
     return found

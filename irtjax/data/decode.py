@@ -2,18 +2,44 @@
 
 from __future__ import annotations
 
+import functools
+import io
 import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TypeVar
+from typing import Annotated, Any, ClassVar, TypeAlias, TypeVar
 
 import msgspec
+import numpy as np
 
 from irtjax.data.files import read_bytes
 
 T = TypeVar("T")
 _MARK = b"\xef\xbb\xbf"
+#: The fields of an object by name, their values not decoded yet.
+Fields: TypeAlias = dict[str, msgspec.Raw]
+#: A score as logs write it, and a part of one: numbers become float.
+Part: TypeAlias = bool | float | str | None | list[Any] | dict[str, Any]
+Score: TypeAlias = bool | float | str | None | list[Part] | dict[str, Part]
+#: A number of something, such as an epoch: within what an array can hold.
+Count = Annotated[int, msgspec.Meta(ge=0, le=10**9)]
+#: A whole number that a float holds, such as a number of responses.
+Whole = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
+#: Half of a surrogate pair, which Python's own writer writes for broken text.
+_HALVES = re.compile(
+    rb"\\\\|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"
+    rb"|(\\u[dD][89a-fA-F][0-9a-fA-F]{2})"
+)
+_WORDS = {
+    "int": "a whole number",
+    "float": "a number",
+    "str": "text",
+    "bool": "true or false",
+    "null": "null",
+    "array": "a list",
+    "object": "an object",
+}
 
 
 class Record(msgspec.Struct, kw_only=True):
@@ -22,8 +48,11 @@ class Record(msgspec.Struct, kw_only=True):
     A field without a default must be there. msgspec checks the types.
     """
 
+    #: What to do with a file that deviates, as the end of a message.
+    cure: ClassVar[str] = ""
 
-def decode(data: bytes, type: type[T], place: str) -> T:
+
+def decode(data: bytes | msgspec.Raw, type: type[T] | Any, place: str) -> T:
     """Decodes one JSON value.
 
     Args:
@@ -46,22 +75,61 @@ def decode(data: bytes, type: type[T], place: str) -> T:
     >>> decode(b'{"id": "q1", "score": "x"}', Sample, "a.json")
     Traceback (most recent call last):
     ...
-    ValueError: a.json: Expected `float | null`, got `str` - at `$.score`
+    ValueError: a.json: field 'score' is text, not a number or null
     """
     try:
         try:
-            return msgspec.json.decode(data.removeprefix(_MARK), type=type)
+            return _decoder(type).decode(data)
         except msgspec.ValidationError:
             raise
         except msgspec.DecodeError:
-            if b"NaN" not in data and b"Infinity" not in data:
-                raise
-            # Not of the standard, but of Python's own writer: slower, so only if met.
-            return msgspec.convert(json.loads(data), type)
+            return _convert(bytes(data), type)
     except RecursionError:
-        raise ValueError(f"{place}: values are nested too deeply to be read") from None
+        raise ValueError(f"{place}: nested too deeply to be read") from None
     except (msgspec.DecodeError, ValueError) as error:
-        raise ValueError(f"{place}: {_tidy(error)}") from None
+        reason = _reason(error, bytes(data))
+        deviates = isinstance(error, msgspec.ValidationError)
+        cure = getattr(type, "cure", "") if deviates else ""
+        message = f"{place}: {reason}; {cure}" if cure else f"{place}: {reason}"
+        raise ValueError(message) from None
+
+
+@functools.lru_cache(128)
+def _decoder(type: Any) -> msgspec.json.Decoder[Any]:
+    return msgspec.json.Decoder(type)
+
+
+def _convert(data: bytes, type: Any) -> Any:
+    """As `decode`, of what is not of the standard, but of Python's own writer.
+
+    Slower, so only after the other way has failed. Half a surrogate pair, which is no
+    character, becomes U+FFFD.
+    """
+    if not any(word in data for word in (b"NaN", b"Infinity", b"\\ud", b"\\uD", _MARK)):
+        return _decoder(type).decode(data)  # Raises the error of the standard again.
+    keep = lambda found: b"\\ufffd" if found[1] else found[0]
+    found = json.loads(_HALVES.sub(keep, data.removeprefix(_MARK)))
+    if type == Fields and isinstance(found, dict):
+        return {k: msgspec.Raw(json.dumps(v).encode()) for k, v in found.items()}
+    if type == list[msgspec.Raw] and isinstance(found, list):
+        return [msgspec.Raw(json.dumps(v).encode()) for v in found]
+    return msgspec.convert(found, type)
+
+
+def json_values(path: Path) -> Iterator[tuple[str, bytes | msgspec.Raw]]:
+    """Yields the values of JSON lines or of one JSON array, not decoded, with places.
+
+    Raises:
+        ValueError: The file cannot be read; of an array also that it is no JSON.
+    """
+    data = read_bytes(path).removeprefix(_MARK)
+    if data[:4096].lstrip()[:1] == b"[":
+        for number, value in enumerate(decode(data, list[msgspec.Raw], str(path)), 1):
+            yield f"{path}: record {number}", value
+        return
+    for number, line in enumerate(io.BytesIO(data), 1):
+        if not line.isspace():
+            yield f"{path}: line {number}", line
 
 
 def decode_lines(path: Path, type: type[T]) -> list[T]:
@@ -70,23 +138,56 @@ def decode_lines(path: Path, type: type[T]) -> list[T]:
     Raises:
         ValueError: As for `decode`.
     """
-    data = read_bytes(path).removeprefix(_MARK)
-    if data.lstrip()[:1] == b"[":
-        return decode(data, list[type], str(path))  # type: ignore[valid-type]
-    return list(_lines(path, data, type))
+    return [decode(value, type, place) for place, value in json_values(path)]
 
 
-def _lines(path: Path, data: bytes, type: type[T]) -> Iterator[T]:
-    for number, line in enumerate(data.split(b"\n"), 1):
-        if line.strip():
-            yield decode(line, type, f"{path}: line {number}")
+_DEPTH = np.zeros(256, np.int8)
+_DEPTH[list(b"[{")], _DEPTH[list(b"]}")] = 1, -1
 
 
-def _tidy(error: Exception) -> str:
+def is_nested(data: bytes, most: int = 200) -> bool:
+    """Whether values may be nested deeper than this, at which some decoders crash.
+
+    Brackets in texts count too, so that the answer may be wrong, but only as True.
+    """
+    depth = lowest = highest = 0
+    for start in range(0, len(data), 1 << 20):
+        part = np.frombuffer(data, np.uint8, min(1 << 20, len(data) - start), start)
+        found = depth + np.cumsum(_DEPTH[part], dtype=np.int32)
+        depth = int(found[-1])
+        lowest, highest = min(lowest, found.min()), max(highest, found.max())
+    return bool(highest - lowest > most)
+
+
+def _reason(error: Exception, data: bytes) -> str:
     """The message of a decoder as the end of a sentence."""
     text = " ".join(str(error).split())
-    if isinstance(error, msgspec.ValidationError):
-        return text
-    if "truncated" in text or "Expecting" in text:
-        return f"is cut off or no JSON ({text}); copy the file again"
-    return f"is no JSON ({re.sub(r'^JSON is malformed: ', '', text)})"
+    if isinstance(error, UnicodeError):
+        return "it holds bytes that are not UTF-8 text; save it as UTF-8"
+    if not isinstance(error, msgspec.ValidationError):
+        return _no_json(text, data)
+    text, _, path = text.partition(" - at `$")
+    field = path.rstrip("`").lstrip(".")
+    lacking = re.fullmatch("Object missing required field `(.+)`", text)
+    if lacking:
+        return f"no field {lacking[1]!r}" + (f" in {field!r}" if field else "")
+    what = f"field {field!r}" if field else "it"
+    kinds = re.fullmatch("Expected `([a-z |]+)`, got `([a-z]+)`", text)
+    if kinds is None:
+        out = "is a number that is too large" if "out of range" in text else f": {text}"
+        return f"{what} {out}".replace(" : ", ": ")
+    expected = [_WORDS.get(kind, kind) for kind in kinds[1].split(" | ")]
+    one_of = " or ".join(filter(None, [", ".join(expected[:-1]), expected[-1]]))
+    return f"{what} is {_WORDS.get(kinds[2], kinds[2])}, not {one_of}"
+
+
+def _no_json(text: str, data: bytes) -> str:
+    """Why a text is no JSON, with the line where there are several."""
+    cut = "truncated" in text or "Expecting" in text
+    place = re.search(r"\(byte (\d+)\)", text)
+    end = int(place[1]) if place else len(data) if cut else 0
+    line = data.rstrip().count(b"\n", 0, end) + 1
+    where = f" at line {line}" if line > 1 else ""
+    if cut:
+        return f"not valid JSON, or cut off{where} ({text}); copy the file again"
+    return f"not valid JSON{where} ({text.removeprefix('JSON is malformed: ')})"

@@ -1,19 +1,166 @@
-"""Files: bytes and text read from plain or gzip files, and files written whole."""
+"""Files: bytes and text read from plain or gzip files.
+
+What a file unpacks to is counted while it is read, so that a small file that unpacks to
+gigabytes is refused before they are in memory.
+"""
 
 from __future__ import annotations
 
-import contextlib
 import gzip
-import os
-import tempfile
-from collections.abc import Iterator
+import io
+import stat
+import zlib
+from collections.abc import Sequence
 from pathlib import Path
+from typing import IO, Any
+
+from irtjax.numerics.memory import available_memory
 
 _HEAD = 1 << 16
+_CHUNK = 1 << 20
+#: Bytes that any file may unpack to, and beyond them, times its size: logs of
+#: evaluations pack to a twentieth or a fortieth, and files of zeros to a thousandth.
+_UNPACKED, _RATIO = 64 << 20, 100
+#: What gzip raises for files that are cut off or altered.
+_DAMAGE = (OSError, EOFError, zlib.error)
+#: Rows of a Parquet file that are always read, and beyond them, the most for each byte:
+#: a quarter of a bit a row is below what right and wrong responses pack to.
+_MANY_ROWS, _ROWS_A_BYTE = 10_000_000, 32
+#: Arrow takes 60 microseconds and 3 kB for each column.
+MOST_COLUMNS = 100_000
+_SPECIAL = (
+    (stat.S_ISFIFO, "a pipe"),
+    (stat.S_ISSOCK, "a socket"),
+    (stat.S_ISCHR, "a device"),
+    (stat.S_ISBLK, "a device"),
+    (stat.S_ISDIR, "a folder"),
+)
+
+
+def special(path: Path) -> str:
+    """What a path is if it is no file, such as "a pipe"; "" for a file.
+
+    Opening a pipe or a device can wait for ever.
+
+    Raises:
+        ValueError: There is no such path, or it is not accessible.
+    """
+    try:
+        mode = path.stat().st_mode
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise ValueError(f"cannot read {path}: {reason}") from None
+    return next((word for check, word in _SPECIAL if check(mode)), "")
+
+
+def file_size(path: Path) -> int:
+    """Size of a file; a ValueError refuses what is no file, without opening it."""
+    kind = special(path)
+    if kind:
+        raise ValueError(
+            f"cannot read {path}: it is {kind}, not a file; write its content to a file"
+            " and give that"
+        )
+    return path.stat().st_size
+
+
+class Unpacked:
+    """Counts the bytes that a file unpacks to, and refuses too many.
+
+    Allowed are 64 MiB or 100 times the size of the file, whichever is more, and half of
+    the free memory at most.
+    """
+
+    def __init__(self, path: Path, ratio: int = _RATIO) -> None:
+        size = file_size(path)
+        self._path, self._size = path, size
+        self._most = min(max(_UNPACKED, ratio * size), available_memory() // 2)
+        self._count = 0
+
+    def add(self, count: int) -> None:
+        """Counts further bytes, or bytes that a file declares to have."""
+        self._count += count
+        if self._count > self._most:
+            raise ValueError(
+                f"{self._path} has {self._size:,} bytes and unpacks to more than"
+                f" {self._most:,}: it is damaged or made to fill the memory; if it is"
+                " right, unpack it and give the unpacked file"
+            )
+
+    def read(self, file: IO[bytes] | gzip.GzipFile) -> bytes:
+        """Returns the rest of an unpacking stream, counted while it is read."""
+        out = io.BytesIO()
+        while chunk := file.read(_CHUNK):
+            self.add(len(chunk))
+            out.write(chunk)
+        return out.getvalue()
+
+
+def check_parquet(path: Path, metadata: Any, used: Sequence[str] | None) -> None:
+    """Refuses, before it is read, a Parquet file that would fill the memory.
+
+    Args:
+        path: The file.
+        metadata: Its `pyarrow.parquet.FileMetaData`.
+        used: Names of the columns to read; None for all.
+
+    Raises:
+        ValueError: It has too many columns, its rows are all but equal, it unpacks to
+            too much, or it takes more than half of the free memory.
+    """
+    rows, size = metadata.num_rows, file_size(path)
+    if used is None:
+        check_columns(path, metadata.num_columns)
+    if rows > _MANY_ROWS and rows > _ROWS_A_BYTE * size:
+        raise ValueError(
+            f"{path} has {rows:,} rows in {size:,} bytes: they are all but equal, as no"
+            " responses are; it is damaged or made to fill the memory"
+        )
+    unpacked, values = Unpacked(path), 0
+    for group in range(metadata.num_row_groups):
+        part = metadata.row_group(group)
+        if metadata.num_columns > len(metadata.schema.to_arrow_schema()):
+            # Arrow ends the process on a damaged column in a struct or list.
+            values += part.num_rows * metadata.num_columns
+            unpacked.add(part.total_byte_size)
+            continue
+        for k in range(metadata.num_columns):
+            column = part.column(k)
+            if used is None or column.path_in_schema.split(".")[0] in used:
+                values += column.num_values
+                unpacked.add(column.total_uncompressed_size)
+    check_size(path, values)
+
+
+def check_size(path: Path, values: int) -> None:
+    """Refuses a table of so many values that they take half of the free memory."""
+    if values * 8 > available_memory() // 2:
+        raise ValueError(
+            f"{path} has {values:,} values, which take more than half of the free"
+            " memory; give a part of it"
+        )
+
+
+def check_columns(path: Path | str, count: int | None) -> None:
+    """Refuses a table that is too wide to be read in reasonable time.
+
+    Args:
+        path: The file, or a name of it for the message.
+        count: Its columns; None for more than were counted.
+    """
+    if count is None or count > MOST_COLUMNS:
+        known = "too many columns" if count is None else f"{count:,} columns"
+        raise ValueError(
+            f"{path} has {known}, of at most {MOST_COLUMNS:,}; save it with"
+            " a row for each response (subject, item, response), or transposed with a"
+            " row for each item"
+        )
 
 
 def read_head(path: Path) -> bytes:
     """Returns the first bytes of a file, decompressed if it is gzip."""
+    if not file_size(path):
+        return b""  # Files of the system, of which some wait for content.
     try:
         with open(path, "rb") as file:
             head = file.read(_HEAD)
@@ -24,17 +171,41 @@ def read_head(path: Path) -> bytes:
     try:
         with gzip.open(path, "rb") as file:
             return file.read(_HEAD)
-    except (OSError, EOFError) as error:
+    except _DAMAGE as error:
         raise ValueError(f"{path} is a damaged gzip file ({error})") from None
 
 
+def is_gzip(path: Path) -> bool:
+    """Whether a file is compressed by gzip."""
+    with open(path, "rb") as file:
+        return file.read(2) == b"\x1f\x8b"
+
+
 def read_bytes(path: Path) -> bytes:
-    """Returns a whole file, decompressed if it is gzip."""
+    """Returns a whole file, decompressed if it is gzip.
+
+    Raises:
+        ValueError: It is no file, it is damaged, or it is larger than the memory.
+    """
+    size = file_size(path)
+    if not size:
+        return b""
+    if size > available_memory():
+        raise ValueError(
+            f"{path} has {size:,} bytes, more than the free memory; give a part of it"
+        )
     try:
-        data = path.read_bytes()
-        return gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data
-    except (OSError, EOFError) as error:
-        raise ValueError(f"cannot read {path}: {error}") from None
+        with open(path, "rb") as file:
+            if file.read(2) != b"\x1f\x8b":
+                file.seek(0)
+                return file.read()
+    except OSError as error:
+        raise ValueError(f"cannot read {path}: {error.strerror or error}") from None
+    try:
+        with gzip.open(path, "rb") as packed:
+            return Unpacked(path).read(packed)
+    except _DAMAGE as error:
+        raise ValueError(f"{path} is a damaged gzip file ({error})") from None
 
 
 def read_text(path: Path) -> str:
@@ -48,33 +219,3 @@ def read_text(path: Path) -> str:
             f"{path}: line {line} is not UTF-8 text (byte {data[error.start]:#04x});"
             " save the file as UTF-8"
         ) from None
-
-
-@contextlib.contextmanager
-def atomic_path(path: Path) -> Iterator[Path]:
-    """Yields a temporary path that becomes ``path`` only if the block succeeds."""
-    try:
-        handle, name = tempfile.mkstemp(
-            dir=path.parent, prefix=f".{path.name}.", suffix=path.suffix
-        )
-    except OSError as error:
-        raise ValueError(
-            f"cannot write {path}: {error.strerror or error}; choose a folder that"
-            " exists and that you may write to"
-        ) from None
-    os.close(handle)
-    temporary = Path(name)
-    try:
-        yield temporary
-        temporary.chmod(0o666 & ~umask())
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
-def umask() -> int:
-    """Permissions that new files of this process do not get."""
-    # Temporary files are private; a finished one gets the permissions of any other.
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask

@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from irtjax.data import arrays
+from irtjax.data import arrays, item_texts
 from irtjax.data.table_files import read_fields, write_fields
 
 #: Whole numbers below this are ordered categories by default, larger ones scores.
 MOST_LEVELS = 21
 
 if TYPE_CHECKING:
+    from irtjax.data.item_texts import ItemText, SourceId
     from irtjax.data.responses import Responses
 
 
@@ -40,6 +41,9 @@ class ResponseTable:
         lengths: `[subjects, items]` response lengths in tokens, NaN where unknown.
         notes: what reading did, in plain language.
         sources: where the data came from.
+        item_texts: prompt, expected answer and most frequent wrong answer by item, cut
+            to 2,000 characters, where the data had them.
+        item_ids: ids of items in the harness that logged them; see `sample_ids`.
 
     >>> table = ResponseTable.from_arrays([[1, 0], [1, np.nan]], items=["x", "y"])
     >>> table.kind, table.num_observed, table.item_accuracy().tolist()
@@ -57,6 +61,10 @@ class ResponseTable:
     lengths: np.ndarray | None = None
     notes: tuple[str, ...] = ()
     sources: tuple[str, ...] = ()
+    item_texts: Mapping[str, ItemText] = dataclasses.field(default_factory=dict)
+    item_ids: Mapping[str, tuple[SourceId, ...]] = dataclasses.field(
+        default_factory=dict
+    )
 
     def __post_init__(self) -> None:
         """Checks shapes and names, since labels and arrays are joined by position."""
@@ -158,17 +166,40 @@ class ResponseTable:
             return out if items is None else np.ascontiguousarray(out[:, columns])
 
         observed = None if self.observed is None else cut(self.observed)
+        names = self.items[columns]
+        kept = names.tolist() if self.item_texts or self.item_ids else []
         return dataclasses.replace(
             self,
             subjects=self.subjects[rows],
-            items=self.items[columns],
+            items=names,
             values=arrays.compact(cut(self.values)),
             observed=None if observed is None or observed.all() else observed,
             trials=None if self.trials is None else cut(self.trials),
             lengths=None if self.lengths is None else cut(self.lengths),
             item_facets={k: v[columns] for k, v in self.item_facets.items()},
             subject_facets={k: v[rows] for k, v in self.subject_facets.items()},
+            item_texts=item_texts.chosen(self.item_texts, kept),
+            item_ids=item_texts.chosen(self.item_ids, kept),
         )
+
+    def sample_ids(self, harness: str) -> dict[str, list[Any]]:
+        """Returns the ids of the items in a harness, by task, to evaluate only these.
+
+        Args:
+            harness: "lm-eval", whose ``--samples`` takes this mapping as JSON, or
+                "inspect", where ``sample_id`` of `inspect_ai.eval` takes a task's list.
+
+        Raises:
+            ValueError: An item is of no log of the harness, or logs differ in its id.
+
+        >>> from irtjax.data.item_texts import SourceId
+        >>> table = ResponseTable.from_arrays([[1, 0]], items=["a/3", "a/12"])
+        >>> ids = {f"a/{k}": (SourceId("lm-eval", "a", f"{k}"),) for k in (3, 12)}
+        >>> table = dataclasses.replace(table, item_ids=ids)
+        >>> table.select(items=["a/12"]).sample_ids("lm-eval")
+        {'a': [12]}
+        """
+        return item_texts.sample_ids(self.items.tolist(), self.item_ids, harness)
 
     def responses(
         self, dtype: Any = None, *, length_offset: float | None = None
@@ -227,6 +258,28 @@ class ResponseTable:
             )
         logs = np.where(seen, np.log(shifted), 0.0)
         return logs, None if seen.all() else seen
+
+    def to_frame(self, library: str = "pandas") -> Any:
+        """Returns the observed responses as a data frame, a row for each.
+
+        Columns are subject, item, response, and what else there is: benchmark and other
+        facets, trials, length. `irtjax.read` reads the frame again.
+
+        Args:
+            library: "pandas", "polars", "datasets" (a data set of Hugging Face) or
+                "arrow".
+
+        Raises:
+            ImportError: the library is not installed.
+            ValueError: it is another.
+
+        >>> table = ResponseTable.from_arrays([[1, 0]], items=["x", "y"])
+        >>> table.to_frame("arrow").to_pylist()[1]
+        {'subject': 'subject 1', 'item': 'y', 'response': 0}
+        """
+        from irtjax.data.frames import long_table, to_frame
+
+        return to_frame(long_table(self), library)
 
     def data_hash(self) -> str:
         """SHA-256 of names, values, mask and trials; the same after saving and loading.

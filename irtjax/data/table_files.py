@@ -8,13 +8,21 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 
 import numpy as np
 
 from irtjax.data.arrays import as_labels
-from irtjax.data.files import atomic_path, read_head, read_text
+from irtjax.data.decode import Count, Record, decode
+from irtjax.data.files import check_parquet, read_bytes, read_head
+from irtjax.data.item_texts import (
+    ItemText,
+    ids_from_lists,
+    texts_from_rows,
+    texts_to_rows,
+)
 from irtjax.data.wording import TABLE_FORMAT
+from irtjax.data.writing import atomic_path
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -25,6 +33,8 @@ _VERSION = 1
 _PARQUET_KEY = TABLE_FORMAT.encode()
 #: Before the name of a subject facet, as a column of Parquet.
 _FACET = "facet:"
+#: Column of Parquet with the texts of all items.
+_TEXTS = "item_texts"
 
 
 def write_fields(table: Fields, path: Path) -> Path:
@@ -42,21 +52,62 @@ def write_fields(table: Fields, path: Path) -> Path:
     return path
 
 
+class _Mark(Record):
+    """What tells a saved table from other files."""
+
+    format: str | None = None
+    version: float = 0
+
+
+class _Facts(Record, kw_only=True):
+    """What both forms of a saved table have as JSON."""
+
+    items: list[str]
+    item_facets: dict[str, list[str]]
+    metric: str | None
+    notes: list[str]
+    sources: list[str]
+    dtype: Literal["int8", "float64"]
+    item_ids: dict[str, list[tuple[str, str, str]]] = {}
+
+
+class _Text(Record):
+    """The text of an item."""
+
+    item: str
+    prompt: str
+    answer: str
+    wrong: str
+    wrong_count: int
+
+
+class _Table(_Facts, kw_only=True):
+    """A table saved as JSON."""
+
+    subjects: list[str]
+    subject_facets: dict[str, list[str]]
+    values: list[list[float | None]]
+    trials: list[list[Count]] | None
+    lengths: list[list[float | None]] | None
+    item_texts: list[_Text] = []
+
+
 def read_fields(path: Path, make: Callable[..., Any]) -> Any:
     """Reads a file that `write_fields` wrote and makes a table of its fields."""
     if not path.is_file():
         raise ValueError(f"no such file: {path}")
     try:
         if read_head(path)[:4] != b"PAR1":
-            return make(**_from_json(json.loads(read_text(path))))
+            return make(**_from_json(read_bytes(path)))
         import pyarrow as pa
         import pyarrow.parquet as pq
 
         try:
+            check_parquet(path, pq.read_metadata(path), None)
             return make(**_from_arrow(pq.read_table(path)))
         except (pa.ArrowException, OSError) as error:
             raise ValueError(f"it is damaged ({str(error).splitlines()[0]})") from None
-    except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         message = str(error).replace(f"{path}: ", "")
         if isinstance(error, UnicodeDecodeError):
             message = "text in it is not UTF-8"
@@ -74,33 +125,40 @@ def _meta(table: Fields) -> dict[str, Any]:
         "notes": list(table["notes"]),
         "sources": list(table["sources"]),
         "dtype": str(table["values"].dtype),
+        "item_ids": table["item_ids"],
     }
 
 
-def _from_meta(meta: Any, values: np.ndarray) -> Fields:
+def _from_meta(meta: _Facts, values: np.ndarray) -> Fields:
     """The fields that `_meta` wrote, and values in their dtype, without loss."""
-    dtype = meta["dtype"]
-    if dtype not in ("int8", "float64"):
-        raise ValueError(f"its values are {dtype}")
     with np.errstate(invalid="ignore"):
-        typed = values.astype(dtype)
+        typed = values.astype(meta.dtype)
     if not np.isfinite(values).all() or not np.array_equal(typed, values):
-        raise ValueError(f"a value is no {dtype}")
+        raise ValueError(f"a value is no {meta.dtype}")
     return {
-        "items": as_labels(meta["items"]),
-        "item_facets": {k: as_labels(v) for k, v in meta["item_facets"].items()},
-        "metric": meta["metric"],
-        "notes": tuple(meta["notes"]),
-        "sources": tuple(meta["sources"]),
+        "items": as_labels(meta.items),
+        "item_facets": {k: as_labels(v) for k, v in meta.item_facets.items()},
+        "metric": meta.metric,
+        "notes": tuple(meta.notes),
+        "sources": tuple(meta.sources),
         "values": typed,
+        "item_ids": ids_from_lists(meta.item_ids),
     }
 
 
-def _check_meta(meta: Any) -> None:
-    if not isinstance(meta, dict) or meta.get("format") != TABLE_FORMAT:
+_Kind = TypeVar("_Kind", bound=_Facts)
+
+
+def _checked(content: bytes, type: type[_Kind]) -> _Kind:
+    """The facts of a table of this version."""
+    mark = decode(content, _Mark, "its JSON")
+    if mark.format != TABLE_FORMAT:
         raise ValueError(f"it has no mark {TABLE_FORMAT}")
-    if meta["version"] > _VERSION:
-        raise ValueError(f"a newer irtjax wrote it (form {meta['version']}); upgrade")
+    if mark.version > _VERSION:
+        raise ValueError(
+            f"a newer irtjax wrote it (form {mark.version:g}); upgrade irtjax"
+        )
+    return decode(content, type, "its JSON")
 
 
 def _to_json(table: Fields) -> dict[str, Any]:
@@ -116,25 +174,34 @@ def _to_json(table: Fields) -> dict[str, Any]:
         "values": values.tolist(),
         "trials": None if trials is None else trials.tolist(),
         "lengths": lengths,
+        "item_texts": texts_to_rows(table["item_texts"]),
     }
 
 
-def _from_json(content: dict[str, Any]) -> Fields:
-    _check_meta(content)
-    shape = (len(content["subjects"]), len(content["items"]))
+def _from_json(data: bytes) -> Fields:
+    content = _checked(data, _Table)
+    shape = (len(content.subjects), len(content.items))
 
     def matrix(name: str, dtype: type) -> Any:
-        rows = content[name]
-        return None if rows is None else np.array(rows, dtype=dtype).reshape(shape)
+        rows = getattr(content, name)
+        if rows is None:
+            return None
+        if len(rows) != shape[0] or any(len(row) != shape[1] for row in rows):
+            raise ValueError(f"its {name} are not {shape[0]} rows of {shape[1]}")
+        return np.array(rows, dtype=dtype).reshape(shape)
 
     values = matrix("values", np.float64)
     observed = ~np.isnan(values)
     return dict(
-        subjects=as_labels(content["subjects"]),
+        subjects=as_labels(content.subjects),
         observed=None if observed.all() else observed,
         trials=matrix("trials", np.int32),
-        subject_facets={k: as_labels(v) for k, v in content["subject_facets"].items()},
+        subject_facets={k: as_labels(v) for k, v in content.subject_facets.items()},
         lengths=matrix("lengths", np.float64),
+        item_texts={
+            x.item: ItemText(x.prompt, x.answer, x.wrong, x.wrong_count)
+            for x in content.item_texts
+        },
         **_from_meta(content, np.where(observed, values, 0)),
     )
 
@@ -164,6 +231,11 @@ def _to_arrow(table: Fields) -> pa.Table:
         columns["lengths"] = rows(table["lengths"], np.isnan(table["lengths"]))
     for name, labels in table["subject_facets"].items():
         columns[_FACET + name] = pa.array(labels.tolist(), pa.string())
+    texts = texts_to_rows(table["item_texts"])
+    if texts and len(table["subjects"]):
+        # All with the first subject: metadata would not be compressed.
+        rest: list[Any] = [None] * (len(table["subjects"]) - 1)
+        columns[_TEXTS] = pa.array([texts, *rest])
     meta = json.dumps(_meta(table)).encode()
     return pa.table(columns).replace_schema_metadata({_PARQUET_KEY: meta})
 
@@ -176,15 +248,19 @@ def is_saved_table(schema: pa.Schema) -> bool:
 def _from_arrow(frame: pa.Table) -> Fields:
     import pyarrow as pa
 
-    meta = json.loads((frame.schema.metadata or {}).get(_PARQUET_KEY, "{}"))
-    _check_meta(meta)
-    shape = (frame.num_rows, len(meta["items"]))
+    meta = _checked((frame.schema.metadata or {}).get(_PARQUET_KEY, b"{}"), _Facts)
+    shape = (frame.num_rows, len(meta.items))
 
     def matrix(name: str, fill: float = 0) -> tuple[Any, Any]:
         if name not in frame.column_names:
             return None, None
-        chunks = [chunk.flatten() for chunk in frame.column(name).chunks]
-        flat = pa.chunked_array(chunks).combine_chunks()
+        column = frame.column(name)
+        lists = pa.types.is_list(column.type) or pa.types.is_large_list(column.type)
+        inner = column.type.value_type if lists else column.type
+        if not lists or not (pa.types.is_integer(inner) or pa.types.is_floating(inner)):
+            raise ValueError(f"its column {name} holds {column.type}")
+        chunks = [chunk.flatten() for chunk in column.chunks]
+        flat = pa.chunked_array(chunks, inner).combine_chunks()
         known = None
         if flat.null_count:
             known = flat.is_valid().to_numpy(zero_copy_only=False).reshape(shape)
@@ -192,6 +268,9 @@ def _from_arrow(frame: pa.Table) -> Fields:
         return flat.to_numpy(zero_copy_only=False).reshape(shape).copy(), known
 
     values, observed = matrix("values")
+    texts = []
+    if _TEXTS in frame.column_names and frame.num_rows:
+        texts = frame.column(_TEXTS)[0].as_py() or []
     return dict(
         subjects=as_labels(frame.column("subject").to_pylist()),
         observed=observed,
@@ -202,5 +281,6 @@ def _from_arrow(frame: pa.Table) -> Fields:
             if name.startswith(_FACET)
         },
         lengths=matrix("lengths", np.nan)[0],
+        item_texts=texts_from_rows(texts),
         **_from_meta(meta, values),
     )

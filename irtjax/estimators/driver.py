@@ -6,6 +6,7 @@ The loop stops it, checks for non-finite values and keeps the trace.
 
 from __future__ import annotations
 
+import math
 import time
 from abc import abstractmethod
 from collections.abc import Mapping
@@ -28,6 +29,7 @@ from irtjax.likelihood.problem import AnyProblem, Parameters
 from irtjax.models.model import Model
 from irtjax.numerics.precision import full_precision
 from irtjax.numerics.programs import stored_jit
+from irtjax.numerics.progress import is_watched, note_share
 
 #: A method's own state: any PyTree of arrays.
 State = Any
@@ -398,6 +400,29 @@ begin_jit = stored_jit(begin)
 run_jit = stored_jit(run)
 
 
+class _Expected:
+    """The share of a fit that is done, if its residual falls to the tolerance evenly.
+
+    In logarithms: EM and its like converge linearly.
+    """
+
+    def __init__(self, tolerance: Any) -> None:
+        self.end = math.log(float(tolerance)) if tolerance else None
+        self.begin, self.done = -math.inf, 0.0
+
+    def share(self, residual: float, status: int) -> float:
+        """The share, which never falls, at a residual; 1 at the end."""
+        if status != Status.RUNNING:
+            return 1.0
+        if self.end is not None and 0 < residual < math.inf:
+            here = math.log(residual)
+            self.begin = max(self.begin, here)
+            if self.begin > self.end:
+                done = (self.begin - here) / (self.begin - self.end)
+                self.done = max(self.done, min(done, 0.99))
+        return self.done
+
+
 def drive(
     problem: AnyProblem,
     method: AbstractMethod,
@@ -409,7 +434,9 @@ def drive(
     """Runs a method to its end, in one call or, to report progress, in chunks."""
     loop = begin_jit(problem, method, start, key=key, max_steps=max_steps)
     # Unwatched, all steps are one chunk: of the same program, compiled once.
-    chunk, done = max_steps if clock.progress is None else 1, 0
+    reported = clock.progress is not None or is_watched()
+    chunk, done = 1 if reported else max_steps, 0
+    expected = _Expected(getattr(method, "tolerance", None))
     while True:
         began = time.perf_counter()
         done += chunk
@@ -424,6 +451,7 @@ def drive(
         )
         status, steps = int(result.status), int(result.num_steps)
         clock.report("fit", steps, float(result.objective), float(result.residual))
+        note_share(expected.share(float(result.residual), status), "fit")
         if status != Status.RUNNING:
             return result
         # `loop_of` of a running fit, without a program of its own.

@@ -10,6 +10,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
+from irtjax.data.side_files import read_side_file
 from irtjax.likelihood.problem import Start
 from irtjax.models.model import Model
 
@@ -38,14 +39,7 @@ def read_anchor(anchor: Anchor) -> dict[str, dict[str, Fixed]]:
         path = Path(anchor)
         if not path.is_file():
             raise ValueError(f"{where}: no such anchor file")
-        if path.suffix == ".parquet":
-            from pyarrow import parquet
-
-            table = parquet.read_table(path)
-        else:
-            from pyarrow import csv
-
-            table = csv.read_csv(path)
+        table = read_side_file(path, where)
     else:
         import narwhals as nw
 
@@ -66,7 +60,7 @@ def read_anchor(anchor: Anchor) -> dict[str, dict[str, Fixed]]:
         for name, value in row.items():
             if value is None:
                 continue
-            if isinstance(value, str) or not np.isfinite(value):
+            if not isinstance(value, int | float) or not np.isfinite(value):
                 raise ValueError(
                     f"{where}: row {number}, column {name!r}: {value!r} is no number"
                 )

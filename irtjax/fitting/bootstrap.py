@@ -15,8 +15,10 @@ from irtjax._types import KeyArray
 from irtjax.data.responses import Responses
 from irtjax.estimators.driver import AbstractMethod, run
 from irtjax.likelihood.problem import Parameters, Problem, Start
+from irtjax.numerics.memory import require_memory
 from irtjax.numerics.precision import full_precision
 from irtjax.numerics.programs import stored_jit
+from irtjax.numerics.progress import watched
 from irtjax.scoring import score_on_nodes
 from irtjax.scoring.factors import score_factors
 
@@ -78,6 +80,8 @@ def bootstrap(
         ValueError: If `unit` is neither of the two.
     """
     size = _size(problem.data, unit)
+    what = f"{num_replicates:,} replicates of {size:,} {unit}"
+    require_memory(16.0 * num_replicates * size, what, "lower num_replicates")
     keys = jax.random.split(key, num_replicates)
     weight = _draw_weights(keys, size, jnp.asarray(start.items[0]).dtype)
     options = {"unit": unit, "max_steps": max_steps, "batch_size": batch_size}
@@ -132,11 +136,14 @@ def refit(
             f"weights have shape {weight.shape}; {unit} need (replicates, {size})"
         )
     method, count, found = method.for_vmap(), len(weight), []
-    for begin in range(0, count, batch_size):
+    for begin in watched(range(0, count, batch_size), "batch of replicates"):
         # Whole batches, so that one program serves any number of replicates.
         rows = jnp.minimum(begin + jnp.arange(batch_size), count - 1)
         given = weight[rows], None if keys is None else keys[rows]
-        part = _refit(problem, method, start, *given, unit, max_steps)
+        # Waited for, so that the share done is that of finished batches.
+        part = jax.block_until_ready(
+            _refit(problem, method, start, *given, unit, max_steps)
+        )
         found.append(jax.tree.map(lambda leaf: leaf[: count - begin], part))  # noqa: B023
     return jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *found)
 

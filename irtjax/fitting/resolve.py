@@ -19,6 +19,8 @@ from irtjax.models.model import Model
 
 #: Responses other than 0 and 1 that count as mistakes: one, or this share of all.
 MOST_ODD, MOST_ODD_SHARE = 1, 0.001
+#: A program of 30 categories takes more than a minute to compile.
+MOST_CATEGORIES = 100
 
 
 def make_model(
@@ -49,7 +51,13 @@ def make_model(
             raise ValueError(
                 f"a {model} model needs integer responses, not {table.kind}"
             )
-        arguments["num_categories"] = num_categories(table)
+        count = arguments["num_categories"] = num_categories(table)
+        if count > MOST_CATEGORIES:
+            raise ValueError(
+                f"the responses have {count:,} categories, of at most"
+                f" {MOST_CATEGORIES} for {model!r}; take them as scores, with"
+                f" model='continuous' and bounds=(0, {count - 1})"
+            )
     if "binary" in known:
         arguments["binary"] = _binary_items(table, bounds)
     return make(**{name: arguments[name] for name in known if name in arguments})

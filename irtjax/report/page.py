@@ -65,6 +65,7 @@ def report_page(
     ranked: RankedSubjects | None = None,
     data: ResponseTable | None = None,
     audit: Audit | None = None,
+    items_first: bool = True,
     texts: Mapping[str, str] | None = None,
     pair: tuple[str, str] | None = None,
     sentences: Sequence[str] = (),
@@ -78,6 +79,7 @@ def report_page(
         data: The responses, which a fit does not keep: for the items that separate two
             subjects, and the responses next to an item's curve.
         audit: An audit of these items: its tests become the evidence about bad items.
+        items_first: Whether, with an audit, bad items come before the leaderboard.
         texts: Text of an item (prompt, answers) by its name, shown with bad items and
             where the pointer is on an item.
         pair: Names of two subjects to compare first.
@@ -103,6 +105,9 @@ def report_page(
     names = standing.table.column("subject").to_pylist()
     order = np.array([place[name] for name in names], int)
     cells = page_data.cells_of(fit, data)
+    if texts is None:
+        known = {**fit.item_texts, **(data.item_texts if data is not None else {})}
+        texts = {name: text.as_text() for name, text in known.items()}
     of = Sources(fit, standing, cells, audit, texts, order)
     rows = standing.rows()
     flags = bad_flags(fit, audit)
@@ -110,14 +115,16 @@ def report_page(
     content = fit_data(of, rows, flags, places)
     content["pair"] = [names.index(x) for x in pair or names[:2]]
     warnings = [*fit.warnings, *(audit.warnings if audit is not None else ())]
-    title = "Leaderboard" if audit is None else "Audit"
+    items_first = items_first and audit is not None
+    title = "Leaderboard" if audit is None else "Leaderboard and audit"
+    title = "Audit" if items_first else title
     if pair:
         title = " and ".join(labels(pair, 40))
     context = {
         "title": title,
-        "audit": audit is not None,
+        "items_first": items_first,
         "lead": _lead(fit),
-        "verdict": verdict(fit, standing, audit=audit),
+        "verdict": verdict(fit, standing, audit=audit, items_first=items_first),
         "doubtful": not has_converged(fit),
         "warnings": [short(x, SENTENCE) for x in dict.fromkeys(warnings)],
         "notes": [short(x, SENTENCE) for x in fit.notes],
@@ -135,7 +142,7 @@ def report_page(
 
 def write_page(path: str | Path, page: str) -> Path:
     """Writes a page as UTF-8, whole or not at all, and returns its path."""
-    from irtjax.data.files import atomic_path
+    from irtjax.data.writing import atomic_path
 
     path = Path(path)
     with atomic_path(path) as place:
@@ -182,7 +189,7 @@ def render(context: Mapping[str, Any], content: Mapping[str, Any]) -> str:
 _INLINE = {"script": "js", "style": "css"}
 #: Identifier and name of each section, and what it needs.
 _SECTIONS = (
-    ("bad", "Bad items", "audit"),
+    ("bad", "Bad items", "items_first"),
     ("leaderboard", "Leaderboard", "leaderboard"),
     ("ranks", "Rank intervals", "ranks"),
     ("compare", "Compare two", "compare"),

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from irtjax.numerics.progress import watched
 from irtjax.report.leaderboard import leaderboard
 from irtjax.report.page import PAGE, report_page, write_page
 
@@ -56,6 +56,7 @@ def write_report(
     ranked: RankedSubjects | None = None,
     progress: Callable[[str], None] | None = None,
     draws: bool = False,
+    extras: Sequence[Callable[[Path], None]] = (),
     data: ResponseTable | None = None,
     texts: Mapping[str, str] | None = None,
 ) -> Path:
@@ -71,6 +72,7 @@ def write_report(
         ranked: The ranking; None computes it.
         progress: Called with the name of each figure before it is drawn.
         draws: Whether to write the posterior draws of a sampler's fit, `draws.nc`.
+        extras: Functions that write more files into a given folder.
         data: The responses, for `report.html`: a calibration does not keep them.
         texts: Text of an item by its name, for `report.html`.
 
@@ -97,24 +99,7 @@ def write_report(
             path = place / "draws.nc"
             write_draws(path, fit.structure.draws, **draw_labels(fit))
 
-    return save(fit, folder, overwrite=overwrite, extras=[extra])
-
-
-def add_figures(
-    fit: Calibration,
-    folder: Path,
-    ranked: RankedSubjects,
-    progress: Callable[[str], None],
-) -> None:
-    """Draws the figures into the folder of a saved fit, all or none.
-
-    The command line draws last: an interrupted drawing loses no numbers.
-    """
-    with tempfile.TemporaryDirectory(dir=folder, prefix=".irtjax-") as temporary:
-        place = Path(temporary)
-        _write_page(fit, ranked, place, progress, True)
-        for path in place.iterdir():
-            path.replace(folder / path.name)
+    return save(fit, folder, overwrite=overwrite, extras=[extra, *extras])
 
 
 def _write_page(
@@ -124,7 +109,7 @@ def _write_page(
     from irtjax.plots import save_figure
 
     makers = figure_makers(fit) if figures else []
-    for title, name, make in makers:
+    for title, name, make in watched(makers, "figure"):
         if progress is not None:
             progress(f"draw {title.lower()}")
         save_figure(make(fit), place / name)

@@ -9,7 +9,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from irtjax.data.files import atomic_path
+from irtjax.data.writing import atomic_path
 from irtjax.estimators.driver import Fit, Loop, loop_of
 
 #: Version of the file's form; raised when its form changes.

@@ -12,12 +12,15 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
+import msgspec
 import numpy as np
 
 from irtjax._types import Status
 from irtjax.calibration.calibration import Calibration
+from irtjax.data.arrays import as_labels
+from irtjax.data.decode import Count, Record, Whole
 from irtjax.data.matching import positions
 from irtjax.likelihood.problem import Parameters
 from irtjax.likelihood.quadrature import Resolution
@@ -47,6 +50,55 @@ _ABILITY_COLUMNS = (
 _FLOATS = ("residual", "log_likelihood", "log_prior", "aic", "bic")
 _OTHERS = ("num_steps", "num_parameters", "num_observed", "level", "options")
 _OTHERS += ("versions", "data_hash", "timings")
+_FAMILY = AbstractResponseFamily
+#: Arrays of text whose names do not show it.
+_NAMES = ("groups", "group", "stems", "facets", "rotation")
+#: Axes of arrays in the file; one name is one size.
+_AXES = {
+    "subject_names": "subjects",
+    "item_names": "items",
+    "benchmark_names": "items",
+    "trace": "steps",
+    "item_covariance": "items columns columns",
+    "ability_shared": "subjects rank",
+    "ability_scale": "subjects",
+    "structure.groups": "groups",
+    "structure.group": "items",
+    "structure.ability": "subjects groups",
+    "structure.error": "subjects groups",
+    "structure.specific_covariance": "groups groups",
+    "structure.specific_correlation": "groups groups",
+    "structure.correlation_lower": "groups groups",
+    "structure.correlation_upper": "groups groups",
+    "structure.raw_correlation": "groups groups",
+    "structure.effect_names": "effects",
+    "structure.effect_values": "effects coordinates",
+    "structure.general_variance": "",
+    "structure.subject_effect_names": "covariates",
+    "structure.subject_effect_values": "covariates",
+    "structure.subject_effect_errors": "covariates",
+    "structure.stems": "items",
+    "structure.possible_own": "draws groups groups",
+    "structure.possible_variance": "draws",
+    "structure.possible_unit": "draws groups",
+    "structure.possible_origin": "draws groups",
+    "structure.facets": "facets",
+    "structure.sd_names": "components",
+    "structure.sd_values": "components coordinates",
+    "factors.names": "factors",
+    "factors.loadings": "items factors",
+    "factors.loadings_error": "items factors",
+    "factors.structure": "items factors",
+    "factors.communality": "items",
+    "factors.correlation": "factors factors",
+    "factors.ability": "subjects factors",
+    "factors.covariance": "subjects factors factors",
+    "factors.mean": "subjects factors",
+    "factors.rotation": "",
+    "factors.share_at_best": "",
+    "factors.axes_known": "",
+    "factors.correlation_error": "factors factors",
+}
 #: Its arrays of errors, each None without standard errors.
 _ERROR_ARRAYS = ("item_covariance", "ability_shared", "ability_scale")
 
@@ -206,10 +258,45 @@ def to_arrays(fit: Calibration) -> dict[str, np.ndarray]:
     return {k: np.asarray(v) for k, v in arrays.items() if v is not None}
 
 
+class _Ended(Record):
+    name: str
+
+
+class _Nodes(Record):
+    num_nodes: Count
+    spacing: float
+    smallest_posterior_sd: float
+
+
+class FitDocument(Record):
+    """`fit.json`: null stands for a number that is not finite."""
+
+    model: dict[str, Any]
+    options: dict[str, Any]
+    versions: dict[str, str]
+    data_hash: str
+    num_observed: Whole
+    status: _Ended
+    num_steps: Whole
+    residual: float | None
+    log_likelihood: float | None
+    log_prior: float | None
+    num_parameters: int | float | None
+    aic: float | None
+    bic: float | None
+    level: Annotated[float, msgspec.Meta(gt=0, lt=1)]
+    resolution: _Nodes | None
+    timings: dict[str, float | None]
+    warnings: list[str]
+    notes: list[str]
+    correlation_se: float | None = None
+
+
 def from_parts(
-    content: dict[str, Any], arrays: dict[str, Any], tables: dict[str, pa.Table]
+    content: FitDocument, arrays: dict[str, Any], tables: dict[str, pa.Table]
 ) -> Calibration:
     """Returns the calibration that the parts of a folder make."""
+    _check_shapes(arrays)
     for file, kind, columns in (
         ("items.parquet", "item", _ITEM_COLUMNS),
         ("abilities.parquet", "subject", _ABILITY_COLUMNS),
@@ -218,6 +305,8 @@ def from_parts(
         lacking = [name for name in columns if name not in table.column_names]
         if lacking:
             raise ValueError(f"{file} has no column {lacking[0]!r}")
+        for name in columns:
+            _check_column(table.schema.field(name).type, name, file)
         size = len(arrays[f"{kind}_names"])
         if table.num_rows != size:
             raise ValueError(
@@ -225,8 +314,10 @@ def from_parts(
             )
     # The file is sorted by ability, the arrays by `subjects`.
     abilities, subjects = tables["abilities.parquet"], arrays["subject_names"]
-    names = np.asarray(abilities.column("subject").to_pylist())
-    model = decode(content["model"])
+    names = as_labels(abilities.column("subject").to_pylist())
+    model = decode(content.model)
+    if not isinstance(model, Model) or not isinstance(model.family, _FAMILY):
+        raise ValueError("fit.json has no model with a family")
     record = model.family.Items
     items = record(**{name: arrays[f"items.{name}"] for name in record._fields})
     for name, values in items._asdict().items():
@@ -242,8 +333,10 @@ def from_parts(
     if model.lengths is not None:
         parts = {name: arrays[f"lengths.{name}"] for name in LengthItems._fields}
         lengths = LengthParameters(LengthItems(**parts), arrays["correlation"])
-    resolution = content["resolution"]
-    rest: dict[str, Any] = {name: content[name] for name in (*_FLOATS, *_OTHERS)}
+    nodes = content.resolution
+    rest: dict[str, Any] = {
+        name: getattr(content, name) for name in (*_FLOATS, *_OTHERS)
+    }
     rest |= {name: math.nan for name in _FLOATS if rest[name] is None}
     rest |= {name: arrays.get(name) for name in _ERROR_ARRAYS}
     return Calibration(
@@ -252,15 +345,64 @@ def from_parts(
         subjects=subjects,
         items=arrays["item_names"],
         benchmarks=arrays.get("benchmark_names"),
-        status=Status[content["status"]["name"].upper()],
+        status=_status(content.status.name),
         trace=arrays["trace"],
         item_table=tables["items.parquet"],
         ability_table=abilities.take(positions(names, subjects)),
-        warnings=tuple(content["warnings"]),
-        notes=tuple(content["notes"]),
-        resolution=None if resolution is None else Resolution(**resolution),
-        correlation_error=content.get("correlation_se"),
+        warnings=tuple(content.warnings),
+        notes=tuple(content.notes),
+        resolution=None
+        if nodes is None
+        else Resolution(*msgspec.structs.astuple(nodes)),
+        correlation_error=content.correlation_se,
         structure=structure_of(arrays),
         factors=factors_of(arrays),
         **rest,
     )
+
+
+def _status(name: str) -> Status:
+    if name.upper() not in Status.__members__:
+        raise ValueError(f"fit.json has the status {name!r:.40}")
+    return Status[name.upper()]
+
+
+#: Columns of the tables that are no numbers.
+_TEXT = ("item", "benchmark", "subject")
+#: Those that cannot be missing for all rows.
+_NEEDED = ("item", "subject", "rank", "observed", "flags")
+
+
+def _check_column(kind: Any, name: str, file: str) -> None:
+    """Refuses a column of the tables that holds another type."""
+    from pyarrow import types
+
+    number = types.is_integer(kind) or types.is_floating(kind)
+    text = types.is_string(kind) or types.is_large_string(kind)
+    if name == "flags":
+        right = types.is_list(kind) and types.is_string(kind.value_type) or text
+    else:
+        right = text if name in _TEXT else number
+    if not right and (name in _NEEDED or not types.is_null(kind)):
+        raise ValueError(f"{file}: column {name!r} holds {kind}")
+
+
+def _check_shapes(arrays: dict[str, np.ndarray]) -> None:
+    """Refuses arrays whose axes do not agree, or that hold another type."""
+    sizes: dict[str, int] = {}
+    for name, array in arrays.items():
+        axes = _AXES.get(name)
+        last = name.rpartition(".")[2]
+        text = axes is not None and (last.endswith("names") or last in _NAMES)
+        wanted = [] if axes is None else axes.split()
+        same = axes is None or array.ndim == len(wanted)
+        for axis, size in zip(wanted, array.shape, strict=False):
+            same &= sizes.setdefault(axis, size) == size
+        if not same or (array.dtype.kind == "U") != text:
+            raise ValueError(
+                f"parameters.npz has {name} of type {array.dtype} and shape"
+                f" {array.shape}, which does not fit the other arrays"
+            )
+    theta = arrays.get("theta")
+    if theta is not None and theta.shape[:1] != (sizes.get("subjects"),):
+        raise ValueError(f"parameters.npz has theta of shape {theta.shape}")

@@ -2,16 +2,14 @@
 
 The folder has tables for people (`items.parquet`, `abilities.parquet`, both also as
 CSV), `fit.json` for settings and totals, and `parameters.npz` with the estimates to the
-last bit. Everything is written elsewhere first and moved into place when it is whole;
-`fit.json` comes last, so a folder that has one is complete.
+last bit. All files appear together (`data/writing.py`); `fit.json` comes last, so a
+folder that has one is complete.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import json
-import shutil
-import tempfile
-import zipfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,7 +17,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from irtjax.calibration.calibration import Calibration
-from irtjax.data.files import umask
+from irtjax.data import writing
+from irtjax.data.decode import Record, decode
+from irtjax.data.files import check_parquet, read_bytes
+from irtjax.data.item_texts import texts_from_rows, texts_table
+from irtjax.data.spreadsheets import defuse
+from irtjax.storage.arrays import read_arrays
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -32,13 +35,15 @@ FIT_FILES = tuple(
     " leaderboard.md report.html abilities.png wright_map.png latency.png"
     " item_response_functions.png test_information.png item_parameters.png".split()
 )
-#: Those of a multilevel fit or a factor model, in addition to the others.
+#: Those of a multilevel fit or a factor model, and of items with texts, in addition.
 STRUCTURE_FILES = tuple(
     "effects.csv variance_components.csv subject_effects.csv group_abilities.csv"
     " correlations.csv diagnostics.csv trajectories.csv draws.nc group_abilities.png"
     " correlations.png loadings.csv factor_correlations.csv"
-    " factor_correlation_errors.csv structure.png biplot.png".split()
+    " factor_correlation_errors.csv structure.png biplot.png item_texts.parquet".split()
 )
+#: Prompts and answers of the items, where the data had them.
+_TEXTS = "item_texts.parquet"
 
 
 def save(
@@ -68,58 +73,34 @@ def save(
     True
     """
     folder = check_folder(folder, overwrite=overwrite)
-    try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        place = folder if folder.is_dir() else folder.parent
-        temporary = Path(tempfile.mkdtemp(dir=place, prefix=".irtjax-"))
-        try:
-            _write_files(calibration, temporary)
-            for extra in extras:
-                extra(temporary)
-            _move_into_place(temporary, folder)
-        finally:
-            shutil.rmtree(temporary, ignore_errors=True)
-    except OSError as error:
-        raise _cannot_write(folder, error) from None
+    with writing.together(folder, stale=(*FIT_FILES, *STRUCTURE_FILES)) as place:
+        _write_files(calibration, place)
+        for extra in extras:
+            extra(place)
     return folder
 
 
 def check_folder(folder: str | Path, *, overwrite: bool = False) -> Path:
     """Refuses, before a long computation, a folder that a fit cannot be written to."""
     folder = Path(folder).expanduser().absolute()
-    if folder.is_dir():
-        if not overwrite and any(folder.iterdir()) and not is_fit(folder):
-            raise ValueError(
-                f"{folder} holds something other than an irtjax fit: choose another"
-                " folder, or pass overwrite (--overwrite) to write into it"
-            )
-    elif folder.exists():
-        raise ValueError(f"{folder} is a file: name a folder to write the fit to")
-    place = folder
-    while not place.exists():
-        place = place.parent
-    try:
-        # Permission bits do not show whether the file system accepts a folder.
-        shutil.rmtree(tempfile.mkdtemp(dir=place, prefix=".irtjax-"))
-    except OSError as error:
-        raise _cannot_write(folder, error) from None
+    # This completes, or deletes, what a process that was killed has left there.
+    writing.check_place(folder, (*FIT_FILES, *STRUCTURE_FILES))
+    others = not overwrite and folder.is_dir() and not is_fit(folder)
+    if others and any(x for x in folder.iterdir() if not writing.is_staging(x)):
+        raise ValueError(
+            f"{folder} holds something other than an irtjax fit: choose another"
+            " folder, or pass overwrite (--overwrite) to write into it"
+        )
     return folder
 
 
 def is_fit(folder: str | Path) -> bool:
     """Whether a folder holds a fit that irtjax wrote, of any version."""
+    path = Path(folder, "fit.json")
     try:
-        content = json.loads(Path(folder, "fit.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        return decode(read_bytes(path), _Mark, str(path)).format == FIT_FORMAT
+    except ValueError:
         return False
-    return isinstance(content, dict) and content.get("format") == FIT_FORMAT
-
-
-def _cannot_write(folder: Path, error: OSError) -> ValueError:
-    return ValueError(
-        f"cannot write to {folder}: {error.strerror or error}; choose a folder that you"
-        " may write to"
-    )
 
 
 def _write_files(calibration: Calibration, folder: Path) -> None:
@@ -134,6 +115,8 @@ def _write_files(calibration: Calibration, folder: Path) -> None:
     tables = structure_tables(calibration) | factor_tables(calibration)
     for name, table in tables.items():
         write_table(table, folder / f"{name}.csv")
+    if calibration.item_texts:
+        write_table(texts_table(calibration.item_texts), folder / _TEXTS)
     arrays: dict[str, Any] = to_arrays(calibration)
     np.savez_compressed(folder / "parameters.npz", **arrays)
     content = {"format": FIT_FORMAT, "version": FIT_VERSION, **to_json(calibration)}
@@ -142,30 +125,18 @@ def _write_files(calibration: Calibration, folder: Path) -> None:
 
 
 def write_table(table: pa.Table, path: Path) -> None:
-    """Writes an Arrow table as CSV or, by any other ending, as Parquet."""
+    """Writes an Arrow table as CSV or, by any other ending, as Parquet.
+
+    In CSV, names that a spreadsheet would run as formulas begin with an apostrophe.
+    """
     if path.suffix == ".csv":
         import pyarrow.csv as pc
 
-        pc.write_csv(table, path)
+        pc.write_csv(defuse(table), path)
     else:
         import pyarrow.parquet as pq
 
         pq.write_table(table, path, compression="zstd")
-
-
-def _move_into_place(temporary: Path, folder: Path) -> None:
-    if not folder.exists():
-        temporary.chmod(0o777 & ~umask())
-        temporary.rename(folder)
-        return
-    # Without fit.json the folder is no fit; it gets the new one when all else is there.
-    (folder / "fit.json").unlink(missing_ok=True)
-    written = {path.name for path in temporary.iterdir()}
-    for name in (*FIT_FILES, *STRUCTURE_FILES):
-        if name not in written:
-            (folder / name).unlink(missing_ok=True)
-    for name in sorted(written, key=lambda name: name == "fit.json"):
-        (temporary / name).replace(folder / name)
 
 
 def load(folder: str | Path) -> Calibration:
@@ -177,46 +148,64 @@ def load(folder: str | Path) -> Calibration:
         ValueError: If there is no fit, it is damaged, a newer irtjax wrote it, or it
             has a family or prior of your own whose module is not imported.
     """
-    from irtjax.storage.encoding import UndefinedClassError, from_parts
-
     folder = Path(folder).expanduser()
-    content = _read_json(folder)
+    with writing.undisturbed(folder):
+        return _load(folder)
+
+
+def _load(folder: Path) -> Calibration:
+    from irtjax.storage.encoding import FitDocument, UndefinedClassError, from_parts
+
+    data = _read_json(folder)
     files = ("items.parquet", "abilities.parquet")
     for name in ("parameters.npz", *files):
         if not (folder / name).is_file():
             raise _damaged(folder, f"{name} is missing")
     try:
-        with np.load(folder / "parameters.npz", allow_pickle=False) as file:
-            arrays = {name: file[name] for name in file.files}
+        arrays = read_arrays(folder / "parameters.npz")
         tables = {name: _read_table(folder / name) for name in files}
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+        texts = []
+        if (folder / _TEXTS).is_file():
+            texts = _read_table(folder / _TEXTS).to_pylist()
+        content = decode(data, FitDocument, "fit.json")
+    except (OSError, ValueError) as error:
         raise _damaged(folder, str(error)) from None
     try:
-        return from_parts(content, arrays, tables)
+        found = from_parts(content, arrays, tables)
+        return dataclasses.replace(found, item_texts=texts_from_rows(texts))
     except KeyError as error:
         raise _damaged(folder, f"{error} is missing") from None
     except UndefinedClassError as error:
         raise ValueError(f"{folder}: {error}") from None
-    except (TypeError, ValueError, AttributeError) as error:
+    except (TypeError, ValueError, AttributeError, RecursionError) as error:
         raise _damaged(folder, str(error)) from None
 
 
-def _read_json(folder: Path) -> dict[str, Any]:
+class _Mark(Record):
+    """What tells a fit of this version from other files."""
+
+    format: Any = None
+    version: Any = None
+
+
+def _read_json(folder: Path) -> bytes:
+    """The content of `fit.json`, of this version."""
     path = folder / "fit.json"
     if not folder.exists():
         raise ValueError(f"no such folder: {folder}; make one with `irtjax fit --out`")
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except OSError:
+    if not path.is_file():
         raise ValueError(
             f"{folder} is not the folder of a fit: it has no fit.json; make one with"
             " `irtjax fit --out`"
-        ) from None
+        )
+    try:
+        data = read_bytes(path)
+        mark = decode(data, _Mark, "fit.json")
     except ValueError as error:
-        raise _damaged(folder, f"fit.json is not JSON ({error})") from None
-    if not isinstance(content, dict) or content.get("format") != FIT_FORMAT:
+        raise _damaged(folder, str(error)) from None
+    if mark.format != FIT_FORMAT:
         raise ValueError(f"{path} was not written by irtjax")
-    version = content.get("version")
+    version = mark.version
     if version != FIT_VERSION:
         older = isinstance(version, int) and version < FIT_VERSION
         age, cure = (
@@ -228,7 +217,7 @@ def _read_json(folder: Path) -> dict[str, Any]:
             f"{path} was written by {age} irtjax (format {version}, this one reads"
             f" {FIT_VERSION}): {cure}"
         )
-    return content
+    return data
 
 
 def _read_table(path: Path) -> pa.Table:
@@ -236,10 +225,12 @@ def _read_table(path: Path) -> pa.Table:
     import pyarrow.parquet as pq
 
     try:
+        check_parquet(path, pq.read_metadata(path), None)
         return pq.read_table(path)
     except pa.ArrowException as error:
         raise ValueError(f"{path.name}: {error}") from None
 
 
 def _damaged(folder: Path, reason: str) -> ValueError:
+    reason = " ".join(reason.split())
     return ValueError(f"the fit in {folder} is damaged: {reason}; run the fit again")

@@ -14,6 +14,7 @@ import numpy as np
 from irtjax._types import KeyArray
 from irtjax.calibration.calibration import Calibration
 from irtjax.data import ResponseTable, read
+from irtjax.data.item_texts import Ids, chosen, sample_files
 from irtjax.data.matching import match_all_items
 from irtjax.data.wording import percent
 from irtjax.fitting.defaults import AUTO, choose, is_integrated
@@ -22,6 +23,7 @@ from irtjax.fitting.resolve import check_data, make_model
 from irtjax.models.catalogue import known_model
 from irtjax.models.model import Model, check_one_ability
 from irtjax.numerics.precision import full_precision
+from irtjax.numerics.progress import watched
 from irtjax.subsets.crossfit import (
     Knowledge,
     Pool,
@@ -152,6 +154,7 @@ def shrink(
     whole = Whole.of(known.curves, pool.target)
     items = choice.items
     named = "benchmark" in table.item_facets
+    ids, unsure = _ids_of(table, items)
     return Shrunken(
         items=table.items[items],
         weights=choice.weight,
@@ -170,19 +173,31 @@ def shrink(
         standard_error=ability,
         score_error=total,
         held_out=held_out,
-        warnings=warnings,
+        warnings=(*warnings, *unsure),
         reason=reason,
         rules=rows,
+        item_ids=ids,
     )
+
+
+def _ids_of(table: ResponseTable, items: np.ndarray) -> tuple[Ids, tuple[str, ...]]:
+    """Ids of items in the harness that logged them; a warning if they are unsure."""
+    names = table.items[items].tolist()
+    ids = chosen(table.item_ids, names)
+    try:
+        sample_files(names, ids)
+    except ValueError as error:
+        return ids, (f"there are no files of samples for a harness: {error}",)
+    return ids, ()
 
 
 def _cross_validate(pool: Pool, fold, rules, size: int, key: KeyArray):
     """Predictions by rule of the subjects, fold by fold, and their full scores."""
-    order, parts = np.argsort(fold, kind="stable"), {}
+    order, found = np.argsort(fold, kind="stable"), {}
     codes, score = range(fold.max() + 1), pool.full_scores()[order]
-    for k in codes:
-        parts |= _predicted(pool, fold, (k,), rules, (size,), key)
-    return {r: join([parts[k, r, size] for k in codes]) for r in rules}, score
+    for k in watched(codes, "fold"):
+        found |= _predicted(pool, fold, (k,), rules, (size,), key)
+    return {r: join([found[k, r, size] for k in codes]) for r in rules}, score
 
 
 def _candidates(method: str, special: bool, folds: int, subjects: int):
@@ -271,9 +286,10 @@ def subset_errors(
     tried = {m: _candidates(m, special, count, subjects - largest)[0] for m in methods}
     rules = tuple(dict.fromkeys(rule for some in tried.values() for rule in some))
     settings = rules, ordered, choice_key
+    alone = [(k,) for k in range(count)]
     pairs = {}
-    for k, m in itertools.combinations(range(count), 2):
-        pairs[k, m] = pairs[m, k] = _predicted(pool, fold, (k, m), *settings)
+    for out in watched([*itertools.combinations(range(count), 2), *alone], "fit"):
+        pairs[out] = pairs[out[::-1]] = _predicted(pool, fold, out, *settings)
 
     def others(k: int, rule: str, size: int) -> Prediction:
         codes = (m for m in range(count) if m != k)
@@ -283,15 +299,14 @@ def subset_errors(
     found: dict[tuple[str, int], list] = {(m, n): [] for m in methods for n in ordered}
     enough = True
     for k in range(count):
-        alone = _predicted(pool, fold, (k,), *settings)
         left = order[fold[order] != k]
-        for (method, size), parts in found.items():
+        for (method, size), judged in found.items():
             apart = {rule: others(k, rule, size) for rule in tried[method]}
             compared = compare(apart, fold[left], score[left], level)
             held = np.flatnonzero(fold == k)
-            parts.append((alone[k, compared.rule, size], held, compared))
+            judged.append((pairs[(k,)][k, compared.rule, size], held, compared))
             enough &= compared.enough
-    judge = lambda parts: agreement(parts, score, pool.table.subjects, reference)
+    judge = lambda x: agreement(x, score, pool.table.subjects, reference)
     rows = ({"method": m, "size": n, **judge(x)} for (m, n), x in found.items())
     warnings += _few(subjects - 2 * largest, level, enough)
     return SubsetErrors(tuple(rows), level, subjects, num_items, warnings)
@@ -300,7 +315,7 @@ def subset_errors(
 def _predicted(pool: Pool, fold: np.ndarray, out: tuple[int, ...], rules, sizes, key):
     """Predictions of some folds from one fit without them, by fold, rule and size."""
     known = learn(pool, np.isin(fold, out))
-    chosen = {rule: choose_from(pool, known, rule, sizes, key) for rule in rules}
+    chosen = {r: choose_from(pool, known, r, sizes, key) for r in watched(rules)}
     found: dict[tuple[int, str, int], Prediction] = {}
     for code in out:
         rows = np.flatnonzero(fold == code)

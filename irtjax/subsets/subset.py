@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import json
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,14 +15,22 @@ import pyarrow as pa
 
 from irtjax.data import ResponseTable, read
 from irtjax.data.arrays import as_labels
-from irtjax.data.files import atomic_path
+from irtjax.data.item_texts import (
+    SAMPLE_FILES,
+    SourceId,
+    ids_from_lists,
+    sample_files,
+)
 from irtjax.data.matching import arrange
+from irtjax.data.writing import together
 from irtjax.models.model import Model
 from irtjax.storage.encoding import UndefinedClassError, decode, encode, plain
 from irtjax.subsets.predictor import Calibrator, Curves, Whole, curves_at, predict
 
 FORMAT = "irtjax.subset"
 VERSION = 1
+#: Written where rules were compared.
+_RULES = "rules.csv"
 #: Arrays of a document on the nodes, and on the items.
 _ON_NODES = ("nodes", "log_weight", "whole_mean", "whole_variance")
 _ON_ITEMS = ("weights", "target")
@@ -72,6 +82,7 @@ class Shrunken:
             mean_absolute_error, standard_error, excess (over the smallest error),
             excess_se and taken. Errors in `held_out` are not too small for that: each
             subject is predicted by the rule that the other folds take.
+        item_ids: Ids of the items in the harness that logged them; see `sample_files`.
 
     >>> import irtjax
     >>> table = irtjax.make_demo().table
@@ -100,6 +111,9 @@ class Shrunken:
     warnings: tuple[str, ...] = ()
     reason: str = ""
     rules: tuple[dict[str, Any], ...] = ()
+    item_ids: Mapping[str, tuple[SourceId, ...]] = dataclasses.field(
+        default_factory=dict
+    )
 
     @property
     def size(self) -> int:
@@ -183,24 +197,38 @@ class Shrunken:
         from irtjax.storage import write_table
 
         folder = Path(folder).expanduser()
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise ValueError(f"cannot make {folder}: {error.strerror}") from None
-        with (
-            atomic_path(folder / "subset.csv") as csv,
-            atomic_path(folder / "subset.json") as document,
-        ):
-            write_table(self.table(), csv)
-            text = json.dumps(self._content(), allow_nan=False)
-            document.write_text(text, encoding="utf-8")
-        rules = folder / "rules.csv"
-        if self.rules:
-            with atomic_path(rules) as csv:
-                write_table(pa.Table.from_pylist(list(self.rules)), csv)
-        else:  # Those of an earlier subset in this folder are not of this one.
-            rules.unlink(missing_ok=True)
+        # Rules of an earlier subset in this folder are not of this one.
+        with together(folder, stale=[_RULES, *SAMPLE_FILES]) as place:
+            for name, content in self.contents().items():
+                if callable(content):
+                    content(place / name)
+                else:
+                    write_table(content, place / name)
         return folder
+
+    def contents(self) -> dict[str, pa.Table | Callable[[Path], Any]]:
+        """What `save` writes, by file name: tables, and a function of a path."""
+        text = json.dumps(self._content(), allow_nan=False)
+        document = lambda path: path.write_text(text, encoding="utf-8")
+        found = {"subset.csv": self.table(), "subset.json": document}
+        with contextlib.suppress(ValueError):
+            for name, content in self.sample_files().items():
+                found[name] = functools.partial(_write_text, content)
+        if self.rules:
+            found[_RULES] = pa.Table.from_pylist(list(self.rules))
+        return found
+
+    def sample_files(self) -> dict[str, str]:
+        """Files with which a harness evaluates only these items, by name.
+
+        `lm_eval_samples.json` for ``lm_eval --samples``; `inspect_samples.json`, and
+        `inspect_samples.txt` with a command for each task. Empty where no harness
+        logged the items.
+
+        Raises:
+            ValueError: If logs differ in the id of an item, or it is unknown.
+        """
+        return sample_files(self.items.tolist(), self.item_ids)
 
     def _content(self) -> dict[str, Any]:
         """What is saved, as a document."""
@@ -209,6 +237,10 @@ class Shrunken:
         content["parameters"] = self.parameters._asdict()
         content["calibrator"] = self.calibrator._asdict()
         return {"format": FORMAT, "version": VERSION, **plain(content)}
+
+
+def _write_text(text: str, path: Path) -> None:
+    path.write_text(text, encoding="utf-8")
 
 
 def is_subset(path: str | Path) -> bool:
@@ -286,6 +318,7 @@ def _from_content(content: dict[str, Any]) -> Shrunken:
         warnings=tuple(content["warnings"]),
         reason=str(content.get("reason", "")),
         rules=tuple(dict(row) for row in content.get("rules", ())),
+        item_ids=ids_from_lists(content.get("item_ids", {})),
         **arrays,
         **numbers,
     )

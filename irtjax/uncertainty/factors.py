@@ -145,6 +145,7 @@ def factor_covariance(
     return inverse_blocks(information, estimated(problem, items))
 
 
+@stored_jit
 def estimated(problem: Problem, items: Any) -> Array:
     """The coordinates with an error: free, and not a slope at its bound 0.
 
@@ -160,6 +161,7 @@ def estimated(problem: Problem, items: Any) -> Array:
     return free if weight is None else free & (weight > 0)[:, None]
 
 
+@stored_jit
 def prior_information(
     problem: Problem,
     items: Any,

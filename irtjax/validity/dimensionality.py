@@ -44,6 +44,7 @@ from irtjax.models.model import Model
 from irtjax.models.priors import Normal
 from irtjax.numerics.kernels import block_size_for, scan_subject_blocks, take_block
 from irtjax.numerics.precision import full_precision
+from irtjax.numerics.progress import watched
 from irtjax.scoring.factors import score_factors
 from irtjax.validity.tetrachoric import tetrachoric
 
@@ -153,14 +154,14 @@ def dimensions(
     sizes = range(most + 1)
     held = np.empty((FOLDS, most + 1))
     areas = np.empty((FOLDS, most + 1))
-    for k in range(FOLDS):
+    for k in watched(range(FOLDS)):
         out = seen & (fold == k)
         kept = dataclasses.replace(
             responses,
             observed=seen & ~out,
             values=jnp.where(out, 0, responses.values),
         )
-        for size in sizes:
+        for size in watched(sizes):
             report(f"fold {k + 1} of {FOLDS}, {size} factors")
             chance = _chances(kept, size, most, dtype)
             held[k, size], areas[k, size] = _judge(responses.values, out, chance)
@@ -172,7 +173,7 @@ def dimensions(
     report("all cells")
     heights = np.empty(most + 1)
     heights[0] = _height(responses, _means(responses))
-    fits = [_fit(responses, size, most, dtype) for size in sizes]
+    fits = [_fit(responses, size, most, dtype) for size in watched(sizes, "fit")]
     heights[1:] = [float(fit.log_lik) for fit in fits[1:]]
     large, count = max(table.values.shape), int(seen.sum())
     jic = -2 * heights + np.arange(most + 1) * large * np.log(max(count / large, 1))
@@ -322,7 +323,7 @@ def _parallel(table: ResponseTable, most: int, key):
         return np.linalg.eigvalsh(found)[::-1][:most]
 
     draws = []
-    for _ in range(PERMUTATIONS):
+    for _ in watched(range(PERMUTATIONS), "permutation"):
         # Each item's responses and missing cells move together: its margin stays.
         rows = np.tile(np.arange(part.num_subjects)[:, None], part.num_items)
         order = rng.permuted(rows, axis=0)

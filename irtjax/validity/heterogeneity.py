@@ -27,6 +27,7 @@ from irtjax.data import read
 from irtjax.data.matching import match_all_items
 from irtjax.data.table import ResponseTable
 from irtjax.data.wording import listing, percent
+from irtjax.numerics.progress import watched
 from irtjax.validity import cluster_scores
 from irtjax.validity.cluster_scores import (
     Sums,
@@ -213,7 +214,7 @@ def heterogeneity(
     found, converged = analysis.run(values, seen, own_key)
     one = fit_one_skill(values, seen, parts.layout, report)
     draws = []
-    for k in range(simulations):
+    for k in watched(range(simulations)):
         report(f"one skill: simulation {k + 1} of {simulations}")
         first, second = jax.random.split(jax.random.fold_in(null_key, k))
         drawn = one.draw(values, seen, first)

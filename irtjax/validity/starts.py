@@ -28,6 +28,7 @@ from irtjax.estimators.joint.objective import diverging
 from irtjax.estimators.multistart import random_starts
 from irtjax.likelihood.problem import Problem
 from irtjax.numerics.programs import stored_jit
+from irtjax.numerics.progress import watched
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -87,11 +88,11 @@ def compare_starts(
 ) -> Comparison:
     """Runs the method from `num` starts of each variance; see `irtjax.stability`."""
     found = []
-    for k, variance in enumerate(variances):
+    for k, variance in enumerate(watched(variances)):
         report(f"starts of variance {variance:g}")
         keys = jax.random.split(jax.random.fold_in(key, k), -(-num // BATCH))
         parts = []
-        for one in keys:
+        for one in watched(list(keys)):
             # Whole batches, so that one program serves any number of runs.
             at = jnp.asarray(variance, float)
             parts.append(_run_batch(problem, method, one, at, MM.max_steps))

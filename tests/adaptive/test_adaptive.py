@@ -249,6 +249,7 @@ def many(rule: str):
     return theta, run_tests_jit(bank, design, key=jax.random.key(9), theta=theta)
 
 
+@pytest.mark.slow
 def test_adaptive_beats_random_at_equal_length():
     squares = {}
     for rule in ("information", "random"):
@@ -347,3 +348,19 @@ def test_a_bank_of_two_measures_learns_from_both(score):
     want = grid[log_post.argmax()] if score == "map" else weight @ grid / weight.sum()
     # The grid's own spacing is 5e-4; EAP sums are good to 1e-7.
     assert float(tests.ability[4, -1]) == pytest.approx(want, abs=3e-4)
+
+
+def test_batches_give_the_tests_of_all_subjects_together(monkeypatch):
+    from irtjax.adaptive import study
+    from irtjax.numerics.progress import watching
+
+    monkeypatch.setattr(study, "SIDE_BY_SIDE", 5)
+    options = {"theta": THETA, "max_exposure": None}
+    shares = []
+    with watching(lambda share, name: shares.append(share)):
+        found = study._tests(bank_of(), Design.create(LENGTH), KEY, options)
+    assert shares == [0, pytest.approx(1 / 3), pytest.approx(2 / 3), 1, None]
+    whole = run_of()
+    np.testing.assert_array_equal(found.items, whole.items)
+    np.testing.assert_array_equal(found.observations, whole.observations)
+    np.testing.assert_allclose(found.ability, whole.ability, atol=1e-9)

@@ -151,6 +151,7 @@ def test_other_rules_look_at_the_next_response(select):
     assert (fewer < LENGTH).all()
 
 
+@pytest.mark.slow
 def test_several_abilities_have_the_mode_of_the_counts():
     bank, size = factor_bank(), 30
     theta = jnp.array([[0.5, -1.0], [-1.5, 0.2], [1.0, 1.0]])
@@ -177,6 +178,7 @@ def test_several_abilities_have_the_mode_of_the_counts():
         assert times.max() <= REPEATS
 
 
+@pytest.mark.slow
 def test_intervals_hold_with_the_correlation_and_not_without():
     """Recorded counts: 500 subjects, so 95 % has a standard error of 1 %."""
     fit = small_fit("2pl")

@@ -26,6 +26,7 @@ from irtjax.auditing.control import simulated
 from irtjax.auditing.copies import duplicates
 from irtjax.auditing.examine import Known, examine
 from irtjax.cli.app import app
+from irtjax.data.item_texts import ItemText, SourceId
 from irtjax.models.families.logistic import Binary, LogisticItems
 from irtjax.models.model import Population
 from irtjax.plots import (
@@ -368,6 +369,7 @@ def test_the_difficulty_of_like_items_is_that_of_each():
         np.testing.assert_allclose(found, middle, atol=1e-6 if probit else 0.1)
 
 
+@pytest.mark.slow
 def test_missing_answers_do_not_make_a_benchmark_easy():
     """The strong half answers the hard benchmark only, the weak half the easy one."""
     random = np.random.default_rng(12)
@@ -471,7 +473,13 @@ def test_where_nothing_is_flagged_the_nearest_items_are_drawn():
 
 def test_command_line(tmp_path):
     table, _ = planted()
-    path = table.save(tmp_path / "table.json")
+    names = table.items.tolist()
+    logged = dataclasses.replace(
+        table,
+        item_texts={name: ItemText(f"what is {name}?", "12") for name in names},
+        item_ids={x: (SourceId("lm-eval", "t", f"{k}"),) for k, x in enumerate(names)},
+    )
+    path = logged.save(tmp_path / "table.json")
     out = tmp_path / "out"
     arguments = ["audit", str(path), "--out", str(out), "--json", "--chance", "0.1"]
     out.mkdir()
@@ -485,7 +493,16 @@ def test_command_line(tmp_path):
         "benchmarks.csv",
         "summary.md",
         "report.html",
+        "flagged_items.md",
+        "flagged_items.csv",
+        "clean_lm_eval_samples.json",
     }
+    rows = [row for row in document["items"] if row["flags"]]
+    page = (out / "flagged_items.md").read_text()
+    assert len(rows) == page.count("\n## ") == page.count("what is ") > 0
+    tested = [set(row["flags"].split("; ")) & set(TESTED) for row in rows]
+    clean = json.loads((out / "clean_lm_eval_samples.json").read_text())["t"]
+    assert len(clean) == 80 - sum(map(bool, tested)) < 80
     for bad, message in (
         (["--chance", "x"], "not a number"),
         (["--fdr", "2"], "--fdr 2"),

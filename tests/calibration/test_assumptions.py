@@ -191,6 +191,7 @@ def test_dependent_trials_are_said_with_what_they_are_worth(icc, said):
         assert worth == pytest.approx(5 / (1 + 4 * correlation), abs=0.07)
 
 
+@pytest.mark.slow
 def test_dependent_trials_of_several_abilities_are_said():
     rng = np.random.default_rng(1)
     theta = rng.normal(size=(60, 2))

@@ -184,6 +184,7 @@ def test_errors_are_the_delta_method_by_differences(name):
             assert found[key][j] == pytest.approx(centre[key], rel=1e-9)
 
 
+@pytest.mark.slow
 def test_a_common_slope_has_one_error():
     fit = irtjax.fit(_odd_table("1pl"), "1pl")
     table = fit.item_table.to_pydict()

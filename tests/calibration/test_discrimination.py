@@ -118,6 +118,7 @@ def test_sound_items_are_not_flagged(shape):
     assert np.mean(flagged) < 0.05 + 3 * 0.022
 
 
+@pytest.mark.slow
 def test_reversed_items_are_found_and_the_same_as_in_an_audit():
     random = np.random.default_rng(4)
     values = _responses(random, 400, 40, reversed_items=5)
@@ -177,6 +178,7 @@ def test_a_multilevel_fit_flags_the_same_items_as_a_plain_one():
     assert any("negative discrimination" in text for text in fit.warnings)
 
 
+@pytest.mark.slow
 def test_the_example_has_no_false_alarm():
     demo = irtjax.make_demo()
     found = judge(irtjax.fit(demo.table, standard_errors="none"), demo)

@@ -146,7 +146,7 @@ def test_bad_input_is_one_line(tmp_path, saved):
         ((saved, "--pass-mark", 0, "--losses", "1"), "--losses: give two numbers"),
         ((saved, "--cost", tmp_path / "no.csv"), "cannot read it"),
         ((saved, *few, "--out", tmp_path / "file"), "is a file: name a folder"),
-        ((saved, *few, "--out", tmp_path / "file" / "in"), "cannot make --out"),
+        ((saved, *few, "--out", tmp_path / "file" / "in"), "cannot write to"),
     ]:
         # Quiet: on a slow machine a line of progress would come first.
         result = run("adapt", *args, "--quiet")

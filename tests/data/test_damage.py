@@ -9,7 +9,11 @@ import pytest
 from irtjax.data import ResponseTable, read
 
 FIXTURES = Path(__file__).parent.parent / "fixtures"
-FILES = sorted(path for path in FIXTURES.rglob("*") if path.suffix not in ("", ".md"))
+FILES = sorted(
+    path
+    for path in FIXTURES.rglob("*")
+    if path.is_file() and path.suffix not in ("", ".md", ".txt")
+)
 INSERTS = [b'"', b",", b"\n", b"{", b"}", b"[", b"]", b"null", b"NaN", b"1e999"]
 INSERTS += [b"\0", b"\xff", b"-", b"{}", b"[]", b"true", b"\r", b"\t", b"9" * 30]
 

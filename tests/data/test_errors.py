@@ -91,8 +91,12 @@ def refused(source, **options) -> str:
         ("model,q1\nm,1\n", {"benchmark": "b"}, ["wide matrix", "benchmark="]),
         ("a,b\n1,0\n1\n", {}, ["equally long lines", "Expected 2 columns, got 1"]),
         ("item,a,b\nq1,1.1,-0.3\nq2,0.7,0.85\n", {}, ["fitted parameters (a, b)"]),
-        ("model_a,model_b,winner\nm,n,m\n", {}, ["comparisons of two subjects"]),
-        ("name,kind\nm,big\nn,small\n", {}, ["name, kind", "irtjax reads: CSV"]),
+        ("model_a,model_b,winner\nm,n,m\n", {}, ["holds battles (a row compares"]),
+        (
+            "name,kind\nm,big\nn,small\n",
+            {},
+            ["name, kind", "name its columns with subject="],
+        ),
         ("model,q1\nm,1\n", {"trials": "sum"}, ["trials='sum' is not one of 'error'"]),
         ("model,q1\nm,1\n", {"format": "excel"}, ["format='excel' is not one of"]),
         ("model,q1\nm,1\n", {"length": "nope.csv"}, ["no such file or folder: nope"]),
@@ -162,7 +166,9 @@ def test_other_binary_files(tmp_path):
     np.savez(tmp_path / "t.npz", a=np.eye(2))
     assert "numpy archive" in refused(tmp_path / "t.npz")
     (tmp_path / "t.png").write_bytes(b"\x89PNG\r\n\0\0")
-    assert "binary file" in refused(tmp_path / "t.png")
+    assert "is an image" in refused(tmp_path / "t.png")
+    (tmp_path / "t.bin").write_bytes(b"\0\1\2")
+    assert "binary file" in refused(tmp_path / "t.bin")
     with zipfile.ZipFile(tmp_path / "t.zip", "w") as archive:
         archive.writestr("a.csv", "a,b\n1,0\n")
     assert "no Inspect log: it has no header.json" in refused(tmp_path / "t.zip")
@@ -198,13 +204,19 @@ def test_text_that_is_not_utf8(tmp_path, content, line):
     [
         (
             '{"subject_id": "m", "responses": {"q": 1}}\n{"subject_',
-            "line 2 is not valid",
+            "line 2: not valid JSON, or cut off",
         ),
-        ('{"subject_id": "m", "responses": {"q": "x"}}', "record 1, item 'q' is 'x'"),
+        ('{"subject_id": "m", "responses": {"q": "x"}}', "line 1, item 'q' is 'x'"),
         ('{"subject_id": "m", "responses": {}}', "no responses"),
-        ('{"doc_id": 0, "doc": {}, "acc": 1}\n{"doc": {}}', "record 2 has no doc_id"),
-        ('{"doc_id": 0, "doc": {}, "acc": 1}\n[1]', "record 2 is not an object"),
-        ('{"version": 2, "status": "success", "eval": {"task": "t"', "not a whole"),
+        (
+            '{"doc_id": 0, "doc": {}, "acc": 1}\n{"doc": {}}',
+            "line 2: no field 'doc_id'; sample logs of",
+        ),
+        (
+            '{"doc_id": 0, "doc": {}, "acc": 1}\n[1]',
+            "line 2: it is a list, not an object",
+        ),
+        ('{"version": 2, "status": "success", "eval": {"task": "t"', "or cut off"),
         ('{"evaluation_id": 1, "sample_id": 2, "evaluation": {}}', "'model_id'"),
         ('{"cut off', "is not valid JSON"),
         ("[1, 2]", "not records with named fields"),
@@ -244,5 +256,5 @@ def test_folders_of_several_kinds(tmp_path):
 def test_parameters_of_the_examples_are_refused():
     wide = FIXTURES / "wide"
     assert "fitted parameters (a, b)" in refused(wide / "fluid_irt_model.csv")
-    assert "comparisons of two subjects" in refused(wide / "irw_comp.csv")
+    assert "holds battles" in refused(wide / "irw_comp.csv")
     assert "parameters of a fitted" in refused(FIXTURES / "py_irt/best_parameters.json")

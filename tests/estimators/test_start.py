@@ -147,7 +147,7 @@ def test_the_low_rank_start_is_near_the_truth(missing):
     assert float(first.items.discrimination.sum()) > 0 and phi.sum() > 0
 
 
-@pytest.mark.parametrize("epsilon", [1e-9, 0.05])
+@pytest.mark.parametrize("epsilon", [pytest.param(1e-9, marks=pytest.mark.slow), 0.05])
 def test_the_low_rank_start_is_finite_in_either_precision(epsilon):
     simulated = case("2pl")
     data = simulated.data

@@ -34,6 +34,7 @@ def test_a_step_of_the_printed_algorithm_is_lines_5_to_9():
         np.testing.assert_allclose(part, expected, rtol=1e-12)
 
 
+@pytest.mark.slow
 def test_plain_joint_likelihood_has_one_optimum_by_two_methods():
     drawn = designs.simulated(60, 40, 0)
     found = {

@@ -31,6 +31,7 @@ def drawn():
     return model, *all_of_it(keys)
 
 
+@pytest.mark.slow
 def test_hyperparameters_are_from_their_priors(drawn):
     model, (position, _), factor = drawn
     own = model.hyperpriors
@@ -54,6 +55,7 @@ def test_hyperparameters_are_from_their_priors(drawn):
     assert min(stats.kstest(*sample).pvalue for sample in samples) > 1e-4
 
 
+@pytest.mark.slow
 def test_abilities_and_items_are_normal_given_them(drawn):
     model, (position, general), _ = drawn
     whole = jax.jit(jax.vmap(model.covariance_factor))(position)

@@ -199,11 +199,8 @@ def test_difficulties_anchor_a_rasch_model(shifted):
 @pytest.mark.parametrize(
     "model",
     [
-        "graded",
-        *(
-            pytest.param(name, marks=pytest.mark.slow)
-            for name in ("partial_credit", "pcm", "nominal")
-        ),
+        pytest.param(name, marks=pytest.mark.slow)
+        for name in ("graded", "partial_credit", "pcm", "nominal")
     ],
 )
 def test_items_of_several_intercepts_are_those_of_a_saved_fit(model, tmp_path):

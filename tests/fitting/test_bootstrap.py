@@ -112,6 +112,7 @@ def test_replicates_in_batches_are_single_fits():
     )
 
 
+@pytest.mark.slow
 def test_weights_of_the_data_multiply_those_drawn():
     simulated = case("2pl")
     half = np.arange(simulated.data.num_subjects) % 2 == 0

@@ -108,6 +108,7 @@ def test_the_estimate_is_a_maximum_of_the_penalised_joint_likelihood():
     assert -found.fun == pytest.approx(float(fit.objective), abs=1e-6)
 
 
+@pytest.mark.slow
 def test_one_factor_is_the_2pl_by_mm():
     table, *_ = drawn()
     fit = fitted(factors=1)
@@ -118,7 +119,9 @@ def test_one_factor_is_the_2pl_by_mm():
     assert fit.factors is None
 
 
-@pytest.mark.parametrize("rotation", ["none", "varimax", "promax"])
+@pytest.mark.parametrize(
+    "rotation", ["none", "varimax", pytest.param("promax", marks=pytest.mark.slow)]
+)
 def test_a_rotation_changes_neither_likelihood_nor_scores(rotation):
     fit, other = fitted(), fitted(rotation=rotation)
     np.testing.assert_allclose(predictors(fit), predictors(other), atol=1e-8)
@@ -269,6 +272,7 @@ def test_responses_are_simulated_from_a_fit():
     assert np.abs(error).max() < 5 * 0.5 / 5000**0.5
 
 
+@pytest.mark.slow
 def test_correlations_of_a_fit_have_errors_a_table_and_a_sentence(tmp_path):
     """Of scores, whose fit is exact: the error is that of `test_marginal_factors`."""
     rng = np.random.default_rng(5)

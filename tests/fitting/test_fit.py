@@ -66,7 +66,8 @@ def test_progress_is_reported_and_changes_nothing(calibration):
     steps = [line[1] for line in fits]
     assert steps == sorted(steps) and steps[-1] == calibration.num_steps
     assert fits[-1][2] == pytest.approx(calibration.trace[-1])
-    assert {line[0] for line in told} == {"fit", "standard errors", "scores"}
+    phases = {"fit", "standard errors", "scores", "tables"}
+    assert {line[0] for line in told} == phases
     assert not np.any(np.diff([line[4] for line in told]) < 0)
 
 

@@ -37,9 +37,7 @@ def plain_calibration(name: str):
 @pytest.mark.parametrize(
     "name",
     [
-        pytest.param(name, marks=pytest.mark.slow)
-        if name not in ("2pl", "graded")
-        else name
+        name if name == "2pl" else pytest.param(name, marks=pytest.mark.slow)
         for name in tables.MODELS
     ],
 )
@@ -113,6 +111,7 @@ def test_blocks_of_subjects_change_nothing(monkeypatch):
     np.testing.assert_allclose(part.standard_error, whole.standard_error, rtol=1e-9)
 
 
+@pytest.mark.slow
 def test_categories_add_up():
     fit, _ = plain_calibration("graded")
     found = predict(fit, subjects=fit.subjects[:4], categories=True)

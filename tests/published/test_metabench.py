@@ -86,6 +86,7 @@ def test_our_fit_beats_the_published_one_in_few_iterations(gsm8k):
     )
 
 
+@pytest.mark.slow
 def test_coarse_nodes_are_said_to_be_too_wide(gsm8k):
     table = ResponseTable.from_arrays(gsm8k)
     method = EM(jnp.asarray(equal_nodes(-6, 6, 61)), jnp.asarray(1e-2))

@@ -285,7 +285,10 @@ def test_an_audit_begins_with_its_bad_items_and_their_p_values(fit):
     section = source[source.index('id="bad-h"') : source.index('id="leaderboard-h"')]
     assert "q = 1.3e-07" in section and "1 of 15 items is flagged" in section
     assert "false discovery rate of 10 %" in section and "saturated" not in section
-    assert verdict(fit, rank(fit), audit=found)[0] == (
+    source = report_page(fit, audit=found, items_first=False)
+    assert source.index('id="bad-h"') > source.index('id="leaderboard-h"')
+    assert source.count('id="bad-h"') == source.count('href="#bad"') == 1
+    assert verdict(fit, rank(fit), audit=found, items_first=True)[0] == (
         "1 of 15 items is flagged by the audit: 1 misfit."
     )
 

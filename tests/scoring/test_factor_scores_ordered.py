@@ -75,6 +75,7 @@ def test_the_covariance_of_items_is_its_formula(case):
     assert compared > ITEMS / 2
 
 
+@pytest.mark.slow
 def test_errors_of_items_enter_as_derivatives_do(case):
     """The gradient of expected scores in an item's parameters, through the modes."""
     model, items, population, data, modes = case

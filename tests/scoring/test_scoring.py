@@ -442,6 +442,7 @@ def test_float32_is_close_to_float64(method):
     np.testing.assert_array_equal(got.flag, expected.flag)
 
 
+@pytest.mark.slow
 def test_posterior_errors_are_calibrated():
     # Abilities from the population: E[(theta - EAP)^2 / sd^2] is exactly 1; for WLE it
     # is close to 1 with 60 items. The mean of 3,000 squares has error about

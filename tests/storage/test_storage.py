@@ -1,14 +1,18 @@
 """Saving and loading: equal to the last bit, whole or not at all, no pickle."""
 
+import dataclasses
+import io
 import json
 import math
 import shutil
+import zipfile
 
 import jax
 import numpy as np
 import pytest
 
 import irtjax
+from irtjax.data.item_texts import ItemText
 from irtjax.models.catalogue import BINARY_MODELS, ORDERED_MODELS, weak_priors
 from irtjax.models.families.graded import Graded
 from irtjax.storage import encoding, folder
@@ -50,6 +54,21 @@ def test_a_loaded_fit_equals_the_saved_one(tmp_path, model):
     assert_equal(irtjax.load(irtjax.save(fit, tmp_path / "fit")), fit)
 
 
+def test_texts_of_items_are_saved_and_go_with_the_fit(tmp_path):
+    fit = small_fit("rasch")
+    texts = {str(fit.items[0]): ItemText("<b>\x1b[31m\n", "a", "b", 2)}
+    place = irtjax.save(dataclasses.replace(fit, item_texts=texts), tmp_path / "fit")
+    assert irtjax.load(place).item_texts == texts
+    (place / "item_texts.parquet").write_bytes(b"PAR1 cut off")
+    with pytest.raises(ValueError, match=r"is damaged: item_texts\.parquet"):
+        irtjax.load(place)
+    irtjax.save(fit, place)
+    assert irtjax.load(place).item_texts == {}
+    logged = dataclasses.replace(small_table(), item_texts=texts)
+    assert irtjax.fit(logged, "rasch", standard_errors="none").item_texts == texts
+
+
+@pytest.mark.slow
 def test_a_loaded_joint_fit_keeps_its_abilities(tmp_path):
     fit = small_fit("2pl", "mm")
     assert fit.parameters.theta is not None
@@ -211,12 +230,12 @@ def truncate(name):
         (damage_version, "newer irtjax .format 99.*upgrade"),
         (damage_format, "was not written by irtjax"),
         (damage_model, "no model part is called 'Evil'"),
-        (damage_key, "'bic' is missing"),
+        (damage_key, "no field 'bic'"),
         (damage_pickle, "damaged.*pickle"),
         (damage_rows, "items.parquet has 14 rows, but parameters.npz has 15"),
         (lambda p: (p / "parameters.npz").unlink(), "parameters.npz is missing"),
         (lambda p: (p / "abilities.parquet").unlink(), "abilities.parquet is missing"),
-        (truncate("fit.json"), "fit.json is not JSON"),
+        (truncate("fit.json"), "fit.json: not valid JSON"),
         (truncate("parameters.npz"), "damaged"),
         (truncate("items.parquet"), "damaged: items.parquet"),
     ],
@@ -237,3 +256,112 @@ def test_files_owned_are_the_files_written(tmp_path):
         "latency.png",
         "item_parameters.png",
     }
+
+
+#: What is in the place of a value: each ends in a line, or is read.
+ODD = (None, True, -1, 0, 1e308, "x", "", [], [[1]], {}, {"a": 1}, ["x"], 10**400)
+
+
+def use(place):
+    """Loads a fit and does with it what `irtjax info` does; or the refusal."""
+    from irtjax.report.summary import fit_sentences, item_sentences, items_by_flag
+
+    try:
+        fit = irtjax.load(place)
+    except ValueError as error:
+        assert str(place) in str(error)
+        assert "\n" not in str(error)
+        assert len(str(error)) < 800
+        return str(error)
+    for show in (encoding.to_json, items_by_flag, str, fit_sentences, item_sentences):
+        show(fit)
+    return ""
+
+
+def test_a_fit_with_any_field_of_its_document_altered(tmp_path, monkeypatch):
+    place = irtjax.save(small_fit(), tmp_path / "fit")
+    path = place / "fit.json"
+    whole = path.read_text()
+    # These files stay as they are.
+    arrays, table = folder.read_arrays, folder._read_table
+    known = {"parameters.npz": arrays(place / "parameters.npz")}
+    known |= {x: table(place / x) for x in ("items.parquet", "abilities.parquet")}
+    monkeypatch.setattr(folder, "read_arrays", lambda path: dict(known[path.name]))
+    monkeypatch.setattr(folder, "_read_table", lambda path: known[path.name])
+    refused = 0
+    for name in json.loads(whole):
+        for odd in (*ODD, ...):
+            content = json.loads(whole)
+            if odd is ...:
+                del content[name]
+            else:
+                content[name] = odd
+            path.write_text(json.dumps(content))
+            refused += bool(use(place))
+    for name in ("class", "family", "priors", "scale", "lengths", "name"):
+        for odd in ODD:
+            content = json.loads(whole)
+            content["model"][name] = odd
+            path.write_text(json.dumps(content))
+            refused += bool(use(place))
+    assert refused > 200
+    path.write_text('{"format": ' + "[" * 100_000)
+    assert "nested too deeply" in use(place)
+    path.write_text(whole)
+    assert use(place) == ""
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        lambda x: x[..., :-1] if x.ndim else x[None],
+        lambda x: np.arange(x.size) if x.dtype.kind == "U" else x.astype(str),
+        lambda x: x[None],
+        lambda x: np.zeros(0),
+        lambda x: np.array([object()]),
+    ],
+    ids=["shorter", "type", "axis", "empty", "pickle"],
+)
+def test_a_fit_with_any_array_altered(tmp_path, odd):
+    place = irtjax.save(small_fit(), tmp_path / "fit")
+    with np.load(place / "parameters.npz") as file:
+        whole = dict(file)
+    for name in whole:
+        if name.startswith("population"):
+            continue  # Of one ability or several.
+        changed = {**whole, name: odd(whole[name])}
+        np.savez(place / "parameters.npz", **changed)
+        message = use(place)
+        # A trace has any length, and shared errors any rank.
+        assert message or name in ("trace", "ability_shared")
+
+
+def test_an_array_takes_what_its_file_holds(tmp_path):
+    place = irtjax.save(small_fit(), tmp_path / "fit")
+    header = {"descr": "<f8", "fortran_order": False, "shape": (10**12,)}
+    buffer = io.BytesIO()
+    np.lib.format.write_array_header_1_0(buffer, header)
+    with zipfile.ZipFile(place / "parameters.npz", "w") as archive:
+        archive.writestr("theta.npy", buffer.getvalue() + b"\0" * 8)
+    assert "theta.npy is no plain array" in use(place)
+
+
+def test_a_fit_with_any_column_of_its_tables_altered(tmp_path):
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    place = irtjax.save(small_fit(), tmp_path / "fit")
+    for file in ("items.parquet", "abilities.parquet"):
+        whole = pq.read_table(place / file)
+        for k, name in enumerate(whole.column_names):
+            for column in (
+                pa.array([[1]] * whole.num_rows),
+                pa.array([b"\xff"] * whole.num_rows),
+                pa.array(["x"] * whole.num_rows),
+                pa.array([1] * whole.num_rows),
+                pa.nulls(whole.num_rows),
+            ):
+                pq.write_table(whole.set_column(k, name, column), place / file)
+                use(place)
+        pq.write_table(whole, place / file)
+    assert use(place) == ""

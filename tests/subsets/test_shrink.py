@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 import irtjax
 from irtjax import plots
 from irtjax.cli.app import app
+from irtjax.data.item_texts import SourceId
 from irtjax.models.catalogue import two_parameter
 from irtjax.models.families.logistic import LogisticItems
 from irtjax.models.model import Population
@@ -37,7 +38,7 @@ from irtjax.subsets.selection import (
     shares,
     worth,
 )
-from irtjax.subsets.shrink import make_pool
+from irtjax.subsets.shrink import _ids_of, make_pool
 
 UNIT = Population(jnp.array(0.0), jnp.array(1.0))
 KEY = jax.random.key(5)
@@ -270,7 +271,7 @@ def test_folds_have_the_form_of_the_calibrations_population():
     [
         # By default in test_ten_models_get_items_that_vary.
         pytest.param("2pl", "laplace", {}, "laplace", marks=pytest.mark.slow),
-        ("hierarchical", "em", "rasch", "em"),
+        pytest.param("hierarchical", "em", "rasch", "em", marks=pytest.mark.slow),
         pytest.param(
             *("hierarchical", "laplace", {"item_model": "probit2pl"}, "em"),
             marks=pytest.mark.slow,
@@ -456,6 +457,35 @@ def test_a_spoilt_file_is_refused(tmp_path, change, message):
     path.write_text(json.dumps(content))
     with pytest.raises(ValueError, match=f"is not a saved subset.*{message}"):
         irtjax.load_subset(tmp_path)
+
+
+#: Of an item whose number stands for two contents.
+NO_ID = (SourceId("lm-eval", "t", ""),)
+
+
+def test_files_for_a_harness_are_written_where_ids_are_sure(tmp_path):
+    names = small().items.tolist()
+    ids = {x: (SourceId("lm-eval", "t", f"{9 - k}"),) for k, x in enumerate(names)}
+    logged = dataclasses.replace(small(), item_ids=ids)
+    logged.save(tmp_path)
+    written = json.loads((tmp_path / "lm_eval_samples.json").read_text())
+    assert written == {"t": list(range(2, 10))}
+    assert irtjax.load_subset(tmp_path).sample_files() == logged.sample_files()
+    unsure = dataclasses.replace(small(), item_ids=ids | {names[0]: NO_ID})
+    unsure.save(tmp_path)
+    assert not (tmp_path / "lm_eval_samples.json").exists()
+    with pytest.raises(ValueError, match=f"item {names[0]!r}: its number there stands"):
+        unsure.sample_files()
+    assert small().sample_files() == {}
+
+
+def test_unsure_ids_are_said_with_the_subset():
+    ids = dict.fromkeys(table().items.tolist(), NO_ID)
+    logged = dataclasses.replace(table(), item_ids=ids)
+    found, [warning] = _ids_of(logged, np.array([2, 0]))
+    assert list(found) == table().items[[2, 0]].tolist()
+    assert warning.startswith("there are no files of samples for a harness: item")
+    assert _ids_of(table(), np.array([0])) == ({}, ())
 
 
 def run(*args: object):

@@ -297,6 +297,7 @@ def test_intercepts_around_an_empty_category_are_one():
         )
 
 
+@pytest.mark.slow
 def test_independent_halves_have_the_errors_of_one_ability():
     """Given the correlation, items of two factors are two tests of one ability."""
     rng = np.random.default_rng(0)
@@ -349,7 +350,9 @@ def solved(problem, x, method):
     return factor_estimates(problem, solution, clock=Clock())
 
 
-@pytest.mark.parametrize("confirms", [True, False])
+@pytest.mark.parametrize(
+    "confirms", [pytest.param(True, marks=pytest.mark.slow), False]
+)
 def test_items_that_are_not_identified_have_no_error_and_a_warning(confirms):
     """The first item has no response, and no prior: not 0 but no error.
 
@@ -375,6 +378,7 @@ def test_items_that_are_not_identified_have_no_error_and_a_warning(confirms):
         assert (size[1:][free[1:]] > 0).all() and (size[~free] == 0).all()
 
 
+@pytest.mark.slow
 def test_errors_of_positive_slopes_are_those_of_free_ones():
     """Tables and coordinates: natural and logarithmic; no error at the bound."""
     problem, x = case("binary", True)

@@ -350,6 +350,7 @@ def _without_frame(model, data, vector):
     return -hessian[np.ix_(free, free)]
 
 
+@pytest.mark.slow
 def test_steep_items_have_the_errors_of_the_hessian_or_none():
     # Not at a maximum: the information has negative eigenvalues.
     model, items, vector = _four_parameter_vector()

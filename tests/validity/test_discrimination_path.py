@@ -36,6 +36,7 @@ def path():
     return irtjax.discrimination_path(drawn()[0], num=11)
 
 
+@pytest.mark.slow
 def test_null_items_are_kept_at_the_stated_rates():
     found, null = path(), drawn()[1]
     assert found.table["converged"].to_numpy(zero_copy_only=False).all()

@@ -62,6 +62,7 @@ def found_of_stub() -> Heterogeneity:
     return irtjax.heterogeneity(stub(table), table, most=3)
 
 
+@pytest.mark.slow
 def test_two_skills_are_found_and_one_is_not_split():
     found = found_of_stub()
     rows = {row["benchmark"]: row for row in found.table.to_pylist()}

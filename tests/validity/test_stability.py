@@ -104,6 +104,7 @@ def by_other_subjects():
     return irtjax.stability(silent(), "subjects", num=NUM, top=TOP, key=KEY)
 
 
+@pytest.mark.slow
 def test_other_subjects_do_not_change_the_order_of_sums():
     stable = by_other_subjects()
     by_name = {row["measure"]: row for row in stable.agreement.to_pylist()}

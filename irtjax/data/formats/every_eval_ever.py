@@ -2,54 +2,124 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
-from irtjax.data.files import read_text
+from irtjax.data.decode import Record, decode, json_values
+from irtjax.data.files import read_bytes
+from irtjax.data.item_texts import LONGEST_WRONG, cut, text_of
+from irtjax.data.reading.described import Described
 from irtjax.data.reading.identity import ItemKey, copies
 from irtjax.data.reading.options import ReadOptions
 from irtjax.data.reading.records import RecordBuilder, Records
-from irtjax.data.reading.tabular import parse_json_records
 
-_REQUIRED = ("model_id", "evaluation_name", "sample_id", "evaluation")
-_LONG = ("input", "output", "messages", "answer_attribution")
-_Rows = Sequence[dict[str, Any]]
+
+class Evaluation(Record):
+    """What a sample scored."""
+
+    score: bool | float | None = None
+
+
+class Usage(Record):
+    """Tokens of a call."""
+
+    output_tokens: float | None = None
+
+
+class Instance(Record):
+    """One sample and metric."""
+
+    cure: ClassVar[str] = "see the instance schema of Every Eval Ever"
+
+    model_id: str
+    evaluation_name: str
+    sample_id: int | float | str
+    evaluation: Evaluation | bool | float | None
+    sample_hash: str | int | None = None
+    evaluation_id: str | int | None = None
+    evaluation_result_id: str | int | None = None
+    error: Any = None
+    token_usage: Usage | None = None
+    input: Any = None
+    answer_attribution: Any = None
+
+    @property
+    def score(self) -> bool | float | None:
+        """The score, wherever it is written."""
+        found = self.evaluation
+        return found.score if isinstance(found, Evaluation) else found
+
+    @property
+    def sample(self) -> tuple[str, str]:
+        """Name and content of the sample."""
+        return str(self.sample_id), str(self.sample_hash or "")
+
+
+class _Config(Record):
+    lower_is_better: bool | None = None
+
+
+class _Result(Record):
+    evaluation_name: str | None = None
+    metric_config: _Config | None = None
+
+
+class _Totals(Record):
+    evaluation_results: list[_Result]
+
+
+_Rows = Sequence[Instance]
+#: Prompt and expected answer by evaluation, sample and content.
+_Texts = dict[tuple[str, str, str], tuple[str, str]]
+
+
+def recognise(fields: dict[str, Any], name: str) -> bool:
+    """Whether a first record is of this format."""
+    return {"evaluation_id", "sample_id", "evaluation"} <= fields.keys()
 
 
 def read_files(paths: Sequence[Path], options: ReadOptions) -> Records:
     """Reads instance files: one record per sample and metric."""
-    files = [(path, parse_json_records(path, read_text(path), _LONG)) for path in paths]
-    for path, records in files:
-        _check(path, records)
+    texts: _Texts = {}
+    files = [
+        (
+            path,
+            [
+                _without_texts(decode(value, Instance, place), texts, options)
+                for place, value in json_values(path)
+            ],
+        )
+        for path in paths
+    ]
     variants = _variants([r for _, records in files for r in records])
     builder = RecordBuilder()
+    builder.described = Described(wanted=options.texts)
     for path, records in files:
-        _read_file(records, variants, options, builder)
+        _read_file(records, variants, texts, options, builder)
         builder.notes += _senses(path)
     return builder.finish(paths, options.join)
 
 
-def _check(path: Path, records: _Rows) -> None:
-    for number, record in enumerate(records, 1):
-        for field in _REQUIRED:
-            if field not in record:
-                raise ValueError(f"{path}: record {number} has no field {field!r}")
-        score = _score(record)
-        if score is not None and not isinstance(score, bool | int | float):
-            message = f"{path}: record {number} has the score {score!r}"
-            raise ValueError(f"{message}, which is not a number")
-
-
-def _score(record: dict[str, Any]) -> Any:
-    evaluation = record["evaluation"]
-    return evaluation.get("score") if isinstance(evaluation, dict) else evaluation
-
-
-def _sample(record: dict[str, Any]) -> tuple[str, str]:
-    return str(record["sample_id"]), str(record.get("sample_hash") or "")
+def _without_texts(record: Instance, texts: _Texts, options: ReadOptions) -> Instance:
+    """Keeps the texts of the first record of a sample; of others the wrong answer."""
+    if options.texts:
+        place = record.evaluation_name, *record.sample
+        if place not in texts and isinstance(record.input, dict):
+            given = record.input
+            expected = given.get("reference") or ()
+            expected = expected if isinstance(expected, list) else [expected]
+            answer = " or ".join(map(text_of, expected))
+            texts[place] = cut(text_of(given.get("raw"))), cut(answer)
+    found = record.answer_attribution
+    last = found[-1] if isinstance(found, list) and found else None
+    value = last.get("extracted_value") if isinstance(last, dict) else None
+    wrong = value if options.texts and record.score == 0 else None
+    wrong = cut(wrong, LONGEST_WRONG) if isinstance(wrong, str) else None
+    record.answer_attribution = wrong
+    record.input = None
+    return record
 
 
 def _variants(records: _Rows) -> set[str]:
@@ -57,23 +127,27 @@ def _variants(records: _Rows) -> set[str]:
     of_sample: dict[tuple[str, str, str], set[str]] = {}
     out: set[str] = set()
     for record in records:
-        name = str(record["evaluation_name"])
+        name = record.evaluation_name
         stem, slash, ending = name.rpartition("/")
-        if slash and str(record.get("evaluation_result_id", "")).endswith(f":{ending}"):
+        if slash and str(record.evaluation_result_id).endswith(f":{ending}"):
             out.add(name)
-        if slash and _sample(record)[1]:
+        if slash and record.sample[1]:
             # Without a hash, two parts of a benchmark may number other samples alike.
-            of_sample.setdefault((stem, *_sample(record)), set()).add(name)
+            of_sample.setdefault((stem, *record.sample), set()).add(name)
     return out.union(*(names for names in of_sample.values() if len(names) > 1))
 
 
 def _read_file(
-    records: _Rows, variants: set[str], options: ReadOptions, builder: RecordBuilder
+    records: _Rows,
+    variants: set[str],
+    texts: _Texts,
+    options: ReadOptions,
+    builder: RecordBuilder,
 ) -> None:
-    names = [str(record["evaluation_name"]) for record in records]
+    names = [record.evaluation_name for record in records]
     # Benchmark and answer filter of each.
     parts = [n.rpartition("/")[::2] if n in variants else (n, "") for n in names]
-    samples = [_sample(record) for record in records]
+    samples = [record.sample for record in records]
     copy = copies(
         (f"{name}\0{sample}", f"{name}\0{content}")
         for (name, _), (sample, content) in zip(parts, samples, strict=True)
@@ -81,12 +155,17 @@ def _read_file(
     repeats: Counter[tuple[str, ...]] = Counter()
     rows = zip(names, parts, samples, records, strict=True)
     for name, (benchmark, filter_name), (sample, content), record in rows:
-        metric = str(record.get("evaluation_result_id") or name)
+        metric = str(record.evaluation_result_id or name)
         metric = metric.removesuffix(f":{filter_name}") if filter_name else metric
-        subject = options.subject_name or str(record["model_id"])
+        subject = options.subject_name or record.model_id
         place = (subject, benchmark, metric, filter_name, sample)
-        score = _score(record)
-        if record.get("error") and not score:
+        described, item = builder.described, (benchmark, sample, content)
+        if described.needs(item) and (name, sample, content) in texts:
+            described.text(item, *texts[name, sample, content])
+        if record.answer_attribution:
+            described.wrong(item, record.answer_attribution, filter_name)
+        score = record.score
+        if record.error and not score:
             score = None  # a failed call is missing, not wrong
         builder.add(
             subject=subject,
@@ -97,14 +176,14 @@ def _read_file(
             filter=filter_name,
             run=_run(record),
             trial=repeats[place],
-            length=(record.get("token_usage") or {}).get("output_tokens"),
+            length=record.token_usage and record.token_usage.output_tokens,
         )
         repeats[place] += 1
 
 
-def _run(record: dict[str, Any]) -> str:
+def _run(record: Instance) -> str:
     """The time at the end of an evaluation's id, padded so that text sorts by it."""
-    ending = str(record.get("evaluation_id", "")).rsplit("/", 1)[-1]
+    ending = str(record.evaluation_id or "").rsplit("/", 1)[-1]
     return ending.zfill(20) if ending.replace(".", "", 1).isdigit() else ""
 
 
@@ -114,12 +193,13 @@ def _senses(path: Path) -> list[str]:
     if totals == path or not totals.is_file():
         return []
     try:
-        names = {
-            str(result.get("evaluation_name"))
-            for result in json.loads(read_text(totals))["evaluation_results"]
-            if result.get("metric_config", {}).get("lower_is_better")
-        }
-    except (ValueError, KeyError, TypeError, AttributeError):
+        found = decode(read_bytes(totals), _Totals, str(totals))
+    except ValueError:
         return []  # The totals are optional.
+    names = {
+        str(result.evaluation_name)
+        for result in found.evaluation_results
+        if result.metric_config and result.metric_config.lower_is_better
+    }
     note = "lower is better; its sign was not changed"
     return [f"of {name}, {note}" for name in sorted(names)]

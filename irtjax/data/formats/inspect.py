@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import io
 import json
 import math
 import re
 import struct
+import sys
 import zipfile
 import zlib
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import IO, Any, ClassVar
 
-from irtjax.data.files import read_text
+from irtjax.data.decode import Count, Record, Score, decode
+from irtjax.data.files import Unpacked, read_bytes
+from irtjax.data.item_texts import text_of
+from irtjax.data.reading.described import Described
 from irtjax.data.reading.identity import ItemKey
 from irtjax.data.reading.options import ReadOptions, unanswered_note
 from irtjax.data.reading.records import RecordBuilder, Records
@@ -27,10 +32,74 @@ _WORDS = {"yes": 1.0, "true": 1.0, "no": 0.0, "false": 0.0}
 _ZSTANDARD = 93
 #: Characters of an error that are shown.
 _LONGEST = 80
+#: Lists and objects within each other that messages have, and more.
+_DEEPEST = 8
 # What zipfile raises for archives that are cut off, altered or encrypted.
 _DAMAGE = zipfile.BadZipFile, zlib.error, struct.error, EOFError, OSError, RuntimeError
 #: A metric, the part of an item, and the score as written.
 _Row = tuple[str, str, Any]
+
+
+class Failure(Record):
+    """An error of a sample or a log."""
+
+    message: str | None = None
+
+
+class Usage(Record):
+    """Tokens of a model."""
+
+    output_tokens: float | None = None
+
+
+class ScoreOf(Record):
+    """What a scorer wrote."""
+
+    value: Score = None
+    answer: Any = None
+
+
+class Sample(Record):
+    """A sample, or what the summaries hold of one."""
+
+    cure: ClassVar[str] = "samples of an Inspect log have an id and scores"
+
+    id: int | str
+    epoch: Count | None = None
+    scores: dict[str, ScoreOf | bool | float | str | list[Any] | None] | None = None
+    error: Failure | str | None = None
+    invalidation: Any = None
+    model_usage: dict[str, Usage | None] | None = None
+    input: Any = None
+    target: Any = None
+
+
+class Eval(Record):
+    """What was evaluated."""
+
+    model: str
+    task: str
+    eval_id: str | None = None
+    run_id: str | None = None
+    created: str | None = None
+
+
+class Header(Record):
+    """A log without its samples."""
+
+    cure: ClassVar[str] = (
+        "an Inspect log has eval.model, eval.task and samples with ids and scores"
+    )
+
+    eval: Eval
+    status: str | None = None
+    error: Failure | str | None = None
+
+
+class Log(Header):
+    """A log in one JSON file."""
+
+    samples: list[Sample] | None = None
 
 
 def read_files(paths: Sequence[Path], options: ReadOptions) -> Records:
@@ -38,25 +107,25 @@ def read_files(paths: Sequence[Path], options: ReadOptions) -> Records:
     builder = RecordBuilder()
     seen: set[str] = set()
     failed: Counter[str] = Counter()
+    builder.described = Described("inspect", options.texts)
     for path in paths:
         header, samples = _load(path)
-        spec = header.get("eval")
-        if not isinstance(spec, dict) or "model" not in spec or "task" not in spec:
-            raise ValueError(f"{path} is no Inspect log: it names no model and task")
-        identity = str(spec.get("eval_id") or spec.get("run_id") or path)
+        spec = header.eval
+        identity = spec.eval_id or spec.run_id or str(path)
         if identity in seen:
             builder.notes.append(
                 f"{path.name} is the same evaluation as another log and was left out"
             )
             continue
         seen.add(identity)
-        status = header.get("status", "started")
+        status = header.status or "started"
         if status != "success":
             builder.notes.append(f"{path.name}: the evaluation ended as {status!r}")
         _read_log(path, spec, samples, options, builder)
         failed.update(_error_of(sample) for sample in samples)
         if not samples:
             failed[_error_of(header)] += 1
+        del header, samples  # before the next are loaded
     if len(builder) == 0:
         raise ValueError(
             f"{several(paths)}: there are no scored samples in it{_failures(failed)}"
@@ -64,10 +133,10 @@ def read_files(paths: Sequence[Path], options: ReadOptions) -> Records:
     return builder.finish(paths, options.join)
 
 
-def _error_of(holder: dict[str, Any]) -> str:
+def _error_of(holder: Sample | Header) -> str:
     """The first line of an error of a sample or a log; "" without one."""
-    error = holder.get("error")
-    message = error.get("message") if isinstance(error, dict) else error
+    error = holder.error
+    message = error.message if isinstance(error, Failure) else error
     lines = str(message or "").strip().splitlines()
     return lines[0][:_LONGEST] if lines else ""
 
@@ -83,21 +152,15 @@ def _failures(failed: Counter[str]) -> str:
     return f": {', '.join(shown)}{more}"
 
 
-def _load(path: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+def _load(path: Path) -> tuple[Header, list[Sample]]:
     """Returns the header and the samples of a log, in whichever form."""
+    unpacked = Unpacked(path)
     if not zipfile.is_zipfile(path) and path.suffix != ".eval":
-        try:
-            content = json.loads(read_text(path))
-        except json.JSONDecodeError as error:
-            raise ValueError(
-                f"{path} is not a whole Inspect log: line {error.lineno}: {error.msg}"
-            ) from None
-        if not isinstance(content, dict):
-            raise ValueError(f"{path} is no Inspect log")
-        return content, content.get("samples") or []
+        log = decode(read_bytes(path), Log, str(path))
+        return log, log.samples or []
     try:
         with zipfile.ZipFile(path) as archive:
-            return _load_archive(path, archive)
+            return _load_archive(path, archive, unpacked)
     except _DAMAGE as error:
         raise ValueError(
             f"{path} is a damaged or cut off Inspect log ({error}); copy it again"
@@ -105,54 +168,65 @@ def _load(path: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
 
 
 def _load_archive(
-    path: Path, archive: zipfile.ZipFile
-) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    path: Path, archive: zipfile.ZipFile, unpacked: Unpacked
+) -> tuple[Header, list[Sample]]:
     names = set(archive.namelist())
 
-    def load(name: str) -> Any:
-        try:
-            return json.loads(_member(path, archive, name))
-        except (json.JSONDecodeError, UnicodeDecodeError) as error:
-            raise ValueError(f"{path}: {name} in it is damaged ({error})") from None
+    def load(name: str, type: Any) -> Any:
+        return decode(_member(path, archive, name, unpacked), type, f"{path}: {name}")
 
-    if "header.json" in names:
-        header = load("header.json")
-    elif "_journal/start.json" in names:
-        header = {"status": "started", **load("_journal/start.json")}
-    else:
+    header_name = "header.json" if "header.json" in names else "_journal/start.json"
+    if header_name not in names:
         raise ValueError(
             f"{path} is a zip archive, but no Inspect log: it has no header.json"
         )
+    header = load(header_name, Header)
     if "summaries.json" in names:
-        return header, load("summaries.json")
+        return header, load("summaries.json", list[Sample])
     # A sample is one file, or a folder with a file sample.json and more.
     whole = re.compile(r"^samples/(?:[^/]+\.json|[^/]+/sample\.json)$")
     samples = sorted(name for name in names if whole.match(name))
     if samples:
-        return header, [load(name) for name in samples]
+        return header, [load(name, Sample) for name in samples]
     # A run that was interrupted has only its journal.
     parts = [n for n in names if re.fullmatch(r"_journal/summaries/\d+\.json", n)]
-    parts.sort(key=lambda name: int(Path(name).stem))
-    return header, [sample for name in parts for sample in load(name)]
+    parts.sort(key=lambda name: (len(name), name))
+    return header, [one for name in parts for one in load(name, list[Sample])]
 
 
-def _member(path: Path, archive: zipfile.ZipFile, name: str) -> bytes:
+def _member(
+    path: Path, archive: zipfile.ZipFile, name: str, unpacked: Unpacked
+) -> bytes:
+    """Unpacks a member, counted while it is read."""
     info = archive.getinfo(name)
+    if info.compress_type in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+        with archive.open(info) as file:
+            return unpacked.read(file)
+    if info.compress_type != _ZSTANDARD:
+        # Others unpack a member at once, and Inspect does not write them.
+        raise ValueError(
+            f"{path}: {name} is packed in a way that Inspect does not use; pack the"
+            " log again with zip"
+        )
+    file, damage = _unpacking(io.BytesIO(_raw_member(path, info)))
     try:
-        return archive.read(info)  # Python 3.14 reads zstandard itself.
-    except NotImplementedError:
-        if info.compress_type != _ZSTANDARD:
-            raise
-    import zstandard
-
-    raw = _raw_member(path, info)
-    try:
-        data = zstandard.ZstdDecompressor().decompressobj().decompress(raw)
-    except zstandard.ZstdError as error:
+        data = unpacked.read(file)
+    except damage as error:
         raise zipfile.BadZipFile(str(error)) from None
     if len(data) != info.file_size or zlib.crc32(data) != info.CRC:
         raise zipfile.BadZipFile(f"{name} does not match its checksum")
     return data
+
+
+def _unpacking(raw: IO[bytes]) -> tuple[IO[bytes], type[Exception]]:
+    """The stream that unpacks zstandard, and what it raises for damage."""
+    if sys.version_info >= (3, 14):
+        from compression import zstd
+
+        return zstd.ZstdFile(raw), zstd.ZstdError
+    import zstandard
+
+    return zstandard.ZstdDecompressor().stream_reader(raw), zstandard.ZstdError
 
 
 def _raw_member(path: Path, info: zipfile.ZipInfo) -> bytes:
@@ -169,12 +243,12 @@ def _raw_member(path: Path, info: zipfile.ZipInfo) -> bytes:
 
 def _read_log(
     path: Path,
-    spec: dict[str, Any],
-    samples: list[dict[str, Any]],
+    spec: Eval,
+    samples: list[Sample],
     options: ReadOptions,
     builder: RecordBuilder,
 ) -> None:
-    model, task = str(spec["model"]), str(spec["task"])
+    model, task = spec.model, spec.task
     scored = [list(_scores(sample, options)) for sample in samples]
     # A sample in error has no score of any kind: it is missing, not wrong.
     metrics = dict.fromkeys(metric for rows in scored for metric, _, _ in rows)
@@ -182,7 +256,8 @@ def _read_log(
     unscored = invalid = 0
     unanswered: Counter[str] = Counter()
     for sample, rows in zip(samples, scored, strict=True):
-        is_invalid = bool(sample.get("invalidation"))
+        _describe(sample, task, rows, builder.described)
+        is_invalid = bool(sample.invalidation)
         invalid += is_invalid
         unscored += not rows
         for metric, part, raw in rows or no_scores:
@@ -199,12 +274,12 @@ def _read_log(
                 builder.unscored.setdefault(metric, message)
             builder.add(
                 subject=options.subject_name or model,
-                item=ItemKey(task, str(sample.get("id")), part=part),
+                item=ItemKey(task, str(sample.id), part=part),
                 response=None if is_invalid else number,
                 benchmark=task,
                 metric=metric,
-                run=str(spec.get("created", "")),
-                trial=int(sample.get("epoch") or 1),
+                run=spec.created or "",
+                trial=sample.epoch or 1,
                 length=_output_tokens(sample, model),
             )
     missing = {"without a score": unscored, "were marked invalid and": invalid}
@@ -215,14 +290,44 @@ def _read_log(
         builder.note(metric, f"{path.name}: {unanswered_note(count, options)}")
 
 
+def _describe(sample: Sample, task: str, rows: list[_Row], found: Described) -> None:
+    """Keeps the id and the texts of a sample, and counts an answer that scores 0."""
+    place = task, str(sample.id), ""
+    found.id(place, str(sample.id))
+    if not found.wanted:
+        return
+    if found.needs(place):
+        targets = sample.target if isinstance(sample.target, list) else [sample.target]
+        answer = " or ".join(filter(None, map(text_of, targets)))
+        found.text(place, _plain(sample.input), answer)
+    answers = [
+        x.answer for x in (sample.scores or {}).values() if isinstance(x, ScoreOf)
+    ]
+    text = next((x for x in answers if isinstance(x, str)), None)
+    if text and rows and all(_convert(raw) == 0 for _, _, raw in rows):
+        found.wrong(place, text)
+
+
+def _plain(content: Any, depth: int = 0) -> str:
+    """The input of a sample as text: it may be a list of messages with parts."""
+    if depth > _DEEPEST:
+        return ""
+    if isinstance(content, list):
+        return "\n\n".join(filter(None, (_plain(x, depth + 1) for x in content)))
+    if isinstance(content, dict):
+        text = _plain(content.get("text") or content.get("content"), depth + 1)
+        return f"{content['role']}: {text}" if text and content.get("role") else text
+    return content if isinstance(content, str) else ""
+
+
 def _is_unanswered(value: Any) -> bool:
     return isinstance(value, str) and value.strip() == _NO_ANSWER
 
 
-def _scores(sample: dict[str, Any], options: ReadOptions) -> Iterator[_Row]:
+def _scores(sample: Sample, options: ReadOptions) -> Iterator[_Row]:
     """Yields all scores of a sample."""
-    for scorer, score in (sample.get("scores") or {}).items():
-        value = score.get("value") if isinstance(score, dict) else score
+    for scorer, score in (sample.scores or {}).items():
+        value = score.value if isinstance(score, ScoreOf) else score
         yield from _flatten(scorer, value, options)
 
 
@@ -253,11 +358,11 @@ def _convert(value: Any) -> float | None:
     """Returns a score as a number, NaN where unscored, None if it is no number."""
     if value is None:
         return math.nan
-    if isinstance(value, bool | int | float):
+    if isinstance(value, bool | float):
         return float(value)
-    if not isinstance(value, str):
+    if not isinstance(value, int | str):
         return None
-    text = value.strip()
+    text = str(value).strip()  # A whole number may be too large for a float.
     try:
         number = _VERDICTS.get(text, _WORDS.get(text.lower()))
         return float(text) if number is None else number
@@ -265,8 +370,8 @@ def _convert(value: Any) -> float | None:
         return None
 
 
-def _output_tokens(sample: dict[str, Any], model: str) -> float | None:
+def _output_tokens(sample: Sample, model: str) -> float | None:
     """Tokens that the model wrote, thinking included."""
-    usage = sample.get("model_usage") or {}
-    own = usage.get(model) or (next(iter(usage.values())) if len(usage) == 1 else {})
-    return own.get("output_tokens") if isinstance(own, dict) else None
+    usage = sample.model_usage or {}
+    own = usage.get(model) or (next(iter(usage.values())) if len(usage) == 1 else None)
+    return None if own is None else own.output_tokens

@@ -8,25 +8,28 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import json
 import re
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
-from irtjax.data.files import read_text
+import msgspec
+
+from irtjax.data.decode import Fields, Record, Score, decode, json_values
+from irtjax.data.files import read_bytes
+from irtjax.data.item_texts import LONGEST_WRONG, cut, text_of
+from irtjax.data.reading.columns import PROMPT
+from irtjax.data.reading.described import Described, Place
 from irtjax.data.reading.identity import ItemKey, copies
 from irtjax.data.reading.options import ReadOptions
 from irtjax.data.reading.records import RecordBuilder, Records
-from irtjax.data.reading.tabular import parse_json_records
 from irtjax.data.wording import several
 
 _NOT_METRICS = set(
     "doc_id doc target arguments resps filtered_resps filter metrics doc_hash"
     " prompt_hash target_hash scores_per_repeat schema_version".split()
 )
-_LONG = {"doc", "arguments", "resps", "filtered_resps"}
 # Metrics of the whole set, logged per sample as (gold, predicted) or (sum, count).
 _PAIRS = set(
     "f1 mcc likelihood word_perplexity byte_perplexity bits_per_byte perplexity"
@@ -41,13 +44,59 @@ _NUMBER = bool | int | float
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}T[\d.+:-]+$")
 
 
+class Sample(Record):
+    """One document and answer filter; fields of any other name are metrics."""
+
+    cure: ClassVar[str] = (
+        "sample logs of lm-evaluation-harness (--log_samples) have it in every record"
+    )
+
+    doc_id: int | float | str
+    doc_hash: str | int | None = None
+    #: Named since 0.4.7.
+    filter: str | None = None
+    metrics: list[str] | None = None
+    scores_per_repeat: dict[str, list[Score] | None] | None = None
+
+
+class _Config(Record):
+    model_args: str | dict[str, Any] | None = None
+
+
+class _Results(Record):
+    """Totals of a run (``results_*.json``), which are optional."""
+
+    results: dict[str, msgspec.Raw]
+    model_name: str | None = None
+    config: _Config | None = None
+    higher_is_better: dict[str, dict[str, bool | None] | None] | None = None
+
+
+@dataclasses.dataclass(slots=True)
+class _Row:
+    """What is kept of a record: the name of its item, and its metrics by name."""
+
+    sample: Sample
+    name: str
+    content: str  # A hash of it; "" where it does not identify the item.
+    metrics: dict[str, Score]
+    unscored: bool
+    wrong: str  # The answer, where it is wrong and texts are wanted.
+
+
 @dataclasses.dataclass
 class _Log:
     path: Path
     subject: str
     task: str
     run: str
-    records: list[dict[str, Any]]
+    rows: list[_Row]
+
+
+def recognise(fields: dict[str, Any], name: str) -> bool:
+    """Whether a first record is of this format."""
+    others = {"doc", "resps", "filtered_resps", "target"}
+    return "doc_id" in fields and bool(others & fields.keys())
 
 
 def read_files(paths: Sequence[Path], options: ReadOptions) -> Records:
@@ -56,18 +105,18 @@ def read_files(paths: Sequence[Path], options: ReadOptions) -> Records:
     totals = _Totals()
     skipped: Counter[str] = Counter()
     unscored: list[Path] = []
-    keep = options.item.split(".")[0] if isinstance(options.item, str) else ""
+    asked = (options.filter,) if isinstance(options.filter, str) else ()
+    filters = (*asked, *_USUAL_FILTERS)
+    builder.described = described = Described("lm-eval", options.texts, filters)
+    texts = _Texts(described)
     for path in paths:
-        records = parse_json_records(path, read_text(path), _LONG - {keep})
-        for number, record in enumerate(records, 1):
-            if "doc_id" not in record:
-                raise ValueError(
-                    f"{path}: record {number} has no doc_id: it is no sample log of"
-                    " lm-evaluation-harness"
-                )
         subject, task, run = _origin(path, totals)
-        log = _Log(path, options.subject_name or subject, task, run, records)
-        if {name for record in records for name in _logged(record)} == {_UNSCORED}:
+        rows = [
+            _row(value, place, options, task, texts)
+            for place, value in json_values(path)
+        ]
+        log = _Log(path, options.subject_name or subject, task, run, rows)
+        if any(row.unscored for row in rows) and not any(row.metrics for row in rows):
             unscored.append(path)
         else:
             _read_log(log, options, builder, skipped)
@@ -89,6 +138,123 @@ def read_files(paths: Sequence[Path], options: ReadOptions) -> Records:
         for path in unscored
     ]
     return records
+
+
+def _row(
+    value: bytes | msgspec.Raw,
+    place: str,
+    options: ReadOptions,
+    task: str,
+    texts: _Texts,
+) -> _Row:
+    """Decodes a record; before 0.4.7 it did not list its metrics."""
+    sample = decode(value, Sample, place)
+    fields: Fields = decode(value, Fields, place)
+    names = sample.metrics or [name for name in fields if name not in _NOT_METRICS]
+    metrics: dict[str, Score] = {}
+    for name in names:
+        found = fields.get(name)
+        if name == _UNSCORED:
+            continue
+        where = f"{place}, field {name!r}"
+        metrics[name] = None if found is None else decode(found, Score, where)
+    name, content = str(sample.doc_id), str(sample.doc_hash or "")
+    if isinstance(options.item, str):
+        name = _named(value, options.item, place)
+    if options.item is not None:
+        # A name that the caller chose is what joins items, whatever their content.
+        content = ""
+    item = task, name, content
+    texts.described.id(item, name if options.item is None else str(sample.doc_id))
+    wrong = texts.take(item, fields, metrics) if options.texts else ""
+    return _Row(sample, name, content, metrics, _UNSCORED in names, wrong)
+
+
+class _Texts:
+    """Prompts and answers of documents, from the first record that has them."""
+
+    def __init__(self, described: Described) -> None:
+        self.described = described
+        #: What the model chose from.
+        self._choices: dict[Place, list[str]] = {}
+
+    def take(self, item: Place, fields: Fields, metrics: dict[str, Score]) -> str:
+        """Keeps the text of a record, if it is the first, and returns a wrong answer.
+
+        An answer is wrong if it scores 0 in every metric.
+        """
+        if self.described.needs(item):
+            prompt, choices = _prompt(fields)
+            target = text_of(_loose(fields, "target"))
+            self._choices[item] = [cut(x, LONGEST_WRONG) for x in choices]
+            if target.isdecimal() and len(target) < 4 and int(target) < len(choices):
+                target = choices[int(target)]
+            self.described.text(item, prompt, target.strip())
+        scored = False
+        for score in metrics.values():
+            if isinstance(score, float | bool):
+                if score:
+                    return ""
+                scored = True
+        if not scored:
+            return ""
+        answers = _loose(fields, "filtered_resps")
+        if not isinstance(answers, list) or not answers:
+            return ""
+        if isinstance(answers[0], str):
+            return answers[0][: 4 * LONGEST_WRONG]
+        choices = self._choices.get(item, ())
+        if len(choices) < 2 or len(choices) != len(answers):
+            return ""
+        try:
+            # The log-likelihood of each choice, and whether it was the most likely.
+            found = [float(pair[0]) for pair in answers]
+        except (TypeError, ValueError, LookupError):
+            return ""
+        return choices[max(range(len(found)), key=found.__getitem__)]
+
+
+def _loose(fields: Fields, name: str) -> Any:
+    """A field of any kind, which need not be there; "" without it."""
+    found = fields.get(name)
+    try:
+        return "" if found is None else decode(found, Any, "")
+    except ValueError:
+        return ""
+
+
+def _prompt(fields: Fields) -> tuple[str, list[str]]:
+    """What the model was given, and what it chose from if that is several texts."""
+    requests = _loose(fields, "arguments")
+    if isinstance(requests, dict):
+        requests = [
+            list(x.values()) if isinstance(x, dict) else x for x in requests.values()
+        ]
+    pairs = [x for x in requests if isinstance(x, list) and x] if requests else []
+    if pairs and isinstance(pairs[0][0], str) and pairs[0][0].strip():
+        # Of multiple choice a request for each choice, after the same prompt.
+        second = [x[1] for x in pairs if len(x) > 1 and isinstance(x[1], str)]
+        return pairs[0][0], [x.strip() for x in second] if len(second) > 1 else []
+    document = _loose(fields, "doc")
+    if isinstance(document, dict):
+        texts = {k.lower(): v for k, v in document.items() if isinstance(v, str)}
+        known = next((texts[k] for k in PROMPT if texts.get(k)), None)
+        return known or text_of(document), []
+    return text_of(document), []
+
+
+def _named(value: bytes | msgspec.Raw, item: str, place: str) -> str:
+    """The field of a record that a dotted path names, as text."""
+    for step in item.split("."):
+        is_object = bytes(value).lstrip()[:1] == b"{"
+        known: Fields = decode(value, Fields, place) if is_object else {}
+        if step not in known:
+            raise ValueError(
+                f"{place}: item={item!r}: no field {step!r}; there are:"
+                f" {', '.join(known) or 'no fields'}"
+            )
+        value = known[step]
+    return str(decode(value, Any, place))
 
 
 def _origin(path: Path, totals: _Totals) -> tuple[str, str, str]:
@@ -114,19 +280,18 @@ class _Totals:
     """Results files in the folder of the logs: model name, directions of metrics."""
 
     def __init__(self) -> None:
-        self._seen: dict[Path, list[tuple[str, dict[str, Any]]]] = {}
+        self._seen: dict[Path, list[tuple[str, _Results]]] = {}
 
-    def _in(self, folder: Path) -> list[tuple[str, dict[str, Any]]]:
+    def _in(self, folder: Path) -> list[tuple[str, _Results]]:
         """Names and contents of the results files in a folder."""
         if folder in self._seen:
             return self._seen[folder]
         found = self._seen[folder] = []
         for path in sorted(folder.glob("*results*.json")):
             # The totals are optional.
-            with contextlib.suppress(ValueError, OSError):
-                content = json.loads(read_text(path))
-                if isinstance(content, dict) and "results" in content:
-                    found.append((path.stem, content))
+            with contextlib.suppress(ValueError):
+                results = decode(read_bytes(path), _Results, str(path))
+                found.append((path.stem, results))
         return found
 
     def model(self, folder: Path, run: str) -> str | None:
@@ -138,7 +303,7 @@ class _Totals:
 
     def tasks(self, folder: Path) -> set[str]:
         """Names of the tasks that the results mention."""
-        return {task for _, content in self._in(folder) for task in content["results"]}
+        return {task for _, content in self._in(folder) for task in content.results}
 
     def lower_is_better(self) -> list[tuple[str, str]]:
         """Metrics of which lower is better, each with a note."""
@@ -149,19 +314,20 @@ class _Totals:
             )
             for results in self._seen.values()
             for _, content in results
-            for task, senses in content.get("higher_is_better", {}).items()
-            for metric, sense in senses.items()
+            for task, senses in (content.higher_is_better or {}).items()
+            for metric, sense in (senses or {}).items()
             if sense is False
         }
         return sorted(found)
 
 
-def _model_name(content: dict[str, Any]) -> str | None:
-    if content.get("model_name"):
-        return str(content["model_name"])
-    arguments = content.get("config", {}).get("model_args") or ""
+def _model_name(content: _Results) -> str | None:
+    if content.model_name:
+        return content.model_name
+    arguments = (content.config.model_args if content.config else None) or ""
     if isinstance(arguments, dict):
-        return arguments.get("pretrained") or arguments.get("model")
+        name = arguments.get("pretrained") or arguments.get("model")
+        return None if name is None else str(name)
     match = re.search(r"(?:^|,)(?:pretrained|model)=([^,]+)", arguments)
     return match.group(1) if match else None
 
@@ -169,30 +335,29 @@ def _model_name(content: dict[str, Any]) -> str | None:
 def _read_log(
     log: _Log, options: ReadOptions, builder: RecordBuilder, skipped: Counter[str]
 ) -> None:
-    names = [_item_name(record, log, options) for record in log.records]
-    hashes = [str(record.get("doc_hash") or "") for record in log.records]
-    if options.item is not None:
-        # A name that the caller chose is what joins items, whatever their content.
-        hashes = [""] * len(names)
-    # By number, then by name.
-    order = lambda pair: (int(pair[0]) if pair[0].isdigit() else 0, pair[0])
+    rows = log.rows
+    names = [row.name for row in rows]
+    hashes = [row.content for row in rows]
+    # By number, then by name: digits without leading zeros sort as numbers by length.
+    order = lambda pair: (len(pair[0]) if pair[0].isdecimal() else 0, pair[0])
     copy = copies(sorted(zip(names, hashes, strict=True), key=order))
     repeats: Counter[str] = Counter()
     has_filters = len(set(names)) < len(names)
-    totals = _pair_metrics(log.records)
+    totals = _pair_metrics(rows)
     lists: set[str] = set()
-    for record, name, content in zip(log.records, names, hashes, strict=True):
-        filter_name = record.get("filter")
+    for row, name, content in zip(rows, names, hashes, strict=True):
+        filter_name = row.sample.filter
         if filter_name is None:
             # Up to 0.4.6 filters had no name: the k-th record of a document is of
             # the k-th filter.
             filter_name = f"filter{repeats[name]}" if has_filters else "none"
             repeats[name] += 1
         key = ItemKey(log.task, name, content, copy[name])
-        for metric in _metrics(record):
-            scores = record.get("scores_per_repeat") or {}
-            attempts = scores.get(metric) or [record.get(metric)]
-            for trial, attempt in enumerate(attempts):
+        if row.wrong:
+            builder.described.wrong((log.task, name, content), row.wrong, filter_name)
+        scores = row.sample.scores_per_repeat or {}
+        for metric, value in row.metrics.items():
+            for trial, attempt in enumerate(scores.get(metric) or [value]):
                 parts = None if metric in totals else _score(attempt, options.parts)
                 if parts is None:
                     skipped[metric] += 1
@@ -202,11 +367,11 @@ def _read_log(
                 for part, score in parts:
                     builder.add(
                         subject=log.subject,
-                        item=dataclasses.replace(key, part=part),
+                        item=dataclasses.replace(key, part=part) if part else key,
                         response=score,
                         benchmark=log.task,
                         metric=metric,
-                        filter=str(filter_name),
+                        filter=filter_name,
                         run=log.run,
                         trial=trial,
                     )
@@ -215,37 +380,12 @@ def _read_log(
         builder.note(metric, f"{log.task}: the parts of {metric!r} were {how}")
 
 
-def _item_name(record: dict[str, Any], log: _Log, options: ReadOptions) -> str:
-    if not isinstance(options.item, str):
-        return str(record["doc_id"])
-    value: Any = record
-    for step in options.item.split("."):
-        if not isinstance(value, dict) or step not in value:
-            known = ", ".join(value) if isinstance(value, dict) else "no fields"
-            raise ValueError(
-                f"{log.path}: item={options.item!r}: no field {step!r}; there are:"
-                f" {known}"
-            )
-        value = value[step]
-    return str(value)
-
-
-def _logged(record: dict[str, Any]) -> list[str]:
-    """All metrics of a record; before 0.4.7 it did not list them."""
-    return record.get("metrics") or [n for n in record if n not in _NOT_METRICS]
-
-
-def _metrics(record: dict[str, Any]) -> list[str]:
-    """Metrics of a record that score its response."""
-    return [name for name in _logged(record) if name != _UNSCORED]
-
-
-def _pair_metrics(records: Sequence[dict[str, Any]]) -> set[str]:
+def _pair_metrics(rows: Sequence[_Row]) -> set[str]:
     """Metrics whose value is always two numbers: parts of a total, not scores."""
     sizes: dict[str, set[int]] = {}
-    for record in records:
-        for name in _metrics(record):
-            value, size = record.get(name), -1
+    for row in rows:
+        for name, value in row.metrics.items():
+            size = -1
             if isinstance(value, list) and bool not in map(type, value):
                 size = len(value)
             sizes.setdefault(name, set()).add(size)

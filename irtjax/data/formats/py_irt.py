@@ -4,30 +4,45 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any, ClassVar
 
-from irtjax.data.files import read_text
+from irtjax.data.decode import Record, Score, decode, json_values
 from irtjax.data.reading.identity import ItemKey
 from irtjax.data.reading.options import ReadOptions
 from irtjax.data.reading.records import RecordBuilder, Records
-from irtjax.data.reading.tabular import parse_json_records
+
+
+class Subject(Record):
+    """A subject with its responses by item."""
+
+    cure: ClassVar[str] = "a record of py-irt has subject_id and responses by item"
+
+    subject_id: int | float | str
+    responses: dict[str, Score]
+
+
+def recognise(fields: dict[str, Any], name: str) -> bool:
+    """Whether a first record is of this format."""
+    return {"subject_id", "responses"} <= fields.keys()
 
 
 def read_files(paths: Sequence[Path], options: ReadOptions) -> Records:
     """Reads py-irt files; an item that a subject does not list is missing."""
     builder = RecordBuilder()
     for path in paths:
-        for number, record in enumerate(parse_json_records(path, read_text(path)), 1):
-            responses = record.get("responses")
-            if "subject_id" not in record or not isinstance(responses, dict):
-                raise ValueError(
-                    f"{path}: record {number} needs the fields subject_id and responses"
-                )
-            subject = options.subject_name or str(record["subject_id"])
-            for item, value in responses.items():
-                if value is not None and not isinstance(value, bool | int | float):
-                    raise ValueError(
-                        f"{path}: record {number}, item {item!r} is {value!r}, which is"
-                        " not a number"
-                    )
-                builder.add(subject=subject, item=ItemKey("", item), response=value)
+        for place, line in json_values(path):
+            record = decode(line, Subject, place)
+            subject = options.subject_name or str(record.subject_id)
+            for item, value in record.responses.items():
+                number = _number(value, f"{place}, item {item!r}")
+                builder.add(subject=subject, item=ItemKey("", item), response=number)
     return builder.finish(paths, options.join)
+
+
+def _number(value: Any, place: str) -> float | None:
+    if value is not None and not isinstance(value, bool | float):
+        raise ValueError(
+            f"{place} is {value!r:.60}, which is not a number; correct it, or write"
+            " null where it is missing"
+        )
+    return value

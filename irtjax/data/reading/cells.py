@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from irtjax.data.arrays import as_labels
-from irtjax.data.reading.records import Coded, join_coded
+from irtjax.data.reading.records import Coded
 from irtjax.data.reading.tabular import NULL_WORDS, PLAIN_WORDS, parse_number
 
 # Verdicts that evaluation tools write instead of numbers; no answer is no number.
@@ -61,7 +61,7 @@ def to_numbers(
         array = array.cast(pa.float64())
     elif not is_number(kind):
         raise ValueError(
-            f"{source}: column {name!r} holds {kind}, not numbers; leave it out or"
+            f"{source}: column {name!r:.80} holds {kind}, not numbers; leave it out or"
             " name the right column"
         )
     mask = None
@@ -73,8 +73,8 @@ def to_numbers(
         if np.isinf(values).any():
             row = int(np.argmax(np.isinf(values)))
             raise ValueError(
-                f"{source}: row {row + 1}, column {name!r} is infinite; scores must be"
-                " finite"
+                f"{source}: row {row + 1}, column {name!r:.80} is infinite; scores"
+                " must be finite"
             )
         nan = np.isnan(values)
         if nan.any():
@@ -102,9 +102,10 @@ def _from_text(array: pa.Array, name: str, source: str, verdicts: bool) -> pa.Ar
         if bad.any():
             row = int(np.argmax(bad))
             raise ValueError(
-                f"{source}: row {row + 1}, column {name!r} is {wrong[codes[row]]!r},"
-                " which is not a number; correct the cell, leave it empty if it is"
-                " missing, or leave the column out"
+                f"{source}: row {row + 1}, column {name!r:.80} is"
+                f" {wrong[codes[row]]!r:.80}, which is not a number;"
+                " correct the cell, leave it empty if it is missing, or leave the"
+                " column out"
             )
     return pc.take(pa.array(numbers, pa.float64()), coded.indices)
 
@@ -136,25 +137,40 @@ def to_labels(
             # A missing value turns a column of integers into floats.
             with contextlib.suppress(pa.ArrowInvalid):
                 column = column.cast(pa.int64())
-        if not is_text(kind):
-            column = column.cast(pa.string())
-        column = column.dictionary_encode()
-    parts = []
+        try:
+            column = column if is_text(kind) else column.cast(pa.string())
+            column = column.dictionary_encode()
+        except (pa.ArrowException, UnicodeDecodeError):
+            raise ValueError(
+                f"{source}: column {name!r:.80} holds {kind}, not names; choose another"
+            ) from None
+    known: dict[str, int] = {}
+    if column.num_chunks == 1 and not column.null_count:
+        # As it is, where nothing has to be renamed: a large table has no room for two.
+        codes, names = column.chunk(0).indices, column.chunk(0).dictionary.to_pylist()
+        plain = [name.strip() for name in names if isinstance(name, str)]
+        if plain == names and "" not in plain and len(set(plain)) == len(plain):
+            codes = codes.to_numpy(zero_copy_only=False)
+            return Coded(codes.astype(np.int32, copy=False), as_labels(names)).compact()
+    out = np.empty(len(column), np.int32)
     start = 0
     for chunk in column.chunks:
-        texts = [
-            "" if text is None else text.strip()
+        names = [
+            known.setdefault("" if text is None else text.strip(), len(known))
             for text in chunk.dictionary.cast(pa.string()).to_pylist()
         ]
         # A missing name gets the code of an empty text at the end.
-        codes = chunk.indices.fill_null(len(texts)).to_numpy(zero_copy_only=False)
-        coded = Coded(codes.astype(np.int32), as_labels([*texts, ""]))
-        blank = (coded.labels == "")[coded.codes]
-        if not optional and blank.any():
-            row = start + int(np.argmax(blank)) + 1
-            raise ValueError(f"{source}: row {row} has no name in column {name!r}")
-        start += len(chunk)
-        parts.append(coded)
-    if not parts:
-        return Coded(np.zeros(0, np.int32), as_labels([]))
-    return join_coded(parts).compact()
+        codes = chunk.indices
+        if codes.null_count:
+            codes = codes.fill_null(len(names))
+            names.append(known.setdefault("", len(known)))
+        end = start + len(chunk)
+        if end > start:
+            places = codes.to_numpy(zero_copy_only=False)
+            out[start:end] = np.asarray(names, np.int32)[places]
+        blank = known.get("")
+        if not optional and blank is not None and blank in out[start:end]:
+            row = start + int(np.argmax(out[start:end] == blank)) + 1
+            raise ValueError(f"{source}: row {row} has no name in column {name!r:.80}")
+        start = end
+    return Coded(out, as_labels(known)).compact()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -55,19 +55,19 @@ def missing_choices(records: Records, options: ReadOptions) -> dict[str, Any]:
         if labels is None:
             continue
         wish = _Wish.of(getattr(options, option))
-        usual = getattr(records, f"usual_{option}s")
         named, keep = {}, np.zeros(len(records), bool)
         for name, rows in _groups(records, labels).items():
             pair = _pick(wish[name], list(rows))
             label = pair[0] if pair else None
             if label is None and wish[name] is None:
+                usual = records.usual(option, name)
                 label = next((x for x in usual if x in rows), None)
             if label is None and option == "filter" and len(rows) == 1:
                 label = next(iter(rows))
             if label is None:
                 label = _first_binary(records, rows)
                 named[name] = label
-            keep |= rows[label]
+            keep[rows[label]] = True
         records = records.take(keep)
         if named:
             more = {} if wish.others is None else {"*": wish.others}
@@ -89,7 +89,7 @@ def _resolved(records: Records, options: ReadOptions) -> ReadOptions:
         for text in given:
             benchmark, name = _split(text, benchmarks, labels)
             if benchmark in named:
-                what = "all" if benchmark == "*" else f"benchmark {benchmark!r}"
+                what = "all" if benchmark == "*" else f"benchmark {benchmark!r:.80}"
                 raise ValueError(f"{option}: {text}: there is one already for {what}")
             named[benchmark] = name
         found[option] = named["*"] if list(named) == ["*"] else named
@@ -108,8 +108,8 @@ def _split(text: str, benchmarks: list[str], labels: list[str]) -> tuple[str, st
 
 
 def _first_binary(records: Records, rows: dict[str, np.ndarray]) -> str:
-    for label, mask in rows.items():
-        scores = records.response[mask]
+    for label, places in rows.items():
+        scores = records.response[places]
         if np.isin(scores[~np.isnan(scores)], (0.0, 1.0)).all():
             return label
     return next(iter(rows))
@@ -158,20 +158,27 @@ def _choose_epoch(records: Records, options: ReadOptions) -> Records:
     for groups in _groups(records, Coded.constant("", len(records))).values():
         rows = groups[""]
         if len(np.unique(trial[rows])) == 1:
-            keep |= rows
+            keep[rows] = True
     return records.take(keep, f"only epoch {options.epoch} was read")
 
 
 def _groups(records: Records, column: Coded) -> _Groups:
-    """Rows of each label within each benchmark, labels in order of appearance."""
+    """Rows of each label within each benchmark, labels in order of their codes."""
     out: _Groups = {}
     benchmark = records.benchmark or Coded.constant("", len(records))
     size = len(column.labels)
     pair = benchmark.codes.astype(np.int64) * size + column.codes
-    for code in np.unique(pair).tolist():
+    for code, rows in rows_by_code(pair):
         name, label = benchmark.labels[code // size], column.labels[code % size]
-        out.setdefault(str(name), {})[str(label)] = pair == code
+        out.setdefault(str(name), {})[str(label)] = rows
     return out
+
+
+def rows_by_code(codes: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
+    """Yields each code in ascending order, with its rows."""
+    order = np.argsort(codes, kind="stable")
+    found, start = np.unique(codes[order], return_index=True)
+    yield from zip(found.tolist(), np.split(order, start[1:]), strict=True)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -197,7 +204,7 @@ class _Wish:
         for name in self.named:
             if name not in benchmarks:
                 raise ValueError(
-                    f"{source}: {what}: no benchmark {name!r}; there are:"
+                    f"{source}: {what}: no benchmark {name!r:.80}; there are:"
                     f" {listing(list(benchmarks))}"
                 )
 
@@ -232,7 +239,8 @@ def _choose_metric(
         found, wanted = list(rows), wish[name]
         pair = _pick(wanted, found)
         if pair is None and wanted is None:
-            preferred = next((x for x in records.usual_metrics if x in rows), None)
+            usual_names = records.usual("metric", name)
+            preferred = next((x for x in usual_names if x in rows), None)
             if preferred is None:
                 raise ValueError(
                     f"{source}: several metrics{_where(name)}: choose one with"
@@ -241,15 +249,15 @@ def _choose_metric(
             pair = preferred, None
             usual[name] = [x for x in found if x != preferred]
         if pair is not None:
-            keep |= rows[pair[0]]
+            keep[rows[pair[0]]] = True
             chosen[name] = pair
         elif isinstance(asked, str) and len(rows) > 1:
             lacking[name] = found
         else:
             shown = wanted[0] if wanted and len(wanted) == 1 else wanted
             notes.append(
-                f"benchmark {name!r} has no metric {shown!r} and was left out (it has"
-                f" {listing(found)})"
+                f"benchmark {name!r:.80} has no metric {shown!r} and was left out (it"
+                f" has {listing(found)})"
             )
     if not chosen:
         found = sorted({label for rows in groups.values() for label in rows})
@@ -292,13 +300,14 @@ def _lacking_message(wanted: str, lacking: dict[str, list[str]], chosen: _Pairs)
     example = {**dict.fromkeys(having[:1], wanted), name: found[0]}
     more = f" (nor have {len(lacking) - 1} more)" if len(lacking) > 1 else ""
     return (
-        f"benchmark {name!r} has no metric {wanted!r}{more}; it has {listing(found)}:"
-        f" choose by benchmark, as in metric={example}, or leave its files out"
+        f"benchmark {name!r:.80} has no metric {wanted!r}{more}; it has"
+        f" {listing(found)}: choose by benchmark, as in metric={example},"
+        " or leave its files out"
     )
 
 
 def _where(benchmark: str) -> str:
-    return f" on benchmark {benchmark!r}" if benchmark else ""
+    return f" on benchmark {benchmark!r:.80}" if benchmark else ""
 
 
 def _choices(records: Records, groups: dict[str, np.ndarray]) -> str:
@@ -345,7 +354,7 @@ def _choose_filter(
                 f"{source}: {what}{_where(name)}: choose one with filter="
                 f" among {listing(found)}"
             )
-        keep |= rows[label]
+        keep[rows[label]] = True
         chosen[name] = label
     if wish.others and not set(chosen.values()) & set(wish.others):
         known = sorted({label for rows in groups.values() for label in rows})

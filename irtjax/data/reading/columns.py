@@ -6,6 +6,7 @@ import dataclasses
 import re
 from collections.abc import Sequence
 
+from irtjax.data.formats import arena
 from irtjax.data.reading.options import ReadOptions
 from irtjax.data.wording import listing
 
@@ -23,8 +24,18 @@ RESPONSE = "response resp score correct acc accuracy y value is_correct".split()
 PASSED = "passed pass@1 pass1 pass_at_1".split()
 METRIC = "metric metric_name dimension".split()
 TRIAL = "trial epoch repeat attempt train_trial_index rater wave".split()
-BENCHMARK = "benchmark task task_name dataset evaluation_name item_family".split()
+BENCHMARK = (
+    "benchmark benchmark_id task task_name dataset evaluation_name item_family"
+).split()
+# The condition of a response, of which one is read.
+FILTER = "filter test_condition".split()
 LENGTH = "length cot_length output_tokens completion_tokens num_output_tokens".split()
+# What an item asks and what is expected, in a long table or a document.
+PROMPT = "prompt input question_text question query problem instruction".split()
+ANSWER = (
+    "target gold gold_answer reference correct_answer expected expected_answer"
+    " answer_key answer"
+).split()
 # Columns of text next to a wide matrix that describe its rows.
 SUBJECT_FACETS = "base_model family organization organisation developer group".split()
 _INSPECT = {"sample_id", "eval_id", "id", "epoch", "model"}
@@ -50,8 +61,11 @@ class Columns:
     benchmark: str | None = None
     length: str | None = None
     error: str | None = None
+    time: str | None = None  # Seconds, which are not read.
     transposed: bool | None = None  # A wide table has items as rows.
     inspect: bool = False  # Whether it is a frame of Inspect.
+    prompt: str | None = None  # Not read with the others: see `frames`.
+    answer: str | None = None
 
     def labels(self) -> list[str]:
         """Columns that hold names."""
@@ -60,7 +74,8 @@ class Columns:
 
     def used(self) -> list[str] | None:
         """Columns that are read; None for all columns of a wide table."""
-        names = (*self.labels(), *self.responses, self.trial, self.length, self.error)
+        others = (self.trial, self.length, self.error, self.time)
+        names = (*self.labels(), *self.responses, *others)
         used = list(dict.fromkeys(name for name in names if name is not None))
         return used if self.item else None
 
@@ -87,6 +102,8 @@ def decide(
     """Finds the layout of a table by its column names, index (pandas) and options."""
     if not names:
         raise ValueError(f"{source} has no columns")
+    if options.item is None and arena.is_battles(names):
+        raise ValueError(f"{source} {arena.MESSAGE}")
 
     def named(option: str, synonyms: Sequence[str]) -> str | None:
         given = getattr(options, option)
@@ -107,6 +124,8 @@ def decide(
             benchmark=named("benchmark", ["task_name"]),
             length=named("length", ["output_tokens", "total_tokens"]),
             inspect=True,
+            prompt=find(names, ["input"]),
+            answer=find(names, ["target"]),
         )
     subject = named("subject", SUBJECT)
     responses = _responses(names, options, source)
@@ -145,17 +164,22 @@ def decide(
             f"{source}: no column of responses; name it with response= among:"
             f" {listing(rest)}"
         )
-    return Columns(
+    length = named("length", LENGTH)
+    layout = Columns(
         subject=subject,
         item=item,
         responses=responses,
         metric=find(names, METRIC),
-        filter=find(names, ["filter"]),
+        filter=find(names, FILTER),
         trial=named("trial", TRIAL),
         benchmark=named("benchmark", BENCHMARK),
-        length=named("length", LENGTH),
+        length=length,
         error=find(rest, ["error"]),
+        time=find(rest, ["rt"]) if length is None else None,
     )
+    rest = [name for name in rest if name not in (layout.used() or ())]
+    prompt, answer = find(rest, PROMPT), find(rest, ANSWER)
+    return dataclasses.replace(layout, prompt=prompt, answer=answer)
 
 
 def _responses(

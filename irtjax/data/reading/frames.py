@@ -5,21 +5,26 @@ from __future__ import annotations
 import dataclasses
 import functools
 import re
+import zlib
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from irtjax.data.arrays import as_labels
+from irtjax.data.item_texts import ItemText
 from irtjax.data.reading import cells
 from irtjax.data.reading.columns import Columns, decide
 from irtjax.data.reading.options import ReadOptions, unanswered_note
-from irtjax.data.reading.records import Coded, Records, concatenate
+from irtjax.data.reading.records import Coded, Records, concatenate, join_coded
 from irtjax.data.reading.tabular import Frame
 from irtjax.data.reading.wide import Piece, read_wide
 
 # Endings such as math500_017 or anatomy.236: a benchmark's name and a number.
 _NUMBERED = re.compile(r"^(.*\D.*)[_.]\d+$")
+#: Rows at a time, and pairs of names for which a table of all of them is small.
+_BLOCK = 1 << 20
+_FEW_PAIRS = 1 << 20
 _NO_BENCHMARK = {"item", "question", "q", "i", "x", "v", "problem", "task", "subject"}
 
 
@@ -30,6 +35,10 @@ def read_frame(frame: Frame, options: ReadOptions) -> Piece:
     names = frame.table.column_names
     layout = decide(names, frame.index, options, frame.source)
     if layout.item:
+        if frame.take is not None:
+            all_of_file = decide(frame.names, frame.index, options, frame.source)
+            found = {name: getattr(all_of_file, name) for name in ("prompt", "answer")}
+            layout = dataclasses.replace(layout, **found)
         return _read_long(frame, layout, options)
     return read_wide(frame, layout, options)
 
@@ -53,7 +62,7 @@ def _read_long(frame: Frame, layout: Columns, options: ReadOptions) -> Records:
             " subject's name with subject_name="
         )
     benchmark, metric = labels(layout.benchmark), labels(layout.metric)
-    item = _qualify(functools.reduce(_pair, columns), benchmark, layout.inspect)
+    item = qualify(functools.reduce(_pair, columns), benchmark, layout.inspect)
     item_parts = {}
     if len(columns) > 1:
         first = np.unique(item.codes, return_index=True)[1]
@@ -62,10 +71,15 @@ def _read_long(frame: Frame, layout: Columns, options: ReadOptions) -> Records:
             values = column[first].texts().tolist()
             item_parts[name] = dict(zip(names, values, strict=True))
     errors, notes = _errors(table, layout, options, source)
+    if layout.time is not None:
+        notes.append(
+            f"{source}: column {layout.time!r} is a time, not a length in tokens, and"
+            f" was not read (length={layout.time!r} reads it as lengths)"
+        )
     whole = Records(
         subject=subject,
         item=item,
-        response=np.full(size, np.nan),
+        response=np.zeros(0),  # of each part below
         benchmark=benchmark,
         metric=metric,
         filter=labels(layout.filter),
@@ -75,11 +89,13 @@ def _read_long(frame: Frame, layout: Columns, options: ReadOptions) -> Records:
         else _numbers(table, layout.length, source),
         source=source,
         item_parts=item_parts,
+        item_texts=_texts(frame, layout, item) if options.texts else {},
     )
     parts = []
     for name in layout.responses:
         response, more = _scores(table, name, options, source)
-        response[errors] = _missing(options)
+        if errors.any():
+            response = np.where(errors, _missing(options), response)
         part = dataclasses.replace(whole, response=response)
         if len(layout.responses) > 1 or layout.inspect or name == options.metric:
             label = name.removeprefix("score_")
@@ -91,6 +107,46 @@ def _read_long(frame: Frame, layout: Columns, options: ReadOptions) -> Records:
     return concatenate(parts)
 
 
+def _texts(frame: Frame, layout: Columns, item: Coded) -> dict[str, ItemText]:
+    """Prompts and answers of items, from the first row of each."""
+    prompt, answer = layout.prompt or "", layout.answer or ""
+    columns = [name for name in (prompt, answer) if name]
+    if not columns or len(item.codes) == 0:
+        return {}
+    rows, others = _first_rows(item)
+    try:
+        found = dict(zip(columns, frame.texts(columns, rows), strict=True))
+        if answer.strip().lower() == "answer" and len(others):
+            # It may be what the subjects answered, which differs between them.
+            expected = dict(zip(item.codes[rows], found[answer], strict=True))
+            [again] = frame.texts([answer], others)
+            pairs = zip(item.codes[others], again, strict=True)
+            if any(expected[code] != text for code, text in pairs):
+                del found[answer]
+    except (pa.ArrowException, OSError, EOFError, zlib.error):
+        return {}  # They are for people to read, and no reason to refuse responses.
+    nothing = [""] * len(rows)
+    prompts, answers = found.get(prompt, nothing), found.get(answer, nothing)
+    names = item[rows].texts().tolist()
+    texts = map(ItemText, prompts, answers)
+    return {x: text for x, text in zip(names, texts, strict=True) if any(text)}
+
+
+def _first_rows(item: Coded) -> tuple[np.ndarray, np.ndarray]:
+    """The first row of each item, and the next one of those that soon have another."""
+    size, count = len(item.codes), len(item.labels)
+    first = np.full(count, size)
+    for start in reversed(range(0, size, _BLOCK)):
+        # Written last to first, so that the first row stays.
+        codes = item.codes[start : start + _BLOCK]
+        first[codes[::-1]] = np.arange(start, start + len(codes))[::-1]
+    rows = np.sort(first[first < size])
+    # Not the last row: a file need not be read to its end to find the text of items.
+    near = np.setdiff1d(np.arange(min(2 * (rows[-1] + 1), size, _BLOCK)), rows)
+    place = np.unique(item.codes[near], return_index=True)[1]
+    return rows, np.sort(near[place])
+
+
 def _missing(options: ReadOptions) -> float:
     """A missing response; one that counts as wrong enters the means of repeats."""
     return 0.0 if options.missing_as == "wrong" else np.nan
@@ -100,8 +156,26 @@ def _numbers(
     table: pa.Table, name: str, source: str, *, verdicts: bool = False
 ) -> np.ndarray:
     """Returns a column as numbers, NaN where missing."""
-    values, mask = cells.to_numbers(table.column(name), name, source, verdicts=verdicts)
-    return np.where(True if mask is None else mask, values.astype(np.float64), np.nan)
+    column = table.column(name)
+    if column.type == pa.float64() and column.num_chunks == 1 and not column.null_count:
+        values = column.chunk(0).to_numpy()  # As it is: this may be very large.
+        if not np.isinf(values).any():
+            return values
+    out = np.empty(len(column), np.float64)
+    if cells.is_number(column.type):
+        start = 0
+        for chunk in column.chunks:
+            # In pieces, which take no memory of their own; NaN for nulls.
+            part = chunk.to_numpy(zero_copy_only=False)
+            out[start : start + len(part)] = part
+            start += len(part)
+        if not np.isinf(out).any():
+            return out
+    values, mask = cells.to_numbers(column, name, source, verdicts=verdicts)
+    out[:] = values
+    if mask is not None:
+        out[~mask] = np.nan
+    return out
 
 
 def _scores(
@@ -149,31 +223,66 @@ def _trials(table: pa.Table, name: str | None, source: str) -> np.ndarray | None
     if cells.is_text(column.type):
         coded = cells.to_labels(column, name, source, optional=True)
         return np.argsort(np.argsort(coded.labels))[coded.codes]
-    return cells.to_numbers(column, name, source)[0].astype(np.int64)
+    values = cells.to_numbers(column, name, source)[0]
+    with np.errstate(invalid="ignore"):
+        whole = values.astype(np.int64)
+    if not np.array_equal(whole, values):
+        row = int(np.argmax(whole != values))
+        raise ValueError(
+            f"{source}: row {row + 1}, column {name!r} is {values[row]:g}, which is no"
+            " whole number; name the column of trials with trial="
+        )
+    return whole
 
 
-def _qualify(item: Coded, benchmark: Coded | None, always: bool) -> Coded:
+def qualify(item: Coded, benchmark: Coded | None, always: bool) -> Coded:
     """Puts the benchmark before item names that would clash between benchmarks."""
     if benchmark is None:
         return item
-    pair = item.codes.astype(np.int64) * len(benchmark.labels) + benchmark.codes
-    if len(np.unique(pair)) == len(np.unique(item.codes)) and not always:
+    # The benchmark of each item, if it has only one: assignment keeps the last.
+    of_item = np.zeros(len(item.labels), np.int32)
+    of_item[item.codes] = benchmark.codes
+    if not always and np.array_equal(of_item[item.codes], benchmark.codes):
         return item
     return _pair(benchmark, item, repeat=False)
 
 
 def _pair(first: Coded, second: Coded, repeat: bool = True) -> Coded:
     """Joins names as first/second; ``repeat``: also those that start with the first."""
-    pair = second.codes.astype(np.int64) * len(first.labels) + first.codes
-    _, start, inverse = np.unique(pair, return_index=True, return_inverse=True)
-    # Pairs in order of first appearance, as names are everywhere else.
-    order = np.argsort(start)
+    start, codes = _distinct_pairs(first, second)
     names = []
-    for row in start[order]:
+    for row in start.tolist():
         prefix, name = first.text(row), second.text(row)
         done = not prefix or (not repeat and name.startswith(f"{prefix}/"))
         names.append(name if done else f"{prefix}/{name}")
-    return Coded(np.argsort(order)[inverse].astype(np.int32), as_labels(names))
+    # Two pairs may have one name.
+    return join_coded([Coded(codes, as_labels(names))])
+
+
+def _distinct_pairs(first: Coded, second: Coded) -> tuple[np.ndarray, np.ndarray]:
+    """The first row of each pair of names, in order of appearance; codes of pairs."""
+    width, size = len(first.labels), len(first.codes)
+    num_pairs = width * len(second.labels)
+    if num_pairs > max(size, _FEW_PAIRS):
+        pair = second.codes.astype(np.int64) * width + first.codes
+        _, start, inverse = np.unique(pair, return_index=True, return_inverse=True)
+        order = np.argsort(start)
+        return start[order], np.argsort(order)[inverse].astype(np.int32)
+    blocks = [slice(k, k + _BLOCK) for k in range(0, size, _BLOCK)]
+    pairs = lambda rows: second.codes[rows].astype(np.int64) * width + first.codes[rows]
+    # Written last to first, so that the first row of a pair stays.
+    start = np.full(num_pairs, size)
+    for rows in reversed(blocks):
+        places = np.arange(rows.start, min(rows.stop, size))
+        start[pairs(rows)[::-1]] = places[::-1]
+    found = np.flatnonzero(start < size)
+    found = found[np.argsort(start[found])]
+    code_of = np.zeros(num_pairs, np.int32)
+    code_of[found] = np.arange(len(found))
+    codes = np.empty(size, np.int32)
+    for rows in blocks:
+        codes[rows] = code_of[pairs(rows)]
+    return start[found], codes
 
 
 def infer_benchmarks(items: np.ndarray) -> np.ndarray | None:

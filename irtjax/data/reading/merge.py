@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from irtjax.data.arrays import as_labels, places_of
+from irtjax.data.item_texts import joined_ids, joined_texts
 from irtjax.data.reading.options import ReadOptions
 from irtjax.data.table import ResponseTable
 
@@ -40,9 +41,10 @@ def merge(tables: Sequence[ResponseTable], options: ReadOptions) -> ResponseTabl
             source = table.sources[0] if table.sources else "a table"
             more = f" ({repeated} such pairs)" if repeated > 1 else ""
             raise ValueError(
-                f"{source}: the response of {str(table.subjects[row])!r} to"
-                f" {str(table.items[column])!r} is also in another file{more}: choose"
-                " trials='mean', 'first' or 'counts', or give items distinct names"
+                f"{source}: the response of {str(table.subjects[row])!r:.80} to"
+                f" {str(table.items[column])!r:.80} is also in another file{more}:"
+                " choose trials='mean', 'first' or 'counts', or give items distinct"
+                " names"
             )
         if options.trials == "first":
             new = np.where(again, 0, new)
@@ -72,6 +74,8 @@ def merge(tables: Sequence[ResponseTable], options: ReadOptions) -> ResponseTabl
         subject_facets=_facets("subject", subjects, tables, notes),
         item_facets=_facets("item", items, tables, notes),
         notes=tuple(notes),
+        item_texts=joined_texts(t.item_texts for t in tables),
+        item_ids=joined_ids(t.item_ids for t in tables),
     )
 
 
@@ -92,7 +96,7 @@ def _facets(
             column = out.setdefault(facet, dict.fromkeys(union.tolist(), ""))
             for name, label in zip(names, as_labels(labels).tolist(), strict=True):
                 if label and column[name] and column[name] != label:
-                    text = f"{name!r} is {column[name]!r} and {label!r}"
+                    text = f"{name!r:.80} is {column[name]!r:.80} and {label!r:.80}"
                     clashes.setdefault(facet, {}).setdefault(name, text)
                 column[name] = column[name] or label
     for facet, found in clashes.items():

@@ -6,6 +6,8 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, TypeAlias
 
+from irtjax.data.formats import LOGS
+
 #: A name, names in order of preference, or either by benchmark ("*" for the others).
 Metric: TypeAlias = str | Sequence[str] | Mapping[str, str | Sequence[str]] | None
 
@@ -24,10 +26,7 @@ FORMATS = {
     "csv": "CSV or TSV, wide (a row per subject) or long (a row per response)",
     "parquet": "Parquet or Arrow, wide or long",
     "json": "JSON lines or a JSON array of flat records, long",
-    "lm_eval": "lm-evaluation-harness sample logs (--log_samples)",
-    "inspect": "Inspect logs (.eval and .json)",
-    "every_eval_ever": "Every Eval Ever instance files (*_samples.jsonl)",
-    "py_irt": "py-irt .jsonlines",
+    **LOGS,
     "table": "a table saved by irtjax (.json and .parquet)",
 }
 
@@ -64,6 +63,7 @@ class ReadOptions:
     orientation: Literal["subjects_by_items", "items_by_subjects"] | None = None
     header: bool | None = None
     subject_name: str | None = None
+    texts: bool = True
 
     def __post_init__(self) -> None:
         """Refuses a value that no reader accepts."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import os
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -12,16 +13,21 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from irtjax.data.arrays import places_of
+from irtjax.data.formats import LOGS
 from irtjax.data.reading.options import Metric, ReadOptions, Trials
 from irtjax.data.table import ResponseTable
 from irtjax.data.wording import percent
+from irtjax.numerics.progress import watched
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from irtjax.data.reading.records import Records
     from irtjax.data.reading.sources import Source
     from irtjax.data.reading.wide import Piece
 
-_LOGS = ("lm_eval", "inspect", "every_eval_ever", "py_irt")
+#: Endings of tables; other text next to logs, such as console output, is none.
+_TABLES = (".csv", ".tsv", ".csv.gz", ".tsv.gz")
 
 
 def read(
@@ -45,6 +51,7 @@ def read(
     orientation: Literal["subjects_by_items", "items_by_subjects"] | None = None,
     header: bool | None = None,
     subject_name: str | None = None,
+    texts: bool = True,
 ) -> ResponseTable:
     r"""Reads evaluation results into one response table.
 
@@ -52,10 +59,11 @@ def read(
     or in error is missing, never wrong, unless ``missing_as`` is "wrong".
 
     Args:
-        source: a file, folder, glob, data frame (any that narwhals supports), or a list
-            of them, which are merged.
-        format: one of "csv", "parquet", "json", "lm_eval", "inspect",
-            "every_eval_ever", "py_irt", "table"; None looks at the content.
+        source: a file, folder, glob, data frame (any that narwhals supports), data set
+            of Hugging Face (all splits of a `DatasetDict`), or a list of them, which
+            are merged.
+        format: one of "csv", "parquet", "json", "table", or a format of logs, such as
+            "lm_eval", "inspect" or "helm"; None looks at the content.
         subject: column of subject names.
         item: column of item names, or several that together name an item; in logs of
             lm-evaluation-harness, a dotted path such as "doc.id".
@@ -78,6 +86,7 @@ def read(
         orientation: "subjects_by_items" or "items_by_subjects" for a wide matrix.
         header: whether the first line of a CSV file holds names.
         subject_name: name of the one subject of a file without subject names.
+        texts: whether to keep the prompts and answers of items (`item_texts`).
 
     Returns:
         The table; its ``notes`` list the choices made.
@@ -109,12 +118,15 @@ class Gathered:
     notes: list[str]
     sources: list[str]
 
-    def table(self, options: ReadOptions) -> ResponseTable:
-        """The one table, with everything chosen."""
+    def table(self, options: ReadOptions, *, lengths: bool = False) -> ResponseTable:
+        """The one table, with everything chosen; ``lengths``: of response lengths."""
         from irtjax.data.reading.assemble import assemble
+        from irtjax.data.reading.lengths import refuse_lengths
         from irtjax.data.reading.merge import merge
 
         tables = list(self.tables)
+        if not lengths and options.format is None:
+            self.notes += refuse_lengths(tables)
         if self.records is not None:
             # Choosing adds notes.
             records = dataclasses.replace(self.records, notes=[*self.records.notes])
@@ -127,6 +139,7 @@ def gather(source: Any, options: ReadOptions) -> Gathered:
     from irtjax.data.reading.records import Records, concatenate
 
     entries = list(source) if isinstance(source, list | tuple) else [source]
+    entries = [part for entry in entries for part in _splits(entry)]
     if not entries:
         raise ValueError("there is nothing to read: the list of inputs is empty")
     pieces: list[Piece] = []
@@ -141,7 +154,7 @@ def gather(source: Any, options: ReadOptions) -> Gathered:
         else:
             pieces.append(_read_native(entry, options))
             names.append(type(entry).__name__)
-    if files and not pieces and all(file.format in _LOGS for file in files):
+    if files and not pieces and all(file.format in LOGS for file in files):
         for option in ("subject", "response", "benchmark", "trial", "orientation"):
             if getattr(options, option) is not None:
                 raise ValueError(
@@ -159,24 +172,24 @@ def _find(
     path: str | os.PathLike[str], options: ReadOptions, notes: list[str]
 ) -> list[Source]:
     """Returns the readable files of a path, and a note on the others."""
-    from irtjax.data.reading.sources import Source, expand, identify, understood
+    from irtjax.data.reading.sources import Source, expand, identify
 
     found = []
-    for file, asked in expand(path):
+    for file, asked in watched(expand(path), "file"):
         source = identify(file, asked)
-        if options.format is not None and asked and "pickle" not in source.reason:
+        firm = re.search("pickle|not a file|UTF-16", source.reason)
+        if options.format is not None and asked and not firm:
             source = Source(file, options.format)
         if asked and source.format is None:
-            unknown = source.reason.startswith(("is JSON", "is a binary", "is not a"))
-            more = f" ({understood()})" if unknown else ""
-            raise ValueError(f"{source.path} {source.reason}{more}")
+            raise ValueError(f"{source.path} {source.reason}")
         found.append(source)
     good = [s for s in found if s.format and options.format in (None, s.format)]
     if not good:
         shown = f" as {options.format}" if options.format else ""
         reasons = {f"{s.path.name} {s.reason}" for s in found if s.reason}
         why = f"; for example {min(reasons)}" if reasons else ""
-        raise ValueError(f"nothing in {path} can be read{shown}{why} ({understood()})")
+        raise ValueError(f"nothing in {path} can be read{shown}{why}")
+    good = _logs_first(good)
     kinds = sorted({str(s.format) for s in good if not s.asked})
     if len(kinds) > 1:
         raise ValueError(
@@ -189,24 +202,45 @@ def _find(
     return good
 
 
+def _logs_first(files: list[Source]) -> list[Source]:
+    """Logs of one tool alone, without the other JSON and text that it writes."""
+    logs = {file.format for file in files if file.format in LOGS}
+    if len(logs) != 1:
+        return files
+
+    def extra(file: Source) -> bool:
+        name = file.path.name.lower()
+        is_text = file.format == "csv" and not name.endswith(_TABLES)
+        return file.format == "json" or is_text
+
+    return [file for file in files if not extra(file)]
+
+
 def _read_files(files: Iterable[Source], options: ReadOptions) -> Iterator[Piece]:
     """Reads files, each once; those of one format after each other."""
     groups: dict[str, dict[Path, Path]] = {}
     for file in files:
         groups.setdefault(str(file.format), {})[file.path.resolve()] = file.path
     for kind, paths in groups.items():
-        if kind in _LOGS:
+        if kind in LOGS:
             # A log reader sees all its files at once, since items join across them.
             reader = importlib.import_module(f"irtjax.data.formats.{kind}")
-            yield reader.read_files(list(paths.values()), options)
+            yield reader.read_files(_Watched(paths.values()), options)
             continue
-        for path in paths.values():
+        for path in watched(paths.values(), "file"):
             try:
                 yield _read_table_file(kind, path, options)
             except UnicodeDecodeError:
                 raise ValueError(
                     f"{path} is damaged: text in it is not UTF-8"
                 ) from None
+
+
+class _Watched(list[Path]):
+    """Files of a log reader, which reports how many it has read by reading them."""
+
+    def __iter__(self) -> Iterator[Path]:
+        return watched(tuple(super().__iter__()), "file")
 
 
 def _read_table_file(kind: str, path: Path, options: ReadOptions) -> Piece:
@@ -229,10 +263,20 @@ def _read_table_file(kind: str, path: Path, options: ReadOptions) -> Piece:
     return piece
 
 
+def _is_of(value: Any, library: str) -> bool:
+    """Whether a value is of a library, which need not be installed."""
+    return type(value).__module__.split(".")[0] == library
+
+
+def _splits(entry: Any) -> list[Any]:
+    """The data sets of a `DatasetDict` of Hugging Face; anything else by itself."""
+    if _is_of(entry, "datasets") and isinstance(entry, dict):
+        return list(entry.values())
+    return [entry]
+
+
 def _read_native(frame: Any, options: ReadOptions) -> Piece:
     """Reads a data frame of any library that narwhals supports."""
-    import narwhals as nw
-
     from irtjax.data.reading import frames, tabular
 
     if isinstance(frame, ResponseTable):
@@ -240,6 +284,28 @@ def _read_native(frame: Any, options: ReadOptions) -> Piece:
     if isinstance(frame, np.ndarray):
         return ResponseTable.from_arrays(frame)
     source = f"the {type(frame).__module__.split('.')[0]} frame"
+    return frames.read_frame(
+        tabular.from_arrow(to_arrow(frame, source), source), options
+    )
+
+
+def to_arrow(frame: Any, source: str) -> pa.Table:
+    """Returns a data frame, or a data set of Hugging Face, as an Arrow table.
+
+    Raises:
+        ValueError: it is none, or its columns are no columns of Arrow; the message
+            begins with ``source``.
+    """
+    import narwhals as nw
+
+    if _is_of(frame, "datasets"):
+        if not hasattr(frame, "with_format") or not hasattr(frame, "num_rows"):
+            raise ValueError(
+                f"{source}: a {type(frame).__name__} is read as it comes: load it"
+                " without streaming=True"
+            )
+        # Rows that were selected or sorted are still where they were in `.data`.
+        return frame.with_format("arrow")[:]
     try:
         native = nw.from_native(frame, pass_through=True)
         if not isinstance(native, nw.DataFrame | nw.LazyFrame):
@@ -247,11 +313,10 @@ def _read_native(frame: Any, options: ReadOptions) -> Piece:
                 f"cannot read a {type(frame).__name__}: give a path, a data frame, a"
                 " matrix, or a list of them"
             )
-        arrow = native.lazy().collect().to_arrow()
+        return native.lazy().collect().to_arrow()
     except (ValueError, TypeError) as error:
         # Columns of mixed type, or two of one name: each library has its own message.
         raise ValueError(f"{source}: {' '.join(str(error).split())}") from None
-    return frames.read_frame(tabular.from_arrow(arrow, source), options)
 
 
 def _finish(
@@ -288,12 +353,14 @@ def _finish(
         trials=trials,
         notes=tuple(dict.fromkeys(notes)),
         sources=tuple(dict.fromkeys(sources)),
+        item_texts=table.item_texts if options.texts else {},
     )
 
 
 def _other_lengths(table: ResponseTable, source: Any) -> np.ndarray:
     """Reads a matrix of lengths and puts it in the order of the table."""
-    other = read(source)
+    plain = ReadOptions()
+    other = gather(source, plain).table(plain, lengths=True)
     row = places_of(other.subjects, table.subjects)
     column = places_of(other.items, table.items)
     if (row < 0).all() or (column < 0).all():

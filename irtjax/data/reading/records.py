@@ -10,6 +10,8 @@ from typing import Any, Literal
 import numpy as np
 
 from irtjax.data.arrays import as_labels
+from irtjax.data.item_texts import Ids, Texts, joined_ids, joined_texts
+from irtjax.data.reading.described import Described
 from irtjax.data.reading.identity import ItemKey, label_items
 from irtjax.data.wording import several
 
@@ -39,7 +41,8 @@ class Coded:
 
     def compact(self) -> Coded:
         """Drops labels without a row and keeps the order of the others."""
-        used = np.bincount(self.codes, minlength=len(self.labels)) > 0
+        used = np.zeros(len(self.labels), bool)
+        used[self.codes] = True
         if used.all():
             return self
         new = np.cumsum(used) - 1
@@ -71,12 +74,24 @@ class Records:
     # Those to take where nothing else is asked for, in order of preference.
     usual_metrics: tuple[str, ...] = ()
     usual_filters: tuple[str, ...] = ()
+    # By benchmark, the metric to take in place of the usual ones.
+    main_metrics: dict[str, str] = dataclasses.field(default_factory=dict)
     source: str = ""
     # Where several columns make an item, by column its value for every item name.
     item_parts: dict[str, dict[str, str]] = dataclasses.field(default_factory=dict)
+    # By item name.
+    item_texts: Texts = dataclasses.field(default_factory=dict)
+    item_ids: Ids = dataclasses.field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.response)
+
+    def usual(self, option: str, benchmark: str) -> tuple[str, ...]:
+        """The names of a "metric" or "filter" that are usual, the first before all."""
+        if option == "filter":
+            return self.usual_filters
+        main = self.main_metrics.get(benchmark)
+        return self.usual_metrics if main is None else (main, *self.usual_metrics)
 
     def take(self, rows: np.ndarray, *notes: str) -> Records:
         """Returns the chosen rows (a mask or positions), with more notes."""
@@ -113,9 +128,12 @@ def concatenate(parts: Sequence[Records]) -> Records:
         metric_notes=metric_notes,
         usual_metrics=_union(part.usual_metrics for part in parts),
         usual_filters=_union(part.usual_filters for part in parts),
+        main_metrics={k: v for part in parts for k, v in part.main_metrics.items()},
         notes=list(dict.fromkeys(note for part in parts for note in part.notes)),
         source=several([part.source for part in parts]),
         item_parts=item_parts,
+        item_texts=joined_texts(part.item_texts for part in parts),
+        item_ids=joined_ids(part.item_ids for part in parts),
     )
 
 
@@ -147,6 +165,8 @@ class RecordBuilder:
         self.unscored: dict[str, str] = {}
         self.notes: list[str] = []
         self.metric_notes: dict[str, list[str]] = {}
+        #: What readers learn about items.
+        self.described = Described()
 
     def __len__(self) -> int:
         return len(self._columns["response"])
@@ -178,7 +198,9 @@ class RecordBuilder:
 
     def finish(self, paths: Sequence[Path], join: Literal["hash", "id"]) -> Records:
         """Returns the records of files; `label_items` names the items."""
-        item_labels, notes = label_items(list(self._names["item"]), join)
+        keys = list(self._names["item"])
+        item_labels, notes = label_items(keys, join)
+        texts, ids = self.described.by_label(keys, item_labels)
         columns: dict[str, Any] = {}
         for name in _NAMES:
             labels = item_labels if name == "item" else self._names[name]
@@ -197,4 +219,6 @@ class RecordBuilder:
             notes=[*self.notes, *notes],
             metric_notes=self.metric_notes,
             source=several(paths),
+            item_texts=texts,
+            item_ids=ids,
         )

@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import glob
-import json
+import importlib
 import os
 import re
 from pathlib import Path
 from typing import Any
 
-from irtjax.data.files import read_head, read_text
+from irtjax.data.decode import decode, json_values
+from irtjax.data.files import read_bytes, read_head, special
+from irtjax.data.formats import LOGS, OTHERS
+from irtjax.data.reading.kinds import foreign_kind
 from irtjax.data.reading.options import FORMATS
 from irtjax.data.wording import TABLE_FORMAT
 
 _PICKLE_ENDINGS = (".pkl", ".pickle", ".pt", ".pth", ".joblib", ".dill", ".rds")
+_NO_DATA = (
+    *(".md", ".py", ".html", ".yaml", ".yml", ".toml", ".log"),
+    *(".sh", ".diff", ".patch", ".tex"),
+)
 _INSPECT = re.compile(rb'"eval"\s*:\s*\{[^{}]*"(eval_id|run_id|task)"')
 _PARAMETER_KEYS = {"ability", "diff", "disc", "item_ids", "subject_ids"}
 
@@ -27,11 +35,6 @@ class Source:
     format: str | None
     reason: str = ""
     asked: bool = True
-
-
-def understood() -> str:
-    """Lists the formats that can be read, for messages."""
-    return "irtjax reads: " + "; ".join(FORMATS.values())
 
 
 def expand(path: str | os.PathLike[str]) -> list[tuple[Path, bool]]:
@@ -67,6 +70,10 @@ def _files_in(folder: Path) -> list[Path]:
 
 def identify(path: Path, asked: bool = True) -> Source:
     """Detects the content of a file from its first bytes; never unpickles anything."""
+    kind = special(path)
+    if kind:
+        reason = f"is {kind}, not a file; write its content to a file and give that"
+        return Source(path, None, reason, asked)
     found = _format_of(path, read_head(path))
     known = found in FORMATS
     return Source(path, found if known else None, "" if known else found, asked)
@@ -85,34 +92,58 @@ def _format_of(path: Path, head: bytes) -> str:
         )
     if not head.strip():
         return "is empty"
+    other = foreign_kind(head, name)
+    if other:
+        return other
     if head[:4] == b"PAR1" or head[:6] == b"ARROW1":
-        return "parquet"
+        return _format_of_columns(path, head)
     if head[:2] == b"PK" or name.endswith(".eval"):
-        if name.endswith(".npz"):
-            return "is a numpy archive; save its matrix as CSV or Parquet"
         return "inspect"
     if b"\0" in head:
         return "is a binary file of no known kind"
     if head.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] in (b"{", b"["):
         return _format_of_json(path, head)
-    if name.endswith((".md", ".py", ".html", ".yaml", ".yml", ".toml", ".log")):
+    if name.endswith(_NO_DATA):
         return "is not a data file"
     return "csv"
 
 
-def _first_object(path: Path, text: str) -> Any:
-    """Parses the first JSON value of a text: a line, an element, or the whole."""
+def _first_object(path: Path, head: bytes) -> Any:
+    """The first JSON value: a line, an element, or the whole."""
+    text = head.removeprefix(b"\xef\xbb\xbf").lstrip()
+    if text[:1] == b"[":
+        _, value = next(json_values(path), ("", b"null"))
+        return decode(value, Any, str(path))
+    if b"\n" not in text:
+        text = read_bytes(path).removeprefix(b"\xef\xbb\xbf").lstrip()
+    with contextlib.suppress(ValueError):
+        return decode(text[: text.find(b"\n") + 1] or text, Any, str(path))
+    # One object over several lines.
+    return decode(read_bytes(path), Any, str(path))
 
-    def parse(text: str) -> Any:
-        start = text.lstrip()
-        start = start[1:].lstrip() if start.startswith("[") else start
-        return json.JSONDecoder().raw_decode(start)[0]
 
+def _recognised(hook: str, *seen: Any) -> str:
+    """The format of which a module knows a file, why it has none, or ""."""
+    for name in (*LOGS, *OTHERS):
+        module = importlib.import_module(f"irtjax.data.formats.{name}")
+        found = getattr(module, hook)(*seen) if hasattr(module, hook) else False
+        if found:
+            return name if found is True else found
+    return ""
+
+
+def _format_of_columns(path: Path, head: bytes) -> str:
+    """The format of a Parquet file by its columns, "parquet" for any table."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    if head[:4] != b"PAR1":
+        return "parquet"
     try:
-        return parse(text)
-    except json.JSONDecodeError:
-        # The head was cut in the middle of a long object.
-        return parse(read_text(path))
+        names = pq.read_schema(path).names
+    except (pa.ArrowException, OSError, UnicodeDecodeError):
+        return "parquet"  # Reading it says what is wrong.
+    return _recognised("recognise_columns", set(names), path.name) or "parquet"
 
 
 def _format_of_json(path: Path, head: bytes) -> str:
@@ -122,18 +153,16 @@ def _format_of_json(path: Path, head: bytes) -> str:
     if _INSPECT.search(head) and b'"status"' in head:
         return "inspect"
     try:
-        first = _first_object(path, head.decode("utf-8-sig", errors="replace"))
-    except json.JSONDecodeError as error:
-        return f"is not valid JSON (line {error.lineno}: {error.msg})"
+        first = _first_object(path, head)
+    except ValueError as error:
+        reason = str(error).removeprefix(f"{path}: ")
+        return reason[3:] if reason.startswith("it ") else f"is {reason}"
     if not isinstance(first, dict):
         return "holds JSON, but not records with named fields"
     keys = set(first)
-    if {"subject_id", "responses"} <= keys:
-        return "py_irt"
-    if {"evaluation_id", "sample_id", "evaluation"} <= keys:
-        return "every_eval_ever"
-    if "doc_id" in keys and keys & {"doc", "resps", "filtered_resps", "target"}:
-        return "lm_eval"
+    found = _recognised("recognise", first, path.name)
+    if found:
+        return found
     if len(keys & _PARAMETER_KEYS) >= 2:
         return (
             "holds the parameters of a fitted model, not responses; give the file of"

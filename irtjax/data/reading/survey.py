@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from irtjax.data.reading.choose import choose, missing_choices
+from irtjax.data.reading.choose import choose, missing_choices, rows_by_code
 from irtjax.data.reading.options import ReadOptions
 from irtjax.data.reading.records import Records
 
@@ -45,8 +45,7 @@ def survey(records: Records) -> list[Offer]:
         if column is not None:
             code = code * len(column.labels) + column.codes
     offers = []
-    for value in np.unique(code).tolist():
-        rows = np.flatnonzero(code == value)
+    for _, rows in rows_by_code(code):
         benchmark, metric, filter = (
             "" if x is None else x.text(rows[0]) for x in columns
         )

@@ -2,25 +2,66 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import dataclasses
+import functools
+import gzip
 import io
 import itertools
 import json
+import re
+import zlib
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import IO, TYPE_CHECKING, Any, TypeAlias
 
+import numpy as np
 import pyarrow as pa
 
-from irtjax.data.files import read_bytes, read_head, read_text
+from irtjax.data.decode import Fields, Record, decode, decode_lines, is_nested
+from irtjax.data.files import (
+    MOST_COLUMNS,
+    check_columns,
+    check_parquet,
+    check_size,
+    is_gzip,
+    read_bytes,
+    read_head,
+    read_text,
+)
+from irtjax.data.item_texts import cut, text_of
 from irtjax.data.reading.columns import ITEM, SUBJECT, Columns, decide, find
 from irtjax.data.reading.options import ReadOptions
+from irtjax.data.reading.streamed import collect
+from irtjax.data.spreadsheets import restore, restore_names
+from irtjax.numerics.memory import available_memory
+
+if TYPE_CHECKING:
+    import pyarrow.parquet as pq
 
 # What people write for a missing cell, other than nothing.
 NULL_WORDS = ("", "NA", "N/A", "n/a", "NaN", "nan", "NAN", "null", "NULL", "None", ".")
 PLAIN_WORDS = {"true": 1.0, "false": 0.0}
+#: Bytes of a long table that are parsed at once. Arrow reads 32 blocks ahead.
+_BLOCK = 1 << 22
+#: Bytes of the first line within which columns are counted.
+_LONGEST_LINE = 1 << 26
+
+
+#: Of the names of columns and rising positions the rows, in parts.
+Take: TypeAlias = Callable[[Sequence[str], np.ndarray], Iterable[pa.Table]]
+
+
+#: Null in the place of a record.
+_NULL_RECORD = re.compile(rb"(?:\A|[\n}])\s*null")
+
+
+class _Pandas(Record):
+    """What pandas writes about its frame; a nameless index of numbers is an object."""
+
+    index_columns: list[str | dict[str, Any]] = []
 
 
 @dataclasses.dataclass
@@ -31,50 +72,201 @@ class Frame:
     index: str | None  # The column that was a pandas index.
     source: str
     headerless: bool = False  # Whether column names were made up.
+    #: Takes rows of columns that were not read with the others, and all of the columns.
+    take: Take | None = None
+    names: Sequence[str] = ()
+
+    def texts(self, columns: Sequence[str], rows: np.ndarray) -> list[list[str]]:
+        """Texts of some rows, cut, of each column: "" where there is none.
+
+        Args:
+            columns: Names of columns, which need not be in `table`.
+            rows: Positions in rising order.
+        """
+        if self.take is None:
+            parts: Iterable[pa.Table] = [self.table.select(columns).take(rows)]
+        else:
+            parts = self.take(columns, rows)
+        found: list[list[str]] = [[] for _ in columns]
+        for part in parts:
+            for texts, column in zip(found, part.columns, strict=True):
+                cells = column.to_pylist()
+                texts += [cut(text_of(cell)) for cell in cells]
+        return found
 
 
 def read_csv(path: Path, options: ReadOptions) -> Frame:
     """Reads CSV or TSV."""
-    from pyarrow import csv as arrow_csv
-
     delimiter, lines = _first_lines(path)
     has_header = _looks_like_header(lines) if options.header is None else options.header
     if has_header:
-        names = _distinct(lines[0])
+        names = restore_names(_distinct(lines[0]))
         layout = decide(names, None, options, str(path))
     else:
         start = [] if parse_number(lines[0][0])[1] else ["subject"]
         names = start + [f"item {k}" for k in range(1, len(lines[0]) - len(start) + 1)]
         layout = Columns("subject")
+    label_type = pa.dictionary(pa.int32(), pa.string())
+    convert: dict[str, Any] = dict(
+        # As text, item numbers keep their leading zeros.
+        column_types=dict.fromkeys(layout.labels(), label_type),
+        null_values=list(NULL_WORDS),
+        include_columns=layout.used(),
+    )
+    shape = {"column_names": names, "skip_rows": 1 if has_header else 0}
+    take: Take | None = None
+    table = None
+    if layout.item and not is_gzip(path):
+        table = _stream_csv(path, shape, delimiter, convert)
+    if table is None:
+        table = _whole_csv(path, shape, delimiter, convert)
+    if layout.item:
+        take = functools.partial(_rows_of_csv, path, shape, delimiter)
+    return Frame(restore(table), None, str(path), not has_header, take, names)
+
+
+def _stream_csv(
+    path: Path, shape: dict[str, Any], delimiter: str, convert: dict[str, Any]
+) -> pa.Table | None:
+    """Reads a long table block by block, so that its text is never all in memory.
+
+    The first block determines the types of columns. None where a later one differs, or
+    a line is no line of the table: then the file is read as a whole.
+    """
+    from pyarrow import csv as arrow_csv
+
+    types = dict(convert["column_types"])
+    quoted = _has_quotes(path)
+    # Columns that hold text or nothing at first, and numbers that may have decimals.
+    text = pa.dictionary(pa.int32(), pa.string())
+    for _ in range(2):
+        with open(path, "rb") as file:
+            _skip_blank(file)
+            try:
+                reader = arrow_csv.open_csv(
+                    pa.PythonFile(file, mode="r"),
+                    arrow_csv.ReadOptions(**shape, block_size=_BLOCK),
+                    arrow_csv.ParseOptions(
+                        delimiter=delimiter, newlines_in_values=quoted
+                    ),
+                    arrow_csv.ConvertOptions(**{**convert, "column_types": types}),
+                )
+                found = {field.name: field.type for field in reader.schema}
+                wider = {
+                    name: pa.float64() if pa.types.is_integer(kind) else text
+                    for name, kind in found.items()
+                    if name not in types
+                    and not pa.types.is_floating(kind)
+                    and not pa.types.is_temporal(kind)
+                }
+                if not wider:
+                    labels = convert["column_types"]
+                    return collect(reader, reader.schema, labels, _expected(path))
+                types |= wider
+            except pa.ArrowInvalid:
+                return None
+    return None
+
+
+def _rows_of_csv(
+    path: Path,
+    shape: dict[str, Any],
+    delimiter: str,
+    columns: Sequence[str],
+    rows: np.ndarray,
+) -> Iterator[pa.Table]:
+    """Rows of columns of a file, which is read as far as the last of them."""
+    from pyarrow import csv as arrow_csv
+
+    with _opened(path) as file:
+        _skip_blank(file)
+        reader = arrow_csv.open_csv(
+            pa.PythonFile(file, mode="r"),
+            arrow_csv.ReadOptions(**shape, block_size=_BLOCK),
+            arrow_csv.ParseOptions(
+                delimiter=delimiter, newlines_in_values=_has_quotes(path)
+            ),
+            arrow_csv.ConvertOptions(
+                column_types=dict.fromkeys(columns, pa.string()),
+                include_columns=list(columns),
+            ),
+        )
+        yield from _rows_of(reader, rows)
+
+
+def _rows_of(batches: Iterable[pa.RecordBatch], rows: np.ndarray) -> Iterator[pa.Table]:
+    """The rows of these rising positions."""
+    start = 0
+    for batch in batches:
+        low, high = np.searchsorted(rows, (start, start + batch.num_rows))
+        if high > low:
+            yield pa.Table.from_batches([batch]).take(rows[low:high] - start)
+        if high == len(rows):
+            return
+        start += batch.num_rows
+
+
+def _rows_of_parquet(
+    file: pq.ParquetFile, columns: Sequence[str], rows: np.ndarray
+) -> Iterator[pa.Table]:
+    """Rows of columns, from the groups of rows that have any of them."""
+    start = 0
+    for group in range(file.metadata.num_row_groups):
+        end = start + file.metadata.row_group(group).num_rows
+        low, high = np.searchsorted(rows, (start, end))
+        if high > low:
+            batches = file.iter_batches(1 << 14, [group], list(columns))
+            yield from _rows_of(batches, rows[low:high] - start)
+        start = end
+
+
+def _expected(path: Path) -> int:
+    """Lines of a file, if they are like the first ones, and some more."""
+    head = read_head(path)
+    return int(1.1 * path.stat().st_size * max(head.count(b"\n"), 1) / len(head)) + 1
+
+
+def _opened(path: Path) -> IO[bytes]:
+    """Opens a file, to be unpacked while it is read."""
+    return gzip.open(path, "rb") if is_gzip(path) else open(path, "rb")  # type: ignore[return-value]
+
+
+def _has_quotes(path: Path) -> bool:
+    with _opened(path) as file:
+        return any(b'"' in block for block in iter(lambda: file.read(1 << 20), b""))
+
+
+def _skip_blank(file: IO[bytes]) -> None:
+    """Moves to the first byte of a file that is no mark and no end of a line."""
+    head = file.read(1 << 16)
+    start = head.removeprefix(b"\xef\xbb\xbf").lstrip(b"\r\n")
+    file.seek(len(head) - len(start))
+
+
+def _whole_csv(
+    path: Path, shape: dict[str, Any], delimiter: str, convert: dict[str, Any]
+) -> pa.Table:
+    from pyarrow import csv as arrow_csv
+
     content = read_bytes(path).lstrip(b"\r\n")
     # A block spans all columns: one of a few megabytes would cut a wide matrix into
     # thousands of tiny pieces.
-    block = min(len(content) + 1, 1 << 30) if len(names) > 1000 else 0
-    label_type = pa.dictionary(pa.int32(), pa.string())
+    wide = len(shape["column_names"]) > 1000
+    block = min(len(content) + 1, 1 << 30) if wide else 0
     try:
-        table = arrow_csv.read_csv(
+        return arrow_csv.read_csv(
             pa.BufferReader(content),
-            read_options=arrow_csv.ReadOptions(
-                column_names=names,
-                skip_rows=1 if has_header else 0,
-                block_size=max(1 << 24, block),
-            ),
-            parse_options=arrow_csv.ParseOptions(
+            arrow_csv.ReadOptions(**shape, block_size=max(1 << 24, block)),
+            arrow_csv.ParseOptions(
                 delimiter=delimiter, newlines_in_values=b'"' in content
             ),
-            convert_options=arrow_csv.ConvertOptions(
-                # As text, item numbers keep their leading zeros.
-                column_types=dict.fromkeys(layout.labels(), label_type),
-                null_values=list(NULL_WORDS),
-                include_columns=layout.used(),
-            ),
+            arrow_csv.ConvertOptions(**convert),
         )
     except pa.ArrowInvalid as error:
         read_text(path)  # names the line if the text is not UTF-8
         raise ValueError(
             f"{path} is no table of equally long lines: {_tidy(error)}"
         ) from None
-    return Frame(table, None, str(path), headerless=not has_header)
 
 
 def _tidy(error: Exception) -> str:
@@ -86,7 +278,11 @@ def _first_lines(path: Path) -> tuple[str, list[list[str]]]:
     """Returns the delimiter and the cells of the first three lines."""
     head = read_head(path)
     if head.count(b"\n") < 3:
+        if b"\n" not in head.lstrip(b"\xef\xbb\xbf\r\n"):
+            check_columns(path, _count_columns(path))
         head = read_bytes(path)
+    if b"\0" in head:
+        raise ValueError(f"{path} holds NUL bytes; save it as UTF-8 text")
     try:
         text = head.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -94,7 +290,9 @@ def _first_lines(path: Path) -> tuple[str, list[list[str]]]:
             read_text(path)  # raises with the line
         text = head.decode("utf-8-sig", errors="ignore")
     text = io.StringIO(text.lstrip("\r\n"), newline=None).read()
-    delimiter = max(",\t;", key=text.split("\n", 1)[0].count)
+    first = text.split("\n", 1)[0]
+    delimiter = max(",\t;", key=first.count)
+    check_columns(path, first.count(delimiter) + 1)
     rows = filter(None, csv.reader(io.StringIO(text), delimiter=delimiter))
     try:
         lines = list(itertools.islice(rows, 3))
@@ -103,6 +301,25 @@ def _first_lines(path: Path) -> tuple[str, list[list[str]]]:
     if not lines:
         raise ValueError(f"{path} is empty")
     return delimiter, [[cell.strip() for cell in row] for row in lines]
+
+
+def _count_columns(path: Path) -> int | None:
+    """Columns of the first line, which is long; None if they are too many to count."""
+    counts: Counter[bytes] = Counter()
+    # A damaged file has an error of its own when it is read.
+    with (
+        contextlib.suppress(OSError, EOFError, zlib.error),
+        _opened(path) as file,
+    ):
+        _skip_blank(file)
+        for _ in range(_LONGEST_LINE >> 20):
+            line, end, _ = (block := file.read(1 << 20)).partition(b"\n")
+            counts.update({mark: line.count(mark) for mark in (b",", b"\t", b";")})
+            if end or not block:
+                break
+            if max(counts.values()) > MOST_COLUMNS:
+                return None
+    return max(counts.values(), default=0) + 1
 
 
 def parse_number(
@@ -156,27 +373,69 @@ def read_parquet(path: Path, options: ReadOptions) -> Frame:
     """Reads Parquet or an Arrow file; a pandas index is recognised by its metadata."""
     import pyarrow.parquet as pq
 
+    take, names = None, ()
     try:
         if read_head(path)[:6] == b"ARROW1":
-            table = pa.ipc.open_file(pa.memory_map(str(path))).read_all()
+            arrow = pa.ipc.open_file(pa.memory_map(str(path)))
+            check_columns(path, len(arrow.schema))
+            table = arrow.read_all()
+            # What is read from a damaged file is used as it is, beyond its end too.
+            table.validate(full=True)
+            check_size(path, table.num_rows * table.num_columns)
         else:
-            file = pq.ParquetFile(path)
+            file = _open_parquet(path)
             layout = decide(file.schema_arrow.names, None, options, str(path))
-            table = file.read(columns=layout.used())
+            check_parquet(path, file.metadata, layout.used())
+            nested = any(pa.types.is_nested(x.type) for x in file.schema_arrow)
+            if layout.item and not nested:
+                # Names as codes: a string for each row would take more memory. (Arrow
+                # finds no columns by name where some are nested.)
+                file = pq.ParquetFile(path, read_dictionary=layout.labels())
+            used, table = layout.used(), None
+            names = file.schema_arrow.names
+            if used is not None and len(set(names)) == len(names):
+                take = functools.partial(_rows_of_parquet, file)
+                schema = pa.schema([file.schema_arrow.field(name) for name in used])
+                batches = file.iter_batches(1 << 18, columns=used)
+                rows = file.metadata.num_rows
+                table = collect(batches, schema, layout.labels(), rows)
+            if table is None:
+                table = file.read(columns=used)
     except (pa.ArrowException, OSError) as error:
         raise ValueError(f"{path} is damaged or cut off: {_tidy(error)}") from None
-    return from_arrow(table, str(path))
+    return dataclasses.replace(from_arrow(table, str(path)), take=take, names=names)
+
+
+def _open_parquet(path: Path) -> pq.ParquetFile:
+    """Opens a Parquet file, if it has no more columns than can be read."""
+    import pyarrow.parquet as pq
+
+    # Its list of columns is not even decoded where it is too long.
+    limit = MOST_COLUMNS + 1  # The root of the schema is one of its elements.
+    try:
+        file = pq.ParquetFile(path, thrift_container_size_limit=limit)
+    except OSError as error:
+        if "size limit" not in str(error):
+            raise
+        check_columns(path, None)
+        raise
+    check_columns(path, file.metadata.num_columns)
+    return file
 
 
 def from_arrow(table: pa.Table, source: str) -> Frame:
     """Wraps an Arrow table; finds the column that was a pandas index."""
+    check_columns(source, table.num_columns)
     if len(set(table.column_names)) < table.num_columns:
         table = table.rename_columns(_distinct(table.column_names))
     index = None
     raw = (table.schema.metadata or {}).get(b"pandas")
     if raw:
-        columns = json.loads(raw).get("index_columns", [])
-        index = next((c for c in columns if c in table.column_names), None)
+        # What another program wrote there is no reason to refuse the table.
+        with contextlib.suppress(ValueError):
+            columns = decode(raw, _Pandas, source).index_columns
+            names = [c for c in columns if isinstance(c, str)]
+            index = next((c for c in names if c in table.column_names), None)
     if index is not None and index.startswith("__index_level_"):
         # The nameless index of a filtered frame counts rows: a column of names wins.
         others = [name for name in table.column_names if name != index]
@@ -189,56 +448,48 @@ def read_json(path: Path) -> Frame:
     """Reads JSON lines or a JSON array of flat records."""
     from pyarrow import json as arrow_json
 
-    text = read_text(path)
-    if not text.lstrip().startswith("["):
+    content = read_bytes(path).removeprefix(b"\xef\xbb\xbf")
+    array = content[:4096].lstrip()[:1] == b"["
+    # Arrow's reader crashes at some of these, and takes minutes for others.
+    hard = is_nested(content) or _NULL_RECORD.search(content)
+    if not (array or hard or _has_many_fields(content)):
         try:
-            table = arrow_json.read_json(pa.BufferReader(text.encode()))
+            table = arrow_json.read_json(pa.BufferReader(content))
             return Frame(table, None, str(path))
         except pa.ArrowInvalid:
             pass  # fields of mixed type: read them one by one
-    records = parse_json_records(path, text)
+    records = decode_lines(path, dict[str, Any])
     names = dict.fromkeys(key for record in records for key in record)
+    check_columns(path, len(names))
+    if len(names) * len(records) * 64 > available_memory():
+        raise ValueError(
+            f"{path}: its {len(records):,} records have {len(names):,} different fields"
+            " in all; give records of the same fields"
+        )
     columns = {name: _column([r.get(name) for r in records]) for name in names}
     return Frame(pa.table(columns), None, str(path))
+
+
+def _has_many_fields(content: bytes) -> bool:
+    """Whether some lines have many different fields, for which Arrow takes long."""
+    names: set[str] = set()
+    for start in range(0, len(content), len(content) // 50 + 1):
+        begin = content.find(b"\n", start) + 1 if start else 0
+        end = content.find(b"\n", begin)
+        if len(names) > 500 or begin < start:
+            break
+        with contextlib.suppress(ValueError):
+            line = content[begin : None if end < 0 else end]
+            found: Fields = decode(line, Fields, "")
+            names |= found.keys()
+    return len(names) > 500
 
 
 def _column(values: list[Any]) -> pa.Array:
     """A column, as text if its values are of several types."""
     try:
         return pa.array(values)
-    except (pa.ArrowInvalid, pa.ArrowTypeError):
+    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
         as_is = (str, type(None))
         texts = [v if isinstance(v, as_is) else json.dumps(v) for v in values]
         return pa.array(texts, pa.string())
-
-
-def parse_json_records(
-    path: Path, text: str, drop: Collection[str] = ()
-) -> list[dict[str, Any]]:
-    """Parses JSON lines, or one array, of objects, without the fields in ``drop``."""
-    if text.lstrip().startswith("["):
-        try:
-            found = json.loads(text)
-        except json.JSONDecodeError as error:
-            raise ValueError(
-                f"{path} is not valid JSON: line {error.lineno}: {error.msg}"
-            ) from None
-    else:
-        lines = enumerate(text.split("\n"), 1)
-        found = (_parse_line(path, k, line) for k, line in lines if line.strip())
-    records = []
-    for number, record in enumerate(found, 1):
-        if not isinstance(record, dict):
-            raise ValueError(f"{path}: record {number} is not an object with fields")
-        records.append({k: v for k, v in record.items() if k not in drop})
-    return records
-
-
-def _parse_line(path: Path, number: int, line: str) -> Any:
-    try:
-        return json.loads(line)
-    except json.JSONDecodeError as error:
-        raise ValueError(
-            f"{path}: line {number} is not valid JSON ({error.msg}); was the file cut"
-            " off?"
-        ) from None

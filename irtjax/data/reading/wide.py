@@ -19,10 +19,10 @@ from irtjax.data.reading.columns import (
 )
 from irtjax.data.reading.options import ReadOptions
 from irtjax.data.reading.records import Coded, Records
-from irtjax.data.reading.sources import understood
 from irtjax.data.reading.tabular import Frame
 from irtjax.data.table import ResponseTable
 from irtjax.data.wording import listing
+from irtjax.numerics.memory import available_memory
 
 Piece: TypeAlias = ResponseTable | Records
 
@@ -118,19 +118,14 @@ def _facets(
 
 def _refuse_unknown(table: pa.Table, names: list[str], source: str) -> None:
     """Refuses a table that is mostly text: it is no matrix, nor a known long table."""
-    lower = {name.lower() for name in table.column_names}
-    if {"model_a", "model_b"} <= lower or {"agent_a", "agent_b"} <= lower:
-        raise ValueError(
-            f"{source} holds comparisons of two subjects, not responses to items;"
-            " irtjax.read takes responses"
-        )
     wordy = [name for name in names if is_wordy(table.column(name))]
     if not wordy or 2 * len(wordy) < len(names):
         return
     raise ValueError(
         f"{source}: its columns do not show what it holds"
-        f" {listing(table.column_names)}: for a long table name subject=, item= and"
-        f" response=; {understood()}"
+        f" ({listing(table.column_names)}); for a long table name its columns with"
+        " subject=, item= and response=; a wide one has a column of numbers for each"
+        " item"
     )
 
 
@@ -159,6 +154,11 @@ def _expand(names: list[str], values: np.ndarray, source: str) -> ResponseTable:
     counts = values[:, ~is_item].ravel()
     if not np.array_equal(counts, np.rint(counts)) or counts.min() < 0:
         raise ValueError(f"{source}: column 'freq' must hold whole numbers of subjects")
+    if counts.sum(dtype=np.float64) * values.shape[1] * 16 > available_memory():
+        raise ValueError(
+            f"{source}: column 'freq' repeats its rows {counts.sum():,.0f} times, which"
+            " is more than the memory holds"
+        )
     return ResponseTable.from_arrays(
         np.repeat(values[:, is_item], counts.astype(np.int64), axis=0),
         items=np.array(names)[is_item],

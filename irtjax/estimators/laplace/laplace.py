@@ -24,6 +24,7 @@ prior variance is added to what is reported.
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping
 from functools import partial
 from types import MappingProxyType
@@ -326,6 +327,7 @@ class Laplace(AbstractMethod):
         self, problem: MultilevelProblem, solution: Solution, run: Run
     ) -> Estimates:
         """Errors of abilities and items, averaged over draws of their covariance."""
+        run.clock.report("standard errors", 0, math.nan, math.nan)
         with run.clock.phase("tables"):
             return laplace_estimates(problem, solution, level=run.level)
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 import numpy as np
 
-from irtjax.data.files import atomic_path
+from irtjax.data.writing import atomic_path
 from irtjax.estimators.posterior.nuts import Chains, Draws, NoUTurn
 
 if TYPE_CHECKING:

@@ -6,6 +6,7 @@ that is reported, and work in the coordinates of a `SamplingFrame`.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -31,11 +32,12 @@ from irtjax.estimators.laplace.problem import (
 from irtjax.estimators.posterior import pareto_k, verdict
 from irtjax.estimators.posterior.estimates import kept_quantities, summary_of_draws
 from irtjax.estimators.posterior.nuts import NoUTurn
-from irtjax.estimators.posterior.sample import sample
+from irtjax.estimators.posterior.sample import SamplingProgress, sample
 from irtjax.estimators.posterior.sampling_frame import SamplingFrame, suitable_frame
 from irtjax.estimators.posterior.variational import VariationalSearch, fit_variational
 from irtjax.models.multilevel.model import MultilevelModel, Position
 from irtjax.numerics.programs import stored_jit
+from irtjax.numerics.progress import note_share
 
 #: Draws of a variational approximation that its estimates are computed from.
 VI_DRAWS = 2000
@@ -102,7 +104,7 @@ class NUTS(NoUTurn, _Posterior):
             keep=kept_quantities,
             radius=0.05,
             **run.options,
-            progress=lambda at: run.clock.report(at.phase, at.step, math.nan, math.nan),
+            progress=functools.partial(_report, run),
         )
         values, status = draws.values, Status(int(draws.status))
         fit, more = _with_likelihood(problem, fit, state, values)
@@ -156,6 +158,11 @@ class Variational(VariationalSearch, _Posterior):
         fit, more = _with_likelihood(problem, fit, state, values)
         warnings, steps = (*warnings, *more), self.num_steps
         return Solution(fit, self, steps, None, None, values, status, warnings)
+
+
+def _report(run: Run, at: SamplingProgress) -> None:
+    run.clock.report(at.phase, at.step, math.nan, math.nan)
+    note_share(at.step / at.num_steps)
 
 
 _vary_jit = stored_jit(fit_variational)

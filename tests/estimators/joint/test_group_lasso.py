@@ -166,6 +166,7 @@ def test_the_optimum_is_that_of_a_general_optimiser():
     assert (size <= pull[zero]).all()
 
 
+@pytest.mark.slow
 def test_one_ability_of_two_is_the_lasso_of_one():
     """The second ability has no slope: both models are the same."""
     rng = np.random.default_rng(3)

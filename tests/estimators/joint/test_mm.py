@@ -227,6 +227,7 @@ def test_masked_items_and_subjects_are_as_if_dropped():
     assert masked.log_lik == pytest.approx(float(dropped.log_lik), abs=1e-6)
 
 
+@pytest.mark.slow
 def test_trials_double_the_likelihood():
     values, observed = simulated(pattern="mcar")
     trials = jnp.asarray(2 * observed.astype(np.int8))

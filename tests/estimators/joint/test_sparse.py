@@ -48,8 +48,15 @@ def point(dims: int) -> Factors:
     return Factors(draw(ITEMS, dims), draw(ITEMS), draw(SUBJECTS, dims))
 
 
-@pytest.mark.parametrize("dims", [1, 3])
-@pytest.mark.parametrize(("trials", "weights"), [(False, False), (True, True)])
+@pytest.mark.parametrize(
+    ("dims", "trials", "weights"),
+    [
+        (1, False, False),
+        (3, True, True),
+        pytest.param(1, True, True, marks=pytest.mark.slow),
+        pytest.param(3, False, False, marks=pytest.mark.slow),
+    ],
+)
 def test_the_passes_are_the_dense_ones(dims, trials, weights, monkeypatch):
     monkeypatch.setattr(sparse, "CHUNK", 60)  # Several chunks, with padding.
     data, at = responses(trials, weights), point(dims)
@@ -63,6 +70,7 @@ def test_the_passes_are_the_dense_ones(dims, trials, weights, monkeypatch):
         np.testing.assert_allclose(x, y, rtol=1e-12, atol=1e-12)
 
 
+@pytest.mark.slow
 def test_a_fit_is_the_dense_fit(monkeypatch):
     data = responses()
     table = irtjax.ResponseTable.from_arrays(
@@ -97,6 +105,7 @@ def test_complete_data_and_small_data_stay_dense():
     assert sparse.is_sparse(dataclasses.replace(large, observed=seen))
 
 
+@pytest.mark.slow
 def test_a_start_without_abilities(monkeypatch):
     monkeypatch.setattr(sparse, "MANY_CELLS", 1)
     monkeypatch.setattr(sparse, "FEW_OBSERVED", 1.0)

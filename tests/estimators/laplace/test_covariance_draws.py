@@ -306,6 +306,7 @@ def test_one_ability_whose_unit_is_given_has_no_draws():
     assert found is None
 
 
+@pytest.mark.slow
 def test_a_density_without_bounds_leaves_the_draws_at_the_fit():
     """A covariance that diverges: all draws are finite."""
     model = benchmarks(12, 12, 2)

@@ -324,6 +324,7 @@ def test_items_are_expected_over_the_error_of_the_abilities(kind):
             assert more == pytest.approx(wanted, abs=2e-3)
 
 
+@pytest.mark.slow
 def test_scores_are_expected_over_the_error_of_the_abilities():
     """E log p(y | theta) for theta ~ N(m, C), on a grid of the item's coordinates."""
     model = MultilevelModel(
@@ -1055,6 +1056,7 @@ def error_of_nodes(order=None):
     return np.mean(np.abs(found.log_marginal[distinct.of_stem] - np.asarray(exact)))
 
 
+@pytest.mark.slow
 def test_the_nodes_of_a_fit_with_asymptotes_are_enough():
     assert error_of_nodes() < 0.015
 

@@ -336,6 +336,7 @@ def test_the_grid_of_one_ability_is_that_of_em():
     np.testing.assert_allclose(found, em.parameters.items.discrimination, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_a_start_with_correlated_factors_is_the_same_model():
     """Where a rotation changes nothing, the correlations of a start go into slopes."""
     problem, found = problem_of(), solved().fit

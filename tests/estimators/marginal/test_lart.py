@@ -226,6 +226,7 @@ def test_saem_finds_the_same(sampler, gain):
     np.testing.assert_allclose(slope, wanted, atol=0.05)
 
 
+@pytest.mark.slow
 def test_without_lengths_it_is_the_probit_model():
     data = drawn()[0]
     nothing = dataclasses.replace(

@@ -184,6 +184,7 @@ def test_chains_by_vmap_are_single_runs():
     assert np.ptp(together.discrimination, axis=0).min() > 0
 
 
+@pytest.mark.slow
 def test_missing_cells_count_like_dropped_ones():
     # A subject without a response changes nothing but through its own draws, which
     # follow the population: with weight 0 it changes nothing at all.

@@ -231,6 +231,7 @@ def test_f1_is_that_of_the_cells_held_out():
     assert float(fit.state.best_value) == pytest.approx(expected)
 
 
+@pytest.mark.slow
 def test_amortised_inference_recovers_the_truth(table):
     _, _, theta, intercept = draw()
     method = VIBO(epochs=400, hidden=(8,))
@@ -284,6 +285,7 @@ def test_what_cannot_be_trained_is_refused(table):
         irtjax.fit(table, "2pl", "neural", anchor=anchors)
 
 
+@pytest.mark.slow
 def test_the_command_line_trains(tmp_path):
     values, seen, _, _ = draw()
     lines = ["model," + ",".join(f"q{j}" for j in range(ITEMS))]

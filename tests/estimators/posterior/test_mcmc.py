@@ -151,6 +151,7 @@ def test_draws_of_a_tree_have_the_names_of_its_leaves():
     assert found == {"log_sd.a": 0.0, "mean": 1.0}
 
 
+@pytest.mark.slow
 def test_chains_together_are_single_chains():
     # Lockstep, one by one, and one of them alone: the same trajectories to rounding,
     # over few enough steps that rounding has not grown. Thinned, another thing kept.

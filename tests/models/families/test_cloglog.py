@@ -54,6 +54,7 @@ def negative_log_likelihood(vector, values):
     return -special.logsumexp(cells + log_weight, axis=1).sum()
 
 
+@pytest.mark.slow
 def test_the_fit_is_the_maximum_that_scipy_finds():
     model = cloglog_two_parameter(None)
     keys = jax.random.split(jax.random.key(3), 3)

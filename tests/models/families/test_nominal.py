@@ -83,6 +83,7 @@ def test_equal_steps_of_the_slopes_are_partial_credit():
         )
 
 
+@pytest.mark.slow
 def test_the_nominal_model_fits_at_least_as_well_as_partial_credit():
     # Nested: twice the gain is chi-square with one scoring coefficient per item.
     data = drawn(partial_credit(3, None))
@@ -107,6 +108,7 @@ def test_reversed_categories_mirror_the_slopes():
     np.testing.assert_allclose(other.scoring, 2 - one.scoring, atol=1e-2)
 
 
+@pytest.mark.slow
 def test_a_category_without_order_keeps_its_own_slope():
     # The middle category is that of the least able: its slope is below both others.
     model = nominal(3, None)

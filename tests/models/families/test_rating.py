@@ -91,6 +91,7 @@ def test_standard_errors_are_those_of_the_hessian():
         np.testing.assert_allclose(column(f"step_{k + 1}_se"), wanted, rtol=1e-3)
 
 
+@pytest.mark.slow
 def test_it_is_nested_in_partial_credit():
     small, large = fitted("rsm"), fitted("pcm", standard_errors="none")
     gained = large.log_likelihood - small.log_likelihood
@@ -109,6 +110,7 @@ def test_true_steps_lie_within_four_standard_errors():
         assert abs(estimate - true) < 4 * error
 
 
+@pytest.mark.slow
 def test_two_categories_are_the_rasch_model():
     values = np.minimum(table().values, 1)
     binary = irtjax.ResponseTable.from_arrays(values, observed=table().observed)

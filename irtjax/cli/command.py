@@ -1,0 +1,74 @@
+"""Commands that take defaults from a configuration file and complete their values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from typer.core import TyperCommand
+
+from irtjax.cli import completion, config, errors
+
+_ARGUMENTS = "irtjax.arguments"
+_CONFIGURATION = "irtjax.configuration"
+
+
+class Command(TyperCommand):
+    """A command of irtjax."""
+
+    def __init__(self, *args: Any, **given: Any) -> None:
+        super().__init__(*args, **given)
+        completion.complete_values(self)
+
+    def invoke(self, ctx: Any) -> Any:
+        """Runs the command; see `TyperCommand.invoke`."""
+        config.note_taken(ctx, ctx.meta.get(_CONFIGURATION))
+        return super().invoke(ctx)
+
+
+class Group(errors.Group):
+    """The group of commands, whose options have the defaults of a configuration."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Reads the command line; see `TyperGroup.parse_args`."""
+        ctx.meta[_ARGUMENTS] = list(args)
+        return super().parse_args(ctx, args)
+
+    def invoke(self, ctx: Any) -> Any:
+        """Runs a command; see `TyperGroup.invoke`."""
+        # The help is of irtjax, whatever folder it is read in.
+        if {"--help", "-h"} & {*ctx.meta[_ARGUMENTS]}:
+            return super().invoke(ctx)
+        found = _configuration(ctx.params)
+        if found is None:
+            return super().invoke(ctx)
+        commands: Any = self.commands
+        ctx.meta[_CONFIGURATION] = found
+        ctx.default_map = found.defaults(commands)
+        try:
+            return super().invoke(ctx)
+        except errors.UsageError as error:
+            raise _of_file(error, found) from None
+
+
+def _configuration(options: Mapping[str, Any]) -> config.Configuration | None:
+    """The configuration that a command line names, or that is found."""
+    named = options.get("config")
+    if named is not None and options.get("no_config"):
+        raise ValueError("--config names a file and --no-config none: leave one out")
+    if named is not None:
+        return config.read(Path(named), named=True)
+    return None if options.get("no_config") else config.find()
+
+
+def _of_file(error: Any, found: config.Configuration) -> Exception:
+    """A refusal of a value that the file has, named by file and key; others stay."""
+    ctx, parameter = getattr(error, "ctx", None), getattr(error, "param", None)
+    if ctx is None or parameter is None:
+        return error
+    source = ctx.get_parameter_source(parameter.name)
+    if source is None or source.name != "DEFAULT_MAP":
+        return error
+    where = f"{found.path}: [{ctx.info_name}] {config.key_of(parameter)}"
+    return ValueError(f"{where}: {error.message}")

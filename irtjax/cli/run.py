@@ -1,0 +1,374 @@
+"""`irtjax run`: fit, audit and shrink in one command, with one summary."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from irtjax.cli import audit as auditing
+from irtjax.cli import options as opt
+from irtjax.cli import pipeline
+from irtjax.cli import shrink as shrinking
+from irtjax.cli.errors import as_options, explain, one_line
+from irtjax.cli.imports import own_or_name
+from irtjax.cli.output import check_out_folder, command_line, print_json, write_files
+from irtjax.cli.progress import ProgressLine
+
+if TYPE_CHECKING:
+    from irtjax.auditing import Audit
+    from irtjax.calibration.calibration import Calibration
+    from irtjax.calibration.rank import RankedSubjects
+    from irtjax.data import ResponseTable
+    from irtjax.subsets.subset import Shrunken
+
+#: Parts of the folder, in the order in which they are made.
+FIT, AUDIT, SUBSET = "fit", "audit", "subset"
+#: What happened to each part, and the summary that is printed.
+RECORD, SUMMARY, PAGE = "run.json", "summary.md", "report.html"
+RECORD_FORMAT = "irtjax.run"
+#: Items of the subset, but never more than half of the items.
+ITEMS = 50
+#: Exit status where a part could not be made.
+INCOMPLETE = 1
+DONE = "done"
+_SUBSET_FILES = (*shrinking.SUBSET_FILES, *shrinking.ERROR_FILES, PAGE)
+_AUDIT_FILES = (
+    *(*auditing.FILES, *auditing.FIGURES, *auditing.FLAGGED, *auditing.CLEAN),
+    auditing.CONTROL,
+)
+#: Names of items shown for each defect.
+SHOWN = 3
+
+
+@dataclasses.dataclass
+class Results:
+    """What was made, and of each part "done" or why it is missing."""
+
+    out: Path
+    fit: Calibration
+    ranked: RankedSubjects
+    audit: Audit | None = None
+    subset: Shrunken | None = None
+    parts: dict[str, str] = dataclasses.field(default_factory=dict)
+    failed: list[str] = dataclasses.field(default_factory=list)
+
+    def record(self) -> None:
+        """Writes what has become of each part so far."""
+        import irtjax
+
+        content = {
+            "format": RECORD_FORMAT,
+            "irtjax": irtjax.__version__,
+            "data_hash": self.fit.data_hash,
+            "parts": self.parts,
+        }
+        text = json.dumps(content, ensure_ascii=False, indent=2) + "\n"
+        save = lambda place: place.write_text(text, encoding="utf-8")
+        write_files({self.out / RECORD: save})
+
+
+@opt.with_reading
+def run_command(
+    files: opt.Files,
+    reading: opt.Reading,
+    out: Annotated[Path, opt.out("DIR", "Folder to write.")],
+    model: Annotated[
+        str, opt.option("Model to fit: auto or a name.", "--model", "-m")
+    ] = "auto",
+    method: Annotated[str, opt.option("Method of the fit: auto or a name.")] = "auto",
+    items: Annotated[
+        int | None,
+        opt.option(
+            f"Items of the subset. \\[default: {ITEMS}, at most half of them]", min=1
+        ),
+    ] = None,
+    overwrite: opt.Overwrite = False,
+    quiet: opt.Quiet = False,
+    json: opt.Json = False,
+) -> None:
+    """Fits, audits and shrinks: who is best, which items are bad, which few suffice."""
+    check_out_folder(out)
+    out = _check_folder(out.expanduser().absolute(), overwrite)
+    chosen = own_or_name(model, "--model", every=True), own_or_name(method, "--method")
+    with ProgressLine(quiet) as progress:
+        began = time.perf_counter()
+        progress("read")
+        table = reading.read(files)
+        size = _size(items, table.num_items)
+        job, seconds = pipeline.Job(*chosen), time.perf_counter() - began
+        fit = pipeline.calibrate(table, job, reading, progress, seconds)
+        results = _fitted(out, fit, table, progress)
+        progress("audit")
+        texts = {**fit.item_texts, **table.item_texts} if reading.texts else {}
+        make = lambda: _audit(results, table, texts)
+        _attempt(results, AUDIT, _no_audit(table, fit), make)
+        progress("subset")
+        cannot = _no_subset(table, fit, size)
+        _attempt(results, SUBSET, cannot, lambda: _shrink(results, table, size))
+        progress("write")
+        _write_page(results, table)
+    if json:
+        print_json(_document(results, list(table.notes)))
+    elif not quiet:
+        _show(results)
+    if results.failed:
+        _end(results)
+
+
+def _check_folder(out: Path, overwrite: bool) -> Path:
+    """Refuses a folder that has something other than an earlier run."""
+    from irtjax.storage import check_folder
+
+    if out.is_dir() and any(out.iterdir()) and not (overwrite or _is_run(out)):
+        raise ValueError(
+            f"{out} holds something other than an earlier run: choose another folder,"
+            " or add --overwrite to write into it"
+        )
+    check_folder(out / FIT, overwrite=overwrite)
+    return out
+
+
+def _is_run(folder: Path) -> bool:
+    """Whether a folder is that of an earlier run."""
+    try:
+        content = json.loads((folder / RECORD).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return False
+    return isinstance(content, dict) and content.get("format") == RECORD_FORMAT
+
+
+def _size(items: int | None, count: int) -> int:
+    """The number of items of the subset."""
+    if items is None:
+        return min(ITEMS, count // 2)
+    if items > count:
+        raise ValueError(f"--items {items}: there are {count} items")
+    return items
+
+
+def _fitted(
+    out: Path, fit: Calibration, table: ResponseTable, progress: ProgressLine
+) -> Results:
+    """Writes the fit, which is complete before the next part begins."""
+    ranked = pipeline.write(fit, out / FIT, progress, overwrite=True, data=table)
+    results = Results(out, fit, ranked, parts={FIT: DONE})
+    # Those of an earlier run are not of these data.
+    for part, names in ((AUDIT, _AUDIT_FILES), (SUBSET, _SUBSET_FILES)):
+        results.parts[part] = "not made"
+        for name in names:
+            (out / part / name).unlink(missing_ok=True)
+    for name in (SUMMARY, PAGE):
+        (out / name).unlink(missing_ok=True)
+    results.record()
+    return results
+
+
+def _attempt(
+    results: Results, part: str, cannot: str, make: Callable[[], None]
+) -> None:
+    """Makes a part; without it the others stay, and the record has the reason."""
+    if cannot:
+        results.parts[part] = f"left out: {cannot}"
+    else:
+        try:
+            make()
+            results.parts[part] = DONE
+        except (ValueError, OSError, MemoryError) as error:
+            results.parts[part] = f"failed: {explain(error)}"
+            results.failed.append(part)
+    results.record()
+
+
+def _several(fit: Calibration) -> bool:
+    """Whether a fit has several abilities."""
+    groups = fit.structure is not None and len(fit.structure.groups) > 1
+    return groups or fit.factors is not None
+
+
+def _no_audit(table: ResponseTable, fit: Calibration) -> str:
+    """Why these responses have no audit, or nothing."""
+    if table.kind != "binary":
+        return f"an audit is of right and wrong responses, not of {table.kind} ones"
+    if table.num_subjects < 3 or table.num_items < 3:
+        return "an audit needs at least 3 subjects and 3 items"
+    return "an audit needs a model of one ability" if _several(fit) else ""
+
+
+def _no_subset(table: ResponseTable, fit: Calibration, size: int) -> str:
+    """Why these responses have no subset, or nothing."""
+    if table.trials is not None or table.kind == "continuous":
+        return "a subset is of right and wrong, or ordered, responses"
+    if table.num_subjects < 4 or size < 1:
+        return "a subset needs at least 4 subjects and 2 items"
+    if _several(fit) or fit.parameters.lengths is not None:
+        return "a subset needs a model of one ability, without response lengths"
+    return ""
+
+
+def _audit(results: Results, table: ResponseTable, texts: Any) -> None:
+    from irtjax.auditing import audit
+
+    results.audit = audit(results.fit, table)
+    auditing.write(results.out / AUDIT, results.audit, table, texts, True)
+
+
+def _shrink(results: Results, table: ResponseTable, size: int) -> None:
+    import jax
+
+    from irtjax.subsets.shrink import shrink
+
+    key = jax.random.key(0)
+    results.subset = shrink(table, size, model=results.fit, key=key)
+    shrinking.write(results.out / SUBSET, results.subset, None, table.notes)
+
+
+def _sentences(results: Results, escape: Callable[[str], str]) -> list[str]:
+    """The three answers, each in a paragraph, and where their evidence is."""
+    from irtjax.report.summary import has_converged, subject_sentences
+
+    best = subject_sentences(results.ranked, escape, has_converged(results.fit))
+    missing = {}
+    for part, text in results.parts.items():
+        what, _, why = text.partition(": ")
+        missing[part] = f"{what} ({why})."
+    bad, few = missing[AUDIT], missing[SUBSET]
+    if results.audit is not None:
+        bad = _of_items(results.audit, escape)
+    if results.subset is not None:
+        few = " ".join(shrinking.subset_sentences(results.subset))
+    return [
+        f"Who is best: {' '.join(best)}",
+        f"Bad items: {escape(bad) if results.audit is None else bad}",
+        f"Fewer items: {escape(few) if results.subset is None else few}",
+    ]
+
+
+def _of_items(audit: Audit, escape: Callable[[str], str]) -> str:
+    """How many items have which defect."""
+    from irtjax.auditing.examine import TESTED
+    from irtjax.data.wording import percent
+    from irtjax.report.words import listing
+
+    found = {name: audit.flagged(name) for name in audit.counts()}
+    flagged = {x for name in TESTED for x in found[name]}
+    rate = f"false discovery rate of each kind {percent(audit.false_discovery_rate)}"
+    parts = [
+        f"{name} {len(names):,} ({listing([escape(x) for x in names[:SHOWN]])}"
+        f"{', …' * (len(names) > SHOWN)})"
+        for name, names in found.items()
+        if names and name in TESTED
+    ]
+    text = f"{len(flagged):,} of {audit.items.num_rows:,} items have a significant"
+    text += f" defect ({rate}){': ' * bool(parts)}{'; '.join(parts)}."
+    seen = [
+        f"{len(names):,} with {name}" if name == "no variation" else
+        f"{len(names):,} {name}"
+        for name, names in found.items()
+        if names and name not in TESTED
+    ]  # fmt: skip
+    return text + (f" No faults, but of little use: {', '.join(seen)}." if seen else "")
+
+
+def _warnings(results: Results) -> list[str]:
+    """Warnings of all parts, each once."""
+    found = [*results.fit.warnings]
+    for part in (results.audit, results.subset):
+        found += [] if part is None else part.warnings
+    return list(dict.fromkeys(found))
+
+
+def _places(results: Results) -> list[str]:
+    """Where the parts are, and what to do with them."""
+    out, made = results.out, results.parts
+    names = {
+        FIT: "report.html, leaderboard.md, items.csv, abilities.csv",
+        AUDIT: "report.html, summary.md, items.csv",
+        SUBSET: "report.html, subset.csv",
+    }
+    written = [f"{part}/ ({names[part]})" for part in names if made[part] == DONE]
+    return [
+        f"Written to {out}: {PAGE} (open it in a browser), {SUMMARY},"
+        f" {', '.join(written)}",
+        f"Two of them: irtjax compare NAME NAME --fit {out / FIT}",
+    ]
+
+
+def _show(results: Results) -> None:
+    from irtjax.cli import screen
+    from irtjax.report.summary import fit_sentences
+    from irtjax.report.words import visible
+
+    console = screen.console()
+    screen.show_ranking(console, results.ranked, everything=False)
+    screen.show_sentences(console, fit_sentences(results.fit))
+    for sentence in _sentences(results, visible):
+        screen.show_sentences(console, ["", sentence])
+    screen.show_sentences(console, [""])
+    screen.show_warnings(console, _warnings(results), results.fit.notes)
+    screen.show_sentences(console, ["", *_places(results)])
+
+
+def _write_page(results: Results, table: ResponseTable) -> None:
+    """Writes the summary as Markdown, and all of it as one page."""
+    from irtjax.report.page import report_page, write_page
+    from irtjax.report.summary import fit_sentences
+    from irtjax.report.words import markdown
+
+    lines = ["# Summary", ""]
+    for sentence in _sentences(results, markdown):
+        title, _, text = sentence.partition(": ")
+        lines += [f"## {title}", "", text, ""]
+    lines += ["## Fit", "", " ".join(fit_sentences(results.fit, markdown)), ""]
+    warnings = [f"- {markdown(as_options(x))}" for x in _warnings(results)]
+    lines += ["## Warnings", "", *warnings, ""] if warnings else []
+    lines += ["## Files", ""]
+    lines += [
+        f"- [{part}]({part}/report.html)"
+        for part, text in results.parts.items()
+        if text == DONE
+    ]
+    text = "\n".join(lines) + "\n"
+    page = report_page(
+        results.fit,
+        ranked=results.ranked,
+        data=table,
+        audit=results.audit,
+        items_first=False,
+        command=command_line(),
+    )
+    save = lambda place: place.write_text(text, encoding="utf-8")
+    show = lambda place: write_page(place, page)
+    write_files({results.out / SUMMARY: save, results.out / PAGE: show})
+
+
+def _document(results: Results, notes: list[str]) -> dict[str, Any]:
+    """What `--json` prints."""
+    out, audit, subset = results.out, results.audit, results.subset
+    made = None if audit is None else auditing.document(audit, out / AUDIT)
+    few = None
+    if subset is not None:
+        few = shrinking.document(subset, None, notes, out / SUBSET)
+    return {
+        "out": str(out),
+        "parts": results.parts,
+        "fit": pipeline.document(results.fit, results.ranked, out / FIT),
+        "audit": made,
+        "subset": few,
+    }
+
+
+def _end(results: Results) -> None:
+    """Ends with an exit status of its own, and why, where a part is missing."""
+    import sys
+
+    made = [part for part, text in results.parts.items() if text == DONE]
+    reasons = [f"{part}: {results.parts[part]}" for part in results.failed]
+    message = f"{'; '.join(reasons)}; {', '.join(made)} in {results.out} complete"
+    sys.stderr.write(f"irtjax: {one_line(message)}\n")
+    raise typer.Exit(INCOMPLETE)

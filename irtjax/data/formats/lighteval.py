@@ -1,0 +1,240 @@
+"""Details of lighteval, and of the first Open LLM Leaderboard, which has its layout.
+
+Parquet files ``details_TASK_TIME.parquet``, one row per sample. Since 0.11 a row has
+the structs ``doc``, ``metric`` and ``model_response``; before, it had their fields.
+"""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from irtjax.data.files import check_parquet
+from irtjax.data.reading.described import Described
+from irtjax.data.reading.identity import ItemKey, copies
+from irtjax.data.reading.logs import digest
+from irtjax.data.reading.options import ReadOptions
+from irtjax.data.reading.records import RecordBuilder, Records
+from irtjax.data.wording import listing, several
+
+_USUAL = tuple(
+    "extractive_match acc_norm acc exact_match em prompt_level_strict_acc".split()
+)
+# What the first leaderboard reported, where it is not the first of those.
+_MAIN = {"hendrycksTest": "acc", "winogrande": "acc", "truthfulqa": "mc2"}
+_FLAT = "acc", "acc_norm", "mc1", "mc2", "em", "exact_match"
+_NAME = re.compile(r"details_(.+)_(\d{4}-\d{2}-\d{2}T[\d.:+-]+?)(\.parquet)?$")
+_TIME = re.compile(r"\d{4}[-_]\d{2}[-_]\d{2}T[\d_.:+-]+$")
+
+
+@dataclasses.dataclass
+class _Details:
+    """Columns of one file: question, answer, id, scores by metric, and tokens."""
+
+    queries: list[Any]
+    answers: list[str]
+    ids: list[Any]
+    scores: list[dict[str, Any]]
+    tokens: list[Any]
+
+
+def recognise_columns(names: set[str], name: str) -> bool | str:
+    """Whether columns are those of details."""
+    plain = {column.strip("_") for column in names}
+    if {"doc", "metric"} <= plain and "model_response" in plain:
+        return True
+    has_scores = "metrics" in names or any(flat in names for flat in _FLAT)
+    return has_scores and {"example", "full_prompt"} <= names
+
+
+def read_files(paths: Sequence[Path], options: ReadOptions) -> Records:
+    """Reads details; items join by the text of the question."""
+    builder = RecordBuilder()
+    builder.described = Described(wanted=options.texts)
+    main: dict[str, str] = {}
+    for path in paths:
+        task, run = _task_of(path)
+        details = _columns(path)
+        _read_details(path, task, run, details, options, builder)
+        for start, metric in _MAIN.items():
+            if task.startswith(start):
+                main[task] = metric
+    if len(builder) == 0:
+        raise ValueError(f"{several(paths)}: no sample has a score that is a number")
+    records = builder.finish(paths, options.join)
+    records.usual_metrics, records.main_metrics = _USUAL, main
+    return records
+
+
+def _task_of(path: Path) -> tuple[str, str]:
+    """Task with its number of shots, and time, from a name."""
+    found = _NAME.match(path.name)
+    stem = path.name.removesuffix(".parquet").removeprefix("details_")
+    task, run = (found.group(1), found.group(2)) if found else (stem, "")
+    parts = task.split("|")
+    # "suite|task|shots|truncated", "suite|task|shots", or "task|shots".
+    return "|".join(parts[1:3]) if len(parts) >= 3 else task, run
+
+
+def _subject_of(path: Path) -> str:
+    """The model, from details/ORG/MODEL/TIME/ or a repository's name."""
+    folders = [part for part in path.resolve().parts[:-1] if not _TIME.match(part)]
+    name = folders[-1] if folders else ""
+    if name.startswith("details_"):
+        return name.removeprefix("details_").replace("__", "/", 1)
+    if len(folders) > 2 and folders[-3] == "details":
+        return f"{folders[-2]}/{name}"
+    return name.replace("__", "/", 1)
+
+
+def _columns(path: Path) -> _Details:
+    """The columns that are read, in either layout."""
+    try:
+        file = pq.ParquetFile(path)
+        names = _names(path, file.schema_arrow.names)
+        new = "model_response" in names
+        paths = file.schema.to_arrow_schema()
+        wanted = [name for name in _wanted(names, new) if _has(paths, name)]
+        check_parquet(path, file.metadata, [name.split(".")[0] for name in wanted])
+        rows = file.read(columns=wanted).to_pylist()
+    except UnicodeDecodeError:
+        raise ValueError(f"{path} is damaged: text in it is not UTF-8") from None
+    except (pa.ArrowException, OSError) as error:
+        reason = str(error).splitlines()[0][:200]
+        raise ValueError(
+            f"{path} is damaged or cut off ({reason}); copy the file again"
+        ) from None
+    if not new:
+        scores = [_scores(path, k, row) for k, row in enumerate(rows, 1)]
+        queries = [row.get("example") for row in rows]
+        answers = [_answer(row.get("gold"), None) for row in rows]
+        tokens = [row.get("cont_tokens") for row in rows]
+        return _Details(queries, answers, [None] * len(rows), scores, tokens)
+    doc, metric, answer = (names[key] for key in ("doc", "metric", "model_response"))
+    return _Details(
+        [_field(row, doc, "query") for row in rows],
+        [
+            _answer(_field(row, doc, "choices"), _field(row, doc, "gold_index"))
+            for row in rows
+        ],
+        [_field(row, doc, "id") for row in rows],
+        [_mapping(path, k, row.get(metric)) for k, row in enumerate(rows, 1)],
+        [_field(row, answer, "output_tokens") for row in rows],
+    )
+
+
+def _names(path: Path, found: list[str]) -> dict[str, str]:
+    """Columns by their names without underscores around them."""
+    names = {name.strip("_"): name for name in found}
+    lacking = {"doc", "metric"} - names.keys() if "model_response" in names else ()
+    if len(set(found)) < len(found) or lacking:
+        raise ValueError(
+            f"{path} is no table of lighteval's details: its columns are"
+            f" {listing(found)}; give the file as lighteval wrote it"
+        )
+    return names
+
+
+def _wanted(names: dict[str, str], new: bool) -> list[str]:
+    if not new:
+        return ["example", "gold", "metrics", "cont_tokens", *_FLAT]
+    doc, answer = names["doc"], names["model_response"]
+    fields = [f"{doc}.{name}" for name in ("query", "id", "choices", "gold_index")]
+    return [*fields, names["metric"], f"{answer}.output_tokens"]
+
+
+def _has(schema: pa.Schema, column: str) -> bool:
+    name, _, field = column.partition(".")
+    if name not in schema.names:
+        return False
+    kind = schema.field(name).type
+    return not field or (pa.types.is_struct(kind) and kind.get_field_index(field) >= 0)
+
+
+def _field(row: dict[str, Any], column: str, field: str) -> Any:
+    value = row.get(column)
+    return value.get(field) if isinstance(value, dict) else None
+
+
+def _answer(choices: Any, gold: Any) -> str:
+    """The expected answer: the choices at the indices of the gold, or all."""
+    known = choices if isinstance(choices, list) else [choices]
+    if gold is not None:
+        places = gold if isinstance(gold, list) else [gold]
+        known = [known[k] for k in places if type(k) is int and 0 <= k < len(known)]
+    return " or ".join(str(choice) for choice in known if choice is not None)
+
+
+def _scores(path: Path, number: int, row: dict[str, Any]) -> dict[str, Any]:
+    """Scores of a row of the old layout: a struct, its text, or columns."""
+    if row.get("metrics") is not None:
+        return _mapping(path, number, row["metrics"])
+    return {name: row[name] for name in _FLAT if name in row}
+
+
+def _mapping(path: Path, number: int, value: Any) -> dict[str, Any]:
+    """Metrics by name; uploads of 2024 have their text in place of a struct."""
+    if isinstance(value, str) and len(value) < 100_000:
+        try:
+            value = ast.literal_eval(value)
+        except (ValueError, SyntaxError, RecursionError, MemoryError):
+            value = None
+    if not isinstance(value, dict):
+        raise ValueError(
+            f"{path}: row {number} has no metrics by name; give details as lighteval"
+            " wrote them, or leave the file out"
+        )
+    return value
+
+
+def _read_details(
+    path: Path,
+    task: str,
+    run: str,
+    details: _Details,
+    options: ReadOptions,
+    builder: RecordBuilder,
+) -> None:
+    subject = options.subject_name or _subject_of(path)
+    contents = ["" if q is None else digest(str(q)) for q in details.queries]
+    names = [str(k) if i in (None, "") else str(i) for k, i in enumerate(details.ids)]
+    copy = copies(zip(names, contents, strict=True))
+    # Metrics of other tasks are empty columns of the struct.
+    known = dict.fromkeys(
+        m for row in details.scores for m, score in row.items() if score is not None
+    )
+    described = builder.described
+    texts = zip(names, contents, details.queries, details.answers, strict=True)
+    for name, content, query, answer in texts:
+        if content and described.needs((task, name, content)):
+            described.text((task, name, content), str(query), answer)
+    rows = zip(names, contents, details.scores, details.tokens, strict=True)
+    for name, content, scores, tokens in rows:
+        key = ItemKey(task, name, content, copy[name])
+        for metric in known:
+            score = scores.get(metric)
+            # Others, such as lists of a metric of the whole set, score no sample.
+            if score is None or isinstance(score, bool | int | float):
+                builder.add(
+                    subject=subject,
+                    item=key,
+                    response=score,
+                    benchmark=task,
+                    metric=metric,
+                    run=run,
+                    length=_length(tokens),
+                )
+
+
+def _length(tokens: Any) -> float | None:
+    """Tokens of the one response; choices and repeated samples have several."""
+    if not isinstance(tokens, list) or len(tokens) != 1:
+        return None
+    return float(len(tokens[0])) if isinstance(tokens[0], list) else None

@@ -1,0 +1,121 @@
+"""Results of LiveCodeBench: ``output/MODEL/SCENARIO_N_TEMPERATURE_eval_all.json``.
+
+Also the file of its web site, with one ``pass@1`` in percent per model and question.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+import msgspec
+
+from irtjax.data.decode import Record, decode_lines
+from irtjax.data.reading.described import Described
+from irtjax.data.reading.identity import ItemKey
+from irtjax.data.reading.logs import is_list, load, variants
+from irtjax.data.reading.options import ReadOptions
+from irtjax.data.reading.records import RecordBuilder, Records
+from irtjax.data.wording import several
+
+_SCENARIOS = "codegeneration", "selfrepair", "testoutputprediction", "codeexecution"
+_NAME = re.compile(
+    rf"(?:(?P<model>.+)_)?(?:Scenario\.)?(?P<scenario>{'|'.join(_SCENARIOS)})"
+    r"(?:_(?P<sampling>\d+_[\d.]+))?(?:_output)?_eval_all\.json$"
+)
+
+
+class _Question(Record):
+    cure: ClassVar[str] = "give the file as LiveCodeBench wrote it, or leave it out"
+
+    graded_list: list[bool | float | None]
+    question_id: str | int | None = None
+    test_id: str | int | None = None  # Of the prediction of outputs.
+    id: str | int | None = None  # Of the execution of code.
+    question_content: str | None = None
+
+    def name(self, number: int) -> str:
+        """A name that no other record of the file has."""
+        if self.id is not None:
+            return str(self.id)
+        parts = [x for x in (self.question_id, self.test_id) if x is not None]
+        return "/".join(map(str, parts)) or str(number)
+
+
+class _Performance(Record):
+    cure: ClassVar[str] = "give the file as LiveCodeBench wrote it, or leave it out"
+
+    model: str
+    question_id: str | int
+    score: float | None = msgspec.field(name="pass@1", default=None)
+
+
+class _Site(Record):
+    cure: ClassVar[str] = "give the file as LiveCodeBench wrote it, or leave it out"
+
+    performances: list[_Performance]
+
+
+def recognise(fields: dict[str, Any], name: str) -> bool | str:
+    """Whether a file has graded questions; the reason where it lacks grades."""
+    if "graded_list" in fields or {"performances", "models"} <= fields.keys():
+        return True
+    if {"pass@1", "detail"} <= fields.keys():
+        return "holds the totals of LiveCodeBench; give the *_eval_all.json next to it"
+    if {"question_id", "output_list"} <= fields.keys():
+        return (
+            "holds answers of LiveCodeBench without grades; evaluate them (--evaluate)"
+            " and give the file *_eval_all.json"
+        )
+    return False
+
+
+def read_files(paths: Sequence[Path], options: ReadOptions) -> Records:
+    """Reads graded questions; the answers to a question are repeats."""
+    builder = RecordBuilder()
+    builder.described = described = Described(wanted=options.texts)
+    names = [_NAME.match(path.name) for path in paths]
+    scenarios = [n.group("scenario") if n else "livecodebench" for n in names]
+    subjects = [
+        options.subject_name
+        or (found and found.group("model"))
+        or path.resolve().parent.name
+        for found, path in zip(names, paths, strict=True)
+    ]
+    sampling = [(n.group("sampling") or "") if n else "" for n in names]
+    keys = list(zip(subjects, scenarios, strict=True))
+    for path, subject, scenario, filter_name in zip(
+        paths, subjects, scenarios, variants(keys, sampling), strict=True
+    ):
+        if not is_list(path):
+            _add_site(load(path, _Site), builder)
+            continue
+        for number, question in enumerate(decode_lines(path, _Question)):
+            place = scenario, question.name(number), ""
+            if question.question_content and described.needs(place):
+                described.text(place, question.question_content, "")
+            for trial, grade in enumerate(question.graded_list):
+                builder.add(
+                    subject=subject,
+                    item=ItemKey(scenario, question.name(number)),
+                    response=None if grade is None else float(grade),
+                    benchmark=scenario,
+                    filter=filter_name,
+                    trial=trial,
+                )
+    if len(builder) == 0:
+        raise ValueError(f"{several(paths)}: no question has grades")
+    return builder.finish(paths, options.join)
+
+
+def _add_site(site: _Site, builder: RecordBuilder) -> None:
+    for record in site.performances:
+        builder.add(
+            subject=record.model,
+            item=ItemKey("livecodebench", str(record.question_id)),
+            response=record.score,
+            benchmark="livecodebench",
+            metric="pass@1",
+        )

@@ -1,0 +1,110 @@
+"""Results of OpenCompass: ``results/MODEL/DATASET.json`` with details.
+
+Details come in three shapes: today's list of examples with the verdicts of all runs, an
+older mapping from positions to examples, and the mapping of an evaluator.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+from irtjax.data.decode import Record
+from irtjax.data.reading.described import Described
+from irtjax.data.reading.identity import ItemKey
+from irtjax.data.reading.logs import load
+from irtjax.data.reading.options import ReadOptions
+from irtjax.data.reading.records import RecordBuilder, Records
+from irtjax.data.wording import several
+
+_TIME = re.compile(r"\d{8}_\d{6}$")
+_VERDICTS = "correct", "is_correct", "cascade_correct"
+_Verdict = bool | float | None
+
+
+class _Example(Record):
+    example_abbr: str | None = None
+    correct: _Verdict | list[_Verdict] = None
+    is_correct: _Verdict | list[_Verdict] = None
+    cascade_correct: _Verdict | list[_Verdict] = None
+    prompt: Any = None
+    references: Any = None
+
+    def verdicts(self) -> list[_Verdict]:
+        """The verdict of each run; none if the evaluator gave no verdict."""
+        found = next(
+            (v for v in (getattr(self, name) for name in _VERDICTS) if v is not None),
+            None,
+        )
+        return found if isinstance(found, list) else [found]
+
+
+class _Results(Record):
+    cure: ClassVar[str] = "give the file as OpenCompass wrote it, or leave it out"
+
+    # A mapping also has the mode, such as "type": "GEN".
+    details: list[_Example] | dict[str, _Example | str | int | float | list[Any] | None]
+
+    def examples(self, dataset: str) -> Iterator[tuple[str, _Example]]:
+        """The examples with their names, without that of the dataset."""
+        if isinstance(self.details, list):
+            for k, example in enumerate(self.details):
+                name = example.example_abbr or str(k)
+                yield name.removeprefix(f"{dataset}_"), example
+            return
+        for name, example in self.details.items():
+            if isinstance(example, _Example):
+                name = example.example_abbr or name
+                yield name.removeprefix(f"{dataset}_"), example
+
+
+def recognise(fields: dict[str, Any], name: str) -> bool | str:
+    """Whether a file has details; the reason for predictions, which have none."""
+    details = fields.get("details")
+    if isinstance(details, dict):
+        details = [v for v in details.values() if isinstance(v, dict)]
+    if isinstance(details, list):
+        known = {k for d in details[:100] if isinstance(d, dict) for k in d}
+        return bool(known & {*_VERDICTS, "example_abbr"})
+    first = fields.get("0")
+    if isinstance(first, dict) and "prediction" in first and "origin_prompt" in first:
+        return (
+            "holds predictions of OpenCompass without verdicts; give the folder results"
+            " next to predictions"
+        )
+    return False
+
+
+def read_files(paths: Sequence[Path], options: ReadOptions) -> Records:
+    """Reads results; the model is the folder, the benchmark the name of the file."""
+    builder = RecordBuilder()
+    builder.described = described = Described(wanted=options.texts)
+    undecided = 0
+    for path in paths:
+        dataset = path.name.removesuffix(".json")
+        folders = path.resolve().parent.parts
+        run = next((part for part in reversed(folders) if _TIME.match(part)), "")
+        for name, example in load(path, _Results).examples(dataset):
+            place = dataset, name, ""
+            if isinstance(example.prompt, str) and described.needs(place):
+                described.text(place, example.prompt, str(example.references or ""))
+            for trial, verdict in enumerate(example.verdicts()):
+                undecided += verdict is None
+                builder.add(
+                    subject=options.subject_name or folders[-1],
+                    item=ItemKey(dataset, name),
+                    response=None if verdict is None else float(verdict),
+                    benchmark=dataset,
+                    run=run,
+                    trial=trial,
+                )
+    if len(builder) == 0:
+        raise ValueError(
+            f"{several(paths)}: no example has details; evaluate again with"
+            " --dump-eval-details"
+        )
+    if undecided:
+        builder.notes.append(f"{undecided} examples without a verdict are missing")
+    return builder.finish(paths, options.join)

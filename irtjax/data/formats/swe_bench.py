@@ -1,0 +1,179 @@
+"""Reports of SWE-bench.
+
+Three layouts: the report of a run, ``MODEL.RUN.json`` (also of sb-cli); the report of
+one task, ``logs/run_evaluation/RUN/MODEL/TASK/report.json``; and the results of the
+public leaderboard, ``evaluation/SPLIT/SYSTEM/results/results.json``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+from irtjax.data.decode import Record
+from irtjax.data.reading.identity import ItemKey
+from irtjax.data.reading.logs import load, missing, missing_note, natural
+from irtjax.data.reading.options import ReadOptions
+from irtjax.data.reading.records import RecordBuilder, Records
+from irtjax.data.wording import several
+
+_CLI = re.compile(r"(?P<subset>swe-bench[\w-]*?)__(dev|test)__(?P<run>.+)$", re.I)
+#: Responses of one run by task, None where the evaluation failed.
+_Scores = dict[str, float | None]
+
+
+class _RunReport(Record):
+    cure: ClassVar[str] = "give the file as SWE-bench wrote it, or leave it out"
+
+    resolved_ids: list[str]
+    unresolved_ids: list[str] | None = None
+    submitted_ids: list[str] = []
+    completed_ids: list[str] = []
+    empty_patch_ids: list[str] = []
+    error_ids: list[str] = []
+    incomplete_ids: list[str] = []
+    pending_ids: list[str] = []
+    failed_ids: list[str] = []
+
+    def scores(self) -> _Scores:
+        """Tasks that were submitted; a task that was not is absent."""
+        failed = {*self.error_ids, *self.pending_ids, *self.failed_ids}
+        wrong = self.unresolved_ids
+        if wrong is None:
+            wrong = self.completed_ids or self.submitted_ids
+        out: _Scores = dict.fromkeys([*wrong, *self.empty_patch_ids], 0.0)
+        out |= dict.fromkeys(failed)
+        return out | dict.fromkeys(self.resolved_ids, 1.0)
+
+
+class _TaskReport(Record):
+    cure: ClassVar[str] = "give the file as SWE-bench wrote it, or leave it out"
+
+    resolved: bool | None = None
+
+
+class _Board(Record):
+    cure: ClassVar[str] = "give the file as SWE-bench wrote it, or leave it out"
+
+    resolved: list[str]
+
+
+def recognise(fields: dict[str, Any], name: str) -> bool:
+    """Whether an object is one of the three kinds of reports."""
+    if "resolved_ids" in fields:
+        return isinstance(fields["resolved_ids"], list)
+    if isinstance(fields.get("resolved"), list):
+        return bool({"no_generation", "no_logs", "applied"} & fields.keys())
+    return _is_task(fields)
+
+
+def _is_task(fields: dict[str, Any]) -> bool:
+    found = next(iter(fields.values()), None)
+    return isinstance(found, dict) and {"resolved", "patch_exists"} <= found.keys()
+
+
+def read_files(paths: Sequence[Path], options: ReadOptions) -> Records:
+    """Reads reports; several runs of a model are repeats."""
+    runs: dict[tuple[str, str], dict[str, _Scores]] = {}
+    boards: dict[str, list[tuple[Path, str, dict[str, Any]]]] = {}
+    tasks: list[tuple[Path, dict[str, Any]]] = []
+    for path in paths:
+        fields = load(path, dict[str, Any])
+        if "resolved_ids" in fields:
+            benchmark, model, run = _origin(path)
+            scores = load(path, _RunReport).scores()
+            runs.setdefault((benchmark, model), {})[run] = scores
+        elif _is_task(fields):
+            tasks.append((path, fields))
+        else:
+            split, system = _place(path)
+            boards.setdefault(split, []).append((path, system, fields))
+    _add_tasks(tasks, runs)
+    notes = _add_boards(boards, runs)
+    builder = RecordBuilder()
+    builder.notes += notes
+    failed: Counter[str] = Counter()
+    for (benchmark, model), by_run in runs.items():
+        for trial, run in enumerate(sorted(by_run, key=natural)):
+            for task, score in sorted(by_run[run].items()):
+                failed[benchmark] += score is None
+                builder.add(
+                    subject=options.subject_name or model,
+                    item=ItemKey(benchmark, task),
+                    response=missing(options) if score is None else score,
+                    benchmark=benchmark,
+                    trial=trial,
+                )
+    if len(builder) == 0:
+        raise ValueError(f"{several(paths)}: no task was submitted")
+    if failed.total():
+        what = "tasks whose evaluation ended in an error"
+        builder.notes.append(missing_note(failed.total(), what, options))
+    return builder.finish(paths, options.join)
+
+
+def _origin(path: Path) -> tuple[str, str, str]:
+    """Benchmark, model and run from the name of a report."""
+    stem = path.name.removesuffix(".json")
+    found = _CLI.match(stem)
+    if found:
+        return found.group("subset"), found.group("run"), ""
+    model, _, run = stem.rpartition(".")
+    return "swe_bench", (model or stem).replace("__", "/", 1), run if model else ""
+
+
+def _place(path: Path) -> tuple[str, str]:
+    """Split and system of a file of the leaderboard."""
+    folders = [*path.resolve().parent.parts]
+    if folders[-1] == "results":
+        folders.pop()
+    if len(folders) > 2 and folders[-3] == "evaluation":
+        return f"swe_bench_{folders[-2]}", folders[-1]
+    return "swe_bench", folders[-1]
+
+
+def _add_tasks(
+    tasks: Sequence[tuple[Path, dict[str, Any]]],
+    runs: dict[tuple[str, str], dict[str, _Scores]],
+) -> None:
+    """Adds reports of single tasks, where the report of their run is not there."""
+    reported = {key: set(by_run) for key, by_run in runs.items()}
+    for path, fields in tasks:
+        folders = path.resolve().parts
+        run, model = (folders[-4], folders[-3]) if len(folders) > 4 else ("", "")
+        key = "swe_bench", model.replace("__", "/", 1)
+        if run in reported.get(key, ()):
+            continue
+        report = load(path, dict[str, _TaskReport])
+        scores = runs.setdefault(key, {}).setdefault(run, {})
+        for task in fields:
+            resolved = report[task].resolved
+            scores[task] = None if resolved is None else float(resolved)
+
+
+def _add_boards(
+    boards: dict[str, list[tuple[Path, str, dict[str, Any]]]],
+    runs: dict[tuple[str, str], dict[str, _Scores]],
+) -> list[str]:
+    """Adds results of the leaderboard, which name resolved tasks only."""
+    notes = []
+    for split, entries in boards.items():
+        resolved = {
+            system: set(load(path, _Board).resolved) for path, system, _ in entries
+        }
+        # Lists of other outcomes name tasks too.
+        lists = [v for _, _, fields in entries for v in fields.values()]
+        others = {t for v in lists if isinstance(v, list) for t in v if type(t) is str}
+        known = sorted(others.union(*resolved.values()))
+        for system, solved in resolved.items():
+            scores: _Scores = {task: float(task in solved) for task in known}
+            runs.setdefault((split, system), {})[""] = scores
+        notes.append(
+            f"{split}: results.json lists resolved tasks only, so that each of the"
+            f" {len(known):,} tasks that any of these files names counts as unresolved"
+            " where it is not listed; tasks that no file names are absent"
+        )
+    return notes

@@ -1,0 +1,68 @@
+"""What readers of logs share: typed JSON files, labels of files, missing scores."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Hashable, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+from irtjax.data.decode import decode
+from irtjax.data.files import read_bytes, read_head
+from irtjax.data.reading.options import ReadOptions
+
+T = TypeVar("T")
+
+
+def load(path: Path, type: type[T]) -> T:
+    """Reads a file of one JSON value as a record.
+
+    Raises:
+        ValueError: It is not as declared: one line with the file, field and cure.
+    """
+    return decode(read_bytes(path), type, str(path))
+
+
+def is_list(path: Path) -> bool:
+    """Whether a JSON file holds a list."""
+    return read_head(path).removeprefix(b"\xef\xbb\xbf").lstrip()[:1] == b"["
+
+
+def missing(options: ReadOptions) -> float | None:
+    """The score of an attempt that failed outside the model."""
+    # Among repeats, one that counts as wrong enters their mean.
+    return 0.0 if options.missing_as == "wrong" else None
+
+
+def missing_note(count: int, what: str, options: ReadOptions) -> str:
+    """Returns the note on scores that `missing` replaced."""
+    how = "are missing (missing_as='wrong' counts them as 0)"
+    if options.missing_as == "wrong":
+        how = "count as wrong, as asked"
+    return f"{count} {what} {how}"
+
+
+def digest(*texts: str) -> str:
+    """A hash of the content of an item."""
+    return hashlib.sha256("\0".join(texts).encode()).hexdigest()[:16]
+
+
+def variants(keys: Sequence[Hashable], labels: Sequence[str]) -> list[str]:
+    """Labels of files where files of one key have several, else "".
+
+    >>> variants(["a", "a", "b"], ["t=0", "t=1", "t=0"])
+    ['t=0', 't=1', '']
+    """
+    found: dict[Hashable, set[str]] = {}
+    for key, label in zip(keys, labels, strict=True):
+        found.setdefault(key, set()).add(label)
+    return [
+        (label or "plain") if len(found[key]) > 1 else ""
+        for key, label in zip(keys, labels, strict=True)
+    ]
+
+
+def natural(text: str) -> str:
+    """A text whose numbers sort by size: "v1.10" after "v1.9"."""
+    return re.sub(r"\d+", lambda found: found.group().zfill(12), text)

@@ -1,0 +1,160 @@
+r"""What the responses of one model imply: its ability and expected scores.
+
+Of a model of one ability the expected score on a set of J items is
+
+    S = E[T(theta)],  T(theta) = (1 / J) sum_j E[y_j | theta],  se(S)^2 = Var[T(theta)],
+
+over theta ~ N(ability, se^2), as in `irtjax.predict`; of several abilities that of
+`scoring.factors`. The items are at their estimates. All items of the fit count, those
+that were answered and those that were not.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from irtjax.calibration.score import score
+from irtjax.calibration.tables import highest_response, score_interval
+from irtjax.data import ResponseTable
+from irtjax.numerics.precision import full_precision
+from irtjax.scoring.expected import response_table_jit
+from irtjax.scoring.factors import expected_on_items, score_factors
+
+if TYPE_CHECKING:
+    from irtjax.calibration.calibration import Calibration
+
+#: Gauss-Hermite nodes over the error of the ability, as in `irtjax.predict`.
+NODES = 15
+
+
+@dataclasses.dataclass(frozen=True)
+class Number:
+    """An estimate with its standard error and interval."""
+
+    value: float
+    standard_error: float
+    lower: float
+    upper: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Estimate:
+    """What the responses of one model imply.
+
+    Attributes:
+        ability: The ability; of several abilities the expected score on all items.
+        score: Expected score on all items of the fit.
+        benchmarks: Expected score on the items of each benchmark; empty without any.
+        num_items: Number of responses.
+        level: Level of the intervals.
+        flags: What is wrong with the ability, in words; "" if nothing.
+    """
+
+    ability: Number
+    score: Number
+    benchmarks: dict[str, Number]
+    num_items: int
+    level: float
+    flags: str = ""
+
+    def numbers(self) -> dict[str, float]:
+        """Ability and expected score with errors and intervals, by name."""
+        found = {}
+        for name, number in (("ability", self.ability), ("expected_score", self.score)):
+            found[name] = number.value
+            found[f"{name}_se"] = number.standard_error
+            found[f"{name}_lower"] = number.lower
+            found[f"{name}_upper"] = number.upper
+        return {**found, "items": float(self.num_items)}
+
+
+@full_precision
+def estimate(
+    fit: Calibration, responses: Mapping[str, float], *, level: float | None = None
+) -> Estimate:
+    """Estimates ability and expected scores of a model from its responses.
+
+    Args:
+        fit: A calibration of one ability, or of factors.
+        responses: Responses by the names of items; other names are refused.
+        level: Level of the intervals; None takes that of the fit.
+
+    Returns:
+        The estimate; that of the population without responses.
+
+    Raises:
+        ValueError: If an item is unknown or a response does not suit the model.
+
+    >>> import irtjax
+    >>> fit = irtjax.fit(irtjax.make_demo().table, "2pl", standard_errors="none")
+    >>> names = fit.items.tolist()
+    >>> good = estimate(fit, dict.fromkeys(names[:20], 1))
+    >>> poor = estimate(fit, dict.fromkeys(names[:20], 0))
+    >>> good.ability.value > poor.ability.value, good.score.value > poor.score.value
+    (True, True)
+    """
+    place = {name: k for k, name in enumerate(fit.items.tolist())}
+    unknown = [name for name in responses if name not in place]
+    if unknown:
+        raise ValueError(f"no item named {unknown[0]!r} in the fit")
+    # One row with all items of the fit has the same shape after each response, so that
+    # nothing is compiled again.
+    values = np.full((1, len(place)), np.nan)
+    for name, value in responses.items():
+        values[0, place[name]] = value
+    table = ResponseTable.from_arrays(values, items=fit.items, subjects=["model"])
+    scored = score(fit, table, level=level)
+    row = scored.table.to_pylist()[0]
+    names = ("ability", "ability_se", "lower", "upper")
+    ability = Number(*(float(row[name]) for name in names))
+    sets: dict[str, np.ndarray] = {"": np.arange(len(place))}
+    if fit.benchmarks is not None:
+        labels = [str(x) for x in fit.benchmarks]
+        sets |= {
+            x: np.flatnonzero(np.asarray(labels) == x) for x in dict.fromkeys(labels)
+        }
+    expected = _factor_scores if fit.model.family.dims else _scores
+    scores, errors = expected(fit, table, ability, list(sets.values()))
+    top = highest_response(fit.model)
+    lower, upper = score_interval(scores, errors, top=top, level=scored.level)
+    columns = (np.asarray(x, float).tolist() for x in (scores, errors, lower, upper))
+    rows = (Number(*row) for row in zip(*columns, strict=True))
+    found = dict(zip(sets, rows, strict=True))
+    whole = found.pop("")
+    return Estimate(ability, whole, found, len(responses), scored.level, row["flags"])
+
+
+def _scores(
+    fit: Calibration, table: Any, ability: Number, sets: list[np.ndarray]
+) -> tuple[np.ndarray, np.ndarray]:
+    """Expected scores on sets of items and their errors, of one ability."""
+    nodes, weights = np.polynomial.hermite_e.hermegauss(NODES)
+    weights = weights / weights.sum()
+    items = jax.tree.map(jnp.asarray, fit.parameters.items)
+    theta = jnp.asarray(ability.value + ability.standard_error * nodes, items[0].dtype)
+    cells = np.asarray(response_table_jit(fit.model.family, items, theta), np.float64)
+    curves = np.stack([cells[:, chosen].mean(1) for chosen in sets], axis=1)
+    mean = weights @ curves
+    return mean, np.sqrt(weights @ (curves - mean) ** 2)
+
+
+def _factor_scores(
+    fit: Calibration, table: Any, ability: Number, sets: list[np.ndarray]
+) -> tuple[np.ndarray, np.ndarray]:
+    """Expected scores on sets of items and their errors, of several abilities."""
+    items = jax.tree.map(jnp.asarray, fit.parameters.items)
+    population = jax.tree.map(jnp.asarray, fit.parameters.population)
+    data = table.responses(items[0].dtype)
+    modes = score_factors(fit.model, items, population, data)
+    found = []
+    for chosen in sets:
+        part = jax.tree.map(lambda x, at=chosen: x[at], items)
+        found.append([float(x[0]) for x in expected_on_items(fit.model, part, modes)])
+    scores, errors = np.asarray(found, np.float64).T
+    return scores, errors

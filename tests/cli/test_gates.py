@@ -1,0 +1,130 @@
+"""`irtjax compare --fail-if`: exit status, sentences, JSON and JUnit."""
+
+import csv
+import json
+from pathlib import Path
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+import irtjax
+from irtjax.calibration.conditions import Verdict
+from irtjax.cli import gates
+from irtjax.cli.app import app
+from tests.small_fits import NASTY, small_fit, small_table
+
+WEAK, STRONG = "vendor/model_0", "vendor/model_22"
+
+
+def run(*args: object):
+    return CliRunner().invoke(app, [str(arg) for arg in args], prog_name="irtjax")
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("fits") / "fit"
+    return irtjax.save(small_fit(errors=False), folder)
+
+
+@pytest.fixture(scope="module")
+def responses(tmp_path_factory) -> Path:
+    path, table = tmp_path_factory.mktemp("data") / "long.csv", small_table()
+    with open(path, "w", newline="", encoding="utf-8") as file:
+        out = csv.writer(file)
+        out.writerow(["model", "item", "correct"])
+        for i, j in np.argwhere(table.observed):
+            out.writerow([table.subjects[i], table.items[j], int(table.values[i, j])])
+    return path
+
+
+def compare(saved, *more, first=WEAK, second=STRONG):
+    return run("compare", first, second, "--fit", saved, *more)
+
+
+def test_a_condition_that_holds_ends_with_one_sentence(saved):
+    failed = compare(saved, "--fail-if", "A < B")
+    assert failed.exit_code == 1
+    assert f"ahead of {WEAK}" in failed.stdout
+    assert failed.stderr.count("\n") == 1
+    assert failed.stderr.startswith(
+        "irtjax: --fail-if 'A < B' holds (significant at the 95 % level): ability of"
+        f" {WEAK} less that of {STRONG} -"
+    )
+    # Quiet is without tables, not without reasons.
+    quiet = compare(saved, "--fail-if", "A < B", "--quiet")
+    assert (quiet.exit_code, quiet.stdout) == (1, "")
+    assert quiet.stderr == failed.stderr
+
+
+def test_conditions_that_do_not_hold_or_cannot_be_told_pass(saved):
+    passed = compare(saved, "--fail-if", "A > B")
+    assert passed.exit_code == 0 and passed.stderr == ""
+    assert "--fail-if 'A > B' does not hold: ability" in passed.stdout
+    tied = {"first": "vendor/model_11", "second": "vendor/model_12"}
+    unknown = compare(saved, "--fail-if", "A < B", **tied)
+    assert unknown.exit_code == 0 and "cannot be told (not" in unknown.stdout
+    strict = compare(saved, "--fail-if", "A < B", "--undecided", "fail", **tied)
+    assert strict.exit_code == 1 and "cannot be told" in strict.stderr
+
+
+def test_every_condition_is_judged(saved, tmp_path):
+    place = tmp_path / "gate.xml"
+    result = compare(
+        *(saved, "--json", "--junit", place, "--level", 0.9),
+        *("--fail-if", "P(A < B) > 0.9", "--fail-if", f"{STRONG} < {WEAK}"),
+        *("--fail-if", "B > 1e9"),
+    )
+    assert result.exit_code == 1 and result.stderr.count("\n") == 1
+    found = json.loads(result.stdout)
+    assert found["failed"] and found["level"] == 0.9
+    outcomes = [(x["outcome"], x["failed"]) for x in found["conditions"]]
+    assert outcomes == [
+        *(("holds", True), ("does not hold", False), ("does not hold", False))
+    ]
+    suite = ElementTree.parse(place).getroot().find("testsuite")
+    assert suite is not None
+    assert (suite.get("tests"), suite.get("failures")) == ("3", "1")
+    assert [len(case.findall("failure")) for case in suite] == [1, 0, 0]
+
+
+def test_without_conditions_nothing_changes(saved):
+    result = compare(saved, "--json")
+    assert result.exit_code == 0 and "conditions" not in json.loads(result.stdout)
+
+
+def test_a_report_has_no_markup_of_names(tmp_path):
+    verdict = Verdict(
+        f"'{NASTY}' < B", "undecided", 0.0, -1.0, 1.0, 0.0, 1.0, 0.95, NASTY + "\0"
+    )
+    failed = gates.Gate().failures([verdict])
+    assert failed == [None]
+    gates.write_junit(tmp_path / "x.xml", [verdict], failed)
+    root = ElementTree.parse(tmp_path / "x.xml").getroot()
+    case = root[0][0]
+    assert "<b>" in str(case.get("name")) and case[0].tag == "skipped"
+    assert root[0].get("skipped") == "1"
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        (["--fail-if", "A < C"], "'C' is neither"),
+        (["--fail-if", "A < B", "--undecided", "maybe"], "not pass or fail"),
+        (["--junit", "x.xml"], "requires --fail-if"),
+        (["--fail-if", "A < B", "--junit", "x.json"], "must end in .xml"),
+        (["--fail-if", "accuracy(A) < accuracy(B)"], "add the responses, --data FILE"),
+        (["--fail-if", "accuracy(A) < 0.5", "--level", "0.8"], "leave --level out"),
+    ],
+)
+def test_mistakes_end_with_2_and_one_line(saved, more, message):
+    result = compare(saved, *more)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr.count("\n") == 1 and message in result.stderr
+
+
+def test_accuracies_are_compared_on_the_responses(saved, responses):
+    text = "accuracy(A) < accuracy(B)"
+    result = compare(saved, "--data", responses, "--fail-if", text)
+    assert result.exit_code == 1 and "accuracy of" in result.stderr

@@ -1,0 +1,90 @@
+"""Progress on standard error: shares, times, and where there is none."""
+
+import os
+import time
+
+import pytest
+
+from irtjax._types import Status
+from irtjax.cli.progress import ProgressLine, duration
+from irtjax.estimators.driver import _Expected
+from irtjax.numerics.progress import watched
+
+
+class Stream:
+    """A stream that remembers, on a file descriptor if there is one."""
+
+    def __init__(self, number=None):
+        self.number, self.text = number, ""
+
+    def fileno(self):
+        if self.number is None:
+            raise OSError
+        return self.number
+
+    def isatty(self):
+        return False
+
+    def write(self, text):
+        self.text += text
+
+    def flush(self):
+        pass
+
+
+def test_the_share_done_and_the_time_left_are_shown():
+    progress = ProgressLine(quiet=True)
+    progress("shrink")
+    progress.share(0.0, "fold 1 of 4")
+    assert "0 % done" in progress.line() and "left" not in progress.line()
+    progress._loop_begun -= 10.0
+    progress.share(0.25, "fold 2 of 4")
+    # 10 s for a quarter.
+    assert progress.line().startswith("shrink  fold 2 of 4  25 % done, about 30 s left")
+    progress.share(None)
+    assert "%" not in progress.line() and "fold" not in progress.line()
+
+
+def test_it_watches_the_loops_within_its_block():
+    stream = Stream()
+    with ProgressLine(stream=stream, patience=0.01, interval=0.01) as progress:
+        progress("work")
+        for _ in watched(range(2), "part"):
+            deadline = time.monotonic() + 10
+            while "part 2 of 2" not in stream.text and time.monotonic() < deadline:
+                time.sleep(0.01)
+                if "part 1 of 2" in stream.text:
+                    break
+    assert "part 1 of 2  0 % done" in stream.text
+    stream.text = ""
+    list(watched(range(2), "part"))
+    assert stream.text == ""
+
+
+@pytest.mark.parametrize("pipe", [True, False])
+def test_a_pipe_gets_no_progress_and_a_file_does(tmp_path, pipe):
+    ends = os.pipe()
+    with open(tmp_path / "log", "w") as file:
+        stream = Stream(ends[1] if pipe else file.fileno())
+        with ProgressLine(stream=stream, patience=0.0, interval=0.01) as progress:
+            progress("work")
+            time.sleep(0.1)
+    for end in ends:
+        os.close(end)
+    assert ("work" in stream.text) != pipe
+
+
+def test_durations_have_the_unit_that_suits():
+    assert [duration(x) for x in (0.4, 99, 100, 3540, 7260)] == [
+        *("0 s", "99 s", "2 min", "59 min", "2 h 1 min")
+    ]
+
+
+def test_a_fit_is_as_far_as_the_logarithm_of_its_residual():
+    expected = _Expected(1e-4)
+    shares = [expected.share(x, Status.RUNNING) for x in (1.0, 0.1, 0.5, 0.01, 0.0)]
+    assert shares == pytest.approx([0, 0.25, 0.25, 0.5, 0.5])
+    assert expected.share(1e-9, Status.RUNNING) == 0.99
+    assert expected.share(1e-9, Status.CONVERGED) == 1
+    for tolerance in (None, 0.0):
+        assert _Expected(tolerance).share(0.1, Status.RUNNING) == 0

@@ -1,0 +1,160 @@
+"""`irtjax run`: one folder, one summary, and what stays when a part fails."""
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+import irtjax
+from irtjax.cli import pipeline
+from irtjax.cli import run as running
+from irtjax.cli.app import app
+from tests.small_fits import small_fit, small_table
+
+
+def run(*args: object):
+    return CliRunner().invoke(app, [str(arg) for arg in args], prog_name="irtjax")
+
+
+@pytest.fixture
+def saved_table(tmp_path) -> Path:
+    path = tmp_path / "responses.parquet"
+    small_table().save(path)
+    return path
+
+
+@pytest.fixture
+def quick(monkeypatch):
+    """One fit for all tests, without figures, and a subset without folds."""
+    monkeypatch.setattr(pipeline, "calibrate", lambda *_: small_fit(errors=False))
+    monkeypatch.setattr("irtjax.report.write.figure_makers", lambda _: [])
+    for name in ("item_properties", "difficulty_discrimination", "flagged_items"):
+        monkeypatch.setattr(f"irtjax.plots.plot_{name}", lambda *_: None)
+    monkeypatch.setattr("irtjax.plots.save_figure", lambda _, place: place.touch())
+    from irtjax.subsets import shrink as module
+
+    whole = module.shrink
+    less = lambda table, size, **given: whole(
+        table, size, **given, folds=0, method="discrimination"
+    )
+    monkeypatch.setattr(module, "shrink", less)
+
+
+def test_everything_is_in_one_folder_with_one_summary(quick, saved_table, tmp_path):
+    out = tmp_path / "deep" / "out"
+    result = run("run", saved_table, "--out", out)
+    assert result.exit_code == 0, result.stderr or result.exception
+    for part in ("Who is best: ", "Bad items: ", "Fewer items: 7 of 15"):
+        assert part in result.stdout
+    assert result.stdout.count("Written to") == 1
+    assert {x.name for x in out.iterdir()} == {
+        *("fit", "audit", "subset", "run.json", "summary.md", "report.html")
+    }
+    assert irtjax.load(out / "fit").subjects.size == 24
+    assert (out / "audit" / "items.csv").is_file()
+    assert (out / "subset" / "subset.csv").is_file()
+    page = (out / "summary.md").read_text(encoding="utf-8")
+    assert page.startswith("# Summary") and "## Bad items" in page
+    assert "\x1b" not in page and "<b>" not in page
+    # A second run replaces the first; other folders need --overwrite.
+    again = run("run", saved_table, "--out", out, "--items", 4, "--json")
+    content = json.loads(again.stdout)
+    assert content["parts"] == {"fit": "done", "audit": "done", "subset": "done"}
+    assert len(content["subset"]["items"]) == 4
+    assert content["fit"]["num_subjects"] == 24 and content["audit"]["counts"]
+
+
+def test_what_was_made_stays_when_a_part_fails(
+    quick, saved_table, tmp_path, monkeypatch
+):
+    out = tmp_path / "out"
+    assert run("run", saved_table, "--out", out, "-q").exit_code == 0
+
+    def fail(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(running, "_audit", fail)
+    result = run("run", saved_table, "--out", out)
+    assert result.exit_code == 1
+    assert result.stderr.splitlines()[-1] == (
+        f"irtjax: audit: failed: No space left on device; fit, subset in {out} complete"
+    )
+    assert "Bad items: failed (No space left on device)." in result.stdout
+    record = json.loads((out / "run.json").read_text())
+    assert record["parts"]["audit"].startswith("failed: ")
+    assert (out / "subset" / "subset.csv").is_file() and (out / "fit").is_dir()
+    # Tables of the earlier run are not of this one.
+    assert not list((out / "audit").iterdir())
+
+
+def test_an_interrupt_leaves_the_parts_before(
+    quick, saved_table, tmp_path, monkeypatch
+):
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(running, "_shrink", interrupt)
+    result = run("run", saved_table, "--out", tmp_path / "out")
+    assert result.exit_code == 130 and result.stderr.endswith("irtjax: interrupted\n")
+    record = json.loads((tmp_path / "out" / "run.json").read_text())
+    assert record["parts"] == {"fit": "done", "audit": "done", "subset": "not made"}
+
+
+def table_of(values, **facets):
+    return irtjax.ResponseTable.from_arrays(values, **facets)
+
+
+def test_parts_that_responses_have_not_are_left_out():
+    one = SimpleNamespace(
+        structure=None, factors=None, parameters=SimpleNamespace(lengths=None)
+    )
+    several = SimpleNamespace(**{**vars(one), "factors": 2})
+    right = table_of(np.eye(5))
+    scores = table_of(np.linspace(0.1, 0.9, 30).reshape(5, 6))
+    assert running._no_audit(right, one) == running._no_subset(right, one, 2) == ""
+    assert "continuous" in running._no_audit(scores, one)
+    assert "right and wrong" in running._no_subset(scores, one, 2)
+    assert "one ability" in running._no_audit(right, several)
+    assert "one ability" in running._no_subset(right, several, 2)
+    assert "at least 3" in running._no_audit(table_of(np.eye(2)), one)
+    assert "at least 4" in running._no_subset(table_of(np.eye(3)), one, 2)
+
+
+def test_the_subset_is_50_items_or_half():
+    assert [running._size(None, n) for n in (1, 15, 99, 100, 5000)] == [
+        0,
+        7,
+        49,
+        50,
+        50,
+    ]
+    assert running._size(15, 15) == 15
+    with pytest.raises(ValueError, match="--items 16: there are 15"):
+        running._size(16, 15)
+
+
+def test_what_can_be_refused_is_refused_at_once(tmp_path, saved_table):
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "mine.txt").touch()
+    for out, message in [
+        (tmp_path / "other", "other than an earlier run"),
+        (saved_table, "is a file"),
+    ]:
+        result = run("run", saved_table, "--out", out)
+        assert result.exit_code == 2 and message in result.stderr
+        assert result.stderr.count("\n") == 1
+    missing = run("run", tmp_path / "none.csv", "--out", tmp_path / "out")
+    assert missing.exit_code == 2 and not (tmp_path / "out").exists()
+
+
+@pytest.mark.slow
+def test_the_command_with_nothing_replaced(tmp_path):
+    irtjax.make_demo().table.save(tmp_path / "demo.parquet")
+    result = run("run", tmp_path / "demo.parquet", "--out", tmp_path / "out")
+    assert result.exit_code == 0
+    assert (tmp_path / "out" / "fit" / "abilities.png").is_file()
+    assert (tmp_path / "out" / "audit" / "properties.png").is_file()
+    assert (tmp_path / "out" / "subset" / "subset.json").is_file()

@@ -1,0 +1,143 @@
+"""Large tables: read in batches, and refused where they have absurdly many columns."""
+
+import gzip
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import irtjax
+from irtjax.data import files
+from irtjax.data.reading import frames, tabular
+from irtjax.data.reading.records import Coded
+
+
+@pytest.fixture
+def small_blocks(monkeypatch):
+    """Blocks of about ten rows, so that a small file has many."""
+    monkeypatch.setattr(tabular, "_BLOCK", 256)
+
+
+def long_frame(scores=(1, 0, 1, 1, 0)) -> pd.DataFrame:
+    rows = [
+        {"model": f"m{i}", "item": f"{j:03d}", "task": f"t{j % 2}", "score": score}
+        for i in range(7)
+        for j in range(13)
+        for score in [scores[(3 * i + j) % len(scores)]]
+    ]
+    return pd.DataFrame(rows)
+
+
+def same(a: irtjax.ResponseTable, b: irtjax.ResponseTable) -> bool:
+    return (
+        a.data_hash() == b.data_hash()
+        and a.benchmarks.tolist() == b.benchmarks.tolist()
+        and np.array_equal(np.array(a.lengths, float), np.array(b.lengths, float), True)
+    )
+
+
+@pytest.mark.parametrize("quote", ["", '"'])
+@pytest.mark.parametrize(
+    "scores", [(1, 0, 1), (1, 0.25, ""), ("C", "I", "N"), ("true", "False", "")]
+)
+def test_csv_in_blocks_is_that_of_one_read(
+    tmp_path, small_blocks, monkeypatch, scores, quote
+):
+    frame = long_frame(scores)
+    frame["item"] = quote + frame["item"] + quote
+    text = frame.to_csv(index=False, quoting=3)
+    (tmp_path / "long.csv").write_bytes(b"\xef\xbb\xbf\r\n" + text.encode())
+    with gzip.open(tmp_path / "long.csv.gz", "wt") as file:  # read as a whole
+        file.write(text)
+    with monkeypatch.context() as patch:
+        patch.setattr(tabular, "_whole_csv", None)
+        streamed = irtjax.read(tmp_path / "long.csv")
+    assert same(streamed, irtjax.read(tmp_path / "long.csv.gz"))
+    assert streamed.items[0] == "000" and streamed.num_items == 13
+
+
+def test_types_that_change_after_the_first_block(tmp_path, small_blocks):
+    frame = long_frame((1, 0))
+    frame["tokens"] = [*range(60), *([2.5] * 31)]
+    frame["error"] = [None] * 80 + ["out of memory"] * 11
+    whole = irtjax.read(frame, length="tokens")
+    path = tmp_path / "long.csv"
+    frame.to_csv(path, index=False)
+    assert same(irtjax.read(path, length="tokens"), whole)
+    assert whole.num_observed == 80
+    frame["score"] = [*frame["score"][:70], *["C"] * 21]
+    frame.to_csv(path, index=False)
+    assert same(irtjax.read(path), irtjax.read(frame.astype({"score": str})))
+
+
+@pytest.mark.parametrize("number", [False, True])
+def test_parquet_in_batches_is_the_frame(tmp_path, number):
+    frame = long_frame((1, 0, None))
+    frame["item"] = frame["item"].astype(int) if number else frame["item"]
+    frame["wrong"] = frame["score"] == 0  # a column that is not read
+    pq.write_table(pa.table(frame), tmp_path / "a.parquet", row_group_size=10)
+    assert same(irtjax.read(tmp_path / "a.parquet"), irtjax.read(frame))
+    types = frame.astype({"model": "category"}).rename(columns={"score": "x"})
+    pq.write_table(
+        pa.table(types.assign(score=frame["score"] == 1)), tmp_path / "b.parquet"
+    )
+    right = frame.assign(score=(frame["score"] == 1).astype(int))
+    assert same(irtjax.read(tmp_path / "b.parquet"), irtjax.read(right))
+
+
+def test_columns_that_no_batch_holds_are_read_as_a_whole(tmp_path):
+    frame = long_frame().astype({"item": float})  # such as after a missing value
+    pq.write_table(pa.table(frame), tmp_path / "a.parquet")
+    assert irtjax.read(tmp_path / "a.parquet").items[1] == "1"
+
+
+def test_pairs_of_names_do_not_depend_on_the_way(monkeypatch):
+    rng = np.random.default_rng(0)
+    first = Coded(rng.integers(0, 4, 500).astype(np.int32), np.array(list("abcd")))
+    names = np.array([f"{'a/' * (k % 2)}{k}" for k in range(30)])
+    second = Coded(rng.integers(0, 30, 500).astype(np.int32), names)
+    want = [
+        y if y.startswith(f"{x}/") else f"{x}/{y}"
+        for x, y in zip(first.texts(), second.texts(), strict=True)
+    ]
+    for few, block in ((1 << 20, 64), (0, 64)):
+        monkeypatch.setattr(frames, "_FEW_PAIRS", few)
+        monkeypatch.setattr(frames, "_BLOCK", block)
+        pair = frames._pair(first, second, repeat=False)
+        assert pair.texts().tolist() == want
+        assert pair.labels.tolist() == list(dict.fromkeys(want))
+
+
+def test_a_missing_name_is_refused_with_its_row(tmp_path, small_blocks):
+    frame = long_frame()
+    frame.loc[77, "item"] = ""
+    frame.to_csv(tmp_path / "a.csv", index=False)
+    with pytest.raises(
+        ValueError, match=r"a\.csv: row 78 has no name in column 'item'"
+    ):
+        irtjax.read(tmp_path / "a.csv")
+
+
+def test_absurdly_many_columns_are_refused_early(tmp_path, monkeypatch):
+    monkeypatch.setattr(files, "MOST_COLUMNS", 9000)
+    monkeypatch.setattr(tabular, "MOST_COLUMNS", 9000)
+    names = [f"question {k}" for k in range(9001)]
+    row = ",".join("1" * 9001)
+    (tmp_path / "w.csv").write_text(",".join(names) + f"\n{row}\n" * 3)
+    with gzip.open(tmp_path / "w.csv.gz", "wt") as file:
+        file.write(row)
+    pq.write_table(pa.table([[1]] * 9001, names=names), tmp_path / "w.parquet")
+    with pa.OSFile(str(tmp_path / "w.arrow"), "wb") as sink:
+        table = pa.table([[1]] * 9001, names=names)
+        with pa.ipc.new_file(sink, table.schema) as writer:
+            writer.write_table(table)
+    monkeypatch.setattr(tabular, "read_bytes", None)  # nothing is read as a whole
+    for name in ("w.csv", "w.csv.gz", "w.parquet", "w.arrow"):
+        with pytest.raises(
+            ValueError, match=rf"{name} has .* columns, of at most 9,000; save"
+        ):
+            irtjax.read(tmp_path / name)
+    with pytest.raises(ValueError, match="the pyarrow frame has 9,001 columns"):
+        irtjax.read(table)

@@ -1,0 +1,408 @@
+"""Adaptive evaluation inside the real Inspect, with its mock model.
+
+Without inspect-ai only the tests that need none of it run; `.ci/run` installs it.
+"""
+
+import asyncio
+import dataclasses
+import re
+import types
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import irtjax
+from irtjax.harness import inspect as harness
+from irtjax.harness.bank import ItemIds, open_fit
+from irtjax.harness.inspect import AdaptiveSamples, number_of
+from tests.harness import newcomer
+from tests.harness.logs import NAMES, chance, right_of, toy_fit
+
+try:
+    import inspect_ai
+except ImportError:
+    inspect_ai = None
+needs_inspect = pytest.mark.skipif(inspect_ai is None, reason="inspect-ai is missing")
+TASK = "toy_math"
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory) -> Path:
+    return irtjax.save(toy_fit(), tmp_path_factory.mktemp("fits") / "fit")
+
+
+# Without Inspect: samples and logged samples are plain objects.
+
+
+class Plain(types.SimpleNamespace):
+    """A stand-in for `inspect_ai.dataset.Sample`."""
+
+    def model_copy(self, update):
+        return Plain(**{**vars(self), **update})
+
+
+def plain_samples(count=12, ids=True):
+    numbers = range(count)
+    return [Plain(id=k if ids else None, metadata={"k": k}) for k in numbers]
+
+
+def logged(sample, value, name="match"):
+    scores = {} if value is None else {name: types.SimpleNamespace(value=value)}
+    return types.SimpleNamespace(id=sample.id, epoch=1, scores=scores)
+
+
+def test_samples_come_as_the_adaptive_test_chooses_them():
+    source = AdaptiveSamples(plain_samples(), toy_fit(), benchmark=TASK, num_items=5)
+    items = [name for name in NAMES if name.startswith(TASK)]
+    one = irtjax.AdaptiveTest(toy_fit(), 5, items=items)
+    waiting = source.next_samples()
+    number = 0
+    while waiting:
+        (sample,) = waiting
+        number += 1
+        item = one.next_item()
+        assert f"{TASK}/{sample.id}" == item and sample.metadata["k"] == sample.id
+        so_far = {"ability": one.ability, "ability_se": one.standard_error}
+        assert sample.metadata["irtjax"] == {"number": number, **so_far}
+        right = int(right_of("m", item))
+        one.record(item, right)
+        waiting = asyncio.run(source._after_sample(logged(sample, "IC"[right])))
+    assert number == 5 and source.test.responses == one.responses
+    assert asyncio.run(source._after_none_is_left()) is None
+
+
+def test_several_samples_in_flight_are_never_given_twice():
+    rules = dict(benchmark=TASK, parallel=3, num_items=9)
+    source = AdaptiveSamples(plain_samples(), toy_fit(), **rules)
+    flying = source.next_samples()
+    assert len(flying) == 3 and source.next_samples() == []
+    seen = [sample.id for sample in flying]
+    while flying:
+        # The last begun ends first.
+        new = asyncio.run(source._after_sample(logged(flying.pop(), 1)))
+        flying += new
+        seen += [sample.id for sample in new]
+        assert len(flying) <= 3
+    assert len(seen) == len(set(seen)) == 9 and source.test.over
+
+
+def test_samples_without_a_score_are_left_out():
+    rules = dict(benchmark=TASK, parallel=2, num_items=4)
+    source = AdaptiveSamples(plain_samples(), toy_fit(), **rules)
+    first, second = source.next_samples()
+    source.take(logged(first, None))
+    source.take(logged(second, float("nan")))
+    assert source.test.num_given == 0 and len(source.test.skipped) == 2
+    # It failed and was run again: too late, but no reason to end the evaluation.
+    source.take(logged(first, "C"))
+    source.next_samples()
+    # Those in flight were cancelled: the next ones take their place.
+    cancelled = source.test.handed_out
+    after = asyncio.run(source._after_none_is_left())
+    assert len(after) == 2 and set(cancelled) < set(source.test.skipped)
+
+
+def test_wrong_evaluations_are_refused_in_one_line():
+    def begun(**more):
+        rules = dict(benchmark=TASK, num_items=4) | more
+        return AdaptiveSamples(plain_samples(), toy_fit(), **rules)
+
+    source = begun()
+    (sample,) = source.next_samples()
+    source.take(logged(sample, "C"))
+    with pytest.raises(ValueError, match="evaluated twice: an adaptive task is for"):
+        source.take(logged(sample, "C"))
+    source = begun(scorer="f1")
+    (sample,) = source.next_samples()
+    with pytest.raises(ValueError, match="has no score 'f1'; there are: match"):
+        source.take(logged(sample, "C"))
+    source = begun()
+    (sample,) = source.next_samples()
+    for value, match in [
+        ("P", "response 0.5 is not one of the categories 0 to 1"),
+        ({"a": 1}, "score of several values"),
+        ("maybe", "'maybe', which is not a number"),
+    ]:
+        with pytest.raises(ValueError, match=match) as error:
+            source.take(logged(sample, value))
+        assert "\n" not in str(error.value) and "sample" in str(error.value)
+    with pytest.raises(ValueError, match="parallel 0"):
+        begun(parallel=0)
+    with pytest.raises(ValueError, match="repeats: a sample is evaluated once"):
+        begun(repeats=2, icc=0.1)
+    parts = begun(scorer="match/a")
+    (sample,) = parts.next_samples()
+    parts.take(logged(sample, {"a": True, "b": 0}))
+    assert parts.test.num_given == 1
+
+
+def test_scores_are_numbers():
+    pairs = [("C", 1), ("I", 0), ("N", 0), ("yes", 1), ("0", 0), (True, 1), (0.2, 0.2)]
+    for value, number in pairs:
+        assert number_of(value, "sample") == number
+    assert number_of(None, "s") is None and number_of("", "s") is None
+
+
+def test_ids_are_those_of_one_benchmark():
+    ids = ItemIds(toy_fit(), TASK)
+    assert ids.match(["3", "99"]) == {"3": "toy_math/3"}
+    both = ItemIds(toy_fit())
+    with pytest.raises(ValueError, match=r"\(toy_math, toy_text\): choose one with"):
+        both.match(["3"])
+    assert both.match(["11"]) == {"11": "toy_math/11"}
+    assert both.match(["toy_text/3"]) == {"toy_text/3": "toy_text/3"}
+    with pytest.raises(ValueError, match="none of the 1 samples .the first is 'x'"):
+        both.match(["x"])
+    with pytest.raises(ValueError, match="no items gsm/ID; its benchmarks are: toy_m"):
+        ItemIds(toy_fit(), "gsm")
+    # Samples without ids are numbered from 1, as Inspect does.
+    source = AdaptiveSamples(plain_samples(5, ids=False), toy_fit(), benchmark=TASK)
+    assert source.test_items == tuple(f"{TASK}/{k}" for k in range(1, 6))
+
+
+def test_an_ability_for_each_benchmark_is_no_bank():
+    groups = types.SimpleNamespace(groups=["a", "b"])
+    fit = dataclasses.replace(toy_fit(), structure=groups)
+    with pytest.raises(ValueError, match="an ability for each benchmark"):
+        open_fit(fit)
+
+
+@pytest.mark.skipif(inspect_ai is not None, reason="inspect-ai is installed")
+def test_what_to_install_is_named(saved):
+    for call in (harness.ability, lambda fit: harness.adaptive(None, fit)):
+        with pytest.raises(ImportError, match=r'pip install "irtjax\[inspect\]"'):
+            call(saved)
+
+
+# The real Inspect.
+
+
+def dataset(task=TASK):
+    from inspect_ai.dataset import Sample
+
+    # Ids of Inspect's own numbering begin with 1: these are those of the fit.
+    names = [name for name in NAMES if name.startswith(task)]
+    return [Sample(id=n.split("/")[1], input=n, target="yes") for n in names]
+
+
+def model(name="m", failing=()):
+    """A mock model whose responses are those of `right_of`."""
+    from inspect_ai.model import ModelOutput, ModelUsage, get_model
+
+    def outputs(messages, tools, tool_choice, config):
+        item = messages[-1].text
+        if item in failing:
+            raise RuntimeError(f"no answer to {item}")
+        text = "yes" if right_of(name, item) else "no"
+        output = ModelOutput.from_content("mockllm/model", text)
+        output.usage = ModelUsage(input_tokens=7, output_tokens=3, total_tokens=10)
+        return output
+
+    return get_model("mockllm/model", custom_outputs=outputs, memoize=False)
+
+
+def task_of(**more):
+    from inspect_ai import Task
+    from inspect_ai.scorer import match
+    from inspect_ai.solver import generate
+
+    parts = dict(dataset=dataset(), solver=generate(), scorer=match(), name=TASK)
+    return Task(**parts | more)
+
+
+def evaluate(task, folder, **more):
+    given = dict(model=model(), log_dir=str(folder), display="none") | more
+    (log,) = inspect_ai.eval(task, **given)
+    return log
+
+
+@needs_inspect
+def test_a_task_becomes_an_adaptive_test(tmp_path, saved):
+    task = harness.adaptive(task_of(), saved, benchmark=TASK, num_items=5)
+    log = evaluate(task, tmp_path)
+    assert log.status == "success"
+    items = [name for name in NAMES if name.startswith(TASK)]
+    one = irtjax.AdaptiveTest(toy_fit(), 5, items=items)
+    path = []
+    while (item := one.next_item()) is not None:
+        path.append((item, one.ability, one.standard_error))
+        one.record(item, int(right_of("m", item)))
+    # What was run, in which order, and the ability before each sample.
+    by_number = sorted(log.samples, key=lambda x: x.metadata["irtjax"]["number"])
+    found = [
+        (f"{TASK}/{x.id}", *list(x.metadata["irtjax"].values())[1:]) for x in by_number
+    ]
+    assert [row[0] for row in found] == [row[0] for row in path]
+    np.testing.assert_allclose([x[1:] for x in found], [x[1:] for x in path], atol=1e-6)
+    # The estimate is a metric of the eval, and the rules are in its metadata.
+    values = {k: m.value for k, m in log.results.scores[0].metrics.items()}
+    assert values["ability"] == pytest.approx(one.ability, abs=1e-4)
+    assert values["ability_se"] == pytest.approx(one.standard_error, rel=1e-3)
+    assert values["ability_lower"] < values["ability"] < values["ability_upper"]
+    assert 0 < values["expected_score_lower"] < values["expected_score"] < 1
+    assert values["items"] == 5 and "accuracy" not in values
+    (logged,) = log.eval.scorers[0].metrics
+    assert logged.name == "irtjax/ability" and logged.options["fit"] == str(saved)
+    about = log.eval.metadata["irtjax"]
+    assert about["fit"] == str(saved) and about["num_items"] == 5
+    # The log is read as any other.
+    table = irtjax.read(log.location)
+    assert sorted(table.items.tolist()) == sorted(row[0] for row in path)
+
+
+@needs_inspect
+def test_fewer_samples_give_the_error_of_a_full_run(tmp_path, saved):
+    """Items spent against a full run that is stopped at the same error."""
+    full = task_of(metrics=[harness.ability(saved, benchmark=TASK)])
+    whole = evaluate(full, tmp_path / "full").results.scores[0].metrics
+    error = whole["ability_se"].value * 1.15
+    rules = dict(benchmark=TASK, standard_error=error, parallel=2)
+    short = evaluate(harness.adaptive(task_of(), saved, **rules), tmp_path / "short")
+    found = short.results.scores[0].metrics
+    assert found["ability_se"].value <= error
+    assert whole["items"].value == 12 and found["items"].value <= 9
+    gap = abs(found["ability"].value - whole["ability"].value)
+    assert gap < 2 * found["ability_se"].value
+
+
+@needs_inspect
+def test_the_task_of_the_page_runs(tmp_path, monkeypatch):
+    page = (Path(__file__).parents[2] / "docs" / "harness.md").read_text("utf-8")
+    (code,) = re.findall(r"^```py\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    items = np.array([f"sums/{k}" for k in range(len(NAMES))])
+    fit = dataclasses.replace(toy_fit(), items=items, benchmarks=None)
+    monkeypatch.chdir(tmp_path)
+    irtjax.save(fit, "calibrated")
+    state = {"__name__": "tasks"}
+    exec(code, state)
+    # 30 samples or the error: of the 20 that are items it needs all.
+    right = dict.fromkeys((f"{k} + {k} =" for k in range(20)), False)
+    log = evaluate(state["arithmetic_adaptive"](), "logs", model=fixed("m", right))
+    assert log.status == "success"
+    assert 4 <= log.results.scores[0].metrics["items"].value <= 20
+
+
+@needs_inspect
+def test_failing_samples_cost_no_evaluation(tmp_path, saved):
+    first = AdaptiveSamples(dataset(), saved, benchmark=TASK).next_samples()[0]
+    failing = (f"{TASK}/{first.id}",)
+    task = harness.adaptive(task_of(), saved, benchmark=TASK, num_items=3)
+    more = dict(model=model(failing=failing), fail_on_error=False)
+    log = evaluate(task, tmp_path, **more)
+    assert log.status == "success" and len(log.samples) == 4
+    assert log.results.scores[0].metrics["items"].value == 3
+
+
+@needs_inspect
+def test_two_models_do_not_share_a_test(tmp_path, saved):
+    task = harness.adaptive(task_of(), saved, benchmark=TASK, num_items=3)
+    logs = inspect_ai.eval(
+        task, model=[model("a"), model("b")], log_dir=str(tmp_path), display="none"
+    )
+    # Neither has the responses of the other: at least one of them was refused.
+    assert "error" in {log.status for log in logs}
+    texts = [log.error.message for log in logs if log.error]
+    assert all("build the task anew for each model" in text for text in texts)
+
+
+@needs_inspect
+def test_the_metric_never_loses_an_evaluation(tmp_path, saved, caplog):
+    from inspect_ai.scorer import Score, match, mean, scorer
+
+    @scorer(metrics=[mean()])
+    def odd():
+        async def score(state, target):
+            return Score(value=0.3)
+
+        return score
+
+    metric = harness.ability(saved, benchmark=TASK)
+    task = task_of(scorer=[match(), odd()], metrics=[metric])
+    log = evaluate(task, tmp_path / "a")
+    assert log.status == "success"
+    by_name = {score.name: score.metrics for score in log.results.scores}
+    assert by_name["match"]["items"].value == 12 and by_name["odd"] == {}
+    assert any("no ability" in x.message for x in caplog.records)
+    # With a name it is the metric of that scorer alone.
+    named = dict(benchmark=TASK, num_items=4, scorer="match")
+    task = harness.adaptive(task_of(scorer=[match(), odd()]), saved, **named)
+    log = evaluate(task, tmp_path / "b")
+    by_name = {score.name: score.metrics for score in log.results.scores}
+    assert by_name["match"]["items"].value == 4 and list(by_name["odd"]) == ["mean"]
+
+
+@needs_inspect
+def test_one_value_of_a_scorer_may_count(tmp_path, saved):
+    from inspect_ai.scorer import Score, mean, scorer
+
+    @scorer(metrics={"a": [mean()], "b": [mean()]})
+    def two():
+        async def score(state, target):
+            return Score(value={"a": state.output.completion == "yes", "b": 3})
+
+        return score
+
+    rules = dict(benchmark=TASK, num_items=3, scorer="two/a")
+    task = harness.adaptive(task_of(scorer=two()), saved, **rules)
+    log = evaluate(task, tmp_path)
+    (score,) = log.results.scores
+    # In a mapping Inspect puts the metric's name before those of its values.
+    assert score.name == "a" and score.metrics["irtjax/ability_items"].value == 3
+    items = {f"{TASK}/{x.id}": x.scores["two"].value["a"] for x in log.samples}
+    assert items == {name: bool(right_of("m", name)) for name in items}
+
+
+@needs_inspect
+def test_the_frame_of_inspect_is_read_as_its_logs(tmp_path):
+    from inspect_ai.analysis import EvalModel, EvalTask, SampleSummary, samples_df
+
+    evaluate(task_of(), tmp_path, epochs=2)
+    frame = samples_df(str(tmp_path), columns=EvalTask + EvalModel + SampleSummary)
+    table = irtjax.from_inspect(frame, trials="counts")
+    logs = irtjax.read(tmp_path, trials="counts")
+    order = logs.items.tolist()
+    same = table.select(items=order)
+    assert same.items.tolist() == order and table.num_items == 12
+    np.testing.assert_array_equal(same.values, logs.values)
+    np.testing.assert_array_equal(same.trials, logs.trials)
+    np.testing.assert_array_equal(same.lengths, logs.lengths)
+    assert table.subjects.tolist() == logs.subjects.tolist()
+    with pytest.raises(ValueError, match="columns=EvalTask . EvalModel"):
+        irtjax.from_inspect(samples_df(str(tmp_path)))
+
+
+@needs_inspect
+@pytest.mark.slow
+def test_the_three_commands_of_a_newcomer(tmp_path):
+    """Logs of Inspect to a leaderboard, bad items and a subset of 50 items."""
+    from inspect_ai.dataset import Sample
+
+    for name, right in newcomer.responses().items():
+        table = {f"question {k}": bool(x) for k, x in enumerate(right)}
+        samples = [Sample(input=question, target="yes") for question in table]
+        task = task_of(dataset=samples, name="arith")
+        log = evaluate(task, tmp_path / "logs", model=fixed(name, table))
+        assert log.status == "success"
+    # Inspect numbers samples from 1.
+    bad = [f"arith/{k + 1}" for k in newcomer.BAD]
+    newcomer.check_three_commands(tmp_path, bad)
+
+
+def fixed(name, table):
+    """A mock model under a name, with responses by prompt."""
+    from inspect_ai.model import ModelOutput, ModelUsage, get_model
+
+    def outputs(messages, tools, tool_choice, config):
+        text = "yes" if table[messages[-1].text] else "no"
+        output = ModelOutput.from_content(f"mockllm/{name}", text)
+        output.usage = ModelUsage(input_tokens=7, output_tokens=3, total_tokens=10)
+        return output
+
+    return get_model(f"mockllm/{name}", custom_outputs=outputs, memoize=False)
+
+
+def test_the_draws_of_the_toy_models_differ():
+    # A guard for the tests above: half of the responses are right.
+    right = np.mean([right_of("m", name) for name in NAMES])
+    assert 0.2 < right < 0.8 and chance(0, 0) == 0.5
