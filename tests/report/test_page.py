@@ -385,6 +385,7 @@ def test_commands_write_the_page(fit, tmp_path):
     refused = run("report", folder, "--out", tmp_path / "page.pdf")
     assert refused.exit_code == 2 and "ends in .html" in refused.stderr
     assert "requires --data" in run("report", folder, "--metric", "acc").stderr
+    assert run("report", folder, "--no-texts", "--quiet").exit_code == 0
     rows = rank(fit).rows()
     pair = rows[4]["subject"], rows[1]["subject"]
     out = tmp_path / "pair"
