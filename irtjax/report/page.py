@@ -53,8 +53,8 @@ PAGE = "report.html"
 ROWS, ITEM_ROWS = 40, 20
 #: Letters of a sentence, which can hold names of any length.
 SENTENCE = 2000
-#: Letters of an item's text in the table of bad items, and in the hover of an item.
-TEXT, HOVER = 2000, 240
+#: Letters of an item's text where the pointer is on it.
+HOVER = 240
 #: Letters of all hover texts together.
 HOVER_ROOM = 60_000
 

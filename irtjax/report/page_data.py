@@ -1,7 +1,7 @@
 """What `report.html` computes with: columns of numbers, compact enough to be mailed.
 
-Numbers are whole thousandths, hundredths of what is shown with two digits, and
-ten-thousandths where two subjects are compared with them; missing ones are null. Names
+Numbers are whole thousandths, hundredths of what is shown with two digits, and as exact
+as their errors need where two subjects are compared; missing ones are null. Names
 are shortened and lose characters that steer a display. Item response functions are
 parameters where a formula reproduces them, else values on a grid. Responses are packed,
 the subjects of the best ranks first, up to `MOST_CELLS`.
@@ -315,15 +315,19 @@ def subject_data(
         found[name] = [row[name] for row in rows]
     found["observed"] = [row["observed"] for row in rows]
     found["flags"] = {str(k): x for k, row in enumerate(rows) if (x := row["flags"])}
-    # Differences are computed from these: a digit more.
+    # Differences are computed from these: errors have four digits or more.
+    errors = [row["ability_se"] for row in rows if row["ability_se"]]
+    middle = float(np.median(errors)) if errors else 1.0
+    scale = found["scale_of_exact"] = 10 ** int(
+        np.clip(np.ceil(4 - np.log10(middle)), 4, 9)
+    )
     for name in ("ability", "ability_se"):
-        found[f"exact_{name}"] = whole([row[name] for row in rows], 10_000)
+        found[f"exact_{name}"] = whole([row[name] for row in rows], scale)
     if fit.ability_shared is not None:
         shared = np.asarray(fit.ability_shared)[order]
-        found["shared"] = [whole(row, 10_000) for row in shared]
+        found["shared"] = [whole(row, scale) for row in shared]
         if fit.ability_scale is not None:
-            scale = np.asarray(fit.ability_scale)[order]
-            found["scale"] = whole(scale, 10_000)
+            found["scale"] = whole(np.asarray(fit.ability_scale)[order], scale)
     if fit.structure is not None and len(fit.structure.groups) > 1:
         found["by_group"] = [whole(row) for row in fit.structure.ability[order]]
     return found

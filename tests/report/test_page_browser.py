@@ -138,7 +138,7 @@ def test_two_subjects_are_compared_as_by_the_library(fit, text, open_page):
         if wanted == "above 0.999":
             assert said == wanted
         else:
-            assert abs(float(said) - chance) < 2e-3
+            assert abs(float(said) - chance) < 1e-3
         assert ("significantly" in shown) == (found.p_value <= 0.05)
         numbers = re.search(
             r"Difference of abilities (\S+), 95 % interval (\S+) … (\S+),", shown

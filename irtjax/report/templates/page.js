@@ -53,10 +53,10 @@ if (subjects) {
   for (const name of ["ability", "ability_se", "lower", "upper", "probability_best", "expected_score",
     "expected_score_lower", "expected_score_upper", "accuracy", "accuracy_lower", "accuracy_upper"])
     subjects[name] = numbers(subjects[name]);
-  subjects.exact = numbers(subjects.exact_ability, 10000);
-  subjects.error = numbers(subjects.exact_ability_se, 10000);
-  subjects.shared = subjects.shared && subjects.shared.map((row) => numbers(row, 10000));
-  subjects.scale = numbers(subjects.scale, 10000);
+  subjects.exact = numbers(subjects.exact_ability, subjects.scale_of_exact);
+  subjects.error = numbers(subjects.exact_ability_se, subjects.scale_of_exact);
+  subjects.shared = subjects.shared && subjects.shared.map((row) => numbers(row, subjects.scale_of_exact));
+  subjects.scale = numbers(subjects.scale, subjects.scale_of_exact);
   subjects.by_group = subjects.by_group && subjects.by_group.map((row) => numbers(row));
 }
 const abilityOf = (subject, item) =>
