@@ -240,16 +240,8 @@ def simulate_tests(
             notes += _with_icc(bank.bank, recorded, available, rules)
     design = bank.design(num_items, **rules)
     count = len(subjects) if subjects is not None else num_subjects
-    count = count if ability is None else np.size(ability)
-    # Of each step: item, response, ability and error.
-    require_memory(
-        200.0 * count + 16.0 * count * design.num_items,
-        f"{count:,} tests of {design.num_items:,} items",
-        "lower num_subjects or num_items",
-    )
-    repeats = design.repeats
-    needed = 8.0 * repeats * bank.bank.num_items
-    require_memory(needed, f"repeats {repeats:,} of each item", "lower repeats")
+    count = count if ability is None else int(np.size(ability))
+    _check_size(count, design.num_items, design.repeats, bank.bank.num_items)
     draw_key, test_key = jax.random.split(key)
     notes = bank.warnings(design) + notes
     if replayed:
@@ -408,3 +400,13 @@ def _all_items(bank: Any, recorded: Any, seen: jax.Array, icc: float) -> jax.Arr
         problem, _ = with_lengths(Problem.create(bank.model, data), bank.lengths)
         data = problem.data
     return bank.all_items(data)
+
+
+def _check_size(count: int, length: int, repeats: int, num_items: int) -> None:
+    """Refuses tests that do not fit into the memory, before any array is made."""
+    # Of a test 200 bytes, of each step item, response, ability and error.
+    needed, what = 200.0 * count, f"{count:,} tests of {length:,} items"
+    cure = "simulate fewer subjects or shorter tests"
+    require_memory(needed + 16.0 * count * length, what, cure)
+    what = f"repeats {repeats:,} of each item"
+    require_memory(8.0 * repeats * num_items, what, "lower repeats")

@@ -34,7 +34,6 @@ from irtjax.estimators.posterior.nuts import (
     draws_of,
     mesh_of,
 )
-from irtjax.numerics.memory import require_memory
 
 #: Seconds that a chunk of steps should take.
 CHUNK_SECONDS = 1.5
@@ -110,7 +109,9 @@ def sample(
         raise ValueError(
             f"{path} exists: pass resume=True to resume from it, or name another file"
         )
-    _check_size(start, method, radius is not None)
+    size = sum(float(np.size(leaf)) for leaf in jax.tree.leaves(start))
+    # Without dispersed starts each leaf has an axis of chains already.
+    method.check_size(size if radius is not None else size / method.num_chains)
     start_key, chain_key = jax.random.split(key)
     # A copy: the memory of the chains is reused, and this may be the caller's.
     start = jax.tree.map(jnp.array, start)
@@ -241,13 +242,3 @@ def _progress(method: NoUTurn, parts: list[Chains], seconds: float) -> SamplingP
     phase = "finished" if step == method.num_steps else phase
     count = sum(int(jnp.sum(part.each.statistics.divergent)) for part in parts)
     return SamplingProgress(phase, step, method.num_steps, count, seconds)
-
-
-def _check_size(start: Any, method: NoUTurn, spread: bool) -> None:
-    """Refuses draws that do not fit into the memory."""
-    # Without dispersed starts each leaf has an axis of chains already.
-    size = sum(float(np.size(leaf)) for leaf in jax.tree.leaves(start))
-    size *= method.num_chains if spread else 1
-    what = f"{method.num_chains:,} chains of {method.num_draws:,} draws"
-    cure = "lower num_draws or num_chains"
-    require_memory(4.0 * size * (method.num_draws + 1), what, cure)
