@@ -185,9 +185,12 @@ def replace_file(place: str, content: bytes) -> None:
     with contextlib.suppress(OSError):
         os.makedirs(os.path.dirname(place), exist_ok=True)
         handle, temporary = tempfile.mkstemp(dir=os.path.dirname(place))
-        with open(handle, "wb") as file:
-            file.write(content)
-        os.replace(temporary, place)
+        try:
+            with open(handle, "wb") as file:
+                file.write(content)
+            os.replace(temporary, place)
+        except OSError:  # A full disk must not fill up further.
+            os.unlink(temporary)
 
 
 def _can_store(place: str) -> bool:

@@ -6,6 +6,7 @@ The same seed and number give the same file.
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import gzip
 import io
@@ -245,8 +246,11 @@ def alter_arrow(content: bytes, rng: Random) -> bytes:
             meta = dict(table.schema.metadata or {})
             for key in [*meta] or [b"pandas"]:
                 text = meta.get(key, b'{"index_columns": ["model"]}')
-                is_json = text[:1] == b"{" and rng.random() < 0.8
-                meta[key] = alter_json(text, rng) if is_json else b"\xff"
+                meta[key] = b"\xff"
+                # It may be no JSON after an earlier round.
+                if text[:1] == b"{" and rng.random() < 0.8:
+                    with contextlib.suppress(ValueError, RecursionError):
+                        meta[key] = alter_json(text, rng)
             table = table.replace_schema_metadata(meta)
     out = io.BytesIO()
     try:
@@ -357,18 +361,43 @@ def alter(name: str, content: bytes, rng: Random) -> bytes:
     return alter_csv(content, rng)
 
 
+#: Formats whose files are read with others in their folders.
+_FOLDERS = {
+    "HELM": ["helm"],
+    "lighteval": ["lighteval", "lighteval_old", "open_llm_v1"],
+    "OpenCompass": ["opencompass"],
+    "EvalPlus": ["evalplus"],
+    "LiveCodeBench": ["livecodebench"],
+    "SWE-bench": ["swe_bench", "swe_bench_board"],
+    "tau-bench": ["tau_bench", "tau2_bench"],
+    "AlpacaEval": ["alpaca_eval"],
+    "AI Measurement Data Bank": ["measurement_db"],
+    "arena battles": ["arena"],
+}
+
+
 def seeds() -> dict[str, list[Path]]:
-    """Whole files by format."""
+    """Whole files or folders by format."""
     found = {
         "lm-eval": sorted(FIXTURES.glob("lm_eval*/**/*.jsonl")),
         "Inspect archive": sorted(FIXTURES.glob("inspect/*.eval")),
         "Inspect JSON": sorted(FIXTURES.glob("inspect/*.json")),
-        "Every Eval Ever": sorted(FIXTURES.glob("eee/**/*.jsonl")),
+        "Every Eval Ever": sorted(FIXTURES.glob("eee*/**/*.jsonl")),
         "py-irt": sorted(FIXTURES.glob("py_irt/*")),
         "CSV": sorted(FIXTURES.glob("wide/*.csv")),
         "Parquet and Arrow": sorted(FIXTURES.glob("wide/*.parquet")),
+        "lighteval": sorted(FIXTURES.glob("lighteval*/**/*.parquet")),
+        "OpenCompass": sorted(FIXTURES.glob("opencompass/**/results/**/*.json")),
+        "EvalPlus": sorted(FIXTURES.glob("evalplus/*.json")),
+        "LiveCodeBench": sorted(FIXTURES.glob("livecodebench/**/*_eval_all.json")),
+        "SWE-bench": sorted(FIXTURES.glob("swe_bench*/**/*.json")),
+        "tau-bench": sorted(FIXTURES.glob("tau*_bench/**/*.json")),
+        "AlpacaEval": sorted(FIXTURES.glob("alpaca_eval/**/annotations.json")),
+        "Measurement Data Bank": sorted(FIXTURES.glob("measurement_db/*/*.parquet")),
     }
-    return {name: files for name, files in found.items() if files}
+    for name, folders in _FOLDERS.items():
+        found[name] = [FIXTURES / folder for folder in folders]
+    return found
 
 
 def write_more(folder: Path) -> dict[str, list[Path]]:

@@ -4,8 +4,8 @@
     python experiments/fuzz/run.py --full  # 2,000 of each; evidence/hostile-input.md
 
 Files of every format are altered by what their parts mean (`mutate.py`), and given to
-`irtjax.read`, a quarter of them to the command `irtjax info`, and some to `irtjax fit`,
-in a process that a crash may end. The README beside this file says what counts as a
+`irtjax.read`, one in 20 to the command `irtjax info`, and some to `irtjax fit`, in a
+process that a crash may end. The README beside this file says what counts as a
 problem.
 """
 
@@ -17,6 +17,7 @@ import io
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -35,7 +36,7 @@ from experiments.fuzz.mutate import alter, seeds, write_more
 #: Seconds that one file may take; memory that it may take for each byte, and beyond.
 SECONDS, TIMES, FLOOR = 20, 20, 200 << 20
 #: One file of so many is given to the command, too.
-INFO = 4
+INFO = 20
 
 
 class _Hang(BaseException):
@@ -80,7 +81,7 @@ def read_one(path: Path) -> str:
     import irtjax
 
     try:
-        if path.is_dir():
+        if (path / "parameters.npz").exists():
             irtjax.load(path)
             return "table"
         table = irtjax.read(path, trials="mean")
@@ -132,7 +133,7 @@ def check(path: Path, info: bool = True, fit: bool = False) -> list[dict[str, An
 
 def files_of(path: Path) -> list[Path]:
     """A file, or the files in a folder."""
-    return sorted(path.iterdir()) if path.is_dir() else [path]
+    return sorted(x for x in path.rglob("*") if x.is_file()) or [path]
 
 
 def make(kind: str, whole: list[Path], number: int, folder: Path) -> Path:
@@ -141,13 +142,14 @@ def make(kind: str, whole: list[Path], number: int, folder: Path) -> Path:
     source = rng.choice(whole)
     if source.is_dir():
         target = folder / "altered"
-        target.mkdir(exist_ok=True)
-        names = ("fit.json", "parameters.npz", "items.parquet", "abilities.parquet")
-        altered = rng.choice(names)
-        for name in names:
-            data = (source / name).read_bytes()
-            new = alter(name, data, rng) if name == altered else data
-            (target / name).write_bytes(new)
+        shutil.rmtree(target, ignore_errors=True)
+        shutil.copytree(source, target)
+        names = [
+            path for path in files_of(target) if path.suffix != ".csv"
+        ] or files_of(target)
+        for path in rng.sample(names, rng.choice([1, 1, 1, min(2, len(names))])):
+            data = path.read_bytes()
+            path.write_bytes(alter(path.name, data, rng) if data else data)
         return target
     target = folder / source.name
     target.write_bytes(alter(source.name, source.read_bytes(), rng))
@@ -164,8 +166,8 @@ def work(kind: str, whole: list[Path], numbers: range, fits: int) -> None:
             fit = fits > 0 and number % max(len(numbers) // fits, 1) == 0
             rows = check(path, number % INFO == 0, fit and not path.is_dir())
             print(json.dumps({"number": number, "rows": rows}), flush=True)
-            for file in files_of(path):
-                file.unlink()
+            if not path.is_dir():
+                path.unlink()
 
 
 def survey(

@@ -27,6 +27,7 @@ from irtjax.data.responses import Responses
 from irtjax.likelihood.lengths import with_lengths
 from irtjax.likelihood.problem import Problem
 from irtjax.numerics.dispersion import intraclass
+from irtjax.numerics.memory import require_memory
 from irtjax.numerics.precision import full_precision
 from irtjax.numerics.progress import watched
 
@@ -238,6 +239,9 @@ def simulate_tests(
         if repeats and rules.get("icc") is None:
             notes += _with_icc(bank.bank, recorded, available, rules)
     design = bank.design(num_items, **rules)
+    count = len(subjects) if subjects is not None else num_subjects
+    count = count if ability is None else int(np.size(ability))
+    _check_size(count, design.num_items, design.repeats, bank.bank.num_items)
     draw_key, test_key = jax.random.split(key)
     notes = bank.warnings(design) + notes
     if replayed:
@@ -396,3 +400,13 @@ def _all_items(bank: Any, recorded: Any, seen: jax.Array, icc: float) -> jax.Arr
         problem, _ = with_lengths(Problem.create(bank.model, data), bank.lengths)
         data = problem.data
     return bank.all_items(data)
+
+
+def _check_size(count: int, length: int, repeats: int, num_items: int) -> None:
+    """Refuses tests that do not fit into the memory, before any array is made."""
+    # Of a test 200 bytes, of each step item, response, ability and error.
+    needed, what = 200.0 * count, f"{count:,} tests of {length:,} items"
+    cure = "simulate fewer subjects or shorter tests"
+    require_memory(needed + 16.0 * count * length, what, cure)
+    what = f"repeats {repeats:,} of each item"
+    require_memory(8.0 * repeats * num_items, what, "lower repeats")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -143,6 +144,9 @@ def audit(
         if "standard_errors" in getattr(_class_of(method), "options", {}):
             options.setdefault("standard_errors", "none")
         fit = make_fit(table, model, method, **options)
+        # The fit's own phases are over.
+        if options.get("progress") is not None:
+            options["progress"]("examine items", 0, math.nan, math.nan, 0.0)
     elif options:
         raise ValueError(
             f"{', '.join(options)}: options of a fit, but a fit is given; leave one out"

@@ -41,6 +41,7 @@ _SETTING = re.compile(
     r"^(start|priors)(?= ['\"])"
     rf"|^({'|'.join(FLAGS)})(?= (?:requires|has|have|needs|is|takes?) )"
     rf"|(?<=raise )({'|'.join(FLAGS)})\b|(?<=leave )({'|'.join(FLAGS)})(?= out\b)"
+    rf"|^({'|'.join(FLAGS)})(?= [\d,]+: )|(?<=lower )({'|'.join(FLAGS)})\b"
     rf"|(?<=omit )({'|'.join(FLAGS)})(?=[,;]|$)"
     rf"|(?<=and )({'|'.join(FLAGS)})(?= requires )"
     rf"|(?<=requires )({'|'.join(FLAGS)})(?=[ :;,]|$)"
@@ -80,10 +81,16 @@ class Group(TyperGroup):
             _end(f"{message} (see `{command} --help`)", 2)
         except typer.Abort:
             _end("interrupted", INTERRUPTED)
-        except (ValueError, OSError, MemoryError) as error:
+        except (ValueError, OSError, MemoryError, OverflowError) as error:
             if os.environ.get("IRTJAX_TRACEBACK"):
                 raise
             _end(explain(error), BAD_INPUT)
+        except RuntimeError as error:
+            # What XLA makes of an allocation that fails.
+            lacking = "RESOURCE_EXHAUSTED" in str(error)
+            if not lacking or os.environ.get("IRTJAX_TRACEBACK"):
+                raise
+            _end(explain(MemoryError()), BAD_INPUT)
         else:
             if code == INTERRUPTED:  # What Typer makes of Ctrl-C.
                 _end("interrupted", INTERRUPTED)
@@ -94,6 +101,8 @@ def explain(error: BaseException) -> str:
     """Returns what went wrong, in one line."""
     if isinstance(error, MemoryError):
         return "not enough memory: fit fewer items or subjects, or use --float32"
+    if isinstance(error, OverflowError):
+        return f"a number is too large: {one_line(str(error))}"
     if isinstance(error, OSError):
         place = f": {error.filename}" if error.filename else ""
         return f"{error.strerror or error}{place}"

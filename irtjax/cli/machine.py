@@ -69,15 +69,19 @@ def _keep_compiled_code(jax: Any) -> None:
         return
     from platformdirs import user_cache_dir
 
+    from irtjax.cli.compiled import check_entries
     from irtjax.numerics.programs import store_in
 
     folder = Path(user_cache_dir("irtjax"), "compiled")
+    if not folder.is_absolute():
+        return  # The user has no home: the path would be one below the working folder.
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError:
         return  # A home that cannot be written costs time, not the result.
     if not os.access(folder, os.W_OK):
         return
+    check_entries()
     jax.config.update("jax_compilation_cache_dir", str(folder))
     # The many small programs take as long to compile as the few large ones.
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)

@@ -112,11 +112,12 @@ class ProgressLine:
         if self._share is None:
             return ""
         done, noted = self._share
-        text = f"{100 * min(done, 1):.0f} % done"
+        text = f"{math.floor(100 * done + 1e-6)} % done"
         if not LEAST_SHARE <= done < 1:
             return text
         left = (noted - self._loop_begun) * (1 - done) / done - (now - noted)
-        return f"{text}, about {duration(max(left, 0))} left"
+        # Below a second, or later than expected, it is not known.
+        return f"{text}, about {duration(left)} left" if left >= 1 else text
 
     def _tick(self) -> None:
         terminal = self._stream.isatty()

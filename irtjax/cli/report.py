@@ -47,7 +47,8 @@ def report_command(
         raise ValueError(f"--out {place}: the name of a page ends in .html")
     if place.is_dir():
         raise ValueError(f"--out {place} is a folder: name a file")
-    for name in config.typed(reading.chosen()) if not data else ():
+    # A saved fit may have texts, which are left out here too.
+    for name in {*config.typed(reading.chosen())} - {"texts"} if not data else ():
         raise ValueError(f"--{name.replace('_', '-')} requires --data")
     with ProgressLine(quiet) as progress:
         progress("report")
@@ -81,4 +82,5 @@ def _page(folder: Path, data: list[str] | None, reading: opt.Reading) -> str:
 
     fit = load(folder)
     table = reading.read(data) if data else None
-    return report_page(fit, data=table, command=command)
+    texts = None if reading.texts else {}
+    return report_page(fit, data=table, command=command, texts=texts)

@@ -339,6 +339,7 @@ def _write_page(results: Results, table: ResponseTable) -> None:
         ranked=results.ranked,
         data=table,
         audit=results.audit,
+        items_first=False,
         command=command_line(),
     )
     save = lambda place: place.write_text(text, encoding="utf-8")

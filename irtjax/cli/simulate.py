@@ -105,6 +105,8 @@ def draw(
     from irtjax.models.families.mixed import MixedScores
     from irtjax.models.lengths import LengthParameters
 
+    if folder is None:
+        _check_size(num_subjects, num_items, categories)
     item_key, ability_key, key = jax.random.split(jax.random.key(seed), 3)
     length_key, log_key = jax.random.split(jax.random.fold_in(key, 1))
     lengths, offset = None, 1.0
@@ -117,6 +119,7 @@ def draw(
         chosen, names = saved.model, saved.items.tolist()
         given = jax.tree.map(jnp.asarray, saved.parameters)
         records, population, lengths = given.items, given.population, given.lengths
+        _check_size(num_subjects, len(names), 1)
         offset = saved.options.get("length_offset", offset)
         bounds, benchmarks = saved.options.get("bounds"), saved.benchmarks
     else:
@@ -160,6 +163,20 @@ def draw(
                 columns[f"{field}_{h + 1}"] = column
     abilities = pa.table({"subject": subjects, "ability": np.asarray(theta), **speed})
     return table, pa.table(columns), abilities
+
+
+def _check_size(num_subjects: int, num_items: int, categories: int) -> None:
+    """Refuses what does not fit into the memory, before anything is drawn.
+
+    At least two copies of a byte for each response, 200 bytes for each name with its
+    parameters, 24 for each category of an item.
+    """
+    from irtjax.numerics.memory import require_memory
+
+    names = 200.0 * (num_subjects + num_items) + 24.0 * num_items * categories
+    what = f"{num_subjects:,} subjects x {num_items:,} items"
+    what += f" of {categories:,} categories" if categories > 1000 else ""
+    require_memory(2.0 * num_subjects * num_items + names, what, "simulate fewer")
 
 
 def _model_of(model: str, num_items: int, categories: int) -> Any:

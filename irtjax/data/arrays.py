@@ -85,7 +85,7 @@ def check_unique(what: str, labels: np.ndarray) -> None:
     names, counts = np.unique(labels, return_counts=True)
     if len(names) < len(labels):
         raise ValueError(
-            f"{what} {str(names[counts.argmax()])!r} occurs {counts.max()} times:"
+            f"{what} {str(names[counts.argmax()])!r:.80} occurs {counts.max()} times:"
             f" {what} names must be distinct"
         )
 
@@ -110,5 +110,5 @@ def positions(what: str, labels: np.ndarray, wanted: Any) -> np.ndarray:
     names = as_labels(array)
     found = places_of(labels, names)
     if (found < 0).any():
-        raise ValueError(f"no {what} named {str(names[found.argmin()])!r}")
+        raise ValueError(f"no {what} named {str(names[found.argmin()])!r:.80}")
     return found

@@ -6,7 +6,6 @@ gigabytes is refused before they are in memory.
 
 from __future__ import annotations
 
-import contextlib
 import gzip
 import io
 import stat
@@ -14,6 +13,8 @@ import zlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import IO, Any
+
+from irtjax.numerics.memory import available_memory
 
 _HEAD = 1 << 16
 _CHUNK = 1 << 20
@@ -34,26 +35,6 @@ _SPECIAL = (
     (stat.S_ISBLK, "a device"),
     (stat.S_ISDIR, "a folder"),
 )
-
-
-def free_memory() -> int:
-    """Bytes that this process can still allocate, as far as the system states it."""
-    found = [1 << 62]
-    with contextlib.suppress(OSError, ValueError, IndexError):
-        text = Path("/proc/meminfo").read_text()
-        found.append(int(text.split("MemAvailable:")[1].split()[0]) * 1024)
-    with contextlib.suppress(OSError, ValueError):
-        group = Path("/sys/fs/cgroup")
-        limit = int((group / "memory.max").read_text())
-        found.append(limit - int((group / "memory.current").read_text()))
-    with contextlib.suppress(ImportError, OSError, ValueError, IndexError):
-        import resource
-
-        limit = resource.getrlimit(resource.RLIMIT_AS)[0]
-        if limit != resource.RLIM_INFINITY:
-            pages = int(Path("/proc/self/statm").read_text().split()[0])
-            found.append(limit - pages * resource.getpagesize())
-    return max(min(found), 0)
 
 
 def special(path: Path) -> str:
@@ -93,7 +74,7 @@ class Unpacked:
     def __init__(self, path: Path, ratio: int = _RATIO) -> None:
         size = file_size(path)
         self._path, self._size = path, size
-        self._most = min(max(_UNPACKED, ratio * size), free_memory() // 2)
+        self._most = min(max(_UNPACKED, ratio * size), available_memory() // 2)
         self._count = 0
 
     def add(self, count: int) -> None:
@@ -153,7 +134,7 @@ def check_parquet(path: Path, metadata: Any, used: Sequence[str] | None) -> None
 
 def check_size(path: Path, values: int) -> None:
     """Refuses a table of so many values that they take half of the free memory."""
-    if values * 8 > free_memory() // 2:
+    if values * 8 > available_memory() // 2:
         raise ValueError(
             f"{path} has {values:,} values, which take more than half of the free"
             " memory; give a part of it"
@@ -209,7 +190,7 @@ def read_bytes(path: Path) -> bytes:
     size = file_size(path)
     if not size:
         return b""
-    if size > free_memory():
+    if size > available_memory():
         raise ValueError(
             f"{path} has {size:,} bytes, more than the free memory; give a part of it"
         )

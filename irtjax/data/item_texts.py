@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
@@ -83,6 +84,20 @@ def cut(text: str, most: int = LONGEST) -> str:
     return f"{text[:first]}…{text[len(text) - (most - first - 1) :]}"
 
 
+def text_of(value: Any) -> str:
+    """A value of a log as text: JSON, if it is none; "" for null or deep nesting.
+
+    >>> text_of("a"), text_of(None), text_of({"b": [1]})
+    ('a', '', '{"b": [1]}')
+    """
+    if isinstance(value, str) or value is None:
+        return value or ""
+    try:
+        return json.dumps(value, ensure_ascii=False, default=str)
+    except (RecursionError, ValueError, TypeError):
+        return ""
+
+
 def joined_texts(parts: Iterable[Texts]) -> dict[str, ItemText]:
     """The texts of several tables: the first of each item."""
     out: dict[str, ItemText] = {}
@@ -113,13 +128,11 @@ def texts_to_rows(texts: Texts) -> list[dict[str, Any]]:
 
 def texts_from_rows(rows: Iterable[Mapping[str, Any]]) -> dict[str, ItemText]:
     """The texts that `texts_to_rows` was given."""
-    fields = ("prompt", "answer", "wrong")
-    return {
-        str(row["item"]): ItemText(
-            *(str(row[x]) for x in fields), int(row["wrong_count"])
-        )
-        for row in rows
-    }
+    out = {}
+    for row in rows:
+        prompt, answer, wrong = (str(row[x]) for x in ("prompt", "answer", "wrong"))
+        out[str(row["item"])] = ItemText(prompt, answer, wrong, int(row["wrong_count"]))
+    return out
 
 
 def texts_table(texts: Texts) -> pa.Table:
@@ -197,13 +210,16 @@ def sample_files(items: Sequence[str], ids: Ids) -> dict[str, str]:
     Raises:
         ValueError: As for `sample_ids`.
     """
-    import json
     import shlex
 
     out: dict[str, str] = {}
     for harness in harnesses_of(items, ids):
         found = sample_ids(items, ids, harness)
         name = f"{harness.replace('-', '_')}_samples"
+        if harness == "inspect":  # It takes ids as patterns.
+            found = {
+                task: [_literal(x) for x in names] for task, names in found.items()
+            }
         out[f"{name}.json"] = json.dumps(found, ensure_ascii=False) + "\n"
         if harness == "inspect":
             lines = []
@@ -214,9 +230,7 @@ def sample_files(items: Sequence[str], ids: Ids) -> dict[str, str]:
                         f"# {task!a}: {comma!a} has a comma: use the JSON file"
                     )
                     continue
-                # Ids on the command line are patterns.
-                words = ",".join(_literal(x) for x in names)
-                command = ["inspect", "eval", task, "--sample-id", words]
+                command = ["inspect", "eval", task, "--sample-id", ",".join(names)]
                 lines.append(shlex.join(command))
             out[f"{name}.txt"] = "\n".join(lines) + "\n"
     return out

@@ -13,7 +13,10 @@ from __future__ import annotations
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
+import pyarrow.compute
+
+#: Its functions are made when it is imported, so that no checker knows them.
+pc: Any = pyarrow.compute
 
 #: The last four are the wide forms in Japanese and Chinese text.
 _FORMULA = "^'*[=+\\-@\\t\\r\\n\uff1d\uff0b\uff0d\uff20]"

@@ -146,7 +146,7 @@ def _from_meta(meta: _Facts, values: np.ndarray) -> Fields:
     }
 
 
-_Kind = TypeVar("_Any", bound=_Facts)
+_Kind = TypeVar("_Kind", bound=_Facts)
 
 
 def _checked(content: bytes, type: type[_Kind]) -> _Kind:

@@ -69,8 +69,7 @@ def together(folder: str | Path, stale: Iterable[str] = ()) -> Iterator[Path]:
     """
     folder = Path(folder).expanduser().absolute()
     with _refusals(folder):
-        place, missing = _nearest(folder)
-        _settle(place)
+        place, missing = _settled(folder)
         with _staging(place) as staging:
             inner = staging.joinpath("new", *missing)
             inner.mkdir(parents=True)
@@ -129,8 +128,7 @@ def check_place(folder: Path, names: Iterable[str] = ()) -> None:
     """
     folder = Path(folder).expanduser().absolute()
     with _refusals(folder):
-        place, missing = _nearest(folder)
-        _settle(place)
+        place, missing = _settled(folder)
         # Permission bits do not show whether the file system accepts a file.
         with tempfile.TemporaryFile(dir=place):
             pass
@@ -153,6 +151,15 @@ def _nearest(folder: Path) -> tuple[Path, list[str]]:
             )
         missing.insert(0, place.name)
         place = place.parent
+    return place, missing
+
+
+def _settled(folder: Path) -> tuple[Path, list[str]]:
+    """As `_nearest`, without what dead processes left there."""
+    place, missing = _nearest(folder)
+    # A process that was killed after it made the folder has left its parent to clean.
+    for each in {place, folder.parent} if not missing else {place}:
+        _settle(each)
     return place, missing
 
 
@@ -211,9 +218,14 @@ def _flush(folder: Path) -> None:
         if path.is_dir():
             _flush(path)
             continue
-        with open(path, "rb+") as file:
-            os.fsync(file.fileno())
+        _flush_file(path)
     _flush_folder(folder)
+
+
+def _flush_file(path: Path) -> None:
+    # Windows flushes files that are open for writing only.
+    with open(path, "rb+" if os.name == "nt" else "rb") as file:
+        os.fsync(file.fileno())
 
 
 def _flush_folder(folder: Path) -> None:
@@ -267,8 +279,7 @@ def _write_plan(staging: Path, plan: dict[str, Any]) -> None:
     (staging / "old").mkdir(exist_ok=True)
     draft = staging / "draft"
     draft.write_text(json.dumps(plan), encoding="utf-8")
-    with open(draft, "rb+") as file:
-        os.fsync(file.fileno())
+    _flush_file(draft)
     os.replace(draft, staging / _PLAN)
     _flush_folder(staging)
 

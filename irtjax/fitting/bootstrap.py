@@ -15,6 +15,7 @@ from irtjax._types import KeyArray
 from irtjax.data.responses import Responses
 from irtjax.estimators.driver import AbstractMethod, run
 from irtjax.likelihood.problem import Parameters, Problem, Start
+from irtjax.numerics.memory import require_memory
 from irtjax.numerics.precision import full_precision
 from irtjax.numerics.programs import stored_jit
 from irtjax.numerics.progress import watched
@@ -79,6 +80,8 @@ def bootstrap(
         ValueError: If `unit` is neither of the two.
     """
     size = _size(problem.data, unit)
+    what = f"{num_replicates:,} replicates of {size:,} {unit}"
+    require_memory(16.0 * num_replicates * size, what, "lower num_replicates")
     keys = jax.random.split(key, num_replicates)
     weight = _draw_weights(keys, size, jnp.asarray(start.items[0]).dtype)
     options = {"unit": unit, "max_steps": max_steps, "batch_size": batch_size}

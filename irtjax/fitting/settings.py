@@ -23,6 +23,7 @@ from irtjax.likelihood.problem import Start
 from irtjax.models.catalogue import check_priors
 from irtjax.models.factors import FACTOR
 from irtjax.models.multilevel.specification import MULTILEVEL
+from irtjax.numerics.memory import require_memory
 
 if TYPE_CHECKING:
     from irtjax.data.scores import Bounds
@@ -134,7 +135,7 @@ def check_values(
         floating = False
     number = isinstance(level, float | int | np.floating)
     whole = isinstance(max_steps, int | np.integer) and not isinstance(max_steps, bool)
-    limit = max_steps is None or (whole and max_steps >= 1)
+    limit = max_steps is None or (whole and 1 <= max_steps < 2**31)
     known = isinstance(method, str | AbstractEstimator)
     start, facets = settings.get("start", STARTS[0]), settings.get("facets", ())
     listed = hasattr(facets, "__iter__") and not isinstance(facets, str)
@@ -142,7 +143,12 @@ def check_values(
     for name, value, fine, cure in (
         ("method", method, known, f"auto, {', '.join(METHODS)}, or irtjax.EM()"),
         ("level", level, number, "a number between 0 and 1"),
-        ("max_steps", max_steps, limit, "a whole number of at least 1, or None"),
+        (
+            "max_steps",
+            max_steps,
+            limit,
+            "a whole number from 1 to 2**31 - 1, or None",
+        ),
         ("key", key, key is None or hasattr(key, "dtype"), "jax.random.key(0)"),
         ("dtype", dtype, floating, "'float64' or 'float32'"),
         ("facets", facets, listed, "a list of names, such as ['domain']"),
@@ -150,6 +156,9 @@ def check_values(
     ):
         if not fine:
             raise ValueError(f"{name} {value!r}: give {cure}")
+    if max_steps is not None:
+        cure = "fewer steps suffice"
+        require_memory(8.0 * max_steps, f"max_steps {max_steps:,}", cure)
     check_priors(settings.get("priors"))
 
 

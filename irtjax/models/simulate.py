@@ -14,9 +14,22 @@ from irtjax.models.family import Items
 from irtjax.models.lengths import LengthItems, LengthParameters
 from irtjax.models.model import Model, Population
 from irtjax.numerics.kernels import put_block, scan_subject_blocks, take_block
+from irtjax.numerics.memory import require_memory
 
 #: Bytes of random numbers drawn at once.
 _DRAW_BYTES = 64 * 2**20
+
+
+def require_cells(num_subjects: int, num_items: int, categories: bool) -> None:
+    """Refuses a table of responses that does not fit into the memory.
+
+    Of a response in categories with its mask 2 bytes, of a score 9.
+    """
+    require_memory(
+        (2.0 if categories else 9.0) * num_subjects * num_items,
+        f"{num_subjects:,} subjects x {num_items:,} items",
+        "simulate fewer",
+    )
 
 
 def simulate_abilities(
@@ -121,6 +134,7 @@ def simulate(
     if trials is not None and model.family.num_categories != 2:
         raise ValueError(f"the model {model.name} has no right responses to count")
     shape = num_subjects, num_items = theta.shape[0], jnp.shape(items[0])[0]
+    require_cells(num_subjects, num_items, model.family.num_categories > 0)
     size = _block_size(model, num_subjects, num_items, theta.dtype.itemsize)
     value_key, missing_key = jax.random.split(key)
     holes = missing > 0

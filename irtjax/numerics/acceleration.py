@@ -12,6 +12,8 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from irtjax.numerics.memory import require_memory
+
 
 class Memory(NamedTuple):
     """The last few differences of points and residuals, newest overwriting oldest."""
@@ -25,6 +27,8 @@ class Memory(NamedTuple):
 
 def empty_memory(size: int, memory: int, dtype) -> Memory:
     """A memory without points."""
+    what = f"an acceleration with memory {memory:,}"
+    require_memory(8.0 * memory * size, what, "lower memory")
     zeros = jnp.zeros((memory, size), dtype)
     return Memory(zeros, zeros, zeros[0], zeros[0], jnp.zeros((), jnp.int32))
 

@@ -22,6 +22,7 @@ from irtjax.estimators.laplace.item_posterior import Outer
 from irtjax.estimators.laplace.items import blocks_of, expected_responses
 from irtjax.estimators.laplace.problem import LaplaceState, MultilevelProblem
 from irtjax.likelihood.products import expected_categories, expected_cells, outer
+from irtjax.numerics.memory import require_memory
 from irtjax.numerics.precision import full_precision
 
 if TYPE_CHECKING:
@@ -140,6 +141,9 @@ def predict(
     dtype = points[0].dtype
     rule = jnp.asarray(np.stack([nodes, weights / weights.sum()], axis=1), dtype)
     count, width = len(rows), len(places)
+    kept = 2 + (family.num_categories if categories else 0)
+    what = f"expected responses of {count:,} subjects to {width:,} items"
+    require_memory(8.0 * kept * count * width, what, "name some subjects or items")
     expected, standard_error = np.empty((2, count, width))
     kinds = np.empty((count, width, family.num_categories)) if categories else None
     size = min(max(BLOCK_CELLS // max(width, 1), 1), max(count, 1))

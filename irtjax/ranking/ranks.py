@@ -11,6 +11,7 @@ from jaxtyping import Array, Float, Int
 
 from irtjax._backend import num_cores
 from irtjax._types import KeyArray
+from irtjax.numerics.memory import require_memory
 from irtjax.ranking.extremes import descending_bits, extremes, order_statistics
 from irtjax.ranking.mixture import Mixture, mixture_of, quantile_ranks
 from irtjax.ranking.pairs import (
@@ -228,6 +229,8 @@ def _draw_ranks(theta, errors, level, num_draws, key):
     starts = range(0, num_draws, chunk)
     # The shortest integers, which are sorted fastest.
     places = np.arange(1, size + 1, dtype=np.int16 if size < 2**15 else np.int32)
+    needed = 2.0 * num_draws * size * places.itemsize
+    require_memory(needed, f"{num_draws:,} draws of {size:,} ranks", "use fewer draws")
     ranks = np.empty((num_draws, size), places.dtype)
     seed = np.random.default_rng(np.asarray(jax.random.key_data(key)))
 

@@ -49,12 +49,12 @@ if TYPE_CHECKING:
 
 #: Name of the file.
 PAGE = "report.html"
-#: Rows that stand in the page without its script: subjects, items, bad items.
-ROWS, ITEM_ROWS, BAD_ROWS = 100, 20, 200
+#: Rows that stand in the page without its script: subjects, items.
+ROWS, ITEM_ROWS = 40, 20
 #: Letters of a sentence, which can hold names of any length.
 SENTENCE = 2000
-#: Letters of an item's text in the table of bad items, and in the hover of an item.
-TEXT, HOVER = 2000, 240
+#: Letters of an item's text where the pointer is on it.
+HOVER = 240
 #: Letters of all hover texts together.
 HOVER_ROOM = 60_000
 
@@ -65,6 +65,7 @@ def report_page(
     ranked: RankedSubjects | None = None,
     data: ResponseTable | None = None,
     audit: Audit | None = None,
+    items_first: bool = True,
     texts: Mapping[str, str] | None = None,
     pair: tuple[str, str] | None = None,
     sentences: Sequence[str] = (),
@@ -78,6 +79,7 @@ def report_page(
         data: The responses, which a fit does not keep: for the items that separate two
             subjects, and the responses next to an item's curve.
         audit: An audit of these items: its tests become the evidence about bad items.
+        items_first: Whether, with an audit, bad items come before the leaderboard.
         texts: Text of an item (prompt, answers) by its name, shown with bad items and
             where the pointer is on an item.
         pair: Names of two subjects to compare first.
@@ -113,14 +115,16 @@ def report_page(
     content = fit_data(of, rows, flags, places)
     content["pair"] = [names.index(x) for x in pair or names[:2]]
     warnings = [*fit.warnings, *(audit.warnings if audit is not None else ())]
-    title = "Leaderboard" if audit is None else "Audit"
+    items_first = items_first and audit is not None
+    title = "Leaderboard" if audit is None else "Leaderboard and audit"
+    title = "Audit" if items_first else title
     if pair:
         title = " and ".join(labels(pair, 40))
     context = {
         "title": title,
-        "audit": audit is not None,
+        "items_first": items_first,
         "lead": _lead(fit),
-        "verdict": verdict(fit, standing, audit=audit),
+        "verdict": verdict(fit, standing, audit=audit, items_first=items_first),
         "doubtful": not has_converged(fit),
         "warnings": [short(x, SENTENCE) for x in dict.fromkeys(warnings)],
         "notes": [short(x, SENTENCE) for x in fit.notes],
@@ -185,7 +189,7 @@ def render(context: Mapping[str, Any], content: Mapping[str, Any]) -> str:
 _INLINE = {"script": "js", "style": "css"}
 #: Identifier and name of each section, and what it needs.
 _SECTIONS = (
-    ("bad", "Bad items", "audit"),
+    ("bad", "Bad items", "items_first"),
     ("leaderboard", "Leaderboard", "leaderboard"),
     ("ranks", "Rank intervals", "ranks"),
     ("compare", "Compare two", "compare"),
@@ -206,7 +210,9 @@ ITEM_NOTE = (
 def _hashed(name: str) -> tuple[str, str]:
     """An inline file, and the source expression that allows it."""
     path = Path(__file__).parent / "templates" / name
-    text = path.read_text(encoding="utf-8").replace("\r\n", "\n")
+    lines = [line.strip() for line in path.read_text(encoding="utf-8").splitlines()]
+    # Without indentation and comments: a tenth of a small page.
+    text = "\n".join(x for x in lines if x and not x.startswith("//")) + "\n"
     digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
     return text, f"sha256-{digest}"
 
@@ -255,6 +261,7 @@ def fit_data(
         "curves": curves,
         "ends": ends,
         "responses": page_data.response_rows(shown, of.order),
+        "by_benchmark": page_data.accuracies_by_benchmark(fit, rows),
         **scale_of(fit.model),
     }
 
@@ -279,23 +286,11 @@ def _lead(fit: Calibration) -> str:
 
 def _leaderboard(of: Sources, rows: list[dict[str, Any]]) -> dict[str, Any]:
     """The table of subjects, its first rows."""
-    known = [x for row in rows for x in (row["lower"], row["upper"]) if x is not None]
-    low, high = min(known, default=0.0), max(known, default=1.0)
-    width = max(high - low, 1e-9)
-
-    def at(value: float) -> float:
-        return round(4 + 112 * (min(max(value, low), high) - low) / width, 1)
-
     names = labels(row["subject"] for row in rows)
     shown = []
     for row, name in zip(rows[:ROWS], names, strict=False):
         ends = row["lower"], row["upper"]
         half = None if None in ends else (ends[1] - ends[0]) / 2
-        bar = None
-        if half is not None:
-            zero = at(0.0) if low < 0 < high else -9
-            bar = {"low": at(ends[0]), "high": at(ends[1]), "at": at(row["ability"])}
-            bar["zero"] = zero
         cells = {
             "rank": row["rank"],
             "ranks": f"{row['rank_lower']}–{row['rank_upper']}",
@@ -303,7 +298,6 @@ def _leaderboard(of: Sources, rows: list[dict[str, Any]]) -> dict[str, Any]:
             "flags": row["flags"],
             "ability": number(row["ability"]),
             "half": number(half),
-            "bar": bar,
             "best": number(row["probability_best"]),
             "groups": group_span(row["first_group"], row["last_group"]),
         }

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from irtjax.auditing import Audit
     from irtjax.calibration.calibration import Calibration
 
-#: Rows of the table, and letters of an item's text there.
-BAD_ROWS, TEXT = 200, 2000
+#: Rows of the table, letters of an item's text there, and of all these together.
+BAD_ROWS, TEXT, ROOM = 200, 2000, 60_000
 
 
 def bad_flags(fit: Calibration, audit: Audit | None) -> list[str]:
@@ -51,7 +51,9 @@ def bad_items(of: Sources, flags: list[str], places: np.ndarray) -> dict[str, An
     shown = chosen[:BAD_ROWS]
     names = labels(fit.items)
     where = {place: k for k, place in enumerate(places.tolist())}
-    texts = page_data.texts_of(of.texts, fit.items, shown, TEXT)
+    # All of a few items, the beginnings of many.
+    most = min(TEXT, ROOM // max(len(shown), 1))
+    texts = page_data.texts_of(of.texts, fit.items, shown, most)
     ends = page_data.thirds(of.cells, of.order)
     error = column(fit.item_table, "discrimination_se")
     benchmarks = labels_of_benchmarks(fit.item_table)

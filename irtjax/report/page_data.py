@@ -1,10 +1,10 @@
 """What `report.html` computes with: columns of numbers, compact enough to be mailed.
 
-Numbers are whole thousandths (ten-thousandths where two subjects are compared with
-them), missing ones are null. Names are shortened and lose characters that steer a
-display. Item response functions are parameters where a formula reproduces them, else
-values on a grid. Responses are packed, the subjects of the best ranks first, up to
-`MOST_CELLS`.
+Numbers are whole thousandths, hundredths of what is shown with two digits, and as exact
+as their errors need where two subjects are compared; missing ones are null. Names
+are shortened and lose characters that steer a display. Item response functions are
+parameters where a formula reproduces them, else values on a grid. Responses are packed,
+the subjects of the best ranks first, up to `MOST_CELLS`.
 """
 
 from __future__ import annotations
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 MOST_ITEMS = 20_000
 #: Binary cells in a page, a quarter of a byte each; a cell of another kind takes two.
 MOST_CELLS = 480_000
+#: Subjects and benchmarks of the table of accuracies.
+MOST_SUBJECTS, MOST_BENCHMARKS = 50, 12
 #: Letters of a name.
 LABEL = 100
 #: Characters of a curve's table in all, and points of one curve.
@@ -261,7 +263,8 @@ def _closed_form(model: Any, items: Any) -> dict[str, Any] | None:
     for name, link in LINKS.items():
         share = link(theta[:, None] * slope[few] + middle[few])
         if np.allclose(low[few] + (high - low)[few] * share, wanted, atol=1e-5):
-            found = {"link": name, "a": whole(slope), "d": whole(middle)}
+            # The slopes are the discriminations of the items.
+            found = {"link": name, "d": whole(middle)}
             if low.any():
                 found["c"] = whole(low)
             if (high < 1).any():
@@ -278,13 +281,19 @@ def item_data(
     benchmarks = ["" if x is None else x for x in table["benchmark"].to_pylist()]
     known, codes = np.unique(np.array(benchmarks)[places], return_inverse=True)
     if len(known) > 1 or known[0]:
-        found |= {"benchmarks": labels(known), "benchmark": codes.tolist()}
-    for name in ("discrimination", "difficulty", "accuracy"):
-        found[name] = whole(column(table, name)[places])
+        # A digit each where they are few: these codes are long and repeat themselves.
+        few = len(known) <= len(DIGITS)
+        text = "".join(DIGITS[k] for k in codes) if few else codes.tolist()
+        found |= {"benchmarks": labels(known), "benchmark": text}
+    # Discriminations are part of formulas; difficulties are shown with two digits.
+    scales = {"discrimination": 1000, "difficulty": 100, "accuracy": 1000}
+    for name, scale in scales.items():
+        found[name] = whole(column(table, name)[places], scale)
         error = column(table, f"{name}_se")[places]
         if np.isfinite(error).any():
-            found[f"{name}_se"] = whole(error)
-    found["observed"] = np.asarray(table["observed"])[places].tolist()
+            found[f"{name}_se"] = whole(error, 100)
+    observed = np.asarray(table["observed"])[places].tolist()
+    found["observed"] = observed[0] if len({*observed}) == 1 else observed
     found["flags"] = {
         str(k): flags[place] for k, place in enumerate(places) if flags[place]
     }
@@ -306,18 +315,40 @@ def subject_data(
         found[name] = [row[name] for row in rows]
     found["observed"] = [row["observed"] for row in rows]
     found["flags"] = {str(k): x for k, row in enumerate(rows) if (x := row["flags"])}
-    # Differences are computed from these: a digit more.
+    # Differences are computed from these: errors have four digits or more.
+    errors = [row["ability_se"] for row in rows if row["ability_se"]]
+    middle = float(np.median(errors)) if errors else 1.0
+    scale = found["scale_of_exact"] = 10 ** int(
+        np.clip(np.ceil(4 - np.log10(middle)), 4, 9)
+    )
     for name in ("ability", "ability_se"):
-        found[f"exact_{name}"] = whole([row[name] for row in rows], 10_000)
+        found[f"exact_{name}"] = whole([row[name] for row in rows], scale)
     if fit.ability_shared is not None:
         shared = np.asarray(fit.ability_shared)[order]
-        found["shared"] = [whole(row, 10_000) for row in shared]
+        found["shared"] = [whole(row, scale) for row in shared]
         if fit.ability_scale is not None:
-            scale = np.asarray(fit.ability_scale)[order]
-            found["scale"] = whole(scale, 10_000)
+            found["scale"] = whole(np.asarray(fit.ability_scale)[order], scale)
     if fit.structure is not None and len(fit.structure.groups) > 1:
         found["by_group"] = [whole(row) for row in fit.structure.ability[order]]
     return found
+
+
+def accuracies_by_benchmark(
+    fit: Calibration, rows: list[dict[str, Any]]
+) -> dict[str, Any] | None:
+    """Accuracies of the first subjects on each benchmark; None where there are none."""
+    from irtjax.calibration.tables import of_benchmark
+
+    known = [] if fit.benchmarks is None else sorted({*fit.benchmarks.tolist()})
+    names = [name for name in known if rows and of_benchmark(name)[0] in rows[0]]
+    if not names:
+        return None
+    shown, cells = names[:MOST_BENCHMARKS], []
+    for row in rows[:MOST_SUBJECTS]:
+        numbers = [row.get(x) for name in shown for x in of_benchmark(name)]
+        numbers = [np.nan if x is None else x for x in numbers]
+        cells.append(whole(numbers))
+    return {"names": labels(shown), "left": len(names) - len(shown), "rows": cells}
 
 
 #: Scores of a subject that have an interval.

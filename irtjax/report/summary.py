@@ -68,11 +68,12 @@ def verdict(
     ranked: RankedSubjects,
     escape: Callable[[str], str] = short,
     audit: Audit | None = None,
+    items_first: bool = False,
 ) -> list[str]:
     """Returns three sentences: who is ahead, how surely, and how the items are.
 
-    Where the fit has not converged, the first one is on that. Of an audit the items
-    come first.
+    Where the fit has not converged, the first one is on that. `items_first` puts the
+    items, of which an audit says more, before the others.
     """
     items = _items_verdict(fit, audit)
     table, level = ranked.table, percent(ranked.level)
@@ -106,7 +107,7 @@ def verdict(
         tied = f"{pairs[0].upper()}{pairs[1:]}."
     else:
         tied = f"{tied}; {pairs}."
-    return [lead, tied, items] if audit is None else [items, lead, tied]
+    return [items, lead, tied] if items_first else [lead, tied, items]
 
 
 def _items_verdict(fit: Calibration, audit: Audit | None) -> str:

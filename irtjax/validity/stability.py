@@ -41,6 +41,7 @@ from irtjax.likelihood.problem import Start
 from irtjax.likelihood.quadrature import nodes_for, resolution
 from irtjax.models.catalogue import known_model
 from irtjax.models.model import Model, check_one_ability
+from irtjax.numerics.memory import require_memory
 from irtjax.ranking.ranks import tied_ranks
 from irtjax.validity.starts import compare_starts, spearman_matrix
 
@@ -172,6 +173,9 @@ def stability(
     chosen, note = _model(table, model)
     report("all responses")
     fit = fit_table(table, chosen, "em", standard_errors="none", level=level)
+    units = max(table.num_subjects, table.num_items)
+    what = f"num {num or REPLICATES:,}: replicates of {units:,}"
+    require_memory(24.0 * (num or REPLICATES) * units, what, "lower num")
     weight = _weights(table, kind, num or REPLICATES, key)
     report(f"{len(weight):,} replicates")
     replicates = _replicates(table, fit, chosen, weight, kind)

@@ -640,6 +640,18 @@ def test_details_without_scores(tmp_path, columns, part):
     assert part in refused(path)
 
 
+def test_columns_of_one_name_and_text_that_is_none(tmp_path):
+    columns = ["example", "full_prompt", "metrics", "metrics"]
+    scores = pa.array([{"em": 1.0}])
+    path = tmp_path / "details_t_2026-03-01T10-20-30.parquet"
+    texts = pa.array(["a"])
+    pq.write_table(pa.table([texts, texts, scores, scores], names=columns), path)
+    assert "is no table of lighteval's details" in refused(path)
+    broken = pa.array([b"\xe7x"]).cast(pa.binary()).view(pa.string())
+    pq.write_table(pa.table([broken, texts, scores], names=columns[:3]), path)
+    assert "text in it is not UTF-8" in refused(path)
+
+
 @pytest.mark.parametrize(
     ("name", "content", "part"),
     [

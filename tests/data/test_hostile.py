@@ -210,10 +210,10 @@ def test_what_a_file_unpacks_to_is_counted(tmp_path, monkeypatch, kind):
 def test_limits_follow_the_free_memory(tmp_path, monkeypatch):
     path = tmp_path / "a.csv"
     path.write_text("model,q1\nm,1\n")
-    monkeypatch.setattr(files, "free_memory", lambda: 10)
+    monkeypatch.setattr(files, "available_memory", lambda: 10)
     assert "more than the free memory" in outcome(path)
     monkeypatch.undo()
-    assert 1 << 20 < files.free_memory() < 1 << 62
+    assert 1 << 20 < files.available_memory() < 1 << 62
 
 
 def test_parquet_that_would_fill_the_memory(tmp_path, monkeypatch):
@@ -276,11 +276,9 @@ def test_many_names_take_little_memory(tmp_path):
 
 
 def test_a_table_too_large_for_the_memory(tmp_path, monkeypatch):
-    from irtjax.data.reading import assemble
-
     path = tmp_path / "t.csv"
     path.write_text("model,item,score\nm,q,1\nn,r,1\n")
-    monkeypatch.setattr(assemble, "free_memory", lambda: 50)
+    monkeypatch.setattr("irtjax.numerics.memory.available_memory", lambda: 50.0)
     assert "2 subjects by 2 items is too large" in outcome(path)
 
 

@@ -17,6 +17,13 @@ from tests.data.test_lm_eval import FIXTURES, sample, write_log
 MARKUP = "<b>|`*_\x1b[31m" + "```\n" * 3
 
 
+def nested(depth):
+    value = 1
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
 def request(prompt, *choices):
     """The requests of a record: one, or one for each choice."""
     pairs = [{"arg_0": prompt, "arg_1": x} for x in choices or ({"until": ["\n"]},)]
@@ -59,7 +66,7 @@ def test_choices_of_lm_eval_are_named_by_their_texts(tmp_path):
         (None, {"Question": "in doc?", "id": "x"}, "in doc?"),
         (None, {"story": "s"}, '{"story": "s"}'),
         ("[]", "plain", "plain"),
-        ({"gen_args_0": 3}, None, "None"),
+        ({"gen_args_0": 3}, None, ""),
         ([[["deep"]]], {"problem": "p"}, "p"),
     ],
 )
@@ -79,6 +86,10 @@ def test_wrong_answers_are_those_under_the_filter_that_is_read(tmp_path):
     assert read(tmp_path).item_texts["t/0"].wrong == "[invalid]"
     other = read(tmp_path, filter="flexible-extract")
     assert other.item_texts["t/0"].wrong == "7"
+
+
+def test_texts_nested_beyond_what_can_be_written_are_left_out():
+    assert item_texts.text_of(nested(10**5)) == ""
 
 
 def test_texts_are_cut_and_wrong_answers_few(tmp_path):
@@ -110,6 +121,15 @@ def test_texts_of_inspect_and_every_eval_ever():
     ]
     assert shared.item_ids == {}
     assert read(FIXTURES / "eee", texts=False).item_texts == {}
+
+
+@pytest.mark.parametrize("depth", [50, 800])
+def test_deep_nesting_is_no_text(tmp_path, depth):
+    deep = json.dumps(nested(depth))
+    sample = f'{{"id": 1, "input": {deep}, "scores": {{"m": {{"value": 1}}}}}}'
+    head = '"status": "success", "eval": {"model": "m", "task": "t", "eval_id": "e"}'
+    (tmp_path / "log.json").write_text(f'{{{head}, "samples": [{sample}]}}')
+    assert read(tmp_path).item_texts == {"t/1": ItemText()}
 
 
 def test_messages_of_inspect_are_one_text(tmp_path):
@@ -275,7 +295,7 @@ def test_files_for_harnesses():
     }
     files = item_texts.sample_files(["t/b", "t/a", "u/c"], ids)
     assert json.loads(files["inspect_samples.json"]) == {
-        "t": ["it's", "a*"],
+        "t": ["it's", "a[*]"],
         "u": ["x,y"],
     }
     first, second = files["inspect_samples.txt"].splitlines()

@@ -34,7 +34,7 @@ def same(a: irtjax.ResponseTable, b: irtjax.ResponseTable) -> bool:
     return (
         a.data_hash() == b.data_hash()
         and a.benchmarks.tolist() == b.benchmarks.tolist()
-        and (a.lengths is b.lengths or np.array_equal(a.lengths, b.lengths, True))
+        and np.array_equal(np.array(a.lengths, float), np.array(b.lengths, float), True)
     )
 
 

@@ -17,7 +17,7 @@ from experiments.coverage.replicate import differences
 from experiments.lart import compare
 from experiments.lart import run as lart
 from experiments.lego_irt import families
-from experiments.scaling import bayes, front_door, measure, peers
+from experiments.scaling import bayes, front_door, measure, peers, reading
 from experiments.scaling import run as scaling
 from irtjax.estimators.marginal.em import EM
 from irtjax.scoring import Scores
@@ -180,6 +180,14 @@ def test_scaling_lengths():
         r["value"] for r in result["rows"] if r["quantity"] == "  log-likelihood"
     )
     assert random == pytest.approx(exact, rel=5e-3)
+
+
+@pytest.mark.slow
+def test_scaling_reading(tmp_path):
+    sizes = {"subjects": 20, "items": 30, "logs": [2, 3], "folder": str(tmp_path)}
+    rows = reading.measure(sizes)["rows"]
+    assert {row["quantity"].split(",")[0] for row in rows} >= set(reading.FILES)
+    assert all(row["value"] > 0 for row in rows if "memory" not in row["quantity"])
 
 
 @pytest.mark.slow

@@ -1,6 +1,7 @@
 """Fits with any names and of any size, for tests of `report.html`; none is fitted."""
 
 import dataclasses
+import hashlib
 
 import numpy as np
 import pyarrow as pa
@@ -46,7 +47,7 @@ def hostile_fit():
     return renamed(fit, subjects, items)
 
 
-def large_fit(num_subjects: int, num_items: int, seed: int = 0):
+def large_fit(num_subjects: int, num_items: int, seed: int = 0, hashed: bool = False):
     """A fit of any size and its responses: the small one's rows, with changed names."""
     fit, random = small_fit(errors=False), np.random.default_rng(seed)
     who = np.arange(num_subjects) % len(fit.subjects)
@@ -54,6 +55,8 @@ def large_fit(num_subjects: int, num_items: int, seed: int = 0):
     subjects = [f"vendor-{k % 7}/model-{k}-instruct" for k in range(num_subjects)]
     items = [f"mmlu_college_subject_{k % 57}/{k}" for k in range(num_items)]
     benchmarks = [name.split("/")[0] for name in items]
+    if hashed:
+        items = [hashlib.md5(name.encode()).hexdigest() for name in items]
     ability = np.sort(random.normal(size=num_subjects))[::-1]
     abilities = fit.ability_table.take(pa.array(who))
     rank = np.arange(1, num_subjects + 1)

@@ -1,6 +1,7 @@
 """Flagged items with their texts: the worst first, and nothing in them is markup."""
 
 from types import SimpleNamespace
+from typing import Any
 
 import pyarrow as pa
 
@@ -11,7 +12,7 @@ from irtjax.report import flagged
 HOSTILE = "````\n<script>alert(1)</script>\x1b[31m\n![x](http://a)\t|\n```"
 
 
-def audit(flags: dict[str, str], p_value: float = 0.5):
+def audit(flags: dict[str, str], p_value: float = 0.5) -> Any:
     names = list(flags)
     columns = {
         "item": names,

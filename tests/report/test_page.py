@@ -152,18 +152,30 @@ def test_the_script_gets_the_numbers_of_the_tables(fit, page):
     for name in ("ability", "expected_score_upper", "accuracy", "probability_best"):
         mine = np.array(data["subjects"][name]) / 1000
         np.testing.assert_allclose(mine, [row[name] for row in rows], atol=5.1e-4)
-    exact = np.array(data["subjects"]["exact_ability"]) / 1e4
-    np.testing.assert_allclose(exact, [row["ability"] for row in rows], atol=5.1e-5)
+    # Four digits of an error: differences of two subjects are computed from these.
+    scale = data["subjects"]["scale_of_exact"]
+    error = np.array([row["ability_se"] for row in rows])
+    assert scale * np.median(error) > 9_999
+    exact = np.array(data["subjects"]["exact_ability"]) / scale
+    np.testing.assert_allclose(exact, [x["ability"] for x in rows], atol=0.51 / scale)
     table = fit.item_table
     assert names_of(data["items"]) == page_data.labels(fit.items)
-    for name in ("discrimination", "difficulty", "accuracy"):
-        mine = np.array(data["items"][name], float) / 1000
+    for name, scale in (
+        ("discrimination", 1000),
+        ("difficulty", 100),
+        ("accuracy", 1000),
+    ):
+        mine = np.array(data["items"][name], float) / scale
         wanted = np.array(table[name].to_pylist(), float)
-        np.testing.assert_allclose(mine, wanted, atol=5.1e-4)
+        np.testing.assert_allclose(mine, wanted, atol=0.51 / scale)
+    accuracies = data["by_benchmark"]
+    assert accuracies["names"] == ["b0", "b1"] and accuracies["left"] == 0
+    wanted = [row["accuracy[b1]_upper"] for row in rows]
+    mine = np.array([row[7] for row in accuracies["rows"]]) / 1000
+    np.testing.assert_allclose(mine, wanted, atol=5.1e-4)
     curves = data["curves"]
     assert curves["link"] == "logit" and "c" not in curves
-    a, d = (np.array(curves[x]) / 1000 for x in "ad")
-    np.testing.assert_allclose(a, table["discrimination"].to_numpy(), atol=5.1e-4)
+    d = np.array(curves["d"]) / 1000
     np.testing.assert_allclose(d, table["intercept"].to_numpy(), atol=5.1e-4)
 
 
@@ -220,7 +232,7 @@ def test_asymptotes_are_part_of_the_formula():
     numbers = (jnp.array([1.0, 2.0]), jnp.array([0.5, -1.0]))
     items = LogisticItems(*numbers, jnp.array([0.2, 0.0]), jnp.array([0.9, 1.0]))
     found = page_data.curve_data(model, items, np.arange(2), (-3, 3))
-    assert found == {"link": "logit", "a": [1000, 2000], "d": [500, -1000]} | {
+    assert found == {"link": "logit", "d": [500, -1000]} | {
         "c": [200, 0],
         "u": [900, 1000],
     }
@@ -273,7 +285,10 @@ def test_an_audit_begins_with_its_bad_items_and_their_p_values(fit):
     section = source[source.index('id="bad-h"') : source.index('id="leaderboard-h"')]
     assert "q = 1.3e-07" in section and "1 of 15 items is flagged" in section
     assert "false discovery rate of 10 %" in section and "saturated" not in section
-    assert verdict(fit, rank(fit), audit=found)[0] == (
+    source = report_page(fit, audit=found, items_first=False)
+    assert source.index('id="bad-h"') > source.index('id="leaderboard-h"')
+    assert source.count('id="bad-h"') == source.count('href="#bad"') == 1
+    assert verdict(fit, rank(fit), audit=found, items_first=True)[0] == (
         "1 of 15 items is flagged by the audit: 1 misfit."
     )
 
@@ -307,11 +322,13 @@ def test_a_model_of_several_abilities_has_sentences_in_place_of_curves(fit):
     assert found["curves"] is None and len(found["responses"]["rows"]) == 24
 
 
-def test_a_large_page_can_be_mailed():
-    fit, data = large_fit(60, 5000)
-    size = len(report_page(fit, data=data).encode())
-    assert size <= 500_000, size
-    found = Page(report_page(fit, data=data)).data
+@pytest.mark.parametrize("hashed", [False, True])
+def test_a_large_page_can_be_mailed(hashed):
+    fit, data = large_fit(60, 5000, hashed=hashed)
+    text = report_page(fit, data=data)
+    # Items named by hashes of 32 digits, which share nothing, are the worst case.
+    assert len(text.encode()) <= 500_000, len(text.encode())
+    found = Page(text).data
     assert len(found["responses"]["rows"]) == 60
     assert len(names_of(found["items"])) == 5000
 
@@ -352,7 +369,8 @@ def test_a_subset_has_its_items_weights_and_errors():
     found = Page(source)
     assert "<b>one</b>" in "".join(found.text) and "few subjects" in source
     assert found.data["items"]["weight"] == [25_000, 75_000]
-    assert found.data["curves"]["a"] == [1000, 2000] and not found.data["subjects"]
+    assert found.data["items"]["discrimination"] == [1000, 2000]
+    assert found.data["curves"]["d"] == [500, -1000] and not found.data["subjects"]
     assert 'id="leaderboard"' not in source and "0.7500" in source
 
 
@@ -367,6 +385,7 @@ def test_commands_write_the_page(fit, tmp_path):
     refused = run("report", folder, "--out", tmp_path / "page.pdf")
     assert refused.exit_code == 2 and "ends in .html" in refused.stderr
     assert "requires --data" in run("report", folder, "--metric", "acc").stderr
+    assert run("report", folder, "--no-texts", "--quiet").exit_code == 0
     rows = rank(fit).rows()
     pair = rows[4]["subject"], rows[1]["subject"]
     out = tmp_path / "pair"

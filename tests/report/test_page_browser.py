@@ -4,6 +4,7 @@ Runs where Chromium is there: Debian's package, or what `playwright install chro
 fetched. `.ci/run` installs it.
 """
 
+import dataclasses
 import itertools
 import re
 import shutil
@@ -137,7 +138,7 @@ def test_two_subjects_are_compared_as_by_the_library(fit, text, open_page):
         if wanted == "above 0.999":
             assert said == wanted
         else:
-            assert abs(float(said) - chance) < 2e-3
+            assert abs(float(said) - chance) < 1e-3
         assert ("significantly" in shown) == (found.p_value <= 0.05)
         numbers = re.search(
             r"Difference of abilities (\S+), 95 % interval (\S+) … (\S+),", shown
@@ -214,6 +215,17 @@ def test_the_figure_of_items_answers_pointer_and_keys(fit, text, open_page):
     assert page.inner_text("#tip").startswith(page.inner_text("#item h3"))
     page.mouse.move(5, 5)
     assert page.locator("#tip").is_hidden()
+
+
+def test_one_subject_alone_has_a_page(fit, open_page):
+    parts = {name: getattr(fit, name)[:1] for name in ("subjects", "ability_shared")}
+    parts["ability_scale"] = fit.ability_scale[:1]
+    one = dataclasses.replace(fit, ability_table=fit.ability_table.slice(0, 1), **parts)
+    page = open_page(report_page(one))
+    assert page.locator("#board tbody tr").count() == 1
+    assert page.locator("#compare").is_hidden()
+    page.locator("#list .link").first.click()
+    assert "not in this page" in page.inner_text("#item")
 
 
 def test_hostile_names_do_nothing(open_page):

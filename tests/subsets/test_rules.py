@@ -297,7 +297,7 @@ def test_the_command_line_shows_the_comparison(tmp_path):
     content = json.loads(asked.stdout)
     assert content["method"] == "random" and content["rules"] == []
     names = {path.name for path in out.iterdir()}
-    assert names == {"subset.csv", "subset.json"}
+    assert names == {"subset.csv", "subset.json", "report.html"}
 
 
 @pytest.mark.slow

@@ -505,10 +505,17 @@ def test_the_command_line_goes_there_and_back(tmp_path):
     result = run("shrink", data, *few, *more)
     assert result.exit_code == 0, result.stderr or result.exception
     content = json.loads(result.stdout)
-    names = {"subset.csv", "subset.json", "rules.csv", "errors.csv", "shrink.png"}
+    names = {
+        "subset.csv",
+        "subset.json",
+        "rules.csv",
+        "errors.csv",
+        "shrink.png",
+        "report.html",
+    }
     assert {path.name for path in out.iterdir()} == names
     run("shrink", data, *few, "--quiet")  # No errors are asked for: none stay.
-    kept = {"subset.csv", "subset.json", "rules.csv"}
+    kept = {"subset.csv", "subset.json", "rules.csv", "report.html"}
     assert {path.name for path in out.iterdir()} == kept
     written = pyarrow.csv.read_csv(out / "subset.csv")
     assert written.column_names == ["item", "benchmark", "weight", "rank"]

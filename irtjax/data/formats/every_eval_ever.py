@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 from irtjax.data.decode import Record, decode, json_values
 from irtjax.data.files import read_bytes
-from irtjax.data.item_texts import LONGEST_WRONG, cut
+from irtjax.data.item_texts import LONGEST_WRONG, cut, text_of
 from irtjax.data.reading.described import Described
 from irtjax.data.reading.identity import ItemKey, copies
 from irtjax.data.reading.options import ReadOptions
@@ -110,13 +110,14 @@ def _without_texts(record: Instance, texts: _Texts, options: ReadOptions) -> Ins
             given = record.input
             expected = given.get("reference") or ()
             expected = expected if isinstance(expected, list) else [expected]
-            answer = " or ".join(map(str, expected))
-            texts[place] = cut(str(given.get("raw") or "")), cut(answer)
+            answer = " or ".join(map(text_of, expected))
+            texts[place] = cut(text_of(given.get("raw"))), cut(answer)
     found = record.answer_attribution
     last = found[-1] if isinstance(found, list) and found else None
     value = last.get("extracted_value") if isinstance(last, dict) else None
-    wrong = options.texts and record.score == 0 and isinstance(value, str)
-    record.answer_attribution = cut(value, LONGEST_WRONG) if wrong else None
+    wrong = value if options.texts and record.score == 0 else None
+    wrong = cut(wrong, LONGEST_WRONG) if isinstance(wrong, str) else None
+    record.answer_attribution = wrong
     record.input = None
     return record
 

@@ -17,7 +17,8 @@ from typing import IO, Any, ClassVar
 
 from irtjax.data.decode import Count, Record, Score, decode
 from irtjax.data.files import Unpacked, read_bytes
-from irtjax.data.reading.described import Described
+from irtjax.data.item_texts import text_of
+from irtjax.data.reading.described import Described, Place
 from irtjax.data.reading.identity import ItemKey
 from irtjax.data.reading.options import ReadOptions, unanswered_note
 from irtjax.data.reading.records import RecordBuilder, Records
@@ -31,6 +32,8 @@ _WORDS = {"yes": 1.0, "true": 1.0, "no": 0.0, "false": 0.0}
 _ZSTANDARD = 93
 #: Characters of an error that are shown.
 _LONGEST = 80
+#: Lists and objects within each other that messages have, and more.
+_DEEPEST = 8
 # What zipfile raises for archives that are cut off, altered or encrypted.
 _DAMAGE = zipfile.BadZipFile, zlib.error, struct.error, EOFError, OSError, RuntimeError
 #: A metric, the part of an item, and the score as written.
@@ -253,7 +256,8 @@ def _read_log(
     unscored = invalid = 0
     unanswered: Counter[str] = Counter()
     for sample, rows in zip(samples, scored, strict=True):
-        _describe(sample, task, rows, builder.described)
+        name = str(sample.id)
+        wrong = bool(rows)
         is_invalid = bool(sample.invalidation)
         invalid += is_invalid
         unscored += not rows
@@ -271,7 +275,7 @@ def _read_log(
                 builder.unscored.setdefault(metric, message)
             builder.add(
                 subject=options.subject_name or model,
-                item=ItemKey(task, str(sample.id), part=part),
+                item=ItemKey(task, name, part=part),
                 response=None if is_invalid else number,
                 benchmark=task,
                 metric=metric,
@@ -279,6 +283,8 @@ def _read_log(
                 trial=sample.epoch or 1,
                 length=_output_tokens(sample, model),
             )
+            wrong = wrong and number == 0
+        _describe(sample, (task, name, ""), wrong, builder.described)
     missing = {"without a score": unscored, "were marked invalid and": invalid}
     for what, count in missing.items():
         if count:
@@ -287,30 +293,29 @@ def _read_log(
         builder.note(metric, f"{path.name}: {unanswered_note(count, options)}")
 
 
-def _describe(sample: Sample, task: str, rows: list[_Row], found: Described) -> None:
-    """Keeps the id and the texts of a sample, and counts an answer that scores 0."""
-    place = task, str(sample.id), ""
-    found.id(place, str(sample.id))
+def _describe(sample: Sample, place: Place, wrong: bool, found: Described) -> None:
+    """Keeps the id and the texts of a sample, and counts a wrong answer."""
+    found.id(place, place[1])
     if not found.wanted:
         return
     if found.needs(place):
         targets = sample.target if isinstance(sample.target, list) else [sample.target]
-        answer = " or ".join(str(x) for x in targets if x is not None)
+        answer = " or ".join(filter(None, map(text_of, targets)))
         found.text(place, _plain(sample.input), answer)
-    answers = [
-        x.answer for x in (sample.scores or {}).values() if isinstance(x, ScoreOf)
-    ]
-    text = next((x for x in answers if isinstance(x, str)), None)
-    if text and rows and all(_convert(raw) == 0 for _, _, raw in rows):
-        found.wrong(place, text)
+    for score in (sample.scores or {}).values() if wrong else ():
+        if isinstance(score, ScoreOf) and isinstance(score.answer, str):
+            found.wrong(place, score.answer)
+            return
 
 
-def _plain(content: Any) -> str:
+def _plain(content: Any, depth: int = 0) -> str:
     """The input of a sample as text: it may be a list of messages with parts."""
+    if depth > _DEEPEST:
+        return ""
     if isinstance(content, list):
-        return "\n\n".join(filter(None, map(_plain, content)))
+        return "\n\n".join(filter(None, (_plain(x, depth + 1) for x in content)))
     if isinstance(content, dict):
-        text = _plain(content.get("text") or content.get("content"))
+        text = _plain(content.get("text") or content.get("content"), depth + 1)
         return f"{content['role']}: {text}" if text and content.get("role") else text
     return content if isinstance(content, str) else ""
 

@@ -22,7 +22,7 @@ from irtjax.data.reading.identity import ItemKey, copies
 from irtjax.data.reading.logs import digest
 from irtjax.data.reading.options import ReadOptions
 from irtjax.data.reading.records import RecordBuilder, Records
-from irtjax.data.wording import several
+from irtjax.data.wording import listing, several
 
 _USUAL = tuple(
     "extractive_match acc_norm acc exact_match em prompt_level_strict_acc".split()
@@ -98,12 +98,14 @@ def _columns(path: Path) -> _Details:
     """The columns that are read, in either layout."""
     try:
         file = pq.ParquetFile(path)
-        names = {name.strip("_"): name for name in file.schema_arrow.names}
+        names = _names(path, file.schema_arrow.names)
         new = "model_response" in names
         paths = file.schema.to_arrow_schema()
         wanted = [name for name in _wanted(names, new) if _has(paths, name)]
         check_parquet(path, file.metadata, [name.split(".")[0] for name in wanted])
         rows = file.read(columns=wanted).to_pylist()
+    except UnicodeDecodeError:
+        raise ValueError(f"{path} is damaged: text in it is not UTF-8") from None
     except (pa.ArrowException, OSError) as error:
         reason = str(error).splitlines()[0][:200]
         raise ValueError(
@@ -128,6 +130,18 @@ def _columns(path: Path) -> _Details:
     )
 
 
+def _names(path: Path, found: list[str]) -> dict[str, str]:
+    """Columns by their names without underscores around them."""
+    names = {name.strip("_"): name for name in found}
+    lacking = {"doc", "metric"} - names.keys() if "model_response" in names else ()
+    if len(set(found)) < len(found) or lacking:
+        raise ValueError(
+            f"{path} is no table of lighteval's details: its columns are"
+            f" {listing(found)}; give the file as lighteval wrote it"
+        )
+    return names
+
+
 def _wanted(names: dict[str, str], new: bool) -> list[str]:
     if not new:
         return ["example", "gold", "metrics", "cont_tokens", *_FLAT]
@@ -138,7 +152,7 @@ def _wanted(names: dict[str, str], new: bool) -> list[str]:
 
 def _has(schema: pa.Schema, column: str) -> bool:
     name, _, field = column.partition(".")
-    if name not in schema.names:
+    if schema.names.count(name) != 1:
         return False
     kind = schema.field(name).type
     return not field or (pa.types.is_struct(kind) and kind.get_field_index(field) >= 0)

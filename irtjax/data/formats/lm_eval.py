@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import json
 import re
 from collections import Counter
 from collections.abc import Sequence
@@ -19,7 +18,7 @@ import msgspec
 
 from irtjax.data.decode import Fields, Record, Score, decode, json_values
 from irtjax.data.files import read_bytes
-from irtjax.data.item_texts import LONGEST_WRONG, cut
+from irtjax.data.item_texts import LONGEST_WRONG, cut, text_of
 from irtjax.data.reading.columns import PROMPT
 from irtjax.data.reading.described import Described, Place
 from irtjax.data.reading.identity import ItemKey, copies
@@ -186,8 +185,7 @@ class _Texts:
         """
         if self.described.needs(item):
             prompt, choices = _prompt(fields)
-            target = _loose(fields, "target")
-            target = target if isinstance(target, str) else json.dumps(target)
+            target = text_of(_loose(fields, "target"))
             self._choices[item] = [cut(x, LONGEST_WRONG) for x in choices]
             if target.isdecimal() and len(target) < 4 and int(target) < len(choices):
                 target = choices[int(target)]
@@ -211,7 +209,7 @@ class _Texts:
         try:
             # The log-likelihood of each choice, and whether it was the most likely.
             found = [float(pair[0]) for pair in answers]
-        except (TypeError, ValueError, LookupError):
+        except (TypeError, ValueError, LookupError, OverflowError):
             return ""
         return choices[max(range(len(found)), key=found.__getitem__)]
 
@@ -232,7 +230,9 @@ def _prompt(fields: Fields) -> tuple[str, list[str]]:
         requests = [
             list(x.values()) if isinstance(x, dict) else x for x in requests.values()
         ]
-    pairs = [x for x in requests if isinstance(x, list) and x] if requests else []
+    if not isinstance(requests, list):
+        requests = []
+    pairs = [x for x in requests if isinstance(x, list) and x]
     if pairs and isinstance(pairs[0][0], str) and pairs[0][0].strip():
         # Of multiple choice a request for each choice, after the same prompt.
         second = [x[1] for x in pairs if len(x) > 1 and isinstance(x[1], str)]
@@ -241,8 +241,8 @@ def _prompt(fields: Fields) -> tuple[str, list[str]]:
     if isinstance(document, dict):
         texts = {k.lower(): v for k, v in document.items() if isinstance(v, str)}
         known = next((texts[k] for k in PROMPT if texts.get(k)), None)
-        return known or json.dumps(document, ensure_ascii=False), []
-    return str(document), []
+        return known or text_of(document), []
+    return text_of(document), []
 
 
 def _named(value: bytes | msgspec.Raw, item: str, place: str) -> str:

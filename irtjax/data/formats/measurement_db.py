@@ -8,7 +8,6 @@ and ``items.parquet``, next to it or in the folder ``_registry``.
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,6 +19,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from irtjax.data.arrays import as_labels
+from irtjax.data.decode import Record, decode
 from irtjax.data.files import check_parquet
 from irtjax.data.item_texts import ItemText, cut
 from irtjax.data.reading.cells import to_labels
@@ -43,6 +43,10 @@ _OTHERS = (
 )
 
 
+class _Scale(Record):
+    direction: Any = None
+
+
 def recognise_columns(names: set[str], name: str) -> bool | str:
     """Whether columns are of responses; the reason for another table of the bank."""
     if names.issuperset(_REQUIRED):
@@ -59,12 +63,17 @@ def read_files(paths: Sequence[Path], options: ReadOptions) -> Records:
 
 def _read(path: Path, options: ReadOptions) -> Records:
     table = _columns(path, [*_REQUIRED, "trial", *_CONDITIONS])
+    if len(set(table.column_names)) < table.num_columns:
+        raise ValueError(f"{path} has two columns of one name; give the file as it was")
     lacking = [name for name in _REQUIRED if name not in table.column_names]
     if lacking:
         raise ValueError(
             f"{path} has no column {lacking[0]!r} of the Measurement Data Bank; its"
             f" columns are: {listing(table.column_names)}"
         )
+    for name in _REQUIRED[:3]:
+        place = table.column_names.index(name)
+        table = table.set_column(place, name, _text(table[name], name, path, True))
     items = _registry(path, "items.parquet", _ITEM if options.texts else _ITEM[:3])
     columns = {
         "subject": _renamed(table["subject_id"], _subjects(path)),
@@ -91,6 +100,9 @@ def _columns(path: Path, wanted: Sequence[str]) -> pa.Table:
     try:
         file = pq.ParquetFile(path)
         found = [name for name in wanted if name in file.schema_arrow.names]
+        twice = [name for name in found if file.schema_arrow.names.count(name) > 1]
+        if twice:
+            raise ValueError(f"{path} has two columns {twice[0]!r}; leave one out")
         check_parquet(path, file.metadata, found)
         return file.read(columns=found)
     except (pa.ArrowException, OSError) as error:
@@ -105,8 +117,34 @@ def _registry(path: Path, name: str, wanted: Sequence[str]) -> list[dict[str, An
     for folder in (".", "_registry", "../_registry"):
         file = path.parent / folder / name
         if file.is_file():
-            return _columns(file, wanted).to_pylist()
+            return _as_text(_columns(file, wanted), wanted[0], file).to_pylist()
     return []
+
+
+def _as_text(table: pa.Table, key: str, path: Path) -> pa.Table:
+    """A registry whose columns are text, with the column that names its rows."""
+    if key not in table.column_names:
+        raise ValueError(f"{path} has no column {key!r}; copy the registry again")
+    for k, field in enumerate(table.schema):
+        column = _text(table.column(k), field.name, path, field.name == key)
+        table = table.set_column(k, field.name, column)
+    return table
+
+
+def _text(
+    column: pa.ChunkedArray, name: str, path: Path, is_key: bool
+) -> pa.ChunkedArray:
+    """A column as text; one of identifiers must be of names or numbers."""
+    try:
+        return column.cast(pa.string())
+    except pa.ArrowException:
+        if is_key:
+            raise ValueError(
+                f"{path}: column {name!r} holds {column.type}, not names; copy the file"
+                " again"
+            ) from None
+    texts = [None if cell is None else str(cell) for cell in column.to_pylist()]
+    return pa.chunked_array([pa.array(texts, pa.string())])
 
 
 def _subjects(path: Path) -> dict[str, str]:
@@ -200,11 +238,12 @@ def _direction(path: Path) -> list[str]:
     notes = []
     wanted = ["benchmark_id", "response_scale"]
     for row in _registry(path, "benchmarks.parquet", wanted):
+        text = (row.get("response_scale") or "{}").encode()
         try:
-            scale = json.loads(row.get("response_scale") or "{}")
+            scale = decode(text, _Scale, str(path))
         except ValueError:
             continue  # Before schema 3 it was prose.
-        if isinstance(scale, dict) and scale.get("direction") == "lower_is_better":
+        if scale.direction == "lower_is_better":
             name = row["benchmark_id"]
             notes.append(f"of {name}, lower is better; its sign was not changed")
     return notes

@@ -7,13 +7,13 @@ import dataclasses
 import numpy as np
 
 from irtjax.data.arrays import compact
-from irtjax.data.files import free_memory
 from irtjax.data.item_texts import chosen
 from irtjax.data.reading.choose import choose
 from irtjax.data.reading.options import ReadOptions, Trials
 from irtjax.data.reading.records import Coded, Records
 from irtjax.data.table import ResponseTable
 from irtjax.data.wording import listing
+from irtjax.numerics.memory import require_memory
 
 # Of the dense table while it is made: counts, values, and what is known.
 _BYTES_A_CELL = 24
@@ -27,22 +27,19 @@ def assemble(records: Records, options: ReadOptions) -> ResponseTable:
     records, metric = choose(records, options)
     subject, item = records.subject.compact(), records.item.compact()
     shape = (len(subject.labels), len(item.labels))
-    need = shape[0] * shape[1] * _BYTES_A_CELL
-    if need > free_memory():
-        # More likely a wrong column was taken for a name.
-        raise ValueError(
-            f"{source}: {shape[0]:,} subjects by {shape[1]:,} items is too large: it"
-            f" takes {need / 1e9:,.0f} GB; name the right columns with subject= and"
-            " item="
-        )
+    require_memory(
+        float(_BYTES_A_CELL) * shape[0] * shape[1],
+        f"{source}: {shape[0]:,} subjects by {shape[1]:,} items is too large",
+        "name the right columns with subject= and item=",
+    )
     known = ~np.isnan(records.response)
     if not known.any():
         raise ValueError(f"{source}: every response is missing")
     if np.isinf(records.response).any():
         row = int(np.argmax(np.isinf(records.response)))
         raise ValueError(
-            f"{source}: the response of {subject.text(row)!r} to"
-            f" {item.text(row)!r} is infinite; scores must be finite"
+            f"{source}: the response of {subject.text(row)!r:.80} to"
+            f" {item.text(row)!r:.80} is infinite; scores must be finite"
         )
     cell = subject.codes.astype(np.int64)
     cell *= shape[1]
@@ -166,7 +163,7 @@ def _repeat_message(
     records: Records, cell: np.ndarray, count: np.ndarray, repeated: int
 ) -> str:
     row = int(np.argmax(count[cell] > 1))
-    pair = f"({records.subject.text(row)!r}, {records.item.text(row)!r})"
+    pair = f"({records.subject.text(row)!r:.80}, {records.item.text(row)!r:.80})"
     more = f"; {repeated} pairs repeat" if repeated > 1 else ""
     what = "responses"
     cure = "name with item= all columns that together make an item"
@@ -191,8 +188,8 @@ def _benchmark_of_item(records: Records, item: Coded) -> np.ndarray | None:
     if clash.any():
         row = int(np.argmax(clash))
         raise ValueError(
-            f"{records.source}: item {item.text(row)!r} is in two benchmarks,"
-            f" {str(records.benchmark.labels[labels[item.codes[row]]])!r} and"
-            f" {records.benchmark.text(row)!r}: give items distinct names"
+            f"{records.source}: item {item.text(row)!r:.80} is in two benchmarks,"
+            f" {str(records.benchmark.labels[labels[item.codes[row]]])!r:.80} and"
+            f" {records.benchmark.text(row)!r:.80}: give items distinct names"
         )
     return records.benchmark.labels[labels]

@@ -61,7 +61,7 @@ def to_numbers(
         array = array.cast(pa.float64())
     elif not is_number(kind):
         raise ValueError(
-            f"{source}: column {name!r} holds {kind}, not numbers; leave it out or"
+            f"{source}: column {name!r:.80} holds {kind}, not numbers; leave it out or"
             " name the right column"
         )
     mask = None
@@ -73,8 +73,8 @@ def to_numbers(
         if np.isinf(values).any():
             row = int(np.argmax(np.isinf(values)))
             raise ValueError(
-                f"{source}: row {row + 1}, column {name!r} is infinite; scores must be"
-                " finite"
+                f"{source}: row {row + 1}, column {name!r:.80} is infinite; scores"
+                " must be finite"
             )
         nan = np.isnan(values)
         if nan.any():
@@ -102,9 +102,9 @@ def _from_text(array: pa.Array, name: str, source: str, verdicts: bool) -> pa.Ar
         if bad.any():
             row = int(np.argmax(bad))
             raise ValueError(
-                f"{source}: row {row + 1}, column {name!r} is {wrong[codes[row]]!r},"
-                " which is not a number; correct the cell, leave it empty if it is"
-                " missing, or leave the column out"
+                f"{source}: row {row + 1}, column {name!r:.80} is"
+                f" {wrong[codes[row]]!r:.80}, which is not a number; correct the cell,"
+                " leave it empty if it is missing, or leave the column out"
             )
     return pc.take(pa.array(numbers, pa.float64()), coded.indices)
 
@@ -141,7 +141,7 @@ def to_labels(
             column = column.dictionary_encode()
         except (pa.ArrowException, UnicodeDecodeError):
             raise ValueError(
-                f"{source}: column {name!r} holds {kind}, not names; choose another"
+                f"{source}: column {name!r:.80} holds {kind}, not names; choose another"
             ) from None
     known: dict[str, int] = {}
     if column.num_chunks == 1 and not column.null_count:
@@ -170,6 +170,6 @@ def to_labels(
         blank = known.get("")
         if not optional and blank is not None and blank in out[start:end]:
             row = start + int(np.argmax(out[start:end] == blank)) + 1
-            raise ValueError(f"{source}: row {row} has no name in column {name!r}")
+            raise ValueError(f"{source}: row {row} has no name in column {name!r:.80}")
         start = end
     return Coded(out, as_labels(known)).compact()

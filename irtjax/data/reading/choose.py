@@ -89,7 +89,7 @@ def _resolved(records: Records, options: ReadOptions) -> ReadOptions:
         for text in given:
             benchmark, name = _split(text, benchmarks, labels)
             if benchmark in named:
-                what = "all" if benchmark == "*" else f"benchmark {benchmark!r}"
+                what = "all" if benchmark == "*" else f"benchmark {benchmark!r:.80}"
                 raise ValueError(f"{option}: {text}: there is one already for {what}")
             named[benchmark] = name
         found[option] = named["*"] if list(named) == ["*"] else named
@@ -204,7 +204,7 @@ class _Wish:
         for name in self.named:
             if name not in benchmarks:
                 raise ValueError(
-                    f"{source}: {what}: no benchmark {name!r}; there are:"
+                    f"{source}: {what}: no benchmark {name!r:.80}; there are:"
                     f" {listing(list(benchmarks))}"
                 )
 
@@ -256,8 +256,8 @@ def _choose_metric(
         else:
             shown = wanted[0] if wanted and len(wanted) == 1 else wanted
             notes.append(
-                f"benchmark {name!r} has no metric {shown!r} and was left out (it has"
-                f" {listing(found)})"
+                f"benchmark {name!r:.80} has no metric {shown!r} and was left out (it"
+                f" has {listing(found)})"
             )
     if not chosen:
         found = sorted({label for rows in groups.values() for label in rows})
@@ -300,13 +300,14 @@ def _lacking_message(wanted: str, lacking: dict[str, list[str]], chosen: _Pairs)
     example = {**dict.fromkeys(having[:1], wanted), name: found[0]}
     more = f" (nor have {len(lacking) - 1} more)" if len(lacking) > 1 else ""
     return (
-        f"benchmark {name!r} has no metric {wanted!r}{more}; it has {listing(found)}:"
-        f" choose by benchmark, as in metric={example}, or leave its files out"
+        f"benchmark {name!r:.80} has no metric {wanted!r}{more}; it has"
+        f" {listing(found)}: choose by benchmark, as in metric={example}, or"
+        " leave its files out"
     )
 
 
 def _where(benchmark: str) -> str:
-    return f" on benchmark {benchmark!r}" if benchmark else ""
+    return f" on benchmark {benchmark!r:.80}" if benchmark else ""
 
 
 def _choices(records: Records, groups: dict[str, np.ndarray]) -> str:

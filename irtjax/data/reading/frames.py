@@ -109,24 +109,24 @@ def _read_long(frame: Frame, layout: Columns, options: ReadOptions) -> Records:
 
 def _texts(frame: Frame, layout: Columns, item: Coded) -> dict[str, ItemText]:
     """Prompts and answers of items, from the first row of each."""
-    columns = [x for x in (layout.prompt, layout.answer) if x is not None]
+    prompt, answer = layout.prompt or "", layout.answer or ""
+    columns = [name for name in (prompt, answer) if name]
     if not columns or len(item.codes) == 0:
         return {}
     rows, others = _first_rows(item)
     try:
         found = dict(zip(columns, frame.texts(columns, rows), strict=True))
-        if (layout.answer or "").strip().lower() == "answer" and len(others):
+        if answer.strip().lower() == "answer" and len(others):
             # It may be what the subjects answered, which differs between them.
-            expected = dict(zip(item.codes[rows], found[layout.answer], strict=True))
-            [again] = frame.texts([str(layout.answer)], others)
+            expected = dict(zip(item.codes[rows], found[answer], strict=True))
+            [again] = frame.texts([answer], others)
             pairs = zip(item.codes[others], again, strict=True)
             if any(expected[code] != text for code, text in pairs):
-                del found[layout.answer]
+                del found[answer]
     except (pa.ArrowException, OSError, EOFError, zlib.error):
         return {}  # They are for people to read, and no reason to refuse responses.
     nothing = [""] * len(rows)
-    prompts = found.get(layout.prompt, nothing)
-    answers = found.get(layout.answer, nothing)
+    prompts, answers = found.get(prompt, nothing), found.get(answer, nothing)
     names = item[rows].texts().tolist()
     texts = map(ItemText, prompts, answers)
     return {x: text for x, text in zip(names, texts, strict=True) if any(text)}

@@ -41,9 +41,10 @@ def merge(tables: Sequence[ResponseTable], options: ReadOptions) -> ResponseTabl
             source = table.sources[0] if table.sources else "a table"
             more = f" ({repeated} such pairs)" if repeated > 1 else ""
             raise ValueError(
-                f"{source}: the response of {str(table.subjects[row])!r} to"
-                f" {str(table.items[column])!r} is also in another file{more}: choose"
-                " trials='mean', 'first' or 'counts', or give items distinct names"
+                f"{source}: the response of {str(table.subjects[row])!r:.80} to"
+                f" {str(table.items[column])!r:.80} is also in another file{more}:"
+                " choose trials='mean', 'first' or 'counts', or give items distinct"
+                " names"
             )
         if options.trials == "first":
             new = np.where(again, 0, new)
@@ -95,7 +96,7 @@ def _facets(
             column = out.setdefault(facet, dict.fromkeys(union.tolist(), ""))
             for name, label in zip(names, as_labels(labels).tolist(), strict=True):
                 if label and column[name] and column[name] != label:
-                    text = f"{name!r} is {column[name]!r} and {label!r}"
+                    text = f"{name!r:.80} is {column[name]!r:.80} and {label!r:.80}"
                     clashes.setdefault(facet, {}).setdefault(name, text)
                 column[name] = column[name] or label
     for facet, found in clashes.items():

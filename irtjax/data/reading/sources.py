@@ -141,7 +141,7 @@ def _format_of_columns(path: Path, head: bytes) -> str:
         return "parquet"
     try:
         names = pq.read_schema(path).names
-    except (pa.ArrowException, OSError):
+    except (pa.ArrowException, OSError, UnicodeDecodeError):
         return "parquet"  # Reading it says what is wrong.
     return _recognised("recognise_columns", set(names), path.name) or "parquet"
 

@@ -30,7 +30,7 @@ class _Texts:
     def _codes(self, words: pa.Array) -> np.ndarray:
         """Codes of distinct texts."""
         if len(self.written) <= _MANY * len(words):
-            places = pc.index_in(words, self.written)
+            places = pc.index_in(words, self.written)  # pyright: ignore
             if not places.null_count:
                 return self.codes[places.to_numpy()]
         known = self.known

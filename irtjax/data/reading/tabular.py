@@ -26,17 +26,17 @@ from irtjax.data.files import (
     check_columns,
     check_parquet,
     check_size,
-    free_memory,
     is_gzip,
     read_bytes,
     read_head,
     read_text,
 )
-from irtjax.data.item_texts import cut
+from irtjax.data.item_texts import cut, text_of
 from irtjax.data.reading.columns import ITEM, SUBJECT, Columns, decide, find
 from irtjax.data.reading.options import ReadOptions
 from irtjax.data.reading.streamed import collect
 from irtjax.data.spreadsheets import restore, restore_names
+from irtjax.numerics.memory import available_memory
 
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
@@ -91,14 +91,8 @@ class Frame:
         for part in parts:
             for texts, column in zip(found, part.columns, strict=True):
                 cells = column.to_pylist()
-                texts += [cut(_as_text(cell)) for cell in cells]
+                texts += [cut(text_of(cell)) for cell in cells]
         return found
-
-
-def _as_text(cell: Any) -> str:
-    if isinstance(cell, list | dict):
-        return json.dumps(cell, ensure_ascii=False, default=str)
-    return "" if cell is None else str(cell)
 
 
 def read_csv(path: Path, options: ReadOptions) -> Frame:
@@ -398,8 +392,8 @@ def read_parquet(path: Path, options: ReadOptions) -> Frame:
                 # finds no columns by name where some are nested.)
                 file = pq.ParquetFile(path, read_dictionary=layout.labels())
             used, table = layout.used(), None
-            if used is not None:
-                names = file.schema_arrow.names
+            names = file.schema_arrow.names
+            if used is not None and len(set(names)) == len(names):
                 take = functools.partial(_rows_of_parquet, file)
                 schema = pa.schema([file.schema_arrow.field(name) for name in used])
                 batches = file.iter_batches(1 << 18, columns=used)
@@ -467,7 +461,7 @@ def read_json(path: Path) -> Frame:
     records = decode_lines(path, dict[str, Any])
     names = dict.fromkeys(key for record in records for key in record)
     check_columns(path, len(names))
-    if len(names) * len(records) * 64 > free_memory():
+    if len(names) * len(records) * 64 > available_memory():
         raise ValueError(
             f"{path}: its {len(records):,} records have {len(names):,} different fields"
             " in all; give records of the same fields"

@@ -9,7 +9,6 @@ import numpy as np
 import pyarrow as pa
 
 from irtjax.data.arrays import as_labels, compact, names_of
-from irtjax.data.files import free_memory
 from irtjax.data.reading.cells import is_text, is_wordy, to_labels, to_numbers
 from irtjax.data.reading.columns import (
     SUBJECT_FACETS,
@@ -23,6 +22,7 @@ from irtjax.data.reading.records import Coded, Records
 from irtjax.data.reading.tabular import Frame
 from irtjax.data.table import ResponseTable
 from irtjax.data.wording import listing
+from irtjax.numerics.memory import available_memory
 
 Piece: TypeAlias = ResponseTable | Records
 
@@ -123,7 +123,7 @@ def _refuse_unknown(table: pa.Table, names: list[str], source: str) -> None:
         return
     raise ValueError(
         f"{source}: its columns do not show what it holds"
-        f" {listing(table.column_names)}: for a long table name its columns with"
+        f" ({listing(table.column_names)}); for a long table name its columns with"
         " subject=, item= and response=; a wide one has a column of numbers for each"
         " item"
     )
@@ -154,7 +154,7 @@ def _expand(names: list[str], values: np.ndarray, source: str) -> ResponseTable:
     counts = values[:, ~is_item].ravel()
     if not np.array_equal(counts, np.rint(counts)) or counts.min() < 0:
         raise ValueError(f"{source}: column 'freq' must hold whole numbers of subjects")
-    if counts.sum(dtype=np.float64) * values.shape[1] * 16 > free_memory():
+    if counts.sum(dtype=np.float64) * values.shape[1] * 16 > available_memory():
         raise ValueError(
             f"{source}: column 'freq' repeats its rows {counts.sum():,.0f} times, which"
             " is more than the memory holds"

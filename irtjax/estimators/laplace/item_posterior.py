@@ -35,6 +35,7 @@ from irtjax.numerics.kernels import (
     positive_definite_solve,
     small_symmetric_eigen,
 )
+from irtjax.numerics.memory import require_memory
 
 #: A coordinate moves by no more than this in one Newton step.
 LONGEST_STEP = 2.0
@@ -70,6 +71,10 @@ def hermite_nodes(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Product Gauss-Hermite nodes `[nodes, size]`, log weights for exp(-|z|^2)."""
     orders = (order,) * size if isinstance(order, int) else order
+    # A rule is found as the eigenvalues of a matrix of this order.
+    needed = 8.0 * (max(map(float, orders)) ** 2 + size * math.prod(map(float, orders)))
+    nodes = " x ".join(f"{x:,}" for x in orders)
+    require_memory(needed, f"{nodes} quadrature nodes of an item", "lower order")
     rules = [np.polynomial.hermite.hermgauss(each) for each in orders]
     grid = np.stack(np.meshgrid(*[x for x, _ in rules], indexing="ij"), -1)
     logs = np.stack(np.meshgrid(*[np.log(w) for _, w in rules], indexing="ij"), -1)

@@ -7,6 +7,7 @@ the optimiser's state, so its cost does not depend on the number of items.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -16,6 +17,7 @@ import optax
 from jaxtyping import Array, Bool, Float, Int
 
 from irtjax._types import KeyArray
+from irtjax.numerics.memory import require_memory
 
 #: SD of random rows at the start: items with few responses stay near each other.
 FIRST_ROW = 0.01
@@ -46,6 +48,12 @@ def make_tower(
     """A network on table rows (`looked_up`) or features, near `outputs` at first."""
     dtype = outputs.dtype
     sizes = (width, *hidden, outputs.shape[0])
+    # Weights and the two moments of the optimiser.
+    require_memory(
+        12.0 * sum(a * b for a, b in itertools.pairwise(map(float, sizes))),
+        f"layers of {', '.join(f'{x:,}' for x in sizes)} numbers",
+        "lower embedding_size or the widths of layers",
+    )
     keys = jax.random.split(key, len(sizes))
     weights = tuple(
         jax.random.uniform(k, (a, b), dtype, -(a**-0.5), a**-0.5)

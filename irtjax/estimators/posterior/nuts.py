@@ -23,6 +23,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from irtjax._types import KeyArray, Status, StatusCode
 from irtjax.estimators.settings import check_least
+from irtjax.numerics.memory import require_memory
 
 #: How chains share the machine; see `NoUTurn`.
 CHAIN_METHODS = ("auto", "vectorized", "sequential", "parallel")
@@ -67,6 +68,14 @@ class NoUTurn(eqx.Module):
                 f"chain_method {self.chain_method!r} is none of"
                 f" {', '.join(CHAIN_METHODS)}"
             )
+        # Refused here, before a start is fitted; `sample` counts all coordinates.
+        self.check_size(1)
+
+    def check_size(self, size: float) -> None:
+        """Refuses draws of so many coordinates that do not fit into the memory."""
+        what = f"{self.num_chains:,} chains of {self.num_draws:,} draws"
+        needed = 4.0 * size * self.num_chains * self.num_draws
+        require_memory(needed, what, "lower num_draws, or lower num_chains")
 
     @property
     def num_transitions(self) -> int:

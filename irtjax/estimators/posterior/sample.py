@@ -109,6 +109,9 @@ def sample(
         raise ValueError(
             f"{path} exists: pass resume=True to resume from it, or name another file"
         )
+    size = sum(float(np.size(leaf)) for leaf in jax.tree.leaves(start))
+    # Without dispersed starts each leaf has an axis of chains already.
+    method.check_size(size if radius is not None else size / method.num_chains)
     start_key, chain_key = jax.random.split(key)
     # A copy: the memory of the chains is reused, and this may be the caller's.
     start = jax.tree.map(jnp.array, start)

@@ -5,7 +5,8 @@ const data = JSON.parse(document.getElementById("data").textContent);
 const DIGITS = data.digits;
 const VALUE = new Map([...DIGITS].map((digit, k) => [digit, k]));
 const LEVELS = DIGITS.length ** 2 - 2;
-const COLOURS = 7;
+// Benchmarks with a colour, and with a button of their own.
+const COLOURS = 7, MANY = 40;
 const $ = (id) => document.getElementById(id);
 
 // Nodes are made without any markup: a text can only become a text.
@@ -40,9 +41,11 @@ items.names = (() => {
 })();
 const itemCount = items.names.length;
 for (const name of ["discrimination", "difficulty", "accuracy"]) {
-  items[name] = numbers(items[name]);
-  items[`${name}_se`] = numbers(items[`${name}_se`]);
+  items[name] = numbers(items[name], name === "difficulty" ? 100 : 1000);
+  items[`${name}_se`] = numbers(items[`${name}_se`], 100);
 }
+if (typeof items.benchmark === "string") items.benchmark = [...items.benchmark].map((digit) => VALUE.get(digit));
+if (typeof items.observed === "number") items.observed = Array(itemCount).fill(items.observed);
 items.weight = numbers(items.weight, 100000);
 const benchmarkOf = (k) => (items.benchmarks ? items.benchmarks[items.benchmark[k]] : "");
 const subjectCount = subjects ? subjects.names.length : 0;
@@ -50,10 +53,10 @@ if (subjects) {
   for (const name of ["ability", "ability_se", "lower", "upper", "probability_best", "expected_score",
     "expected_score_lower", "expected_score_upper", "accuracy", "accuracy_lower", "accuracy_upper"])
     subjects[name] = numbers(subjects[name]);
-  subjects.exact = numbers(subjects.exact_ability, 10000);
-  subjects.error = numbers(subjects.exact_ability_se, 10000);
-  subjects.shared = subjects.shared && subjects.shared.map((row) => numbers(row, 10000));
-  subjects.scale = numbers(subjects.scale, 10000);
+  subjects.exact = numbers(subjects.exact_ability, subjects.scale_of_exact);
+  subjects.error = numbers(subjects.exact_ability_se, subjects.scale_of_exact);
+  subjects.shared = subjects.shared && subjects.shared.map((row) => numbers(row, subjects.scale_of_exact));
+  subjects.scale = numbers(subjects.scale, subjects.scale_of_exact);
   subjects.by_group = subjects.by_group && subjects.by_group.map((row) => numbers(row));
 }
 const abilityOf = (subject, item) =>
@@ -100,7 +103,7 @@ function expected(item, theta) {
   if (!curves || !Number.isFinite(theta)) return NaN;
   if (curves.link) {
     const low = curves.c ? curves.c[item] / 1000 : 0, high = curves.u ? curves.u[item] / 1000 : 1;
-    return low + (high - low) * LINKS[curves.link]((curves.a[item] * theta + curves.d[item]) / 1000);
+    return low + (high - low) * LINKS[curves.link](items.discrimination[item] * theta + curves.d[item] / 1000);
   }
   const row = curves.rows[item], last = row.length / 2 - 1, [low, high] = curves.ends;
   const at = Math.min(Math.max((theta - low) / (high - low), 0), 1) * last;
@@ -237,6 +240,26 @@ function leaderboard() {
     for (const other of board.body.rows) other.classList.remove("tied");
   });
   board.render();
+}
+// Accuracies with intervals, of the first subjects and benchmarks.
+function byEachBenchmark() {
+  const found = data.by_benchmark, s = subjects;
+  if (!found) return;
+  const left = [];
+  if (found.left) left.push(`${whole(found.left)} more benchmarks`);
+  if (subjectCount > found.rows.length) left.push(`${whole(subjectCount - found.rows.length)} more subjects`);
+  const cell = (row, b) => {
+    const [value, , low, high] = numbers(row.slice(4 * b, 4 * b + 4));
+    return html("td", null, fixed(value, 3), Number.isFinite(low) ? small(` ${range(low, high)}`) : "");
+  };
+  $("benchmark-accuracies").replaceChildren(html("details", { open: found.rows.length <= 15 },
+    html("summary", null, "Accuracy by benchmark"), html("div", { class: "scroll" }, html("table", null,
+      html("caption", null, "Mean responses with their intervals over items, in the order of abilities" +
+        (left.length ? `; ${left.join(" and ")} are in abilities.csv` : "")),
+      html("thead", null, html("tr", null, html("th", { scope: "col", class: "name" }, "Subject"),
+        ...found.names.map((name) => html("th", { scope: "col" }, bdi(name))))),
+      html("tbody", null, ...found.rows.map((row, k) => html("tr", null, html("td", { class: "name" }, bdi(s.names[k])),
+        ...found.names.map((_, b) => cell(row, b)))))))));
 }
 const tied = (i, j) =>
   Math.max(subjects.first_group[i], subjects.first_group[j]) <= Math.min(subjects.last_group[i], subjects.last_group[j]);
@@ -488,7 +511,9 @@ function scatter(rows) {
     svg("text", { x: (plot.left + plot.right) / 2, y: 394, "text-anchor": "middle" }, "Difficulty"),
     svg("text", { x: -(plot.top + plot.bottom) / 2, y: 14, transform: "rotate(-90)", "text-anchor": "middle" }, "Discrimination"),
     faded.length ? svg("path", { class: "points faded", d: faded.join("") }) : null,
-    ...[...dots].map(([c, d]) => svg("path", { class: `points s${c}`, d })),
+    // Grey ones, of other benchmarks, lie below the others.
+    ...[...dots].sort((p, q) => q[0] - p[0]).map(([c, d]) =>
+      svg("path", { class: `points s${c}${itemCount > 1500 ? " many" : ""}`, d })),
     crosses.length ? svg("path", { class: "cross", d: crosses.join("") }) : null,
     svg("path", { id: "ring", class: "ring" }),
   ];
@@ -505,7 +530,7 @@ function legend() {
   const flagged = Object.keys(items.flags).length, entries = [];
   if (items.benchmarks) {
     items.benchmarks.forEach((name, b) => {
-      if (items.benchmarks.length > 40 && colourOf[b] === COLOURS) return;
+      if (items.benchmarks.length > MANY && colourOf[b] === COLOURS) return;
       entries.push(html("li", null, html("button", {
         type: "button", class: "button", "aria-pressed": "false", title: "Show the items of this benchmark alone",
         click: (event) => {
@@ -517,6 +542,8 @@ function legend() {
       }, html("span", { class: `key k${colourOf[b]}` }), bdi(name || "(none)"))));
     });
   }
+  const others = items.benchmarks && items.benchmarks.length > MANY ? items.benchmarks.length - COLOURS : 0;
+  if (others) entries.push(html("li", null, html("span", { class: "key k7" }), `${whole(others)} other benchmarks`));
   if (flagged) entries.push(html("li", null, "× flagged"));
   $("benchmarks").replaceChildren(...entries);
 }
@@ -633,8 +660,11 @@ list.render();
 figureEvents();
 for (const name of document.querySelectorAll("#bad-items [data-item]"))
   if (name.dataset.item !== "") name.replaceChildren(itemButton(+name.dataset.item));
-if (subjects) {
+if (subjectCount) {
   leaderboard();
+  byEachBenchmark();
+}
+if (subjects) {
   if (subjectCount > 1) pickers();
   else $("compare").hidden = true;
 }
