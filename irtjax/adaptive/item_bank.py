@@ -505,7 +505,7 @@ def _choose_nodes(model, items, mean, sd, longest, extra: float) -> np.ndarray:
     information = np.nan_to_num(np.asarray(information, float), nan=0.0, posinf=0.0)
     # No test of that length has more information than the best items at an ability.
     num_items, repeats = longest
-    repeats = min(repeats, num_items)
+    repeats = repeats if num_items is None else min(repeats, num_items)
     best = -np.sort(-information, axis=1).repeat(repeats, axis=1)[:, :num_items]
     largest = best.sum(axis=1).max(initial=0.0) + extra
     return nodes_for(1 / math.sqrt(1 + largest * float(sd) ** 2))

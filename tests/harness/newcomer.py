@@ -34,6 +34,7 @@ def check_three_commands(folder: Path, bad: list[str]) -> None:
     logs = folder / "logs"
     ok("fit", logs, "--out", folder / "calibrated")
     page = (folder / "calibrated" / "leaderboard.md").read_text()
+    assert (folder / "calibrated" / "report.html").stat().st_size > 10_000
     place = {name: page.find(name + " ") for name in responses()}
     assert min(place.values()) > 0
     assert place["org/model-29"] < place["org/model-15"] < place["org/model-0"]
