@@ -236,7 +236,7 @@ def test_parquet_that_would_fill_the_memory(tmp_path, monkeypatch):
     [
         ("model," + "q," * 100_001 + "\nm,1\n", "100,003 columns, of at most 100,000"),
         ("m" + ",1" * 200_000, "too many columns, of at most 100,000"),
-        (json.dumps({f"q{k}": 1 for k in range(100_001)}), "100,001 columns"),
+        (json.dumps({f"q{k}": 1 for k in range(100_001)}), "100,001 fields"),
         (
             "q1,q2,freq\n1,0,1000000000000\n",
             "'freq' repeats its rows 1,000,000,000,000",
@@ -339,7 +339,8 @@ def test_what_is_no_file_is_not_opened(tmp_path):
     assert "a pipe, not a file" in outcome(good, length=str(pipe))
     assert outcome(tmp_path) == ""
     if Path("/proc/kmsg").exists():
-        assert "is empty" in outcome("/proc/kmsg")
+        for options in ({}, {"format": "csv"}, {"format": "inspect"}):
+            assert outcome("/proc/kmsg", **options)
 
 
 @pytest.mark.parametrize(

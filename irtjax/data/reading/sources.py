@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from irtjax.data.decode import decode, json_values
-from irtjax.data.files import read_bytes, read_head, special
+from irtjax.data.files import MOST_COLUMNS, read_bytes, read_head, special
 from irtjax.data.formats import LOGS, OTHERS
 from irtjax.data.reading.kinds import foreign_kind
 from irtjax.data.reading.options import FORMATS
@@ -159,6 +159,8 @@ def _format_of_json(path: Path, head: bytes) -> str:
         return reason[3:] if reason.startswith("it ") else f"is {reason}"
     if not isinstance(first, dict):
         return "holds JSON, but not records with named fields"
+    if len(first) > MOST_COLUMNS:
+        return f"has {len(first):,} fields in a record, of at most {MOST_COLUMNS:,}"
     keys = set(first)
     found = _recognised("recognise", first, path.name)
     if found:

@@ -277,6 +277,8 @@ def _tidy(error: Exception) -> str:
 def _first_lines(path: Path) -> tuple[str, list[list[str]]]:
     """Returns the delimiter and the cells of the first three lines."""
     head = read_head(path)
+    if not head:
+        raise ValueError(f"{path} is empty")  # Or waits for content, if it is opened.
     if head.count(b"\n") < 3:
         if b"\n" not in head.lstrip(b"\xef\xbb\xbf\r\n"):
             check_columns(path, _count_columns(path))
