@@ -52,7 +52,7 @@ _OTHERS = ("num_steps", "num_parameters", "num_observed", "level", "options")
 _OTHERS += ("versions", "data_hash", "timings")
 _FAMILY = AbstractResponseFamily
 #: Arrays of text whose names do not show it.
-_NAMES = ("groups", "group", "stems", "facets", "rotation")
+_NAMES = ("groups", "stems", "facets", "rotation")
 #: Axes of arrays in the file; one name is one size.
 _AXES = {
     "subject_names": "subjects",
