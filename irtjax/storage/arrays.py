@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import math
+import tokenize
 import zipfile
 import zlib
 from pathlib import Path
@@ -18,6 +19,7 @@ _RATIO = 1100
 _DAMAGE = (
     *(zipfile.BadZipFile, zlib.error, OSError, EOFError, RuntimeError, MemoryError),
     *(SyntaxError, TypeError, KeyError, OverflowError, NotImplementedError),
+    tokenize.TokenError,
 )
 
 

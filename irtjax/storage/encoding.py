@@ -52,7 +52,9 @@ _OTHERS = ("num_steps", "num_parameters", "num_observed", "level", "options")
 _OTHERS += ("versions", "data_hash", "timings")
 _FAMILY = AbstractResponseFamily
 #: Arrays of text whose names do not show it.
-_NAMES = ("groups", "stems", "facets", "rotation")
+_NAMES = ("groups", "facets", "rotation")
+#: Arrays of names or of their numbers.
+_CODES = ("group", "stems")
 #: Axes of arrays in the file; one name is one size.
 _AXES = {
     "subject_names": "subjects",
@@ -398,7 +400,8 @@ def _check_shapes(arrays: dict[str, np.ndarray]) -> None:
         same = axes is None or array.ndim == len(wanted)
         for axis, size in zip(wanted, array.shape, strict=False):
             same &= sizes.setdefault(axis, size) == size
-        if not same or (array.dtype.kind == "U") != text:
+        typed = last in _CODES or (array.dtype.kind == "U") == text
+        if not same or not typed:
             raise ValueError(
                 f"parameters.npz has {name} of type {array.dtype} and shape"
                 f" {array.shape}, which does not fit the other arrays"
