@@ -321,7 +321,7 @@ def test_two_models_do_not_share_a_test(tmp_path, saved):
     # Neither has the responses of the other: at least one of them was refused.
     assert "error" in {log.status for log in logs}
     texts = [log.error.message for log in logs if log.error]
-    assert all("build the task anew for each model" in text for text in texts)
+    assert all("build one for each model" in text for text in texts)
 
 
 @needs_inspect
