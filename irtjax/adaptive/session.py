@@ -257,9 +257,9 @@ class AdaptiveTest:
         return self._flags().explain() if self.over else ""
 
     def _flags(self) -> StopFlag:
-        """Why the test has ended; an item that was handed out may be answered."""
+        """Why no other item is handed out; those that wait may be answered."""
         limit = self._rules["time_limit"]
-        late = limit is not None and not self._open and self.seconds >= limit
+        late = limit is not None and self.seconds >= limit
         return self._stopped | StopFlag.TIME if late else self._stopped
 
     @property
@@ -331,11 +331,11 @@ class AdaptiveTest:
         for item in self._open:
             state = self._with(_reserve_jit, state, item)
         while len(self._open) < count:
+            if self._flags() & StopFlag.TIME:
+                break
             item, flags = self._item, self._stopped
             if self._open:
                 item, flags = self._proposed(state)
-            elif self._flags() & StopFlag.TIME:
-                break
             if flags:
                 break
             if self._since is None:
@@ -420,11 +420,12 @@ class AdaptiveTest:
             )
         return category
 
-    def _reopen(self, item: str) -> None:
+    def _reopen(self, item: str, skipped: bool = False) -> None:
         """Hands out an item that was chosen when the test was saved."""
         position = self._bank.position(item)
         free = bool(self._state.available[position]) and item not in self._open
-        room = self.num_given + len(self._open) < self._design.num_items
+        # Skipped items do not count, and were chosen before the last response.
+        room = skipped or self.num_given + len(self._open) < self._design.num_items
         if not (free and room):
             raise ValueError(f"it is damaged: {item!r} could not be given")
         self._open.append(item)
@@ -493,7 +494,7 @@ class AdaptiveTest:
                 test._reopen(item)
                 test.record(item, response, lengths.get(item))
             for item in content.get("skipped", []):
-                test._reopen(item)
+                test._reopen(item, skipped=True)
                 test.skip(item)
             waiting = content["handed_out"] or []
             # Up to version 2 a test handed out one item at a time.

@@ -223,9 +223,9 @@ def _warnings(table: ResponseTable, found: Statistics, flags, level) -> list[str
         if needed > tested:
             so = "no item can be"
         lines.append(
-            f"{count} subjects have next to no power to find a bad item: the {how} test"
-            f" of one item has a smallest possible p of {least:.2g}, so {so} flagged;"
-            " an item without a flag can still be bad"
+            f"{count} subjects have very little power to find a bad item: the {how}"
+            f" test of one item has a smallest possible p of {least:.2g}, so {so}"
+            " flagged; an item without a flag can still be bad"
         )
     alpha = found.classical.alpha
     if not alpha >= classical.LEAST_RELIABILITY:

@@ -25,13 +25,14 @@ import re
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
-from scipy.special import ndtr, ndtri, stdtr
+from scipy.special import ndtr, ndtri
 
 from irtjax._types import Status
 from irtjax.calibration.rank import compare
 from irtjax.calibration.tables import floats, highest_response, score_interval
 from irtjax.data.matching import find_names
 from irtjax.data.wording import percent
+from irtjax.ranking.accuracy import difference_p_value
 
 if TYPE_CHECKING:
     from irtjax.calibration.calibration import Calibration
@@ -62,6 +63,7 @@ class Verdict(NamedTuple):
         p_value: Two-sided p-value of their equality; None of a probability.
         level: Level of the test and the interval.
         reason: The numbers behind the outcome, in words.
+        tested: Whether the test decided; not if the fit has not converged.
     """
 
     condition: str
@@ -73,6 +75,7 @@ class Verdict(NamedTuple):
     p_value: float | None
     level: float
     reason: str
+    tested: bool = True
 
 
 @dataclasses.dataclass(frozen=True)
@@ -123,7 +126,8 @@ def parse_condition(text: str, first: str, second: str) -> Condition:
     try:
         if len(text) > LONGEST:
             raise ValueError(f"it is longer than {LONGEST:,} characters")
-        return _Reader(text, first, second).condition()
+        # Names of a table of NumPy would be shown as np.str_('...').
+        return _Reader(text, str(first), str(second)).condition()
     except ValueError as error:
         shown = text if len(text) < 80 else f"{text[:77]}..."
         raise ValueError(f"condition {shown!r}: {error}") from None
@@ -350,7 +354,9 @@ def judge(
     if exact and outcome == "undecided":  # It equals the number.
         outcome = "does not hold"
     reason = _reason(condition, found, level)
-    if Status(int(fit.status)) != Status.CONVERGED and condition.quantity != "accuracy":
+    tested = Status(int(fit.status)) == Status.CONVERGED
+    tested |= condition.quantity == "accuracy"
+    if not tested:
         outcome, reason = "undecided", f"the fit has not converged ({reason})"
     return Verdict(
         condition.text,
@@ -362,6 +368,7 @@ def judge(
         found.p_value,
         level,
         reason,
+        tested,
     )
 
 
@@ -408,10 +415,9 @@ def _of_two(condition: Condition, fit: Calibration, level: float, data) -> _Meas
         raise ValueError(
             f"condition {condition.text!r}: the two have fewer than two items in common"
         )
-    if place and error > 0:
-        p_value = float(2 * stdtr(clusters - 1, -abs(difference - place) / error))
-    elif place:
-        p_value = float(difference == place)
+    if place:
+        top = float(highest_response(fit.model))
+        p_value = difference_p_value(difference, error, clusters, place=place, top=top)
     return _Measured(difference, low, high, p_value)
 
 

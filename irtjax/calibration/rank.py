@@ -218,7 +218,9 @@ def compare(
         responses = table.responses()
         exposure = table.observed if table.trials is None else table.trials
         labels = table.item_facets.get("benchmark")
-        paired = paired_difference(table.values, exposure, labels, level=chosen)
+        top = 1.0 if table.trials is not None else float(highest_response(fit.model))
+        options = {"top": top, "level": chosen}
+        paired = paired_difference(table.values, exposure, labels, **options)
     shared, scale = (
         None if part is None else part[places]
         for part in (fit.ability_shared, fit.ability_scale)

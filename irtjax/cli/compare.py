@@ -139,11 +139,13 @@ def _sentences(first: str, second: str, result: Comparison, level: float) -> lis
         if result.accuracy_difference < 0:
             ahead, behind = second, first
             bounds = -bounds[1], -bounds[0]
-        over = "benchmarks" if result.by_benchmark else "items"
+        over = f"{result.clusters:,} {'benchmarks' if result.by_benchmark else 'items'}"
+        how = f"paired t test over {over}"
+        if not result.accuracy_se:
+            how = f"exact test: the difference is the same in all {over}"
         lines.append(
             f"Accuracy of {ahead} less that of {behind} on these items:"
             f" {number(abs(result.accuracy_difference), 3)}, {percent(level)} interval"
-            f" {interval(*bounds, 3)}, p = {result.accuracy_p_value:.2g} (paired t test"
-            f" over {result.clusters:,} {over})."
+            f" {interval(*bounds, 3)}, p = {result.accuracy_p_value:.2g} ({how})."
         )
     return lines

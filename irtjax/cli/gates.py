@@ -40,8 +40,8 @@ class Gate:
     undecided: Annotated[
         str,
         _option(
-            "What a condition does of which it is not known whether it holds: pass or"
-            " fail."
+            "What an undecided condition does, one whose test is not significant: pass"
+            " or fail."
         ),
     ] = "pass"
     junit: Annotated[
@@ -105,11 +105,13 @@ def _sentence(verdict: Verdict) -> str:
     how = {
         "holds": f"holds (significant at the {percent(verdict.level)} level)",
         "does not hold": "does not hold",
-        "undecided": "cannot be told (not significant at the"
-        f" {percent(verdict.level)} level)",
+        "undecided": f"is undecided (not significant at the {percent(verdict.level)}"
+        " level)",
     }[verdict.outcome]
-    if verdict.p_value is None and verdict.lower is None:
-        how = verdict.outcome.replace("undecided", "cannot be told")
+    if not verdict.tested:
+        how = "is undecided"
+    elif verdict.lower is None:  # A probability is not tested.
+        how = verdict.outcome
     return one_line(f"--fail-if '{verdict.condition}' {how}: {verdict.reason}")
 
 

@@ -99,7 +99,7 @@ def run_rounds(
     names: dict[str, str],
     show: str | None,
 ) -> None:
-    """Goes on with a test as far as it can: `irtjax adapt --harness`.
+    """Resumes a test as far as it can: `irtjax adapt --harness`.
 
     Args:
         folder: The fit.
@@ -187,6 +187,8 @@ def _run(rounds: Rounds, program: str) -> None:
     import subprocess
 
     while not rounds.over:
+        asked, number = len(rounds.test.handed_out), rounds.number
+        before = rounds.test.num_given, rounds.test.skipped
         words = [*shlex.split(program), *rounds.arguments()]
         try:
             code = subprocess.call(words)
@@ -200,6 +202,12 @@ def _run(rounds: Rounds, program: str) -> None:
         if not rounds.step():
             raise ValueError(
                 f"--run: round {rounds.number} has left no sample logs in {rounds.logs}"
+            )
+        # Without this a run could ask for the same documents for ever.
+        if before == (rounds.test.num_given, rounds.test.skipped):
+            raise ValueError(
+                f"--run: round {number} returned none of its {asked} documents: the"
+                " data set differs from that of the fit"
             )
 
 

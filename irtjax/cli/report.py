@@ -10,7 +10,7 @@ import typer
 from irtjax.cli import config
 from irtjax.cli import options as opt
 from irtjax.cli.machine import prepare
-from irtjax.cli.output import command_line, print_json, say
+from irtjax.cli.output import check_file, command_line, print_json, say
 from irtjax.cli.progress import ProgressLine
 
 
@@ -45,8 +45,8 @@ def report_command(
     place = folder / PAGE if out is None else out
     if place.suffix.lower() not in (".html", ".htm"):
         raise ValueError(f"--out {place}: the name of a page ends in .html")
-    if place.is_dir():
-        raise ValueError(f"--out {place} is a folder: name a file")
+    if out is not None or folder.is_dir():
+        check_file("--out", place)  # A page takes seconds to compute.
     # A saved fit may have texts, which are left out here too.
     for name in {*config.typed(reading.chosen())} - {"texts"} if not data else ():
         raise ValueError(f"--{name.replace('_', '-')} requires --data")

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 #: Key of a sample's and a task's metadata.
 KEY = "irtjax"
+#: Scores that the model of the fit does not take, before any other, end an evaluation.
+MOST_REFUSED = 5
 
 
 def adaptive(
@@ -50,7 +52,7 @@ def adaptive(
 
     Args:
         task: An `inspect_ai.Task` with a dataset; it is changed, and evaluates one
-            model once. Build it anew for each model, as a function with `@task` does.
+            model once. Build one for each model, as a function with `@task` does.
         fit: The item bank: a folder that `irtjax fit` wrote, or a calibration.
         parallel: Samples in flight. Above 1 samples are chosen at the ability so far,
             which takes somewhat more of them in less time.
@@ -224,6 +226,7 @@ class AdaptiveSamples:
         for sentence in self.test.warnings:
             _log.warning("irtjax: %s", sentence)
         self._sent: set[str] = set()
+        self._refused = 0
 
     def source(self) -> Any:
         """The `inspect_ai.SampleSource`."""
@@ -256,8 +259,12 @@ class AdaptiveSamples:
     def take(self, sample: Any) -> None:
         """Takes a sample that was evaluated, an `EvalSample`.
 
+        A score that the model of the fit does not take, such as P of right or wrong
+        ones, is left out with a warning: other samples may have better ones.
+
         Raises:
-            ValueError: If it has no score that the test can take, or is not awaited.
+            ValueError: If it has no such score, is not awaited, or the first
+                `MOST_REFUSED` scores were left out so.
         """
         key = str(sample.id)
         item = self._item.get(key)
@@ -268,8 +275,7 @@ class AdaptiveSamples:
                 return  # It failed and was run again, too late for the test.
             raise ValueError(
                 f"sample {key!r} was evaluated twice: an adaptive task is for one"
-                " model and one epoch; build the task anew for each model, and leave"
-                " --epochs out"
+                " model and one epoch; build one for each model, and leave --epochs out"
             )
         value = self._value(sample)
         number = None if value is None else number_of(value, f"sample {key!r}")
@@ -280,7 +286,14 @@ class AdaptiveSamples:
         try:
             self.test.record(item, number)
         except ValueError as error:
-            raise ValueError(f"sample {key!r}: {error}") from None
+            self._refused += 1
+            if self._refused >= MOST_REFUSED and not self.test.num_given:
+                raise ValueError(
+                    f"sample {key!r}: {error}, as those of all {self._refused} samples"
+                    " so far: choose another scorer with scorer="
+                ) from None
+            _log.warning("irtjax: sample %s was left out: %s", key, error)
+            self.test.skip(item)
 
     def _value(self, sample: Any) -> Any:
         """The score that counts, None if there is none."""

@@ -26,6 +26,7 @@ from irtjax.data.files import read_bytes
 from irtjax.data.wording import listing
 from irtjax.data.writing import atomic_path
 from irtjax.harness.bank import open_fit
+from irtjax.report import words
 
 if TYPE_CHECKING:
     from irtjax.adaptive import AdaptiveTest
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 
 FORMAT, VERSION = "irtjax.harness.lm_eval", 1
 SETTINGS, TEST = "harness.json", "adaptive.json"
-#: Items of a round by default: a run of the harness loads the model anew.
+#: Items of a round by default: each run of the harness loads the model.
 ROUND_SIZE = 10
 #: Notes of the reader on a round that is complete by itself.
 _NO_CONCERN = re.compile(r" cells \(|other files in")
@@ -438,6 +439,8 @@ def _as_stored(names: Any) -> Any:
 _HEADER = ["Tasks", "Version", "Filter", "n-shot", "Metric", "", "Value", "", "Stderr"]
 #: Columns of numbers, which are aligned to the right.
 _RIGHT = (1, 3, 6, 8)
+#: An escaped underscore between letters or digits.
+_UNDERSCORE = re.compile(r"(?<=[^\W_])\\_(?=[^\W_])")
 _LEAST = 3  # Hyphens below a heading.
 
 
@@ -449,7 +452,7 @@ def markdown(rows: Sequence[Sequence[str]]) -> str:
     |-----|------:|------|-----:|------|---|-----:|---|-----:|
     |arc  |      1|none  |     0|acc   |   |0.5000|±  |0.1000|
     """
-    cells = [[str(cell).replace("|", "\\|") for cell in row] for row in rows]
+    cells = [[_cell(cell) for cell in row] for row in rows]
     columns = zip(_HEADER, *cells, strict=True)
     widths = [max(_LEAST, *map(len, column)) for column in columns]
     lines = ["|".join(_centred(x, w) for x, w in zip(_HEADER, widths, strict=True))]
@@ -464,6 +467,15 @@ def markdown(rows: Sequence[Sequence[str]]) -> str:
         ]
         lines.append("|".join(aligned))
     return "\n".join(f"|{line}|" for line in lines)
+
+
+def _cell(text: str) -> str:
+    r"""A text as a cell, in which nothing is markup; underscores in words never are.
+
+    >>> _cell("acc_norm"), _cell("a|b"), _cell("_x_")
+    ('acc_norm', 'a\\|b', '\\_x\\_')
+    """
+    return _UNDERSCORE.sub("_", words.markdown(str(text)))
 
 
 def _centred(text: str, width: int) -> str:

@@ -15,6 +15,17 @@ The interval is Wilson's, with p (1 - p) / se^2 in place of the number of items 
 Student's t quantile with K - 1 degrees of freedom in place of the normal one. It stays
 between the lowest and the highest response. Where se is 0, the number of clusters
 stands for that of items.
+
+A difference that is equal to d in all K clusters has an error of 0, which is no
+certainty. With chance x that a cluster differs from d, all K are equal with chance
+(1 - x)^K, and the mean over all items is at most d + x (top - d) and at least
+d - x (top + d). So the interval has the x with (1 - x)^K = (1 - level) / 2, and the
+p-value of a mean of c is
+
+    p = min(1, 2 (1 - x)^K),                                                        (2)
+    x = (c - d) / (top - d) for c above d, and (d - c) / (top + d) below,
+
+which is 2^(1 - K) for c = 0 and d = top or -top: the exact sign test.
 """
 
 from __future__ import annotations
@@ -26,6 +37,8 @@ from scipy.special import stdtr, stdtrit
 
 #: Fewest benchmarks that are clusters: t has at least 4 degrees of freedom.
 ENOUGH_CLUSTERS = 5
+#: Errors up to this share of the highest response are the rounding of equal values.
+ROUNDING = 1e-12
 #: Cells of one block of subjects.
 BLOCK_CELLS = 2**24
 
@@ -112,17 +125,21 @@ def paired_difference(
     exposure: np.ndarray | None = None,
     benchmarks: np.ndarray | None = None,
     *,
+    top: float = 1.0,
     level: float = 0.95,
 ) -> PairedDifference | None:
     """Difference of two subjects' accuracies on shared items, paired over items.
 
     The mean of the differences of the two responses to an item (of shares right, where
     there are trials), with the error (1) of that mean; interval and p-value by t with
-    K - 1 degrees of freedom. None with fewer than two shared items of `[2, items]`.
+    K - 1 degrees of freedom, or those of (2) if all clusters have the same difference.
+    Responses, `[2, items]`, are from 0 to `top`. None with fewer than two shared items.
 
     >>> found = paired_difference(np.array([[1, 1, 1, 0], [0, 1, 0, 0]]))
     >>> found.difference, round(found.standard_error, 3), round(found.p_value, 3)
     (0.5, 0.289, 0.182)
+    >>> paired_difference(np.array([[1, 1], [0, 0]])).p_value
+    0.5
     """
     seen = np.ones(values.shape) if exposure is None else np.asarray(exposure, float)
     shared = (seen > 0).all(axis=0)
@@ -134,12 +151,42 @@ def paired_difference(
     starts, order, by_benchmark = _clusters(labels, size)
     found = _means(each[:1] - each[1:], None, starts, order)
     difference, error, clusters = (x.item() for x in found)
+    error = error if error > ROUNDING * top else 0.0
     half = float(stdtrit(clusters - 1, 0.5 + level / 2)) * error
-    p_value = 1.0 if difference == 0 else 0.0
-    if error > 0:
-        p_value = float(2 * stdtr(clusters - 1, -abs(difference) / error))
     ends = difference - half, difference + half
+    if error == 0:
+        top = max(top, abs(difference))
+        share = 1 - (0.5 - level / 2) ** (1 / clusters)
+        ends = (
+            difference - share * (top + difference),
+            difference + share * (top - difference),
+        )
+    p_value = difference_p_value(difference, error, clusters, top=top)
     return PairedDifference(difference, error, *ends, p_value, clusters, by_benchmark)
+
+
+def difference_p_value(
+    difference: float,
+    error: float,
+    clusters: int,
+    *,
+    place: float = 0.0,
+    top: float = 1.0,
+) -> float:
+    """Two-sided p-value of a paired difference of `place`: by t, without error by (2).
+
+    >>> difference_p_value(-1.0, 0.0, 6), difference_p_value(-1.0, 0.0, 6, place=-1.0)
+    (0.03125, 1.0)
+    """
+    gap = abs(place - difference)
+    if error > 0:
+        return float(2 * stdtr(clusters - 1, -gap / error))
+    if gap == 0:
+        return 1.0
+    top = max(top, abs(difference))
+    room = top - difference if place > difference else top + difference
+    share = gap / room if gap < room else 1.0
+    return min(1.0, 2 * (1 - share) ** clusters)
 
 
 def _clusters(benchmarks: np.ndarray | None, num_items: int):

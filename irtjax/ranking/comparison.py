@@ -32,7 +32,7 @@ class Comparison(NamedTuple):
         accuracy_difference: Difference of accuracies on the shared items.
         accuracy_se: Its paired standard error over items (`irtjax.ranking.accuracy`).
         accuracy_lower, accuracy_upper: Ends of its interval.
-        accuracy_p_value: Two-sided p-value of its t; 1 where all pairs are equal.
+        accuracy_p_value: Two-sided p-value of its t; exact where `accuracy_se` is 0.
         clusters: Clusters that this error is over.
         by_benchmark: Whether these are benchmarks; else items.
     """

@@ -129,8 +129,9 @@ def _short(text: str, most: int) -> str:
 
 def _fenced(text: str) -> list[str]:
     """A text as a block of code, with a fence that is not in it."""
-    fence = "```"
-    while fence in text:
-        fence += "`"
     lines = [visible(line.replace("\t", "    ")) for line in text.splitlines()]
+    fence = "```"
+    # Of the lines as they are shown: what is removed can join backticks.
+    while any(fence in line for line in lines):
+        fence += "`"
     return [f"{fence}text", *lines, fence]

@@ -128,7 +128,7 @@ def _items_verdict(fit: Calibration, audit: Audit | None) -> str:
     if not bad:
         few = ""
         if len(fit.subjects) < 2 * ENOUGH:
-            few = f"; {len(fit.subjects)} subjects have next to no power to find one"
+            few = f"; {len(fit.subjects)} subjects have very little power to find one"
         return f"None of {total:,} items is flagged by {by}{few}."
     kinds = ", ".join(f"{n:,} {flag}" for flag, n in counts.items())
     verb = "is" if bad == 1 else "are"
@@ -264,7 +264,7 @@ def item_sentences(
     if NEGATIVE not in items_by_flag(fit):
         count, power = len(fit.subjects), ""
         if count < 2 * ENOUGH:  # As in an audit.
-            power = f"; {count} subjects have next to no power to find one"
+            power = f"; {count} subjects have very little power to find one"
         out.append(
             f"No item has negative discrimination (false discovery rate {rate}{power})."
         )

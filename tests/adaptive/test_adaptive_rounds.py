@@ -118,3 +118,14 @@ def test_a_file_of_an_earlier_version_is_read(tmp_path):
     for waiting, want in ((item, (item,)), (None, ())):
         path.write_text(json.dumps(content | {"version": 2, "handed_out": waiting}))
         assert AdaptiveTest.load(path, small_fit(errors=False)).handed_out == want
+
+
+def test_an_ended_test_with_a_skipped_item_is_resumed(tmp_path):
+    test = begin(num_items=3)
+    skipped = test.next_item()
+    test.skip(skipped)
+    while (item := test.next_item()) is not None:
+        test.record(item, 1)
+    again = AdaptiveTest.load(test.save(tmp_path / "t.json"), small_fit(errors=False))
+    assert (again.num_given, again.skipped, again.over) == (3, (skipped,), True)
+    assert again.ability == test.ability

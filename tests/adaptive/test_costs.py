@@ -437,3 +437,18 @@ def test_a_time_limit_ends_a_test_and_lasts_over_a_saved_one(monkeypatch, tmp_pa
     assert (again.over, again.stopped, again.num_given) == (True, "time", 3)
     with pytest.raises(ValueError, match="time_limit 0 is not above 0"):
         AdaptiveTest(fit, 10, time_limit=0)
+
+
+def test_a_time_limit_ends_a_test_with_items_in_flight(monkeypatch):
+    import irtjax.adaptive.session as session
+
+    clock = SimpleNamespace(now=0.0)
+    monkeypatch.setattr(session.time, "monotonic", lambda: clock.now)
+    test = AdaptiveTest(small_fit(), 10, time_limit=60)
+    first, second = test.next_items(2)
+    clock.now += 61
+    test.record(first, 1)
+    # No other one is handed out; the one that waits still counts.
+    assert test.next_items(2) == [second] and not test.over
+    test.record(second, 1)
+    assert (test.next_items(2), test.num_given, test.stopped) == ([], 2, "time")

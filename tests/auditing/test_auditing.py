@@ -232,7 +232,7 @@ def test_a_table_of_the_model_has_the_gaps_of_the_data():
 def test_few_subjects_have_no_power_and_are_told_so():
     report = audit_of_few()
     assert sum(report.counts()[name] for name in TESTED) == 0
-    assert any("12 subjects have next to no power" in x for x in report.warnings)
+    assert any("12 subjects have very little power" in x for x in report.warnings)
     assert any("left out" in x for x in report.warnings)
 
 

@@ -57,6 +57,9 @@ def test_what_can_be_written(text, quantity, subjects, less, threshold):
 def test_names_win_over_letters():
     with pytest.raises(ValueError, match="compared with itself"):
         parse("A < B", "x", "A")
+    # Names of a fit are those of an array.
+    with pytest.raises(ValueError, match="neither 'A' nor 'B' nor 'x' nor 'y' nor a"):
+        parse("C < A", *np.array(["x", "y"]))
     assert parse("A < x", "x", "A").subjects == ("A", "x")
     assert parse("gpt-4 < gpt-4o", "gpt-4", "gpt-4o").subjects == ("gpt-4", "gpt-4o")
 
@@ -125,6 +128,7 @@ def a_fit(ability, error, *, status=Status.CONVERGED, **columns):
         level=0.95,
         status=status,
         factors=None,
+        model=SimpleNamespace(family=SimpleNamespace(num_categories=2)),
     )
 
 
@@ -187,6 +191,20 @@ def test_accuracies_are_paired_by_item():
         outcome("accuracy(A) < accuracy(B)", fit)
 
 
+def test_two_items_decide_nothing_about_accuracies():
+    fit = a_fit([0.0, 1.0], [0.3, 0.4])
+
+    def found(size, text="accuracy(A) < accuracy(B)"):
+        right = np.repeat([[0.0], [1.0]], size, axis=1)
+        data = ResponseTable.from_arrays(right, subjects=[NEW, OLD])
+        return outcome(text, fit, data=data)
+
+    assert (found(2).outcome, found(2).p_value) == ("undecided", 0.5)
+    assert (found(6).outcome, found(6).p_value) == ("holds", 2**-5)
+    lower = found(6, "accuracy(A) < accuracy(B) - 20 %")
+    assert lower.outcome == "undecided" and lower.p_value == pytest.approx(2 * 0.6**6)
+
+
 def test_one_subject_is_judged_by_its_interval():
     ends = {"accuracy_lower": [0.6, 0.7], "accuracy_upper": [0.8, 0.9]}
     columns = {"accuracy": [0.7, 0.8], "accuracy_se": [0.05, 0.05], **ends}
@@ -204,6 +222,7 @@ def test_a_fit_that_has_not_converged_decides_nothing():
     fit = a_fit([0.0, 5.0], [0.1, 0.1], status=Status.MAX_STEPS)
     found = outcome("A < B", fit)
     assert found.outcome == "undecided" and "not converged" in found.reason
+    assert not found.tested and outcome("A > 1", fit).outcome == "undecided"
     assert outcome("P(A < B) > 0.9", fit).outcome == "undecided"
 
 

@@ -13,6 +13,8 @@ import irtjax
 from irtjax.calibration.conditions import Verdict
 from irtjax.cli import gates
 from irtjax.cli.app import app
+from irtjax.cli.compare import _sentences
+from irtjax.ranking import Comparison
 from tests.small_fits import NASTY, small_fit, small_table
 
 WEAK, STRONG = "vendor/model_0", "vendor/model_22"
@@ -58,15 +60,15 @@ def test_a_condition_that_holds_ends_with_one_sentence(saved):
     assert quiet.stderr == failed.stderr
 
 
-def test_conditions_that_do_not_hold_or_cannot_be_told_pass(saved):
+def test_conditions_that_do_not_hold_or_are_undecided_pass(saved):
     passed = compare(saved, "--fail-if", "A > B")
     assert passed.exit_code == 0 and passed.stderr == ""
     assert "--fail-if 'A > B' does not hold: ability" in passed.stdout
     tied = {"first": "vendor/model_11", "second": "vendor/model_12"}
     unknown = compare(saved, "--fail-if", "A < B", **tied)
-    assert unknown.exit_code == 0 and "cannot be told (not" in unknown.stdout
+    assert unknown.exit_code == 0 and "is undecided (not" in unknown.stdout
     strict = compare(saved, "--fail-if", "A < B", "--undecided", "fail", **tied)
-    assert strict.exit_code == 1 and "cannot be told" in strict.stderr
+    assert strict.exit_code == 1 and "is undecided" in strict.stderr
 
 
 def test_every_condition_is_judged(saved, tmp_path):
@@ -105,6 +107,24 @@ def test_a_report_has_no_markup_of_names(tmp_path):
     case = root[0][0]
     assert "<b>" in str(case.get("name")) and case[0].tag == "skipped"
     assert root[0].get("skipped") == "1"
+
+
+def test_a_fit_that_has_not_converged_is_the_reason():
+    numbers = 0.0, -1.0, 1.0, 0.0, 1e-25, 0.95
+    verdict = Verdict("A < B", "undecided", *numbers, "the fit has not ...", False)
+    (failed,) = gates.Gate(undecided="fail").failures([verdict])
+    assert failed == "--fail-if 'A < B' is undecided: the fit has not ..."
+    chance = Verdict("P(A < B) > 1 %", "holds", 0.5, None, None, 0.01, None, 0.95, "x")
+    assert gates.Gate().failures([chance]) == ["--fail-if 'P(A < B) > 1 %' holds: x"]
+
+
+def test_a_test_without_an_error_is_named():
+    fields = dict.fromkeys(Comparison._fields, 0.1) | {"shared": 2, "clusters": 2}
+    fields |= {"accuracy_difference": -1.0, "accuracy_p_value": 0.5, "accuracy_se": 0.0}
+    lines = _sentences("a", "b", Comparison(**fields | {"by_benchmark": False}), 0.95)
+    assert lines[-1].endswith(
+        "p = 0.5 (exact test: the difference is the same in all 2 items)."
+    )
 
 
 @pytest.mark.parametrize(

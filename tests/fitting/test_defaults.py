@@ -144,7 +144,7 @@ def test_a_fit_of_few_subjects_flags_no_sound_item():
     assert any("separated (column 'separated')" in note for note in fit.notes)
     assert not any("separated" in text for text in fit.warnings)
     said = " ".join(summarise(fit, irtjax.rank(fit)))
-    assert "5 %; 10 subjects have next to no power to find one)" in said
+    assert "5 %; 10 subjects have very little power to find one)" in said
     assert "have no variation, which is no evidence of a fault:" in said
     assert not any("all right" in x or "all wrong" in x for x in fit.warnings)
 

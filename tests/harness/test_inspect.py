@@ -120,7 +120,6 @@ def test_wrong_evaluations_are_refused_in_one_line():
     source = begun()
     (sample,) = source.next_samples()
     for value, match in [
-        ("P", "response 0.5 is not one of the categories 0 to 1"),
         ({"a": 1}, "score of several values"),
         ("maybe", "'maybe', which is not a number"),
     ]:
@@ -135,6 +134,25 @@ def test_wrong_evaluations_are_refused_in_one_line():
     (sample,) = parts.next_samples()
     parts.take(logged(sample, {"a": True, "b": 0}))
     assert parts.test.num_given == 1
+
+
+def test_a_score_that_the_model_does_not_take_ends_no_evaluation(caplog):
+    rules = dict(benchmark=TASK, parallel=2, num_items=3)
+    source = AdaptiveSamples(plain_samples(), toy_fit(), **rules)
+    first, second = source.next_samples()
+    source.take(logged(first, "P"))
+    assert "was left out" in caplog.text and "the response 0.5 is not" in caplog.text
+    source.take(logged(second, "C"))
+    assert source.test.skipped == (f"{TASK}/{first.id}",)
+    assert len(source.next_samples()) == 2 and source.test.num_given == 1
+
+
+def test_scores_that_the_model_never_takes_are_refused():
+    source = AdaptiveSamples(plain_samples(), toy_fit(), benchmark=TASK)
+    with pytest.raises(ValueError, match="'[0-9]+': .*all 5 samples so far: choose"):
+        for _ in range(5):
+            source.take(logged(*source.next_samples(), "P"))
+    assert len(source.test.skipped) == 4
 
 
 def test_scores_are_numbers():
@@ -303,7 +321,7 @@ def test_two_models_do_not_share_a_test(tmp_path, saved):
     # Neither has the responses of the other: at least one of them was refused.
     assert "error" in {log.status for log in logs}
     texts = [log.error.message for log in logs if log.error]
-    assert all("build the task anew for each model" in text for text in texts)
+    assert all("build one for each model" in text for text in texts)
 
 
 @needs_inspect

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import subprocess
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 
 import irtjax
 from irtjax.cli.harness import HarnessOptions
+from irtjax.cli.harness import _run as run_rounds_of
 from irtjax.harness.estimate import estimate
 from irtjax.harness.lm_eval import Rounds, documents, markdown
 from tests.cli.test_adapt import run
@@ -205,6 +207,11 @@ def test_the_table_is_in_the_form_of_the_harness(tmp_path):
     assert lines[2] == f"|toy_math|3|none|0|acc_norm|↑|{value}|±|{error}|"
     assert lines[4].startswith("|irtjax||||ability||")
     assert r"a\|b" in markdown([["a|b", *[""] * 8]])
+    hostile = ["arc_easy", "<img src=x>\n\n# hi \x1b[31m", *[""] * 7]
+    assert markdown([hostile]).splitlines()[2].split("|")[1:3] == [
+        "arc_easy",
+        r"&lt;img src=x&gt;\# hi \[31m",
+    ]
 
 
 # The command.
@@ -276,3 +283,20 @@ def test_runs_that_fail_or_leave_nothing_end_in_one_line(tmp_path, saved):
         result = adapt(saved, tmp_path, "--run", program)
         assert result.exit_code == 2 and message in result.stderr, result.stderr
     assert HarnessOptions(harness="lm-eval").given() == ["--harness"]
+
+
+def test_a_run_without_the_documents_asked_for_ends(tmp_path, monkeypatch):
+    rounds = Rounds.begin(toy_fit(), tmp_path, round_size=3)
+    rounds.step()
+
+    def evaluate(words):
+        # Numbers of another version of the data set.
+        asked = samples(rounds)
+        shifted = {task: [k + 1000 for k in found] for task, found in asked.items()}
+        write_logs(shifted, rounds.logs)
+        assert rounds.number < 3
+        return 0
+
+    monkeypatch.setattr(subprocess, "call", evaluate)
+    with pytest.raises(ValueError, match="round 1 returned none of its 3 documents"):
+        run_rounds_of(rounds, "lm_eval")

@@ -7,6 +7,7 @@ from scipy import stats
 from irtjax.ranking.accuracy import (
     ENOUGH_CLUSTERS,
     accuracies,
+    difference_p_value,
     paired_difference,
     wilson_interval,
 )
@@ -140,3 +141,44 @@ def test_intervals_of_many_subjects_are_those_of_each():
         alone = wilson_interval(accuracy[part], error[part], clusters[part])
         for a, b in zip(together, alone, strict=True):
             np.testing.assert_array_equal(a[part], b)
+
+
+@pytest.mark.parametrize("size", [2, 5, 6, 40])
+def test_the_same_difference_on_all_items_is_no_certainty(size):
+    """Of right or wrong responses it is the sign test, and its exact interval."""
+    found = paired_difference(np.repeat([[0], [1]], size, axis=1))
+    assert (found.difference, found.standard_error) == (-1, 0)
+    exact = stats.binomtest(size, size)
+    assert found.p_value == pytest.approx(exact.pvalue)
+    assert found.p_value == pytest.approx(2 ** (1 - size))
+    # Of the share of items on which the second is better.
+    share = exact.proportion_ci(0.95, method="exact").low
+    assert (found.lower, found.upper) == (-1, pytest.approx(1 - 2 * share))
+    assert (found.p_value < 0.05) == (found.upper < 0) == (size >= 6)
+    double = paired_difference(np.repeat([[0], [2]], size, axis=1), top=2)
+    assert double.p_value == found.p_value and double.upper == 2 * found.upper
+
+
+def test_the_exact_interval_and_p_value_agree_and_hold_their_level():
+    rng = np.random.default_rng(5)
+    # Shares with a rounding of 1e-17, which is no error.
+    pair = np.array([[0.3, 0.1, 0.8], [0.2, 0.0, 0.7]])
+    found = paired_difference(pair)
+    assert found.standard_error == 0 and found.lower < 0 < found.upper
+    for d, clusters in rng.uniform([-1, 2], [1, 30], size=(50, 2)):
+        clusters = int(clusters)
+        values = np.full((2, clusters), [[max(d, 0)], [max(-d, 0)]])
+        found = paired_difference(values)
+        for end in (found.lower, found.upper):
+            p_value = difference_p_value(d, 0.0, clusters, place=end)
+            assert p_value == pytest.approx(0.05)
+    equal = paired_difference(np.ones((2, 20)))
+    assert equal.p_value == 1 and -0.2 < equal.lower < 0 < equal.upper < 0.2
+    # Worst case: a share of items that all K miss with a chance of 5 % / 2.
+    share, rounds = 1 - 0.025 ** (1 / 4), 4000
+    missed = 0
+    for gap in np.where(rng.random((rounds, 4)) < share, 1.0, -1.0):
+        if (gap == -1).all():
+            found = paired_difference(np.stack([gap > 0, gap < 0]).astype(float))
+            missed += found.upper < 2 * share - 1 - 1e-12
+    assert missed <= 0.025 * rounds

@@ -83,3 +83,9 @@ def test_the_screen_shows_the_worst_that_a_test_found():
     assert "\x1b" not in "".join(lines) and max(map(len, lines)) < 300
     assert lines[2].endswith("worst?")
     assert flagged.flagged_lines(audit({"top": "saturated"}), texts) == []
+
+
+def test_a_fence_is_chosen_for_what_is_shown():
+    hidden = "``\u200b`\n<img src=x onerror=alert(1)>\n# injected"
+    lines = flagged._fenced(hidden)
+    assert lines[0] == "````text" and lines[1] == "```" and lines[-1] == "````"

@@ -384,6 +384,12 @@ def test_commands_write_the_page(fit, tmp_path):
     assert Page(path.read_text("utf-8")).data["responses"] is None
     refused = run("report", folder, "--out", tmp_path / "page.pdf")
     assert refused.exit_code == 2 and "ends in .html" in refused.stderr
+    with pytest.MonkeyPatch.context() as patch:  # Before anything is computed.
+        patch.setattr("irtjax.cli.report._page", None)
+        refused = run("report", folder, "--out", tmp_path / "new" / "p.html")
+        assert (
+            refused.exit_code == 2 and "choose a folder that exists" in refused.stderr
+        )
     assert "requires --data" in run("report", folder, "--metric", "acc").stderr
     assert run("report", folder, "--no-texts", "--quiet").exit_code == 0
     rows = rank(fit).rows()
