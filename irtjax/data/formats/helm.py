@@ -184,8 +184,10 @@ def read_files(paths: Sequence[Path], options: ReadOptions) -> Records:
         # The statistics have all metrics; the predictions only those displayed.
         chosen = [f for f in files if f.name.startswith("per_instance_stats")] or files
         runs += [_run_of(folder, path, options, schemas) for path in chosen]
-    keys = [(run.subject, run.benchmark, run.suite) for run in runs]
-    filters = variants(keys, [run.asked for run in runs])
+    # A later suite is a run of its own, of which one is read.
+    subjects = [(run.subject, run.suite) for run in runs]
+    benchmarks = [run.benchmark for run in runs]
+    filters = variants(subjects, benchmarks, [run.asked for run in runs])
     builder = RecordBuilder()
     builder.described = Described(wanted=options.texts)
     perturbed: Counter[str] = Counter()

@@ -1,0 +1,118 @@
+"""The metric, filter and run that are read when subjects differ in what they have."""
+
+import json
+
+import pytest
+
+from irtjax.data import read
+from irtjax.data.reading.options import Choices, ReadOptions
+from irtjax.data.reading.read import gather
+from irtjax.data.reading.survey import open_choices
+
+DATE = "2026-03-01T10-20-30.123456"
+FILTERS = ("strict-match", "flexible-extract")
+
+
+def write_log(folder, subject, scores, *, task="t", filters=("none",), date=DATE):
+    """Writes a sample log; `scores` has by metric the score of each document."""
+    path = folder / subject / f"samples_{task}_{date}.jsonl"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lines = [
+        {
+            "doc_id": number,
+            "doc_hash": f"hash{number}",
+            "target": "0",
+            "filter": name,
+            "metrics": list(scores),
+            **{metric: values[number] for metric, values in scores.items()},
+        }
+        for name in filters
+        for number in range(len(next(iter(scores.values()))))
+    ]
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return path
+
+
+def noted(table, text):
+    return any(text in note for note in table.notes)
+
+
+@pytest.fixture
+def uneven(tmp_path):
+    """Of two subjects, only the first has the metric that is usually read."""
+    write_log(tmp_path, "a", {"acc": [1, 0], "acc_norm": [0, 1]})
+    write_log(tmp_path, "b", {"acc": [1, 1]})
+    return tmp_path
+
+
+def test_usual_metric_is_one_that_every_subject_has(uneven):
+    table = read(uneven)
+    assert (table.subjects.tolist(), table.metric) == (["a", "b"], "acc")
+    assert table.values.tolist() == [[1, 0], [1, 1]]
+    assert open_choices(gather(uneven, ReadOptions()).records, ReadOptions()) == {}
+
+
+def test_subjects_without_the_metric_are_noted(uneven):
+    table = read(uneven, metric="acc_norm")
+    assert table.subjects.tolist() == ["a"]
+    note = "1 of 2 subjects has no metric 'acc_norm' on t and was left out there: b"
+    assert noted(table, note)
+    assert not noted(read(uneven, metric="acc"), "left out")
+
+
+def test_subjects_without_the_filter_are_noted(tmp_path):
+    write_log(tmp_path, "a", {"exact_match": [1, 0]}, filters=FILTERS)
+    write_log(tmp_path, "b", {"exact_match": [1, 0]})
+    write_log(tmp_path, "c", {"exact_match": [1, 0]})
+    table = read(tmp_path)
+    assert table.subjects.tolist() == ["a"]
+    assert noted(table, "2 of 3 subjects have no filter 'strict-match' on t and were")
+
+
+def test_subjects_of_a_table_without_the_metric_are_noted(tmp_path):
+    path = tmp_path / "long.csv"
+    path.write_text(
+        "model,item,metric,score\na,q,acc,1\na,q,acc_norm,0\nb,q,acc,1\na,r,acc_norm,1\n"
+    )
+    table = read(path, metric="acc_norm")
+    assert noted(table, "1 of 2 subjects has no metric 'acc_norm' and was left out")
+
+
+def completions(folder, subject, temperature, status):
+    path = folder / f"{subject}_vllm_temp_{temperature}.eval_results.json"
+    found = {"base_status": status, "plus_status": status}
+    tasks = {f"HumanEval/{number}": [found] for number in range(2)}
+    path.write_text(json.dumps({"eval": tasks, "hash": ""}))
+
+
+def test_filter_of_one_subject_is_read_of_all(tmp_path):
+    completions(tmp_path, "a", 0.2, "pass")
+    completions(tmp_path, "a", 0.8, "fail")
+    completions(tmp_path, "b", 0.2, "fail")
+    table = read(tmp_path, filter="vllm_temp_0.2")
+    assert table.subjects.tolist() == ["a", "b"]
+    assert table.values.tolist() == [[1, 1], [0, 0]]
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"filter": Choices(["t=flexible-extract"])},
+        {"filter": {"t": "flexible-extract"}},
+        {"metric": "exact_match,flexible-extract"},
+    ],
+)
+def test_filter_of_a_benchmark_is_not_replaced(tmp_path, asked):
+    write_log(tmp_path, "a", {"exact_match": [1, 0]}, filters=FILTERS[:1])
+    with pytest.raises(ValueError, match="no filter 'flexible-extract' on benchmark"):
+        read(tmp_path, **asked)
+    options = ReadOptions(**asked)
+    with pytest.raises(ValueError, match="no filter 'flexible-extract' on benchmark"):
+        open_choices(gather(tmp_path, options).records, options)
+
+
+def test_filter_of_all_benchmarks_leaves_those_with_one(tmp_path):
+    write_log(tmp_path, "a", {"exact_match": [1, 0]}, filters=FILTERS)
+    write_log(tmp_path, "a", {"acc": [1, 0]}, task="u")
+    table = read(tmp_path, filter="flexible-extract")
+    assert table.metric == "acc / exact_match,flexible-extract"
