@@ -116,3 +116,63 @@ def test_filter_of_all_benchmarks_leaves_those_with_one(tmp_path):
     write_log(tmp_path, "a", {"acc": [1, 0]}, task="u")
     table = read(tmp_path, filter="flexible-extract")
     assert table.metric == "acc / exact_match,flexible-extract"
+
+
+def test_shorter_latest_run_is_noted(tmp_path):
+    for task in ("t", "u"):
+        write_log(tmp_path, "a", {"acc": [1, 1, 1, 0, 0]}, task=task)
+    later = DATE.replace("2026-03", "2026-04")
+    write_log(tmp_path, "a", {"acc": [0]}, date=later)
+    write_log(tmp_path, "a", {"acc": [0, 0, 0, 0, 1]}, date=later, task="u")
+    table = read(tmp_path)
+    assert table.num_items == 6
+    assert noted(table, "fewer responses than another (a on t: 1 of 5 items): leave")
+
+
+def inspect_log(path, scores, status="success", **spec):
+    """Writes an Inspect log; None is a sample in error, two in a list are epochs."""
+    samples = [
+        {"id": number, "epoch": epoch, "scores": {} if x is None else {"s": x}}
+        for number, epochs in enumerate(scores)
+        for epoch, x in enumerate(epochs, 1)
+    ]
+    spec = {"task": "t", "model": "m", "eval_id": path.name, **spec}
+    path.write_text(json.dumps({"status": status, "eval": spec, "samples": samples}))
+    return path
+
+
+def test_run_that_succeeded_is_preferred(tmp_path):
+    inspect_log(tmp_path / "a.json", [["C"], ["I"]], created="2026-01-02")
+    inspect_log(tmp_path / "b.json", [["I"]], "cancelled", created="2026-01-03")
+    table = read(tmp_path)
+    assert table.values.tolist() == [[1, 0]]
+    assert noted(table, "a run that succeeded was taken, and a later one that did not")
+    assert not noted(table, "fewer responses")
+    # Of those that did not succeed, the latest.
+    inspect_log(tmp_path / "a.json", [["C"], ["C"]], "error", created="2026-01-02")
+    table = read(tmp_path)
+    assert table.values.tolist() == [[0]]
+    assert noted(table, "(m on t: 1 of 2 items)")
+    assert not noted(table, "a run that succeeded was taken")
+
+
+def test_failed_repeats_count_as_wrong_if_asked(tmp_path):
+    path = inspect_log(tmp_path / "a.json", [["C", None], ["C", "C"], [None, None]])
+    assert read(path, trials="mean").values.tolist() == [[1, 1, 0]]
+    wrong = read(path, trials="mean", missing_as="wrong")
+    assert wrong.values.tolist() == [[0.5, 1, 0]]
+    assert wrong.observed is None
+    assert noted(wrong, "3 missing responses count as wrong")
+    assert noted(wrong, "3 samples without a score count as wrong")
+    counts = read(path, trials="counts", missing_as="wrong")
+    assert counts.values.tolist() == [[1, 2, 0]]
+    assert counts.trials.tolist() == [[2, 2, 2]]
+    options = ReadOptions(missing_as="wrong")
+    single = inspect_log(tmp_path / "b.json", [["C", None]])
+    assert open_choices(gather(single, options).records, options) == {"trials": "first"}
+
+
+def test_subject_of_a_log_in_the_working_folder(tmp_path, monkeypatch):
+    path = write_log(tmp_path, "org__m", {"acc": [1, 0]})
+    monkeypatch.chdir(path.parent)
+    assert read(path.name).subjects.tolist() == ["org/m"]

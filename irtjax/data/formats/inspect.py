@@ -20,8 +20,9 @@ from irtjax.data.files import Unpacked, read_bytes
 from irtjax.data.item_texts import text_of
 from irtjax.data.reading.described import Described, Place
 from irtjax.data.reading.identity import ItemKey
+from irtjax.data.reading.logs import missing_note
 from irtjax.data.reading.options import ReadOptions, unanswered_note
-from irtjax.data.reading.records import RecordBuilder, Records
+from irtjax.data.reading.records import UNFINISHED, RecordBuilder, Records
 from irtjax.data.wording import several
 
 # What Inspect writes for a verdict: correct, incorrect, partial.
@@ -121,7 +122,7 @@ def read_files(paths: Sequence[Path], options: ReadOptions) -> Records:
         status = header.status or "started"
         if status != "success":
             builder.notes.append(f"{path.name}: the evaluation ended as {status!r}")
-        _read_log(path, spec, samples, options, builder)
+        _read_log(path, spec, status == "success", samples, options, builder)
         failed.update(_error_of(sample) for sample in samples)
         if not samples:
             failed[_error_of(header)] += 1
@@ -244,11 +245,13 @@ def _raw_member(path: Path, info: zipfile.ZipInfo) -> bytes:
 def _read_log(
     path: Path,
     spec: Eval,
+    succeeded: bool,
     samples: list[Sample],
     options: ReadOptions,
     builder: RecordBuilder,
 ) -> None:
     model, task = spec.model, spec.task
+    run = ("" if succeeded else UNFINISHED) + (spec.created or "")
     scored = [list(_scores(sample, options)) for sample in samples]
     # A sample in error has no score of any kind: it is missing, not wrong.
     metrics = dict.fromkeys(metric for rows in scored for metric, _, _ in rows)
@@ -279,16 +282,16 @@ def _read_log(
                 response=None if is_invalid else number,
                 benchmark=task,
                 metric=metric,
-                run=spec.created or "",
+                run=run,
                 trial=sample.epoch or 1,
                 length=_output_tokens(sample, model),
             )
             wrong = wrong and number == 0
         _describe(sample, (task, name, ""), wrong, builder.described)
-    missing = {"without a score": unscored, "were marked invalid and": invalid}
-    for what, count in missing.items():
+    for what, count in (("without a score", unscored), ("marked invalid", invalid)):
         if count:
-            builder.notes.append(f"{path.name}: {count} samples {what} are missing")
+            note = missing_note(count, f"samples {what}", options)
+            builder.notes.append(f"{path.name}: {note}")
     for metric, count in unanswered.items():
         builder.note(metric, f"{path.name}: {unanswered_note(count, options)}")
 

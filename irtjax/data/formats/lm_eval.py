@@ -263,19 +263,20 @@ def _origin(path: Path, totals: _Totals) -> tuple[str, str, str]:
     """Returns subject, task and run by the names of the file and its folder."""
     # Not Path.stem, which would cut a date at the point of its seconds.
     stem = re.sub(r"(\.jsonl?)?(\.gz)?$", "", path.name)
+    folder = path.absolute().parent.name
     if path.name.startswith("samples_"):
         task, run = stem.removeprefix("samples_"), ""
         if "_" in task and _DATE.match(task.rsplit("_", 1)[1]):
             task, run = task.rsplit("_", 1)
-        folder = path.parent.name.replace("__", "/", 1)
-        return totals.model(path.parent, run) or folder, task, run
+        model = totals.model(path.parent, run) or folder.replace("__", "/", 1)
+        return model, task, run
     # Up to 0.4.2 the name was {model_args}_{task}, with / and = both turned into __, as
     # in pretrained__org__name,dtype__float16_task.
     tasks = sorted(totals.tasks(path.parent), key=len, reverse=True)
     task = next((t for t in tasks if stem.endswith(f"_{t}")), stem.rsplit("_", 1)[-1])
     arguments = stem.removesuffix(task).removesuffix("_").split(",", 1)[0]
     model = re.sub(r"^(pretrained|model|path)__", "", arguments).replace("__", "/", 1)
-    return totals.model(path.parent, "") or model or path.parent.name, task, ""
+    return totals.model(path.parent, "") or model or folder, task, ""
 
 
 class _Totals:

@@ -35,6 +35,15 @@ def assemble(records: Records, options: ReadOptions) -> ResponseTable:
     known = ~np.isnan(records.response)
     if not known.any():
         raise ValueError(f"{source}: every response is missing")
+    if options.missing_as == "wrong" and not known.all():
+        # Here, not in the finished table: a failed repeat enters the mean of its cell.
+        count = np.count_nonzero(~known)
+        records = dataclasses.replace(
+            records,
+            response=np.where(known, records.response, 0.0),
+            notes=[*records.notes, f"{count:,} missing responses count as wrong"],
+        )
+        known[:] = True
     if np.isinf(records.response).any():
         row = int(np.argmax(np.isinf(records.response)))
         raise ValueError(

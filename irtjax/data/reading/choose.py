@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from irtjax.data.reading.options import Choices, Metric, ReadOptions
-from irtjax.data.reading.records import Coded, Records
+from irtjax.data.reading.records import UNFINISHED, Coded, Records
 from irtjax.data.wording import listing
 
 #: Benchmarks whose usual metric is listed.
@@ -174,10 +174,10 @@ def _names(column: Coded | None) -> list[str]:
 
 
 def _choose_run(records: Records, options: ReadOptions) -> Records:
-    """Keeps the latest run of each subject on each benchmark."""
+    """Keeps the latest run of each subject on each benchmark that succeeded, if any."""
     if records.run is None:
         return records
-    rank = np.argsort(np.argsort(records.run.labels))[records.run.codes]
+    rank = _run_ranks(records.run.labels)[records.run.codes]
     pair = records.subject.codes.astype(np.int64)
     if records.benchmark is not None:
         pair = pair * len(records.benchmark.labels) + records.benchmark.codes
@@ -191,11 +191,62 @@ def _choose_run(records: Records, options: ReadOptions) -> Records:
         # Runs become repeats: give each run its own block of trial numbers.
         trial = np.zeros(1, np.int64) if records.trial is None else records.trial
         return dataclasses.replace(records, trial=trial + rank * (trial.max() + 1))
-    return records.take(
-        ~older,
-        f"{len(np.unique(pair[older]))} subject-benchmark pairs were run more than"
-        " once: the latest run was taken (run='all' keeps all as repeats)",
-    )
+    again = np.unique(pair[older])
+    notes = [
+        f"{len(again)} subject-benchmark pairs were run more than once: the latest run"
+        " was taken (run='all' keeps all as repeats)"
+    ]
+    times = [label.removeprefix(UNFINISHED) for label in records.run.labels.tolist()]
+    by_time = np.unique(times, return_inverse=True)[1]
+    later = by_time[records.run.codes]
+    taken = np.full(len(latest), -1)
+    taken[pair[~older]] = later[~older]
+    passed = np.unique(pair[older & (later > taken[pair])])
+    if len(passed):
+        notes.append(
+            f"of {len(passed)} of them a run that succeeded was taken, and a later one"
+            " that did not was left out"
+        )
+    return records.take(~older, *notes, *_short_runs(records, pair, rank, latest))
+
+
+def _run_ranks(labels: np.ndarray) -> np.ndarray:
+    """Places of runs: those that did not succeed, then the others, each by time."""
+    succeeded = ~np.char.startswith(labels, UNFINISHED)
+    return np.argsort(np.lexsort((labels, succeeded)))
+
+
+def _short_runs(
+    records: Records, pair: np.ndarray, rank: np.ndarray, latest: np.ndarray
+) -> list[str]:
+    """A note on the runs that were taken and have fewer responses than another."""
+    several = np.zeros(len(latest), bool)
+    several[pair[rank < latest[pair]]] = True
+    rows = np.flatnonzero(several[pair] & ~np.isnan(records.response))
+    runs, items = int(rank.max()) + 1, len(records.item.labels)
+    run = pair[rows].astype(np.int64) * runs + rank[rows]
+    cells = np.unique(run * items + records.item.codes[rows])
+    run, count = np.unique(cells // items, return_counts=True)
+    most, taken = np.zeros(len(latest), int), np.zeros(len(latest), int)
+    np.maximum.at(most, run // runs, count)
+    mine = run % runs == latest[run // runs]
+    taken[run[mine] // runs] = count[mine]
+    short = np.flatnonzero(taken < most)
+    if not len(short):
+        return []
+    parts = []
+    for place in short[:SHOWN].tolist():
+        row = int(np.argmax(pair == place))
+        name = "" if records.benchmark is None else records.benchmark.text(row)
+        where = f" on {name}" if name else ""
+        parts.append(
+            f"{records.subject.text(row)}{where}: {taken[place]} of {most[place]} items"
+        )
+    left = f"; and so on for {len(short) - SHOWN} more" * (len(short) > SHOWN)
+    return [
+        f"the run that was taken has fewer responses than another ({'; '.join(parts)}"
+        f"{left}): leave out the files of runs that are not complete"
+    ]
 
 
 def _choose_epoch(records: Records, options: ReadOptions) -> Records:

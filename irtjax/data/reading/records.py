@@ -17,6 +17,8 @@ from irtjax.data.wording import several
 
 _NAMES = ("subject", "item", "benchmark", "metric", "filter", "run")
 _NUMBERS = {"response": np.nan, "trial": 0, "length": np.nan}
+#: Begins the name of a run that did not succeed.
+UNFINISHED = "!"
 #: All columns, with what fills one that other files have and this one lacks.
 _FILL: dict[str, Any] = {**dict.fromkeys(_NAMES, ""), **_NUMBERS}
 
@@ -65,7 +67,7 @@ class Records:
     metric: Coded | None = None
     filter: Coded | None = None
     trial: np.ndarray | None = None
-    run: Coded | None = None  # Later runs sort last.
+    run: Coded | None = None  # Later runs sort last; see also UNFINISHED.
     length: np.ndarray | None = None  # In tokens; NaN where unknown.
     notes: list[str] = dataclasses.field(default_factory=list)
     # Only if a metric is chosen: why its values are no numbers, and notes on it.
