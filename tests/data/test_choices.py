@@ -176,3 +176,32 @@ def test_subject_of_a_log_in_the_working_folder(tmp_path, monkeypatch):
     path = write_log(tmp_path, "org__m", {"acc": [1, 0]})
     monkeypatch.chdir(path.parent)
     assert read(path.name).subjects.tolist() == ["org/m"]
+
+
+def test_repeats_in_two_files_name_both(tmp_path):
+    write_log(tmp_path / "x", "a", {"acc": [1, 0]})
+    write_log(tmp_path / "y", "a", {"acc": [0, 0]})
+    names = r"2 responses, in .*x/a/samples_t_.*, .*y/a/samples_t_.* distinct names$"
+    with pytest.raises(ValueError, match=names):
+        read(tmp_path)
+    rows = "model,item,score\nm,q,1\nm,r,0\n"
+    for name in ("one.csv", "two.csv"):
+        (tmp_path / name).write_text(rows)
+    paths = [tmp_path / "one.csv", tmp_path / "two.csv"]
+    with pytest.raises(ValueError, match=r"2 responses, in .*one.csv, .*two.csv; 2"):
+        read(paths)
+    for path in paths:
+        path.write_text("model,q,r\nm,1,0\nn,1,1\n")
+    with pytest.raises(ValueError, match=r"two.csv: the .* also in .*one.csv \(4"):
+        read(paths)
+    # Epochs in one file do not name it twice.
+    path = inspect_log(tmp_path / "a.json", [["C", "I"]])
+    with pytest.raises(ValueError, match="2 epochs or trials: choose"):
+        read(path)
+
+
+def test_item_that_occurs_twice_names_the_file(tmp_path):
+    path = tmp_path / "wide.csv"
+    path.write_text("item,a,b\nq,1,0\nq,1,1\n")
+    with pytest.raises(ValueError, match=r"wide.csv: item 'q' occurs 2 times"):
+        read(path, orientation="items_by_subjects", subject_name="m")

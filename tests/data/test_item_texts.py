@@ -155,6 +155,38 @@ def test_choices_that_are_parts_of_contexts(tmp_path):
     assert read(tmp_path).item_texts["t/0"] == expected
 
 
+@pytest.mark.parametrize("agree", [True, False])
+def test_answer_column_of_a_file_for_each_model(tmp_path, agree):
+    """What each model answered is not what was expected."""
+    for name in "ab":
+        answer = "blue" if agree else name
+        rows = f"model,item,score,prompt,answer\n{name},q,1,colour?,{answer}\n"
+        (tmp_path / f"{name}.csv").write_text(rows)
+    expected = ItemText("colour?", "blue" if agree else "")
+    assert read(tmp_path).item_texts == {"q": expected}
+    # One model alone does not settle it.
+    assert read(tmp_path / "a.csv").item_texts == {"q": ItemText("colour?")}
+
+
+def test_texts_of_inspect_are_of_the_run_that_is_read(tmp_path):
+    statuses = {"1": ("error", "first?"), "2": ("success", "second?")}
+    for day, (status, prompt) in {**statuses, "3": ("error", "third?")}.items():
+        scores = {"match": {"value": "I", "answer": prompt}}
+        log = {
+            "status": status,
+            "eval": {
+                "task": "t",
+                "model": "m",
+                "created": f"2026-01-0{day}",
+                "eval_id": day,
+            },
+            "samples": [{"id": 1, "input": prompt, "target": "", "scores": scores}],
+        }
+        (tmp_path / f"{day}.json").write_text(json.dumps(log))
+    expected = ItemText("second?", "", "second?", 1)
+    assert list(read(tmp_path).item_texts.values()) == [expected]
+
+
 def test_texts_nested_beyond_what_can_be_written_are_left_out():
     assert item_texts.text_of(nested(10**5)) == ""
 

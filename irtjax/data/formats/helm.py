@@ -193,6 +193,8 @@ def read_files(paths: Sequence[Path], options: ReadOptions) -> Records:
     perturbed: Counter[str] = Counter()
     for run, name in zip(runs, filters, strict=True):
         _read_run(run, name, builder, perturbed)
+    # The first file that has an instance counts: that of the latest suite.
+    for run in sorted(runs, key=lambda run: run.suite, reverse=True):
         if options.texts:
             _describe(run, builder.described)
     if len(builder) == 0:

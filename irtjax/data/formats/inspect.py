@@ -109,6 +109,8 @@ def read_files(paths: Sequence[Path], options: ReadOptions) -> Records:
     seen: set[str] = set()
     failed: Counter[str] = Counter()
     builder.described = Described("inspect", options.texts)
+    # A slice: to go through the paths themselves counts as reading the files.
+    older = _older(paths[:], options)
     for path in paths:
         header, samples = _load(path)
         spec = header.eval
@@ -122,7 +124,9 @@ def read_files(paths: Sequence[Path], options: ReadOptions) -> Records:
         status = header.status or "started"
         if status != "success":
             builder.notes.append(f"{path.name}: the evaluation ended as {status!r}")
-        _read_log(path, spec, status == "success", samples, options, builder)
+        builder.described.wanted = options.texts and path not in older
+        builder.begin(path)
+        _read_log(path, header, samples, options, builder)
         failed.update(_error_of(sample) for sample in samples)
         if not samples:
             failed[_error_of(header)] += 1
@@ -132,6 +136,34 @@ def read_files(paths: Sequence[Path], options: ReadOptions) -> Records:
             f"{several(paths)}: there are no scored samples in it{_failures(failed)}"
         )
     return builder.finish(paths, options.join)
+
+
+def _older(paths: Sequence[Path], options: ReadOptions) -> set[Path]:
+    """Logs that are not read, since the model has a later one of the task.
+
+    Only where that succeeded: others may hold no samples.
+    """
+    if len(paths) < 2 or options.run == "all" or not options.texts:
+        return set()
+    runs: dict[tuple[str, str], dict[str, list[Path]]] = {}
+    for path in paths:
+        header = _load(path, whole=False)[0]
+        pair = options.subject_name or header.eval.model, header.eval.task
+        runs.setdefault(pair, {}).setdefault(_run_of(header), []).append(path)
+    older: set[Path] = set()
+    for found in runs.values():
+        succeeded = [run for run in found if not run.startswith(UNFINISHED)]
+        last = max(succeeded, default=None)
+        if last is not None:
+            older.update(x for run, logs in found.items() if run != last for x in logs)
+    return older
+
+
+def _run_of(header: Header) -> str:
+    """Name of a run, by which it is sorted."""
+    return ("" if header.status == "success" else UNFINISHED) + (
+        header.eval.created or ""
+    )
 
 
 def _error_of(holder: Sample | Header) -> str:
@@ -153,15 +185,17 @@ def _failures(failed: Counter[str]) -> str:
     return f": {', '.join(shown)}{more}"
 
 
-def _load(path: Path) -> tuple[Header, list[Sample]]:
-    """Returns the header and the samples of a log, in whichever form."""
+def _load(path: Path, whole: bool = True) -> tuple[Header, list[Sample]]:
+    """Returns the header and, if wanted, the samples of a log, in whichever form."""
     unpacked = Unpacked(path)
     if not zipfile.is_zipfile(path) and path.suffix != ".eval":
+        if not whole:
+            return decode(read_bytes(path), Header, str(path)), []
         log = decode(read_bytes(path), Log, str(path))
         return log, log.samples or []
     try:
         with zipfile.ZipFile(path) as archive:
-            return _load_archive(path, archive, unpacked)
+            return _load_archive(path, archive, unpacked, whole)
     except _DAMAGE as error:
         raise ValueError(
             f"{path} is a damaged or cut off Inspect log ({error}); copy it again"
@@ -169,7 +203,7 @@ def _load(path: Path) -> tuple[Header, list[Sample]]:
 
 
 def _load_archive(
-    path: Path, archive: zipfile.ZipFile, unpacked: Unpacked
+    path: Path, archive: zipfile.ZipFile, unpacked: Unpacked, whole: bool
 ) -> tuple[Header, list[Sample]]:
     names = set(archive.namelist())
 
@@ -182,6 +216,8 @@ def _load_archive(
             f"{path} is a zip archive, but no Inspect log: it has no header.json"
         )
     header = load(header_name, Header)
+    if not whole:
+        return header, []
     if "summaries.json" in names:
         return header, load("summaries.json", list[Sample])
     # A sample is one file, or a folder with a file sample.json and more.
@@ -244,14 +280,13 @@ def _raw_member(path: Path, info: zipfile.ZipInfo) -> bytes:
 
 def _read_log(
     path: Path,
-    spec: Eval,
-    succeeded: bool,
+    header: Header,
     samples: list[Sample],
     options: ReadOptions,
     builder: RecordBuilder,
 ) -> None:
-    model, task = spec.model, spec.task
-    run = ("" if succeeded else UNFINISHED) + (spec.created or "")
+    model, task = header.eval.model, header.eval.task
+    run = _run_of(header)
     scored = [list(_scores(sample, options)) for sample in samples]
     # A sample in error has no score of any kind: it is missing, not wrong.
     metrics = dict.fromkeys(metric for rows in scored for metric, _, _ in rows)

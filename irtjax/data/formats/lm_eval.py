@@ -128,6 +128,7 @@ def read_files(paths: Sequence[Path], options: ReadOptions) -> Records:
         if any(row.unscored for row in rows) and not any(row.metrics for row in rows):
             unscored.append(path)
         else:
+            builder.begin(path)
             _read_log(log, options, builder, skipped)
     if unscored and len(builder) == 0 and not skipped:
         raise ValueError(

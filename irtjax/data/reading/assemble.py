@@ -182,8 +182,14 @@ def _repeat_message(
         found = np.unique(trial[count[cell] > 1]).tolist()
         shown = listing([str(k) for k in found], 10)
         cure = f"one of them with epoch= (epochs found: {shown})"
+    where = ""
+    if records.file is not None:
+        files = records.file[cell == cell[row]].compact().labels.tolist()
+        if len(files) > 1:
+            where = f", in {listing(files, 2)}"
+            cure = "if these are of two models or benchmarks, give these distinct names"
     return (
-        f"{records.source}: {pair} has {count[cell[row]]} {what}{more}: choose"
+        f"{records.source}: {pair} has {count[cell[row]]} {what}{where}{more}: choose"
         f" trials='mean', 'first' or 'counts', or {cure}"
     )
 

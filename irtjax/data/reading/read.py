@@ -136,7 +136,7 @@ class Gathered:
 
 def gather(source: Any, options: ReadOptions) -> Gathered:
     """Reads the inputs, without a choice of metric, filter or epoch."""
-    from irtjax.data.reading.records import Records, concatenate
+    from irtjax.data.reading.records import Records, concatenate, settled
 
     entries = list(source) if isinstance(source, list | tuple) else [source]
     entries = [part for entry in entries for part in _splits(entry)]
@@ -164,7 +164,7 @@ def gather(source: Any, options: ReadOptions) -> Gathered:
     pieces += _read_files(files, options)
     records = [piece for piece in pieces if isinstance(piece, Records)]
     tables = [piece for piece in pieces if isinstance(piece, ResponseTable)]
-    joined = concatenate(records) if records else None
+    joined = concatenate(settled(records)) if records else None
     return Gathered(joined, tables, notes, names)
 
 
