@@ -33,6 +33,14 @@ def write_log(folder, subject, scores, *, task="t", filters=("none",), date=DATE
     return path
 
 
+def offered(source, **asked):
+    """What the command that `irtjax info` prints has to choose."""
+    options = ReadOptions(**asked)
+    records = gather(source, options).records
+    assert records is not None
+    return open_choices(records, options)
+
+
 def noted(table, text):
     return any(text in note for note in table.notes)
 
@@ -49,7 +57,7 @@ def test_usual_metric_is_one_that_every_subject_has(uneven):
     table = read(uneven)
     assert (table.subjects.tolist(), table.metric) == (["a", "b"], "acc")
     assert table.values.tolist() == [[1, 0], [1, 1]]
-    assert open_choices(gather(uneven, ReadOptions()).records, ReadOptions()) == {}
+    assert offered(uneven) == {}
 
 
 def test_subjects_without_the_metric_are_noted(uneven):
@@ -106,9 +114,8 @@ def test_filter_of_a_benchmark_is_not_replaced(tmp_path, asked):
     write_log(tmp_path, "a", {"exact_match": [1, 0]}, filters=FILTERS[:1])
     with pytest.raises(ValueError, match="no filter 'flexible-extract' on benchmark"):
         read(tmp_path, **asked)
-    options = ReadOptions(**asked)
     with pytest.raises(ValueError, match="no filter 'flexible-extract' on benchmark"):
-        open_choices(gather(tmp_path, options).records, options)
+        offered(tmp_path, **asked)
 
 
 def test_filter_of_all_benchmarks_leaves_those_with_one(tmp_path):
@@ -166,10 +173,10 @@ def test_failed_repeats_count_as_wrong_if_asked(tmp_path):
     assert noted(wrong, "3 samples without a score count as wrong")
     counts = read(path, trials="counts", missing_as="wrong")
     assert counts.values.tolist() == [[1, 2, 0]]
+    assert counts.trials is not None
     assert counts.trials.tolist() == [[2, 2, 2]]
-    options = ReadOptions(missing_as="wrong")
     single = inspect_log(tmp_path / "b.json", [["C", None]])
-    assert open_choices(gather(single, options).records, options) == {"trials": "first"}
+    assert offered(single, missing_as="wrong") == {"trials": "first"}
 
 
 def test_subject_of_a_log_in_the_working_folder(tmp_path, monkeypatch):

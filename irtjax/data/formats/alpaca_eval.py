@@ -58,6 +58,7 @@ def read_files(paths: Sequence[Path], options: ReadOptions) -> Records:
     builder.described = described = Described(wanted=options.texts)
     failed = 0
     for path, judged in rows:
+        builder.begin(path)
         for number, row in enumerate(judged, 1):
             score = _win(row.preference, f"{path}: record {number}")
             failed += score is None

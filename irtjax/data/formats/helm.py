@@ -192,6 +192,7 @@ def read_files(paths: Sequence[Path], options: ReadOptions) -> Records:
     builder.described = Described(wanted=options.texts)
     perturbed: Counter[str] = Counter()
     for run, name in zip(runs, filters, strict=True):
+        builder.begin(run.path)
         _read_run(run, name, builder, perturbed)
     # The first file that has an instance counts: that of the latest suite.
     for run in sorted(runs, key=lambda run: run.suite, reverse=True):

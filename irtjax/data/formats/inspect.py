@@ -221,8 +221,8 @@ def _load_archive(
     if "summaries.json" in names:
         return header, load("summaries.json", list[Sample])
     # A sample is one file, or a folder with a file sample.json and more.
-    whole = re.compile(r"^samples/(?:[^/]+\.json|[^/]+/sample\.json)$")
-    samples = sorted(name for name in names if whole.match(name))
+    is_sample = re.compile(r"^samples/(?:[^/]+\.json|[^/]+/sample\.json)$")
+    samples = sorted(name for name in names if is_sample.match(name))
     if samples:
         return header, [load(name, Sample) for name in samples]
     # A run that was interrupted has only its journal.

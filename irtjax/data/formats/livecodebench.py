@@ -89,6 +89,7 @@ def read_files(paths: Sequence[Path], options: ReadOptions) -> Records:
     for path, subject, scenario, filter_name in zip(
         paths, subjects, scenarios, filters, strict=True
     ):
+        builder.begin(path)
         if not is_list(path):
             _add_site(load(path, _Site), builder)
             continue
