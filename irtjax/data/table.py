@@ -263,7 +263,8 @@ class ResponseTable:
         """Returns the observed responses as a data frame, a row for each.
 
         Columns are subject, item, response, and what else there is: benchmark and other
-        facets, trials, length. `irtjax.read` reads the frame again.
+        facets, trials, length. `irtjax.read` reads the frame again, of counts with
+        ``trials="counts"``.
 
         Args:
             library: "pandas", "polars", "datasets" (a data set of Hugging Face) or

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from irtjax.data.arrays import places_of
+from irtjax.data.files import located
 from irtjax.data.formats import LOGS
 from irtjax.data.reading.options import Metric, ReadOptions, Trials
 from irtjax.data.table import ResponseTable
@@ -136,6 +137,7 @@ class Gathered:
 
 def gather(source: Any, options: ReadOptions) -> Gathered:
     """Reads the inputs, without a choice of metric, filter or epoch."""
+    from irtjax.data.reading.frames import agree
     from irtjax.data.reading.records import Records, concatenate
 
     entries = list(source) if isinstance(source, list | tuple) else [source]
@@ -162,7 +164,7 @@ def gather(source: Any, options: ReadOptions) -> Gathered:
                     " the name of its subject)"
                 )
     pieces += _read_files(files, options)
-    records = [piece for piece in pieces if isinstance(piece, Records)]
+    records = agree([piece for piece in pieces if isinstance(piece, Records)])
     tables = [piece for piece in pieces if isinstance(piece, ResponseTable)]
     joined = concatenate(records) if records else None
     return Gathered(joined, tables, notes, names)
@@ -220,7 +222,7 @@ def _read_files(files: Iterable[Source], options: ReadOptions) -> Iterator[Piece
     """Reads files, each once; those of one format after each other."""
     groups: dict[str, dict[Path, Path]] = {}
     for file in files:
-        groups.setdefault(str(file.format), {})[file.path.resolve()] = file.path
+        groups.setdefault(str(file.format), {})[located(file.path)] = file.path
     for kind, paths in groups.items():
         if kind in LOGS:
             # A log reader sees all its files at once, since items join across them.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -79,6 +79,10 @@ class Records:
     source: str = ""
     # Where several columns make an item, by column its value for every item name.
     item_parts: dict[str, dict[str, str]] = dataclasses.field(default_factory=dict)
+    # Of a long table with benchmarks, whether they were put before its items.
+    qualified: bool | None = None
+    # Where repeats have names, such as raters: the names that `trial` numbers.
+    trial_names: np.ndarray | None = None
     # By item name.
     item_texts: Texts = dataclasses.field(default_factory=dict)
     item_ids: Ids = dataclasses.field(default_factory=dict)
@@ -196,10 +200,22 @@ class RecordBuilder:
         """Adds a note that matters only if ``metric`` is chosen."""
         self.metric_notes.setdefault(metric, []).append(text)
 
-    def finish(self, paths: Sequence[Path], join: Literal["hash", "id"]) -> Records:
-        """Returns the records of files; `label_items` names the items."""
+    def finish(
+        self,
+        paths: Sequence[Path],
+        join: Literal["hash", "id"],
+        identify: Callable[[ItemKey], ItemKey] | None = None,
+    ) -> Records:
+        """Returns the records of files; `label_items` names the items.
+
+        Args:
+            paths: The files, for messages.
+            join: What identifies items.
+            identify: Gives the keys by which items join, once all files are known.
+        """
         keys = list(self._names["item"])
-        item_labels, notes = label_items(keys, join)
+        joined = keys if identify is None else list(map(identify, keys))
+        item_labels, notes = label_items(joined, join)
         texts, ids = self.described.by_label(keys, item_labels)
         columns: dict[str, Any] = {}
         for name in _NAMES:
