@@ -53,7 +53,7 @@ def write_fields(table: Fields, path: Path) -> Path:
 
 
 class _Mark(Record):
-    """What tells a saved table from other files."""
+    """The field that marks a saved table."""
 
     format: str | None = None
     version: float = 0

@@ -182,7 +182,7 @@ def _load(folder: Path) -> Calibration:
 
 
 class _Mark(Record):
-    """What tells a fit of this version from other files."""
+    """The fields that mark a fit of this version."""
 
     format: Any = None
     version: Any = None
