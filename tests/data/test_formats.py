@@ -715,21 +715,24 @@ def test_links_to_files_keep_the_names_of_their_folders(logs, folder, tmp_path):
 def test_files_of_two_models_may_be_links_to_one(tmp_path):
     details = [{"example_abbr": "toy_1", "correct": True}]
     content = json.dumps({"accuracy": 100.0, "details": details})
-    (tmp_path / "blob").write_text(content)
     for model in "AB":
-        link = tmp_path / "results" / model / "toy.json"
-        link.parent.mkdir(parents=True)
-        link.symlink_to(tmp_path / "blob")
+        (tmp_path / "results" / model).mkdir(parents=True)
+    path = tmp_path / "results" / "A" / "toy.json"
+    path.write_text(content)
+    path.with_name("latest.json").symlink_to(path)  # A second name of the same.
+    (tmp_path / "results" / "B" / "toy.json").symlink_to(path)
     assert cells(read(tmp_path / "results")) == {x: {"toy/1": 1} for x in "AB"}
 
 
 def test_a_revision_in_a_cache_is_no_model(logs, tmp_path):
     for path in sorted((logs / "open_llm_v1").rglob("*.parquet")):
         names = path.relative_to(logs / "open_llm_v1").parts
-        to = tmp_path / f"datasets--board--{names[0]}" / "snapshots" / "1f2e"
-        to = to.joinpath(*names[1:])
-        to.parent.mkdir(parents=True)
-        shutil.copy(path, to)
+        cache = tmp_path / f"datasets--board--{names[0]}"
+        to = cache.joinpath("snapshots", "1f2e", *names[1:])
+        for folder in (to.parent, cache / "blobs"):
+            folder.mkdir(parents=True)
+        shutil.copy(path, cache / "blobs" / "9a8b")
+        to.symlink_to(cache / "blobs" / "9a8b")
     assert cells(read(tmp_path)) == cells(read(logs / "open_llm_v1"))
 
 

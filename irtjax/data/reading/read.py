@@ -222,7 +222,7 @@ def _read_files(files: Iterable[Source], options: ReadOptions) -> Iterator[Piece
     """Reads files, each once; those of one format after each other."""
     groups: dict[str, dict[Path, Path]] = {}
     for file in files:
-        groups.setdefault(str(file.format), {})[located(file.path)] = file.path
+        groups.setdefault(str(file.format), {})[_place(file.path)] = file.path
     for kind, paths in groups.items():
         if kind in LOGS:
             # A log reader sees all its files at once, since items join across them.
@@ -236,6 +236,16 @@ def _read_files(files: Iterable[Source], options: ReadOptions) -> Iterator[Piece
                 raise ValueError(
                     f"{path} is damaged: text in it is not UTF-8"
                 ) from None
+
+
+def _place(path: Path) -> Path:
+    """What makes a path another file than the others: its folder and name.
+
+    Two models may be links to one file, but a link in the same folder is a second name.
+    """
+    place, target = located(path), path.resolve()
+    is_name = place.is_symlink() and target.parent == place.parent.resolve()
+    return place.with_name(target.name) if is_name else place
 
 
 class _Watched(list[Path]):

@@ -62,6 +62,8 @@ def _files_in(folder: Path) -> list[Path]:
     out = []
     for root, folders, files in os.walk(folder):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
+        if {"blobs", "snapshots"} <= set(folders):
+            folders.remove("blobs")  # A cache of Hugging Face: links lead to them.
         out += [Path(root, name) for name in sorted(files) if name[0] != "."]
     if not out:
         raise ValueError(f"{folder} is a folder without files")
