@@ -58,7 +58,7 @@ def recognise_columns(names: set[str], name: str) -> bool | str:
 def read_files(paths: Sequence[Path], options: ReadOptions) -> Records:
     """Reads details; items join by the question, its choices and the answer."""
     builder = RecordBuilder()
-    builder.described = Described(wanted=options.texts)
+    builder.described = Described("lighteval", options.texts)
     main: dict[str, str] = {}
     for path in paths:
         task, run = _task_of(path)

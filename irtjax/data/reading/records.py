@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 
 from irtjax.data.arrays import as_labels
-from irtjax.data.item_texts import Ids, Texts, joined_ids, joined_texts
+from irtjax.data.item_texts import Contents, Ids, Texts, joined_ids, joined_texts
 from irtjax.data.reading.described import Described
 from irtjax.data.reading.identity import ItemKey, label_items
 from irtjax.data.wording import several
@@ -86,6 +86,7 @@ class Records:
     # By item name.
     item_texts: Texts = dataclasses.field(default_factory=dict)
     item_ids: Ids = dataclasses.field(default_factory=dict)
+    item_contents: Contents = dataclasses.field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.response)
@@ -138,6 +139,7 @@ def concatenate(parts: Sequence[Records]) -> Records:
         item_parts=item_parts,
         item_texts=joined_texts(part.item_texts for part in parts),
         item_ids=joined_ids(part.item_ids for part in parts),
+        item_contents={k: v for part in parts for k, v in part.item_contents.items()},
     )
 
 
@@ -237,4 +239,5 @@ class RecordBuilder:
             source=several(paths),
             item_texts=texts,
             item_ids=ids,
+            item_contents=self.described.contents(keys, item_labels, join),
         )
