@@ -148,3 +148,5 @@ def test_a_fit_refuses_items_of_other_content(tmp_path):
     renumbered = dict(zip(contents, reversed(contents.values()), strict=True))
     with pytest.raises(ValueError, match="14 of the items are others .* in the fit"):
         irtjax.score(fit, dataclasses.replace(table, item_contents=renumbered))
+    with pytest.raises(ValueError, match="14 of the items are others .* in the fit"):
+        irtjax.audit(fit, dataclasses.replace(table, item_contents=renumbered))
