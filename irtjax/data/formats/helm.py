@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from irtjax.data.decode import Count, Record, decode_lines
+from irtjax.data.files import located
 from irtjax.data.reading.described import Described
 from irtjax.data.reading.identity import ItemKey
 from irtjax.data.reading.logs import load, natural, variants
@@ -223,7 +224,7 @@ def _run_of(
     schemas: dict[Path, dict[str, str]],
 ) -> _Run:
     """Model and scenario of a run, from its specification or its folder's name."""
-    spec, name = _RunSpec(), folder.resolve().name
+    spec, name = _RunSpec(), located(folder).name
     if (folder / "run_spec.json").is_file():
         spec = load(folder / "run_spec.json", _RunSpec)
         name = spec.name or name
@@ -251,7 +252,7 @@ def _run_of(
         subject=options.subject_name or model,
         benchmark=f"{scenario}:{kept}" if kept else scenario,
         asked=asked,
-        suite=natural(folder.resolve().parent.name),
+        suite=natural(located(folder).parent.name),
         main_metric=next((main[g] for g in groups if g in main), _MAIN.get(scenario)),
     )
 

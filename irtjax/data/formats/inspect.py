@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import json
 import math
@@ -12,6 +13,7 @@ import zipfile
 import zlib
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO, Any, ClassVar
 
@@ -20,7 +22,7 @@ from irtjax.data.files import Unpacked, read_bytes
 from irtjax.data.item_texts import text_of
 from irtjax.data.reading.described import Described, Place
 from irtjax.data.reading.identity import ItemKey
-from irtjax.data.reading.logs import missing_note
+from irtjax.data.reading.logs import digest, missing_note
 from irtjax.data.reading.options import ReadOptions, unanswered_note
 from irtjax.data.reading.records import UNFINISHED, RecordBuilder, Records
 from irtjax.data.wording import several
@@ -33,6 +35,9 @@ _WORDS = {"yes": 1.0, "true": 1.0, "no": 0.0, "false": 0.0}
 _ZSTANDARD = 93
 #: Characters of an error that are shown.
 _LONGEST = 80
+#: Characters of an input that identify it, and what stands for an image in summaries.
+_COMPARED = 1000
+_IMAGES = re.compile(r"\((Image|Audio|Video|Data|Document)\)")
 #: Lists and objects within each other that messages have, and more.
 _DEEPEST = 8
 # What zipfile raises for archives that are cut off, altered or encrypted.
@@ -108,13 +113,16 @@ def read_files(paths: Sequence[Path], options: ReadOptions) -> Records:
     builder = RecordBuilder()
     seen: set[str] = set()
     failed: Counter[str] = Counter()
+    inputs = _Inputs()
     builder.described = Described("inspect", options.texts)
     # A slice: to go through the paths themselves counts as reading the files.
     older = _older(paths[:], options)
     for path in paths:
         header, samples = _load(path)
         spec = header.eval
-        identity = spec.eval_id or spec.run_id or str(path)
+        # A run evaluates several models and tasks; old logs have no id of their own.
+        run = f"{spec.run_id} {spec.task} {spec.model} {spec.created}"
+        identity = spec.eval_id or (run if spec.run_id else str(path))
         if identity in seen:
             builder.notes.append(
                 f"{path.name} is the same evaluation as another log and was left out"
@@ -124,9 +132,10 @@ def read_files(paths: Sequence[Path], options: ReadOptions) -> Records:
         status = header.status or "started"
         if status != "success":
             builder.notes.append(f"{path.name}: the evaluation ended as {status!r}")
+        contents = inputs.add(spec.task, samples)
         builder.described.wanted = options.texts and path not in older
         builder.begin(path)
-        _read_log(path, header, samples, options, builder)
+        _read_log(path, header, samples, contents, options, builder)
         failed.update(_error_of(sample) for sample in samples)
         if not samples:
             failed[_error_of(header)] += 1
@@ -135,7 +144,66 @@ def read_files(paths: Sequence[Path], options: ReadOptions) -> Records:
         raise ValueError(
             f"{several(paths)}: there are no scored samples in it{_failures(failed)}"
         )
-    return builder.finish(paths, options.join)
+    return builder.finish(paths, options.join, inputs.identify)
+
+
+class _Inputs:
+    """Inputs of samples, which identify them where logs give one id to several.
+
+    Without ids in the data, Inspect numbers samples in the order of the run, which may
+    be shuffled. Elsewhere the id identifies a sample: tasks of agents may have one
+    input for all.
+    """
+
+    def __init__(self) -> None:
+        self._of: dict[tuple[str, str], str] = {}
+        self._differing: set[str] = set()
+        #: Those that several samples of a log have.
+        self._shared: set[tuple[str, str]] = set()
+
+    def add(self, task: str, samples: Sequence[Sample]) -> list[str]:
+        """Compares samples with those of the logs before; returns their contents."""
+        names: dict[str, str] = {}
+        contents = list(map(_content, samples))
+        for sample, content in zip(samples, contents, strict=True):
+            if not content:
+                continue
+            name = str(sample.id)
+            if self._of.setdefault((task, name), content) != content:
+                self._differing.add(task)
+            if names.setdefault(content, name) != name:
+                self._shared.add((task, content))
+        return contents
+
+    def identify(self, key: ItemKey) -> ItemKey:
+        """The key by which a sample joins those of other logs."""
+        task, content = key.benchmark, key.content
+        if task not in self._differing:
+            return dataclasses.replace(key, content="")
+        if (task, content) in self._shared:
+            return dataclasses.replace(key, content=digest(content, key.name))
+        return key
+
+
+def _content(sample: Sample) -> str:
+    """A hash of what a sample asks, "" without an input.
+
+    The summaries of a log have its first 5,000 characters or so, and words for images.
+    """
+    text = " ".join(_IMAGES.sub("", _plain(sample.input)).split())
+    targets = sample.target if isinstance(sample.target, list) else [sample.target]
+    known = [text_of(target)[:_COMPARED] for target in targets]
+    return digest(text[:_COMPARED], *known) if text else ""
+
+
+def _in_order(created: str | None) -> str:
+    """A time as text that sorts by time, whatever its zone."""
+    try:
+        time = datetime.fromisoformat(created or "")
+    except ValueError:
+        return created or ""
+    zone = time.tzinfo or UTC
+    return time.replace(tzinfo=zone).astimezone(UTC).isoformat(timespec="microseconds")
 
 
 def _older(paths: Sequence[Path], options: ReadOptions) -> set[Path]:
@@ -161,9 +229,8 @@ def _older(paths: Sequence[Path], options: ReadOptions) -> set[Path]:
 
 def _run_of(header: Header) -> str:
     """Name of a run, by which it is sorted."""
-    return ("" if header.status == "success" else UNFINISHED) + (
-        header.eval.created or ""
-    )
+    start = "" if header.status == "success" else UNFINISHED
+    return start + _in_order(header.eval.created)
 
 
 def _error_of(holder: Sample | Header) -> str:
@@ -282,6 +349,7 @@ def _read_log(
     path: Path,
     header: Header,
     samples: list[Sample],
+    contents: list[str],
     options: ReadOptions,
     builder: RecordBuilder,
 ) -> None:
@@ -293,7 +361,7 @@ def _read_log(
     no_scores = [(metric, "", None) for metric in metrics]
     unscored = invalid = 0
     unanswered: Counter[str] = Counter()
-    for sample, rows in zip(samples, scored, strict=True):
+    for sample, content, rows in zip(samples, contents, scored, strict=True):
         name = str(sample.id)
         wrong = bool(rows)
         is_invalid = bool(sample.invalidation)
@@ -313,7 +381,7 @@ def _read_log(
                 builder.unscored.setdefault(metric, message)
             builder.add(
                 subject=options.subject_name or model,
-                item=ItemKey(task, name, part=part),
+                item=ItemKey(task, name, content, part=part),
                 response=None if is_invalid else number,
                 benchmark=task,
                 metric=metric,
@@ -322,7 +390,7 @@ def _read_log(
                 length=_output_tokens(sample, model),
             )
             wrong = wrong and number == 0
-        _describe(sample, (task, name, ""), wrong, builder.described)
+        _describe(sample, (task, name, content), wrong, builder.described)
     for what, count in (("without a score", unscored), ("marked invalid", invalid)):
         if count:
             note = missing_note(count, f"samples {what}", options)

@@ -102,7 +102,7 @@ class _Log:
 
 def recognise(fields: dict[str, Any], name: str) -> bool:
     """Whether a first record is of this format."""
-    others = {"doc", "resps", "filtered_resps", "target"}
+    others = {"doc", "resps", "filtered_resps", "arguments"}
     return "doc_id" in fields and bool(others & fields.keys())
 
 

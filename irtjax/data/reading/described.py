@@ -21,7 +21,7 @@ class Described:
     """What the logs of one harness hold about items.
 
     Attributes:
-        harness: Its name, if it can evaluate chosen items.
+        harness: Its name, if its logs have ids or hashes of items.
         wanted: Whether texts are kept.
         filters: Of a benchmark, answer filters whose wrong answers are taken, the first
             that has any; else those of the first filter that was met.
@@ -59,6 +59,20 @@ class Described:
             counts[answer] += 1
         elif answer and len(counts) < _MOST:
             counts[answer] = 1
+
+    def contents(
+        self, keys: Sequence[ItemKey], labels: Sequence[str], join: str
+    ) -> dict[str, str]:
+        """Hashes of items by the names that they got, where a name has only one."""
+        found: dict[str, str] = {}
+        if not self.harness or join == "id":
+            return found
+        differing = set()
+        for key, label in zip(keys, labels, strict=True):
+            content = f"{self.harness}:{key.content}"
+            if key.content and found.setdefault(label, content) != content:
+                differing.add(label)
+        return {name: x for name, x in found.items() if name not in differing}
 
     def by_label(
         self, keys: Sequence[ItemKey], labels: Sequence[str]

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from irtjax.data.arrays import as_labels, places_of
-from irtjax.data.item_texts import joined_ids, joined_texts
+from irtjax.data.item_texts import joined_ids, joined_texts, refuse_other_contents
 from irtjax.data.reading.options import ReadOptions
 from irtjax.data.table import ResponseTable
 
@@ -17,6 +17,10 @@ def merge(tables: Sequence[ResponseTable], options: ReadOptions) -> ResponseTabl
     """Returns one table over all subjects and items."""
     if len(tables) == 1:
         return tables[0]
+    contents: dict[str, str] = {}
+    for table in tables:
+        refuse_other_contents(table.item_contents, contents, "another table")
+        contents = {**table.item_contents, **contents}
     subjects = _union([t.subjects for t in tables])
     items = _union([t.items for t in tables])
     shape = (len(subjects), len(items))
@@ -76,6 +80,7 @@ def merge(tables: Sequence[ResponseTable], options: ReadOptions) -> ResponseTabl
         notes=tuple(notes),
         item_texts=joined_texts(t.item_texts for t in tables),
         item_ids=joined_ids(t.item_ids for t in tables),
+        item_contents=contents,
     )
 
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 
 from irtjax.data.arrays import as_labels
-from irtjax.data.item_texts import Ids, Texts, joined_ids, joined_texts
+from irtjax.data.item_texts import Contents, Ids, Texts, joined_ids, joined_texts
 from irtjax.data.reading.described import Described
 from irtjax.data.reading.identity import ItemKey, label_items
 from irtjax.data.wording import several
@@ -84,9 +84,14 @@ class Records:
     unsure_answers: bool = False
     # Where several columns make an item, by column its value for every item name.
     item_parts: dict[str, dict[str, str]] = dataclasses.field(default_factory=dict)
+    # Of a long table with benchmarks, whether they were put before its items.
+    qualified: bool | None = None
+    # Where repeats have names, such as raters: the names that `trial` numbers.
+    trial_names: np.ndarray | None = None
     # By item name.
     item_texts: Texts = dataclasses.field(default_factory=dict)
     item_ids: Ids = dataclasses.field(default_factory=dict)
+    item_contents: Contents = dataclasses.field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.response)
@@ -142,6 +147,7 @@ def concatenate(parts: Sequence[Records]) -> Records:
         item_parts=item_parts,
         item_texts=joined_texts(part.item_texts for part in parts),
         item_ids=joined_ids(part.item_ids for part in parts),
+        item_contents={k: v for part in parts for k, v in part.item_contents.items()},
     )
 
 
@@ -240,10 +246,22 @@ class RecordBuilder:
         """Adds a note that matters only if ``metric`` is chosen."""
         self.metric_notes.setdefault(metric, []).append(text)
 
-    def finish(self, paths: Sequence[Path], join: Literal["hash", "id"]) -> Records:
-        """Returns the records of files; `label_items` names the items."""
+    def finish(
+        self,
+        paths: Sequence[Path],
+        join: Literal["hash", "id"],
+        identify: Callable[[ItemKey], ItemKey] | None = None,
+    ) -> Records:
+        """Returns the records of files; `label_items` names the items.
+
+        Args:
+            paths: The files, for messages.
+            join: What identifies items.
+            identify: Gives the keys by which items join, once all files are known.
+        """
         keys = list(self._names["item"])
-        item_labels, notes = label_items(keys, join)
+        joined = keys if identify is None else list(map(identify, keys))
+        item_labels, notes = label_items(joined, join)
         texts, ids = self.described.by_label(keys, item_labels)
         columns: dict[str, Any] = {}
         for name in _NAMES:
@@ -269,4 +287,5 @@ class RecordBuilder:
             source=several(paths),
             item_texts=texts,
             item_ids=ids,
+            item_contents=self.described.contents(keys, item_labels, join),
         )
