@@ -21,6 +21,7 @@ def write_log(folder, subject, scores, *, task="t", filters=("none",), date=DATE
         {
             "doc_id": number,
             "doc_hash": f"hash{number}",
+            "doc": {"id": number},
             "target": "0",
             "filter": name,
             "metrics": list(scores),
