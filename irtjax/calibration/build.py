@@ -105,6 +105,7 @@ def build(
         structure=structure_of(table, estimates, layout),
         factors=factors.factors_of(estimates, layout, order),
         item_texts=original.item_texts,
+        item_contents=original.item_contents,
         **{name: getattr(estimates, name) for name in _SAME},
     )
 

@@ -112,6 +112,7 @@ class Calibration:
         factors: Loadings and abilities, for factor models.
         item_texts: Prompt, expected answer and most frequent wrong answer by item,
             where the data had them (`ResponseTable.item_texts`).
+        item_contents: Hashes of the content of items, where the data had them.
     """
 
     model: Model
@@ -146,6 +147,7 @@ class Calibration:
     structure: Structure | None = None
     factors: Factors | None = None
     item_texts: Mapping[str, ItemText] = dataclasses.field(default_factory=dict)
+    item_contents: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     @property
     def correlation_interval(self) -> tuple[float, float] | None:

@@ -57,7 +57,7 @@ def decode(data: bytes | msgspec.Raw, type: type[T] | Any, place: str) -> T:
 
     Args:
         data: UTF-8 text; the words NaN and Infinity, which Python writes, are known.
-        type: A `Record`, or any other type that msgspec knows.
+        type: A `Record`, or any other type that msgspec supports.
         place: Where the text is from, for messages: a path, "PATH: line 3".
 
     Returns:

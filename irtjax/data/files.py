@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gzip
 import io
+import os
 import stat
 import zlib
 from collections.abc import Sequence
@@ -28,6 +29,8 @@ _DAMAGE = (OSError, EOFError, zlib.error)
 _MANY_ROWS, _ROWS_A_BYTE = 10_000_000, 32
 #: Arrow takes 60 microseconds and 3 kB for each column.
 MOST_COLUMNS = 100_000
+#: Kinds of repositories in a cache of Hugging Face.
+_REPOSITORIES = ("datasets", "models", "spaces")
 _SPECIAL = (
     (stat.S_ISFIFO, "a pipe"),
     (stat.S_ISSOCK, "a socket"),
@@ -51,6 +54,32 @@ def special(path: Path) -> str:
         reason = getattr(error, "strerror", None) or error
         raise ValueError(f"cannot read {path}: {reason}") from None
     return next((word for check, word in _SPECIAL if check(mode)), "")
+
+
+def located(path: Path) -> Path:
+    """The absolute path, in which links stay.
+
+    What a link leads to has other names: a cache of Hugging Face links every file of a
+    data set to one in a folder `blobs`.
+    """
+    return Path(os.path.abspath(path))
+
+
+def folders_of(path: Path) -> list[str]:
+    """Names of the folders of a file, the last one its own.
+
+    In a cache of Hugging Face, `datasets--ORG--NAME/snapshots/REVISION` is ORG, NAME.
+
+    >>> folders_of(Path("/hub/datasets--org--logs/snapshots/1f2e/m/a.json"))[1:]
+    ['hub', 'org', 'logs', 'm']
+    """
+    folders = list(located(path).parent.parts)
+    for k in range(1, len(folders) - 1):
+        kind, *names = folders[k - 1].split("--")
+        if folders[k] == "snapshots" and kind in _REPOSITORIES and names:
+            folders[k - 1 : k + 2] = names
+            break
+    return folders
 
 
 def file_size(path: Path) -> int:

@@ -66,6 +66,8 @@ class SourceId(NamedTuple):
 
 
 Texts: TypeAlias = Mapping[str, ItemText]
+#: Hashes of the content of items by name, as "FORMAT:HASH" of the logs.
+Contents: TypeAlias = Mapping[str, str]
 #: Several ids where logs differ.
 Ids: TypeAlias = Mapping[str, tuple[SourceId, ...]]
 
@@ -116,6 +118,36 @@ def joined_ids(parts: Iterable[Ids]) -> dict[str, tuple[SourceId, ...]]:
     return out
 
 
+def refuse_other_contents(contents: Contents, known: Contents, whole: str) -> None:
+    """Refuses items that are others than those of the same names.
+
+    Hashes of different formats are not compared.
+
+    Args:
+        contents: Those of the items to match.
+        known: Those of the items to match them with.
+        whole: What has these, for the message.
+
+    Raises:
+        ValueError: An item has another content.
+
+    >>> refuse_other_contents({"a/1": "lm-eval:5e"}, {"a/1": "lm-eval:5e"}, "the fit")
+    """
+    differing = [
+        name
+        for name, content in contents.items()
+        if known.get(name, content) != content
+        and known[name].partition(":")[0] == content.partition(":")[0]
+    ]
+    if differing:
+        raise ValueError(
+            f"{len(differing):,} of the items are others than those of the same names"
+            f" in {whole}, such as {differing[0]!r}: their logs number them in another"
+            " way; read all logs in one call, which joins items by content (in Python"
+            " also with join='id', if the names are right)"
+        )
+
+
 def chosen(values: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
     """Those of some items, in their order."""
     return {name: values[name] for name in names if name in values} if values else {}
@@ -142,6 +174,15 @@ def texts_table(texts: Texts) -> pa.Table:
     words = {name: pa.string() for name in ("item", "prompt", "answer", "wrong")}
     schema = pa.schema({**words, "wrong_count": pa.int64()})
     return pa.Table.from_pylist(texts_to_rows(texts), schema)
+
+
+def contents_table(contents: Contents) -> pa.Table:
+    """Hashes of items as an Arrow table: item, content."""
+    import pyarrow as pa
+
+    schema = pa.schema({"item": pa.string(), "content": pa.string()})
+    rows = [{"item": name, "content": content} for name, content in contents.items()]
+    return pa.Table.from_pylist(rows, schema)
 
 
 def ids_from_lists(content: Mapping[str, Sequence[Sequence[str]]]) -> dict[str, Any]:

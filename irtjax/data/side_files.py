@@ -1,4 +1,4 @@
-"""Tables that go with responses: a CSV or Parquet file as Arrow columns."""
+"""Tables of subjects or items: a CSV or Parquet file as Arrow columns."""
 
 from __future__ import annotations
 
@@ -10,6 +10,9 @@ from irtjax.data.spreadsheets import restore
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+#: Columns of names.
+_NAMES = ("item", "subject", "benchmark")
 
 
 def read_side_file(path: Path, what: str) -> pa.Table:
@@ -32,7 +35,10 @@ def read_side_file(path: Path, what: str) -> pa.Table:
             check_parquet(path, parquet.read_metadata(path), None)
             table = parquet.read_table(path)
         else:
-            table = restore(csv.read_csv(pa.BufferReader(read_bytes(path))))
+            # As text, names such as 007 keep their leading zeros.
+            names = csv.ConvertOptions(column_types=dict.fromkeys(_NAMES, pa.string()))
+            content = pa.BufferReader(read_bytes(path))
+            table = restore(csv.read_csv(content, convert_options=names))
     except (OSError, ValueError, pa.ArrowException) as error:
         text = " ".join(str(error).removeprefix(f"cannot read {path}: ").split())
         raise ValueError(f"{what}: cannot read it: {text}") from None

@@ -44,6 +44,7 @@ class ResponseTable:
         item_texts: prompt, expected answer and most frequent wrong answer by item, cut
             to 2,000 characters, where the data had them.
         item_ids: ids of items in the harness that logged them; see `sample_ids`.
+        item_contents: hashes of the content of items, where logs have them.
 
     >>> table = ResponseTable.from_arrays([[1, 0], [1, np.nan]], items=["x", "y"])
     >>> table.kind, table.num_observed, table.item_accuracy().tolist()
@@ -65,6 +66,7 @@ class ResponseTable:
     item_ids: Mapping[str, tuple[SourceId, ...]] = dataclasses.field(
         default_factory=dict
     )
+    item_contents: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Checks shapes and names, since labels and arrays are joined by position."""
@@ -167,7 +169,8 @@ class ResponseTable:
 
         observed = None if self.observed is None else cut(self.observed)
         names = self.items[columns]
-        kept = names.tolist() if self.item_texts or self.item_ids else []
+        about = self.item_texts, self.item_ids, self.item_contents
+        kept = names.tolist() if any(about) else []
         return dataclasses.replace(
             self,
             subjects=self.subjects[rows],
@@ -180,6 +183,7 @@ class ResponseTable:
             subject_facets={k: v[rows] for k, v in self.subject_facets.items()},
             item_texts=item_texts.chosen(self.item_texts, kept),
             item_ids=item_texts.chosen(self.item_ids, kept),
+            item_contents=item_texts.chosen(self.item_contents, kept),
         )
 
     def sample_ids(self, harness: str) -> dict[str, list[Any]]:
@@ -263,7 +267,8 @@ class ResponseTable:
         """Returns the observed responses as a data frame, a row for each.
 
         Columns are subject, item, response, and what else there is: benchmark and other
-        facets, trials, length. `irtjax.read` reads the frame again.
+        facets, trials, length. `irtjax.read` reads the frame again, of counts with
+        ``trials="counts"``.
 
         Args:
             library: "pandas", "polars", "datasets" (a data set of Hugging Face) or

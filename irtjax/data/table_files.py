@@ -53,7 +53,7 @@ def write_fields(table: Fields, path: Path) -> Path:
 
 
 class _Mark(Record):
-    """What tells a saved table from other files."""
+    """The field that marks a saved table."""
 
     format: str | None = None
     version: float = 0
@@ -69,6 +69,7 @@ class _Facts(Record, kw_only=True):
     sources: list[str]
     dtype: Literal["int8", "float64"]
     item_ids: dict[str, list[tuple[str, str, str]]] = {}
+    item_contents: dict[str, str] = {}
 
 
 class _Text(Record):
@@ -126,6 +127,7 @@ def _meta(table: Fields) -> dict[str, Any]:
         "sources": list(table["sources"]),
         "dtype": str(table["values"].dtype),
         "item_ids": table["item_ids"],
+        "item_contents": table["item_contents"],
     }
 
 
@@ -143,6 +145,7 @@ def _from_meta(meta: _Facts, values: np.ndarray) -> Fields:
         "sources": tuple(meta.sources),
         "values": typed,
         "item_ids": ids_from_lists(meta.item_ids),
+        "item_contents": meta.item_contents,
     }
 
 

@@ -20,7 +20,7 @@ from irtjax.calibration.calibration import Calibration
 from irtjax.data import writing
 from irtjax.data.decode import Record, decode
 from irtjax.data.files import check_parquet, read_bytes
-from irtjax.data.item_texts import texts_from_rows, texts_table
+from irtjax.data.item_texts import contents_table, texts_from_rows, texts_table
 from irtjax.data.spreadsheets import defuse
 from irtjax.storage.arrays import read_arrays
 
@@ -40,10 +40,13 @@ STRUCTURE_FILES = tuple(
     "effects.csv variance_components.csv subject_effects.csv group_abilities.csv"
     " correlations.csv diagnostics.csv trajectories.csv draws.nc group_abilities.png"
     " correlations.png loadings.csv factor_correlations.csv"
-    " factor_correlation_errors.csv structure.png biplot.png item_texts.parquet".split()
+    " factor_correlation_errors.csv structure.png biplot.png item_texts.parquet"
+    " item_contents.parquet".split()
 )
 #: Prompts and answers of the items, where the data had them.
 _TEXTS = "item_texts.parquet"
+#: Hashes of the content of the items, where the data had them.
+_CONTENTS = "item_contents.parquet"
 
 
 def save(
@@ -117,6 +120,8 @@ def _write_files(calibration: Calibration, folder: Path) -> None:
         write_table(table, folder / f"{name}.csv")
     if calibration.item_texts:
         write_table(texts_table(calibration.item_texts), folder / _TEXTS)
+    if calibration.item_contents:
+        write_table(contents_table(calibration.item_contents), folder / _CONTENTS)
     arrays: dict[str, Any] = to_arrays(calibration)
     np.savez_compressed(folder / "parameters.npz", **arrays)
     content = {"format": FIT_FORMAT, "version": FIT_VERSION, **to_json(calibration)}
@@ -164,7 +169,10 @@ def _load(folder: Path) -> Calibration:
     try:
         arrays = read_arrays(folder / "parameters.npz")
         tables = {name: _read_table(folder / name) for name in files}
-        texts = []
+        texts, contents = [], {}
+        if (folder / _CONTENTS).is_file():
+            rows = _read_table(folder / _CONTENTS).to_pylist()
+            contents = {str(row["item"]): str(row["content"]) for row in rows}
         if (folder / _TEXTS).is_file():
             texts = _read_table(folder / _TEXTS).to_pylist()
         content = decode(data, FitDocument, "fit.json")
@@ -172,7 +180,8 @@ def _load(folder: Path) -> Calibration:
         raise _damaged(folder, str(error)) from None
     try:
         found = from_parts(content, arrays, tables)
-        return dataclasses.replace(found, item_texts=texts_from_rows(texts))
+        about = {"item_texts": texts_from_rows(texts), "item_contents": contents}
+        return dataclasses.replace(found, **about)
     except KeyError as error:
         raise _damaged(folder, f"{error} is missing") from None
     except UndefinedClassError as error:
@@ -182,7 +191,7 @@ def _load(folder: Path) -> Calibration:
 
 
 class _Mark(Record):
-    """What tells a fit of this version from other files."""
+    """The fields that mark a fit of this version."""
 
     format: Any = None
     version: Any = None

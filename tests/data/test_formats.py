@@ -336,7 +336,9 @@ def test_evalplus_without_plus_tests(logs, tmp_path):
     for status in ("pass", "fail"):
         text = text.replace(f'"plus_status": "{status}"', '"plus_status": null')
     path.write_text(text)
-    table = read(root, trials="first")
+    both = read(root, trials="first")
+    assert (both.num_subjects, both.metric) == (2, "base")
+    table = read(root, trials="first", metric="plus")
     assert table.subjects.tolist() == ["toyorg/toy-7b"]
     assert noted(table, "toyorg/toy-1b ran with --base-only")
     assert read(path, trials="first").metric == "base"
@@ -694,3 +696,81 @@ def test_the_second_leaderboard_has_logs_of_lm_eval(tmp_path):
         "leaderboard_gpqa_main/0": 1,
         "leaderboard_gpqa_main/1": 0,
     }
+
+
+# Files in a cache of Hugging Face, and links
+
+
+@pytest.mark.parametrize("folder", ["open_llm_v1", "lighteval", "opencompass"])
+def test_links_to_files_keep_the_names_of_their_folders(logs, folder, tmp_path):
+    blobs = tmp_path / "blobs"
+    blobs.mkdir()
+    for k, path in enumerate(sorted((logs / folder).rglob("*"))):
+        if path.is_file():
+            link = tmp_path / "links" / path.relative_to(logs)
+            link.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(path, blobs / str(k))
+            link.symlink_to(blobs / str(k))
+    assert cells(read(tmp_path / "links" / folder)) == cells(read(logs / folder))
+
+
+def test_files_of_two_models_may_be_links_to_one(tmp_path):
+    details = [{"example_abbr": "toy_1", "correct": True}]
+    content = json.dumps({"accuracy": 100.0, "details": details})
+    for model in "AB":
+        (tmp_path / "results" / model).mkdir(parents=True)
+    path = tmp_path / "results" / "A" / "toy.json"
+    path.write_text(content)
+    path.with_name("latest.json").symlink_to(path)  # A second name of the same.
+    (tmp_path / "results" / "B" / "toy.json").symlink_to(path)
+    assert cells(read(tmp_path / "results")) == {x: {"toy/1": 1} for x in "AB"}
+
+
+def test_a_revision_in_a_cache_is_no_model(logs, tmp_path):
+    for path in sorted((logs / "open_llm_v1").rglob("*.parquet")):
+        names = path.relative_to(logs / "open_llm_v1").parts
+        cache = tmp_path / f"datasets--board--{names[0]}"
+        to = cache.joinpath("snapshots", "1f2e", *names[1:])
+        for folder in (to.parent, cache / "blobs"):
+            folder.mkdir(parents=True)
+        shutil.copy(path, cache / "blobs" / "9a8b")
+        to.symlink_to(cache / "blobs" / "9a8b")
+    assert cells(read(tmp_path)) == cells(read(logs / "open_llm_v1"))
+
+
+def test_lighteval_items_of_one_text_differ_in_their_choices(tmp_path):
+    docs = [
+        {"query": "Which?", "choices": ["a", "b"], "gold_index": 0},
+        {"query": "Which?", "choices": ["c", "d"], "gold_index": 1},
+    ]
+    for model, order in (("A", [0, 1]), ("B", [1, 0])):
+        rows = {
+            "doc": [docs[k] for k in order],
+            "metric": [{"acc": float(k)} for k in order],
+            "model_response": [{"output_tokens": [[1]]}] * 2,
+        }
+        path = tmp_path / f"org__{model}" / "details_t|5_2026-03-01T10-20-30.1.parquet"
+        path.parent.mkdir()
+        pq.write_table(pa.table(rows), path)
+    wanted = {"t|5/0": 0, "t|5/1": 1}
+    assert cells(read(tmp_path)) == {"org/A": wanted, "org/B": wanted}
+
+
+def test_measurement_db_conditions_of_one_label_are_one(tmp_path):
+    path = responses(tmp_path / "responses.parquet", ["a=1", "a:1", "b"])
+    table = read(path, filter="a:1", trials="counts")
+    assert table.values.tolist() == [[1]]
+    assert table.trials is not None
+    assert table.trials.tolist() == [[2]]
+
+
+def test_evalplus_of_the_first_releases(tmp_path):
+    entry = {"nfiles": 1, "base": [["success", [True]]], "plus": [["failed", [False]]]}
+    content = {"date": "x", "hash": "h", "eval": {"HumanEval/0": entry}}
+    path = tmp_path / "m_temp_0.0_eval_results.json"
+    path.write_text(json.dumps(content))
+    assert read(path).values.tolist() == [[0]]
+    assert read(path, metric="base").values.tolist() == [[1]]
+    del entry["plus"]
+    path.write_text(json.dumps(content))
+    assert read(path).metric == "base"

@@ -195,3 +195,54 @@ def test_a_folder_of_failed_evaluations_says_which_errors_ended_them(tmp_path):
         ": there are no scored samples in it: 7 ended in 'Rate limit', 4 ended in"
         " 'Timeout', 2 ended in 'a', 4 in others"
     )
+
+
+def test_inspect_models_of_one_run_without_ids_of_their_own(tmp_path):
+    for model in "AB":
+        inspect_log(
+            tmp_path / f"{model}.json",
+            [{"m": 1}],
+            model=model,
+            eval_id=None,
+            run_id="R",
+        )
+    assert read(tmp_path).subjects.tolist() == ["A", "B"]
+
+
+def test_inspect_runs_are_ordered_by_time_in_any_zone(tmp_path):
+    for name, score, hour in (("early", 0, "11:00:00+05:00"), ("late", 1, "10:00:00Z")):
+        created = f"2026-03-01T{hour}"
+        inspect_log(tmp_path / f"{name}.json", [{"m": score}], created=created)
+    assert read(tmp_path).values.tolist() == [[1]]
+
+
+def samples(*inputs):
+    """Right where the input begins with 1."""
+    return [
+        {"scores": {"m": {"value": int(x.startswith("1"))}}, "input": x, "target": "?"}
+        for x in inputs
+    ]
+
+
+def test_inspect_samples_join_by_input_where_ids_are_shuffled(tmp_path):
+    inspect_log(tmp_path / "a.json", samples("1+1", "2+2", "same", "same"), model="A")
+    inspect_log(tmp_path / "b.json", samples("2+2", "1+1", "same", "same"), model="B")
+    table = read(tmp_path)
+    assert table.items.tolist() == ["t/1", "t/2", "t/3", "t/4"]
+    assert table.values.tolist() == [[1, 0, 0, 0]] * 2
+    assert any("2 items were joined by content" in note for note in table.notes)
+    assert read(tmp_path, join="id").values[1, :2].tolist() == [0, 1]
+
+
+def test_inspect_samples_join_by_id_where_inputs_agree(tmp_path):
+    long = "1" * 6000
+    picture = [{"role": "user", "content": [{"type": "image"}, {"text": "1 what?"}]}]
+    thin = [{"role": "user", "content": [{"text": "(Image)"}, {"text": "1 what?"}]}]
+    full, cut = samples(long, "1", "1"), samples(long[:5117] + "...", "1", "1")
+    full[1]["input"], cut[1]["input"] = picture, thin
+    inspect_log(tmp_path / "a.json", full, model="A")
+    inspect_log(tmp_path / "b.json", cut, model="B")
+    table = read(tmp_path)
+    assert table.items.tolist() == ["t/1", "t/2", "t/3"]
+    assert table.observed is None
+    assert not any("content" in note for note in table.notes)

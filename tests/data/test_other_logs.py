@@ -1,11 +1,14 @@
 """Every Eval Ever, py-irt, and logs merged with tables."""
 
+import dataclasses
 import json
 from pathlib import Path
 
 import pytest
 
+import irtjax
 from irtjax.data import read
+from tests.small_fits import small_fit, small_table
 
 FIXTURES = Path(__file__).parent.parent / "fixtures"
 INSPECT = FIXTURES / "inspect"
@@ -100,3 +103,50 @@ def test_logs_merge_with_tables(tmp_path):
 def test_column_names_for_logs_are_refused():
     with pytest.raises(ValueError, match="response= is for tables"):
         read(FIXTURES / "py_irt" / "toy.jsonlines", response="x")
+
+
+def numbered(folder, model, hashes):
+    """The log of a model whose samples have these hashes; "a" is answered right."""
+    folder.mkdir()
+    records = [
+        {**instance(f"{k}", float(x == "a")), "model_id": model, "sample_hash": x}
+        for k, x in enumerate(hashes)
+    ]
+    return write_instances(folder / "x_samples.jsonl", records)
+
+
+def test_tables_whose_logs_number_samples_in_another_way_do_not_merge(tmp_path):
+    old = numbered(tmp_path / "old", "m", "abc")
+    new = numbered(tmp_path / "new", "n", "cba")
+    together = read([old, new])
+    assert together.values.tolist() == [[1, 0, 0]] * 2
+    tables = [read(old), read(new)]
+    for ending in ("json", "parquet"):
+        tables[0].save(tmp_path / f"t.{ending}")
+        saved = read(tmp_path / f"t.{ending}")
+        assert saved.item_contents == tables[0].item_contents
+        with pytest.raises(ValueError, match="2 of the items are others .* 't/0': "):
+            read([saved, tables[1]])
+    # What has no other content, and names that the caller takes for right.
+    same = tables[1].select(items=["t/1"])
+    assert list(same.item_contents) == ["t/1"]
+    assert read([tables[0], same]).num_observed == 4
+    assert read([tables[0], read(new, join="id")]).num_observed == 6
+    other = {k: f"lm-eval:{v}" for k, v in tables[1].item_contents.items()}
+    of_other_logs = dataclasses.replace(tables[1], item_contents=other)
+    assert read([tables[0], of_other_logs]).num_observed == 6
+
+
+def test_a_fit_refuses_items_of_other_content(tmp_path):
+    table = small_table()
+    contents = {name: f"lm-eval:{k}" for k, name in enumerate(table.items.tolist())}
+    logged = dataclasses.replace(table, item_contents=contents)
+    fit = dataclasses.replace(small_fit(), item_contents=contents)
+    fit = irtjax.load(irtjax.save(fit, tmp_path / "fit"))
+    assert fit.item_contents == contents
+    assert len(irtjax.score(fit, logged).table) == table.num_subjects
+    renumbered = dict(zip(contents, reversed(contents.values()), strict=True))
+    with pytest.raises(ValueError, match="14 of the items are others .* in the fit"):
+        irtjax.score(fit, dataclasses.replace(table, item_contents=renumbered))
+    with pytest.raises(ValueError, match="14 of the items are others .* in the fit"):
+        irtjax.audit(fit, dataclasses.replace(table, item_contents=renumbered))

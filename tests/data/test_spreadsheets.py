@@ -7,6 +7,7 @@ import pyarrow as pa
 import pytest
 
 import irtjax
+from irtjax.data.side_files import read_side_file
 from irtjax.data.spreadsheets import defuse, restore
 from irtjax.storage import write_table
 
@@ -83,3 +84,12 @@ def test_an_anchor_and_a_side_table_in_csv_have_their_names(tmp_path):
     assert list(read_anchor(tmp_path / "items.csv")) == NAMES
     content = read_content("--item-table", tmp_path / "items.csv")
     assert content["item"].to_pylist() == NAMES
+
+
+def test_names_in_a_side_table_keep_leading_zeros(tmp_path):
+    path = tmp_path / "side.csv"
+    path.write_text("item,subject,level\n007,1e3,2\n008,1.0,3\n")
+    table = read_side_file(path, "side")
+    assert table["item"].to_pylist() == ["007", "008"]
+    assert table["subject"].to_pylist() == ["1e3", "1.0"]
+    assert table["level"].to_pylist() == [2, 3]

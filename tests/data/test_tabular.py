@@ -414,7 +414,7 @@ def test_facets_outlive_a_merge(tmp_path):
 def test_files_that_overlap(tmp_path):
     a = write(tmp_path, "model,x,y\nm,1,0\n", "a.csv")
     b = write(tmp_path, "model,x\nm,0\nn,1\n", "b.csv")
-    with pytest.raises(ValueError, match="'m' to 'x' is also in another file"):
+    with pytest.raises(ValueError, match="'m' to 'x' is also in .*a.csv:"):
         read([a, b])
     assert read([a, b], trials="mean").values.tolist() == [[0.5, 0], [1, 0]]
     assert read([a, b], trials="first").values.tolist() == [[1, 0], [1, 0]]
@@ -461,3 +461,103 @@ def test_wide_and_long_forms_agree(tmp_path_factory, rows):
     )
     a, b = write(folder, wide, "wide.csv"), write(folder, long, "long.csv")
     assert read(a).data_hash() == read(b).data_hash()
+
+
+A_AND_ARC = "model,benchmark,item,score,prompt\n" + "".join(
+    f"A,{name},{k},{score},{name} {k}\n"
+    for name, k, score in (("gsm8k", 0, 1), ("gsm8k", 1, 0), ("arc", 0, 1))
+)
+B_ALONE = "model,benchmark,item,score,prompt\nB,gsm8k,0,1,gsm8k 0\nB,gsm8k,1,1,?\n"
+
+
+@pytest.mark.parametrize("names", ["ab", "ba"])
+def test_files_of_other_benchmarks_share_their_items(tmp_path, names):
+    texts = {"a": A_AND_ARC, "b": B_ALONE}
+    table = read([write(tmp_path, texts[x], f"{x}.csv") for x in names])
+    assert sorted(table.items) == ["arc/0", "gsm8k/0", "gsm8k/1"]
+    both = table.select(items=["gsm8k/0", "gsm8k/1"])
+    rows = dict(zip(both.subjects.tolist(), both.values.tolist(), strict=True))
+    assert rows == {"A": [1, 0], "B": [1, 1]}
+    assert both.observed is None
+    assert table.item_texts["gsm8k/0"].prompt == "gsm8k 0"
+    whole = A_AND_ARC + B_ALONE.split("\n", 1)[1]
+    assert set(read(write(tmp_path, whole, "whole.csv")).items) == set(table.items)
+
+
+def test_a_name_that_clashes_between_files_gets_its_benchmark(tmp_path):
+    for name in ("gsm8k", "arc"):
+        text = f"model,benchmark,item,part,score\nA,{name},0,p,1\nA,{name},1,p,0\n"
+        write(tmp_path, text, f"{name}.csv")
+    table = read(tmp_path, item=["item", "part"])
+    assert sorted(table.items) == ["arc/0/p", "arc/1/p", "gsm8k/0/p", "gsm8k/1/p"]
+    assert table.item_facets["part"].tolist() == ["p"] * 4
+
+
+def test_names_of_repeats_mean_the_same_in_every_file(tmp_path):
+    text = "model,item,rater,score\n{0},1,{1},1\n{0},1,{2},0\n"
+    write(tmp_path, text.format("A", "anna", "bob"), "a.csv")
+    write(tmp_path, text.format("B", "bob", "zoe"), "b.csv")
+    bob = read(tmp_path, epoch=1)
+    assert (bob.subjects.tolist(), bob.values.tolist()) == (["A", "B"], [[0], [1]])
+
+
+@pytest.mark.parametrize("index", [["model"], ["model", "item"], ["item"]])
+def test_a_long_frame_of_pandas_may_have_its_names_in_the_index(tmp_path, index):
+    rows = {"model": ["A", "A", "B"], "item": ["x", "y", "x"], "score": [1, 0, 1]}
+    frame = pd.DataFrame(rows)
+    wanted = read(frame).data_hash()
+    assert read(frame.set_index(index)).data_hash() == wanted
+    frame.set_index(index).to_parquet(tmp_path / "t.parquet")
+    assert read(tmp_path / "t.parquet").data_hash() == wanted
+
+
+def test_a_wide_frame_with_a_named_index_stays_wide():
+    frame = pd.DataFrame([[1, 0], [0, 1]], index=["A", "B"], columns=["x", "y"])
+    for name in ("model", "item", "checkpoint"):
+        frame.index.name = name
+        table = read(frame)
+        assert table.values.tolist() == [[1, 0], [0, 1]]
+        assert ("A" in table.items) == (name == "item")
+
+
+def test_categories_of_numbers_are_numbers(tmp_path):
+    score = pd.Categorical([1, 0, None], categories=[0, 1])
+    frame = pd.DataFrame(
+        {"model": ["A", "A", "B"], "item": ["x", "y", "x"], "score": score}
+    )
+    frame.to_parquet(tmp_path / "t.parquet")
+    for source in (frame, tmp_path / "t.parquet"):
+        table = read(source)
+        assert (table.values[0].tolist(), table.num_observed) == ([1, 0], 2)
+
+
+def test_a_byte_order_mark_before_a_blank_line(tmp_path):
+    for text in ("a,b\n1,0\n0,1\n", "model,item,score\nm,a,1\nm,b,0\n"):
+        table = read(write(tmp_path, "\ufeff\n" + text))
+        assert table.items.tolist() == ["a", "b"]
+
+
+def test_a_frame_of_counts_is_read_again():
+    table = ResponseTable.from_arrays(
+        [[2, 1], [0, 1]], subjects=["a", "b"], items=["x", "y"], trials=[[2, 2], [2, 1]]
+    )
+    frame = table.to_frame()
+    again = read(frame, trials="counts")
+    assert again.values.tolist() == [[2, 1], [0, 1]]
+    assert again.trials is not None
+    assert again.trials.tolist() == [[2, 2], [2, 1]]
+    assert read(frame, trials="mean").values.tolist() == [[1, 0.5], [0, 1]]
+    with pytest.raises(ValueError, match="numbers of successes .* trials='counts'"):
+        read(frame)
+    with pytest.raises(ValueError, match="row 1 has 3 successes in 2 trials"):
+        read(frame.assign(response=3), trials="counts")
+
+
+def test_a_table_with_numbers_of_documents_is_no_log(tmp_path):
+    rows = [
+        f'{{"model": "{m}", "doc_id": {k}, "target": "x", "acc": {k}}}'
+        for m in "AB"
+        for k in (0, 1)
+    ]
+    table = read(write(tmp_path, "\n".join(rows), "own.jsonl"))
+    assert (table.subjects.tolist(), table.items.tolist()) == (["A", "B"], ["0", "1"])

@@ -65,7 +65,10 @@ def test_texts_of_items_are_saved_and_go_with_the_fit(tmp_path):
     irtjax.save(fit, place)
     assert irtjax.load(place).item_texts == {}
     logged = dataclasses.replace(small_table(), item_texts=texts)
-    assert irtjax.fit(logged, "rasch", standard_errors="none").item_texts == texts
+    contents = {"b0/q0": "lm-eval:5e"}
+    logged = dataclasses.replace(logged, item_contents=contents)
+    fit = irtjax.fit(logged, "rasch", standard_errors="none")
+    assert (fit.item_texts, fit.item_contents) == (texts, contents)
 
 
 @pytest.mark.slow

@@ -1,6 +1,6 @@
 """Readers of the logs of evaluation tools, one module for each format.
 
-A module has ``read_files(paths, options)``, and knows which files are its own:
+A module has ``read_files(paths, options)``, and recognises its own files:
 ``recognise(fields, name)`` by the first JSON object of a file, and
 ``recognise_columns(names, name)`` by the columns of a Parquet file. They return True,
 or the reason why a file of this tool holds no responses, or False.

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from irtjax.data.decode import Record
+from irtjax.data.files import folders_of
 from irtjax.data.reading.identity import ItemKey
 from irtjax.data.reading.logs import load, variants
 from irtjax.data.reading.options import ReadOptions
@@ -29,10 +30,34 @@ class _Completion(Record):
     plus_status: str | None = None
 
 
+class _Task(Record):
+    """A task of the first releases: by completion, a status and verdicts of tests."""
+
+    base: list[list[Any]]
+    plus: list[list[Any]] | None = None
+
+    def completions(self) -> list[_Completion]:
+        """The completions as later releases write them."""
+        status = lambda entry: str(entry[0]) if entry else None
+        plus = [status(entry) for entry in self.plus or ()]
+        plus += [None] * (len(self.base) - len(plus))
+        return [
+            _Completion(base_status=status(entry), plus_status=other)
+            for entry, other in zip(self.base, plus, strict=False)
+        ]
+
+
 class _File(Record):
     cure: ClassVar[str] = "give the file as EvalPlus wrote it, or leave it out"
 
-    eval: dict[str, list[_Completion]]
+    eval: dict[str, list[_Completion] | _Task]
+
+    def completions(self) -> dict[str, list[_Completion]]:
+        """The completions of each task."""
+        return {
+            task: found.completions() if isinstance(found, _Task) else found
+            for task, found in self.eval.items()
+        }
 
 
 def recognise(fields: dict[str, Any], name: str) -> bool:
@@ -45,19 +70,17 @@ def read_files(paths: Sequence[Path], options: ReadOptions) -> Records:
     """Reads results; completions of a task are repeats."""
     files, subjects, labels = [], [], []
     for path in paths:
-        files.append(load(path, _File).eval)
-        stem = _ENDING.sub("", path.name) or path.resolve().parent.name
+        files.append(load(path, _File).completions())
+        stem = _ENDING.sub("", path.name) or folders_of(path)[-1]
         sampling = _SAMPLING.search(stem)
         subjects.append(options.subject_name or _model(stem))
         labels.append(sampling.group().strip("_") if sampling else stem)
-    keys = [
-        (subject, _benchmark(next(iter(file), "")))
-        for subject, file in zip(subjects, files, strict=True)
-    ]
+    benchmarks = [_benchmark(next(iter(file), "")) for file in files]
+    filters = variants(subjects, benchmarks, labels)
     builder = RecordBuilder()
     base_only = []
     for path, file, subject, filter_name in zip(
-        paths, files, subjects, variants(keys, labels), strict=True
+        paths, files, subjects, filters, strict=True
     ):
         tested = any(c.plus_status is not None for done in file.values() for c in done)
         if not tested:

@@ -95,7 +95,7 @@ def read_files(paths: Sequence[Path], options: ReadOptions) -> Records:
     ]
     variants = _variants([r for _, records in files for r in records])
     builder = RecordBuilder()
-    builder.described = Described(wanted=options.texts)
+    builder.described = Described("every_eval_ever", options.texts)
     for path, records in files:
         _read_file(records, variants, texts, options, builder)
         builder.notes += _senses(path)

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from irtjax.data.decode import Count, Record, decode_lines
+from irtjax.data.files import located
 from irtjax.data.reading.described import Described
 from irtjax.data.reading.identity import ItemKey
 from irtjax.data.reading.logs import load, natural, variants
@@ -184,13 +185,18 @@ def read_files(paths: Sequence[Path], options: ReadOptions) -> Records:
         # The statistics have all metrics; the predictions only those displayed.
         chosen = [f for f in files if f.name.startswith("per_instance_stats")] or files
         runs += [_run_of(folder, path, options, schemas) for path in chosen]
-    keys = [(run.subject, run.benchmark, run.suite) for run in runs]
-    filters = variants(keys, [run.asked for run in runs])
+    # A later suite is a run of its own, of which one is read.
+    subjects = [(run.subject, run.suite) for run in runs]
+    benchmarks = [run.benchmark for run in runs]
+    filters = variants(subjects, benchmarks, [run.asked for run in runs])
     builder = RecordBuilder()
     builder.described = Described(wanted=options.texts)
     perturbed: Counter[str] = Counter()
     for run, name in zip(runs, filters, strict=True):
+        builder.begin(run.path)
         _read_run(run, name, builder, perturbed)
+    # The first file that has an instance counts: that of the latest suite.
+    for run in sorted(runs, key=lambda run: run.suite, reverse=True):
         if options.texts:
             _describe(run, builder.described)
     if len(builder) == 0:
@@ -218,7 +224,7 @@ def _run_of(
     schemas: dict[Path, dict[str, str]],
 ) -> _Run:
     """Model and scenario of a run, from its specification or its folder's name."""
-    spec, name = _RunSpec(), folder.resolve().name
+    spec, name = _RunSpec(), located(folder).name
     if (folder / "run_spec.json").is_file():
         spec = load(folder / "run_spec.json", _RunSpec)
         name = spec.name or name
@@ -246,7 +252,7 @@ def _run_of(
         subject=options.subject_name or model,
         benchmark=f"{scenario}:{kept}" if kept else scenario,
         asked=asked,
-        suite=natural(folder.resolve().parent.name),
+        suite=natural(located(folder).parent.name),
         main_metric=next((main[g] for g in groups if g in main), _MAIN.get(scenario)),
     )
 

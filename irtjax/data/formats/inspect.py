@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import json
 import math
@@ -12,6 +13,7 @@ import zipfile
 import zlib
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO, Any, ClassVar
 
@@ -20,8 +22,9 @@ from irtjax.data.files import Unpacked, read_bytes
 from irtjax.data.item_texts import text_of
 from irtjax.data.reading.described import Described, Place
 from irtjax.data.reading.identity import ItemKey
+from irtjax.data.reading.logs import digest, missing_note
 from irtjax.data.reading.options import ReadOptions, unanswered_note
-from irtjax.data.reading.records import RecordBuilder, Records
+from irtjax.data.reading.records import UNFINISHED, RecordBuilder, Records
 from irtjax.data.wording import several
 
 # What Inspect writes for a verdict: correct, incorrect, partial.
@@ -32,6 +35,9 @@ _WORDS = {"yes": 1.0, "true": 1.0, "no": 0.0, "false": 0.0}
 _ZSTANDARD = 93
 #: Characters of an error that are shown.
 _LONGEST = 80
+#: Characters of an input that identify it, and what stands for an image in summaries.
+_COMPARED = 1000
+_IMAGES = re.compile(r"\((Image|Audio|Video|Data|Document)\)")
 #: Lists and objects within each other that messages have, and more.
 _DEEPEST = 8
 # What zipfile raises for archives that are cut off, altered or encrypted.
@@ -107,11 +113,16 @@ def read_files(paths: Sequence[Path], options: ReadOptions) -> Records:
     builder = RecordBuilder()
     seen: set[str] = set()
     failed: Counter[str] = Counter()
+    inputs = _Inputs()
     builder.described = Described("inspect", options.texts)
+    # A slice: to go through the paths themselves counts as reading the files.
+    older = _older(paths[:], options)
     for path in paths:
         header, samples = _load(path)
         spec = header.eval
-        identity = spec.eval_id or spec.run_id or str(path)
+        # A run evaluates several models and tasks; old logs have no id of their own.
+        run = f"{spec.run_id} {spec.task} {spec.model} {spec.created}"
+        identity = spec.eval_id or (run if spec.run_id else str(path))
         if identity in seen:
             builder.notes.append(
                 f"{path.name} is the same evaluation as another log and was left out"
@@ -121,7 +132,10 @@ def read_files(paths: Sequence[Path], options: ReadOptions) -> Records:
         status = header.status or "started"
         if status != "success":
             builder.notes.append(f"{path.name}: the evaluation ended as {status!r}")
-        _read_log(path, spec, samples, options, builder)
+        contents = inputs.add(spec.task, samples)
+        builder.described.wanted = options.texts and path not in older
+        builder.begin(path)
+        _read_log(path, header, samples, contents, options, builder)
         failed.update(_error_of(sample) for sample in samples)
         if not samples:
             failed[_error_of(header)] += 1
@@ -130,7 +144,93 @@ def read_files(paths: Sequence[Path], options: ReadOptions) -> Records:
         raise ValueError(
             f"{several(paths)}: there are no scored samples in it{_failures(failed)}"
         )
-    return builder.finish(paths, options.join)
+    return builder.finish(paths, options.join, inputs.identify)
+
+
+class _Inputs:
+    """Inputs of samples, which identify them where logs give one id to several.
+
+    Without ids in the data, Inspect numbers samples in the order of the run, which may
+    be shuffled. Elsewhere the id identifies a sample: tasks of agents may have one
+    input for all.
+    """
+
+    def __init__(self) -> None:
+        self._of: dict[tuple[str, str], str] = {}
+        self._differing: set[str] = set()
+        #: Those that several samples of a log have.
+        self._shared: set[tuple[str, str]] = set()
+
+    def add(self, task: str, samples: Sequence[Sample]) -> list[str]:
+        """Compares samples with those of the logs before; returns their contents."""
+        names: dict[str, str] = {}
+        contents = list(map(_content, samples))
+        for sample, content in zip(samples, contents, strict=True):
+            if not content:
+                continue
+            name = str(sample.id)
+            if self._of.setdefault((task, name), content) != content:
+                self._differing.add(task)
+            if names.setdefault(content, name) != name:
+                self._shared.add((task, content))
+        return contents
+
+    def identify(self, key: ItemKey) -> ItemKey:
+        """The key by which a sample joins those of other logs."""
+        task, content = key.benchmark, key.content
+        if task not in self._differing:
+            return dataclasses.replace(key, content="")
+        if (task, content) in self._shared:
+            return dataclasses.replace(key, content=digest(content, key.name))
+        return key
+
+
+def _content(sample: Sample) -> str:
+    """A hash of what a sample asks, "" without an input.
+
+    The summaries of a log have its first 5,000 characters or so, and words for images.
+    """
+    text = " ".join(_IMAGES.sub("", _plain(sample.input)).split())
+    targets = sample.target if isinstance(sample.target, list) else [sample.target]
+    known = [text_of(target)[:_COMPARED] for target in targets]
+    return digest(text[:_COMPARED], *known) if text else ""
+
+
+def _in_order(created: str | None) -> str:
+    """A time as text that sorts by time, whatever its zone."""
+    try:
+        time = datetime.fromisoformat(created or "")
+    except ValueError:
+        return created or ""
+    zone = time.tzinfo or UTC
+    return time.replace(tzinfo=zone).astimezone(UTC).isoformat(timespec="microseconds")
+
+
+def _older(paths: Sequence[Path], options: ReadOptions) -> set[Path]:
+    """Logs that are not read, since the model has a later one of the task.
+
+    Only where that succeeded: others may hold no samples.
+    """
+    if len(paths) < 2 or options.run == "all" or not options.texts:
+        return set()
+    runs: dict[tuple[str, str], dict[str, list[Path]]] = {}
+    for path in paths:
+        header = _load(path, whole=False)[0]
+        pair = options.subject_name or header.eval.model, header.eval.task
+        runs.setdefault(pair, {}).setdefault(_run_of(header), []).append(path)
+    older: set[Path] = set()
+    for found in runs.values():
+        succeeded = [run for run in found if not run.startswith(UNFINISHED)]
+        last = max(succeeded, default=None)
+        if last is not None:
+            older.update(x for run, logs in found.items() if run != last for x in logs)
+    return older
+
+
+def _run_of(header: Header) -> str:
+    """Name of a run, by which it is sorted."""
+    start = "" if header.status == "success" else UNFINISHED
+    return start + _in_order(header.eval.created)
 
 
 def _error_of(holder: Sample | Header) -> str:
@@ -152,15 +252,17 @@ def _failures(failed: Counter[str]) -> str:
     return f": {', '.join(shown)}{more}"
 
 
-def _load(path: Path) -> tuple[Header, list[Sample]]:
-    """Returns the header and the samples of a log, in whichever form."""
+def _load(path: Path, whole: bool = True) -> tuple[Header, list[Sample]]:
+    """Returns the header and, if wanted, the samples of a log, in whichever form."""
     unpacked = Unpacked(path)
     if not zipfile.is_zipfile(path) and path.suffix != ".eval":
+        if not whole:
+            return decode(read_bytes(path), Header, str(path)), []
         log = decode(read_bytes(path), Log, str(path))
         return log, log.samples or []
     try:
         with zipfile.ZipFile(path) as archive:
-            return _load_archive(path, archive, unpacked)
+            return _load_archive(path, archive, unpacked, whole)
     except _DAMAGE as error:
         raise ValueError(
             f"{path} is a damaged or cut off Inspect log ({error}); copy it again"
@@ -168,7 +270,7 @@ def _load(path: Path) -> tuple[Header, list[Sample]]:
 
 
 def _load_archive(
-    path: Path, archive: zipfile.ZipFile, unpacked: Unpacked
+    path: Path, archive: zipfile.ZipFile, unpacked: Unpacked, whole: bool
 ) -> tuple[Header, list[Sample]]:
     names = set(archive.namelist())
 
@@ -181,11 +283,13 @@ def _load_archive(
             f"{path} is a zip archive, but no Inspect log: it has no header.json"
         )
     header = load(header_name, Header)
+    if not whole:
+        return header, []
     if "summaries.json" in names:
         return header, load("summaries.json", list[Sample])
     # A sample is one file, or a folder with a file sample.json and more.
-    whole = re.compile(r"^samples/(?:[^/]+\.json|[^/]+/sample\.json)$")
-    samples = sorted(name for name in names if whole.match(name))
+    is_sample = re.compile(r"^samples/(?:[^/]+\.json|[^/]+/sample\.json)$")
+    samples = sorted(name for name in names if is_sample.match(name))
     if samples:
         return header, [load(name, Sample) for name in samples]
     # A run that was interrupted has only its journal.
@@ -243,19 +347,21 @@ def _raw_member(path: Path, info: zipfile.ZipInfo) -> bytes:
 
 def _read_log(
     path: Path,
-    spec: Eval,
+    header: Header,
     samples: list[Sample],
+    contents: list[str],
     options: ReadOptions,
     builder: RecordBuilder,
 ) -> None:
-    model, task = spec.model, spec.task
+    model, task = header.eval.model, header.eval.task
+    run = _run_of(header)
     scored = [list(_scores(sample, options)) for sample in samples]
     # A sample in error has no score of any kind: it is missing, not wrong.
     metrics = dict.fromkeys(metric for rows in scored for metric, _, _ in rows)
     no_scores = [(metric, "", None) for metric in metrics]
     unscored = invalid = 0
     unanswered: Counter[str] = Counter()
-    for sample, rows in zip(samples, scored, strict=True):
+    for sample, content, rows in zip(samples, contents, scored, strict=True):
         name = str(sample.id)
         wrong = bool(rows)
         is_invalid = bool(sample.invalidation)
@@ -275,20 +381,20 @@ def _read_log(
                 builder.unscored.setdefault(metric, message)
             builder.add(
                 subject=options.subject_name or model,
-                item=ItemKey(task, name, part=part),
+                item=ItemKey(task, name, content, part=part),
                 response=None if is_invalid else number,
                 benchmark=task,
                 metric=metric,
-                run=spec.created or "",
+                run=run,
                 trial=sample.epoch or 1,
                 length=_output_tokens(sample, model),
             )
             wrong = wrong and number == 0
-        _describe(sample, (task, name, ""), wrong, builder.described)
-    missing = {"without a score": unscored, "were marked invalid and": invalid}
-    for what, count in missing.items():
+        _describe(sample, (task, name, content), wrong, builder.described)
+    for what, count in (("without a score", unscored), ("marked invalid", invalid)):
         if count:
-            builder.notes.append(f"{path.name}: {count} samples {what} are missing")
+            note = missing_note(count, f"samples {what}", options)
+            builder.notes.append(f"{path.name}: {note}")
     for metric, count in unanswered.items():
         builder.note(metric, f"{path.name}: {unanswered_note(count, options)}")
 

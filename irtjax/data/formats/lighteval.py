@@ -16,7 +16,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from irtjax.data.files import check_parquet
+from irtjax.data.files import check_parquet, folders_of
 from irtjax.data.reading.described import Described
 from irtjax.data.reading.identity import ItemKey, copies
 from irtjax.data.reading.logs import digest
@@ -39,6 +39,7 @@ class _Details:
     """Columns of one file: question, answer, id, scores by metric, and tokens."""
 
     queries: list[Any]
+    choices: list[Any]
     answers: list[str]
     ids: list[Any]
     scores: list[dict[str, Any]]
@@ -55,9 +56,9 @@ def recognise_columns(names: set[str], name: str) -> bool | str:
 
 
 def read_files(paths: Sequence[Path], options: ReadOptions) -> Records:
-    """Reads details; items join by the text of the question."""
+    """Reads details; items join by the question, its choices and the answer."""
     builder = RecordBuilder()
-    builder.described = Described(wanted=options.texts)
+    builder.described = Described("lighteval", options.texts)
     main: dict[str, str] = {}
     for path in paths:
         task, run = _task_of(path)
@@ -85,7 +86,7 @@ def _task_of(path: Path) -> tuple[str, str]:
 
 def _subject_of(path: Path) -> str:
     """The model, from details/ORG/MODEL/TIME/ or a repository's name."""
-    folders = [part for part in path.resolve().parts[:-1] if not _TIME.match(part)]
+    folders = [part for part in folders_of(path) if not _TIME.match(part)]
     name = folders[-1] if folders else ""
     if name.startswith("details_"):
         return name.removeprefix("details_").replace("__", "/", 1)
@@ -115,11 +116,13 @@ def _columns(path: Path) -> _Details:
         scores = [_scores(path, k, row) for k, row in enumerate(rows, 1)]
         queries = [row.get("example") for row in rows]
         answers = [_answer(row.get("gold"), None) for row in rows]
+        choices = [row.get("choices") for row in rows]
         tokens = [row.get("cont_tokens") for row in rows]
-        return _Details(queries, answers, [None] * len(rows), scores, tokens)
+        return _Details(queries, choices, answers, [None] * len(rows), scores, tokens)
     doc, metric, answer = (names[key] for key in ("doc", "metric", "model_response"))
     return _Details(
         [_field(row, doc, "query") for row in rows],
+        [_field(row, doc, "choices") for row in rows],
         [
             _answer(_field(row, doc, "choices"), _field(row, doc, "gold_index"))
             for row in rows
@@ -144,7 +147,7 @@ def _names(path: Path, found: list[str]) -> dict[str, str]:
 
 def _wanted(names: dict[str, str], new: bool) -> list[str]:
     if not new:
-        return ["example", "gold", "metrics", "cont_tokens", *_FLAT]
+        return ["example", "choices", "gold", "metrics", "cont_tokens", *_FLAT]
     doc, answer = names["doc"], names["model_response"]
     fields = [f"{doc}.{name}" for name in ("query", "id", "choices", "gold_index")]
     return [*fields, names["metric"], f"{answer}.output_tokens"]
@@ -170,6 +173,16 @@ def _answer(choices: Any, gold: Any) -> str:
         places = gold if isinstance(gold, list) else [gold]
         known = [known[k] for k in places if type(k) is int and 0 <= k < len(known)]
     return " or ".join(str(choice) for choice in known if choice is not None)
+
+
+def _content(query: Any, choices: Any, answer: str) -> str:
+    """A hash of an item: questions of the same text may differ in their choices."""
+    if query is None:
+        return ""
+    known = choices if isinstance(choices, list) else ()
+    # The one choice of an open question is its answer, which older files have alone.
+    texts = [str(choice).strip() for choice in known] if len(known) > 1 else []
+    return digest(str(query), answer.strip(), *texts)
 
 
 def _scores(path: Path, number: int, row: dict[str, Any]) -> dict[str, Any]:
@@ -203,7 +216,8 @@ def _read_details(
     builder: RecordBuilder,
 ) -> None:
     subject = options.subject_name or _subject_of(path)
-    contents = ["" if q is None else digest(str(q)) for q in details.queries]
+    found = zip(details.queries, details.choices, details.answers, strict=True)
+    contents = [_content(*one) for one in found]
     names = [str(k) if i in (None, "") else str(i) for k, i in enumerate(details.ids)]
     copy = copies(zip(names, contents, strict=True))
     # Metrics of other tasks are empty columns of the struct.

@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 import msgspec
 
 from irtjax.data.decode import Record, decode_lines
+from irtjax.data.files import folders_of
 from irtjax.data.reading.described import Described
 from irtjax.data.reading.identity import ItemKey
 from irtjax.data.reading.logs import is_list, load, variants
@@ -79,16 +80,15 @@ def read_files(paths: Sequence[Path], options: ReadOptions) -> Records:
     names = [_NAME.match(path.name) for path in paths]
     scenarios = [n.group("scenario") if n else "livecodebench" for n in names]
     subjects = [
-        options.subject_name
-        or (found and found.group("model"))
-        or path.resolve().parent.name
+        options.subject_name or (found and found.group("model")) or folders_of(path)[-1]
         for found, path in zip(names, paths, strict=True)
     ]
     sampling = [(n.group("sampling") or "") if n else "" for n in names]
-    keys = list(zip(subjects, scenarios, strict=True))
+    filters = variants(subjects, scenarios, sampling)
     for path, subject, scenario, filter_name in zip(
-        paths, subjects, scenarios, variants(keys, sampling), strict=True
+        paths, subjects, scenarios, filters, strict=True
     ):
+        builder.begin(path)
         if not is_list(path):
             _add_site(load(path, _Site), builder)
             continue

@@ -25,7 +25,7 @@ from irtjax.data.item_texts import ItemText, cut
 from irtjax.data.reading.cells import to_labels
 from irtjax.data.reading.frames import qualify, read_frame
 from irtjax.data.reading.options import ReadOptions
-from irtjax.data.reading.records import Coded, Records, concatenate
+from irtjax.data.reading.records import Coded, Records, concatenate, join_coded
 from irtjax.data.reading.tabular import Frame
 from irtjax.data.wording import listing
 
@@ -89,6 +89,7 @@ def _read(path: Path, options: ReadOptions) -> Records:
     records = read_frame(Frame(pa.table(columns), None, str(path)), plain)
     assert isinstance(records, Records)  # noqa: S101 (a long table)
     records.item = qualify(records.item, records.benchmark, True)
+    records.qualified = None  # Names of this bank are no matter of other tables.
     if options.texts:
         records.item_texts = _texts(items)
     records.notes += _direction(path)
@@ -213,7 +214,8 @@ def _conditions(table: pa.Table, path: Path) -> Coded | None:
     ]
     # "temperature:0", since "=" parts a benchmark from a filter.
     labels = [text.replace("=", ":") or "none" for text in texts]
-    return Coded(codes.astype(np.int32), as_labels(labels))
+    # Two conditions may have one label.
+    return join_coded([Coded(codes.astype(np.int32), as_labels(labels))])
 
 
 def _conditioned(records: Records, condition: Coded, options: ReadOptions) -> Records:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from irtjax.data.decode import Record
+from irtjax.data.files import folders_of
 from irtjax.data.reading.described import Described
 from irtjax.data.reading.identity import ItemKey
 from irtjax.data.reading.logs import load
@@ -84,7 +85,7 @@ def read_files(paths: Sequence[Path], options: ReadOptions) -> Records:
     undecided = 0
     for path in paths:
         dataset = path.name.removesuffix(".json")
-        folders = path.resolve().parent.parts
+        folders = folders_of(path)
         run = next((part for part in reversed(folders) if _TIME.match(part)), "")
         for name, example in load(path, _Results).examples(dataset):
             place = dataset, name, ""

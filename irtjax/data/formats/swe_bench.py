@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from irtjax.data.decode import Record
+from irtjax.data.files import folders_of
 from irtjax.data.reading.identity import ItemKey
 from irtjax.data.reading.logs import load, missing, missing_note, natural
 from irtjax.data.reading.options import ReadOptions
@@ -127,7 +128,7 @@ def _origin(path: Path) -> tuple[str, str, str]:
 
 def _place(path: Path) -> tuple[str, str]:
     """Split and system of a file of the leaderboard."""
-    folders = [*path.resolve().parent.parts]
+    folders = folders_of(path)
     if folders[-1] == "results":
         folders.pop()
     if len(folders) > 2 and folders[-3] == "evaluation":
@@ -142,8 +143,8 @@ def _add_tasks(
     """Adds reports of single tasks, where the report of their run is not there."""
     reported = {key: set(by_run) for key, by_run in runs.items()}
     for path, fields in tasks:
-        folders = path.resolve().parts
-        run, model = (folders[-4], folders[-3]) if len(folders) > 4 else ("", "")
+        folders = folders_of(path)
+        run, model = (folders[-3], folders[-2]) if len(folders) > 3 else ("", "")
         key = "swe_bench", model.replace("__", "/", 1)
         if run in reported.get(key, ()):
             continue

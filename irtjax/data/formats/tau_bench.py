@@ -10,6 +10,7 @@ from typing import Any, ClassVar, NamedTuple
 import msgspec
 
 from irtjax.data.decode import Count, Record, decode_lines
+from irtjax.data.files import folders_of
 from irtjax.data.reading.identity import ItemKey
 from irtjax.data.reading.logs import is_list, load, missing, missing_note, variants
 from irtjax.data.reading.options import ReadOptions
@@ -127,7 +128,8 @@ def read_files(paths: Sequence[Path], options: ReadOptions) -> Records:
             results = load(path, _Results)
             rows.append(list(_simulated(results)))
             origins.append(_named(path, results.info))
-    filters = variants([o[:2] for o in origins], [strategy for *_, strategy in origins])
+    models, domains, strategies = zip(*origins, strict=True)
+    filters = variants(models, domains, strategies)
     builder = RecordBuilder()
     failed = 0
     for (model, domain, _), filter_name, attempts in zip(
@@ -174,7 +176,7 @@ def _named(path: Path, info: _RunInfo) -> tuple[str, str, str]:
 def _from_name(path: Path) -> tuple[str, str, str]:
     """Model, domain and strategy as far as names of file and folders have them."""
     stem = path.name.removesuffix(".json")
-    text = "/".join([*path.resolve().parts[-4:-1], stem]).lower()
+    text = "/".join([*folders_of(path)[-3:], stem]).lower()
     domains = _DOMAIN.findall(text)
     domain = domains[-1] if domains else "tau_bench"
     found = _NAME.match(stem)

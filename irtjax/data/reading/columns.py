@@ -62,6 +62,7 @@ class Columns:
     length: str | None = None
     error: str | None = None
     time: str | None = None  # Seconds, which are not read.
+    trials: str | None = None  # Of how many the response is a number of successes.
     transposed: bool | None = None  # A wide table has items as rows.
     inspect: bool = False  # Whether it is a frame of Inspect.
     prompt: str | None = None  # Not read with the others: see `frames`.
@@ -74,7 +75,7 @@ class Columns:
 
     def used(self) -> list[str] | None:
         """Columns that are read; None for all columns of a wide table."""
-        others = (self.trial, self.length, self.error, self.time)
+        others = (self.trial, self.length, self.error, self.time, self.trials)
         names = (*self.labels(), *self.responses, *others)
         used = list(dict.fromkeys(name for name in names if name is not None))
         return used if self.item else None
@@ -109,7 +110,8 @@ def decide(
         given = getattr(options, option)
         if isinstance(given, str):
             return require(names, given, option, source)
-        return find([n for n in names if n != index], synonyms)
+        # A named index is a column like others, and a nameless one has no such name.
+        return find(names, synonyms)
 
     # The sample data frame of Inspect has a column of scores for each scorer.
     scores = tuple(name for name in names if name.startswith("score_"))
@@ -132,10 +134,12 @@ def decide(
     given = [options.item] if isinstance(options.item, str) else options.item or ()
     item = tuple(require(names, name, "item", source) for name in given)
     if not item and options.orientation is None:
-        found = find([n for n in names if n not in (index, subject)], ITEM)
+        found = find([n for n in names if n != subject], ITEM)
         if found is None and subject is not None and responses:
             # "id" names the subject in psychometric tables, but else the item.
             found = find([n for n in names if n != subject], ["id"])
+        if found == index and subject is None and options.subject_name is None:
+            found = None  # An index of items, and no subjects: rows of a wide frame.
         item = () if found is None else (found,)
     if options.item is None and options.response is None:
         if item and not responses and subject is None:
@@ -176,6 +180,7 @@ def decide(
         length=length,
         error=find(rest, ["error"]),
         time=find(rest, ["rt"]) if length is None else None,
+        trials="trials" if "trials" in rest and responses == ("response",) else None,
     )
     rest = [name for name in rest if name not in (layout.used() or ())]
     prompt, answer = find(rest, PROMPT), find(rest, ANSWER)

@@ -6,6 +6,7 @@ import dataclasses
 import functools
 import re
 import zlib
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from irtjax.data.reading.options import ReadOptions, unanswered_note
 from irtjax.data.reading.records import Coded, Records, concatenate, join_coded
 from irtjax.data.reading.tabular import Frame
 from irtjax.data.reading.wide import Piece, read_wide
+from irtjax.numerics.memory import require_memory
 
 # Endings such as math500_017 or anatomy.236: a benchmark's name and a number.
 _NUMBERED = re.compile(r"^(.*\D.*)[_.]\d+$")
@@ -62,7 +64,8 @@ def _read_long(frame: Frame, layout: Columns, options: ReadOptions) -> Records:
             " subject's name with subject_name="
         )
     benchmark, metric = labels(layout.benchmark), labels(layout.metric)
-    item = qualify(functools.reduce(_pair, columns), benchmark, layout.inspect)
+    bare = functools.reduce(_pair, columns)
+    item = qualify(bare, benchmark, layout.inspect)
     item_parts = {}
     if len(columns) > 1:
         first = np.unique(item.codes, return_index=True)[1]
@@ -70,6 +73,7 @@ def _read_long(frame: Frame, layout: Columns, options: ReadOptions) -> Records:
         for name, column in zip(layout.item, columns, strict=True):
             values = column[first].texts().tolist()
             item_parts[name] = dict(zip(names, values, strict=True))
+    trial, trial_names = _trials(table, layout.trial, source)
     errors, notes = _errors(table, layout, options, source)
     if layout.time is not None:
         notes.append(
@@ -83,13 +87,14 @@ def _read_long(frame: Frame, layout: Columns, options: ReadOptions) -> Records:
         benchmark=benchmark,
         metric=metric,
         filter=labels(layout.filter),
-        trial=_trials(table, layout.trial, source),
+        trial=trial,
         length=None
         if layout.length is None
         else _numbers(table, layout.length, source),
         source=source,
         item_parts=item_parts,
         item_texts=_texts(frame, layout, item) if options.texts else {},
+        unsure_answers=_is_own(layout.answer) and len(subject.labels) == 1,
     )
     parts = []
     for name in layout.responses:
@@ -103,8 +108,12 @@ def _read_long(frame: Frame, layout: Columns, options: ReadOptions) -> Records:
             part.metric_notes = {label: more}
             more = []
         part.notes = [*notes, *more]
-        parts.append(part)
-    return concatenate(parts)
+        parts.append(_counted(part, table, layout.trials, options))
+    records = concatenate(parts)
+    if benchmark is not None and not layout.inspect:
+        records.qualified = item is not bare
+    records.trial_names = trial_names
+    return records
 
 
 def _texts(frame: Frame, layout: Columns, item: Coded) -> dict[str, ItemText]:
@@ -116,8 +125,8 @@ def _texts(frame: Frame, layout: Columns, item: Coded) -> dict[str, ItemText]:
     rows, others = _first_rows(item)
     try:
         found = dict(zip(columns, frame.texts(columns, rows), strict=True))
-        if answer.strip().lower() == "answer" and len(others):
-            # It may be what the subjects answered, which differs between them.
+        if _is_own(answer) and len(others):
+            # What the subjects answered differs between them.
             expected = dict(zip(item.codes[rows], found[answer], strict=True))
             [again] = frame.texts([answer], others)
             pairs = zip(item.codes[others], again, strict=True)
@@ -130,6 +139,11 @@ def _texts(frame: Frame, layout: Columns, item: Coded) -> dict[str, ItemText]:
     names = item[rows].texts().tolist()
     texts = map(ItemText, prompts, answers)
     return {x: text for x, text in zip(names, texts, strict=True) if any(text)}
+
+
+def _is_own(answer: str | None) -> bool:
+    """Whether a column of answers may hold what the subjects answered."""
+    return (answer or "").strip().lower() == "answer"
 
 
 def _first_rows(item: Coded) -> tuple[np.ndarray, np.ndarray]:
@@ -216,13 +230,55 @@ def _errors(
     return rows, notes
 
 
-def _trials(table: pa.Table, name: str | None, source: str) -> np.ndarray | None:
+def _counted(
+    records: Records, table: pa.Table, name: str | None, options: ReadOptions
+) -> Records:
+    """Records with a row for each trial, where a row has the successes of several."""
     if name is None:
-        return None
+        return records
+    source, successes = records.source, records.response
+    trials = np.nan_to_num(_numbers(table, name, source), nan=1.0)
+    if (trials == 1).all():
+        return records
+    known = ~np.isnan(successes)
+    valid = (trials >= known) & (trials == np.floor(trials))
+    valid &= ~known | ((successes == np.floor(successes)) & (successes >= 0))
+    valid &= ~known | (successes <= trials)
+    if not valid.all():
+        row = int(np.argmin(valid))
+        raise ValueError(
+            f"{source}: row {row + 1} has {successes[row]:g} successes in"
+            f" {trials[row]:g} trials; correct it, or leave the column {name!r} out"
+        )
+    if options.trials not in ("counts", "mean"):
+        raise ValueError(
+            f"{source}: responses are numbers of successes (column {name!r}): choose"
+            " trials='counts' or 'mean', or leave the column out"
+        )
+    require_memory(
+        64.0 * trials.sum(),
+        f"{source}: {trials.sum():,.0f} trials are too many",
+        f"correct the column {name!r}",
+    )
+    size = np.maximum(trials, 1).astype(np.int64)
+    rows = np.repeat(np.arange(len(size)), size)
+    number = np.arange(len(rows)) - np.repeat(np.cumsum(size) - size, size)
+    out = records.take(rows)
+    response = np.where(np.isnan(out.response), np.nan, number < out.response)
+    return dataclasses.replace(out, response=response, trial=number + 1)
+
+
+def _trials(
+    table: pa.Table, name: str | None, source: str
+) -> tuple[np.ndarray | None, np.ndarray | None]:
+    """Numbers of the repeats, and the names that are numbered in their order."""
+    if name is None:
+        return None, None
     column = table.column(name)
     if cells.is_text(column.type):
         coded = cells.to_labels(column, name, source, optional=True)
-        return np.argsort(np.argsort(coded.labels))[coded.codes]
+        order = np.argsort(coded.labels)
+        return np.argsort(order)[coded.codes], coded.labels[order]
     values = cells.to_numbers(column, name, source)[0]
     with np.errstate(invalid="ignore"):
         whole = values.astype(np.int64)
@@ -232,7 +288,62 @@ def _trials(table: pa.Table, name: str | None, source: str) -> np.ndarray | None
             f"{source}: row {row + 1}, column {name!r} is {values[row]:g}, which is no"
             " whole number; name the column of trials with trial="
         )
-    return whole
+    return whole, None
+
+
+def agree(parts: Sequence[Records]) -> list[Records]:
+    """Long tables of several files, named as if they were one table.
+
+    Benchmarks are put before the items of all, where a name would clash in any of them
+    or between two; and repeats that have names have one number for a name.
+    """
+    if len(parts) < 2:
+        return list(parts)
+    if any(part.qualified for part in parts) or _clash(parts):
+        parts = [part if part.qualified is None else _qualified(part) for part in parts]
+    named = [part.trial_names for part in parts if part.trial_names is not None]
+    if named:
+        union = np.unique(np.concatenate([names.astype(str) for names in named]))
+        parts = [_renumbered(part, union) for part in parts]
+    return list(parts)
+
+
+def _clash(parts: Sequence[Records]) -> bool:
+    """Whether an item has different benchmarks in two tables."""
+    found: dict[str, str] = {}
+    for part in parts:
+        if part.qualified is None or part.benchmark is None:
+            continue
+        rows = np.unique(part.item.codes, return_index=True)[1]
+        names = part.item[rows].texts().tolist()
+        for name, benchmark in zip(names, part.benchmark[rows].texts(), strict=True):
+            if found.setdefault(name, benchmark) != benchmark:
+                return True
+    return False
+
+
+def _qualified(records: Records) -> Records:
+    """Records with the benchmark before every item, in texts and parts of items too."""
+    item = qualify(records.item, records.benchmark, True)
+    rows = np.unique(records.item.codes, return_index=True)[1]
+    names = records.item[rows].texts().tolist()
+    new = dict(zip(names, item[rows].texts().tolist(), strict=True))
+    renamed = lambda values: {new[x]: value for x, value in values.items() if x in new}
+    return dataclasses.replace(
+        records,
+        item=item,
+        qualified=True,
+        item_texts=renamed(records.item_texts),
+        item_parts={k: renamed(values) for k, values in records.item_parts.items()},
+    )
+
+
+def _renumbered(records: Records, names: np.ndarray) -> Records:
+    """Records whose repeats have the numbers of their names in a longer list."""
+    if records.trial_names is None or records.trial is None:
+        return records
+    place = np.searchsorted(names, records.trial_names.astype(str))
+    return dataclasses.replace(records, trial=place[records.trial], trial_names=names)
 
 
 def qualify(item: Coded, benchmark: Coded | None, always: bool) -> Coded:

@@ -28,12 +28,16 @@ class ItemKey:
 def copies(contents: Iterable[tuple[str, str]]) -> dict[str, int]:
     """Numbers items (name, content) of equal content in one log, so that none merge.
 
+    They are numbered in the order of their names: rows have another order in each log.
+
     >>> copies([("0", "aa"), ("1", "bb"), ("2", "aa"), ("0", "aa")])
     {'0': 0, '1': 0, '2': 1}
     """
     out: dict[str, int] = {}
     seen: dict[str, int] = {}
-    for name, content in contents:
+    # Digits without leading zeros sort as numbers by length.
+    order = lambda pair: (len(pair[0]) if pair[0].isdecimal() else 0, pair[0])
+    for name, content in sorted(contents, key=order):
         if name not in out:
             out[name] = seen.get(content, 0)
             seen[content] = out[name] + 1

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from irtjax.data.arrays import places_of
+from irtjax.data.files import located
 from irtjax.data.formats import LOGS
 from irtjax.data.reading.options import Metric, ReadOptions, Trials
 from irtjax.data.table import ResponseTable
@@ -136,7 +137,8 @@ class Gathered:
 
 def gather(source: Any, options: ReadOptions) -> Gathered:
     """Reads the inputs, without a choice of metric, filter or epoch."""
-    from irtjax.data.reading.records import Records, concatenate
+    from irtjax.data.reading.frames import agree
+    from irtjax.data.reading.records import Records, concatenate, settled
 
     entries = list(source) if isinstance(source, list | tuple) else [source]
     entries = [part for entry in entries for part in _splits(entry)]
@@ -162,9 +164,9 @@ def gather(source: Any, options: ReadOptions) -> Gathered:
                     " the name of its subject)"
                 )
     pieces += _read_files(files, options)
-    records = [piece for piece in pieces if isinstance(piece, Records)]
+    records = agree([piece for piece in pieces if isinstance(piece, Records)])
     tables = [piece for piece in pieces if isinstance(piece, ResponseTable)]
-    joined = concatenate(records) if records else None
+    joined = concatenate(settled(records)) if records else None
     return Gathered(joined, tables, notes, names)
 
 
@@ -220,7 +222,7 @@ def _read_files(files: Iterable[Source], options: ReadOptions) -> Iterator[Piece
     """Reads files, each once; those of one format after each other."""
     groups: dict[str, dict[Path, Path]] = {}
     for file in files:
-        groups.setdefault(str(file.format), {})[file.path.resolve()] = file.path
+        groups.setdefault(str(file.format), {})[_place(file.path)] = file.path
     for kind, paths in groups.items():
         if kind in LOGS:
             # A log reader sees all its files at once, since items join across them.
@@ -234,6 +236,16 @@ def _read_files(files: Iterable[Source], options: ReadOptions) -> Iterator[Piece
                 raise ValueError(
                     f"{path} is damaged: text in it is not UTF-8"
                 ) from None
+
+
+def _place(path: Path) -> Path:
+    """What makes a path another file than the others: its folder and name.
+
+    Two models may be links to one file, but a link in the same folder is a second name.
+    """
+    place, target = located(path), path.resolve()
+    is_name = place.is_symlink() and target.parent == place.parent.resolve()
+    return place.with_name(target.name) if is_name else place
 
 
 class _Watched(list[Path]):

@@ -62,6 +62,8 @@ def _files_in(folder: Path) -> list[Path]:
     out = []
     for root, folders, files in os.walk(folder):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
+        if {"blobs", "snapshots"} <= set(folders):
+            folders.remove("blobs")  # A cache of Hugging Face: links lead to them.
         out += [Path(root, name) for name in sorted(files) if name[0] != "."]
     if not out:
         raise ValueError(f"{folder} is a folder without files")
@@ -123,7 +125,7 @@ def _first_object(path: Path, head: bytes) -> Any:
 
 
 def _recognised(hook: str, *seen: Any) -> str:
-    """The format of which a module knows a file, why it has none, or ""."""
+    """The format of the module that recognises a file, why it has none, or ""."""
     for name in (*LOGS, *OTHERS):
         module = importlib.import_module(f"irtjax.data.formats.{name}")
         found = getattr(module, hook)(*seen) if hasattr(module, hook) else False
@@ -142,7 +144,7 @@ def _format_of_columns(path: Path, head: bytes) -> str:
     try:
         names = pq.read_schema(path).names
     except (pa.ArrowException, OSError, UnicodeDecodeError):
-        return "parquet"  # Reading it says what is wrong.
+        return "parquet"  # The error of reading it names what is wrong.
     return _recognised("recognise_columns", set(names), path.name) or "parquet"
 
 

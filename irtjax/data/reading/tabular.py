@@ -248,7 +248,7 @@ def _whole_csv(
 ) -> pa.Table:
     from pyarrow import csv as arrow_csv
 
-    content = read_bytes(path).lstrip(b"\r\n")
+    content = read_bytes(path).removeprefix(b"\xef\xbb\xbf").lstrip(b"\r\n")
     # A block spans all columns: one of a few megabytes would cut a wide matrix into
     # thousands of tiny pieces.
     wide = len(shape["column_names"]) > 1000
@@ -432,6 +432,12 @@ def from_arrow(table: pa.Table, source: str) -> Frame:
         table = table.rename_columns(_distinct(table.column_names))
     index = None
     raw = (table.schema.metadata or {}).get(b"pandas")
+    for k, field in enumerate(table.schema):
+        kind = field.type
+        if pa.types.is_dictionary(kind) and not _holds_text(kind.value_type):
+            # Categories of numbers are numbers.
+            column = table.column(k).cast(kind.value_type)
+            table = table.set_column(k, field.name, column)
     if raw:
         # What another program wrote there is no reason to refuse the table.
         with contextlib.suppress(ValueError):
@@ -444,6 +450,10 @@ def from_arrow(table: pa.Table, source: str) -> Frame:
         if find(others, SUBJECT) is not None:
             return Frame(table.select(others), None, source)
     return Frame(table, index, source)
+
+
+def _holds_text(kind: pa.DataType) -> bool:
+    return pa.types.is_string(kind) or pa.types.is_large_string(kind)
 
 
 def read_json(path: Path) -> Frame:
