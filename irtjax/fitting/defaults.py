@@ -5,6 +5,9 @@ method. An item that few subjects answered has a discrimination that is hardly
 estimated: maximum likelihood makes it too large, and treats it as known when abilities
 are scored. `laplace` integrates such items out, with priors estimated from all items.
 With many responses to an item both agree, and `em` is faster.
+
+Fewer than eight subjects do not even determine the scale of ability, on which slopes
+depend: models with slopes of 1 have the items' scale, and tests of pairs that hold.
 """
 
 from __future__ import annotations
@@ -22,6 +25,8 @@ from irtjax.fitting.resolve import nearly_binary
 from irtjax.fitting.settings import ITEMS, given
 from irtjax.models.catalogue import ORDERED_MODELS, known_model, weak_priors
 from irtjax.models.families.bounded import binary_items
+from irtjax.models.families.continuous import LogitNormalScores
+from irtjax.models.model import Model
 from irtjax.models.multilevel.specification import MULTILEVEL
 
 #: The name that leaves a choice to the data.
@@ -30,6 +35,12 @@ AUTO = "auto"
 #: 95 % intervals of differences covered 94 % with 60 responses to an item and 91 % with
 #: 18, where those by Laplace covered 95 %.
 FEW_RESPONSES = 50
+#: Subjects below which slopes are 1. Between equal subjects (100 items, 100 data sets)
+#: the test of a pair at 5 % was significant in FEW2PL of pairs by the 2PL, FEWRASCH by
+#: Rasch's model.
+FEW_SUBJECTS = 8
+#: Models with slopes of 1 that are integrated over with few subjects.
+UNIT_SLOPES = ("rasch", "pcm")
 #: Subjects whose abilities `laplace` stores a dense covariance of in seconds.
 MOST_INTEGRATED = 600
 #: Ordered categories that `laplace` integrates over in seconds: 10 x 349 responses of 5
@@ -70,30 +81,41 @@ def choose(
     """
     settings, why_model = settings or {}, ""
     if isinstance(model, str) and model == AUTO:
-        model, why_model = _model_of(table, settings.get("bounds"))
+        model, why_model = _model_of(table, settings)
     if not (isinstance(method, str) and method == AUTO):
         return Choice(model, method, _sentence(model, method, why_model, ""))
     method, why_method = _method_of(table, model, settings)
     return Choice(model, method, _sentence(model, method, why_model, why_method))
 
 
-def _model_of(table: ResponseTable, bounds: Bounds | None) -> tuple[str, str]:
+def _model_of(table: ResponseTable, settings: Mapping[str, Any]) -> tuple[Any, str]:
+    bounds: Bounds | None = settings.get("bounds")
+    few = table.num_subjects < FEW_SUBJECTS
+    binary, ordered = ("rasch", "pcm") if few else ("2pl", "graded")
+    slopes = f", and {table.num_subjects} subjects are too few for slopes" * few
     if table.trials is not None:
         if binary_items(table, bounds).all():
-            return "2pl", "responses are counts of right responses"
+            return binary, f"responses are counts of right responses{slopes}"
         return "mixed", "some items have counts of right responses, the others scores"
     if bounds is None and nearly_binary(table):
         # A response that is neither is refused with its place.
-        return "2pl", "responses are right or wrong"
+        return binary, f"responses are right or wrong{slopes}"
     levels = table.kind == "ordinal" and table.values.max() < MOST_LEVELS
     if levels and bounds is None:
-        return "graded", "responses are ordered categories"
-    binary = binary_items(table, bounds)
+        return ordered, f"responses are ordered categories{slopes}"
+    right = binary_items(table, bounds)
     # Bounds for all items say that all have scores.
     named = bounds is None or isinstance(bounds, Mapping)
-    if named and binary.any() and not binary.all():
+    if named and right.any() and not right.all():
         return "mixed", "some items are right or wrong, the others have scores"
+    if few and not settings.keys() & {"priors", "positive", "item_model"}:
+        return _unit_scores(), f"responses are scores in an interval{slopes}"
     return "continuous", "responses are scores in an interval"
+
+
+def _unit_scores() -> Model:
+    """`continuous` with slopes of 1, the standard deviation of ability estimated."""
+    return Model("continuous", LogitNormalScores("unit"), scale="unit_slope")
 
 
 def _method_of(
@@ -116,10 +138,11 @@ def _method_of(
         return "laplace", f"{multilevel[0]} requires it"
     if classical:
         return "em", f"{classical[0]} requires it"
-    if not is_integrated(model):
+    subjects = table.num_subjects
+    unit = model in UNIT_SLOPES if isinstance(model, str) else _has_unit_slopes(model)
+    if not (unit and subjects < FEW_SUBJECTS) and not is_integrated(model):
         return "em", ""
     each = _responses_per_item(table)
-    subjects = table.num_subjects
     if each >= FEW_RESPONSES:
         return "em", f"an item has {each:,.0f} responses on average"
     if subjects > MOST_INTEGRATED:
@@ -154,6 +177,10 @@ def is_integrated(model: Any) -> bool:
     return family.integrable and family.has_slope and model.lengths is None
 
 
+def _has_unit_slopes(model: Any) -> bool:
+    return isinstance(model, Model) and model.scale == "unit_slope"
+
+
 def _has_categories(model: Any) -> bool:
     """Whether a model is of more than two ordered categories."""
     if isinstance(model, str):
@@ -174,7 +201,8 @@ def _sentence(model: Any, method: Any, why_model: str, why_method: str) -> str:
     """What was left to the data and why, in one line."""
     parts = []
     if why_model:
-        parts.append(f"model {model}, because {why_model}")
+        name = model if isinstance(model, str) else model.name
+        parts.append(f"model {name}, because {why_model}")
     if why_method:
         parts.append(f"method {method}, because {why_method}")
     return f"chosen from the data: {'; '.join(parts)}" if parts else ""
