@@ -336,7 +336,9 @@ def test_evalplus_without_plus_tests(logs, tmp_path):
     for status in ("pass", "fail"):
         text = text.replace(f'"plus_status": "{status}"', '"plus_status": null')
     path.write_text(text)
-    table = read(root, trials="first")
+    both = read(root, trials="first")
+    assert (both.num_subjects, both.metric) == (2, "base")
+    table = read(root, trials="first", metric="plus")
     assert table.subjects.tolist() == ["toyorg/toy-7b"]
     assert noted(table, "toyorg/toy-1b ran with --base-only")
     assert read(path, trials="first").metric == "base"

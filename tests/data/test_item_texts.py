@@ -12,6 +12,7 @@ from irtjax.cli.output import SAMPLE_FILES as ON_COMMAND_LINE
 from irtjax.data import ResponseTable, item_texts, read
 from irtjax.data.item_texts import LONGEST, SAMPLE_FILES, ItemText, SourceId
 from irtjax.data.reading import tabular
+from irtjax.data.reading.options import Choices
 from tests.data.test_lm_eval import FIXTURES, sample, write_log
 
 MARKUP = "<b>|`*_\x1b[31m" + "```\n" * 3
@@ -86,6 +87,104 @@ def test_wrong_answers_are_those_under_the_filter_that_is_read(tmp_path):
     assert read(tmp_path).item_texts["t/0"].wrong == "[invalid]"
     other = read(tmp_path, filter="flexible-extract")
     assert other.item_texts["t/0"].wrong == "7"
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"filter": Choices(["flexible-extract"])},
+        {"filter": Choices(["strict-match", "t=flexible-extract"])},
+        {"filter": {"*": "strict-match", "t": "flexible-extract"}},
+        {"metric": "acc,flexible-extract"},
+        {"metric": Choices(["t=acc,flexible-extract"])},
+    ],
+)
+def test_wrong_answers_are_of_the_filter_however_it_is_named(tmp_path, asked):
+    for task in "tu":
+        rows = [
+            answered(0, False, "[invalid]", filter="strict-match"),
+            answered(0, False, "7", filter="flexible-extract"),
+        ]
+        write_log(tmp_path, "o__a", rows, task=task)
+    texts = read(tmp_path, **asked).item_texts
+    assert texts["t/0"].wrong == "7"
+    if "*" in str(asked) or "strict" in str(asked):
+        assert texts["u/0"].wrong == "[invalid]"
+
+
+def test_texts_and_ids_are_of_the_run_that_is_read(tmp_path):
+    later = "2026-04-01T10-20-30.123456"
+    old = answered(5, False, "old", content="x", arguments=request("old?"))
+    new = answered(0, False, "new", content="x", arguments=request("new?"))
+    write_log(tmp_path, "o__a", [old])
+    write_log(tmp_path, "o__a", [new], date=later)
+    [(name, text)] = read(tmp_path).item_texts.items()
+    assert text == ItemText("new?", "12", "new", 1)
+    ids = (SourceId("lm-eval", "t", "0"),)
+    assert read(tmp_path).item_ids[name] == ids
+    # A later run without scores is not read.
+    bypass = {k: v for k, v in new.items() if k != "acc"} | {"metrics": ["bypass"]}
+    write_log(tmp_path, "o__a", [bypass], date=later)
+    assert read(tmp_path).item_texts["t/5"] == ItemText("old?", "12", "old", 1)
+
+
+@pytest.mark.parametrize(
+    ("target", "likely", "right", "answer"),
+    [("2", 0, 1, "2"), ("2", 2, 1, "4"), ("2", 0, 0, "4"), ("2", 3, 0, "")],
+)
+def test_target_that_is_a_choice_and_a_number(tmp_path, target, likely, right, answer):
+    more = {"target": target, "arguments": request("1+1=", " 2", " 3", " 4", " 5")}
+    likelihoods = [[str(-1 - (k != likely)), "False"] for k in range(4)]
+    row = sample(0, float(right), filtered_resps=likelihoods, **more)
+    write_log(tmp_path, "o__a", [row])
+    assert read(tmp_path).item_texts["t/0"].answer == answer
+    # The next model settles it.
+    row = sample(0, 1.0, filtered_resps=likelihoods[::-1], **more)
+    write_log(tmp_path, "o__b", [{**row, "filtered_resps": [[0, ""], *[[-1, ""]] * 3]}])
+    assert read(tmp_path).item_texts["t/0"].answer == (answer or "2")
+
+
+def test_choices_that_are_parts_of_contexts(tmp_path):
+    pairs = [("She met Ann so Ann", " left."), ("She met Ann so Eve", " left.")]
+    requests = [{"arg_0": x, "arg_1": y} for x, y in pairs]
+    arguments = {f"gen_args_{k}": pair for k, pair in enumerate(requests)}
+    more = {"target": " left.", "arguments": arguments}
+    row = sample(0, 0.0, filtered_resps=[[-1, "True"], [-2, "False"]], **more)
+    write_log(tmp_path, "o__a", [row])
+    expected = ItemText("She met Ann so _ left.", "Eve", "Ann", 1)
+    assert read(tmp_path).item_texts["t/0"] == expected
+
+
+@pytest.mark.parametrize("agree", [True, False])
+def test_answer_column_of_a_file_for_each_model(tmp_path, agree):
+    """What each model answered is not what was expected."""
+    for name in "ab":
+        answer = "blue" if agree else name
+        rows = f"model,item,score,prompt,answer\n{name},q,1,colour?,{answer}\n"
+        (tmp_path / f"{name}.csv").write_text(rows)
+    expected = ItemText("colour?", "blue" if agree else "")
+    assert read(tmp_path).item_texts == {"q": expected}
+    # One model alone does not settle it.
+    assert read(tmp_path / "a.csv").item_texts == {"q": ItemText("colour?")}
+
+
+def test_texts_of_inspect_are_of_the_run_that_is_read(tmp_path):
+    statuses = {"1": ("error", "first?"), "2": ("success", "second?")}
+    for day, (status, prompt) in {**statuses, "3": ("error", "third?")}.items():
+        scores = {"match": {"value": "I", "answer": prompt}}
+        log = {
+            "status": status,
+            "eval": {
+                "task": "t",
+                "model": "m",
+                "created": f"2026-01-0{day}",
+                "eval_id": day,
+            },
+            "samples": [{"id": 1, "input": prompt, "target": "", "scores": scores}],
+        }
+        (tmp_path / f"{day}.json").write_text(json.dumps(log))
+    expected = ItemText("second?", "", "second?", 1)
+    assert list(read(tmp_path).item_texts.values()) == [expected]
 
 
 def test_texts_nested_beyond_what_can_be_written_are_left_out():

@@ -51,12 +51,14 @@ def read_files(paths: Sequence[Path], options: ReadOptions) -> Records:
     rows = [(path, decode_lines(path, _Annotation)) for path in paths]
     found = [row for _, judged in rows for row in judged]
     # Wins against two baselines are two measures.
-    baselines = variants([""] * len(found), [row.generator_1 for row in found])
+    same = [""] * len(found)
+    baselines = variants(same, same, [row.generator_1 for row in found])
     baseline = iter(baselines)
     builder = RecordBuilder()
     builder.described = described = Described(wanted=options.texts)
     failed = 0
     for path, judged in rows:
+        builder.begin(path)
         for number, row in enumerate(judged, 1):
             score = _win(row.preference, f"{path}: record {number}")
             failed += score is None

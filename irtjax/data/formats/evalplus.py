@@ -75,14 +75,12 @@ def read_files(paths: Sequence[Path], options: ReadOptions) -> Records:
         sampling = _SAMPLING.search(stem)
         subjects.append(options.subject_name or _model(stem))
         labels.append(sampling.group().strip("_") if sampling else stem)
-    keys = [
-        (subject, _benchmark(next(iter(file), "")))
-        for subject, file in zip(subjects, files, strict=True)
-    ]
+    benchmarks = [_benchmark(next(iter(file), "")) for file in files]
+    filters = variants(subjects, benchmarks, labels)
     builder = RecordBuilder()
     base_only = []
     for path, file, subject, filter_name in zip(
-        paths, files, subjects, variants(keys, labels), strict=True
+        paths, files, subjects, filters, strict=True
     ):
         tested = any(c.plus_status is not None for done in file.values() for c in done)
         if not tested:

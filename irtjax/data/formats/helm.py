@@ -185,13 +185,18 @@ def read_files(paths: Sequence[Path], options: ReadOptions) -> Records:
         # The statistics have all metrics; the predictions only those displayed.
         chosen = [f for f in files if f.name.startswith("per_instance_stats")] or files
         runs += [_run_of(folder, path, options, schemas) for path in chosen]
-    keys = [(run.subject, run.benchmark, run.suite) for run in runs]
-    filters = variants(keys, [run.asked for run in runs])
+    # A later suite is a run of its own, of which one is read.
+    subjects = [(run.subject, run.suite) for run in runs]
+    benchmarks = [run.benchmark for run in runs]
+    filters = variants(subjects, benchmarks, [run.asked for run in runs])
     builder = RecordBuilder()
     builder.described = Described(wanted=options.texts)
     perturbed: Counter[str] = Counter()
     for run, name in zip(runs, filters, strict=True):
+        builder.begin(run.path)
         _read_run(run, name, builder, perturbed)
+    # The first file that has an instance counts: that of the latest suite.
+    for run in sorted(runs, key=lambda run: run.suite, reverse=True):
         if options.texts:
             _describe(run, builder.described)
     if len(builder) == 0:

@@ -22,9 +22,9 @@ from irtjax.data.files import Unpacked, read_bytes
 from irtjax.data.item_texts import text_of
 from irtjax.data.reading.described import Described, Place
 from irtjax.data.reading.identity import ItemKey
-from irtjax.data.reading.logs import digest
+from irtjax.data.reading.logs import digest, missing_note
 from irtjax.data.reading.options import ReadOptions, unanswered_note
-from irtjax.data.reading.records import RecordBuilder, Records
+from irtjax.data.reading.records import UNFINISHED, RecordBuilder, Records
 from irtjax.data.wording import several
 
 # What Inspect writes for a verdict: correct, incorrect, partial.
@@ -115,6 +115,8 @@ def read_files(paths: Sequence[Path], options: ReadOptions) -> Records:
     failed: Counter[str] = Counter()
     inputs = _Inputs()
     builder.described = Described("inspect", options.texts)
+    # A slice: to go through the paths themselves counts as reading the files.
+    older = _older(paths[:], options)
     for path in paths:
         header, samples = _load(path)
         spec = header.eval
@@ -130,8 +132,10 @@ def read_files(paths: Sequence[Path], options: ReadOptions) -> Records:
         status = header.status or "started"
         if status != "success":
             builder.notes.append(f"{path.name}: the evaluation ended as {status!r}")
+        builder.described.wanted = options.texts and path not in older
+        builder.begin(path)
         contents = inputs.add(spec.task, samples)
-        _read_log(path, spec, samples, contents, options, builder)
+        _read_log(path, header, samples, contents, options, builder)
         failed.update(_error_of(sample) for sample in samples)
         if not samples:
             failed[_error_of(header)] += 1
@@ -202,6 +206,33 @@ def _in_order(created: str | None) -> str:
     return time.replace(tzinfo=zone).astimezone(UTC).isoformat(timespec="microseconds")
 
 
+def _older(paths: Sequence[Path], options: ReadOptions) -> set[Path]:
+    """Logs that are not read, since the model has a later one of the task.
+
+    Only where that succeeded: others may hold no samples.
+    """
+    if len(paths) < 2 or options.run == "all" or not options.texts:
+        return set()
+    runs: dict[tuple[str, str], dict[str, list[Path]]] = {}
+    for path in paths:
+        header = _load(path, whole=False)[0]
+        pair = options.subject_name or header.eval.model, header.eval.task
+        runs.setdefault(pair, {}).setdefault(_run_of(header), []).append(path)
+    older: set[Path] = set()
+    for found in runs.values():
+        succeeded = [run for run in found if not run.startswith(UNFINISHED)]
+        last = max(succeeded, default=None)
+        if last is not None:
+            older.update(x for run, logs in found.items() if run != last for x in logs)
+    return older
+
+
+def _run_of(header: Header) -> str:
+    """Name of a run, by which it is sorted."""
+    mark = "" if header.status == "success" else UNFINISHED
+    return mark + _in_order(header.eval.created)
+
+
 def _error_of(holder: Sample | Header) -> str:
     """The first line of an error of a sample or a log; "" without one."""
     error = holder.error
@@ -221,15 +252,17 @@ def _failures(failed: Counter[str]) -> str:
     return f": {', '.join(shown)}{more}"
 
 
-def _load(path: Path) -> tuple[Header, list[Sample]]:
-    """Returns the header and the samples of a log, in whichever form."""
+def _load(path: Path, whole: bool = True) -> tuple[Header, list[Sample]]:
+    """Returns the header and, if wanted, the samples of a log, in whichever form."""
     unpacked = Unpacked(path)
     if not zipfile.is_zipfile(path) and path.suffix != ".eval":
+        if not whole:
+            return decode(read_bytes(path), Header, str(path)), []
         log = decode(read_bytes(path), Log, str(path))
         return log, log.samples or []
     try:
         with zipfile.ZipFile(path) as archive:
-            return _load_archive(path, archive, unpacked)
+            return _load_archive(path, archive, unpacked, whole)
     except _DAMAGE as error:
         raise ValueError(
             f"{path} is a damaged or cut off Inspect log ({error}); copy it again"
@@ -237,7 +270,7 @@ def _load(path: Path) -> tuple[Header, list[Sample]]:
 
 
 def _load_archive(
-    path: Path, archive: zipfile.ZipFile, unpacked: Unpacked
+    path: Path, archive: zipfile.ZipFile, unpacked: Unpacked, whole: bool
 ) -> tuple[Header, list[Sample]]:
     names = set(archive.namelist())
 
@@ -250,11 +283,13 @@ def _load_archive(
             f"{path} is a zip archive, but no Inspect log: it has no header.json"
         )
     header = load(header_name, Header)
+    if not whole:
+        return header, []
     if "summaries.json" in names:
         return header, load("summaries.json", list[Sample])
     # A sample is one file, or a folder with a file sample.json and more.
-    whole = re.compile(r"^samples/(?:[^/]+\.json|[^/]+/sample\.json)$")
-    samples = sorted(name for name in names if whole.match(name))
+    is_sample = re.compile(r"^samples/(?:[^/]+\.json|[^/]+/sample\.json)$")
+    samples = sorted(name for name in names if is_sample.match(name))
     if samples:
         return header, [load(name, Sample) for name in samples]
     # A run that was interrupted has only its journal.
@@ -312,13 +347,14 @@ def _raw_member(path: Path, info: zipfile.ZipInfo) -> bytes:
 
 def _read_log(
     path: Path,
-    spec: Eval,
+    header: Header,
     samples: list[Sample],
     contents: list[str],
     options: ReadOptions,
     builder: RecordBuilder,
 ) -> None:
-    model, task, run = spec.model, spec.task, _in_order(spec.created)
+    model, task = header.eval.model, header.eval.task
+    run = _run_of(header)
     scored = [list(_scores(sample, options)) for sample in samples]
     # A sample in error has no score of any kind: it is missing, not wrong.
     metrics = dict.fromkeys(metric for rows in scored for metric, _, _ in rows)
@@ -355,10 +391,10 @@ def _read_log(
             )
             wrong = wrong and number == 0
         _describe(sample, (task, name, content), wrong, builder.described)
-    missing = {"without a score": unscored, "were marked invalid and": invalid}
-    for what, count in missing.items():
+    for what, count in (("without a score", unscored), ("marked invalid", invalid)):
         if count:
-            builder.notes.append(f"{path.name}: {count} samples {what} are missing")
+            note = missing_note(count, f"samples {what}", options)
+            builder.notes.append(f"{path.name}: {note}")
     for metric, count in unanswered.items():
         builder.note(metric, f"{path.name}: {unanswered_note(count, options)}")
 

@@ -84,10 +84,11 @@ def read_files(paths: Sequence[Path], options: ReadOptions) -> Records:
         for found, path in zip(names, paths, strict=True)
     ]
     sampling = [(n.group("sampling") or "") if n else "" for n in names]
-    keys = list(zip(subjects, scenarios, strict=True))
+    filters = variants(subjects, scenarios, sampling)
     for path, subject, scenario, filter_name in zip(
-        paths, subjects, scenarios, variants(keys, sampling), strict=True
+        paths, subjects, scenarios, filters, strict=True
     ):
+        builder.begin(path)
         if not is_list(path):
             _add_site(load(path, _Site), builder)
             continue

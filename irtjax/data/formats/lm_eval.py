@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import os
 import re
 from collections import Counter
 from collections.abc import Sequence
@@ -22,7 +23,7 @@ from irtjax.data.item_texts import LONGEST_WRONG, cut, text_of
 from irtjax.data.reading.columns import PROMPT
 from irtjax.data.reading.described import Described, Place
 from irtjax.data.reading.identity import ItemKey, copies
-from irtjax.data.reading.options import ReadOptions
+from irtjax.data.reading.options import ReadOptions, asked_filters
 from irtjax.data.reading.records import RecordBuilder, Records
 from irtjax.data.wording import several
 
@@ -57,6 +58,12 @@ class Sample(Record):
     filter: str | None = None
     metrics: list[str] | None = None
     scores_per_repeat: dict[str, list[Score] | None] | None = None
+
+
+class _Named(Record):
+    """The names of the metrics of a record."""
+
+    metrics: list[str] | None = None
 
 
 class _Config(Record):
@@ -105,20 +112,23 @@ def read_files(paths: Sequence[Path], options: ReadOptions) -> Records:
     totals = _Totals()
     skipped: Counter[str] = Counter()
     unscored: list[Path] = []
-    asked = (options.filter,) if isinstance(options.filter, str) else ()
-    filters = (*asked, *_USUAL_FILTERS)
+    filters = lambda task: (*asked_filters(options, task), *_USUAL_FILTERS)
     builder.described = described = Described("lm-eval", options.texts, filters)
     texts = _Texts(described)
+    # A slice: to go through the paths themselves counts as reading the files.
+    older = _older(paths[:], totals) if options.run == "latest" else set()
     for path in paths:
         subject, task, run = _origin(path, totals)
+        mine = None if path in older else texts
         rows = [
-            _row(value, place, options, task, texts)
+            _row(value, place, options, task, mine)
             for place, value in json_values(path)
         ]
         log = _Log(path, options.subject_name or subject, task, run, rows)
         if any(row.unscored for row in rows) and not any(row.metrics for row in rows):
             unscored.append(path)
         else:
+            builder.begin(path)
             _read_log(log, options, builder, skipped)
     if unscored and len(builder) == 0 and not skipped:
         raise ValueError(
@@ -140,14 +150,42 @@ def read_files(paths: Sequence[Path], options: ReadOptions) -> Records:
     return records
 
 
+def _older(paths: Sequence[Path], totals: _Totals) -> set[Path]:
+    """Files of runs that are not read, because the subject has a later one of the task.
+
+    A later one without scores does not count.
+    """
+    runs: dict[tuple[str, str], dict[str, list[Path]]] = {}
+    for path in paths:
+        subject, task, run = _origin(path, totals)
+        runs.setdefault((subject, task), {}).setdefault(run, []).append(path)
+    older: set[Path] = set()
+    for found in runs.values():
+        names = sorted(found)
+        while len(names) > 1 and all(map(_is_unscored, found[names[-1]])):
+            names.pop()
+        older.update(path for name in names[:-1] for path in found[name])
+    return older
+
+
+def _is_unscored(path: Path) -> bool:
+    """Whether a file, by its first record, holds answers without scores."""
+    place, value = next(iter(json_values(path)), ("", b"{}"))
+    names = decode(value, _Named, place).metrics
+    return names is not None and set(names) <= {_UNSCORED}
+
+
 def _row(
     value: bytes | msgspec.Raw,
     place: str,
     options: ReadOptions,
     task: str,
-    texts: _Texts,
+    texts: _Texts | None,
 ) -> _Row:
-    """Decodes a record; before 0.4.7 it did not list its metrics."""
+    """Decodes a record; before 0.4.7 it did not list its metrics.
+
+    Without ``texts``, nothing is kept of what its item asks.
+    """
     sample = decode(value, Sample, place)
     fields: Fields = decode(value, Fields, place)
     names = sample.metrics or [name for name in fields if name not in _NOT_METRICS]
@@ -165,8 +203,10 @@ def _row(
         # A name that the caller chose is what joins items, whatever their content.
         content = ""
     item = task, name, content
-    texts.described.id(item, name if options.item is None else str(sample.doc_id))
-    wrong = texts.take(item, fields, metrics) if options.texts else ""
+    wrong = ""
+    if texts is not None:
+        texts.described.id(item, name if options.item is None else str(sample.doc_id))
+        wrong = texts.take(item, fields, metrics) if options.texts else ""
     return _Row(sample, name, content, metrics, _UNSCORED in names, wrong)
 
 
@@ -177,19 +217,27 @@ class _Texts:
         self.described = described
         #: What the model chose from.
         self._choices: dict[Place, list[str]] = {}
+        #: Items of which the next record may show what was expected.
+        self._unsettled: set[Place] = set()
 
     def take(self, item: Place, fields: Fields, metrics: dict[str, Score]) -> str:
         """Keeps the text of a record, if it is the first, and returns a wrong answer.
 
         An answer is wrong if it scores 0 in every metric.
         """
-        if self.described.needs(item):
-            prompt, choices = _prompt(fields)
-            target = text_of(_loose(fields, "target"))
+        if self.described.needs(item) or item in self._unsettled:
+            prompt, choices, is_context = _prompt(fields)
+            target = text_of(_loose(fields, "target")).strip()
             self._choices[item] = [cut(x, LONGEST_WRONG) for x in choices]
-            if target.isdecimal() and len(target) < 4 and int(target) < len(choices):
-                target = choices[int(target)]
-            self.described.text(item, prompt, target.strip())
+            self._unsettled.discard(item)
+            if choices:
+                likely = _most_likely(_loose(fields, "filtered_resps"), len(choices))
+                picked = None if likely is None else choices[likely]
+                found = choices if is_context else _meant(target, choices)
+                target = _right(found, picked, metrics.get("acc"))
+                if not target:
+                    self._unsettled.add(item)
+            self.described.text(item, prompt, target)
         scored = False
         for score in metrics.values():
             if isinstance(score, float | bool):
@@ -204,14 +252,38 @@ class _Texts:
         if isinstance(answers[0], str):
             return answers[0][: 4 * LONGEST_WRONG]
         choices = self._choices.get(item, ())
-        if len(choices) < 2 or len(choices) != len(answers):
-            return ""
-        try:
-            # The log-likelihood of each choice, and whether it was the most likely.
-            found = [float(pair[0]) for pair in answers]
-        except (TypeError, ValueError, LookupError, OverflowError):
-            return ""
-        return choices[max(range(len(found)), key=found.__getitem__)]
+        likely = _most_likely(answers, len(choices))
+        return "" if likely is None else choices[likely]
+
+
+def _most_likely(answers: Any, count: int) -> int | None:
+    """The most likely of several choices; None if the answers are not of choices."""
+    if not isinstance(answers, list) or count < 2 or len(answers) != count:
+        return None
+    try:
+        # The log-likelihood of each choice, and whether it was the most likely.
+        found = [float(pair[0]) for pair in answers]
+    except (TypeError, ValueError, LookupError, OverflowError):
+        return None
+    return max(range(count), key=found.__getitem__)
+
+
+def _meant(target: str, choices: list[str]) -> list[str]:
+    """What a logged target may stand for: a choice or the number of one."""
+    found = [target] if target in choices else []
+    if target.isdecimal() and len(target) < 4 and int(target) < len(choices):
+        found.append(choices[int(target)])
+    return list(dict.fromkeys(found)) or [target]
+
+
+def _right(found: list[str], picked: str | None, accuracy: Score) -> str:
+    """The one of several texts that was expected; "" if the record leaves it open.
+
+    What the model picked is right if its accuracy is 1, and wrong if it is 0.
+    """
+    if len(found) > 1 and picked is not None and accuracy in (0, 1):
+        found = [text for text in found if (text == picked) == bool(accuracy)]
+    return found[0] if len(found) == 1 else ""
 
 
 def _loose(fields: Fields, name: str) -> Any:
@@ -223,8 +295,12 @@ def _loose(fields: Fields, name: str) -> Any:
         return ""
 
 
-def _prompt(fields: Fields) -> tuple[str, list[str]]:
-    """What the model was given, and what it chose from if that is several texts."""
+def _prompt(fields: Fields) -> tuple[str, list[str], bool]:
+    """What the model was given, and what it chose from if that is several texts.
+
+    Also whether these are parts of the contexts, as of WinoGrande: the continuation is
+    then the same for all, and no answer.
+    """
     requests = _loose(fields, "arguments")
     if isinstance(requests, dict):
         requests = [
@@ -236,13 +312,20 @@ def _prompt(fields: Fields) -> tuple[str, list[str]]:
     if pairs and isinstance(pairs[0][0], str) and pairs[0][0].strip():
         # Of multiple choice a request for each choice, after the same prompt.
         second = [x[1] for x in pairs if len(x) > 1 and isinstance(x[1], str)]
-        return pairs[0][0], [x.strip() for x in second] if len(second) > 1 else []
+        first = [x[0] for x in pairs if isinstance(x[0], str)]
+        if len(set(second)) == 1 < len(set(first)) == len(second) == len(pairs):
+            start = os.path.commonprefix(first)
+            start = start[: max(map(start.rfind, " \n")) + 1]
+            parts = [x.removeprefix(start).strip() for x in first]
+            return f"{start}_{second[0]}", parts, True
+        choices = [x.strip() for x in second] if len(second) > 1 else []
+        return pairs[0][0], choices, False
     document = _loose(fields, "doc")
     if isinstance(document, dict):
         texts = {k.lower(): v for k, v in document.items() if isinstance(v, str)}
         known = next((texts[k] for k in PROMPT if texts.get(k)), None)
-        return known or text_of(document), []
-    return text_of(document), []
+        return known or text_of(document), [], False
+    return text_of(document), [], False
 
 
 def _named(value: bytes | msgspec.Raw, item: str, place: str) -> str:
@@ -263,19 +346,20 @@ def _origin(path: Path, totals: _Totals) -> tuple[str, str, str]:
     """Returns subject, task and run by the names of the file and its folder."""
     # Not Path.stem, which would cut a date at the point of its seconds.
     stem = re.sub(r"(\.jsonl?)?(\.gz)?$", "", path.name)
+    folder = path.absolute().parent.name
     if path.name.startswith("samples_"):
         task, run = stem.removeprefix("samples_"), ""
         if "_" in task and _DATE.match(task.rsplit("_", 1)[1]):
             task, run = task.rsplit("_", 1)
-        folder = path.parent.name.replace("__", "/", 1)
-        return totals.model(path.parent, run) or folder, task, run
+        model = totals.model(path.parent, run) or folder.replace("__", "/", 1)
+        return model, task, run
     # Up to 0.4.2 the name was {model_args}_{task}, with / and = both turned into __, as
     # in pretrained__org__name,dtype__float16_task.
     tasks = sorted(totals.tasks(path.parent), key=len, reverse=True)
     task = next((t for t in tasks if stem.endswith(f"_{t}")), stem.rsplit("_", 1)[-1])
     arguments = stem.removesuffix(task).removesuffix("_").split(",", 1)[0]
     model = re.sub(r"^(pretrained|model|path)__", "", arguments).replace("__", "/", 1)
-    return totals.model(path.parent, "") or model or path.parent.name, task, ""
+    return totals.model(path.parent, "") or model or folder, task, ""
 
 
 class _Totals:

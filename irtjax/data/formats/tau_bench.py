@@ -128,7 +128,8 @@ def read_files(paths: Sequence[Path], options: ReadOptions) -> Records:
             results = load(path, _Results)
             rows.append(list(_simulated(results)))
             origins.append(_named(path, results.info))
-    filters = variants([o[:2] for o in origins], [strategy for *_, strategy in origins])
+    models, domains, strategies = zip(*origins, strict=True)
+    filters = variants(models, domains, strategies)
     builder = RecordBuilder()
     failed = 0
     for (model, domain, _), filter_name, attempts in zip(

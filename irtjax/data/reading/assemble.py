@@ -35,6 +35,15 @@ def assemble(records: Records, options: ReadOptions) -> ResponseTable:
     known = ~np.isnan(records.response)
     if not known.any():
         raise ValueError(f"{source}: every response is missing")
+    if options.missing_as == "wrong" and not known.all():
+        # Here, not in the finished table: a failed repeat enters the mean of its cell.
+        count = np.count_nonzero(~known)
+        records = dataclasses.replace(
+            records,
+            response=np.where(known, records.response, 0.0),
+            notes=[*records.notes, f"{count:,} missing responses count as wrong"],
+        )
+        known[:] = True
     if np.isinf(records.response).any():
         row = int(np.argmax(np.isinf(records.response)))
         raise ValueError(
@@ -174,8 +183,14 @@ def _repeat_message(
         found = np.unique(trial[count[cell] > 1]).tolist()
         shown = listing([str(k) for k in found], 10)
         cure = f"one of them with epoch= (epochs found: {shown})"
+    where = ""
+    if records.file is not None:
+        files = records.file[cell == cell[row]].compact().labels.tolist()
+        if len(files) > 1:
+            where = f", in {listing(files, 2)}"
+            cure = "if these are of two models or benchmarks, give these distinct names"
     return (
-        f"{records.source}: {pair} has {count[cell[row]]} {what}{more}: choose"
+        f"{records.source}: {pair} has {count[cell[row]]} {what}{where}{more}: choose"
         f" trials='mean', 'first' or 'counts', or {cure}"
     )
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from irtjax.data.reading.options import Choices, Metric, ReadOptions
-from irtjax.data.reading.records import Coded, Records
+from irtjax.data.reading.records import UNFINISHED, Coded, Records
 from irtjax.data.wording import listing
 
 #: Benchmarks whose usual metric is listed.
@@ -60,10 +60,11 @@ def missing_choices(records: Records, options: ReadOptions) -> dict[str, Any]:
             pair = _pick(wish[name], list(rows))
             label = pair[0] if pair else None
             if label is None and wish[name] is None:
-                usual = records.usual(option, name)
-                label = next((x for x in usual if x in rows), None)
+                label = _usual_of(records, option, name, rows)
             if label is None and option == "filter" and len(rows) == 1:
                 label = next(iter(rows))
+            if label is None and name in wish.named:
+                continue  # `choose` leaves the benchmark out, or refuses the name.
             if label is None:
                 label = _first_binary(records, rows)
                 named[name] = label
@@ -115,15 +116,68 @@ def _first_binary(records: Records, rows: dict[str, np.ndarray]) -> str:
     return next(iter(rows))
 
 
+def _usual_of(
+    records: Records, option: str, benchmark: str, rows: dict[str, np.ndarray]
+) -> str | None:
+    """The first usual name that every subject of a benchmark has, else the first."""
+    found = [x for x in records.usual(option, benchmark) if x in rows]
+    if len(found) < 2:
+        return next(iter(found), None)
+    having = {label: _subjects(records, [rows[label]]) for label in rows}
+    everyone = np.logical_or.reduce(list(having.values()))
+    complete = (x for x in found if np.array_equal(having[x], everyone))
+    return next(complete, found[0])
+
+
+def _subjects(records: Records, rows: Iterable[np.ndarray]) -> np.ndarray:
+    """The mask of subjects that have one of the rows."""
+    has = np.zeros(len(records.subject.labels), bool)
+    for places in rows:
+        has[records.subject.codes[places]] = True
+    return has
+
+
+class _Lost:
+    """Subjects with rows on a benchmark of which the choice kept none."""
+
+    def __init__(self, records: Records, option: str) -> None:
+        self._records, self._option = records, option
+        #: By name and subjects, their number on it and the benchmarks.
+        self._found: dict[tuple[str, tuple[int, ...], int], list[str]] = {}
+
+    def add(self, benchmark: str, label: str, rows: dict[str, np.ndarray]) -> None:
+        """Looks for them, given the rows of each name on a benchmark."""
+        if len(rows) < 2:
+            return
+        had = _subjects(self._records, rows.values())
+        left = np.flatnonzero(had & ~_subjects(self._records, [rows[label]]))
+        if len(left):
+            key = label, tuple(left.tolist()), int(had.sum())
+            self._found.setdefault(key, []).append(benchmark)
+
+    def notes(self) -> list[str]:
+        """One note for each set of subjects that lack one name."""
+        notes = []
+        for (label, left, total), benchmarks in self._found.items():
+            names = self._records.subject.labels[list(left)].tolist()
+            has, was = ("has", "was") if len(left) == 1 else ("have", "were")
+            where = f" on {listing(benchmarks, SHOWN)}" if benchmarks != [""] else ""
+            notes.append(
+                f"{len(left)} of {total} subjects {has} no {self._option} {label!r}"
+                f"{where} and {was} left out there: {listing(names, SHOWN)}"
+            )
+        return notes
+
+
 def _names(column: Coded | None) -> list[str]:
     return [] if column is None else column.compact().labels.tolist()
 
 
 def _choose_run(records: Records, options: ReadOptions) -> Records:
-    """Keeps the latest run of each subject on each benchmark."""
+    """Keeps the latest run of each subject on each benchmark that succeeded, if any."""
     if records.run is None:
         return records
-    rank = np.argsort(np.argsort(records.run.labels))[records.run.codes]
+    rank = _run_ranks(records.run.labels)[records.run.codes]
     pair = records.subject.codes.astype(np.int64)
     if records.benchmark is not None:
         pair = pair * len(records.benchmark.labels) + records.benchmark.codes
@@ -137,11 +191,62 @@ def _choose_run(records: Records, options: ReadOptions) -> Records:
         # Runs become repeats: give each run its own block of trial numbers.
         trial = np.zeros(1, np.int64) if records.trial is None else records.trial
         return dataclasses.replace(records, trial=trial + rank * (trial.max() + 1))
-    return records.take(
-        ~older,
-        f"{len(np.unique(pair[older]))} subject-benchmark pairs were run more than"
-        " once: the latest run was taken (run='all' keeps all as repeats)",
-    )
+    again = np.unique(pair[older])
+    notes = [
+        f"{len(again)} subject-benchmark pairs were run more than once: the latest run"
+        " was taken (run='all' keeps all as repeats)"
+    ]
+    times = [label.removeprefix(UNFINISHED) for label in records.run.labels.tolist()]
+    by_time = np.unique(times, return_inverse=True)[1]
+    later = by_time[records.run.codes]
+    taken = np.full(len(latest), -1)
+    taken[pair[~older]] = later[~older]
+    passed = np.unique(pair[older & (later > taken[pair])])
+    if len(passed):
+        notes.append(
+            f"of {len(passed)} of them a run that succeeded was taken, and a later one"
+            " that did not was left out"
+        )
+    return records.take(~older, *notes, *_short_runs(records, pair, rank, latest))
+
+
+def _run_ranks(labels: np.ndarray) -> np.ndarray:
+    """Places of runs: those that did not succeed, then the others, each by time."""
+    succeeded = ~np.char.startswith(labels, UNFINISHED)
+    return np.argsort(np.lexsort((labels, succeeded)))
+
+
+def _short_runs(
+    records: Records, pair: np.ndarray, rank: np.ndarray, latest: np.ndarray
+) -> list[str]:
+    """A note on the runs that were taken and have fewer responses than another."""
+    several = np.zeros(len(latest), bool)
+    several[pair[rank < latest[pair]]] = True
+    rows = np.flatnonzero(several[pair] & ~np.isnan(records.response))
+    runs, items = int(rank.max()) + 1, len(records.item.labels)
+    run = pair[rows].astype(np.int64) * runs + rank[rows]
+    cells = np.unique(run * items + records.item.codes[rows])
+    run, count = np.unique(cells // items, return_counts=True)
+    most, taken = np.zeros(len(latest), int), np.zeros(len(latest), int)
+    np.maximum.at(most, run // runs, count)
+    mine = run % runs == latest[run // runs]
+    taken[run[mine] // runs] = count[mine]
+    short = np.flatnonzero(taken < most)
+    if not len(short):
+        return []
+    parts = []
+    for place in short[:SHOWN].tolist():
+        row = int(np.argmax(pair == place))
+        name = "" if records.benchmark is None else records.benchmark.text(row)
+        where = f" on {name}" if name else ""
+        parts.append(
+            f"{records.subject.text(row)}{where}: {taken[place]} of {most[place]} items"
+        )
+    left = f"; and so on for {len(short) - SHOWN} more" * (len(short) > SHOWN)
+    return [
+        f"the run that was taken has fewer responses than another ({'; '.join(parts)}"
+        f"{left}): leave out the files of runs that are not complete"
+    ]
 
 
 def _choose_epoch(records: Records, options: ReadOptions) -> Records:
@@ -234,13 +339,13 @@ def _choose_metric(
     chosen: _Pairs = {}
     usual: _Usual = {}
     notes: list[str] = []
+    lost = _Lost(records, "metric")
     lacking: dict[str, list[str]] = {}
     for name, rows in groups.items():
         found, wanted = list(rows), wish[name]
         pair = _pick(wanted, found)
         if pair is None and wanted is None:
-            usual_names = records.usual("metric", name)
-            preferred = next((x for x in usual_names if x in rows), None)
+            preferred = _usual_of(records, "metric", name, rows)
             if preferred is None:
                 raise ValueError(
                     f"{source}: several metrics{_where(name)}: choose one with"
@@ -251,6 +356,7 @@ def _choose_metric(
         if pair is not None:
             keep[rows[pair[0]]] = True
             chosen[name] = pair
+            lost.add(name, pair[0], rows)
         elif isinstance(asked, str) and len(rows) > 1:
             lacking[name] = found
         else:
@@ -267,7 +373,7 @@ def _choose_metric(
     if len({metric for metric, _ in chosen.values()}) > 1 and not usual:
         shown = [f"{k}: {v}" for k, (v, _) in sorted(chosen.items())]
         notes.append(f"the metric differs by benchmark ({listing(shown)})")
-    return records.take(keep, *notes), chosen, usual
+    return records.take(keep, *notes, *lost.notes()), chosen, usual
 
 
 def _shown(asked: Metric) -> str:
@@ -333,6 +439,7 @@ def _choose_filter(
     groups, wish = _groups(records, records.filter), _Wish.of(asked)
     wish.check("filter", list(groups), source)
     keep = np.zeros(len(records), bool)
+    lost = _Lost(records, "filter")
     chosen: dict[str, str] = {}
     for name, rows in groups.items():
         found, of_metric = list(rows), metrics.get(name, ("", None))[1]
@@ -341,12 +448,15 @@ def _choose_filter(
             wanted = (of_metric,)
         label = next((x for x in wanted or () if x in rows), None)
         if label is None and wanted is None and len(found) > 1:
-            label = next((x for x in records.usual_filters if x in rows), None)
+            label = _usual_of(records, "filter", name, rows)
             if label is not None:
                 rest = [x for x in found if x != label]
                 usual[name] = [*usual.get(name, []), *rest]
-        if label is None and len(found) == 1:
-            label = found[0]  # There is nothing to choose.
+        # One that was asked for by benchmark is read, or refused. Of all benchmarks,
+        # those with one filter leave nothing to choose.
+        by_name = name in wish.named or of_metric is not None
+        if label is None and len(found) == 1 and (not by_name or found == [""]):
+            label = found[0]
         if label is None:
             shown = wanted[0] if wanted and len(wanted) == 1 else wanted
             what = f"no filter {shown!r}" if wanted else "several filters"
@@ -356,12 +466,13 @@ def _choose_filter(
             )
         keep[rows[label]] = True
         chosen[name] = label
+        lost.add(name, label, rows)
     if wish.others and not set(chosen.values()) & set(wish.others):
         known = sorted({label for rows in groups.values() for label in rows})
         raise ValueError(
             f"{source}: no filter {_shown(asked)}; there are: {listing(known)}"
         )
-    return records.take(keep), chosen
+    return records.take(keep, *lost.notes()), chosen
 
 
 def _usual_note(usual: _Usual, metrics: _Pairs, filters: dict[str, str]) -> str:

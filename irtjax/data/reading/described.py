@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 from irtjax.data.item_texts import LONGEST_WRONG, ItemText, SourceId, cut
@@ -23,13 +23,13 @@ class Described:
     Attributes:
         harness: Its name, if its logs have ids or hashes of items.
         wanted: Whether texts are kept.
-        filters: Answer filters whose wrong answers are taken, the first that has any;
-            else those of the first filter that was met.
+        filters: Of a benchmark, answer filters whose wrong answers are taken, the first
+            that has any; else those of the first filter that was met.
     """
 
     harness: str = ""
     wanted: bool = False
-    filters: tuple[str, ...] = ()
+    filters: Callable[[str], tuple[str, ...]] = lambda _: ()
     _texts: dict[Place, tuple[str, str]] = dataclasses.field(default_factory=dict)
     #: One id of each item, and the others of the few that have several.
     _ids: dict[Place, str] = dataclasses.field(default_factory=dict)
@@ -83,7 +83,11 @@ class Described:
         ids: dict[str, tuple[SourceId, ...]] = {}
         whole: dict[SourceId, str] = {}
         shared: set[SourceId] = set()
-        filters = dict.fromkeys((*self.filters, *(x for _, x in self._wrong)))
+        met = dict.fromkeys(x for _, x in self._wrong)
+        filters = {
+            task: dict.fromkeys((*self.filters(task), *met))
+            for task in dict.fromkeys(key.benchmark for key in keys)
+        }
         seen: set[tuple[str, Place]] = set()
         for key, label in zip(keys, labels, strict=True):
             place = key.benchmark, key.name, key.content
@@ -92,7 +96,7 @@ class Described:
             seen.add((label, place))
             if place in self._texts:
                 texts.setdefault(label, ItemText(*self._texts[place]))
-            found = (self._wrong.get((place, x)) for x in filters)
+            found = (self._wrong.get((place, x)) for x in filters[key.benchmark])
             counts = next(filter(None, found), None)
             if counts:
                 wrong.setdefault(label, Counter()).update(counts)

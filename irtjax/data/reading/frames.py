@@ -94,6 +94,7 @@ def _read_long(frame: Frame, layout: Columns, options: ReadOptions) -> Records:
         source=source,
         item_parts=item_parts,
         item_texts=_texts(frame, layout, item) if options.texts else {},
+        unsure_answers=_is_own(layout.answer) and len(subject.labels) == 1,
     )
     parts = []
     for name in layout.responses:
@@ -124,8 +125,8 @@ def _texts(frame: Frame, layout: Columns, item: Coded) -> dict[str, ItemText]:
     rows, others = _first_rows(item)
     try:
         found = dict(zip(columns, frame.texts(columns, rows), strict=True))
-        if answer.strip().lower() == "answer" and len(others):
-            # It may be what the subjects answered, which differs between them.
+        if _is_own(answer) and len(others):
+            # What the subjects answered differs between them.
             expected = dict(zip(item.codes[rows], found[answer], strict=True))
             [again] = frame.texts([answer], others)
             pairs = zip(item.codes[others], again, strict=True)
@@ -138,6 +139,11 @@ def _texts(frame: Frame, layout: Columns, item: Coded) -> dict[str, ItemText]:
     names = item[rows].texts().tolist()
     texts = map(ItemText, prompts, answers)
     return {x: text for x, text in zip(names, texts, strict=True) if any(text)}
+
+
+def _is_own(answer: str | None) -> bool:
+    """Whether a column of answers may hold what the subjects answered."""
+    return (answer or "").strip().lower() == "answer"
 
 
 def _first_rows(item: Coded) -> tuple[np.ndarray, np.ndarray]:

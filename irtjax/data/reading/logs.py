@@ -48,18 +48,23 @@ def digest(*texts: str) -> str:
     return hashlib.sha256("\0".join(texts).encode()).hexdigest()[:16]
 
 
-def variants(keys: Sequence[Hashable], labels: Sequence[str]) -> list[str]:
-    """Labels of files where files of one key have several, else "".
+def variants(
+    subjects: Sequence[Hashable], benchmarks: Sequence[Hashable], labels: Sequence[str]
+) -> list[str]:
+    """Labels of files on benchmarks where some subject has several, else "".
 
-    >>> variants(["a", "a", "b"], ["t=0", "t=1", "t=0"])
-    ['t=0', 't=1', '']
+    Files of the other subjects are labelled, too: one label is read of all.
+
+    >>> variants(["a", "a", "b", "b"], ["x", "x", "x", "y"], ["t0", "t1", "t0", "t0"])
+    ['t0', 't1', 't0', '']
     """
-    found: dict[Hashable, set[str]] = {}
-    for key, label in zip(keys, labels, strict=True):
-        found.setdefault(key, set()).add(label)
+    found: dict[tuple[Hashable, Hashable], set[str]] = {}
+    for subject, benchmark, label in zip(subjects, benchmarks, labels, strict=True):
+        found.setdefault((subject, benchmark), set()).add(label)
+    several = {benchmark for (_, benchmark), own in found.items() if len(own) > 1}
     return [
-        (label or "plain") if len(found[key]) > 1 else ""
-        for key, label in zip(keys, labels, strict=True)
+        (label or "plain") if benchmark in several else ""
+        for benchmark, label in zip(benchmarks, labels, strict=True)
     ]
 
 

@@ -31,7 +31,7 @@ def merge(tables: Sequence[ResponseTable], options: ReadOptions) -> ResponseTabl
     has_lengths = any(t.lengths is not None for t in tables)
     lengths = np.full(shape, np.nan) if has_lengths else None
     repeated = 0
-    for table in tables:
+    for number, table in enumerate(tables):
         block = np.ix_(
             places_of(subjects, table.subjects), places_of(items, table.items)
         )
@@ -42,13 +42,13 @@ def merge(tables: Sequence[ResponseTable], options: ReadOptions) -> ResponseTabl
         repeated += int(np.count_nonzero(again))
         if options.trials == "error" and repeated:
             row, column = np.argwhere(again)[0]
-            source = table.sources[0] if table.sources else "a table"
             more = f" ({repeated} such pairs)" if repeated > 1 else ""
+            names = str(table.subjects[row]), str(table.items[column])
+            other = next(filter(None, (_has(t, *names) for t in tables[:number])), None)
             raise ValueError(
-                f"{source}: the response of {str(table.subjects[row])!r:.80} to"
-                f" {str(table.items[column])!r:.80} is also in another file{more}:"
-                " choose trials='mean', 'first' or 'counts', or give items distinct"
-                " names"
+                f"{_name(table)}: the response of {names[0]!r:.80} to {names[1]!r:.80}"
+                f" is also in {other or 'another file'}{more}: choose trials='mean',"
+                " 'first' or 'counts', or give models and items distinct names"
             )
         if options.trials == "first":
             new = np.where(again, 0, new)
@@ -82,6 +82,19 @@ def merge(tables: Sequence[ResponseTable], options: ReadOptions) -> ResponseTabl
         item_ids=joined_ids(t.item_ids for t in tables),
         item_contents=contents,
     )
+
+
+def _name(table: ResponseTable) -> str:
+    return table.sources[0] if table.sources else "a table"
+
+
+def _has(table: ResponseTable, subject: str, item: str) -> str | None:
+    """The name of a table, if it holds the response of a subject to an item."""
+    row, column = table.subjects == subject, table.items == item
+    known = row.any() and column.any()
+    if known and table.observed is not None:
+        known = table.observed[np.ix_(row, column)].any()
+    return _name(table) if known else None
 
 
 def _union(groups: Sequence[np.ndarray]) -> np.ndarray:

@@ -74,6 +74,33 @@ class ReadOptions:
                 raise ValueError(f"{name}={value!r} is not one of {known}")
 
 
+def asked_filters(options: ReadOptions, benchmark: str) -> tuple[str, ...]:
+    """Names that may be those of the filter to read of a benchmark, the best first.
+
+    >>> asked_filters(ReadOptions(filter={"t": "strict", "*": "maj"}), "t")
+    ('strict',)
+    >>> asked_filters(ReadOptions(filter=Choices(["maj", "t=strict"])), "t")
+    ('strict', 'maj', 't=strict')
+    >>> asked_filters(ReadOptions(metric="acc,strict"), "t")
+    ('strict',)
+    """
+    filters = _asked(options.filter, benchmark)
+    pairs = (name.rpartition(",") for name in _asked(options.metric, benchmark))
+    return (*filters, *(name for metric, _, name in pairs if metric))
+
+
+def _asked(given: Metric, benchmark: str) -> tuple[str, ...]:
+    if isinstance(given, Mapping):
+        given = given.get(benchmark, given.get("*"))
+    if given is None or isinstance(given, str):
+        return () if given is None else (given,)
+    if not isinstance(given, Choices):
+        return tuple(given)
+    start = f"{benchmark}="
+    own = [text.removeprefix(start) for text in given if text.startswith(start)]
+    return (*own, *given)
+
+
 def unanswered_note(count: int, options: ReadOptions) -> str:
     """Returns the note on scores of the verdict that there was no answer."""
     what = "are missing (missing_as='wrong' counts them as 0)"

@@ -138,7 +138,7 @@ class Gathered:
 def gather(source: Any, options: ReadOptions) -> Gathered:
     """Reads the inputs, without a choice of metric, filter or epoch."""
     from irtjax.data.reading.frames import agree
-    from irtjax.data.reading.records import Records, concatenate
+    from irtjax.data.reading.records import Records, concatenate, settled
 
     entries = list(source) if isinstance(source, list | tuple) else [source]
     entries = [part for entry in entries for part in _splits(entry)]
@@ -166,7 +166,7 @@ def gather(source: Any, options: ReadOptions) -> Gathered:
     pieces += _read_files(files, options)
     records = agree([piece for piece in pieces if isinstance(piece, Records)])
     tables = [piece for piece in pieces if isinstance(piece, ResponseTable)]
-    joined = concatenate(records) if records else None
+    joined = concatenate(settled(records)) if records else None
     return Gathered(joined, tables, notes, names)
 
 

@@ -17,8 +17,10 @@ from irtjax.data.wording import several
 
 _NAMES = ("subject", "item", "benchmark", "metric", "filter", "run")
 _NUMBERS = {"response": np.nan, "trial": 0, "length": np.nan}
+#: Begins the name of a run that did not succeed.
+UNFINISHED = "!"
 #: All columns, with what fills one that other files have and this one lacks.
-_FILL: dict[str, Any] = {**dict.fromkeys(_NAMES, ""), **_NUMBERS}
+_FILL: dict[str, Any] = {**dict.fromkeys((*_NAMES, "file"), ""), **_NUMBERS}
 
 
 @dataclasses.dataclass
@@ -65,8 +67,9 @@ class Records:
     metric: Coded | None = None
     filter: Coded | None = None
     trial: np.ndarray | None = None
-    run: Coded | None = None  # Later runs sort last.
+    run: Coded | None = None  # Later runs sort last; see also UNFINISHED.
     length: np.ndarray | None = None  # In tokens; NaN where unknown.
+    file: Coded | None = None  # For messages; None if it is the source, or unknown.
     notes: list[str] = dataclasses.field(default_factory=list)
     # Only if a metric is chosen: why its values are no numbers, and notes on it.
     unscored: dict[str, str] = dataclasses.field(default_factory=dict)
@@ -77,6 +80,8 @@ class Records:
     # By benchmark, the metric to take in place of the usual ones.
     main_metrics: dict[str, str] = dataclasses.field(default_factory=dict)
     source: str = ""
+    # Whether the expected answers may be what the one subject answered.
+    unsure_answers: bool = False
     # Where several columns make an item, by column its value for every item name.
     item_parts: dict[str, dict[str, str]] = dataclasses.field(default_factory=dict)
     # Of a long table with benchmarks, whether they were put before its items.
@@ -109,6 +114,8 @@ def concatenate(parts: Sequence[Records]) -> Records:
     """Joins records of several files; equal labels become one."""
     if len(parts) == 1:
         return parts[0]
+    if len({part.source for part in parts}) > 1:
+        parts = [part if part.file else _with_file(part) for part in parts]
     columns: dict[str, Any] = {}
     for name, fill in _FILL.items():
         found = [getattr(part, name) for part in parts]
@@ -136,11 +143,42 @@ def concatenate(parts: Sequence[Records]) -> Records:
         main_metrics={k: v for part in parts for k, v in part.main_metrics.items()},
         notes=list(dict.fromkeys(note for part in parts for note in part.notes)),
         source=several([part.source for part in parts]),
+        unsure_answers=any(part.unsure_answers for part in parts),
         item_parts=item_parts,
         item_texts=joined_texts(part.item_texts for part in parts),
         item_ids=joined_ids(part.item_ids for part in parts),
         item_contents={k: v for part in parts for k, v in part.item_contents.items()},
     )
+
+
+def _with_file(records: Records) -> Records:
+    file = Coded.constant(records.source, len(records))
+    return dataclasses.replace(records, file=file)
+
+
+def settled(parts: Sequence[Records]) -> list[Records]:
+    """Records of files without answers that are likely those of their one subject.
+
+    They are expected answers where different subjects have the same in other files.
+    """
+    first: dict[str, tuple[str, str]] = {}
+    shared = differ = False
+    for part in parts:
+        if part.unsure_answers and len(part):
+            subject = part.subject.text(0)
+            for name, text in part.item_texts.items():
+                whose, answer = first.setdefault(name, (subject, text.answer))
+                shared |= whose != subject
+                differ |= answer != text.answer
+    if shared and not differ:
+        return list(parts)
+    return [_without_answers(part) if part.unsure_answers else part for part in parts]
+
+
+def _without_answers(records: Records) -> Records:
+    bare = {x: text._replace(answer="") for x, text in records.item_texts.items()}
+    texts = {name: text for name, text in bare.items() if any(text)}
+    return dataclasses.replace(records, item_texts=texts)
 
 
 def _union(groups: Iterable[tuple[str, ...]]) -> tuple[str, ...]:
@@ -171,6 +209,8 @@ class RecordBuilder:
         self.unscored: dict[str, str] = {}
         self.notes: list[str] = []
         self.metric_notes: dict[str, list[str]] = {}
+        #: Files with their first rows, where a reader keeps them for messages.
+        self._files: list[tuple[str, int]] = []
         #: What readers learn about items.
         self.described = Described()
 
@@ -197,6 +237,10 @@ class RecordBuilder:
             self._columns[column].append(known.setdefault(name, len(known)))
         for column, number in zip(_NUMBERS, (response, trial, length), strict=True):
             self._columns[column].append(number)
+
+    def begin(self, path: Path) -> None:
+        """Marks the rows from here on as those of a file."""
+        self._files.append((str(path), len(self)))
 
     def note(self, metric: str, text: str) -> None:
         """Adds a note that matters only if ``metric`` is chosen."""
@@ -227,6 +271,10 @@ class RecordBuilder:
             column = join_coded([Coded(codes, as_labels(labels))])
             if name in ("subject", "item") or column.labels.tolist() != [""]:
                 columns[name] = column
+        if len(self._files) > 1:
+            files, starts = zip(*self._files, strict=True)
+            codes = np.repeat(np.arange(len(files)), np.diff([*starts, len(self)]))
+            columns["file"] = Coded(codes.astype(np.int32), as_labels(files))
         length = np.asarray(self._columns["length"], np.float64)
         return Records(
             **columns,

@@ -72,9 +72,10 @@ def open_choices(records: Records, options: ReadOptions) -> dict[str, Any]:
     chosen, _ = choose(records, dataclasses.replace(options, **found))
     if options.trials == "error":
         cell = np.stack([chosen.subject.codes, chosen.item.codes])
-        known = ~np.isnan(chosen.response)
+        known = ~np.isnan(chosen.response) | (options.missing_as == "wrong")
         if np.unique(cell[:, known], axis=1).shape[1] < known.sum():
             # Counts would take trials as independent, which they rarely are.
-            binary = np.isin(chosen.response[known], (0.0, 1.0)).all()
+            scores = np.nan_to_num(chosen.response[known])
+            binary = np.isin(scores, (0.0, 1.0)).all()
             found["trials"] = "first" if binary else "mean"
     return found

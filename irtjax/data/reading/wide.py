@@ -8,7 +8,7 @@ from typing import TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from irtjax.data.arrays import as_labels, compact, names_of
+from irtjax.data.arrays import as_labels, check_unique, compact, names_of
 from irtjax.data.reading.cells import is_text, is_wordy, to_labels, to_numbers
 from irtjax.data.reading.columns import (
     SUBJECT_FACETS,
@@ -66,6 +66,10 @@ def read_wide(frame: Frame, layout: Columns, options: ReadOptions) -> Piece:
         # The options determine what becomes of the repeats.
         labels, codes = np.unique(rows, return_inverse=True)
         items = names_of("item", columns, values.shape[1])
+        try:
+            check_unique("item", items)
+        except ValueError as error:
+            raise ValueError(f"{source}: {error}") from None
         known = True if observed is None else observed
         return Records(
             subject=Coded(np.repeat(codes.astype(np.int32), len(items)), labels),
