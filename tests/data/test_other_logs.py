@@ -6,9 +6,7 @@ from pathlib import Path
 
 import pytest
 
-import irtjax
 from irtjax.data import read
-from tests.small_fits import small_fit, small_table
 
 FIXTURES = Path(__file__).parent.parent / "fixtures"
 INSPECT = FIXTURES / "inspect"
@@ -135,18 +133,3 @@ def test_tables_whose_logs_number_samples_in_another_way_do_not_merge(tmp_path):
     other = {k: f"lm-eval:{v}" for k, v in tables[1].item_contents.items()}
     of_other_logs = dataclasses.replace(tables[1], item_contents=other)
     assert read([tables[0], of_other_logs]).num_observed == 6
-
-
-def test_a_fit_refuses_items_of_other_content(tmp_path):
-    table = small_table()
-    contents = {name: f"lm-eval:{k}" for k, name in enumerate(table.items.tolist())}
-    logged = dataclasses.replace(table, item_contents=contents)
-    fit = dataclasses.replace(small_fit(), item_contents=contents)
-    fit = irtjax.load(irtjax.save(fit, tmp_path / "fit"))
-    assert fit.item_contents == contents
-    assert len(irtjax.score(fit, logged).table) == table.num_subjects
-    renumbered = dict(zip(contents, reversed(contents.values()), strict=True))
-    with pytest.raises(ValueError, match="14 of the items are others .* in the fit"):
-        irtjax.score(fit, dataclasses.replace(table, item_contents=renumbered))
-    with pytest.raises(ValueError, match="14 of the items are others .* in the fit"):
-        irtjax.audit(fit, dataclasses.replace(table, item_contents=renumbered))

@@ -368,3 +368,16 @@ def test_a_fit_with_any_column_of_its_tables_altered(tmp_path):
                 use(place)
         pq.write_table(whole, place / file)
     assert use(place) == ""
+
+
+def test_a_fit_refuses_items_of_other_content(tmp_path):
+    table = small_table()
+    contents = {name: f"lm-eval:{k}" for k, name in enumerate(table.items.tolist())}
+    fit = dataclasses.replace(small_fit(), item_contents=contents)
+    fit = irtjax.load(irtjax.save(fit, tmp_path / "fit"))
+    assert fit.item_contents == contents
+    renumbered = dict(zip(contents, reversed(contents.values()), strict=True))
+    with pytest.raises(ValueError, match="14 of the items are others .* in the fit"):
+        irtjax.score(fit, dataclasses.replace(table, item_contents=renumbered))
+    with pytest.raises(ValueError, match="14 of the items are others .* in the fit"):
+        irtjax.audit(fit, dataclasses.replace(table, item_contents=renumbered))

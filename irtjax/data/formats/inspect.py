@@ -132,9 +132,9 @@ def read_files(paths: Sequence[Path], options: ReadOptions) -> Records:
         status = header.status or "started"
         if status != "success":
             builder.notes.append(f"{path.name}: the evaluation ended as {status!r}")
-        contents = inputs.add(spec.task, samples)
         builder.described.wanted = options.texts and path not in older
         builder.begin(path)
+        contents = inputs.add(spec.task, samples)
         _read_log(path, header, samples, contents, options, builder)
         failed.update(_error_of(sample) for sample in samples)
         if not samples:
@@ -229,8 +229,8 @@ def _older(paths: Sequence[Path], options: ReadOptions) -> set[Path]:
 
 def _run_of(header: Header) -> str:
     """Name of a run, by which it is sorted."""
-    start = "" if header.status == "success" else UNFINISHED
-    return start + _in_order(header.eval.created)
+    mark = "" if header.status == "success" else UNFINISHED
+    return mark + _in_order(header.eval.created)
 
 
 def _error_of(holder: Sample | Header) -> str:

@@ -70,6 +70,11 @@ def summary_of_laplace(
     error = np.sqrt(np.diag(whole)).reshape(groups, subjects).T
     covariance, left, moved = _errors_of_general(errors, given, own, variance, mean)
     general = mean + (ability - mean[:, None]) @ weights
+    if not np.isfinite(covariance).all():
+        raise ValueError(
+            "the abilities have no finite errors: the responses do not identify"
+            " discriminations; use model='rasch' ('pcm' for ordered responses)"
+        )
     roots, vectors = np.linalg.eigh(covariance)
     place = np.asarray(problem.distinct.of_stem)
     of_items = np.asarray(state.covariance, float)[place]
