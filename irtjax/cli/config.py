@@ -93,7 +93,7 @@ class Configuration:
                 f" name the file, irtjax --config {self.path}"
             )
         if parameter.metavar in ("FILE", "DIR") or _is_path(parameter):
-            join = lambda x: os.path.join(self.path.parent, Path(x).expanduser())
+            join = lambda x: os.path.join(self.path.parent, os.path.expanduser(x))
             value = [*map(join, value)] if isinstance(value, list) else join(value)
         found[parameter.name] = value
 

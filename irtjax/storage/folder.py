@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -82,7 +83,7 @@ def save(
 
 def check_folder(folder: str | Path, *, overwrite: bool = False) -> Path:
     """Refuses, before a long computation, a folder that a fit cannot be written to."""
-    folder = Path(folder).expanduser().absolute()
+    folder = writing.full_path(folder)
     # This completes, or deletes, what a process that was killed has left there.
     writing.check_place(folder, (*FIT_FILES, *STRUCTURE_FILES))
     others = not overwrite and folder.is_dir() and not is_fit(folder)
@@ -148,7 +149,7 @@ def load(folder: str | Path) -> Calibration:
         ValueError: If there is no fit, it is damaged, a newer irtjax wrote it, or it
             has a family or prior of your own whose module is not imported.
     """
-    folder = Path(folder).expanduser()
+    folder = Path(os.path.expanduser(folder))
     with writing.undisturbed(folder):
         return _load(folder)
 
