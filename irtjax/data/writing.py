@@ -110,6 +110,8 @@ def atomic_path(path: Path) -> Iterator[Path]:
 def undisturbed(folder: Path) -> Iterator[None]:
     """Keeps other processes from moving files into a folder that is being read.
 
+    A folder that does not exist cannot be locked: check that it does before.
+
     Raises:
         ValueError: If a process was killed while it replaced files of this folder.
     """

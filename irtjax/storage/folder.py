@@ -150,6 +150,9 @@ def load(folder: str | Path) -> Calibration:
             has a family or prior of your own whose module is not imported.
     """
     folder = Path(os.path.expanduser(folder))
+    # One that another process makes after the lock would be read without it.
+    if not folder.exists():
+        raise ValueError(f"no such folder: {folder}; make one with `irtjax fit --out`")
     with writing.undisturbed(folder):
         return _load(folder)
 
@@ -192,8 +195,6 @@ class _Mark(Record):
 def _read_json(folder: Path) -> bytes:
     """The content of `fit.json`, of this version."""
     path = folder / "fit.json"
-    if not folder.exists():
-        raise ValueError(f"no such folder: {folder}; make one with `irtjax fit --out`")
     if not path.is_file():
         raise ValueError(
             f"{folder} is not the folder of a fit: it has no fit.json; make one with"
