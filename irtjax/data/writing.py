@@ -207,8 +207,8 @@ def _refusals(what: str) -> Iterator[None]:
         if getattr(error, "elsewhere", False):
             raise
         raise ValueError(
-            f"{what}: {_reason(error)}; nothing was written: choose a place that you"
-            " may write to, with enough space"
+            f"{what}: {_reason(error)}; nothing was written: choose a place that"
+            " exists and that you may write to, with enough space"
         ) from None
 
 
