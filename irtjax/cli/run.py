@@ -161,7 +161,7 @@ def _fitted(
     out: Path, fit: Calibration, table: ResponseTable, progress: ProgressLine
 ) -> Results:
     """Writes the fit, which is complete before the next part begins."""
-    parts = dict.fromkeys((FIT, AUDIT, SUBSET), MISSING)
+    parts: dict[str, str] = dict.fromkeys((FIT, AUDIT, SUBSET), MISSING)
     # A process that is killed must not leave the new fit with an earlier audit "done".
     _record(out, fit.data_hash, parts)
     ranked = pipeline.write(fit, out / FIT, progress, overwrite=True, data=table)
