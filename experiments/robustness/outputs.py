@@ -52,9 +52,10 @@ class Outputs:
         return target
 
     def state(self, target: Path) -> State:
-        """What is there once a process reads the folder, as `irtjax.load` does."""
-        from irtjax.data.writing import undisturbed
+        """What is there once a process has begun to write to the folder again."""
+        from irtjax.data.writing import check_place, undisturbed
 
+        check_place(target)
         with undisturbed(target):
             if not target.exists():
                 return State.OLD if self.before is None else State.LOST

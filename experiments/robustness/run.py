@@ -137,7 +137,7 @@ def writes(folder: Path) -> bool:
 
 def moves(folder: Path) -> bool:
     """Whether a process has planned its moves in a folder, and not finished them."""
-    return any(folder.glob(".irtjax-*/plan.json"))
+    return any(folder.glob(".irtjax-*/moves"))
 
 
 def full_disk(work: Work, outputs: Outputs, count: int) -> dict:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,15 @@ _ARGUMENTS = "irtjax.arguments"
 _CONFIGURATION = "irtjax.configuration"
 
 
+def _full(path: Any) -> Any:
+    """A path without `~` and `..`, so that all that use it agree on the place."""
+    if not isinstance(path, str | Path):
+        return path
+    full = Path(os.path.expanduser(path))
+    # Behind a folder that does not exist the system refuses `..`.
+    return Path(os.path.realpath(full)) if ".." in full.parts else full
+
+
 class Command(TyperCommand):
     """A command of irtjax."""
 
@@ -23,6 +33,9 @@ class Command(TyperCommand):
 
     def invoke(self, ctx: Any) -> Any:
         """Runs the command; see `TyperCommand.invoke`."""
+        for parameter in self.params:
+            if config.is_path(parameter):
+                ctx.params[parameter.name] = _full(ctx.params[parameter.name])
         config.note_taken(ctx, ctx.meta.get(_CONFIGURATION))
         return super().invoke(ctx)
 

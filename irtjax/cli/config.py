@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 #: Names of files that are looked for, in the working folder and those above it.
 OWN, SHARED = "irtjax.toml", "pyproject.toml"
+#: Parameters whose value is a program to run.
+_PROGRAMS = ("run",)
 #: The largest file that is read, in bytes.
 LARGEST = 1_000_000
 #: What the running command took: file and options; None without a file.
@@ -86,14 +88,16 @@ class Configuration:
         value = _as_typed(where, parameter, value)
         value = not value if inverted else value
         code = parameter.name in ("model", "method") and ":" in str(value)
+        code = "MODULE:NAME imports code" if code else ""
+        code = "it runs a program" if parameter.name in _PROGRAMS else code
         if code and not self.named:
             # A folder from elsewhere must not run code because a command is run in it.
             raise ValueError(
-                f"{where}: MODULE:NAME imports code: write it on the command line, or"
-                f" name the file, irtjax --config {self.path}"
+                f"{where}: {code}: write it on the command line, or name the file,"
+                f" irtjax --config {self.path}"
             )
-        if parameter.metavar in ("FILE", "DIR") or _is_path(parameter):
-            join = lambda x: os.path.join(self.path.parent, Path(x).expanduser())
+        if parameter.metavar in ("FILE", "DIR") or is_path(parameter):
+            join = lambda x: os.path.join(self.path.parent, os.path.expanduser(x))
             value = [*map(join, value)] if isinstance(value, list) else join(value)
         found[parameter.name] = value
 
@@ -249,7 +253,7 @@ def _text(where: str, value: Any) -> str:
     return str(value)
 
 
-def _is_path(parameter: Any) -> bool:
+def is_path(parameter: Any) -> bool:
     """Whether an option names a file or folder, in any version of Typer."""
     described = getattr(parameter, "type_descriptor", None)
     if described is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,7 +29,7 @@ def info_command(
     """Describes files (subjects, items, gaps, a model), or a fit."""
     from irtjax.storage import is_fit, load
 
-    place = Path(files[0]).expanduser()
+    place = Path(os.path.expanduser(files[0]))
     if len(files) == 1 and is_fit(place):
         from irtjax.report.summary import items_by_flag
         from irtjax.storage.encoding import to_json

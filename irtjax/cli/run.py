@@ -36,7 +36,7 @@ RECORD_FORMAT = "irtjax.run"
 ITEMS = 50
 #: Exit status where a part could not be made.
 INCOMPLETE = 1
-DONE = "done"
+DONE, MISSING = "done", "not made"
 _SUBSET_FILES = (*shrinking.SUBSET_FILES, *shrinking.ERROR_FILES, PAGE)
 _AUDIT_FILES = (
     *(*auditing.FILES, *auditing.FIGURES, *auditing.FLAGGED, *auditing.CLEAN),
@@ -60,17 +60,22 @@ class Results:
 
     def record(self) -> None:
         """Writes what has become of each part so far."""
-        import irtjax
+        _record(self.out, self.fit.data_hash, self.parts)
 
-        content = {
-            "format": RECORD_FORMAT,
-            "irtjax": irtjax.__version__,
-            "data_hash": self.fit.data_hash,
-            "parts": self.parts,
-        }
-        text = json.dumps(content, ensure_ascii=False, indent=2) + "\n"
-        save = lambda place: place.write_text(text, encoding="utf-8")
-        write_files({self.out / RECORD: save})
+
+def _record(out: Path, data_hash: str, parts: dict[str, str]) -> None:
+    """Writes what has become of each part."""
+    import irtjax
+
+    content = {
+        "format": RECORD_FORMAT,
+        "irtjax": irtjax.__version__,
+        "data_hash": data_hash,
+        "parts": parts,
+    }
+    text = json.dumps(content, ensure_ascii=False, indent=2) + "\n"
+    save = lambda place: place.write_text(text, encoding="utf-8")
+    write_files({out / RECORD: save})
 
 
 @opt.with_reading
@@ -94,7 +99,7 @@ def run_command(
 ) -> None:
     """Fits, audits and shrinks: who is best, which items are bad, which few suffice."""
     check_out_folder(out)
-    out = _check_folder(out.expanduser().absolute(), overwrite)
+    out = _check_folder(out.absolute(), overwrite)
     chosen = own_or_name(model, "--model", every=True), own_or_name(method, "--method")
     with ProgressLine(quiet) as progress:
         began = time.perf_counter()
@@ -156,11 +161,13 @@ def _fitted(
     out: Path, fit: Calibration, table: ResponseTable, progress: ProgressLine
 ) -> Results:
     """Writes the fit, which is complete before the next part begins."""
+    parts: dict[str, str] = dict.fromkeys((FIT, AUDIT, SUBSET), MISSING)
+    # A process that is killed must not leave the new fit with an earlier audit "done".
+    _record(out, fit.data_hash, parts)
     ranked = pipeline.write(fit, out / FIT, progress, overwrite=True, data=table)
-    results = Results(out, fit, ranked, parts={FIT: DONE})
+    results = Results(out, fit, ranked, parts={**parts, FIT: DONE})
     # Those of an earlier run are not of these data.
     for part, names in ((AUDIT, _AUDIT_FILES), (SUBSET, _SUBSET_FILES)):
-        results.parts[part] = "not made"
         for name in names:
             (out / part / name).unlink(missing_ok=True)
     for name in (SUMMARY, PAGE):

@@ -4,24 +4,27 @@
    flushed to the disk.
 2. A folder that does not exist appears by one rename, with its parents; so does one
    file. These renames are atomic.
-3. Several files of a folder that exists are moved one by one. Before the first move, a
-   plan of the moves is renamed into the staging folder. A process that is killed before
-   that has changed nothing. The moves that a process killed after that has left are
-   done by the next one that reads or writes the folder (`settle`). A move that fails
-   is undone, with those before it.
+3. Several files of a folder that exists are moved one by one. Before the first move
+   they are renamed to `moves` in the staging folder, next to `gone`, which has an empty
+   file for each name that goes. A process that is killed before that has changed
+   nothing. The moves that a process killed after that has left are done by the next one
+   of the same user that writes there (`_settle`); until then reading is refused. A move
+   that fails is undone, with those before it.
 
 A process locks its staging folder, and the system unlocks it when the process ends. So
-the staging folders of dead processes are known: they are completed or deleted. The
-moves themselves and the reading of several files lock the folder, so that two processes
-never mix their files. Without locks (Windows, some network file systems) what a killed
-process leaves is completed or deleted a day later.
+the staging folders of dead processes are known: they are completed or deleted. A
+staging folder is recognized by a mark that has its inode, which no archive and no copy
+can have: other folders of such names are never touched. The moves themselves and the
+reading of several files lock the folder, so that two processes never mix their files.
+Without locks (Windows, some network file systems) what a killed process leaves is
+completed or deleted a day later.
 """
 
 from __future__ import annotations
 
 import contextlib
-import json
 import os
+import re
 import shutil
 import stat
 import tempfile
@@ -36,7 +39,11 @@ except ImportError:  # Windows
     _locks: Any = None
 
 _PREFIX = ".irtjax-"
-_PLAN = "plan.json"
+#: Names that `tempfile.mkdtemp` makes of it.
+_NAME = re.compile(re.escape(_PREFIX) + "[a-z0-9_]{8}")
+#: What a staging folder has: files to come, those that are to be moved now, names of
+#: files that go, files that were replaced, and moves that are done or undone.
+_NEW, _MOVES, _GONE, _OLD, _DONE = "new", "moves", "gone", "old", "done"
 #: Seconds that another process may move its files; it takes milliseconds.
 _PATIENCE = 30.0
 #: Seconds after which a staging folder is a dead process's, where there are no locks.
@@ -48,7 +55,8 @@ def together(folder: str | Path, stale: Iterable[str] = ()) -> Iterator[Path]:
     """Yields a folder to write files to; they become those of ``folder`` at the end.
 
     All files appear, or none if the block or the writing fails. Other files of the
-    folder stay.
+    folder stay. A file that is replaced leaves its permissions to the new one; a
+    symbolic link is replaced, not its target.
 
     Args:
         folder: Folder to write to; it is made, with its parents, if there is none.
@@ -67,52 +75,56 @@ def together(folder: str | Path, stale: Iterable[str] = ()) -> Iterator[Path]:
     >>> [path.name for path in folder.iterdir()]
     ['a.txt']
     """
-    folder = Path(folder).expanduser().absolute()
-    with _refusals(folder):
+    folder = full_path(folder)
+    with _refusals(f"cannot write to {folder}"):
         place, missing = _settled(folder)
         with _staging(place) as staging:
-            inner = staging.joinpath("new", *missing)
-            inner.mkdir(parents=True)
-            yield inner
-            _flush(staging / "new")
+            inner = staging.joinpath(_NEW, *missing)
+            inner.mkdir(parents=True, exist_ok=True)
+            with _writing(staging):
+                yield inner
+            _flush(staging / _NEW)
             _appear(staging, inner, folder, tuple(stale))
 
 
 @contextlib.contextmanager
 def atomic_path(path: Path) -> Iterator[Path]:
-    """Yields a temporary path that becomes ``path`` only if the block succeeds."""
-    place = Path(path).absolute()
-    try:
-        _settle(place.parent)
-        with _staging(place.parent) as staging:
-            yield staging / place.name
-            _flush(staging)
-            os.replace(staging / place.name, place)
-            _flush_folder(place.parent)
-    except OSError as error:
-        raise ValueError(
-            f"cannot write {path}: {_reason(error)}; choose a place that exists and"
-            " that you may write to"
-        ) from None
+    """Yields a temporary path that becomes ``path`` only if the block succeeds.
+
+    Where ``path`` is a symbolic link, its target is written.
+    """
+    name, target = Path(path).name, full_path(path)
+    with _refusals(f"cannot write {path}"):
+        _settle(target.parent)
+        with _staging(target.parent) as staging:
+            new = staging / _NEW / name
+            with _writing(staging):
+                yield new
+            _keep_mode(target, new)
+            _flush(staging / _NEW)
+            os.replace(new, target)
+            _flush_folder(target.parent)
 
 
 @contextlib.contextmanager
 def undisturbed(folder: Path) -> Iterator[None]:
     """Keeps other processes from moving files into a folder that is being read.
 
+    A folder that does not exist cannot be locked: check that it does before.
+
     Raises:
-        ValueError: If a process was killed while it replaced files of this folder, and
-            this process may not complete that.
+        ValueError: If a process was killed while it replaced files of this folder.
     """
     if not folder.is_dir():
         yield
         return
-    if not _settle(folder):
-        raise ValueError(
-            f"{folder}: a process was killed while it replaced files here; let the user"
-            " who started it, with write access, run `irtjax rank` on this folder"
-        )
     with _locked(folder, shared=True):
+        # No process that lives moves files now.
+        if any(_moves_due(staging, folder) for staging in _stagings(folder)):
+            raise ValueError(
+                f"{folder}: a process was killed while it replaced files here; run the"
+                " same command again with this folder, as the same user"
+            )
         yield
 
 
@@ -126,8 +138,8 @@ def check_place(folder: Path, names: Iterable[str] = ()) -> None:
     Raises:
         ValueError: If it is a file, it is not writable, or a name is that of a folder.
     """
-    folder = Path(folder).expanduser().absolute()
-    with _refusals(folder):
+    folder = full_path(folder)
+    with _refusals(f"cannot write to {folder}"):
         place, missing = _settled(folder)
         # Permission bits do not show whether the file system accepts a file.
         with tempfile.TemporaryFile(dir=place):
@@ -137,8 +149,23 @@ def check_place(folder: Path, names: Iterable[str] = ()) -> None:
 
 
 def is_staging(path: Path) -> bool:
-    """Whether a path is where some process writes, or wrote until it was killed."""
-    return path.name.startswith(_PREFIX)
+    """Whether a path has the name of a folder that some process writes to, or wrote."""
+    return _NAME.fullmatch(path.name) is not None
+
+
+def full_path(path: str | Path) -> Path:
+    """A path without `~`, `..` and symbolic links.
+
+    The system refuses `..` behind a folder that does not exist.
+    """
+    # `Path.expanduser` raises a RuntimeError for a user who does not exist.
+    given = os.path.expanduser(os.fspath(path))
+    if os.path.basename(os.path.normpath(given)).startswith(_PREFIX):
+        raise ValueError(
+            f"{path}: names that begin with {_PREFIX} are for unfinished files of"
+            " irtjax; choose another"
+        )
+    return Path(os.path.realpath(given))
 
 
 def _nearest(folder: Path) -> tuple[Path, list[str]]:
@@ -173,14 +200,28 @@ def _check_names(folder: Path, names: Iterable[str]) -> None:
 
 
 @contextlib.contextmanager
-def _refusals(folder: Path) -> Iterator[None]:
+def _refusals(what: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
+        if getattr(error, "elsewhere", False):
+            raise
         raise ValueError(
-            f"cannot write to {folder}: {_reason(error)}; nothing was written: choose a"
-            " folder that you may write to, with enough space"
+            f"{what}: {_reason(error)}; nothing was written: choose a place that"
+            " exists and that you may write to, with enough space"
         ) from None
+
+
+@contextlib.contextmanager
+def _writing(staging: Path) -> Iterator[None]:
+    """Marks errors of a block that are of another file than those it writes."""
+    try:
+        yield
+    except OSError as error:
+        name = error.filename
+        inside = name is None or staging in Path(os.path.abspath(str(name))).parents
+        error.elsewhere = not inside  # pyright: ignore[reportAttributeAccessIssue]
+        raise
 
 
 def _reason(error: OSError) -> str:
@@ -191,25 +232,36 @@ def _reason(error: OSError) -> str:
 @contextlib.contextmanager
 def _staging(place: Path) -> Iterator[Path]:
     """Makes a staging folder in a folder, locked until it is deleted at the end."""
-    while True:
-        staging = Path(tempfile.mkdtemp(dir=place, prefix=_PREFIX))
-        lock = _lock(staging)
-        # Before it was locked, another process may have taken it for a dead one's.
-        if staging.is_dir():
-            break
-        _unlock(lock)
+    staging = Path(tempfile.mkdtemp(dir=place, prefix=_PREFIX))
+    lock = _lock(staging)
     try:
+        # Until it has its mark, other processes leave it alone.
+        _mark(staging).touch()
+        (staging / _NEW).mkdir()
         yield staging
     finally:
         _discard(staging)
         _unlock(lock)
 
 
+def _mark(staging: Path) -> Path:
+    """The file that shows that irtjax made a folder, here."""
+    return staging / f"inode-{os.lstat(staging).st_ino}"
+
+
 def _discard(staging: Path) -> None:
+    """Deletes a staging folder, its mark last, unless replaced files are in it."""
     with contextlib.suppress(OSError):
-        # A plan whose moves are done, or undone, must not be carried out again.
-        (staging / _PLAN).unlink(missing_ok=True)
-        shutil.rmtree(staging, ignore_errors=True)
+        if (staging / _OLD).exists():
+            (staging / _OLD).rmdir()
+        if (staging / _MOVES).exists():
+            # Moves that are done, or undone, must not be carried out again.
+            os.rename(staging / _MOVES, staging / _DONE)
+        for name in (_NEW, _GONE, _DONE):
+            if (staging / name).exists():
+                shutil.rmtree(staging / name)
+        _mark(staging).unlink(missing_ok=True)
+        staging.rmdir()
 
 
 def _flush(folder: Path) -> None:
@@ -256,111 +308,142 @@ def _appear(staging: Path, inner: Path, folder: Path, stale: tuple[str, ...]) ->
         return
     with _locked(folder):
         _settle(folder, locked=True)
-        names = sorted((path.name for path in inner.iterdir()), key=_order)
+        names = _names(inner)
         gone = [x for x in stale if x not in names and os.path.lexists(folder / x)]
-        gone.sort(key=_order)
         _check_names(folder, [*names, *gone])
+        for name in names:
+            _keep_mode(folder / name, inner / name)
         if len(names) == 1 and not gone:
             os.replace(inner / names[0], folder / names[0])
         else:
-            where = str(inner.relative_to(staging))
-            plan = {"from": where, "names": names, "stale": gone}
-            _write_plan(staging, plan)
-            _move(staging, folder, plan)
+            _plan(staging, inner, gone)
+            _move(staging, folder)
         _flush_folder(folder)
 
 
-def _order(name: str) -> bool:
+def _keep_mode(old: Path, new: Path) -> None:
+    """Gives a file the permissions of the one that it replaces."""
+    with contextlib.suppress(OSError):
+        os.chmod(new, stat.S_IMODE(os.stat(old).st_mode) & 0o777)
+
+
+def _names(folder: Path) -> list[str]:
+    """Names of a folder's files, documents last."""
+    return sorted(os.listdir(folder), key=_order)
+
+
+def _order(name: str) -> tuple[bool, str]:
     # A document describes the files next to it: it leaves first and comes last.
-    return name.endswith(".json")
+    return name.endswith(".json"), name
 
 
-def _write_plan(staging: Path, plan: dict[str, Any]) -> None:
-    (staging / "old").mkdir(exist_ok=True)
-    draft = staging / "draft"
-    draft.write_text(json.dumps(plan), encoding="utf-8")
-    _flush_file(draft)
-    os.replace(draft, staging / _PLAN)
+def _plan(staging: Path, inner: Path, gone: list[str]) -> None:
+    """Stores which files are to be moved; one rename makes it valid."""
+    (staging / _OLD).mkdir()
+    (staging / _GONE).mkdir()
+    for name in gone:
+        (staging / _GONE / name).touch()
+    _flush_folder(staging / _GONE)
+    staging.chmod(0o755)  # Other users see that files are moved.
+    os.rename(inner, staging / _MOVES)
     _flush_folder(staging)
 
 
-def _move(staging: Path, folder: Path, plan: dict[str, Any]) -> None:
-    """Carries out what a plan has left to do; undoes it if that fails."""
-    new, old = staging / plan["from"], staging / "old"
+def _left(staging: Path, folder: Path) -> tuple[list[str], list[str]]:
+    """Names of files that are still to come, and of others that are still to go."""
+    isin = lambda name, place: os.path.lexists(place / name)
+    gone = [name for name in _names(staging / _GONE) if isin(name, folder)]
+    gone = [name for name in gone if not isin(name, staging / _OLD)]
+    return _names(staging / _MOVES), gone
+
+
+def _moves_due(staging: Path, folder: Path) -> list[Path] | None:
+    """Files that are still to be moved; None without a plan that is in force."""
+    try:
+        since = os.lstat(staging / _GONE).st_mtime_ns
+        left = [folder / name for names in _left(staging, folder) for name in names]
+        times = [os.lstat(x).st_mtime_ns for x in left if os.path.lexists(x)]
+    except OSError:  # There is none, or its owner keeps others out.
+        return None
+    # A file that somebody has written since then is not replaced by an older one.
+    return left if max(times, default=0) <= since else None
+
+
+def _move(staging: Path, folder: Path) -> None:
+    """Does the moves that are left; undoes them if one fails."""
+    new, old = staging / _MOVES, staging / _OLD
+    names, gone = _left(staging, folder)
     done: list[tuple[Path, Path]] = []
 
     def move(source: Path, target: Path) -> None:
         os.replace(source, target)
         done.append((source, target))
 
-    left = [name for name in plan["names"] if os.path.lexists(new / name)]
-    leaves = left + [x for x in plan["stale"] if not os.path.lexists(old / x)]
     try:
-        for name in sorted(leaves, key=_order, reverse=True):
+        for name in sorted([*names, *gone], key=_order, reverse=True):
             if os.path.lexists(folder / name):
                 move(folder / name, old / name)
-        for name in left:
+        for name in names:
             move(new / name, folder / name)
     except BaseException:
         for source, target in reversed(done):
             os.replace(target, source)
         raise
+    shutil.rmtree(old, ignore_errors=True)
 
 
-def _settle(folder: Path, locked: bool = False) -> bool:
-    """Completes or deletes what dead processes left; False if a plan must stay."""
-    try:
-        with os.scandir(folder) as entries:
-            found = [Path(x.path) for x in entries if x.name.startswith(_PREFIX)]
-    except OSError:
-        return True
-    found = [staging for staging in found if _is_mine(staging)]
-    if not found:
-        return True
+def _settle(folder: Path, locked: bool = False) -> None:
+    """Completes or deletes what this user's dead processes left in a folder."""
+    dead = [x for x in _stagings(folder) if _is_mine(x) and _is_dead(x)]
+    if not dead:
+        return
     # The folder is locked before a staging folder, everywhere: a process that waited
-    # for the folder could carry out an old plan after a newer one.
+    # for the folder could do old moves after newer ones.
     with contextlib.nullcontext() if locked else _locked(folder):
-        return all([_settle_one(staging, folder) for staging in found])
+        for staging in dead:
+            _settle_one(staging, folder)
 
 
-def _settle_one(staging: Path, folder: Path) -> bool:
+def _settle_one(staging: Path, folder: Path) -> None:
     lock = None
     try:
         lock = _lock(staging, wait=False)
-        if lock is None and time.time() - os.lstat(staging).st_mtime < _DEAD:
-            return True
-        plan = _plan_of(staging)
-        if plan is not None:
-            _move(staging, folder, plan)
+        if _moves_due(staging, folder) is not None:
+            _move(staging, folder)
         _discard(staging)
-    except BlockingIOError:
-        pass  # A process that lives is writing.
-    except (OSError, ValueError, KeyError, TypeError):
-        return not (staging / _PLAN).exists()
+    except OSError:
+        pass  # Another process does it, or this one may not.
     finally:
         _unlock(lock)
-    return True
+
+
+def _stagings(folder: Path) -> list[Path]:
+    """Staging folders of a folder, by their names."""
+    try:
+        return [x for x in folder.iterdir() if is_staging(x)]
+    except OSError:
+        return []
 
 
 def _is_mine(staging: Path) -> bool:
-    """Whether this user made it: another one could plant one in a shared place."""
+    """Whether irtjax made a folder for this user, here: archives could plant one."""
     with contextlib.suppress(OSError):
         status = os.lstat(staging)
-        mine = not hasattr(os, "geteuid") or status.st_uid == os.geteuid()
-        return mine and stat.S_ISDIR(status.st_mode)
+        user = not hasattr(os, "geteuid") or status.st_uid == os.geteuid()
+        if user and stat.S_ISDIR(status.st_mode):
+            mark, found = _mark(staging).name, set(os.listdir(staging))
+            return mark in found <= {mark, _NEW, _MOVES, _GONE, _OLD, _DONE}
     return False
 
 
-def _plan_of(staging: Path) -> dict[str, Any] | None:
-    """The plan of a staging folder; None if there is none."""
+def _is_dead(staging: Path) -> bool:
+    """Whether the process that made a staging folder has ended."""
     try:
-        plan = json.loads((staging / _PLAN).read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return None
-    names = [*plan["names"], *plan["stale"]]
-    if any(os.path.basename(name) != name for name in names):
-        raise ValueError(f"{staging} has no plan of irtjax")
-    return plan
+        lock = _lock(staging, wait=False)
+        _unlock(lock)
+        return lock is not None or time.time() - os.lstat(staging).st_mtime > _DEAD
+    except OSError:  # It lives, or has just ended and deleted its folder.
+        return False
 
 
 @contextlib.contextmanager

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -85,7 +86,7 @@ def save(
 
 def check_folder(folder: str | Path, *, overwrite: bool = False) -> Path:
     """Refuses, before a long computation, a folder that a fit cannot be written to."""
-    folder = Path(folder).expanduser().absolute()
+    folder = writing.full_path(folder)
     # This completes, or deletes, what a process that was killed has left there.
     writing.check_place(folder, (*FIT_FILES, *STRUCTURE_FILES))
     others = not overwrite and folder.is_dir() and not is_fit(folder)
@@ -153,7 +154,10 @@ def load(folder: str | Path) -> Calibration:
         ValueError: If there is no fit, it is damaged, a newer irtjax wrote it, or it
             has a family or prior of your own whose module is not imported.
     """
-    folder = Path(folder).expanduser()
+    folder = Path(os.path.expanduser(folder))
+    # One that another process makes after the lock would be read without it.
+    if not folder.exists():
+        raise ValueError(f"no such folder: {folder}; make one with `irtjax fit --out`")
     with writing.undisturbed(folder):
         return _load(folder)
 
@@ -200,8 +204,6 @@ class _Mark(Record):
 def _read_json(folder: Path) -> bytes:
     """The content of `fit.json`, of this version."""
     path = folder / "fit.json"
-    if not folder.exists():
-        raise ValueError(f"no such folder: {folder}; make one with `irtjax fit --out`")
     if not path.is_file():
         raise ValueError(
             f"{folder} is not the folder of a fit: it has no fit.json; make one with"

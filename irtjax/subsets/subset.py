@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import functools
 import json
+import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,7 @@ from irtjax.data.item_texts import (
     sample_files,
 )
 from irtjax.data.matching import arrange
-from irtjax.data.writing import together
+from irtjax.data.writing import full_path, together
 from irtjax.models.model import Model
 from irtjax.storage.encoding import UndefinedClassError, decode, encode, plain
 from irtjax.subsets.predictor import Calibrator, Curves, Whole, curves_at, predict
@@ -196,7 +197,7 @@ class Shrunken:
         """
         from irtjax.storage import write_table
 
-        folder = Path(folder).expanduser()
+        folder = full_path(folder)
         # Rules of an earlier subset in this folder are not of this one.
         with together(folder, stale=[_RULES, *SAMPLE_FILES]) as place:
             for name, content in self.contents().items():
@@ -245,7 +246,7 @@ def _write_text(text: str, path: Path) -> None:
 
 def is_subset(path: str | Path) -> bool:
     """Whether a path is a saved subset, or a folder with one and no fit."""
-    path = Path(path).expanduser()
+    path = Path(os.path.expanduser(path))
     if path.is_dir():
         return (path / "subset.json").is_file() and not (path / "fit.json").is_file()
     return path.is_file() and path.suffix == ".json"
@@ -260,7 +261,7 @@ def load_subset(path: str | Path) -> Shrunken:
     Raises:
         ValueError: If there is none, or the file is not one.
     """
-    path = Path(path).expanduser()
+    path = Path(os.path.expanduser(path))
     path = path / "subset.json" if path.is_dir() else path
     if not path.is_file():
         raise ValueError(f"no such file: {path}; name what `irtjax shrink` wrote")

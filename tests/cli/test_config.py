@@ -119,6 +119,7 @@ def test_values_are_as_typed(folder):
         ("[info]\nepoch = []", r"\[info\] epoch: write text or a number, not list"),
         ("[fit]\nbounds = 3", r"\[fit\] bounds: write a list of 2"),
         ('[fit]\nmodel = "os:path"', r"\[fit\] model: MODULE:NAME imports code"),
+        ('[adapt]\nrun = "touch x"', r"\[adapt\] run: it runs a program"),
         ('import = "os"', "'import' is an option of no command"),
         ("a" * 1_000_001, "larger than 1 MB"),
         ("a=" + "[" * 5000, "nested too deeply|is no TOML|at line|at end"),
@@ -138,6 +139,25 @@ def test_a_mistake_is_one_line_with_file_and_key(folder, text, message):
 def test_a_named_file_may_name_a_model_of_your_own(folder):
     found = defaults('[fit]\nmodel = "mine:Model"', folder, named=True)
     assert found["fit"]["model"] == "mine:Model"
+    found = defaults('[adapt]\nrun = "lm_eval"', folder, named=True)
+    assert found["adapt"]["run"] == "lm_eval"
+
+
+def test_homes_and_two_dots_are_resolved_once(folder, monkeypatch):
+    monkeypatch.setenv("HOME", str(folder))
+    for given, place in (
+        ("~/none/../r.csv", folder / "r.csv"),
+        ("~/r.csv", folder / "r.csv"),
+        ("aa/../r.csv", Path("r.csv").absolute()),
+        ("~nosuchuser.csv", Path("~nosuchuser.csv")),
+    ):
+        result = run("simulate", "--subjects", 3, "--items", 3, f"--out={given}")
+        assert result.exit_code == 0, result.stderr or result.exception
+        assert f"{place}" in result.stdout and place.is_file()
+    put(folder / "project", '[simulate]\nout = "~nosuchuser/r.csv"')
+    result = run("simulate", "--subjects", 3, "--items", 3)
+    assert result.exit_code == 2 and "choose a folder that exists" in result.stderr
+    assert "no such file" in run("info", "~nosuchuser").stderr
 
 
 @pytest.mark.parametrize(

@@ -90,6 +90,24 @@ def test_what_was_made_stays_when_a_part_fails(
     assert not list((out / "audit").iterdir())
 
 
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_run_killed_at_its_fit_has_no_parts_of_the_earlier_one(
+    quick, saved_table, tmp_path, monkeypatch, when
+):
+    out, write = tmp_path / "out", pipeline.write
+    assert run("run", saved_table, "--out", out, "-q").exit_code == 0
+
+    def killed(*args, **given):
+        if when == "after":
+            write(*args, **given)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(pipeline, "write", killed)
+    assert run("run", saved_table, "--out", out).exit_code == 130
+    record = json.loads((out / "run.json").read_text())
+    assert {*record["parts"].values()} == {"not made"}
+
+
 def test_an_interrupt_leaves_the_parts_before(
     quick, saved_table, tmp_path, monkeypatch
 ):
