@@ -145,15 +145,17 @@ def _counts(values: np.ndarray) -> dict[Any, int]:
 
 def _suggest(table: ResponseTable) -> tuple[str | None, str]:
     """The model to begin with and why, or None and what prevents a fit."""
-    from irtjax.data.table import MOST_LEVELS
+    from irtjax.data.table import FEW_SUBJECTS, MOST_LEVELS
 
     count = table.num_subjects
+    binary, ordered = ("rasch", "pcm") if count < FEW_SUBJECTS else ("2pl", "graded")
+    few = f"; {count} subjects are too few for slopes" * (count < FEW_SUBJECTS)
     if count < 2 or table.num_items < 2:
         return None, "a fit compares at least two subjects on at least two items"
     if table.kind == "continuous":
         return _suggest_for_scores(table)
     if table.kind == "ordinal" and table.values.max() < MOST_LEVELS:
-        return "graded", "the responses are ordered categories"
+        return ordered, f"the responses are ordered categories{few}"
     if table.kind == "ordinal":
         return _suggest_for_scores(table)
     if table.trials is not None:
@@ -162,7 +164,7 @@ def _suggest(table: ResponseTable) -> tuple[str | None, str]:
         if not binary_items(table).all():
             return "mixed", "some items have counts of right responses, others scores"
     each = table.num_observed / table.num_items
-    return "2pl", f"right or wrong, {each:,.0f} responses to an item on average"
+    return binary, f"right or wrong, {each:,.0f} responses to an item on average{few}"
 
 
 def _suggest_for_scores(table: ResponseTable) -> tuple[str | None, str]:

@@ -15,6 +15,10 @@ from irtjax.data.table_files import read_fields, write_fields
 
 #: Whole numbers below this are ordered categories by default, larger ones scores.
 MOST_LEVELS = 21
+#: Subjects below which slopes are 1 by default. Between equal subjects (100 items, 100
+#: data sets) the test of a pair at 5 % was significant in 90, 29 and 20 % of the pairs
+#: of 2, 3 and 5 subjects by the 2PL, in 4, 3 and 2 % by Rasch's model.
+FEW_SUBJECTS = 8
 
 if TYPE_CHECKING:
     from irtjax.data.item_texts import ItemText, SourceId

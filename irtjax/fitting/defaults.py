@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from irtjax.data.scores import Bounds
-from irtjax.data.table import MOST_LEVELS, ResponseTable
+from irtjax.data.table import FEW_SUBJECTS, MOST_LEVELS, ResponseTable
 from irtjax.fitting.problem import specify
 from irtjax.fitting.resolve import nearly_binary
 from irtjax.fitting.settings import ITEMS, given
@@ -35,10 +35,6 @@ AUTO = "auto"
 #: 95 % intervals of differences covered 94 % with 60 responses to an item and 91 % with
 #: 18, where those by Laplace covered 95 %.
 FEW_RESPONSES = 50
-#: Subjects below which slopes are 1. Between equal subjects (100 items, 100 data sets)
-#: the test of a pair at 5 % was significant in FEW2PL of pairs by the 2PL, FEWRASCH by
-#: Rasch's model.
-FEW_SUBJECTS = 8
 #: Models with slopes of 1 that are integrated over with few subjects.
 UNIT_SLOPES = ("rasch", "pcm")
 #: Subjects whose abilities `laplace` stores a dense covariance of in seconds.

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import irtjax
+from irtjax.data.table import FEW_SUBJECTS
 from irtjax.fitting.defaults import FEW_RESPONSES, MOST_INTEGRATED, choose
 from irtjax.models import catalogue
 from irtjax.models.predictor import slope_parameters
@@ -52,6 +53,44 @@ def test_the_kind_of_the_data_decides_the_model(kind, model):
     for choice in (few, many):
         assert choice.reason.startswith(f"chosen from the data: model {model}, because")
         assert f"method {choice.method}, because" in choice.reason
+
+
+@pytest.mark.parametrize(
+    ("kind", "model"),
+    [
+        ("binary", "rasch"),
+        ("counts", "rasch"),
+        ("ordinal", "pcm"),
+        ("scores", "continuous"),
+    ],
+)
+def test_few_subjects_have_slopes_of_one(kind, model):
+    for subjects in (2, FEW_SUBJECTS - 1):
+        choice = choose(table_of(subjects, 12, kind))
+        name = choice.model if isinstance(choice.model, str) else choice.model.name
+        assert (name, choice.method) == (model, "laplace")
+        assert f"{subjects} subjects are too few for slopes" in choice.reason
+    if kind == "scores":
+        assert choice.model.scale == "unit_slope"
+        given = choose(table_of(2, 12, kind), settings={"priors": "weak"})
+        assert given.model == "continuous"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("subjects", [2, 3, 5])
+def test_equal_subjects_seldom_differ_significantly(subjects):
+    # Of the first pair in 60 data sets 3 are expected, and more than 9 in 1 of 1,000.
+    significant = 0
+    for seed in range(60):
+        rng = np.random.default_rng([seed, subjects])
+        chance = 1 / (1 + np.exp(-1.2 * rng.normal(size=100)))
+        table = irtjax.ResponseTable.from_arrays(rng.random((subjects, 100)) < chance)
+        fit = irtjax.fit(table)
+        first, second, *_ = fit.subjects
+        found = irtjax.compare(fit, first, second)
+        significant += found.p_value < 0.05
+        assert 0 < found.probability_greater < 1
+    assert significant <= 9
 
 
 def test_whole_numbers_of_many_levels_are_scores():
