@@ -13,8 +13,8 @@ SOURCES = sorted((ROOT / "irtjax").rglob("*.py"))
 #: Modules that reach other hosts, start other programs, or run data as code.
 MODULES = {"socket", "ssl", "http", "urllib", "requests", "ftplib", "smtplib", "shelve"}
 MODULES |= {"marshal", "dill", "cloudpickle", "joblib", "httpx", "aiohttp", "yaml"}
-#: The only file that starts a process: it tests jaxlib in a child.
-STARTS = {"_backend.py": {"subprocess"}}
+#: What starts a process: the test of jaxlib in a child, and `adapt --run COMMAND`.
+STARTS = {"_backend.py": {"subprocess"}, "cli/harness.py": {"subprocess"}}
 #: Pickle is written into a hash, and never read.
 PICKLERS = {"numerics/programs.py": {"pickle"}}
 

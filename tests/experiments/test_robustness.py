@@ -37,7 +37,7 @@ def test_states_are_told_from_each_other(tmp_path):
     (target / "a.csv").unlink()
     assert outputs.state(target) is State.MIXED
     (target / ".irtjax-left").mkdir()
-    assert outputs.leftovers(target) == 0  # A dead process's: it is deleted.
+    assert outputs.leftovers(target) == 1  # Not made by irtjax: it stays.
 
 
 @linux

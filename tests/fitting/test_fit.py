@@ -119,7 +119,7 @@ def test_an_unidentified_item_has_flags_and_no_errors():
         ),
         (
             ResponseTable.from_arrays([[0, 1], [2, 1]], subjects=["x", "y"]),
-            "subject 'y', item 'item 1': value 2 is not 0 or 1, as a 2pl model needs;"
+            "subject 'y', item 'item 1': value 2 is not 0 or 1, as a rasch model needs;"
             " choose a 0/1 metric",
         ),
         (ResponseTable.from_arrays([[0, 0.5], [1, 1]]), "value 0.5 is not 0 or 1"),
@@ -139,7 +139,7 @@ def test_data_that_cannot_be_fitted(table, message):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"max_steps": 0}, "max_steps 0: give a whole number of at least 1"),
+        ({"max_steps": 0}, "max_steps 0: give a whole number from 1 to"),
         ({"max_steps": -1}, "max_steps -1: give a whole number"),
         ({"max_steps": 2.5}, "max_steps 2.5: give a whole number"),
         ({"max_steps": True}, "max_steps True: give a whole number"),

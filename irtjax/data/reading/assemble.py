@@ -187,7 +187,9 @@ def _repeat_message(
     if records.file is not None:
         files = records.file[cell == cell[row]].compact().labels.tolist()
         if len(files) > 1:
-            where = f", in {listing(files, 2)}"
+            # Whole, since paths often differ at their end.
+            where = f", in {', '.join(' '.join(x.split()) for x in files[:2])}"
+            where += f" and {len(files) - 2} more" * (len(files) > 2)
             cure = "if these are of two models or benchmarks, give these distinct names"
     return (
         f"{records.source}: {pair} has {count[cell[row]]} {what}{where}{more}: choose"
