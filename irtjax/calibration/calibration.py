@@ -165,7 +165,7 @@ class Calibration:
         >>> data = [[1, 1, 1, 0], [1, 0, 0, 0], [1, 1, 0, 0], [0, 1, 0, 1]]
         >>> fit = irtjax.fit(irtjax.ResponseTable.from_arrays(data), "rasch")
         >>> print(fit.summary().splitlines()[0])
-        rasch by em on 4 subjects and 4 items (16 responses): converged
+        rasch by laplace on 4 subjects and 4 items (16 responses): converged
         """
         most = 4  # Subjects; of the warnings one is shown.
         method = self.options.get("method", "its method")

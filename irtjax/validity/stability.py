@@ -148,7 +148,7 @@ def stability(
     >>> right = rng.random((6, 60)) < 1 / (1 + np.exp(2 - ability - easy))
     >>> found = stability(ResponseTable.from_arrays(right), num=8)
     >>> found.table.column("subject")[0].as_py(), found.model
-    ('subject 6', '1pl')
+    ('subject 6', 'rasch')
     """
     table = data if isinstance(data, ResponseTable) else read(data)
     report = progress or (lambda text: None)
@@ -228,11 +228,13 @@ def _model(table: ResponseTable, model: Model | str) -> tuple[Model | str, str]:
     chosen = choose(table)
     # Reasons why `laplace` is not affordable are not reasons for free slopes.
     count = table.num_observed / table.num_items
-    few = chosen.method == "laplace" and chosen.model in EQUAL_SLOPES
-    name = EQUAL_SLOPES[chosen.model] if few else chosen.model
+    named = isinstance(chosen.model, str)
+    few = named and chosen.method == "laplace" and chosen.model in EQUAL_SLOPES
+    model = EQUAL_SLOPES[chosen.model] if few else chosen.model
+    name = model if isinstance(model, str) else model.name
     why = f"an item has {count:,.0f} responses on average"
     equal = ", equal discriminations" if few else ""
-    return name, f"replicates are fits of {name} by em{equal}: {why}"
+    return model, f"replicates are fits of {name} by em{equal}: {why}"
 
 
 def _task(table: ResponseTable, model: Model | str, method: str, **settings) -> Task:
