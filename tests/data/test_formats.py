@@ -501,7 +501,7 @@ def test_the_command_line_lists_what_there_is_to_choose(logs, monkeypatch):
         document = json.loads(result.stdout)
         assert document.get("command") == command
         assert len(document["offers"]) == 2
-        assert document["suggested_model"] == "2pl"
+        assert document["suggested_model"] == "rasch"  # Of two subjects.
 
 
 def test_other_json_and_text_next_to_logs_is_not_read(logs):
