@@ -66,7 +66,7 @@ def watched(call: Any) -> tuple[str, float, int]:
     try:
         found = call()
     except _Hang:
-        found = "hang"
+        found = "timeout"
     except Exception as error:
         found = f"{type(error).__name__}: {str(error)[:200]}"
     finally:

@@ -113,7 +113,8 @@ def sentence(rows: tuple[dict[str, Any], ...], folds: int) -> str:
         for row in rows
     )
     return (
-        f"rule taken: {taken}, by {folds}-fold cross-validation over subjects (mean"
+        f"rule taken: {taken}, the simplest within one standard error of the best, by"
+        f" {folds}-fold cross-validation over subjects (mean"
         f" absolute error ± standard error: {errors})"
     )
 

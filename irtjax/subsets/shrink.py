@@ -303,8 +303,9 @@ def subset_errors(
         for (method, size), judged in found.items():
             apart = {rule: others(k, rule, size) for rule in tried[method]}
             compared = compare(apart, fold[left], score[left], level)
-            held = np.flatnonzero(fold == k)
-            judged.append((pairs[(k,)][k, compared.rule, size], held, compared))
+            left_out = np.flatnonzero(fold == k)
+            predicted = pairs[(k,)][k, compared.rule, size]
+            judged.append((predicted, left_out, compared))
             enough &= compared.enough
     judge = lambda x: agreement(x, score, pool.table.subjects, reference)
     rows = ({"method": m, "size": n, **judge(x)} for (m, n), x in found.items())

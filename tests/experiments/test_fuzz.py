@@ -41,5 +41,5 @@ def test_problems_are_found(tmp_path):
     assert run.run_command("nothing").startswith("refused")
     rows = run.check(path)
     assert [row["found"] for row in rows] == ["table", "table"]
-    problems = [(3, "read", "hang")]
+    problems = [(3, "read", "timeout")]
     assert "| CSV | 1 | 1 | 0 | 0 | 1 |" in run.report("CSV", rows, problems)

@@ -56,19 +56,19 @@ def test_it_is_the_fit_of_the_parts(calibration):
 
 
 def test_progress_is_reported_and_changes_nothing(calibration):
-    told = []
+    lines = []
     other = irtjax.fit(
-        _table(), standard_errors="none", progress=lambda *args: told.append(args)
+        _table(), standard_errors="none", progress=lambda *args: lines.append(args)
     )
     np.testing.assert_array_equal(other.trace, calibration.trace)
     chex.assert_trees_all_equal(other.parameters.items, calibration.parameters.items)
-    fits = [line for line in told if line[0] == "fit"]
+    fits = [line for line in lines if line[0] == "fit"]
     steps = [line[1] for line in fits]
     assert steps == sorted(steps) and steps[-1] == calibration.num_steps
     assert fits[-1][2] == pytest.approx(calibration.trace[-1])
     phases = {"fit", "standard errors", "scores", "tables"}
-    assert {line[0] for line in told} == phases
-    assert not np.any(np.diff([line[4] for line in told]) < 0)
+    assert {line[0] for line in lines} == phases
+    assert not np.any(np.diff([line[4] for line in lines]) < 0)
 
 
 def test_one_step_is_said_not_to_be_enough():

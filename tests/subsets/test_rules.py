@@ -225,7 +225,7 @@ def test_the_default_is_the_rule_that_it_names():
     assert taken["rule"] == found.method
     single = alone.held_out["mean_absolute_error"]
     assert taken["mean_absolute_error"] == pytest.approx(single, abs=1e-12)
-    assert f"rule taken: {found.method}, by 5-fold" in found.reason
+    assert f"rule taken: {found.method}, the simplest within" in found.reason
     assert "\n" not in found.reason and all(rule in found.reason for rule in METHODS)
 
 
