@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from irtjax._types import Status
+from irtjax.data.table import FEW_SUBJECTS
 from irtjax.estimators.estimates import Estimates, GroupEstimates
 from irtjax.estimators.laplace.components import log_prior, num_effective, without_end
 from irtjax.estimators.laplace.errors import Errors, errors_of
@@ -24,9 +25,9 @@ from irtjax.numerics.programs import stored_jit
 from irtjax.ranking import scale_loadings
 from irtjax.uncertainty import Covariance
 
-#: Responses in all, and subjects, below which intervals cover less often than stated
-#: (docs/evidence/index.md).
-LEAST_RESPONSES, LEAST_SUBJECTS = 800, 8
+#: Responses in all below which intervals cover less often than stated, as they do with
+#: few subjects (docs/evidence/index.md).
+LEAST_RESPONSES = 800
 #: Share of accepted proposals below which draws of Sigma are unreliable.
 LEAST_ACCEPTED = 0.4
 FEW_ACCEPTED = (
@@ -306,7 +307,7 @@ def _warnings(problem: MultilevelProblem, fit, gone, wide) -> list[str]:
     if data.observed is not None:
         num_observed = int(np.sum(np.asarray(data.observed)))
     subjects, groups = model.subject_design.shape[0], model.num_groups
-    few = num_observed < LEAST_RESPONSES or subjects < LEAST_SUBJECTS
+    few = num_observed < LEAST_RESPONSES or subjects < FEW_SUBJECTS
     fewest = int(np.bincount(np.asarray(model.group), minlength=groups).min())
     said = {
         f"{status.explain()} (residual {float(fit.residual):.2g}): treat the"
@@ -317,7 +318,7 @@ def _warnings(problem: MultilevelProblem, fit, gone, wide) -> list[str]:
         f"{subjects} subjects do not determine slopes and the scale of ability: tests"
         " of pairs are significant too often; use a model with slopes of 1 ('rasch',"
         " 'pcm'), or the paired test of accuracies (irtjax compare --data)": groups == 1
-        and subjects < LEAST_SUBJECTS
+        and subjects < FEW_SUBJECTS
         and model.family.has_slope,
         f"a group has {fewest} item{'s' * (fewest != 1)}: method='laplace' needs"
         f" about {FEW_ITEMS} in each group to be near the posterior; use"
