@@ -15,6 +15,8 @@ CASES = [
     pytest.param("2pl", "em", {}, 200, 30, id="em"),
     pytest.param("2pl", "laplace", {}, 10, 60, id="laplace"),
     pytest.param("factor", "mm", {"factors": 3, "rotation": "none"}, 150, 60, id="mm"),
+    pytest.param("factor", "gvem", {"factors": 2}, 150, 20, id="gvem"),
+    pytest.param("graded", "em", {}, 200, 15, id="graded"),
     pytest.param("3pl", "gradient", {}, 200, 30, id="gradient"),
     pytest.param("2pl", "saem", {"num_steps": 40}, 100, 20, id="saem"),
 ]
@@ -27,11 +29,12 @@ def accelerator():
     return jax.devices()[0]
 
 
-def table_of(subjects: int, items: int) -> irtjax.ResponseTable:
+def table_of(subjects: int, items: int, top: int = 1) -> irtjax.ResponseTable:
+    """Responses 0 to `top` from three abilities."""
     rng = np.random.default_rng(0)
     slopes = rng.normal(1, 0.5, (items, 3)) * (rng.random((items, 3)) < 0.6)
     chance = 1 / (1 + np.exp(-rng.normal(size=(subjects, 3)) @ slopes.T))
-    return irtjax.ResponseTable.from_arrays(rng.random(chance.shape) < chance)
+    return irtjax.ResponseTable.from_arrays(rng.binomial(top, chance))
 
 
 def numbers(table, model, method, dtype, device, settings):
@@ -46,7 +49,7 @@ def numbers(table, model, method, dtype, device, settings):
 def test_numbers_are_those_of_the_processor(
     accelerator, model, method, settings, subjects, items
 ):
-    table = table_of(subjects, items)
+    table = table_of(subjects, items, 2 if model == "graded" else 1)
     given = table, model, method
     processor = jax.devices("cpu")[0]
     wanted = numbers(*given, jnp.float64, processor, settings)
@@ -57,7 +60,9 @@ def test_numbers_are_those_of_the_processor(
     # is worth one in AIC.
     found = numbers(*given, jnp.float32, accelerator, settings)
     assert found[0] == pytest.approx(wanted[0], rel=2e-5, abs=0.1)
-    np.testing.assert_allclose(found[1], wanted[1], atol=0.02 * np.median(wanted[2]))
+    # Draws in single precision are other draws.
+    errors = 0.1 if method == "saem" else 0.05
+    np.testing.assert_allclose(found[1], wanted[1], atol=errors * np.median(wanted[2]))
     np.testing.assert_allclose(found[2], wanted[2], rtol=0.02)
 
 

@@ -50,6 +50,8 @@ class Design:
         missing: Share of cells missing at random.
         truth: "2pl", or "3pl" with lower asymptotes from .1 to .3.
         kind: "binary", "counts" or "scores".
+        spread: Standard deviation of abilities, in logits of an average item; 0 makes
+            all subjects equal.
         replications: Data sets.
     """
 
@@ -59,6 +61,7 @@ class Design:
     missing: float = 0.0
     truth: str = "2pl"
     kind: str = "binary"
+    spread: float = 1.0
     replications: int = 40
 
     @property
@@ -66,6 +69,9 @@ class Design:
         """Everything but the sizes, in words."""
         parts = [self.abilities, self.truth, self.kind]
         parts += [f"{self.missing:.0%} missing"] * bool(self.missing)
+        parts += ["equal" if self.spread == 0 else f"SD {self.spread}"] * (
+            self.spread != 1
+        )
         return ", ".join(parts)
 
 
@@ -78,6 +84,10 @@ FULL = (
     Design(10, 240, replications=100),
     Design(15, 400, replications=60),
     Design(10, 2000, replications=100),
+    Design(8, 100, spread=0.0),
+    Design(10, 240, spread=0.0, replications=100),
+    Design(15, 240, spread=0.0),
+    Design(10, 240, spread=0.3, replications=100),
     Design(30, 100),
     Design(30, 2000, replications=20),
     Design(60, 200, missing=0.7),
@@ -127,8 +137,10 @@ def draw(
     size = design.subjects, design.items
     theta = draw_abilities(design.abilities, design.subjects, rng)
     slope = np.exp(rng.normal(0.1, 0.4, size=design.items))
+    theta = theta * (design.spread > 0)
     intercept = -slope * rng.normal(-0.3, 1.2, size=design.items)
-    logit = theta[:, None] * slope + intercept
+    # Abilities have the unit that fits have: the spread is that of their effect.
+    logit = theta[:, None] * slope * design.spread + intercept
     low = rng.uniform(0.1, 0.3, design.items) if design.truth == "3pl" else 0.0
     mean = low + (1 - low) / (1 + np.exp(-logit))
     options: dict[str, Any] = {}
@@ -181,6 +193,11 @@ def spread_of_pairs(error, shared, first, second) -> np.ndarray:
     return np.sqrt(np.maximum(variance, 0))
 
 
+def share(found: np.ndarray, among: np.ndarray) -> float:
+    """Share of those `among` that are `found`; NaN where there are none."""
+    return float(found[among].mean()) if among.any() else float("nan")
+
+
 def evaluate(theta: np.ndarray, score, table, fit) -> dict[str, float]:
     """What one fit states against what was drawn."""
     from scipy.special import ndtr
@@ -224,8 +241,8 @@ def evaluate(theta: np.ndarray, score, table, fit) -> dict[str, float]:
         "difference": float((np.abs(gap - apart) <= 1.959964 * spread).mean()),
         "rank": float(held.mean()),
         "score": float(scored.mean()),
-        "found": float(right[unequal].mean()),
-        "found_accuracy": float(plain_right[unequal].mean()),
+        "found": share(right, unequal),
+        "found_accuracy": share(plain_right, unequal),
         "false": float((significant & ~right).sum() / max(significant.sum(), 1)),
         "p_best": float(column["probability_best"].max()),
         "is_best": float(best[np.argmax(column["probability_best"])]),
@@ -283,6 +300,8 @@ def markdown(rows: list[dict[str, Any]]) -> str:
         value = row[name]
         if not isinstance(value, float):
             return str(value)
+        if np.isnan(value):
+            return "–"
         error = row.get(f"{name}_error")
         digits = 2 if name == "seconds" else 3
         text = f"{value:.{digits}f}"

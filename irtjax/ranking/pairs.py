@@ -18,6 +18,10 @@ BLOCK = 2_000_000
 #: Subjects up to which every pair is tested. 2,000 take 0.5 s; beyond, pairs are
 #: counted from a histogram and `critical_z` differs by less than 0.001.
 EXACT_SUBJECTS = 2000
+#: Subjects from which on the error of the scale of ability is told from the others. By
+#: the 2PL with it, 23 % of pairs of three equal subjects were significant at 5 %, and
+#: 9 % of five.
+LEAST_OF_SCALE = 5
 
 
 class Pairs(NamedTuple):
@@ -89,21 +93,29 @@ def leading_loadings(shared: np.ndarray, rank: int) -> np.ndarray:
 def scale_loadings(ability: np.ndarray, shared: np.ndarray) -> np.ndarray:
     """The part of shared errors that stretches all abilities alike, `[subjects]`.
 
-    The scale of ability is estimated too: from ten subjects with an error of 20 %.
-    It multiplies all differences and changes no order. With e the shared errors, of the
-    loadings `shared` `[subjects, rank]`, g the abilities less their mean and
-    c = g'e / g'g the stretch, the result is Cov(e, c) / sd(c): e given c has the
-    covariance of e less the outer product of the result. Tests of equal abilities use
-    that.
+    The unit of ability is the subjects' standard deviation, which n subjects give with
+    a relative variance of 1 / (2 (n - 1)). It multiplies all differences and changes no
+    order. With e the shared errors, of the loadings `shared` `[subjects, rank]`, g the
+    abilities less their mean and c = g'e / g'g the stretch, the result is
+    Cov(e, c) / sd(c): e given c has the covariance of e less the outer product of the
+    result. Tests of equal abilities use that. Where c has a larger variance, the rest
+    of it is the responses': whether subjects differ at all is not sure then, so it
+    stays an error of differences, and the result is so much smaller. It is 0 with
+    fewer than five subjects, whose differences are hardly more than a scale.
 
-    >>> ability = np.array([-1.0, 0.0, 1.0])
+    >>> ability = np.array([-2.0, -1.0, 0.0, 1.0, 2.0])
     >>> scale_loadings(ability, 0.2 * ability[:, None] + 0.1).round(3).tolist()
-    [-0.1, 0.1, 0.3]
+    [-0.3, -0.1, 0.1, 0.3, 0.5]
+    >>> scale_loadings(ability, ability[:, None]).round(3).tolist()
+    [-0.707, -0.354, 0.0, 0.354, 0.707]
     """
     gap = ability - ability.mean()
     stretch = gap @ shared
     size = np.sqrt(np.sum(stretch**2))
-    return shared @ stretch / size if size > 0 else np.zeros_like(gap)
+    if size == 0 or len(gap) < LEAST_OF_SCALE:
+        return np.zeros_like(gap)
+    of_unit = gap @ gap / np.sqrt(2 * (len(gap) - 1))
+    return shared @ stretch / size * min(1.0, of_unit / size)
 
 
 def without_scale(

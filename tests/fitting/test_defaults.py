@@ -93,6 +93,41 @@ def test_equal_subjects_seldom_differ_significantly(subjects):
     assert significant <= 9
 
 
+def equal_subjects(seed: int, subjects: int, items: int) -> irtjax.ResponseTable:
+    """Responses of subjects of one ability to items of all difficulties."""
+    rng = np.random.default_rng([seed, subjects, items])
+    rng.normal(size=subjects + items)
+    chance = 1 / (1 + np.exp(-1.2 * rng.normal(size=items)))
+    return irtjax.ResponseTable.from_arrays(rng.random((subjects, items)) < chance)
+
+
+@pytest.mark.parametrize("seed", [28, 35])
+def test_a_few_items_that_agree_by_chance_do_not_take_all_discrimination(seed):
+    # With a wide prior of their spread the first ended at a slope of 22 and all others
+    # near 0, 6 nats below equal slopes; a proposal of the second had no likelihood.
+    table = equal_subjects(seed, 15, 240)
+    fit, equal = irtjax.fit(table), irtjax.fit(table, "rasch", "laplace")
+    assert fit.options["model"] == "2pl"
+    assert fit.status == irtjax.Status.CONVERGED
+    assert fit.log_likelihood > equal.log_likelihood - 1
+    assert np.std(np.log(fit.item_table["discrimination"])) < 0.5
+    assert irtjax.rank(fit).num_different == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("subjects", "items"), [(8, 100), (10, 240), (15, 240)])
+def test_equal_subjects_are_seldom_told_apart_by_the_2pl(subjects, items):
+    # Two of 40 sets are expected to have a significant pair, more than 7 in 1 of 2,900.
+    significant = converged = 0
+    for seed in range(40):
+        fit = irtjax.fit(equal_subjects(seed, subjects, items))
+        assert fit.options["model"] == "2pl"
+        significant += irtjax.rank(fit).num_different > 0
+        converged += fit.status == irtjax.Status.CONVERGED
+    assert significant <= 7
+    assert converged >= 36
+
+
 def test_whole_numbers_of_many_levels_are_scores():
     values = np.random.default_rng(0).integers(0, 11, size=(12, 8)) * 10
     values[:, 0] = 0  # An item that nobody solves has a score too.

@@ -26,6 +26,8 @@ LOG_NOTHING = -3.5
 #: A log standard deviation of log discriminations or dispersions (2) counted as
 #: diverged.
 LOG_TOO_WIDE = 0.69
+#: Least reliability that the error of the scale of ability counts.
+LEAST_RELIABILITY = 0.05
 
 
 def outer_of(model: MultilevelModel, ability: Array, components: Components) -> Outer:
@@ -112,7 +114,7 @@ def log_prior(model: MultilevelModel, components: Components) -> Scalar:
     own, at, mask = model.hyperpriors, components, jnp.asarray(model.regressed)
     total = log_half_normal(at.log_scale, own.scale)
     total = total + log_half_normal(at.log_general_sd, own.general)
-    total = total + log_half_normal(at.log_residual_sd, own.residual, mask)
+    total = total + log_half_normal(at.log_residual_sd, model.residual_scales, mask)
     total = total + log_half_normal(at.log_component_sd, own.component, mask)
     if model.num_groups > 1:
         # Its mode does not depend on the order of the groups.
@@ -185,8 +187,12 @@ def judged(
     weights = precisions(model, components)
     if not num_units(model):
         return weights, 1 / error
-    # Squared error of a log unit.
-    unit = 1 / (2 * model.total_subjects)
+    # Squared error of a log unit: larger where abilities have little reliability.
+    known, unknown = (
+        jnp.mean(model.mean_over_subjects(x**2)) for x in (ability, error)
+    )
+    reliability = jnp.maximum(known / (known + unknown), LEAST_RELIABILITY)
+    unit = 1 / (2 * model.total_subjects * reliability**2)
     if model.learned[0]:
         slopes = jnp.zeros(model.num_columns, ability.dtype).at[0].set(1.0)
         if model.has_tilts:

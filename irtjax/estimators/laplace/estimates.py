@@ -315,8 +315,8 @@ def _warnings(problem: MultilevelProblem, fit, gone, wide) -> list[str]:
         f"{subjects} subjects and {num_observed:,} responses are few: in"
         " simulations of such sizes 95 % intervals of differences covered 87 to 97 %,"
         " of expected scores 87 to 92 %; add subjects or items": groups == 1 and few,
-        f"{subjects} subjects do not determine slopes and the scale of ability: tests"
-        " of pairs are significant too often; use a model with slopes of 1 ('rasch',"
+        f"{subjects} subjects do not determine slopes and the scale of ability, on"
+        " which tests of pairs depend; use a model with slopes of 1 ('rasch',"
         " 'pcm'), or the paired test of accuracies (irtjax compare --data)": groups == 1
         and subjects < FEW_SUBJECTS
         and model.family.has_slope,

@@ -177,13 +177,25 @@ class Laplace(AbstractMethod):
             is_plain = first | ~kept | (memory.num_seen == 1)
             memory = forget(memory, first | ~kept)
         reached = jnp.where(kept, found.objective, state.reached)
+        # A proposal without a likelihood leaves nothing: the next step is plain.
+        sound = state.is_plain | jnp.isfinite(found.objective)
+        shift, covariance, of_items, objective = choose(
+            sound,
+            (found.shift, found.covariance, _of_items(found.items), found.objective),
+            (
+                state.ability - state.ability_mode,
+                state.ability_covariance,
+                _of_items(state),
+                state.reached,
+            ),
+        )
         return LaplaceState(
             components=components,
             ability_mode=mode,
-            ability=mode + found.shift,
-            ability_covariance=found.covariance,
-            **_of_items(found.items),
-            objective=found.objective,
+            ability=mode + shift,
+            ability_covariance=covariance,
+            **of_items,
+            objective=objective,
             residual=residual,
             image=moved,
             reached=reached,
@@ -332,7 +344,7 @@ class Laplace(AbstractMethod):
             return laplace_estimates(problem, solution, level=run.level)
 
 
-def _of_items(found: Summary) -> dict[str, Array]:
+def _of_items(found: Summary | LaplaceState) -> dict[str, Array]:
     """The parts of a pass over the items that a state keeps."""
     names = "mode", "mean", "covariance", "log_marginal"
     return {name: getattr(found, name) for name in names}

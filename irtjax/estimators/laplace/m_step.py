@@ -81,7 +81,7 @@ def maximise(
     return new, ability
 
 
-def half_normal_mode(total: Array, count: Array | float, scale: float) -> Array:
+def half_normal_mode(total: Array, count: Array | float, scale: Array | float) -> Array:
     """Log sd at the mode of sd given a sum of squares of N(0, sd^2).
 
     Maximises -n log s - S / (2 s^2) - s^2 / (2 h^2) + log s, whose root in s^2 is
@@ -266,7 +266,7 @@ def _improve_residual(
     mask = jnp.asarray(model.regressed)
     if not (model.correlated or model.num_clusters):
         total = jnp.sum(jnp.diagonal(scatter, axis1=1, axis2=2), axis=0)
-        log_sd = half_normal_mode(total, count, own.residual)
+        log_sd = half_normal_mode(total, count, model.residual_scales)
         log_sd = jnp.where(mask, log_sd, old.log_residual_sd)
         return old._replace(log_residual_sd=log_sd)
     scatter = scatter if model.num_clusters else jnp.sum(scatter, axis=0, keepdims=True)
@@ -278,7 +278,7 @@ def _improve_residual(
         log_sd, correlation = jnp.where(mask, point[0], old.log_residual_sd), point[1]
         factor = model.common_factor(log_sd, correlation)
         inner, log_det = scatter, 2 * count * jnp.sum(jnp.log(jnp.diagonal(factor)))
-        prior = log_half_normal(log_sd, own.residual, mask)
+        prior = log_half_normal(log_sd, model.residual_scales, mask)
         if model.correlated:
             prior = prior + lkj_log_density(
                 correlation, model.num_correlated, own.concentration

@@ -251,11 +251,16 @@ def start_multilevel(model: MultilevelModel, data: Responses) -> tuple[Array, Ar
 
 
 def start_components(model: MultilevelModel, mode: Array) -> Components:
-    """First effects: items around their mean with standard deviation 1."""
+    """First effects: items around their mean with standard deviation 1, or less.
+
+    Log discriminations have the scale of their prior: from larger ones the fit of
+    subjects who hardly differ can end with a few large slopes, a lower mode.
+    """
     zeros = model.zeros(mode.dtype)
     effects = jnp.zeros((model.design.shape[1], model.num_columns), mode.dtype)
     effects = effects.at[0].set(jnp.average(mode, axis=0, weights=model.weight))
-    log_residual_sd = jnp.zeros(model.num_columns, mode.dtype)
+    log_residual_sd = jnp.log(jnp.minimum(model.residual_scales, 1.0))
+    log_residual_sd = log_residual_sd.astype(mode.dtype)
     if model.known_slopes is not None:
         effects = effects.at[0, 0].set(model.known_slopes.mean)
         log_residual_sd = log_residual_sd.at[0].set(math.log(model.known_slopes.sd))

@@ -58,7 +58,9 @@ def log_prior(model: MultilevelModel, position: Position) -> Scalar:
         total = total + lkj_log_density(*of_items, own.concentration)
     total = total + log_half_normal(position.log_scale, own.scale)
     total = total + log_half_normal(position.log_component_sd, own.component)
-    total = total + log_half_normal(position.log_residual_sd, own.residual)
+    # None are estimated where all priors are given.
+    scales = model.residual_scales[: position.log_residual_sd.size]
+    total = total + log_half_normal(position.log_residual_sd, scales)
     total = total + log_half_normal(position.log_general_sd, own.general)
     for part, sd in (
         (position.group_effects, own.group_effect),

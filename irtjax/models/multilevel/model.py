@@ -77,6 +77,7 @@ class Hyperpriors(eqx.Module):
         effect: Normal, of effects without a component (covariates, mean of all items).
         component: Half-normal, of the standard deviations of the facets' effects.
         residual: Half-normal, of the standard deviations of items around them.
+        discrimination: The same for log discriminations.
         group_effect: Normal, of the groups' effects on coordinates.
         subject_effect: Normal, of the effects of subjects' covariates.
         general: Half-normal, of the SD tau of general ability, without slopes.
@@ -89,6 +90,9 @@ class Hyperpriors(eqx.Module):
     effect: float = 5.0
     component: float = 2.0
     residual: float = 2.0
+    # With a dozen subjects of nearly equal ability a few items whose responses agree by
+    # chance would give all others slopes near 0.
+    discrimination: float = 0.5
     group_effect: float = 3.0
     subject_effect: float = 2.0
     general: float = 5.0
@@ -336,6 +340,13 @@ class MultilevelModel(eqx.Module):
         # Component -1 is the last row: the fixed effects.
         return jnp.concatenate([sd, fixed])[self.component]
 
+    @property
+    def residual_scales(self) -> Float[Array, " columns"]:
+        """Scales of the half-normals of the items' standard deviations."""
+        own = self.hyperpriors
+        scales = jnp.full(self.num_columns, own.residual)
+        return scales.at[0].set(own.discrimination) if self.family.has_slope else scales
+
     def item_means(self, position: Position) -> Float[Array, "stems columns"]:
         """D beta."""
         effects = self.effect_sd(position) * position.effects
@@ -462,7 +473,9 @@ def slopes_known(model: MultilevelModel) -> MultilevelModel:
     return dataclasses.replace(model, priors=priors, known_slopes=known)
 
 
-def log_half_normal(log_sd: Array, scale: float, mask: Array | bool = True) -> Array:
+def log_half_normal(
+    log_sd: Array, scale: Array | float, mask: Array | bool = True
+) -> Array:
     """Log density of logarithms of half-normals, those outside the mask left out."""
     density = HalfNormal(scale).log_density(jnp.exp(log_sd)) + log_sd
     return jnp.sum(jnp.where(mask, density, 0))

@@ -42,7 +42,8 @@ def learned_rows(columns, design, component, tilted=None):
         np.outer(design[:, e], np.ones(columns)) * sd[e] * effects[e]
         for e in range(len(component))
     )
-    residual = numpyro.sample("residual", dist.HalfNormal(2.0).expand([columns]))
+    scales = jnp.full(columns, 2.0).at[0].set(0.5)
+    residual = numpyro.sample("residual", dist.HalfNormal(scales))
     tied = numpyro.sample("tied", dist.LKJCholesky(columns, 2.0))
     covariance = jnp.outer(residual, residual) * (tied @ tied.T)
     if tilted is None:

@@ -30,6 +30,8 @@ from irtjax.numerics.bijections import (
 )
 
 SUBJECTS, ITEMS, GROUPS = 5, 8, 3
+#: Scales of the half-normals of items' deviations: log discriminations first.
+RESIDUAL = jnp.array([0.5, 2.0])
 RNG = np.random.default_rng(2)
 
 
@@ -129,7 +131,7 @@ def test_benchmarks_levels_and_covariates(centred, spread):
                 z = numpyro.sample("theta", dist.Normal().expand([GROUPS]).to_event(1))
                 theta = mean + z @ jnp.linalg.cholesky(sigma).T
         tau = numpyro.sample("tau", dist.HalfNormal(2.0).expand([2, 2]))
-        residual = numpyro.sample("residual", dist.HalfNormal(2.0).expand([2]))
+        residual = numpyro.sample("residual", dist.HalfNormal(RESIDUAL))
         z = numpyro.sample("effects", dist.Normal().expand([9, 2]))
         benchmark, area = tau[0] * z[1:4], tau[1] * z[4:8]
         mean = 5 * z[0] + benchmark[group] + area[domain] + 5 * design[:, 8:] * z[8]
