@@ -212,7 +212,8 @@ def _adapt_command(
 
     With --harness it gives one test to a real model instead.
     """
-    check_out_folder(out, FILES)
+    by = "adapt" if live.harness is None else "adapt --harness"
+    check_out_folder(out, FILES, by)
     simulated = {
         "--subjects": subjects != 200,
         "--responses": bool(responses),

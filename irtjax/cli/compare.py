@@ -49,7 +49,7 @@ def _compare_command(
 ) -> None:
     """Compares two subjects of a fit: difference, interval, p-value; a gate for CI."""
     opt.check_level(level)
-    check_out_folder(out, ["report.html"])
+    check_out_folder(out, ["report.html"], "compare")
     gate.check()
     # A mistake in a condition is found before anything is loaded.
     conditions = gate.conditions(first, second, bool(data))
