@@ -17,6 +17,7 @@ import numpy as np
 from scipy.special import expit, ndtr
 
 from irtjax.data.arrays import places_of
+from irtjax.data.item_texts import refuse_other_contents
 from irtjax.report.words import short, visible
 
 if TYPE_CHECKING:
@@ -173,6 +174,7 @@ def cells_of(fit: Calibration, data: ResponseTable | None) -> Cells | None:
                 f"no {what} of the fit is in the responses: give the data that were"
                 " fitted"
             )
+    refuse_other_contents(data.item_contents, fit.item_contents, "the fit")
     rate = np.asarray(data.values, float)
     exposure = data.observed if data.trials is None else data.trials
     top: Any = max(fit.model.family.num_categories - 1, 1)

@@ -287,5 +287,5 @@ class RecordBuilder:
             source=several(paths),
             item_texts=texts,
             item_ids=ids,
-            item_contents=self.described.contents(keys, item_labels, join),
+            item_contents=self.described.contents(keys, item_labels),
         )
