@@ -27,7 +27,7 @@ COMMANDS = {
     "fit": "fit {data} --out {out}",
     "fit-nuts": "fit {few} --out {out} --method nuts --draws 50 --warmup 50",
     "audit": "audit {data} --out {out}",
-    "shrink": "shrink {data} --size 8 --sizes 4,8 --folds 2 --out {out}",
+    "shrink": "shrink {data} --size 8 --by random --folds 3 --out {out}",
     "adapt": "adapt {saved} --subjects 30 --items 10 --out {out}",
     "stability": "stability {data} --num 8 --out {out}",
     "dimensions": "dimensions {data} --most 2 --out {out}",
