@@ -117,6 +117,13 @@ class Reading:
     run: Annotated[str, _read("Of several runs of a benchmark: latest or all.")] = (
         "latest"
     )
+    join: Annotated[
+        str,
+        _read(
+            "What identifies items of logs: hash (their content) or id, if the ids are"
+            " right."
+        ),
+    ] = "hash"
     subject_name: Annotated[
         str | None, _read("Name of the subject of a file that has none.")
     ] = None

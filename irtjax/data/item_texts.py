@@ -154,8 +154,8 @@ def refuse_other_contents(contents: Contents, known: Contents, whole: str) -> No
         raise ValueError(
             f"{len(differing):,} of the items are others than those of the same names"
             f" in {whole}, such as {differing[0]!r}: their logs number them in another"
-            " way; read all logs in one call, which joins items by content (in Python"
-            " also with join='id', if the names are right)"
+            " way; read all logs in one call, which joins items by content, or pass"
+            " join='id' if the names are right"
         )
 
 

@@ -5,12 +5,14 @@ import hashlib
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
 import irtjax
 from irtjax.adaptive.labels import label
 from irtjax.adaptive.misfit import _of_calibration
 from irtjax.adaptive.study import _matched
 from irtjax.calibration.flow import rank_flow
+from irtjax.cli.app import app
 from irtjax.cli.pipeline import Job, calibrate
 from irtjax.cli.progress import ProgressLine
 from irtjax.data.item_texts import ItemText
@@ -20,7 +22,7 @@ from irtjax.report.page_data import cells_of
 from irtjax.storage import load_contents
 from irtjax.subsets.shrink import _estimate, make_pool
 from irtjax.validity.agreement import response_icc
-from tests.harness.logs import NAMES, toy_fit, write_logs
+from tests.harness.logs import NAMES, TASKS, toy_fit, write_logs
 from tests.small_fits import small_fit, small_table
 
 REFUSED = "are others than those"
@@ -100,3 +102,28 @@ def test_rounds_of_a_harness_refuse_documents_of_another_version(tmp_path):
             with pytest.raises(ValueError, match="4 documents are others than those"):
                 rounds.step()
             assert rounds.test.num_given == 0
+
+
+def test_ids_join_where_they_are_said_to_be_right(tmp_path):
+    """`--join id` is what the refusal names, and no command had it."""
+    fit = of(toy_fit())
+    irtjax.save(fit, tmp_path / "fit")
+    asked = {task: [*range(size)] for task, size in TASKS.items()}
+    write_logs(asked, tmp_path / "logs")
+    logs = str(tmp_path / "logs")
+
+    def run(*words):
+        return CliRunner().invoke(app, [*map(str, words)])
+
+    score = ("score", logs, "--fit", tmp_path / "fit", "--quiet")
+    refused = run(*score)
+    assert refused.exit_code == 2
+    assert "or pass --join id if the names are right" in refused.stderr
+    assert run(*score, "--join", "id").exit_code == 0
+    replay = ("adapt", tmp_path / "fit", "--responses", logs, "--items", 3, "--quiet")
+    assert "--join id" in run(*replay).stderr
+    assert run(*replay, "--join", "id").exit_code == 0
+    wrong = run("info", logs, "--join", "names")
+    assert "--join names is not one of" in wrong.stderr
+    alone = run("adapt", tmp_path / "fit", "--join", "id")
+    assert "--join requires --responses" in alone.stderr
