@@ -188,7 +188,7 @@ def test_inspect_later_log_of_the_same_task_wins(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "damage", ["cut", "bit", "checksum", "not_a_log", "no_zip", "bad_json"]
+    "damage", ["cut", "bit", "checksum", "name", "not_a_log", "no_zip", "bad_json"]
 )
 def test_inspect_archive_that_is_damaged(tmp_path, damage):
     content = bytearray(next(INSPECT.glob("*zstd*.eval")).read_bytes())
@@ -200,6 +200,11 @@ def test_inspect_archive_that_is_damaged(tmp_path, damage):
     elif damage == "checksum":
         # In the directory at the end, it stands 30 bytes before the name.
         content[content.rindex(b"summaries.json") - 30] ^= 0xFF
+    elif damage == "name":  # Marked as UTF-8, and none.
+        buffer = io.BytesIO()
+        with zipfile.ZipFile(buffer, "w") as archive:
+            archive.writestr("é.json", "{}")
+        content = buffer.getvalue().replace("é".encode(), b"\xbf\xbf")
     elif damage == "no_zip":
         content = bytearray(b"hello, this is no archive")
     else:

@@ -45,8 +45,12 @@ _BEFORE_NAME = re.compile(r'[ \t\r\n]*[{,][ \t\r\n]*(?=")')
 _COLON = re.compile(r"[ \t\r\n]*:[ \t\r\n]*")
 #: Lists and objects within each other that messages have, and more.
 _DEEPEST = 8
-# What zipfile raises for archives that are cut off, altered or encrypted.
-_DAMAGE = zipfile.BadZipFile, zlib.error, struct.error, EOFError, OSError, RuntimeError
+# What zipfile raises for archives that are cut off, altered or encrypted, or have names
+# of members that are no text.
+_DAMAGE = (
+    *(zipfile.BadZipFile, zlib.error, struct.error, EOFError, OSError, RuntimeError),
+    UnicodeDecodeError,
+)
 #: A metric, the part of an item, and the score as written.
 _Row = tuple[str, str, Any]
 
