@@ -120,7 +120,7 @@ def _describe(table: ResponseTable, bounds: Bounds | None) -> dict[str, Any]:
         categories = {f"{level:g}": count for level, count in counts}
     model, reason = _suggest(table)
     if bounds is not None and model is not None:
-        model, reason = _suggest_within(table, bounds)
+        model, reason = _suggest_within(inside, bounds)
     return {
         "kind": table.kind,
         "num_subjects": table.num_subjects,
@@ -187,20 +187,16 @@ def _within(table: ResponseTable, bounds: Bounds) -> ResponseTable:
     return rescale(table, bounds)
 
 
-def _suggest_within(table: ResponseTable, bounds: Bounds) -> tuple[str, str]:
-    """As `_suggest`, for scores whose bounds are given."""
-    from irtjax.models.families.bounded import binary_items
-
+def _suggest_within(inside: ResponseTable, bounds: Bounds) -> tuple[str, str]:
+    """As `_suggest`, for scores whose bounds are given, as shares of their range."""
     flags = shlex.join(opt.bounds_flags(bounds))
-    if isinstance(bounds, Mapping):
-        right = binary_items(table, bounds)
-        if right.any() and not right.all():
-            return "mixed", f"some items are right or wrong, the others scores; {flags}"
-    return "continuous", f"scores in an interval; fit them with {flags}"
+    # Bounds for all items state that all have scores.
+    model, reason = _suggest_for_scores(inside, mixed=isinstance(bounds, Mapping))
+    return model, f"{reason}; fit them with {flags}"
 
 
-def _suggest_for_scores(table: ResponseTable) -> tuple[str | None, str]:
-    """As `_suggest`, for responses that are not whole numbers."""
+def _suggest_for_scores(table: ResponseTable, mixed: bool = True) -> tuple[str, str]:
+    """As `_suggest`, for scores; `mixed`: some items may be right or wrong."""
     import numpy as np
 
     from irtjax.data.wording import percent
@@ -216,13 +212,13 @@ def _suggest_for_scores(table: ResponseTable) -> tuple[str | None, str]:
             f" score with --bounds {bounds}"
         )
     whole = np.all((table.values == 0) | (table.values == 1), axis=0)
-    if whole.any():
+    if mixed and whole.any():
         return "mixed", f"{whole.sum():,} items are right or wrong, the others scores"
     ends = np.mean((values == 0) | (values == 1))
     if ends > 0.01:
         return (
             "inflated_beta",
-            f"{percent(round(ends, 3))} of the scores are exactly 0 or 1",
+            f"{percent(round(ends, 3))} of the scores are at an end of their range",
         )
     return "continuous", "the responses are scores between 0 and 1"
 

@@ -59,12 +59,16 @@ def test_info_takes_the_bounds_of_a_fit(folder):
         return done, json.loads(done.stdout) if done.exit_code == 0 else {}
 
     _, facts = info("--bounds", "0", "200")
-    assert facts["suggested_model"] == "continuous"
-    assert "fit them with --bounds 0 200" in facts["reason"]
+    # A third of the scores is the lowest possible one.
+    assert facts["suggested_model"] == "inflated_beta"
+    assert facts["reason"].startswith("33.3 % of the scores are at an end")
+    assert facts["reason"].endswith("fit them with --bounds 0 200")
     assert (facts["items_all_highest"], facts["items_all_zero"]) == (0, 1)
     _, facts = info("--bounds", "0", "100")
     assert (facts["items_all_highest"], facts["items_all_zero"]) == (1, 1)
     assert facts["mean"] == 50
+    _, facts = info("--bounds", "-50", "150")
+    assert facts["suggested_model"] == "continuous"
     done, _ = info("--bounds", "0", "60")
     assert done.exit_code == 2 and "score 100 is not between 0 and 60" in done.stderr
     done, _ = info("--bounds", "0", "100", "--bounds-of", "a=0:100")
