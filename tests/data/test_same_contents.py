@@ -123,6 +123,8 @@ def test_ids_join_where_they_are_said_to_be_right(tmp_path):
     replay = ("adapt", tmp_path / "fit", "--responses", logs, "--items", 3, "--quiet")
     assert "--join id" in run(*replay).stderr
     assert run(*replay, "--join", "id").exit_code == 0
+    pair = ("compare", *fit.subjects[:2], "--fit", tmp_path / "fit", "--json")
+    assert "--join requires --data" in run(*pair, "--join", "id").stderr
     wrong = run("info", logs, "--join", "names")
     assert "--join names is not one of" in wrong.stderr
     alone = run("adapt", tmp_path / "fit", "--join", "id")
