@@ -36,7 +36,7 @@ from experiments.fuzz.run import SECONDS, make, run_command, watched
 #: Memory that a fit may take beyond what the process has.
 MEMORY = 1 << 30
 #: Seconds of a fit whose programs are not compiled yet.
-WARM = 120
+WARM = 600
 #: Few shapes, so that most programs are compiled already.
 SHAPES = (*[(6, 5), (12, 8), (25, 8)] * 4, (2, 5), (1, 4), (6, 1))
 OPTIONS = (
