@@ -56,13 +56,13 @@ def memory(name: str) -> int:
     return int(text.split(f"{name}:")[1].split()[0]) * 1024
 
 
-def watched(call: Any) -> tuple[str, float, int]:
+def watched(call: Any, limit: int = SECONDS) -> tuple[str, float, int]:
     """What a call ends in ("table", "refused" or a problem), seconds and memory."""
     with contextlib.suppress(OSError):
         Path("/proc/self/clear_refs").write_text("5")  # The peak starts here.
     before, start = memory("VmRSS"), time.monotonic()
     signal.signal(signal.SIGALRM, _alarm)
-    signal.alarm(SECONDS)
+    signal.alarm(limit)
     try:
         found = call()
     except _Hang:

@@ -121,5 +121,7 @@ def _read(path: Path) -> None:
     elif path.suffix == ".npz":
         with np.load(path, allow_pickle=False) as file:
             assert all(file[name] is not None for name in file.files)
+    elif path.suffix == ".html":
+        assert path.read_text().endswith("</html>")
     else:
         assert path.read_text().endswith("\n")

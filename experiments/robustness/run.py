@@ -27,7 +27,7 @@ COMMANDS = {
     "fit": "fit {data} --out {out}",
     "fit-nuts": "fit {few} --out {out} --method nuts --draws 50 --warmup 50",
     "audit": "audit {data} --out {out}",
-    "shrink": "shrink {data} --size 8 --sizes 4,8 --folds 2 --out {out}",
+    "shrink": "shrink {data} --size 8 --by random --folds 3 --out {out}",
     "adapt": "adapt {saved} --subjects 30 --items 10 --out {out}",
     "stability": "stability {data} --num 8 --out {out}",
     "dimensions": "dimensions {data} --most 2 --out {out}",
@@ -38,6 +38,8 @@ COMMANDS = {
 }
 #: Those that write one file or few into a folder that must exist.
 IN_FOLDER = ("simulate", "score", "predict")
+#: Each of so many killed commands is run again in its folder, to the end.
+RERUN = 5
 #: The earlier outputs come from other data, so that every file differs.
 BEFORE = 7
 
@@ -94,8 +96,11 @@ class Work:
 def killed(work: Work, outputs: Outputs, count: int, rng: random.Random) -> dict:
     """Kills a command at random moments: of its run, its writing, and its moves."""
     found = dict.fromkeys(("kills", "in writing", "in moves", "old", "new"), 0)
-    found |= dict.fromkeys(("lost", "mixed", "left behind"), 0)
-    for k in range(count):
+    found |= dict.fromkeys(("lost", "mixed", "left behind", "reruns", "failed"), 0)
+    # A command can end before its moment, and is then run again.
+    for k in range(3 * count):
+        if found["kills"] == count:
+            break
         target = outputs.begin(work.place / "out", empty=k % 4 == 3)
         running = work.start(work.command(outputs.name, target))
         places = (target, target.parent)
@@ -117,6 +122,13 @@ def killed(work: Work, outputs: Outputs, count: int, rng: random.Random) -> dict
         found["in moves"] += moves(target)
         found[outputs.state(target).value] += 1
         found["left behind"] += outputs.leftovers(target)
+        if k % RERUN == 0:
+            ended = work.run(work.command(outputs.name, target))
+            whole = ended.status == 0 and outputs.state(target) is State.NEW
+            found["reruns"] += 1
+            found["failed"] += not whole
+            if not whole:
+                print(outputs.name, ended, flush=True)
     return found
 
 

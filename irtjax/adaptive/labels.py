@@ -18,6 +18,7 @@ from irtjax.adaptive.lengths import LengthBank
 from irtjax.adaptive.steps import decided_by_population
 from irtjax.calibration.calibration import Calibration
 from irtjax.data.arrays import check_unique, names_of
+from irtjax.data.item_texts import Contents
 
 #: Share of the population that should reach a target of error.
 REACHED = 0.5
@@ -31,6 +32,11 @@ class LabelledBank(NamedTuple):
     groups: np.ndarray | None  # [items] content groups, such as benchmarks
     factors: np.ndarray | None  # [dims] names of several abilities
     source: Calibration | None = None
+
+    @property
+    def contents(self) -> Contents:
+        """Hashes of the content of the items, where the data of the fit had them."""
+        return {} if self.source is None else self.source.item_contents
 
     def position(self, name: str) -> int:
         """Where an item is in the bank; a name of no item is refused."""

@@ -20,6 +20,7 @@ from irtjax.adaptive.lengths import LengthBank
 from irtjax.adaptive.simulation import run_tests_jit
 from irtjax.calibration.calibration import Calibration
 from irtjax.data.arrays import places_of
+from irtjax.data.item_texts import refuse_other_contents
 from irtjax.models.family import Items
 from irtjax.models.model import Population
 from irtjax.numerics.precision import full_precision
@@ -99,6 +100,7 @@ def _of_calibration(fit: Calibration, bank: LabelledBank) -> AbstractBank:
     if (places < 0).any():
         name = str(bank.names[int(places.argmin())])
         raise ValueError(f"truth: item {name!r} is not in that calibration")
+    refuse_other_contents(bank.contents, other.contents, "the fit of the truth")
     kinds = [(type(x.bank), x.bank.num_categories) for x in (bank, other)]
     if kinds[0] != kinds[1]:
         raise ValueError("truth: that calibration is of another kind of model")

@@ -344,6 +344,40 @@ class AdaptiveTest:
             state = self._with(_reserve_jit, state, item) if count > 1 else state
         return self._open[:count]
 
+    def hand_out(self, item: str) -> str:
+        """Hands out an item of the caller's choice, if the rules give another one.
+
+        A harness that runs items in an order of its own asks before each.
+
+        Args:
+            item: Its name.
+
+        Returns:
+            Empty if the item now waits for its response, else why the test ends.
+
+        Raises:
+            ValueError: If the item is unknown, waits already or cannot be given again.
+
+        >>> import irtjax
+        >>> fit = irtjax.fit(irtjax.make_demo().table, "2pl", standard_errors="none")
+        >>> test = AdaptiveTest(fit, num_items=1)
+        >>> first, second = fit.items[:2]
+        >>> test.hand_out(first), test.hand_out(second)
+        ('', 'number of items')
+        """
+        position = self._bank.position(item)
+        flags = self._flags()
+        if self.num_given + len(self._open) >= self._design.num_items:
+            flags |= StopFlag.NUM_ITEMS
+        if flags:
+            return flags.explain()
+        if item in self._open or not bool(self._state.available[position]):
+            raise ValueError(f"item {item!r} waits already, or cannot be given again")
+        if self._since is None:
+            self._since = time.monotonic()
+        self._open.append(item)
+        return ""
+
     def skip(self, item: str) -> None:
         """Ends the wait for an item without a response, which is not given again.
 

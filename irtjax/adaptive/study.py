@@ -335,7 +335,9 @@ def _matched(bank: LabelledBank, table: ResponseTable, repeats: bool):
             )
         # Counts exceed the categories, and are checked against the trials already.
         top = max(top, int(trials.max(initial=0)))
-    values, available, columns = arrange(table, bank.names, "the bank", top)
+    values, available, columns = arrange(
+        table, bank.names, "the bank", top, bank.contents
+    )
     known = columns >= 0
     recorded: Any = jnp.asarray(values, jnp.int32)
     notes: list[str] = []

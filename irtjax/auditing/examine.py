@@ -19,7 +19,6 @@ from irtjax.auditing.properties import (
 )
 from irtjax.calibration.score import score
 from irtjax.data import ResponseTable
-from irtjax.data.item_texts import refuse_other_contents
 from irtjax.data.matching import match_all_items, positions
 from irtjax.likelihood.quadrature import REACH
 from irtjax.models.model import check_one_ability
@@ -101,8 +100,7 @@ class Known:
         if fit.structure is not None and len(fit.structure.groups) > 1:
             raise ValueError(several_abilities(fit.model.name))
         check_one_ability(fit.model, "an audit")
-        rows = match_all_items(table, fit.items, "audit")
-        refuse_other_contents(table.item_contents, fit.item_contents, "the fit")
+        rows = match_all_items(table, fit.items, "audit", fit.item_contents)
         abilities = fit.ability_table
         if not set(table.subjects.tolist()) <= set(fit.subjects.tolist()):
             abilities = score(fit, table).table

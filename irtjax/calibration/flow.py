@@ -22,6 +22,7 @@ from scipy.stats import kendalltau
 from irtjax.calibration.calibration import Calibration
 from irtjax.calibration.tables import floats
 from irtjax.data import ResponseTable, read
+from irtjax.data.item_texts import refuse_other_contents
 from irtjax.ranking.ranks import TIED, tied_ranks
 
 if TYPE_CHECKING:
@@ -194,10 +195,12 @@ def _reasons(fit, against, data, names, move) -> dict[str, list[str | None]]:
         places = {name: k for k, name in enumerate(against.items.tolist())}
         if other is None or not set(fit.items.tolist()) <= set(places):
             return columns
+        refuse_other_contents(against.item_contents, fit.item_contents, "the fit")
         before = other[[places[name] for name in fit.items.tolist()]]
     if after is None:
         return columns
     table = data if isinstance(data, ResponseTable) else read(data)
+    refuse_other_contents(table.item_contents, fit.item_contents, "the fit")
     table = table.select(items=fit.items)
     part = table.select(subjects=names)
     seen = np.ones(part.values.shape) if part.observed is None else part.observed

@@ -14,7 +14,6 @@ from irtjax import scoring
 from irtjax.calibration.lengths import ability_columns
 from irtjax.calibration.tables import highest_response, score_interval
 from irtjax.data import ResponseTable, read
-from irtjax.data.item_texts import refuse_other_contents
 from irtjax.data.matching import match_items
 from irtjax.likelihood.lengths import with_lengths
 from irtjax.likelihood.problem import Problem
@@ -269,8 +268,7 @@ def _match(
     fit: Calibration, table: ResponseTable
 ) -> tuple[ResponseTable, np.ndarray, tuple[str, ...]]:
     """The columns of known items, and where these are among the items of the fit."""
-    rows = match_items(table, fit.items, "the fit")
-    refuse_other_contents(table.item_contents, fit.item_contents, "the fit")
+    rows = match_items(table, fit.items, "the fit", fit.item_contents)
     known = rows >= 0
     notes = (
         f"{known.sum():,} of the {len(fit.items):,} items of the fit were answered",

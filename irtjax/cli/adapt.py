@@ -196,6 +196,10 @@ def _adapt_command(
             " counts (the default with --repeats)."
         ),
     ] = None,
+    join: Annotated[
+        str,
+        opt.option("Of --responses: what identifies items of logs, hash or id."),
+    ] = "hash",
     seed: opt.Seed = 0,
     out: Annotated[
         Path | None,
@@ -212,13 +216,15 @@ def _adapt_command(
 
     With --harness it gives one test to a real model instead.
     """
-    check_out_folder(out, FILES)
+    by = "adapt" if live.harness is None else "adapt --harness"
+    check_out_folder(out, FILES, by)
     simulated = {
         "--subjects": subjects != 200,
         "--responses": bool(responses),
         "--truth": truth != "bank",
         "--length": length is not None,
         "--trials": trials is not None,
+        "--join": join != "hash",
         "--repeats": rules.repeats != 1,
         "--icc": rules.icc is not None,
         "--max-exposure": rules.max_exposure is not None,
@@ -231,13 +237,15 @@ def _adapt_command(
         raise ValueError("--length requires --responses FILE: it reads their lengths")
     if trials is not None and not responses:
         raise ValueError("--trials requires --responses FILE: it reads their repeats")
+    if join != "hash" and not responses:
+        raise ValueError("--join requires --responses FILE: it is of their items")
     with ProgressLine(quiet) as progress:
         progress("read")
         fit = load_fit(folder)
         table = None
         if responses:
             usual = "counts" if rules.repeats > 1 else "error"
-            reading = opt.Reading(length=length, trials=trials or usual)
+            reading = opt.Reading(length=length, trials=trials or usual, join=join)
             table = reading.read(responses)
         chosen = rules.rules(fit.items)
         progress("adapt")

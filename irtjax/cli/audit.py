@@ -77,7 +77,8 @@ def audit_command(
     """Examines every item for defects, with false discoveries under control."""
     if not 0 < fdr < 1:
         raise ValueError(f"--fdr {fdr:g} is not between 0 and 1")
-    output.check_out_folder(out, (*FILES, *FLAGGED, *CLEAN, CONTROL, *FIGURES))
+    names = (*FILES, *FLAGGED, *CLEAN, CONTROL, *FIGURES)
+    output.check_out_folder(out, names, "audit")
     if fit is not None and model is not None:
         raise ValueError("--model fits a model and --fit reads a fit: leave one out")
     guess = _chances(chance or [])

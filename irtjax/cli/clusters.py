@@ -73,7 +73,7 @@ def clusters_command(
     DIR is a fit of a factor model, FILE... responses to its items.
     """
     opt.check_level(level)
-    check_out_folder(out, (*TABLES, *FIGURES))
+    check_out_folder(out, (*TABLES, *FIGURES), "clusters")
     with ProgressLine(quiet) as progress:
         progress("read")
         fit = load_fit(folder)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from irtjax.cli import gates
+from irtjax.cli import config, gates
 from irtjax.cli import options as opt
 from irtjax.cli.output import (
     check_out_folder,
@@ -31,6 +31,7 @@ def _compare_command(
     second: Annotated[str, _NAME],
     fit: opt.FitFolder,
     gate: gates.Gate,
+    reading: opt.Reading,
     data: Annotated[
         list[str] | None,
         opt.option(
@@ -49,8 +50,11 @@ def _compare_command(
 ) -> None:
     """Compares two subjects of a fit: difference, interval, p-value; a gate for CI."""
     opt.check_level(level)
-    check_out_folder(out, ["report.html"])
+    check_out_folder(out, ["report.html"], "compare")
     gate.check()
+    # A saved fit may have texts, which --no-texts leaves out of the page too.
+    for name in {*config.typed(reading.chosen())} - {"texts"} if not data else ():
+        raise ValueError(f"--{name.replace('_', '-')} requires --data")
     # A mistake in a condition is found before anything is loaded.
     conditions = gate.conditions(first, second, bool(data))
     with ProgressLine(quiet) as progress:
@@ -58,10 +62,9 @@ def _compare_command(
         calibration = load_fit(fit)
         from irtjax.calibration.conditions import judge
         from irtjax.calibration.rank import compare
-        from irtjax.data import read
 
         chosen = calibration.level if level is None else level
-        table = read(data) if data else None
+        table = reading.read(data) if data else None
         progress("compare")
         result = compare(calibration, first, second, data=table, level=chosen)
         verdicts = [judge(x, calibration, data=table, level=level) for x in conditions]
@@ -69,7 +72,8 @@ def _compare_command(
         sentences = _sentences(first, second, result, chosen)
         if out is not None:
             progress("write")
-            _write_page(out, calibration, (first, second), table, sentences)
+            more = {"texts": None if reading.texts else {}, "sentences": sentences}
+            _write_page(out, calibration, (first, second), table, more)
         gate.write(verdicts, failures)
     if json:
         head = {"first": first, "second": second, "level": chosen}
@@ -82,15 +86,18 @@ def _compare_command(
     gates.end(failures)
 
 
-compare_command = opt.with_fields(_compare_command, "gate", gates.Gate)
+compare_command = opt.with_reading(
+    opt.with_fields(_compare_command, "gate", gates.Gate)
+)
 
 
-def _write_page(out: Path, fit, pair: tuple[str, str], table, sentences) -> None:
+def _write_page(
+    out: Path, fit, pair: tuple[str, str], table, more: dict[str, Any]
+) -> None:
     """Writes the page of the fit that begins with the two."""
     from irtjax.report.page import PAGE, report_page, write_page
 
-    more = {"sentences": sentences, "command": command_line()}
-    page = report_page(fit, data=table, pair=pair, **more)
+    page = report_page(fit, data=table, pair=pair, command=command_line(), **more)
     write_files({out / PAGE: lambda place: write_page(place, page)})
 
 

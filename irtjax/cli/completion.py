@@ -42,6 +42,7 @@ VALUES: dict[str, Iterable[str]] = {
     "trials": ["error", "mean", "first", "counts"],
     "orientation": ["subjects_by_items", "items_by_subjects"],
     "run": ["latest", "all"],
+    "join": ["hash", "id"],
     "priors": ["weak", "none"],
     "start": ["proportions", "spectral", "low_rank"],
     "standard_errors": ["observed", "cross_product", "sandwich", "none"],

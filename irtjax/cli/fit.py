@@ -62,19 +62,8 @@ def fit_command(
             " MODULE:NAME, a method of your own."
         ),
     ] = "auto",
-    bounds: Annotated[
-        tuple[float, float] | None,
-        opt.option(
-            "Lowest and highest possible score, if not 0 and 1.", metavar="LOW HIGH"
-        ),
-    ] = None,
-    bounds_of: Annotated[
-        list[str] | None,
-        opt.option(
-            "The same for one benchmark or metric; may be repeated.",
-            metavar="NAME=LOW:HIGH",
-        ),
-    ] = None,
+    bounds: opt.Bounds = None,
+    bounds_of: opt.BoundsOf = None,
     max_steps: Annotated[
         int | None, opt.option("Limit of the iterations.", min=1)
     ] = None,
@@ -110,7 +99,7 @@ def fit_command(
     # What can be refused is refused before anything takes time.
     folder = check_folder(out, overwrite=overwrite)
     settings, sides = fit_options.take(given)
-    settings |= fit_options.parse_sets(set_) | _all_bounds(bounds, bounds_of)
+    settings |= fit_options.parse_sets(set_) | opt.all_bounds(bounds, bounds_of)
     chosen = own_or_name(model, "--model", every=True), own_or_name(method, "--method")
     job = Job(*chosen, settings, sides, level, seed, max_steps, float32, device)
     _check(job)
@@ -168,27 +157,3 @@ def _checkpoint(folder: Path, method: Any, resume: bool, draws: bool) -> Path | 
 
         check_arviz()
     return path
-
-
-def _all_bounds(
-    bounds: tuple[float, float] | None, named: list[str] | None
-) -> dict[str, Any]:
-    """The setting of bounds: of all scores, or of those of named benchmarks."""
-    if not named:
-        return {} if bounds is None else {"bounds": bounds}
-    if bounds is not None:
-        raise ValueError("give --bounds or, for one benchmark, --bounds-of")
-    found = {}
-    for text in named:
-        # A name may have signs of its own; the numbers are what comes last.
-        name, _, ends = text.rpartition("=")
-        low, _, high = ends.partition(":")
-        try:
-            found[name] = float(low), float(high)
-        except ValueError:
-            name = ""
-        if not name:
-            raise ValueError(
-                f"--bounds-of {text!r} is not NAME=LOW:HIGH, such as judge=1:10"
-            )
-    return {"bounds": found}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import shlex
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,20 +18,26 @@ if TYPE_CHECKING:
 
     from irtjax.calibration.calibration import Calibration
     from irtjax.data import ResponseTable
+    from irtjax.data.scores import Bounds
 
 
 @opt.with_reading
 def info_command(
     files: opt.Files,
     reading: opt.Reading,
+    bounds: opt.Bounds = None,
+    bounds_of: opt.BoundsOf = None,
     quiet: opt.Quiet = False,
     json: opt.Json = False,
 ) -> None:
     """Describes files (subjects, items, gaps, a model), or a fit."""
     from irtjax.storage import is_fit, load
 
+    known = opt.all_bounds(bounds, bounds_of).get("bounds")
     place = Path(os.path.expanduser(files[0]))
     if len(files) == 1 and is_fit(place):
+        if known is not None:
+            raise ValueError(f"--bounds is for responses, and {place} is a fit")
         from irtjax.report.summary import items_by_flag
         from irtjax.storage.encoding import to_json
 
@@ -43,7 +50,7 @@ def info_command(
     else:
         with ProgressLine(quiet) as progress:
             progress("read")
-            document = _read(files, reading)
+            document = _read(files, reading, known)
         fit = None
     if json:
         print_json(document)
@@ -51,7 +58,9 @@ def info_command(
         _show(document) if fit is None else _show_fit(fit)
 
 
-def _read(files: list[str], reading: opt.Reading) -> dict[str, Any]:
+def _read(
+    files: list[str], reading: opt.Reading, bounds: Bounds | None
+) -> dict[str, Any]:
     """Facts about responses; where choices are open, what there is to choose."""
     from irtjax.data.reading.options import ReadOptions
     from irtjax.data.reading.read import gather
@@ -64,12 +73,13 @@ def _read(files: list[str], reading: opt.Reading) -> dict[str, Any]:
         offers = survey(found.records)
         added = open_choices(found.records, options)
     table = found.table(dataclasses.replace(options, **added))
-    facts = _describe(table)
+    facts = _describe(table, bounds)
     if len(offers) > 1 or any(offer.epochs > 1 for offer in offers):
         facts["offers"] = [offer._asdict() for offer in offers]
     if added:
         chosen = dataclasses.replace(reading, **_as_options(added))
         words = ["irtjax", "fit", *map(shlex.quote, files), *chosen.flags()]
+        words += map(shlex.quote, opt.bounds_flags(bounds))
         facts["command"] = " ".join([*words, "--out", "calibrated"])
     return facts
 
@@ -91,14 +101,17 @@ def _as_options(added: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _describe(table: ResponseTable) -> dict[str, Any]:
+def _describe(table: ResponseTable, bounds: Bounds | None) -> dict[str, Any]:
     """What is worth knowing about responses before a fit."""
     import numpy as np
 
-    by_item, by_subject = table.item_accuracy(), table.subject_accuracy()
+    mean = table.subject_accuracy()
+    inside = table if bounds is None else _within(table, bounds)
+    by_item, by_subject = inside.item_accuracy(), inside.subject_accuracy()
     seen = table.values if table.observed is None else table.values[table.observed]
     largest = float(seen.max())
     shares = table.trials is not None or (table.kind != "ordinal" and largest <= 1)
+    shares = shares or bounds is not None
     top = 1.0 if shares else largest
     sizes = _counts(table.benchmarks)
     categories = None
@@ -106,6 +119,8 @@ def _describe(table: ResponseTable) -> dict[str, Any]:
         counts = list(_counts(seen).items())[:20]
         categories = {f"{level:g}": count for level, count in counts}
     model, reason = _suggest(table)
+    if bounds is not None and model is not None:
+        model, reason = _suggest_within(inside, bounds)
     return {
         "kind": table.kind,
         "num_subjects": table.num_subjects,
@@ -115,9 +130,7 @@ def _describe(table: ResponseTable) -> dict[str, Any]:
         "benchmarks": {name: size for name, size in sizes.items() if name},
         "metric": table.metric,
         "categories": categories,
-        "mean": float(np.nanmean(by_subject))
-        if np.isfinite(by_subject).any()
-        else None,
+        "mean": float(np.nanmean(mean)) if np.isfinite(mean).any() else None,
         "items_all_highest": int(np.sum(by_item >= top)),
         "items_all_zero": int(np.sum(by_item == 0)),
         "subjects_all_highest": int(np.sum(by_subject >= top)),
@@ -167,8 +180,23 @@ def _suggest(table: ResponseTable) -> tuple[str | None, str]:
     return binary, f"right or wrong, {each:,.0f} responses to an item on average{few}"
 
 
-def _suggest_for_scores(table: ResponseTable) -> tuple[str | None, str]:
-    """As `_suggest`, for responses that are not whole numbers."""
+def _within(table: ResponseTable, bounds: Bounds) -> ResponseTable:
+    """Scores as shares of their range; one outside its bounds is refused."""
+    from irtjax.data.scores import rescale
+
+    return rescale(table, bounds)
+
+
+def _suggest_within(inside: ResponseTable, bounds: Bounds) -> tuple[str, str]:
+    """As `_suggest`, for scores whose bounds are given, as shares of their range."""
+    flags = shlex.join(opt.bounds_flags(bounds))
+    # Bounds for all items state that all have scores.
+    model, reason = _suggest_for_scores(inside, mixed=isinstance(bounds, Mapping))
+    return model, f"{reason}; fit them with {flags}"
+
+
+def _suggest_for_scores(table: ResponseTable, mixed: bool = True) -> tuple[str, str]:
+    """As `_suggest`, for scores; `mixed`: some items may be right or wrong."""
     import numpy as np
 
     from irtjax.data.wording import percent
@@ -184,13 +212,13 @@ def _suggest_for_scores(table: ResponseTable) -> tuple[str | None, str]:
             f" score with --bounds {bounds}"
         )
     whole = np.all((table.values == 0) | (table.values == 1), axis=0)
-    if whole.any():
+    if mixed and whole.any():
         return "mixed", f"{whole.sum():,} items are right or wrong, the others scores"
     ends = np.mean((values == 0) | (values == 1))
     if ends > 0.01:
         return (
             "inflated_beta",
-            f"{percent(round(ends, 3))} of the scores are exactly 0 or 1",
+            f"{percent(round(ends, 3))} of the scores are at an end of their range",
         )
     return "continuous", "the responses are scores between 0 and 1"
 

@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import inspect
 import shlex
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, get_type_hints
 
@@ -54,6 +54,17 @@ Overwrite = Annotated[
     option("Write into a folder that holds other files; they stay.", "--overwrite"),
 ]
 Seed = Annotated[int, option("Seed of everything random.")]
+Bounds = Annotated[
+    tuple[float, float] | None,
+    option("Lowest and highest possible score, if not 0 and 1.", metavar="LOW HIGH"),
+]
+BoundsOf = Annotated[
+    list[str] | None,
+    option(
+        "The same for one benchmark or metric; may be repeated.",
+        metavar="NAME=LOW:HIGH",
+    ),
+]
 
 
 _read = functools.partial(option, panel="Reading")
@@ -106,6 +117,13 @@ class Reading:
     run: Annotated[str, _read("Of several runs of a benchmark: latest or all.")] = (
         "latest"
     )
+    join: Annotated[
+        str,
+        _read(
+            "What identifies items of logs: hash (their content) or id, if the ids are"
+            " right."
+        ),
+    ] = "hash"
     subject_name: Annotated[
         str | None, _read("Name of the subject of a file that has none.")
     ] = None
@@ -237,3 +255,43 @@ def check_level(level: float | None) -> None:
     if level is not None and not 0 < level < 1:
         cure = f"; did you mean {level / 100:g}?" if 50 <= level < 100 else ""
         raise ValueError(f"--level {level:g} is not between 0 and 1{cure}")
+
+
+def all_bounds(
+    bounds: tuple[float, float] | None, named: list[str] | None
+) -> dict[str, Any]:
+    """The setting of bounds: of all scores, or of those of named benchmarks."""
+    if not named:
+        return {} if bounds is None else {"bounds": bounds}
+    if bounds is not None:
+        raise ValueError("give --bounds or, for one benchmark, --bounds-of")
+    found = {}
+    for text in named:
+        # A name may have signs of its own; the numbers are what comes last.
+        name, _, ends = text.rpartition("=")
+        low, _, high = ends.partition(":")
+        try:
+            found[name] = float(low), float(high)
+        except ValueError:
+            name = ""
+        if not name:
+            raise ValueError(
+                f"--bounds-of {text!r} is not NAME=LOW:HIGH, such as judge=1:10"
+            )
+    return {"bounds": found}
+
+
+def bounds_flags(bounds: Any) -> list[str]:
+    """Returns bounds as they are typed.
+
+    >>> bounds_flags((0.0, 100.0)), bounds_flags({"judge": (1.0, 10.0)})
+    (['--bounds', '0', '100'], ['--bounds-of', 'judge=1:10'])
+    """
+    if bounds is None:
+        return []
+    if not isinstance(bounds, Mapping):
+        return ["--bounds", *(f"{x:.15g}" for x in bounds)]
+    found = []
+    for name, (low, high) in bounds.items():
+        found += ["--bounds-of", f"{name}={low:.15g}:{high:.15g}"]
+    return found

@@ -12,6 +12,26 @@ if TYPE_CHECKING:
 #: What `data.item_texts.sample_files` writes, here without importing it.
 SAMPLE_FILES = ("lm_eval_samples.json", "inspect_samples.json", "inspect_samples.txt")
 
+#: Of each command that shares names of files with another: the files that show its
+#: folder, and the names that are shared. The page alone is that of two subjects, so
+#: `compare` is last.
+SHARED = {
+    "fit": (
+        ("fit.json",),
+        ("items.csv", "structure.png", "report.html"),
+    ),
+    "shrink": (("subset.json",), ("report.html",)),
+    "run": (("run.json",), ("summary.md", "report.html")),
+    "clusters": (("clusters.csv",), ("benchmarks.csv", "structure.png")),
+    "adapt --harness": (("harness.json",), ("adapt.csv",)),
+    "adapt": (("adapt.parquet",), ("adapt.csv",)),
+    "audit": (
+        ("items.csv", "benchmarks.csv", "summary.md"),
+        ("items.csv", "benchmarks.csv", "summary.md", "report.html"),
+    ),
+    "compare": (("report.html",), ("report.html",)),
+}
+
 
 def print_json(content: Any) -> None:
     """Prints strict JSON on standard output."""
@@ -51,17 +71,40 @@ def written(folder: Path, names: Iterable[str]) -> str:
     return f"Written to {folder}: {found}"
 
 
-def check_out_folder(out: Path | None, names: Iterable[str] = ()) -> None:
+def check_out_folder(
+    out: Path | None, names: Iterable[str] = (), by: str | None = None
+) -> None:
     """Refuses a folder that files of these names cannot be written to.
 
-    This comes before anything takes time.
+    So is a folder where another command than `by` has written files of such names:
+    they would be lost. This comes before anything takes time.
     """
     from irtjax.data.writing import check_place
 
     if out is not None and out.exists() and not out.is_dir():
         raise ValueError(f"--out {out} is a file: name a folder")
     if out is not None:
+        names = list(names)
         check_place(out, names)
+        if by is not None:
+            _check_owner(out, names, by)
+
+
+def _check_owner(out: Path, names: list[str], by: str) -> None:
+    """Refuses a folder of another command that shares names of files with this one."""
+    for owner, (marks, shared) in SHARED.items():
+        if not all((out / name).is_file() for name in marks):
+            continue
+        common = [name for name in shared if name in names]
+        if owner != by and common:
+            what = f"`irtjax {owner}`" if owner != "compare" else "another page"
+            raise ValueError(
+                f"--out {out} has files of {what}, and `irtjax {by}` would replace"
+                f" {', '.join(common)}: choose another folder, such as"
+                f" {out / by.replace(' --', '-')}"
+            )
+        if common:  # Its own folder.
+            return
 
 
 def check_out_file(out: Path | None, *others: Path) -> None:

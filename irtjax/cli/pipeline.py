@@ -69,6 +69,11 @@ def calibrate(
         settings["item_features"] = jax.numpy.asarray(features, dtype)
     anchor = settings.get("anchor")
     if anchor is not None and (anchor / "fit.json").is_file():
+        from irtjax.data.item_texts import refuse_other_contents
+        from irtjax.storage import load_contents
+
+        known = load_contents(anchor)
+        refuse_other_contents(table.item_contents, known, f"the fit {anchor}")
         settings["anchor"] = anchor / "items.parquet"
     # Side tables that were not given leave settings empty.
     settings |= {name: value for name, value in found.items() if value}

@@ -103,7 +103,8 @@ def shrink_command(
         raise ValueError("give one of --size, --se and --score-error")
     if reference is not None and sizes is None:
         raise ValueError("--reference requires --sizes: the table has the agreement")
-    check_out_folder(out, (*SUBSET_FILES, *ERROR_FILES, "report.html"))
+    names = (*SUBSET_FILES, *ERROR_FILES, "report.html")
+    check_out_folder(out, names, "shrink")
     wanted = {"size": size, "standard_error": se, "score_error": score_error}
     wanted["method"] = by
     options = {"aim": aim, "stratify": stratify, "average": average, "folds": folds}

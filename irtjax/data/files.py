@@ -178,20 +178,20 @@ def check_columns(path: Path | str, count: int | None) -> None:
         )
 
 
-def read_head(path: Path) -> bytes:
+def read_head(path: Path, size: int = _HEAD) -> bytes:
     """Returns the first bytes of a file, decompressed if it is gzip."""
     if not file_size(path):
         return b""  # Files of the system, of which some wait for content.
     try:
         with open(path, "rb") as file:
-            head = file.read(_HEAD)
+            head = file.read(size)
     except OSError as error:
         raise ValueError(f"cannot read {path}: {error.strerror or error}") from None
     if head[:2] != b"\x1f\x8b":
         return head
     try:
         with gzip.open(path, "rb") as file:
-            return file.read(_HEAD)
+            return file.read(size)
     except _DAMAGE as error:
         raise ValueError(f"{path} is a damaged gzip file ({error})") from None
 

@@ -118,6 +118,22 @@ def joined_ids(parts: Iterable[Ids]) -> dict[str, tuple[SourceId, ...]]:
     return out
 
 
+def other_contents(contents: Contents, known: Contents) -> list[str]:
+    """Names of the items whose content differs from that of the known item.
+
+    Hashes of different formats are not compared.
+
+    >>> other_contents({"a/1": "lm-eval:5e"}, {"a/1": "lm-eval:7f"})
+    ['a/1']
+    """
+    return [
+        name
+        for name, content in contents.items()
+        if known.get(name, content) != content
+        and known[name].partition(":")[0] == content.partition(":")[0]
+    ]
+
+
 def refuse_other_contents(contents: Contents, known: Contents, whole: str) -> None:
     """Refuses items that are others than those of the same names.
 
@@ -133,18 +149,13 @@ def refuse_other_contents(contents: Contents, known: Contents, whole: str) -> No
 
     >>> refuse_other_contents({"a/1": "lm-eval:5e"}, {"a/1": "lm-eval:5e"}, "the fit")
     """
-    differing = [
-        name
-        for name, content in contents.items()
-        if known.get(name, content) != content
-        and known[name].partition(":")[0] == content.partition(":")[0]
-    ]
+    differing = other_contents(contents, known)
     if differing:
         raise ValueError(
             f"{len(differing):,} of the items are others than those of the same names"
             f" in {whole}, such as {differing[0]!r}: their logs number them in another"
-            " way; read all logs in one call, which joins items by content (in Python"
-            " also with join='id', if the names are right)"
+            " way; read all logs in one call, which joins items by content, or pass"
+            " join='id' if the names are right"
         )
 
 

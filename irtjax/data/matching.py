@@ -7,14 +7,19 @@ from collections.abc import Sequence
 import numpy as np
 
 from irtjax.data.arrays import as_labels, places_of
+from irtjax.data.item_texts import Contents, refuse_other_contents
 from irtjax.data.table import ResponseTable
 
 
-def match_items(table: ResponseTable, names: np.ndarray, whole: str) -> np.ndarray:
+def match_items(
+    table: ResponseTable, names: np.ndarray, whole: str, contents: Contents
+) -> np.ndarray:
     """Returns the place of each item of a table among known names, or -1.
 
+    Items of a known name with another content than in `contents` are refused.
+
     >>> table = ResponseTable.from_arrays([[1, 0, 1]], items=["a", "b", "c"])
-    >>> match_items(table, np.array(["c", "a"]), "the fit").tolist()
+    >>> match_items(table, np.array(["c", "a"]), "the fit", {}).tolist()
     [1, -1, 0]
     """
     places = places_of(names, table.items)
@@ -24,14 +29,15 @@ def match_items(table: ResponseTable, names: np.ndarray, whole: str) -> np.ndarr
             f" (there: {table.items[0]}, ...; in {whole}: {names[0]}, ...): items are"
             " matched by name"
         )
+    refuse_other_contents(table.item_contents, contents, whole)
     return places
 
 
 def arrange(
-    table: ResponseTable, names: np.ndarray, whole: str, top: int
+    table: ResponseTable, names: np.ndarray, whole: str, top: int, contents: Contents
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Responses 0 to `top` in the order of known items, their mask, and the places."""
-    places = match_items(table, names, whole)
+    places = match_items(table, names, whole, contents)
     known = places >= 0
     given, seen = table.values, table.observed
     if seen is None:
@@ -51,14 +57,20 @@ def arrange(
     return values, observed, places
 
 
-def match_all_items(table: ResponseTable, names: np.ndarray, verb: str) -> np.ndarray:
-    """Returns the positions of a table's items in a fit, which must have all."""
+def match_all_items(
+    table: ResponseTable, names: np.ndarray, verb: str, contents: Contents
+) -> np.ndarray:
+    """Returns the positions of a table's items in a fit, which must have all.
+
+    Items with another content than in `contents` are refused.
+    """
     places = places_of(names, table.items)
     if (places < 0).any():
         name = str(table.items[np.argmin(places)])
         raise ValueError(
             f"item {name!r} is not in the fit: {verb} the data that were fitted"
         )
+    refuse_other_contents(table.item_contents, contents, "the fit")
     return places
 
 

@@ -1,9 +1,11 @@
 """Inspect (inspect-ai): samples chosen one by one while a model is evaluated.
 
 `adaptive` turns a task into an adaptive test: an `inspect_ai.SampleSource` runs the
-sample that `irtjax.AdaptiveTest` names next, until a stop rule holds. `ability` is a
-metric that logs ability, expected score and their intervals into the eval. Needs
-inspect-ai 0.3.250 or later (`pip install "irtjax[inspect]"`).
+sample that `irtjax.AdaptiveTest` names next, until a stop rule holds. `stop_early`
+keeps the task's dataset and order, and ends it by a stop rule: an early stopping
+manager of Inspect. `ability` is a metric that logs ability, expected score and their
+intervals into the eval. Needs inspect-ai 0.3.250 or later (`pip install
+"irtjax[inspect]"`).
 """
 
 from __future__ import annotations
@@ -14,18 +16,21 @@ import logging
 import math
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from irtjax.harness.bank import ItemIds, open_fit
 
 if TYPE_CHECKING:
+    from irtjax.adaptive import AdaptiveTest
     from irtjax.calibration.calibration import Calibration
 
 _log = logging.getLogger(__name__)
 #: Key of a sample's and a task's metadata.
 KEY = "irtjax"
+#: Samples that are sorted; the others follow in the order of the dataset.
+MOST_SORTED = 1000
 #: Scores that the model of the fit does not take, before any other, end an evaluation.
 MOST_REFUSED = 5
 
@@ -82,22 +87,88 @@ def adaptive(
         benchmark=benchmark,
         **rules,
     )
-    bank = str(fit) if isinstance(fit, str | Path) else fit
-    metric = ability(bank, benchmark=benchmark, level=level)
-    about = {"fit": str(fit) if isinstance(fit, str | Path) else "calibration"}
-    about |= {"items": len(samples.test_items), "parallel": parallel}
-    about |= {name: _plain(value) for name, value in rules.items()}
-    # `task_with` leaves the metrics of scorers as they are; a new task changes them.
-    part = (scorer or "").partition("/")[2]
-    metrics = {part: [metric]} if part else [metric]
-    inspect_ai.Task(scorer=_scorers(task.scorer, scorer), metrics=metrics)
+    about = {"items": len(samples.test_items), "parallel": parallel, **rules}
+    _measure(task, fit, scorer, benchmark, level)
     return inspect_ai.task_with(
         task,
         dataset=samples.source(),
         metrics=None,
         epochs=1,
-        metadata={**(task.metadata or {}), KEY: about},
+        metadata={**(task.metadata or {}), KEY: _about(fit, about)},
     )
+
+
+def stop_early(
+    task: Any,
+    fit: Calibration | str | Path,
+    *,
+    sort: bool = True,
+    scorer: str | None = None,
+    benchmark: str | None = None,
+    level: float | None = None,
+    **rules: Any,
+) -> Any:
+    """Ends an Inspect task as soon as a stop rule holds.
+
+    The task gets an early stopping manager: no further sample begins once a rule
+    holds, such as a standard error of the ability. Samples in flight still count. The
+    log lists the samples that were stopped, with the reason. The task keeps an
+    ordinary dataset, so that options such as ranges of ``--limit`` apply. `adaptive`
+    chooses each sample by the responses before it, which takes fewer samples.
+
+    Args:
+        task: An `inspect_ai.Task` with a dataset; it is changed, and evaluates one
+            model at a time.
+        fit: The item bank: a folder that `irtjax fit` wrote, or a calibration.
+        sort: Run samples in the order of what they add to what is known before any
+            response, the most first; False keeps the order of the dataset.
+        scorer: As for `adaptive`.
+        benchmark: Benchmark of the fit that the samples are of; None finds it by ids.
+        level: Level of the intervals; None takes that of the fit.
+        **rules: Stop rules of `irtjax.AdaptiveTest`, such as `standard_error`,
+            `reliability` and `num_items`.
+
+    Returns:
+        The task.
+
+    Raises:
+        ImportError: If Inspect is not installed.
+        ValueError: If the fit has none of the samples, a rule is wrong, or none is
+            given.
+    """
+    inspect_ai = _require("inspect_ai")
+    if not task.scorer:
+        raise ValueError("the task has no scorer: early stopping needs its scores")
+    more = {"scorer": scorer, "benchmark": benchmark, **rules}
+    manager = EarlyStopping(task.dataset, fit, **more)
+    about = {"items": len(manager.test_items), "sort": sort, **rules}
+    _measure(task, fit, scorer, benchmark, level)
+    dataset = _require("inspect_ai.dataset")
+    samples = manager.in_order() if sort else manager.samples
+    return inspect_ai.task_with(
+        task,
+        dataset=dataset.MemoryDataset(samples, name=task.dataset.name),
+        early_stopping=manager,
+        metrics=None,
+        epochs=1,
+        metadata={**(task.metadata or {}), KEY: _about(fit, about)},
+    )
+
+
+def _measure(task: Any, fit: Any, scorer: Any, benchmark: Any, level: Any) -> None:
+    """Puts `ability` in the place of a scorer's metrics."""
+    bank = str(fit) if isinstance(fit, str | Path) else fit
+    metric = ability(bank, benchmark=benchmark, level=level)
+    # `task_with` leaves the metrics of scorers as they are; a new task changes them.
+    part = (scorer or "").partition("/")[2]
+    metrics = {part: [metric]} if part else [metric]
+    _require("inspect_ai").Task(scorer=_scorers(task.scorer, scorer), metrics=metrics)
+
+
+def _about(fit: Any, known: dict[str, Any]) -> dict[str, Any]:
+    """What the metadata of a task has on its test."""
+    about = {"fit": str(fit) if isinstance(fit, str | Path) else "calibration"}
+    return about | {name: _plain(value) for name, value in known.items()}
 
 
 def ability(
@@ -175,7 +246,104 @@ def _metric() -> Any:
     return ability
 
 
-class AdaptiveSamples:
+class _Scored:
+    """Samples of a dataset that are items of a fit, and their scores for a test.
+
+    Attributes:
+        test_items: Items of the fit that are samples of the dataset.
+    """
+
+    test: AdaptiveTest
+
+    def __init__(
+        self,
+        dataset: Iterable[Any],
+        fit: Calibration | str | Path,
+        scorer: str | None,
+        benchmark: str | None,
+        rules: dict[str, Any],
+    ) -> None:
+        _compute_on_cpu()
+        if rules.get("repeats", 1) > 1:
+            raise ValueError("repeats: a sample is evaluated once; leave it out")
+        self._fit = open_fit(fit)
+        samples: dict[str, Any] = {}
+        for number, sample in enumerate(dataset, 1):
+            # As Inspect numbers samples without ids.
+            key = number if sample.id is None else sample.id
+            samples[str(key)] = sample.model_copy(update={"id": key})
+        self._item = ItemIds(self._fit, benchmark).match(samples)
+        self._samples = {item: samples[key] for key, item in self._item.items()}
+        self._scorer = scorer
+        self.test_items = tuple(self._samples)
+        left = len(samples) - len(self._item)
+        if left:
+            _log.warning(
+                "irtjax: %d of %d samples are no items of the fit and are never given",
+                left,
+                len(samples),
+            )
+        self._refused = 0
+
+    def _begin(self, **rules: Any) -> AdaptiveTest:
+        """A test over the samples."""
+        from irtjax.adaptive import AdaptiveTest
+
+        return AdaptiveTest(self._fit, items=self.test_items, **rules)
+
+    def _warn(self) -> None:
+        """Logs targets that cannot be reached."""
+        for sentence in self.test.warnings:
+            _log.warning("irtjax: %s", sentence)
+
+    def _record(self, item: str, key: str, scores: Mapping[str, Any]) -> None:
+        """Takes the scores of a sample, by scorer.
+
+        A score that the model of the fit does not take, such as P of right or wrong
+        ones, is left out with a warning: other samples may have better ones.
+
+        Raises:
+            ValueError: If there is no such score, or the first `MOST_REFUSED` scores
+                were left out so.
+        """
+        value = self._value(key, scores)
+        number = None if value is None else number_of(value, f"sample {key!r}")
+        if number is None:
+            _log.warning("irtjax: sample %s has no score and was left out", key)
+            self.test.skip(item)
+            return
+        try:
+            self.test.record(item, number)
+        except ValueError as error:
+            self._refused += 1
+            if self._refused >= MOST_REFUSED and not self.test.num_given:
+                raise ValueError(
+                    f"sample {key!r}: {error}, as those of all {self._refused} samples"
+                    " so far: choose another scorer with scorer="
+                ) from None
+            _log.warning("irtjax: sample %s was left out: %s", key, error)
+            self.test.skip(item)
+
+    def _value(self, key: str, scores: Mapping[str, Any]) -> Any:
+        """The score that counts, None if there is none."""
+        if not scores:
+            return None
+        name, _, part = (self._scorer or "").partition("/")
+        if not name and len(scores) > 1:
+            raise ValueError(
+                f"sample {key!r} has several scores ({', '.join(scores)}): choose one"
+                " with scorer="
+            )
+        name = name or next(iter(scores))
+        if name not in scores:
+            raise ValueError(
+                f"sample {key!r} has no score {name!r}; there are: {', '.join(scores)}"
+            )
+        value = scores[name].value
+        return value.get(part) if part and isinstance(value, dict) else value
+
+
+class AdaptiveSamples(_Scored):
     """The samples of a dataset in the order of an adaptive test.
 
     `adaptive` makes one and gives its `source` to the task. It is of one evaluation of
@@ -197,36 +365,13 @@ class AdaptiveSamples:
         **rules: Any,
     ) -> None:
         """Begins the test; the arguments are those of `adaptive`."""
-        _compute_on_cpu()
-        from irtjax.adaptive import AdaptiveTest
-
         if parallel < 1:
             raise ValueError(f"parallel {parallel} is not at least 1")
-        if rules.get("repeats", 1) > 1:
-            raise ValueError("repeats: a sample is evaluated once; leave it out")
-        calibration = open_fit(fit)
-        samples: dict[str, Any] = {}
-        for number, sample in enumerate(dataset, 1):
-            # As Inspect numbers samples without ids.
-            key = number if sample.id is None else sample.id
-            samples[str(key)] = sample.model_copy(update={"id": key})
-        found = ItemIds(calibration, benchmark).match(samples)
-        self._samples = {item: samples[key] for key, item in found.items()}
-        self._item = found
-        self._parallel, self._scorer = parallel, scorer
-        self.test_items = tuple(self._samples)
-        left = len(samples) - len(found)
-        if left:
-            _log.warning(
-                "irtjax: %d of %d samples are no items of the fit and are never given",
-                left,
-                len(samples),
-            )
-        self.test = AdaptiveTest(calibration, items=self.test_items, **rules)
-        for sentence in self.test.warnings:
-            _log.warning("irtjax: %s", sentence)
+        super().__init__(dataset, fit, scorer, benchmark, rules)
+        self._parallel = parallel
+        self.test = self._begin(**rules)
+        self._warn()
         self._sent: set[str] = set()
-        self._refused = 0
 
     def source(self) -> Any:
         """The `inspect_ai.SampleSource`."""
@@ -259,12 +404,8 @@ class AdaptiveSamples:
     def take(self, sample: Any) -> None:
         """Takes a sample that was evaluated, an `EvalSample`.
 
-        A score that the model of the fit does not take, such as P of right or wrong
-        ones, is left out with a warning: other samples may have better ones.
-
         Raises:
-            ValueError: If it has no such score, is not awaited, or the first
-                `MOST_REFUSED` scores were left out so.
+            ValueError: If its score is refused (`_record`), or it is not awaited.
         """
         key = str(sample.id)
         item = self._item.get(key)
@@ -277,43 +418,7 @@ class AdaptiveSamples:
                 f"sample {key!r} was evaluated twice: an adaptive task is for one"
                 " model and one epoch; build one for each model, and leave --epochs out"
             )
-        value = self._value(sample)
-        number = None if value is None else number_of(value, f"sample {key!r}")
-        if number is None:
-            _log.warning("irtjax: sample %s has no score and was left out", key)
-            self.test.skip(item)
-            return
-        try:
-            self.test.record(item, number)
-        except ValueError as error:
-            self._refused += 1
-            if self._refused >= MOST_REFUSED and not self.test.num_given:
-                raise ValueError(
-                    f"sample {key!r}: {error}, as those of all {self._refused} samples"
-                    " so far: choose another scorer with scorer="
-                ) from None
-            _log.warning("irtjax: sample %s was left out: %s", key, error)
-            self.test.skip(item)
-
-    def _value(self, sample: Any) -> Any:
-        """The score that counts, None if there is none."""
-        scores = sample.scores or {}
-        if not scores:
-            return None
-        name, _, part = (self._scorer or "").partition("/")
-        if not name and len(scores) > 1:
-            raise ValueError(
-                f"sample {str(sample.id)!r} has several scores ({', '.join(scores)}):"
-                " choose one with scorer="
-            )
-        name = name or next(iter(scores))
-        if name not in scores:
-            raise ValueError(
-                f"sample {str(sample.id)!r} has no score {name!r}; there are:"
-                f" {', '.join(scores)}"
-            )
-        value = scores[name].value
-        return value.get(part) if part and isinstance(value, dict) else value
+        self._record(item, key, sample.scores or {})
 
     async def _after_sample(self, sample: Any) -> list[Any]:
         self.take(sample)
@@ -328,6 +433,105 @@ class AdaptiveSamples:
             if found:
                 return found
         return None
+
+
+class EarlyStopping(_Scored):
+    """An early stopping manager of Inspect (`inspect_ai.util.EarlyStopping`).
+
+    `stop_early` makes one. It serves one evaluation after another, each with a test of
+    its own.
+
+    Attributes:
+        test: The `irtjax.AdaptiveTest` of the evaluation that runs, or was the last.
+        test_items: Items of the fit that are samples of the dataset.
+    """
+
+    def __init__(
+        self,
+        dataset: Iterable[Any],
+        fit: Calibration | str | Path,
+        *,
+        scorer: str | None = None,
+        benchmark: str | None = None,
+        **rules: Any,
+    ) -> None:
+        """Checks samples and rules; the arguments are those of `stop_early`."""
+        if "select" in rules:
+            raise ValueError(
+                "select: Inspect runs the samples in their order; use adaptive() to"
+                " choose each by the responses before it"
+            )
+        if not rules:
+            raise ValueError("no stop rule: give one, such as standard_error=0.3")
+        super().__init__(dataset, fit, scorer, benchmark, rules)
+        self._rules = {**rules, "select": "fixed"}
+        self.test = self._begin(**self._rules)
+        self._warn()
+        self._running = False
+
+    @property
+    def samples(self) -> list[Any]:
+        """The samples that are items of the fit, in the order of the dataset."""
+        return list(self._samples.values())
+
+    def in_order(self) -> list[Any]:
+        """The samples in the order of what they add before any response."""
+        quota = self._rules.get("quota")
+        rules = {} if quota is None else {"quota": quota}
+        from irtjax.adaptive import AdaptiveTest
+
+        plain = AdaptiveTest(
+            self._fit, items=self.test_items, select="mutual_information", **rules
+        )
+        first = plain.next_items(min(len(self.test_items), MOST_SORTED))
+        rest = [item for item in self.test_items if item not in set(first)]
+        return [self._samples[item] for item in (*first, *rest)]
+
+    async def start_task(self, task: Any, samples: list[Any], epochs: int) -> str:
+        """Begins the test of an evaluation."""
+        if self._running:
+            raise ValueError(
+                "early stopping is of one model at a time: build a task for each model"
+            )
+        if epochs > 1:
+            raise ValueError("early stopping is of one epoch: leave --epochs out")
+        self.test, self._refused, self._running = self._begin(**self._rules), 0, True
+        return "irtjax"
+
+    async def schedule_sample(self, id: str | int, epoch: int) -> Any:
+        """None for a sample that runs, or Inspect's `EarlyStop` with the reason."""
+        stop = _require("inspect_ai.util").EarlyStop
+        item = self._item.get(str(id))
+        if item is None:
+            return stop(id=id, epoch=epoch, reason="it is no item of the fit")
+        if item in self.test.handed_out or item in self.test.skipped:
+            return None  # It failed and is run again.
+        reason = self.test.hand_out(item)
+        if not reason:
+            return None
+        known = {"ability": self.test.ability, "ability_se": self.test.standard_error}
+        return stop(id=id, epoch=epoch, reason=reason, metadata=known)
+
+    async def complete_sample(
+        self, id: str | int, epoch: int, scores: Mapping[str, Any]
+    ) -> None:
+        """Takes the scores of a sample."""
+        item = self._item.get(str(id))
+        if item is not None and item in self.test.handed_out:
+            known = {name: one.score for name, one in scores.items()}
+            self._record(item, str(id), known)
+
+    async def complete_task(self) -> dict[str, Any]:
+        """What the log has: ability, its error, samples that counted, the reason."""
+        for item in self.test.handed_out:
+            self.test.skip(item)  # It failed.
+        self._running = False
+        return {
+            "ability": self.test.ability,
+            "ability_se": self.test.standard_error,
+            "items": self.test.num_given,
+            "stopped": self.test.stopped,
+        }
 
 
 def number_of(value: Any, place: str) -> float | None:

@@ -23,6 +23,7 @@ import numpy as np
 
 from irtjax.data.decode import Record, decode
 from irtjax.data.files import read_bytes
+from irtjax.data.item_texts import Contents, other_contents
 from irtjax.data.wording import listing
 from irtjax.data.writing import atomic_path
 from irtjax.harness.bank import open_fit
@@ -72,12 +73,14 @@ class _Logs:
         responses: Response by item, None where the harness has no score.
         metrics: Metric and filter of each task.
         notes: Choices made in reading.
+        contents: Hash of the document by item.
     """
 
     model: str
     responses: dict[str, float | None]
     metrics: dict[str, tuple[str, str]]
     notes: tuple[str, ...]
+    contents: Contents
 
 
 class Rounds:
@@ -232,6 +235,8 @@ class Rounds:
                     f" {model!r}: give each model a folder of its own"
                 )
             model, logged = logs.model, number
+            asked = {x: y for x, y in logs.contents.items() if x in self._place}
+            self._refuse_others(folder, asked)
             # The later round counts where an item is in two.
             found |= logs.responses
             metrics |= logs.metrics
@@ -249,6 +254,17 @@ class Rounds:
         self.model, self._metrics = model, metrics
         self.notes = tuple(dict.fromkeys(notes))
         return logged
+
+    def _refuse_others(self, folder: Path, contents: Contents) -> None:
+        """Refuses documents that are others than those of these numbers in the fit."""
+        differing = other_contents(contents, self.fit.item_contents)
+        if differing:
+            raise ValueError(
+                f"{folder}: {len(differing):,} documents are others than those of the"
+                f" same numbers in the fit, such as {differing[0]!r}: the data set of"
+                " the task has changed; evaluate its version of then, or fit logs of"
+                " its version of now"
+            )
 
     def _logs_of(self, number: int) -> Path:
         return self.folder / f"round-{number}" / "logs"
@@ -421,7 +437,8 @@ def read_logs(folder: Path, metric: Any, filter: Any) -> _Logs:
     }
     # Only choices: what else is in the folder, and what is missing, is no concern.
     notes = tuple(x for x in table.notes if not _NO_CONCERN.search(x))
-    return _Logs(str(table.subjects[0]), responses, metrics, notes)
+    contents = gathered.records.item_contents
+    return _Logs(str(table.subjects[0]), responses, metrics, notes, contents)
 
 
 def _short(value: Any) -> str:

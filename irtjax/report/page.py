@@ -250,6 +250,10 @@ def fit_data(
     curves = None
     if ends is not None:
         curves = page_data.curve_data(fit.model, fit.parameters.items, places, ends)
+    factors = None
+    if fit.factors is not None and fit.model.family.dims:
+        known = fit.parameters.items, places, fit.factors.names
+        factors = page_data.factor_curves(fit.model, *known)
     shown = None
     if of.cells is not None:
         shown = Cells(of.cells.rate[:, places], of.cells.binary)
@@ -259,6 +263,7 @@ def fit_data(
         "subjects": page_data.subject_data(fit, rows, of.order),
         "items": items,
         "curves": curves,
+        "factors": factors,
         "ends": ends,
         "responses": page_data.response_rows(shown, of.order),
         "by_benchmark": page_data.accuracies_by_benchmark(fit, rows),
@@ -356,8 +361,9 @@ def _items(of: Sources, flags: list[str], places: np.ndarray) -> dict[str, Any]:
     if fit.model.family.dims:
         note = (
             "Items have several discriminations: the figure has that in the steepest"
-            " direction, and the difficulty along it. A response curve over one ability"
-            " has no meaning here. Point at a dot for its item."
+            " direction, and the difficulty along it. Point at a dot for its item, or"
+            " press the arrow keys; click, or press Enter, for its response curve over"
+            " each factor, the others at 0."
         )
     left = []
     if len(places) < len(flags):

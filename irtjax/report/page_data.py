@@ -17,6 +17,7 @@ import numpy as np
 from scipy.special import expit, ndtr
 
 from irtjax.data.arrays import places_of
+from irtjax.data.item_texts import refuse_other_contents
 from irtjax.report.words import short, visible
 
 if TYPE_CHECKING:
@@ -35,6 +36,8 @@ MOST_SUBJECTS, MOST_BENCHMARKS = 50, 12
 LABEL = 100
 #: Characters of a curve's table in all, and points of one curve.
 CURVE_CHARACTERS, FEWEST, MOST_POINTS = 150_000, 11, 41
+#: Factors with a curve, and their abilities at the ends of it.
+MOST_FACTORS, FACTOR_ENDS = 7, (-3.0, 3.0)
 #: Printable characters that neither HTML nor JSON escapes: digits to the base 81.
 DIGITS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 DIGITS += "!#$%()*+,-./:;=?@[]"
@@ -173,6 +176,7 @@ def cells_of(fit: Calibration, data: ResponseTable | None) -> Cells | None:
                 f"no {what} of the fit is in the responses: give the data that were"
                 " fitted"
             )
+    refuse_other_contents(data.item_contents, fit.item_contents, "the fit")
     rate = np.asarray(data.values, float)
     exposure = data.observed if data.trials is None else data.trials
     top: Any = max(fit.model.family.num_categories - 1, 1)
@@ -238,6 +242,55 @@ def curve_data(
     records = type(items)(*(np.asarray(x) for x in items))
     table = np.asarray(response_table_jit(model.family, records, grid))[:, places]
     return {"ends": list(ends), "rows": two_digits(table.T / top)}
+
+
+def factor_curves(
+    model: Any, items: Any, places: np.ndarray, names: Any
+) -> dict[str, Any] | None:
+    """Expected responses over each factor, the others at 0, for the script.
+
+    Binary responses have a formula, P = F(a_k theta_k + d). Others have a table for
+    each item and factor, as long as there is room.
+
+    Args:
+        model: A factor model.
+        items: Item records.
+        places: `[shown]` places of the items in the page.
+        names: `[factors]` names.
+
+    Returns:
+        `names`, and `link`, `a` and `d` of a formula or `rows` of a table; None where
+        there is no room.
+    """
+    from irtjax.scoring.expected import response_table_jit
+
+    slope = np.asarray(items.discrimination, float)
+    count, size = slope.shape
+    shown = labels(names)[:MOST_FACTORS]
+    found: dict[str, Any] = {"names": shown, "left": size - len(shown)}
+    few = np.linspace(0, count - 1, 16).round().astype(int)
+    records = type(items)(*(np.asarray(x) for x in items))
+    some = type(items)(*(x[few] for x in records))
+    axes = np.eye(size)[: len(shown)]
+    middle = np.asarray(records.intercept, float)
+    if model.family.num_categories == 2 and middle.ndim == 1:
+        theta = np.concatenate([axes * x for x in (-2.0, 0.5, 2.0)])
+        wanted = np.asarray(response_table_jit(model.family, some, theta))
+        for name, link in LINKS.items():
+            if np.allclose(link(theta @ slope[few].T + middle[few]), wanted, atol=1e-5):
+                rows = [whole(row[: len(shown)]) for row in slope[places]]
+                return {**found, "link": name, "a": rows, "d": whole(middle[places])}
+    points = CURVE_CHARACTERS // (2 * max(len(places) * len(shown), 1))
+    if points < FEWEST:
+        return None
+    grid = np.linspace(*FACTOR_ENDS, min(points, MOST_POINTS))
+    top = max(model.family.num_categories - 1, 1)
+    tables = [
+        np.asarray(response_table_jit(model.family, records, grid[:, None] * axis))
+        for axis in axes
+    ]
+    by_factor = [two_digits(table[:, places].T / top) for table in tables]
+    return {**found, "rows": [list(row) for row in zip(*by_factor, strict=True)]}
 
 
 def _closed_form(model: Any, items: Any) -> dict[str, Any] | None:

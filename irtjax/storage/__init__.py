@@ -11,6 +11,7 @@ from irtjax.storage.folder import STRUCTURE_FILES as STRUCTURE_FILES
 from irtjax.storage.folder import check_folder as check_folder
 from irtjax.storage.folder import is_fit as is_fit
 from irtjax.storage.folder import load as load
+from irtjax.storage.folder import load_contents as load_contents
 from irtjax.storage.folder import save as save
 from irtjax.storage.folder import write_table as write_table
 from irtjax.storage.multilevel import draw_labels as draw_labels

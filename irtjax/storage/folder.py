@@ -173,10 +173,8 @@ def _load(folder: Path) -> Calibration:
     try:
         arrays = read_arrays(folder / "parameters.npz")
         tables = {name: _read_table(folder / name) for name in files}
-        texts, contents = [], {}
-        if (folder / _CONTENTS).is_file():
-            rows = _read_table(folder / _CONTENTS).to_pylist()
-            contents = {str(row["item"]): str(row["content"]) for row in rows}
+        texts = []
+        contents = _contents(folder)
         if (folder / _TEXTS).is_file():
             texts = _read_table(folder / _TEXTS).to_pylist()
         content = decode(data, FitDocument, "fit.json")
@@ -192,6 +190,22 @@ def _load(folder: Path) -> Calibration:
         raise ValueError(f"{folder}: {error}") from None
     except (TypeError, ValueError, AttributeError, RecursionError) as error:
         raise _damaged(folder, str(error)) from None
+
+
+def load_contents(folder: str | Path) -> dict[str, str]:
+    """Hashes of the content of the items of a saved fit, by name; of many fits none."""
+    folder = Path(folder)
+    try:
+        return _contents(folder)
+    except (OSError, ValueError, KeyError) as error:
+        raise _damaged(folder, str(error)) from None
+
+
+def _contents(folder: Path) -> dict[str, str]:
+    if not (folder / _CONTENTS).is_file():
+        return {}
+    rows = _read_table(folder / _CONTENTS).to_pylist()
+    return {str(row["item"]): str(row["content"]) for row in rows}
 
 
 class _Mark(Record):

@@ -177,6 +177,7 @@ def shrink(
         reason=reason,
         rules=rows,
         item_ids=ids,
+        item_contents=chosen(table.item_contents, table.items[items].tolist()),
     )
 
 
@@ -381,7 +382,8 @@ def _estimate(pool: Pool, model: Any):
     """Curves of the items from all subjects, item records, and warnings."""
     warnings = ()
     if isinstance(model, Calibration):
-        rows = match_all_items(pool.table, model.items, "shrink")
+        known = model.items, "shrink", model.item_contents
+        rows = match_all_items(pool.table, *known)
         items = jax.tree.map(lambda x: np.asarray(x)[rows], model.parameters.items)
         population = model.parameters.population
     else:

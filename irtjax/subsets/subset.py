@@ -84,6 +84,7 @@ class Shrunken:
             excess_se and taken. Errors in `held_out` are not too small for that: each
             subject is predicted by the rule that the other folds take.
         item_ids: Ids of the items in the harness that logged them; see `sample_files`.
+        item_contents: Hashes of the content of the items, where the data had them.
 
     >>> import irtjax
     >>> table = irtjax.make_demo().table
@@ -115,6 +116,7 @@ class Shrunken:
     item_ids: Mapping[str, tuple[SourceId, ...]] = dataclasses.field(
         default_factory=dict
     )
+    item_contents: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     @property
     def size(self) -> int:
@@ -150,7 +152,8 @@ class Shrunken:
                 by name; those outside the subset are left out with a note.
 
         Raises:
-            ValueError: If no item is of the subset, or a response is not one of the
+            ValueError: If no item is of the subset, one has another content than the
+                item of that name in the subset, or a response is not one of the
                 model's.
         """
         table = data if isinstance(data, ResponseTable) else read(data)
@@ -177,7 +180,9 @@ class Shrunken:
         if table.trials is not None:
             raise ValueError("counts of trials cannot be scored: use single responses")
         top = self.model.family.num_categories - 1
-        values, observed, places = arrange(table, self.items, "the subset", top)
+        values, observed, places = arrange(
+            table, self.items, "the subset", top, self.item_contents
+        )
         known = places >= 0
         notes = [f"{known.sum():,} of the {self.size:,} items of the subset are there"]
         if not known.all():
@@ -320,6 +325,9 @@ def _from_content(content: dict[str, Any]) -> Shrunken:
         reason=str(content.get("reason", "")),
         rules=tuple(dict(row) for row in content.get("rules", ())),
         item_ids=ids_from_lists(content.get("item_ids", {})),
+        item_contents={
+            str(k): str(v) for k, v in content.get("item_contents", {}).items()
+        },
         **arrays,
         **numbers,
     )

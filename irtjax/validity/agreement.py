@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from irtjax.calibration.calibration import Calibration
 from irtjax.data.arrays import places_of
+from irtjax.data.item_texts import refuse_other_contents
 from irtjax.data.table import ResponseTable
 from irtjax.numerics.dispersion import Intraclass, intraclass
 from irtjax.prediction.responses import predict
@@ -51,6 +52,7 @@ def response_icc(fit: Calibration, table: ResponseTable) -> Intraclass:
         raise ValueError(
             "response_icc needs responses of subjects and items of the fit: give an icc"
         )
+    refuse_other_contents(table.item_contents, fit.item_contents, "the fit")
     table = table.select(subjects=rows, items=columns)
     found = None
     if table.trials is not None:

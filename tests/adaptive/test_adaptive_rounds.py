@@ -129,3 +129,29 @@ def test_an_ended_test_with_a_skipped_item_is_resumed(tmp_path):
     again = AdaptiveTest.load(test.save(tmp_path / "t.json"), small_fit(errors=False))
     assert (again.num_given, again.skipped, again.over) == (3, (skipped,), True)
     assert again.ability == test.ability
+
+
+def test_items_of_the_callers_choice_are_as_those_of_the_test():
+    fit = small_fit(errors=False)
+    first, second, third, fourth = fit.items[[4, 9, 2, 7]].tolist()
+    test, fixed = begin(num_items=3), begin(items=[first, second, fourth])
+    assert test.hand_out(first) == test.hand_out(second) == ""
+    assert test.handed_out == (first, second)
+    with pytest.raises(ValueError, match="waits already, or cannot be given again"):
+        test.hand_out(first)
+    with pytest.raises(ValueError, match="no item named 'x'"):
+        test.hand_out("x")
+    test.record(second, 1)
+    test.record(first, 0)
+    for item in (first, second):
+        fixed.hand_out(item)
+        fixed.record(item, int(item == second))
+    assert test.ability == pytest.approx(fixed.ability, abs=1e-12)
+    with pytest.raises(ValueError, match="cannot be given again"):
+        test.hand_out(first)
+    with pytest.raises(ValueError, match="cannot be given again"):
+        fixed.hand_out(third)  # Not among the items that may be given.
+    # One that waits counts for the length.
+    assert test.hand_out(third) == "" and test.hand_out(fourth) == "number of items"
+    test.record(third, 1)
+    assert test.over and test.stopped == "number of items"

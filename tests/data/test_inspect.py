@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from irtjax.data import read
+from irtjax.data.formats import inspect
 
 FIXTURES = Path(__file__).parent.parent / "fixtures"
 INSPECT = FIXTURES / "inspect"
@@ -44,6 +45,46 @@ def test_inspect_log_in_two_forms_is_read_once():
     table = read(INSPECT, epoch=1)
     assert table.num_subjects == 1
     assert sum("same evaluation" in note for note in table.notes) == 2
+
+
+def test_inspect_json_logs_are_read_once(tmp_path, monkeypatch):
+    """To find the later of two logs, both were read and decoded in full."""
+    log = json.loads(next(INSPECT.glob("*TaskToy1.json")).read_text())
+    for k, task in enumerate("ab"):
+        more = {"eval_id": f"e{k}", "task": task}
+        changed = {**log, "eval": {**log["eval"], **more}}
+        (tmp_path / f"{task}.json").write_text(json.dumps(changed, indent=k or None))
+    counted = []
+    whole = inspect.read_bytes
+    count = lambda path: counted.append(path.name) or whole(path)
+    monkeypatch.setattr(inspect, "read_bytes", count)
+    table = read(tmp_path, trials="mean")
+    assert table.num_items == 4 and sorted(counted) == ["a.json", "b.json"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"samples": [], "status": "success", "eval": {"model": "m", "task": "t"}}',
+        '{"status": "success", "eval": {"model": "m", "task',
+        '{"status": "success" "eval": 1}',
+        "[" * 5000,
+        '{"a": ' + "[" * 5000,
+        '{"status": "success", "eval": {"model": 1, "task": "t"}}',
+        "",
+    ],
+)
+def test_inspect_first_fields_that_are_not_there_are_not_guessed(tmp_path, text):
+    path = tmp_path / "log.json"
+    path.write_text(text)
+    assert inspect._first_fields(path) is None
+
+
+def test_inspect_first_fields_are_those_of_the_log(tmp_path):
+    path = next(INSPECT.glob("*TaskToy1.json"))
+    found, whole = inspect._first_fields(path), inspect._load(path)[0]
+    assert found is not None
+    assert (found.status, found.eval) == (whole.status, whole.eval)
 
 
 def repack(path: Path, target: Path, rename) -> Path:
@@ -147,7 +188,7 @@ def test_inspect_later_log_of_the_same_task_wins(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "damage", ["cut", "bit", "checksum", "not_a_log", "no_zip", "bad_json"]
+    "damage", ["cut", "bit", "checksum", "name", "not_a_log", "no_zip", "bad_json"]
 )
 def test_inspect_archive_that_is_damaged(tmp_path, damage):
     content = bytearray(next(INSPECT.glob("*zstd*.eval")).read_bytes())
@@ -159,6 +200,11 @@ def test_inspect_archive_that_is_damaged(tmp_path, damage):
     elif damage == "checksum":
         # In the directory at the end, it stands 30 bytes before the name.
         content[content.rindex(b"summaries.json") - 30] ^= 0xFF
+    elif damage == "name":  # Marked as UTF-8, and none.
+        buffer = io.BytesIO()
+        with zipfile.ZipFile(buffer, "w") as archive:
+            archive.writestr("é.json", "{}")
+        content = buffer.getvalue().replace("é".encode(), b"\xbf\xbf")
     elif damage == "no_zip":
         content = bytearray(b"hello, this is no archive")
     else:

@@ -113,6 +113,62 @@ def test_harness_array_of_the_first_versions():
         read(path)
 
 
+def old_log(folder, scores, results=None, task="gsm8k", model="org__old"):
+    """A log up to 0.4.6: scores by filter, in order, without names."""
+    records = [
+        sample(k, value, metric="exact_match", filter=..., metrics=...)
+        for one in scores
+        for k, value in enumerate(one)
+    ]
+    write_log(folder, model, records, task=task)
+    if results is not None:
+        content = {"results": {task: {f"exact_match,{k}": v for k, v in results}}}
+        path = folder / model / f"results_{DATE}.json"
+        path.write_text(json.dumps(content))
+    return folder
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"filter": "strict-match"},
+        {"filter": {"gsm8k": "strict-match"}},
+        {"metric": "exact_match,strict-match"},
+    ],
+)
+def test_the_only_filter_of_an_old_log_needs_no_name(tmp_path, options):
+    table = read(old_log(tmp_path, [[1, 0]]), **options)
+    assert table.values.tolist() == [[1, 0]]
+    assert any("their only one was read for" in note for note in table.notes)
+
+
+def test_only_filters_with_names_are_not_taken_for_others(tmp_path):
+    records = [sample(0, 1, metric="exact_match"), sample(1, 0, metric="exact_match")]
+    write_log(tmp_path, "m", records, task="gsm8k")
+    with pytest.raises(ValueError, match="no filter 'strict-match'"):
+        read(tmp_path, filter={"gsm8k": "strict-match"})
+    with pytest.raises(ValueError, match="no filter 'strict-match'"):
+        read(tmp_path, filter="strict-match")
+
+
+def test_results_name_the_filters_of_old_logs(tmp_path):
+    named = [("strict-match", 0.5), ("flexible-extract", 1.0)]
+    folder = old_log(tmp_path / "a", [[1, 0], [1, 1]], named)
+    assert read(folder).values.tolist() == [[1, 0]]
+    flexible = read(folder, filter="flexible-extract")
+    assert flexible.values.tolist() == [[1, 1]]
+    # Means that contradict the order: the names are not sure.
+    wrong = [(name, 0.25) for name, _ in named]
+    folder = old_log(tmp_path / "b", [[1, 0], [1, 1]], wrong)
+    with pytest.raises(ValueError, match="filter0, filter1"):
+        read(folder)
+    # One filter whose name is another.
+    folder = old_log(tmp_path / "c", [[1, 0]], [("flexible-extract", 0.5)])
+    with pytest.raises(ValueError, match="no filter 'strict-match'"):
+        read(folder, filter={"gsm8k": "strict-match"})
+    assert read(folder).metric == "exact_match,flexible-extract"
+
+
 def test_harness_folder_of_tasks():
     table = read(
         FIXTURES / "lm_eval",

@@ -1,8 +1,11 @@
 """Altered files of every format end in a table or in one line."""
 
+import random
+from collections import Counter
+
 import pytest
 
-from experiments.fuzz import run
+from experiments.fuzz import fits, guided, run
 from experiments.fuzz.mutate import seeds, write_more
 
 
@@ -43,3 +46,48 @@ def test_problems_are_found(tmp_path):
     assert [row["found"] for row in rows] == ["table", "table"]
     problems = [(3, "read", "timeout")]
     assert "| CSV | 1 | 1 | 0 | 0 | 1 |" in run.report("CSV", rows, problems)
+
+
+def test_inputs_of_fits_are_written_again_by_their_number(tmp_path):
+    found = []
+    for place in ("a", "b"):
+        folder = tmp_path / place
+        folder.mkdir()
+        made = [fits.prepare(number, folder) for number in (1, 3)]
+        found.append([(x.name, y) for x, y in made])
+        found[-1] += [p.read_bytes() for p in run.files_of(folder)]
+    assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("kind", range(14))
+def test_degenerate_responses_end_a_fit_in_one_line_or_can_be_written(tmp_path, kind):
+    rng = random.Random(kind)
+    values, _ = fits.responses(rng)
+    bad = fits.degrade(values, rng)
+    assert bad.shape == values.shape
+    fits.write(bad, tmp_path / "r.csv", rng)
+    assert run.read_one(tmp_path / "r.csv") in ("table", "refused")
+
+
+def test_a_refused_fit_leaves_nothing(tmp_path):
+    path = tmp_path / "r.csv"
+    path.write_text("model,q1\nm,1\nn,0\n")
+    assert fits.outcome_of(path, [], tmp_path / "fit") == "refused"
+    (tmp_path / "other").write_text("")
+    assert fits.outcome_of(path, [], tmp_path / "fit").startswith("refused, with")
+
+
+@pytest.mark.slow
+def test_fits_end_in_a_folder_or_a_line(capsys):
+    assert fits.main(["--count", "12"]) == 0
+    assert "| 12 |" in capsys.readouterr().out
+
+
+def test_the_corpus_of_the_guided_run_is_read(tmp_path):
+    guided.fill(tmp_path / "corpus")
+    found = Counter(
+        guided.outcome(path.read_bytes(), tmp_path)
+        for path in (tmp_path / "corpus").iterdir()
+    )
+    assert found.keys() <= {"table", "refused"} and found["table"] > 10
+    assert guided.outcome(b"", tmp_path) == "refused"

@@ -15,7 +15,7 @@ import pytest
 import irtjax
 from irtjax.harness import inspect as harness
 from irtjax.harness.bank import ItemIds, open_fit
-from irtjax.harness.inspect import AdaptiveSamples, number_of
+from irtjax.harness.inspect import AdaptiveSamples, EarlyStopping, number_of
 from tests.harness import newcomer
 from tests.harness.logs import NAMES, chance, right_of, toy_fit
 
@@ -282,6 +282,75 @@ def test_fewer_samples_give_the_error_of_a_full_run(tmp_path, saved):
     assert whole["items"].value == 12 and found["items"].value <= 9
     gap = abs(found["ability"].value - whole["ability"].value)
     assert gap < 2 * found["ability_se"].value
+
+
+def test_early_stopping_needs_a_rule_and_an_order():
+    manager = lambda **rules: EarlyStopping(
+        plain_samples(), toy_fit(), benchmark=TASK, **rules
+    )
+    with pytest.raises(ValueError, match="no stop rule: give one"):
+        manager()
+    with pytest.raises(ValueError, match=r"use adaptive\(\) to choose each"):
+        manager(select="information", num_items=3)
+    samples = manager(num_items=3).in_order()
+    # The items of middle difficulty add the most before any response.
+    assert sorted(x.id for x in samples) == list(range(12))
+    difficulty = -np.asarray(toy_fit().parameters.items.intercept)[:12]
+    away = np.abs(difficulty)[[x.id for x in samples]]
+    assert (np.diff(away) > -1e-9).all()
+
+
+@needs_inspect
+def test_a_task_ends_at_the_error_that_is_wanted(tmp_path, saved):
+    rules = dict(benchmark=TASK, standard_error=0.75)
+    task = harness.stop_early(task_of(), saved, **rules)
+    log = evaluate(task, tmp_path, max_samples=1)
+    assert log.status == "success"
+    found = {k: m.value for k, m in log.results.scores[0].metrics.items()}
+    assert found["ability_se"] < 0.75 and "accuracy" not in found
+    summary = log.results.early_stopping
+    assert summary.manager == "irtjax"
+    # Those that were run are the first in the order, and the others were stopped.
+    order = [str(x.id) for x in task.early_stopping.in_order()]
+    size = len(log.samples)
+    assert 1 < size < 12 and found["items"] == size
+    assert {str(x.id) for x in log.samples} == set(order[:size])
+    assert {str(x.id) for x in summary.early_stops} == set(order[size:])
+    assert {x.reason for x in summary.early_stops} == {"standard error"}
+    known = summary.metadata
+    assert known["ability"] == pytest.approx(found["ability"], abs=1e-4)
+    assert (known["items"], known["stopped"]) == (size, "standard error")
+    # One sample less would not have been enough.
+    one = irtjax.AdaptiveTest(toy_fit(), select="fixed", standard_error=0.75)
+    for key in order[:size]:
+        assert one.hand_out(f"{TASK}/{key}") == ""
+        one.record(f"{TASK}/{key}", int(right_of("m", f"{TASK}/{key}")))
+    assert one.stopped == "standard error"
+    about = log.eval.metadata["irtjax"]
+    assert (about["standard_error"], about["items"], about["sort"]) == (0.75, 12, True)
+
+
+@needs_inspect
+def test_early_stopping_with_samples_in_flight_failures_and_another_model(
+    tmp_path, saved
+):
+    rules = dict(benchmark=TASK, num_items=4, sort=False)
+    task = harness.stop_early(task_of(), saved, **rules)
+    more = dict(model=model(failing=(f"{TASK}/0",)), fail_on_error=False)
+    log = evaluate(task, tmp_path / "a", max_samples=3, **more)
+    assert log.status == "success"
+    # A sample that failed waits for a response to the end, and counts until then.
+    assert log.results.scores[0].metrics["items"].value in (3, 4)
+    again = evaluate(task, tmp_path / "b", max_samples=3)
+    assert again.results.scores[0].metrics["items"].value == 4
+    assert {str(x.id) for x in again.samples} == set("0123")
+
+
+@needs_inspect
+def test_early_stopping_is_of_one_epoch(tmp_path, saved):
+    task = harness.stop_early(task_of(), saved, benchmark=TASK, num_items=4)
+    log = evaluate(task, tmp_path, epochs=2)
+    assert log.status == "error" and "leave --epochs out" in log.error.message
 
 
 @needs_inspect

@@ -317,9 +317,35 @@ def test_a_model_of_several_abilities_has_sentences_in_place_of_curves(fit):
     )
     source = report_page(several, data=small_table())
     assert "has no curve of information over one" in source
-    assert "A response curve over one ability has no meaning here" in source
+    assert "for its response curve over each factor, the others at 0" in source
     found = Page(source).data
     assert found["curves"] is None and len(found["responses"]["rows"]) == 24
+
+
+def test_curves_of_factors_are_formulas_or_tables():
+    slope = jnp.array([[1.0, 0.5], [2.0, -0.25], [0.0, 1.5]])
+    places, names = np.array([2, 0]), ["maths", "language"]
+    middle, zeros = jnp.array([0.5, -1.0, 0.25]), jnp.zeros(3)
+    items = LogisticItems(slope, middle, zeros, zeros + 1)
+    for link in ("logit", "probit"):
+        model = factor_model(Factor(factors=2, link=link))
+        found = page_data.factor_curves(model, items, places, names)
+        assert found == {
+            "names": names,
+            "left": 0,
+            "link": link,
+            "a": [[0, 1500], [1000, 500]],
+            "d": [250, 500],
+        }
+    cuts = jnp.array([[1.0, -1.0], [0.5, 0.2], [2.0, -0.3]])
+    model = factor_model(Factor(factors=2, responses="graded"), 3)
+    records = GradedItems(slope, cuts)
+    found = page_data.factor_curves(model, records, places, names)
+    shares = np.array([[shares_of(row) for row in item] for item in found["rows"]])
+    grid = np.linspace(-3, 3, shares.shape[2])
+    logits = grid[:, None, None, None] * slope[:, :, None] + cuts[:, None]
+    wanted = np.moveaxis(expit(logits).sum(-1) / 2, 0, 2)[[2, 0]]
+    np.testing.assert_allclose(shares, wanted, atol=1e-4)
 
 
 @pytest.mark.parametrize("hashed", [False, True])

@@ -479,6 +479,33 @@ def test_files_for_a_harness_are_written_where_ids_are_sure(tmp_path):
     assert small().sample_files() == {}
 
 
+def test_a_subset_keeps_the_contents_of_its_items(tmp_path):
+    """A re-ordered benchmark was scored as if its items were those of the names."""
+
+    def numbered(shift):
+        names = enumerate(table().items.tolist())
+        return {name: f"lm-eval:{k + shift}" for k, name in names}
+
+    same, moved = (
+        dataclasses.replace(table(), item_contents=numbered(k)) for k in (0, 1)
+    )
+    dataclasses.replace(small(), item_contents=numbered(0)).save(tmp_path)
+    loaded = irtjax.load_subset(tmp_path)
+    assert loaded.item_contents == numbered(0)
+    assert loaded.predict(same).table.equals(small().predict(table()).table)
+    with pytest.raises(ValueError, match="items are others .* in the subset"):
+        loaded.predict(moved)
+
+
+@pytest.mark.slow
+def test_shrink_notes_the_contents_of_the_items():
+    contents = {name: f"lm-eval:{k}" for k, name in enumerate(table().items.tolist())}
+    logged = dataclasses.replace(table(), item_contents=contents)
+    found = irtjax.shrink(logged, 4, method="random", folds=0)
+    wanted = {name: contents[name] for name in found.items.tolist()}
+    assert found.item_contents == wanted
+
+
 def test_unsure_ids_are_said_with_the_subset():
     ids = dict.fromkeys(table().items.tolist(), NO_ID)
     logged = dataclasses.replace(table(), item_ids=ids)

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import IO, Any, ClassVar
 
 from irtjax.data.decode import Count, Record, Score, decode
-from irtjax.data.files import Unpacked, read_bytes
+from irtjax.data.files import Unpacked, read_bytes, read_head
 from irtjax.data.item_texts import text_of
 from irtjax.data.reading.described import Described, Place
 from irtjax.data.reading.identity import ItemKey
@@ -38,10 +38,19 @@ _LONGEST = 80
 #: Characters of an input that identify it, and what stands for an image in summaries.
 _COMPARED = 1000
 _IMAGES = re.compile(r"\((Image|Audio|Video|Data|Document)\)")
+#: Bytes in which the first fields of a JSON log are, and what stands before a name and
+#: after it.
+_FIRST = 1 << 20
+_BEFORE_NAME = re.compile(r'[ \t\r\n]*[{,][ \t\r\n]*(?=")')
+_COLON = re.compile(r"[ \t\r\n]*:[ \t\r\n]*")
 #: Lists and objects within each other that messages have, and more.
 _DEEPEST = 8
-# What zipfile raises for archives that are cut off, altered or encrypted.
-_DAMAGE = zipfile.BadZipFile, zlib.error, struct.error, EOFError, OSError, RuntimeError
+# What zipfile raises for archives that are cut off, altered or encrypted, or have names
+# of members that are no text.
+_DAMAGE = (
+    *(zipfile.BadZipFile, zlib.error, struct.error, EOFError, OSError, RuntimeError),
+    UnicodeDecodeError,
+)
 #: A metric, the part of an item, and the score as written.
 _Row = tuple[str, str, Any]
 
@@ -257,7 +266,8 @@ def _load(path: Path, whole: bool = True) -> tuple[Header, list[Sample]]:
     unpacked = Unpacked(path)
     if not zipfile.is_zipfile(path) and path.suffix != ".eval":
         if not whole:
-            return decode(read_bytes(path), Header, str(path)), []
+            known = _first_fields(path)
+            return known or decode(read_bytes(path), Header, str(path)), []
         log = decode(read_bytes(path), Log, str(path))
         return log, log.samples or []
     try:
@@ -267,6 +277,29 @@ def _load(path: Path, whole: bool = True) -> tuple[Header, list[Sample]]:
         raise ValueError(
             f"{path} is a damaged or cut off Inspect log ({error}); copy it again"
         ) from None
+
+
+def _first_fields(path: Path) -> Header | None:
+    """Status and evaluation of a JSON log, which stand before its samples.
+
+    None where they are not in the first bytes: the whole log has them.
+    """
+    text = (
+        read_head(path, _FIRST).removeprefix(b"\xef\xbb\xbf").decode("utf-8", "ignore")
+    )
+    found: dict[str, Any] = {}
+    json_value, at = json.JSONDecoder().raw_decode, 0
+    try:
+        while not {"status", "eval"} <= found.keys():
+            before = _BEFORE_NAME.match(text, at)
+            name, at = json_value(text, before.end() if before else at)
+            colon = _COLON.match(text, at)
+            if before is None or colon is None or name == "samples":
+                return None
+            found[name], at = json_value(text, colon.end())
+        return decode(json.dumps(found).encode(), Header, str(path))
+    except (ValueError, RecursionError, TypeError):
+        return None  # Cut off, or damaged, which reading the whole log names.
 
 
 def _load_archive(

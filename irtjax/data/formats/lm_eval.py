@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import math
 import os
 import re
 from collections import Counter
@@ -112,6 +113,7 @@ def read_files(paths: Sequence[Path], options: ReadOptions) -> Records:
     totals = _Totals()
     skipped: Counter[str] = Counter()
     unscored: list[Path] = []
+    unnamed: set[str] = set()
     filters = lambda task: (*asked_filters(options, task), *_USUAL_FILTERS)
     builder.described = described = Described("lm-eval", options.texts, filters)
     texts = _Texts(described)
@@ -129,7 +131,9 @@ def read_files(paths: Sequence[Path], options: ReadOptions) -> Records:
             unscored.append(path)
         else:
             builder.begin(path)
-            _read_log(log, options, builder, skipped)
+            known = totals.filters(path.parent, run, task)
+            if _read_log(log, options, builder, skipped, known):
+                unnamed.add(task)
     if unscored and len(builder) == 0 and not skipped:
         raise ValueError(
             f"{several(unscored)} holds answers without scores: the run was made with"
@@ -141,6 +145,7 @@ def read_files(paths: Sequence[Path], options: ReadOptions) -> Records:
         builder.note(metric, note)
     records = builder.finish(paths, options.join)
     records.usual_metrics, records.usual_filters = _USUAL_METRICS, _USUAL_FILTERS
+    records.unnamed_filters = frozenset(unnamed)
     for name, count in skipped.items():
         records.notes += [f"metric {name!r} has no score per item in {count} records"]
     records.notes += [
@@ -391,6 +396,24 @@ class _Totals:
         """Names of the tasks that the results mention."""
         return {task for _, content in self._in(folder) for task in content.results}
 
+    def filters(self, folder: Path, run: str, task: str) -> dict[str, dict[str, Any]]:
+        """Filters of a task in their order, each with the means of its metrics.
+
+        Empty where the results of the run are not there.
+        """
+        found = self._in(folder)
+        exact = [content for name, content in found if run and name.endswith(run)]
+        known = exact or [content for _, content in found]
+        if len(known) != 1 or task not in known[0].results:
+            return {}
+        means: dict[str, dict[str, Any]] = {}
+        with contextlib.suppress(ValueError):
+            for name, value in decode(known[0].results[task], Fields, task).items():
+                metric, comma, filter = name.partition(",")
+                if comma and not metric.endswith("_stderr"):
+                    means.setdefault(filter, {})[metric] = decode(value, Any, task)
+        return means
+
     def lower_is_better(self) -> list[tuple[str, str]]:
         """Metrics of which lower is better, each with a note."""
         found = {
@@ -418,9 +441,45 @@ def _model_name(content: _Results) -> str | None:
     return match.group(1) if match else None
 
 
+def _unnamed(rows: Sequence[_Row], known: dict[str, dict[str, Any]]) -> list[str]:
+    """Names of the filters of a log up to 0.4.6, which has none.
+
+    The k-th record of a document is of the k-th filter. The results of the run name
+    them in this order; where they are several, their means must agree.
+    """
+    count: Counter[str] = Counter(row.name for row in rows)
+    size = max(count.values(), default=0)
+    numbered = [f"filter{k}" for k in range(size)] if size > 1 else ["none"]
+    if len(known) != size or size == 0:
+        return numbered
+    if size > 1:
+        place: Counter[str] = Counter()
+        scores: list[dict[str, list[float]]] = [{} for _ in known]
+        for row in rows:
+            for metric, value in row.metrics.items():
+                if isinstance(value, _NUMBER):
+                    of_filter = scores[place[row.name]]
+                    of_filter.setdefault(metric, []).append(float(value))
+            place[row.name] += 1
+        for means, found in zip(known.values(), scores, strict=True):
+            same = [
+                math.isclose(sum(found[x]) / len(found[x]), mean, abs_tol=1e-6)
+                for x, mean in means.items()
+                if x in found and isinstance(mean, _NUMBER)
+            ]
+            if not same or not all(same):
+                return numbered
+    return list(known)
+
+
 def _read_log(
-    log: _Log, options: ReadOptions, builder: RecordBuilder, skipped: Counter[str]
-) -> None:
+    log: _Log,
+    options: ReadOptions,
+    builder: RecordBuilder,
+    skipped: Counter[str],
+    known: dict[str, dict[str, Any]],
+) -> bool:
+    """Adds the records of a log; whether its only filter has no name."""
     rows = log.rows
     names = [row.name for row in rows]
     hashes = [row.content for row in rows]
@@ -428,15 +487,14 @@ def _read_log(
     order = lambda pair: (len(pair[0]) if pair[0].isdecimal() else 0, pair[0])
     copy = copies(sorted(zip(names, hashes, strict=True), key=order))
     repeats: Counter[str] = Counter()
-    has_filters = len(set(names)) < len(names)
+    has_names = any(row.sample.filter is not None for row in rows)
+    unnamed = _unnamed(rows, {} if has_names else known)
     totals = _pair_metrics(rows)
     lists: set[str] = set()
     for row, name, content in zip(rows, names, hashes, strict=True):
         filter_name = row.sample.filter
         if filter_name is None:
-            # Up to 0.4.6 filters had no name: the k-th record of a document is of
-            # the k-th filter.
-            filter_name = f"filter{repeats[name]}" if has_filters else "none"
+            filter_name = unnamed[repeats[name]]
             repeats[name] += 1
         key = ItemKey(log.task, name, content, copy[name])
         if row.wrong:
@@ -464,6 +522,7 @@ def _read_log(
     how = "averaged" if options.parts == "mean" else "made items of their own"
     for metric in lists:
         builder.note(metric, f"{log.task}: the parts of {metric!r} were {how}")
+    return not has_names and unnamed == ["none"] and len(known) != 1
 
 
 def _pair_metrics(rows: Sequence[_Row]) -> set[str]:

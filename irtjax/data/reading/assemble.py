@@ -85,7 +85,10 @@ def assemble(records: Records, options: ReadOptions) -> ResponseTable:
         item_facets={**parts, **table.item_facets},
         item_texts=chosen(records.item_texts, names),
         item_ids=chosen(records.item_ids, names),
-        item_contents=chosen(records.item_contents, names),
+        # Names that the caller trusts are not compared with others by content.
+        item_contents={}
+        if options.join == "id"
+        else chosen(records.item_contents, names),
     )
 
 

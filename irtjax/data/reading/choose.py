@@ -441,6 +441,7 @@ def _choose_filter(
     keep = np.zeros(len(records), bool)
     lost = _Lost(records, "filter")
     chosen: dict[str, str] = {}
+    unnamed_of_logs, taken = records.unnamed_filters, list[str]()
     for name, rows in groups.items():
         found, of_metric = list(rows), metrics.get(name, ("", None))[1]
         wanted = wish[name]
@@ -455,8 +456,11 @@ def _choose_filter(
         # One that was asked for by benchmark is read, or refused. Of all benchmarks,
         # those with one filter leave nothing to choose.
         by_name = name in wish.named or of_metric is not None
-        if label is None and len(found) == 1 and (not by_name or found == [""]):
+        unnamed = found == [""] or (found == ["none"] and name in unnamed_of_logs)
+        if label is None and len(found) == 1 and (not by_name or unnamed):
             label = found[0]
+            if wanted and found == ["none"]:
+                taken.append(name)
         if label is None:
             shown = wanted[0] if wanted and len(wanted) == 1 else wanted
             what = f"no filter {shown!r}" if wanted else "several filters"
@@ -467,12 +471,20 @@ def _choose_filter(
         keep[rows[label]] = True
         chosen[name] = label
         lost.add(name, label, rows)
-    if wish.others and not set(chosen.values()) & set(wish.others):
+    taken = [name for name in taken if name in unnamed_of_logs]
+    if wish.others and not taken and not set(chosen.values()) & set(wish.others):
         known = sorted({label for rows in groups.values() for label in rows})
         raise ValueError(
             f"{source}: no filter {_shown(asked)}; there are: {listing(known)}"
         )
-    return records.take(keep, *lost.notes()), chosen
+    notes = lost.notes()
+    if taken:
+        notes.append(
+            "the logs name no filters, and their only one was read for"
+            f" {_shown(asked) if asked is not None else 'the one of the metric'}"
+            f" ({listing(taken, SHOWN)})"
+        )
+    return records.take(keep, *notes), chosen
 
 
 def _usual_note(usual: _Usual, metrics: _Pairs, filters: dict[str, str]) -> str:

@@ -48,6 +48,10 @@ _PARAMETER = re.compile(
 )
 
 
+class NoResponsesError(ValueError):
+    """A table without responses, such as one that describes the subjects."""
+
+
 @dataclasses.dataclass(frozen=True)
 class Columns:
     """Roles of columns: of a long table if some are of items, else of a wide one."""
@@ -163,7 +167,7 @@ def decide(
     if not responses:
         # One of them alone may describe the items of a long table.
         if len(parameter_columns(rest)) > 1 or parameter_columns(rest) == rest:
-            raise ValueError(parameter_message(names, source))
+            raise NoResponsesError(parameter_message(names, source))
         raise ValueError(
             f"{source}: no column of responses; name it with response= among:"
             f" {listing(rest)}"

@@ -61,11 +61,11 @@ class Described:
             counts[answer] = 1
 
     def contents(
-        self, keys: Sequence[ItemKey], labels: Sequence[str], join: str
+        self, keys: Sequence[ItemKey], labels: Sequence[str]
     ) -> dict[str, str]:
         """Hashes of items by the names that they got, where a name has only one."""
         found: dict[str, str] = {}
-        if not self.harness or join == "id":
+        if not self.harness:
             return found
         differing = set()
         for key, label in zip(keys, labels, strict=True):

@@ -163,7 +163,11 @@ def gather(source: Any, options: ReadOptions) -> Gathered:
                     f"{option}= is for tables; a log contains it (subject_name= sets"
                     " the name of its subject)"
                 )
-    pieces += _read_files(files, options)
+    left: list[Source] = []
+    pieces += _read_files(files, options, left)
+    notes += map(_left_out, left)
+    out = {str(file.path) for file in left}
+    names = [name for name in names if name not in out]
     records = agree([piece for piece in pieces if isinstance(piece, Records)])
     tables = [piece for piece in pieces if isinstance(piece, ResponseTable)]
     joined = concatenate(settled(records)) if records else None
@@ -192,13 +196,16 @@ def _find(
         why = f"; for example {min(reasons)}" if reasons else ""
         raise ValueError(f"nothing in {path} can be read{shown}{why}")
     good = _logs_first(good)
-    kinds = sorted({str(s.format) for s in good if not s.asked})
+    before = len(good)
+    if len(_kinds(good)) > 1:
+        good = _with_responses(good, options, notes)
+    kinds = _kinds(good)
     if len(kinds) > 1:
         raise ValueError(
             f"{path} holds several kinds of files ({', '.join(kinds)}): choose one with"
             " format=, or name the files"
         )
-    left = len(found) - len(good)
+    left = len(found) - before
     if left:
         notes.append(f"{left} other files in {path} were not read")
     return good
@@ -218,8 +225,66 @@ def _logs_first(files: list[Source]) -> list[Source]:
     return [file for file in files if not extra(file)]
 
 
-def _read_files(files: Iterable[Source], options: ReadOptions) -> Iterator[Piece]:
-    """Reads files, each once; those of one format after each other."""
+def _kinds(files: Iterable[Source]) -> list[str]:
+    """Formats of the files of a folder."""
+    return sorted({str(file.format) for file in files if not file.asked})
+
+
+def _with_responses(
+    files: list[Source], options: ReadOptions, notes: list[str]
+) -> list[Source]:
+    """The files of a folder without tables that have no responses, as far as needed.
+
+    Such tables describe subjects or items. The smallest are read first, until files of
+    one format are left or a table has responses.
+    """
+    sizes: dict[str, int] = dict.fromkeys(_kinds(files), 0)
+    for file in files:
+        if not file.asked:
+            sizes[str(file.format)] += file.path.stat().st_size
+    tables = sizes.keys() & {"csv", "parquet", "json"}
+    for kind in sorted(tables, key=sizes.__getitem__):
+        if len(_kinds(files)) == 1:
+            break
+        own = [x for x in files if x.format == kind and not x.asked]
+        if any(_has_responses(file, options) for file in own):
+            break
+        notes += map(_left_out, own)
+        files = [file for file in files if file not in own]
+    return files
+
+
+def _has_responses(file: Source, options: ReadOptions) -> bool:
+    """Whether a table may have responses."""
+    from irtjax.data.reading.columns import NoResponsesError
+
+    try:
+        _read_table_file(str(file.format), file.path, options)
+    except NoResponsesError:
+        return False
+    except (ValueError, OSError):
+        pass  # Whatever is wrong with it is said when it is read.
+    return True
+
+
+def _left_out(file: Source) -> str:
+    """The note on a table of a folder that has no responses."""
+    return f"{file.path.name} has no responses and was left out"
+
+
+def _read_files(
+    files: list[Source], options: ReadOptions, left: list[Source]
+) -> Iterator[Piece]:
+    """Reads files, each once; those of one format after each other.
+
+    Tables of a folder without responses are added to `left` if others have some.
+    """
+    from irtjax.data.reading.columns import NoResponsesError
+    from irtjax.data.reading.sources import Source
+
+    asked = {file.path for file in files if file.asked}
+    without: NoResponsesError | None = None
+    count = 0
     groups: dict[str, dict[Path, Path]] = {}
     for file in files:
         groups.setdefault(str(file.format), {})[_place(file.path)] = file.path
@@ -228,14 +293,24 @@ def _read_files(files: Iterable[Source], options: ReadOptions) -> Iterator[Piece
             # A log reader sees all its files at once, since items join across them.
             reader = importlib.import_module(f"irtjax.data.formats.{kind}")
             yield reader.read_files(_Watched(paths.values()), options)
+            count += 1
             continue
         for path in watched(paths.values(), "file"):
             try:
                 yield _read_table_file(kind, path, options)
+                count += 1
+            except NoResponsesError as error:
+                if path in asked:
+                    raise
+                without = without or error
+                left.append(Source(path, None))
             except UnicodeDecodeError:
                 raise ValueError(
                     f"{path} is damaged: text in it is not UTF-8"
                 ) from None
+
+    if without is not None and not count:
+        raise without
 
 
 def _place(path: Path) -> Path:

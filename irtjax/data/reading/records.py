@@ -77,6 +77,8 @@ class Records:
     # Those to take where nothing else is asked for, in order of preference.
     usual_metrics: tuple[str, ...] = ()
     usual_filters: tuple[str, ...] = ()
+    # Benchmarks with logs that do not name their filter, which is then "none".
+    unnamed_filters: frozenset[str] = frozenset()
     # By benchmark, the metric to take in place of the usual ones.
     main_metrics: dict[str, str] = dataclasses.field(default_factory=dict)
     source: str = ""
@@ -140,6 +142,7 @@ def concatenate(parts: Sequence[Records]) -> Records:
         metric_notes=metric_notes,
         usual_metrics=_union(part.usual_metrics for part in parts),
         usual_filters=_union(part.usual_filters for part in parts),
+        unnamed_filters=frozenset().union(*(x.unnamed_filters for x in parts)),
         main_metrics={k: v for part in parts for k, v in part.main_metrics.items()},
         notes=list(dict.fromkeys(note for part in parts for note in part.notes)),
         source=several([part.source for part in parts]),
@@ -287,5 +290,5 @@ class RecordBuilder:
             source=several(paths),
             item_texts=texts,
             item_ids=ids,
-            item_contents=self.described.contents(keys, item_labels, join),
+            item_contents=self.described.contents(keys, item_labels),
         )

@@ -13,6 +13,7 @@ from irtjax.data.reading.cells import is_text, is_wordy, to_labels, to_numbers
 from irtjax.data.reading.columns import (
     SUBJECT_FACETS,
     Columns,
+    NoResponsesError,
     find,
     parameter_columns,
     parameter_message,
@@ -36,13 +37,13 @@ def read_wide(frame: Frame, layout: Columns, options: ReadOptions) -> Piece:
     side = _facets(table, names, layout, source)
     names = [name for name in names if name not in side]
     if not names:
-        raise ValueError(f"{source}: there are no columns of responses in it")
+        raise NoResponsesError(f"{source}: there are no columns of responses in it")
     _refuse_unknown(table, names, source)
     values, observed = _matrix(table, names, source)
     parameters = parameter_columns(names)
     if parameters and values.dtype != np.int8:
         if 2 * len(parameters) >= len(names) or len(names) < 12:
-            raise ValueError(parameter_message(table.column_names, source))
+            raise NoResponsesError(parameter_message(table.column_names, source))
     rows, notes = None, []
     if subject is not None:
         rows = to_labels(table.column(subject), subject, source).texts()
@@ -125,7 +126,7 @@ def _refuse_unknown(table: pa.Table, names: list[str], source: str) -> None:
     wordy = [name for name in names if is_wordy(table.column(name))]
     if not wordy or 2 * len(wordy) < len(names):
         return
-    raise ValueError(
+    raise NoResponsesError(
         f"{source}: its columns do not show what it holds"
         f" ({listing(table.column_names)}); for a long table name its columns with"
         " subject=, item= and response=; a wide one has a column of numbers for each"

@@ -105,12 +105,24 @@ function expected(item, theta) {
     const low = curves.c ? curves.c[item] / 1000 : 0, high = curves.u ? curves.u[item] / 1000 : 1;
     return low + (high - low) * LINKS[curves.link](items.discrimination[item] * theta + curves.d[item] / 1000);
   }
-  const row = curves.rows[item], last = row.length / 2 - 1, [low, high] = curves.ends;
+  return between(curves.rows[item], ...curves.ends, theta);
+}
+
+// A value of a table of shares between two ends.
+function between(row, low, high, theta) {
+  const last = row.length / 2 - 1;
   const at = Math.min(Math.max((theta - low) / (high - low), 0), 1) * last;
   const k = Math.min(Math.floor(at), last - 1);
   // Between the points of the table a line on the logit scale.
   const logit = (p) => { const q = Math.min(Math.max(p, 1e-4), 1 - 1e-4); return Math.log(q / (1 - q)); };
   return LINKS.logit(logit(pair(row, k)) * (k + 1 - at) + logit(pair(row, k + 1)) * (at - k));
+}
+
+// The same over one factor of a model of several, the others at 0.
+function expectedOver(item, factor, theta) {
+  const curves = data.factors;
+  if (curves.link) return LINKS[curves.link](curves.a[item][factor] / 1000 * theta + curves.d[item] / 1000);
+  return between(curves.rows[item][factor], -3, 3, theta);
 }
 
 // ---- Tables ----------------------------------------------------------------
@@ -608,27 +620,45 @@ function itemPanel(k) {
     ...(items.flags[k] ? line("Flags", items.flags[k]) : []));
   const text = data.texts && data.texts[k];
   return [html("h3", null, bdi(items.names[k])), html("div", { class: "two" }, html("div", null, facts,
-    text ? html("pre", { dir: "auto" }, text) : ""), data.curves ? curveFigure(k) : "")];
+    text ? html("pre", { dir: "auto" }, text) : ""), data.curves ? curveFigure(k) : data.factors ? factorFigure(k) : "")];
 }
-function curveFigure(k) {
-  const [low, high] = data.ends, left = 44, right = 430, top = 26, bottom = 214, points = 81;
+// Axes of a figure of responses from `low` to `high`, and the path of a function.
+function responseAxes(low, high, unit) {
+  const left = 44, right = 430, top = 26, bottom = 214, points = 81;
   const x = (v) => left + (right - left) * (v - low) / (high - low), y = (v) => bottom - (bottom - top) * v;
-  const path = Array.from({ length: points }, (_, n) => {
+  const path = (share) => "M" + Array.from({ length: points }, (_, n) => {
     const theta = low + (high - low) * n / (points - 1);
-    return `${x(theta).toFixed(1)} ${y(expected(k, theta)).toFixed(1)}`;
-  });
-  const marks = observedShares(k), kind = data.kind === "share right" ? "Share right" : data.kind === "score" ? "Mean score" : "Mean response";
-  return html("figure", { class: "curve" }, svg("svg", { viewBox: "0 0 440 262", width: 440, role: "img", "aria-label": `Response curve of ${items.names[k]}` },
-    svg("title", null, `Response curve of ${items.names[k]}`),
+    return `${x(theta).toFixed(1)} ${y(share(theta)).toFixed(1)}`;
+  }).join("L");
+  const kind = data.kind === "share right" ? "Share right" : data.kind === "score" ? "Mean score" : "Mean response";
+  const axes = [
     ...[0, 0.25, 0.5, 0.75, 1].map((t) => svg("g", null, svg("path", { class: "grid", d: `M${left} ${y(t)}H${right}` }),
       svg("text", { class: "quiet", x: left - 6, y: y(t) + 4, "text-anchor": "end" }, axisText(t * data.top)))),
     ...nice(low, high, 6).map((t) => svg("g", null, svg("path", { class: "axis", d: `M${x(t)} ${bottom}v5` }),
       svg("text", { class: "quiet", x: x(t), y: bottom + 18, "text-anchor": "middle" }, axisText(t)))),
-    svg("path", { class: "line", d: `M${path.join("L")}` }),
+    svg("text", { x: (left + right) / 2, y: 256, "text-anchor": "middle" }, unit),
+    svg("text", { x: left, y: 14, class: "quiet" }, kind)];
+  return { x, y, path, axes };
+}
+const curveOf = (k, ...parts) =>
+  svg("svg", { viewBox: "0 0 440 262", width: 440, role: "img", "aria-label": `Response curve of ${items.names[k]}` },
+    svg("title", null, `Response curve of ${items.names[k]}`), ...parts);
+function factorFigure(k) {
+  const { path, axes } = responseAxes(-3, 3, "Factor (standard deviations of the population)"), names = data.factors.names;
+  const dashes = ["", "7 3", "2 3", "10 3 2 3", "12 5", "4 4", "1 4"];
+  return html("figure", { class: "curve" }, curveOf(k, ...axes, ...names.map((name, j) =>
+    svg("path", { class: `line s${j}`, "stroke-dasharray": dashes[j], d: path((theta) => expectedOver(k, j, theta)) },
+      svg("title", null, name)))),
+  html("ul", { class: "legend" }, ...names.map((name, j) => html("li", null, html("span", { class: `key k${j}` }), bdi(name)))),
+  html("figcaption", { class: "small" }, "Curves: the model over each factor, the other factors at 0." +
+    (data.factors.left ? ` The first ${names.length} factors are drawn.` : "")));
+}
+function curveFigure(k) {
+  const { x, y, path, axes } = responseAxes(...data.ends, data.unit), marks = observedShares(k);
+  return html("figure", { class: "curve" }, curveOf(k, ...axes,
+    svg("path", { class: "line", d: path((theta) => expected(k, theta)) }),
     ...marks.map((m) => svg("g", null, svg("path", { class: "line lead-line", d: `M${x(m.theta)} ${y(Math.max(m.mean - m.error, 0))}V${y(Math.min(m.mean + m.error, 1))}` }),
-      svg("circle", { class: "dot lead-dot", cx: x(m.theta), cy: y(m.mean), r: 4 }))),
-    svg("text", { x: (left + right) / 2, y: 256, "text-anchor": "middle" }, data.unit),
-    svg("text", { x: left, y: 14, class: "quiet" }, kind)),
+      svg("circle", { class: "dot lead-dot", cx: x(m.theta), cy: y(m.mean), r: 4 })))),
   html("figcaption", { class: "small" }, "Curve: the model. " +
     (marks.length ? "Points: means of groups of subjects of neighbouring ability, ± one standard error." :
       subjects ? "The responses are not in this page." : "")));

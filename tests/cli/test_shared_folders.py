@@ -1,0 +1,70 @@
+"""A command never replaces the files of another one in its `--out` folder."""
+
+import itertools
+
+import pytest
+from typer.testing import CliRunner
+
+from irtjax.cli import adapt, audit, clusters, dimensions, run, shrink, stability
+from irtjax.cli.app import app
+from irtjax.cli.output import SHARED, check_out_folder
+from irtjax.harness import lm_eval
+from irtjax.storage import FIT_FILES, STRUCTURE_FILES
+
+#: All names that a command writes into the folder of `--out`.
+NAMES = {
+    "fit": (*FIT_FILES, *STRUCTURE_FILES),
+    "audit": (
+        *(*audit.FILES, *audit.FLAGGED, *audit.CLEAN, audit.CONTROL),
+        *audit.FIGURES,
+    ),
+    "shrink": (*shrink.SUBSET_FILES, *shrink.ERROR_FILES, "report.html"),
+    "compare": ("report.html",),
+    "run": (run.RECORD, run.SUMMARY, run.PAGE),
+    "adapt": adapt.FILES,
+    "adapt --harness": (lm_eval.SETTINGS, lm_eval.TEST, "table.md", "adapt.csv"),
+    "stability": (*stability.TABLES, stability.FIGURE),
+    "clusters": (*clusters.TABLES, *clusters.FIGURES),
+    "dimensions": (dimensions.TABLE, dimensions.FIGURE),
+}
+#: Those that have a rule of their own for folders that exist.
+OWN_RULE = ("fit", "run")
+
+
+@pytest.mark.parametrize(("first", "second"), [*itertools.permutations(NAMES, 2)])
+def test_a_command_is_refused_the_folder_of_another_that_it_would_damage(
+    first, second, tmp_path
+):
+    common = set(NAMES[first]) & set(NAMES[second])
+    marks, shared = SHARED.get(first, ((), ()))
+    assert common <= set(shared) or not common
+    for name in marks or NAMES[first]:
+        (tmp_path / name).touch()
+    if first == "audit":  # An audit has its page too.
+        (tmp_path / "report.html").touch()
+    if second in OWN_RULE:
+        return
+    if common:
+        with pytest.raises(ValueError, match=f"`irtjax {second}` would replace"):
+            check_out_folder(tmp_path, NAMES[second], second)
+    else:
+        check_out_folder(tmp_path, NAMES[second], second)
+
+
+@pytest.mark.parametrize("name", sorted(SHARED))
+def test_a_command_replaces_its_own_files(name, tmp_path):
+    for file in NAMES[name]:
+        (tmp_path / file).touch()
+    check_out_folder(tmp_path, NAMES[name], name)
+
+
+@pytest.mark.parametrize(
+    "words", ["audit r.csv", "shrink r.csv --size 3", "compare a b --fit fit"]
+)
+def test_the_folder_of_a_fit_keeps_its_page(words, tmp_path):
+    """`audit --fit fit --out fit` replaced the item parameters of the fit."""
+    (tmp_path / "fit.json").write_text("{}")
+    result = CliRunner().invoke(app, [*words.split(), "--out", str(tmp_path)])
+    assert result.exit_code == 2
+    message = result.stderr.replace("\n", "")
+    assert f"choose another folder, such as {tmp_path / words.split()[0]}" in message

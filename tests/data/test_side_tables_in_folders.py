@@ -1,0 +1,75 @@
+"""Tables of a folder that describe subjects or items, without responses."""
+
+import json
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from typer.testing import CliRunner
+
+from irtjax.cli.app import app
+from irtjax.data import read
+
+MODELS = "model_name,family\nm,a\nn,b\n"
+
+
+@pytest.fixture
+def folder(tmp_path):
+    rows = [(m, f"q{k}", 50.0 * k) for m in "mn" for k in range(3)]
+    names = ["model", "item", "pass1"]
+    columns = {n: list(x) for n, x in zip(names, zip(*rows, strict=True), strict=True)}
+    pq.write_table(pa.table(columns), tmp_path / "long.parquet")
+    (tmp_path / "models.csv").write_text(MODELS)
+    return tmp_path
+
+
+def test_side_tables_of_another_format_are_left_out(folder):
+    table = read(folder)
+    assert table.values.tolist() == [[0, 50, 100]] * 2
+    assert "models.csv has no responses and was left out" in table.notes
+    assert [x.rsplit("/", 1)[1] for x in table.sources] == ["long.parquet"]
+
+
+def test_side_tables_of_the_same_format_are_left_out(tmp_path):
+    (tmp_path / "models.csv").write_text(MODELS)
+    (tmp_path / "long.csv").write_text("model,item,correct\nm,a,1\nn,a,0\n")
+    table = read(tmp_path)
+    assert table.subjects.tolist() == ["m", "n"]
+    assert "models.csv has no responses and was left out" in table.notes
+    assert [x.rsplit("/", 1)[1] for x in table.sources] == ["long.csv"]
+
+
+def test_what_was_named_or_is_alone_is_refused(folder):
+    with pytest.raises(ValueError, match="models.csv: there are no columns of resp"):
+        read([folder, folder / "models.csv"])
+    (folder / "long.parquet").unlink()
+    with pytest.raises(ValueError, match="models.csv: there are no columns of resp"):
+        read(folder)
+
+
+def test_responses_of_two_formats_are_still_to_choose(folder):
+    (folder / "more.csv").write_text("model,item,correct\nm,a,1\nn,a,0\n")
+    with pytest.raises(ValueError, match=r"several kinds of files \(csv, parquet\)"):
+        read(folder)
+
+
+def test_info_takes_the_bounds_of_a_fit(folder):
+    def info(*more):
+        done = CliRunner().invoke(app, ["info", str(folder), "--json", *more])
+        return done, json.loads(done.stdout) if done.exit_code == 0 else {}
+
+    _, facts = info("--bounds", "0", "200")
+    # A third of the scores is the lowest possible one.
+    assert facts["suggested_model"] == "inflated_beta"
+    assert facts["reason"].startswith("33.3 % of the scores are at an end")
+    assert facts["reason"].endswith("fit them with --bounds 0 200")
+    assert (facts["items_all_highest"], facts["items_all_zero"]) == (0, 1)
+    _, facts = info("--bounds", "0", "100")
+    assert (facts["items_all_highest"], facts["items_all_zero"]) == (1, 1)
+    assert facts["mean"] == 50
+    _, facts = info("--bounds", "-50", "150")
+    assert facts["suggested_model"] == "continuous"
+    done, _ = info("--bounds", "0", "60")
+    assert done.exit_code == 2 and "score 100 is not between 0 and 60" in done.stderr
+    done, _ = info("--bounds", "0", "100", "--bounds-of", "a=0:100")
+    assert done.exit_code == 2 and "give --bounds or" in done.stderr
