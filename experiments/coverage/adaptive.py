@@ -50,7 +50,9 @@ def expected(fit: Any, ability: np.ndarray, error: np.ndarray):
         noise = np.zeros_like(curves)
     else:
         flat, records = with_errors(fit.model, items, uncertain.items)
-        mean, spread = np.asarray(expected_with_errors(flat.family, records, grid))
+        nodes_of = jax.numpy.asarray(grid)
+        moments = expected_with_errors(flat.family, records, nodes_of)
+        mean, spread = np.asarray(moments)
         curves, noise = mean.mean(1), spread.mean(1) / spread.shape[1]
     at = ability[..., None] + error[..., None] * nodes
     value = np.interp(at, grid, curves)
@@ -173,6 +175,7 @@ def real(path: str, size: int, seed: int) -> list[dict[str, Any]]:
         for name, parts in tested(fit, table, select, seed).items():
             source = variants(fit)[name]
             all_items = irtjax.score(source, table)
+            assert all_items.own_error is not None
             whole = all_items.table["ability"].to_numpy()
             chance = np.clip(chances(source, whole), 1e-9, 1 - 1e-9)
             for k, length in enumerate(LENGTHS):

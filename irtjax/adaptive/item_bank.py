@@ -320,8 +320,8 @@ class ItemBank(AbstractNodeBank):
         if nodes is None and log_weights is not None:
             nodes = equal_nodes(-REACH, REACH, log_weights.shape[0])
         elif nodes is None:
-            longest = num_items, repeats
-            nodes = _choose_nodes(*curves, mean, sd, longest, extra_precision)
+            narrowest = (num_items, repeats), extra_precision
+            nodes = _choose_nodes(curves[0], curves[1], mean, sd, *narrowest)
         nodes = jnp.asarray(nodes, dtype)
         if log_weights is None:
             log_prior = normal_log_weights(nodes)
@@ -343,7 +343,7 @@ class ItemBank(AbstractNodeBank):
                 " leave it out"
             )
         histogram = log_weights is not None
-        known = model, items, table, histogram
+        known: tuple[Any, ...] = model, items, table, histogram
         if curves[1] is not items:
             known += curves[1], item_information(*curves, theta)
         bank = cls(mean, sd, theta, log_prior, *known)

@@ -114,10 +114,10 @@ def score(
         assert scores is not None
         table = scores.table
         notes += scores.warnings
-    errors = item_errors(fit)
+    uncertain = item_errors(fit)
     # With few subjects in the fit this uncertainty dominates.
     said = "items are taken as known: errors leave out their uncertainty, from the"
-    if errors is not None:
+    if uncertain is not None:
         said = "errors count those of the items, from the"
     notes += (f"{said} {len(fit.subjects):,} subjects of the fit", *_left_out(fit))
     uses_lengths = _uses_lengths(fit, table, measures, method)
@@ -141,12 +141,13 @@ def score(
         method = "map"
     else:
         population = jax.tree.map(jnp.asarray, fit.parameters.population)
-        parts, options = _with_errors(errors, rows, model, items, population, responses)
+        known = rows, model, items, population, responses
+        parts, options = _with_errors(uncertain, *known)
         result = scoring.score(*parts, population, responses, method=method, **options)
         ability, error = result.ability, result.standard_error
         flags = [scoring.ScoreFlag(int(f)).explain() for f in np.asarray(result.flag)]
     ability, own = (np.asarray(x, np.float64) for x in (ability, error))
-    error = _whole_error(errors, fit.parameters.population, ability, own, method)
+    error = _whole_error(uncertain, fit.parameters.population, ability, own, method)
     lower, upper = _interval(fit, ability, error, chosen)
     accuracy = table.subject_accuracy()
     observed = np.full(table.num_subjects, table.num_items)
@@ -170,7 +171,9 @@ def score(
     return ScoredSubjects(pa.table(columns), notes, chosen, method, own)
 
 
-def _with_errors(errors: ItemErrors | None, rows, model, items, population, data):
+def _with_errors(
+    errors: ItemErrors | None, rows, model, items, population, data
+) -> tuple[tuple[Any, Any], dict[str, Any]]:
     """Model and items of scores that count the errors of items, and the option."""
     if errors is None:
         return (model, items), {}

@@ -223,7 +223,7 @@ def with_errors(
     blocks[~identified] = 0
     # The error of a parameter that all items share is one of the scale of ability.
     common = list(model.family.common_columns)
-    blocks[:, common], blocks[:, :, common] = 0, 0
+    blocks[:, common] = blocks[:, :, common] = 0
     values, vectors = np.linalg.eigh(blocks)
     roots = vectors * np.sqrt(np.maximum(values, 0))[:, None, :]
     dtype = coordinates.dtype
@@ -240,7 +240,7 @@ def with_errors(
 
 @eqx.filter_jit
 def expected_with_errors(
-    family: Predictive, items: UncertainItems, theta: Float[Array, " nodes"]
+    family: Any, items: UncertainItems, theta: Float[Array, " nodes"]
 ) -> Float[Array, "2 nodes items"]:
     """Means and variances over the errors of items of expected responses."""
     over_items = jax.vmap(family.response_moments, in_axes=(0, None))

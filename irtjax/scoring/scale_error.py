@@ -27,6 +27,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+Matrix = Float[Array, "2 2"] | Float[np.ndarray, "2 2"]
+
 
 def scale_covariance(
     ability: np.ndarray, shared: np.ndarray | None
@@ -55,7 +57,7 @@ def scale_covariance(
     return slopes @ slopes.T
 
 
-def scale_variance(covariance: Float[Array, "2 2"], ability: Array) -> Array:
+def scale_variance(covariance: Matrix, ability: Any) -> Array:
     """s^2 of (1) at abilities."""
     v = covariance
     found = v[0, 0] + 2 * v[0, 1] * ability + v[1, 1] * ability**2
@@ -63,9 +65,9 @@ def scale_variance(covariance: Float[Array, "2 2"], ability: Array) -> Array:
 
 
 def with_scale_error(
-    covariance: Float[Array, "2 2"],
-    ability: Array,
-    variance: Array,
+    covariance: Matrix,
+    ability: Any,
+    variance: Any,
     population: tuple[Any, Any] | None = None,
 ) -> Array:
     """The squared error (2) of abilities.
