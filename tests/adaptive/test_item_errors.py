@@ -133,6 +133,8 @@ def test_items_without_finite_errors_and_several_abilities_have_a_sentence():
     assert known.warnings(known.design(8)) == (
         "1 items have no finite errors: their responses count nothing",
     )
+    known = known._replace(bank=bank_of())
+    assert "the fit has no errors of its items" in known.warnings(known.design(8))[0]
     bank = factor_bank(None)
     names = np.array([f"q{k}" for k in range(bank.num_items)])
     known = LabelledBank(bank, names, None, np.array(["a", "b"]), fit)
