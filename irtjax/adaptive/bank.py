@@ -21,7 +21,7 @@ from irtjax.adaptive.state import Memory, Observation, Posterior, State
 
 
 class AbstractBank(eqx.Module):
-    """Items with known parameters, and the population that subjects come from.
+    """Items, and the population that subjects come from.
 
     A bank of one ability derives from `AbstractNodeBank`; `FactorBank` is for several.
     """
@@ -119,6 +119,10 @@ class AbstractBank(eqx.Module):
     def weighted(self) -> bool:
         """Whether the reported ability is a composite of several."""
         return False
+
+    def placed(self, theta: Array, key: KeyArray) -> Array:
+        """Abilities of a population on the scale of the bank, which has an error."""
+        return theta
 
     def truth(self, theta: Array) -> Float[Array, " subjects"]:
         """The true value of the reported ability of subjects."""

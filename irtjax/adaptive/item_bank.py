@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from abc import abstractmethod
 from collections.abc import Callable
@@ -31,10 +32,12 @@ from irtjax.data.responses import Responses
 from irtjax.likelihood.quadrature import REACH, nodes_for
 from irtjax.models.family import Items
 from irtjax.models.model import Model, Population
+from irtjax.models.predictive import Predictive, UncertainItems, with_errors
 from irtjax.numerics.kernels import equal_nodes, normal_log_weights
 from irtjax.numerics.precision import full_precision
 from irtjax.scoring import score
 from irtjax.scoring.information import item_information
+from irtjax.scoring.scale_error import scale_variance, with_scale_error
 
 #: More steps than bisection alone needs from a grid interval in double precision.
 MOST_STEPS = 40
@@ -107,7 +110,12 @@ class AbstractNodeBank(AbstractBank):
     def scored(self, score: str, state: State) -> State:
         """EAP or MAP with its standard error."""
         ability, variance = (_mode if score == "map" else _mean)(self, state)
-        return state._replace(ability=ability, standard_error=jnp.sqrt(variance))
+        error = jnp.sqrt(self.whole_variance(ability, variance))
+        return state._replace(ability=ability, standard_error=error)
+
+    def whole_variance(self, ability: Array, variance: Array) -> Array:
+        """The variance of an ability with what the posterior does not count."""
+        return variance
 
     def begun(self, score: str, state: State) -> State:
         """The population; its mode is its mean."""
@@ -133,7 +141,8 @@ class AbstractNodeBank(AbstractBank):
     ) -> tuple[Array, Array]:
         """1 / sqrt(1 / s^2 + the largest informations), at the nodes."""
         best = _best_information(self, design, allowed) + self.more_precision
-        return 1 / jnp.sqrt(1 / self.sd**2 + best), jnp.exp(self.log_prior)
+        variance = self.whole_variance(self.theta, 1 / (1 / self.sd**2 + best))
+        return jnp.sqrt(variance), jnp.exp(self.log_prior)
 
     def decrease(self, design: Any, state: State) -> Float[Array, " items"]:
         """Expected decrease of the variance, as of a normal posterior."""
@@ -230,7 +239,9 @@ class ItemBank(AbstractNodeBank):
     """The items of one model of responses; build it with `ItemBank.create`.
 
     An observation is a response, one of the model's categories. What it adds to a
-    posterior is a row of the table.
+    posterior is a row of the table. Errors of the items are integrated out of the table
+    (`models.predictive`): selection, score and simulated responses use these curves.
+    Its information at an ability is then linear between nodes.
 
     >>> from irtjax.models.catalogue import two_parameter
     >>> from irtjax.models.simulate import simulate_items
@@ -250,6 +261,9 @@ class ItemBank(AbstractNodeBank):
     items: Items
     table: Float[Array, "items categories nodes"]  # log-probabilities
     histogram: bool = eqx.field(static=True, default=False)  # of the population
+    errors: UncertainItems | None = None  # None: the items are exact
+    at_nodes: Float[Array, "nodes items"] | None = None  # information, with errors
+    scale: Float[Array, "2 2"] | None = None  # V of `scoring.scale_error`
 
     @classmethod
     def create(
@@ -262,6 +276,8 @@ class ItemBank(AbstractNodeBank):
         repeats: int = 1,
         nodes: Float[Array, " nodes"] | np.ndarray | None = None,
         extra_precision: float = 0.0,
+        covariance: Any = None,
+        scale: Float[Array, "2 2"] | np.ndarray | None = None,
     ) -> ItemBank:
         """Computes the tables of a bank, in the dtype of its items. On the host.
 
@@ -275,6 +291,10 @@ class ItemBank(AbstractNodeBank):
             nodes: `[nodes]` standardised nodes, equally spaced; None chooses them from
                 the most informative items. A histogram population has its own.
             extra_precision: Most precision of ability from other sources.
+            covariance: `[items, columns, columns]` of the items' unconstrained
+                coordinates; None or zeros where they are exact.
+            scale: Covariance of the errors of location and scale
+                (`scoring.scale_error`), which standard errors then count.
 
         Raises:
             ValueError: If the model is of scores, nodes do not suit a histogram, or an
@@ -293,12 +313,15 @@ class ItemBank(AbstractNodeBank):
         items = jax.tree.map(jnp.asarray, items)
         dtype = items[0].dtype
         mean, sd = (jnp.asarray(x, dtype) for x in (population.mean, population.sd))
+        curves: Any = model, items
+        if covariance is not None and np.any(covariance):
+            curves = with_errors(model, items, covariance, population.mean)
         log_weights = population.log_weights
         if nodes is None and log_weights is not None:
             nodes = equal_nodes(-REACH, REACH, log_weights.shape[0])
         elif nodes is None:
-            longest = num_items, repeats
-            nodes = _choose_nodes(model, items, mean, sd, longest, extra_precision)
+            narrowest = (num_items, repeats), extra_precision
+            nodes = _choose_nodes(curves[0], curves[1], mean, sd, *narrowest)
         nodes = jnp.asarray(nodes, dtype)
         if log_weights is None:
             log_prior = normal_log_weights(nodes)
@@ -310,7 +333,7 @@ class ItemBank(AbstractNodeBank):
                 f" {nodes.shape[0]} nodes were given; pass those it was estimated on"
             )
         theta = mean + sd * nodes
-        table = _table_jit(model, items, theta)
+        table = _table_jit(*curves, theta)
         # Minus infinity is the log of a probability that underflows; NaN is none.
         bad = np.isnan(np.asarray(table)).any((1, 2))
         if bad.any():
@@ -320,7 +343,13 @@ class ItemBank(AbstractNodeBank):
                 " leave it out"
             )
         histogram = log_weights is not None
-        return cls(mean, sd, theta, log_prior, model, items, table, histogram)
+        known: tuple[Any, ...] = model, items, table, histogram
+        if curves[1] is not items:
+            known += curves[1], item_information(*curves, theta)
+        bank = cls(mean, sd, theta, log_prior, *known)
+        if scale is None or not np.any(scale):
+            return bank
+        return dataclasses.replace(bank, scale=jnp.asarray(scale, dtype))
 
     @property
     def num_items(self) -> int:
@@ -337,8 +366,55 @@ class ItemBank(AbstractNodeBank):
         """A response, int32."""
         return jnp.zeros((), jnp.int32)
 
+    @property
+    def _curves(self) -> tuple[Any, Any]:
+        """The family and the records that respond, errors of items integrated out."""
+        if self.errors is None:
+            return self.model.family, self.items
+        return Predictive(self.model.family), self.errors
+
+    def _between(self, theta: Array, row: Callable[[Array], Array]) -> Array:
+        """A quantity of all items at an ability, linear between its rows by node.
+
+        Errors of items are summed over dozens of points, once for the bank.
+        """
+        last = self.theta.shape[0] - 1
+        place = (theta - self.theta[0]) / (self.theta[1] - self.theta[0])
+        node = jnp.clip(jnp.floor(place).astype(jnp.int32), 0, last - 1)
+        share = jnp.clip(place - node, 0, 1)
+        return (1 - share) * row(node) + share * row(node + 1)
+
+    def _everywhere(self, theta: Array) -> Float[Array, "items categories"]:
+        """Log-probabilities of all items at one ability."""
+        if self.errors is not None:
+            return self._between(theta, lambda node: self.table[:, :, node])
+        at = jax.vmap(self.model.family.category_log_probs, in_axes=(0, None))
+        return at(self.items, theta)
+
+    def whole_variance(self, ability: Array, variance: Array) -> Array:
+        """With the errors of location and scale."""
+        if self.scale is None:
+            return variance
+        population = self.mean, self.sd
+        return with_scale_error(self.scale, ability, variance, population)
+
+    def begun(self, score: str, state: State) -> State:
+        """The population, whose standard deviation is given."""
+        state = super().begun(score, state)
+        return state if self.scale is None else state._replace(standard_error=self.sd)
+
+    def placed(self, theta: Array, key: KeyArray) -> Array:
+        """Abilities on the scale of a calibration whose location and scale err."""
+        if self.scale is None:
+            return theta
+        noise = jax.random.normal(key, theta.shape, theta.dtype)
+        return theta + jnp.sqrt(scale_variance(self.scale, theta)) * noise
+
     def information(self, theta: Array) -> Float[Array, " items"]:
         """Fisher information of every item at one ability, `[items]`."""
+        rows = self.at_nodes
+        if rows is not None:
+            return self._between(theta, lambda node: rows[node])
         family = self.model.family
         return jax.vmap(family.information, in_axes=(0, None))(self.items, theta)
 
@@ -357,8 +433,7 @@ class ItemBank(AbstractNodeBank):
 
     def _right(self, theta: Array) -> Float[Array, " items"]:
         """Probability of a first right response."""
-        at = jax.vmap(self.model.family.category_log_probs, in_axes=(0, None))
-        return jnp.exp(at(self.items, theta)[:, 1])
+        return jnp.exp(self._everywhere(theta)[:, 1])
 
     def _next(
         self, log_probs: Float[Array, "items categories *nodes"], memory: Memory
@@ -385,8 +460,14 @@ class ItemBank(AbstractNodeBank):
         return before.posterior + next_log_prob(found, *known)
 
     def log_likelihood(self, state: State) -> Callable[[Array], Array]:
-        """Log-likelihood of all responses of a test, of an ability."""
+        """Log-likelihood of all responses of a test, of an ability.
+
+        With errors of items it is the polynomial through the five nearest nodes, half a
+        posterior standard deviation apart.
+        """
         memory = state.memory
+        if self.errors is not None:
+            return lambda theta: self._through_five(theta, state)
         if not isinstance(memory, Repeats):
             return super().log_likelihood(state)
         known = before_each(state.items, state.observations, state.given)
@@ -398,6 +479,20 @@ class ItemBank(AbstractNodeBank):
             return jnp.sum(jnp.where(state.given, cells, 0))
 
         return found
+
+    def _through_five(self, theta: Array, state: State) -> Array:
+        """The log-likelihood between nodes (Lagrange's formula)."""
+        step = self.theta[1] - self.theta[0]
+        last = self.theta.shape[0] - 1
+        place = jnp.clip((theta - self.theta[0]) / step, 0, last)
+        begin = jnp.clip(jnp.round(place).astype(jnp.int32) - 2, 0, last - 4)
+        values = lax.dynamic_slice(state.posterior - self.log_prior, (begin,), (5,))
+        x, total = place - begin, jnp.zeros_like(theta)
+        for k in range(5):
+            others = [m for m in range(5) if m != k]
+            basis = math.prod(x - m for m in others)
+            total = total + values[k] * basis / math.prod(k - m for m in others)
+        return total
 
     def draw(
         self, item: Array, theta: Array, key: KeyArray, memory: Memory
@@ -418,8 +513,7 @@ class ItemBank(AbstractNodeBank):
         if select == "kl":
             number = state.num_given.astype(self.theta.dtype)
             reach = merits.KL_REACH * self.sd / jnp.sqrt(number + 1)
-            at = jax.vmap(self.model.family.category_log_probs, in_axes=(0, None))
-            here = self._next(at(self.items, state.ability), state.memory)
+            here = self._next(self._everywhere(state.ability), state.memory)
             known = self._next(self.table, state.memory), self.theta, here
             return merits.kullback_leibler(*known, state.ability, reach)
         return super().merit(select, state)
@@ -467,7 +561,11 @@ class ItemBank(AbstractNodeBank):
         """EAP abilities from responses of many subjects, on nodes that suit so many."""
         histogram = self.log_prior if self.histogram else None
         population = Population(self.mean, self.sd, histogram)
-        return score(self.model, self.items, population, data).ability
+        model, items = self.model, self.items
+        if self.errors is not None and data.trials is None:
+            model = dataclasses.replace(model, family=self._curves[0], priors={})
+            items = self.errors
+        return score(model, items, population, data).ability
 
     def chances(self, data: Responses) -> Float[Array, "subjects items"]:
         """Probabilities of right responses at the abilities of many subjects."""
@@ -486,8 +584,9 @@ class ItemBank(AbstractNodeBank):
         return self.table[item, observation]
 
     def _log_probs(self, item: Array, theta: Array) -> Float[Array, " categories"]:
-        record = jax.tree.map(lambda array: array[item], self.items)
-        return self.model.family.category_log_probs(record, theta)
+        family, records = self._curves
+        record = jax.tree.map(lambda array: array[item], records)
+        return family.category_log_probs(record, theta)
 
 
 @full_precision

@@ -17,6 +17,7 @@ from irtjax.adaptive.item_bank import ItemBank
 from irtjax.adaptive.lengths import LengthBank
 from irtjax.adaptive.steps import decided_by_population
 from irtjax.calibration.calibration import Calibration
+from irtjax.calibration.item_error import item_errors
 from irtjax.data.arrays import check_unique, names_of
 from irtjax.data.item_texts import Contents
 
@@ -64,7 +65,24 @@ class LabelledBank(NamedTuple):
         self, design: Design, allowed: np.ndarray | None = None
     ) -> tuple[str, ...]:
         """Targets that cannot be reached or are reached at once, each a sentence."""
-        return self._out_of_reach(design, allowed) + self._decided(design)
+        found = self._out_of_reach(design, allowed) + self._decided(design)
+        return found + self._exact()
+
+    def _exact(self) -> tuple[str, ...]:
+        """Errors of items that standard errors leave out."""
+        if self.source is None:
+            return ()
+        if self.bank.several:
+            return (
+                "items are taken as known: errors of several abilities omit theirs",
+            )
+        errors = getattr(self.bank, "errors", None)
+        if errors is None:
+            return ("items are taken as known: the fit has no errors of its items",)
+        lost = int(np.sum(~np.asarray(errors.identified)))
+        if not lost:
+            return ()
+        return (f"{lost:,} items have no finite errors: their responses count nothing",)
 
     def _decided(self, design: Design) -> tuple[str, ...]:
         """A decision that needs no responses."""
@@ -200,6 +218,10 @@ def label(
 def _bank_of(fit: Calibration, num_items: int | None, rules: Mapping[str, Any]):
     """The bank of a calibration, and the names of its factors if it has several."""
     known = jax.tree.map(jnp.asarray, fit.parameters)
+    errors = item_errors(fit)
+    options: dict[str, Any] = dict(num_items=num_items)
+    if errors is not None:
+        options |= dict(covariance=errors.items, scale=errors.scale)
     parts: Any = fit.model, known.items, known.population
     if fit.model.family.dims:
         assert fit.factors is not None
@@ -207,7 +229,7 @@ def _bank_of(fit: Calibration, num_items: int | None, rules: Mapping[str, Any]):
         return FactorBank.create(*parts, composite=composite), fit.factors.names
     if known.lengths is None:
         repeats = max(rules.get("repeats", 1), 1)
-        return ItemBank.create(*parts, num_items=num_items, repeats=repeats), None
+        return ItemBank.create(*parts, repeats=repeats, **options), None
     offset = fit.options["length_offset"]
     parts += (known.lengths,)
-    return LengthBank.of(*parts, offset=offset, num_items=num_items), None
+    return LengthBank.of(*parts, offset=offset, **options), None

@@ -62,17 +62,19 @@ class LengthBank(ItemBank):
         lengths: LengthParameters,
         *,
         offset: float = 1.0,
-        num_items: int | None = None,
-        nodes: Float[Array, " nodes"] | np.ndarray | None = None,
+        **options: Any,
     ) -> LengthBank:
-        """Computes the tables of a bank under N(0, 1); see `ItemBank.create`."""
+        """Computes the tables of a bank under N(0, 1); see `ItemBank.create`.
+
+        Errors of the items are those of their responses; lengths are taken as known.
+        """
         if model.lengths is None:
             raise ValueError(
                 f"the model {model.name} has no response lengths: use ItemBank"
             )
         rho = float(lengths.correlation)
         extra = rho**2 / (1 - rho**2)
-        options: Any = dict(num_items=num_items, nodes=nodes, extra_precision=extra)
+        options["extra_precision"] = extra
         plain = ItemBank.create(model, items, population, **options)
         names = (field.name for field in dataclasses.fields(plain))
         fields = {name: getattr(plain, name) for name in names}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Unpack
 
@@ -19,6 +20,7 @@ from irtjax.adaptive.labels import LabelledBank, label
 from irtjax.adaptive.lengths import LengthBank
 from irtjax.adaptive.simulation import run_tests_jit
 from irtjax.calibration.calibration import Calibration
+from irtjax.calibration.item_error import item_errors
 from irtjax.data.arrays import places_of
 from irtjax.data.item_texts import refuse_other_contents
 from irtjax.models.family import Items
@@ -74,7 +76,8 @@ def draw_items(fit: Calibration, key: KeyArray, size: float = 1.0) -> Items:
 
 def with_items(bank: Any, items: Items) -> AbstractBank:
     """A bank that draws responses by other items; it scores nothing by them."""
-    return eqx.tree_at(lambda x: x.items, bank, items)
+    exact = {"errors": None} if isinstance(bank, ItemBank) else {}
+    return dataclasses.replace(bank, items=items, **exact)
 
 
 def true_bank(
@@ -128,7 +131,8 @@ def misfit_study(
 
     The items of the fit are the truth, by which subjects respond. Tests select and
     score by a bank drawn around it, as another calibration of the same size would
-    estimate it. Selection prefers items whose discrimination was drawn too high.
+    estimate it, with errors of that size, which the curves of the drawn bank count.
+    Selection prefers items whose discrimination was drawn too high.
 
     Args:
         fit: A calibration with standard errors of its items.
@@ -165,6 +169,7 @@ def misfit_study(
     known = label(fit, 4 * num_items, None, None, rules)
     if isinstance(known.bank, LengthBank):
         raise ValueError("misfit_study does not serve models with response lengths")
+    answers = with_items(known.bank, jax.tree.map(jnp.asarray, fit.parameters.items))
     designs = _designs(known, num_items, rules)
     kinds = [design.select for design in designs]
     rows = []
@@ -175,9 +180,9 @@ def misfit_study(
             seeds = jax.random.split(jax.random.fold_in(key, draw), 3)
             theta = known.bank.draw_abilities(num_subjects, seeds[2])
             truth = np.asarray(known.bank.truth(theta), float)
-            bank = _rebuilt(known.bank, draw_items(fit, seeds[0], size))
+            bank = _rebuilt(known.bank, fit, draw_items(fit, seeds[0], size), size)
             for design, cell in zip(designs, found, strict=True):
-                options: Any = dict(theta=theta, answers=known.bank)
+                options: Any = dict(theta=theta, answers=answers)
                 tests = run_tests_jit(bank, design, key=seeds[1], **options)
                 ratio = _slope_ratio(bank, known.bank, np.asarray(tests.items))
                 error = np.asarray(tests.ability[:, -1], float) - truth
@@ -213,15 +218,19 @@ def _summary(cell: list[np.ndarray]) -> dict[str, float]:
     }
 
 
-def _rebuilt(bank: Any, items: Items) -> AbstractBank:
-    """A bank of other items with the same population, and nodes if it has some."""
+def _rebuilt(bank: Any, fit: Calibration, items: Items, size: float) -> AbstractBank:
+    """A bank of drawn items with their errors, the same population and nodes."""
     if isinstance(bank, FactorBank):
         options = dict(composite=bank.composite)
         return FactorBank.create(bank.model, items, bank.population, **options)
     nodes = (bank.theta - bank.mean) / bank.sd
     histogram = bank.log_prior if bank.histogram else None
     population = Population(bank.mean, bank.sd, histogram)
-    return ItemBank.create(bank.model, items, population, nodes=nodes)
+    errors = item_errors(fit)
+    options: dict[str, Any] = dict(nodes=nodes)
+    if errors is not None and size:
+        options["covariance"] = size**2 * errors.items
+    return ItemBank.create(bank.model, items, population, **options)
 
 
 def _slope_ratio(bank: Any, true: Any, given: np.ndarray) -> np.ndarray:

@@ -182,7 +182,10 @@ class AdaptiveTest:
 
     @property
     def standard_error(self) -> float:
-        """Standard error of the score, items taken as known."""
+        """Standard error of the score, with that of the items of a calibration.
+
+        Of several abilities the items are taken as known.
+        """
         return float(self._state.standard_error)
 
     @property

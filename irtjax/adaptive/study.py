@@ -21,6 +21,7 @@ from irtjax.adaptive.lengths import Answer, LengthBank
 from irtjax.adaptive.misfit import true_bank
 from irtjax.adaptive.repeats import Counts
 from irtjax.adaptive.simulation import SIDE_BY_SIDE, run_tests_jit
+from irtjax.calibration.calibration import Calibration
 from irtjax.data import ResponseTable, read
 from irtjax.data.matching import arrange
 from irtjax.data.responses import Responses
@@ -200,15 +201,18 @@ def simulate_tests(
             are tested instead, on items they answered, and respond as they did. Of
             counts each response is one of the trials left, in random order; with
             `repeats` and no `icc` that is estimated from them.
-        truth: By which items simulated subjects respond. "bank": those of the bank.
-            "draw": items drawn from the errors of the calibration. Another calibration
-            that has these items, on the same scale: its items and its population.
+        truth: By which items simulated subjects respond. "bank": those of the bank,
+            another draw from their errors for each response, and of the errors of
+            location and scale for each subject. "draw": items drawn once from the
+            errors of the calibration. Another calibration that has these items, on
+            the same scale: its items and its population.
         names: `[items]` names of the items of a bank.
         groups: `[items]` content groups; None takes the calibration's benchmarks.
         **rules: Those of `adaptive.Rules`, such as `select` and `reliability`.
 
     Returns:
-        The tests. EAP's standard errors are right on average over the population.
+        The tests. EAP's standard errors are right on average over the population,
+        and over the errors of the items that a calibration states.
 
     Raises:
         ValueError: If a rule is unknown, a number out of range, or responses do not
@@ -256,6 +260,8 @@ def simulate_tests(
             theta = _given_abilities(bank, jnp.asarray(ability, dtype))
         subjects = np.array([f"subject_{k + 1}" for k in range(theta.shape[0])])
         known = answers.truth(theta)
+        if not isinstance(truth, Calibration):
+            theta = bank.bank.placed(theta, jax.random.fold_in(key, 2))
     limit = None if max_exposure is None else jnp.asarray(max_exposure, dtype)
     options: dict[str, Any] = dict(available=available, max_exposure=limit)
     options |= dict(

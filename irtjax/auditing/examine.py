@@ -103,7 +103,9 @@ class Known:
         rows = match_all_items(table, fit.items, "audit", fit.item_contents)
         abilities = fit.ability_table
         if not set(table.subjects.tolist()) <= set(fit.subjects.tolist()):
-            abilities = score(fit, table).table
+            # Residuals are from the estimated curves, and so are abilities.
+            exact = dataclasses.replace(fit, item_covariance=None)
+            abilities = score(exact, table).table
         who = np.array(abilities.column("subject").to_pylist())
         order = positions(who, table.subjects)
         ability, error = (

@@ -11,6 +11,7 @@ import numpy as np
 from scipy.special import ndtri
 
 from irtjax import scoring
+from irtjax.calibration.item_error import ItemErrors, item_errors
 from irtjax.calibration.lengths import ability_columns
 from irtjax.calibration.tables import highest_response, score_interval
 from irtjax.data import ResponseTable, read
@@ -18,8 +19,11 @@ from irtjax.data.matching import match_items
 from irtjax.likelihood.lengths import with_lengths
 from irtjax.likelihood.problem import Problem
 from irtjax.models.families.bounded import options_of, prepare, with_scores
+from irtjax.models.predictive import with_errors
 from irtjax.numerics.precision import full_precision
 from irtjax.scoring.factors import expected_on_items, score_factors
+from irtjax.scoring.scale_error import with_scale_error
+from irtjax.uncertainty.covariance import Covariance
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -37,12 +41,15 @@ class ScoredSubjects:
         notes: The items that were matched or left out, and warnings.
         level: Level of the intervals.
         method: Of the scores: "map" for several abilities, whatever was requested.
+        own_error: `[subjects]` errors on the scale of the fit, without those of its
+            location and scale (`scoring.scale_error`), which all subjects share.
     """
 
     table: pa.Table
     notes: tuple[str, ...]
     level: float
     method: str = "eap"
+    own_error: np.ndarray | None = None
 
 
 @full_precision
@@ -55,6 +62,11 @@ def score(
     measures: str = "both",
 ) -> ScoredSubjects:
     """Scores subjects on calibrated items; see `irtjax.scoring.score` for the formulas.
+
+    Of a fit of one ability with errors of its items, scores and their errors count
+    these: they are integrated out of the response curves (`models.predictive`), or,
+    for counts of trials and scores in [0, 1], added to first order. Errors also count
+    those of location and scale (`scoring.scale_error`).
 
     Args:
         fit: The calibration, whose items stay as they are.
@@ -101,12 +113,12 @@ def score(
         assert scores is not None
         table = scores.table
         notes += scores.warnings
+    uncertain = item_errors(fit)
     # With few subjects in the fit this uncertainty dominates.
-    notes += (
-        "items are taken as known: errors leave out their uncertainty, from the"
-        f" {len(fit.subjects):,} subjects of the fit",
-        *_left_out(fit),
-    )
+    said = "items are taken as known: errors leave out their uncertainty, from the"
+    if uncertain is not None:
+        said = "errors count those of the items, from the"
+    notes += (f"{said} {len(fit.subjects):,} subjects of the fit", *_left_out(fit))
     uses_lengths = _uses_lengths(fit, table, measures, method)
     items = jax.tree.map(lambda x: jnp.asarray(x)[rows], fit.parameters.items)
     responses, part = _scored(fit, model, table, rows, measures, uses_lengths)
@@ -128,10 +140,13 @@ def score(
         method = "map"
     else:
         population = jax.tree.map(jnp.asarray, fit.parameters.population)
-        result = scoring.score(model, items, population, responses, method=method)
+        known = rows, model, items, population, responses
+        parts, options = _with_errors(uncertain, *known)
+        result = scoring.score(*parts, population, responses, method=method, **options)
         ability, error = result.ability, result.standard_error
         flags = [scoring.ScoreFlag(int(f)).explain() for f in np.asarray(result.flag)]
-    ability, error = (np.asarray(x, np.float64) for x in (ability, error))
+    ability, own = (np.asarray(x, np.float64) for x in (ability, error))
+    error = _whole_error(uncertain, fit.parameters.population, ability, own, method)
     lower, upper = _interval(fit, ability, error, chosen)
     accuracy = table.subject_accuracy()
     observed = np.full(table.num_subjects, table.num_items)
@@ -152,7 +167,34 @@ def score(
     }
     for name, values in (speeds | of_groups).items():
         columns[name] = np.asarray(values, np.float64)
-    return ScoredSubjects(pa.table(columns), notes, chosen, method)
+    return ScoredSubjects(pa.table(columns), notes, chosen, method, own)
+
+
+def _with_errors(
+    errors: ItemErrors | None, rows, model, items, population, data
+) -> tuple[tuple[Any, Any], dict[str, Any]]:
+    """Model and items of scores that count the errors of items, and the option."""
+    if errors is None:
+        return (model, items), {}
+    covariance = errors.items[rows]
+    if model.family.num_categories and data.trials is None:
+        return with_errors(model, items, covariance, population.mean), {}
+    known = jnp.asarray(np.where(np.isfinite(covariance), covariance, 0))
+    return (model, items), {"item_covariance": Covariance.of_independent(known)}
+
+
+def _whole_error(errors: ItemErrors | None, population, ability, own, method: str):
+    """Errors of abilities with those of location and scale."""
+    if errors is None or errors.scale is None:
+        return own
+    known = None
+    if method in ("eap", "map"):
+        known = float(population.mean), float(population.sd)
+    found = with_scale_error(errors.scale, ability, own**2, known)
+    # Where nothing is known of a subject its error is that of the population.
+    return np.where(
+        own >= population.sd, np.maximum(own, np.sqrt(found)), np.sqrt(found)
+    )
 
 
 def _left_out(fit: Calibration) -> tuple[str, ...]:

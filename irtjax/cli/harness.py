@@ -272,7 +272,7 @@ def _show(
 
 _ABOUT_TABLE = (
     "Values of tasks are expected scores on all items of the fit, with their standard"
-    " errors; items are taken as known."
+    " errors, which count those of the items where the fit has them."
 )
 
 

@@ -2,11 +2,14 @@ r"""What the responses of one model imply: its ability and expected scores.
 
 Of a model of one ability the expected score on a set of J items is
 
-    S = E[T(theta)],  T(theta) = (1 / J) sum_j E[y_j | theta],  se(S)^2 = Var[T(theta)],
+    S = E[T(theta)],  T(theta) = (1 / J) sum_j E[y_j | theta],
+    se(S)^2 = Var[T(theta)] + E[(1 / J^2) sum_j Var(E[y_j | theta, x_j])],
 
-over theta ~ N(ability, se^2), as in `irtjax.predict`; of several abilities that of
-`scoring.factors`. The items are at their estimates. All items of the fit count, those
-that were answered and those that were not.
+over theta ~ N(ability, se^2) on the scale of the fit, whose location and scale move
+items and abilities together. The errors of the items x_j are integrated out of E[y_j]
+(`models.predictive`) and add the second sum; without errors items are at their
+estimates. Of several abilities the score is that of `scoring.factors`. All items of the
+fit count, those that were answered and those that were not.
 """
 
 from __future__ import annotations
@@ -19,9 +22,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from irtjax.calibration.item_error import item_errors
 from irtjax.calibration.score import score
 from irtjax.calibration.tables import highest_response, score_interval
 from irtjax.data import ResponseTable
+from irtjax.models.predictive import expected_with_errors, with_errors
 from irtjax.numerics.precision import full_precision
 from irtjax.scoring.expected import response_table_jit
 from irtjax.scoring.factors import expected_on_items, score_factors
@@ -119,8 +124,13 @@ def estimate(
         sets |= {
             x: np.flatnonzero(np.asarray(labels) == x) for x in dict.fromkeys(labels)
         }
-    expected = _factor_scores if fit.model.family.dims else _scores
-    scores, errors = expected(fit, table, ability, list(sets.values()))
+    chosen = list(sets.values())
+    if fit.model.family.dims:
+        scores, errors = _factor_scores(fit, table, chosen)
+    else:
+        assert scored.own_error is not None
+        own = float(scored.own_error[0])
+        scores, errors = _scores(fit, ability.value, own, chosen)
     top = highest_response(fit.model)
     lower, upper = score_interval(scores, errors, top=top, level=scored.level)
     columns = (np.asarray(x, float).tolist() for x in (scores, errors, lower, upper))
@@ -131,21 +141,31 @@ def estimate(
 
 
 def _scores(
-    fit: Calibration, table: Any, ability: Number, sets: list[np.ndarray]
+    fit: Calibration, ability: float, own_error: float, sets: list[np.ndarray]
 ) -> tuple[np.ndarray, np.ndarray]:
     """Expected scores on sets of items and their errors, of one ability."""
     nodes, weights = np.polynomial.hermite_e.hermegauss(NODES)
     weights = weights / weights.sum()
     items = jax.tree.map(jnp.asarray, fit.parameters.items)
-    theta = jnp.asarray(ability.value + ability.standard_error * nodes, items[0].dtype)
-    cells = np.asarray(response_table_jit(fit.model.family, items, theta), np.float64)
-    curves = np.stack([cells[:, chosen].mean(1) for chosen in sets], axis=1)
+    theta = jnp.asarray(ability + own_error * nodes, items[0].dtype)
+    uncertain = item_errors(fit)
+    if uncertain is None or not fit.model.family.num_categories:
+        cells = response_table_jit(fit.model.family, items, theta)
+        cells = np.stack([cells, np.zeros(cells.shape)])
+    else:
+        center = fit.parameters.population.mean
+        curves, records = with_errors(fit.model, items, uncertain.items, center)
+        cells = expected_with_errors(curves.family, records, theta)
+    cells = np.asarray(cells, np.float64)
+    curves = np.stack([cells[0][:, chosen].mean(1) for chosen in sets], axis=1)
+    spread = [cells[1][:, chosen].mean(1) / len(chosen) for chosen in sets]
     mean = weights @ curves
-    return mean, np.sqrt(weights @ (curves - mean) ** 2)
+    variance = weights @ ((curves - mean) ** 2 + np.stack(spread, axis=1))
+    return mean, np.sqrt(variance)
 
 
 def _factor_scores(
-    fit: Calibration, table: Any, ability: Number, sets: list[np.ndarray]
+    fit: Calibration, table: Any, sets: list[np.ndarray]
 ) -> tuple[np.ndarray, np.ndarray]:
     """Expected scores on sets of items and their errors, of several abilities."""
     items = jax.tree.map(jnp.asarray, fit.parameters.items)

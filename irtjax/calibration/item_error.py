@@ -1,0 +1,43 @@
+"""Errors of the items of a calibration, for the scores of new subjects."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from irtjax.scoring.scale_error import scale_covariance
+
+if TYPE_CHECKING:
+    from irtjax.calibration.calibration import Calibration
+
+
+class ItemErrors(NamedTuple):
+    """What a calibration leaves uncertain of its items and its scale.
+
+    Attributes:
+        items: `[items, columns, columns]` covariance of the unconstrained coordinates,
+            not finite where one is not identified.
+        scale: V of `scoring.scale_error`, of location and scale; None if unknown.
+    """
+
+    items: np.ndarray
+    scale: np.ndarray | None
+
+
+def item_errors(fit: Calibration) -> ItemErrors | None:
+    """Errors of the items of a calibration of one ability, or None.
+
+    There are none without standard errors of items, where the fit takes items as known
+    (`item_uncertainty=False`), and of several abilities.
+    """
+    found = fit.item_covariance
+    chosen = fit.options.get("item_uncertainty", True)
+    several = fit.structure is not None and len(fit.structure.groups) > 1
+    if found is None or chosen is False or fit.model.family.dims or several:
+        return None
+    if np.shape(found)[1] != fit.model.family.num_columns:
+        return None
+    ability = fit.ability_table["ability"].to_numpy(zero_copy_only=False)
+    scale = scale_covariance(np.asarray(ability, float), fit.ability_shared)
+    return ItemErrors(np.asarray(found, float), scale)
