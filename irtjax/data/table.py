@@ -24,6 +24,7 @@ FEW_SUBJECTS = 8
 if TYPE_CHECKING:
     from irtjax.data.item_texts import ItemText, SourceId
     from irtjax.data.responses import Responses
+    from irtjax.data.sparse_responses import SparseResponses
 
 
 class _Values:
@@ -204,6 +205,11 @@ class ResponseTable:
         low, high = values.min(initial=0), values.max(initial=0)
         return "binary" if low >= 0 and high <= 1 else "ordinal"
 
+    @property
+    def binary_cells(self) -> SparseCells | None:
+        """The observed cells of a sparse table if all are 0 or 1, else None."""
+        return self.sparse if self.kind == "binary" else None
+
     def item_accuracy(self) -> np.ndarray:
         """Mean response per item over the observed cells, `[items]`; NaN if none."""
         return self._mean(axis=0)
@@ -338,6 +344,12 @@ class ResponseTable:
             log_length=log_length,
             length_observed=seen,
         )
+
+    def sparse_responses(self) -> SparseResponses:
+        """The arrays of the observed cells alone, of a table without trials."""
+        from irtjax.data.sparse_responses import SparseResponses
+
+        return SparseResponses.of_cells(self.cells)
 
     def _log_lengths(self, offset: float) -> tuple[np.ndarray, np.ndarray | None]:
         """Logarithms, 0 where missing, and the mask of those known (None for all)."""

@@ -25,6 +25,7 @@ from irtjax.fitting.specification import (
 from irtjax.likelihood.padding import cut_start, pad_responses
 from irtjax.likelihood.problem import Problem, Start
 from irtjax.models.families.bounded import arrays_of
+from irtjax.models.families.logistic import Binary
 from irtjax.models.model import Model
 from irtjax.numerics.programs import stored_jit
 from irtjax.uncertainty import check_kind
@@ -63,14 +64,18 @@ class OneAbility(AbstractSpecification):
         check_used(chosen, parts)
         check_common(chosen, made, options.get("anchor"))
         ordered, places = table, None
-        if made.sorts_subjects and table.values.size >= LARGE:
+        few = _is_by_cell(table, chosen, made, options)
+        if made.sorts_subjects and table.size >= LARGE and not few:
             # Neighbours in ability share a window of nodes: see `expected_counts`.
             order = np.argsort(table.subject_accuracy(), kind="stable")
             ordered, places = table.select(subjects=order), np.argsort(order)
         offset = None if chosen.lengths is None else data["length_offset"]
-        ordered, responses, warnings, scaling = arrays_of(
-            ordered, chosen, data, floating, offset=offset
-        )
+        if few:
+            responses, warnings, scaling = table.sparse_responses(), (), {}
+        else:
+            ordered, responses, warnings, scaling = arrays_of(
+                ordered, chosen, data, floating, offset=offset
+            )
         anchor, start = options.get("anchor"), options.get("start", "proportions")
         anchored = None if anchor is None else read_anchor(anchor)
         # Before start values, whose program takes a second to compile.
@@ -103,6 +108,18 @@ class OneAbility(AbstractSpecification):
             **scaling,
         }
         return Task(made, ordered, problem, first, None, warnings, record, places)
+
+
+def _is_by_cell(table: ResponseTable, model: Model, method, options) -> bool:
+    """Whether a sparse table is fitted without its matrix."""
+    return (
+        method.sparse
+        and table.binary_cells is not None
+        and isinstance(model.family, Binary)
+        and model.lengths is None
+        and options.get("standard_errors", "none") in ("none", "observed")
+        and options.get("start") != "low_rank"
+    )
 
 
 def _floating(start: Start, dtype: Any) -> Start:

@@ -24,7 +24,8 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array
 
-from irtjax.uncertainty.gradients import fold_blocks, fold_nodes
+from irtjax.data.sparse_responses import SparseResponses
+from irtjax.uncertainty.gradients import fold_blocks, fold_nodes, sparse_products
 
 #: Leading eigenvectors that are kept.
 RANK = 96
@@ -191,7 +192,8 @@ def invert_by_leading(setting, whitening, num_terms, frame_rows):
     size = setting.problem.free.size + 2
     own_blocks = lambda rows: diagonal_blocks(rows, num_items, columns)[0]
     stored, height = None, num_terms * setting.problem.data.num_subjects
-    if height * size * setting.nodes.dtype.itemsize <= STORED_BYTES:
+    few = isinstance(setting.problem.data, SparseResponses)
+    if not few and height * size * setting.nodes.dtype.itemsize <= STORED_BYTES:
         stored = _all_rows(setting, whitening, num_terms)
 
     def product(vectors):
@@ -201,6 +203,10 @@ def invert_by_leading(setting, whitening, num_terms, frame_rows):
             rows, own = stored
             return sums + rows.T @ (rows @ vectors), blocks + own
 
+        if few:
+            more = sparse_products(setting, whitening, num_terms, vectors)
+            return sums + more[0], blocks + more[1]
+
         def body(carry, rows, start):
             sums, blocks = carry
             later = rows[1:].reshape(-1, size)
@@ -208,7 +214,8 @@ def invert_by_leading(setting, whitening, num_terms, frame_rows):
 
         return fold_blocks(setting, whitening, num_terms, body, (sums, blocks))
 
-    vectors = jax.random.normal(jax.random.key(0), (size, RANK), setting.nodes.dtype)
+    rank = min(RANK, size)
+    vectors = jax.random.normal(jax.random.key(0), (size, rank), setting.nodes.dtype)
     for _ in range(3):
         vectors, _ = jnp.linalg.qr(product(vectors)[0])
     image, blocks = product(vectors)
