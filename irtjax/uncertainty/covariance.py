@@ -54,6 +54,8 @@ from irtjax.uncertainty.inversion import (
 DENSE_LIMIT = 3000
 #: Operations up to which gradients' covariance is summed over the nodes: a second.
 EXACT_LIMIT = 3e10
+#: Terms of sparse responses. More change errors by 1e-6 with ten to a subject.
+SPARSE_TERMS = 5
 #: Share of a variance that directions without identification may contribute.
 LOST = 0.01
 KINDS = ("observed", "cross_product", "sandwich")
@@ -340,7 +342,7 @@ def item_covariance(
     summed = num_terms is None and work <= EXACT_LIMIT and size <= DENSE_LIMIT
     rows = num_subjects * terms
     if isinstance(data, SparseResponses):
-        how = "leading"
+        how, terms = "leading", min(terms, SPARSE_TERMS)
     elif kind == "cross_product" or problem.model.family.common:
         how = "dense"
     elif how is None:
