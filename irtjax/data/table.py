@@ -124,6 +124,11 @@ class ResponseTable:
                     message = f"facet {name!r} has {len(labels)} labels, not {size}"
                     raise ValueError(message)
 
+    def __repr__(self) -> str:
+        """Sizes: arrays are not shown, and those of a sparse table not made."""
+        size = f"{self.num_subjects:,} subjects x {self.num_items:,} items"
+        return f"ResponseTable({size}, {self.num_observed:,} {self.kind} responses)"
+
     @property
     def num_subjects(self) -> int:
         """Number of rows."""
@@ -419,8 +424,7 @@ class ResponseTable:
     def _is_hashed_by_cell(self) -> bool:
         """A sparse table has one hash, however it is stored."""
         shape = self.num_subjects, self.num_items
-        plain = self.trials is None and self.lengths is None
-        return plain and is_sparse(self.num_observed, *shape)
+        return self.trials is None and is_sparse(self.num_observed, *shape)
 
     def save(self, path: str | Path) -> Path:
         """Writes the table, whole or not at all, to ``.json`` or ``.parquet``.

@@ -82,6 +82,10 @@ def test_sorted_files_and_missing_responses(read_both):
     frame.loc[frame.index[::5], "score"] = np.nan
     dense, few = read_both(frame.astype({"score": float}))
     check_same(few, dense)
+    dropped = read_both(frame.dropna())[1]
+    assert few.select(dropped.subjects, dropped.items).seen.tolist() == (
+        dropped.seen.tolist()
+    )
 
 
 @pytest.mark.parametrize("trials", ["mean", "first"])

@@ -9,6 +9,7 @@ from irtjax.calibration import build, discrimination, flags
 from irtjax.data import sparse_table
 from irtjax.data.sparse_table import SparseCells
 from irtjax.data.table import ResponseTable
+from irtjax.fitting import one_ability
 from irtjax.fitting.defaults import choose
 from irtjax.ranking.accuracy import accuracies, accuracies_of_cells
 
@@ -101,6 +102,21 @@ def test_separate_groups_are_counted():
     assert flags.components_of_cells(dense.cells) == 2
 
 
+def test_cells_are_used_where_they_are_quicker_or_the_matrix_too_large(monkeypatch):
+    few = tables(0, 700)[1]
+    model, asked = irtjax.MODELS["2pl"](), {"standard_errors": "observed"}
+    chosen = lambda method, **more: one_ability._is_by_cell(
+        few, model, method, asked | more
+    )
+    assert not chosen(irtjax.EM()) and not chosen(irtjax.MM())
+    monkeypatch.setattr(one_ability, "available_memory", lambda: 1000.0)
+    assert chosen(irtjax.EM()) and chosen(irtjax.MM())
+    assert not chosen(irtjax.EM(), standard_errors="sandwich")
+    assert not chosen(irtjax.EM(), start="low_rank")
+    assert not chosen(irtjax.Gradient())
+    assert "700 subjects x 25 items" in repr(few)
+
+
 def test_the_default_is_that_of_the_dense_table():
     dense, few = tables(0, 700)
     assert choose(few)[:] == choose(dense)[:] and choose(few).method == "em"
@@ -112,6 +128,8 @@ def fits(method: str, model: str, monkeypatch, seed: int = 0, **options):
     wanted = irtjax.fit(dense, model, method=method, **options)
     with monkeypatch.context() as patch:
         patch.setattr(SparseCells, "dense", None)
+        patch.setattr(irtjax.MM, "sparse", 1.0)
+        patch.setattr(irtjax.EM, "sparse", 1.0)
         patch.setattr(sparse_table, "MANY_CELLS", 0)
         patch.setattr(sparse_table, "FEW_OBSERVED", 1.0)
         found = irtjax.fit(few, model, method=method, **options)

@@ -22,6 +22,7 @@ from jaxtyping import Array, Bool, Float
 
 from irtjax._types import KeyArray, Scalar
 from irtjax.data.sparse_responses import SparseResponses
+from irtjax.data.sparse_table import FEW_OBSERVED
 from irtjax.estimators.driver import Progress, tree_where
 from irtjax.estimators.joint.base import AbstractPenalised, start_abilities
 from irtjax.estimators.joint.bound import (
@@ -136,7 +137,7 @@ class MM(AbstractPenalised):
 
     max_steps: ClassVar[int] = 5000
     several: ClassVar[bool] = True
-    sparse: ClassVar[bool] = True
+    sparse: ClassVar[float] = FEW_OBSERVED
 
     tolerance: float | Array | None = None
     penalty: float = eqx.field(static=True, default=1.0)

@@ -124,7 +124,7 @@ class EM(AbstractOnNodes):
     sorts_subjects: ClassVar[bool] = True
     pads: ClassVar[bool] = True
     several: ClassVar[bool] = True
-    sparse: ClassVar[bool] = True
+    sparse: ClassVar[float] = 0.01
 
     tolerance: float | Array = 1e-4
     population: str = eqx.field(static=True, default="normal")
