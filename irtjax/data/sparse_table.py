@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -112,7 +113,7 @@ class SparseCells:
         from scipy.sparse import csr_array
 
         place = np.arange(1, len(self.column) + 1, dtype=np.int32)
-        part = csr_array((place, self.column, self.start), self.shape)
+        part: Any = csr_array((place, self.column, self.start), self.shape)
         part = part if rows is None else part[rows]
         part = part if columns is None else part[:, columns]
         part.sort_indices()

@@ -264,8 +264,9 @@ def is_saved_table(schema: pa.Schema) -> bool:
 
 def _from_arrow(frame: pa.Table) -> Fields:
     import pyarrow as pa
-    import pyarrow.compute as pc
+    import pyarrow.compute
 
+    pc: Any = pyarrow.compute  # Its functions are made when it is loaded.
     meta = _checked((frame.schema.metadata or {}).get(_PARQUET_KEY, b"{}"), _Facts)
     shape = (frame.num_rows, len(meta.items))
 

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from irtjax.data.responses import Responses
+from irtjax.data.table import ResponseTable
 from irtjax.estimators.marginal.refinement import LARGE
 from irtjax.estimators.start import start_values
 from irtjax.fitting.anchors import Fixed, apply_anchor, read_anchor
@@ -74,6 +75,7 @@ class OneAbility(AbstractSpecification):
             order = np.argsort(table.subject_accuracy(), kind="stable")
             ordered, places = table.select(subjects=order), np.argsort(order)
         offset = None if chosen.lengths is None else data["length_offset"]
+        responses: Any
         if few:
             responses, warnings, scaling = table.sparse_responses(), (), {}
         else:

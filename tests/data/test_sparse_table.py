@@ -139,13 +139,13 @@ def test_a_saved_table_is_read_without_loss(tmp_path, always, ending, scores):
     np.testing.assert_array_equal(again.observed, few.observed)
     # The hash is that of the responses, not of their storage.
     assert again.data_hash() == few.data_hash()
-    other = few.replace(values=few.sparse.select(np.arange(few.num_subjects), None))
+    other = few.replace(values=few.cells.select(np.arange(few.num_subjects), None))
     assert other.data_hash() == few.data_hash()
 
 
 def test_a_damaged_table_is_refused(tmp_path, always):
     few = irtjax.read(frame_of(7))
-    cells = few.sparse
+    cells = few.cells
     column = cells.column.copy()
     column[0] = few.num_items + 3
     bad = few.replace(

@@ -1,5 +1,7 @@
 """A fit of observed cells alone is the fit of the dense table."""
 
+from typing import Any
+
 import jax
 import numpy as np
 import pytest
@@ -30,7 +32,8 @@ def tables(seed: int, subjects: int = 80, items: int = 25, benchmarks: int = 6):
     names = [f"b{k % benchmarks}" for k in range(items)]
     values = np.where(seen, right, np.nan)
     dense = ResponseTable.from_arrays(values, benchmark=names)
-    return dense, dense.replace(values=dense.cells, observed=None)
+    few: Any = dense.replace(values=dense.cells, observed=None)
+    return dense, few
 
 
 def check_tables(few, dense, tolerance: float) -> None:

@@ -1,5 +1,7 @@
 """Sums over observed cells are those over all cells."""
 
+from typing import Any
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -27,7 +29,11 @@ from irtjax.uncertainty.gradients import (
 
 SUBJECTS, ITEMS = 60, 12
 NODES = jnp.asarray(equal_nodes(-5.0, 5.0, 31))
-CLOSE = {"rtol": 1e-10, "atol": 1e-10}
+
+
+def check_close(found, wanted, tolerance: float = 1e-10) -> None:
+    for x, y in zip(*map(jax.tree.leaves, (found, wanted)), strict=True):
+        np.testing.assert_allclose(x, y, rtol=tolerance, atol=tolerance)
 
 
 def responses(seed: int = 0) -> Responses:
@@ -56,8 +62,7 @@ def fitted(request, both):
     """A model at the start values of sparse responses, which are the dense ones."""
     model = irtjax.MODELS[request.param]()
     few, dense = (start_values(model, data) for data in reversed(both))
-    for x, y in zip(*map(jax.tree.leaves, (few, dense)), strict=True):
-        np.testing.assert_allclose(x, y, **CLOSE)
+    check_close(few, dense)
     return model, dense
 
 
@@ -65,11 +70,10 @@ def test_expected_counts(both, fitted):
     model, start = fitted
     given = model, start.items, NODES, normal_log_weights(NODES)
     dense, few = (expected_counts(*given, data, moments=True) for data in both)
-    for x, y in zip(*map(jax.tree.leaves, (few, dense)), strict=True):
-        np.testing.assert_allclose(x, y, **CLOSE)
+    check_close(few, dense)
     unit = Population(jnp.zeros(()), jnp.ones(()))
     nodes = [choose_nodes(model, start.items, unit, data) for data in both]
-    np.testing.assert_allclose(*nodes)
+    check_close(nodes[0], nodes[1])
 
 
 @pytest.mark.slow
@@ -119,7 +123,7 @@ def test_products_with_gradients(both, fitted):
             carry + jnp.einsum("tbp,tbq->pq", rows[1:], rows[1:])
         )
         zero = jnp.zeros((len(vectors), len(vectors)))
-        matrix = fold_blocks(setting, white, terms, keep, zero)
+        matrix: Any = fold_blocks(setting, white, terms, keep, zero)
         own = matrix[:-2, :-2].reshape(ITEMS, size, ITEMS, size)
         found.append((matrix @ vectors, jnp.einsum("jajb->jab", own)))
     for x, y in zip(*found, strict=True):
@@ -137,7 +141,8 @@ def test_errors_of_items():
     model = irtjax.MODELS["2pl"]()
     coordinates = jnp.stack([jnp.ones(100), jnp.asarray(easiness)], 1)
     unit, sizes = Population(jnp.zeros(()), jnp.ones(())), []
-    for each in (data, SparseResponses.of(data)):
+    both: list[Any] = [data, SparseResponses.of(data)]
+    for each in both:
         given = Problem.create(model, each), coordinates, unit, NODES
         found = covariance.item_covariance(*given, num_terms=5)
         sizes.append(np.sqrt(np.diagonal(found.items, axis1=1, axis2=2)))
