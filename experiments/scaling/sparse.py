@@ -79,8 +79,12 @@ def fit_file(spec: Spec) -> dict[str, Any]:
 
 def in_process(spec: Spec) -> dict[str, Any]:
     """`fit_file` in a process of its own."""
+    root = str(Path(__file__).resolve().parents[2])
+    paths = filter(None, [root, os.environ.get("PYTHONPATH", "")])
+    own = {"PYTHONPATH": os.pathsep.join(paths), "JAX_ENABLE_X64": "1"}
     done = subprocess.run(
         [sys.executable, __file__, json.dumps(spec)],
+        env=os.environ | own,
         stdout=subprocess.PIPE,
         text=True,
         check=True,
