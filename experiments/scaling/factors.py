@@ -30,11 +30,11 @@ from experiments.scaling.measure import (
     row,
 )
 from irtjax.data.responses import Responses
+from irtjax.data.sparse_responses import SparseResponses
 from irtjax.estimators.driver import run_jit
 from irtjax.estimators.factor_start import factor_start
 from irtjax.estimators.joint.bound import Factors as Point
 from irtjax.estimators.joint.mm import MM
-from irtjax.estimators.joint.sparse import ObservedCells
 from irtjax.estimators.start import start_values
 from irtjax.likelihood.problem import Problem
 from irtjax.models.catalogue import factor_model
@@ -226,7 +226,7 @@ def by_density(spec: Spec) -> list[Row]:
         problem = Problem.create(model, data)
         start = eqx.filter_jit(start_values)(model, data, dtype=jnp.float32)
         start = jax.tree.map(lambda x: jnp.asarray(x, jnp.float32), start)
-        few = eqx.tree_at(lambda x: x.data, problem, ObservedCells.of(data))
+        few = eqx.tree_at(lambda x: x.data, problem, SparseResponses.of(data))
         method = MM(tolerance=0.0, penalty=1.0)
         seconds[share] = iteration_seconds(few, method, start, 2, 8)
         rows.append(row(f"MM step, {share:.0%} observed", seconds[share], "s"))

@@ -25,7 +25,7 @@ HERE = Path(__file__).resolve().parent
 Spec = dict[str, Any]
 
 #: Kinds of cases with a worker of their own name.
-APART = ("peers", "bayes", "twins", "front_door", "factors", "reading")
+APART = ("peers", "bayes", "twins", "front_door", "factors", "reading", "sparse")
 #: Cases at their full size, with the targets in the units of the rows.
 FULL: dict[str, Spec] = {
     "em_complete": {
@@ -82,6 +82,11 @@ FULL: dict[str, Spec] = {
         "kind": "reading", "subjects": 2000, "items": 10_000, "targets": True,
         "logs": [2000, 100],
     },
+    "sparse": {
+        "kind": "sparse", "subjects": 50_000, "items": 20_000,
+        "responses": [500_000, 1_000_000, 2_000_000], "dense": [3000, 20_000],
+        "max_bytes": 200, "max_ratio": 6, "min_ratio": 10,
+    },
     "peers": {"kind": "peers", "subjects": 1000, "items": 200},
 }  # fmt: skip
 #: The same cases, small enough for a look.
@@ -112,6 +117,10 @@ SMALL: dict[str, Spec] = {
         "calls": [[2000, 20]], "with_errors": [[300, 200]],
     },
     "reading": {"kind": "reading", "subjects": 40, "items": 500, "logs": [4, 20]},
+    "sparse": {
+        "kind": "sparse", "subjects": 1000, "items": 400,
+        "responses": [8000, 16_000], "dense": [300, 400],
+    },
     "peers": {"kind": "peers", "subjects": 200, "items": 30},
 }  # fmt: skip
 
@@ -123,7 +132,7 @@ def worker(spec: Spec) -> dict[str, Any]:
     paths = [str(HERE.parents[1]), os.environ.get("PYTHONPATH", "")]
     environment = os.environ | {
         "PYTHONPATH": os.pathsep.join(p for p in paths if p),
-        "JAX_ENABLE_X64": "1" if spec["kind"] == "convergence" else "0",
+        "JAX_ENABLE_X64": "1" if spec["kind"] in ("convergence", "sparse") else "0",
         "JAX_PLATFORMS": os.environ.get("JAX_PLATFORMS", "cpu"),
     }
     done = subprocess.run(

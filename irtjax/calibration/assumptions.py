@@ -31,6 +31,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from irtjax.data.sparse_table import SparseCells
 from irtjax.numerics.dispersion import intraclass
 from irtjax.numerics.programs import stored_jit
 
@@ -164,8 +165,6 @@ def one_ability_test(
     >>> found.degrees, found.p_value < 1e-6
     (2, True)
     """
-    from scipy.special import chdtrc  # All of scipy.stats takes 0.5 s to import.
-
     names, code = np.unique(benchmarks, return_inverse=True)
     subjects = len(ability)
     if len(names) < 2 or subjects < 3:
@@ -189,6 +188,54 @@ def one_ability_test(
         kept = min(size, subjects - start)
         parts.append([np.asarray(x, float)[:kept] for x in found])
     slope, information = (np.concatenate(x) for x in zip(*parts, strict=True))
+    return _benchmark_test(slope, information)
+
+
+@stored_jit
+def _cell_slopes(family: Any, items: Any, theta, values, item):
+    """Slopes of the log-likelihood and information of single cells."""
+
+    def one(theta, value, own):
+        row = jax.tree.map(lambda x: x[None], own)
+        log_prob = lambda at: family.log_prob(value[None, None], row, at[None])[0, 0]
+        _, slope = jax.jvp(log_prob, (theta,), (jnp.ones_like(theta),))
+        return slope, family.information(own, theta)
+
+    return jax.vmap(one)(theta, values, jax.tree.map(lambda x: x[item], items))
+
+
+def one_ability_test_of_cells(
+    family: Any,
+    items: Any,
+    ability: np.ndarray,
+    cells: SparseCells,
+    benchmarks: np.ndarray,
+) -> BenchmarkTest | None:
+    """`one_ability_test` of responses of which few are observed."""
+    names, code = np.unique(benchmarks, return_inverse=True)
+    subjects, width = len(ability), len(names)
+    if width < 2 or subjects < 3:
+        return None
+    dtype = jnp.asarray(items[0]).dtype
+    row, column, value = cells.row, cells.column, cells.value.astype(dtype)
+    theta = np.asarray(ability).astype(dtype)[row]
+    size = max(1, min(len(row), BLOCK_CELLS))
+    found = [np.zeros(len(row)), np.zeros(len(row))]
+    for start in range(0, len(row), size):
+        # Blocks of one shape: the last one repeats its last cell.
+        part = np.minimum(np.arange(start, start + size), len(row) - 1)
+        given = theta[part], value[part], column[part]
+        for whole, new in zip(found, _cell_slopes(family, items, *given), strict=True):
+            whole[part] = np.asarray(new)
+    pair = row.astype(np.int64) * width + code[column]
+    sums = (np.bincount(pair, x, minlength=subjects * width) for x in found)
+    return _benchmark_test(*(x.reshape(subjects, width) for x in sums))
+
+
+def _benchmark_test(slope: np.ndarray, information: np.ndarray) -> BenchmarkTest | None:
+    """`one_ability_test` from slopes and information, `[subjects, benchmarks]`."""
+    from scipy.special import chdtrc  # All of scipy.stats takes 0.5 s to import.
+
     # Benchmarks or subjects without information are left out.
     floor = 1e-3 * information.mean()
     weight = np.where(information > floor, information, 0.0)

@@ -11,7 +11,10 @@ import numpy as np
 
 from irtjax.calibration import assumptions, factors, flags, lengths
 from irtjax.calibration.calibration import Calibration
-from irtjax.calibration.discrimination import negative_discrimination
+from irtjax.calibration.discrimination import (
+    negative_discrimination,
+    negative_in_cells,
+)
 from irtjax.calibration.groups import structure_of, vanishing_groups
 from irtjax.calibration.tables import (
     Judged,
@@ -21,6 +24,7 @@ from irtjax.calibration.tables import (
     make_item_table,
     with_columns,
 )
+from irtjax.data.sparse_responses import SparseResponses
 from irtjax.data.table import ResponseTable
 from irtjax.estimators.estimates import Estimates
 from irtjax.estimators.timing import Clock
@@ -113,8 +117,7 @@ def build(
 def _judge(table: ResponseTable, estimates: Estimates, layout, options) -> Judged:
     """Flags of items and subjects, errors of items, and warnings."""
     model = estimates.problem.model
-    data = table.values, table.observed, table.trials, highest_response(model)
-    of_items, of_subjects = (flags.margins(*data, axis) for axis in (0, 1))
+    of_items, of_subjects = _margins(table, model)
     errors, missing, difficulties = item_errors(estimates)
     findings, separated = _findings(table, estimates, missing)
     if not estimates.finite:
@@ -138,7 +141,7 @@ def _judge(table: ResponseTable, estimates: Estimates, layout, options) -> Judge
         found += flags.fit_warnings(
             estimates,
             num_subjects=table.num_subjects,
-            components=flags.num_components(table.observed),
+            components=_components(table),
             flags=items,
             subject_flags=subjects,
             items=table.items,
@@ -158,10 +161,24 @@ def _judge(table: ResponseTable, estimates: Estimates, layout, options) -> Judge
     return Judged(*both, separated, (errors, difficulties), found, notes)
 
 
+def _margins(table: ResponseTable, model) -> list[flags.Margins]:
+    """Counts of items and of subjects."""
+    if table.binary_cells is not None:
+        return [flags.margins_of_cells(table.binary_cells, axis) for axis in (0, 1)]
+    data = table.values, table.observed, table.trials, highest_response(model)
+    return [flags.margins(*data, axis) for axis in (0, 1)]
+
+
+def _components(table: ResponseTable) -> int:
+    if table.sparse is not None:
+        return flags.components_of_cells(table.sparse)
+    return flags.num_components(table.observed)
+
+
 def _findings(table: ResponseTable, estimates: Estimates, missing: np.ndarray):
     """Findings about the items, and separation (None where it is not defined)."""
     model = estimates.problem.model
-    family, observed = model.family, table.observed
+    family, cells = model.family, table.binary_cells
     nothing = np.zeros(table.num_items, bool)
     # Items of a group are compared with the rest of their group.
     group, abilities = None, estimates.ability[:, None]
@@ -171,9 +188,12 @@ def _findings(table: ResponseTable, estimates: Estimates, missing: np.ndarray):
     one = estimates.factors is None
     if one and family.num_categories == 2 and table.trials is None and family.has_slope:
         separated = nothing.copy()
+        if cells is not None and group is None:
+            separated = flags.separated_in_cells(cells, estimates.ability)
+            abilities = abilities[:, :0]
         for k, ability in enumerate(abilities.T):
             mine = slice(None) if group is None else group == k
-            seen = None if observed is None else observed[:, mine]
+            seen = None if table.observed is None else table.observed[:, mine]
             found = flags.separated_items(table.values[:, mine], seen, ability)
             separated[mine] = found
     diverging = nothing
@@ -186,8 +206,13 @@ def _findings(table: ResponseTable, estimates: Estimates, missing: np.ndarray):
         diverging &= np.asarray(estimates.problem.free).any(axis=1)
     if estimates.diverging is not None:
         diverging = diverging | estimates.diverging
+    if cells is not None and group is None:
+        negative = negative_in_cells(cells)
+    else:
+        responses = table.values, table.observed, table.trials
+        negative = negative_discrimination(*responses, group)
     findings = flags.Findings(
-        negative=negative_discrimination(table.values, observed, table.trials, group),
+        negative=negative,
         separated=nothing if separated is None or estimates.finite else separated,
         diverging=diverging,
         not_identified=missing,
@@ -253,8 +278,12 @@ def _assumptions(table: ResponseTable, estimates: Estimates):
     if grouped and estimates.lengths is None:
         problem, items = estimates.problem, estimates.parameters.items
         model = problem.model.family, items, estimates.ability
-        data = problem.data.values, problem.data.exposure, table.benchmarks
-        benchmarks = assumptions.one_ability_test(*model, *data)
+        if isinstance(problem.data, SparseResponses):
+            given = *model, table.cells, table.benchmarks
+            benchmarks = assumptions.one_ability_test_of_cells(*given)
+        else:
+            data = problem.data.values, problem.data.exposure, table.benchmarks
+            benchmarks = assumptions.one_ability_test(*model, *data)
     if estimates.normal:
         variance = estimates.error**2
         # Multilevel fits keep all errors of abilities as shared ones.

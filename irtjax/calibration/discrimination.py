@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from irtjax.data.sparse_table import SparseCells
 from irtjax.numerics.tails import (
     CONSTANT,
     ENUMERATED,
@@ -102,6 +103,44 @@ def negative_discrimination(
             p_value[mine] = p_negative(part, seen)
     if trials is not None:
         p_value[((trials > 0) & (trials != trials.max(0))).any(0)] = np.nan
+    return np.nan_to_num(benjamini_hochberg(p_value), nan=1.0) <= FALSE_DISCOVERY_RATE
+
+
+def negative_in_cells(cells: SparseCells) -> np.ndarray:
+    """`negative_discrimination` of right and wrong responses, few of them observed.
+
+    The permutations of an item's responses are over the subjects who answered it: a
+    block has these alone.
+    """
+    subjects, items = cells.shape
+    p_value = np.full(items, np.nan)
+    if min(subjects, items) < FEWEST:
+        return np.zeros(items, bool)
+    count = cells.count(0)
+    means = cells.sum(0) / np.maximum(count, 1)
+    total = cells.sum(1) - cells.sum(1, means[cells.column])
+    rest = Rest(total, cells.count(1).astype(np.float64), means)
+    first, places = cells.by_item
+    row = cells.row
+    tails = permutation_tails if subjects <= ENUMERATED else permutation_tails_of_scores
+    order = np.argsort(-count, kind="stable")
+    order = order[count[order] > 0]
+    at = 0
+    while at < len(order):
+        # Items with about as many responses.
+        height = int(count[order[at]])
+        part = order[at : at + max(1, BLOCK // height)]
+        at += len(part)
+        seen = np.arange(height)[:, None] < count[part]
+        where = np.minimum(first[part] + np.arange(height)[:, None], len(places) - 1)
+        cell = places[where]
+        right = (cells.value[cell] > 0) & seen
+        who = row[cell]
+        own = right - means[part]
+        score = (rest.total[who] - own) / np.maximum(rest.answers[who] - 1, 1)
+        found = tails(right, seen, np.where(seen, score, 0))[1]
+        varied = right.any(0) & (seen & ~right).any(0)
+        p_value[part] = np.where(varied, found, np.nan)
     return np.nan_to_num(benjamini_hochberg(p_value), nan=1.0) <= FALSE_DISCOVERY_RATE
 
 

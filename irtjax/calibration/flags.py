@@ -16,6 +16,7 @@ from jaxtyping import Bool, Float
 
 from irtjax._types import Status
 from irtjax.calibration.discrimination import FALSE_DISCOVERY_RATE
+from irtjax.data.sparse_table import SparseCells
 from irtjax.data.wording import percent
 from irtjax.estimators.estimates import Estimates
 from irtjax.likelihood.cubature import MOST_DIMS
@@ -110,6 +111,13 @@ def margins(
     )
 
 
+def margins_of_cells(cells: SparseCells, axis: int) -> Margins:
+    """`margins` of right and wrong responses of which few are observed."""
+    count, total = cells.count(axis), cells.sum(axis)
+    some = count > 0
+    return Margins(count, total, (total == 0) & some, (total == count) & some)
+
+
 def no_variation(found: Margins) -> list[tuple[str, Bool[np.ndarray, " size"]]]:
     """Flags of rows or columns without variation, or without responses, and where."""
     return [
@@ -172,6 +180,41 @@ def separated_items(
         apart = (lowest[0] > highest[1]) | (lowest[1] > highest[0])
         result[part] = both & apart
     return result
+
+
+def separated_in_cells(
+    cells: SparseCells, ability: Float[np.ndarray, " subjects"]
+) -> Bool[np.ndarray, " items"]:
+    """`separated_items` of responses of which few are observed."""
+    place = np.unique(ability, return_inverse=True)[1][cells.row]
+    size, right = cells.num_items, cells.value > 0
+    ends = []
+    for kind in (right, ~right):
+        low, high = np.full(size, place.size + 1), np.full(size, -1)
+        np.minimum.at(low, cells.column[kind], place[kind])
+        np.maximum.at(high, cells.column[kind], place[kind])
+        ends.append((low, high))
+    (right_low, right_high), (wrong_low, wrong_high) = ends
+    both = (right_high >= 0) & (wrong_high >= 0)
+    return both & ((right_low > wrong_high) | (wrong_low > right_high))
+
+
+def components_of_cells(cells: SparseCells) -> int:
+    """`num_components` of responses of which few are observed.
+
+    >>> components_of_cells(SparseCells.of([0, 0, 1], [0, 1, 2], [1, 0, 1], (2, 4)))
+    2
+    """
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import connected_components
+
+    subjects, items = cells.shape
+    size = subjects + items
+    edges = cells.row, cells.column + subjects
+    graph = coo_array((np.ones(len(cells.column), bool), edges), (size, size))
+    number = connected_components(graph, directed=False)[0]
+    alone = int((cells.count(0) == 0).sum() + (cells.count(1) == 0).sum())
+    return number - alone
 
 
 def num_components(observed: np.ndarray | None) -> int:

@@ -18,7 +18,7 @@ from irtjax.likelihood.problem import is_positive, is_rescaled
 from irtjax.models.model import Model
 from irtjax.numerics.programs import stored_jit
 from irtjax.ranking import rank_intervals, without_scale
-from irtjax.ranking.accuracy import accuracies
+from irtjax.ranking.accuracy import accuracies, accuracies_of_cells
 from irtjax.scoring.information import difficulty
 from irtjax.uncertainty import LOST
 
@@ -259,11 +259,16 @@ def _columns_by_benchmark(table: ResponseTable, top: float, level: float):
     columns: dict[str, Any] = {}
     if not 2 <= len(names) <= MOST_BENCHMARKS:
         return columns
-    exposure = table.observed if table.trials is None else table.trials
+    cells = table.binary_cells
     for name in names:
         mine = table.benchmarks == name
-        seen = None if exposure is None else exposure[:, mine]
-        found = accuracies(table.values[:, mine], seen, top=top, level=level)
+        if cells is not None:
+            part = cells.select(None, np.flatnonzero(mine))
+            found = accuracies_of_cells(part, level=level)
+        else:
+            exposure = table.observed if table.trials is None else table.trials
+            seen = None if exposure is None else exposure[:, mine]
+            found = accuracies(table.values[:, mine], seen, top=top, level=level)
         for column, values in zip(of_benchmark(name), found, strict=True):
             columns[column] = number_column(values)
     return columns
@@ -273,9 +278,12 @@ def _score_columns(table: ResponseTable, estimates: Estimates, level: float):
     """Expected scores on all items, and accuracies, each with error and interval."""
     score, error = (np.asarray(x, np.float64) for x in estimates.expected)
     options = {"top": highest_response(estimates.problem.model), "level": level}
-    exposure = table.observed if table.trials is None else table.trials
     benchmarks = table.item_facets.get("benchmark")
-    accuracy = accuracies(table.values, exposure, benchmarks, **options)
+    if table.binary_cells is not None:
+        accuracy = accuracies_of_cells(table.binary_cells, benchmarks, level=level)
+    else:
+        exposure = table.observed if table.trials is None else table.trials
+        accuracy = accuracies(table.values, exposure, benchmarks, **options)
     expected = score, error, *score_interval(score, error, **options)
     return {
         name + end: number_column(values)

@@ -108,7 +108,7 @@ def _describe(table: ResponseTable, bounds: Bounds | None) -> dict[str, Any]:
     mean = table.subject_accuracy()
     inside = table if bounds is None else _within(table, bounds)
     by_item, by_subject = inside.item_accuracy(), inside.subject_accuracy()
-    seen = table.values if table.observed is None else table.values[table.observed]
+    seen = table.seen
     largest = float(seen.max())
     shares = table.trials is not None or (table.kind != "ordinal" and largest <= 1)
     shares = shares or bounds is not None
@@ -126,7 +126,7 @@ def _describe(table: ResponseTable, bounds: Bounds | None) -> dict[str, Any]:
         "num_subjects": table.num_subjects,
         "num_items": table.num_items,
         "num_observed": table.num_observed,
-        "share_missing": 1 - table.num_observed / max(table.values.size, 1),
+        "share_missing": 1 - table.num_observed / max(table.size, 1),
         "benchmarks": {name: size for name, size in sizes.items() if name},
         "metric": table.metric,
         "categories": categories,
@@ -167,7 +167,7 @@ def _suggest(table: ResponseTable) -> tuple[str | None, str]:
         return None, "a fit compares at least two subjects on at least two items"
     if table.kind == "continuous":
         return _suggest_for_scores(table)
-    if table.kind == "ordinal" and table.values.max() < MOST_LEVELS:
+    if table.kind == "ordinal" and table.seen.max() < MOST_LEVELS:
         return ordered, f"the responses are ordered categories{few}"
     if table.kind == "ordinal":
         return _suggest_for_scores(table)
@@ -201,7 +201,7 @@ def _suggest_for_scores(table: ResponseTable, mixed: bool = True) -> tuple[str, 
 
     from irtjax.data.wording import percent
 
-    values = table.values if table.observed is None else table.values[table.observed]
+    values = table.seen
     low, high = float(values.min()), float(values.max())
     if low < 0 or high > 1:
         bounds = "LOW HIGH"

@@ -141,7 +141,7 @@ def structure_options(
             if side.has(name) or name not in {*table.item_facets, "benchmark", "stem"}
         }
         labels = {**table.item_facets, **found}
-        table = dataclasses.replace(table, item_facets=labels)
+        table = table.replace(item_facets=labels)
         if item_covariates:
             options["item_covariates"] = {x: side.numbers(x) for x in item_covariates}
         if item_features:

@@ -73,13 +73,17 @@ def long_table(table: Any) -> pa.Table:
     """The observed responses of a `ResponseTable`, a row for each."""
     import pyarrow as pa
 
-    observed = True if table.observed is None else table.observed
-    who, which = np.nonzero(np.broadcast_to(observed, table.values.shape))
+    cells = table.sparse
+    if cells is not None:
+        who, which = cells.row, cells.column
+    else:
+        observed = True if table.observed is None else table.observed
+        who, which = np.nonzero(np.broadcast_to(observed, table.values.shape))
     names = lambda labels, rows: pa.array(labels.tolist(), pa.string()).take(rows)
     columns = {
         "subject": names(table.subjects, who),
         "item": names(table.items, which),
-        "response": pa.array(table.values[who, which]),
+        "response": pa.array(table.seen),
     }
     facets = [(table.item_facets, which), (table.subject_facets, who)]
     for found, rows in facets:

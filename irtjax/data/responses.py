@@ -58,6 +58,11 @@ class Responses(eqx.Module):
         return self.values.shape[1]
 
     @property
+    def is_complete(self) -> bool:
+        """Whether every cell is one observed response."""
+        return self.exposure is None
+
+    @property
     def exposure(self) -> Array | None:
         """What the base term is multiplied by: trials, the mask, or None for ones."""
         return self.observed if self.trials is None else self.trials

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from irtjax.data import arrays, item_texts
+from irtjax.data.sparse_table import SparseCells, is_sparse
 from irtjax.data.table_files import read_fields, write_fields
 
 #: Whole numbers below this are ordered categories by default, larger ones scores.
@@ -23,6 +24,35 @@ FEW_SUBJECTS = 8
 if TYPE_CHECKING:
     from irtjax.data.item_texts import ItemText, SourceId
     from irtjax.data.responses import Responses
+    from irtjax.data.sparse_responses import SparseResponses
+
+
+class _Values:
+    """The field ``values``: dense, also of a table that has observed cells alone."""
+
+    def __get__(self, table: Any, owner: Any = None) -> np.ndarray:
+        if table is None:
+            raise AttributeError("values has no default")
+        stored = vars(table)["values"]
+        return stored.dense[0] if isinstance(stored, SparseCells) else stored
+
+    def __set__(self, table: Any, value: np.ndarray | SparseCells) -> None:
+        vars(table)["values"] = value
+
+
+class _Observed:
+    """The field ``observed``, with the mask of such a table."""
+
+    def __get__(self, table: Any, owner: Any = None) -> np.ndarray | None:
+        if table is None:
+            return None  # The default.
+        stored = vars(table)["values"]
+        if isinstance(stored, SparseCells):
+            return stored.dense[1]
+        return vars(table)["observed"]
+
+    def __set__(self, table: Any, value: np.ndarray | None) -> None:
+        vars(table)["observed"] = value
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -31,6 +61,10 @@ class ResponseTable:
 
     Missing cells hold 0 in ``values`` and ``False`` in ``observed``. Build one with
     `irtjax.read` or `ResponseTable.from_arrays`.
+
+    Large tables of which few cells are observed have these cells alone (`sparse`). The
+    two arrays are then made when they are first used, or refused where the memory does
+    not suffice; `seen` has the observed responses without them.
 
     Attributes:
         subjects: `[subjects]` names.
@@ -57,8 +91,8 @@ class ResponseTable:
 
     subjects: np.ndarray
     items: np.ndarray
-    values: np.ndarray
-    observed: np.ndarray | None = None
+    values: _Values = _Values()
+    observed: _Observed = _Observed()
     trials: np.ndarray | None = None
     item_facets: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
     subject_facets: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
@@ -76,7 +110,7 @@ class ResponseTable:
         """Checks shapes and names, since labels and arrays are joined by position."""
         rows, columns = len(self.subjects), len(self.items)
         for name in ("values", "observed", "trials", "lengths"):
-            array = getattr(self, name)
+            array = vars(self)[name]
             if array is not None and array.shape != (rows, columns):
                 raise ValueError(
                     f"{name} has shape {array.shape}, but there are {rows}"
@@ -90,6 +124,11 @@ class ResponseTable:
                     message = f"facet {name!r} has {len(labels)} labels, not {size}"
                     raise ValueError(message)
 
+    def __repr__(self) -> str:
+        """Sizes: arrays are not shown, and those of a sparse table not made."""
+        size = f"{self.num_subjects:,} subjects x {self.num_items:,} items"
+        return f"ResponseTable({size}, {self.num_observed:,} {self.kind} responses)"
+
     @property
     def num_subjects(self) -> int:
         """Number of rows."""
@@ -101,8 +140,48 @@ class ResponseTable:
         return len(self.items)
 
     @property
+    def sparse(self) -> SparseCells | None:
+        """The observed cells of a table that has these alone; None of a dense one."""
+        stored = vars(self)["values"]
+        return stored if isinstance(stored, SparseCells) else None
+
+    @property
+    def cells(self) -> SparseCells:
+        """The observed cells of any table."""
+        if self.sparse is not None:
+            return self.sparse
+        observed = True if self.observed is None else self.observed
+        place = np.flatnonzero(np.broadcast_to(observed, self.values.shape))
+        return SparseCells.of_places(place, self.seen, self.values.shape)
+
+    @property
+    def size(self) -> int:
+        """Number of cells, observed or not."""
+        return self.num_subjects * self.num_items
+
+    @property
+    def seen(self) -> np.ndarray:
+        """The observed responses, in the order of subjects, then of items."""
+        if self.sparse is not None:
+            return self.sparse.value
+        return (
+            self.values.ravel() if self.observed is None else self.values[self.observed]
+        )
+
+    def replace(self, **changes: Any) -> ResponseTable:
+        """As `dataclasses.replace`, which would make a sparse table dense.
+
+        >>> table = ResponseTable.from_arrays([[1, 0]])
+        >>> table.replace(metric="exact match").metric
+        'exact match'
+        """
+        return ResponseTable(**{**vars(self), **changes})
+
+    @property
     def num_observed(self) -> int:
         """Number of cells that are not missing."""
+        if self.sparse is not None:
+            return len(self.sparse.value)
         if self.observed is None:
             return self.values.size
         return int(np.count_nonzero(self.observed))
@@ -123,12 +202,18 @@ class ResponseTable:
         """
         if self.trials is not None:
             return "counts"
-        if self.values.dtype != np.int8:
-            seen = self.values if self.observed is None else self.values[self.observed]
+        # Missing cells hold 0, so they do not disturb the test of small whole numbers.
+        values = self.values if self.sparse is None else self.sparse.value
+        if values.dtype != np.int8:
+            seen = self.seen
             return "ordinal" if np.all(seen == np.rint(seen)) else "continuous"
-        # Missing cells hold 0, so they do not disturb this test.
-        low, high = self.values.min(initial=0), self.values.max(initial=0)
+        low, high = values.min(initial=0), values.max(initial=0)
         return "binary" if low >= 0 and high <= 1 else "ordinal"
+
+    @property
+    def binary_cells(self) -> SparseCells | None:
+        """The observed cells of a sparse table if all are 0 or 1, else None."""
+        return self.sparse if self.kind == "binary" else None
 
     def item_accuracy(self) -> np.ndarray:
         """Mean response per item over the observed cells, `[items]`; NaN if none."""
@@ -139,11 +224,14 @@ class ResponseTable:
         return self._mean(axis=1)
 
     def _mean(self, axis: int) -> np.ndarray:
-        total = self.values.sum(axis=axis, dtype=np.float64)
-        weights = self.observed if self.trials is None else self.trials
-        if weights is None:
-            weights = np.broadcast_to(1.0, self.values.shape)
-        count = weights.sum(axis=axis, dtype=np.float64)
+        if self.sparse is not None:
+            total, count = self.sparse.sum(axis), self.sparse.count(axis)
+        else:
+            total = self.values.sum(axis=axis, dtype=np.float64)
+            weights = self.observed if self.trials is None else self.trials
+            if weights is None:
+                weights = np.broadcast_to(1.0, self.values.shape)
+            count = weights.sum(axis=axis, dtype=np.float64)
         return np.divide(total, count, out=np.full_like(total, np.nan), where=count > 0)
 
     def select(
@@ -171,16 +259,15 @@ class ResponseTable:
             out = array if subjects is None else array[rows]
             return out if items is None else np.ascontiguousarray(out[:, columns])
 
-        observed = None if self.observed is None else cut(self.observed)
+        cells, observed = self._chosen(rows, columns, cut)
         names = self.items[columns]
         about = self.item_texts, self.item_ids, self.item_contents
         kept = names.tolist() if any(about) else []
-        return dataclasses.replace(
-            self,
+        return self.replace(
             subjects=self.subjects[rows],
             items=names,
-            values=arrays.compact(cut(self.values)),
-            observed=None if observed is None or observed.all() else observed,
+            values=cells,
+            observed=observed,
             trials=None if self.trials is None else cut(self.trials),
             lengths=None if self.lengths is None else cut(self.lengths),
             item_facets={k: v[columns] for k, v in self.item_facets.items()},
@@ -189,6 +276,18 @@ class ResponseTable:
             item_ids=item_texts.chosen(self.item_ids, kept),
             item_contents=item_texts.chosen(self.item_contents, kept),
         )
+
+    def _chosen(self, rows, columns, cut) -> tuple[Any, np.ndarray | None]:
+        """Values and mask of some subjects and items, by `cut` of a matrix."""
+        if self.sparse is not None:
+            part = self.sparse.select(rows, columns)
+            if is_sparse(len(part.value), *part.shape):
+                return part, None
+            values, observed = part.dense
+        else:
+            values = arrays.compact(cut(self.values))
+            observed = None if self.observed is None else cut(self.observed)
+        return values, None if observed is None or observed.all() else observed
 
     def sample_ids(self, harness: str) -> dict[str, list[Any]]:
         """Returns the ids of the items in a harness, by task, to evaluate only these.
@@ -251,6 +350,12 @@ class ResponseTable:
             length_observed=seen,
         )
 
+    def sparse_responses(self) -> SparseResponses:
+        """The arrays of the observed cells alone, of a table without trials."""
+        from irtjax.data.sparse_responses import SparseResponses
+
+        return SparseResponses.of_cells(self.cells)
+
     def _log_lengths(self, offset: float) -> tuple[np.ndarray, np.ndarray | None]:
         """Logarithms, 0 where missing, and the mask of those known (None for all)."""
         if self.lengths is None:
@@ -300,6 +405,13 @@ class ResponseTable:
         digest = hashlib.sha256()
         for labels in (self.subjects, self.items):
             digest.update(arrays.as_bytes(labels) + b"|")
+        if self._is_hashed_by_cell():
+            cells = self.cells
+            digest.update(b"sparse" + str(cells.value.dtype).encode())
+            for array, dtype in ((cells.start, "<i8"), (cells.column, "<i4")):
+                digest.update(np.ascontiguousarray(array, dtype).data)
+            digest.update(np.ascontiguousarray(cells.value).data)
+            return digest.hexdigest()
         values = np.ascontiguousarray(self.values)
         digest.update(str(values.dtype).encode())
         digest.update(values.data)
@@ -308,6 +420,11 @@ class ResponseTable:
         if self.trials is not None:
             digest.update(b"trials" + self.trials.astype("<i4").tobytes())
         return digest.hexdigest()
+
+    def _is_hashed_by_cell(self) -> bool:
+        """A sparse table has one hash, however it is stored."""
+        shape = self.num_subjects, self.num_items
+        return self.trials is None and is_sparse(self.num_observed, *shape)
 
     def save(self, path: str | Path) -> Path:
         """Writes the table, whole or not at all, to ``.json`` or ``.parquet``.
@@ -386,4 +503,32 @@ class ResponseTable:
             lengths=None if lengths is None else np.asarray(lengths, dtype=np.float64),
             notes=tuple(notes),
             sources=tuple(sources),
+        )
+
+    @staticmethod
+    def from_cells(
+        cells: SparseCells,
+        *,
+        subjects: Iterable[Any],
+        items: Iterable[Any],
+        benchmark: Iterable[Any] | None = None,
+        metric: str | None = None,
+        notes: Iterable[str] = (),
+    ) -> ResponseTable:
+        """Builds a table of observed cells; the other arguments as for `from_arrays`.
+
+        >>> from irtjax.data.sparse_table import SparseCells
+        >>> cells = SparseCells.of([0, 1], [1, 0], [1, 0], (2, 2))
+        >>> table = ResponseTable.from_cells(cells, subjects="ab", items="xy")
+        >>> table.num_observed, table.values.tolist()
+        (2, [[0, 1], [0, 0]])
+        """
+        facets = {} if benchmark is None else {"benchmark": arrays.as_labels(benchmark)}
+        return ResponseTable(
+            subjects=arrays.names_of("subject", subjects, cells.shape[0]),
+            items=arrays.names_of("item", items, cells.shape[1]),
+            values=cells,
+            item_facets=facets,
+            metric=metric,
+            notes=tuple(notes),
         )

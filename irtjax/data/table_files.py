@@ -21,6 +21,7 @@ from irtjax.data.item_texts import (
     texts_from_rows,
     texts_to_rows,
 )
+from irtjax.data.sparse_table import SparseCells
 from irtjax.data.wording import TABLE_FORMAT
 from irtjax.data.writing import atomic_path
 
@@ -29,10 +30,13 @@ if TYPE_CHECKING:
 
 Fields: TypeAlias = dict[str, Any]
 
-_VERSION = 1
+#: Of dense tables, and of those that have observed cells alone.
+_VERSION, _SPARSE_VERSION = 1, 2
 _PARQUET_KEY = TABLE_FORMAT.encode()
 #: Before the name of a subject facet, as a column of Parquet.
 _FACET = "facet:"
+#: Column of Parquet with the numbers of the items that `values` are of.
+_PLACES = "places"
 #: Column of Parquet with the texts of all items.
 _TEXTS = "item_texts"
 
@@ -40,6 +44,9 @@ _TEXTS = "item_texts"
 def write_fields(table: Fields, path: Path) -> Path:
     """Writes fields to a ``.json`` or ``.parquet`` file, whole or not at all."""
     if path.suffix == ".json":
+        if isinstance(table["values"], SparseCells):
+            values, observed = table["values"].dense
+            table = {**table, "values": values, "observed": observed}
         with atomic_path(path) as temporary:
             temporary.write_text(json.dumps(_to_json(table)), encoding="utf-8")
     elif path.suffix == ".parquet":
@@ -117,15 +124,17 @@ def read_fields(path: Path, make: Callable[..., Any]) -> Any:
 
 def _meta(table: Fields) -> dict[str, Any]:
     """What both forms write as JSON; `_from_meta` reads it."""
+    values = table["values"]
+    few = isinstance(values, SparseCells)
     return {
         "format": TABLE_FORMAT,
-        "version": _VERSION,
+        "version": _SPARSE_VERSION if few else _VERSION,
         "items": table["items"].tolist(),
         "item_facets": {k: v.tolist() for k, v in table["item_facets"].items()},
         "metric": table["metric"],
         "notes": list(table["notes"]),
         "sources": list(table["sources"]),
-        "dtype": str(table["values"].dtype),
+        "dtype": str(values.value.dtype if few else values.dtype),
         "item_ids": table["item_ids"],
         "item_contents": table["item_contents"],
     }
@@ -157,7 +166,7 @@ def _checked(content: bytes, type: type[_Kind]) -> _Kind:
     mark = decode(content, _Mark, "its JSON")
     if mark.format != TABLE_FORMAT:
         raise ValueError(f"it has no mark {TABLE_FORMAT}")
-    if mark.version > _VERSION:
+    if mark.version > _SPARSE_VERSION:
         raise ValueError(
             f"a newer irtjax wrote it (form {mark.version:g}); upgrade irtjax"
         )
@@ -214,7 +223,7 @@ def _to_arrow(table: Fields) -> pa.Table:
     # A column per item would cost a millisecond of metadata for each ten items.
     import pyarrow as pa
 
-    size = len(table["items"])
+    size, values = len(table["items"]), table["values"]
     offsets = np.arange(len(table["subjects"]) + 1, dtype=np.int64) * size
 
     def rows(matrix: np.ndarray, missing: np.ndarray | None) -> pa.Array:
@@ -225,9 +234,14 @@ def _to_arrow(table: Fields) -> pa.Table:
 
     missing = None if table["observed"] is None else ~table["observed"]
     columns: dict[str, Any] = {
-        "subject": pa.array(table["subjects"].tolist(), pa.string()),
-        "values": rows(table["values"], missing),
+        "subject": pa.array(table["subjects"].tolist(), pa.string())
     }
+    if isinstance(values, SparseCells):
+        offsets = values.start
+        columns[_PLACES] = rows(values.column, None)
+        columns["values"] = rows(values.value, None)
+    else:
+        columns["values"] = rows(values, missing)
     if table["trials"] is not None:
         columns["trials"] = rows(table["trials"], None)
     if table["lengths"] is not None:
@@ -250,30 +264,44 @@ def is_saved_table(schema: pa.Schema) -> bool:
 
 def _from_arrow(frame: pa.Table) -> Fields:
     import pyarrow as pa
+    import pyarrow.compute
 
+    pc: Any = pyarrow.compute  # Its functions are made when it is loaded.
     meta = _checked((frame.schema.metadata or {}).get(_PARQUET_KEY, b"{}"), _Facts)
     shape = (frame.num_rows, len(meta.items))
 
-    def matrix(name: str, fill: float = 0) -> tuple[Any, Any]:
-        if name not in frame.column_names:
-            return None, None
+    def numbers(name: str) -> Any:
         column = frame.column(name)
         lists = pa.types.is_list(column.type) or pa.types.is_large_list(column.type)
         inner = column.type.value_type if lists else column.type
         if not lists or not (pa.types.is_integer(inner) or pa.types.is_floating(inner)):
             raise ValueError(f"its column {name} holds {column.type}")
         chunks = [chunk.flatten() for chunk in column.chunks]
-        flat = pa.chunked_array(chunks, inner).combine_chunks()
-        known = None
+        return pa.chunked_array(chunks, inner).combine_chunks()
+
+    def matrix(name: str, fill: float = 0) -> tuple[Any, Any]:
+        if name not in frame.column_names:
+            return None, None
+        flat, known = numbers(name), None
         if flat.null_count:
             known = flat.is_valid().to_numpy(zero_copy_only=False).reshape(shape)
             flat = flat.fill_null(fill)
         return flat.to_numpy(zero_copy_only=False).reshape(shape).copy(), known
 
-    values, observed = matrix("values")
+    few = _PLACES in frame.column_names
+    if few:
+        places, observed = numbers(_PLACES).to_numpy(), None
+        counts = pc.list_value_length(frame.column(_PLACES)).to_numpy()
+        values = numbers("values").to_numpy()
+        cells = _checked_cells(places, counts, values, shape)
+    else:
+        cells, (values, observed) = None, matrix("values")
     texts = []
     if _TEXTS in frame.column_names and frame.num_rows:
         texts = frame.column(_TEXTS)[0].as_py() or []
+    fields = _from_meta(meta, values)
+    if cells is not None:
+        fields["values"] = SparseCells(*cells, fields["values"], shape[1])
     return dict(
         subjects=as_labels(frame.column("subject").to_pylist()),
         observed=observed,
@@ -285,5 +313,22 @@ def _from_arrow(frame: pa.Table) -> Fields:
         },
         lengths=matrix("lengths", np.nan)[0],
         item_texts=texts_from_rows(texts),
-        **_from_meta(meta, values),
+        **fields,
     )
+
+
+def _checked_cells(
+    places: np.ndarray, counts: np.ndarray, values: np.ndarray, shape: tuple[int, int]
+) -> tuple[np.ndarray, np.ndarray]:
+    """Starts and columns of observed cells, which must be in order and in the table."""
+    start = np.concatenate([[0], np.cumsum(counts, dtype=np.int64)])
+    fits = len(places) == len(values) == start[-1] and places.dtype.kind == "i"
+    if fits and len(places):
+        rising = np.diff(places) > 0
+        # The first cell of a subject may be of any item.
+        first = start[1:-1]
+        rising[first[(first > 0) & (first < len(places))] - 1] = True
+        fits = rising.all() and places.min() >= 0 and places.max() < shape[1]
+    if not fits:
+        raise ValueError(f"its {_PLACES} are no numbers of {shape[1]} items in order")
+    return start, places.astype(np.int32)

@@ -64,6 +64,8 @@ class AbstractEstimator(eqx.Module):
             accuracy.
         pads: Whether it pads small data (`likelihood.padding`).
         several: Whether it fits models with several abilities.
+        sparse: Share of observed cells up to which `SparseResponses` are the quicker
+            way to fit right or wrong responses by one ability; 0 if it takes none.
         trained: Whether the fit stops early, by responses held out or by epochs.
         uses_priors: Whether priors of items enter the objective.
         max_steps: Step limit where `irtjax.fit` is given none.
@@ -77,6 +79,7 @@ class AbstractEstimator(eqx.Module):
     sorts_subjects: ClassVar[bool] = False
     pads: ClassVar[bool] = False
     several: ClassVar[bool] = False
+    sparse: ClassVar[float] = 0.0
     trained: ClassVar[bool] = False
     uses_priors: ClassVar[bool] = True
     max_steps: ClassVar[int] = 1000

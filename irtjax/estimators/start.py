@@ -14,6 +14,7 @@ from jax.scipy.special import logit, ndtri
 from jaxtyping import Array, Float
 
 from irtjax.data.responses import Responses
+from irtjax.data.sparse_responses import SparseResponses
 from irtjax.likelihood.problem import Start
 from irtjax.models.families.continuous import AbstractScoreFamily
 from irtjax.models.families.logistic import Binary
@@ -28,12 +29,19 @@ from irtjax.numerics.kernels import (
 )
 from irtjax.numerics.precision import full_precision
 from irtjax.numerics.programs import stored_jit
+from irtjax.numerics.sparse import cell_products
 
 
 def row_products(
-    data: Responses, on_values: Float[Array, "items m"], on_exposure: Array
+    data: Responses | SparseResponses,
+    on_values: Float[Array, "items m"],
+    on_exposure: Array,
 ) -> Float[Array, "subjects m"]:
     """Computes values @ on_values + exposure @ on_exposure, block by block."""
+    if isinstance(data, SparseResponses):
+        both = lambda value, exposure: (value, exposure)
+        tables = on_values, on_exposure
+        return cell_products(data.subjects, data.num_subjects, tables, both)
     num_subjects, num_items = data.values.shape
     dtype = on_values.dtype
     size = block_size_for(num_subjects, num_items, dtype.itemsize)
@@ -53,14 +61,18 @@ def row_products(
 
 
 def column_products(
-    model: Model, data: Responses, vectors: Float[Array, "subjects m"]
+    model: Model,
+    data: Responses | SparseResponses,
+    vectors: Float[Array, "subjects m"],
 ) -> tuple[tuple[Array, ...], Array, Array]:
     """Weighted sums S_k' U for each statistic, Y' U of values, M' U of exposure."""
+    vectors = weigh_rows(vectors, data.subject_weight)
+    if isinstance(data, SparseResponses):
+        return _sparse_column_products(model, data, vectors)
     num_subjects, num_items = data.values.shape
     dtype = vectors.dtype
     size = block_size_for(num_subjects, num_items, dtype.itemsize)
     num_statistics = len(model.family.statistics(data.values[:1, :1]))
-    vectors = weigh_rows(vectors, data.subject_weight)
 
     def body(carry, start, is_new):
         block = take_block(data.values, start, size)
@@ -83,6 +95,20 @@ def column_products(
     return tuple(statistics), values, exposures
 
 
+def _sparse_column_products(model: Model, data: SparseResponses, vectors: Array):
+    """`column_products` with weighted vectors, from the observed cells."""
+
+    def total(weight) -> Array:
+        each = lambda value, exposure: [weight(value, exposure)]
+        return cell_products(data.items, data.num_items, [vectors], each)
+
+    statistic = lambda k: lambda value, _: model.family.statistics(value)[k]
+    count = len(model.family.statistics(vectors[:1, :1]))
+    statistics = tuple(total(statistic(k)) for k in range(count))
+    exposures = total(lambda _, exposure: exposure)
+    return statistics, total(lambda value, _: value), exposures
+
+
 def _standardise(theta: Array, weight: Array | None) -> Array:
     weight = jnp.ones_like(theta) if weight is None else weight.astype(theta.dtype)
     total = jnp.sum(weight)
@@ -103,7 +129,7 @@ LARGEST_SLOPE, LARGEST_INTERCEPT = 4.0, 6.0
 @full_precision
 def start_values(
     model: Model,
-    data: Responses,
+    data: Responses | SparseResponses,
     *,
     how: str = "proportions",
     dtype=None,
@@ -137,7 +163,7 @@ def start_values(
 
 
 @stored_jit
-def _start_values(model: Model, data: Responses, how: str, dtype, truncation) -> Start:
+def _start_values(model: Model, data, how: str, dtype, truncation) -> Start:
     """`start_values` as one program: its many small operations cost more singly."""
     if how == "low_rank":
         return low_rank_start(model, data, dtype=dtype, truncation=truncation)
@@ -152,7 +178,7 @@ def _start_values(model: Model, data: Responses, how: str, dtype, truncation) ->
     each = weigh_rows(jnp.ones_like(item_mean), data.item_weight)
     deviation = row_products(data, each, -item_mean * each)
     seen_by = jnp.sum(each)
-    if data.exposure is not None:
+    if not data.is_complete:
         seen_by = row_products(data, jnp.zeros_like(each), each)[:, 0]
     score = _standardise(deviation[:, 0] / (seen_by + 1), weight)
     if how == "spectral":

@@ -96,7 +96,7 @@ def _model_of(table: ResponseTable, settings: Mapping[str, Any]) -> tuple[Any, s
     if bounds is None and nearly_binary(table):
         # A response that is neither is refused with its place.
         return binary, f"responses are right or wrong{slopes}"
-    levels = table.kind == "ordinal" and table.values.max() < MOST_LEVELS
+    levels = table.kind == "ordinal" and table.seen.max() < MOST_LEVELS
     if levels and bounds is None:
         return ordered, f"responses are ordered categories{slopes}"
     right = binary_items(table, bounds)
@@ -143,7 +143,7 @@ def _method_of(
         return "em", f"an item has {each:,.0f} responses on average"
     if subjects > MOST_INTEGRATED:
         return "em", f"{subjects:,} subjects are too many for laplace"
-    categories = int(np.max(table.values)) + 1
+    categories = int(np.max(table.seen)) + 1
     if categories > MOST_CATEGORIES and _has_categories(model):
         return "em", f"{categories} categories are too many for laplace"
     return "laplace", (
@@ -186,6 +186,9 @@ def _has_categories(model: Any) -> bool:
 
 def _responses_per_item(table: ResponseTable) -> float:
     """Mean number of subjects who answered an item, of items that any answered."""
+    if table.sparse is not None:
+        count = table.sparse.count(0)
+        return float(count[count > 0].mean())
     if table.observed is None:
         return float(table.num_subjects)
     count = np.asarray(table.observed).sum(axis=0)

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from irtjax.data.responses import Responses
+from irtjax.data.table import ResponseTable
 from irtjax.estimators.marginal.refinement import LARGE
 from irtjax.estimators.start import start_values
 from irtjax.fitting.anchors import Fixed, apply_anchor, read_anchor
@@ -25,9 +26,14 @@ from irtjax.fitting.specification import (
 from irtjax.likelihood.padding import cut_start, pad_responses
 from irtjax.likelihood.problem import Problem, Start
 from irtjax.models.families.bounded import arrays_of
+from irtjax.models.families.logistic import Binary
 from irtjax.models.model import Model
+from irtjax.numerics.memory import available_memory
 from irtjax.numerics.programs import stored_jit
 from irtjax.uncertainty import check_kind
+
+#: Bytes of a cell of values and mask, on the host and as arrays, with room for passes.
+_MATRIX_BYTES = 8.0
 
 _start_jit = stored_jit(start_values)
 
@@ -63,14 +69,19 @@ class OneAbility(AbstractSpecification):
         check_used(chosen, parts)
         check_common(chosen, made, options.get("anchor"))
         ordered, places = table, None
-        if made.sorts_subjects and table.values.size >= LARGE:
+        few = _is_by_cell(table, chosen, made, options)
+        if made.sorts_subjects and table.size >= LARGE and not few:
             # Neighbours in ability share a window of nodes: see `expected_counts`.
             order = np.argsort(table.subject_accuracy(), kind="stable")
             ordered, places = table.select(subjects=order), np.argsort(order)
         offset = None if chosen.lengths is None else data["length_offset"]
-        ordered, responses, warnings, scaling = arrays_of(
-            ordered, chosen, data, floating, offset=offset
-        )
+        responses: Any
+        if few:
+            responses, warnings, scaling = table.sparse_responses(), (), {}
+        else:
+            ordered, responses, warnings, scaling = arrays_of(
+                ordered, chosen, data, floating, offset=offset
+            )
         anchor, start = options.get("anchor"), options.get("start", "proportions")
         anchored = None if anchor is None else read_anchor(anchor)
         # Before start values, whose program takes a second to compile.
@@ -103,6 +114,23 @@ class OneAbility(AbstractSpecification):
             **scaling,
         }
         return Task(made, ordered, problem, first, None, warnings, record, places)
+
+
+def _is_by_cell(table: ResponseTable, model: Model, method, options) -> bool:
+    """Whether a sparse table is fitted without its matrix.
+
+    It is where that is quicker, and where the matrix does not fit into the memory.
+    """
+    possible = (
+        method.sparse > 0
+        and table.binary_cells is not None
+        and isinstance(model.family, Binary)
+        and model.lengths is None
+        and options.get("standard_errors", "none") in ("none", "observed")
+        and options.get("start") != "low_rank"
+    )
+    few = table.num_observed <= method.sparse * table.size
+    return possible and (few or _MATRIX_BYTES * table.size > available_memory())
 
 
 def _floating(start: Start, dtype: Any) -> Start:

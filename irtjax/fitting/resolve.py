@@ -65,15 +65,16 @@ def make_model(
 
 def num_categories(table: ResponseTable) -> int:
     """Number of ordered categories, from the highest response."""
-    top = int(table.values.max()) if table.values.size else 0
+    seen = table.seen
+    top = int(seen.max()) if seen.size else 0
     return max(top + 1, 2)
 
 
 def nearly_binary(table: ResponseTable) -> bool:
     """Whether all responses but a few are 0 or 1: the few are mistakes."""
-    values = np.asarray(table.values)
-    if table.kind == "binary" or not values.size:
+    if table.kind == "binary" or not table.size:
         return True
+    values = table.seen
     odd = int(np.count_nonzero((values != 0) & (values != 1)))
     return odd <= max(MOST_ODD, MOST_ODD_SHARE * table.num_observed)
 
@@ -126,6 +127,8 @@ def check_data(table: ResponseTable, model: Model, level: float) -> None:
     if model.family.num_categories == 0:
         return
     top = model.family.num_categories - 1
+    if table.binary_cells is not None:
+        return
     values = table.values
     if table.trials is not None and top != 1:
         raise ValueError(f"{where}counts of trials need a binary model")

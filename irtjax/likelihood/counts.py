@@ -24,6 +24,7 @@ from jax import lax
 from jaxtyping import Array, Float, Int
 
 from irtjax.data.responses import Responses
+from irtjax.data.sparse_responses import SparseResponses
 from irtjax.models.family import Items
 from irtjax.models.model import Model
 from irtjax.models.predictor import Moments
@@ -34,7 +35,9 @@ from irtjax.numerics.kernels import (
     put_block,
     scan_subject_blocks,
     take_block,
+    weigh_rows,
 )
+from irtjax.numerics.sparse import cell_products
 
 #: Longest move of a coordinate in one Newton step.
 LONGEST_STEP = 2.0
@@ -102,7 +105,9 @@ def _take(model: Model, dtype, data: Responses, start: Array, size: int):
     return statistics, exposure
 
 
-def _weighted(tables: tuple[Array, ...], data: Responses) -> tuple[Array, ...]:
+def _weighted(
+    tables: tuple[Array, ...], data: Responses | SparseResponses
+) -> tuple[Array, ...]:
     if data.item_weight is None:
         return tables
     return tuple(table * data.item_weight.astype(table.dtype) for table in tables)
@@ -121,7 +126,7 @@ def expected_counts(
     items: Items,
     nodes: Float[Array, " nodes"],
     log_weights: Float[Array, " nodes"],
-    data: Responses,
+    data: Responses | SparseResponses,
     *,
     centre: Int[Array, " subjects"] | None = None,
     window: int = 0,
@@ -136,8 +141,11 @@ def expected_counts(
     too far apart, the block is done on all nodes. The result is the same to rounding;
     subjects sorted by ability make it many times faster. A `window` of 0 uses all
     nodes; keep it under vmap. `moments` adds the mean and variance of each posterior.
+    Sparse responses are always done on all nodes.
     """
     tables = model.family.table(items, nodes)
+    if isinstance(data, SparseResponses):
+        return _sparse_counts(model, tables, nodes, log_weights, data, moments)
     at_nodes = nodes, log_weights, _weighted(tables, data)
     num_subjects, num_items = data.values.shape
     num_nodes, dtype = nodes.shape[0], tables[0].dtype
@@ -178,6 +186,54 @@ def expected_counts(
     )
     counts = scan_subject_blocks(body, init, num_subjects, size)
     return counts._replace(base=counts.nodes[:, None]) if complete else counts
+
+
+def sparse_log_likelihood(
+    model: Model, tables: tuple[Array, ...], data: SparseResponses
+) -> Float[Array, "subjects nodes"]:
+    """`block_log_likelihood` of all subjects, from their observed cells."""
+    columns = [table.T for table in _weighted(tables, data)]
+    weights = lambda value, exposure: (exposure, *model.family.statistics(value))
+    return cell_products(data.subjects, data.num_subjects, columns, weights)
+
+
+def _sparse_counts(
+    model: Model,
+    tables: tuple[Array, ...],
+    nodes: Array,
+    log_weights: Array,
+    data: SparseResponses,
+    moments: bool,
+) -> Counts:
+    """`expected_counts` from the observed cells, with one array subjects x nodes."""
+    joint = sparse_log_likelihood(model, tables, data) + log_weights
+    log_marginal = jax.nn.logsumexp(joint, axis=1)
+    posterior = jnp.exp(joint - log_marginal[:, None])
+    index = jnp.arange(nodes.shape[0], dtype=nodes.dtype)
+    centre = jnp.rint(posterior @ index).astype(jnp.int32)
+    mean = variance = None
+    if moments:
+        mean = posterior @ nodes
+        square = (nodes - mean[:, None]) ** 2
+        variance = jnp.sum(posterior * square, axis=1)
+    posterior = weigh_rows(posterior, data.subject_weight)
+
+    def sums(weight) -> Array:
+        """`[nodes, items]` sums over the subjects of each item."""
+        each = lambda value, exposure: [weight(value, exposure)]
+        return cell_products(data.items, data.num_items, [posterior], each).T
+
+    count = len(tables) - 1
+    statistic = lambda k: lambda value, exposure: model.family.statistics(value)[k]
+    return Counts(
+        log_marginal,
+        sums(lambda value, exposure: exposure),
+        tuple(sums(statistic(k)) for k in range(count)),
+        jnp.sum(posterior, axis=0),
+        centre,
+        mean,
+        variance,
+    )
 
 
 class _Block(NamedTuple):

@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from irtjax.data.responses import Responses
+from irtjax.data.sparse_responses import SparseResponses
 from irtjax.likelihood.problem import Problem, Start
 from irtjax.models.model import Model
 from irtjax.numerics.programs import FEW_NUMBERS
@@ -46,6 +47,8 @@ def pad_responses(
     So do data of scores, lengths and common parameters, which have terms that weights
     do not reach. Not for use under jit.
     """
+    if isinstance(data, SparseResponses):
+        return model, data, np.arange(data.num_items)
     (rows, is_row), (columns, is_column) = map(_places, data.values.shape)
     plain = model.family.num_categories > 0 and not model.family.common
     if not plain or model.lengths is not None or data.values.size > FEW_NUMBERS:

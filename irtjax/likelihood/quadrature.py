@@ -15,6 +15,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from irtjax.data.responses import Responses
+from irtjax.data.sparse_responses import SparseResponses
 from irtjax.likelihood.padding import padded_size
 from irtjax.models.family import Items
 from irtjax.models.model import Model, Population
@@ -95,14 +96,17 @@ def resolution(
     items: Items,
     population: Population,
     nodes: Array | np.ndarray,
-    data: Responses,
+    data: Responses | SparseResponses,
 ) -> Resolution:
     """Compares standardised nodes with the narrowest posterior of any subject."""
     sd = float(population.sd)
     plain = Population(population.mean, population.sd)
     weight = data.item_weight
     largest = float(_largest_information(model, items, plain, weight))
-    if data.exposure is not None:
+    if isinstance(data, SparseResponses):
+        # Of items with equal weights, as those of a table are.
+        largest *= float(np.max(data.counts)) / data.num_items
+    elif data.exposure is not None:
         each = np.ones(data.num_items) if weight is None else np.asarray(weight)
         largest *= float(np.max(np.asarray(data.exposure) @ each) / np.sum(each))
     if not math.isfinite(largest):
@@ -113,7 +117,10 @@ def resolution(
 
 
 def choose_nodes(
-    model: Model, items: Items, population: Population, data: Responses
+    model: Model,
+    items: Items,
+    population: Population,
+    data: Responses | SparseResponses,
 ) -> np.ndarray:
     """Equally spaced standardised nodes fit for these items and data.
 

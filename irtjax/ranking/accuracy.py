@@ -35,6 +35,8 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import stdtr, stdtrit
 
+from irtjax.data.sparse_table import SparseCells
+
 #: Fewest benchmarks that are clusters: t has at least 4 degrees of freedom.
 ENOUGH_CLUSTERS = 5
 #: Errors up to this share of the highest response are the rounding of equal values.
@@ -89,6 +91,30 @@ def accuracies(
     accuracy, error, clusters = (np.concatenate(x) for x in zip(*blocks, strict=True))
     lower, upper = wilson_interval(accuracy, error, clusters, top=top, level=level)
     return Accuracies(accuracy, error, lower, upper)
+
+
+def accuracies_of_cells(
+    cells: SparseCells, benchmarks: np.ndarray | None = None, *, level: float = 0.95
+) -> Accuracies:
+    """`accuracies` of right and wrong responses of which few are observed."""
+    starts, _, by_benchmark = _clusters(benchmarks, cells.num_items)
+    total, count = cells.sum(1), cells.count(1).astype(np.float64)
+    mean = np.divide(total, count, out=np.full_like(total, np.nan), where=count > 0)
+    clusters, squares = cells.count(1), total * (1 - np.nan_to_num(mean))
+    if by_benchmark:
+        label = np.unique(np.asarray(benchmarks), return_inverse=True)[1]
+        row, width = cells.row, len(starts)
+        pair = row.astype(np.int64) * width + label[cells.column]
+        pairs, place = np.unique(pair, return_inverse=True)
+        sums = np.bincount(place, cells.value - mean[row])
+        who, size = pairs // width, len(count)
+        squares = np.bincount(who, sums**2, minlength=size)
+        clusters = np.bincount(who, minlength=size)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        error = np.sqrt(squares * clusters / (clusters - 1)) / count
+    error = np.where(clusters > 1, error, np.nan)
+    lower, upper = wilson_interval(mean, error, clusters, level=level)
+    return Accuracies(mean, error, lower, upper)
 
 
 def wilson_interval(

@@ -26,7 +26,6 @@ from irtjax.report import page_data
 from irtjax.report.leaderboard import group_span, option_pairs
 from irtjax.report.page_bad import bad_flags, bad_items
 from irtjax.report.page_data import (
-    Cells,
     Sources,
     column,
     labels,
@@ -254,9 +253,7 @@ def fit_data(
     if fit.factors is not None and fit.model.family.dims:
         known = fit.parameters.items, places, fit.factors.names
         factors = page_data.factor_curves(fit.model, *known)
-    shown = None
-    if of.cells is not None:
-        shown = Cells(of.cells.rate[:, places], of.cells.binary)
+    shown = None if of.cells is None else of.cells.of_items(places)
     return {
         "level": fit.level,
         "texts": {str(where[place]): text for place, text in found.items()},

@@ -18,6 +18,7 @@ from scipy.special import expit, ndtr
 
 from irtjax.data.arrays import places_of
 from irtjax.data.item_texts import refuse_other_contents
+from irtjax.data.sparse_table import SparseCells
 from irtjax.report.words import short, visible
 
 if TYPE_CHECKING:
@@ -54,8 +55,32 @@ class Cells(NamedTuple):
     are 0 or 1.
     """
 
-    rate: np.ndarray
+    rate: np.ndarray | SparseCells
     binary: bool
+
+    def of_items(self, places: np.ndarray) -> Cells:
+        """The responses to some items."""
+        if isinstance(self.rate, SparseCells):
+            return self._replace(rate=self.rate.select(None, places))
+        return self._replace(rate=self.rate[:, places])
+
+    def of_subjects(self, rows: np.ndarray) -> np.ndarray:
+        """The responses of some subjects."""
+        if isinstance(self.rate, SparseCells):
+            values, observed = self.rate.select(rows, None).dense
+            return np.where(observed, values, np.nan)
+        return self.rate[rows]
+
+    def means(self, rows: np.ndarray) -> np.ndarray:
+        """Mean response of some subjects to each item, NaN where there is none."""
+        if isinstance(self.rate, SparseCells):
+            part = self.rate.select(rows, None)
+            total, count = part.sum(0), part.count(0)
+        else:
+            rate = self.rate[rows]
+            seen = np.isfinite(rate)
+            total, count = np.where(seen, rate, 0).sum(axis=0), seen.sum(axis=0)
+        return np.where(count > 0, total / np.maximum(count, 1), np.nan)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -177,6 +202,8 @@ def cells_of(fit: Calibration, data: ResponseTable | None) -> Cells | None:
                 " fitted"
             )
     refuse_other_contents(data.item_contents, fit.item_contents, "the fit")
+    if data.sparse is not None:
+        return _sparse_cells_of(fit, data.sparse, rows, columns)
     rate = np.asarray(data.values, float)
     exposure = data.observed if data.trials is None else data.trials
     top: Any = max(fit.model.family.num_categories - 1, 1)
@@ -196,6 +223,18 @@ def cells_of(fit: Calibration, data: ResponseTable | None) -> Cells | None:
     return Cells(rate, bool(np.isin(known, (0.0, 1.0)).all()))
 
 
+def _sparse_cells_of(
+    fit: Calibration, cells: SparseCells, rows: np.ndarray, columns: np.ndarray
+) -> Cells | None:
+    """`cells_of` for responses that have observed cells alone, of the fitted names."""
+    if fit.model.family.num_categories != 2 or min(rows.min(), columns.min()) < 0:
+        return None
+    same = np.array_equal(columns, np.arange(cells.num_items))
+    cells = cells.select(rows, None if same else columns)
+    binary = bool(np.isin(cells.value, (0, 1)).all())
+    return Cells(cells, True) if binary else None
+
+
 def response_rows(cells: Cells | None, order: np.ndarray) -> dict[str, Any] | None:
     """Responses of the first subjects of an order, as many as there is room for."""
     if cells is None:
@@ -204,7 +243,7 @@ def response_rows(cells: Cells | None, order: np.ndarray) -> dict[str, Any] | No
     room = MOST_CELLS // (width if cells.binary else 8 * width)
     if room < 2:
         return None
-    rate = cells.rate[order[:room]]
+    rate = cells.of_subjects(order[:room])
     text = packed(rate) if cells.binary else two_digits(rate)
     return {"packed": cells.binary, "rows": text}
 
@@ -416,13 +455,7 @@ def thirds(cells: Cells | None, order: np.ndarray) -> np.ndarray | None:
     size = order.size // 3
     if cells is None or not size:
         return None
-    out = []
-    for part in (order[-size:], order[:size]):
-        rate = cells.rate[part]
-        seen = np.isfinite(rate)
-        total, count = np.where(seen, rate, 0).sum(axis=0), seen.sum(axis=0)
-        out.append(np.where(count > 0, total / np.maximum(count, 1), np.nan))
-    return np.stack(out)
+    return np.stack([cells.means(part) for part in (order[-size:], order[:size])])
 
 
 def texts_of(

@@ -10,10 +10,12 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 from irtjax.data.responses import Responses
+from irtjax.data.sparse_responses import SparseResponses
 from irtjax.likelihood.counts import block_log_likelihood
 from irtjax.models.family import Items
 from irtjax.models.model import Model, Population
 from irtjax.numerics import kernels
+from irtjax.numerics.sparse import Bucket, map_rows
 from irtjax.uncertainty.covariance import Covariance
 
 Rows = TypeVar("Rows")
@@ -66,6 +68,15 @@ class Scorer(NamedTuple):
         )
         return scorer._replace(item_error=error)
 
+    def of_items(self, places: Array) -> Scorer:
+        """The scorer of some of the items."""
+        some = lambda x: x[places]
+        items, error = jax.tree.map(some, self.items), self.item_error
+        if error is not None:
+            columns = tuple(map(some, error.columns))
+            error = error._replace(items=some(error.items), columns=columns)
+        return self._replace(items=items, item_error=error)
+
 
 def table_of(function: Callable[[Any, Array], Any], items: Any, theta: Array) -> Any:
     """A function of one item and one ability for every pair, `[nodes, items]`."""
@@ -111,12 +122,20 @@ class Block(NamedTuple):
 
 def scan_scores(
     scorer: Scorer,
-    data: Responses,
+    data: Responses | SparseResponses,
     theta: Array,
-    function: Callable[[Block, Array], Rows],
+    make: Callable[[Scorer], Callable[[Block, Array], Rows]],
     init: Rows,
 ) -> Rows:
-    """Rows of all subjects from `function(block, log-likelihood [block, nodes])`."""
+    """Rows of all subjects from `make(scorer)(block, log-likelihood [block, nodes])`.
+
+    Of sparse responses a block is one subject and the items that it answered, which are
+    all that the scorer of the block has.
+    """
+    if isinstance(data, SparseResponses):
+        rows = lambda own, block, log_lik, _: make(own)(block, log_lik)
+        return map_subjects(scorer, data, theta, rows, init)
+    function = make(scorer)
     tables = scorer.model.family.table(scorer.items, theta)
     num_subjects, num_items = data.values.shape
     size = kernels.block_size_for(num_subjects, num_items, scorer.mean.dtype.itemsize)
@@ -132,6 +151,39 @@ def scan_scores(
         return jax.tree.map(put, carry, new)
 
     return kernels.scan_subject_blocks(body, init, num_subjects, size)
+
+
+def map_subjects(
+    scorer: Scorer,
+    data: SparseResponses,
+    theta: Array,
+    function: Callable[[Scorer, Block, Array, Array], Rows],
+    init: Rows,
+) -> Rows:
+    """Rows of subjects from the scorer of their own items, their block, and so on.
+
+    `function` takes a scorer, a block of one subject, its log-likelihood `[1, nodes]`,
+    and the places of its items; `init` has the rows of subjects without a response.
+    """
+    family, dtype = scorer.model.family, scorer.mean.dtype
+
+    def one(part: Bucket):
+        own = scorer.of_items(part.column)
+        statistics = family.statistics(part.value[None])
+        statistics = tuple(s.astype(dtype) for s in statistics)
+        exposure = part.exposure[None].astype(dtype)
+        weight = data.item_weight
+        weight = None if weight is None else weight[part.column]
+        block = Block(part.row, statistics, exposure, weight)
+        base, *rest = (block.weigh(table) for table in family.table(own.items, theta))
+        log_lik = exposure @ base.T
+        for statistic, table in zip(statistics, rest, strict=True):
+            log_lik = log_lik + statistic @ table.T
+        found = function(own, block, log_lik, part.column)
+        return jax.tree.map(lambda x: x[0], found)
+
+    # Tables, their derivatives by two columns and what these are made from.
+    return map_rows(data.subjects, one, init, 8 * theta.shape[0])
 
 
 def is_empty(block: Block) -> Array:

@@ -7,12 +7,15 @@ time. The grid makes them global maxima, where a likelihood has several modes.
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
 from irtjax.data.responses import Responses
+from irtjax.data.sparse_responses import SparseResponses
 from irtjax.likelihood.counts import block_log_likelihood
 from irtjax.likelihood.quadrature import REACH, choose_nodes
 from irtjax.models.family import Items
@@ -32,7 +35,7 @@ def score(
     model: Model,
     items: Items,
     population: Population,
-    data: Responses,
+    data: Responses | SparseResponses,
     *,
     method: str = "eap",
     nodes: Float[Array, " nodes"] | np.ndarray | None = None,
@@ -108,7 +111,7 @@ def score_on_nodes(
     model: Model,
     items: Items,
     population: Population,
-    data: Responses,
+    data: Responses | SparseResponses,
     nodes: Float[Array, " nodes"],
     bounds: Float[Array, "2"],
     item_covariance: Covariance | None = None,
@@ -129,31 +132,40 @@ def score_on_nodes(
     )
     mean, sd = scorer.mean, scorer.sd
     theta = mean + sd * nodes
-    score_block = _block_scorer(scorer, data, theta, bounds)
 
-    def scores(block: Block, log_lik: Array) -> Scores:
-        joint = log_lik + log_weights
-        log_marginal = jax.nn.logsumexp(joint, axis=1)
-        found = score_block(block, joint, log_marginal)
-        empty = is_empty(block)
-        flag = jnp.where(empty, int(ScoreFlag.NO_RESPONSES), found.flag)
-        return Scores(
-            jnp.where(empty, mean, found.ability),
-            jnp.where(empty, sd, jnp.sqrt(found.variance)),
-            log_marginal,
-            flag.astype(jnp.int32),
-            jax.tree.map(lambda x: jnp.where(empty[:, None], 0, x), found.shared),
-        )
+    def make(scorer: Scorer):
+        score_block = _block_scorer(scorer, data, theta, bounds)
+
+        def scores(block: Block, log_lik: Array) -> Scores:
+            joint = log_lik + log_weights
+            log_marginal = jax.nn.logsumexp(joint, axis=1)
+            found = score_block(block, joint, log_marginal)
+            empty = is_empty(block)
+            flag = jnp.where(empty, int(ScoreFlag.NO_RESPONSES), found.flag)
+            return Scores(
+                jnp.where(empty, mean, found.ability),
+                jnp.where(empty, sd, jnp.sqrt(found.variance)),
+                log_marginal,
+                flag.astype(jnp.int32),
+                jax.tree.map(lambda x: jnp.where(empty[:, None], 0, x), found.shared),
+            )
+
+        return scores
 
     zeros = jnp.zeros(data.num_subjects, mean.dtype)
-    init = Scores(zeros, zeros, zeros, jnp.zeros(data.num_subjects, jnp.int32))
+    flags = jnp.zeros(data.num_subjects, jnp.int32)
+    init = Scores(zeros, zeros, zeros, flags)
+    if isinstance(data, SparseResponses):
+        # Subjects without a response, of whom there is no block.
+        none = jnp.full_like(flags, int(ScoreFlag.NO_RESPONSES))
+        init = Scores(zeros + mean, zeros + sd, zeros, none)
     if item_covariance is not None:
         rank = item_covariance.shared.shape[0]
         init = init._replace(shared=jnp.zeros((data.num_subjects, rank), mean.dtype))
-    return scan_scores(scorer, data, theta, scores, init)
+    return scan_scores(scorer, data, theta, make, init)
 
 
-def _block_scorer(scorer: Scorer, data: Responses, theta: Array, bounds: Array):
+def _block_scorer(scorer: Scorer, data: Any, theta: Array, bounds: Array):
     """The function that scores a block, given its joint log density on the nodes."""
     if scorer.method == "eap":
         return lambda block, joint, log_marginal: _eap_scores(

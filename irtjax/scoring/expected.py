@@ -36,11 +36,19 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from irtjax.data.responses import Responses
+from irtjax.data.sparse_responses import SparseResponses
+from irtjax.likelihood.counts import sparse_log_likelihood
 from irtjax.models.family import AbstractResponseFamily, Items
 from irtjax.models.model import Model, Population
 from irtjax.numerics.kernels import normal_log_weights, weigh_rows
 from irtjax.numerics.programs import stored_jit
-from irtjax.scoring.block import Block, Scorer, scan_scores, table_of
+from irtjax.scoring.block import (
+    Block,
+    Scorer,
+    map_subjects,
+    scan_scores,
+    table_of,
+)
 from irtjax.scoring.item_error import (
     added_variance,
     coordinate_slopes,
@@ -71,7 +79,7 @@ def expected_scores(
     model: Model,
     items: Items,
     population: Population,
-    data: Responses,
+    data: Responses | SparseResponses,
     nodes: Float[Array, " nodes"],
     item_covariance: Covariance | None = None,
     evidence_moves: Float[Array, "subjects 2 rank"] | None = None,
@@ -129,5 +137,75 @@ def expected_scores(
             variance = variance + added_variance(scorer, block, at, moves)[0]
         return ExpectedScores(score, jnp.sqrt(variance))
 
-    zeros = jnp.zeros(data.num_subjects, scorer.mean.dtype)
-    return scan_scores(scorer, data, theta, scores, ExpectedScores(zeros, zeros))
+    if isinstance(data, SparseResponses):
+        given = scorer, data, theta, log_weights, at_nodes, least, direct
+        return _sparse_expected(*given)
+    zeros, make = jnp.zeros(data.num_subjects, scorer.mean.dtype), lambda _: scores
+    return scan_scores(scorer, data, theta, make, ExpectedScores(zeros, zeros))
+
+
+def _sparse_expected(
+    scorer: Scorer,
+    data: SparseResponses,
+    theta: Array,
+    log_weights: Array,
+    at_nodes: Array,
+    least: Array,
+    direct: list[Array],
+) -> ExpectedScores:
+    """`expected_scores` of sparse responses.
+
+    The gradient (4) is P D + M, P the posterior, D the first part at the nodes and M
+    the second part, which is 0 where a subject did not answer. With S the errors of
+    single items, g' S g is that of P D, a form of P alone, and the rest over the items
+    answered.
+    """
+    tables = scorer.model.family.table(scorer.items, theta)
+    log_lik = sparse_log_likelihood(scorer.model, tables, data)
+    posterior = jax.nn.softmax(log_lik + log_weights, axis=1)
+    score = posterior @ at_nodes
+    lean = posterior * (at_nodes - score[:, None])
+    variance = jnp.sum(posterior * (at_nodes - score[:, None]) ** 2, axis=1)
+    variance = jnp.maximum(variance, posterior @ least)
+    error = scorer.item_error
+    if error is None:
+        return ExpectedScores(score, jnp.sqrt(variance))
+
+    def own_variance(first, second, items):
+        total = jnp.zeros(first[0].shape[0], theta.dtype)
+        for i, by_row in enumerate(first):
+            for k, by_column in enumerate(second):
+                total = total + (by_row * by_column) @ items[:, i, k]
+        return total
+
+    def answered(own: Scorer, block: Block, log_lik: Array, column: Array):
+        """What the items that a subject answered add, beyond those of P D."""
+        each = jax.nn.softmax(log_lik + log_weights, axis=1)
+        own_lean = each * (at_nodes - each @ at_nodes)
+        moves = mean_sensitivity(own, block, theta, own_lean).items
+        smooth = [each @ table[:, column] for table in direct]
+        both = [x + y for x, y in zip(smooth, moves, strict=True)]
+        errors = own.item_error
+        assert errors is not None
+        more = own_variance(both, both, errors.items)
+        more = more - own_variance(smooth, smooth, errors.items)
+        pairs = zip(moves, errors.columns, strict=True)
+        return more, sum((move @ part for move, part in pairs), start=0.0)
+
+    rank = error.population.shape[1]
+    zeros = jnp.zeros_like(score)
+    init = zeros, jnp.zeros((score.shape[0], rank), theta.dtype)
+    more, shared = map_subjects(scorer, data, theta, answered, init)
+    form = sum(
+        (by_row * error.items[:, i, k]) @ by_column.T
+        for i, by_row in enumerate(direct)
+        for k, by_column in enumerate(direct)
+    )
+    total = jnp.sum((posterior @ form) * posterior, axis=1) + more
+    pairs = zip(direct, error.columns, strict=True)
+    shared = shared + posterior @ sum(table @ part for table, part in pairs)
+    standard = (theta - scorer.mean) / scorer.sd
+    by_scale = jnp.stack([standard / scorer.sd, standard**2 - 1], axis=1)
+    shared = shared + (lean @ by_scale) @ error.population
+    variance = variance + jnp.maximum(total, 0) + jnp.sum(shared**2, axis=1)
+    return ExpectedScores(score, jnp.sqrt(variance))

@@ -9,10 +9,12 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float
 
+from irtjax.data.sparse_responses import SparseResponses
 from irtjax.likelihood.counts import (
     block_log_likelihood,
     expected_counts,
     expected_derivatives,
+    sparse_log_likelihood,
 )
 from irtjax.likelihood.problem import Problem
 from irtjax.models.model import Population
@@ -24,6 +26,7 @@ from irtjax.numerics.kernels import (
     take_block,
     weigh_rows,
 )
+from irtjax.numerics.sparse import Bucket, fold_rows
 
 
 class Setting(NamedTuple):
@@ -265,3 +268,69 @@ def fold_nodes(setting, whitening, body, init):
         return lax.scan(at_node, carry, jnp.arange(setting.nodes.size))[0]
 
     return scan_subject_blocks(step, init, setting.problem.data.num_subjects, size)
+
+
+def sparse_products(
+    setting: Setting, whitening: Whitening, num_terms: int, vectors: Array
+) -> tuple[Array, Array]:
+    """C'C V and the blocks of the items in C'C, of sparse responses.
+
+    A row of C is 0 but at the items that its subject answered: it is formed there
+    alone, again in every call, and the products are added up by item.
+    """
+    data: SparseResponses = setting.problem.data  # pyright: ignore
+    family, free = setting.problem.model.family, setting.problem.free
+    (num_items, columns), rank = free.shape, vectors.shape[1]
+    dtype = setting.nodes.dtype
+    log_lik = sparse_log_likelihood(setting.problem.model, setting.tables, data)
+    posterior = jax.nn.softmax(log_lik + setting.log_weights, axis=1)
+    weight = data.subject_weight
+    root = jnp.ones(data.num_subjects, dtype)
+    root = root if weight is None else jnp.sqrt(weight.astype(dtype))
+    by_item = vectors[:-2].reshape(num_items, columns, rank)
+    by_scale = vectors[-2:]
+
+    def of_scale(moments: Array) -> Array:
+        return moments @ setting.scale_gradients.T @ whitening.scale.T
+
+    def body(carry, part: Bucket):
+        sums, scale_sums, blocks = carry
+        places = part.column
+        own = posterior.at[part.row].get(mode="clip")
+        each = root.at[part.row].get(mode="fill", fill_value=0)
+        basis = jnp.stack(_orthonormal(own, setting.standard, num_terms)[1:], 1)
+        moments = own[:, None] * basis * each[:, None, None]
+        numbers = part.exposure, *family.statistics(part.value)
+        table = sum(
+            number.astype(dtype)[..., None, None] * slopes[places]
+            for number, slopes in zip(numbers, slopes_of_items, strict=True)
+        )
+        rows = jnp.einsum("rtq,rwqc->rtwc", moments, table) * free[places][:, None]
+        rows = jnp.einsum("rwab,rtwb->rtwa", whitening.items[places], rows)
+        scale = of_scale(moments)
+        product = jnp.einsum("rtwc,rwck->rtk", rows, by_item[places]) + scale @ by_scale
+        added = jnp.einsum("rtwc,rtk->rwck", rows, product)
+        return (
+            sums.at[places].add(added),
+            scale_sums + jnp.einsum("rta,rtk->ak", scale, product),
+            blocks.at[places].add(jnp.einsum("rtwa,rtwb->rwab", rows, rows)),
+        )
+
+    slopes_of_items = [jnp.moveaxis(slopes, 0, 1) for slopes in setting.slopes]
+    init = (
+        jnp.zeros((num_items, columns, rank), dtype),
+        jnp.zeros((2, rank), dtype),
+        jnp.zeros((num_items, columns, columns), dtype),
+    )
+    numbers = columns * (len(slopes_of_items) * setting.nodes.shape[0] + 2 * rank)
+    sums, scale_sums, blocks = fold_rows(data.subjects, body, init, numbers)
+    # Subjects without a response have the population's gradients alone.
+    met = jnp.zeros(data.num_subjects, bool)
+    for bucket in data.subjects:
+        met = met.at[bucket.row.ravel()].set(True, mode="drop")
+    prior = jnp.exp(setting.log_weights - jax.nn.logsumexp(setting.log_weights))[None]
+    basis = jnp.stack(_orthonormal(prior, setting.standard, num_terms)[1:], 1)
+    scale = of_scale(prior[:, None] * basis)[0]
+    size = jnp.sum(jnp.where(met, 0, root**2))
+    scale_sums = scale_sums + size * scale.T @ (scale @ by_scale)
+    return jnp.concatenate([sums.reshape(-1, rank), scale_sums]), blocks

@@ -24,7 +24,8 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array
 
-from irtjax.uncertainty.gradients import fold_blocks, fold_nodes
+from irtjax.data.sparse_responses import SparseResponses
+from irtjax.uncertainty.gradients import fold_blocks, fold_nodes, sparse_products
 
 #: Leading eigenvectors that are kept.
 RANK = 96
@@ -191,7 +192,8 @@ def invert_by_leading(setting, whitening, num_terms, frame_rows):
     size = setting.problem.free.size + 2
     own_blocks = lambda rows: diagonal_blocks(rows, num_items, columns)[0]
     stored, height = None, num_terms * setting.problem.data.num_subjects
-    if height * size * setting.nodes.dtype.itemsize <= STORED_BYTES:
+    few = isinstance(setting.problem.data, SparseResponses)
+    if not few and height * size * setting.nodes.dtype.itemsize <= STORED_BYTES:
         stored = _all_rows(setting, whitening, num_terms)
 
     def product(vectors):
@@ -201,6 +203,10 @@ def invert_by_leading(setting, whitening, num_terms, frame_rows):
             rows, own = stored
             return sums + rows.T @ (rows @ vectors), blocks + own
 
+        if few:
+            more = sparse_products(setting, whitening, num_terms, vectors)
+            return sums + more[0], blocks + more[1]
+
         def body(carry, rows, start):
             sums, blocks = carry
             later = rows[1:].reshape(-1, size)
@@ -208,10 +214,27 @@ def invert_by_leading(setting, whitening, num_terms, frame_rows):
 
         return fold_blocks(setting, whitening, num_terms, body, (sums, blocks))
 
-    vectors = jax.random.normal(jax.random.key(0), (size, RANK), setting.nodes.dtype)
-    for _ in range(3):
-        vectors, _ = jnp.linalg.qr(product(vectors)[0])
-    image, blocks = product(vectors)
+    dtype, key = setting.nodes.dtype, jax.random.key(0)
+    probes = jnp.zeros((size, 0), dtype)
+    if few:
+        # As one loop: a product is a large program. Half of the vectors are probes.
+        half = min(RANK // 2, size)
+        probes = jax.random.rademacher(jax.random.key(1), (size, half), dtype)
+
+        def again(_, found):
+            vectors = jnp.linalg.qr(found[1][:, :half])[0]
+            return vectors, *product(jnp.concatenate([vectors, probes], axis=1))
+
+        blocks = jnp.zeros((num_items, columns, columns), dtype)
+        first = jax.random.normal(key, (size, 2 * half), dtype)
+        init = jnp.zeros((size, half), dtype), first, blocks
+        vectors, both, blocks = lax.fori_loop(0, 4, again, init)
+        image, of_probes = both[:, :half], both[:, half:]
+    else:
+        vectors, of_probes = jax.random.normal(key, (size, RANK), dtype), probes
+        for _ in range(3):
+            vectors, _ = jnp.linalg.qr(product(vectors)[0])
+        image, blocks = product(vectors)
     values, rotation = jnp.linalg.eigh(vectors.T @ image)
     leading = vectors @ rotation
     bad, divisor, negative = _limits(1 - values)
@@ -221,8 +244,35 @@ def invert_by_leading(setting, whitening, num_terms, frame_rows):
     explained = leading[:-2] * jnp.sqrt(values)
     explained = explained.reshape(num_items, columns, -1)
     remainder = blocks - jnp.einsum("jar,jbr->jab", explained, explained)
+    if few:
+        explain = leading * jnp.clip(values, 0, None)
+        rest = of_probes - explain @ (leading.T @ probes)
+        remainder = _series(remainder, rest[:-2].reshape(num_items, columns, -1))
     rows = leading * jnp.sqrt(values / jnp.where(bad, 1, 1 - values))
     return jnp.where(bad, 0, rows).T, remainder, spectrum
+
+
+def _series(blocks: Array, probed: Array) -> Array:
+    """Blocks of M + M^2 + ..., from those R of a matrix M and from its probes M z.
+
+    Where subjects have few responses, the information that is missing is not that of a
+    few directions: R alone makes errors too small, with 10 % of 2,000 x 100 responses
+    by up to 14 %. The block of (1 - M)^-1 is (1 - R - T)^-1 by a Schur complement, with
+    T = sum_k M_jk (1 - M)^-1_kk M_kj over the other items k. The sum of M_jk M_kj over
+    all k is estimated by the probes, random signs z with mean z z' = 1.
+    """
+    square = jnp.einsum("jar,jbr->jab", probed, probed) / probed.shape[-1]
+    values, vectors = jnp.linalg.eigh(blocks)
+    usual = jnp.mean(1 / (1 - jnp.clip(values, 0, 0.9)))
+    others = square - blocks @ blocks
+    values, vectors = jnp.linalg.eigh(others)
+    others = (vectors * jnp.maximum(values, 0)[:, None, :]) @ jnp.swapaxes(
+        vectors, 1, 2
+    )
+    values, vectors = jnp.linalg.eigh(blocks + usual * others)
+    values = jnp.clip(values, 0, 0.99)
+    series = values / (1 - values)
+    return (vectors * series[:, None, :]) @ jnp.swapaxes(vectors, 1, 2)
 
 
 def positive_blocks(blocks: Array) -> tuple[Array, Array, Array, Array]:

@@ -17,7 +17,7 @@ from experiments.coverage.replicate import differences
 from experiments.lart import compare
 from experiments.lart import run as lart
 from experiments.lego_irt import families
-from experiments.scaling import bayes, front_door, measure, peers, reading
+from experiments.scaling import bayes, front_door, measure, peers, reading, sparse
 from experiments.scaling import run as scaling
 from irtjax.estimators.marginal.em import EM
 from irtjax.scoring import Scores
@@ -188,6 +188,27 @@ def test_scaling_reading(tmp_path):
     rows = reading.measure(sizes)["rows"]
     assert {row["quantity"].split(",")[0] for row in rows} >= set(reading.FILES)
     assert all(row["value"] > 0 for row in rows if "memory" not in row["quantity"])
+
+
+@pytest.mark.slow
+def test_scaling_sparse():
+    rows = sparse.measure(scaling.SMALL["sparse"])["rows"]
+    assert sum(row["quantity"] == "  converged" for row in rows) == 2
+    assert all(
+        row["value"] > 0 for row in rows if "more response" not in row["quantity"]
+    )
+
+
+@pytest.mark.slow
+def test_large_sparse_tables_take_what_their_responses_take(tmp_path):
+    """Some minutes. A dense table of these has 2 GB, 8,000 bytes a response."""
+    sizes = {"subjects": 50_000, "items": 20_000, "responses": [250_000, 1_000_000]}
+    rows = sparse.by_responses(sizes, tmp_path)
+    found = {row["quantity"]: row["value"] for row in rows}
+    assert found["memory of one more response"] < 300
+    # Subjects and items add what does not grow with the responses.
+    assert found["time of a step, 4 times the responses"] < 6
+    assert found["  peak memory"] < 2
 
 
 @pytest.mark.slow

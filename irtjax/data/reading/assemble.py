@@ -1,8 +1,9 @@
-"""From records to a table: repeats, missing cells, and the dense matrix."""
+"""From records to a table: repeats, missing cells, and the matrix or its cells."""
 
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import numpy as np
 
@@ -11,24 +12,31 @@ from irtjax.data.item_texts import chosen
 from irtjax.data.reading.choose import choose
 from irtjax.data.reading.options import ReadOptions, Trials
 from irtjax.data.reading.records import Coded, Records
+from irtjax.data.sparse_table import SparseCells, is_sparse
 from irtjax.data.table import ResponseTable
 from irtjax.data.wording import listing
 from irtjax.numerics.memory import require_memory
 
-# Of the dense table while it is made: counts, values, and what is known.
-_BYTES_A_CELL = 24
+# Of the dense table while it is made: counts, values, and what is known; and of each
+# response of a sparse one, whose cells are sorted.
+_BYTES_A_CELL, _BYTES_A_RESPONSE = 24, 48
+#: Responses of a subject and of an item below which the columns are the wrong ones.
+_FEWEST_EACH = 1.5
 
 
 def assemble(records: Records, options: ReadOptions) -> ResponseTable:
-    """Returns the dense table of one measure."""
+    """Returns the table of one measure: dense, or of observed cells where few are."""
     source = records.source
     if len(records) == 0:
         raise ValueError(f"{source}: there are no responses in it")
     records, metric = choose(records, options)
     subject, item = records.subject.compact(), records.item.compact()
     shape = (len(subject.labels), len(item.labels))
+    few = _is_few(records, shape, options)
     require_memory(
-        float(_BYTES_A_CELL) * shape[0] * shape[1],
+        float(_BYTES_A_RESPONSE) * len(records)
+        if few
+        else float(_BYTES_A_CELL) * shape[0] * shape[1],
         f"{source}: {shape[0]:,} subjects by {shape[1]:,} items is too large",
         "name the right columns with subject= and item=",
     )
@@ -57,22 +65,32 @@ def assemble(records: Records, options: ReadOptions) -> ResponseTable:
     if not known.all():
         cell, seen = cell[known], records.take(known)
     del known
-    values, count, trials, notes = _dense(seen, cell, shape, options)
-    lengths = None
-    if seen.length is not None:
-        lengths = _one_per_cell(seen.length, seen, cell, count.size, options.trials)
-        lengths = lengths.reshape(shape)
-    table = ResponseTable.from_arrays(
-        values,
-        subjects=subject.labels,
-        items=item.labels,
-        observed=count > 0,
-        trials=trials,
-        benchmark=_benchmark_of_item(records, item),
-        metric=metric,
-        lengths=lengths,
-        notes=[*seen.notes, *notes],
-    )
+    about: dict[str, Any] = {
+        "subjects": subject.labels,
+        "items": item.labels,
+        "benchmark": _benchmark_of_item(records, item),
+        "metric": metric,
+    }
+    if few:
+        place, cell = _distinct(cell)
+        values, _, _, notes = _one_value(seen, cell, len(place), options)
+        about["notes"] = [*seen.notes, *notes]
+        table = ResponseTable.from_cells(
+            SparseCells.of_places(place, values, shape), **about
+        )
+    else:
+        made = _one_value(seen, cell, shape[0] * shape[1], options)
+        values, count, trials, notes = made
+        if seen.length is not None:
+            lengths = _one_per_cell(seen.length, seen, cell, count.size, options.trials)
+            about["lengths"] = lengths.reshape(shape)
+        table = ResponseTable.from_arrays(
+            values.reshape(shape),
+            observed=count.reshape(shape) > 0,
+            trials=None if trials is None else trials.reshape(shape),
+            notes=[*seen.notes, *notes],
+            **about,
+        )
     # What an item is made of can be a level of it, such as the rater of a rating.
     names = item.labels.tolist()
     parts = {
@@ -80,8 +98,7 @@ def assemble(records: Records, options: ReadOptions) -> ResponseTable:
         for column, values in records.item_parts.items()
         if column != "benchmark" and values.keys() >= set(names)
     }
-    return dataclasses.replace(
-        table,
+    return table.replace(
         item_facets={**parts, **table.item_facets},
         item_texts=chosen(records.item_texts, names),
         item_ids=chosen(records.item_ids, names),
@@ -92,11 +109,31 @@ def assemble(records: Records, options: ReadOptions) -> ResponseTable:
     )
 
 
-def _dense(
-    records: Records, cell: np.ndarray, shape: tuple[int, int], options: ReadOptions
+def _is_few(records: Records, shape: tuple[int, int], options: ReadOptions) -> bool:
+    """Whether the table will have observed cells alone.
+
+    Trials and lengths are matrices, and where missing responses are wrong none is
+    missing.
+    """
+    if records.length is not None or options.trials == "counts":
+        return False
+    enough = len(records) > _FEWEST_EACH * min(shape)
+    return (
+        enough and options.missing_as == "missing" and is_sparse(len(records), *shape)
+    )
+
+
+def _distinct(cell: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The cells with a response in ascending order, and the number of each row's."""
+    if np.all(cell[1:] > cell[:-1]):  # As most files are written.
+        return cell, np.arange(len(cell))
+    return np.unique(cell, return_inverse=True)
+
+
+def _one_value(
+    records: Records, cell: np.ndarray, size: int, options: ReadOptions
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray | None, list[str]]:
-    """Puts the responses into a matrix; returns values, counts, trials and notes."""
-    size = shape[0] * shape[1]
+    """Values, counts and trials of each of `size` cells, and notes."""
     count = np.zeros(size, bool)
     count[cell] = True
     # Counts of whole numbers would take eight times the memory.
@@ -119,8 +156,7 @@ def _dense(
             notes += [f"scores of benchmarks {shown} are no counts: they were averaged"]
         most = int(count.max())
         notes = [f"repeats were summed: up to {most} trials per cell", *notes]
-        count = count.astype(np.int32)
-        trials = count.reshape(shape)
+        count = trials = count.astype(np.int32)
     elif not repeated:
         response = compact(response)
         values = np.zeros(size, response.dtype)
@@ -129,7 +165,7 @@ def _dense(
         values = _one_per_cell(response, records, cell, size, options.trials)
         what = "averaged" if options.trials == "mean" else "cut to the first"
         notes = [f"{repeated} subject-item pairs had repeats, which were {what}"]
-    return values.reshape(shape), count.reshape(shape), trials, notes
+    return values, count, trials, notes
 
 
 def _scored(records: Records) -> tuple[np.ndarray, list[str]]:

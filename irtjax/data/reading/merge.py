@@ -11,6 +11,7 @@ from irtjax.data.arrays import as_labels, places_of
 from irtjax.data.item_texts import joined_ids, joined_texts, refuse_other_contents
 from irtjax.data.reading.options import ReadOptions
 from irtjax.data.table import ResponseTable
+from irtjax.numerics.memory import require_memory
 
 
 def merge(tables: Sequence[ResponseTable], options: ReadOptions) -> ResponseTable:
@@ -24,6 +25,11 @@ def merge(tables: Sequence[ResponseTable], options: ReadOptions) -> ResponseTabl
     subjects = _union([t.subjects for t in tables])
     items = _union([t.items for t in tables])
     shape = (len(subjects), len(items))
+    require_memory(
+        14.0 * shape[0] * shape[1],
+        f"{len(tables)} tables of {shape[0]:,} subjects by {shape[1]:,} items in all",
+        "read them as one long table, with a row for each response",
+    )
     is_small = all(t.values.dtype == np.int8 for t in tables)
     summed = options.trials in ("mean", "counts")
     values = np.zeros(shape, np.int8 if is_small and not summed else np.float64)

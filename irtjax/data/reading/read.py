@@ -418,25 +418,24 @@ def _finish(
     if inferred is not None:
         facets["benchmark"] = inferred
         notes.append("benchmarks were read off the names of the items")
-    lengths, observed, trials = table.lengths, table.observed, table.trials
+    lengths, trials, changes = table.lengths, table.trials, {}
     if lengths is None and options.length is not None:
         lengths = _other_lengths(table, options.length)
-    size, missing = table.values.size, table.values.size - table.num_observed
+    size, missing = table.size, table.size - table.num_observed
     if missing == size:
         raise ValueError(f"{sources[0]}: every response is missing")
-    if observed is not None:
+    if table.sparse is not None or table.observed is not None:
         what = "are missing"
         if options.missing_as == "wrong":
             what = "were missing and count as wrong"
             trials = None if trials is None else np.maximum(trials, 1)
-            observed = None
+            changes = {"values": table.values, "observed": None}
         share = percent(round(missing / size, 4))
         notes.append(f"{missing:,} of {size:,} cells ({share}) {what}")
-    return dataclasses.replace(
-        table,
+    return table.replace(
+        **changes,
         item_facets=facets,
         lengths=lengths,
-        observed=observed,
         trials=trials,
         notes=tuple(dict.fromkeys(notes)),
         sources=tuple(dict.fromkeys(sources)),

@@ -21,6 +21,8 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool, Float
 
 from irtjax._types import KeyArray, Scalar
+from irtjax.data.sparse_responses import SparseResponses
+from irtjax.data.sparse_table import FEW_OBSERVED
 from irtjax.estimators.driver import Progress, tree_where
 from irtjax.estimators.joint.base import AbstractPenalised, start_abilities
 from irtjax.estimators.joint.bound import (
@@ -54,7 +56,6 @@ from irtjax.estimators.joint.objective import (
     weighted_moments,
 )
 from irtjax.estimators.joint.sparse import (
-    ObservedCells,
     is_sparse,
     sparse_subject_sweep,
     sparse_sweep,
@@ -136,6 +137,7 @@ class MM(AbstractPenalised):
 
     max_steps: ClassVar[int] = 5000
     several: ClassVar[bool] = True
+    sparse: ClassVar[float] = FEW_OBSERVED
 
     tolerance: float | Array | None = None
     penalty: float = eqx.field(static=True, default=1.0)
@@ -169,9 +171,11 @@ class MM(AbstractPenalised):
     def laid_out(self, problem: Problem) -> Problem:
         """The problem, with its observed cells alone where they are few."""
         data = problem.data
+        if isinstance(data, SparseResponses):
+            return problem
         if cells_of(problem.model).num_cuts > 1 or not is_sparse(data):
             return problem
-        return eqx.tree_at(lambda x: x.data, problem, ObservedCells.of(data))
+        return eqx.tree_at(lambda x: x.data, problem, SparseResponses.of(data))
 
     def record(self) -> dict[str, Any]:
         """The settings that change the estimates, and the acceleration."""
@@ -261,7 +265,7 @@ class MM(AbstractPenalised):
         """Judges the point and raises items and abilities: two passes over the data."""
         data: Any = problem.data
         point = state.point
-        once: Any = sparse_sweep if isinstance(data, ObservedCells) else sweep
+        once: Any = sparse_sweep if isinstance(data, SparseResponses) else sweep
         seen = once(data, point, self.temperature, cells_of(problem.model))
         log_prior = self._log_prior(problem, point)
         weight = data.subject_weight
@@ -390,7 +394,7 @@ class MM(AbstractPenalised):
         stacked = update_items(items, point.stacked, _free(problem), positive, lasso)
         raised = point._replace(discrimination=stacked[:, 1:], intercept=stacked[:, 0])
         data: Any = problem.data
-        few = isinstance(data, ObservedCells)
+        few = isinstance(data, SparseResponses)
         again = sparse_subject_sweep if few else subject_sweep
         subjects = again(data, raised, self.temperature, cells)
         subjects = self._with_ability_prior(problem, subjects, raised)

@@ -21,6 +21,7 @@ from jaxtyping import Array, Bool, Float
 
 from irtjax._types import Scalar
 from irtjax.data.responses import Responses
+from irtjax.data.sparse_responses import SparseResponses
 from irtjax.likelihood.problem import Parameters, Problem, report_scale
 from irtjax.models.family import Items
 from irtjax.models.model import Model, Population
@@ -32,6 +33,7 @@ from irtjax.numerics.kernels import (
     take_block,
     weigh_rows,
 )
+from irtjax.numerics.sparse import Bucket, scan_rows
 
 _HALF_LOG_TWO_PI = 0.9189385332046727
 
@@ -256,7 +258,10 @@ def best_fold(
 
 
 def diverging(
-    model: Model, data: Responses, items, theta: Float[Array, " subjects"]
+    model: Model,
+    data: Responses | SparseResponses,
+    items,
+    theta: Float[Array, " subjects"],
 ) -> Divergence:
     """Which subjects and items have no finite maximum likelihood estimate.
 
@@ -265,6 +270,9 @@ def diverging(
     and a subject when every informative response moves theta the same way.
     """
     slope = items.discrimination
+    if isinstance(data, SparseResponses):
+        subjects, extremes = _sparse_ends(data, slope, theta)
+        return _diverging(model, subjects, extremes)
     size = block_size_for(data.num_subjects, data.num_items, slope.dtype.itemsize)
     infinite = jnp.asarray(jnp.inf, slope.dtype)
 
@@ -289,6 +297,37 @@ def diverging(
 
     init = (jnp.zeros(data.num_subjects, bool), jnp.full((4, data.num_items), infinite))
     subjects, extremes = scan_subject_blocks(body, init, data.num_subjects, size)
+    return _diverging(model, subjects, extremes)
+
+
+def _sparse_ends(data: SparseResponses, slope, theta) -> tuple[Array, Array]:
+    """Subjects and ends of `diverging`, from the observed cells."""
+
+    def one_way(part: Bucket) -> Array:
+        steep = slope[part.column]
+        right, wrong = part.value > 0, part.value < part.exposure
+        upward = (right & (steep > 0)) | (wrong & (steep < 0))
+        downward = (wrong & (steep > 0)) | (right & (steep < 0))
+        return ~(jnp.any(upward, axis=1) & jnp.any(downward, axis=1))
+
+    def ends(part: Bucket) -> Array:
+        ability = theta[part.column]
+        masks = part.value > 0, part.value < part.exposure
+        found = [
+            jnp.min(jnp.where(mask, side, jnp.inf), axis=1)
+            for mask in masks
+            for side in (ability, -ability)
+        ]
+        return jnp.stack(found, axis=1)
+
+    every = jnp.ones(data.num_subjects, bool)
+    infinite = jnp.full((data.num_items, 4), jnp.inf, theta.dtype)
+    subjects = scan_rows(data.subjects, one_way, every)
+    return subjects, scan_rows(data.items, ends, infinite).T
+
+
+def _diverging(model: Model, subjects: Array, extremes: Array) -> Divergence:
+    """`diverging` from the ends of right and wrong responses to each item."""
     right_low, right_high = extremes[0], -extremes[1]
     wrong_low, wrong_high = extremes[2], -extremes[3]
     # An extreme of no cell is infinite, which makes these true without variation too.

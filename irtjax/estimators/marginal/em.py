@@ -20,6 +20,7 @@ from jaxtyping import Array, Float, Int
 
 from irtjax._types import KeyArray, Scalar
 from irtjax.data.responses import Responses
+from irtjax.data.sparse_responses import SparseResponses
 from irtjax.estimators.driver import (
     AbstractEstimator,
     Progress,
@@ -123,6 +124,9 @@ class EM(AbstractOnNodes):
     sorts_subjects: ClassVar[bool] = True
     pads: ClassVar[bool] = True
     several: ClassVar[bool] = True
+    # With .5 % of 12,000 x 4,000 observed 12 times as quick as the matrix on 61 nodes;
+    # on hundreds of nodes the matrix has windows of two fifths of them.
+    sparse: ClassVar[float] = 0.02
 
     tolerance: float | Array = 1e-4
     population: str = eqx.field(static=True, default="normal")
@@ -322,6 +326,8 @@ class EM(AbstractOnNodes):
 
     def on_nodes(self, nodes: Array, data: Responses) -> EM:
         """On these nodes; for large data in windows of them, subjects being sorted."""
+        if isinstance(data, SparseResponses):
+            return dataclasses.replace(self, nodes=nodes, window=0)
         least = NARROW[nodes.dtype.itemsize]
         window = max(20 * (len(nodes) // 50), least) * (data.values.size >= LARGE)
         return dataclasses.replace(self, nodes=nodes, window=window)

@@ -9,13 +9,14 @@ import numpy as np
 import pytest
 
 import irtjax
+import irtjax.numerics.sparse as numerics
 from irtjax.data.responses import Responses
+from irtjax.data.sparse_responses import SparseResponses
 from irtjax.estimators.driver import Run
 from irtjax.estimators.joint import sparse
 from irtjax.estimators.joint.bound import Factors, subject_sweep, sweep
 from irtjax.estimators.joint.cells import cells_of
 from irtjax.estimators.joint.mm import MM
-from irtjax.estimators.joint.sparse import ObservedCells
 from irtjax.estimators.timing import Clock
 from irtjax.likelihood.problem import Problem
 from irtjax.models.catalogue import factor_model
@@ -58,10 +59,10 @@ def point(dims: int) -> Factors:
     ],
 )
 def test_the_passes_are_the_dense_ones(dims, trials, weights, monkeypatch):
-    monkeypatch.setattr(sparse, "CHUNK", 60)  # Several chunks, with padding.
+    monkeypatch.setattr(numerics, "CHUNK", 60)  # Several chunks, with padding.
     data, at = responses(trials, weights), point(dims)
     cells = cells_of(factor_model(Factor(factors=dims)))
-    few = ObservedCells.of(data)
+    few = SparseResponses.of(data)
     assert len(few.subjects) > 2
     given = at, 0.7, cells
     found = (sparse.sparse_sweep(few, *given), sparse.sparse_subject_sweep(few, *given))
@@ -80,7 +81,7 @@ def test_a_fit_is_the_dense_fit(monkeypatch):
     monkeypatch.setattr(sparse, "MANY_CELLS", 1)
     monkeypatch.setattr(sparse, "FEW_OBSERVED", 1.0)
     problem = Problem.create(dense.model, data)
-    assert isinstance(MM().laid_out(problem).data, ObservedCells)
+    assert isinstance(MM().laid_out(problem).data, SparseResponses)
     few = irtjax.fit(table, "2pl", method="mm")
     assert few.log_likelihood == pytest.approx(dense.log_likelihood, abs=1e-8)
     for name in ("ability", "ability_se"):
@@ -91,8 +92,8 @@ def test_a_fit_is_the_dense_fit(monkeypatch):
 def test_missing_values_change_nothing():
     data = responses()
     values = jnp.where(data.observed, data.values, 1)
-    few = ObservedCells.of(data)
-    other = ObservedCells.of(dataclasses.replace(data, values=values))
+    few = SparseResponses.of(data)
+    other = SparseResponses.of(dataclasses.replace(data, values=values))
     assert eqx.tree_equal(few, other)
 
 

@@ -1,0 +1,143 @@
+"""Responses of which few are observed, by observed cell: the storage of large tables.
+
+A dense table takes a byte for each cell and one more for the mask, whether or not a
+cell is observed. Here an observed cell takes five bytes (thirteen where responses are
+no small whole numbers), and one that is missing takes none.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from irtjax.data.arrays import compact
+from irtjax.numerics.memory import require_memory
+
+#: Share of observed cells up to which a large table is stored by observed cell. It is
+#: the share up to which passes over observed cells are the quicker ones.
+FEW_OBSERVED = 0.1
+#: Cells of a table from which that pays. Below, a dense table has at most 64 MB.
+MANY_CELLS = 2**25
+
+
+def is_sparse(num_observed: int, num_subjects: int, num_items: int) -> bool:
+    """Whether a table is stored by observed cell.
+
+    >>> is_sparse(2_000_000, 50_000, 20_000), is_sparse(2_000, 500, 200)
+    (True, False)
+    """
+    size = num_subjects * num_items
+    return size > MANY_CELLS and num_observed <= FEW_OBSERVED * size
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class SparseCells:
+    """The observed cells of a table, in the order of subjects, then of items.
+
+    Attributes:
+        start: `[subjects + 1]` place of the first cell of each subject.
+        column: `[cells]` number of the item, int32.
+        value: `[cells]` the response, int8 or float64.
+        num_items: Number of items.
+
+    >>> cells = SparseCells.of([0, 0, 1], [2, 0, 1], [1, 0, 1], (2, 3))
+    >>> cells.column.tolist(), cells.value.tolist(), cells.row.tolist()
+    ([0, 2, 1], [0, 1, 1], [0, 0, 1])
+    """
+
+    start: np.ndarray
+    column: np.ndarray
+    value: np.ndarray
+    num_items: int
+
+    @classmethod
+    def of(cls, row, column, value, shape: tuple[int, int]) -> SparseCells:
+        """From distinct cells in any order."""
+        place = np.asarray(row, np.int64) * shape[1] + np.asarray(column, np.int64)
+        order = np.argsort(place, kind="stable")
+        return cls.of_places(place[order], np.asarray(value)[order], shape)
+
+    @classmethod
+    def of_places(
+        cls, place: np.ndarray, value: np.ndarray, shape: tuple[int, int]
+    ) -> SparseCells:
+        """From cells by ascending `place`, row * items + column."""
+        ends = np.arange(shape[0] + 1, dtype=np.int64) * shape[1]
+        column = np.empty(len(place), np.int32)
+        np.remainder(place, shape[1], out=column, casting="unsafe")
+        return cls(np.searchsorted(place, ends), column, compact(value), shape[1])
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Subjects and items."""
+        return len(self.start) - 1, self.num_items
+
+    @property
+    def size(self) -> int:
+        """Number of cells, observed or not."""
+        return self.shape[0] * self.shape[1]
+
+    @property
+    def row(self) -> np.ndarray:
+        """`[cells]` number of the subject, int32."""
+        rows = np.arange(self.shape[0], dtype=np.int32)
+        return np.repeat(rows, np.diff(self.start))
+
+    @cached_property
+    def by_item(self) -> tuple[np.ndarray, np.ndarray]:
+        """Cells in the order of items, then of subjects: first of each, and places."""
+        from scipy.sparse import csr_array
+
+        # Numbers from 1: no entry is 0.
+        place = np.arange(1, len(self.column) + 1, dtype=np.int32)
+        turned = csr_array((place, self.column, self.start), self.shape).tocsc()
+        return np.asarray(turned.indptr, np.int64), np.asarray(turned.data) - 1
+
+    def count(self, axis: int) -> np.ndarray:
+        """Observed cells of each item (axis 0) or subject (axis 1), int64."""
+        if axis:
+            return np.diff(self.start).astype(np.int64)
+        return np.bincount(self.column, minlength=self.num_items)
+
+    def sum(self, axis: int, value: np.ndarray | None = None) -> np.ndarray:
+        """Sums of the responses, or of any numbers `[cells]`, in double precision."""
+        value = self.value if value is None else value
+        number = self.row if axis else self.column
+        return np.bincount(number, value, minlength=self.shape[1 - axis])
+
+    def select(self, rows: np.ndarray | None, columns: np.ndarray | None):
+        """The cells of some subjects and items, by number, in the order given."""
+        from scipy.sparse import csr_array
+
+        place = np.arange(1, len(self.column) + 1, dtype=np.int32)
+        part: Any = csr_array((place, self.column, self.start), self.shape)
+        part = part if rows is None else part[rows]
+        part = part if columns is None else part[:, columns]
+        part.sort_indices()
+        start, column = part.indptr.astype(np.int64), part.indices.astype(np.int32)
+        value = compact(self.value[part.data - 1])
+        return SparseCells(start, column, value, part.shape[1])
+
+    @cached_property
+    def dense(self) -> tuple[np.ndarray, np.ndarray]:
+        """Values, 0 where missing, and mask, `[subjects, items]`.
+
+        Raises:
+            ValueError: They do not fit into the memory.
+        """
+        rows, columns = self.shape
+        require_memory(
+            float(self.size) * (self.value.itemsize + 1),
+            f"a dense table of {rows:,} subjects by {columns:,} items",
+            "select fewer subjects or items; models of right or wrong responses are"
+            " fitted without it, by method='em' or 'mm'",
+        )
+        values = np.zeros(self.shape, self.value.dtype)
+        observed = np.zeros(self.shape, bool)
+        row = self.row
+        values[row, self.column] = self.value
+        observed[row, self.column] = True
+        return values, observed

@@ -1,0 +1,180 @@
+"""A fit of observed cells alone is the fit of the dense table."""
+
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+import irtjax
+from irtjax.calibration import build, discrimination, flags
+from irtjax.data import sparse_table
+from irtjax.data.sparse_table import SparseCells
+from irtjax.data.table import ResponseTable
+from irtjax.fitting import one_ability
+from irtjax.fitting.defaults import choose
+from irtjax.ranking.accuracy import accuracies, accuracies_of_cells
+
+#: Columns of errors of items, which have other approximations in a dense fit.
+OF_ERRORS = "_se"
+
+
+def tables(seed: int, subjects: int = 80, items: int = 25, benchmarks: int = 6):
+    """A dense table and the same by observed cell; one empty row and column each."""
+    rng = np.random.default_rng(seed)
+    seen = rng.random((subjects, items)) < rng.uniform(0.2, 0.7)
+    seen[2], seen[:, 4] = False, False
+    ability, easiness = rng.normal(size=(subjects, 1)), rng.normal(size=items)
+    slope = rng.uniform(0.5, 1.5, items)
+    slope[7] = -1.5
+    right = rng.random(seen.shape) < 1 / (1 + np.exp(-slope * ability - easiness))
+    right[:, 9] = True
+    names = [f"b{k % benchmarks}" for k in range(items)]
+    values = np.where(seen, right, np.nan)
+    dense = ResponseTable.from_arrays(values, benchmark=names)
+    few: Any = dense.replace(values=dense.cells, observed=None)
+    return dense, few
+
+
+def check_tables(few, dense, tolerance: float) -> None:
+    """Columns of two tables agree; standard errors to their approximation."""
+    assert few.column_names == dense.column_names
+    for name in dense.column_names:
+        found, wanted = few[name].to_pylist(), dense[name].to_pylist()
+        if name.startswith("rank_") and tolerance > 1e-6:  # Ends of simulated ranks.
+            assert np.max(np.abs(np.subtract(found, wanted))) <= 4
+        elif not any(isinstance(x, float) for x in wanted):
+            assert found == wanted, name
+        if not any(isinstance(x, float) for x in wanted):
+            continue
+        assert [x is None for x in found] == [x is None for x in wanted], name
+        known = [k for k, x in enumerate(wanted) if x is not None]
+        x, y = (
+            np.array(column, object)[known].astype(float) for column in (found, wanted)
+        )
+        # Shares of simulated ranks.
+        near = tolerance * (1.5 if name == "probability_best" else 1)
+        np.testing.assert_allclose(x, y, rtol=tolerance, atol=near, err_msg=name)
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+@pytest.mark.parametrize(("subjects", "benchmarks"), [(80, 6), (12, 3)])
+def test_what_is_counted_from_the_cells(seed, subjects, benchmarks):
+    dense, few = tables(seed, subjects, benchmarks=benchmarks)
+    cells, labels = few.sparse, dense.benchmarks
+    data = dense.values, dense.observed
+    for axis in (0, 1):
+        found = flags.margins_of_cells(cells, axis)
+        wanted = flags.margins(*data, None, 1, axis)
+        for x, y in zip(found, wanted, strict=True):
+            np.testing.assert_array_equal(x, y)
+    for names in (None, labels):
+        found = accuracies_of_cells(cells, names, level=0.9)
+        wanted = accuracies(*data, names, level=0.9)
+        for x, y in zip(found, wanted, strict=True):
+            np.testing.assert_allclose(x, y, atol=1e-12)
+    ability = np.random.default_rng(seed).normal(size=subjects).round(1)
+    found = flags.separated_in_cells(cells, ability)
+    np.testing.assert_array_equal(found, flags.separated_items(*data, ability))
+    assert flags.components_of_cells(cells) == flags.num_components(dense.observed)
+    found = discrimination.negative_in_cells(cells)
+    np.testing.assert_array_equal(found, discrimination.negative_discrimination(*data))
+    assert build._components(few) == build._components(dense)
+
+
+def test_p_values_of_negative_items_do_not_depend_on_the_blocks(monkeypatch):
+    dense, few = tables(5, 200)
+    kept = {}
+    adjust = discrimination.benjamini_hochberg
+    keep = lambda p: kept.setdefault(len(kept), p) is p and adjust(p)
+    monkeypatch.setattr(discrimination, "benjamini_hochberg", keep)
+    discrimination.negative_discrimination(dense.values, dense.observed)
+    for size in (200, 200_000):
+        monkeypatch.setattr(discrimination, "BLOCK", size)
+        discrimination.negative_in_cells(few.sparse)
+    for found in (kept[1], kept[2]):
+        np.testing.assert_allclose(found, kept[0], atol=1e-12)
+    assert np.nanmin(kept[0]) < 1e-3
+
+
+def test_separate_groups_are_counted():
+    dense = ResponseTable.from_arrays(
+        [[1, 0, np.nan], [np.nan, np.nan, 1], [np.nan] * 3]
+    )
+    assert flags.num_components(dense.observed) == 2
+    assert flags.components_of_cells(dense.cells) == 2
+
+
+def test_cells_are_used_where_they_are_quicker_or_the_matrix_too_large(monkeypatch):
+    few = tables(0, 700)[1]
+    model, asked = irtjax.MODELS["2pl"](), {"standard_errors": "observed"}
+    chosen = lambda method, **more: one_ability._is_by_cell(
+        few, model, method, asked | more
+    )
+    assert not chosen(irtjax.EM()) and not chosen(irtjax.MM())
+    monkeypatch.setattr(one_ability, "available_memory", lambda: 1000.0)
+    assert chosen(irtjax.EM()) and chosen(irtjax.MM())
+    assert not chosen(irtjax.EM(), standard_errors="sandwich")
+    assert not chosen(irtjax.EM(), start="low_rank")
+    assert not chosen(irtjax.Gradient())
+    assert "700 subjects x 25 items" in repr(few)
+
+
+def test_the_default_is_that_of_the_dense_table():
+    dense, few = tables(0, 700)
+    assert choose(few)[:] == choose(dense)[:] and choose(few).method == "em"
+
+
+def fits(method: str, model: str, monkeypatch, seed: int = 0, **options):
+    """Both fits; that of cells makes no matrix."""
+    dense, few = tables(seed)
+    wanted = irtjax.fit(dense, model, method=method, **options)
+    with monkeypatch.context() as patch:
+        patch.setattr(SparseCells, "dense", None)
+        patch.setattr(irtjax.MM, "sparse", 1.0)
+        patch.setattr(irtjax.EM, "sparse", 1.0)
+        patch.setattr(sparse_table, "MANY_CELLS", 0)
+        patch.setattr(sparse_table, "FEW_OBSERVED", 1.0)
+        found = irtjax.fit(few, model, method=method, **options)
+    return found, wanted
+
+
+@pytest.mark.parametrize(
+    ("method", "model", "errors"),
+    [
+        ("mm", "2pl", "none"),
+        pytest.param("mm", "1pl", "none", marks=pytest.mark.slow),
+        pytest.param("mm", "2pl", "observed", marks=pytest.mark.slow),
+        pytest.param("mm", "probit2pl", "none", marks=pytest.mark.slow),
+        pytest.param("em", "2pl", "observed", marks=pytest.mark.slow),
+        pytest.param("em", "1pl", "observed", marks=pytest.mark.slow),
+        pytest.param("em", "rasch", "none", marks=pytest.mark.slow),
+        pytest.param("em", "3pl", "none", marks=pytest.mark.slow),
+    ],
+)
+def test_the_fit_is_the_dense_fit(method, model, errors, monkeypatch):
+    jax.config.update("jax_enable_x64", True)
+    options = {"mm": {"tolerance": 1e-11}, "em": {"tolerance": 1e-8}}[method]
+    options = {**options, "standard_errors": errors, "max_steps": 3000}
+    found, wanted = fits(method, model, monkeypatch, **options)
+    assert found.log_likelihood == pytest.approx(wanted.log_likelihood, abs=1e-8)
+    # Errors of items are approximate.
+    tolerance = 1e-7 if errors == "none" else 0.02
+    check_tables(found.item_table, wanted.item_table, tolerance)
+    check_tables(found.ability_table, wanted.ability_table, tolerance)
+    assert found.warnings == wanted.warnings
+
+
+@pytest.mark.slow
+def test_subjects_and_items_without_a_finite_estimate(monkeypatch):
+    found, wanted = fits("mm", "2pl", monkeypatch, priors=None, max_steps=50)
+    assert found.ability_table["flags"] == wanted.ability_table["flags"]
+    assert found.item_table["flags"] == wanted.item_table["flags"]
+    assert any("no finite estimate" in x for x in found.warnings)
+
+
+def test_a_method_that_needs_the_matrix_is_refused_with_a_cure(monkeypatch):
+    few = tables(0)[1]
+    monkeypatch.setattr("irtjax.numerics.memory.available_memory", lambda: 100.0)
+    with pytest.raises(ValueError, match="a dense table of .* by method='em' or 'mm'"):
+        irtjax.fit(few, "2pl", method="gradient")
