@@ -25,11 +25,13 @@ def pytest_configure(config: pytest.Config) -> None:
     # Checks against published values and other software need float64; the library
     # itself follows the data, so float32 is tested by passing float32 arrays.
     jax.config.update("jax_enable_x64", True)
-    _compile_fast()
-    # Two devices, so that sharded code is tested on every machine.
-    jax.config.update("jax_num_cpu_devices", 2)
     selected = config.getoption("markexpr")
     asked_for_gpu = "gpu" in selected and "not gpu" not in selected
+    if not asked_for_gpu:
+        # On an H200 (JAX 0.11.2) errors of abilities were wrong by 0.0003 so.
+        _compile_fast()
+    # Two devices, so that sharded code is tested on every machine.
+    jax.config.update("jax_num_cpu_devices", 2)
     if not asked_for_gpu and "JAX_PLATFORMS" not in os.environ:
         # The same results on a machine that happens to have an accelerator.
         jax.config.update("jax_platforms", "cpu")
