@@ -367,7 +367,9 @@ def _matched(bank: LabelledBank, table: ResponseTable, repeats: bool):
             notes.append("the responses have no lengths: replayed by accuracy alone")
         recorded = Answer(recorded, jnp.asarray(logs, bank.bank.theta.dtype))
     if not known.all():
-        notes.append(f"{(~known).sum():,} items are not in the bank and left out")
+        unknown = int((~known).sum())
+        items = "1 item is" if unknown == 1 else f"{unknown:,} items are"
+        notes.append(f"{items} not in the bank and left out")
     return table.subjects, recorded, jnp.asarray(available), tuple(notes)
 
 

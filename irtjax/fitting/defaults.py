@@ -143,7 +143,7 @@ def _method_of(
         return "em", f"an item has {each:,.0f} responses on average"
     if subjects > MOST_INTEGRATED:
         return "em", f"{subjects:,} subjects are too many for laplace"
-    categories = int(np.max(table.seen)) + 1
+    categories = int(np.max(table.seen, initial=0)) + 1
     if categories > MOST_CATEGORIES and _has_categories(model):
         return "em", f"{categories} categories are too many for laplace"
     return "laplace", (

@@ -189,7 +189,8 @@ def test_replayed_subjects_respond_as_they_did():
         items=[*order.tolist(), "unknown"],
     )
     tests = simulate_tests(fit, key=KEY, num_items=15, responses=strange)
-    assert tests.replayed and "1 items are not in the bank" in tests.notes[1]
+    assert tests.replayed
+    assert any("1 item is not in the bank" in note for note in tests.notes)
     for subject in range(24):
         count = tests.num_given[subject]
         items = tests.given[subject, :count]

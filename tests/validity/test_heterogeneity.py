@@ -51,6 +51,7 @@ def stub(table: irtjax.ResponseTable, model=None) -> Any:
     return types.SimpleNamespace(
         factors=types.SimpleNamespace(),
         items=table.items,
+        item_contents=table.item_contents,
         model=model or factor_model(Factor(2)),
         options={"loadings": "all"},
     )
@@ -207,7 +208,10 @@ def test_what_cannot_be_answered_is_refused(change, message):
 def test_other_data_and_fits_are_refused():
     table = planted(0)
     none: Any = types.SimpleNamespace(
-        factors=None, model=types.SimpleNamespace(name="2pl"), items=table.items
+        factors=None,
+        model=types.SimpleNamespace(name="2pl"),
+        items=table.items,
+        item_contents=None,
     )
     with pytest.raises(
         ValueError, match="fit of 2pl has one ability: fit model='factor'"
