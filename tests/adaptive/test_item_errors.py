@@ -11,9 +11,11 @@ import irtjax
 from irtjax.adaptive import AdaptiveTest, Design, ItemBank, start, update
 from irtjax.adaptive.labels import LabelledBank, label
 from irtjax.adaptive.simulation import run_tests_jit
-from irtjax.calibration.item_error import item_errors
+from irtjax.calibration.item_error import ItemErrors, item_errors
+from irtjax.calibration.score import _with_errors as with_item_errors
 from irtjax.harness.estimate import estimate
 from irtjax.models.model import Population
+from irtjax.models.predictive import Predictive
 from irtjax.models.simulate import simulate_items
 from irtjax.scoring.scale_error import with_scale_error
 from tests.adaptive.test_adaptive_factors import bank_of as factor_bank
@@ -186,12 +188,33 @@ def test_a_test_of_all_items_is_the_score_of_a_calibration():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("method", ["map", "ml", "wle"])
-def test_other_scores_count_errors_of_items_too(method):
+def test_modes_are_those_of_items_as_known_with_larger_errors(method):
     fit, table = small_fit(), small_table()
     exact = dataclasses.replace(fit, item_covariance=None, ability_shared=None)
-    found, plain = (irtjax.score(x, table, method=method).table for x in (fit, exact))
-    errors = [x["ability_se"].to_numpy() for x in (found, plain)]
-    assert np.isfinite(errors[0]).all() and np.mean(errors[0]) > np.mean(errors[1])
+    found, plain = (irtjax.score(x, table, method=method) for x in (fit, exact))
+    ability = [x.table["ability"].to_numpy() for x in (found, plain)]
+    np.testing.assert_array_equal(*ability)
+    assert np.isfinite(found.own_error).all()
+    assert (found.own_error >= plain.own_error).all()
+    assert found.own_error.mean() > plain.own_error.mean()
+
+
+def test_modes_never_sum_over_errors_and_lost_items_have_a_note():
+    covariance = COVARIANCE.copy()
+    covariance[2] = np.nan
+    data = irtjax.ResponseTable.from_arrays(np.ones((2, SIZE))).responses(float)
+    known = np.arange(SIZE), MODEL, ITEMS, UNIT, data
+    errors = ItemErrors(covariance, None)
+    for method in ("map", "ml", "wle"):
+        (model, items), options, notes = with_item_errors(errors, method, *known)
+        assert model is MODEL and items is ITEMS
+        blocks = np.asarray(options["item_covariance"].items)
+        np.testing.assert_array_equal(blocks[3], COVARIANCE[3])
+        assert not blocks[2].any()
+        assert notes[0].startswith("1 item has no finite errors: items without")
+    (model, _), options, notes = with_item_errors(errors, "eap", *known)
+    assert isinstance(model.family, Predictive) and not options
+    assert notes == ("1 item has no finite errors: no response to such an item counts",)
 
 
 @pytest.mark.slow
