@@ -19,7 +19,7 @@ from irtjax.data.matching import match_items
 from irtjax.likelihood.lengths import with_lengths
 from irtjax.likelihood.problem import Problem
 from irtjax.models.families.bounded import options_of, prepare, with_scores
-from irtjax.models.predictive import own_errors, with_errors
+from irtjax.models.predictive import own_errors
 from irtjax.numerics.precision import full_precision
 from irtjax.scoring.factors import expected_on_items, score_factors
 from irtjax.scoring.scale_error import with_scale_error
@@ -63,11 +63,9 @@ def score(
 ) -> ScoredSubjects:
     """Scores subjects on calibrated items; see `irtjax.scoring.score` for the formulas.
 
-    Of a fit of one ability with errors of its items, standard errors count these. By
-    "eap" they are integrated out of the response curves (`models.predictive`), so that
-    abilities differ a little from those of the fit. By the other methods, for counts of
-    trials and for scores in [0, 1] items are at their estimates, and their errors are
-    added by the delta method. Standard errors also count those of location and scale
+    Of a fit of one ability with errors of its items, standard errors count these by the
+    delta method, as those of the fit do: subjects with the same responses have the same
+    ability. Standard errors also count those of location and scale
     (`scoring.scale_error`).
 
     Args:
@@ -142,10 +140,10 @@ def score(
         method = "map"
     else:
         population = jax.tree.map(jnp.asarray, fit.parameters.population)
-        known = rows, model, items, population, responses
-        parts, options, lost = _with_errors(uncertain, method, *known)
+        options, lost = _with_errors(uncertain, model, rows)
         notes += lost
-        result = scoring.score(*parts, population, responses, method=method, **options)
+        known = model, items, population, responses
+        result = scoring.score(*known, method=method, **options)
         ability, error = result.ability, result.standard_error
         flags = [scoring.ScoreFlag(int(f)).explain() for f in np.asarray(result.flag)]
     ability, own = (np.asarray(x, np.float64) for x in (ability, error))
@@ -174,24 +172,18 @@ def score(
 
 
 def _with_errors(
-    errors: ItemErrors | None, method: str, rows, model, items, population, data
-) -> tuple[tuple[Any, Any], dict[str, Any], tuple[str, ...]]:
-    """Model and items of scores that count the errors of items, option and note."""
+    errors: ItemErrors | None, model, rows
+) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """The option of scores that counts the errors of items, and a note."""
     if errors is None:
-        return (model, items), {}, ()
-    covariance = errors.items[rows]
-    known, identified = own_errors(model, covariance)
+        return {}, ()
+    known, identified = own_errors(model, errors.items[rows])
     number, lost = int(np.sum(~identified)), "1 item has no finite errors"
     if number > 1:
         lost = f"{number:,} items have no finite errors"
-    # Modes would evaluate the sum over errors at each step for each cell.
-    if method == "eap" and model.family.num_categories and data.trials is None:
-        parts = with_errors(model, items, covariance, population.mean)
-        note = f"{lost}: no response to such an item counts"
-        return parts, {}, (note,) if number else ()
     independent = Covariance.of_independent(jnp.asarray(known))
     note = f"{lost}: items without errors are taken as known"
-    return (model, items), {"item_covariance": independent}, (note,) if number else ()
+    return {"item_covariance": independent}, (note,) if number else ()
 
 
 def _whole_error(errors: ItemErrors | None, population, ability, own, method: str):

@@ -15,7 +15,6 @@ from irtjax.calibration.item_error import ItemErrors, item_errors
 from irtjax.calibration.score import _with_errors as with_item_errors
 from irtjax.harness.estimate import estimate
 from irtjax.models.model import Population
-from irtjax.models.predictive import Predictive
 from irtjax.models.simulate import simulate_items
 from irtjax.scoring.scale_error import with_scale_error
 from tests.adaptive.test_adaptive_factors import bank_of as factor_bank
@@ -167,10 +166,11 @@ def test_a_test_of_all_items_is_the_score_of_a_calibration():
     rules = dict(num_items=15, select="fixed", responses=table)
     tests = irtjax.simulate_tests(fit, key=KEY, **rules)
     ability = scored.table["ability"].to_numpy()
-    np.testing.assert_allclose(tests.ability[:, -1], ability, atol=1e-4)
-    np.testing.assert_allclose(tests.truth, ability, atol=1e-4)
+    np.testing.assert_allclose(tests.truth, tests.ability[:, -1], atol=1e-4)
+    # The curves of tests are averages over the errors of items.
     error = scored.table["ability_se"].to_numpy()
-    np.testing.assert_allclose(tests.standard_error[:, -1], error, atol=1e-4)
+    assert np.sqrt(np.mean((tests.ability[:, -1] - ability) ** 2)) < error.mean() / 3
+    np.testing.assert_allclose(tests.standard_error[:, -1] / error, 1, atol=0.3)
     assert (scored.own_error < error + 1e-9).all()
     # Items as known, as the fit may choose, have smaller errors.
     options = {**fit.options, "item_uncertainty": False}
@@ -187,8 +187,8 @@ def test_a_test_of_all_items_is_the_score_of_a_calibration():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("method", ["map", "ml", "wle"])
-def test_modes_are_those_of_items_as_known_with_larger_errors(method):
+@pytest.mark.parametrize("method", ["eap", "map", "ml", "wle"])
+def test_scores_are_those_of_items_as_known_with_larger_errors(method):
     fit, table = small_fit(), small_table()
     exact = dataclasses.replace(fit, item_covariance=None, ability_shared=None)
     found, plain = (irtjax.score(x, table, method=method) for x in (fit, exact))
@@ -199,22 +199,15 @@ def test_modes_are_those_of_items_as_known_with_larger_errors(method):
     assert found.own_error.mean() > plain.own_error.mean()
 
 
-def test_modes_never_sum_over_errors_and_lost_items_have_a_note():
+def test_items_without_errors_are_known_to_scores_and_have_a_note():
     covariance = COVARIANCE.copy()
     covariance[2] = np.nan
-    data = irtjax.ResponseTable.from_arrays(np.ones((2, SIZE))).responses(float)
-    known = np.arange(SIZE), MODEL, ITEMS, UNIT, data
     errors = ItemErrors(covariance, None)
-    for method in ("map", "ml", "wle"):
-        (model, items), options, notes = with_item_errors(errors, method, *known)
-        assert model is MODEL and items is ITEMS
-        blocks = np.asarray(options["item_covariance"].items)
-        np.testing.assert_array_equal(blocks[3], COVARIANCE[3])
-        assert not blocks[2].any()
-        assert notes[0].startswith("1 item has no finite errors: items without")
-    (model, _), options, notes = with_item_errors(errors, "eap", *known)
-    assert isinstance(model.family, Predictive) and not options
-    assert notes == ("1 item has no finite errors: no response to such an item counts",)
+    options, notes = with_item_errors(errors, MODEL, np.arange(SIZE))
+    blocks = np.asarray(options["item_covariance"].items)
+    np.testing.assert_array_equal(blocks[3], COVARIANCE[3])
+    assert not blocks[2].any()
+    assert notes[0].startswith("1 item has no finite errors: items without")
 
 
 @pytest.mark.slow
