@@ -19,7 +19,7 @@ from irtjax.data.matching import match_items
 from irtjax.likelihood.lengths import with_lengths
 from irtjax.likelihood.problem import Problem
 from irtjax.models.families.bounded import options_of, prepare, with_scores
-from irtjax.models.predictive import with_errors
+from irtjax.models.predictive import own_errors
 from irtjax.numerics.precision import full_precision
 from irtjax.scoring.factors import expected_on_items, score_factors
 from irtjax.scoring.scale_error import with_scale_error
@@ -63,10 +63,10 @@ def score(
 ) -> ScoredSubjects:
     """Scores subjects on calibrated items; see `irtjax.scoring.score` for the formulas.
 
-    Of a fit of one ability with errors of its items, scores and their errors count
-    these: they are integrated out of the response curves (`models.predictive`), or,
-    for counts of trials and scores in [0, 1], added to first order. Errors also count
-    those of location and scale (`scoring.scale_error`).
+    Of a fit of one ability with errors of its items, standard errors count these by the
+    delta method, as those of the fit do: subjects with the same responses have the same
+    ability. Standard errors also count those of location and scale
+    (`scoring.scale_error`).
 
     Args:
         fit: The calibration, whose items stay as they are.
@@ -140,9 +140,10 @@ def score(
         method = "map"
     else:
         population = jax.tree.map(jnp.asarray, fit.parameters.population)
-        known = rows, model, items, population, responses
-        parts, options = _with_errors(uncertain, *known)
-        result = scoring.score(*parts, population, responses, method=method, **options)
+        options, lost = _with_errors(uncertain, model, rows)
+        notes += lost
+        known = model, items, population, responses
+        result = scoring.score(*known, method=method, **options)
         ability, error = result.ability, result.standard_error
         flags = [scoring.ScoreFlag(int(f)).explain() for f in np.asarray(result.flag)]
     ability, own = (np.asarray(x, np.float64) for x in (ability, error))
@@ -171,16 +172,18 @@ def score(
 
 
 def _with_errors(
-    errors: ItemErrors | None, rows, model, items, population, data
-) -> tuple[tuple[Any, Any], dict[str, Any]]:
-    """Model and items of scores that count the errors of items, and the option."""
+    errors: ItemErrors | None, model, rows
+) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """The option of scores that counts the errors of items, and a note."""
     if errors is None:
-        return (model, items), {}
-    covariance = errors.items[rows]
-    if model.family.num_categories and data.trials is None:
-        return with_errors(model, items, covariance, population.mean), {}
-    known = jnp.asarray(np.where(np.isfinite(covariance), covariance, 0))
-    return (model, items), {"item_covariance": Covariance.of_independent(known)}
+        return {}, ()
+    known, identified = own_errors(model, errors.items[rows])
+    number, lost = int(np.sum(~identified)), "1 item has no finite errors"
+    if number > 1:
+        lost = f"{number:,} items have no finite errors"
+    independent = Covariance.of_independent(jnp.asarray(known))
+    note = f"{lost}: items without errors are taken as known"
+    return {"item_covariance": independent}, (note,) if number else ()
 
 
 def _whole_error(errors: ItemErrors | None, population, ability, own, method: str):

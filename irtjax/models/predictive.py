@@ -33,7 +33,8 @@ from irtjax.numerics.bijections import Parameter
 #: Nodes along each coordinate, by the number of coordinates. Of a 2PL with errors of
 #: 0.6 in log a and 0.9 in d, from ten subjects, curves are off by at most 0.002.
 ORDERS = {1: 9, 2: 7, 3: 5}
-#: Pairs of points of a regular sequence for more coordinates.
+#: Pairs of points of a regular sequence for more coordinates, at least; their moments
+#: are those of the normal distribution where there are more pairs than coordinates.
 PAIRS = 64
 
 
@@ -64,7 +65,8 @@ def normal_rule(columns: int) -> tuple[np.ndarray, np.ndarray]:
     for _ in range(60):
         root = (1 + root) ** (1 / (columns + 1))
     steps = root ** -np.arange(1.0, columns + 1)
-    half = ndtri((0.5 + np.outer(np.arange(1, PAIRS + 1), steps)) % 1)
+    numbers = np.arange(1, max(PAIRS, 2 * columns) + 1)
+    half = ndtri((0.5 + np.outer(numbers, steps)) % 1)
     nodes = np.concatenate([half, -half])
     scale = np.linalg.cholesky(nodes.T @ nodes / len(nodes))
     nodes = np.linalg.solve(scale, nodes.T).T
@@ -77,8 +79,8 @@ class UncertainItems(NamedTuple):
     Attributes:
         coordinates: Unconstrained coordinates of the estimates.
         root: R with covariance R R' of the coordinates.
-        identified: Whether an item has finite errors. One that has not depends on
-            nothing: its curve is its value at `center` for every ability.
+        identified: Whether an item has errors (`own_errors`). One that has not depends
+            on nothing: its curve is its value at `center` for every ability.
         center: An ability in the middle of the population.
         estimate: Item records at the estimates.
     """
@@ -191,6 +193,41 @@ class Predictive(AbstractResponseFamily):
 _ENDS = (0, slice(1, None))
 
 
+def own_errors(model: Model, covariance: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Covariances of items without what is not identified, and which items remain.
+
+    A coordinate without a finite error is taken as known. An item is lost where that is
+    its discrimination, or all of its intercepts (of a family without these names, all
+    of its coordinates): its curve is then unknown everywhere.
+
+    Args:
+        model: The model.
+        covariance: `[items, columns, columns]` of unconstrained coordinates.
+
+    Returns:
+        Finite covariances, and `[items]` whether an item has errors.
+
+    >>> from irtjax.models.catalogue import three_parameter
+    >>> covariance = np.tile(np.eye(3), (2, 1, 1))
+    >>> covariance[0, 2], covariance[1, 0] = np.nan, np.nan
+    >>> blocks, identified = own_errors(three_parameter(), covariance)
+    >>> blocks[0].diagonal().tolist(), identified.tolist()
+    ([1.0, 1.0, 0.0], [True, False])
+    """
+    family, blocks = model.family, np.array(covariance, float)
+    # The error of a parameter that all items share is one of the scale of ability.
+    common = list(family.common_columns)
+    blocks[:, common] = blocks[:, :, common] = 0
+    unknown = ~np.isfinite(np.diagonal(blocks, axis1=1, axis2=2))
+    names = [p.name for p in family.parameters for _ in range(p.columns)]
+    needed = "discrimination", family.intercept_name
+    groups = [[k for k, x in enumerate(names) if x == name] for name in needed]
+    groups = [group for group in groups if group] or [list(range(len(names)))]
+    lost = np.stack([unknown[:, group].all(axis=1) for group in groups]).any(axis=0)
+    blocks[lost] = 0
+    return np.where(np.isfinite(blocks), blocks, 0), ~lost
+
+
 def with_errors(
     model: Model, items: Items, covariance: Any, center: Any = 0.0
 ) -> tuple[Model, UncertainItems]:
@@ -202,7 +239,7 @@ def with_errors(
         model: A model of categories and one ability.
         items: Item records, `[items]`.
         covariance: `[items, columns, columns]` of their unconstrained coordinates; not
-            finite where a coordinate is not identified.
+            finite where a coordinate is not identified (see `own_errors`).
         center: An ability in the middle of the population.
 
     Returns:
@@ -219,11 +256,7 @@ def with_errors(
             f"the covariance of items has shape {blocks.shape}: give"
             f" {(*coordinates.shape, coordinates.shape[1])} for a {model.name} model"
         )
-    identified = np.isfinite(blocks).all(axis=(1, 2))
-    blocks[~identified] = 0
-    # The error of a parameter that all items share is one of the scale of ability.
-    common = list(model.family.common_columns)
-    blocks[:, common] = blocks[:, :, common] = 0
+    blocks, identified = own_errors(model, blocks)
     values, vectors = np.linalg.eigh(blocks)
     roots = vectors * np.sqrt(np.maximum(values, 0))[:, None, :]
     dtype = coordinates.dtype

@@ -5,10 +5,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from irtjax.models.catalogue import one_parameter
+from irtjax.models.catalogue import rating_scale
 from irtjax.models.predictive import (
     expected_with_errors,
     normal_rule,
+    own_errors,
     with_errors,
 )
 from irtjax.models.simulate import simulate_items
@@ -25,7 +26,7 @@ def covariance_of(columns: int, size: int) -> np.ndarray:
     return roots @ np.swapaxes(roots, 1, 2)
 
 
-@pytest.mark.parametrize("columns", [1, 2, 3, 5])
+@pytest.mark.parametrize("columns", [1, 2, 3, 5, 70])
 def test_nodes_have_the_moments_of_a_standard_normal(columns):
     nodes, weights = normal_rule(columns)
     assert weights.min() > 0 and weights.sum() == pytest.approx(1)
@@ -84,15 +85,33 @@ def test_errors_of_none_keep_a_curve_and_those_without_end_leave_no_information(
     assert 0 < found[1] < want[1] and found[2] == 0
 
 
-def test_errors_of_a_slope_that_all_items_share_are_left_out():
-    model = one_parameter()
+def test_errors_of_parameters_that_all_items_share_are_left_out():
+    model = rating_scale(4)
     items = simulate_items(model, 2, jax.random.key(2))
     columns = model.family.num_columns
     _, known = with_errors(model, items, np.full((2, columns, columns), 0.3))
     common = list(model.family.common_columns)
-    assert (np.asarray(known.root)[:, common] == 0).all()
+    assert common and (np.asarray(known.root)[:, common] == 0).all()
     free = [k for k in range(columns) if k not in common]
-    assert (np.abs(np.asarray(known.root)[:, free]).sum(-1) > 0).all()
+    assert free and (np.abs(np.asarray(known.root)[:, free]).sum(-1) > 0).all()
+
+
+def test_an_item_is_lost_with_its_slope_or_its_intercepts_alone():
+    model = ALL["3pl"]
+    covariance = covariance_of(3, 4)
+    for item, column in enumerate((2, 1, 0)):
+        covariance[item, column] = covariance[item, :, column] = np.nan
+    blocks, identified = own_errors(model, covariance)
+    assert identified.tolist() == [True, False, False, True]
+    np.testing.assert_array_equal(blocks[0, :2, :2], covariance[0, :2, :2])
+    assert not blocks[0, 2].any() and not blocks[1:3].any()
+    np.testing.assert_array_equal(blocks[3], covariance[3])
+    # One threshold of several, as of a category that nobody chose.
+    graded = ALL["graded"]
+    columns = graded.family.num_columns
+    wide = np.tile(np.eye(columns), (1, 1, 1))
+    wide[0, -1] = wide[0, :, -1] = np.nan
+    assert own_errors(graded, wide)[1].tolist() == [True]
 
 
 def test_a_covariance_of_another_shape_is_refused():
