@@ -14,7 +14,12 @@ from irtjax.data.responses import Responses
 from irtjax.data.table import ResponseTable
 from irtjax.estimators.marginal.refinement import LARGE
 from irtjax.estimators.start import start_values
-from irtjax.fitting.anchors import Fixed, apply_anchor, read_anchor
+from irtjax.fitting.anchors import (
+    Fixed,
+    apply_anchor,
+    read_anchor,
+    refuse_other_anchors,
+)
 from irtjax.fitting.resolve import check_data, make_method, make_model
 from irtjax.fitting.settings import MODEL
 from irtjax.fitting.specification import (
@@ -84,6 +89,8 @@ class OneAbility(AbstractSpecification):
             )
         anchor, start = options.get("anchor"), options.get("start", "proportions")
         anchored = None if anchor is None else read_anchor(anchor)
+        if anchored is not None:
+            refuse_other_anchors(anchor, anchored, table.item_contents)
         # Before start values, whose program takes a second to compile.
         plain = Problem.create(chosen, responses)
         made.check(dataclasses.replace(plain, anchored=anchored is not None))
