@@ -40,6 +40,12 @@ from irtjax.uncertainty import check_kind
 #: Bytes of a cell of values and mask, on the host and as arrays, with room for passes.
 _MATRIX_BYTES = 8.0
 
+#: On the errors of items of a fit by observed response.
+_APPROXIMATE = (
+    "standard errors of items are approximate: the fit is by observed response, without"
+    " the dense matrix"
+)
+
 _start_jit = stored_jit(start_values)
 
 
@@ -117,9 +123,13 @@ class OneAbility(AbstractSpecification):
             "population": made.record().get("population", "normal"),
             "standard_errors": kind,
             "item_uncertainty": options.get("item_uncertainty", True),
+            # It depends on the memory that was free, too.
+            **({"storage": "cells"} if few else {}),
             **({} if offset is None else {"length_offset": offset}),
             **scaling,
         }
+        if few and kind != "none":
+            ordered = ordered.replace(notes=(*ordered.notes, _APPROXIMATE))
         return Task(made, ordered, problem, first, None, warnings, record, places)
 
 
