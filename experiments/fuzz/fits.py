@@ -218,8 +218,8 @@ def main(arguments: list[str] | None = None) -> int:
         for row in rows
         if row["found"] not in ("table", "refused")
     ]
-    slowest = max(row["seconds"] for row in rows)
-    most = max(row["memory"] for row in rows) >> 20
+    slowest = max((row["seconds"] for row in rows), default=0.0)
+    most = max((row["memory"] for row in rows), default=0) >> 20
     print("| inputs | fits | refused | problems | slowest (s) | memory (MB) |")
     print("| --- | --- | --- | --- | --- | --- |")
     print(

@@ -150,9 +150,12 @@ def score(
     error = _whole_error(uncertain, fit.parameters.population, ability, own, method)
     lower, upper = _interval(fit, ability, error, chosen)
     accuracy = table.subject_accuracy()
-    observed = np.full(table.num_subjects, table.num_items)
-    if table.observed is not None:
+    if table.sparse is not None:
+        observed = table.sparse.count(1)
+    elif table.observed is not None:
         observed = table.observed.sum(1)
+    else:
+        observed = np.full(table.num_subjects, table.num_items)
     speeds = {} if part is None else ability_columns(part, ability, error)
     if fit.model.lengths is not None and part is None:
         notes += ("scored from accuracy alone: no lengths were used",)
@@ -329,6 +332,8 @@ def _match(
 def _check_values(fit: Calibration, table: ResponseTable) -> None:
     top = fit.model.family.num_categories - 1
     if table.kind == "counts" and top == 1:
+        return
+    if table.binary_cells is not None:  # All models take 0 and 1.
         return
     wrong = (table.values < 0) | (table.values > top)
     wrong |= table.values != np.rint(table.values)

@@ -29,9 +29,11 @@ def demo_command(
     json: opt.Json = False,
 ) -> None:
     """Simulates 60 models on three benchmarks, fits them, and checks the result."""
-    from irtjax.storage import check_folder, write_table
+    from irtjax.cli.output import check_out_folder
+    from irtjax.storage import FIT_FILES, STRUCTURE_FILES, check_folder, write_table
 
     folder = None if out is None else check_folder(out, overwrite=overwrite)
+    check_out_folder(folder, (*FIT_FILES, *STRUCTURE_FILES), "fit")
     if folder is not None and (folder / RESPONSES).exists() and not overwrite:
         raise ValueError(f"{folder / RESPONSES} exists: --overwrite replaces it")
     with ProgressLine(quiet) as progress:

@@ -12,6 +12,7 @@ from irtjax.cli import options as opt
 from irtjax.cli.command import Command
 from irtjax.cli.completion import METHODS as KINDS
 from irtjax.cli.imports import own_or_name
+from irtjax.cli.output import check_out_folder
 from irtjax.cli.pipeline import Job, calibrate, report, write
 from irtjax.cli.progress import ProgressLine
 
@@ -93,11 +94,12 @@ def fit_command(
     **given: Any,
 ) -> None:
     """Calibrates items and ranks subjects; writes tables, figures and a leaderboard."""
-    from irtjax.storage import check_folder
+    from irtjax.storage import FIT_FILES, STRUCTURE_FILES, check_folder
 
     opt.check_level(level)
     # What can be refused is refused before anything takes time.
     folder = check_folder(out, overwrite=overwrite)
+    check_out_folder(folder, (*FIT_FILES, *STRUCTURE_FILES), "fit")
     settings, sides = fit_options.take(given)
     settings |= fit_options.parse_sets(set_) | opt.all_bounds(bounds, bounds_of)
     chosen = own_or_name(model, "--model", every=True), own_or_name(method, "--method")

@@ -98,7 +98,7 @@ def run_command(
     json: opt.Json = False,
 ) -> None:
     """Fits, audits and shrinks: who is best, which items are bad, which few suffice."""
-    check_out_folder(out)
+    check_out_folder(out, (RECORD, SUMMARY, PAGE), "run")
     out = _check_folder(out.absolute(), overwrite)
     chosen = own_or_name(model, "--model", every=True), own_or_name(method, "--method")
     with ProgressLine(quiet) as progress:
@@ -128,7 +128,7 @@ def run_command(
 
 def _check_folder(out: Path, overwrite: bool) -> Path:
     """Refuses a folder that has something other than an earlier run."""
-    from irtjax.storage import check_folder
+    from irtjax.storage import FIT_FILES, STRUCTURE_FILES, check_folder
 
     if out.is_dir() and any(out.iterdir()) and not (overwrite or _is_run(out)):
         raise ValueError(
@@ -136,6 +136,7 @@ def _check_folder(out: Path, overwrite: bool) -> Path:
             " or add --overwrite to write into it"
         )
     check_folder(out / FIT, overwrite=overwrite)
+    check_out_folder(out / FIT, (*FIT_FILES, *STRUCTURE_FILES), "fit")
     return out
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
+from irtjax.data.item_texts import Contents, refuse_other_contents
 from irtjax.data.side_files import read_side_file
 from irtjax.likelihood.problem import Start
 from irtjax.models.model import Model
@@ -17,6 +18,8 @@ from irtjax.models.model import Model
 #: A value to fix: one number, or the numbers of a parameter that has several.
 Fixed = float | Sequence[float]
 Anchor = Mapping[str, Mapping[str, Fixed]] | str | Path | Any
+#: What `storage` writes next to the items of a fit.
+_CONTENTS = "item_contents.parquet"
 
 
 def read_anchor(anchor: Anchor) -> dict[str, dict[str, Fixed]]:
@@ -66,6 +69,33 @@ def read_anchor(anchor: Anchor) -> dict[str, dict[str, Fixed]]:
                 )
             fixed[name] = float(value)
     return result
+
+
+def refuse_other_anchors(
+    anchor: Anchor, anchored: Mapping[str, Any], contents: Contents
+) -> None:
+    """Refuses anchored items that are others than those of the same names in the data.
+
+    Args:
+        anchor: The anchors; those of a table in the folder of a fit have contents.
+        anchored: What `read_anchor` returned for them.
+        contents: Hashes of the items of the data.
+
+    Raises:
+        ValueError: An item has another content, or the table of contents is damaged.
+    """
+    if not isinstance(anchor, str | Path) or not contents:
+        return
+    path = Path(anchor).with_name(_CONTENTS)
+    if not path.is_file():
+        return
+    table = read_side_file(path, str(path))
+    if not {"item", "content"} <= set(table.column_names):
+        raise ValueError(f"{path}: no columns 'item' and 'content': run the fit again")
+    rows = table.select(["item", "content"]).to_pylist()
+    known = {str(x["item"]): str(x["content"]) for x in rows}
+    known = {name: content for name, content in known.items() if name in anchored}
+    refuse_other_contents(contents, known, f"the fit of {anchor}")
 
 
 PARAMETER_COLUMNS = (

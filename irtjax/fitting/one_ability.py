@@ -14,7 +14,12 @@ from irtjax.data.responses import Responses
 from irtjax.data.table import ResponseTable
 from irtjax.estimators.marginal.refinement import LARGE
 from irtjax.estimators.start import start_values
-from irtjax.fitting.anchors import Fixed, apply_anchor, read_anchor
+from irtjax.fitting.anchors import (
+    Fixed,
+    apply_anchor,
+    read_anchor,
+    refuse_other_anchors,
+)
 from irtjax.fitting.resolve import check_data, make_method, make_model
 from irtjax.fitting.settings import MODEL
 from irtjax.fitting.specification import (
@@ -34,6 +39,12 @@ from irtjax.uncertainty import check_kind
 
 #: Bytes of a cell of values and mask, on the host and as arrays, with room for passes.
 _MATRIX_BYTES = 8.0
+
+#: On the errors of items of a fit by observed response.
+_APPROXIMATE = (
+    "standard errors of items are approximate: the fit is by observed response, without"
+    " the dense matrix"
+)
 
 _start_jit = stored_jit(start_values)
 
@@ -84,6 +95,8 @@ class OneAbility(AbstractSpecification):
             )
         anchor, start = options.get("anchor"), options.get("start", "proportions")
         anchored = None if anchor is None else read_anchor(anchor)
+        if anchored is not None:
+            refuse_other_anchors(anchor, anchored, table.item_contents)
         # Before start values, whose program takes a second to compile.
         plain = Problem.create(chosen, responses)
         made.check(dataclasses.replace(plain, anchored=anchored is not None))
@@ -110,9 +123,13 @@ class OneAbility(AbstractSpecification):
             "population": made.record().get("population", "normal"),
             "standard_errors": kind,
             "item_uncertainty": options.get("item_uncertainty", True),
+            # It depends on the memory that was free, too.
+            **({"storage": "cells"} if few else {}),
             **({} if offset is None else {"length_offset": offset}),
             **scaling,
         }
+        if few and kind != "none":
+            ordered = ordered.replace(notes=(*ordered.notes, _APPROXIMATE))
         return Task(made, ordered, problem, first, None, warnings, record, places)
 
 

@@ -467,7 +467,7 @@ class EarlyStopping(_Scored):
         self._rules = {**rules, "select": "fixed"}
         self.test = self._begin(**self._rules)
         self._warn()
-        self._running = False
+        self._running: tuple[str, str] | None = None  # A call of `eval` and a task.
 
     @property
     def samples(self) -> list[Any]:
@@ -489,13 +489,18 @@ class EarlyStopping(_Scored):
 
     async def start_task(self, task: Any, samples: list[Any], epochs: int) -> str:
         """Begins the test of an evaluation."""
-        if self._running:
+        mine = task.run_id, task.task_id
+        # Inspect does not call `complete_task` after an error or a cancel: an earlier
+        # call of `eval`, or an earlier try of this task, has ended.
+        running = self._running or mine
+        if running[0] == mine[0] and running != mine:
             raise ValueError(
                 "early stopping is of one model at a time: build a task for each model"
             )
         if epochs > 1:
             raise ValueError("early stopping is of one epoch: leave --epochs out")
-        self.test, self._refused, self._running = self._begin(**self._rules), 0, True
+        self.test, self._refused = self._begin(**self._rules), 0
+        self._running = mine
         return "irtjax"
 
     async def schedule_sample(self, id: str | int, epoch: int) -> Any:
@@ -525,7 +530,7 @@ class EarlyStopping(_Scored):
         """What the log has: ability, its error, samples that counted, the reason."""
         for item in self.test.handed_out:
             self.test.skip(item)  # It failed.
-        self._running = False
+        self._running = None
         return {
             "ability": self.test.ability,
             "ability_se": self.test.standard_error,

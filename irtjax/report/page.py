@@ -104,6 +104,9 @@ def report_page(
     names = standing.table.column("subject").to_pylist()
     order = np.array([place[name] for name in names], int)
     cells = page_data.cells_of(fit, data)
+    notes = list(fit.notes)
+    if data is not None and cells is None:
+        notes.append(page_data.no_cells_note(data))
     if texts is None:
         known = {**fit.item_texts, **(data.item_texts if data is not None else {})}
         texts = {name: text.as_text() for name, text in known.items()}
@@ -126,7 +129,7 @@ def report_page(
         "verdict": verdict(fit, standing, audit=audit, items_first=items_first),
         "doubtful": not has_converged(fit),
         "warnings": [short(x, SENTENCE) for x in dict.fromkeys(warnings)],
-        "notes": [short(x, SENTENCE) for x in fit.notes],
+        "notes": [short(x, SENTENCE) for x in notes],
         "sentences": summarise(fit, standing, short),
         "leaderboard": _leaderboard(of, rows),
         "ranks": rank_figure(rows, percent(standing.level)),

@@ -235,6 +235,16 @@ def _sparse_cells_of(
     return Cells(cells, True) if binary else None
 
 
+def no_cells_note(data: ResponseTable) -> str:
+    """Why a page has no responses, though `cells_of` was given data."""
+    if data.sparse is None:
+        return "the page has no responses: those given are not on the scale of the fit"
+    return (
+        "the page has no responses: where few are observed, they must be right or wrong"
+        " and of all subjects and items of the fit"
+    )
+
+
 def response_rows(cells: Cells | None, order: np.ndarray) -> dict[str, Any] | None:
     """Responses of the first subjects of an order, as many as there is room for."""
     if cells is None:

@@ -54,7 +54,8 @@ from irtjax.uncertainty.inversion import (
 DENSE_LIMIT = 3000
 #: Operations up to which gradients' covariance is summed over the nodes: a second.
 EXACT_LIMIT = 3e10
-#: Terms of sparse responses. More change errors by 1e-6 with ten to a subject.
+#: Terms of sparse responses without asymptotes: more change errors of a 2PL by 1e-6
+#: with ten to a subject.
 SPARSE_TERMS = 5
 #: Share of a variance that directions without identification may contribute.
 LOST = 0.01
@@ -335,14 +336,15 @@ def item_covariance(
     size = num_items * columns + 2
     terms = default_terms(data) if num_terms is None else num_terms
     asymptotes = getattr(problem.model.family, "asymptotes", 0)
-    if num_terms is None and asymptotes and num_items <= 600:
+    few = isinstance(data, SparseResponses)
+    if num_terms is None and asymptotes and (few or num_items <= 600):
         # Items with asymptotes: with 8 terms an error was 3 % too small.
         terms = max(terms, 20)
     work = 2.0 * num_subjects * nodes.size * size**2
     summed = num_terms is None and work <= EXACT_LIMIT and size <= DENSE_LIMIT
     rows = num_subjects * terms
-    if isinstance(data, SparseResponses):
-        how, terms = "leading", min(terms, SPARSE_TERMS)
+    if few:
+        how, terms = "leading", terms if asymptotes else min(terms, SPARSE_TERMS)
     elif kind == "cross_product" or problem.model.family.common:
         how = "dense"
     elif how is None:

@@ -27,8 +27,6 @@ NAMES = {
     "clusters": (*clusters.TABLES, *clusters.FIGURES),
     "dimensions": (dimensions.TABLE, dimensions.FIGURE),
 }
-#: Those that have a rule of their own for folders that exist.
-OWN_RULE = ("fit", "run")
 
 
 @pytest.mark.parametrize(("first", "second"), [*itertools.permutations(NAMES, 2)])
@@ -42,8 +40,6 @@ def test_a_command_is_refused_the_folder_of_another_that_it_would_damage(
         (tmp_path / name).touch()
     if first == "audit":  # An audit has its page too.
         (tmp_path / "report.html").touch()
-    if second in OWN_RULE:
-        return
     if common:
         with pytest.raises(ValueError, match=f"`irtjax {second}` would replace"):
             check_out_folder(tmp_path, NAMES[second], second)
@@ -59,7 +55,13 @@ def test_a_command_replaces_its_own_files(name, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "words", ["audit r.csv", "shrink r.csv --size 3", "compare a b --fit fit"]
+    "words",
+    [
+        "audit r.csv",
+        "shrink r.csv --size 3",
+        "compare a b --fit fit",
+        "run r.csv --overwrite",
+    ],
 )
 def test_the_folder_of_a_fit_keeps_its_page(words, tmp_path):
     """`audit --fit fit --out fit` replaced the item parameters of the fit."""
@@ -68,3 +70,15 @@ def test_the_folder_of_a_fit_keeps_its_page(words, tmp_path):
     assert result.exit_code == 2
     message = result.stderr.replace("\n", "")
     assert f"choose another folder, such as {tmp_path / words.split()[0]}" in message
+
+
+def test_fit_does_not_replace_the_files_of_another_command(tmp_path):
+    """`fit --overwrite` replaced the tables and the page of an audit."""
+    for name in ("items.csv", "benchmarks.csv", "summary.md", "report.html"):
+        (tmp_path / name).write_text("audit")
+    words = ["fit", "r.csv", "--out", str(tmp_path), "--overwrite"]
+    result = CliRunner().invoke(app, words)
+    assert result.exit_code == 2
+    message = result.stderr.replace("\n", "")
+    assert "has files of `irtjax audit`, and `irtjax fit` would replace" in message
+    assert (tmp_path / "items.csv").read_text() == "audit"

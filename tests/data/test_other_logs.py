@@ -125,6 +125,9 @@ def test_tables_whose_logs_number_samples_in_another_way_do_not_merge(tmp_path):
         assert saved.item_contents == tables[0].item_contents
         with pytest.raises(ValueError, match="2 of the items are others .* 't/0': "):
             read([saved, tables[1]])
+        trusted = read([tmp_path / f"t.{ending}", tables[1]], join="id")
+        assert trusted.num_observed == 6 and not trusted.item_contents
+        assert not read(tmp_path / f"t.{ending}", join="id").item_contents
     # What has no other content, and names that the caller takes for right.
     same = tables[1].select(items=["t/1"])
     assert list(same.item_contents) == ["t/1"]

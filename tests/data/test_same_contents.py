@@ -17,6 +17,7 @@ from irtjax.cli.pipeline import Job, calibrate
 from irtjax.cli.progress import ProgressLine
 from irtjax.data.item_texts import ItemText
 from irtjax.data.matching import match_all_items
+from irtjax.fitting.anchors import read_anchor, refuse_other_anchors
 from irtjax.harness.lm_eval import Rounds
 from irtjax.report.page_data import cells_of
 from irtjax.storage import load_contents
@@ -81,6 +82,21 @@ def test_anchors_are_those_of_the_same_items(tmp_path):
     job = Job("2pl", "em", {"anchor": tmp_path / "fit"})
     with pytest.raises(ValueError, match=f"in the fit {tmp_path / 'fit'}, such as"):
         calibrate(of(small_table(), 1), job, None, ProgressLine(True), 0.0)
+
+
+@pytest.mark.parametrize("ending", ["parquet", "csv"])
+def test_anchors_of_a_file_of_a_fit_are_those_of_the_same_items(ending, tmp_path):
+    fit = of(small_fit())
+    irtjax.save(fit, tmp_path / "fit")
+    path = tmp_path / "fit" / f"items.{ending}"
+    with pytest.raises(ValueError, match=f"in the fit of {path}, such as"):
+        irtjax.fit(of(small_table(), 1), "2pl", "em", anchor=str(path))
+    anchored = read_anchor(path)
+    refuse_other_anchors(path, anchored, fit.item_contents)
+    # Items that are not anchored may be others, and a copy elsewhere has no contents.
+    others = of(small_table(), 1).item_contents
+    refuse_other_anchors(path, {}, others)
+    refuse_other_anchors(tmp_path / "items.csv", anchored, others)
 
 
 def test_rounds_of_a_harness_refuse_documents_of_another_version(tmp_path):

@@ -39,6 +39,38 @@ def test_side_tables_of_the_same_format_are_left_out(tmp_path):
     assert [x.rsplit("/", 1)[1] for x in table.sources] == ["long.csv"]
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "llm_under_test,prompt_text,verdict\nm,a,pass\nn,a,fail\n",
+        "llm_under_test,prompt_text,verdict\nm,a,good\nn,b,bad\n",
+        "id,llm_under_test,prompt_text,verdict\n1,m,a,good\n2,n,a,bad\n",
+        "model,prompt_text,verdict\nm,a,good\nm,b,bad\n",
+        "model,q1,q2\nm,pass,fail\nn,pass,pass\n",
+        "item,prompt_text,verdict\na,what?,pass\nb,why?,fail\n",
+    ],
+)
+def test_a_table_that_may_have_responses_is_not_left_out(text, tmp_path):
+    (tmp_path / "a.csv").write_text("model,item,score\nm,a,1\nn,a,0\n")
+    (tmp_path / "b.csv").write_text(text)
+    with pytest.raises(ValueError, match=r"b\.csv: .*subject=, item= and response="):
+        read(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "model_repr,model_name,style,released\nM,m,x,2023-07-30\nN,n,y,2023-08-30\n",
+        "model,licence,open,team\nm,mit,yes,x\nn,own,no,y\n",
+        "item,category,wording\na,logic,what?\nb,sums,why?\n",
+    ],
+)
+def test_a_table_of_models_or_items_is_left_out(text, tmp_path):
+    (tmp_path / "a.csv").write_text("model,item,score\nm,a,1\nn,a,0\n")
+    (tmp_path / "b.csv").write_text(text)
+    assert "b.csv has no responses and was left out" in read(tmp_path).notes
+
+
 def test_what_was_named_or_is_alone_is_refused(folder):
     with pytest.raises(ValueError, match="models.csv: there are no columns of resp"):
         read([folder, folder / "models.csv"])

@@ -13,7 +13,11 @@ from irtjax.data.sparse_table import SparseCells
 from irtjax.data.table import ResponseTable
 from irtjax.fitting import one_ability
 from irtjax.fitting.defaults import choose
+from irtjax.fitting.problem import make_task
+from irtjax.fitting.settings import sort_settings
+from irtjax.likelihood.problem import Problem
 from irtjax.ranking.accuracy import accuracies, accuracies_of_cells
+from irtjax.uncertainty import covariance
 
 #: Columns of errors of items, which have other approximations in a dense fit.
 OF_ERRORS = "_se"
@@ -163,6 +167,31 @@ def test_the_fit_is_the_dense_fit(method, model, errors, monkeypatch):
     check_tables(found.item_table, wanted.item_table, tolerance)
     check_tables(found.ability_table, wanted.ability_table, tolerance)
     assert found.warnings == wanted.warnings
+    assert found.options["storage"] == "cells" and "storage" not in wanted.options
+
+
+def test_the_record_says_that_errors_are_of_cells(monkeypatch):
+    few = tables(0)[1]
+    monkeypatch.setattr(irtjax.EM, "sparse", 1.0)
+    for errors in ("none", "observed"):
+        specification = one_ability.OneAbility("2pl")
+        settings = {"standard_errors": errors}
+        parts = sort_settings(settings, specification, irtjax.EM, None)
+        task = make_task(few, specification, "em", parts, level=0.95, dtype=None)
+        assert task.options["storage"] == "cells"
+        noted = any("items are approximate" in x for x in task.table.notes)
+        assert noted == (errors == "observed")
+
+
+def test_models_with_asymptotes_have_more_terms(monkeypatch):
+    """With 8 terms an error of a dense table was 3 % too small."""
+    data = tables(0, 80, 700)[1].sparse_responses()
+    monkeypatch.setattr(covariance, "_covariance", lambda *x: x[-2:])
+    of: Any = None, None  # Coordinates and population.
+    for name, terms in (("2pl", 5), ("3pl", 20), ("4pl", 20)):
+        problem = Problem.create(irtjax.MODELS[name](), data)
+        found: Any = covariance.item_covariance(problem, *of, np.zeros(41))
+        assert found == (terms, "leading")
 
 
 @pytest.mark.slow

@@ -346,6 +346,47 @@ def test_early_stopping_with_samples_in_flight_failures_and_another_model(
     assert {str(x.id) for x in again.samples} == set("0123")
 
 
+def test_early_stopping_is_of_one_model_at_a_time():
+    one = EarlyStopping(plain_samples(), toy_fit(), benchmark=TASK, num_items=4)
+
+    def start(run, task):
+        spec = types.SimpleNamespace(run_id=run, task_id=task)
+        asyncio.run(one.start_task(spec, [], 1))
+
+    start("a", "1")
+    with pytest.raises(ValueError, match="one model at a time"):
+        start("a", "2")
+    start("a", "1")  # Another try.
+    start("b", "3")  # The first call of `eval` ended with an error.
+    asyncio.run(one.complete_task())
+    start("b", "4")
+
+
+@needs_inspect
+def test_a_task_is_evaluated_again_after_an_error(tmp_path, saved):
+    task = harness.stop_early(task_of(), saved, benchmark=TASK, num_items=4, sort=False)
+    failing = model(failing=(f"{TASK}/0",))
+    assert evaluate(task, tmp_path / "a", model=failing).status == "error"
+    again = evaluate(task, tmp_path / "b")
+    assert again.status == "success"
+    assert {str(x.id) for x in again.samples} == set("0123")
+
+
+@needs_inspect
+def test_two_models_of_one_call_are_refused(tmp_path, saved):
+    task = harness.stop_early(task_of(), saved, benchmark=TASK, num_items=4)
+    logs = inspect_ai.eval(
+        task,
+        model=[model(), model("n")],
+        max_tasks=2,
+        log_dir=str(tmp_path),
+        display="none",
+    )
+    assert sorted(log.status for log in logs) == ["error", "success"]
+    (bad,) = (log for log in logs if log.status == "error")
+    assert "build a task for each model" in bad.error.message
+
+
 @needs_inspect
 def test_early_stopping_is_of_one_epoch(tmp_path, saved):
     task = harness.stop_early(task_of(), saved, benchmark=TASK, num_items=4)

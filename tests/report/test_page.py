@@ -17,7 +17,9 @@ from typer.testing import CliRunner
 
 import irtjax
 from irtjax.calibration.rank import rank
+from irtjax.calibration.score import _check_values
 from irtjax.cli.app import app
+from irtjax.data.sparse_table import SparseCells
 from irtjax.models.catalogue import factor_model, graded
 from irtjax.models.factors import Factor
 from irtjax.models.families.graded import GradedItems
@@ -196,6 +198,29 @@ def test_responses_are_those_of_the_data_in_the_order_of_the_ranks(fit, page):
     assert np.isnan(other[~known]).all()
     with pytest.raises(ValueError, match="no subject of the fit is in the responses"):
         report_page(fit, data=irtjax.ResponseTable.from_arrays([[1, 0]]))
+
+
+def test_a_page_without_the_responses_that_were_given_has_a_note(fit):
+    source = small_table()
+    by_cell = lambda x: x.replace(values=x.cells, observed=None)
+    assert "the page has no responses" not in report_page(fit, data=by_cell(source))
+    part = source.select(subjects=source.subjects[1:])
+    page = report_page(fit, data=by_cell(part))
+    assert "the page has no responses: where few are observed, they must" in page
+    half = source.replace(values=source.values + 2.5)
+    page = report_page(fit, data=half)
+    assert "the page has no responses: those given are not on the scale" in page
+
+
+def test_right_and_wrong_cells_are_scored_without_more_matrices(fit, monkeypatch):
+    source = small_table()
+    few = source.replace(values=source.cells, observed=None)
+    assert irtjax.score(fit, few).table.equals(irtjax.score(fit, source).table)
+    graded = few.replace(values=dataclasses.replace(few.sparse, value=few.seen * 2))
+    with pytest.raises(ValueError, match="the response 2 is not 0 or 1"):
+        _check_values(fit, graded)
+    monkeypatch.setattr(SparseCells, "dense", None)
+    _check_values(fit, source.replace(values=source.cells, observed=None))
 
 
 def test_scores_take_two_digits_and_only_so_many_are_kept(monkeypatch):

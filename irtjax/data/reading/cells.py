@@ -47,6 +47,18 @@ def is_wordy(column: pa.ChunkedArray) -> bool:
     return not any(parse_number(text)[1] for text in texts)
 
 
+def is_verdict(column: pa.ChunkedArray) -> bool:
+    """Whether a column holds right and wrong alone, as words, booleans or 0 and 1."""
+    if pa.types.is_boolean(column.type):
+        return True
+    if not (is_text(column.type) or is_number(column.type)):
+        return False
+    values = {str(x).strip().lower() for x in column.unique().to_pylist()}
+    values -= {"none", "", _NO_ANSWER}
+    numbers = {"0", "1", "0.0", "1.0"}
+    return bool(values) and values <= {*_VERDICTS, *numbers, "right", "wrong"}
+
+
 def to_numbers(
     column: pa.ChunkedArray, name: str, source: str, *, verdicts: bool = False
 ) -> tuple[np.ndarray, np.ndarray | None]:

@@ -126,6 +126,9 @@ class Gathered:
         from irtjax.data.reading.merge import merge
 
         tables = list(self.tables)
+        if options.join == "id":
+            # Names that the caller trusts are not compared with others by content.
+            tables = [dataclasses.replace(x, item_contents={}) for x in tables]
         if not lengths and options.format is None:
             self.notes += refuse_lengths(tables)
         if self.records is not None:

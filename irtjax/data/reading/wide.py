@@ -9,8 +9,16 @@ import numpy as np
 import pyarrow as pa
 
 from irtjax.data.arrays import as_labels, check_unique, compact, names_of
-from irtjax.data.reading.cells import is_text, is_wordy, to_labels, to_numbers
+from irtjax.data.reading.cells import (
+    is_text,
+    is_verdict,
+    is_wordy,
+    to_labels,
+    to_numbers,
+)
 from irtjax.data.reading.columns import (
+    ITEM,
+    SUBJECT,
     SUBJECT_FACETS,
     Columns,
     NoResponsesError,
@@ -26,6 +34,7 @@ from irtjax.data.wording import listing
 from irtjax.numerics.memory import available_memory
 
 Piece: TypeAlias = ResponseTable | Records
+_KEYS = {*SUBJECT, *ITEM} - {"id"}
 
 
 def read_wide(frame: Frame, layout: Columns, options: ReadOptions) -> Piece:
@@ -38,7 +47,7 @@ def read_wide(frame: Frame, layout: Columns, options: ReadOptions) -> Piece:
     names = [name for name in names if name not in side]
     if not names:
         raise NoResponsesError(f"{source}: there are no columns of responses in it")
-    _refuse_unknown(table, names, source)
+    _refuse_unknown(table, names, subject, layout, source)
     values, observed = _matrix(table, names, source)
     parameters = parameter_columns(names)
     if parameters and values.dtype != np.int8:
@@ -121,17 +130,40 @@ def _facets(
     return out
 
 
-def _refuse_unknown(table: pa.Table, names: list[str], source: str) -> None:
+def _refuse_unknown(
+    table: pa.Table, names: list[str], subject: str | None, layout: Columns, source: str
+) -> None:
     """Refuses a table that is mostly text: it is no matrix, nor a known long table."""
     wordy = [name for name in names if is_wordy(table.column(name))]
     if not wordy or 2 * len(wordy) < len(names):
         return
-    raise NoResponsesError(
+    # A table of a folder that is not known to be without responses is not left out.
+    describes = _describes(table, names, subject, layout)
+    kind = NoResponsesError if describes else ValueError
+    raise kind(
         f"{source}: its columns do not show what it holds"
         f" ({listing(table.column_names)}); for a long table name its columns with"
         " subject=, item= and response=; a wide one has a column of numbers for each"
         " item"
     )
+
+
+def _describes(
+    table: pa.Table, names: list[str], key: str | None, layout: Columns
+) -> bool:
+    """Whether a table has a row for each subject or item, and no responses to it.
+
+    Verdicts can be responses: one column of them in a table of items (of one model),
+    and half of the columns in a table of subjects.
+    """
+    # "id" may number the rows of a log.
+    if key is None or key.strip().lower() not in _KEYS:
+        return False
+    column = table.column(key)
+    if column.null_count or len(column.unique()) < len(column):
+        return False
+    verdicts = sum(is_verdict(table.column(name)) for name in names)
+    return not verdicts if layout.transposed else 2 * verdicts < len(names)
 
 
 def _matrix(
