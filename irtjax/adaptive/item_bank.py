@@ -24,6 +24,7 @@ from irtjax.adaptive.repeats import (
     before_each,
     best_sum,
     expected_shares,
+    logit_slope,
     next_information,
     next_log_prob,
 )
@@ -110,8 +111,13 @@ class AbstractNodeBank(AbstractBank):
     def scored(self, score: str, state: State) -> State:
         """EAP or MAP with its standard error."""
         ability, variance = (_mode if score == "map" else _mean)(self, state)
+        variance += self.item_variance(state)
         error = jnp.sqrt(self.whole_variance(ability, variance))
         return state._replace(ability=ability, standard_error=error)
+
+    def item_variance(self, state: State) -> Array:
+        """Variance of an ability by errors of items that the posterior leaves out."""
+        return jnp.zeros_like(self.sd)
 
     def whole_variance(self, ability: Array, variance: Array) -> Array:
         """The variance of an ability with what the posterior does not count."""
@@ -241,7 +247,9 @@ class ItemBank(AbstractNodeBank):
     An observation is a response, one of the model's categories. What it adds to a
     posterior is a row of the table. Errors of the items are integrated out of the table
     (`models.predictive`): selection, score and simulated responses use these curves.
-    Its information at an ability is then linear between nodes.
+    Its information at an ability is then linear between nodes. Responses to one item
+    share its error: for tests with repeats the table is that of the estimates, and
+    standard errors count the errors of items by the delta method, once an item.
 
     >>> from irtjax.models.catalogue import two_parameter
     >>> from irtjax.models.simulate import simulate_items
@@ -264,6 +272,8 @@ class ItemBank(AbstractNodeBank):
     errors: UncertainItems | None = None  # None: the items are exact
     at_nodes: Float[Array, "nodes items"] | None = None  # information, with errors
     scale: Float[Array, "2 2"] | None = None  # V of `scoring.scale_error`
+    #: With errors and repeats, `Predictive.logit_moves`.
+    moves: Float[Array, "items columns nodes"] | None = None
 
     @classmethod
     def create(
@@ -287,7 +297,8 @@ class ItemBank(AbstractNodeBank):
             population: Population of ability, the prior of every subject.
             num_items: Length of the longest test, which determines how narrow a
                 posterior the nodes must resolve; None for the whole bank.
-            repeats: Times that a test may give an item.
+            repeats: Times that a test may give an item; above 1 errors of items are
+                counted by the delta method.
             nodes: `[nodes]` standardised nodes, equally spaced; None chooses them from
                 the most informative items. A histogram population has its own.
             extra_precision: Most precision of ability from other sources.
@@ -314,8 +325,10 @@ class ItemBank(AbstractNodeBank):
         dtype = items[0].dtype
         mean, sd = (jnp.asarray(x, dtype) for x in (population.mean, population.sd))
         curves: Any = model, items
+        flat: Any = None
         if covariance is not None and np.any(covariance):
-            curves = with_errors(model, items, covariance, population.mean)
+            flat = with_errors(model, items, covariance, population.mean)
+            curves = flat if repeats == 1 else curves
         log_weights = population.log_weights
         if nodes is None and log_weights is not None:
             nodes = equal_nodes(-REACH, REACH, log_weights.shape[0])
@@ -347,6 +360,9 @@ class ItemBank(AbstractNodeBank):
         if curves[1] is not items:
             known += curves[1], item_information(*curves, theta)
         bank = cls(mean, sd, theta, log_prior, *known)
+        if flat is not None and repeats > 1:
+            moves = _moves_jit(flat[0].family, flat[1], theta)
+            bank = dataclasses.replace(bank, moves=moves)
         if scale is None or not np.any(scale):
             return bank
         return dataclasses.replace(bank, scale=jnp.asarray(scale, dtype))
@@ -397,6 +413,20 @@ class ItemBank(AbstractNodeBank):
             return variance
         population = self.mean, self.sd
         return with_scale_error(self.scale, ability, variance, population)
+
+    def item_variance(self, state: State) -> Array:
+        """With repeats, g' C g of EAP: its change with the items (the delta method).
+
+        The derivative of a posterior mean is the posterior covariance of the ability
+        and the derivative of the log-likelihood. A mode takes that of the mean.
+        """
+        if self.moves is None or not isinstance(state.memory, Repeats):
+            return super().item_variance(state)
+        slope = logit_slope(jnp.exp(self.table[:, 1]), state.memory)
+        posterior = jax.nn.softmax(state.posterior)
+        weight = posterior * (self.theta - posterior @ self.theta)
+        change = jnp.einsum("jn,jcn->jc", slope * weight, self.moves)
+        return jnp.sum(change**2)
 
     def begun(self, score: str, state: State) -> State:
         """The population, whose standard deviation is given."""
@@ -574,6 +604,11 @@ class ItemBank(AbstractNodeBank):
     def check(self, design: Any) -> None:
         """Refuses rules that do not suit, such as the mode of a histogram."""
         super().check(design)
+        if design.repeats > 1 and self.errors is not None:
+            raise ValueError(
+                f"repeats {design.repeats}: errors of items are those of one response:"
+                f" build the bank with ItemBank.create(repeats={design.repeats})"
+            )
         if design.score == "map" and self.histogram:
             raise ValueError(
                 "score 'map' is not defined for a histogram population: use 'eap'"
@@ -594,6 +629,13 @@ class ItemBank(AbstractNodeBank):
 def _table_jit(model: Model, items: Items, theta: Array) -> Array:
     one = model.family.category_log_probs
     over_nodes = jax.vmap(one, in_axes=(None, 0), out_axes=1)
+    return jax.vmap(over_nodes, in_axes=(0, None))(items, theta)
+
+
+@full_precision
+@eqx.filter_jit
+def _moves_jit(family: Predictive, items: UncertainItems, theta: Array) -> Array:
+    over_nodes = jax.vmap(family.logit_moves, in_axes=(None, 0), out_axes=1)
     return jax.vmap(over_nodes, in_axes=(0, None))(items, theta)
 
 

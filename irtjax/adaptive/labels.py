@@ -76,13 +76,21 @@ class LabelledBank(NamedTuple):
             return (
                 "items are taken as known: errors of several abilities omit theirs",
             )
-        errors = getattr(self.bank, "errors", None)
-        if errors is None:
+        errors, moves = (getattr(self.bank, x, None) for x in ("errors", "moves"))
+        if moves is not None:
+            lost = int(np.sum(~np.asarray(moves).any(axis=(1, 2))))
+            effect = "items without errors are taken as known"
+        elif errors is not None:
+            lost = int(np.sum(~np.asarray(errors.identified)))
+            effect = "no response to such an item counts"
+        elif self.source.options.get("item_uncertainty", True) is False:
+            return ("items are taken as known, as in the fit (item_uncertainty=False)",)
+        else:
             return ("items are taken as known: the fit has no errors of its items",)
-        lost = int(np.sum(~np.asarray(errors.identified)))
         if not lost:
             return ()
-        return (f"{lost:,} items have no finite errors: their responses count nothing",)
+        noun = "1 item has" if lost == 1 else f"{lost:,} items have"
+        return (f"{noun} no finite errors: {effect}",)
 
     def _decided(self, design: Design) -> tuple[str, ...]:
         """A decision that needs no responses."""

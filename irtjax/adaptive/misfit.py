@@ -172,6 +172,7 @@ def misfit_study(
     answers = with_items(known.bank, jax.tree.map(jnp.asarray, fit.parameters.items))
     designs = _designs(known, num_items, rules)
     kinds = [design.select for design in designs]
+    times = designs[0].repeats
     rows = []
     for size in sizes:
         found: list[list[np.ndarray]] = [[] for _ in kinds]
@@ -180,7 +181,9 @@ def misfit_study(
             seeds = jax.random.split(jax.random.fold_in(key, draw), 3)
             theta = known.bank.draw_abilities(num_subjects, seeds[2])
             truth = np.asarray(known.bank.truth(theta), float)
-            bank = _rebuilt(known.bank, fit, draw_items(fit, seeds[0], size), size)
+            bank = _rebuilt(
+                known.bank, fit, draw_items(fit, seeds[0], size), size, times
+            )
             for design, cell in zip(designs, found, strict=True):
                 options: Any = dict(theta=theta, answers=answers)
                 tests = run_tests_jit(bank, design, key=seeds[1], **options)
@@ -218,7 +221,9 @@ def _summary(cell: list[np.ndarray]) -> dict[str, float]:
     }
 
 
-def _rebuilt(bank: Any, fit: Calibration, items: Items, size: float) -> AbstractBank:
+def _rebuilt(
+    bank: Any, fit: Calibration, items: Items, size: float, repeats: int
+) -> AbstractBank:
     """A bank of drawn items with their errors, the same population and nodes."""
     if isinstance(bank, FactorBank):
         options = dict(composite=bank.composite)
@@ -227,7 +232,7 @@ def _rebuilt(bank: Any, fit: Calibration, items: Items, size: float) -> Abstract
     histogram = bank.log_prior if bank.histogram else None
     population = Population(bank.mean, bank.sd, histogram)
     errors = item_errors(fit)
-    options: dict[str, Any] = dict(nodes=nodes)
+    options: dict[str, Any] = dict(nodes=nodes, repeats=repeats)
     if errors is not None and size:
         options["covariance"] = size**2 * errors.items
     return ItemBank.create(bank.model, items, population, **options)

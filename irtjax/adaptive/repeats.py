@@ -87,6 +87,39 @@ def next_log_prob(log_prob: Array, count: Array, times: Array, odds: Array) -> A
     return found - jnp.log1p(times.astype(log_prob.dtype) * odds)
 
 
+def logit_slope(chance: Array, known: Repeats) -> Array:
+    """Derivative of the log-likelihood of the responses so far in the logit of p.
+
+    Args:
+        chance: `[items, nodes]` p, of a first right response.
+        known: The responses so far.
+
+    Returns:
+        `[items, nodes]`, (1 - p) sum_{i < k} p / (p + i r) less
+        p sum_{i < n - k} (1 - p) / (1 - p + i r).
+
+    >>> known = Repeats(*(jnp.array([x]) for x in (3, 2, 3)), jnp.array(0.0))
+    >>> round(float(logit_slope(jnp.array([[0.25]]), known)[0, 0]), 6)  # k - n p
+    1.25
+    """
+    right = known.right[:, None]
+    wrong = known.times[:, None] - right
+
+    def add(i, total):
+        more = i * known.odds
+        up = (1 - chance) * _part(chance, more)
+        down = chance * _part(1 - chance, more)
+        return total + jnp.where(i < right, up, 0) - jnp.where(i < wrong, down, 0)
+
+    most = jnp.max(jnp.maximum(right, wrong))
+    return lax.fori_loop(0, most, add, jnp.zeros_like(chance))
+
+
+def _part(chance, more):
+    whole = chance + more
+    return jnp.where(whole > 0, chance / jnp.where(whole > 0, whole, 1), 1)
+
+
 def next_information(chance: Array, known: Repeats) -> Array:
     """Information of the next response to each item over that of the first one.
 

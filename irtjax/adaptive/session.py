@@ -189,6 +189,11 @@ class AdaptiveTest:
         return float(self._state.standard_error)
 
     @property
+    def selections(self) -> tuple[str, ...]:
+        """Values of `select` that compare the items of this bank."""
+        return self._bank.bank.selections
+
+    @property
     def reliability(self) -> float:
         """1 - se^2 / sd^2, negative at worst."""
         return 1 - (self.standard_error / float(self._bank.bank.sd)) ** 2
@@ -575,11 +580,31 @@ def fingerprint(bank: LabelledBank) -> str:
         if isinstance(parts, FactorBank):
             population = parts.center, parts.spread, parts.composite
         parts = (parts.items, *population)
+        parts += _errors_of(bank.bank)
     for leaf in jax.tree.leaves(parts):
         array = np.ascontiguousarray(leaf)
         digest.update(f"{array.dtype}{array.shape}".encode())
         digest.update(array.tobytes())
     return digest.hexdigest()[:32]
+
+
+def _errors_of(bank: Any) -> tuple[np.ndarray, ...]:
+    """Errors of the items and the scale of a bank, none of one that has none."""
+    found = []
+    errors, moves, scale = (
+        getattr(bank, x, None) for x in ("errors", "moves", "scale")
+    )
+    if errors is not None:
+        # Roots of one covariance may differ in signs between machines.
+        root = np.asarray(errors.root, float)
+        found += [root @ np.swapaxes(root, 1, 2), np.asarray(errors.identified, float)]
+    elif moves is not None:
+        rows = np.asarray(moves, float)
+        found.append(np.sum(rows**2, axis=1))
+    if scale is not None:
+        found.append(np.asarray(scale, float))
+    # Their last digits may differ too; no negative zero.
+    return tuple(np.round(x, 6) + 0.0 for x in found)
 
 
 def _read(path: Path) -> dict[str, Any]:

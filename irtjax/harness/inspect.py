@@ -480,9 +480,11 @@ class EarlyStopping(_Scored):
         rules = {} if quota is None else {"quota": quota}
         from irtjax.adaptive import AdaptiveTest
 
-        plain = AdaptiveTest(
-            self._fit, items=self.test_items, select="mutual_information", **rules
-        )
+        # A bank with response lengths has no mutual information.
+        rule = "mutual_information"
+        if rule not in self.test.selections:
+            rule = "information"
+        plain = AdaptiveTest(self._fit, items=self.test_items, select=rule, **rules)
         first = plain.next_items(min(len(self.test_items), MOST_SORTED))
         rest = [item for item in self.test_items if item not in set(first)]
         return [self._samples[item] for item in (*first, *rest)]

@@ -169,18 +169,35 @@ class Predictive(AbstractResponseFamily):
         mean, square = mean / whole, square / whole
         return jnp.stack([mean, jnp.maximum(square - mean**2, 0)])
 
+    def logit_moves(self, item: UncertainItems, theta: Array) -> Array:
+        """Change of the logit of a right response by each standard normal error.
+
+        To first order, of right and wrong responses; 0 of an item without errors.
+        """
+
+        def logit(node):
+            logs = self.base.category_log_probs(self._moved(item, node), theta)
+            return logs[1] - logs[0]
+
+        nothing = jnp.zeros_like(item.coordinates)
+        return jnp.where(item.identified, jax.jacfwd(logit)(nothing), 0)
+
+    def _moved(self, item: UncertainItems, node: Array) -> Any:
+        """The record of the family at an error of `root @ node`."""
+        estimated = {parameter.name for parameter in self.base.parameters}
+        every = item.estimate._asdict().items()
+        kept = {name: value for name, value in every if name not in estimated}
+        row = item.coordinates + item.root @ node
+        return self.base.constrain(row)._replace(**kept)
+
     def _over(self, item: UncertainItems, function: Any, combine: Any) -> Array:
         """Combines a function of item record and log weight over all nodes."""
         nodes, weights = normal_rule(item.coordinates.shape[-1])
         dtype = item.coordinates.dtype
         parts = jnp.asarray(nodes, dtype), jnp.asarray(np.log(weights), dtype)
-        estimated = {parameter.name for parameter in self.base.parameters}
-        every = item.estimate._asdict().items()
-        kept = {name: value for name, value in every if name not in estimated}
 
         def at(node, log_weight):
-            row = item.coordinates + item.root @ node
-            return function(self.base.constrain(row)._replace(**kept), log_weight)
+            return function(self._moved(item, node), log_weight)
 
         # Node by node: all of them at once would need an array of items x abilities x
         # nodes.
@@ -215,7 +232,7 @@ def own_errors(model: Model, covariance: np.ndarray) -> tuple[np.ndarray, np.nda
     ([1.0, 1.0, 0.0], [True, False])
     """
     family, blocks = model.family, np.array(covariance, float)
-    # The error of a parameter that all items share is one of the scale of ability.
+    # Errors that all items share are left out: those of two items are independent.
     common = list(family.common_columns)
     blocks[:, common] = blocks[:, :, common] = 0
     unknown = ~np.isfinite(np.diagonal(blocks, axis1=1, axis2=2))

@@ -1,6 +1,8 @@
 """Adaptive tests whose items have errors, against draws of items and exact banks."""
 
 import dataclasses
+from types import SimpleNamespace
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -10,6 +12,7 @@ import pytest
 import irtjax
 from irtjax.adaptive import AdaptiveTest, Design, ItemBank, start, update
 from irtjax.adaptive.labels import LabelledBank, label
+from irtjax.adaptive.session import fingerprint
 from irtjax.adaptive.simulation import run_tests_jit
 from irtjax.calibration.item_error import ItemErrors, item_errors
 from irtjax.calibration.score import _with_errors as with_item_errors
@@ -129,19 +132,86 @@ def test_items_without_finite_errors_and_several_abilities_have_a_sentence():
     covariance = COVARIANCE.copy()
     covariance[2] = np.nan
     names = np.array([f"q{k}" for k in range(SIZE)])
-    fit = object()
+    fit: Any = SimpleNamespace(options={})
     known = LabelledBank(bank_of(covariance=covariance), names, None, None, fit)
     assert known.warnings(known.design(8)) == (
-        "1 items have no finite errors: their responses count nothing",
+        "1 item has no finite errors: no response to such an item counts",
+    )
+    repeated = known._replace(bank=bank_of(covariance=covariance, repeats=2))
+    assert repeated.warnings(repeated.design(8, repeats=2, icc=0.1)) == (
+        "1 item has no finite errors: items without errors are taken as known",
     )
     known = known._replace(bank=bank_of())
     assert "the fit has no errors of its items" in known.warnings(known.design(8))[0]
+    chosen: Any = SimpleNamespace(options={"item_uncertainty": False})
+    said = known._replace(source=chosen).warnings(known.design(8))[0]
+    assert said == "items are taken as known, as in the fit (item_uncertainty=False)"
     bank = factor_bank(None)
     names = np.array([f"q{k}" for k in range(bank.num_items)])
     known = LabelledBank(bank, names, None, np.array(["a", "b"]), fit)
     assert (
         "errors of several abilities omit theirs" in known.warnings(known.design(2))[0]
     )
+
+
+def test_responses_to_one_item_share_its_error():
+    """The added variance is that of a posterior mean moved with the items."""
+    bank = bank_of(covariance=COVARIANCE, repeats=3)
+    exact, icc, theta = bank_of(repeats=3), 0.2, np.asarray(bank.theta)
+    design = Design.create(4, select="fixed", repeats=3, icc=icc)
+    asked, replies, step = (3, 3, 7, 3), (1, 1, 0, 0), jax.jit(update)
+    states = [start(x, design, key=KEY) for x in (bank, exact)]
+    for item, response in zip(asked, replies, strict=True):
+        cell = jnp.int32(item), jnp.int32(response)
+        states = [
+            step(x, design, state, *cell)
+            for x, state in zip((bank, exact), states, strict=True)
+        ]
+    found, plain = states
+    assert float(found.ability) == pytest.approx(float(plain.ability), abs=1e-12)
+    odds, rows = icc / (1 - icc), np.asarray(MODEL.unconstrain(ITEMS), float)
+
+    def mean_of(rows):
+        total = -(theta**2) / 2
+        for item, right, wrong in ((3, 2, 1), (7, 0, 1)):
+            chance = 1 / (1 + np.exp(-(rows[item, 0] * theta + rows[item, 1])))
+            total += sum(np.log(chance + i * odds) for i in range(right))
+            total += sum(np.log(1 - chance + i * odds) for i in range(wrong))
+        weight = np.exp(total)
+        return weight @ theta / weight.sum()
+
+    gradient = np.zeros_like(rows)
+    for place in np.ndindex(*rows.shape):
+        up, down = rows.copy(), rows.copy()
+        up[place] += 1e-4
+        down[place] -= 1e-4
+        gradient[place] = (mean_of(up) - mean_of(down)) / 2e-4
+    assert mean_of(rows) == pytest.approx(float(found.ability), abs=1e-9)
+    want = np.einsum("jp,jpq,jq->", gradient, COVARIANCE, gradient)
+    variances = [float(x.standard_error) ** 2 for x in states]
+    assert variances[0] - variances[1] == pytest.approx(want, rel=1e-6)
+    with pytest.raises(ValueError, match=r"ItemBank.create\(repeats=3\)"):
+        bank_of(covariance=COVARIANCE).check(design)
+
+
+def test_a_saved_test_belongs_to_the_errors_of_its_bank():
+    names = np.array([f"q{k}" for k in range(SIZE)])
+    hashes = [
+        fingerprint(LabelledBank(bank_of(**options), names, None, None))
+        for options in (
+            {},
+            dict(covariance=COVARIANCE),
+            dict(covariance=2 * COVARIANCE),
+            dict(covariance=COVARIANCE, scale=SCALE),
+            dict(covariance=COVARIANCE, repeats=2),
+        )
+    ]
+    assert len(set(hashes)) == 5
+    same = bank_of(covariance=COVARIANCE)
+    flipped = dataclasses.replace(
+        same, errors=same.errors._replace(root=-same.errors.root)
+    )
+    assert fingerprint(LabelledBank(flipped, names, None, None)) == hashes[1]
 
 
 @pytest.mark.slow

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import irtjax
+from irtjax.adaptive import ItemBank
 from irtjax.harness import inspect as harness
 from irtjax.harness.bank import ItemIds, open_fit
 from irtjax.harness.inspect import AdaptiveSamples, EarlyStopping, number_of
@@ -284,7 +285,7 @@ def test_fewer_samples_give_the_error_of_a_full_run(tmp_path, saved):
     assert gap < 2 * found["ability_se"].value
 
 
-def test_early_stopping_needs_a_rule_and_an_order():
+def test_early_stopping_needs_a_rule_and_an_order(monkeypatch):
     manager = lambda **rules: EarlyStopping(
         plain_samples(), toy_fit(), benchmark=TASK, **rules
     )
@@ -298,6 +299,9 @@ def test_early_stopping_needs_a_rule_and_an_order():
     difficulty = -np.asarray(toy_fit().parameters.items.intercept)[:12]
     away = np.abs(difficulty)[[x.id for x in samples]]
     assert (np.diff(away) > -1e-9).all()
+    # As of a bank with response lengths, which has no mutual information.
+    monkeypatch.setattr(ItemBank, "selections", ("information",))
+    assert sorted(x.id for x in manager(num_items=3).in_order()) == list(range(12))
 
 
 @needs_inspect
