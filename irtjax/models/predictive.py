@@ -240,9 +240,9 @@ def own_errors(model: Model, covariance: np.ndarray) -> tuple[np.ndarray, np.nda
     needed = "discrimination", family.intercept_name
     groups = [[k for k, x in enumerate(names) if x == name] for name in needed]
     groups = [group for group in groups if group] or [list(range(len(names)))]
-    lost = np.stack([unknown[:, group].all(axis=1) for group in groups]).any(axis=0)
+    lost = np.any([unknown[:, group].all(axis=1) for group in groups], axis=0)
     blocks[lost] = 0
-    return np.where(np.isfinite(blocks), blocks, 0), ~lost
+    return np.where(np.isfinite(blocks), blocks, 0), np.logical_not(lost)
 
 
 def with_errors(
