@@ -1,5 +1,6 @@
 """LSAT7 against R's mirt: estimates, standard errors, log-likelihoods, scores."""
 
+import dataclasses
 import json
 
 import numpy as np
@@ -65,12 +66,19 @@ def test_estimates_and_errors(fitted):
 def test_scores(fitted, reference):
     own, calibration = fitted
     patterns = ResponseTable.from_arrays(reference["patterns"])
+    as_known = dataclasses.replace(
+        calibration, options={**calibration.options, "item_uncertainty": False}
+    )
     # Items are matched by name: both tables number them from 1.
     for method in ("eap", "map"):
         scores = irtjax.score(calibration, patterns, method=method).table.to_pydict()
         expected = np.array(own[method.upper()], float)
         np.testing.assert_allclose(scores["ability"], expected[:, 0], atol=2e-3)
-        np.testing.assert_allclose(scores["ability_se"], expected[:, 1], atol=2e-3)
+        # Published errors take the items as known.
+        assert np.all(np.array(scores["ability_se"]) > expected[:, 1])
+        known = irtjax.score(as_known, patterns, method=method).table.to_pydict()
+        np.testing.assert_allclose(known["ability"], scores["ability"], atol=1e-9)
+        np.testing.assert_allclose(known["ability_se"], expected[:, 1], atol=2e-3)
 
 
 @pytest.mark.slow

@@ -160,6 +160,9 @@ def _describes(
     if key is None or key.strip().lower() not in _KEYS:
         return False
     column = table.column(key)
+    # Records and lists have no order, and name nothing.
+    if pa.types.is_nested(column.type):
+        return False
     if column.null_count or len(column.unique()) < len(column):
         return False
     verdicts = sum(is_verdict(table.column(name)) for name in names)
