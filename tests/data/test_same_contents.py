@@ -38,6 +38,7 @@ def of(thing, shift=0):
     return dataclasses.replace(thing, item_contents=numbered(thing.items, shift))
 
 
+@pytest.mark.slow
 def test_verbs_refuse_responses_to_other_items_of_the_same_names():
     fit, same, other = of(small_fit()), of(small_table()), of(small_table(), 1)
     bank = label(fit, 3, None, None, {})

@@ -101,6 +101,17 @@ def equal_subjects(seed: int, subjects: int, items: int) -> irtjax.ResponseTable
     return irtjax.ResponseTable.from_arrays(rng.random((subjects, items)) < chance)
 
 
+@pytest.mark.parametrize("seed", range(2))
+def test_a_fit_of_equal_subjects_ends_with_discriminations_of_one_size(seed):
+    # With a wide prior of their spread it stalled, as most such fits.
+    fit = irtjax.fit(equal_subjects(seed, 10, 240))
+    assert (fit.options["model"], fit.options["method"]) == ("2pl", "laplace")
+    assert fit.status == irtjax.Status.CONVERGED
+    assert np.std(np.log(fit.item_table["discrimination"])) < 0.5
+    assert irtjax.rank(fit).num_different == 0
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [28, 35])
 def test_a_few_items_that_agree_by_chance_do_not_take_all_discrimination(seed):
     # With a wide prior of their spread the first ended at a slope of 22 and all others
