@@ -142,6 +142,7 @@ RUNNABLE = [
 
 #: Pages whose code compiles for long; the others show what a new user tries first.
 LONG = {
+    "adaptive",
     "adaptive-costs",
     "adaptive-several",
     "bayes",
@@ -150,6 +151,7 @@ LONG = {
     "continuous",
     "convergence",
     "estimators",
+    "functional",
     "harness",
     "joint-estimation",
     "joint-bias",
@@ -158,6 +160,7 @@ LONG = {
     "multilevel-estimation",
     "neural",
     "posterior-checks",
+    "scaling",
 }
 
 

@@ -166,6 +166,7 @@ def fit_fixture(case):
     return irtjax.fit(case.table, MODEL)
 
 
+@pytest.mark.slow
 def test_em_reaches_the_maximum_of_the_posterior(case, fit):
     assert fit.status is irtjax.Status.CONVERGED
     # The likelihood by plain probabilities on nodes of its own.

@@ -109,6 +109,7 @@ def test_quiet_says_nothing(tmp_path, responses):
     assert result.stdout == "" and result.stderr == ""
 
 
+@pytest.mark.slow
 def test_float32(tmp_path, responses):
     more = ("--no-figures", "--standard-errors", "none", "--float32", "-q")
     try:

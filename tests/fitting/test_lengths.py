@@ -320,6 +320,7 @@ def write_wide(path, names, columns, values) -> None:
     pa.csv.write_csv(pa.table(data), path)
 
 
+@pytest.mark.slow
 def test_the_command_line(tmp_path):
     data = table()
     names, items = data.subjects.tolist(), data.items.tolist()

@@ -109,6 +109,7 @@ def test_rank_intervals_are_those_of_draws(loadings):
     assert np.abs(found.rank_upper - other.rank_upper)[-30:].max() <= 2
 
 
+@pytest.mark.slow
 def test_the_draws_of_the_top_have_the_chances_of_integrals():
     theta, error, _, _ = subjects(0, 1)
     found = extremes(
@@ -196,6 +197,7 @@ def test_rank_intervals_of_many_hold_the_true_rank():
     assert abs(np.mean(shares) - 0.95) < 4 * error_of_mean + 0.002
 
 
+@pytest.mark.slow
 def test_order_of_subjects_changes_nothing():
     for size in (40, SIZE):
         theta, error, _, shared = subjects(2, size=size)

@@ -181,6 +181,7 @@ def test_chains_together_are_single_chains():
     np.testing.assert_allclose(draws.log_density[:, 1::2], density, atol=1e-9)
 
 
+@pytest.mark.slow
 def test_chains_side_by_side_give_the_draws_of_chains_in_turn(tmp_path):
     found = {}
     for how in ("auto", "sequential"):
@@ -254,6 +255,7 @@ def test_single_precision_stays_single():
     assert (np.abs(found.mean - MEAN) < 5 * found.mcse).all()
 
 
+@pytest.mark.slow
 def test_divergences_are_counted_on_a_funnel():
     # Neal's (2003), centred: x_i ~ N(0, exp(v / 2)) with v ~ N(0, 3); its neck is
     # narrower than any step that suits its mouth.

@@ -140,6 +140,7 @@ def test_items_with_bounds_are_scores_whatever_they_got():
     np.testing.assert_array_equal(part.values, table.values)
 
 
+@pytest.mark.slow
 def test_bounds_of_a_metric_go_with_a_fit(tmp_path):
     inside, wide, _ = judged()
     options = {"standard_errors": "none"}
