@@ -18,7 +18,7 @@ BLOCK = 2_000_000
 #: Subjects up to which every pair is tested. 2,000 take 0.5 s; beyond, pairs are
 #: counted from a histogram and `critical_z` differs by less than 0.001.
 EXACT_SUBJECTS = 2000
-#: Subjects from which on the error of the scale of ability is told from the others. By
+#: Subjects from which on the error of the scale of ability is separated from others. By
 #: the 2PL with it, 23 % of pairs of three equal subjects were significant at 5 %, and
 #: 9 % of five.
 LEAST_OF_SCALE = 5

@@ -127,7 +127,7 @@ def test_a_few_items_that_agree_by_chance_do_not_take_all_discrimination(seed):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("subjects", "items"), [(8, 100), (10, 240), (15, 240)])
-def test_equal_subjects_are_seldom_told_apart_by_the_2pl(subjects, items):
+def test_equal_subjects_seldom_differ_by_the_2pl(subjects, items):
     # Two of 40 sets are expected to have a significant pair, more than 7 in 1 of 2,900.
     significant = converged = 0
     for seed in range(40):
