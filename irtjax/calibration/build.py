@@ -9,7 +9,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from irtjax.calibration import assumptions, factors, flags, lengths
+from irtjax.calibration import assumptions, copies, factors, flags, lengths
 from irtjax.calibration.calibration import Calibration
 from irtjax.calibration.discrimination import (
     negative_discrimination,
@@ -128,8 +128,10 @@ def _judge(table: ResponseTable, estimates: Estimates, layout, options) -> Judge
                 which = nowhere.reshape(-1, *[1] * (error.ndim - 1)) & (error > 0)
                 errors[name] = np.where(which, np.nan, error)
     items = flags.item_flags(model, of_items, findings)
-    subjects = _subject_flags(of_subjects, estimates)
+    alike = _copies(table)
+    subjects = _subject_flags(of_subjects, estimates, alike)
     found, notes = _assumptions(table, estimates)
+    found += copies.warnings_of(alike, table.subjects)
     found += assumptions.of_dependence(_dependence(table, estimates))
     if estimates.groups is not None:
         found = [
@@ -220,7 +222,16 @@ def _findings(table: ResponseTable, estimates: Estimates, missing: np.ndarray):
     return findings, separated
 
 
-def _subject_flags(margins: flags.Margins, estimates: Estimates) -> list[str]:
+def _copies(table: ResponseTable) -> copies.Copies:
+    """Subjects that copy each other; of sparse tables none are looked for."""
+    if table.sparse is not None:
+        return copies.NONE
+    return copies.copies_of(table.values, table.observed, table.trials)
+
+
+def _subject_flags(
+    margins: flags.Margins, estimates: Estimates, alike: copies.Copies
+) -> list[str]:
     """One string of flags per subject, "; " between them and "" for none."""
     found = flags.no_variation(margins)
     for which, text in (
@@ -229,6 +240,7 @@ def _subject_flags(margins: flags.Margins, estimates: Estimates) -> list[str]:
     ):
         if which is not None:
             found.append((text, np.asarray(which)))
+    found.append((flags.COPY, alike.flagged(margins.observed.size)))
     return flags.join_flags(margins.observed.size, found)
 
 

@@ -47,6 +47,7 @@ NEGATIVE = "negative discrimination"
 NOT_IDENTIFIED = "not identified"
 SEPARATED = "separated"
 RUNAWAY = "no finite estimate"
+COPY = "same responses as another subject"
 
 #: Facts about the responses: no test, and no defect of an item.
 CONSTANT = (ALL_RIGHT, ALL_WRONG)
@@ -65,6 +66,7 @@ MEANING = {
     " the slope has no finite maximum",
     RUNAWAY: "without a prior the likelihood has no maximum: the value is where the"
     " iteration stopped",
+    COPY: "nearly the same responses as another subject: one model under two names?",
 }
 
 USE_PRIORS = "use priors"

@@ -127,6 +127,10 @@ class Reading:
     subject_name: Annotated[
         str | None, _read("Name of the subject of a file that has none.")
     ] = None
+    leave_out: Annotated[
+        list[str] | None,
+        _read("Subject to leave out, or a pattern; may be repeated.", metavar="NAME"),
+    ] = None
     length: Annotated[
         str | None,
         _read("Column of response lengths; for a wide matrix, the file of them."),

@@ -63,6 +63,7 @@ class ReadOptions:
     orientation: Literal["subjects_by_items", "items_by_subjects"] | None = None
     header: bool | None = None
     subject_name: str | None = None
+    leave_out: str | Sequence[str] | None = None
     texts: bool = True
 
     def __post_init__(self) -> None:

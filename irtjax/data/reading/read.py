@@ -52,6 +52,7 @@ def read(
     orientation: Literal["subjects_by_items", "items_by_subjects"] | None = None,
     header: bool | None = None,
     subject_name: str | None = None,
+    leave_out: str | Sequence[str] | None = None,
     texts: bool = True,
 ) -> ResponseTable:
     r"""Reads evaluation results into one response table.
@@ -87,6 +88,7 @@ def read(
         orientation: "subjects_by_items" or "items_by_subjects" for a wide matrix.
         header: whether the first line of a CSV file holds names.
         subject_name: name of the one subject of a file without subject names.
+        leave_out: subjects to leave out, by name or by pattern ("*-4bit").
         texts: whether to keep the prompts and answers of items (`item_texts`).
 
     Returns:
@@ -414,7 +416,9 @@ def _finish(
 ) -> ResponseTable:
     """Adds benchmarks, lengths, notes and sources; applies ``missing_as``."""
     from irtjax.data.reading.frames import infer_benchmarks
+    from irtjax.data.reading.leave_out import without
 
+    table = without(table, options.leave_out)
     notes = [*table.notes, *notes]
     facets = dict(table.item_facets)
     inferred = None if "benchmark" in facets else infer_benchmarks(table.items)

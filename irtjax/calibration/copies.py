@@ -1,0 +1,190 @@
+r"""Subjects that copy each other: the same responses, or nearly so.
+
+One model under two names, or a merge of it, counts twice: discriminations are estimated
+from subjects as if they were independent, so a model of slopes moves towards what the
+copies share, and ranks them too high.
+
+Independent subjects differ on an item that subject i has right with probability P_ij by
+chance alone, on
+
+    E_ik = \sum_j P_ij (1 - P_kj) + (1 - P_ij) P_kj
+
+items in expectation. P_ij comes from the margins: logit P_ij = c_i + logit p_j, p_j the
+share of subjects that have the item right, c_i such that subject i's expected number of
+right responses is the observed one; items that all have right, or wrong, are left
+out. The number of differences is Poisson-binomial, so
+its lower tail is at most about that of a Poisson variable of mean E_ik.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from scipy.special import expit, logit, pdtr
+
+from irtjax.data.wording import listing
+
+#: Chance, over all pairs, below which agreement is none.
+LEVEL = 0.01
+#: Copies differ on at most this share of the items that independent subjects differ on.
+MOST_DIFFERENT = 0.1
+#: Subjects above which copies matter little and are not looked for.
+MOST_SUBJECTS = 1000
+#: Items from which the candidates are found, drawn at random.
+MOST_ITEMS = 1000
+#: Groups that a warning names, and subjects of each.
+MOST_GROUPS, MOST_NAMES = 3, 5
+
+
+class Copies(NamedTuple):
+    """Subjects that gave nearly the same responses.
+
+    Attributes:
+        groups: Positions of the subjects of each group, two or more.
+        different: Most items on which two subjects of each group that are copies of
+            each other differ.
+        shared: Items that both of these met.
+        expected: Items on which independent subjects would differ.
+    """
+
+    groups: tuple[np.ndarray, ...]
+    different: tuple[int, ...]
+    shared: tuple[int, ...]
+    expected: tuple[float, ...]
+
+    def flagged(self, size: int) -> np.ndarray:
+        """Which of `size` subjects are copies."""
+        found = np.zeros(size, bool)
+        for group in self.groups:
+            found[group] = True
+        return found
+
+
+NONE = Copies((), (), (), ())
+
+
+def copies_of(
+    values: np.ndarray, observed: np.ndarray | None, trials: np.ndarray | None = None
+) -> Copies:
+    """Finds copies in responses `[subjects, items]` of any kind.
+
+    For expected differences a response counts as right above its item's mean; for
+    observed ones two responses differ unless they are equal, missing ones never.
+
+    >>> right = np.random.default_rng(0).integers(0, 2, (8, 60))
+    >>> right[5] = right[2]
+    >>> found = copies_of(right, None)
+    >>> [group.tolist() for group in found.groups], found.different
+    ([[2, 5]], (0,))
+    """
+    count, size = values.shape
+    if not 1 < count <= MOST_SUBJECTS:
+        return NONE
+    some = np.arange(size)
+    if size > MOST_ITEMS:
+        some = np.sort(np.random.default_rng(0).choice(size, MOST_ITEMS, replace=False))
+    seen = np.ones((count, some.size)) if observed is None else observed[:, some] * 1.0
+    if trials is not None:
+        seen = (trials[:, some] > 0) * 1.0
+    right = _right(values[:, some], seen, None if trials is None else trials[:, some])
+    expected = _expected_differences(right, seen)
+    wrong = seen - right
+    different = right @ wrong.T + wrong @ right.T
+    pairs = count * (count - 1) / 2
+    close = np.triu(different <= MOST_DIFFERENT * expected, 1)
+    close[close] = pdtr(different[close], expected[close]) * pairs <= LEVEL
+    kept: list[tuple[int, int, int, int, float]] = []
+    for first, second in zip(*np.nonzero(close), strict=True):
+        both = np.ones(size, bool)
+        for mask in (observed, trials):
+            if mask is not None:
+                both &= (mask[first] > 0) & (mask[second] > 0)
+        unequal = values[first] != values[second]
+        if trials is not None:
+            unequal |= trials[first] != trials[second]
+        met, apart = int(both.sum()), int((unequal & both).sum())
+        # Of the items that were not drawn as many are expected to differ.
+        wanted = float(
+            expected[first, second] * met / max(seen[first] @ seen[second], 1)
+        )
+        if apart <= MOST_DIFFERENT * wanted:
+            kept.append((int(first), int(second), apart, met, wanted))
+    return _grouped(kept, count)
+
+
+def _right(values, seen, trials) -> np.ndarray:
+    """1 above the mean of the item and 0 below, and where nothing was seen."""
+    share = values if trials is None else values / np.maximum(trials, 1)
+    share = np.where(seen > 0, share, 0.0).astype(float)
+    mean = share.sum(axis=0) / np.maximum(seen.sum(axis=0), 1)
+    return ((share > mean) & (seen > 0)) * 1.0
+
+
+def _expected_differences(right: np.ndarray, seen: np.ndarray) -> np.ndarray:
+    """E of the module, `[subjects, subjects]`."""
+    count, total = seen.sum(axis=0), right.sum(axis=0)
+    # On items that all others have right, or wrong, nobody is expected to differ.
+    varied = (total > 0) & (total < count)
+    right, seen = right[:, varied], seen[:, varied]
+    ease = logit(total[varied] / count[varied])
+    # As many right ones as there are, and never none or all.
+    answers = seen.sum(axis=1)
+    target = (right.sum(axis=1) + 0.5) * answers / (answers + 1)
+    level = np.zeros((len(seen), 1))
+    for _ in range(8):
+        chance = expit(level + ease) * seen
+        slope = (chance * (1 - chance)).sum(axis=1)
+        step = (target - chance.sum(axis=1)) / np.maximum(slope, 1e-3)
+        level += np.clip(step, -2, 2)[:, None]
+    chance = expit(level + ease) * seen
+    other = seen - chance
+    return chance @ other.T + other @ chance.T
+
+
+def _grouped(pairs: list[tuple[int, int, int, int, float]], count: int) -> Copies:
+    if not pairs:
+        return NONE
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import connected_components
+
+    first, second, apart, met, wanted = (np.array(x) for x in zip(*pairs, strict=True))
+    links = coo_array((np.ones(first.size), (first, second)), shape=(count, count))
+    _, component = connected_components(links, directed=False)
+    columns: list[tuple] = []
+    for name in dict.fromkeys(component[first].tolist()):
+        mine = component[first] == name
+        worst = np.flatnonzero(mine)[np.argmax(apart[mine])]
+        group = np.flatnonzero(component == name)
+        columns.append(
+            (group, int(apart[worst]), int(met[worst]), float(wanted[worst]))
+        )
+    return Copies(*(tuple(x) for x in zip(*columns, strict=True)))
+
+
+def warnings_of(found: Copies, names: np.ndarray) -> list[str]:
+    """One warning that names copies and what to do; none without copies.
+
+    >>> found = Copies((np.array([0, 2]),), (0,), (60,), (24.6,))
+    >>> print(warnings_of(found, np.array(["a", "b", "c"]))[0][:68])
+    subjects a, c gave the same 60 responses (independent subjects would
+    """
+    if not found.groups:
+        return []
+    parts = []
+    for group, apart, met, wanted in list(zip(*found, strict=True))[:MOST_GROUPS]:
+        what = f"the same {met:,} responses"
+        if apart:
+            what = f"{met - apart:,} of {met:,} responses alike"
+        parts.append(
+            f"subjects {listing(names[group].tolist(), MOST_NAMES)} gave {what}"
+            f" (independent subjects would differ on {wanted:,.0f})"
+        )
+    more = len(found.groups) - len(parts)
+    if more:
+        parts.append(f"{more} more group{'s' * (more > 1)} likewise")
+    return [
+        f"{'; '.join(parts)}: one model under several names, or a mistake in the data?"
+        " Copies count as independent subjects, so discriminations and ranks move"
+        " towards them: leave out all but one with leave_out="
+    ]
