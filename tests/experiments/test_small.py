@@ -11,7 +11,7 @@ from scipy import stats
 from scipy.special import expit
 
 import irtjax
-from experiments.coverage import designs, replicate
+from experiments.coverage import benchmarks, designs, replicate
 from experiments.coverage import run as coverage
 from experiments.coverage.replicate import differences
 from experiments.lart import compare
@@ -453,3 +453,20 @@ def test_designs_compare_with_a_paired_t_test():
         expected = stats.ttest_rel(values[a, both], values[b, both])
         assert gap[k] == pytest.approx((values[a, both] - values[b, both]).mean())
         assert p_value[k] == pytest.approx(expected.pvalue)
+
+
+@pytest.mark.slow
+def test_benchmarks_drop_copies_and_compare_with_all_items():
+    rng = np.random.default_rng(0)
+    chance = 1 / (1 + np.exp(-rng.normal(size=(9, 1)) - rng.normal(size=300)))
+    values = (rng.random(chance.shape) < chance).astype(float)
+    values[0, ::7] = np.nan
+    values = np.vstack([values, values[4:5]])
+    distinct = benchmarks.without_copies(values)
+    assert np.array_equal(distinct, values[:9], equal_nan=True)
+    row = benchmarks.study(distinct, 60, None, "rasch", 2)
+    assert (row["subjects"], row["items"]) == (9, 60)
+    # With complete responses Rasch's model keeps the order of accuracies.
+    whole = benchmarks.study(values[1:9], 60, None, "rasch", 2)
+    assert abs(whole["tau_gain"]) < 0.1
+    assert len(benchmarks.markdown([{"benchmark": "x", "model": "y", **row}])) > 100
