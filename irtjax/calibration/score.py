@@ -16,9 +16,11 @@ from irtjax.calibration.lengths import ability_columns
 from irtjax.calibration.tables import highest_response, score_interval
 from irtjax.data import ResponseTable, read
 from irtjax.data.matching import match_items
+from irtjax.data.sparse_table import FEW_OBSERVED, FEW_ON_NODES
 from irtjax.likelihood.lengths import with_lengths
 from irtjax.likelihood.problem import Problem
 from irtjax.models.families.bounded import options_of, prepare, with_scores
+from irtjax.models.families.logistic import Binary
 from irtjax.models.predictive import own_errors
 from irtjax.numerics.precision import full_precision
 from irtjax.scoring.factors import expected_on_items, score_factors
@@ -292,10 +294,12 @@ def _uses_lengths(fit: Calibration, table, measures: str, method: str) -> bool:
     return used
 
 
-def _scored(fit, model, table, rows, measures: str, uses_lengths: bool):
+def _scored(fit, model, table, rows, measures: str, uses_lengths: bool) -> Any:
     """The responses to score, with the evidence of their lengths if it is used."""
     dtype = jnp.asarray(fit.parameters.items[0]).dtype
     offset = fit.options["length_offset"] if uses_lengths else None
+    if _is_by_cell(fit, model, table):
+        return table.sparse_responses(), None
     data = table.responses(dtype, length_offset=offset)
     if not uses_lengths:
         return data, None
@@ -310,6 +314,14 @@ def _scored(fit, model, table, rows, measures: str, uses_lengths: bool):
         Problem.create(model, data), parameters._replace(items=items, correlation=rho)
     )
     return problem.data, part
+
+
+def _is_by_cell(fit: Calibration, model, table: ResponseTable) -> bool:
+    """Whether responses are scored without their matrix."""
+    groups = 1 if fit.structure is None else len(fit.structure.groups)
+    one_way = isinstance(model.family, Binary) and groups == 1
+    share = FEW_OBSERVED if model.family.dims else FEW_ON_NODES
+    return one_way and model.lengths is None and table.takes_cells(share)
 
 
 def _match(
