@@ -5,6 +5,7 @@ import functools
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 from scipy.optimize import linear_sum_assignment, minimize
 from scipy.special import expit
@@ -256,6 +257,12 @@ def test_the_command_line_writes_loadings_and_figures(tmp_path, method):
     assert done.exit_code == 0, done.output
     saved = irtjax.load(tmp_path / "masked")
     assert saved.factors.names.tolist() == ["law", "code"]
+    out = tmp_path / "drawn.parquet"
+    command = ["simulate", "--fit", str(tmp_path / "masked"), "--subjects", "5"]
+    done = CliRunner().invoke(app, [*command, "--out", str(out)])
+    assert done.exit_code == 0, done.output
+    names = pq.read_schema(tmp_path / "drawn.abilities.parquet").names
+    assert names == ["subject", "ability_law", "ability_code"]
 
 
 def test_responses_are_simulated_from_a_fit():
