@@ -1,5 +1,6 @@
 """Factor models through `irtjax.fit`: optimum, rotation, masks, verbs, refusals."""
 
+import dataclasses
 import functools
 
 import jax
@@ -191,8 +192,10 @@ def test_every_verb_works_or_refuses_in_one_line(tmp_path):
     first, last = ranked["subject"].to_pylist()[:: SUBJECTS - 1]
     compared = irtjax.compare(fit, first, last, data=table)
     assert compared.difference > 0 and compared.p_value < 1e-6
-    # The same subjects as new ones: the items are now taken as known.
+    # The same subjects as new ones have the errors of the fit, which count the items'.
     scored = irtjax.score(fit, table).table
+    errors = [x["ability_se"].to_numpy() for x in (scored, fit.ability_table)]
+    np.testing.assert_allclose(*map(np.sort, errors), rtol=2e-3)
     for k in (1, 2):
         np.testing.assert_allclose(
             scored[f"ability_factor_{k}"].to_numpy(),
@@ -227,6 +230,31 @@ def test_every_verb_works_or_refuses_in_one_line(tmp_path):
         with pytest.raises(ValueError, match="one ability") as refused:
             call()
         assert "\n" not in str(refused.value)
+
+
+@pytest.mark.slow
+def test_errors_of_new_subjects_count_those_of_the_items():
+    """The same subjects have the errors of the fit, but for those of the rotation."""
+    (table, *_), fit = drawn(), fitted()
+    known = dataclasses.replace(fit, item_covariance=None)
+    errors = [
+        irtjax.score(x, table).table["ability_se"].to_numpy() for x in (fit, known)
+    ]
+    place = {name: k for k, name in enumerate(fit.ability_table["subject"].to_pylist())}
+    rows = [place[name] for name in table.subjects.tolist()]
+    ratio = errors[0] / fit.ability_table["ability_se"].to_numpy()[rows]
+    assert 0.998 < ratio.min() and ratio.max() < 1.0005
+    assert (errors[1] < 0.999 * errors[0]).all()
+    # Some of the items, in another order, are all items with the others missing.
+    some = np.arange(ITEMS)[::-2]
+    seen = np.zeros(table.values.shape, bool)
+    seen[:, some] = True if table.observed is None else table.observed[:, some]
+    whole = irtjax.ResponseTable.from_arrays(
+        table.values, observed=seen, items=table.items, subjects=table.subjects
+    )
+    found = [irtjax.score(fit, x).table for x in (table.select(items=some), whole)]
+    for name in ("ability", "ability_se", "lower"):
+        np.testing.assert_allclose(*(x[name].to_numpy() for x in found), atol=1e-10)
 
 
 @pytest.mark.parametrize("method", ["mm", pytest.param("gvem", marks=pytest.mark.slow)])

@@ -230,14 +230,15 @@ def test_a_method_that_needs_the_matrix_is_refused_with_a_cure(monkeypatch):
 def test_new_subjects_are_scored_without_the_matrix(model, method, monkeypatch):
     dense, few = tables(3)
     more = {"factors": 2, "max_steps": 50} if model == "factor" else {}
-    steps = {"standard_errors": "none", "method": "mm" if more else "em"}
+    errors = "observed" if more else "none"
+    steps = {"standard_errors": errors, "method": "mm" if more else "em"}
     fit = irtjax.fit(dense, model, **steps, **more)
-    rows = np.arange(1, 30)
-    wanted = irtjax.score(fit, dense.select(subjects=rows), method=method)
+    rows, columns = np.arange(1, 30), np.arange(22)[::-1]
+    wanted = irtjax.score(fit, dense.select(rows, columns), method=method)
     monkeypatch.setattr(SparseCells, "dense", None)
     monkeypatch.setattr(sparse_table, "MANY_CELLS", 0)
     monkeypatch.setattr(sparse_table, "FEW_OBSERVED", 1.0)
     monkeypatch.setattr("irtjax.data.table.available_memory", lambda: 1000.0)
-    found = irtjax.score(fit, few.select(subjects=rows), method=method)
+    found = irtjax.score(fit, few.select(rows, columns), method=method)
     check_tables(found.table, wanted.table, 1e-7)
     assert found.notes == wanted.notes
