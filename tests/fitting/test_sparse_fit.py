@@ -242,3 +242,21 @@ def test_new_subjects_are_scored_without_the_matrix(model, method, monkeypatch):
     found = irtjax.score(fit, few.select(rows, columns), method=method)
     check_tables(found.table, wanted.table, 1e-7)
     assert found.notes == wanted.notes
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("unit", ["subjects", "items"])
+def test_a_bootstrap_of_cells_is_that_of_the_matrix(unit):
+    jax.config.update("jax_enable_x64", True)
+    model, draws = irtjax.MODELS["2pl"](), []
+    dense, few = tables(0, 60, 20)
+    for data in (dense.responses(), few.sparse_responses()):
+        problem = Problem.create(model, data)
+        start = irtjax.start_values(model, data)
+        options = {"num_replicates": 4, "batch_size": 4, "max_steps": 400}
+        draws.append(
+            irtjax.bootstrap(
+                problem, irtjax.MM(), start, key=jax.random.key(0), unit=unit, **options
+            )
+        )
+    np.testing.assert_allclose(draws[1].ability, draws[0].ability, atol=1e-5)
