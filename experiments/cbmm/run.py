@@ -100,7 +100,6 @@ def main(arguments: list[str] | None = None) -> dict[str, list[Row]]:
     )
     parser.add_argument("--full", action="store_true", help="the sizes of the paper")
     parser.add_argument("--replicates", type=int, help="simulated data sets")
-    parser.add_argument("--side", type=int, help="largest side of stability's suites")
     parser.add_argument("--out", type=Path, help="folder for CSV files and figures")
     options = parser.parse_args(arguments)
     prepare()  # Double precision; compiled programs are kept for the next run.
@@ -108,8 +107,6 @@ def main(arguments: list[str] | None = None) -> dict[str, list[Row]]:
     scale = simulations.SCALES[size]
     if options.replicates:
         scale = dataclasses.replace(scale, replicates=options.replicates)
-    if options.side:
-        scale = dataclasses.replace(scale, side=options.side)
     if options.out is not None:
         options.out.mkdir(parents=True, exist_ok=True)
     print("not installed, left out:", ", ".join(methods.missing_peers()) or "none")
