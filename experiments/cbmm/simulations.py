@@ -34,6 +34,9 @@ from irtjax.validity.recovery import (
 Row = dict[str, Any]
 #: Methods without a plain joint likelihood to be a stationary point of.
 OTHER = ("mm", "em", "gradient", "additive")
+#: Cells up to which `speed` runs SciPy, which takes minutes above;
+#: `experiments/scaling --case factors` has it at 2,211 x 12,032.
+SCIPY_CELLS = 2_000_000
 
 
 @dataclasses.dataclass(frozen=True)
@@ -301,7 +304,7 @@ def speed(scale: Scale) -> list[Row]:
     for columns in scale.speed:
         drawn = simulated(subjects, columns, 0)
         names = ["mm", "mm, penalty 0", "printed"]
-        if subjects * columns <= 400_000 or subjects >= 2211:
+        if subjects * columns <= SCIPY_CELLS:
             names.append("scipy")
         for name in names:
             found, seconds = timed(name, drawn.values, None, 0)

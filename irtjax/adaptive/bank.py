@@ -18,6 +18,20 @@ from jaxtyping import Array, Bool, Float
 from irtjax._types import KeyArray
 from irtjax.adaptive.repeats import Repeats
 from irtjax.adaptive.state import Memory, Observation, Posterior, State
+from irtjax.models.model import Model
+
+
+def check_categories(model: Model) -> None:
+    """Refuses models of scores, of which no next response can be listed.
+
+    Raises:
+        ValueError: With the cure.
+    """
+    if not model.family.num_categories:
+        raise ValueError(
+            f"a {model.name} model has scores and no categories, among which"
+            " adaptive tests choose: fit a model of right and wrong responses"
+        )
 
 
 class AbstractBank(eqx.Module):

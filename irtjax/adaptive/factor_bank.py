@@ -26,7 +26,7 @@ from jaxtyping import Array, Bool, Float
 
 from irtjax._types import KeyArray
 from irtjax.adaptive import merits
-from irtjax.adaptive.bank import AbstractBank
+from irtjax.adaptive.bank import AbstractBank, check_categories
 from irtjax.adaptive.repeats import (
     Repeats,
     before_each,
@@ -127,8 +127,8 @@ class FactorBank(AbstractBank):
                 reports the expected score on all items.
 
         Raises:
-            ValueError: If the model has one ability, the composite does not suit, or
-                an item has parameters that are not finite.
+            ValueError: If the model has one ability or is of scores, the composite does
+                not suit, or an item has parameters that are not finite.
         """
         dims = model.family.dims
         if not dims:
@@ -136,6 +136,7 @@ class FactorBank(AbstractBank):
                 f"a FactorBank is for several abilities, and a {model.name} model has"
                 " one: use ItemBank"
             )
+        check_categories(model)
         items = jax.tree.map(jnp.asarray, items)
         slopes = items.discrimination
         dtype = slopes.dtype

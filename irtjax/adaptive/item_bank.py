@@ -18,7 +18,7 @@ from jaxtyping import Array, Bool, Float
 
 from irtjax._types import KeyArray
 from irtjax.adaptive import merits
-from irtjax.adaptive.bank import AbstractBank
+from irtjax.adaptive.bank import AbstractBank, check_categories
 from irtjax.adaptive.repeats import (
     Repeats,
     before_each,
@@ -316,11 +316,7 @@ class ItemBank(AbstractNodeBank):
                 f"an ItemBank is for one ability, and a {model.name} model has"
                 f" {model.family.dims}: use FactorBank"
             )
-        if not model.family.num_categories:
-            raise ValueError(
-                f"a {model.name} model has scores and no categories, among which"
-                " adaptive tests choose: fit a model of right and wrong responses"
-            )
+        check_categories(model)
         items = jax.tree.map(jnp.asarray, items)
         dtype = items[0].dtype
         mean, sd = (jnp.asarray(x, dtype) for x in (population.mean, population.sd))

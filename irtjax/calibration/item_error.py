@@ -41,3 +41,21 @@ def item_errors(fit: Calibration) -> ItemErrors | None:
     ability = fit.ability_table["ability"].to_numpy(zero_copy_only=False)
     scale = scale_covariance(np.asarray(ability, float), fit.ability_shared)
     return ItemErrors(np.asarray(found, float), scale)
+
+
+def factor_item_errors(fit: Calibration) -> np.ndarray | None:
+    """`[items, p, p]` covariance of the slopes and the other coordinates of each item.
+
+    Of a fit of several abilities; None where it takes items as known. What has no error
+    has zeros.
+    """
+    found, chosen = fit.item_covariance, fit.options.get("item_uncertainty", True)
+    if found is None or chosen is False:
+        return None
+    slopes = np.asarray(fit.parameters.items.discrimination, float)
+    steps = np.ones(np.shape(found)[:2])
+    if fit.model.family.parameters[0].bijection.kind == "positive":
+        # The covariance is that of logarithms.
+        steps[:, : slopes.shape[1]] = slopes
+    known = np.where(np.isfinite(found), found, 0)
+    return known * steps[:, :, None] * steps[:, None, :]

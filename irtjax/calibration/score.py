@@ -11,17 +11,29 @@ import numpy as np
 from scipy.special import ndtri
 
 from irtjax import scoring
-from irtjax.calibration.item_error import ItemErrors, item_errors
+from irtjax.calibration.item_error import (
+    ItemErrors,
+    factor_item_errors,
+    item_errors,
+)
 from irtjax.calibration.lengths import ability_columns
 from irtjax.calibration.tables import highest_response, score_interval
 from irtjax.data import ResponseTable, read
 from irtjax.data.matching import match_items
+from irtjax.data.responses import Responses
+from irtjax.data.sparse_responses import SparseResponses
+from irtjax.data.sparse_table import FEW_OBSERVED, FEW_ON_NODES
 from irtjax.likelihood.lengths import with_lengths
 from irtjax.likelihood.problem import Problem
 from irtjax.models.families.bounded import options_of, prepare, with_scores
+from irtjax.models.families.logistic import Binary
 from irtjax.models.predictive import own_errors
 from irtjax.numerics.precision import full_precision
-from irtjax.scoring.factors import expected_on_items, score_factors
+from irtjax.scoring.factors import (
+    expected_on_items,
+    expected_with_items,
+    score_factors,
+)
 from irtjax.scoring.scale_error import with_scale_error
 from irtjax.uncertainty.covariance import Covariance
 
@@ -63,10 +75,10 @@ def score(
 ) -> ScoredSubjects:
     """Scores subjects on calibrated items; see `irtjax.scoring.score` for the formulas.
 
-    Of a fit of one ability with errors of its items, standard errors count these by the
-    delta method, as those of the fit do: subjects with the same responses have the same
-    ability. Standard errors also count those of location and scale
-    (`scoring.scale_error`).
+    Of a fit with errors of its items, standard errors count these by the delta method,
+    as those of the fit do: subjects with the same responses have the same ability. Of
+    one ability, standard errors also count those of location and scale
+    (`scoring.scale_error`). With abilities by group, items are taken as known.
 
     Args:
         fit: The calibration, whose items stay as they are.
@@ -116,7 +128,8 @@ def score(
     uncertain = item_errors(fit)
     # With few subjects in the fit this uncertainty dominates.
     said = "items are taken as known: errors leave out their uncertainty, from the"
-    if uncertain is not None:
+    blocks = factor_item_errors(fit) if model.family.dims else None
+    if uncertain is not None or blocks is not None:
         said = "errors count those of the items, from the"
     notes += (f"{said} {len(fit.subjects):,} subjects of the fit", *_left_out(fit))
     uses_lengths = _uses_lengths(fit, table, measures, method)
@@ -135,7 +148,8 @@ def score(
         method = "map"
     elif model.family.dims:
         _check_modes(method)
-        ability, error, flags, of_groups = _factor_scores(fit, model, items, responses)
+        given = model, items, responses
+        ability, error, flags, of_groups = _factor_scores(fit, *given, rows, blocks)
         notes += ("the ability is the expected score on all items of the fit",)
         method = "map"
     else:
@@ -216,17 +230,42 @@ def _left_out(fit: Calibration) -> tuple[str, ...]:
     )
 
 
-def _factor_scores(fit: Calibration, model, items, data):
-    """Expected scores on all items with errors, flags, and columns by factor."""
+def _factor_scores(fit: Calibration, model, items, data, rows, blocks):
+    """Expected scores on all items with errors, flags, and columns by factor.
+
+    `blocks` are covariances of the items; None takes these as known.
+    """
     assert fit.factors is not None
     population = jax.tree.map(jnp.asarray, fit.parameters.population)
     modes = score_factors(model, items, population, data)
     # On all items of the fit, also those that were not answered.
     every = jax.tree.map(jnp.asarray, fit.parameters.items)
-    ability, error = expected_on_items(fit.model, every, modes)
+    if blocks is None:
+        ability, error = expected_on_items(fit.model, every, modes)
+    else:
+        placed = _among_all(data, rows, len(fit.items))
+        covariance = jnp.asarray(blocks, every.discrimination.dtype)
+        given = fit.model, every, placed, modes, covariance
+        ability, error, _ = expected_with_items(*given)
     errors = np.sqrt(np.diagonal(modes.covariance, axis1=1, axis2=2))
     names = fit.factors.names.tolist()
     return ability, error, *_by_ability(names, modes.ability, errors, modes.converged)
+
+
+def _among_all(data, rows: np.ndarray, num_items: int):
+    """The responses with a column for every item of the fit, unobserved elsewhere."""
+    if isinstance(data, SparseResponses):
+        places = jnp.asarray(rows, jnp.int32)
+        subjects = tuple(x._replace(column=places[x.column]) for x in data.subjects)
+        return SparseResponses(subjects, (), data.num_subjects, num_items, data.single)
+    if len(rows) == num_items and np.array_equal(rows, np.arange(num_items)):
+        return data
+    shape = data.num_subjects, num_items
+    put = lambda x: jnp.zeros(shape, x.dtype).at[:, rows].set(x)
+    observed = data.observed
+    observed = jnp.ones(data.values.shape, bool) if observed is None else observed
+    trials = None if data.trials is None else put(data.trials)
+    return Responses(put(data.values), put(observed), trials)
 
 
 def _by_ability(names: list[str], ability, error, converged):
@@ -292,10 +331,12 @@ def _uses_lengths(fit: Calibration, table, measures: str, method: str) -> bool:
     return used
 
 
-def _scored(fit, model, table, rows, measures: str, uses_lengths: bool):
+def _scored(fit, model, table, rows, measures: str, uses_lengths: bool) -> Any:
     """The responses to score, with the evidence of their lengths if it is used."""
     dtype = jnp.asarray(fit.parameters.items[0]).dtype
     offset = fit.options["length_offset"] if uses_lengths else None
+    if _is_by_cell(fit, model, table):
+        return table.sparse_responses(), None
     data = table.responses(dtype, length_offset=offset)
     if not uses_lengths:
         return data, None
@@ -310,6 +351,14 @@ def _scored(fit, model, table, rows, measures: str, uses_lengths: bool):
         Problem.create(model, data), parameters._replace(items=items, correlation=rho)
     )
     return problem.data, part
+
+
+def _is_by_cell(fit: Calibration, model, table: ResponseTable) -> bool:
+    """Whether responses are scored without their matrix."""
+    groups = 1 if fit.structure is None else len(fit.structure.groups)
+    one_way = isinstance(model.family, Binary) and groups == 1
+    share = FEW_OBSERVED if model.family.dims else FEW_ON_NODES
+    return one_way and model.lengths is None and table.takes_cells(share)
 
 
 def _match(

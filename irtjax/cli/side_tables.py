@@ -150,6 +150,14 @@ def structure_options(
         side = SideTable.read("--loadings", loadings, "item", table.items)
         columns = [name for name in side.content.column_names if name != "item"]
         mask = np.stack([side.numbers(name) for name in columns], axis=1) != 0
+        nothing = [
+            name for name, one in zip(columns, mask.T, strict=True) if one.sum() == 0
+        ]
+        if nothing:
+            raise ValueError(
+                f"--loadings {loadings}: {nothing[0]} has 0 items: a factor needs at"
+                " least 3, or no column"
+            )
         options["loadings"] = {
             item: [name for name, one in zip(columns, row, strict=True) if one]
             for item, row in zip(table.items.tolist(), mask, strict=True)

@@ -111,7 +111,7 @@ def draw(
     length_key, log_key = jax.random.split(jax.random.fold_in(key, 1))
     lengths, offset = None, 1.0
     names: list[str] = [f"item_{k + 1}" for k in range(num_items)]
-    population, bounds, benchmarks = None, None, None
+    population, bounds, benchmarks, factors = None, None, None, ()
     if folder is not None:
         from irtjax.storage import load
 
@@ -122,6 +122,7 @@ def draw(
         _check_size(num_subjects, len(names), 1)
         offset = saved.options.get("length_offset", offset)
         bounds, benchmarks = saved.options.get("bounds"), saved.benchmarks
+        factors = () if saved.factors is None else saved.factors.names.tolist()
     else:
         chosen = _model_of(model, num_items, categories)
         if chosen.lengths is not None:
@@ -161,7 +162,11 @@ def draw(
         else:
             for h, column in enumerate(np.asarray(array).T):
                 columns[f"{field}_{h + 1}"] = column
-    abilities = pa.table({"subject": subjects, "ability": np.asarray(theta), **speed})
+    of_subjects = {"ability": np.asarray(theta)}
+    if factors:
+        by_factor = zip(factors, np.asarray(theta).T, strict=True)
+        of_subjects = {f"ability_{name}": column for name, column in by_factor}
+    abilities = pa.table({"subject": subjects, **of_subjects, **speed})
     return table, pa.table(columns), abilities
 
 

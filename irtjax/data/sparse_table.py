@@ -19,8 +19,13 @@ from irtjax.numerics.memory import require_memory
 #: Share of observed cells up to which a large table is stored by observed cell. It is
 #: the share up to which passes over observed cells are the quicker ones.
 FEW_OBSERVED = 0.1
+#: The same for passes with a number for each node of ability, whose products over all
+#: cells are quick.
+FEW_ON_NODES = 0.02
 #: Cells of a table from which that pays. Below, a dense table has at most 64 MB.
 MANY_CELLS = 2**25
+#: Bytes of a cell of values and mask, on the host and as arrays, with room for passes.
+MATRIX_BYTES = 8.0
 
 
 def is_sparse(num_observed: int, num_subjects: int, num_items: int) -> bool:

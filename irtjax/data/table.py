@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from irtjax.data import arrays, item_texts
-from irtjax.data.sparse_table import SparseCells, is_sparse
+from irtjax.data.sparse_table import MATRIX_BYTES, SparseCells, is_sparse
 from irtjax.data.table_files import read_fields, write_fields
+from irtjax.numerics.memory import available_memory
 
 #: Whole numbers below this are ordered categories by default, larger ones scores.
 MOST_LEVELS = 21
@@ -214,6 +215,21 @@ class ResponseTable:
     def binary_cells(self) -> SparseCells | None:
         """The observed cells of a sparse table if all are 0 or 1, else None."""
         return self.sparse if self.kind == "binary" else None
+
+    def takes_cells(self, share: float) -> bool:
+        """Whether a method that can takes the observed cells, not the matrix.
+
+        It does for right or wrong responses of which at most `share` are observed, so
+        that cells are the quicker way, and where the matrix does not fit into the
+        memory.
+
+        >>> ResponseTable.from_arrays([[1, 0]]).takes_cells(1.0)
+        False
+        """
+        if self.binary_cells is None:
+            return False
+        few = self.num_observed <= share * self.size
+        return few or MATRIX_BYTES * self.size > available_memory()
 
     def item_accuracy(self) -> np.ndarray:
         """Mean response per item over the observed cells, `[items]`; NaN if none."""

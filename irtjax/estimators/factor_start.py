@@ -12,6 +12,7 @@ from jax import lax
 from jaxtyping import Array
 
 from irtjax.data.responses import Responses
+from irtjax.data.sparse_responses import SparseResponses
 from irtjax.estimators.start import column_products, row_products
 from irtjax.likelihood.problem import Start
 from irtjax.models.model import Model, Population
@@ -30,7 +31,9 @@ def highest(model: Model) -> int:
     return max(model.family.num_categories - 1, 1)
 
 
-def category_means(model: Model, data: Responses, mean: Array) -> tuple[Array, ...]:
+def category_means(
+    model: Model, data: Responses | SparseResponses, mean: Array
+) -> tuple[Array, ...]:
     """Means of the statistics of each item, from which intercepts start."""
     count = model.family.num_categories
     if count == 2:
@@ -55,7 +58,7 @@ def _standardised(model: Model, data: Responses, dtype):
 
 @stored_jit
 def leading_factors(
-    model: Model, data: Responses, dims: int, dtype
+    model: Model, data: Responses | SparseResponses, dims: int, dtype
 ) -> tuple[Array, Array, Array]:
     """Scores `[subjects, dims]`, slopes `[items, dims]` and proportions right.
 
@@ -83,7 +86,8 @@ def leading_factors(
     left, singular, turned = jnp.linalg.svd(product, full_matrices=False)
     root = jnp.asarray(data.num_subjects, dtype) ** 0.5
     # Of responses that are missing at random a share of each product is missing.
-    share = jnp.maximum(jnp.sum(exposure) / data.values.size, 1e-6)
+    size = data.num_subjects * data.num_items
+    share = jnp.maximum(jnp.sum(exposure) / size, 1e-6)
     unit = 1.0  # Scores are standardised.
     if model.family.num_categories:
         unit = LOGITS * (model.family.link_variance / LOGISTIC_VARIANCE) ** 0.5
@@ -92,13 +96,17 @@ def leading_factors(
 
 
 def factor_start(
-    model: Model, data: Responses, *, mask: np.ndarray | None = None, dtype=None
+    model: Model,
+    data: Responses | SparseResponses,
+    *,
+    mask: np.ndarray | None = None,
+    dtype=None,
 ) -> Start:
     """Start values for models with several abilities.
 
     Args:
         model: A model with `dims`.
-        data: Responses.
+        data: Responses, all cells or the observed ones alone.
         mask: `[items, dims]` slopes to estimate, others being 0; None for all.
         dtype: Floating type; that of default JAX arrays when None.
 
@@ -112,9 +120,9 @@ def factor_start(
     dtype = jnp.dtype(jnp.zeros(()).dtype if dtype is None else dtype)
     family = model.family
     dims = family.dims
-    given, centre, spread = data, None, None
-    if not family.num_categories:
-        data, centre, spread = _standardised(model, given, dtype)
+    centre, spread = None, None
+    if isinstance(data, Responses) and not family.num_categories:
+        data, centre, spread = _standardised(model, data, dtype)
     scores, slopes, mean = leading_factors(model, data, dims, dtype)
     positive = family.parameters[0].bijection.kind == "positive"
     if mask is not None or positive:

@@ -9,6 +9,7 @@ from typing import Any
 
 import jax.numpy as jnp
 
+from irtjax.data.table import ResponseTable
 from irtjax.estimators.catalogue import method_class
 from irtjax.estimators.estimates import Estimates
 from irtjax.estimators.factor_estimates import rotated
@@ -27,6 +28,7 @@ from irtjax.likelihood.problem import Problem, Start
 from irtjax.models.catalogue import factor_model
 from irtjax.models.factors import FACTOR, Factor
 from irtjax.models.families.bounded import arrays_of
+from irtjax.models.families.logistic import Binary
 from irtjax.models.model import Model
 from irtjax.models.priors import Normal
 
@@ -69,7 +71,7 @@ def _too_many_for_gvem(table, plan: Factor) -> str:
     cells = table.num_subjects * table.num_items
     samples = method_class("gvem")().num_samples  # pyright: ignore[reportAttributeAccessIssue]
     if cells * count_points(plan.count, samples) > MOST_CELLS:
-        return f"{cells:,} responses are too many for gvem"
+        return f"{cells:,} cells are too many for gvem"
     return ""
 
 
@@ -79,7 +81,7 @@ def _too_many_for_em(table, plan: Factor) -> str:
         return f"em has at most {MOST_DIMS} factors, and gvem is for other models"
     cells, categories = table.num_subjects * table.num_items, num_categories(table)
     if cells * categories * AFFORDABLE_NODES > MOST_PRODUCTS:
-        return f"{cells:,} responses are too many for em"
+        return f"{cells:,} cells are too many for em"
     if plan.count >= min(table.num_subjects, table.num_items):
         return ""  # It will be refused.
     model, data = factor_model(plan, categories), table.responses(jnp.zeros(()).dtype)
@@ -87,6 +89,18 @@ def _too_many_for_em(table, plan: Factor) -> str:
     if not expects_grid(Problem.create(model, data), start):
         return "posteriors are expected to be too narrow for the grid of em"
     return ""
+
+
+def _is_by_cell(table: ResponseTable, model: Model, method, options) -> bool:
+    """Whether a sparse table is fitted without its matrix: by joint methods."""
+    possible = (
+        method.sparse > 0
+        and not (model.family.dims and method.marginal)
+        and isinstance(model.family, Binary)
+        and options.get("standard_errors", "none") in ("none", "observed")
+        and options.get("start") != "low_rank"
+    )
+    return possible and table.takes_cells(method.sparse)
 
 
 class FactorAnalysis(AbstractSpecification):
@@ -161,9 +175,14 @@ class FactorAnalysis(AbstractSpecification):
             each = table.num_items / plan.count
             each = each if mask is None else mask.sum(axis=0).max()
             model = with_wide_slopes(model, table.num_subjects, each)
-        table, responses, warnings, scaling = arrays_of(
-            table, model, parts.data, floating
-        )
+        responses: Any
+        few = _is_by_cell(table, model, made, parts.options)
+        if few:
+            responses, warnings, scaling = table.sparse_responses(), (), {}
+        else:
+            table, responses, warnings, scaling = arrays_of(
+                table, model, parts.data, floating
+            )
         problem = Problem.create(model, responses)
         if mask is not None:
             slopes = jnp.asarray(mask).reshape(table.num_items, -1)
@@ -189,6 +208,7 @@ class FactorAnalysis(AbstractSpecification):
             "start": start if isinstance(start, str) else "given",
             "standard_errors": kind,
             "item_uncertainty": parts.options.get("item_uncertainty", True),
+            **({"storage": "cells"} if few else {}),
             **scaling,
         }
         return Task(made, table, problem, first, plan.names(), warnings, record)

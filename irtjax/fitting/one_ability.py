@@ -33,12 +33,8 @@ from irtjax.likelihood.problem import Problem, Start
 from irtjax.models.families.bounded import arrays_of
 from irtjax.models.families.logistic import Binary
 from irtjax.models.model import Model
-from irtjax.numerics.memory import available_memory
 from irtjax.numerics.programs import stored_jit
 from irtjax.uncertainty import check_kind
-
-#: Bytes of a cell of values and mask, on the host and as arrays, with room for passes.
-_MATRIX_BYTES = 8.0
 
 #: On the errors of items of a fit by observed response.
 _APPROXIMATE = (
@@ -134,20 +130,15 @@ class OneAbility(AbstractSpecification):
 
 
 def _is_by_cell(table: ResponseTable, model: Model, method, options) -> bool:
-    """Whether a sparse table is fitted without its matrix.
-
-    It is where that is quicker, and where the matrix does not fit into the memory.
-    """
+    """Whether a sparse table is fitted without its matrix."""
     possible = (
         method.sparse > 0
-        and table.binary_cells is not None
         and isinstance(model.family, Binary)
         and model.lengths is None
         and options.get("standard_errors", "none") in ("none", "observed")
         and options.get("start") != "low_rank"
     )
-    few = table.num_observed <= method.sparse * table.size
-    return possible and (few or _MATRIX_BYTES * table.size > available_memory())
+    return possible and table.takes_cells(method.sparse)
 
 
 def _floating(start: Start, dtype: Any) -> Start:

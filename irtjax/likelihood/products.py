@@ -44,15 +44,33 @@ def cells(
     """
     family, records = by_product(model, items)
     over_items = jax.vmap(family.natural)
+    natural = lambda t: jax.vmap(over_items, (None, 0))(records, t)
+    product = theta @ items.discrimination.T
+    return _derivatives(family, natural, product, values, exposure, change)
+
+
+def chosen_cells(
+    model: Model, items: Any, product: Array, item: Array, values, exposure
+) -> Cells:
+    """`cells` of the products of any subjects with the items of a number `item`."""
+    family, records = by_product(model, items)
+    records = jax.tree.map(lambda x: x[item], records)
+    natural = lambda t: jax.vmap(jax.vmap(family.natural))(records, t)
+    return _derivatives(family, natural, product, values, exposure)
+
+
+def _derivatives(
+    family, natural, product: Array, values, exposure, change=None
+) -> Cells:
+    """The log-probabilities of a family at products, and their derivatives."""
 
     def log_prob(product: Array) -> Array:
-        base, *rest = jax.vmap(over_items, (None, 0))(records, product)
+        base, *rest = natural(product)
         total = base if exposure is None else base * exposure.astype(base.dtype)
-        for statistic, natural in zip(family.statistics(values), rest, strict=True):
-            total = total + statistic * natural
+        for statistic, each in zip(family.statistics(values), rest, strict=True):
+            total = total + statistic * each
         return total if change is None else change(total)
 
-    product = theta @ items.discrimination.T
     ones = jnp.ones_like(product)
     slope = lambda t: jax.jvp(log_prob, (t,), (ones,))
     curve = lambda t: jax.jvp(slope, (t,), (ones,))

@@ -256,7 +256,8 @@ def _check_loadings(loadings: Array, entry: Rotation) -> None:
     if entry.oblique and rank < dims:
         raise ValueError(
             f"loadings of {dims} factors have rank {rank}, which leaves correlations of"
-            f" factors undefined; fit {max(rank, 1)} factors or rotate orthogonally"
+            f" factors undefined; fit {max(rank, 1)} factor{'s' * (rank > 1)} or rotate"
+            " orthogonally"
         )
 
 

@@ -163,6 +163,53 @@ def fold_rows(
     return init
 
 
+def dense_blocks(
+    buckets: tuple[Bucket, ...], num_rows: int, num_columns: int, size: int, dtype
+) -> Callable[[Array], tuple[Array, Array]]:
+    """A function of the first row of a block, to its dense values and exposure.
+
+    For passes over all cells: only `size` rows, `[size, columns]`, exist at a time.
+
+    >>> cells = [np.array(x) for x in ([0, 2, 3], [0, 1, 1], [1.0, 2.0, 3.0])]
+    >>> blocks = dense_blocks(buckets_of(*cells, np.ones(3)), 2, 3, 1, jnp.float32)
+    >>> [part.tolist() for part in blocks(jnp.asarray(1))]
+    [[[0.0, 3.0, 0.0]], [[0.0, 1.0, 0.0]]]
+    """
+    if not buckets:
+        nothing = jnp.zeros((size, num_columns), dtype)
+        return lambda begin: (nothing, nothing)
+    of_cell = lambda bucket: jnp.broadcast_to(bucket.row[..., None], bucket.value.shape)
+    joined = lambda get: jnp.concatenate([get(bucket).ravel() for bucket in buckets])
+    row, exposure = joined(of_cell), joined(lambda bucket: bucket.exposure)
+    row = jnp.where(exposure > 0, row, num_rows)  # Padding comes last.
+    order = jnp.argsort(row)
+    row = row[order]
+    column, value, exposure = (
+        x[order]
+        for x in (joined(lambda b: b.column), joined(lambda b: b.value), exposure)
+    )
+    first = jnp.searchsorted(row, jnp.arange(num_rows + 1))
+
+    def block(begin: Array) -> tuple[Array, Array]:
+        low, high = first[begin], first[begin + size]
+
+        def put(k, carry):
+            at = low + k * CHUNK + jnp.arange(CHUNK)
+            inside = at < high
+            at = jnp.minimum(at, len(row) - 1)
+            where = jnp.where(inside, row[at] - begin, size), column[at]
+            return tuple(
+                old.at[where].set(new[at].astype(dtype), mode="drop")
+                for old, new in zip(carry, (value, exposure), strict=True)
+            )
+
+        nothing = jnp.zeros((size, num_columns), dtype)
+        count = (high - low + CHUNK - 1) // CHUNK
+        return lax.fori_loop(0, count, put, (nothing, nothing))
+
+    return block
+
+
 def cell_products(
     buckets: tuple[Bucket, ...],
     num_rows: int,

@@ -110,6 +110,20 @@ class Block(NamedTuple):
             total = total + statistic * table
         return self.weigh(total)
 
+    def log_likelihood(self, tables: tuple[Array, ...], theta: Array) -> Array:
+        """`[block, nodes]` at abilities `theta`, where `tables` are the g_k."""
+        base, *rest = (self.weigh(table) for table in tables)
+        if self.exposure is None:
+            total = jnp.sum(base, axis=1)[None, :]
+        else:
+            total = self.exposure @ base.T
+        for statistic, table in zip(self.statistics, rest, strict=True):
+            total = total + statistic @ table.T
+        if self.evidence is None:
+            return total
+        evidence = self.evidence.astype(theta.dtype)
+        return total + evidence @ jnp.stack([theta, -0.5 * theta**2])
+
     def weigh(self, cells: Array) -> Array:
         """Cells times item weights."""
         weight = self.item_weight
@@ -175,10 +189,7 @@ def map_subjects(
         weight = data.item_weight
         weight = None if weight is None else weight[part.column]
         block = Block(part.row, statistics, exposure, weight)
-        base, *rest = (block.weigh(table) for table in family.table(own.items, theta))
-        log_lik = exposure @ base.T
-        for statistic, table in zip(statistics, rest, strict=True):
-            log_lik = log_lik + statistic @ table.T
+        log_lik = block.log_likelihood(family.table(own.items, theta), theta)
         found = function(own, block, log_lik, part.column)
         return jax.tree.map(lambda x: x[0], found)
 

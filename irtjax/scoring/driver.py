@@ -7,8 +7,6 @@ time. The grid makes them global maxima, where a likelihood has several modes.
 
 from __future__ import annotations
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -16,7 +14,6 @@ from jaxtyping import Array, Float
 
 from irtjax.data.responses import Responses
 from irtjax.data.sparse_responses import SparseResponses
-from irtjax.likelihood.counts import block_log_likelihood
 from irtjax.likelihood.quadrature import REACH, choose_nodes
 from irtjax.models.family import Items
 from irtjax.models.model import Model, Population
@@ -134,7 +131,7 @@ def score_on_nodes(
     theta = mean + sd * nodes
 
     def make(scorer: Scorer):
-        score_block = _block_scorer(scorer, data, theta, bounds)
+        score_block = _block_scorer(scorer, theta, bounds)
 
         def scores(block: Block, log_lik: Array) -> Scores:
             joint = log_lik + log_weights
@@ -165,7 +162,7 @@ def score_on_nodes(
     return scan_scores(scorer, data, theta, make, init)
 
 
-def _block_scorer(scorer: Scorer, data: Any, theta: Array, bounds: Array):
+def _block_scorer(scorer: Scorer, theta: Array, bounds: Array):
     """The function that scores a block, given its joint log density on the nodes."""
     if scorer.method == "eap":
         return lambda block, joint, log_marginal: _eap_scores(
@@ -180,9 +177,7 @@ def _block_scorer(scorer: Scorer, data: Any, theta: Array, bounds: Array):
     warm = warm_table(scorer, grid) if scorer.method == "wle" else None
 
     def of_block(block: Block, joint: Array, log_marginal: Array):
-        log_lik, _, _ = block_log_likelihood(
-            scorer.model, on_grid, grid, data, block.start, joint.shape[0]
-        )
+        log_lik = block.log_likelihood(on_grid, grid)
         if warm is not None:
             log_lik = log_lik + warm_on_grid(block, warm, grid)
         return mode_scores(scorer, block, grid, log_lik)

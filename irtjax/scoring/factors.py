@@ -36,31 +36,27 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax import lax
 from jaxtyping import Array, Float
 
 from irtjax.data.responses import Responses
-from irtjax.likelihood.products import (
-    cells,
-    expected_cells,
-    item_cells,
-    outer,
-)
+from irtjax.data.sparse_responses import SparseResponses
+from irtjax.likelihood.products import expected_cells, item_cells, outer
 from irtjax.models.model import Model, Population
 from irtjax.numerics.kernels import (
     block_size_for,
-    positive_definite_solve,
     put_block,
     scan_subject_blocks,
     take_block,
     weigh_rows,
 )
 from irtjax.numerics.programs import stored_jit
+from irtjax.numerics.sparse import Bucket, dense_blocks, in_blocks, scan_rows
+from irtjax.scoring.factor_rows import dense_rows, find_modes, observed_rows
 
 #: Newton steps; the log-posterior of logistic items is concave, and ten are plenty.
 NUM_NEWTON = 25
-#: Longest step, in prior standard deviations.
-LONGEST = 2.0
+#: Numbers of an observed cell that a pass holds at once, in addition to its slopes.
+CELL_NUMBERS = 12
 #: Directions of shared errors, and those sampled in addition to find them.
 SHARED, OVERSAMPLED = 24, 8
 
@@ -94,7 +90,7 @@ def score_factors(
     model: Model,
     items: Any,
     population: Population,
-    data: Responses,
+    data: Responses | SparseResponses,
     start: Array | None = None,
     num_newton: int = NUM_NEWTON,
 ) -> FactorScores:
@@ -104,61 +100,52 @@ def score_factors(
         model: A model with `dims` abilities.
         items: Item records, discriminations `[items, dims]`.
         population: Their normal prior.
-        data: Responses; subject weights do not count.
+        data: Responses, all cells or the observed ones alone; subject weights do not
+            count.
         start: `[subjects, dims]` first values; None for the prior mean.
         num_newton: Newton steps; with 0 the start is taken as the mode.
     """
     slopes = items.discrimination
     dtype, dims = slopes.dtype, slopes.shape[1]
-    num_subjects, num_items = data.values.shape
+    num_subjects, num_items = data.num_subjects, data.num_items
     precision = jnp.linalg.inv(population.covariance.astype(dtype))
     mean = jnp.asarray(population.mean, dtype)
     if start is None:
         start = jnp.broadcast_to(mean, (num_subjects, dims))
-    weighted = weigh_rows(slopes, data.item_weight)
-    products = weigh_rows(outer(slopes), data.item_weight)
-    size = block_size_for(num_subjects, num_items, dtype.itemsize)
-
-    def body(carry, begin, is_new):
-        del is_new
-        values = take_block(data.values, begin, size).astype(dtype)
-        exposure = take_block(data.exposure, begin, size)
-
-        def derivatives(theta):
-            found = cells(model, items, theta, values, exposure)
-            # Of families that are not concave the upward part is left out.
-            weight = jnp.maximum(found.curvature, 0)
-            gradient = found.slope @ weighted - (theta - mean) @ precision
-            curvature = (weight @ products).reshape(-1, dims, dims) + precision
-            return gradient, curvature, found.bend
-
-        def newton(_, state):
-            theta, _ = state
-            gradient, curvature, _ = derivatives(theta)
-            step, _ = positive_definite_solve(curvature, gradient)
-            length = jnp.max(jnp.abs(step), axis=1, keepdims=True)
-            step = step * jnp.minimum(1, LONGEST / jnp.maximum(length, 1e-30))
-            return theta + step, jnp.max(jnp.abs(step), axis=1)
-
-        first = take_block(start, begin, size).astype(dtype)
-        none = jnp.zeros(first.shape[0], dtype)
-        theta, last = lax.fori_loop(0, num_newton, newton, (first, none))
-        _, curvature, bend = derivatives(theta)
-        column = lambda unit: positive_definite_solve(
-            curvature, jnp.broadcast_to(unit, theta.shape)
-        )[0]
-        inverse = jax.vmap(column, out_axes=-1)(jnp.eye(dims, dtype=dtype))
-        variance = inverse.reshape(theta.shape[0], -1) @ outer(slopes).T
-        skew = jnp.einsum("nkl,nl->nk", inverse, (bend * variance) @ weighted)
-        found = theta, inverse, theta - skew / 2, last
-        return tuple(put_block(x, y, begin) for x, y in zip(carry, found, strict=True))
-
+    prior = mean, precision, num_newton
     none = jnp.zeros((num_subjects, dims), dtype)
     square = jnp.zeros((num_subjects, dims, dims), dtype)
     init = none, square, none, jnp.zeros(num_subjects, dtype)
-    ability, covariance, at_mean, last = scan_subject_blocks(
-        body, init, num_subjects, size
-    )
+
+    if isinstance(data, SparseResponses):
+
+        def of_cells(part: Bucket):
+            rows = observed_rows(model, items, data.item_weight, part)
+            first = start.astype(dtype).at[part.row].get(mode="clip")
+            return find_modes(rows, first, *prior)
+
+        # Subjects without a response, who are in no bucket, have the prior.
+        alone = start.astype(dtype) if num_newton == 0 else none + mean
+        init = alone, square + jnp.linalg.inv(precision), alone, init[-1]
+        numbers = CELL_NUMBERS + 3 * dims
+        some = tuple(in_blocks(bucket, numbers) for bucket in data.subjects)
+        ability, covariance, at_mean, last = scan_rows(some, of_cells, init)
+    else:
+
+        def body(carry, begin, is_new):
+            del is_new
+            values = take_block(data.values, begin, size).astype(dtype)
+            exposure = take_block(data.exposure, begin, size)
+            rows = dense_rows(model, items, data.item_weight, values, exposure)
+            first = take_block(start, begin, size).astype(dtype)
+            found = find_modes(rows, first, *prior)
+            put = zip(carry, found, strict=True)
+            return tuple(put_block(x, y, begin) for x, y in put)
+
+        size = block_size_for(num_subjects, num_items, dtype.itemsize)
+        ability, covariance, at_mean, last = scan_subject_blocks(
+            body, init, num_subjects, size
+        )
     root = jnp.finfo(dtype).eps ** 0.5
     return FactorScores(ability, covariance, at_mean, last < 100 * root)
 
@@ -219,7 +206,7 @@ def _expected(model, items, share, scores: FactorScores, begin, size) -> _Expect
 def expected_with_items(
     model: Model,
     items: Any,
-    data: Responses,
+    data: Responses | SparseResponses,
     scores: FactorScores,
     item_covariance: Float[Array, "items p p"],
     key: Array | None = None,
@@ -229,7 +216,8 @@ def expected_with_items(
     Args:
         model: A model with `dims` abilities.
         items: Item records.
-        data: The responses behind the scores.
+        data: The responses behind the scores. Expected scores are of all cells: those
+            observed alone (`SparseResponses`) are laid out block by block.
         scores: Abilities and their covariances.
         item_covariance: `[items, columns, columns]` of (a_j, x_j).
         key: For the directions of shared errors; a fixed one when None.
@@ -243,14 +231,19 @@ def expected_with_items(
     wide = num_items * (1 if width == dims + 1 else (1 + width - dims) ** 2)
     size = block_size_for(num_subjects, wide, dtype.itemsize)
     rank = min(SHARED + OVERSAMPLED, num_subjects)
+    if isinstance(data, SparseResponses):
+        laid_out = dense_blocks(data.subjects, num_subjects, num_items, size, dtype)
+    else:
+        laid_out = lambda begin: (
+            take_block(data.values, begin, size).astype(dtype),
+            take_block(data.exposure, begin, size),
+        )
 
     def block(begin):
         """Score, first part of (2), theta and u, and f, r and f^x of each item."""
         part = _expected(model, items, share, scores, begin, size)
         theta = take_block(scores.ability, begin, size)
-        values = take_block(data.values, begin, size).astype(dtype)
-        exposure = take_block(data.exposure, begin, size)
-        found = item_cells(model, items, theta, values, exposure)
+        found = item_cells(model, items, theta, *laid_out(begin))
         pull = each * (part.along @ slopes.T)
         own = jnp.sum(part.gradient * part.along, axis=1)
         moves = [x * share for x in part.moves]

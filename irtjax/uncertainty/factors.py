@@ -27,8 +27,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from irtjax.data.sparse_responses import SparseResponses
 from irtjax.likelihood.problem import Problem, is_positive
-from irtjax.likelihood.products import item_cells, outer
+from irtjax.likelihood.products import chosen_cells, item_cells, outer
 from irtjax.models.families.graded import CLOSEST
 from irtjax.numerics.kernels import (
     block_size_for,
@@ -37,10 +38,13 @@ from irtjax.numerics.kernels import (
     weigh_rows,
 )
 from irtjax.numerics.programs import stored_jit
+from irtjax.numerics.sparse import Bucket, in_blocks, scan_rows
 
 #: Intercepts met within this many times their least distance; the information about
 #: their difference, for each subject, of which other information has a hundredth.
 MET, STIFF = 1.5, 25.0
+#: Numbers of an observed cell that a pass holds at once, without its subject's.
+CELL_NUMBERS = 12
 
 
 def flat_share(dtype) -> float:
@@ -74,6 +78,36 @@ def factor_covariance(
         penalty: Weight of the items' priors.
         temperature: s, where priors are those of s a and s d.
     """
+    data, slopes = problem.data, items.discrimination
+    num_items, dims = slopes.shape
+    few = isinstance(data, SparseResponses)
+    sums = _sums_of_cells if few else _sums_of_blocks
+    known, square, cross, border, along, corner = sums(problem, items, theta, posterior)
+    cross = jnp.einsum(
+        "jklp,jl->jkp", cross.reshape(num_items, dims, dims, dims), slopes
+    )
+    information = (known - square).reshape(num_items, dims, dims)
+    information = information + cross + jnp.swapaxes(cross, 1, 2)
+    along = [
+        jnp.einsum("jkl,jl->jk", x.reshape(num_items, dims, dims), slopes)
+        for x in along
+    ]
+    border = jnp.stack([x + y for x, y in zip(border, along, strict=True)], -1)
+    corner = jnp.stack([jnp.stack(row, -1) for row in corner], 1)
+    information = jnp.concatenate(
+        [
+            jnp.concatenate([information, border], 2),
+            jnp.concatenate([jnp.swapaxes(border, 1, 2), corner], 2),
+        ],
+        1,
+    )
+    prior = prior_information(problem, items, penalty, temperature)
+    information = weigh_rows(information + prior, data.item_weight)
+    return inverse_blocks(information, estimated(problem, items))
+
+
+def _sums_of_blocks(problem: Problem, items: Any, theta: Array, posterior: Array):
+    """The sums over subjects that the information of items is made of."""
     data, slopes = problem.data, items.discrimination
     dtype, (num_items, dims) = slopes.dtype, slopes.shape
     rest = problem.model.family.num_columns - dims
@@ -119,30 +153,53 @@ def factor_covariance(
         [none(dims**2) for _ in each],
         [[none() for _ in each] for _ in each],
     )
-    known, square, cross, border, along, corner = scan_subject_blocks(
-        body, init, data.num_subjects, size
+    return scan_subject_blocks(body, init, data.num_subjects, size)
+
+
+def _sums_of_cells(problem: Problem, items: Any, theta: Array, posterior: Array):
+    """`_sums_of_blocks` of right or wrong responses, from the observed cells alone."""
+    data: Any = problem.data
+    slopes = items.discrimination
+    dtype, (num_items, dims) = slopes.dtype, slopes.shape
+    weight, flat = data.subject_weight, posterior.reshape(len(theta), -1)
+
+    def of_items(part: Bucket):
+        row = jnp.minimum(part.row, num_items - 1)
+        ability, block = theta[part.column], flat[part.column]
+        product = jnp.einsum("rk,rwk->rw", slopes[row], ability)
+        item = jnp.broadcast_to(row[:, None], product.shape)
+        values, exposure = part.value.astype(dtype), part.exposure.astype(dtype)
+        found = chosen_cells(problem.model, items, product, item, values, exposure)
+        each = 1 if weight is None else weight.astype(dtype)[part.column]
+        slope, bend = found.slope, found.curvature
+        spread = jnp.einsum("rp,rwp->rw", outer(slopes)[row], block)  # a'C a
+        less, both = (bend - bend**2 * spread) * each, slope * bend * each
+        sums = lambda cells, *rest: jnp.einsum(
+            f"rw,{','.join(('rwk', 'rwl')[: len(rest)])}->r{'kl'[: len(rest)]}",
+            cells,
+            *rest,
+        ).reshape(len(row), -1)
+        by_block = sums(both, block)
+        # The intercept adds to the product, so its derivatives are those in it.
+        return (
+            sums(less, ability, ability),
+            sums(slope**2 * each, block),
+            sums(both, block, ability),
+            [sums(less, ability)],
+            [by_block],
+            [[jnp.sum(less, axis=1)]],
+        )
+
+    none = lambda *shape: jnp.zeros((num_items, *shape), dtype)
+    init = (
+        *(none(n) for n in (dims**2, dims**2, dims**3)),
+        [none(dims)],
+        [none(dims**2)],
+        [[none()]],
     )
-    cross = jnp.einsum(
-        "jklp,jl->jkp", cross.reshape(num_items, dims, dims, dims), slopes
-    )
-    information = (known - square).reshape(num_items, dims, dims)
-    information = information + cross + jnp.swapaxes(cross, 1, 2)
-    along = [
-        jnp.einsum("jkl,jl->jk", x.reshape(num_items, dims, dims), slopes)
-        for x in along
-    ]
-    border = jnp.stack([x + y for x, y in zip(border, along, strict=True)], -1)
-    corner = jnp.stack([jnp.stack(row, -1) for row in corner], 1)
-    information = jnp.concatenate(
-        [
-            jnp.concatenate([information, border], 2),
-            jnp.concatenate([jnp.swapaxes(border, 1, 2), corner], 2),
-        ],
-        1,
-    )
-    prior = prior_information(problem, items, penalty, temperature)
-    information = weigh_rows(information + prior, data.item_weight)
-    return inverse_blocks(information, estimated(problem, items))
+    numbers = CELL_NUMBERS + dims + dims**2
+    some = tuple(in_blocks(bucket, numbers) for bucket in data.items)
+    return scan_rows(some, of_items, init)
 
 
 @stored_jit

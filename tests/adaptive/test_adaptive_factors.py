@@ -341,6 +341,7 @@ def test_what_does_not_suit_is_refused_in_one_line():
     )
     broken = items_of()._replace(intercept=items_of().intercept.at[4].set(jnp.nan))
     parts = several.model, items_of(), POPULATION
+    scores = factor_model(Factor(factors=2, responses="continuous"))
     for call, match in (
         (lambda: AdaptiveTest(several, gain=0.1), "gain is for one ability"),
         (lambda: AdaptiveTest(several, select="kl"), "does not suit several abilities"),
@@ -353,6 +354,7 @@ def test_what_does_not_suit_is_refused_in_one_line():
         (lambda: AdaptiveTest(several, determinant=-1.0), "is not above 0"),
         (lambda: FactorBank.create(parts[0], broken, POPULATION), "item 5 of the bank"),
         (lambda: ItemBank.create(*parts), "use FactorBank"),
+        (lambda: FactorBank.create(scores, *parts[1:]), "scores and no categories"),
         (lambda: FactorBank.create(one.model, one.items, POPULATION), "use ItemBank"),
         (
             lambda: irtjax.simulate_tests(several, key=KEY, ability=[1, 2, 3]),

@@ -106,6 +106,10 @@ def test_what_tables_lack_is_said(files):
     with pytest.raises(ValueError, match=r"none\.csv: cannot read it"):
         asked(files, item_table=files / "none.csv")
     names = small_table().items
+    nothing = pa.table({"item": names, "a": [1] * ITEMS, "b": [0] * ITEMS})
+    pyarrow.csv.write_csv(nothing, files / "loadings.csv")
+    with pytest.raises(ValueError, match="b has 0 items: a factor needs at least 3"):
+        asked(files, loadings=files / "loadings.csv")
     content = pyarrow.csv.read_csv(files / "items.csv")
     pyarrow.csv.write_csv(content.slice(1), files / "short.csv")
     with pytest.raises(ValueError, match=r"no row for item '\S+' \(1 of 40"):

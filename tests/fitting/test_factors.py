@@ -1,10 +1,12 @@
 """Factor models through `irtjax.fit`: optimum, rotation, masks, verbs, refusals."""
 
+import dataclasses
 import functools
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 from scipy.optimize import linear_sum_assignment, minimize
 from scipy.special import expit
@@ -190,8 +192,10 @@ def test_every_verb_works_or_refuses_in_one_line(tmp_path):
     first, last = ranked["subject"].to_pylist()[:: SUBJECTS - 1]
     compared = irtjax.compare(fit, first, last, data=table)
     assert compared.difference > 0 and compared.p_value < 1e-6
-    # The same subjects as new ones: the items are now taken as known.
+    # The same subjects as new ones have the errors of the fit, which count the items'.
     scored = irtjax.score(fit, table).table
+    errors = [x["ability_se"].to_numpy() for x in (scored, fit.ability_table)]
+    np.testing.assert_allclose(*map(np.sort, errors), rtol=2e-3)
     for k in (1, 2):
         np.testing.assert_allclose(
             scored[f"ability_factor_{k}"].to_numpy(),
@@ -228,6 +232,31 @@ def test_every_verb_works_or_refuses_in_one_line(tmp_path):
         assert "\n" not in str(refused.value)
 
 
+@pytest.mark.slow
+def test_errors_of_new_subjects_count_those_of_the_items():
+    """The same subjects have the errors of the fit, but for those of the rotation."""
+    (table, *_), fit = drawn(), fitted()
+    known = dataclasses.replace(fit, item_covariance=None)
+    errors = [
+        irtjax.score(x, table).table["ability_se"].to_numpy() for x in (fit, known)
+    ]
+    place = {name: k for k, name in enumerate(fit.ability_table["subject"].to_pylist())}
+    rows = [place[name] for name in table.subjects.tolist()]
+    ratio = errors[0] / fit.ability_table["ability_se"].to_numpy()[rows]
+    assert 0.998 < ratio.min() and ratio.max() < 1.0005
+    assert (errors[1] < 0.999 * errors[0]).all()
+    # Some of the items, in another order, are all items with the others missing.
+    some = np.arange(ITEMS)[::-2]
+    seen = np.zeros(table.values.shape, bool)
+    seen[:, some] = True if table.observed is None else table.observed[:, some]
+    whole = irtjax.ResponseTable.from_arrays(
+        table.values, observed=seen, items=table.items, subjects=table.subjects
+    )
+    found = [irtjax.score(fit, x).table for x in (table.select(items=some), whole)]
+    for name in ("ability", "ability_se", "lower"):
+        np.testing.assert_allclose(*(x[name].to_numpy() for x in found), atol=1e-10)
+
+
 @pytest.mark.parametrize("method", ["mm", pytest.param("gvem", marks=pytest.mark.slow)])
 def test_the_command_line_writes_loadings_and_figures(tmp_path, method):
     table, *_ = drawn()
@@ -256,6 +285,12 @@ def test_the_command_line_writes_loadings_and_figures(tmp_path, method):
     assert done.exit_code == 0, done.output
     saved = irtjax.load(tmp_path / "masked")
     assert saved.factors.names.tolist() == ["law", "code"]
+    out = tmp_path / "drawn.parquet"
+    command = ["simulate", "--fit", str(tmp_path / "masked"), "--subjects", "5"]
+    done = CliRunner().invoke(app, [*command, "--out", str(out)])
+    assert done.exit_code == 0, done.output
+    names = pq.read_schema(tmp_path / "drawn.abilities.parquet").names
+    assert names == ["subject", "ability_law", "ability_code"]
 
 
 def test_responses_are_simulated_from_a_fit():

@@ -22,6 +22,7 @@ from irtjax.cli.app import app
 from irtjax.data.sparse_table import SparseCells
 from irtjax.models.catalogue import factor_model, graded
 from irtjax.models.factors import Factor
+from irtjax.models.families.continuous import ScoreItems
 from irtjax.models.families.graded import GradedItems
 from irtjax.models.families.logistic import LogisticItems
 from irtjax.report import page_data, report_page, subset_page
@@ -371,6 +372,13 @@ def test_curves_of_factors_are_formulas_or_tables():
     logits = grid[:, None, None, None] * slope[:, :, None] + cuts[:, None]
     wanted = np.moveaxis(expit(logits).sum(-1) / 2, 0, 2)[[2, 0]]
     np.testing.assert_allclose(shares, wanted, atol=1e-4)
+    # Scores without residual variance are those of the logits.
+    model = factor_model(Factor(factors=2, responses="continuous"))
+    records = ScoreItems(slope, middle, zeros + 1e-6)
+    found = page_data.factor_curves(model, records, places, names)
+    shares = np.array([[shares_of(row) for row in item] for item in found["rows"]])
+    wanted = np.moveaxis(expit(grid[:, None, None] * slope + middle[:, None]), 0, 2)
+    np.testing.assert_allclose(shares, wanted[[2, 0]], atol=1e-4)
 
 
 @pytest.mark.parametrize("hashed", [False, True])

@@ -7,6 +7,10 @@ import pytest
 from scipy.special import expit
 
 import irtjax
+import irtjax.numerics.sparse as numerics
+from irtjax.data.responses import Responses
+from irtjax.data.sparse_responses import SparseResponses
+from irtjax.likelihood.problem import Problem
 from irtjax.models.catalogue import factor_model
 from irtjax.models.factors import Factor
 from irtjax.models.families.logistic import LogisticItems
@@ -139,3 +143,35 @@ def test_solves_by_a_loop_are_those_written_out():
     wanted = np.linalg.solve(matrix, vector[:, :, None])[:, :, 0]
     np.testing.assert_allclose(found, wanted, rtol=1e-8, atol=1e-10)
     np.testing.assert_allclose(np.prod(pivots, -1), np.linalg.det(matrix), rtol=1e-8)
+
+
+def test_observed_cells_alone_give_the_scores_and_errors_of_all_cells(
+    case, monkeypatch
+):
+    """One subject without a response, one item without any, weights of both."""
+    monkeypatch.setattr(numerics, "CHUNK", 30)  # Several chunks, with padding.
+    monkeypatch.setattr(numerics, "MOST_NUMBERS", 500)
+    model, items, population, given = case
+    rng = np.random.default_rng(2)
+    seen = np.asarray(given.observed) & (rng.random(given.values.shape) < 0.4)
+    seen[2], seen[:, 5] = False, False
+    data = Responses(
+        jnp.where(jnp.asarray(seen), given.values, 0),
+        jnp.asarray(seen),
+        subject_weight=jnp.asarray(rng.integers(1, 3, SUBJECTS), float),
+        item_weight=jnp.asarray(rng.integers(1, 3, ITEMS), float),
+    )
+    few, found = SparseResponses.of(data), []
+    for each in (data, few):
+        modes = score_factors(model, items, population, each)
+        problem = Problem.create(model, each)
+        blocks = factor_covariance(problem, items, modes.ability, modes.covariance)
+        shared = expected_with_items(model, items, each, modes, blocks[0])
+        product = shared.shared @ shared.shared.T  # Signs of directions are free.
+        found.append((modes, blocks, shared[:2], product))
+    for x, y in zip(*map(jax.tree.leaves, found), strict=True):
+        np.testing.assert_allclose(y, x, rtol=1e-8, atol=1e-9)
+    start = jnp.asarray(rng.normal(size=(SUBJECTS, 2)))
+    kept = [score_factors(model, items, population, x, start, 0) for x in (data, few)]
+    for x, y in zip(*map(jax.tree.leaves, kept), strict=True):
+        np.testing.assert_allclose(y, x, rtol=1e-8, atol=1e-9)

@@ -52,7 +52,7 @@ from irtjax.estimators.joint.objective import (
     identify,
     identify_factors,
     is_movable,
-    log_penalty,
+    penalty_terms,
     weighted_moments,
 )
 from irtjax.estimators.joint.sparse import (
@@ -73,8 +73,9 @@ class MMState(NamedTuple):
     """State of MM: the point to evaluate next, and the best one so far.
 
     `log_lik`, `log_prior`, `objective` and `residual` (relative KKT) are those of
-    `best`. `image` is one MM iteration from it, tried when a proposal is refused.
-    `change` is relative, of the objective; `refused` counts points refused in a row.
+    `best`; `log_prior` has a term for each subject and item. `image` is one MM
+    iteration from it, tried when a proposal is refused. `change` is relative, of the
+    objective; `refused` counts points refused in a row.
     `together` are the intercepts that move as one (`cuts.leaders`); None without cuts.
     """
 
@@ -82,7 +83,7 @@ class MMState(NamedTuple):
     best: Factors
     image: Factors
     log_lik: Float[Array, " subjects"]
-    log_prior: Scalar
+    log_prior: Float[Array, " rows"]
     objective: Scalar
     residual: Scalar
     change: Scalar
@@ -213,7 +214,7 @@ class MM(AbstractPenalised):
             best=point,
             image=point,
             log_lik=jnp.zeros(problem.data.num_subjects, dtype),
-            log_prior=zero,
+            log_prior=jnp.zeros(len(point.theta) + len(intercept), dtype),
             objective=zero,
             residual=high,
             change=high,
@@ -273,8 +274,9 @@ class MM(AbstractPenalised):
         first = state.num_seen == 0
         # The first objective is a plain sum; later ones add small, accurate gains.
         gain = jnp.sum(weight * (seen.log_lik - state.log_lik))
-        gain = gain + (log_prior - state.log_prior)
-        slack = 4 * jnp.finfo(gain.dtype).eps * jnp.linalg.norm(weight * seen.log_lik)
+        gain = gain + jnp.sum(log_prior - state.log_prior)
+        terms = jnp.concatenate([weight * seen.log_lik, log_prior])
+        slack = 4 * jnp.finfo(gain.dtype).eps * jnp.linalg.norm(terms)
         accepted = first | (gain >= -slack)
         objective = state.objective + gain
         change = jnp.abs(gain) / jnp.maximum(jnp.abs(objective), 1e-30)
@@ -307,22 +309,22 @@ class MM(AbstractPenalised):
             num_seen=state.num_seen + 1,
         )
 
-    def _log_prior(self, problem: Problem, point: Factors) -> Scalar:
-        """What the objective has in addition to the likelihood."""
-        total = self._penalties(problem, point)
+    def _log_prior(self, problem: Problem, point: Factors) -> Float[Array, " rows"]:
+        """What the objective has in addition to the likelihood, by subject and item."""
+        terms = self._penalties(problem, point)
         lasso = self._lasso_at(problem, point.theta)
         if lasso is not None:
             lengths = lasso.lengths(_free_slopes(problem, point))
             weighted = weigh_rows(lasso.pull * lengths, problem.data.item_weight)
-            total = total - jnp.sum(weighted)
-        return total
+            terms = terms.at[len(point.theta) :].add(-weighted)
+        return terms
 
-    def _penalties(self, problem: Problem, point: Factors) -> Scalar:
-        """The log priors with their weight."""
+    def _penalties(self, problem: Problem, point: Factors) -> Float[Array, " rows"]:
+        """The log priors with their weight, of every subject, then of every item."""
         if not self.penalty:
-            return jnp.zeros((), point.intercept.dtype)
+            return jnp.zeros(len(point.theta) + len(point.intercept), point.theta.dtype)
         record = _record(problem.model, point)
-        return self.penalty * log_penalty(problem, record, point.theta)
+        return self.penalty * penalty_terms(problem, record, point.theta)
 
     def _lasso_at(self, problem: Problem, theta: Array) -> GroupLasso | None:
         """The lasso at given abilities; None without one."""
@@ -416,7 +418,10 @@ class MM(AbstractPenalised):
             folded = moved(shift, jnp.log(scale))
         else:
             dims, dtype = point.theta.shape[1], point.theta.dtype
-            raised = lambda *scale: self._penalties(problem, moved(*scale))
+            before = self._penalties(problem, point)
+            raised = lambda *scale: jnp.sum(
+                self._penalties(problem, moved(*scale)) - before
+            )
             folded = moved(*best_fold(raised, dims, dtype))
         return tree_where(is_movable(problem, point.discrimination), folded, point)
 

@@ -21,6 +21,7 @@ from jaxtyping import Array, Float, Int
 from irtjax._types import KeyArray, Scalar
 from irtjax.data.responses import Responses
 from irtjax.data.sparse_responses import SparseResponses
+from irtjax.data.sparse_table import FEW_ON_NODES
 from irtjax.estimators.driver import (
     AbstractEstimator,
     Progress,
@@ -126,7 +127,7 @@ class EM(AbstractOnNodes):
     several: ClassVar[bool] = True
     # With .5 % of 12,000 x 4,000 observed 12 times as quick as the matrix on 61 nodes;
     # on hundreds of nodes the matrix has windows of two fifths of them.
-    sparse: ClassVar[float] = 0.02
+    sparse: ClassVar[float] = FEW_ON_NODES
 
     tolerance: float | Array = 1e-4
     population: str = eqx.field(static=True, default="normal")

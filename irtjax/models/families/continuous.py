@@ -200,13 +200,13 @@ class LogitNormalScores(AbstractScoreFamily):
 
     def covariance(self, item: Any, theta: Array) -> tuple[Any, Any]:
         """Covariance of z and z^2 for z ~ N(eta, sd^2)."""
-        eta, sd = predictor(item, theta), item.dispersion
+        eta, sd = predictor(item, theta, self.dims), item.dispersion
         variance, cross = sd**2, 2 * eta * sd**2
         return (variance, cross), (cross, 2 * variance**2 + 4 * eta**2 * variance)
 
     def expected_response(self, item: ScoreItems, theta: Array) -> Array:
         """Mean of sigmoid(z) for z ~ N(a theta + d, sigma^2), by the trapezoid rule."""
-        eta, sd = predictor(item, theta), item.dispersion
+        eta, sd = predictor(item, theta, self.dims), item.dispersion
         nodes = equal_nodes(-_NORMAL_REACH, _NORMAL_REACH, _NORMAL_NODES)
         weights = np.exp(-0.5 * nodes**2)
         weights = jnp.asarray(weights / weights.sum(), eta.dtype)

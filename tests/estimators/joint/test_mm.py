@@ -9,6 +9,7 @@ from jax.flatten_util import ravel_pytree
 from scipy.optimize import minimize
 
 from irtjax._types import Status
+from irtjax.data.responses import Responses
 from irtjax.estimators.driver import loop_of, run
 from irtjax.estimators.joint.mm import MM
 from irtjax.estimators.joint.objective import diverging, joint_derivatives
@@ -353,6 +354,20 @@ def test_single_precision_reaches_the_same_estimates():
     assert float(fit.residual) < 1e-3
     # A relative move of 3e-5 per step, slowed by a curvature a few times the bound's.
     np.testing.assert_allclose(fit.parameters.theta, double.theta, atol=5e-3)
+
+
+def test_single_precision_converges_with_many_subjects_of_few_responses():
+    """Two sums of their priors differ by more than a step gains: it ended at 5e-4."""
+    rng = np.random.default_rng(0)
+    seen = rng.random((3000, 60)) < 0.1
+    chance = 1 / (1 + np.exp(-rng.normal(size=(3000, 1)) - rng.normal(size=60)))
+    values = jnp.asarray((rng.random(seen.shape) < chance) & seen, jnp.int8)
+    data = Responses(values, jnp.asarray(seen))
+    model = two_parameter(PRIORS)
+    start = start_values(model, data, dtype=jnp.float32)
+    fit = _run(Problem.create(model, data), MM(), start, 200)
+    assert fit.status == Status.CONVERGED
+    assert float(fit.residual) <= 3e-5
 
 
 def test_resumed_run_equals_an_unbroken_one():
