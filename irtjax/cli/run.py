@@ -324,6 +324,7 @@ def _show(results: Results) -> None:
 
 def _write_page(results: Results, table: ResponseTable) -> None:
     """Writes the summary as Markdown, and all of it as one page."""
+    from irtjax.report import page_subset
     from irtjax.report.page import report_page, write_page
     from irtjax.report.summary import fit_sentences
     from irtjax.report.words import markdown
@@ -342,12 +343,16 @@ def _write_page(results: Results, table: ResponseTable) -> None:
         if text == DONE
     ]
     text = "\n".join(lines) + "\n"
+    few = results.subset
+    if few is not None:
+        few = page_subset.section(few, shrinking.subset_sentences(few))
     page = report_page(
         results.fit,
         ranked=results.ranked,
         data=table,
         audit=results.audit,
         items_first=False,
+        few=few,
         command=command_line(),
     )
     save = lambda place: place.write_text(text, encoding="utf-8")

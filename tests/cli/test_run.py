@@ -5,6 +5,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
+import pyarrow.csv
 import pytest
 from typer.testing import CliRunner
 
@@ -59,6 +60,13 @@ def test_everything_is_in_one_folder_with_one_summary(quick, saved_table, tmp_pa
     page = (out / "summary.md").read_text(encoding="utf-8")
     assert page.startswith("# Summary") and "## Bad items" in page
     assert "\x1b" not in page and "<b>" not in page
+    # All three answers are on the one page.
+    page = (out / "report.html").read_text(encoding="utf-8")
+    few = page[page.index('<section id="few"') :].partition("</section>")[0]
+    assert "7 of 15 items, by " in few and '<a href="#few">Fewer items</a>' in page
+    chosen = pyarrow.csv.read_csv(out / "subset" / "subset.csv")["item"].to_pylist()
+    cells = [row.partition("</td>")[0] for row in few.split('<tr><td class="text">')]
+    assert cells[1:8] == chosen
     # A second run replaces the first; other folders need --overwrite.
     again = run("run", saved_table, "--out", out, "--items", 4, "--json")
     content = json.loads(again.stdout)
