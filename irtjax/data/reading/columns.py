@@ -22,6 +22,11 @@ ITEM = (
 RESPONSE = "response resp score correct acc accuracy y value is_correct".split()
 # Where none of these is there: what coding benchmarks write.
 PASSED = "passed pass@1 pass1 pass_at_1".split()
+# Words in such a column may be responses, which nothing reads without being asked.
+OUTCOME = (
+    "verdict outcome result grade judgment judgement rating status passed solved"
+    " resolved success"
+).split()
 METRIC = "metric metric_name dimension".split()
 TRIAL = "trial epoch repeat attempt train_trial_index rater wave".split()
 BENCHMARK = (
@@ -40,6 +45,8 @@ ANSWER = (
 SUBJECT_FACETS = "base_model family organization organisation developer group".split()
 _INSPECT = {"sample_id", "eval_id", "id", "epoch", "model"}
 
+# Columns of AlpacaEval's leaderboards.
+_TOTALS = {"win_rate", "standard_error"}
 _PARAMETER = re.compile(
     r"^(a\d*|b\d*|c|d\d*|g|u|theta|ability|disc|diff|discrimination|difficulty"
     r"|guessing|feasibility|slope|intercept|lower_asymptote|upper_asymptote)"
@@ -109,6 +116,13 @@ def decide(
         raise ValueError(f"{source} has no columns")
     if options.item is None and arena.is_battles(names):
         raise ValueError(f"{source} {arena.MESSAGE}")
+
+    if options.item is None and _TOTALS <= set(names):
+        raise NoResponsesError(
+            f"{source} holds the totals of a leaderboard"
+            f" ({listing([x for x in names if x in _TOTALS])}), not responses to"
+            " items; give the responses, of AlpacaEval its annotations.json"
+        )
 
     def named(option: str, synonyms: Sequence[str]) -> str | None:
         given = getattr(options, option)
