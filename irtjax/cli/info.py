@@ -206,7 +206,9 @@ def _suggest_for_scores(table: ResponseTable, mixed: bool = True) -> tuple[str, 
     if low < 0 or high > 1:
         bounds = "LOW HIGH"
         if low >= 0 and (high in (5, 10) or 20 < high <= 100):
-            bounds = f"0 {high if high <= 10 else 100:g}"
+            # Ratings often begin at 1.
+            least = 1 if low == 1 and high <= 10 else 0
+            bounds = f"{least} {high if high <= 10 else 100:g}"
         return "continuous", (
             f"scores from {low:g} to {high:g}; give the lowest and highest possible"
             f" score with --bounds {bounds}"

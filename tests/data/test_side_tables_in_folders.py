@@ -147,3 +147,15 @@ def test_info_takes_the_bounds_of_a_fit(folder):
     assert done.exit_code == 2 and "score 100 is not between 0 and 60" in done.stderr
     done, _ = info("--bounds", "0", "100", "--bounds-of", "a=0:100")
     assert done.exit_code == 2 and "give --bounds or" in done.stderr
+
+
+@pytest.mark.parametrize(("low", "bounds"), [(1, "1 5"), (0.5, "0 5")])
+def test_info_suggests_the_bounds_of_ratings(low, bounds, tmp_path):
+    path = tmp_path / "ratings.csv"
+    rows = [f"m,a,{low}", "m,b,2.5", "n,a,5", "n,b,3.25"]
+    path.write_text("\n".join(["model,item,score", *rows]))
+    done = CliRunner().invoke(app, ["info", str(path), "--json"])
+    reason = json.loads(done.stdout)["reason"]
+    assert reason.endswith(
+        f"give the lowest and highest possible score with --bounds {bounds}"
+    )
