@@ -22,11 +22,10 @@ ITEM = (
 RESPONSE = "response resp score correct acc accuracy y value is_correct".split()
 # Where none of these is there: what coding benchmarks write.
 PASSED = "passed pass@1 pass1 pass_at_1".split()
-# Words in such a column may be responses, which nothing reads without being asked.
-OUTCOME = (
-    "verdict outcome result grade judgment judgement rating status passed solved"
-    " resolved success"
-).split()
+# One of these, next to subjects and items.
+JUDGED = "verdict outcome result grade judgment judgement rating".split()
+# Words in such a column may be responses.
+OUTCOME = [*JUDGED, *"status passed solved resolved success".split()]
 METRIC = "metric metric_name dimension".split()
 TRIAL = "trial epoch repeat attempt train_trial_index rater wave".split()
 BENCHMARK = (
@@ -94,8 +93,13 @@ class Columns:
 
 def find(names: Sequence[str], synonyms: Sequence[str]) -> str | None:
     """Returns the column with the first of several names, in upper or lower case."""
-    lower = {name.strip().lower(): name for name in reversed(names)}
-    return next((lower[s] for s in synonyms if s in lower), None)
+    plain = {_plain(name): name for name in reversed(names)}
+    return next((plain[s] for s in synonyms if s in plain), None)
+
+
+def _plain(name: str) -> str:
+    """A name of a column as synonyms are written: "Model Name" is model_name."""
+    return re.sub(r"[ -]+", "_", name.strip().lower())
 
 
 def require(names: Sequence[str], column: str, option: str, source: str) -> str:
@@ -148,7 +152,7 @@ def decide(
             answer=find(names, ["target"]),
         )
     subject = named("subject", SUBJECT)
-    responses = _responses(names, options, source)
+    responses = _responses(names, options, source, subject)
     given = [options.item] if isinstance(options.item, str) else options.item or ()
     item = tuple(require(names, name, "item", source) for name in given)
     if not item and options.orientation is None:
@@ -206,15 +210,18 @@ def decide(
 
 
 def _responses(
-    names: Sequence[str], options: ReadOptions, source: str
+    names: Sequence[str], options: ReadOptions, source: str, subject: str | None
 ) -> tuple[str, ...]:
     if options.response is not None:
         return (require(names, options.response, "response", source),)
     if isinstance(options.metric, str) and options.metric in names:
         return (options.metric,)
-    lower = {name.strip().lower(): name for name in names}
+    lower = {_plain(name): name for name in names}
     found = tuple(s for s in RESPONSE if s in lower)
     found = found or tuple(s for s in PASSED if s in lower)[:1]
+    if not found and subject is not None:
+        judged = tuple(s for s in JUDGED if s in lower)
+        found = judged if len(judged) == 1 else ()
     # The generic names win over those of metrics: "response" is unambiguous.
     sure = tuple(s for s in found if s in ("response", "resp"))
     return tuple(lower[s] for s in sure[:1] or found)
