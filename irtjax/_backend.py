@@ -79,8 +79,7 @@ def turn_off_faulty_fusion() -> None:
         found = NEEDS_OPTION
     if found == NEEDS_OPTION:
         os.environ["XLA_FLAGS"] = f"{flags} {OPTION}=".strip()
-        bridge = sys.modules.get("jax._src.xla_bridge")
-        if not getattr(bridge, "backends_are_initialized", lambda: False)():
+        if not has_started():
             return
     texts = {
         NEEDS_OPTION: "may compute wrong numbers on a CPU, and JAX had started before"
@@ -95,6 +94,15 @@ def turn_off_faulty_fusion() -> None:
     if found in texts:
         text = f"jaxlib {release} {texts[found]}"
         warnings.warn(text, RuntimeWarning, stacklevel=3)
+
+
+def has_started() -> bool:
+    """Whether JAX has started a backend, so that its platform is chosen.
+
+    JAX has no public function for this. Where the name is missing, the answer is False.
+    """
+    bridge = sys.modules.get("jax._src.xla_bridge")
+    return bool(getattr(bridge, "backends_are_initialized", lambda: False)())
 
 
 def _flags() -> str:

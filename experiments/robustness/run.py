@@ -277,6 +277,7 @@ def main(arguments: list[str] | None = None) -> dict[str, list[dict]]:
     parser.add_argument("--kills", type=int)
     parser.add_argument("--sizes", type=int)
     parser.add_argument("--pairs", type=int)
+    parser.add_argument("--seed", default="", help="of the moments of the kills")
     parser.add_argument("--commands", nargs="*", default=list(COMMANDS))
     parser.add_argument(
         "--parts", nargs="*", default=["kill", "disk", "pairs", "sizes", "surroundings"]
@@ -298,8 +299,9 @@ def main(arguments: list[str] | None = None) -> dict[str, list[dict]]:
             outputs = work.outputs(name)
             head = {"command": name, "files": len(outputs.names)}
             head["seconds"] = round(outputs.seconds, 1)
+            moments = random.Random(f"{name}{given.seed}")
             for part, run in (
-                ("kill", lambda: killed(work, outputs, kills, random.Random(name))),  # noqa: B023
+                ("kill", lambda: killed(work, outputs, kills, moments)),  # noqa: B023
                 ("disk", lambda: full_disk(work, outputs, sizes)),  # noqa: B023
                 ("pairs", lambda: two_at_once(work, outputs, pairs)),  # noqa: B023
             ):

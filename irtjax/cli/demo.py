@@ -33,7 +33,8 @@ def demo_command(
     from irtjax.storage import FIT_FILES, STRUCTURE_FILES, check_folder, write_table
 
     folder = None if out is None else check_folder(out, overwrite=overwrite)
-    check_out_folder(folder, (*FIT_FILES, *STRUCTURE_FILES), "fit")
+    files = (*FIT_FILES, *STRUCTURE_FILES, RESPONSES)
+    check_out_folder(folder, files, "fit", command="demo")
     if folder is not None and (folder / RESPONSES).exists() and not overwrite:
         raise ValueError(f"{folder / RESPONSES} exists: --overwrite replaces it")
     with ProgressLine(quiet) as progress:

@@ -64,23 +64,26 @@ def _read(
     """Facts about responses; where choices are open, what there is to choose."""
     from irtjax.data.reading.options import ReadOptions
     from irtjax.data.reading.read import gather
-    from irtjax.data.reading.survey import open_choices, survey
+    from irtjax.data.reading.survey import open_choices, survey, taken
 
     options = ReadOptions(**reading.arguments())
     found = gather(files[0] if len(files) == 1 else files, options)
-    offers, added = [], {}
+    offers, added, usual = [], {}, {}
     if found.records is not None and len(found.records):
         offers = survey(found.records)
         added = open_choices(found.records, options)
+        if not added and options.metric is None and options.filter is None:
+            usual = taken(found.records, options, offers)
     table = found.table(dataclasses.replace(options, **added))
     facts = _describe(table, bounds)
     if len(offers) > 1 or any(offer.epochs > 1 for offer in offers):
         facts["offers"] = [offer._asdict() for offer in offers]
-    if added:
-        chosen = dataclasses.replace(reading, **_as_options(added))
-        words = ["irtjax", "fit", *map(shlex.quote, files), *chosen.flags()]
-        words += map(shlex.quote, opt.bounds_flags(bounds))
-        facts["command"] = " ".join([*words, "--out", "calibrated"])
+    for name, choice in (("command", added), ("usual", usual)):
+        if choice:
+            chosen = dataclasses.replace(reading, **_as_options(choice))
+            words = ["irtjax", "fit", *map(shlex.quote, files), *chosen.flags()]
+            words += map(shlex.quote, opt.bounds_flags(bounds))
+            facts[name] = " ".join([*words, "--out", "calibrated"])
     return facts
 
 
@@ -206,7 +209,9 @@ def _suggest_for_scores(table: ResponseTable, mixed: bool = True) -> tuple[str, 
     if low < 0 or high > 1:
         bounds = "LOW HIGH"
         if low >= 0 and (high in (5, 10) or 20 < high <= 100):
-            bounds = f"0 {high if high <= 10 else 100:g}"
+            # Ratings often begin at 1.
+            least = 1 if low == 1 and high <= 10 else 0
+            bounds = f"{least} {high if high <= 10 else 100:g}"
         return "continuous", (
             f"scores from {low:g} to {high:g}; give the lowest and highest possible"
             f" score with --bounds {bounds}"
@@ -286,6 +291,10 @@ def _show_offers(out: Any, facts: dict[str, Any]) -> None:
     if "command" in facts:
         screen.show_sentences(out, ["There is a choice. The facts above are those of:"])
         screen.show_command(out, facts["command"])
+    if "usual" in facts:
+        sentence = "The usual ones are read. To read others, change the names in:"
+        screen.show_sentences(out, [sentence])
+        screen.show_command(out, facts["usual"])
 
 
 def _show_fit(fit: Calibration) -> None:

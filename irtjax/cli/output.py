@@ -72,12 +72,16 @@ def written(folder: Path, names: Iterable[str]) -> str:
 
 
 def check_out_folder(
-    out: Path | None, names: Iterable[str] = (), by: str | None = None
+    out: Path | None,
+    names: Iterable[str] = (),
+    by: str | None = None,
+    command: str | None = None,
 ) -> None:
     """Refuses a folder that files of these names cannot be written to.
 
     So is a folder where another command than `by` has written files of such names:
-    they would be lost. This comes before anything takes time.
+    they would be lost. `command` is what the message calls this one, if not `by`. This
+    comes before anything takes time.
     """
     from irtjax.data.writing import check_place
 
@@ -87,10 +91,10 @@ def check_out_folder(
         names = list(names)
         check_place(out, names)
         if by is not None:
-            _check_owner(out, names, by)
+            _check_owner(out, names, by, command or by)
 
 
-def _check_owner(out: Path, names: list[str], by: str) -> None:
+def _check_owner(out: Path, names: list[str], by: str, command: str) -> None:
     """Refuses a folder of another command that shares names of files with this one."""
     for owner, (marks, shared) in SHARED.items():
         if not all((out / name).is_file() for name in marks):
@@ -99,9 +103,9 @@ def _check_owner(out: Path, names: list[str], by: str) -> None:
         if owner != by and common:
             what = f"`irtjax {owner}`" if owner != "compare" else "another page"
             raise ValueError(
-                f"--out {out} has files of {what}, and `irtjax {by}` would replace"
-                f" {', '.join(common)}: choose another folder, such as"
-                f" {out / by.replace(' --', '-')}"
+                f"--out {out} has files of {what}, and `irtjax {command}` would"
+                f" replace {', '.join(common)}: choose another folder, such as"
+                f" {out / command.replace(' --', '-')}"
             )
         if common:  # Its own folder.
             return

@@ -249,12 +249,38 @@ def _sentences(results: Results, escape: Callable[[str], str]) -> list[str]:
     if results.audit is not None:
         bad = _of_items(results.audit, escape)
     if results.subset is not None:
-        few = " ".join(shrinking.subset_sentences(results.subset))
+        few = " ".join(_of_subset(results, escape))
     return [
         f"Who is best: {' '.join(best)}",
         f"Bad items: {escape(bad) if results.audit is None else bad}",
         f"Fewer items: {escape(few) if results.subset is None else few}",
     ]
+
+
+def _of_subset(results: Results, escape: Callable[[str], str]) -> list[str]:
+    """What the subset is, and which of its items the audit flagged."""
+    from irtjax.report.words import listing
+
+    assert results.subset is not None
+    found = shrinking.subset_sentences(results.subset)
+    if results.audit is not None:
+        flagged = _flagged(results.audit)
+        bad = [x for x in results.subset.items.tolist() if x in flagged]
+        if bad:
+            names = listing([escape(x) for x in bad[:SHOWN]])
+            found.append(
+                f"{len(bad):,} of them {'is' if len(bad) == 1 else 'are'} flagged as"
+                f" bad ({names}{', …' * (len(bad) > SHOWN)}): full scores count bad"
+                " items, so correct or remove them and run again."
+            )
+    return found
+
+
+def _flagged(audit: Audit) -> set[str]:
+    """Items with a significant defect."""
+    from irtjax.auditing.examine import TESTED
+
+    return {x for name in TESTED for x in audit.flagged(name)}
 
 
 def _of_items(audit: Audit, escape: Callable[[str], str]) -> str:
@@ -264,7 +290,7 @@ def _of_items(audit: Audit, escape: Callable[[str], str]) -> str:
     from irtjax.report.words import listing
 
     found = {name: audit.flagged(name) for name in audit.counts()}
-    flagged = {x for name in TESTED for x in found[name]}
+    flagged = _flagged(audit)
     rate = f"false discovery rate of each kind {percent(audit.false_discovery_rate)}"
     parts = [
         f"{name} {len(names):,} ({listing([escape(x) for x in names[:SHOWN]])}"
@@ -324,9 +350,10 @@ def _show(results: Results) -> None:
 
 def _write_page(results: Results, table: ResponseTable) -> None:
     """Writes the summary as Markdown, and all of it as one page."""
+    from irtjax.report import page_subset
     from irtjax.report.page import report_page, write_page
     from irtjax.report.summary import fit_sentences
-    from irtjax.report.words import markdown
+    from irtjax.report.words import markdown, visible
 
     lines = ["# Summary", ""]
     for sentence in _sentences(results, markdown):
@@ -342,12 +369,16 @@ def _write_page(results: Results, table: ResponseTable) -> None:
         if text == DONE
     ]
     text = "\n".join(lines) + "\n"
+    few = results.subset
+    if few is not None:
+        few = page_subset.section(few, _of_subset(results, visible))
     page = report_page(
         results.fit,
         ranked=results.ranked,
         data=table,
         audit=results.audit,
         items_first=False,
+        few=few,
         command=command_line(),
     )
     save = lambda place: place.write_text(text, encoding="utf-8")

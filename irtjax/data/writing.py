@@ -14,8 +14,12 @@
 A process locks its staging folder, and the system unlocks it when the process ends. So
 the staging folders of dead processes are known: they are completed or deleted. A
 staging folder is recognized by a mark that has its inode, which no archive and no copy
-can have: other folders of such names are never touched. The moves themselves and the
-reading of several files lock the folder, so that two processes never mix their files.
+can have: other folders of such names are never touched, unless they are empty. A
+process that is killed between making the folder and its mark, or between deleting them,
+leaves an empty one.
+
+The moves themselves and the reading of several files lock the folder, so that two
+processes never mix their files.
 Without locks (Windows, some network file systems) what a killed process leaves is
 completed or deleted a day later.
 """
@@ -23,6 +27,7 @@ completed or deleted a day later.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import re
 import shutil
@@ -46,6 +51,8 @@ _NAME = re.compile(re.escape(_PREFIX) + "[a-z0-9_]{8}")
 _NEW, _MOVES, _GONE, _OLD, _DONE = "new", "moves", "gone", "old", "done"
 #: Seconds that another process may move its files; it takes milliseconds.
 _PATIENCE = 30.0
+#: Attempts to make a staging folder that another process does not delete at once.
+_TRIES = 100
 #: Seconds after which a staging folder is a dead process's, where there are no locks.
 _DEAD = 24 * 3600.0
 
@@ -232,16 +239,27 @@ def _reason(error: OSError) -> str:
 @contextlib.contextmanager
 def _staging(place: Path) -> Iterator[Path]:
     """Makes a staging folder in a folder, locked until it is deleted at the end."""
-    staging = Path(tempfile.mkdtemp(dir=place, prefix=_PREFIX))
-    lock = _lock(staging)
+    staging, lock = _new_staging(place)
     try:
-        # Until it has its mark, other processes leave it alone.
-        _mark(staging).touch()
         (staging / _NEW).mkdir()
         yield staging
     finally:
         _discard(staging)
         _unlock(lock)
+
+
+def _new_staging(place: Path) -> tuple[Path, int | None]:
+    """A staging folder with its mark, and its lock."""
+    for _ in range(_TRIES):
+        staging = Path(tempfile.mkdtemp(dir=place, prefix=_PREFIX))
+        lock = _lock(staging)
+        try:
+            _mark(staging).touch()
+            return staging, lock
+        except FileNotFoundError:
+            # Another process took it for one that a dead process left, before the lock.
+            _unlock(lock)
+    raise OSError(errno.EAGAIN, "other processes delete unfinished files")
 
 
 def _mark(staging: Path) -> Path:
@@ -426,13 +444,17 @@ def _stagings(folder: Path) -> list[Path]:
 
 
 def _is_mine(staging: Path) -> bool:
-    """Whether irtjax made a folder for this user, here: archives could plant one."""
+    """Whether irtjax made a folder for this user, here: archives could plant one.
+
+    Nothing is lost with an empty one.
+    """
     with contextlib.suppress(OSError):
         status = os.lstat(staging)
         user = not hasattr(os, "geteuid") or status.st_uid == os.geteuid()
         if user and stat.S_ISDIR(status.st_mode):
             mark, found = _mark(staging).name, set(os.listdir(staging))
-            return mark in found <= {mark, _NEW, _MOVES, _GONE, _OLD, _DONE}
+            known = {mark, _NEW, _MOVES, _GONE, _OLD, _DONE}
+            return not found or mark in found <= known
     return False
 
 

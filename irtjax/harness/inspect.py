@@ -10,16 +10,19 @@ intervals into the eval. Needs inspect-ai 0.3.250 or later (`pip install
 
 from __future__ import annotations
 
+import contextvars
+import dataclasses
 import functools
 import importlib
 import logging
 import math
 import os
-import sys
+import uuid
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from irtjax._backend import has_started
 from irtjax.harness.bank import ItemIds, open_fit
 
 if TYPE_CHECKING:
@@ -56,8 +59,8 @@ def adaptive(
     or `JAX_PLATFORMS` is set: a GPU's memory is left to the model.
 
     Args:
-        task: An `inspect_ai.Task` with a dataset; it is changed, and evaluates one
-            model once. Build one for each model, as a function with `@task` does.
+        task: An `inspect_ai.Task` with a dataset; it is changed. Each evaluation of it,
+            of one model after another or of several at once, has a test of its own.
         fit: The item bank: a folder that `irtjax fit` wrote, or a calibration.
         parallel: Samples in flight. Above 1 samples are chosen at the ability so far,
             which takes somewhat more of them in less time.
@@ -117,8 +120,8 @@ def stop_early(
     chooses each sample by the responses before it, which takes fewer samples.
 
     Args:
-        task: An `inspect_ai.Task` with a dataset; it is changed, and evaluates one
-            model at a time.
+        task: An `inspect_ai.Task` with a dataset; it is changed. Each evaluation of it
+            has a test of its own.
         fit: The item bank: a folder that `irtjax fit` wrote, or a calibration.
         sort: Run samples in the order of what they add to what is known before any
             response, the most first; False keeps the order of the dataset.
@@ -246,14 +249,47 @@ def _metric() -> Any:
     return ability
 
 
+@dataclasses.dataclass(eq=False)
+class _Course:
+    """The test of one evaluation.
+
+    Attributes:
+        test: The test.
+        owner: What began it.
+        name: A name that no other has, which is in the metadata of its samples.
+        sent: Items whose samples have begun.
+        refused: Scores that the model of the fit did not take.
+    """
+
+    test: AdaptiveTest
+    owner: _Scored
+    name: str = dataclasses.field(default_factory=lambda: uuid.uuid4().hex[:8])
+    sent: set[str] = dataclasses.field(default_factory=set)
+    refused: int = 0
+
+
+#: The test of the evaluation that runs in this context: Inspect runs each evaluation in
+#: a context of its own.
+_COURSE: contextvars.ContextVar[_Course | None] = contextvars.ContextVar(
+    "irtjax_test", default=None
+)
+
+
 class _Scored:
     """Samples of a dataset that are items of a fit, and their scores for a test.
+
+    Each evaluation has a test of its own.
 
     Attributes:
         test_items: Items of the fit that are samples of the dataset.
     """
 
-    test: AdaptiveTest
+    _last: _Course
+
+    @property
+    def test(self) -> AdaptiveTest:
+        """The test of the evaluation that began last."""
+        return self._last.test
 
     def __init__(
         self,
@@ -283,20 +319,29 @@ class _Scored:
                 left,
                 len(samples),
             )
-        self._refused = 0
+        self._rules = rules
 
-    def _begin(self, **rules: Any) -> AdaptiveTest:
-        """A test over the samples."""
+    def _begin(self) -> _Course:
+        """A new test over the samples."""
         from irtjax.adaptive import AdaptiveTest
 
-        return AdaptiveTest(self._fit, items=self.test_items, **rules)
+        test = AdaptiveTest(self._fit, items=self.test_items, **self._rules)
+        self._last = _Course(test, self)
+        return self._last
+
+    def _course(self) -> _Course:
+        """The test of the evaluation of this context, or the last one that began."""
+        course = _COURSE.get()
+        return self._last if course is None or course.owner is not self else course
 
     def _warn(self) -> None:
         """Logs targets that cannot be reached."""
         for sentence in self.test.warnings:
             _log.warning("irtjax: %s", sentence)
 
-    def _record(self, item: str, key: str, scores: Mapping[str, Any]) -> None:
+    def _record(
+        self, course: _Course, item: str, key: str, scores: Mapping[str, Any]
+    ) -> None:
         """Takes the scores of a sample, by scorer.
 
         A score that the model of the fit does not take, such as P of right or wrong
@@ -310,19 +355,19 @@ class _Scored:
         number = None if value is None else number_of(value, f"sample {key!r}")
         if number is None:
             _log.warning("irtjax: sample %s has no score and was left out", key)
-            self.test.skip(item)
+            course.test.skip(item)
             return
         try:
-            self.test.record(item, number)
+            course.test.record(item, number)
         except ValueError as error:
-            self._refused += 1
-            if self._refused >= MOST_REFUSED and not self.test.num_given:
+            course.refused += 1
+            if course.refused >= MOST_REFUSED and not course.test.num_given:
                 raise ValueError(
-                    f"sample {key!r}: {error}, as those of all {self._refused} samples"
+                    f"sample {key!r}: {error}, as those of all {course.refused} samples"
                     " so far: choose another scorer with scorer="
                 ) from None
             _log.warning("irtjax: sample %s was left out: %s", key, error)
-            self.test.skip(item)
+            course.test.skip(item)
 
     def _value(self, key: str, scores: Mapping[str, Any]) -> Any:
         """The score that counts, None if there is none."""
@@ -346,11 +391,11 @@ class _Scored:
 class AdaptiveSamples(_Scored):
     """The samples of a dataset in the order of an adaptive test.
 
-    `adaptive` makes one and gives its `source` to the task. It is of one evaluation of
-    one model.
+    `adaptive` makes one and gives its `source` to the task.
 
     Attributes:
-        test: The `irtjax.AdaptiveTest`: `test.stopped` states why it ended.
+        test: The `irtjax.AdaptiveTest` of the evaluation that began last:
+            `test.stopped` states why it ended.
         test_items: Items of the fit that are samples of the dataset.
     """
 
@@ -364,39 +409,39 @@ class AdaptiveSamples(_Scored):
         benchmark: str | None = None,
         **rules: Any,
     ) -> None:
-        """Begins the test; the arguments are those of `adaptive`."""
+        """Checks samples and rules; the arguments are those of `adaptive`."""
         if parallel < 1:
             raise ValueError(f"parallel {parallel} is not at least 1")
         super().__init__(dataset, fit, scorer, benchmark, rules)
         self._parallel = parallel
-        self.test = self._begin(**rules)
+        self._courses: dict[str, _Course] = {}
+        self._begin()
         self._warn()
-        self._sent: set[str] = set()
 
     def source(self) -> Any:
         """The `inspect_ai.SampleSource`."""
+        # Without first samples, which Inspect would give to every model: each
+        # evaluation begins by asking for the next ones.
         return _require("inspect_ai").SampleSource.from_samples(
-            self.next_samples(),
+            [],
             next_samples=self._after_none_is_left,
             sample_complete=self._after_sample,
         )
 
     def next_samples(self) -> list[Any]:
         """The samples to begin now; none while enough are in flight or at the end."""
-        new = [
-            item
-            for item in self.test.next_items(self._parallel)
-            if item not in self._sent
-        ]
-        so_far = {
-            "ability": self.test.ability,
-            "ability_se": self.test.standard_error,
-        }
+        return self._next(self._course())
+
+    def _next(self, course: _Course) -> list[Any]:
+        test = course.test
+        self._courses[course.name] = course
+        new = [x for x in test.next_items(self._parallel) if x not in course.sent]
+        so_far = {"ability": test.ability, "ability_se": test.standard_error}
         found = []
         for item in new:
-            self._sent.add(item)
+            course.sent.add(item)
             sample = self._samples[item]
-            known = {"number": len(self._sent), **so_far}
+            known = {"number": len(course.sent), **so_far, "test": course.name}
             metadata = {**(sample.metadata or {}), KEY: known}
             found.append(sample.model_copy(update={"metadata": metadata}))
         return found
@@ -411,38 +456,68 @@ class AdaptiveSamples(_Scored):
         item = self._item.get(key)
         if item is None:
             return  # Added by somebody else.
-        if item not in self.test.handed_out:
-            if item in self.test.skipped:
+        course = self._course_of(sample, item)
+        if item not in course.test.handed_out:
+            if item in course.test.skipped:
                 return  # It failed and was run again, too late for the test.
             raise ValueError(
                 f"sample {key!r} was evaluated twice: an adaptive task is for one"
-                " model and one epoch; build one for each model, and leave --epochs out"
+                " epoch; leave --epochs out"
             )
-        self._record(item, key, sample.scores or {})
+        self._record(course, item, key, sample.scores or {})
+
+    def _course_of(self, sample: Any, item: str) -> _Course:
+        """The test that a sample was begun for."""
+        known = (getattr(sample, "metadata", None) or {}).get(KEY)
+        name = known.get("test") if isinstance(known, dict) else None
+        if name in self._courses:
+            return self._courses[name]
+        # A solver changed its metadata, or it is of an earlier try in another process.
+        waiting = [x for x in self._courses.values() if item in x.test.handed_out]
+        if len(waiting) > 1:
+            raise ValueError(
+                f"sample {str(sample.id)!r} does not show which of {len(waiting)}"
+                f" evaluations it is of: keep metadata[{KEY!r}], or evaluate one model"
+                " after another"
+            )
+        return waiting[0] if waiting else self._course()
 
     async def _after_sample(self, sample: Any) -> list[Any]:
         self.take(sample)
-        return self.next_samples()
+        item = self._item.get(str(sample.id))
+        return [] if item is None else self._next(self._course_of(sample, item))
 
     async def _after_none_is_left(self) -> list[Any] | None:
-        """After everything in flight has ended: what was cancelled is left out."""
-        while not self.test.over:
-            for item in self.test.handed_out:
-                self.test.skip(item)
-            found = self.next_samples()
+        """At the beginning, and when everything in flight has ended.
+
+        What was cancelled is left out.
+        """
+        course = self._own_course()
+        while not course.test.over:
+            for item in course.test.handed_out:
+                course.test.skip(item)
+            found = self._next(course)
             if found:
                 return found
         return None
+
+    def _own_course(self) -> _Course:
+        """The test of this evaluation, which is begun if this is its first call."""
+        course = _COURSE.get()
+        if course is None or course.owner is not self:
+            course = self._begin() if self._last.sent else self._last
+            self._courses[course.name] = course
+            _COURSE.set(course)
+        return course
 
 
 class EarlyStopping(_Scored):
     """An early stopping manager of Inspect (`inspect_ai.util.EarlyStopping`).
 
-    `stop_early` makes one. It serves one evaluation after another, each with a test of
-    its own.
+    `stop_early` makes one. Each evaluation has a test of its own.
 
     Attributes:
-        test: The `irtjax.AdaptiveTest` of the evaluation that runs, or was the last.
+        test: The `irtjax.AdaptiveTest` of the evaluation that began last.
         test_items: Items of the fit that are samples of the dataset.
     """
 
@@ -463,11 +538,10 @@ class EarlyStopping(_Scored):
             )
         if not rules:
             raise ValueError("no stop rule: give one, such as standard_error=0.3")
+        rules = {**rules, "select": "fixed"}
         super().__init__(dataset, fit, scorer, benchmark, rules)
-        self._rules = {**rules, "select": "fixed"}
-        self.test = self._begin(**self._rules)
+        self._begin()
         self._warn()
-        self._running: tuple[str, str] | None = None  # A call of `eval` and a task.
 
     @property
     def samples(self) -> list[Any]:
@@ -491,18 +565,10 @@ class EarlyStopping(_Scored):
 
     async def start_task(self, task: Any, samples: list[Any], epochs: int) -> str:
         """Begins the test of an evaluation."""
-        mine = task.run_id, task.task_id
-        # Inspect does not call `complete_task` after an error or a cancel: an earlier
-        # call of `eval`, or an earlier try of this task, has ended.
-        running = self._running or mine
-        if running[0] == mine[0] and running != mine:
-            raise ValueError(
-                "early stopping is of one model at a time: build a task for each model"
-            )
         if epochs > 1:
             raise ValueError("early stopping is of one epoch: leave --epochs out")
-        self.test, self._refused = self._begin(**self._rules), 0
-        self._running = mine
+        # Samples are scheduled in contexts that come from this one.
+        _COURSE.set(self._begin())
         return "irtjax"
 
     async def schedule_sample(self, id: str | int, epoch: int) -> Any:
@@ -511,33 +577,34 @@ class EarlyStopping(_Scored):
         item = self._item.get(str(id))
         if item is None:
             return stop(id=id, epoch=epoch, reason="it is no item of the fit")
-        if item in self.test.handed_out or item in self.test.skipped:
+        test = self._course().test
+        if item in test.handed_out or item in test.skipped:
             return None  # It failed and is run again.
-        reason = self.test.hand_out(item)
+        reason = test.hand_out(item)
         if not reason:
             return None
-        known = {"ability": self.test.ability, "ability_se": self.test.standard_error}
+        known = {"ability": test.ability, "ability_se": test.standard_error}
         return stop(id=id, epoch=epoch, reason=reason, metadata=known)
 
     async def complete_sample(
         self, id: str | int, epoch: int, scores: Mapping[str, Any]
     ) -> None:
         """Takes the scores of a sample."""
-        item = self._item.get(str(id))
-        if item is not None and item in self.test.handed_out:
+        item, course = self._item.get(str(id)), self._course()
+        if item is not None and item in course.test.handed_out:
             known = {name: one.score for name, one in scores.items()}
-            self._record(item, str(id), known)
+            self._record(course, item, str(id), known)
 
     async def complete_task(self) -> dict[str, Any]:
         """What the log has: ability, its error, samples that counted, the reason."""
-        for item in self.test.handed_out:
-            self.test.skip(item)  # It failed.
-        self._running = None
+        test = self._course().test
+        for item in test.handed_out:
+            test.skip(item)  # It failed.
         return {
-            "ability": self.test.ability,
-            "ability_se": self.test.standard_error,
-            "items": self.test.num_given,
-            "stopped": self.test.stopped,
+            "ability": test.ability,
+            "ability_se": test.standard_error,
+            "items": test.num_given,
+            "stopped": test.stopped,
         }
 
 
@@ -585,9 +652,7 @@ def _compute_on_cpu() -> None:
         return
     import jax
 
-    bridge = sys.modules.get("jax._src.xla_bridge")
-    started = getattr(bridge, "backends_are_initialized", lambda: False)()
-    if not started and jax.config.jax_platforms is None:  # pyright: ignore
+    if not has_started() and jax.config.jax_platforms is None:  # pyright: ignore
         jax.config.update("jax_platforms", "cpu")
 
 

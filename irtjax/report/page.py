@@ -65,6 +65,7 @@ def report_page(
     data: ResponseTable | None = None,
     audit: Audit | None = None,
     items_first: bool = True,
+    few: Mapping[str, Any] | None = None,
     texts: Mapping[str, str] | None = None,
     pair: tuple[str, str] | None = None,
     sentences: Sequence[str] = (),
@@ -79,6 +80,7 @@ def report_page(
             subjects, and the responses next to an item's curve.
         audit: An audit of these items: its tests become the evidence about bad items.
         items_first: Whether, with an audit, bad items come before the leaderboard.
+        few: A subset of the items as a section of the page (`page_subset.section`).
         texts: Text of an item (prompt, answers) by its name, shown with bad items and
             where the pointer is on an item.
         pair: Names of two subjects to compare first.
@@ -136,6 +138,7 @@ def report_page(
         "compare": {"sentences": [short(x, SENTENCE) for x in sentences]},
         "items": _items(of, flags, places),
         "bad": bad_items(of, flags, places),
+        "few": few,
         "information": information_figure(fit),
         "provenance": _provenance(fit, command),
     }
@@ -198,6 +201,7 @@ _SECTIONS = (
     ("items", "Items", None),
     ("subset", "Errors to expect", "subset"),
     ("bad", "Bad items", "bad"),
+    ("few", "Fewer items", "few"),
     ("information", "Test information", "information"),
     ("warnings", "Warnings", None),
     ("provenance", "Provenance", None),

@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from irtjax.subsets.errors import SubsetErrors
     from irtjax.subsets.subset import Shrunken
 
+#: Chosen items in the section of a page.
+CHOSEN = 100
+
 
 def subset_page(
     small: Shrunken,
@@ -84,6 +87,40 @@ def subset_page(
     return render(context, content)
 
 
+def section(small: Shrunken, sentences: Sequence[str] = ()) -> dict[str, Any]:
+    """A subset as a section of the page of the fit that it is from.
+
+    Args:
+        small: The subset.
+        sentences: The subset in words.
+
+    Returns:
+        The argument `few` of `report_page`: its items with weights, and the rules that
+        were compared.
+    """
+    table = _subset_items(small)
+    names, benchmarks = labels(small.items), page_data.labels_of_benchmarks(table)
+    columns = [table[x].to_pylist() for x in ("difficulty", "discrimination")]
+    rows = [
+        [names[k], benchmarks[k], number(float(small.weights[k]), 4)]
+        + [number(column[k]) for column in columns]
+        for k in range(min(small.size, CHOSEN))
+    ]
+    header = ["item", "benchmark", "weight", "difficulty", "discrimination"]
+    if small.benchmarks is None:
+        rows, header = [[x[0], *x[2:]] for x in rows], [header[0], *header[2:]]
+    chosen = {"caption": "Items in the order of choice", "header": header, "rows": rows}
+    chosen["words"] = 1 if small.benchmarks is None else 2
+    rules = _subset(small, None)
+    left = small.size - len(rows)
+    return {
+        "sentences": [short(x, SENTENCE) for x in sentences],
+        "chosen": chosen,
+        "tables": rules["tables"] if rules else [],
+        "left": f"{left:,} more items are in subset.csv." if left > 0 else "",
+    }
+
+
 def _subset_items(small: Shrunken) -> Any:
     """The chosen items as a table with columns of `items.csv`."""
     import pyarrow as pa
@@ -122,7 +159,8 @@ def _subset(small: Shrunken, errors: SubsetErrors | None) -> dict[str, Any] | No
         ]
         header = ["rule", "mean error", "SE", "above the best", "SE", "taken"]
         text = f"Rules compared on held-out subjects, {small.size:,} items"
-        tables.append({"caption": text, "header": header, "rows": rows})
+        table = {"caption": text, "header": header, "rows": rows, "words": 1}
+        tables.append(table)
     if errors is not None:
         names = ("coverage", "width", "kendall", "spearman")
         rows = [
@@ -133,5 +171,6 @@ def _subset(small: Shrunken, errors: SubsetErrors | None) -> dict[str, Any] | No
         cover = f"{percent(errors.level)} intervals cover"
         header = ["method", "items", "mean error", cover, "width", "tau", "Spearman"]
         text = f"Errors of predicted full scores, {errors.num_subjects:,} held-out"
-        tables.append({"caption": f"{text} subjects", "header": header, "rows": rows})
+        table = {"caption": f"{text} subjects", "header": header, "rows": rows}
+        tables.append({**table, "words": 1})
     return {"tables": tables} if tables else None

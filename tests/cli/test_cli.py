@@ -401,11 +401,21 @@ def test_an_ordinary_folder_of_logs_is_fitted_by_the_command_that_info_prints(
     assert any(
         "arc_easy: acc_norm, not acc; gsm8k: exact_match" in x for x in fit.notes
     )
+    # What is usual has a name for each task that has several, to change.
+    usual = strict(ok("info", logs, "--trials", "first", "--json").stdout)["usual"]
+    assert usual in ok("info", logs, "--trials", "first").stdout
+    words = shlex.split(usual)[3:-2]
+    assert "arc_easy=acc_norm" in words and "gsm8k=strict-match" in words
+    same = [
+        strict(ok("info", logs, *x, "--json").stdout)["data_hash"]
+        for x in (words, ("--trials", "first"))
+    ]
+    assert same[0] == same[1]
     # The other metric of one task and the other filter of another.
     more = ("--metric", "arc_easy=acc", "--filter", "gsm8k=flexible-extract")
     facts = strict(ok("info", logs, *more, "--trials", "mean", "--json").stdout)
     assert facts["metric"] == "acc / exact_match / exact_match,flexible-extract"
-    assert "command" not in facts
+    assert not {"command", "usual"} & set(facts)
     for given, message in (
         (("--metric", "arc_easy=acc", "--metric", "arc_easy=f1"), "there is one"),
         (("--metric", ""), "write NAME or BENCHMARK=NAME"),

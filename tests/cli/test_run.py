@@ -5,6 +5,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
+import pyarrow.csv
 import pytest
 from typer.testing import CliRunner
 
@@ -59,12 +60,35 @@ def test_everything_is_in_one_folder_with_one_summary(quick, saved_table, tmp_pa
     page = (out / "summary.md").read_text(encoding="utf-8")
     assert page.startswith("# Summary") and "## Bad items" in page
     assert "\x1b" not in page and "<b>" not in page
+    # All three answers are on the one page.
+    page = (out / "report.html").read_text(encoding="utf-8")
+    few = page[page.index('<section id="few"') :].partition("</section>")[0]
+    assert "7 of 15 items, by " in few and '<a href="#few">Fewer items</a>' in page
+    chosen = pyarrow.csv.read_csv(out / "subset" / "subset.csv")["item"].to_pylist()
+    cells = [row.partition("</td>")[0] for row in few.split('<tr><td class="text">')]
+    assert cells[1:8] == chosen
     # A second run replaces the first; other folders need --overwrite.
     again = run("run", saved_table, "--out", out, "--items", 4, "--json")
     content = json.loads(again.stdout)
     assert content["parts"] == {"fit": "done", "audit": "done", "subset": "done"}
     assert len(content["subset"]["items"]) == 4
     assert content["fit"]["num_subjects"] == 24 and content["audit"]["counts"]
+
+
+def test_bad_items_of_the_subset_are_named(quick, saved_table, tmp_path, monkeypatch):
+    def few(flagged):
+        monkeypatch.setattr(running, "_flagged", lambda _: flagged)
+        result = run("run", saved_table, "--out", tmp_path / "out")
+        assert result.exit_code == 0, result.stderr
+        _, _, text = " ".join(result.stdout.split()).partition("Fewer items: ")
+        page = (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
+        return text.partition("warning:")[0], page
+
+    assert "flagged as bad" not in few(set())[0]
+    items = small_table().items.tolist()
+    text, page = few({*items})
+    assert "7 of them are flagged as bad (" in text and "full scores count bad" in text
+    assert "7 of them are flagged as bad" in page
 
 
 def test_what_was_made_stays_when_a_part_fails(

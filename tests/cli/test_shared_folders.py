@@ -72,13 +72,16 @@ def test_the_folder_of_a_fit_keeps_its_page(words, tmp_path):
     assert f"choose another folder, such as {tmp_path / words.split()[0]}" in message
 
 
-def test_fit_does_not_replace_the_files_of_another_command(tmp_path):
+@pytest.mark.parametrize("words", ["fit r.csv", "demo"])
+def test_fit_does_not_replace_the_files_of_another_command(words, tmp_path):
     """`fit --overwrite` replaced the tables and the page of an audit."""
     for name in ("items.csv", "benchmarks.csv", "summary.md", "report.html"):
         (tmp_path / name).write_text("audit")
-    words = ["fit", "r.csv", "--out", str(tmp_path), "--overwrite"]
+    words = [*words.split(), "--out", str(tmp_path), "--overwrite"]
     result = CliRunner().invoke(app, words)
     assert result.exit_code == 2
     message = result.stderr.replace("\n", "")
-    assert "has files of `irtjax audit`, and `irtjax fit` would replace" in message
+    who = f"`irtjax {words[0]}`"
+    assert f"has files of `irtjax audit`, and {who} would replace" in message
+    assert f"choose another folder, such as {tmp_path / words[0]}" in message
     assert (tmp_path / "items.csv").read_text() == "audit"

@@ -774,3 +774,36 @@ def test_evalplus_of_the_first_releases(tmp_path):
     del entry["plus"]
     path.write_text(json.dumps(content))
     assert read(path).metric == "base"
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        "Model Name,Question,Result",
+        "model-name,Item ID,Verdict",
+        "Model,task id,judgement",
+        "llm,problem,Grade",
+    ],
+)
+def test_columns_as_people_name_them(header, tmp_path):
+    path = tmp_path / "sheet.csv"
+    path.write_text(f"{header}\nm,a,PASS\nn,a,Fail\nm,b,incorrect\nn,b,Yes\n")
+    table = read(path)
+    assert table.subjects.tolist() == ["m", "n"]
+    assert table.items.tolist() == ["a", "b"]
+    assert table.values.tolist() == [[1, 0], [0, 1]]
+
+
+def test_of_two_outcomes_one_is_to_be_chosen(tmp_path):
+    path = tmp_path / "sheet.csv"
+    path.write_text("model,item,result,grade\nm,a,pass,1\nn,a,fail,0\n")
+    with pytest.raises(ValueError, match="name it with response= among: result, grade"):
+        read(path)
+    assert read(path, response="grade").values.tolist() == [[1], [0]]
+    # Words that are no verdicts are refused with their place.
+    path.write_text("model,item,result\nm,a,splendid\nn,a,fail\n")
+    with pytest.raises(ValueError, match="row 1, column 'result'.*'splendid'"):
+        read(path)
+    # Another column has priority.
+    path.write_text("model,item,result,score\nm,a,x,1\nn,a,y,0\n")
+    assert read(path).values.tolist() == [[1], [0]]

@@ -48,6 +48,8 @@ def test_side_tables_of_the_same_format_are_left_out(tmp_path):
         "model,prompt_text,verdict\nm,a,good\nm,b,bad\n",
         "model,q1,q2\nm,pass,fail\nn,pass,pass\n",
         "item,prompt_text,verdict\na,what?,pass\nb,why?,fail\n",
+        "sample_id,prompt_text,how_it_went\na,what?,solved\nb,why?,unsolved\n",
+        "sample_id,prompt_text,outcome\na,what?,splendid\nb,why?,so so\n",
     ],
 )
 def test_a_table_that_may_have_responses_is_not_left_out(text, tmp_path):
@@ -81,8 +83,48 @@ def test_what_was_named_or_is_alone_is_refused(folder):
 
 def test_responses_of_two_formats_are_still_to_choose(folder):
     (folder / "more.csv").write_text("model,item,correct\nm,a,1\nn,a,0\n")
-    with pytest.raises(ValueError, match=r"several kinds of files \(csv, parquet\)"):
+    kinds = r"several kinds of files \(csv, parquet\)"
+    # Those that have responses are named, and models.csv is not.
+    names = r"of csv: more\.csv; parquet: long\.parquet$"
+    with pytest.raises(ValueError, match=f"{kinds}.*name the files, {names}"):
         read(folder)
+
+
+@pytest.fixture
+def lengths(tmp_path):
+    head = "model,q1,q2\n"
+    (tmp_path / "right.csv").write_text(head + "m,1,0\nn,0,1\n")
+    (tmp_path / "cot_length.csv").write_text(head + "m,310,12\nn,700,900\n")
+    return tmp_path
+
+
+def test_lengths_next_to_their_responses_are_left_out(lengths):
+    table = read(lengths)
+    assert table.values.tolist() == [[1, 0], [0, 1]] and table.lengths is None
+    (note,) = (x for x in table.notes if "cot_length.csv" in x)
+    assert note.startswith("cot_length.csv holds response lengths and was left out")
+    assert [x.rsplit("/", 1)[1] for x in table.sources] == ["right.csv"]
+    assert read(lengths, format="csv").values.tolist() == table.values.tolist()
+    both = read(lengths / "right.csv", length=lengths / "cot_length.csv")
+    assert both.lengths.tolist() == [[310, 12], [700, 900]]
+
+
+def test_lengths_without_their_responses_are_refused(lengths):
+    with pytest.raises(ValueError, match="cot_length.csv holds response lengths"):
+        read([lengths / "right.csv", lengths / "cot_length.csv"])
+    (lengths / "right.csv").write_text("model,q1,q3\nm,1,0\nn,0,1\n")
+    with pytest.raises(ValueError, match="cot_length.csv holds response lengths"):
+        read(lengths)
+    named = read(lengths / "cot_length.csv", format="csv")
+    assert named.values.tolist() == [[310, 12], [700, 900]]
+
+
+def test_a_leaderboard_of_alpacaeval_has_no_responses(folder):
+    text = ",win_rate,standard_error,n_total\nm,50.5,1.1,805\nn,20.1,1.0,805\n"
+    (folder / "leaderboard.csv").write_text(text)
+    assert "leaderboard.csv has no responses and was left out" in read(folder).notes
+    with pytest.raises(ValueError, match="totals of a leaderboard .win_rate, stand"):
+        read(folder / "leaderboard.csv")
 
 
 def test_info_takes_the_bounds_of_a_fit(folder):
@@ -105,3 +147,15 @@ def test_info_takes_the_bounds_of_a_fit(folder):
     assert done.exit_code == 2 and "score 100 is not between 0 and 60" in done.stderr
     done, _ = info("--bounds", "0", "100", "--bounds-of", "a=0:100")
     assert done.exit_code == 2 and "give --bounds or" in done.stderr
+
+
+@pytest.mark.parametrize(("low", "bounds"), [(1, "1 5"), (0.5, "0 5")])
+def test_info_suggests_the_bounds_of_ratings(low, bounds, tmp_path):
+    path = tmp_path / "ratings.csv"
+    rows = [f"m,a,{low}", "m,b,2.5", "n,a,5", "n,b,3.25"]
+    path.write_text("\n".join(["model,item,score", *rows]))
+    done = CliRunner().invoke(app, ["info", str(path), "--json"])
+    reason = json.loads(done.stdout)["reason"]
+    assert reason.endswith(
+        f"give the lowest and highest possible score with --bounds {bounds}"
+    )

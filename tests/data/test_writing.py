@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import tempfile
 import textwrap
 import threading
 import time
@@ -111,9 +112,8 @@ def test_killed_at_any_step_the_files_are_old_or_new(tmp_path, begin):
         found = content(folder) if folder.exists() else None
         assert found in (before, after), last
         seen.append(found == after)
-        left = [*folder.glob(".irtjax-*"), *tmp_path.glob(".irtjax-*")]
-        # Of an empty folder nothing shows whose it is: it stays.
-        assert not any([*x.iterdir()] for x in left)
+        # Not even the empty folder of a process killed before it made its mark.
+        assert not [*folder.glob(".irtjax-*"), *tmp_path.glob(".irtjax-*")]
     # Nothing of the new files, then all of them.
     assert seen == sorted(seen) and not seen[0] and seen[-1]
     assert (refused > 4) == bool(begin)
@@ -312,6 +312,34 @@ def test_folders_of_such_names_that_irtjax_did_not_make_stay(tmp_path, name):
     fill(mine, {"mine.txt": "x", f"inode-{mine.stat().st_ino}": ""})
     check_place(tmp_path)
     assert (mine / "mine.txt").exists()
+
+
+def test_empty_folders_of_dead_processes_go_and_those_of_live_ones_stay(tmp_path):
+    dead, live = tmp_path / ".irtjax-deaddead", tmp_path / ".irtjax-livelive"
+    dead.mkdir()
+    live.mkdir()
+    lock = writing._lock(live)
+    assert lock is not None
+    check_place(tmp_path)
+    assert [p.name for p in tmp_path.iterdir()] == [live.name]
+    writing._unlock(lock)
+    check_place(tmp_path)
+    assert not [*tmp_path.iterdir()]
+
+
+def test_a_new_folder_that_another_process_deletes_is_made_again(tmp_path, monkeypatch):
+    made, make = [], tempfile.mkdtemp
+
+    def deleted(**given):
+        made.append(make(**given))
+        if len(made) < 3:
+            os.rmdir(made[-1])
+        return made[-1]
+
+    monkeypatch.setattr(tempfile, "mkdtemp", deleted)
+    write(tmp_path / "out")
+    assert content(tmp_path / "out") == NEW and len(made) == 3
+    assert [p.name for p in tmp_path.iterdir()] == ["out"]
 
 
 def test_outputs_do_not_have_the_names_of_unfinished_ones(tmp_path):

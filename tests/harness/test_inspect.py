@@ -4,6 +4,7 @@ Without inspect-ai only the tests that need none of it run; `.ci/run` installs i
 """
 
 import asyncio
+import contextvars
 import dataclasses
 import re
 import types
@@ -50,7 +51,14 @@ def plain_samples(count=12, ids=True):
 
 def logged(sample, value, name="match"):
     scores = {} if value is None else {name: types.SimpleNamespace(value=value)}
-    return types.SimpleNamespace(id=sample.id, epoch=1, scores=scores)
+    more = {"scores": scores, "metadata": sample.metadata}
+    return types.SimpleNamespace(id=sample.id, epoch=1, **more)
+
+
+def asked(source, context):
+    """What a source gives when it is asked, in the context of an evaluation."""
+    with asyncio.Runner() as runner:
+        return runner.run(source._after_none_is_left(), context=context)
 
 
 def test_samples_come_as_the_adaptive_test_chooses_them():
@@ -65,12 +73,14 @@ def test_samples_come_as_the_adaptive_test_chooses_them():
         item = one.next_item()
         assert f"{TASK}/{sample.id}" == item and sample.metadata["k"] == sample.id
         so_far = {"ability": one.ability, "ability_se": one.standard_error}
-        assert sample.metadata["irtjax"] == {"number": number, **so_far}
+        known = dict(sample.metadata["irtjax"])
+        assert len(known.pop("test")) == 8
+        assert known == {"number": number, **so_far}
         right = int(right_of("m", item))
         one.record(item, right)
         waiting = asyncio.run(source._after_sample(logged(sample, "IC"[right])))
     assert number == 5 and source.test.responses == one.responses
-    assert asyncio.run(source._after_none_is_left()) is None
+    assert source.test.over and source.next_samples() == []
 
 
 def test_several_samples_in_flight_are_never_given_twice():
@@ -91,7 +101,8 @@ def test_several_samples_in_flight_are_never_given_twice():
 def test_samples_without_a_score_are_left_out():
     rules = dict(benchmark=TASK, parallel=2, num_items=4)
     source = AdaptiveSamples(plain_samples(), toy_fit(), **rules)
-    first, second = source.next_samples()
+    context = contextvars.copy_context()
+    first, second = asked(source, context)
     source.take(logged(first, None))
     source.take(logged(second, float("nan")))
     assert source.test.num_given == 0 and len(source.test.skipped) == 2
@@ -100,7 +111,7 @@ def test_samples_without_a_score_are_left_out():
     source.next_samples()
     # Those in flight were cancelled: the next ones take their place.
     cancelled = source.test.handed_out
-    after = asyncio.run(source._after_none_is_left())
+    after = asked(source, context)
     assert len(after) == 2 and set(cancelled) < set(source.test.skipped)
 
 
@@ -112,7 +123,7 @@ def test_wrong_evaluations_are_refused_in_one_line():
     source = begun()
     (sample,) = source.next_samples()
     source.take(logged(sample, "C"))
-    with pytest.raises(ValueError, match="evaluated twice: an adaptive task is for"):
+    with pytest.raises(ValueError, match="twice: an adaptive task is for one epoch"):
         source.take(logged(sample, "C"))
     source = begun(scorer="f1")
     (sample,) = source.next_samples()
@@ -205,7 +216,12 @@ def dataset(task=TASK):
     return [Sample(id=n.split("/")[1], input=n, target="yes") for n in names]
 
 
-def model(name="m", failing=()):
+def named(name):
+    """As `model`, under a name of its own."""
+    return model(name, path=f"mockllm/{name}")
+
+
+def model(name="m", failing=(), path="mockllm/model"):
     """A mock model whose responses are those of `right_of`."""
     from inspect_ai.model import ModelOutput, ModelUsage, get_model
 
@@ -214,11 +230,11 @@ def model(name="m", failing=()):
         if item in failing:
             raise RuntimeError(f"no answer to {item}")
         text = "yes" if right_of(name, item) else "no"
-        output = ModelOutput.from_content("mockllm/model", text)
+        output = ModelOutput.from_content(path, text)
         output.usage = ModelUsage(input_tokens=7, output_tokens=3, total_tokens=10)
         return output
 
-    return get_model("mockllm/model", custom_outputs=outputs, memoize=False)
+    return get_model(path, custom_outputs=outputs, memoize=False)
 
 
 def task_of(**more):
@@ -250,7 +266,7 @@ def test_a_task_becomes_an_adaptive_test(tmp_path, saved):
     # What was run, in which order, and the ability before each sample.
     by_number = sorted(log.samples, key=lambda x: x.metadata["irtjax"]["number"])
     found = [
-        (f"{TASK}/{x.id}", *list(x.metadata["irtjax"].values())[1:]) for x in by_number
+        (f"{TASK}/{x.id}", *list(x.metadata["irtjax"].values())[1:3]) for x in by_number
     ]
     assert [row[0] for row in found] == [row[0] for row in path]
     np.testing.assert_allclose([x[1:] for x in found], [x[1:] for x in path], atol=1e-6)
@@ -350,20 +366,75 @@ def test_early_stopping_with_samples_in_flight_failures_and_another_model(
     assert {str(x.id) for x in again.samples} == set("0123")
 
 
-def test_early_stopping_is_of_one_model_at_a_time():
-    one = EarlyStopping(plain_samples(), toy_fit(), benchmark=TASK, num_items=4)
+def by_evaluation(source, models, turns):
+    """Evaluates models at once, each in a context of its own, one sample a turn."""
 
-    def start(run, task):
-        spec = types.SimpleNamespace(run_id=run, task_id=task)
-        asyncio.run(one.start_task(spec, [], 1))
+    contexts = {name: contextvars.copy_context() for name in models}
+    waiting = {name: asked(source, contexts[name]) for name in models}
+    given = {name: [] for name in models}
+    for name in turns:
+        # As in Inspect, the contexts of samples do not come from that of the source.
+        (sample,) = waiting[name]
+        item = f"{TASK}/{sample.id}"
+        right = int(right_of(name, item))
+        given[name].append((item, right))
+        taken = logged(sample, "IC"[right])
+        waiting[name] = asyncio.run(source._after_sample(taken))
+    assert [asked(source, contexts[name]) for name in models] == [None] * len(models)
+    return given
 
-    start("a", "1")
-    with pytest.raises(ValueError, match="one model at a time"):
-        start("a", "2")
-    start("a", "1")  # Another try.
-    start("b", "3")  # The first call of `eval` ended with an error.
-    asyncio.run(one.complete_task())
-    start("b", "4")
+
+def test_models_that_are_evaluated_at_once_have_tests_of_their_own():
+    rules = dict(benchmark=TASK, num_items=5)
+    source = AdaptiveSamples(plain_samples(), toy_fit(), **rules)
+    items = [name for name in NAMES if name.startswith(TASK)]
+    given = by_evaluation(source, "abc", "aabcbacbcabcabc")
+    paths = set()
+    for name, taken in given.items():
+        one = irtjax.AdaptiveTest(toy_fit(), 5, items=items)
+        for item, right in taken:
+            assert one.next_item() == item, name
+            one.record(item, right)
+        assert one.over
+        paths.add(tuple(taken))
+    assert len(paths) > 1  # They do not give the same responses.
+
+
+def test_a_sample_that_does_not_show_its_test():
+    rules = dict(benchmark=TASK, num_items=5)
+    source = AdaptiveSamples(plain_samples(), toy_fit(), **rules)
+    (sample,) = asked(source, contextvars.copy_context())
+    bare = lambda: Plain(id=sample.id, metadata={"other": 1})
+    source.take(logged(bare(), "C"))  # There is only one that waits for it.
+    assert source.test.num_given == 1
+    for _ in range(2):
+        asked(source, contextvars.copy_context())
+    with pytest.raises(ValueError, match="which of 2 evaluations .* keep metadata"):
+        source.take(logged(bare(), "C"))
+
+
+def test_early_stopping_of_two_models_at_once(monkeypatch):
+    stop = types.SimpleNamespace(EarlyStop=lambda **known: known)
+    monkeypatch.setattr(harness, "_require", lambda name: stop)
+    one = EarlyStopping(plain_samples(), toy_fit(), benchmark=TASK, num_items=2)
+    score = lambda value: {"match": Plain(score=Plain(value=value))}
+
+    async def evaluate(value):
+        await one.start_task(Plain(), [], 1)
+        for k in range(3):
+            await asyncio.sleep(0)  # The turn of the other.
+            stopped = await one.schedule_sample(k, 1)
+            assert (stopped is None) == (k < 2)
+            if stopped is None:
+                await one.complete_sample(k, 1, score(value))
+        return await one.complete_task()
+
+    async def both():
+        return await asyncio.gather(*map(evaluate, "CI"))
+
+    good, bad = asyncio.run(both())
+    assert good["items"] == bad["items"] == 2
+    assert good["ability"] > bad["ability"]
 
 
 @needs_inspect
@@ -377,18 +448,29 @@ def test_a_task_is_evaluated_again_after_an_error(tmp_path, saved):
 
 
 @needs_inspect
-def test_two_models_of_one_call_are_refused(tmp_path, saved):
-    task = harness.stop_early(task_of(), saved, benchmark=TASK, num_items=4)
-    logs = inspect_ai.eval(
-        task,
-        model=[model(), model("n")],
-        max_tasks=2,
-        log_dir=str(tmp_path),
-        display="none",
-    )
-    assert sorted(log.status for log in logs) == ["error", "success"]
-    (bad,) = (log for log in logs if log.status == "error")
-    assert "build a task for each model" in bad.error.message
+@pytest.mark.parametrize("begin", [harness.adaptive, harness.stop_early])
+def test_models_of_one_call_have_tests_of_their_own(tmp_path, saved, begin):
+    task = begin(task_of(), saved, benchmark=TASK, num_items=4)
+    more = dict(log_dir=str(tmp_path), display="none", max_tasks=2)
+    both = [named(name) for name in "ab"]
+    logs = inspect_ai.eval(task, model=both, **more)
+    # The same task again, and alone.
+    logs += inspect_ai.eval(task, model=both[1], **more)
+    assert [log.status for log in logs] == ["success"] * 3
+    found = [log.results.scores[0].metrics for log in logs]
+    assert [x["items"].value for x in found] == [4, 4, 4]
+    given = [{str(x.id) for x in log.samples} for log in logs]
+    assert [len(ids) for ids in given] == [4, 4, 4] and given[1] == given[2]
+    assert found[1]["ability"].value == pytest.approx(found[2]["ability"].value)
+    assert abs(found[0]["ability"].value - found[1]["ability"].value) > 1e-3
+    # Each has the ability of a test of its own.
+    for name, log, values in zip("abb", logs, found, strict=True):
+        one = irtjax.AdaptiveTest(toy_fit(), select="fixed", num_items=4)
+        for sample in log.samples:
+            item = f"{TASK}/{sample.id}"
+            one.hand_out(item)
+            one.record(item, int(right_of(name, item)))
+        assert values["ability"].value == pytest.approx(one.ability, abs=1e-4)
 
 
 @needs_inspect
@@ -424,18 +506,6 @@ def test_failing_samples_cost_no_evaluation(tmp_path, saved):
     log = evaluate(task, tmp_path, **more)
     assert log.status == "success" and len(log.samples) == 4
     assert log.results.scores[0].metrics["items"].value == 3
-
-
-@needs_inspect
-def test_two_models_do_not_share_a_test(tmp_path, saved):
-    task = harness.adaptive(task_of(), saved, benchmark=TASK, num_items=3)
-    logs = inspect_ai.eval(
-        task, model=[model("a"), model("b")], log_dir=str(tmp_path), display="none"
-    )
-    # Neither has the responses of the other: at least one of them was refused.
-    assert "error" in {log.status for log in logs}
-    texts = [log.error.message for log in logs if log.error]
-    assert all("build one for each model" in text for text in texts)
 
 
 @needs_inspect

@@ -20,6 +20,12 @@ _VERDICTS = {
     "p": 0.5,
 }
 _NO_ANSWER = "n"
+# Words for outcomes that are not read as numbers: tools differ in what they count.
+_OUTCOMES = set(
+    "good bad solved unsolved resolved unresolved success failure succeeded failed"
+    " passed accepted rejected valid invalid positive negative hit miss win loss ok"
+    " error timeout partial unknown refused skipped complete incomplete".split()
+)
 # Words for "no error" in a column of errors.
 _NO_ERROR = {"0", "false", "no", "none", "[]", "{}"}
 
@@ -48,7 +54,7 @@ def is_wordy(column: pa.ChunkedArray) -> bool:
 
 
 def is_verdict(column: pa.ChunkedArray) -> bool:
-    """Whether a column holds right and wrong alone, as words, booleans or 0 and 1."""
+    """Whether a column holds outcomes alone, as words, booleans or 0 and 1."""
     if pa.types.is_boolean(column.type):
         return True
     if not (is_text(column.type) or is_number(column.type)):
@@ -56,7 +62,8 @@ def is_verdict(column: pa.ChunkedArray) -> bool:
     values = {str(x).strip().lower() for x in column.unique().to_pylist()}
     values -= {"none", "", _NO_ANSWER}
     numbers = {"0", "1", "0.0", "1.0"}
-    return bool(values) and values <= {*_VERDICTS, *numbers, "right", "wrong"}
+    words = {*_VERDICTS, *_OUTCOMES, "right", "wrong"}
+    return bool(values) and values <= words | numbers
 
 
 def to_numbers(

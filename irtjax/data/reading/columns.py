@@ -22,6 +22,10 @@ ITEM = (
 RESPONSE = "response resp score correct acc accuracy y value is_correct".split()
 # Where none of these is there: what coding benchmarks write.
 PASSED = "passed pass@1 pass1 pass_at_1".split()
+# One of these, next to subjects and items.
+JUDGED = "verdict outcome result grade judgment judgement rating".split()
+# Words in such a column may be responses.
+OUTCOME = [*JUDGED, *"status passed solved resolved success".split()]
 METRIC = "metric metric_name dimension".split()
 TRIAL = "trial epoch repeat attempt train_trial_index rater wave".split()
 BENCHMARK = (
@@ -40,6 +44,8 @@ ANSWER = (
 SUBJECT_FACETS = "base_model family organization organisation developer group".split()
 _INSPECT = {"sample_id", "eval_id", "id", "epoch", "model"}
 
+# Columns of AlpacaEval's leaderboards.
+_TOTALS = {"win_rate", "standard_error"}
 _PARAMETER = re.compile(
     r"^(a\d*|b\d*|c|d\d*|g|u|theta|ability|disc|diff|discrimination|difficulty"
     r"|guessing|feasibility|slope|intercept|lower_asymptote|upper_asymptote)"
@@ -87,8 +93,13 @@ class Columns:
 
 def find(names: Sequence[str], synonyms: Sequence[str]) -> str | None:
     """Returns the column with the first of several names, in upper or lower case."""
-    lower = {name.strip().lower(): name for name in reversed(names)}
-    return next((lower[s] for s in synonyms if s in lower), None)
+    plain = {_plain(name): name for name in reversed(names)}
+    return next((plain[s] for s in synonyms if s in plain), None)
+
+
+def _plain(name: str) -> str:
+    """A name of a column as synonyms are written: "Model Name" is model_name."""
+    return re.sub(r"[ -]+", "_", name.strip().lower())
 
 
 def require(names: Sequence[str], column: str, option: str, source: str) -> str:
@@ -109,6 +120,13 @@ def decide(
         raise ValueError(f"{source} has no columns")
     if options.item is None and arena.is_battles(names):
         raise ValueError(f"{source} {arena.MESSAGE}")
+
+    if options.item is None and _TOTALS <= set(names):
+        raise NoResponsesError(
+            f"{source} holds the totals of a leaderboard"
+            f" ({listing([x for x in names if x in _TOTALS])}), not responses to"
+            " items; give the responses, of AlpacaEval its annotations.json"
+        )
 
     def named(option: str, synonyms: Sequence[str]) -> str | None:
         given = getattr(options, option)
@@ -134,7 +152,7 @@ def decide(
             answer=find(names, ["target"]),
         )
     subject = named("subject", SUBJECT)
-    responses = _responses(names, options, source)
+    responses = _responses(names, options, source, subject)
     given = [options.item] if isinstance(options.item, str) else options.item or ()
     item = tuple(require(names, name, "item", source) for name in given)
     if not item and options.orientation is None:
@@ -192,15 +210,18 @@ def decide(
 
 
 def _responses(
-    names: Sequence[str], options: ReadOptions, source: str
+    names: Sequence[str], options: ReadOptions, source: str, subject: str | None
 ) -> tuple[str, ...]:
     if options.response is not None:
         return (require(names, options.response, "response", source),)
     if isinstance(options.metric, str) and options.metric in names:
         return (options.metric,)
-    lower = {name.strip().lower(): name for name in names}
+    lower = {_plain(name): name for name in names}
     found = tuple(s for s in RESPONSE if s in lower)
     found = found or tuple(s for s in PASSED if s in lower)[:1]
+    if not found and subject is not None:
+        judged = tuple(s for s in JUDGED if s in lower)
+        found = judged if len(judged) == 1 else ()
     # The generic names win over those of metrics: "response" is unambiguous.
     sure = tuple(s for s in found if s in ("response", "resp"))
     return tuple(lower[s] for s in sure[:1] or found)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Container, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -11,38 +11,80 @@ import numpy as np
 from irtjax.data.table import ResponseTable
 
 _NAME = re.compile(
-    r"(^|[_.\- ])(lengths?|tokens?|latency|latencies|durations?)([_.\- ]|$)", re.I
+    r"(^|[_.\- ])"
+    r"(lengths?|tokens?|latency|latencies|durations?|chars|characters)"
+    r"([_.\- ]|$)",
+    re.I,
 )
 #: Largest whole number up to which a matrix may be of scores, whatever its name; and
 #: above which any matrix gets a note.
 _SCORES, _UNUSUAL = 100, 1000
 
 
-def refuse_lengths(tables: Iterable[ResponseTable]) -> list[str]:
-    """Notes on matrices that may hold lengths.
+def refuse_lengths(
+    tables: Sequence[ResponseTable], asked: Container[str] = (), *, forced: bool = False
+) -> tuple[list[ResponseTable], list[str]]:
+    """Tables without those of lengths, and notes.
+
+    Args:
+        tables: Matrices that were read.
+        asked: Files that were named one by one.
+        forced: Whether a format was given, which reads other matrices as scores.
+
+    Returns:
+        The tables without matrices of lengths that lie in a folder with responses of
+        the same subjects to the same items; and notes on these, and on matrices that
+        may hold lengths.
 
     Raises:
-        ValueError: The name of a file and its values show that it holds lengths.
+        ValueError: The name of another file and its values show that it holds lengths.
     """
     notes = []
+    highest = {id(table): _highest(table) for table in tables}
+    sure = {id(x) for x in tables if highest[id(x)] and _NAME.search(_file(x))}
+    rest = [x for x in tables if id(x) not in sure]
     for table in tables:
-        if table.trials is not None or table.values.dtype == np.int8:
-            continue
-        low, high = table.values.min(initial=0), table.values.max(initial=0)
-        whole = low >= 0 and np.array_equal(table.values, np.rint(table.values))
-        if not whole or high <= _SCORES:
-            continue
-        source = table.sources[0] if table.sources else ""
-        named = [part for part in Path(source).parts[-1:] if _NAME.search(part)]
-        if named:
+        high, source = highest[id(table)], table.sources[0] if table.sources else ""
+        if id(table) in sure:
+            if source not in asked and any(_same_cells(table, x) for x in rest):
+                notes.append(
+                    f"{_file(table)} holds response lengths and was left out"
+                    f" (length='{source}' reads them with the responses)"
+                )
+                continue
+            if forced:
+                rest.append(table)
+                continue
             raise ValueError(
                 f"{source} holds response lengths (whole numbers up to {high:,.0f}),"
                 f" not responses: give the file of responses, and length='{source}'"
                 " with it; format= reads it as scores"
             )
-        if high > _UNUSUAL:
+        if high > _UNUSUAL and not forced:
             notes.append(
                 f"the values are whole numbers up to {high:,.0f}: if they are response"
                 " lengths, read the responses and pass this file as length="
             )
-    return notes
+    return rest, notes
+
+
+def _file(table: ResponseTable) -> str:
+    """The name of the file of a table."""
+    return Path(table.sources[0]).name if table.sources else ""
+
+
+def _highest(table: ResponseTable) -> float:
+    """The largest value, 0 of values that are no lengths."""
+    if table.trials is not None or table.values.dtype == np.int8:
+        return 0.0
+    low, high = table.values.min(initial=0), table.values.max(initial=0)
+    whole = low >= 0 and np.array_equal(table.values, np.rint(table.values))
+    return float(high) if whole and high > _SCORES else 0.0
+
+
+def _same_cells(first: ResponseTable, second: ResponseTable) -> bool:
+    """Whether one table has the subjects and the items of another."""
+    return (
+        set(first.items.tolist()) == set(second.items.tolist())
+        and set(first.subjects.tolist()) == set(second.subjects.tolist())
+    )  # fmt: skip

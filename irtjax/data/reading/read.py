@@ -17,7 +17,7 @@ from irtjax.data.files import located
 from irtjax.data.formats import LOGS
 from irtjax.data.reading.options import Metric, ReadOptions, Trials
 from irtjax.data.table import ResponseTable
-from irtjax.data.wording import percent
+from irtjax.data.wording import listing, percent
 from irtjax.numerics.progress import watched
 
 if TYPE_CHECKING:
@@ -29,6 +29,10 @@ if TYPE_CHECKING:
 
 #: Endings of tables; other text next to logs, such as console output, is none.
 _TABLES = (".csv", ".tsv", ".csv.gz", ".tsv.gz")
+#: Formats of any content.
+_TABLE_KINDS = {"csv", "parquet", "json"}
+#: Bytes of a file that is read for a message.
+_SMALL = 10_000_000
 
 
 def read(
@@ -120,6 +124,7 @@ class Gathered:
     tables: list[ResponseTable]
     notes: list[str]
     sources: list[str]
+    asked: frozenset[str] = frozenset()  # Files that were named one by one.
 
     def table(self, options: ReadOptions, *, lengths: bool = False) -> ResponseTable:
         """The one table, with everything chosen; ``lengths``: of response lengths."""
@@ -131,13 +136,19 @@ class Gathered:
         if options.join == "id":
             # Names that the caller trusts are not compared with others by content.
             tables = [dataclasses.replace(x, item_contents={}) for x in tables]
-        if not lengths and options.format is None:
-            self.notes += refuse_lengths(tables)
+        notes, gone = self.notes, set()
+        if not lengths:
+            everything, forced = tables, options.format is not None
+            tables, more = refuse_lengths(tables, self.asked, forced=forced)
+            gone = {x for t in everything for x in t.sources}
+            gone -= {x for t in tables for x in t.sources}
+            notes = [*notes, *more]
         if self.records is not None:
             # Choosing adds notes.
             records = dataclasses.replace(self.records, notes=[*self.records.notes])
             tables.insert(0, assemble(records, options))
-        return _finish(merge(tables, options), options, self.notes, self.sources)
+        sources = [x for x in self.sources if x not in gone]
+        return _finish(merge(tables, options), options, notes, sources)
 
 
 def gather(source: Any, options: ReadOptions) -> Gathered:
@@ -176,7 +187,8 @@ def gather(source: Any, options: ReadOptions) -> Gathered:
     records = agree([piece for piece in pieces if isinstance(piece, Records)])
     tables = [piece for piece in pieces if isinstance(piece, ResponseTable)]
     joined = concatenate(settled(records)) if records else None
-    return Gathered(joined, tables, notes, names)
+    asked = frozenset(str(file.path) for file in files if file.asked)
+    return Gathered(joined, tables, notes, names, asked)
 
 
 def _find(
@@ -208,7 +220,7 @@ def _find(
     if len(kinds) > 1:
         raise ValueError(
             f"{path} holds several kinds of files ({', '.join(kinds)}): choose one with"
-            " format=, or name the files"
+            f" format=, or name the files, of {_names_of(good, options)}"
         )
     left = len(found) - before
     if left:
@@ -247,7 +259,7 @@ def _with_responses(
     for file in files:
         if not file.asked:
             sizes[str(file.format)] += file.path.stat().st_size
-    tables = sizes.keys() & {"csv", "parquet", "json"}
+    tables = sizes.keys() & _TABLE_KINDS
     for kind in sorted(tables, key=sizes.__getitem__):
         if len(_kinds(files)) == 1:
             break
@@ -257,6 +269,19 @@ def _with_responses(
         notes += map(_left_out, own)
         files = [file for file in files if file not in own]
     return files
+
+
+def _names_of(files: list[Source], options: ReadOptions) -> str:
+    """Names of the files of each kind, without small tables that have no responses."""
+
+    def may(file: Source) -> bool:
+        known = file.format not in _TABLE_KINDS or file.path.stat().st_size > _SMALL
+        return known or _has_responses(file, options)
+
+    found = [file for file in files if not file.asked and may(file)]
+    of = lambda kind: [x.path.name for x in found if x.format == kind]
+    parts = [f"{kind}: {listing(of(kind), 4)}" for kind in _kinds(found)]
+    return "; ".join(parts)
 
 
 def _has_responses(file: Source, options: ReadOptions) -> bool:

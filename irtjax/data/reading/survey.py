@@ -79,3 +79,30 @@ def open_choices(records: Records, options: ReadOptions) -> dict[str, Any]:
             binary = np.isin(scores, (0.0, 1.0)).all()
             found["trials"] = "first" if binary else "mean"
     return found
+
+
+def taken(
+    records: Records, options: ReadOptions, offers: list[Offer]
+) -> dict[str, dict[str, str] | str]:
+    """The metrics and filters that are read where a benchmark has several.
+
+    Returns:
+        Values of the options `metric` and `filter`: by benchmark, or one name where it
+        is that of all benchmarks with several.
+    """
+    chosen, _ = choose(records, options)
+    found: dict[str, dict[str, str] | str] = {}
+    for option in ("metric", "filter"):
+        given = {offer.benchmark: set[str]() for offer in offers}
+        for offer in offers:
+            given[offer.benchmark].add(getattr(offer, option))
+        several = [name for name, names in given.items() if len(names) > 1]
+        named = {
+            offer.benchmark: getattr(offer, option)
+            for offer in survey(chosen)
+            if offer.benchmark in several and getattr(offer, option)
+        }
+        if named:
+            one = len(set(named.values())) == 1 and len(given) == len(named)
+            found[option] = next(iter(named.values())) if one else named
+    return found

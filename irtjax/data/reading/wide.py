@@ -18,6 +18,7 @@ from irtjax.data.reading.cells import (
 )
 from irtjax.data.reading.columns import (
     ITEM,
+    OUTCOME,
     SUBJECT,
     SUBJECT_FACETS,
     Columns,
@@ -154,7 +155,8 @@ def _describes(
     """Whether a table has a row for each subject or item, and no responses to it.
 
     Verdicts can be responses: one column of them in a table of items (of one model),
-    and half of the columns in a table of subjects.
+    and half of the columns in a table of subjects. So can a column of any words whose
+    name is that of outcomes.
     """
     # "id" may number the rows of a log.
     if key is None or key.strip().lower() not in _KEYS:
@@ -164,6 +166,8 @@ def _describes(
     if pa.types.is_nested(column.type):
         return False
     if column.null_count or len(column.unique()) < len(column):
+        return False
+    if find(names, OUTCOME) is not None:
         return False
     verdicts = sum(is_verdict(table.column(name)) for name in names)
     return not verdicts if layout.transposed else 2 * verdicts < len(names)
