@@ -44,6 +44,7 @@ class _BeforeJax:
 
     @classmethod
     def find_spec(cls, name, path=None, target=None) -> None:
+        """Finds nothing, and sets the option when JAX is about to be imported."""
         if name == "jax" and cls in sys.meta_path:
             sys.meta_path.remove(cls)
             turn_off_faulty_fusion()

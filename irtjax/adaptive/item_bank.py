@@ -619,6 +619,7 @@ class ItemBank(AbstractNodeBank):
         return self.table[item, observation]
 
     def _log_probs(self, item: Array, theta: Array) -> Float[Array, " categories"]:
+        """Log-probabilities of the responses to one item at one ability."""
         family, records = self._curves
         record = jax.tree.map(lambda array: array[item], records)
         return family.category_log_probs(record, theta)
@@ -627,6 +628,7 @@ class ItemBank(AbstractNodeBank):
 @full_precision
 @jax.jit
 def _table_jit(model: Model, items: Items, theta: Array) -> Array:
+    """`[items, categories, nodes]` log-probabilities of responses."""
     one = model.family.category_log_probs
     over_nodes = jax.vmap(one, in_axes=(None, 0), out_axes=1)
     return jax.vmap(over_nodes, in_axes=(0, None))(items, theta)
@@ -635,6 +637,7 @@ def _table_jit(model: Model, items: Items, theta: Array) -> Array:
 @full_precision
 @eqx.filter_jit
 def _moves_jit(family: Predictive, items: UncertainItems, theta: Array) -> Array:
+    """Moves of the logits with the errors of each item, at every node."""
     over_nodes = jax.vmap(family.logit_moves, in_axes=(None, 0), out_axes=1)
     return jax.vmap(over_nodes, in_axes=(0, None))(items, theta)
 

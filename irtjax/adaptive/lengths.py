@@ -84,6 +84,7 @@ class LengthBank(ItemBank):
 
     @property
     def _records(self):
+        """Parameters of lengths of items; the correlation of ability and speed."""
         assert self.lengths is not None
         omega, phi, variance = self.lengths.items
         return omega, phi, variance, self.lengths.correlation

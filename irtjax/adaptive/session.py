@@ -49,6 +49,7 @@ VERSION = 3
 @full_precision
 @eqx.filter_jit
 def _propose(bank: AbstractBank, design: Design, state: State):
+    """The next item, and whether a rule ends the test before it."""
     return select(bank, design, state), stop(bank, design, state)
 
 
@@ -160,6 +161,7 @@ class AdaptiveTest:
         return str(self._bank.names[int(item)]), StopFlag(int(flags))
 
     def _propose(self) -> None:
+        """Keeps the next item and the rule that ends the test."""
         self._item, self._stopped = self._proposed(self._state)
 
     def _with(self, change: Any, state: State, item: str) -> State:
@@ -608,6 +610,7 @@ def _errors_of(bank: Any) -> tuple[np.ndarray, ...]:
 
 
 def _read(path: Path) -> dict[str, Any]:
+    """The content of a saved test; refuses other files and newer forms."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:

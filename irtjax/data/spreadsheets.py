@@ -91,6 +91,7 @@ def _formulas(texts: Any) -> Any:
 
 
 def _defuse(texts: Any) -> Any:
+    """Texts with an apostrophe before those that a spreadsheet would compute."""
     formula = _formulas(texts)
     if not pc.any(formula).as_py():
         return texts
@@ -100,6 +101,7 @@ def _defuse(texts: Any) -> Any:
 
 
 def _restore(texts: Any) -> Any:
+    """Texts as they were before `_defuse`, if all formulas have the apostrophe."""
     formula = _formulas(texts)
     if not pc.any(formula).as_py():
         return texts

@@ -209,6 +209,7 @@ def dimensions(
 
 
 def _check(table: ResponseTable, most: int) -> None:
+    """Refuses other responses than right and wrong, and too many factors."""
     if table.kind != "binary" or table.trials is not None:
         raise ValueError(
             f"dimensions needs responses that are right or wrong, not {table.kind}:"
@@ -270,6 +271,7 @@ def _chances(data: Responses, size: int, most: int, dtype):
 
 @eqx.filter_jit
 def _predicted(model, items, population, data, theta):
+    """`[subjects, items]` posterior means of the chances."""
     population = population._replace(sd=jnp.ones_like(population.sd), correlation=None)
     scores = score_factors(model, items, population, data, theta)
     slopes = items.discrimination
@@ -279,6 +281,7 @@ def _predicted(model, items, population, data, theta):
 
 @jax.jit
 def _judge_sums(values, out, chance):
+    """Mean log-likelihood of the cells of a mask."""
     tiny = jnp.finfo(chance.dtype).eps
     chance = jnp.clip(chance, tiny, 1 - tiny)
     height = jnp.where(values > 0, jnp.log(chance), jnp.log1p(-chance))
@@ -298,6 +301,7 @@ def _judge(values, out, chance) -> tuple[float, float]:
 
 
 def _height(data: Responses, chance) -> float:
+    """Log-likelihood of the observed cells under chances."""
     out, size = data.observed, data.values.shape
     assert out is not None
     mean = _judge_sums(data.values, out, jnp.broadcast_to(chance, size))

@@ -218,6 +218,7 @@ def _level(z: np.ndarray, factors: int) -> np.ndarray:
 def _check(
     table: ResponseTable, level: float, num: int, highest: float, factors: int
 ) -> None:
+    """Refuses responses and options that the path does not serve."""
     if table.kind not in ("binary", "counts"):
         raise ValueError(
             "discrimination_path needs responses that are right or wrong, not"
@@ -290,10 +291,12 @@ def _score_deviation(model: Model, data: Responses, theta: Array) -> Array:
 
 
 def _count(number: int, noun: str) -> str:
+    """A number with its noun."""
     return f"{number:,} {noun}{'s' * (number != 1)}"
 
 
 def _rows(z: np.ndarray, found: _Points, factors: int) -> pa.Table:
+    """The table of the path, a row for each penalty."""
     import pyarrow as pa
 
     kept = (found.slope > 0).sum(axis=1)

@@ -108,6 +108,7 @@ class Heterogeneity:
 
 
 def _sentence(row: dict[str, Any], level: float) -> str:
+    """The verdict on a benchmark in words."""
     name, count = row["benchmark"] or "all items", row["clusters"]
     if count is None:
         return f"{name}: {NONE}, with fewer than {FEWEST_ITEMS} items that vary."
@@ -303,6 +304,7 @@ def _parts(table: ResponseTable, by: str) -> _Parts:
 
 
 def _cells(table: ResponseTable) -> tuple[np.ndarray, np.ndarray]:
+    """Values and mask of all cells."""
     seen = table.observed
     seen = np.ones(table.values.shape, bool) if seen is None else seen
     return table.values, seen
@@ -416,6 +418,7 @@ _PAIR = (
 
 
 def _table_of(rows: list[dict[str, Any]], columns: str) -> pa.Table:
+    """A table of columns "name:kind", kind i, s, b or none for a float."""
     import pyarrow as pa
 
     kinds = {"s": pa.string(), "i": pa.int64(), "b": pa.bool_(), "": pa.float64()}
@@ -425,6 +428,7 @@ def _table_of(rows: list[dict[str, Any]], columns: str) -> pa.Table:
 
 
 def _number(value: float) -> float | None:
+    """A finite number, else None."""
     return float(value) if np.isfinite(value) else None
 
 
@@ -444,6 +448,7 @@ def _means(values, seen, member) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _score_rows(subjects, name: str, mean, answers) -> pa.Table:
+    """Rows of the mean responses of subjects in each cluster."""
     import pyarrow as pa
 
     rows, count = mean.shape
@@ -492,6 +497,7 @@ def _judged(clusters: int, pairs, low: float, high: float) -> dict[str, Any]:
 
 
 def _warnings(rows, clusters) -> list[str]:
+    """Lines on benchmarks, items and clusters that have no sound verdict."""
     found = []
     few = [row["benchmark"] for row in rows if row.get("clusters") is None]
     if few:

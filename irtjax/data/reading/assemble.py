@@ -211,6 +211,7 @@ def _one_per_cell(
 def _repeat_message(
     records: Records, cell: np.ndarray, count: np.ndarray, repeated: int
 ) -> str:
+    """The refusal of repeated responses: the first pair, and what to do."""
     row = int(np.argmax(count[cell] > 1))
     pair = f"({records.subject.text(row)!r:.80}, {records.item.text(row)!r:.80})"
     more = f"; {repeated} pairs repeat" if repeated > 1 else ""
@@ -237,6 +238,7 @@ def _repeat_message(
 
 
 def _benchmark_of_item(records: Records, item: Coded) -> np.ndarray | None:
+    """`[items]` benchmarks; refuses an item that is in two."""
     if records.benchmark is None:
         return None
     labels = np.zeros(len(item.labels), np.int32)

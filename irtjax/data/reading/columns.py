@@ -194,6 +194,7 @@ def decide(
 def _responses(
     names: Sequence[str], options: ReadOptions, source: str
 ) -> tuple[str, ...]:
+    """The column of responses; several if names leave a choice."""
     if options.response is not None:
         return (require(names, options.response, "response", source),)
     if isinstance(options.metric, str) and options.metric in names:
@@ -209,6 +210,7 @@ def _responses(
 def _wide(
     names: Sequence[str], index: str | None, subject: str | None, options: ReadOptions
 ) -> Columns:
+    """The layout of a matrix: its column of names, and which way it lies."""
     transposed = None
     if options.orientation is not None:
         transposed = options.orientation == "items_by_subjects"

@@ -334,6 +334,7 @@ class _Watched(list[Path]):
 
 
 def _read_table_file(kind: str, path: Path, options: ReadOptions) -> Piece:
+    """The records of a table in a file, or the table that irtjax saved there."""
     from irtjax.data.reading import frames, tabular
     from irtjax.data.table_files import is_saved_table
 
