@@ -133,7 +133,7 @@ def _recall_or_test(release: str) -> str:
 
 
 def _knows_option() -> bool:
-    """Whether XLA knows the option: its name is in jaxlib's libraries."""
+    """Whether XLA has the option: its name is in jaxlib's libraries."""
     import mmap
     from importlib.util import find_spec
     from pathlib import Path

@@ -374,7 +374,7 @@ def _matched(bank: LabelledBank, table: ResponseTable, repeats: bool):
 
 
 def _with_icc(bank: Any, recorded: Counts, seen: Any, rules: Any) -> tuple[str, ...]:
-    """Estimates the correlation of repeats, and says so."""
+    """Estimates the correlation of repeats, and adds a note on it."""
     right, trials = (np.asarray(x) for x in recorded)
     data = Responses(recorded.right, seen, recorded.trials)
     found = intraclass(np.asarray(bank.chances(data)), right, trials)

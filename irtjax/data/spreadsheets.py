@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute
 
-#: Its functions are made when it is imported, so that no checker knows them.
+#: Its functions are made when it is imported: type checkers do not find them.
 pc: Any = pyarrow.compute
 
 #: The last four are the wide forms in Japanese and Chinese text.

@@ -66,7 +66,7 @@ PRIORS: dict[str, AbstractPrior] = {
 HIGHEST = 4.0
 #: Steps at each point of the path, and largest KKT residual of a point.
 MOST_STEPS, TOLERANCE = 500, 1e-5
-#: Items that abilities should rest on at least.
+#: Fewest items from which abilities should be estimated.
 FEW_ITEMS = 20
 
 
@@ -335,7 +335,7 @@ def _notes(table: ResponseTable, varies: np.ndarray, found: _Points) -> tuple[st
     fewest = int((found.slope > 0).sum(axis=1).min())
     if fewest < FEW_ITEMS:
         notes.append(
-            f"abilities rest on {_count(fewest, 'item')} at the largest penalty: below"
-            f" {FEW_ITEMS} the level is approximate"
+            f"abilities depend on {_count(fewest, 'item')} at the largest penalty:"
+            f" below {FEW_ITEMS} the level is approximate"
         )
     return tuple(notes)

@@ -8,7 +8,7 @@ Clusters are found where chance made items alike, so the corrected correlation o
 clusters of one skill lies below 1, by more the fewer the subjects. Its band is that of
 the whole analysis of simulated responses (`one_skill`): one ability for each benchmark,
 the same missing cells, then the factor fit, the clusters and the smallest correlation
-as for the data. Clusters that are held fixed would leave this out.
+as for the data. Fixed clusters would leave this out.
 """
 
 from __future__ import annotations
@@ -151,7 +151,7 @@ def heterogeneity(
 ) -> Heterogeneity:
     """Clusters the items of each benchmark, and compares the clusters' scores.
 
-    The verdict on a benchmark rests on the smallest correlation of two clusters,
+    The verdict on a benchmark depends on the smallest correlation of two clusters,
     without their unreliability, of those with 3 items and a reliability of 0.7:
 
     - "no evidence against one skill": it lies in the band of one skill, or there is

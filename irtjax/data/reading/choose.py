@@ -494,7 +494,7 @@ def _choose_filter(
 
 
 def _usual_note(usual: _Usual, metrics: _Pairs, filters: dict[str, str]) -> str:
-    """What was taken because it is usual, and what was there beside it."""
+    """The usual choice that was taken, and the others."""
     parts = []
     for name, rest in sorted(usual.items()):
         metric, chosen = metrics[name][0], filters.get(name, "none")

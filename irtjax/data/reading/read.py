@@ -266,7 +266,7 @@ def _has_responses(file: Source, options: ReadOptions) -> bool:
     except NoResponsesError:
         return False
     except (ValueError, OSError):
-        pass  # Whatever is wrong with it is said when it is read.
+        pass  # Reading it again raises the error.
     return True
 
 
