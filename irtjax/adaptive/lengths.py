@@ -12,7 +12,8 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from irtjax._types import KeyArray
-from irtjax.adaptive.item_bank import AbstractNodeBank, ItemBank
+from irtjax.adaptive.item_bank import ItemBank
+from irtjax.adaptive.node_bank import AbstractNodeBank
 from irtjax.adaptive.state import State
 from irtjax.models.family import Items
 from irtjax.models.lengths import LengthParameters, LengthSummary
