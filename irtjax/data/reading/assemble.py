@@ -40,24 +40,7 @@ def assemble(records: Records, options: ReadOptions) -> ResponseTable:
         f"{source}: {shape[0]:,} subjects by {shape[1]:,} items is too large",
         "name the right columns with subject= and item=",
     )
-    known = ~np.isnan(records.response)
-    if not known.any():
-        raise ValueError(f"{source}: every response is missing")
-    if options.missing_as == "wrong" and not known.all():
-        # Here, not in the finished table: a failed repeat enters the mean of its cell.
-        count = np.count_nonzero(~known)
-        records = dataclasses.replace(
-            records,
-            response=np.where(known, records.response, 0.0),
-            notes=[*records.notes, f"{count:,} missing responses count as wrong"],
-        )
-        known[:] = True
-    if np.isinf(records.response).any():
-        row = int(np.argmax(np.isinf(records.response)))
-        raise ValueError(
-            f"{source}: the response of {subject.text(row)!r:.80} to"
-            f" {item.text(row)!r:.80} is infinite; scores must be finite"
-        )
+    records, known = _known(records, subject, item, options)
     cell = subject.codes.astype(np.int64)
     cell *= shape[1]
     cell += item.codes
@@ -107,6 +90,32 @@ def assemble(records: Records, options: ReadOptions) -> ResponseTable:
         if options.join == "id"
         else chosen(records.item_contents, names),
     )
+
+
+def _known(
+    records: Records, subject: Coded, item: Coded, options: ReadOptions
+) -> tuple[Records, np.ndarray]:
+    """Records with missing responses as the options say, and a mask of the others."""
+    source = records.source
+    known = ~np.isnan(records.response)
+    if not known.any():
+        raise ValueError(f"{source}: every response is missing")
+    if options.missing_as == "wrong" and not known.all():
+        # Here, not in the finished table: a failed repeat enters the mean of its cell.
+        count = np.count_nonzero(~known)
+        records = dataclasses.replace(
+            records,
+            response=np.where(known, records.response, 0.0),
+            notes=[*records.notes, f"{count:,} missing responses count as wrong"],
+        )
+        known[:] = True
+    if np.isinf(records.response).any():
+        row = int(np.argmax(np.isinf(records.response)))
+        raise ValueError(
+            f"{source}: the response of {subject.text(row)!r:.80} to"
+            f" {item.text(row)!r:.80} is infinite; scores must be finite"
+        )
+    return records, known
 
 
 def _is_few(records: Records, shape: tuple[int, int], options: ReadOptions) -> bool:
