@@ -64,6 +64,7 @@ def category_probabilities(name: str, items, theta):
     return jnp.stack([1 - right, right], -1)
 
 
+@functools.partial(jax.jit, static_argnums=0)
 def score_densities(name: str, items, theta, values):
     """Density of each logit at each node, `[subjects, items, nodes]`.
 

@@ -158,7 +158,6 @@ def fits(method: str, model: str, monkeypatch, seed: int = 0, **options):
 )
 def test_the_fit_is_the_dense_fit(method, model, errors, monkeypatch):
     jax.config.update("jax_enable_x64", True)
-    # Below 1e-9 rounding decides whether MM converges or stops short.
     options = {"mm": {"tolerance": 1e-9}, "em": {"tolerance": 1e-8}}[method]
     options = {**options, "standard_errors": errors, "max_steps": 3000}
     found, wanted = fits(method, model, monkeypatch, **options)
