@@ -44,6 +44,7 @@ class _BeforeJax:
 
     @classmethod
     def find_spec(cls, name, path=None, target=None) -> None:
+        """Finds nothing, and sets the option when JAX is about to be imported."""
         if name == "jax" and cls in sys.meta_path:
             sys.meta_path.remove(cls)
             turn_off_faulty_fusion()
@@ -140,7 +141,7 @@ def _recall_or_test(release: str) -> str:
 
 
 def _knows_option() -> bool:
-    """Whether XLA knows the option: its name is in jaxlib's libraries."""
+    """Whether XLA has the option: its name is in jaxlib's libraries."""
     import mmap
     from importlib.util import find_spec
     from pathlib import Path

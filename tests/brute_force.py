@@ -7,6 +7,8 @@ parameters and its priors (which have tests of their own).
 
 from __future__ import annotations
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -26,6 +28,8 @@ def normal_weights(nodes):
     return density / density.sum()
 
 
+# As one program: its operations one by one compile for many times as long.
+@functools.partial(jax.jit, static_argnums=0)
 def category_probabilities(name: str, items, theta):
     """P(y = k | theta), `[nodes, items, categories]`, of the model of that name."""
     theta = jnp.asarray(theta)[:, None]
@@ -60,6 +64,7 @@ def category_probabilities(name: str, items, theta):
     return jnp.stack([1 - right, right], -1)
 
 
+@functools.partial(jax.jit, static_argnums=0)
 def score_densities(name: str, items, theta, values):
     """Density of each logit at each node, `[subjects, items, nodes]`.
 

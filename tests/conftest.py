@@ -127,26 +127,29 @@ BETWEEN_LOOKS = 5.0
 _last_look = time.monotonic()
 
 
-#: Tests after which a process drops its programs. JAX keeps the text of up to 2,048
-#: lowered ones, which fill memory and slow the next compilations. With two workers,
-#: tests/estimators took 6.6 GB without this and 4.7 GB with it, in the same time.
-BETWEEN_CLEARS = 50
+#: Tests after which a process drops its programs: at the end of a file, since files
+#: share few programs and tests of one file many, or after more within a file. JAX
+#: keeps the text of up to 2,048 lowered ones, which fill memory and slow the next
+#: compilations. With two workers, tests/estimators took 6.6 GB without this.
+BETWEEN_FILES, WITHIN_FILE = 50, 200
 _num_tests = 0
 
 
-@pytest.fixture(autouse=True)
-def _few_programs() -> Iterator[None]:
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
     """Drop programs now and then, and before mappings of memory run out."""
     global _last_look, _num_tests
-    yield
     _num_tests += 1
-    many, maps = _num_tests % BETWEEN_CLEARS == 0, Path("/proc/self/maps")
+    is_last = nextitem is None or nextitem.path != item.path
+    many = _num_tests >= (BETWEEN_FILES if is_last else WITHIN_FILE)
+    maps = Path("/proc/self/maps")
     if time.monotonic() - _last_look > BETWEEN_LOOKS and maps.exists():
         with maps.open("rb") as lines:
             many = many or sum(1 for _ in lines) > MANY_MAPPINGS
         _last_look = time.monotonic()
     if many:
         jax.clear_caches()
+        _num_tests = 0
 
 
 @pytest.fixture

@@ -2,8 +2,9 @@
 
 The table of folders in `docs/architecture.md` is the order. A module imports only from
 its own row of the table and the rows above it, whether at the top of the file, inside a
-function or under TYPE_CHECKING; no chain of imports leads back to where it started; and
-every top-level name has a row. What the page says of files and types is checked too.
+function, under TYPE_CHECKING or by its name in a string. No chain of imports leads back
+to where it started, and every top-level name has a row. What the page says of files and
+types is checked too.
 """
 
 import ast
@@ -78,6 +79,17 @@ def imported_modules(path: Path, package: str, known: Iterable[str]) -> set[str]
     return {name for name in found if name.split(".")[0] in (package, "")}
 
 
+def named_modules(path: Path, known: Iterable[str]) -> set[str]:
+    """Modules whose names are strings of a file, as `import_module` takes them.
+
+    A name of a class behind a colon is left out, as in "a.b:C".
+    """
+    nodes = ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+    values = {node.value for node in nodes if isinstance(node, ast.Constant)}
+    texts = {text.partition(":")[0] for text in values if isinstance(text, str)}
+    return texts & set(known)
+
+
 def find_cycle(graph: dict[str, set[str]]) -> list[str] | None:
     """One closed chain of imports, first name repeated at its end, or None."""
     done: set[str] = set()
@@ -122,6 +134,10 @@ def violations(package: Path) -> list[str]:
                 found.append(f"{module}: imports {target}, from a row below its own")
             else:
                 graph[module].add(target)
+        # No part of the chains: a catalogue loads what it names when it is used.
+        for target in sorted(named_modules(path, set(files) - {package.name})):
+            if ROW.get(component(target), 0) > ROW[here]:
+                found.append(f"{module}: names {target}, from a row below its own")
     parts: dict[str, set[str]] = {}
     for module, targets in graph.items():
         here = component(module)
@@ -227,6 +243,10 @@ def test_a_good_package_has_no_violations(tmp_path):
                 "fitting": "",
             },
             "irtjax.models.x: imports irtjax.fitting, from a row below its own",
+        ),
+        (
+            {"models": 'HOMES = {"fit": "irtjax.fitting:fit"}', "fitting": ""},
+            "irtjax.models: names irtjax.fitting, from a row below its own",
         ),
         (
             {"report": "from irtjax import fit"},

@@ -151,6 +151,7 @@ LONG = {
     "continuous",
     "convergence",
     "estimators",
+    "factors",
     "functional",
     "harness",
     "joint-estimation",
@@ -161,6 +162,7 @@ LONG = {
     "neural",
     "posterior-checks",
     "scaling",
+    "uncertainty",
 }
 
 

@@ -68,6 +68,11 @@ def cells(name: str, items, theta, values):
     return np.log(np.take_along_axis(p, np.asarray(values, int)[..., None], 2)[..., 0])
 
 
+def compiled(function, **settings):
+    """A function as one program of this test alone, which is quicker to compile."""
+    return jax.jit(lambda *arguments: function(*arguments, **settings))
+
+
 def small_blocks(monkeypatch, size: int = 5):
     """Lets passes over the data take several blocks."""
     for module in (objective, bound):
@@ -167,7 +172,8 @@ def test_log_density_has_every_term_that_its_docstring_names(name):
     model, items, theta, values, observed = case(name)
     at = model.unconstrain(items)
     population = Population(jnp.asarray(0.3), jnp.asarray(1.7))
-    found = fn.log_density(model, at, theta, values, observed, population=population)
+    point = model, at, theta, values, observed
+    found = compiled(fn.log_density, population=population)(*point)
     table = np.where(observed, cells(name, items, theta, values), 0)
     natural = {
         p.name: np.asarray(getattr(items, p.name)) for p in model.family.parameters
@@ -186,9 +192,7 @@ def test_log_density_has_every_term_that_its_docstring_names(name):
         densities["discrimination"] = stats.lognorm(1)
     expected = table.sum() + stats.norm.logpdf(theta, 0.3, 1.7).sum()
     expected += sum(densities[k].logpdf(natural[k]).sum() for k in natural)
-    without = fn.log_density(
-        model, at, theta, values, observed, population=population, jacobian=False
-    )
+    without = compiled(fn.log_density, population=population, jacobian=False)(*point)
     np.testing.assert_allclose(without, expected, rtol=1e-9)
 
     def flat(row):
@@ -196,7 +200,8 @@ def test_log_density_has_every_term_that_its_docstring_names(name):
         parts = [jnp.ravel(getattr(item, p.name)) for p in model.family.parameters]
         return jnp.concatenate(parts)
 
-    volume = np.linalg.slogdet(np.asarray(jax.vmap(jax.jacobian(flat))(at)))[1].sum()
+    moves = jax.jit(jax.vmap(jax.jacobian(flat)))(at)
+    volume = np.linalg.slogdet(np.asarray(moves))[1].sum()
     np.testing.assert_allclose(found, expected + volume, rtol=1e-9)
     assert (abs(volume) > 0.1) == (name == "4pl")
 
@@ -207,10 +212,11 @@ def test_the_density_is_zero_where_there_are_no_probabilities():
         intercept=items.intercept.at[1].set(items.intercept[1, ::-1])
     )
 
+    @jax.jit
     def density(at):
         return fn.log_density(model, at, theta, values)
 
-    value, slope = jax.value_and_grad(density)(model.unconstrain(wrong))
+    value, slope = jax.jit(jax.value_and_grad(density))(model.unconstrain(wrong))
     assert value == -jnp.inf
     assert bool((slope == 0).all())
     # A point that is not a number is not hidden.
@@ -340,7 +346,7 @@ def test_the_surrogate_is_the_one_that_mm_maximises(monkeypatch):
     theta = jnp.asarray(rng.normal(size=(N, 2)))
     items = model.family.Items(a, d, jnp.zeros(J), jnp.ones(J))
     data = Responses(jnp.where(observed, values, 0), observed)
-    seen = bound.sweep(data, bound.Factors(a, d, theta), 1.7)
+    seen = compiled(bound.sweep)(data, bound.Factors(a, d, theta), 1.7)
 
     def of_rows(rows):
         at = items._replace(intercept=rows[:, 0], discrimination=rows[:, 1:])
@@ -349,8 +355,9 @@ def test_the_surrogate_is_the_one_that_mm_maximises(monkeypatch):
         )
 
     rows = jnp.concatenate([d[:, None], a], 1)
-    np.testing.assert_allclose(jax.grad(of_rows)(rows), seen.items.gradient, atol=1e-10)
-    hessian = jax.hessian(of_rows)(rows)
+    slope = jax.jit(jax.grad(of_rows))(rows)
+    np.testing.assert_allclose(slope, seen.items.gradient, atol=1e-10)
+    hessian = jax.jit(jax.hessian(of_rows))(rows)
     for j in range(J):
         own = -hessian[j, :, j]
         np.testing.assert_allclose(own, seen.items.curvature[j], atol=1e-10)
@@ -360,9 +367,8 @@ def test_the_surrogate_is_the_one_that_mm_maximises(monkeypatch):
             model, items, theta_new, (items, theta), values, observed, temperature=1.7
         )
 
-    np.testing.assert_allclose(
-        jax.grad(of_theta)(theta), seen.subjects.gradient, atol=1e-10
-    )
+    slope = jax.jit(jax.grad(of_theta))(theta)
+    np.testing.assert_allclose(slope, seen.subjects.gradient, atol=1e-10)
 
 
 @pytest.mark.parametrize(
@@ -377,32 +383,36 @@ def test_a_masked_item_and_a_dropped_item_are_the_same(name):
     # What stands in a missing cell does not matter.
     holes = jnp.where(observed, values.astype(float), jnp.nan)
     cut = values[:, keep], observed[:, keep]
+    log_likelihood, expected_counts, information, surrogate = map(
+        compiled,
+        (fn.log_likelihood, fn.expected_counts, fn.fisher_information, fn.mm_surrogate),
+    )
     pairs = [
         (
-            fn.log_likelihood(model, items, theta, holes, observed),
-            fn.log_likelihood(model, fewer, theta, *cut),
+            log_likelihood(model, items, theta, holes, observed),
+            log_likelihood(model, fewer, theta, *cut),
         ),
         (
-            fn.expected_counts(model, items, nodes, holes, observed).log_marginal,
-            fn.expected_counts(model, fewer, nodes, *cut).log_marginal,
+            expected_counts(model, items, nodes, holes, observed).log_marginal,
+            expected_counts(model, fewer, nodes, *cut).log_marginal,
         ),
         (
-            fn.fisher_information(model, items, theta, observed).test,
-            fn.fisher_information(model, fewer, theta, observed[:, keep]).test,
+            information(model, items, theta, observed).test,
+            information(model, fewer, theta, observed[:, keep]).test,
         ),
     ]
     if name == "2pl":
         anchor = (items, theta + 1)
         pairs += [
             (
-                fn.mm_surrogate(model, items, theta, anchor, holes, observed),
-                fn.mm_surrogate(model, fewer, theta, (fewer, theta + 1), *cut),
+                surrogate(model, items, theta, anchor, holes, observed),
+                surrogate(model, fewer, theta, (fewer, theta + 1), *cut),
             )
         ]
     for found, wanted in pairs:
         np.testing.assert_allclose(found, wanted, rtol=1e-12)
-    by_items = jax.grad(
-        lambda items: fn.log_likelihood(model, items, theta, holes, observed)
+    by_items = jax.jit(
+        jax.grad(lambda items: fn.log_likelihood(model, items, theta, holes, observed))
     )(items)
     assert all(bool((x[2] == 0).all()) for x in jax.tree.leaves(by_items))
 

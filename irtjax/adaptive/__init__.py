@@ -8,9 +8,10 @@ on a state of fixed size.
 from irtjax.adaptive.bank import AbstractBank
 from irtjax.adaptive.design import Design, Rules, StopFlag
 from irtjax.adaptive.factor_bank import FactorBank, FactorPosterior
-from irtjax.adaptive.item_bank import AbstractNodeBank, ItemBank
+from irtjax.adaptive.item_bank import ItemBank
 from irtjax.adaptive.lengths import Answer, LengthBank
 from irtjax.adaptive.misfit import draw_items, misfit_study
+from irtjax.adaptive.node_bank import AbstractNodeBank
 from irtjax.adaptive.repeats import Counts, Repeats
 from irtjax.adaptive.session import AdaptiveTest
 from irtjax.adaptive.simulation import Tests, run_test, run_tests

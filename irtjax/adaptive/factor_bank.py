@@ -423,6 +423,7 @@ class FactorBank(AbstractBank):
 
     @property
     def _categories(self) -> Array:
+        """Numbers of the categories, from 0."""
         return jnp.arange(self.num_categories)
 
     def _responses(self, product: Array) -> tuple[Array, Array]:
@@ -462,6 +463,7 @@ def _bounds(bank: FactorBank, design: Any, allowed: Array, points: Array) -> Arr
 @full_precision
 @eqx.filter_jit
 def _true_scores(bank: FactorBank, theta: Array) -> Array:
+    """`[subjects]` expected mean responses to all items at true abilities."""
     one = lambda point: jnp.mean(
         bank._responses(point[None] @ bank.items.discrimination.T)[0]
     )

@@ -1,10 +1,9 @@
-"""Banks of one ability: posteriors on nodes, and the bank of one response model."""
+"""The bank of one response model, with errors of items and repeated responses."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
-from abc import abstractmethod
 from collections.abc import Callable
 from typing import Any, ClassVar
 
@@ -13,16 +12,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jax.scipy.special import ndtr
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Float
 
 from irtjax._types import KeyArray
 from irtjax.adaptive import merits
-from irtjax.adaptive.bank import AbstractBank, check_categories
+from irtjax.adaptive.bank import check_categories
+from irtjax.adaptive.node_bank import AbstractNodeBank
 from irtjax.adaptive.repeats import (
     Repeats,
     before_each,
-    best_sum,
     expected_shares,
     logit_slope,
     next_information,
@@ -39,206 +37,6 @@ from irtjax.numerics.precision import full_precision
 from irtjax.scoring import score
 from irtjax.scoring.information import item_information
 from irtjax.scoring.scale_error import scale_variance, with_scale_error
-
-#: More steps than bisection alone needs from a grid interval in double precision.
-MOST_STEPS = 40
-
-
-class AbstractNodeBank(AbstractBank):
-    """A bank of one ability, whose posterior is a table of log weights at nodes.
-
-    Only `information` determines what is selected, only `log_prob` and `node_log_probs`
-    what is estimated: a model of several measures (a response and its length, for
-    example) adds their informations in the one and their log-likelihoods in the others.
-    """
-
-    theta: Float[Array, " nodes"]  # abilities of posteriors, equally spaced
-    log_prior: Float[Array, " nodes"]  # log weights of the population, summing to one
-    mean: Float[Array, ""]  # of the population
-    sd: Float[Array, ""]  # of the population
-
-    @abstractmethod
-    def information(self, theta: Array) -> Float[Array, " items"]:
-        """Fisher information of every item about ability at one ability."""
-
-    @abstractmethod
-    def log_prob(self, item: Array, observation: Observation, theta: Array) -> Array:
-        """Log-likelihood of one observation of one item at one ability."""
-
-    @abstractmethod
-    def sample(self, item: Array, theta: Array, key: KeyArray) -> Observation:
-        """A random observation of one item at one ability."""
-
-    def node_log_probs(self, item: Array, observation: Observation) -> Array:
-        """Log-likelihood of one observation at every node, `[nodes]`."""
-        return jax.vmap(lambda node: self.log_prob(item, observation, node))(self.theta)
-
-    def log_memory(self, memory: Memory, theta: Array) -> Array:
-        """What the memory adds to the log-likelihood of an ability."""
-        return jnp.zeros_like(theta)
-
-    def gain(self, theta: Array, memory: Memory) -> Float[Array, " items"]:
-        """The information of each item at an ability, given the memory."""
-        return self.information(theta)
-
-    def draw(
-        self, item: Array, theta: Array, key: KeyArray, memory: Memory
-    ) -> Observation:
-        """A random observation given ability and memory."""
-        return self.sample(item, theta, key)
-
-    def draw_abilities(self, num_subjects: int, key: KeyArray) -> Array:
-        """Abilities of subjects from the normal population."""
-        normal = jax.random.normal(key, (num_subjects,), self.theta.dtype)
-        return self.mean + self.sd * normal
-
-    @property
-    def prior(self) -> Posterior:
-        """The log weights of the population."""
-        return self.log_prior
-
-    def learn(
-        self, before: State, after: State, item: Array, observation: Observation
-    ) -> Posterior:
-        """Log weights plus the log-likelihood of the observation."""
-        log_posterior = before.posterior + self.node_log_probs(item, observation)
-        if jax.tree.leaves(after.memory):
-            at_nodes = jax.vmap(self.log_memory, in_axes=(None, 0))
-            change = at_nodes(after.memory, self.theta)
-            log_posterior += change - at_nodes(before.memory, self.theta)
-        return log_posterior
-
-    def scored(self, score: str, state: State) -> State:
-        """EAP or MAP with its standard error."""
-        ability, variance = (_mode if score == "map" else _mean)(self, state)
-        variance += self.item_variance(state)
-        error = jnp.sqrt(self.whole_variance(ability, variance))
-        return state._replace(ability=ability, standard_error=error)
-
-    def item_variance(self, state: State) -> Array:
-        """Variance of an ability by errors of items that the posterior leaves out."""
-        return jnp.zeros_like(self.sd)
-
-    def whole_variance(self, ability: Array, variance: Array) -> Array:
-        """The variance of an ability with what the posterior does not count."""
-        return variance
-
-    def begun(self, score: str, state: State) -> State:
-        """The population; its mode is its mean."""
-        if score == "map":
-            return state._replace(ability=self.mean, standard_error=self.sd)
-        return self.scored(score, state)
-
-    def merit(self, select: str, state: State) -> Float[Array, " items"]:
-        """The information of each item at the current ability."""
-        return self.gain(state.ability, state.memory)
-
-    @property
-    def more_precision(self) -> Array:
-        """Precision of ability that does not come from responses, at most."""
-        return jnp.zeros_like(self.sd)
-
-    def shares(self, design: Any, theta: Array) -> Float[Array, "items repeats"]:
-        """Information of each response to an item over that of the first."""
-        return jnp.ones((self.num_items, 1), theta.dtype)
-
-    def smallest_errors(
-        self, design: Any, allowed: Bool[Array, " items"]
-    ) -> tuple[Array, Array]:
-        """1 / sqrt(1 / s^2 + the largest informations), at the nodes."""
-        best = _best_information(self, design, allowed) + self.more_precision
-        variance = self.whole_variance(self.theta, 1 / (1 / self.sd**2 + best))
-        return jnp.sqrt(variance), jnp.exp(self.log_prior)
-
-    def decrease(self, design: Any, state: State) -> Float[Array, " items"]:
-        """Expected decrease of the variance, as of a normal posterior."""
-        variance = state.standard_error**2
-        share = variance * self.gain(state.ability, state.memory)
-        return variance * share / (1 + share)
-
-    def above(self, state: State, mark: Array, error: Array) -> Float[Array, ""]:
-        """Mass of the nodes above N(mark, error^2)."""
-        return jax.nn.softmax(state.posterior) @ self._above(mark, error)
-
-    def _above(self, mark: Array, error: Array) -> Float[Array, " nodes"]:
-        """Share of each node that is above a mark: it stands for its surroundings."""
-        step, tiny = self.theta[1] - self.theta[0], jnp.finfo(mark.dtype).tiny
-        known = jnp.clip((self.theta - mark) / step + 0.5, 0, 1)
-        unknown = ndtr((self.theta - mark) / jnp.maximum(error, tiny))
-        # Where the error is below the distance of nodes, neither is far off.
-        return jnp.where(error > step / 2, unknown, known)
-
-    def odds(self, state: State, low: Array, high: Array) -> Float[Array, ""]:
-        """Log-likelihood ratio of the responses at two abilities."""
-        found = self.log_likelihood(state)
-        return found(high) - found(low)
-
-    def log_likelihood(self, state: State) -> Callable[[Array], Array]:
-        """Log-likelihood of all observations of a test, of an ability."""
-
-        def found(theta):
-            one = lambda item, seen: self.log_prob(item, seen, theta)
-            cells = jax.vmap(one)(state.items, state.observations)
-            total = jnp.sum(jnp.where(state.given, cells, 0))
-            return total + self.log_memory(state.memory, theta)
-
-        return found
-
-
-@full_precision
-@eqx.filter_jit
-def _best_information(bank: AbstractNodeBank, design: Any, allowed: Array) -> Array:
-    """Sum of the largest informations at each node, `[nodes]`."""
-
-    def at(theta):
-        information = jnp.where(allowed, bank.information(theta), 0)
-        return best_sum(information, bank.shares(design, theta), design.num_items)
-
-    return lax.map(at, bank.theta)
-
-
-def _mean(bank: AbstractNodeBank, state: State) -> tuple[Array, Array]:
-    """EAP: mean and variance of the posterior on the nodes."""
-    posterior = jax.nn.softmax(state.posterior)
-    ability = posterior @ bank.theta
-    variance = posterior @ (bank.theta - ability) ** 2
-    # No narrower than the nodes resolve, as in `irtjax.scoring`.
-    return ability, jnp.maximum(variance, (bank.theta[1] - bank.theta[0]) ** 2 / 12)
-
-
-def _mode(bank: AbstractNodeBank, state: State) -> tuple[Array, Array]:
-    """MAP: a safeguarded Newton search from the best node, and 1 / (-l'' + 1 / s^2).
-
-    The search is exact: it uses the log-likelihood itself and not its table. The nodes,
-    half a posterior standard deviation apart, only select the highest of several modes.
-    """
-    log_likelihood = bank.log_likelihood(state)
-
-    def log_posterior(theta):
-        return log_likelihood(theta) - 0.5 * ((theta - bank.mean) / bank.sd) ** 2
-
-    slope_at = jax.grad(log_posterior)
-    nodes, last = bank.theta, bank.theta.shape[0] - 1
-    index = jnp.argmax(state.posterior)
-    tolerance = jnp.finfo(nodes.dtype).eps ** (2 / 3)
-
-    def body(search):
-        theta, low, high, _, _, num_steps = search
-        slope, bend = jax.jvp(slope_at, (theta,), (jnp.ones_like(theta),))
-        low = jnp.where(slope > 0, theta, low)
-        high = jnp.where(slope < 0, theta, high)
-        newton = theta - slope / jnp.where(bend < 0, bend, -1)
-        trusted = (bend < 0) & (newton >= low) & (newton <= high)
-        new = jnp.where(trusted, newton, (low + high) / 2)
-        new = jnp.where(slope == 0, theta, new)
-        return new, low, high, -bend, jnp.abs(new - theta) <= tolerance, num_steps + 1
-
-    theta = nodes[index]
-    low, high = nodes[jnp.maximum(index - 2, 0)], nodes[jnp.minimum(index + 2, last)]
-    zero = jnp.zeros((), jnp.int32)
-    init = (theta, low, high, theta, jnp.zeros((), bool), zero)
-    found = lax.while_loop(lambda s: ~s[4] & (s[5] < MOST_STEPS), body, init)
-    return found[0], 1 / jnp.maximum(found[3], (nodes[-1] - nodes[0]) ** -2)
 
 
 class ItemBank(AbstractNodeBank):
@@ -311,12 +109,7 @@ class ItemBank(AbstractNodeBank):
             ValueError: If the model is of scores, nodes do not suit a histogram, or an
                 item has no probabilities (parameters not finite, or out of order).
         """
-        if model.family.dims:
-            raise ValueError(
-                f"an ItemBank is for one ability, and a {model.name} model has"
-                f" {model.family.dims}: use FactorBank"
-            )
-        check_categories(model)
+        _check_model(model)
         items = jax.tree.map(jnp.asarray, items)
         dtype = items[0].dtype
         mean, sd = (jnp.asarray(x, dtype) for x in (population.mean, population.sd))
@@ -332,27 +125,11 @@ class ItemBank(AbstractNodeBank):
             narrowest = (num_items, repeats), extra_precision
             nodes = _choose_nodes(curves[0], curves[1], mean, sd, *narrowest)
         nodes = jnp.asarray(nodes, dtype)
-        if log_weights is None:
-            log_prior = normal_log_weights(nodes)
-        elif log_weights.shape == nodes.shape:
-            log_prior = jax.nn.log_softmax(jnp.asarray(log_weights)).astype(dtype)
-        else:
-            raise ValueError(
-                f"the population is a histogram on {log_weights.shape[0]} nodes, but"
-                f" {nodes.shape[0]} nodes were given; pass those it was estimated on"
-            )
+        log_prior = _log_prior(log_weights, nodes)
         theta = mean + sd * nodes
         table = _table_jit(*curves, theta)
-        # Minus infinity is the log of a probability that underflows; NaN is none.
-        bad = np.isnan(np.asarray(table)).any((1, 2))
-        if bad.any():
-            raise ValueError(
-                f"item {bad.argmax() + 1} of the bank has no probabilities under the"
-                f" model {model.name}: its parameters are not finite or out of order;"
-                " leave it out"
-            )
-        histogram = log_weights is not None
-        known: tuple[Any, ...] = model, items, table, histogram
+        _check_table(model, np.asarray(table))
+        known: tuple[Any, ...] = model, items, table, log_weights is not None
         if curves[1] is not items:
             known += curves[1], item_information(*curves, theta)
         bank = cls(mean, sd, theta, log_prior, *known)
@@ -615,6 +392,7 @@ class ItemBank(AbstractNodeBank):
         return self.table[item, observation]
 
     def _log_probs(self, item: Array, theta: Array) -> Float[Array, " categories"]:
+        """Log-probabilities of the responses to one item at one ability."""
         family, records = self._curves
         record = jax.tree.map(lambda array: array[item], records)
         return family.category_log_probs(record, theta)
@@ -623,6 +401,7 @@ class ItemBank(AbstractNodeBank):
 @full_precision
 @jax.jit
 def _table_jit(model: Model, items: Items, theta: Array) -> Array:
+    """`[items, categories, nodes]` log-probabilities of responses."""
     one = model.family.category_log_probs
     over_nodes = jax.vmap(one, in_axes=(None, 0), out_axes=1)
     return jax.vmap(over_nodes, in_axes=(0, None))(items, theta)
@@ -631,8 +410,43 @@ def _table_jit(model: Model, items: Items, theta: Array) -> Array:
 @full_precision
 @eqx.filter_jit
 def _moves_jit(family: Predictive, items: UncertainItems, theta: Array) -> Array:
+    """Moves of the logits with the errors of each item, at every node."""
     over_nodes = jax.vmap(family.logit_moves, in_axes=(None, 0), out_axes=1)
     return jax.vmap(over_nodes, in_axes=(0, None))(items, theta)
+
+
+def _check_model(model: Model) -> None:
+    """Refuses models of several abilities and of scores."""
+    if model.family.dims:
+        raise ValueError(
+            f"an ItemBank is for one ability, and a {model.name} model has"
+            f" {model.family.dims}: use FactorBank"
+        )
+    check_categories(model)
+
+
+def _log_prior(log_weights: Any, nodes: Array) -> Array:
+    """Log weights of the population at its nodes: of N(0, 1), or of a histogram."""
+    if log_weights is None:
+        return normal_log_weights(nodes)
+    if log_weights.shape != nodes.shape:
+        raise ValueError(
+            f"the population is a histogram on {log_weights.shape[0]} nodes, but"
+            f" {nodes.shape[0]} nodes were given; pass those it was estimated on"
+        )
+    return jax.nn.log_softmax(jnp.asarray(log_weights)).astype(nodes.dtype)
+
+
+def _check_table(model: Model, table: np.ndarray) -> None:
+    """Refuses an item without probabilities."""
+    # Minus infinity is the log of a probability that underflows; NaN is none.
+    bad = np.isnan(table).any((1, 2))
+    if bad.any():
+        raise ValueError(
+            f"item {bad.argmax() + 1} of the bank has no probabilities under the"
+            f" model {model.name}: its parameters are not finite or out of order;"
+            " leave it out"
+        )
 
 
 def _choose_nodes(model, items, mean, sd, longest, extra: float) -> np.ndarray:

@@ -12,7 +12,8 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from irtjax._types import KeyArray
-from irtjax.adaptive.item_bank import AbstractNodeBank, ItemBank
+from irtjax.adaptive.item_bank import ItemBank
+from irtjax.adaptive.node_bank import AbstractNodeBank
 from irtjax.adaptive.state import State
 from irtjax.models.family import Items
 from irtjax.models.lengths import LengthParameters, LengthSummary
@@ -84,6 +85,7 @@ class LengthBank(ItemBank):
 
     @property
     def _records(self):
+        """Parameters of lengths of items; the correlation of ability and speed."""
         assert self.lengths is not None
         omega, phi, variance = self.lengths.items
         return omega, phi, variance, self.lengths.correlation

@@ -116,6 +116,7 @@ def logit_slope(chance: Array, known: Repeats) -> Array:
 
 
 def _part(chance, more):
+    """Share of `chance` in `chance + more`; 1 where both are 0."""
     whole = chance + more
     return jnp.where(whole > 0, chance / jnp.where(whole > 0, whole, 1), 1)
 
@@ -134,6 +135,7 @@ def next_information(chance: Array, known: Repeats) -> Array:
 
 
 def _share(chance, right, wrong):
+    """Shrinkage p (1 - p) / ((p + r) (1 - p + w)); 1 where it is 0 / 0."""
     below = (chance + right) * (1 - chance + wrong)
     positive = below > 0
     return jnp.where(positive, chance * (1 - chance) / jnp.where(positive, below, 1), 1)

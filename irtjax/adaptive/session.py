@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
-import hashlib
-import json
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -19,9 +16,8 @@ import numpy as np
 
 from irtjax.adaptive.bank import AbstractBank
 from irtjax.adaptive.design import DEFAULTS, Design, Rules, StopFlag
-from irtjax.adaptive.factor_bank import FactorBank
-from irtjax.adaptive.item_bank import ItemBank
-from irtjax.adaptive.labels import LabelledBank, check_exposure, label
+from irtjax.adaptive.labels import check_exposure, label
+from irtjax.adaptive.saved import fingerprint, read_saved, write_saved
 from irtjax.adaptive.state import State
 from irtjax.adaptive.steps import (
     above_mark,
@@ -35,20 +31,16 @@ from irtjax.adaptive.steps import (
     update,
     withdraw,
 )
-from irtjax.data.writing import atomic_path
 from irtjax.numerics.precision import full_precision
-from irtjax.storage.encoding import plain
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-FORMAT = "irtjax.adaptive_test"
-VERSION = 3
 
 
 @full_precision
 @eqx.filter_jit
 def _propose(bank: AbstractBank, design: Design, state: State):
+    """The next item, and whether a rule ends the test before it."""
     return select(bank, design, state), stop(bank, design, state)
 
 
@@ -160,6 +152,7 @@ class AdaptiveTest:
         return str(self._bank.names[int(item)]), StopFlag(int(flags))
 
     def _propose(self) -> None:
+        """Keeps the next item and the rule that ends the test."""
         self._item, self._stopped = self._proposed(self._state)
 
     def _with(self, change: Any, state: State, item: str) -> State:
@@ -485,9 +478,6 @@ class AdaptiveTest:
         """
         path = Path(path)
         content = {
-            "format": FORMAT,
-            "version": VERSION,
-            "bank": fingerprint(self._bank),
             "rules": self._rules,
             "handed_out": self._open,
             "responses": [list(pair) for pair in self._responses],
@@ -497,9 +487,7 @@ class AdaptiveTest:
             "ability": self.ability,
             "standard_error": self.standard_error,
         }
-        text = json.dumps(plain(content), indent=1, allow_nan=False, ensure_ascii=False)
-        with atomic_path(path) as temporary:
-            temporary.write_text(text + "\n", encoding="utf-8")
+        write_saved(path, self._bank, content)
         return path
 
     @classmethod
@@ -523,7 +511,7 @@ class AdaptiveTest:
             ValueError: If the file is missing or damaged, or the bank is another one.
         """
         path = Path(path)
-        content = _read(path)
+        content = read_saved(path)
         try:
             test = cls(source, **content["rules"], names=names, groups=groups)
             if content["bank"] != fingerprint(test._bank):
@@ -565,61 +553,3 @@ def _plain_numbers(rules: Mapping[str, Any]) -> Any:
         elif given is not None:
             found[name] = np.asarray(given, float).tolist()
     return found
-
-
-def fingerprint(bank: LabelledBank) -> str:
-    """Hash of the names and parameters of a bank."""
-    # Not of the tables: another machine may compute them to other last digits.
-    parts: Any = bank.bank
-    digest = hashlib.sha256(json.dumps(bank.names.tolist()).encode())
-    if isinstance(parts, ItemBank | FactorBank):
-        family = parts.model.family
-        fields = [str(getattr(family, f.name)) for f in dataclasses.fields(family)]
-        digest.update(json.dumps([type(family).__name__, *fields]).encode())
-        population = parts.mean, parts.sd, getattr(parts, "lengths", None)
-        if isinstance(parts, FactorBank):
-            population = parts.center, parts.spread, parts.composite
-        parts = (parts.items, *population)
-        parts += _errors_of(bank.bank)
-    for leaf in jax.tree.leaves(parts):
-        array = np.ascontiguousarray(leaf)
-        digest.update(f"{array.dtype}{array.shape}".encode())
-        digest.update(array.tobytes())
-    return digest.hexdigest()[:32]
-
-
-def _errors_of(bank: Any) -> tuple[np.ndarray, ...]:
-    """Errors of the items and the scale of a bank, none of one that has none."""
-    found = []
-    errors, moves, scale = (
-        getattr(bank, x, None) for x in ("errors", "moves", "scale")
-    )
-    if errors is not None:
-        # Roots of one covariance may differ in signs between machines.
-        root = np.asarray(errors.root, float)
-        found += [root @ np.swapaxes(root, 1, 2), np.asarray(errors.identified, float)]
-    elif moves is not None:
-        rows = np.asarray(moves, float)
-        found.append(np.sum(rows**2, axis=1))
-    if scale is not None:
-        found.append(np.asarray(scale, float))
-    # Their last digits may differ too; no negative zero.
-    return tuple(np.round(x, 6) + 0.0 for x in found)
-
-
-def _read(path: Path) -> dict[str, Any]:
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ValueError(f"cannot read {path}: {error.strerror or error}") from None
-    except ValueError:
-        raise ValueError(f"{path}: it is damaged: not JSON") from None
-    if not isinstance(content, dict) or content.get("format") != FORMAT:
-        raise ValueError(f"{path}: it is not a saved adaptive test")
-    version = content.get("version")
-    if not isinstance(version, int) or version > VERSION:
-        raise ValueError(
-            f"{path}: a newer irtjax wrote it (form {version}, this one reads up to"
-            f" {VERSION}): upgrade irtjax"
-        )
-    return content

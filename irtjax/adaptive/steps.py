@@ -199,6 +199,7 @@ def _after(design: Design, state: State, item: Array) -> Array | None:
 
 
 def _informed(bank: AbstractBank, design: Design, state: State) -> State:
+    """The state with what rules of choice and of stopping need of the next items."""
     # Kept in the state, and not computed where it is used: inside the loop of a
     # maximum it would not vectorise, which takes five times as long on a CPU.
     if design.select not in ("random", "fixed"):

@@ -231,52 +231,37 @@ def simulate_tests(
     if replayed and not (isinstance(truth, str) and truth == "bank"):
         raise ValueError("truth is for simulated subjects: leave responses out")
     bank = label(source, num_items, names, groups, rules)
-    dtype = bank.bank.mean.dtype
-    available: Any = None
-    subjects = recorded = answers = None
-    notes: tuple[str, ...] = ()
-    if replayed:
-        table = responses if isinstance(responses, ResponseTable) else read(responses)
-        # Other banks refuse repeats below.
-        repeats = rules.get("repeats", 1) > 1 and bank.bank.may_repeat
-        subjects, recorded, available, notes = _matched(bank, table, repeats)
-        if repeats and rules.get("icc") is None:
-            notes += _with_icc(bank.bank, recorded, available, rules)
+    recorded = _recorded(bank, responses, rules) if replayed else None
     design = bank.design(num_items, **rules)
-    count = len(subjects) if subjects is not None else num_subjects
+    count = num_subjects if recorded is None else len(recorded.names)
     count = count if ability is None else int(np.size(ability))
     _check_size(count, design.num_items, design.repeats, bank.bank.num_items)
-    draw_key, test_key = jax.random.split(key)
-    notes = bank.warnings(design) + notes
-    if replayed:
-        # What the subjects would score if each were given all that they answered.
-        icc = 0.0 if design.icc is None else float(design.icc)
-        known = theta = _all_items(bank.bank, recorded, available, icc)
+    test_key = jax.random.split(key)[1]
+    notes = bank.warnings(design)
+    if recorded is not None:
+        notes += recorded.notes
+        subjects = _replayed(bank, recorded, design)
     else:
-        answers = true_bank(source, bank, truth, jax.random.fold_in(key, 1))
-        if ability is None:
-            theta = answers.draw_abilities(num_subjects, draw_key)
-        else:
-            theta = _given_abilities(bank, jnp.asarray(ability, dtype))
-        subjects = np.array([f"subject_{k + 1}" for k in range(theta.shape[0])])
-        known = answers.truth(theta)
-        if not isinstance(truth, Calibration):
-            theta = bank.bank.placed(theta, jax.random.fold_in(key, 2))
-    limit = None if max_exposure is None else jnp.asarray(max_exposure, dtype)
-    options: dict[str, Any] = dict(available=available, max_exposure=limit)
-    options |= dict(
-        recorded=recorded,
-        theta=theta,
-        answers=None if answers is bank.bank else answers,
-    )
+        subjects = _simulated(source, bank, truth, num_subjects, ability, key)
+    limit = None
+    if max_exposure is not None:
+        limit = jnp.asarray(max_exposure, bank.bank.mean.dtype)
+    options = {
+        "available": None if recorded is None else recorded.available,
+        "max_exposure": limit,
+        "recorded": None if recorded is None else recorded.counts,
+        "theta": subjects.theta,
+        "answers": None if subjects.answers is bank.bank else subjects.answers,
+    }
     found = _tests(bank.bank, design, test_key, options)
     given, observations, *scores, last, above, passed = found
     seen = np.asarray(bank.bank.response_of(observations))
     factors = None
     if bank.factors is not None:
-        true = None if replayed else np.asarray(theta)
+        true = None if replayed else np.asarray(subjects.theta)
         factors = TestedFactors(bank.factors, last.mode, last.covariance, true)
-    tested: Any = subjects, bank.names, given, seen, *scores, np.asarray(known)
+    known = np.asarray(subjects.known)
+    tested: Any = subjects.names, bank.names, given, seen, *scores, known
     return SimulatedTests(
         *tested,
         replayed=replayed,
@@ -288,6 +273,63 @@ def simulate_tests(
         passed=None if design.pass_mark is None else passed,
         pass_mark=None if design.pass_mark is None else float(design.pass_mark),
     )
+
+
+class _Recorded(NamedTuple):
+    """Responses to replay: subjects, numbers right and of trials, and their mask."""
+
+    names: np.ndarray
+    counts: Counts
+    available: jax.Array
+    notes: tuple[str, ...]
+
+
+class _Subjects(NamedTuple):
+    """Those who are tested.
+
+    `theta` are abilities on the bank's scale, `known` those with which scores are
+    compared, `answers` the bank by which subjects respond; None for recorded responses.
+    """
+
+    names: np.ndarray
+    theta: jax.Array
+    known: jax.Array
+    answers: Any
+
+
+def _recorded(bank: LabelledBank, responses: Any, rules: Any) -> _Recorded:
+    """The responses of a table to the items of a bank; adds `icc` to the rules."""
+    table = responses if isinstance(responses, ResponseTable) else read(responses)
+    # Other banks refuse repeats later.
+    repeats = rules.get("repeats", 1) > 1 and bank.bank.may_repeat
+    found = _Recorded(*_matched(bank, table, repeats))
+    if not repeats or rules.get("icc") is not None:
+        return found
+    more = _with_icc(bank.bank, found.counts, found.available, rules)
+    return found._replace(notes=found.notes + more)
+
+
+def _replayed(bank: LabelledBank, recorded: _Recorded, design: Design) -> _Subjects:
+    """Subjects with the scores that all their responses would give."""
+    icc = 0.0 if design.icc is None else float(design.icc)
+    theta = _all_items(bank.bank, recorded.counts, recorded.available, icc)
+    return _Subjects(recorded.names, theta, theta, None)
+
+
+def _simulated(
+    source: Any, bank: LabelledBank, truth: Any, num: int, ability: Any, key: KeyArray
+) -> _Subjects:
+    """Subjects of the population, or of given abilities."""
+    answers = true_bank(source, bank, truth, jax.random.fold_in(key, 1))
+    if ability is None:
+        theta = answers.draw_abilities(num, jax.random.split(key)[0])
+    else:
+        theta = _given_abilities(bank, jnp.asarray(ability, bank.bank.mean.dtype))
+    names = np.array([f"subject_{k + 1}" for k in range(theta.shape[0])])
+    known = answers.truth(theta)
+    if not isinstance(truth, Calibration):
+        theta = bank.bank.placed(theta, jax.random.fold_in(key, 2))
+    return _Subjects(names, theta, known, answers)
 
 
 def _tests(bank: Any, design: Design, key: KeyArray, options: dict[str, Any]) -> Any:
@@ -374,7 +416,7 @@ def _matched(bank: LabelledBank, table: ResponseTable, repeats: bool):
 
 
 def _with_icc(bank: Any, recorded: Counts, seen: Any, rules: Any) -> tuple[str, ...]:
-    """Estimates the correlation of repeats, and says so."""
+    """Estimates the correlation of repeats, and adds a note on it."""
     right, trials = (np.asarray(x) for x in recorded)
     data = Responses(recorded.right, seen, recorded.trials)
     found = intraclass(np.asarray(bank.chances(data)), right, trials)

@@ -406,4 +406,5 @@ def _matters(found: NormalityTest) -> bool:
 
 
 def _p(value: float) -> str:
+    """A p-value in words."""
     return "p < 0.001" if value < 0.001 else f"p = {value:.3f}"

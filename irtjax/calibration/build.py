@@ -172,6 +172,7 @@ def _margins(table: ResponseTable, model) -> list[flags.Margins]:
 
 
 def _components(table: ResponseTable) -> int:
+    """Number of groups of subjects and items without responses in common."""
     if table.sparse is not None:
         return flags.components_of_cells(table.sparse)
     return flags.num_components(table.observed)

@@ -463,6 +463,7 @@ def _reason(condition: Condition, found: _Measured, level: float) -> str:
 
 
 def _figure(value: float) -> str:
+    """A number with three decimals."""
     return f"{value:.3f}"
 
 

@@ -426,6 +426,7 @@ def is_of_items(warning: str) -> bool:
 
 
 def _listed(names: list[str]) -> str:
+    """The first names, and the number of those left out."""
     shown = ", ".join(names[:MOST_NAMES])
     left = len(names) - MOST_NAMES
     return shown if left <= 0 else f"{shown} and {left:,} more"

@@ -379,6 +379,7 @@ def _match(
 
 
 def _check_values(fit: Calibration, table: ResponseTable) -> None:
+    """Refuses a response that the model of the fit does not have."""
     top = fit.model.family.num_categories - 1
     if table.kind == "counts" and top == 1:
         return

@@ -27,6 +27,7 @@ def main() -> None:
 
 
 def _run() -> int:
+    """Sets the process up, runs the command and returns its exit status."""
     import gc
     import os
     import sys

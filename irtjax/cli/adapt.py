@@ -311,6 +311,7 @@ def _simulate(
 
 
 def _write(out: Path, tests: SimulatedTests, baseline: SimulatedTests | None) -> None:
+    """Writes the errors by test length as Parquet, CSV and a figure."""
     from irtjax.plots import plot_adaptive, save_figure
 
     figure = plot_adaptive(tests, baseline)
@@ -320,6 +321,7 @@ def _write(out: Path, tests: SimulatedTests, baseline: SimulatedTests | None) ->
 
 
 def _curve(tests: SimulatedTests) -> dict[str, Any]:
+    """Errors by test length, for JSON."""
     return {"rmse": tests.rmse(), "standard_error": tests.mean_standard_error()}
 
 
@@ -353,6 +355,7 @@ def _show(
     out: Path | None,
     noun: str,
 ) -> None:
+    """Prints errors at some test lengths."""
     from irtjax.cli import screen
     from irtjax.report.words import number
 

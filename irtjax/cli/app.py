@@ -37,6 +37,7 @@ app = typer.Typer(
 
 
 def _version(asked: bool) -> None:
+    """Prints the version and ends."""
     if asked:
         import irtjax
 
@@ -74,6 +75,7 @@ def _options(
         ),
     ] = None,
 ) -> None:
+    """Imports the modules that were named; `Command` reads the other options."""
     for name in modules or ():
         import_module(name)
 

@@ -83,6 +83,8 @@ def complete_values(command: TyperCommand) -> None:
 
 
 def _complete(parameter: Any, values: Callable[[Any], Iterable[str]]) -> None:
+    """Has a shell complete an option from values."""
+
     def complete(ctx: Any, incomplete: str) -> list[Any]:
         # Typer has its own copy of Click since 0.20, and used the other before.
         base = TyperCommand.__mro__[1].__module__.rpartition(".")[0]

@@ -83,6 +83,7 @@ class Configuration:
     def _put(
         self, found: dict, options: dict, place: str, name: str, value: Any
     ) -> None:
+        """Adds the value of one option, as the command line has it, to those found."""
         parameter, inverted = options[_name(name)]
         where = f"{self.path}: {place}{name}"
         value = _as_typed(where, parameter, value)
@@ -247,6 +248,7 @@ def _as_typed(where: str, parameter: Any, value: Any) -> Any:
 
 
 def _text(where: str, value: Any) -> str:
+    """A value of the file as the text of an option."""
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         kind = "true or false" if isinstance(value, bool) else type(value).__name__
         raise ValueError(f"{where}: write text or a number, not {kind}")
@@ -271,6 +273,7 @@ def _plain(value: Any) -> Any:
 
 
 def _shown(value: Any) -> str:
+    """A value as the configuration file writes it."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, list | tuple):

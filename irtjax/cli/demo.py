@@ -76,6 +76,7 @@ def long_form(table: ResponseTable) -> pa.Table:
 
 
 def _show(found: Closeness) -> None:
+    """Prints how close the fit is to the truth."""
     from irtjax.cli import screen
     from irtjax.data.wording import percent
     from irtjax.report.words import listing, number

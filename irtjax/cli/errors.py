@@ -160,5 +160,6 @@ def lead_with_option(message: str, options: Mapping[str, str]) -> str:
 
 
 def _end(message: str, code: int) -> None:
+    """Prints one line and ends the process."""
     sys.stderr.write(f"irtjax: {one_line(message)}\n")
     sys.exit(code)

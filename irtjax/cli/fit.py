@@ -117,6 +117,7 @@ def fit_command(
 
 
 def _read_and_fit(files, reading: opt.Reading, job: Job, progress: ProgressLine):
+    """The calibration of the files, and their table."""
     began = time.perf_counter()
     progress("read")
     table = reading.read(files)

@@ -138,6 +138,7 @@ def run_rounds(
 
 
 def _begin(fit: Any, out: Path, live: HarnessOptions, rules: dict[str, Any]) -> Rounds:
+    """Starts the rounds of a test in lm-evaluation-harness."""
     from irtjax.harness.lm_eval import ROUND_SIZE, Rounds
 
     reading = opt.Reading(metric=live.metric, filter=live.filter).arguments()
@@ -245,6 +246,7 @@ def _document(
 def _show(
     rounds: Rounds, estimate: Estimate | None, table: str | None, again: str
 ) -> None:
+    """Prints the estimate so far, and the next round or the end."""
     from irtjax.cli import screen
 
     console = screen.console()

@@ -15,7 +15,8 @@ def import_module(name: str, option: str = "--import") -> ModuleType:
         raise ValueError(f"{option} {name}: name a module, such as mine for mine.py")
     import jax
 
-    # Arrays that the module makes are then as precise as those of a fit.
+    # Arrays that the module makes are then as precise as those of a fit. Without scope:
+    # its functions run again in the fit, and `prepare` sets what the command asks for.
     jax.config.update("jax_enable_x64", True)
     here = os.getcwd()
     sys.path.insert(0, here)

@@ -229,6 +229,7 @@ def _suggest_for_scores(table: ResponseTable, mixed: bool = True) -> tuple[str, 
 
 
 def _show(facts: dict[str, Any]) -> None:
+    """Prints the facts of a table of responses."""
     from irtjax.cli import screen
     from irtjax.data.wording import percent
     from irtjax.report.words import number
@@ -298,6 +299,7 @@ def _show_offers(out: Any, facts: dict[str, Any]) -> None:
 
 
 def _show_fit(fit: Calibration) -> None:
+    """Prints what a saved fit has."""
     from irtjax.cli import screen
     from irtjax.report.leaderboard import benchmark_rows, option_pairs
     from irtjax.report.summary import fit_sentences, item_sentences

@@ -1,4 +1,8 @@
-"""Settings of JAX that a program may choose and a library may not."""
+"""Settings of JAX that a program may choose and a library may not.
+
+They are set for the whole process, which is one command. The compilation cache and the
+platform have no scope in JAX, and a scope of one thread is not valid in another.
+"""
 
 from __future__ import annotations
 
@@ -48,6 +52,7 @@ def hide_pandas() -> None:
 
 
 def _choose(jax: Any, device: str) -> None:
+    """Sets the platform and the default device."""
     if device == "cpu":
         # Before a backend starts this keeps an idle GPU's memory free.
         jax.config.update("jax_platforms", "cpu")

@@ -120,6 +120,7 @@ class ProgressLine:
         return f"{text}, about {duration(left)} left" if left >= 1 else text
 
     def _tick(self) -> None:
+        """Writes the line again and again until it is stopped, in a thread."""
         terminal = self._stream.isatty()
         if self._stop.wait(self._patience):
             return

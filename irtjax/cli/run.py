@@ -220,6 +220,7 @@ def _no_subset(table: ResponseTable, fit: Calibration, size: int) -> str:
 
 
 def _audit(results: Results, table: ResponseTable, texts: Any) -> None:
+    """Audits the items and writes the audit."""
     from irtjax.auditing import audit
 
     results.audit = audit(results.fit, table)
@@ -227,6 +228,7 @@ def _audit(results: Results, table: ResponseTable, texts: Any) -> None:
 
 
 def _shrink(results: Results, table: ResponseTable, size: int) -> None:
+    """Chooses a small benchmark and writes it."""
     import jax
 
     from irtjax.subsets.shrink import shrink
@@ -334,6 +336,7 @@ def _places(results: Results) -> list[str]:
 
 
 def _show(results: Results) -> None:
+    """Prints ranking, verdicts, warnings and places of files."""
     from irtjax.cli import screen
     from irtjax.report.summary import fit_sentences
     from irtjax.report.words import visible

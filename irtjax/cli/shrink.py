@@ -129,7 +129,8 @@ def _choose(
     import jax
 
     from irtjax.subsets.errors import check_reference
-    from irtjax.subsets.shrink import check_size, shrink, subset_errors
+    from irtjax.subsets.pool import check_size
+    from irtjax.subsets.shrink import shrink, subset_errors
 
     for number in sizes or ():
         check_size(number, table.num_items, "--sizes")

@@ -115,6 +115,7 @@ def stability_command(
 
 
 def _write(found: Stability, out: Path, figures: bool) -> None:
+    """Writes tables and figure of a study of stability."""
     tables = found.table, found.agreement, found.runs
     names = [out / name for name in TABLES]
     contents = dict(zip(names, tables, strict=True))

@@ -96,6 +96,7 @@ def decode(data: bytes | msgspec.Raw, type: type[T] | Any, place: str) -> T:
 
 @functools.lru_cache(128)
 def _decoder(type: Any) -> msgspec.json.Decoder[Any]:
+    """The decoder of a type, made once."""
     return msgspec.json.Decoder(type)
 
 

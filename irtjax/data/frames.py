@@ -54,6 +54,7 @@ def to_frame(result: Any, library: str = "pandas") -> Any:
 
 
 def _table_of(result: Any) -> pa.Table:
+    """The table of a result; refuses a result that has none or several."""
     import pyarrow as pa
 
     # A `ResponseTable`, whose module imports this one.

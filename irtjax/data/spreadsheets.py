@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute
 
-#: Its functions are made when it is imported, so that no checker knows them.
+#: Its functions are made when it is imported: type checkers do not find them.
 pc: Any = pyarrow.compute
 
 #: The last four are the wide forms in Japanese and Chinese text.
@@ -91,6 +91,7 @@ def _formulas(texts: Any) -> Any:
 
 
 def _defuse(texts: Any) -> Any:
+    """Texts with an apostrophe before those that a spreadsheet would compute."""
     formula = _formulas(texts)
     if not pc.any(formula).as_py():
         return texts
@@ -100,6 +101,7 @@ def _defuse(texts: Any) -> Any:
 
 
 def _restore(texts: Any) -> Any:
+    """Texts as they were before `_defuse`, if all formulas have the apostrophe."""
     formula = _formulas(texts)
     if not pc.any(formula).as_py():
         return texts

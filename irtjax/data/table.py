@@ -240,6 +240,7 @@ class ResponseTable:
         return self._mean(axis=1)
 
     def _mean(self, axis: int) -> np.ndarray:
+        """Means over an axis, of all trials; NaN without responses."""
         if self.sparse is not None:
             total, count = self.sparse.sum(axis), self.sparse.count(axis)
         else:

@@ -174,6 +174,7 @@ def _checked(content: bytes, type: type[_Kind]) -> _Kind:
 
 
 def _to_json(table: Fields) -> dict[str, Any]:
+    """The fields of a table as JSON has them."""
     values, lengths, trials = table["values"], table["lengths"], table["trials"]
     if table["observed"] is not None:
         values = np.where(table["observed"], values, np.array(None))
@@ -191,6 +192,7 @@ def _to_json(table: Fields) -> dict[str, Any]:
 
 
 def _from_json(data: bytes) -> Fields:
+    """The fields of a table that `_to_json` wrote."""
     content = _checked(data, _Table)
     shape = (len(content.subjects), len(content.items))
 
@@ -263,6 +265,7 @@ def is_saved_table(schema: pa.Schema) -> bool:
 
 
 def _from_arrow(frame: pa.Table) -> Fields:
+    """The fields of a table that was saved as Parquet."""
     import pyarrow as pa
     import pyarrow.compute
 

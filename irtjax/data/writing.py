@@ -198,6 +198,7 @@ def _settled(folder: Path) -> tuple[Path, list[str]]:
 
 
 def _check_names(folder: Path, names: Iterable[str]) -> None:
+    """Refuses names that are folders in a folder."""
     for name in names:
         path = folder / name
         if path.is_dir() and not path.is_symlink():
@@ -208,6 +209,7 @@ def _check_names(folder: Path, names: Iterable[str]) -> None:
 
 @contextlib.contextmanager
 def _refusals(what: str) -> Iterator[None]:
+    """Errors of the system inside become refusals of one line."""
     try:
         yield
     except OSError as error:
@@ -293,12 +295,14 @@ def _flush(folder: Path) -> None:
 
 
 def _flush_file(path: Path) -> None:
+    """Has the system write a file to the disk."""
     # Windows flushes files that are open for writing only.
     with open(path, "rb+" if os.name == "nt" else "rb") as file:
         os.fsync(file.fileno())
 
 
 def _flush_folder(folder: Path) -> None:
+    """Has the system write the names in a folder to the disk."""
     # Not every system opens folders, and not every file system flushes them.
     with contextlib.suppress(OSError):
         handle = os.open(folder, os.O_RDONLY)
@@ -351,6 +355,7 @@ def _names(folder: Path) -> list[str]:
 
 
 def _order(name: str) -> tuple[bool, str]:
+    """Sort key of the order in which files move."""
     # A document describes the files next to it: it leaves first and comes last.
     return name.endswith(".json"), name
 
@@ -423,6 +428,7 @@ def _settle(folder: Path, locked: bool = False) -> None:
 
 
 def _settle_one(staging: Path, folder: Path) -> None:
+    """Ends the writing that a killed process left, if no process is at it."""
     lock = None
     try:
         lock = _lock(staging, wait=False)
@@ -513,5 +519,6 @@ def _lock(folder: Path, shared: bool = False, wait: bool = True) -> int | None:
 
 
 def _unlock(lock: int | None) -> None:
+    """Frees a lock, if there is one."""
     if lock is not None:
         os.close(lock)

@@ -110,6 +110,7 @@ def _sparse_column_products(model: Model, data: SparseResponses, vectors: Array)
 
 
 def _standardise(theta: Array, weight: Array | None) -> Array:
+    """Abilities with weighted mean 0 and standard deviation 1."""
     weight = jnp.ones_like(theta) if weight is None else weight.astype(theta.dtype)
     total = jnp.sum(weight)
     mean = jnp.sum(weight * theta) / total

@@ -19,6 +19,7 @@ _listening = threading.Event()
 
 
 def _record(event: str, start_time: float, end_time: float, **kwargs: Any) -> None:
+    """Keeps the times of JAX's events of compilation."""
     if event.startswith(_PREFIX):
         _spans.append((start_time, end_time))
 

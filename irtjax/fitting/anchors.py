@@ -190,6 +190,7 @@ def _join_numbered(model: Model, where: str, values: dict[str, Any]) -> None:
 
 
 def _numbers(where: str, name: str, value: Any) -> np.ndarray:
+    """A value of an anchor as numbers; refuses any other value."""
     try:
         numbers = np.asarray(np.nan if isinstance(value, str) else value, float)
     except (TypeError, ValueError):
@@ -200,6 +201,7 @@ def _numbers(where: str, name: str, value: Any) -> np.ndarray:
 
 
 def _check_range(model: Model, where: str, name: str, value: Any) -> None:
+    """Refuses a fixed value that the model does not have."""
     numbers, family = _numbers(where, name, value), model.family
     # Slopes of 1 of models in which no discrimination can be fixed.
     constant = {"lower_asymptote": 0.0, "upper_asymptote": 1.0}

@@ -149,6 +149,7 @@ def refit(
 
 
 def _size(data: Responses, unit: str) -> int:
+    """Number of units that are resampled."""
     if unit not in UNITS:
         raise ValueError(f"unit {unit!r} is neither 'subjects' nor 'items'")
     return data.num_subjects if unit == "subjects" else data.num_items
@@ -156,6 +157,7 @@ def _size(data: Responses, unit: str) -> int:
 
 @stored_jit
 def _refit(problem, method, start, weight, keys, unit, max_steps):
+    """Fits `[replicates]` of the data under their weights, by batches."""
     dtype = weight.dtype
 
     def replicate(drawn):

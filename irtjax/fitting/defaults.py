@@ -85,6 +85,7 @@ def choose(
 
 
 def _model_of(table: ResponseTable, settings: Mapping[str, Any]) -> tuple[Any, str]:
+    """The name of the model that suits a table, and the reason."""
     bounds: Bounds | None = settings.get("bounds")
     few = table.num_subjects < FEW_SUBJECTS
     binary, ordered = ("rasch", "pcm") if few else ("2pl", "graded")
@@ -119,6 +120,7 @@ def _method_of(
     model: Any,
     settings: Mapping[str, Any],
 ) -> tuple[str, str]:
+    """The name of the method that suits a table and a model, and the reason."""
     usual = {**dict.fromkeys(ITEMS), "priors": "weak"}
     classical, specification = list(given(settings, usual)), specify(model)
     multilevel = [n for n in given(settings, MULTILEVEL) if n not in KEPT]
@@ -174,6 +176,7 @@ def is_integrated(model: Any) -> bool:
 
 
 def _has_unit_slopes(model: Any) -> bool:
+    """Whether discriminations of a model are fixed at 1."""
     return isinstance(model, Model) and model.scale == "unit_slope"
 
 

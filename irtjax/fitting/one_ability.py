@@ -142,6 +142,7 @@ def _is_by_cell(table: ResponseTable, model: Model, method, options) -> bool:
 
 
 def _floating(start: Start, dtype: Any) -> Start:
+    """The start with arrays of a dtype."""
     return jax.tree.map(lambda a: jnp.asarray(a, dtype), start)
 
 

@@ -163,6 +163,7 @@ def check_values(
 
 
 def _is_start(start: Any) -> bool:
+    """Whether a value can be start values, or the name of some."""
     return isinstance(start, Start) or (isinstance(start, str) and start in STARTS)
 
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from irtjax.data.table import ResponseTable
 
-#: What tells samples of one item and one model from others.
+#: Columns that identify the item and the model of a sample.
 _NEEDED = ("id", "epoch", "model", "task_name")
 _CURE = (
     "make the frame with samples_df(logs, columns=EvalTask + EvalModel + SampleSummary)"
@@ -73,7 +73,7 @@ def from_inspect(samples: Any, **options: Any) -> ResponseTable:
     lengths = _output_tokens(table)
     table = table.select(keep)
     for name in ("sample_id", "eval_id"):
-        # The reader knows Inspect's frames by their columns.
+        # The reader recognises Inspect's frames by their columns.
         if name not in table.column_names:
             table = table.append_column(name, pa.nulls(table.num_rows, pa.string()))
     if lengths is not None:

@@ -647,7 +647,11 @@ def _require(name: str) -> Any:
 
 
 def _compute_on_cpu() -> None:
-    """Sets JAX to the CPU, unless somebody has chosen or it has started."""
+    """Sets JAX to the CPU, unless somebody has chosen or it has started.
+
+    For the whole process: under `jax.default_device` an accelerator starts all the
+    same, and JAX takes most of its memory, which the evaluated model may need.
+    """
     if "JAX_PLATFORMS" in os.environ:
         return
     import jax

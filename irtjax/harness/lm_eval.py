@@ -267,6 +267,7 @@ class Rounds:
             )
 
     def _logs_of(self, number: int) -> Path:
+        """The folder for the logs of a round."""
         return self.folder / f"round-{number}" / "logs"
 
     def _listed(self, number: int) -> list[str]:
@@ -280,6 +281,7 @@ class Rounds:
         return [item_of[pair] for pair in pairs if pair in item_of]
 
     def _make(self, folder: Path) -> None:
+        """Makes a folder; a ValueError where that is not possible."""
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:

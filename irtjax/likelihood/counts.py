@@ -108,12 +108,14 @@ def _take(model: Model, dtype, data: Responses, start: Array, size: int):
 def _weighted(
     tables: tuple[Array, ...], data: Responses | SparseResponses
 ) -> tuple[Array, ...]:
+    """Tables times the weights of items, if there are any."""
     if data.item_weight is None:
         return tables
     return tuple(table * data.item_weight.astype(table.dtype) for table in tables)
 
 
 def _log_likelihood(tables, statistics, exposure) -> Float[Array, "block nodes"]:
+    """Log-likelihood of each subject of a block at each node."""
     base, *rest = tables
     total = jnp.sum(base, axis=1)[None, :] if exposure is None else exposure @ base.T
     for statistic, table in zip(statistics, rest, strict=True):

@@ -121,6 +121,7 @@ def resolve_priors(
 
 
 def _model(name, family, priors: Priors, scale="standard", lengths=None) -> Model:
+    """A model with the priors that were named."""
     return Model(name, family, resolve_priors(family, priors), scale, lengths)
 
 
@@ -278,12 +279,14 @@ def factor_model(factor: Factor, num_categories: int = 2) -> Model:
 
 
 def _checked(num_categories: int) -> int:
+    """A number of categories; refuses fewer than two."""
     if num_categories < 2:
         raise ValueError(f"{num_categories} categories: a response needs at least 2")
     return num_categories
 
 
 def _slopes(positive: bool) -> str:
+    """The option `slopes` of a family."""
     return "positive" if positive else "free"
 
 

@@ -263,6 +263,7 @@ def orient_speed(parameters: LengthParameters) -> LengthParameters:
 
 
 def _log_length(data: Responses) -> Float[Array, "subjects items"]:
+    """Log lengths; refuses data without lengths."""
     if data.log_length is None:
         raise ValueError(
             "the model of response lengths needs them: read them with length=..., and"
@@ -272,17 +273,20 @@ def _log_length(data: Responses) -> Float[Array, "subjects items"]:
 
 
 def _where_seen(data: Responses, cells: Array) -> Array:
+    """Cells with 0 where no length was observed."""
     seen = data.length_observed
     return cells if seen is None else jnp.where(seen, cells, 0)
 
 
 def _subject_weight(data: Responses, dtype) -> Float[Array, " subjects"]:
+    """`[subjects]` weights, 1 where there are none."""
     if data.subject_weight is None:
         return jnp.ones(data.num_subjects, dtype)
     return data.subject_weight.astype(dtype)
 
 
 def _standardise(values: Array, weight: Array) -> Array:
+    """Values with weighted mean 0 and standard deviation 1."""
     total = jnp.sum(weight)
     centred = values - weight @ values / total
     sd = jnp.sqrt(weight @ centred**2 / total)

@@ -23,6 +23,7 @@ class Place(NamedTuple):
 
 
 def _is_place(value: Any) -> bool:
+    """Whether a leaf stands for an array."""
     return isinstance(value, Place)
 
 

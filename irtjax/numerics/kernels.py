@@ -242,6 +242,7 @@ def softplus(x: Array) -> Array:
 
 @softplus.defjvp
 def _softplus_jvp(at, move):
+    """The derivative of softplus is the logistic function."""
     return softplus(at[0]), lax.logistic(at[0]) * move[0]
 
 
@@ -258,6 +259,7 @@ def log_add(a: Array, b: Array) -> Array:
 
 @log_add.defjvp
 def _log_add_jvp(at, move):
+    """The derivatives of log(e^a + e^b) are the shares of the two terms."""
     (a, b), (along_a, along_b) = at, move
     share = lax.logistic(a - b) * along_a + lax.logistic(b - a) * along_b
     return log_add(a, b), share

@@ -91,6 +91,7 @@ def _of_groups() -> list[float]:
 
 
 def _left(folder: Path, limit: str, used: str) -> list[float]:
+    """Bytes that the limit of a control group leaves, in a list; none without one."""
     with contextlib.suppress(OSError, ValueError):
         most = float((folder / limit).read_text())  # "max" is none.
         spent = float((folder / used).read_text())

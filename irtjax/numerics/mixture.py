@@ -98,6 +98,7 @@ def _features(points: Array) -> Array:
 
 
 def _log_joint(features: Array, components: Components) -> Array:
+    """`[points, most]` joint log densities, linear in the `_features`."""
     most, dims = components.means.shape
     lower = inverse_cholesky(components.covariances)
     precision = jnp.einsum("cde,cdf->cef", lower, lower)
@@ -113,6 +114,7 @@ def _log_joint(features: Array, components: Components) -> Array:
 
 
 def _expect(features: Array, weights: Array, components: Components) -> _Step:
+    """The E-step, with weights of points."""
     log_joint = _log_joint(features, components)
     log_total = logsumexp(log_joint, axis=1)
     found = jnp.exp(log_joint - log_total[:, None])
@@ -166,6 +168,7 @@ def _start(points: Array, weights: Array, used: Array, key: KeyArray) -> Array:
 
 
 def _emptied(weights: Array, found: Array, used: Array, dims: int) -> Array:
+    """Whether a used component has fewer points than its covariance needs."""
     return jnp.any(used & (weights @ found < dims + 1))
 
 

@@ -185,16 +185,19 @@ class _KnownOnly(pickle.Pickler):
     """Refuses classes and functions whose code is not in the key."""
 
     def reducer_override(self, obj: Any) -> Any:
+        """Refuses functions and classes of other packages."""
         if callable(obj) and not _is_known(getattr(obj, "__module__", None)):
             raise pickle.PicklingError(f"{obj!r} is not of irtjax")
         return NotImplemented
 
 
 def _is_known(module: str | None) -> bool:
+    """Whether a module is of a package whose objects may be stored."""
     return str(module).partition(".")[0] in KNOWN
 
 
 def _on_one_cpu() -> bool:
+    """Whether JAX computes on one CPU device."""
     devices = jax.devices()
     return len(devices) == 1 and devices[0].platform == "cpu"
 
@@ -241,6 +244,7 @@ def _load(path: Path) -> _Program | None:
 
 
 def _delete_oldest(folder: Path) -> None:
+    """Deletes the oldest programs until at most `MOST_BYTES` are left."""
     with suppress(OSError):  # Another process deletes too.
         found = [(p.stat().st_mtime, p.stat().st_size, p) for p in folder.iterdir()]
         total = sum(size for _, size, _ in found)

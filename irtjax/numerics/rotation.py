@@ -376,6 +376,7 @@ class _Problem(NamedTuple):
 
 
 def _tolerance(scale: Array) -> Array:
+    """Size of a gradient that counts as 0, for a criterion of this scale."""
     return max(1e-8, 100 * float(jnp.finfo(scale.dtype).eps)) * scale
 
 

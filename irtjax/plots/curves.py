@@ -274,6 +274,7 @@ def _draw_errors(axes: Axes, grid: np.ndarray, parts: np.ndarray, looks: list) -
 
 
 def _draw_subjects(axes: Axes, fit: Calibration) -> None:
+    """Draws a mark at the axis for the ability of each subject."""
     ability = style.finite_abilities(fit)
     width, alpha = (0.8, 0.8) if len(ability) < 200 else (0.3, 0.4)
     look = {"color": PALETTE[1], "linewidths": width, "alpha": alpha}

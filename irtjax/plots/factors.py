@@ -79,6 +79,7 @@ def plot_structure(fit: Calibration, clusters: Heterogeneity | None = None) -> F
 
 
 def _factors(fit: Calibration) -> Factors:
+    """The factors of a fit; refuses a fit without."""
     if fit.factors is None:
         raise ValueError("this fit has no factors: fit model='factor'")
     return fit.factors

@@ -96,6 +96,7 @@ def _ease() -> tuple[np.ndarray, np.ndarray]:
 
 
 def _name(axes: Axes, x: float, y: float, side: str, text: str) -> None:
+    """Writes a name next to a point."""
     axes.annotate(text, (x, y), ha=side, va="center", fontsize=6.5)
 
 

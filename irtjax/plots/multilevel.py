@@ -169,6 +169,7 @@ def _matrix(axes: Axes, values: np.ndarray, columns: list, limit: float, **more:
 
 
 def _structure(fit: Calibration) -> Structure:
+    """The estimates by group of a fit; refuses one with a single ability."""
     if fit.structure is None or len(fit.structure.groups) < 2:
         raise ValueError(
             "this fit has one ability per subject: fit model='multibenchmark' or"

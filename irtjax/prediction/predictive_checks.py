@@ -264,6 +264,7 @@ def _statistics(values, weight, group, num_groups: int) -> dict[str, Array]:
 
 
 def _ratio(total, count):
+    """Quotients; NaN where the count is 0."""
     return jnp.where(count > 0, total / jnp.where(count > 0, count, 1), jnp.nan)
 
 

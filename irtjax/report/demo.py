@@ -189,6 +189,7 @@ def judge(fit: Calibration, demo: Demo) -> Closeness:
 
 
 def _difficulty_rmse(demo: Demo, items: dict[str, list], rows: np.ndarray) -> float:
+    """Root mean square error of the difficulties of items of a mask."""
     estimate = np.array(items["difficulty"], float)
     error = (estimate + demo.intercept / demo.discrimination)[rows]
     return float(np.sqrt(np.mean(error**2))) if rows.any() else float("nan")
@@ -197,6 +198,7 @@ def _difficulty_rmse(demo: Demo, items: dict[str, list], rows: np.ndarray) -> fl
 def _by_benchmark(
     fit: Calibration, demo: Demo, items: dict[str, list], located: np.ndarray
 ) -> tuple[BenchmarkCloseness, ...]:
+    """How close the items of each benchmark are to the truth."""
     import jax
     import jax.numpy as jnp
 

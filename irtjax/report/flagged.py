@@ -26,6 +26,7 @@ def is_bad(flags: str) -> bool:
 
 
 def _tested(flags: str) -> list[str]:
+    """Those of an item's flags that were tested with error control."""
     from irtjax.auditing.examine import TESTED
 
     return [x for x in flags.split("; ") if x in TESTED]
@@ -102,10 +103,12 @@ def flagged_lines(audit: Audit, texts: Texts) -> list[str]:
 
 
 def _of(texts: Mapping[str, ItemText], name: str) -> ItemText:
+    """The texts of an item, empty where there are none."""
     return texts.get(name, ItemText())
 
 
 def _numbers(row: Mapping[str, Any]) -> str:
+    """Accuracy and item-rest correlation in words."""
     return (
         f"{number(row['accuracy'], 3)} right of {row['observed']:,}, item-rest"
         f" correlation {number(row['item_rest'])}"
@@ -113,11 +116,13 @@ def _numbers(row: Mapping[str, Any]) -> str:
 
 
 def _times(text: ItemText) -> str:
+    """The title of the most frequent wrong answer."""
     times = "once" if text.wrong_count == 1 else f"{text.wrong_count:,} times"
     return f"most frequent wrong answer ({times})"
 
 
 def _in_line(text: str) -> str:
+    """A text in one line of Markdown."""
     return markdown(" ".join(text.split()))
 
 

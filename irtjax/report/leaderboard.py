@@ -98,6 +98,7 @@ def subject_cells(row: Mapping[str, Any], digits: int = 2) -> list[str]:
 
 
 def _subjects(ranked: RankedSubjects) -> list[str]:
+    """Lines of the table of subjects."""
     header = [*subject_header(ranked.level), "observed"]
     rows = []
     for row in ranked.rows(stop=MOST_ROWS):
@@ -223,6 +224,7 @@ def option_pairs(options: Mapping[str, Any], prefix: str = "") -> list[str]:
 
 
 def _method(fit: Calibration) -> list[str]:
+    """Lines on options, versions, times and data."""
     lines = [
         f"Options: {', '.join(option_pairs(fit.options))}",
         f"Versions: {', '.join(f'{k} {v}' for k, v in fit.versions.items())}",

@@ -103,6 +103,7 @@ def _nice_step(low: float, high: float, count: int) -> float:
 
 
 def _ticks(low: float, high: float, count: int) -> list[float]:
+    """Round numbers between two ends, about `count`."""
     step = _nice_step(low, high, count)
     first = math.ceil(low / step - 1e-9)
     return [k * step for k in range(first, math.floor(high / step + 1e-9) + 1)]

@@ -73,7 +73,7 @@ def verdict(
     """Returns three sentences: who is ahead, how surely, and how the items are.
 
     Where the fit has not converged, the first one is on that. `items_first` puts the
-    items, of which an audit says more, before the others.
+    items first, where an audit has examined them.
     """
     items = _items_verdict(fit, audit)
     table, level = ranked.table, percent(ranked.level)

@@ -207,6 +207,7 @@ _score_jit = stored_jit(score_on_nodes)
 
 
 def _log_weights(population: Population, nodes: Array, method: str) -> Array:
+    """Log weights of the population at the nodes; refuses nodes that do not suit."""
     log_weights = population.log_weights
     if log_weights is None:
         return normal_log_weights(nodes)

@@ -191,6 +191,7 @@ class _Expected(NamedTuple):
 
 
 def _expected(model, items, share, scores: FactorScores, begin, size) -> _Expected:
+    """Expected scores of a block of subjects, with derivatives in their abilities."""
     slopes = items.discrimination
     theta = take_block(scores.mean, begin, size)
     covariance = take_block(scores.covariance, begin, size)

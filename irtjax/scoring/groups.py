@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -99,26 +100,12 @@ def score_groups(
     def one(part):
         """Mode of one subject, minus the Hessian there, and the last step."""
         row, weight = part
-
-        def improve(_, state):
-            theta, value, _ = state
-            gradient, curvature = derivatives(theta, row, weight)
-            step, _ = positive_definite_solve(curvature, gradient)
-            step = step / jnp.maximum(1.0, jnp.max(jnp.abs(step)) / 2)
-            sizes = 0.5 ** jnp.arange(5, dtype=dtype)
-            trials = theta + sizes[:, None] * step
-            heights = jax.vmap(lambda t: height(t, row, weight))(trials)
-            best = jnp.argmax(jnp.where(jnp.isnan(heights), -jnp.inf, heights))
-            better = heights[best] >= value
-            return (
-                jnp.where(better, trials[best], theta),
-                jnp.where(better, heights[best], value),
-                jnp.max(jnp.abs(step)),
-            )
-
-        first = jnp.zeros(groups, dtype)
-        state = (first, height(first, row, weight), jnp.full((), jnp.inf, dtype))
-        theta, _, last = lax.fori_loop(0, num_newton, improve, state)
+        theta, last = _climb(
+            lambda theta: height(theta, row, weight),
+            lambda theta: derivatives(theta, row, weight),
+            jnp.zeros(groups, dtype),
+            num_newton,
+        )
         _, curvature = derivatives(theta, row, weight)
         return theta, curvature, last
 
@@ -139,6 +126,39 @@ def score_groups(
         covariance,
         last < 100 * root,
     )
+
+
+def _climb(
+    height: Callable[[Array], Array],
+    derivatives: Callable[[Array], tuple[Array, Array]],
+    first: Float[Array, " groups"],
+    num_newton: int,
+) -> tuple[Float[Array, " groups"], Array]:
+    """The highest point that Newton steps find, each halved until it rises.
+
+    `derivatives` are the gradient and minus the Hessian. Also returns the size of the
+    last step before it was halved.
+    """
+
+    def improve(_, state):
+        theta, value, _ = state
+        gradient, curvature = derivatives(theta)
+        step, _ = positive_definite_solve(curvature, gradient)
+        step = step / jnp.maximum(1.0, jnp.max(jnp.abs(step)) / 2)
+        sizes = 0.5 ** jnp.arange(5, dtype=theta.dtype)
+        trials = theta + sizes[:, None] * step
+        heights = jax.vmap(height)(trials)
+        best = jnp.argmax(jnp.where(jnp.isnan(heights), -jnp.inf, heights))
+        better = heights[best] >= value
+        return (
+            jnp.where(better, trials[best], theta),
+            jnp.where(better, heights[best], value),
+            jnp.max(jnp.abs(step)),
+        )
+
+    state = (first, height(first), jnp.full((), jnp.inf, first.dtype))
+    theta, _, last = lax.fori_loop(0, num_newton, improve, state)
+    return theta, last
 
 
 def errors_over_covariances(

@@ -46,6 +46,7 @@ def read_arrays(path: Path) -> dict[str, np.ndarray]:
 
 
 def _array(data: bytes, name: str) -> np.ndarray:
+    """The array of a member of an archive; refuses pickles and damage."""
     file = io.BytesIO(data)
     read = {
         (1, 0): np.lib.format.read_array_header_1_0,

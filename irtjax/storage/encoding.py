@@ -364,6 +364,7 @@ def from_parts(
 
 
 def _status(name: str) -> Status:
+    """The status of that name."""
     if name.upper() not in Status.__members__:
         raise ValueError(f"fit.json has the status {name!r:.40}")
     return Status[name.upper()]

@@ -108,6 +108,7 @@ def is_fit(folder: str | Path) -> bool:
 
 
 def _write_files(calibration: Calibration, folder: Path) -> None:
+    """Writes all files of a fit into a folder."""
     from irtjax.storage.encoding import to_arrays, to_json
     from irtjax.storage.factors import factor_tables
     from irtjax.storage.multilevel import best_first, structure_tables
@@ -163,6 +164,7 @@ def load(folder: str | Path) -> Calibration:
 
 
 def _load(folder: Path) -> Calibration:
+    """The fit in a folder, or a refusal that names the damage."""
     from irtjax.storage.encoding import FitDocument, UndefinedClassError, from_parts
 
     data = _read_json(folder)
@@ -202,6 +204,7 @@ def load_contents(folder: str | Path) -> dict[str, str]:
 
 
 def _contents(folder: Path) -> dict[str, str]:
+    """Contents of items by name; empty where the fit has no such file."""
     if not (folder / _CONTENTS).is_file():
         return {}
     rows = _read_table(folder / _CONTENTS).to_pylist()
@@ -246,6 +249,7 @@ def _read_json(folder: Path) -> bytes:
 
 
 def _read_table(path: Path) -> pa.Table:
+    """A Parquet table of at most the size that is allowed."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -257,5 +261,6 @@ def _read_table(path: Path) -> pa.Table:
 
 
 def _damaged(folder: Path, reason: str) -> ValueError:
+    """The refusal of a damaged fit."""
     reason = " ".join(reason.split())
     return ValueError(f"the fit in {folder} is damaged: {reason}; run the fit again")

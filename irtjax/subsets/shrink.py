@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -13,15 +13,13 @@ import numpy as np
 
 from irtjax._types import KeyArray
 from irtjax.calibration.calibration import Calibration
-from irtjax.data import ResponseTable, read
+from irtjax.data import ResponseTable
 from irtjax.data.item_texts import Ids, chosen, sample_files
 from irtjax.data.matching import match_all_items
 from irtjax.data.wording import percent
-from irtjax.fitting.defaults import AUTO, choose, is_integrated
+from irtjax.fitting.defaults import AUTO
 from irtjax.fitting.fit import fit
-from irtjax.fitting.resolve import check_data, make_model
-from irtjax.models.catalogue import known_model
-from irtjax.models.model import Model, check_one_ability
+from irtjax.models.model import Model
 from irtjax.numerics.precision import full_precision
 from irtjax.numerics.progress import watched
 from irtjax.subsets.crossfit import (
@@ -35,15 +33,14 @@ from irtjax.subsets.crossfit import (
     whole_of,
 )
 from irtjax.subsets.errors import SubsetErrors, agreement, check_reference, summarise
+from irtjax.subsets.pool import check_choice, check_folds, check_size, make_pool
 from irtjax.subsets.predictor import Prediction, Whole, join, uncalibrated
 from irtjax.subsets.rules import COMPARED_FROM, SAFE, compare, sentence
-from irtjax.subsets.selection import AIMS, METHODS, Choice, expected_errors
+from irtjax.subsets.selection import METHODS, Choice, expected_errors
 from irtjax.subsets.subset import Shrunken
 
 #: Held-out subjects below which an interval depends on few.
 ENOUGH_SUBJECTS = 20
-#: Folds of subjects where no number is given.
-FOLDS = 5
 
 
 @full_precision
@@ -131,28 +128,59 @@ def shrink(
     if size is None:
         wanted = standard_error, score_error
         size = _size_for(pool, known, rules[0], *wanted, choice_key)
-    calibrator, held_out, rows = uncalibrated(level), {}, ()
+    found = _Validated(rules[0], reason, uncalibrated(level))
     if count:
         fold = folds_of(table.num_subjects, count, fold_key)
-        few = method == AUTO and rules == (SAFE,)
-        measured = METHODS if few else rules
-        found, score = _cross_validate(pool, fold, measured, size, choice_key)
-        order = np.sort(fold)
-        compared = compare({rule: found[rule] for rule in rules}, order, score, level)
-        calibrator = compared.calibrator
-        held_out = summarise(compared.score, compared.prediction, score)
-        warnings += _few(len(score), level, compared.enough)
-        rules = (compared.rule,)
-        if method == AUTO and not reason:
-            rows, reason = compared.rows, sentence(compared.rows, count)
-        elif few:
-            every = compare(found, order, score, level).rows
-            rows = tuple({**row, "taken": row["rule"] == SAFE} for row in every)
-    method = rules[0]
-    choice = choose_from(pool, known, method, (size,), choice_key)[size]
+        found = _validate(pool, fold, method, rules, reason, size, level, choice_key)
+    choice = choose_from(pool, known, found.rule, (size,), choice_key)[size]
+    return _subset(pool, known, fitted, choice, found, level, warnings)
+
+
+class _Validated(NamedTuple):
+    """The rule that is taken and why, and how it predicts held-out subjects."""
+
+    rule: str
+    reason: str
+    calibrator: Any
+    held_out: dict[str, Any] = {}
+    rows: tuple[dict[str, Any], ...] = ()
+    warnings: tuple[str, ...] = ()
+
+
+def _validate(
+    pool: Pool, fold, method, rules, reason: str, size: int, level: float, key: KeyArray
+) -> _Validated:
+    """Compares rules by cross-validation, and calibrates intervals."""
+    count = len(np.unique(fold))
+    few = method == AUTO and rules == (SAFE,)
+    measured = METHODS if few else rules
+    found, score = _cross_validate(pool, fold, measured, size, key)
+    order, rows = np.sort(fold), ()
+    compared = compare({rule: found[rule] for rule in rules}, order, score, level)
+    held_out = summarise(compared.score, compared.prediction, score)
+    if method == AUTO and not reason:
+        rows, reason = compared.rows, sentence(compared.rows, count)
+    elif few:
+        every = compare(found, order, score, level).rows
+        rows = tuple({**row, "taken": row["rule"] == SAFE} for row in every)
+    more = _few(len(score), level, compared.enough)
+    calibrator = compared.calibrator
+    return _Validated(compared.rule, reason, calibrator, held_out, rows, more)
+
+
+def _subset(
+    pool: Pool,
+    known: Knowledge,
+    fitted,
+    choice: Choice,
+    found: _Validated,
+    level,
+    warnings,
+) -> Shrunken:
+    """The chosen items with all that predicts full scores from them."""
     ability, total = _expected(known, choice)
     whole = Whole.of(known.curves, pool.target)
-    items = choice.items
+    table, items = pool.table, choice.items
     named = "benchmark" in table.item_facets
     ids, unsure = _ids_of(table, items)
     return Shrunken(
@@ -161,21 +189,21 @@ def shrink(
         benchmarks=table.benchmarks[items] if named else None,
         target=pool.target[items],
         num_items=table.num_items,
-        method=method,
+        method=found.rule,
         model=pool.model,
         parameters=jax.tree.map(lambda x: np.asarray(x)[items], fitted),
         nodes=known.curves.ability,
         log_weight=known.curves.log_weight,
         whole_mean=whole.mean,
         whole_variance=whole.variance,
-        calibrator=calibrator,
+        calibrator=found.calibrator,
         level=level,
         standard_error=ability,
         score_error=total,
-        held_out=held_out,
-        warnings=(*warnings, *unsure),
-        reason=reason,
-        rules=rows,
+        held_out=found.held_out,
+        warnings=(*warnings, *found.warnings, *unsure),
+        reason=found.reason,
+        rules=found.rows,
         item_ids=ids,
         item_contents=chosen(table.item_contents, table.items[items].tolist()),
     )
@@ -292,12 +320,26 @@ def subset_errors(
     for out in watched([*itertools.combinations(range(count), 2), *alone], "fit"):
         pairs[out] = pairs[out[::-1]] = _predicted(pool, fold, out, *settings)
 
+    found, enough = _judged(pairs, tried, ordered, fold, score, level)
+    judge = lambda x: agreement(x, score, pool.table.subjects, reference)
+    rows = ({"method": m, "size": n, **judge(x)} for (m, n), x in found.items())
+    warnings += _few(subjects - 2 * largest, level, enough)
+    return SubsetErrors(tuple(rows), level, subjects, num_items, warnings)
+
+
+def _judged(pairs, tried, sizes, fold: np.ndarray, score, level: float):
+    """Predictions of every fold by method and size; whether all have enough subjects.
+
+    The rule of a fold, and its intervals, are those of the other folds, which `pairs`
+    has predicted without both.
+    """
+    count, order = fold.max() + 1, np.argsort(fold, kind="stable")
+
     def others(k: int, rule: str, size: int) -> Prediction:
         codes = (m for m in range(count) if m != k)
         return join([pairs[k, m][m, rule, size] for m in codes])
 
-    order = np.argsort(fold, kind="stable")
-    found: dict[tuple[str, int], list] = {(m, n): [] for m in methods for n in ordered}
+    found: dict[tuple[str, int], list] = {(m, n): [] for m in tried for n in sizes}
     enough = True
     for k in range(count):
         left = order[fold[order] != k]
@@ -308,10 +350,7 @@ def subset_errors(
             predicted = pairs[(k,)][k, compared.rule, size]
             judged.append((predicted, left_out, compared))
             enough &= compared.enough
-    judge = lambda x: agreement(x, score, pool.table.subjects, reference)
-    rows = ({"method": m, "size": n, **judge(x)} for (m, n), x in found.items())
-    warnings += _few(subjects - 2 * largest, level, enough)
-    return SubsetErrors(tuple(rows), level, subjects, num_items, warnings)
+    return found, enough
 
 
 def _predicted(pool: Pool, fold: np.ndarray, out: tuple[int, ...], rules, sizes, key):
@@ -395,113 +434,3 @@ def _estimate(pool: Pool, model: Any):
         warnings = tuple(found.warnings)
     nobody = np.zeros(pool.table.num_subjects, bool)
     return knowledge_of(pool, items, population, nobody), items, warnings
-
-
-def make_pool(data, model, stratify, average, aim, abilities):
-    """The items to choose from, their responses, and warnings."""
-    table = data if isinstance(data, ResponseTable) else read(data)
-    if table.trials is not None or table.kind == "continuous":
-        raise ValueError(
-            f"shrink needs responses that are right or wrong, or ordered, not"
-            f" {table.kind}"
-        )
-    if isinstance(model, Calibration):
-        if model.structure is not None and len(model.structure.groups) > 1:
-            raise ValueError(
-                "shrink needs one ability, and this fit has one for each group: fit"
-                " one of the benchmarks, or all by one ability"
-            )
-        chosen, method = model.model, "em"
-        weights = model.parameters.population.log_weights
-        # Other models of `laplace` are fitted in the folds by EM, with their family.
-        if is_integrated(model.options["model"]):
-            method = model.options["method"]
-    else:
-        known = known_model(model)
-        if hasattr(known, "multilevel") or hasattr(known, "factorial"):
-            raise ValueError(
-                "shrink does not fit multilevel and factor models: give a fit of one"
-                " ability"
-            )
-        name, method, _ = choose(table, model)
-        chosen, weights = make_model(name, table, "weak"), None
-        # Folds are fitted by `laplace` by name only.
-        method = method if isinstance(name, str) else "em"
-    check_one_ability(chosen, "shrink")
-    if not chosen.family.num_categories or chosen.lengths is not None:
-        raise ValueError(
-            f"shrink does not accept the model {chosen.name}: use one of right, wrong"
-            " or ordered responses, without lengths"
-        )
-    check_data(table, chosen, 0.5)
-    stratum = np.zeros(table.num_items, int)
-    if stratify is not None:
-        stratum = _codes(table, stratify)
-    target = np.full(table.num_items, 1 / table.num_items)
-    if average == "benchmarks":
-        codes = _codes(table, "benchmark")
-        count = np.bincount(codes)
-        target = 1 / (len(count) * count[codes])
-    where = None if abilities is None else np.asarray(abilities, float).reshape(-1)
-    if where is not None and (where.size == 0 or not np.isfinite(where).all()):
-        raise ValueError("abilities must be finite numbers, one or more")
-    # Held-out subjects are predicted as new ones will be, by the same form.
-    form = "normal" if weights is None else "histogram"
-    warnings = ()
-    if table.observed is not None and not table.observed.any(1).all():
-        some = table.observed.sum(1) > 0
-        table = table.select(subjects=some)
-        warnings = (f"{(~some).sum():,} subjects without responses are left out",)
-    method = "laplace" if method == "laplace" else "em"
-    pool = Pool(table, chosen, target, stratum, aim, where, form, method)
-    return pool, warnings
-
-
-def _codes(table: ResponseTable, facet: str) -> np.ndarray:
-    """Codes `[items]` of the values of a facet."""
-    if facet not in table.item_facets:
-        known = ", ".join(sorted(table.item_facets)) or "none"
-        raise ValueError(
-            f"items have no facet {facet!r} (there: {known}): name the column when"
-            " reading, such as benchmark="
-        )
-    return np.unique(table.item_facets[facet], return_inverse=True)[1].reshape(-1)
-
-
-def check_choice(method: str, aim: str, average: str, level: float) -> None:
-    """Refuses an unknown method, aim or mean, and a level that is none."""
-    for name, value, known in (
-        ("method", method, (AUTO, *METHODS)),
-        ("aim", aim, AIMS),
-        ("average", average, ("items", "benchmarks")),
-    ):
-        if value not in known:
-            raise ValueError(f"{name} {value!r} is not one of {', '.join(known)}")
-    if not 0 < level < 1:
-        raise ValueError(f"level {level:g} is not between 0 and 1")
-
-
-def check_size(size: int, count: int, name: str = "size") -> None:
-    """Refuses a number of items that there are not, or that is not whole."""
-    if not 1 <= size <= count:
-        raise ValueError(
-            f"{name} {size} is not between 1 and the {count} items there are"
-        )
-    if size != int(size):
-        raise ValueError(f"{name} {size} is not a whole number")
-
-
-def check_folds(folds: int | None, subjects: int) -> int:
-    """Returns the number of folds, of at least two subjects each."""
-    if folds is None:
-        folds = max(2, min(FOLDS, subjects // 2))
-    if subjects < 4:
-        raise ValueError(
-            f"folds {folds}: {subjects} subjects are too few to hold any out; 0 folds"
-            " take the model's own errors"
-        )
-    if not 2 <= folds <= subjects // 2:
-        raise ValueError(
-            f"folds {folds}: {subjects} subjects allow 2 to {subjects // 2}"
-        )
-    return folds

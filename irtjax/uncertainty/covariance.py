@@ -134,6 +134,7 @@ def default_terms(data: Responses | SparseResponses) -> int:
 
 @stored_jit
 def _covariance(problem, coordinates, population, nodes, kind, terms, how):
+    """`item_covariance` in one program, at given nodes."""
     setting = make_setting(problem, coordinates, population, nodes)
     blocks, scale = complete_information(setting)
     num_items, columns = problem.free.shape

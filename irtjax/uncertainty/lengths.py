@@ -142,6 +142,7 @@ def length_covariance(
 
 @eqx.filter_jit
 def _covariance(problem, coordinates, lengths, nodes, num_terms) -> LengthCovariance:
+    """`length_covariance` in one program, at given nodes."""
     problem, part = with_lengths(problem, lengths)
     assert part is not None
     dtype = coordinates.dtype

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -137,8 +137,6 @@ def dimensions(
     >>> found.chosen, found.table.num_rows
     (1, 3)
     """
-    import pyarrow as pa
-
     table = data if isinstance(data, ResponseTable) else read(data)
     _check(table, most)
     report = progress or (lambda text: None)
@@ -151,55 +149,24 @@ def dimensions(
     # Always with a mask, so that the program is the same for all cells.
     responses = dataclasses.replace(responses, observed=seen)
     fold = jax.random.randint(fold_key, seen.shape, 0, FOLDS)
-    sizes = range(most + 1)
-    held = np.empty((FOLDS, most + 1))
-    areas = np.empty((FOLDS, most + 1))
-    for k in watched(range(FOLDS)):
-        out = seen & (fold == k)
-        kept = dataclasses.replace(
-            responses,
-            observed=seen & ~out,
-            values=jnp.where(out, 0, responses.values),
-        )
-        for size in watched(sizes):
-            report(f"fold {k + 1} of {FOLDS}, {size} factors")
-            chance = _chances(kept, size, most, dtype)
-            held[k, size], areas[k, size] = _judge(responses.values, out, chance)
-    mean = held.mean(axis=0)
-    best = int(mean.argmax())
-    loss = held[:, [best]] - held
-    loss_se = loss.std(axis=0, ddof=1) / FOLDS**0.5
-    chosen = int(np.flatnonzero(loss.mean(axis=0) <= loss_se)[0])
+    out = _held_out(responses, fold, most, report)
     report("all cells")
     heights = np.empty(most + 1)
     heights[0] = _height(responses, _means(responses))
-    fits = [_fit(responses, size, most, dtype) for size in watched(sizes, "fit")]
+    fits = [_fit(responses, size, most, dtype) for size in watched(out.sizes, "fit")]
     heights[1:] = [float(fit.log_lik) for fit in fits[1:]]
     large, count = max(table.values.shape), int(seen.sum())
     jic = -2 * heights + np.arange(most + 1) * large * np.log(max(count / large, 1))
     report("parallel analysis")
-    values, permuted, notes = _parallel(table, most, key)
-    above = values > permuted
+    eigenvalues, permuted, notes = _parallel(table, most, key)
+    above = eigenvalues > permuted
     by_parallel = int(above.argmin()) if not above.all() else len(above)
     report("rank at the penalty of noise")
-    rank, certificate = _noise_rank(responses, fits[chosen], most, dtype, noise_key)
-    blank = lambda x: pa.array([None, *x][: most + 1] + [None] * (most - len(x)))
+    rank, certificate = _noise_rank(responses, fits[out.chosen], most, dtype, noise_key)
     return Dimensions(
-        pa.table(
-            {
-                "factors": list(sizes),
-                "held_out": mean,
-                "loss": loss.mean(axis=0),
-                "loss_se": loss_se,
-                "auc": areas.mean(axis=0),
-                "log_likelihood": heights,
-                "jic": jic,
-                "eigenvalue": blank(values.tolist()),
-                "eigenvalue_permuted": blank(permuted.tolist()),
-            }
-        ),
-        chosen,
-        best,
+        _rows(out, heights, jic, eigenvalues, permuted),
+        out.chosen,
+        out.best,
         int(jic.argmin()),
         by_parallel,
         rank,
@@ -208,7 +175,79 @@ def dimensions(
     )
 
 
+class _HeldOut(NamedTuple):
+    """`[folds, most + 1]` log-likelihoods of held-out cells, and areas under curves."""
+
+    height: np.ndarray
+    area: np.ndarray
+
+    @property
+    def sizes(self) -> range:
+        """Numbers of factors."""
+        return range(self.height.shape[1])
+
+    @property
+    def best(self) -> int:
+        """The number that predicts held-out cells best."""
+        return int(self.height.mean(axis=0).argmax())
+
+    @property
+    def loss(self) -> tuple[np.ndarray, np.ndarray]:
+        """Means over folds of the loss against the best number, and their errors."""
+        loss = self.height[:, [self.best]] - self.height
+        return loss.mean(axis=0), loss.std(axis=0, ddof=1) / FOLDS**0.5
+
+    @property
+    def chosen(self) -> int:
+        """The fewest factors within one standard error of the best."""
+        loss, error = self.loss
+        return int(np.flatnonzero(loss <= error)[0])
+
+
+def _held_out(responses: Responses, fold, most: int, report) -> _HeldOut:
+    """Fits each number of factors without each fold of cells, and predicts these."""
+    seen, dtype = responses.observed, jnp.zeros(()).dtype
+    assert seen is not None
+    found = _HeldOut(np.empty((FOLDS, most + 1)), np.empty((FOLDS, most + 1)))
+    for k in watched(range(FOLDS)):
+        out = seen & (fold == k)
+        kept = dataclasses.replace(
+            responses,
+            observed=seen & ~out,
+            values=jnp.where(out, 0, responses.values),
+        )
+        for size in watched(found.sizes):
+            report(f"fold {k + 1} of {FOLDS}, {size} factors")
+            chance = _chances(kept, size, most, dtype)
+            judged = _judge(responses.values, out, chance)
+            found.height[k, size], found.area[k, size] = judged
+    return found
+
+
+def _rows(out: _HeldOut, heights, jic, eigenvalues, permuted) -> pa.Table:
+    """The table of the evidence, a row for each number of factors."""
+    import pyarrow as pa
+
+    most = len(heights) - 1
+    loss, loss_se = out.loss
+    blank = lambda x: pa.array([None, *x][: most + 1] + [None] * (most - len(x)))
+    return pa.table(
+        {
+            "factors": list(out.sizes),
+            "held_out": out.height.mean(axis=0),
+            "loss": loss,
+            "loss_se": loss_se,
+            "auc": out.area.mean(axis=0),
+            "log_likelihood": heights,
+            "jic": jic,
+            "eigenvalue": blank(eigenvalues.tolist()),
+            "eigenvalue_permuted": blank(permuted.tolist()),
+        }
+    )
+
+
 def _check(table: ResponseTable, most: int) -> None:
+    """Refuses other responses than right and wrong, and too many factors."""
     if table.kind != "binary" or table.trials is not None:
         raise ValueError(
             f"dimensions needs responses that are right or wrong, not {table.kind}:"
@@ -270,6 +309,7 @@ def _chances(data: Responses, size: int, most: int, dtype):
 
 @eqx.filter_jit
 def _predicted(model, items, population, data, theta):
+    """`[subjects, items]` posterior means of the chances."""
     population = population._replace(sd=jnp.ones_like(population.sd), correlation=None)
     scores = score_factors(model, items, population, data, theta)
     slopes = items.discrimination
@@ -279,6 +319,7 @@ def _predicted(model, items, population, data, theta):
 
 @jax.jit
 def _judge_sums(values, out, chance):
+    """Mean log-likelihood of the cells of a mask."""
     tiny = jnp.finfo(chance.dtype).eps
     chance = jnp.clip(chance, tiny, 1 - tiny)
     height = jnp.where(values > 0, jnp.log(chance), jnp.log1p(-chance))
@@ -298,6 +339,7 @@ def _judge(values, out, chance) -> tuple[float, float]:
 
 
 def _height(data: Responses, chance) -> float:
+    """Log-likelihood of the observed cells under chances."""
     out, size = data.observed, data.values.shape
     assert out is not None
     mean = _judge_sums(data.values, out, jnp.broadcast_to(chance, size))

@@ -66,7 +66,7 @@ PRIORS: dict[str, AbstractPrior] = {
 HIGHEST = 4.0
 #: Steps at each point of the path, and largest KKT residual of a point.
 MOST_STEPS, TOLERANCE = 500, 1e-5
-#: Items that abilities should rest on at least.
+#: Fewest items from which abilities should be estimated.
 FEW_ITEMS = 20
 
 
@@ -218,6 +218,7 @@ def _level(z: np.ndarray, factors: int) -> np.ndarray:
 def _check(
     table: ResponseTable, level: float, num: int, highest: float, factors: int
 ) -> None:
+    """Refuses responses and options that the path does not serve."""
     if table.kind not in ("binary", "counts"):
         raise ValueError(
             "discrimination_path needs responses that are right or wrong, not"
@@ -290,10 +291,12 @@ def _score_deviation(model: Model, data: Responses, theta: Array) -> Array:
 
 
 def _count(number: int, noun: str) -> str:
+    """A number with its noun."""
     return f"{number:,} {noun}{'s' * (number != 1)}"
 
 
 def _rows(z: np.ndarray, found: _Points, factors: int) -> pa.Table:
+    """The table of the path, a row for each penalty."""
     import pyarrow as pa
 
     kept = (found.slope > 0).sum(axis=1)
@@ -332,7 +335,7 @@ def _notes(table: ResponseTable, varies: np.ndarray, found: _Points) -> tuple[st
     fewest = int((found.slope > 0).sum(axis=1).min())
     if fewest < FEW_ITEMS:
         notes.append(
-            f"abilities rest on {_count(fewest, 'item')} at the largest penalty: below"
-            f" {FEW_ITEMS} the level is approximate"
+            f"abilities depend on {_count(fewest, 'item')} at the largest penalty:"
+            f" below {FEW_ITEMS} the level is approximate"
         )
     return tuple(notes)

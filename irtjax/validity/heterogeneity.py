@@ -8,7 +8,7 @@ Clusters are found where chance made items alike, so the corrected correlation o
 clusters of one skill lies below 1, by more the fewer the subjects. Its band is that of
 the whole analysis of simulated responses (`one_skill`): one ability for each benchmark,
 the same missing cells, then the factor fit, the clusters and the smallest correlation
-as for the data. Clusters that are held fixed would leave this out.
+as for the data. Fixed clusters would leave this out.
 """
 
 from __future__ import annotations
@@ -108,6 +108,7 @@ class Heterogeneity:
 
 
 def _sentence(row: dict[str, Any], level: float) -> str:
+    """The verdict on a benchmark in words."""
     name, count = row["benchmark"] or "all items", row["clusters"]
     if count is None:
         return f"{name}: {NONE}, with fewer than {FEWEST_ITEMS} items that vary."
@@ -150,7 +151,7 @@ def heterogeneity(
 ) -> Heterogeneity:
     """Clusters the items of each benchmark, and compares the clusters' scores.
 
-    The verdict on a benchmark rests on the smallest correlation of two clusters,
+    The verdict on a benchmark depends on the smallest correlation of two clusters,
     without their unreliability, of those with 3 items and a reliability of 0.7:
 
     - "no evidence against one skill": it lies in the band of one skill, or there is
@@ -303,6 +304,7 @@ def _parts(table: ResponseTable, by: str) -> _Parts:
 
 
 def _cells(table: ResponseTable) -> tuple[np.ndarray, np.ndarray]:
+    """Values and mask of all cells."""
     seen = table.observed
     seen = np.ones(table.values.shape, bool) if seen is None else seen
     return table.values, seen
@@ -416,6 +418,7 @@ _PAIR = (
 
 
 def _table_of(rows: list[dict[str, Any]], columns: str) -> pa.Table:
+    """A table of columns "name:kind", kind i, s, b or none for a float."""
     import pyarrow as pa
 
     kinds = {"s": pa.string(), "i": pa.int64(), "b": pa.bool_(), "": pa.float64()}
@@ -425,6 +428,7 @@ def _table_of(rows: list[dict[str, Any]], columns: str) -> pa.Table:
 
 
 def _number(value: float) -> float | None:
+    """A finite number, else None."""
     return float(value) if np.isfinite(value) else None
 
 
@@ -444,6 +448,7 @@ def _means(values, seen, member) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _score_rows(subjects, name: str, mean, answers) -> pa.Table:
+    """Rows of the mean responses of subjects in each cluster."""
     import pyarrow as pa
 
     rows, count = mean.shape
@@ -492,6 +497,7 @@ def _judged(clusters: int, pairs, low: float, high: float) -> dict[str, Any]:
 
 
 def _warnings(rows, clusters) -> list[str]:
+    """Lines on benchmarks, items and clusters that have no sound verdict."""
     found = []
     few = [row["benchmark"] for row in rows if row.get("clusters") is None]
     if few:

@@ -44,6 +44,7 @@ class OneSkill(NamedTuple):
 
 @eqx.filter_jit
 def _draw(one: OneSkill, values, seen, key):
+    """Responses of one replicate under one skill by benchmark."""
     theta_key, key = jax.random.split(key)
     noise = jax.random.normal(theta_key, one.mean.shape, one.mean.dtype)
     theta = one.mean + one.error * noise

@@ -205,6 +205,7 @@ def _over_cells(row_sums: Callable, truth: Point, estimate: Point, count: int) -
 
 
 def _check(truth: Point, estimate: Point) -> None:
+    """Refuses points whose shapes differ."""
     (items, theta), (found, ability) = truth, estimate
     if jnp.ndim(theta) != 1:
         raise ValueError(f"abilities have shape {jnp.shape(theta)}; give [subjects]")

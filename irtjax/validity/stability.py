@@ -184,6 +184,7 @@ def stability(
 
 
 def _check(table: ResponseTable, kind, num, top, level, variances) -> None:
+    """Refuses options that the kind of study does not have."""
     if kind not in KINDS:
         raise ValueError(f"kind {kind!r} is not one of {', '.join(KINDS)}")
     if num is not None and num < 2:
@@ -282,6 +283,7 @@ class _Replicates(NamedTuple):
 
 
 def _replicates(table, fit: Calibration, model, weight, kind: str) -> _Replicates:
+    """Abilities of all replicates, refitted from the fit of all responses."""
     task = _task(table, model, "em")
     parameters = jax.tree.map(jnp.asarray, fit.parameters)
     items, population = parameters.items, parameters.population
@@ -414,6 +416,7 @@ def _described(table, fit, found: _Replicates, weight, kind, top, level, note):
 
 
 def _nullable(values: np.ndarray) -> Any:
+    """A column in which numbers that are not finite are missing."""
     import pyarrow as pa
 
     floating = np.issubdtype(values.dtype, np.floating)
@@ -467,6 +470,7 @@ def _interval(name: str, values: np.ndarray, level: float) -> dict[str, Any]:
 
 
 def _subject_table(fit, full, ranks, top: int, level: float) -> pa.Table:
+    """Ranks of each subject over the replicates, best first."""
     import pyarrow as pa
 
     known = np.isfinite(ranks)
@@ -505,6 +509,7 @@ _COMPARED = {
 
 
 def _sentence(table, kind, agreement, subjects, top: int, level: float) -> str:
+    """The stability of the ranking in words."""
     by_name = {row["measure"]: row for row in agreement}
     ending = "" if kind == "benchmarks" else "_between"
     text = _COMPARED[kind].format(items=table.num_items, subjects=table.num_subjects)
@@ -534,6 +539,7 @@ def _sentence(table, kind, agreement, subjects, top: int, level: float) -> str:
 
 
 def _warnings(table, fit, found: _Replicates, kind: str) -> tuple[str, ...]:
+    """Lines on replicates that failed and designs that are too small."""
     texts = []
     if fit.status != Status.CONVERGED:
         texts.append(f"the fit of all responses {fit.status.explain()}")

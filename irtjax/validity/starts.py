@@ -66,6 +66,7 @@ class Comparison(NamedTuple):
 
 @stored_jit
 def _run_batch(problem, method, key, variance, max_steps: int):
+    """Abilities, items and endings of fits from `BATCH` random starts."""
     starts = random_starts(problem, BATCH, key=key, variance=variance)
 
     def one(start):
@@ -103,6 +104,7 @@ def compare_starts(
 
 
 def _described(problem, method: MM, runs: Runs, setting, variances) -> Comparison:
+    """Tables and sentence of runs from several starts."""
     import pyarrow as pa
 
     failed = (runs.status == Status.NONFINITE) | ~np.isfinite(runs.objective)
@@ -162,6 +164,7 @@ def _described(problem, method: MM, runs: Runs, setting, variances) -> Compariso
 
 
 def _warnings(runs: Runs, at_best, reversed_runs, gap) -> tuple[str, ...]:
+    """Lines on runs that are reversed, end lower or did not converge."""
     count = lambda mask: f"{int(mask.sum()):,} of {mask.size:,} runs"
     found = []
     if reversed_runs.any():
@@ -240,6 +243,7 @@ def _pairs(matrix, first, second, same: bool) -> np.ndarray:
 
 
 def _summary(values: np.ndarray) -> dict[str, float | None]:
+    """Mean, standard deviation and minimum of the finite values; None without any."""
     known = values[np.isfinite(values)]
     if not known.size:
         return dict.fromkeys(("mean", "sd", "min"))

@@ -282,7 +282,7 @@ def test_the_same_verbs_serve_several_abilities(tmp_path):
 @SLOW
 def test_replayed_tests_of_all_items_are_scored_as_irtjax_scores():
     table, fit = fitted()
-    refused(lambda: AdaptiveTest(fit, composite=[1]), "give 2 finite weights")
+    assert_refused(lambda: AdaptiveTest(fit, composite=[1]), "give 2 finite weights")
     # Each item given: the score is that of `irtjax.score`.
     tests = irtjax.simulate_tests(fit, key=KEY, num_items=16, responses=table)
     scored = irtjax.score(fit, table).table
@@ -326,7 +326,7 @@ def test_other_responses_and_links_are_scored_as_irtjax_scores(kind):
     assert drawn.responses.max() == (2 if kind == "graded" else 1)
 
 
-def refused(call, match: str) -> None:
+def assert_refused(call, match: str) -> None:
     with pytest.raises(ValueError, match=match) as error:
         call()
     assert "\n" not in str(error.value)
@@ -361,7 +361,7 @@ def test_what_does_not_suit_is_refused_in_one_line():
             "give subjects x abilities",
         ),
     ):
-        refused(call, match)
+        assert_refused(call, match)
 
 
 @SLOW

@@ -32,7 +32,7 @@ VALUES = (
 MARK = '"@@"'
 
 
-def outcome(source, **options) -> str:
+def checked_outcome(source, **options) -> str:
     """The refusal, one line, or "" for a table, which must be finite."""
     start = time.monotonic()
     try:
@@ -117,7 +117,7 @@ def test_any_value_in_any_place_of_a_log(tmp_path, kind):
             continue
         for value in VALUES:
             path.write_text(json.dumps(record).replace(MARK, value) + "\n")
-            message = outcome(path, format=kind)
+            message = checked_outcome(path, format=kind)
             assert not message or str(path) in message
 
 
@@ -130,8 +130,8 @@ def test_any_value_in_a_table_of_json(tmp_path, array):
             text = json.dumps(record).replace(MARK, value)
             whole = f"[{text},{other}]" if array else f"{text}\n{other}\n"
             path.write_text(whole)
-            outcome(path, format="json")
-            outcome(path)
+            checked_outcome(path, format="json")
+            checked_outcome(path)
 
 
 def test_messages_name_place_field_and_cure(tmp_path):
@@ -144,12 +144,12 @@ def test_messages_name_place_field_and_cure(tmp_path):
     ]:
         text = json.dumps(good | change).replace('"MARK"', "1e999")
         path.write_text(f"{json.dumps(good)}\n{text}\n")
-        assert f"{path}: {part}" in outcome(path).replace("acc': it", "acc'")
+        assert f"{path}: {part}" in checked_outcome(path).replace("acc': it", "acc'")
     inspect = tmp_path / "log.eval"
     with zipfile.ZipFile(inspect, "w") as archive:
         archive.writestr("header.json", "null")
     assert f"{inspect}: header.json: it is null, not an object; an Inspect log has" in (
-        outcome(inspect)
+        checked_outcome(inspect)
     )
 
 
@@ -204,14 +204,14 @@ def test_what_a_file_unpacks_to_is_counted(tmp_path, monkeypatch, kind):
     path = tmp_path / ("a.csv" if kind == "gzip" else "a.eval")
     path.write_bytes(bomb(kind))
     wanted = "packed in a way" if kind == "bzip2" else "and unpacks to more than 1,04"
-    assert wanted in outcome(path)
+    assert wanted in checked_outcome(path)
 
 
 def test_limits_follow_the_free_memory(tmp_path, monkeypatch):
     path = tmp_path / "a.csv"
     path.write_text("model,q1\nm,1\n")
     monkeypatch.setattr(files, "available_memory", lambda: 10)
-    assert "more than the free memory" in outcome(path)
+    assert "more than the free memory" in checked_outcome(path)
     monkeypatch.undo()
     assert 1 << 20 < files.available_memory() < 1 << 62
 
@@ -223,12 +223,12 @@ def test_parquet_that_would_fill_the_memory(tmp_path, monkeypatch):
     equal = {"model": zeros, "item": zeros, "score": np.zeros(size, np.int8)}
     pq.write_table(pa.table(equal), path)
     monkeypatch.setattr(files, "_MANY_ROWS", 1000)
-    assert "200,000 rows in" in outcome(path)
+    assert "200,000 rows in" in checked_outcome(path)
     monkeypatch.undo()
     monkeypatch.setattr(files, "_UNPACKED", 1 << 20)
     long = pa.table({"model": ["a" * 3_000_000], "item": ["q"], "score": [1]})
     pq.write_table(long, path, compression="zstd")
-    assert "unpacks to more than" in outcome(path)
+    assert "unpacks to more than" in checked_outcome(path)
 
 
 @pytest.mark.parametrize(
@@ -262,24 +262,24 @@ def test_parquet_that_would_fill_the_memory(tmp_path, monkeypatch):
 def test_tables_that_are_refused(tmp_path, text, part):
     path = tmp_path / "t.csv"
     path.write_text(text, errors="surrogateescape")
-    assert part in outcome(path)
+    assert part in checked_outcome(path)
 
 
 def test_many_names_take_little_memory(tmp_path):
     path = tmp_path / "t.csv"
     rows = (f"m{k},q{k},x{k},1\n" for k in range(20_000))
     path.write_text("model,item,metric,score\n" + "".join(rows))
-    assert "several metrics: choose one" in outcome(path)
+    assert "several metrics: choose one" in checked_outcome(path)
     rows = (f"m{k % 50},q{k // 50},{k}\n" for k in range(20_000))
     path.write_text("model,item,score\n" + "".join(rows))
-    assert outcome(path) == ""
+    assert checked_outcome(path) == ""
 
 
 def test_a_table_too_large_for_the_memory(tmp_path, monkeypatch):
     path = tmp_path / "t.csv"
     path.write_text("model,item,score\nm,q,1\nn,r,1\n")
     monkeypatch.setattr("irtjax.numerics.memory.available_memory", lambda: 50.0)
-    assert "2 subjects by 2 items is too large" in outcome(path)
+    assert "2 subjects by 2 items is too large" in checked_outcome(path)
 
 
 @pytest.mark.parametrize(
@@ -310,8 +310,8 @@ def test_columns_of_every_type(tmp_path, column):
         with pa.OSFile(str(arrow), "wb") as file:
             with pa.ipc.new_file(file, table.schema) as writer:
                 writer.write_table(table)
-        outcome(path)
-        outcome(arrow)
+        checked_outcome(path)
+        checked_outcome(arrow)
 
 
 def test_metadata_of_other_programs(tmp_path):
@@ -321,7 +321,7 @@ def test_metadata_of_other_programs(tmp_path):
         for key in (b"pandas", b"irtjax.response_table"):
             data = text.encode()
             pq.write_table(table.replace_schema_metadata({key: data}), path)
-            message = outcome(path)
+            message = checked_outcome(path)
             assert (message == "") == (key == b"pandas"), message
 
 
@@ -333,14 +333,14 @@ def test_what_is_no_file_is_not_opened(tmp_path):
     good = tmp_path / "t.csv"
     good.write_text("model,q1,q2\nm,1,0\nn,0,1\n")
     for options in ({}, {"format": "csv"}, {"format": "inspect"}, {"format": "table"}):
-        assert "a pipe, not a file" in outcome(pipe, **options)
-        assert "a socket, not a file" in outcome(place, **options)
-        assert "a device, not a file" in outcome("/dev/zero", **options)
-    assert "a pipe, not a file" in outcome(good, length=str(pipe))
-    assert outcome(tmp_path) == ""
+        assert "a pipe, not a file" in checked_outcome(pipe, **options)
+        assert "a socket, not a file" in checked_outcome(place, **options)
+        assert "a device, not a file" in checked_outcome("/dev/zero", **options)
+    assert "a pipe, not a file" in checked_outcome(good, length=str(pipe))
+    assert checked_outcome(tmp_path) == ""
     if Path("/proc/kmsg").exists():
         for options in ({}, {"format": "csv"}, {"format": "inspect"}):
-            assert outcome("/proc/kmsg", **options)
+            assert checked_outcome("/proc/kmsg", **options)
 
 
 @pytest.mark.parametrize(
@@ -359,8 +359,8 @@ def test_files_of_other_programs_are_named(tmp_path, data, part):
     path = tmp_path / "t.csv"
     path.write_bytes(data)
     for options in ({}, {"format": "csv"} if "UTF-16" in part else {}):
-        assert f"{path} is " in outcome(path, **options)
-        assert part in outcome(path, **options)
+        assert f"{path} is " in checked_outcome(path, **options)
+        assert part in checked_outcome(path, **options)
 
 
 def test_text_of_other_systems(tmp_path):
@@ -374,7 +374,7 @@ def test_text_of_other_systems(tmp_path):
         path.write_bytes(text.encode())
         assert read(path).values.tolist() == [[1, 0], [0, 1]]
     path.write_text("model,q1\nm,1\n", encoding="utf-16-le")
-    assert "NUL bytes" in outcome(path, format="csv")
+    assert "NUL bytes" in checked_outcome(path, format="csv")
 
 
 def test_gzip_that_is_altered(tmp_path):
@@ -382,16 +382,16 @@ def test_gzip_that_is_altered(tmp_path):
     path = tmp_path / "t.csv.gz"
     for place in range(len(content)):
         path.write_bytes(content[:place])
-        assert outcome(path)
+        assert checked_outcome(path)
         altered = bytearray(content)
         altered[place] ^= 0xFF
         path.write_bytes(altered)
-        outcome(path)
+        checked_outcome(path)
 
 
 def test_a_matrix_of_lengths_is_no_matrix_of_responses(tmp_path):
     lengths = FIXTURES / "wide" / "lart_cot_length.csv"
-    message = outcome(lengths)
+    message = checked_outcome(lengths)
     assert f"{lengths} holds response lengths (whole numbers up to 3,683)" in message
     assert f"length='{lengths}'" in message
     assert read(lengths, format="csv").values.max() == 3683

@@ -13,6 +13,13 @@ from irtjax.data import read
 MODELS = "model_name,family\nm,a\nn,b\n"
 
 
+def folder_with(folder, text):
+    """A folder of a table of responses and another table."""
+    (folder / "a.csv").write_text("model,item,score\nm,a,1\nn,a,0\n")
+    (folder / "b.csv").write_text(text)
+    return folder
+
+
 @pytest.fixture
 def folder(tmp_path):
     rows = [(m, f"q{k}", 50.0 * k) for m in "mn" for k in range(3)]
@@ -53,10 +60,8 @@ def test_side_tables_of_the_same_format_are_left_out(tmp_path):
     ],
 )
 def test_a_table_that_may_have_responses_is_not_left_out(text, tmp_path):
-    (tmp_path / "a.csv").write_text("model,item,score\nm,a,1\nn,a,0\n")
-    (tmp_path / "b.csv").write_text(text)
     with pytest.raises(ValueError, match=r"b\.csv: .*subject=, item= and response="):
-        read(tmp_path)
+        read(folder_with(tmp_path, text))
 
 
 @pytest.mark.parametrize(
@@ -68,9 +73,8 @@ def test_a_table_that_may_have_responses_is_not_left_out(text, tmp_path):
     ],
 )
 def test_a_table_of_models_or_items_is_left_out(text, tmp_path):
-    (tmp_path / "a.csv").write_text("model,item,score\nm,a,1\nn,a,0\n")
-    (tmp_path / "b.csv").write_text(text)
-    assert "b.csv has no responses and was left out" in read(tmp_path).notes
+    notes = read(folder_with(tmp_path, text)).notes
+    assert "b.csv has no responses and was left out" in notes
 
 
 def test_what_was_named_or_is_alone_is_refused(folder):

@@ -212,11 +212,14 @@ def test_the_family_decides_whether_items_can_be_integrated_out(monkeypatch):
 
 @functools.cache
 def leaderboard():
-    """Ten subjects and 60 sound items: most slopes depend on the prior."""
+    """Ten subjects and 240 sound items: most slopes depend on the prior.
+
+    As large as `equal_subjects` in a test above, whose compiled programs serve again.
+    """
     rng = np.random.default_rng(5)
-    theta, slope = rng.normal(size=10), np.exp(rng.normal(0.1, 0.4, size=60))
-    logit = slope * (theta[:, None] - rng.normal(-0.3, 1.2, size=60))
-    values = (rng.random((10, 60)) < 1 / (1 + np.exp(-logit))).astype(int)
+    theta, slope = rng.normal(size=10), np.exp(rng.normal(0.1, 0.4, size=240))
+    logit = slope * (theta[:, None] - rng.normal(-0.3, 1.2, size=240))
+    values = (rng.random((10, 240)) < 1 / (1 + np.exp(-logit))).astype(int)
     return irtjax.fit(irtjax.ResponseTable.from_arrays(values))
 
 

@@ -24,23 +24,29 @@ def problem_of(values, seen, benchmark):
     return MultilevelProblem.create(layout.model, table.responses(float))
 
 
+def prior_on_grid(problem, state, item: int, most: float, points: int):
+    """A grid of an item's two coordinates, and their prior log density on it."""
+    model, components = problem.model, state.components
+    prior = np.asarray(model.design @ components.effects)[item]
+    root = model.residual_factor(*residual_part(components))[model.factor_row[item]]
+    axis = np.linspace(-most, most, points)
+    grid = np.stack(np.meshgrid(axis, axis, indexing="ij"), -1).reshape(-1, 2)
+    covariance = np.asarray(root @ root.T)
+    return grid, stats.multivariate_normal(prior, covariance).logpdf(grid)
+
+
+def residual_part(components):
+    at = components
+    return at.log_residual_sd, at.residual_correlation, at.tilt, at.log_relative_sd
+
+
 def by_grid(problem, state, item: int, shift=0.0) -> np.ndarray:
     """Means of an item's responses over a grid of its two coordinates.
 
     Abilities are those of the state, shifted.
     """
-    model, components = problem.model, state.components
-    prior = np.asarray(model.design @ components.effects)[item]
-    root = model.residual_factor(
-        components.log_residual_sd,
-        components.residual_correlation,
-        components.tilt,
-        components.log_relative_sd,
-    )[model.factor_row[item]]
-    covariance = np.asarray(root @ root.T)
-    axis = np.linspace(-9, 9, 361)
-    grid = np.stack(np.meshgrid(axis, axis, indexing="ij"), -1).reshape(-1, 2)
-    log_mass = stats.multivariate_normal(prior, covariance).logpdf(grid)
+    model = problem.model
+    grid, log_mass = prior_on_grid(problem, state, item, 9, 361)
     items = jax.vmap(model.family.constrain)(jnp.asarray(grid))
     slope, intercept = np.asarray(items.discrimination), np.asarray(items.intercept)
     theta = np.asarray(state.ability)[:, int(model.group[item])] + shift
@@ -96,25 +102,9 @@ def test_means_are_those_over_a_grid():
     assert np.abs(mean - exact[:, 0]).max() > 0.01
 
 
-def _item_spreads(components):
-    at = components
-    return at.log_residual_sd, at.residual_correlation, at.tilt, at.log_relative_sd
-
-
 def moments_by_grid(problem, state, item: int, theta: np.ndarray):
     """Mean and second moments of an item's chances given abilities, over a grid."""
-    model, components = problem.model, state.components
-    prior = np.asarray(model.design @ components.effects)[item]
-    root = model.residual_factor(
-        components.log_residual_sd,
-        components.residual_correlation,
-        components.tilt,
-        components.log_relative_sd,
-    )[model.factor_row[item]]
-    axis = np.linspace(-6, 6, 121)
-    grid = np.stack(np.meshgrid(axis, axis, indexing="ij"), -1).reshape(-1, 2)
-    covariance = np.asarray(root @ root.T)
-    log_mass = stats.multivariate_normal(prior, covariance).logpdf(grid)
+    grid, log_mass = prior_on_grid(problem, state, item, 6, 121)
     logit = np.exp(grid[:, :1]) * theta + grid[:, 1:]
     y = np.asarray(problem.data.values)[:, item]
     seen = np.asarray(problem.data.observed)[:, item]
@@ -146,7 +136,7 @@ def test_errors_of_mean_responses_are_those_of_draws():
     size = effects.size
     slope = rng.normal(size=(size, 10)) * 0.5
     rest = rng.normal(size=(size, size)) * 0.02
-    factor = problem.model.residual_factor(*_item_spreads(state.components))
+    factor = problem.model.residual_factor(*residual_part(state.components))
     omega = jnp.linalg.inv(factor @ factor.transpose(0, 2, 1))
     follow = Following(
         omega, jnp.asarray(slope.T), jnp.asarray(slope), jnp.asarray(rest @ rest.T)

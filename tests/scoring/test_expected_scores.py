@@ -1,7 +1,5 @@
 """Expected scores over all items: against brute force and the delta method by hand."""
 
-import itertools
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -15,9 +13,15 @@ from irtjax.models.model import Population
 from irtjax.scoring import expected_scores
 from irtjax.uncertainty import Covariance
 from tests import brute_force, tables
-from tests.scoring.test_item_error import perturbed
 from tests.scoring.test_scoring import log_lik
-from tests.scoring_cases import ALL, NODES, UNIT, make_data
+from tests.scoring_cases import (
+    ALL,
+    NODES,
+    UNIT,
+    delta_method,
+    make_data,
+    uncertain_items,
+)
 
 
 def response_means(family, items, theta):
@@ -91,30 +95,16 @@ def test_every_model_of_the_table(name):
     ],
 )
 def test_uncertain_items_follow_the_delta_method(name):
-    model = ALL[name]
-    items, data = make_data(model, "missing", num_subjects=6, num_items=5)
-    if name == "1pl":
-        items = items._replace(discrimination=jnp.full(5, 1.7))
-    columns = model.family.num_columns
-    rng = np.random.default_rng(0)
-    root = rng.normal(size=(5, columns, columns)) * 0.2
-    covariance = jnp.asarray(root @ root.transpose(0, 2, 1))
+    model, items, data, covariance = uncertain_items(name)
     nodes = jnp.asarray(NODES)
     plain = expected_scores(model, items, UNIT, data, nodes)
-    got = expected_scores(
-        model, items, UNIT, data, nodes, Covariance.of_independent(covariance)
-    )
-    step = 1e-4
-    slopes = np.zeros((6, 5, columns))
-    for row, column in itertools.product(range(5), range(columns)):
-        up, down = (
-            expected_scores(
-                model, perturbed(model, items, k * step, column, row), UNIT, data, nodes
-            )
-            for k in (1, -1)
-        )
-        slopes[:, row, column] = (up.score - down.score) / (2 * step)
-    added = np.einsum("sjc,jcd,sjd->s", slopes, covariance, slopes)
+    uncertain = Covariance.of_independent(covariance)
+    got = expected_scores(model, items, UNIT, data, nodes, uncertain)
+
+    def score_at(moved):
+        return expected_scores(model, moved, UNIT, data, nodes).score
+
+    added = delta_method(score_at, model, items, covariance)
     # The error of the differences is about step^2.
     np.testing.assert_allclose(
         got.standard_error**2 - plain.standard_error**2, added, rtol=1e-4, atol=1e-10

@@ -21,6 +21,7 @@ from irtjax.scoring.factors import (
     score_factors,
 )
 from irtjax.uncertainty.factors import factor_covariance
+from tests.scoring_cases import check_errors_of_items
 
 SUBJECTS, ITEMS = 7, 25
 
@@ -79,7 +80,6 @@ def test_errors_of_items_enter_as_derivatives_do(case):
     modes = score_factors(model, items, population, data)
     _, plain = expected_on_items(model, items, modes)
     found = expected_with_items(model, items, data, modes, blocks)
-    added = np.asarray(found.standard_error**2 - plain**2)
 
     def score_at(slopes, intercept):
         moved = items._replace(discrimination=slopes, intercept=intercept)
@@ -89,15 +89,7 @@ def test_errors_of_items_enter_as_derivatives_do(case):
     move = jax.jacfwd(lambda *x: score_at(*x)[0], argnums=(0, 1))
     by_slope, by_intercept = move(items.discrimination, items.intercept)
     gradient = np.concatenate([by_slope, np.asarray(by_intercept)[:, :, None]], -1)
-    wanted = np.einsum("ijp,jpq,ijq->i", gradient, blocks, gradient)
-    # (2) leaves out how skewness and variance move: a share of 1 / sqrt(responses).
-    share = 1 / np.sqrt(np.asarray(data.observed).sum(1).min())
-    np.testing.assert_allclose(added, wanted, rtol=share)
-    # With more directions than subjects the shared errors are all of them.
-    both = np.einsum("ijp,jpq,kjq->ik", gradient, blocks, gradient)
-    shared = np.asarray(found.shared)
-    np.testing.assert_allclose(shared @ shared.T, both, atol=share * np.max(wanted))
-    np.testing.assert_allclose(np.sum(shared**2, 1), added, rtol=1e-6)
+    check_errors_of_items(found, plain, gradient, blocks, data)
 
 
 def test_the_covariance_of_items_is_its_formula(case):

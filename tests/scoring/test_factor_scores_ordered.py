@@ -17,6 +17,7 @@ from irtjax.scoring.factors import (
     score_factors,
 )
 from irtjax.uncertainty.factors import factor_covariance
+from tests.scoring_cases import check_errors_of_items
 
 SUBJECTS, ITEMS, CATEGORIES = 5, 14, 3
 WIDTH = 2 + CATEGORIES - 1
@@ -84,7 +85,6 @@ def test_errors_of_items_enter_as_derivatives_do(case):
     blocks = jnp.asarray(root @ root.swapaxes(1, 2))
     _, plain = expected_on_items(model, items, modes)
     found = expected_with_items(model, items, data, modes, blocks)
-    added = np.asarray(found.standard_error**2 - plain**2)
 
     def score_at(slopes, intercept):
         moved = GradedItems(slopes, intercept)
@@ -95,14 +95,7 @@ def test_errors_of_items_enter_as_derivatives_do(case):
 
     parts = jax.jacfwd(score_at, argnums=(0, 1))(*items)
     gradient = np.concatenate(parts, -1)
-    wanted = np.einsum("ijp,jpq,ijq->i", gradient, blocks, gradient)
-    # What (2) leaves out is a share of 1 / sqrt(responses).
-    share = 1 / np.sqrt(np.asarray(data.observed).sum(1).min())
-    np.testing.assert_allclose(added, wanted, rtol=share)
-    both = np.einsum("ijp,jpq,kjq->ik", gradient, blocks, gradient)
-    shared = np.asarray(found.shared)
-    np.testing.assert_allclose(shared @ shared.T, both, atol=share * np.max(wanted))
-    np.testing.assert_allclose(np.sum(shared**2, 1), added, rtol=1e-6)
+    check_errors_of_items(found, plain, gradient, blocks, data)
 
 
 def test_intercepts_together_are_a_shift_of_the_product():

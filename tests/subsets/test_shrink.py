@@ -29,6 +29,7 @@ from irtjax.subsets.crossfit import (
     whole_of,
 )
 from irtjax.subsets.errors import rank_correlation
+from irtjax.subsets.pool import make_pool
 from irtjax.subsets.predictor import Prediction, correct, scale
 from irtjax.subsets.selection import (
     METHODS,
@@ -38,7 +39,7 @@ from irtjax.subsets.selection import (
     shares,
     worth,
 )
-from irtjax.subsets.shrink import _ids_of, make_pool
+from irtjax.subsets.shrink import _ids_of
 
 UNIT = Population(jnp.array(0.0), jnp.array(1.0))
 KEY = jax.random.key(5)

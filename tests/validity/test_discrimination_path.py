@@ -174,7 +174,7 @@ def test_items_without_variation_are_named():
     assert not found.selected[3] and found.selected.sum() >= 10
     assert found.notes[0].startswith("1 item without right and wrong responses")
     assert "item 4" in found.notes[0]
-    assert "abilities rest on" in found.notes[-1]
+    assert "abilities depend on" in found.notes[-1]
     assert np.isfinite(found.discrimination).all()
 
 

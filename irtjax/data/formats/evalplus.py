@@ -118,14 +118,17 @@ def read_files(paths: Sequence[Path], options: ReadOptions) -> Records:
 
 
 def _model(stem: str) -> str:
+    """The model that a file's name states."""
     return _SAMPLING.sub("", stem).replace("--", "/", 1)
 
 
 def _benchmark(task: str) -> str:
+    """The benchmark that the name of a task states."""
     return task.rpartition("/")[0] or "evalplus"
 
 
 def _score(status: str | None, place: str) -> float | None:
+    """1 for a pass, 0 for a failure, None where nothing is known."""
     if status is None:
         return None
     if status not in _STATUS:

@@ -144,6 +144,7 @@ def _read_file(
     options: ReadOptions,
     builder: RecordBuilder,
 ) -> None:
+    """Adds the records of one file."""
     names = [record.evaluation_name for record in records]
     # Benchmark and answer filter of each.
     parts = [n.rpartition("/")[::2] if n in variants else (n, "") for n in names]

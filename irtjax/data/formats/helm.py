@@ -273,6 +273,7 @@ def _main_metrics(suite: Path, schemas: dict[Path, dict[str, str]]) -> dict[str,
 def _read_run(
     run: _Run, filter_name: str, builder: RecordBuilder, perturbed: Counter[str]
 ) -> None:
+    """Adds the scores of one run; counts those of perturbed instances, left out."""
     is_display = run.path.name.startswith("display_predictions")
     kind = _Prediction if is_display else _Instance
     entries: Sequence[_Prediction | _Instance] = decode_lines(run.path, kind)
@@ -321,5 +322,6 @@ def _describe(run: _Run, described: Described) -> None:
 
 
 def _plain(text: _Text | str) -> str:
+    """The text itself."""
     # Before 0.2 a text was no object.
     return text.text if isinstance(text, _Text) else text

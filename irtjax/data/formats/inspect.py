@@ -305,6 +305,7 @@ def _first_fields(path: Path) -> Header | None:
 def _load_archive(
     path: Path, archive: zipfile.ZipFile, unpacked: Unpacked, whole: bool
 ) -> tuple[Header, list[Sample]]:
+    """Header and samples of a zipped log; no samples unless `whole`."""
     names = set(archive.namelist())
 
     def load(name: str, type: Any) -> Any:
@@ -386,6 +387,7 @@ def _read_log(
     options: ReadOptions,
     builder: RecordBuilder,
 ) -> None:
+    """Adds the scores of one log, and notes what has none."""
     model, task = header.eval.model, header.eval.task
     run = _run_of(header)
     scored = [list(_scores(sample, options)) for sample in samples]
@@ -460,6 +462,7 @@ def _plain(content: Any, depth: int = 0) -> str:
 
 
 def _is_unanswered(value: Any) -> bool:
+    """Whether a score is the mark of a missing answer."""
     return isinstance(value, str) and value.strip() == _NO_ANSWER
 
 

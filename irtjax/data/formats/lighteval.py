@@ -146,6 +146,7 @@ def _names(path: Path, found: list[str]) -> dict[str, str]:
 
 
 def _wanted(names: dict[str, str], new: bool) -> list[str]:
+    """The columns to read, of new or of old details."""
     if not new:
         return ["example", "choices", "gold", "metrics", "cont_tokens", *_FLAT]
     doc, answer = names["doc"], names["model_response"]
@@ -154,6 +155,7 @@ def _wanted(names: dict[str, str], new: bool) -> list[str]:
 
 
 def _has(schema: pa.Schema, column: str) -> bool:
+    """Whether a schema has a column, or a field of a column "name.field"."""
     name, _, field = column.partition(".")
     if schema.names.count(name) != 1:
         return False
@@ -162,6 +164,7 @@ def _has(schema: pa.Schema, column: str) -> bool:
 
 
 def _field(row: dict[str, Any], column: str, field: str) -> Any:
+    """A field of a struct column; None where either is missing."""
     value = row.get(column)
     return value.get(field) if isinstance(value, dict) else None
 
@@ -215,6 +218,7 @@ def _read_details(
     options: ReadOptions,
     builder: RecordBuilder,
 ) -> None:
+    """Adds the scores of one file of details."""
     subject = options.subject_name or _subject_of(path)
     found = zip(details.queries, details.choices, details.answers, strict=True)
     contents = [_content(*one) for one in found]

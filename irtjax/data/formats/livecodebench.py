@@ -111,6 +111,7 @@ def read_files(paths: Sequence[Path], options: ReadOptions) -> Records:
 
 
 def _add_site(site: _Site, builder: RecordBuilder) -> None:
+    """Adds the records of the web site's file."""
     for record in site.performances:
         builder.add(
             subject=record.model,

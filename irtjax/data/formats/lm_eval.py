@@ -431,6 +431,7 @@ class _Totals:
 
 
 def _model_name(content: _Results) -> str | None:
+    """The model that a file of results names, or None."""
     if content.model_name:
         return content.model_name
     arguments = (content.config.model_args if content.config else None) or ""

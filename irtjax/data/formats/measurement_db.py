@@ -62,6 +62,7 @@ def read_files(paths: Sequence[Path], options: ReadOptions) -> Records:
 
 
 def _read(path: Path, options: ReadOptions) -> Records:
+    """The responses of one file, with the names of subjects and items."""
     table = _columns(path, [*_REQUIRED, "trial", *_CONDITIONS])
     if len(set(table.column_names)) < table.num_columns:
         raise ValueError(f"{path} has two columns of one name; give the file as it was")
@@ -98,6 +99,7 @@ def _read(path: Path, options: ReadOptions) -> Records:
 
 
 def _columns(path: Path, wanted: Sequence[str]) -> pa.Table:
+    """Those of the wanted columns that a Parquet file has."""
     try:
         file = pq.ParquetFile(path)
         found = [name for name in wanted if name in file.schema_arrow.names]

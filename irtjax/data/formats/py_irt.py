@@ -40,6 +40,7 @@ def read_files(paths: Sequence[Path], options: ReadOptions) -> Records:
 
 
 def _number(value: Any, place: str) -> float | None:
+    """A response; refuses what is no number."""
     if value is not None and not isinstance(value, bool | float):
         raise ValueError(
             f"{place} is {value!r:.60}, which is not a number; correct it, or write"

@@ -72,6 +72,7 @@ def recognise(fields: dict[str, Any], name: str) -> bool:
 
 
 def _is_task(fields: dict[str, Any]) -> bool:
+    """Whether fields are reports by task."""
     found = next(iter(fields.values()), None)
     return isinstance(found, dict) and {"resolved", "patch_exists"} <= found.keys()
 

@@ -155,6 +155,7 @@ def read_files(paths: Sequence[Path], options: ReadOptions) -> Records:
 
 
 def _attempted(attempts: Sequence[_Attempt]) -> Iterator[_Row]:
+    """Rows of the first form of results."""
     for one in attempts:
         # The harness writes a reward of 0 where a call failed.
         is_failed = one.info is not None and one.info.error is not None
@@ -163,11 +164,13 @@ def _attempted(attempts: Sequence[_Attempt]) -> Iterator[_Row]:
 
 
 def _simulated(results: _Results) -> Iterator[_Row]:
+    """Rows of the second form of results."""
     for one in results.simulations or results.simulation_index or ():
         yield _Row(str(one.task_id), one.trial or 0, one.score(), one.tokens())
 
 
 def _named(path: Path, info: _RunInfo) -> tuple[str, str, str]:
+    """Subject, benchmark and run of a file."""
     model, domain, _ = _from_name(path)
     domain = info.environment_info.domain_name or domain
     return info.agent_info.llm or model, domain, path.parent.name

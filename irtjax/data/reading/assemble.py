@@ -40,24 +40,7 @@ def assemble(records: Records, options: ReadOptions) -> ResponseTable:
         f"{source}: {shape[0]:,} subjects by {shape[1]:,} items is too large",
         "name the right columns with subject= and item=",
     )
-    known = ~np.isnan(records.response)
-    if not known.any():
-        raise ValueError(f"{source}: every response is missing")
-    if options.missing_as == "wrong" and not known.all():
-        # Here, not in the finished table: a failed repeat enters the mean of its cell.
-        count = np.count_nonzero(~known)
-        records = dataclasses.replace(
-            records,
-            response=np.where(known, records.response, 0.0),
-            notes=[*records.notes, f"{count:,} missing responses count as wrong"],
-        )
-        known[:] = True
-    if np.isinf(records.response).any():
-        row = int(np.argmax(np.isinf(records.response)))
-        raise ValueError(
-            f"{source}: the response of {subject.text(row)!r:.80} to"
-            f" {item.text(row)!r:.80} is infinite; scores must be finite"
-        )
+    records, known = _known(records, subject, item, options)
     cell = subject.codes.astype(np.int64)
     cell *= shape[1]
     cell += item.codes
@@ -107,6 +90,32 @@ def assemble(records: Records, options: ReadOptions) -> ResponseTable:
         if options.join == "id"
         else chosen(records.item_contents, names),
     )
+
+
+def _known(
+    records: Records, subject: Coded, item: Coded, options: ReadOptions
+) -> tuple[Records, np.ndarray]:
+    """Records with missing responses as the options say, and a mask of the others."""
+    source = records.source
+    known = ~np.isnan(records.response)
+    if not known.any():
+        raise ValueError(f"{source}: every response is missing")
+    if options.missing_as == "wrong" and not known.all():
+        # Here, not in the finished table: a failed repeat enters the mean of its cell.
+        count = np.count_nonzero(~known)
+        records = dataclasses.replace(
+            records,
+            response=np.where(known, records.response, 0.0),
+            notes=[*records.notes, f"{count:,} missing responses count as wrong"],
+        )
+        known[:] = True
+    if np.isinf(records.response).any():
+        row = int(np.argmax(np.isinf(records.response)))
+        raise ValueError(
+            f"{source}: the response of {subject.text(row)!r:.80} to"
+            f" {item.text(row)!r:.80} is infinite; scores must be finite"
+        )
+    return records, known
 
 
 def _is_few(records: Records, shape: tuple[int, int], options: ReadOptions) -> bool:
@@ -211,6 +220,7 @@ def _one_per_cell(
 def _repeat_message(
     records: Records, cell: np.ndarray, count: np.ndarray, repeated: int
 ) -> str:
+    """The refusal of repeated responses: the first pair, and what to do."""
     row = int(np.argmax(count[cell] > 1))
     pair = f"({records.subject.text(row)!r:.80}, {records.item.text(row)!r:.80})"
     more = f"; {repeated} pairs repeat" if repeated > 1 else ""
@@ -237,6 +247,7 @@ def _repeat_message(
 
 
 def _benchmark_of_item(records: Records, item: Coded) -> np.ndarray | None:
+    """`[items]` benchmarks; refuses an item that is in two."""
     if records.benchmark is None:
         return None
     labels = np.zeros(len(item.labels), np.int32)

@@ -109,6 +109,7 @@ def _split(text: str, benchmarks: list[str], labels: list[str]) -> tuple[str, st
 
 
 def _first_binary(records: Records, rows: dict[str, np.ndarray]) -> str:
+    """The first label whose scores are all 0 or 1, else the first."""
     for label, places in rows.items():
         scores = records.response[places]
         if np.isin(scores[~np.isnan(scores)], (0.0, 1.0)).all():
@@ -170,6 +171,7 @@ class _Lost:
 
 
 def _names(column: Coded | None) -> list[str]:
+    """The labels of a column that occur."""
     return [] if column is None else column.compact().labels.tolist()
 
 
@@ -250,6 +252,7 @@ def _short_runs(
 
 
 def _choose_epoch(records: Records, options: ReadOptions) -> Records:
+    """The records of the epoch that was asked for."""
     if options.epoch is None:
         return records
     trial = np.zeros(0) if records.trial is None else records.trial
@@ -295,6 +298,7 @@ class _Wish:
 
     @classmethod
     def of(cls, given: Metric) -> _Wish:
+        """The wish that an option states for all or for each benchmark."""
         tuple_of = lambda x: (x,) if isinstance(x, str) else tuple(x)
         if isinstance(given, Mapping):
             named = {name: tuple_of(x) for name, x in given.items()}
@@ -323,6 +327,7 @@ _Usual = dict[str, list[str]]
 def _choose_metric(
     records: Records, options: ReadOptions
 ) -> tuple[Records, _Pairs, _Usual]:
+    """The records of one metric for each benchmark, and what was chosen."""
     asked, source = options.metric, records.source
     if records.metric is None:
         mapped = isinstance(asked, Mapping)
@@ -413,6 +418,7 @@ def _lacking_message(wanted: str, lacking: dict[str, list[str]], chosen: _Pairs)
 
 
 def _where(benchmark: str) -> str:
+    """The benchmark, for a message; nothing where it has no name."""
     return f" on benchmark {benchmark!r:.80}" if benchmark else ""
 
 
@@ -488,7 +494,7 @@ def _choose_filter(
 
 
 def _usual_note(usual: _Usual, metrics: _Pairs, filters: dict[str, str]) -> str:
-    """What was taken because it is usual, and what was there beside it."""
+    """The usual choice that was taken, and the others."""
     parts = []
     for name, rest in sorted(usual.items()):
         metric, chosen = metrics[name][0], filters.get(name, "none")

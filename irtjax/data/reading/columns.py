@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import re
 from collections.abc import Sequence
 
@@ -128,13 +129,7 @@ def decide(
             " items; give the responses, of AlpacaEval its annotations.json"
         )
 
-    def named(option: str, synonyms: Sequence[str]) -> str | None:
-        given = getattr(options, option)
-        if isinstance(given, str):
-            return require(names, given, option, source)
-        # A named index is a column like others, and a nameless one has no such name.
-        return find(names, synonyms)
-
+    named = functools.partial(_named, names, options, source)
     # The sample data frame of Inspect has a column of scores for each scorer.
     scores = tuple(name for name in names if name.startswith("score_"))
     if scores and options.item is None and _INSPECT <= set(names):
@@ -153,29 +148,13 @@ def decide(
         )
     subject = named("subject", SUBJECT)
     responses = _responses(names, options, source, subject)
-    given = [options.item] if isinstance(options.item, str) else options.item or ()
-    item = tuple(require(names, name, "item", source) for name in given)
-    if not item and options.orientation is None:
-        found = find([n for n in names if n != subject], ITEM)
-        if found is None and subject is not None and responses:
-            # "id" names the subject in psychometric tables, but else the item.
-            found = find([n for n in names if n != subject], ["id"])
-        if found == index and subject is None and options.subject_name is None:
-            found = None  # An index of items, and no subjects: rows of a wide frame.
-        item = () if found is None else (found,)
+    item = _items(names, index, subject, bool(responses), options, source)
     if options.item is None and options.response is None:
         if item and not responses and subject is None:
             # A column of item names and no subjects: a matrix with items as rows.
             return Columns(subject=item[0], transposed=True)
         if not item or (index is not None and not responses):
-            for option in ("benchmark", "trial"):
-                if getattr(options, option) is not None:
-                    raise ValueError(
-                        f"{source} is a wide matrix, for which {option}= has no"
-                        " meaning; for a long table, name its columns with item= and"
-                        " response="
-                    )
-            return _wide(names, index, subject, options)
+            return _wide(names, index, subject, options, source)
     if not item:
         raise ValueError(
             f"{source}: no column of items; name it with item=. Its columns are:"
@@ -209,9 +188,47 @@ def decide(
     return dataclasses.replace(layout, prompt=prompt, answer=answer)
 
 
+def _named(
+    names: Sequence[str],
+    options: ReadOptions,
+    source: str,
+    option: str,
+    synonyms: Sequence[str],
+) -> str | None:
+    """The column that an option names, else one with a usual name."""
+    given = getattr(options, option)
+    if isinstance(given, str):
+        return require(names, given, option, source)
+    # A named index is a column like others, and a nameless one has no such name.
+    return find(names, synonyms)
+
+
+def _items(
+    names: Sequence[str],
+    index: str | None,
+    subject: str | None,
+    has_responses: bool,
+    options: ReadOptions,
+    source: str,
+) -> tuple[str, ...]:
+    """The columns that make an item; none where rows are those of a matrix."""
+    given = [options.item] if isinstance(options.item, str) else options.item or ()
+    item = tuple(require(names, name, "item", source) for name in given)
+    if item or options.orientation is not None:
+        return item
+    found = find([n for n in names if n != subject], ITEM)
+    if found is None and subject is not None and has_responses:
+        # "id" names the subject in psychometric tables, but else the item.
+        found = find([n for n in names if n != subject], ["id"])
+    if found == index and subject is None and options.subject_name is None:
+        found = None  # An index of items, and no subjects: rows of a wide frame.
+    return () if found is None else (found,)
+
+
 def _responses(
     names: Sequence[str], options: ReadOptions, source: str, subject: str | None
 ) -> tuple[str, ...]:
+    """The column of responses; several if names leave a choice."""
     if options.response is not None:
         return (require(names, options.response, "response", source),)
     if isinstance(options.metric, str) and options.metric in names:
@@ -228,8 +245,20 @@ def _responses(
 
 
 def _wide(
-    names: Sequence[str], index: str | None, subject: str | None, options: ReadOptions
+    names: Sequence[str],
+    index: str | None,
+    subject: str | None,
+    options: ReadOptions,
+    source: str,
 ) -> Columns:
+    """The layout of a matrix: its column of names, and which way it lies."""
+    for option in ("benchmark", "trial"):
+        if getattr(options, option) is not None:
+            raise ValueError(
+                f"{source} is a wide matrix, for which {option}= has no"
+                " meaning; for a long table, name its columns with item= and"
+                " response="
+            )
     transposed = None
     if options.orientation is not None:
         transposed = options.orientation == "items_by_subjects"

@@ -46,6 +46,7 @@ def read_frame(frame: Frame, options: ReadOptions) -> Piece:
 
 
 def _read_long(frame: Frame, layout: Columns, options: ReadOptions) -> Records:
+    """The records of a table with one response a row."""
     table, source = frame.table, frame.source
     size = table.num_rows
 

@@ -92,6 +92,7 @@ def merge(tables: Sequence[ResponseTable], options: ReadOptions) -> ResponseTabl
 
 
 def _name(table: ResponseTable) -> str:
+    """What a table is called in a message."""
     return table.sources[0] if table.sources else "a table"
 
 

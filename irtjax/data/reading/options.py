@@ -91,6 +91,7 @@ def asked_filters(options: ReadOptions, benchmark: str) -> tuple[str, ...]:
 
 
 def _asked(given: Metric, benchmark: str) -> tuple[str, ...]:
+    """The names that an option lists for a benchmark, most wanted first."""
     if isinstance(given, Mapping):
         given = given.get(benchmark, given.get("*"))
     if given is None or isinstance(given, str):

@@ -293,7 +293,7 @@ def _has_responses(file: Source, options: ReadOptions) -> bool:
     except NoResponsesError:
         return False
     except (ValueError, OSError):
-        pass  # Whatever is wrong with it is said when it is read.
+        pass  # Reading it again raises the error.
     return True
 
 
@@ -361,6 +361,7 @@ class _Watched(list[Path]):
 
 
 def _read_table_file(kind: str, path: Path, options: ReadOptions) -> Piece:
+    """The records of a table in a file, or the table that irtjax saved there."""
     from irtjax.data.reading import frames, tabular
     from irtjax.data.table_files import is_saved_table
 

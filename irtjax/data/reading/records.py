@@ -155,6 +155,7 @@ def concatenate(parts: Sequence[Records]) -> Records:
 
 
 def _with_file(records: Records) -> Records:
+    """The records with the name of their file."""
     file = Coded.constant(records.source, len(records))
     return dataclasses.replace(records, file=file)
 
@@ -179,16 +180,19 @@ def settled(parts: Sequence[Records]) -> list[Records]:
 
 
 def _without_answers(records: Records) -> Records:
+    """The records without right answers of items."""
     bare = {x: text._replace(answer="") for x, text in records.item_texts.items()}
     texts = {name: text for name, text in bare.items() if any(text)}
     return dataclasses.replace(records, item_texts=texts)
 
 
 def _union(groups: Iterable[tuple[str, ...]]) -> tuple[str, ...]:
+    """The distinct names, in order of first occurrence."""
     return tuple(dict.fromkeys(name for group in groups for name in group))
 
 
 def _constant(fill: Any, size: int) -> Any:
+    """A column of one value."""
     return Coded.constant(fill, size) if isinstance(fill, str) else np.full(size, fill)
 
 

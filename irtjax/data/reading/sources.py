@@ -59,6 +59,7 @@ def expand(path: str | os.PathLike[str]) -> list[tuple[Path, bool]]:
 
 
 def _files_in(folder: Path) -> list[Path]:
+    """All files below a folder, hidden ones and caches left out."""
     out = []
     for root, folders, files in os.walk(folder):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
@@ -149,6 +150,7 @@ def _format_of_columns(path: Path, head: bytes) -> str:
 
 
 def _format_of_json(path: Path, head: bytes) -> str:
+    """The name of the format, or what the file is instead."""
     # These two may be one object of many megabytes, recognised by its beginning.
     if TABLE_FORMAT.encode() in head[:200]:
         return "table"

@@ -41,6 +41,7 @@ class _Texts:
         return np.asarray(codes, np.int32)
 
     def convert(self, chunk: pa.Array) -> np.ndarray:
+        """Codes of a piece of a column; new texts get new codes."""
         if not pa.types.is_dictionary(chunk.type):
             if pa.types.is_boolean(chunk.type):
                 chunk = chunk.cast(pa.string())
@@ -54,6 +55,7 @@ class _Texts:
         )
 
     def column(self, codes: np.ndarray) -> pa.Array:
+        """The whole column of the codes."""
         labels = pa.array(list(self.known), pa.string())
         return pa.DictionaryArray.from_arrays(pa.array(codes), labels)
 
@@ -64,11 +66,13 @@ class _Numbers:
     dtype = np.float64
 
     def convert(self, chunk: pa.Array) -> np.ndarray:
+        """Numbers of a piece of a column, NaN where it has none."""
         if pa.types.is_decimal(chunk.type):
             chunk = chunk.cast(pa.float64())
         return chunk.to_numpy(zero_copy_only=False)  # NaN for nulls
 
     def column(self, values: np.ndarray) -> pa.Array:
+        """The whole column."""
         return pa.array(values)
 
 

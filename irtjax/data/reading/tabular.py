@@ -232,6 +232,7 @@ def _opened(path: Path) -> IO[bytes]:
 
 
 def _has_quotes(path: Path) -> bool:
+    """Whether a file has a quotation mark."""
     with _opened(path) as file:
         return any(b'"' in block for block in iter(lambda: file.read(1 << 20), b""))
 
@@ -246,6 +247,7 @@ def _skip_blank(file: IO[bytes]) -> None:
 def _whole_csv(
     path: Path, shape: dict[str, Any], delimiter: str, convert: dict[str, Any]
 ) -> pa.Table:
+    """A CSV file that is read at once, not in pieces."""
     from pyarrow import csv as arrow_csv
 
     content = read_bytes(path).removeprefix(b"\xef\xbb\xbf").lstrip(b"\r\n")
@@ -270,6 +272,7 @@ def _whole_csv(
 
 
 def _tidy(error: Exception) -> str:
+    """The first line of an error, cut at 200 characters."""
     text = str(error).splitlines()[0]
     return text if len(text) < 200 else text[:200] + "..."
 
@@ -354,6 +357,7 @@ def _looks_like_header(lines: list[list[str]]) -> bool:
 
 
 def _counts_up(cells: list[str]) -> bool:
+    """Whether cells are numbers of items, not responses."""
     if not all(cell.isdigit() for cell in cells):
         return False
     numbers = [int(cell) for cell in cells]

@@ -20,6 +20,7 @@ class AbstractPenalised(AbstractMethod):
 
     @property
     def _penalises(self) -> bool:
+        """Whether the method adds the priors."""
         return self.penalty > 0  # pyright: ignore[reportAttributeAccessIssue]
 
     def suited(self, model: Any, num_subjects: int) -> AbstractPenalised:

@@ -164,6 +164,7 @@ def surrogate(
 
 
 def _outer(vectors: Float[Array, "rows p"]) -> Float[Array, "rows pp"]:
+    """Products of each vector's entries with each other, flat."""
     return (vectors[:, :, None] * vectors[:, None, :]).reshape(vectors.shape[0], -1)
 
 

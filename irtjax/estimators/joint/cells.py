@@ -199,7 +199,8 @@ class GradedCells(_OrderedCells):
 
         With p_h the chance of category h and g_h = sigma'(eta + c_h), the slopes are
         d log p_h / d c_h = g_h / p_h and d log p_{h-1} / d c_h = -g_h / p_{h-1}, so the
-        information has g_h^2 (1 / p_h + 1 / p_{h-1}), and -g_h g_{h+1} / p_h beside it.
+        information has g_h^2 (1 / p_h + 1 / p_{h-1}) on its diagonal, and next to it
+        -g_h g_{h+1} / p_h.
         """
         chance = [jax.nn.sigmoid(eta + cuts[:, h]) for h in range(self.num_cuts)]
         scores, information = [], {}

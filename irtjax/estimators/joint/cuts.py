@@ -154,6 +154,7 @@ def keep_order(
 
 
 def _free(problem: Problem) -> Array:
+    """`[items, cuts]` mask of the cuts to estimate."""
     return problem.free[:, list(problem.model.family.intercept_columns)]
 
 

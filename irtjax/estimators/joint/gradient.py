@@ -70,6 +70,7 @@ def loss(point: JointPoint, context: Context) -> Scalar:
 
 
 def _loss_backward(gradient, cotangent):
+    """The gradient of the forward pass, times the cotangent."""
     return jax.tree.map(lambda g: cotangent * g, gradient), None
 
 

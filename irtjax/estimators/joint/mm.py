@@ -149,6 +149,7 @@ class MM(AbstractPenalised):
 
     @property
     def _sparse(self) -> bool:
+        """Whether discriminations have an l1 penalty."""
         return self.lasso is not None
 
     def adapted(self, model: Model) -> Model:
@@ -239,6 +240,7 @@ class MM(AbstractPenalised):
             raise ValueError("lasso has a number below 0: give numbers of at least 0")
 
     def _check(self, problem: Problem) -> None:
+        """Refuses models, priors and options that the bound does not cover."""
         model = problem.model
         cells_of(model)
         if self._sparse and _is_positive(model) and model.family.dims > 1:
@@ -372,6 +374,7 @@ class MM(AbstractPenalised):
         return add_normal_prior(subjects, theta, mean, self.penalty / sd**2)
 
     def _cut_prior(self, problem: Problem) -> CutPrior:
+        """Mean and precision of the normal prior of cuts; 0 without."""
         prior = problem.model.priors.get("intercept") if self.penalty else None
         if not isinstance(prior, Normal):
             return CutPrior(0.0, 0.0)
@@ -511,12 +514,14 @@ class MM(AbstractPenalised):
 
 
 def _record(model: Model, point: Factors) -> Any:
+    """The items at a point."""
     slope = point.discrimination
     slope = slope if model.family.dims else slope[:, 0]
     return cells_of(model).join(slope, point.intercept, point.cuts)
 
 
 def _is_positive(model: Model) -> bool:
+    """Whether discriminations are constrained to be positive."""
     family = model.family
     return family.has_slope and family.parameters[0].bijection.kind == "positive"
 

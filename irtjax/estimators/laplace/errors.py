@@ -108,6 +108,7 @@ def _given_covariance_jit(
 
 @stored_jit
 def _of_items_jit(problem, method: Any, state: LaplaceState, whole: Array, follow):
+    """`variance_of_items` in one program."""
     return variance_of_items(
         *items_given(problem, state),
         whole,

@@ -211,21 +211,25 @@ def _with_subject_effects(
 
 @stored_jit
 def _specific_covariance_jit(model: MultilevelModel, components):
+    """`MultilevelModel.specific_covariance` in one program."""
     return model.specific_covariance(components)
 
 
 @stored_jit
 def _numbers_jit(model: MultilevelModel, components):
+    """Log prior and effective number of effects and variances."""
     return log_prior(model, components), num_effective(model, components)
 
 
 @stored_jit
 def _constrain_jit(family: AbstractResponseFamily, coordinates: jax.Array):
+    """Item records of coordinates `[items, columns]`."""
     return jax.vmap(family.constrain)(coordinates)
 
 
 @stored_jit
 def _learned_jit(model: MultilevelModel):
+    """Numbers of identified effects, and masks of clusters with identified SDs."""
     return model.identified_components, model.identified_clusters
 
 

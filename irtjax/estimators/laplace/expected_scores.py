@@ -64,7 +64,7 @@ def mean_responses(
     """Mean expected response over items, and its error given the variance components.
 
     `covariance` is that of the abilities, by default the state's, which is given the
-    effects. `follow` says how effects follow abilities; None where they are given.
+    effects. `follow` has derivatives of effects in abilities; None for fixed effects.
     """
     model, distinct = problem.model, problem.distinct
     # Columns of each distinct item and group.

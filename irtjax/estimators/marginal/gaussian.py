@@ -221,6 +221,7 @@ class _Rows(NamedTuple):
 
     @classmethod
     def of(cls, problem: Problem, point: FactorPoint) -> _Rows:
+        """What a sweep needs of a point, computed once."""
         weight, slopes = problem.data.item_weight, point.slopes
         precision, log_det = inverse_of(point.correlation)
         return cls(

@@ -232,6 +232,7 @@ def solve_on_grid(
 def _too_wide(
     problem: Problem, nodes: np.ndarray, spacing: float, smallest: float
 ) -> str:
+    """The refusal of nodes that are too far apart: how far, and what to do."""
     needed = math.ceil((np.ptp(nodes[:, 0]) + spacing) / smallest)
     return (
         f"quadrature nodes are too wide: they lie {spacing:.3g} apart, and the"

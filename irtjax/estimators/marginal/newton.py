@@ -60,6 +60,7 @@ class ExpectedItems(NamedTuple):
         return cls(Model(model.name, family), nodes, counts)
 
     def _given(self, stacked: Array) -> tuple:
+        """Arguments of the expected log-likelihood of items."""
         cuts = stacked.shape[1] - self.nodes.shape[1]
         rows = jnp.concatenate([stacked[:, cuts:], stacked[:, :cuts]], axis=1)
         frame = jnp.zeros(2, rows.dtype)  # Of priors, which there are none of.

@@ -96,7 +96,7 @@ class NormalFactors(AbstractFactorMarginal):
 
     @property
     def name(self) -> str:
-        """The name by which `irtjax.fit` knows it."""
+        """Its name in `irtjax.fit`."""
         return "em"
 
     def check(self, problem: Problem) -> None:

@@ -229,6 +229,7 @@ class SAEM(AbstractOnNodes):
         )
 
     def _check(self, problem: Problem, key: KeyArray | None) -> None:
+        """Refuses a run without key, and models that the sampler does not serve."""
         self.check_nodes()
         if key is None:
             raise ValueError("SAEM draws at random: pass key=jax.random.key(0)")

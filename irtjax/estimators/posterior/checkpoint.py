@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
-import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 import numpy as np
 
+from irtjax.data.archives import read_archive, write_archive
 from irtjax.data.writing import atomic_path
 from irtjax.estimators.posterior.nuts import Chains, Draws, NoUTurn
 
@@ -58,11 +57,8 @@ def save_chains(path: str | Path, chains: Chains, like: dict[str, Any]) -> Path:
 
     An uncompressed NumPy archive without pickle; a ValueError if it cannot be written.
     """
-    leaves = enumerate(jax.tree.leaves(_with_key_data(chains)))
-    arrays: dict[str, Any] = {f"leaf_{k}": np.asarray(leaf) for k, leaf in leaves}
-    arrays |= {"format": np.array(FORMAT), "identity": np.array(json.dumps(like))}
-    with atomic_path(Path(path)) as temporary, open(temporary, "wb") as file:
-        np.savez(file, **arrays)
+    leaves = jax.tree.leaves(_with_key_data(chains))
+    write_archive(Path(path), FORMAT, leaves, like)
     return Path(path)
 
 
@@ -79,18 +75,8 @@ def load_chains(path: str | Path, first: Chains, like: dict[str, Any]) -> Chains
     A ValueError if there is no such file, it is no checkpoint, or it belongs to another
     model, data, key or settings.
     """
-    try:
-        with np.load(path, allow_pickle=False) as archive:
-            known = str(archive["format"]) == FORMAT
-            found = json.loads(str(archive["identity"]))
-            arrays = [archive[f"leaf_{k}"] for k in range(len(archive.files) - 2)]
-    except OSError as error:
-        raise ValueError(f"cannot read {path}: {error.strerror or error}") from None
-    except (zipfile.BadZipFile, KeyError, EOFError, ValueError, AttributeError):
-        # NumPy's own message proposes to read pickles; they are not read here.
-        raise ValueError(f"{path}: it is damaged, or no checkpoint of chains") from None
-    if not known:
-        raise ValueError(f"{path}: another form of checkpoint; write it again")
+    what = "checkpoint of chains"
+    arrays, found = read_archive(path, FORMAT, what, with_identity=True)
     wanted, tree = jax.tree.flatten(_with_key_data(first))
     # Another machine may add in another order: log densities differ by rounding.
     slack = np.finfo(first.each.log_density.dtype).eps ** 0.5

@@ -123,6 +123,7 @@ def _rank_normal(values: np.ndarray) -> np.ndarray:
 
 
 def _rhat(values: np.ndarray) -> np.ndarray:
+    """R-hat of `[draws, chains, ...]` values."""
     num = values.shape[1]
     between = values.mean(1).var(0, ddof=1)
     within = values.var(1, ddof=1).mean(0)

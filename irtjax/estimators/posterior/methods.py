@@ -161,6 +161,7 @@ class Variational(VariationalSearch, _Posterior):
 
 
 def _report(run: Run, at: SamplingProgress) -> None:
+    """Reports the step of sampling to the clock and the progress line."""
     run.clock.report(at.phase, at.step, math.nan, math.nan)
     note_share(at.step / at.num_steps)
 

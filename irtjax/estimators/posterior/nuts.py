@@ -272,6 +272,7 @@ def _adaptation(method: NoUTurn):
 
 
 def _as_dtype(state: Any, dtype) -> Any:
+    """The state with all its numbers in one dtype."""
     # Counts too: they enter powers and quotients, which must not change the dtype.
     return jax.tree.map(lambda leaf: jnp.asarray(leaf, dtype), state)
 

@@ -179,6 +179,7 @@ def smooth_tail(log_ratio: np.ndarray, tail: int) -> tuple[np.ndarray, np.ndarra
 
 
 def _grid_size(tail: int) -> int:
+    """Points of the grid over the shape of a tail, as Zhang and Stephens have."""
     return 30 + int(np.sqrt(tail))
 
 

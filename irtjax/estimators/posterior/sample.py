@@ -139,6 +139,7 @@ _begin = eqx.filter_jit(begin)
 # The old chains' memory becomes that of the new: draws are not stored twice.
 @eqx.filter_jit(donate="all-except-first")
 def _advance(fixed, chains) -> Chains:
+    """Some steps of chains, for `stored_jit`."""
     (log_density, method, keep), data, num_steps = fixed
     return advance(
         chains, log_density, data, method=method, num_steps=num_steps, keep=keep
@@ -164,6 +165,7 @@ def _advance_in_threads() -> Callable[[Any, Chains], Chains]:
 
 
 def _check_finite(chains: Chains) -> None:
+    """Refuses chains whose density or gradient is not finite."""
     finite = np.isfinite(np.asarray(chains.each.log_density))
     finite &= np.isfinite(np.asarray(chains.each.gradient)).all(axis=1)
     if not finite.all():
@@ -230,6 +232,7 @@ def _apart(chains: Chains, method: NoUTurn) -> list[Chains]:
 
 
 def _together(parts: list[Chains]) -> Chains:
+    """The chains of all devices as one."""
     if len(parts) == 1:
         return parts[0]
     each = [part.each for part in parts]
@@ -237,6 +240,7 @@ def _together(parts: list[Chains]) -> Chains:
 
 
 def _progress(method: NoUTurn, parts: list[Chains], seconds: float) -> SamplingProgress:
+    """Where sampling is."""
     step = int(parts[0].step)
     phase = "warm-up" if step < method.num_warmup else "sampling"
     phase = "finished" if step == method.num_steps else phase

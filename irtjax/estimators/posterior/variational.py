@@ -109,6 +109,7 @@ class Gaussian(eqx.Module):
 
     @property
     def _point(self) -> Point:
+        """Its mean, log standard deviations and loadings as flat arrays."""
         mean, own_sd = ravel_pytree(self.mean)[0], ravel_pytree(self.own_sd)[0]
         factor = jax.vmap(lambda row: ravel_pytree(row)[0])(self.factor).T
         return Point(mean, jnp.log(own_sd), factor / own_sd[:, None])
@@ -155,6 +156,7 @@ class VariationalSearch(eqx.Module):
         return optax.adam(falling_rate(self.learning_rate, self.num_steps), b2=0.99)
 
     def _begin(self, mean: Float[Array, " dims"], key: KeyArray) -> _State:
+        """The state before the first step: small random loadings around a mean."""
         size, dtype = mean.shape[0], mean.dtype
         loading = jax.random.normal(key, (size, self.rank), dtype)
         log_sd = jnp.full(size, jnp.log(self.first_sd), dtype)

@@ -182,6 +182,6 @@ def _check_binary(table: ResponseTable, columns: np.ndarray) -> None:
         row, column = np.argwhere(wrong)[0]
         raise ValueError(
             f"subject {str(table.subjects[row])!r}, item {str(table.items[column])!r}:"
-            f" value {values[row, column]:g} is not right or wrong, as this item was"
-            " said to be; leave it out or fit again"
+            f" value {values[row, column]:g} is not right or wrong, as this item's"
+            " responses were in the fit; leave it out or fit again"
         )

@@ -59,6 +59,7 @@ def _cumulative_logits(means: tuple[Array, ...], slope: Array) -> Array:
 
 
 def _with_slopes(fields: dict[str, Array]) -> GradedItems:
+    """Items of the fields; discriminations are 1 where there are none."""
     unit = jnp.ones_like(fields["intercept"][..., 0])
     return GradedItems(fields.get("discrimination", unit), fields["intercept"])
 

@@ -29,8 +29,8 @@ class MixedScores(AbstractScoreFamily):
     """Some items right or wrong (2PL, or counts of trials), others logit-normal.
 
     Both have the statistics z and z^2, a right response being z = 1: what differs is g,
-    so one fit has both kinds and nothing is selected cell by cell. `binary` says which
-    items are right or wrong.
+    so one fit has both kinds and nothing is selected cell by cell. `binary` states
+    which items are right or wrong.
 
     >>> family = MixedScores(binary=(True, False))
     >>> item = ScoreItems(*map(jnp.asarray, (1.0, 0.0, 0.0)))

@@ -16,7 +16,7 @@ from irtjax.models.families.inflated import InflatedBetaScores
 from irtjax.models.families.logistic import Binary
 from irtjax.models.families.mixed import MixedScores
 from irtjax.models.multilevel.model import MultilevelModel
-from tests.models.multilevel.test_model import same_density
+from tests.models.multilevel.test_model import assert_same_density
 
 SUBJECTS, GROUPS, STEMS, CATEGORIES = 5, 3, 4, 4
 RNG = np.random.default_rng(8)
@@ -129,7 +129,7 @@ def test_scores_of_one_ability():
         theta = abilities(1)
         normal_scores(data, learned_rows(3, design, [-1, -1]), theta)
 
-    same_density(model, data, written, names)
+    assert_same_density(model, data, written, names)
 
 
 @pytest.mark.parametrize(
@@ -172,7 +172,7 @@ def test_groups_with_items_of_their_own(kind):
         return parts | rows
 
     # Their tilts are 2 times ours, and so is their measure.
-    same_density(model, data, written, named, offset=-GROUPS * np.log(2))
+    assert_same_density(model, data, written, named, offset=-GROUPS * np.log(2))
 
 
 def test_metrics_that_share_items():
@@ -198,7 +198,7 @@ def test_metrics_that_share_items():
         shift = numpyro.sample("shift", dist.Normal(0, 3).expand([GROUPS, 3]))
         normal_scores(data, rows[stem] + shift[group], theta[:, group])
 
-    same_density(model, data, written, names)
+    assert_same_density(model, data, written, names)
 
 
 #: Columns that are right or wrong where the others are scores.
@@ -319,4 +319,4 @@ def test_other_kinds_of_responses(kind):
         theta = abilities(1)
         respond(data, learned_rows(columns, np.ones((STEMS, 1)), [-1]), theta)
 
-    same_density(model, data, written, names, offset=measure(data))
+    assert_same_density(model, data, written, names, offset=measure(data))

@@ -55,7 +55,7 @@ def _random_position(model, key):
     )
 
 
-def same_density(model, data, written, names, seeds=(1, 2), offset=0.0):
+def assert_same_density(model, data, written, names, seeds=(1, 2), offset=0.0):
     """Asserts that two log densities are equal, constants and all but `offset`."""
 
     @jax.jit
@@ -161,7 +161,7 @@ def test_benchmarks_levels_and_covariates(centred, spread):
         "items": p.items,
         **({"wider": p.log_relative_sd} if spread else {}),
     }
-    same_density(model, data, written, names)
+    assert_same_density(model, data, written, names)
 
 
 @pytest.mark.slow
@@ -247,7 +247,7 @@ def test_metrics_share_the_items_of_a_stem():
         "a": p.items[:, 0],
         "d": p.items[:, 1],
     }
-    same_density(model, data, written, names)
+    assert_same_density(model, data, written, names)
 
 
 @pytest.mark.parametrize("groups", [1, GROUPS])
@@ -291,7 +291,7 @@ def test_slopes_of_one_leave_the_spread_of_ability_to_be_learned(groups):
         "d": p.items[:, 0],
         **({"scale": p.log_scale, "factor": p.correlation} if groups > 1 else {}),
     }
-    same_density(model, data, written, names)
+    assert_same_density(model, data, written, names)
     own = model.specific_covariance(random_position(model, 1))
     wide, narrow = (general_ability(own, v) for v in (4.0, 1.0))
     joint = np.asarray(own) + 4.0

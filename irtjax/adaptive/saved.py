@@ -1,0 +1,89 @@
+"""Files of adaptive tests: their form, and the bank that they belong to."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from irtjax.adaptive.factor_bank import FactorBank
+from irtjax.adaptive.item_bank import ItemBank
+from irtjax.adaptive.labels import LabelledBank
+from irtjax.data.writing import atomic_path
+from irtjax.storage.encoding import plain
+
+FORMAT = "irtjax.adaptive_test"
+VERSION = 3
+
+
+def fingerprint(bank: LabelledBank) -> str:
+    """Hash of the names and parameters of a bank."""
+    # Not of the tables: another machine may compute them to other last digits.
+    parts: Any = bank.bank
+    digest = hashlib.sha256(json.dumps(bank.names.tolist()).encode())
+    if isinstance(parts, ItemBank | FactorBank):
+        family = parts.model.family
+        fields = [str(getattr(family, f.name)) for f in dataclasses.fields(family)]
+        digest.update(json.dumps([type(family).__name__, *fields]).encode())
+        population = parts.mean, parts.sd, getattr(parts, "lengths", None)
+        if isinstance(parts, FactorBank):
+            population = parts.center, parts.spread, parts.composite
+        parts = (parts.items, *population)
+        parts += _errors_of(bank.bank)
+    for leaf in jax.tree.leaves(parts):
+        array = np.ascontiguousarray(leaf)
+        digest.update(f"{array.dtype}{array.shape}".encode())
+        digest.update(array.tobytes())
+    return digest.hexdigest()[:32]
+
+
+def _errors_of(bank: Any) -> tuple[np.ndarray, ...]:
+    """Errors of the items and the scale of a bank, none of one that has none."""
+    found = []
+    errors, moves, scale = (
+        getattr(bank, x, None) for x in ("errors", "moves", "scale")
+    )
+    if errors is not None:
+        # Roots of one covariance may differ in signs between machines.
+        root = np.asarray(errors.root, float)
+        found += [root @ np.swapaxes(root, 1, 2), np.asarray(errors.identified, float)]
+    elif moves is not None:
+        rows = np.asarray(moves, float)
+        found.append(np.sum(rows**2, axis=1))
+    if scale is not None:
+        found.append(np.asarray(scale, float))
+    # Their last digits may differ too; no negative zero.
+    return tuple(np.round(x, 6) + 0.0 for x in found)
+
+
+def write_saved(path: Path, bank: LabelledBank, content: dict[str, Any]) -> None:
+    """Writes a test and the fingerprint of its bank, whole or not at all."""
+    marks = {"format": FORMAT, "version": VERSION, "bank": fingerprint(bank)}
+    found = plain(marks | content)
+    text = json.dumps(found, indent=1, allow_nan=False, ensure_ascii=False)
+    with atomic_path(path) as temporary:
+        temporary.write_text(text + "\n", encoding="utf-8")
+
+
+def read_saved(path: Path) -> dict[str, Any]:
+    """The content of a saved test; refuses other files and newer forms."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ValueError(f"cannot read {path}: {error.strerror or error}") from None
+    except ValueError:
+        raise ValueError(f"{path}: it is damaged: not JSON") from None
+    if not isinstance(content, dict) or content.get("format") != FORMAT:
+        raise ValueError(f"{path}: it is not a saved adaptive test")
+    version = content.get("version")
+    if not isinstance(version, int) or version > VERSION:
+        raise ValueError(
+            f"{path}: a newer irtjax wrote it (form {version}, this one reads up to"
+            f" {VERSION}): upgrade irtjax"
+        )
+    return content

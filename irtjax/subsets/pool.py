@@ -1,0 +1,132 @@
+"""What subsets are chosen from: data, model and options, checked."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from irtjax.calibration.calibration import Calibration
+from irtjax.data import ResponseTable, read
+from irtjax.fitting.defaults import AUTO, choose, is_integrated
+from irtjax.fitting.resolve import check_data, make_model
+from irtjax.models.catalogue import known_model
+from irtjax.models.model import Model, check_one_ability
+from irtjax.subsets.crossfit import Pool
+from irtjax.subsets.selection import AIMS, METHODS
+
+#: Folds of subjects where no number is given.
+FOLDS = 5
+
+
+def make_pool(data, model, stratify, average, aim, abilities):
+    """The items to choose from, their responses, and warnings."""
+    table = data if isinstance(data, ResponseTable) else read(data)
+    if table.trials is not None or table.kind == "continuous":
+        raise ValueError(
+            f"shrink needs responses that are right or wrong, or ordered, not"
+            f" {table.kind}"
+        )
+    chosen, method, weights = _model_of(table, model)
+    check_one_ability(chosen, "shrink")
+    if not chosen.family.num_categories or chosen.lengths is not None:
+        raise ValueError(
+            f"shrink does not accept the model {chosen.name}: use one of right, wrong"
+            " or ordered responses, without lengths"
+        )
+    check_data(table, chosen, 0.5)
+    stratum = np.zeros(table.num_items, int)
+    if stratify is not None:
+        stratum = _codes(table, stratify)
+    target = np.full(table.num_items, 1 / table.num_items)
+    if average == "benchmarks":
+        codes = _codes(table, "benchmark")
+        count = np.bincount(codes)
+        target = 1 / (len(count) * count[codes])
+    where = None if abilities is None else np.asarray(abilities, float).reshape(-1)
+    if where is not None and (where.size == 0 or not np.isfinite(where).all()):
+        raise ValueError("abilities must be finite numbers, one or more")
+    # Held-out subjects are predicted as new ones will be, by the same form.
+    form = "normal" if weights is None else "histogram"
+    warnings = ()
+    if table.observed is not None and not table.observed.any(1).all():
+        some = table.observed.sum(1) > 0
+        table = table.select(subjects=some)
+        warnings = (f"{(~some).sum():,} subjects without responses are left out",)
+    method = "laplace" if method == "laplace" else "em"
+    pool = Pool(table, chosen, target, stratum, aim, where, form, method)
+    return pool, warnings
+
+
+def _model_of(table: ResponseTable, model: Any) -> tuple[Model, str, Any]:
+    """The model, the method of the folds, and log weights of a histogram population."""
+    if isinstance(model, Calibration):
+        if model.structure is not None and len(model.structure.groups) > 1:
+            raise ValueError(
+                "shrink needs one ability, and this fit has one for each group: fit"
+                " one of the benchmarks, or all by one ability"
+            )
+        weights = model.parameters.population.log_weights
+        # Other models of `laplace` are fitted in the folds by EM, with their family.
+        integrated = is_integrated(model.options["model"])
+        return model.model, model.options["method"] if integrated else "em", weights
+    known = known_model(model)
+    if hasattr(known, "multilevel") or hasattr(known, "factorial"):
+        raise ValueError(
+            "shrink does not fit multilevel and factor models: give a fit of one"
+            " ability"
+        )
+    name, method, _ = choose(table, model)
+    # Folds are fitted by `laplace` by name only.
+    method = method if isinstance(name, str) else "em"
+    return make_model(name, table, "weak"), method, None
+
+
+def _codes(table: ResponseTable, facet: str) -> np.ndarray:
+    """Codes `[items]` of the values of a facet."""
+    if facet not in table.item_facets:
+        known = ", ".join(sorted(table.item_facets)) or "none"
+        raise ValueError(
+            f"items have no facet {facet!r} (there: {known}): name the column when"
+            " reading, such as benchmark="
+        )
+    return np.unique(table.item_facets[facet], return_inverse=True)[1].reshape(-1)
+
+
+def check_choice(method: str, aim: str, average: str, level: float) -> None:
+    """Refuses an unknown method, aim or mean, and a level that is none."""
+    for name, value, known in (
+        ("method", method, (AUTO, *METHODS)),
+        ("aim", aim, AIMS),
+        ("average", average, ("items", "benchmarks")),
+    ):
+        if value not in known:
+            raise ValueError(f"{name} {value!r} is not one of {', '.join(known)}")
+    if not 0 < level < 1:
+        raise ValueError(f"level {level:g} is not between 0 and 1")
+
+
+def check_size(size: int, count: int, name: str = "size") -> None:
+    """Refuses a number of items that there are not, or that is not whole."""
+    if not 1 <= size <= count:
+        raise ValueError(
+            f"{name} {size} is not between 1 and the {count} items there are"
+        )
+    if size != int(size):
+        raise ValueError(f"{name} {size} is not a whole number")
+
+
+def check_folds(folds: int | None, subjects: int) -> int:
+    """Returns the number of folds, of at least two subjects each."""
+    if folds is None:
+        folds = max(2, min(FOLDS, subjects // 2))
+    if subjects < 4:
+        raise ValueError(
+            f"folds {folds}: {subjects} subjects are too few to hold any out; 0 folds"
+            " take the model's own errors"
+        )
+    if not 2 <= folds <= subjects // 2:
+        raise ValueError(
+            f"folds {folds}: {subjects} subjects allow 2 to {subjects // 2}"
+        )
+    return folds
