@@ -47,6 +47,13 @@ TESTED = {
     "local dependence": "it depends on another item beyond ability",
     "duplicate": "another item has the same responses from everybody",
 }
+#: Those of items that a small benchmark had better leave out.
+SPOILT = (
+    "negative discrimination",
+    "suspected wrong key",
+    "no discrimination",
+    "suspected contamination",
+)
 #: Defects that can be seen, without a test.
 SEEN = {
     "no variation": "all right, all wrong, or never answered",

@@ -233,8 +233,10 @@ def _shrink(results: Results, table: ResponseTable, size: int) -> None:
 
     from irtjax.subsets.shrink import shrink
 
-    key = jax.random.key(0)
-    results.subset = shrink(table, size, model=results.fit, key=key)
+    # Bad items are part of full scores, and are not what a new model should be given.
+    avoid = sorted(_spoilt(results.audit)) if results.audit is not None else []
+    given = {"model": results.fit, "avoid": avoid, "key": jax.random.key(0)}
+    results.subset = shrink(table, size, **given)
     shrinking.write(results.out / SUBSET, results.subset, None, table.notes)
 
 
@@ -266,16 +268,28 @@ def _of_subset(results: Results, escape: Callable[[str], str]) -> list[str]:
     assert results.subset is not None
     found = shrinking.subset_sentences(results.subset)
     if results.audit is not None:
-        flagged = _flagged(results.audit)
-        bad = [x for x in results.subset.items.tolist() if x in flagged]
+        spoilt = _spoilt(results.audit)
+        bad = [x for x in results.subset.items.tolist() if x in spoilt]
         if bad:
             names = listing([escape(x) for x in bad[:SHOWN]])
             found.append(
-                f"{len(bad):,} of them {'is' if len(bad) == 1 else 'are'} flagged as"
-                f" bad ({names}{', …' * (len(bad) > SHOWN)}): full scores count bad"
-                " items, so correct or remove them and run again."
+                f"{len(bad):,} of them {'is' if len(bad) == 1 else 'are'} flagged"
+                f" ({names}{', …' * (len(bad) > SHOWN)}): there are too few others."
+            )
+        elif spoilt:
+            found.append(
+                f"{len(spoilt):,} flagged item{'s are' if len(spoilt) > 1 else ' is'}"
+                " not among them, but full scores count"
+                f" {'them' if len(spoilt) > 1 else 'it'}."
             )
     return found
+
+
+def _spoilt(audit: Audit) -> set[str]:
+    """Items with a wrong key, no discrimination or contamination."""
+    from irtjax.auditing.examine import SPOILT
+
+    return {x for name in SPOILT for x in audit.flagged(name)}
 
 
 def _flagged(audit: Audit) -> set[str]:

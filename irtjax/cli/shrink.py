@@ -72,6 +72,13 @@ def shrink_command(
     average: Annotated[
         str, opt.option("What a full score averages: items, benchmarks.")
     ] = "items",
+    avoid: Annotated[
+        list[str] | None,
+        opt.option(
+            "Item to choose only where no others are left; may be repeated.",
+            metavar="NAME",
+        ),
+    ] = None,
     model: Annotated[
         str, opt.option("Model to fit: auto, a name, or MODULE:NAME.", "--model", "-m")
     ] = "auto",
@@ -109,7 +116,7 @@ def shrink_command(
     wanted["method"] = by
     options = {"aim": aim, "stratify": stratify, "average": average, "folds": folds}
     options |= {"abilities": _numbers(at, "--at", float), "level": level}
-    options["model"] = own_or_name(model, "--model")
+    options |= {"model": own_or_name(model, "--model"), "avoid": avoid or ()}
     counts = _numbers(sizes, "--sizes", int)
     ranking = None if reference is None else _values(reference)
     with ProgressLine(quiet) as progress:

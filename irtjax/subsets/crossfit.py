@@ -56,6 +56,7 @@ class Pool:
     abilities: np.ndarray | None = None  # where it matters; None for the population
     form: str = "normal"  # or "histogram": of the calibration's population
     method: str = "em"  # or "laplace", which integrates items out for few subjects
+    avoid: np.ndarray | None = None  # [items] to choose where no others are left
 
     @functools.cached_property
     def responses(self) -> Responses:
@@ -91,7 +92,9 @@ class Pool:
         return np.where(held[:, None], 0, values).T
 
     def tiers(self, held: np.ndarray) -> np.ndarray:
-        """`[items]` 0, 1 for separated items, 2 without variation; these come last.
+        """`[items]` 0, 1 for separated items, 2 without variation, 3 to avoid.
+
+        Those of a higher tier are chosen where no others are left.
 
         A separated item is right for all subjects above some score and wrong for all
         below (or the reverse), so only the prior bounds its discrimination.
@@ -106,7 +109,7 @@ class Pool:
         if count == 2:
             ability = self.full_scores()[~held]
             tier[flags.separated_items(values, observed, ability)] = 1
-        return tier
+        return tier if self.avoid is None else np.where(self.avoid, 3, tier)
 
 
 class Knowledge(NamedTuple):

@@ -8,6 +8,7 @@ import numpy as np
 
 from irtjax.calibration.calibration import Calibration
 from irtjax.data import ResponseTable, read
+from irtjax.data.arrays import positions
 from irtjax.fitting.defaults import AUTO, choose, is_integrated
 from irtjax.fitting.resolve import check_data, make_model
 from irtjax.models.catalogue import known_model
@@ -19,7 +20,7 @@ from irtjax.subsets.selection import AIMS, METHODS
 FOLDS = 5
 
 
-def make_pool(data, model, stratify, average, aim, abilities):
+def make_pool(data, model, stratify, average, aim, abilities, avoid=()):
     """The items to choose from, their responses, and warnings."""
     table = data if isinstance(data, ResponseTable) else read(data)
     if table.trials is not None or table.kind == "continuous":
@@ -54,7 +55,11 @@ def make_pool(data, model, stratify, average, aim, abilities):
         table = table.select(subjects=some)
         warnings = (f"{(~some).sum():,} subjects without responses are left out",)
     method = "laplace" if method == "laplace" else "em"
-    pool = Pool(table, chosen, target, stratum, aim, where, form, method)
+    last = None
+    if len(avoid):
+        last = np.zeros(table.num_items, bool)
+        last[positions("item", table.items, list(avoid))] = True
+    pool = Pool(table, chosen, target, stratum, aim, where, form, method, last)
     return pool, warnings
 
 

@@ -55,6 +55,7 @@ def shrink(
     abilities: Sequence[float] | np.ndarray | None = None,
     stratify: str | None = None,
     average: str = "items",
+    avoid: Sequence[str] = (),
     model: Model | str | Calibration = AUTO,
     folds: int | None = None,
     level: float = 0.95,
@@ -74,7 +75,8 @@ def shrink(
     - "difficulty": random items, spread evenly over the difficulties.
     - "random": any items, each as likely.
 
-    Separated items are chosen where no others are left, items without variation last.
+    Separated items are chosen where no others are left, then items without variation,
+    and last those to avoid.
     The full score is predicted as what was observed plus what is expected of the rest,
     over the posterior of ability. Held-out subjects, without whom items are chosen and
     the model fitted, correct its bias and determine how wide intervals must be.
@@ -93,6 +95,8 @@ def shrink(
         abilities: Where information matters, each as much; None for the population.
         stratify: Facet whose values all get their share of the items ("benchmark").
         average: The full score is the mean over "items" or over "benchmarks".
+        avoid: Names of items that are chosen only where no others are left, such as
+            those with a wrong key. Full scores count them.
         model: A model or its name, fitted by the method that `irtjax.fit` chooses; or
             a calibration of the same data by one ability, whose items are used, and in
             the folds its model and method.
@@ -115,7 +119,7 @@ def shrink(
     check_choice(method, aim, average, level)
     if sum(x is not None for x in (size, standard_error, score_error)) != 1:
         raise ValueError("give one of size, standard_error and score_error")
-    pool, warnings = make_pool(data, model, stratify, average, aim, abilities)
+    pool, warnings = make_pool(data, model, stratify, average, aim, abilities, avoid)
     table = pool.table
     if size is not None:
         check_size(size, table.num_items)
@@ -257,6 +261,7 @@ def subset_errors(
     abilities: Sequence[float] | np.ndarray | None = None,
     stratify: str | None = None,
     average: str = "items",
+    avoid: Sequence[str] = (),
     model: Model | str = AUTO,
     folds: int = 5,
     level: float = 0.95,
@@ -278,6 +283,7 @@ def subset_errors(
         abilities: See `shrink`.
         stratify: See `shrink`.
         average: See `shrink`.
+        avoid: See `shrink`.
         model: See `shrink`; no calibration, since it has seen all subjects.
         folds: Number of folds, at least 3: F (F + 1) / 2 fits are made.
         level: Level of the intervals.
@@ -297,7 +303,7 @@ def subset_errors(
         check_choice(method, aim, average, level)
     if folds < 3:
         raise ValueError(f"folds {folds}: intervals are judged by at least 3")
-    pool, warnings = make_pool(data, model, stratify, average, aim, abilities)
+    pool, warnings = make_pool(data, model, stratify, average, aim, abilities, avoid)
     subjects, num_items = pool.table.num_subjects, pool.table.num_items
     count = check_folds(folds, subjects)
     if not len(sizes) or not len(methods):

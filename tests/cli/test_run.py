@@ -75,20 +75,26 @@ def test_everything_is_in_one_folder_with_one_summary(quick, saved_table, tmp_pa
     assert content["fit"]["num_subjects"] == 24 and content["audit"]["counts"]
 
 
-def test_bad_items_of_the_subset_are_named(quick, saved_table, tmp_path, monkeypatch):
+def test_bad_items_are_not_in_the_subset(quick, saved_table, tmp_path, monkeypatch):
     def few(flagged):
-        monkeypatch.setattr(running, "_flagged", lambda _: flagged)
+        monkeypatch.setattr(running, "_spoilt", lambda _: flagged)
         result = run("run", saved_table, "--out", tmp_path / "out")
         assert result.exit_code == 0, result.stderr
         _, _, text = " ".join(result.stdout.split()).partition("Fewer items: ")
         page = (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
-        return text.partition("warning:")[0], page
+        chosen = pyarrow.csv.read_csv(tmp_path / "out" / "subset" / "subset.csv")
+        return text.partition("warning:")[0], page, chosen["item"].to_pylist()
 
-    assert "flagged as bad" not in few(set())[0]
+    text, _, chosen = few(set())
+    assert "flagged" not in text
+    text, page, others = few({*chosen[:3]})
+    assert not {*chosen[:3]} & {*others}
+    for shown in (text, page):
+        assert "3 flagged items are not among them, but full scores count them" in shown
     items = small_table().items.tolist()
-    text, page = few({*items})
-    assert "7 of them are flagged as bad (" in text and "full scores count bad" in text
-    assert "7 of them are flagged as bad" in page
+    text, page, _ = few({*items})
+    for shown in (text, page):
+        assert "7 of them are flagged (" in shown and "too few others" in shown
 
 
 def test_what_was_made_stays_when_a_part_fails(

@@ -80,6 +80,11 @@ def known(missing: float = 0.0):
 
 
 @cache
+def fitted() -> irtjax.Calibration:
+    return irtjax.fit(table())
+
+
+@cache
 def small() -> irtjax.Shrunken:
     return irtjax.shrink(table(), 8, folds=2)
 
@@ -587,3 +592,21 @@ def test_the_command_line_refuses_in_one_line(tmp_path):
         assert result.exit_code == 2, args
         assert result.stderr.startswith("irtjax: ") and message in result.stderr
         assert result.stderr.count("\n") == 1 and result.stdout == ""
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_items_to_avoid_are_chosen_last(method):
+    """Of 24 items six are to be avoided: 18 others first, then these."""
+    avoid = table().items[[0, 3, 6, 7, 9, 23]].tolist()
+    given = {"method": method, "avoid": avoid, "folds": 0, "model": fitted()}
+    small = irtjax.shrink(table(), 9, **given)
+    assert not {*avoid} & {*small.items.tolist()}
+    most = irtjax.shrink(table(), 20, **given).items.tolist()
+    assert len({*avoid} & {*most}) == 2
+    # The full score counts them still.
+    assert small.num_items == ITEMS
+
+
+def test_names_to_avoid_are_checked():
+    with pytest.raises(ValueError, match="no item named 'nothing'"):
+        irtjax.shrink(table(), 9, method="random", avoid=["nothing"], folds=0)
