@@ -62,13 +62,19 @@ class RankFlow:
         """The result in words."""
         rows = self.table.to_pylist()
         moved = [row for row in rows if row["move"]]
-        text = (
-            f"{len(rows):,} subjects are in the first {self.top:,} by {self.against}"
-            f" and by ability, and {len(moved):,} of them have different ranks."
-        )
+        places = f"in the first {self.top:,} by {self.against} and by ability"
+        if len(rows) == 1:
+            text = f"1 subject is {places}, and {_one(moved)}."
+        else:
+            have = "has" if len(moved) == 1 else "have"
+            text = f"{len(rows):,} subjects are {places}, and {len(moved):,} of them"
+            text += f" {have} different ranks."
         beyond = [row for row in moved if row["beyond"]]
         if moved and moved[0]["beyond"] is not None:
-            text += f" {len(beyond):,} move beyond their rank interval"
+            if len(beyond) == 1:
+                text += " 1 moves beyond its rank interval"
+            else:
+                text += f" {len(beyond):,} move beyond their rank interval"
             far = sorted(beyond, key=lambda row: -abs(row["move"]))[:2]
             parts = [
                 f"{x['subject']} from {x['rank_before']} to {x['rank']}" for x in far
@@ -77,6 +83,11 @@ class RankFlow:
         if self.kendall is None:
             return f"{text} All subjects are tied in one ranking: no Kendall's tau."
         return f"{text} Kendall's tau of all subjects is {self.kendall:.2f}."
+
+
+def _one(moved: list) -> str:
+    """What is stated of the ranks of the only subject."""
+    return "it has different ranks" if moved else "it has the same rank in both"
 
 
 def rank_flow(

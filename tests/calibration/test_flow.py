@@ -63,6 +63,20 @@ def test_moves_ties_and_tops():
         rank_flow(fit, top=1)
 
 
+def test_the_sentence_counts_one_subject_as_one():
+    fit = of_ranks([5, 4, 3, 2], [0.9, 0.8, 0.6, 0.7], high=[1, 2, 3, 4])
+    assert rank_flow(fit, top=1).sentence.startswith(
+        "1 subject is in the first 1 by accuracy and by ability, and it has the same"
+        " rank in both. Kendall"
+    )
+    fit = of_ranks([5, 4, 3], [0.7, 0.7, 0.1], low=[1, 2, 3], high=[1, 2, 3])
+    text = rank_flow(fit, top=2).sentence
+    assert ", and 1 of them has different ranks. 1 moves beyond its rank" in text
+    fit = of_ranks([5, 4, 3], [0.7, 0.6, 0.9], low=[1, 2, 3], high=[1, 2, 3])
+    text = rank_flow(fit, top=2).sentence
+    assert "1 subject is in the first 2" in text and "it has different ranks." in text
+
+
 def test_equal_abilities_up_to_rounding_share_a_rank():
     fit = of_ranks([1, 1 + 1e-12, 0], [0.5, 0.6, 0.1])
     assert rank_flow(fit).table.column("rank").to_pylist() == [1, 1, 3]
