@@ -27,7 +27,7 @@ from irtjax.estimators.joint.objective import (
     check_penalty,
     joint_derivatives,
     joint_information,
-    log_penalty,
+    penalty_terms,
     reported,
 )
 from irtjax.likelihood.problem import Parameters, Problem, Start
@@ -46,12 +46,13 @@ class JointPoint(NamedTuple):
 class Reference(NamedTuple):
     """Scale and offset of the loss, fixed at the start: `scaled = scale * point`.
 
-    A difference from the start keeps small gains accurate in single precision.
+    Differences from the start, term by term, keep small gains accurate in single
+    precision. `log_prior` has a term for each subject and item.
     """
 
     scale: JointPoint
     log_lik: Float[Array, " subjects"]
-    log_prior: Scalar
+    log_prior: Float[Array, " rows"]
 
 
 class Context(NamedTuple):
@@ -82,10 +83,13 @@ def loss_and_gradient(point: JointPoint, context: Context) -> tuple[Scalar, Join
     problem, penalty = context.problem, context.penalty
     at = unscaled(point, context.reference)
     seen = joint_derivatives(problem.model, problem.data, at.coordinates, at.theta)
-    log_prior, by_prior = jax.value_and_grad(folded_prior, argnums=1)(problem, at)
+    gain_of_prior = lambda at: jnp.sum(
+        folded_terms(problem, at) - context.reference.log_prior
+    )
+    prior_gain, by_prior = jax.value_and_grad(gain_of_prior)(at)
     gain = seen.log_lik - context.reference.log_lik
     gain = jnp.sum(weigh_rows(gain, problem.data.subject_weight))
-    gain = gain + penalty * (log_prior - context.reference.log_prior)
+    gain = gain + penalty * prior_gain
     by_prior = jax.tree.map(lambda g: penalty * g, by_prior)
     coordinates = by_prior.coordinates + seen.coordinates
     theta = by_prior.theta + seen.theta
@@ -127,6 +131,11 @@ def batch_gradient(
 
 def folded_prior(problem: Problem, point: JointPoint) -> Scalar:
     """Log priors of the same predictors on the shifted and scaled ability."""
+    return jnp.sum(folded_terms(problem, point))
+
+
+def folded_terms(problem: Problem, point: JointPoint) -> Float[Array, " rows"]:
+    """The terms of `folded_prior`: of every subject, then of every item."""
     model = problem.model
     scale = jnp.exp(point.log_scale)
     if not model.family.has_slope:
@@ -135,7 +144,7 @@ def folded_prior(problem: Problem, point: JointPoint) -> Scalar:
     if not problem.anchored:
         coordinates = model.fold(coordinates, point.shift, scale)
         theta = (theta - point.shift) / scale
-    return log_penalty(problem, model.constrain(coordinates), theta)
+    return penalty_terms(problem, model.constrain(coordinates), theta)
 
 
 def curvature_of(
@@ -275,7 +284,7 @@ class Gradient(AbstractPenalised):
         curvature = curvature_of(problem, penalty, point)
         scale = jax.tree.map(jnp.sqrt, curvature)
         log_lik = joint_derivatives(model, data, *point[:2]).log_lik
-        reference = Reference(scale, log_lik, folded_prior(problem, point))
+        reference = Reference(scale, log_lik, folded_terms(problem, point))
         context = Context(problem, penalty, reference)
         scaled = jax.tree.map(jnp.multiply, point, scale)
         value, gradient = loss_and_gradient(scaled, context)
@@ -357,7 +366,7 @@ class Gradient(AbstractPenalised):
     def progress(self, problem: Problem, state: GradientState) -> Progress:
         """Objective and residual of the best point."""
         log_lik = weigh_rows(state.reference.log_lik, problem.data.subject_weight)
-        start = jnp.sum(log_lik) + self.penalty * state.reference.log_prior
+        start = jnp.sum(log_lik) + self.penalty * jnp.sum(state.reference.log_prior)
         patience, tolerance = self.patience, self.tolerance
         if patience is None:
             patience = 3 if self.optimiser is None else 200

@@ -10,7 +10,14 @@ import pytest
 from irtjax._types import Status
 from irtjax.data.responses import Responses
 from irtjax.estimators.driver import loop_of, run
-from irtjax.estimators.joint.gradient import Gradient
+from irtjax.estimators.joint.gradient import (
+    Context,
+    Gradient,
+    JointPoint,
+    Reference,
+    folded_terms,
+    loss_and_gradient,
+)
 from irtjax.estimators.joint.mm import MM
 from irtjax.estimators.joint.objective import joint_derivatives, joint_information
 from irtjax.estimators.start import start_values
@@ -279,3 +286,24 @@ def test_mini_batches_refuse_the_line_search():
     model, data = simulated()
     with pytest.raises(ValueError, match="first-order"):
         fitted(model, data, Gradient(batch_size=8), key=jax.random.key(0))
+
+
+def test_single_precision_sees_the_small_gain_of_many_priors():
+    """Two sums of 50,000 priors differ by rounding that is larger than the gain."""
+    model, size = MODELS["2pl"], 50_000
+    data = Responses(jnp.zeros((size, 2), jnp.int8), jnp.zeros((size, 2), bool))
+    theta, move = np.random.default_rng(0).normal(size=(2, size)).astype(np.float32)
+    zero, moved = jnp.zeros((), jnp.float32), theta + np.float32(1e-4) * move
+    point = JointPoint(jnp.zeros((2, 2), jnp.float32), jnp.asarray(theta), zero, zero)
+    problem = Problem.create(model, data)
+    reference = Reference(
+        jax.tree.map(jnp.ones_like, point),
+        0 * point.theta,
+        folded_terms(problem, point),
+    )
+    context = Context(problem, 1.0, reference)
+    point = point._replace(theta=jnp.asarray(moved))
+    found, _ = jax.jit(loss_and_gradient)(point, context)
+    before, after = (np.square(x.astype(float)).sum() / 2 for x in (theta, moved))
+    assert found.dtype == jnp.float32
+    assert float(found) == pytest.approx(after - before, abs=2e-4)
