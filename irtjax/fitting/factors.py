@@ -16,6 +16,7 @@ from irtjax.estimators.factor_estimates import rotated
 from irtjax.estimators.factor_start import factor_start
 from irtjax.estimators.marginal.grid import expects_grid
 from irtjax.estimators.start import start_values
+from irtjax.fitting.one_ability import APPROXIMATE
 from irtjax.fitting.resolve import (
     check_data,
     make_method,
@@ -211,6 +212,8 @@ class FactorAnalysis(AbstractSpecification):
             **({"storage": "cells"} if few else {}),
             **scaling,
         }
+        if few and kind != "none" and not model.family.dims:
+            table = table.replace(notes=(*table.notes, APPROXIMATE))
         return Task(made, table, problem, first, plan.names(), warnings, record)
 
     def finish(self, estimates: Estimates, record: dict[str, Any]) -> Estimates:

@@ -37,7 +37,7 @@ from irtjax.numerics.programs import stored_jit
 from irtjax.uncertainty import check_kind
 
 #: On the errors of items of a fit by observed response.
-_APPROXIMATE = (
+APPROXIMATE = (
     "standard errors of items are approximate: the fit is by observed response, without"
     " the dense matrix"
 )
@@ -125,7 +125,7 @@ class OneAbility(AbstractSpecification):
             **scaling,
         }
         if few and kind != "none":
-            ordered = ordered.replace(notes=(*ordered.notes, _APPROXIMATE))
+            ordered = ordered.replace(notes=(*ordered.notes, APPROXIMATE))
         return Task(made, ordered, problem, first, None, warnings, record, places)
 
 

@@ -13,9 +13,11 @@ from irtjax.data.sparse_table import SparseCells
 from irtjax.data.table import ResponseTable
 from irtjax.fitting import one_ability
 from irtjax.fitting.defaults import choose
+from irtjax.fitting.factors import FactorAnalysis
 from irtjax.fitting.problem import make_task
 from irtjax.fitting.settings import sort_settings
 from irtjax.likelihood.problem import Problem
+from irtjax.models.factors import Factor
 from irtjax.ranking.accuracy import accuracies, accuracies_of_cells
 from irtjax.uncertainty import covariance
 
@@ -183,13 +185,16 @@ def test_the_record_says_that_errors_are_of_cells(monkeypatch):
     few = tables(0)[1]
     monkeypatch.setattr(irtjax.EM, "sparse", 1.0)
     for errors in ("none", "observed"):
-        specification = one_ability.OneAbility("2pl")
         settings = {"standard_errors": errors}
-        parts = sort_settings(settings, specification, irtjax.EM, None)
-        task = make_task(few, specification, "em", parts, level=0.95, dtype=None)
-        assert task.options["storage"] == "cells"
-        noted = any("items are approximate" in x for x in task.table.notes)
-        assert noted == (errors == "observed")
+        for specification in (
+            one_ability.OneAbility("2pl"),
+            FactorAnalysis(Factor(factors=1)),
+        ):
+            parts = sort_settings(settings, specification, irtjax.EM, None)
+            task = make_task(few, specification, "em", parts, level=0.95, dtype=None)
+            assert task.options["storage"] == "cells"
+            noted = any("items are approximate" in x for x in task.table.notes)
+            assert noted == (errors == "observed")
 
 
 def test_models_with_asymptotes_have_more_terms(monkeypatch):
