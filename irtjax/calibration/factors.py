@@ -42,6 +42,10 @@ class Factors(NamedTuple):
             diagonal, NaN where not identified. None where the correlations are fixed
             (orthogonal factors), those of estimated abilities (`mm`), or rotated
             without the covariance of all items.
+        at_fixed_axes: `[items, columns, columns]` covariance of the slopes and other
+            coordinates of each item without the error of the rotation, which abilities
+            follow, so that it adds nothing to the errors of expected scores. None
+            without rotation or standard errors.
     """
 
     names: np.ndarray
@@ -57,6 +61,7 @@ class Factors(NamedTuple):
     share_at_best: float
     axes_known: bool = True
     correlation_error: np.ndarray | None = None
+    at_fixed_axes: np.ndarray | None = None
 
     @property
     def error(self) -> np.ndarray:
@@ -97,6 +102,7 @@ def factors_of(
         float("nan") if best is None else best,
         found.axes_known,
         found.correlation_error,
+        found.at_fixed_axes,
     )
 
 

@@ -47,11 +47,15 @@ def factor_item_errors(fit: Calibration) -> np.ndarray | None:
     """`[items, p, p]` covariance of the slopes and the other coordinates of each item.
 
     Of a fit of several abilities; None where it takes items as known. What has no error
-    has zeros.
+    has zeros. The error of a rotation is left out: it is common to all items, and the
+    abilities of subjects follow it.
     """
     found, chosen = fit.item_covariance, fit.options.get("item_uncertainty", True)
     if found is None or chosen is False:
         return None
+    if fit.factors is not None and fit.factors.at_fixed_axes is not None:
+        return np.asarray(fit.factors.at_fixed_axes, float)
+    # Without a rotation, or by a version that did not keep the above.
     slopes = np.asarray(fit.parameters.items.discrimination, float)
     steps = np.ones(np.shape(found)[:2])
     if fit.model.family.parameters[0].bijection.kind == "positive":

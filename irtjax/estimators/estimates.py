@@ -120,6 +120,8 @@ class FactorEstimates(NamedTuple):
             None without errors.
         correlation_error: `[factors, factors]` standard errors of Phi, 0 on the
             diagonal; None where correlations are fixed or their errors not known.
+        at_fixed_axes: `[items, columns, columns]` the covariances of `item_errors`
+            without the error of the rotation; None without rotation or errors.
     """
 
     ability: np.ndarray
@@ -135,6 +137,7 @@ class FactorEstimates(NamedTuple):
     axes_known: bool = True
     item_errors: FactorCovariance | None = None
     correlation_error: np.ndarray | None = None
+    at_fixed_axes: np.ndarray | None = None
 
 
 class LengthEstimates(NamedTuple):

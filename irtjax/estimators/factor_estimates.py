@@ -298,6 +298,7 @@ def rotated(found: Estimates, rotation: str, num_starts: int = 100) -> Estimates
     correlation = transform.T @ transform
     theta = found.parameters.theta
     errors, covariance, loadings_error, known = None, None, None, True
+    at_fixed_axes = None
     if found.factors.item_errors is not None:
         moves = rotation_moves(loadings, rotation, result.transform, num_starts)
         known = moves is None
@@ -305,6 +306,9 @@ def rotated(found: Estimates, rotation: str, num_starts: int = 100) -> Estimates
         if moves is None:
             moves = inverse, np.zeros((*transform.shape, *loadings.shape))
         errors, loadings_error = _turned_errors(found, moves, oblique)
+        whole = np.eye(errors.items.shape[1])
+        whole[: len(inverse), : len(inverse)] = inverse
+        at_fixed_axes = whole.T @ found.factors.item_errors.items @ whole
     items = items._replace(discrimination=jnp.asarray(slopes, dtype))
     parameters = found.parameters._replace(
         items=items,
@@ -335,6 +339,7 @@ def rotated(found: Estimates, rotation: str, num_starts: int = 100) -> Estimates
         covariance=covariance,
         factors=factors._replace(
             loadings_error=loadings_error,
+            at_fixed_axes=at_fixed_axes,
             correlation_error=None
             if errors is None
             else _correlation_error(errors, len(transform)),

@@ -100,6 +100,7 @@ _AXES = {
     "factors.share_at_best": "",
     "factors.axes_known": "",
     "factors.correlation_error": "factors factors",
+    "factors.at_fixed_axes": "items columns columns",
 }
 #: Its arrays of errors, each None without standard errors.
 _ERROR_ARRAYS = ("item_covariance", "ability_shared", "ability_scale")
