@@ -261,6 +261,10 @@ def _new_staging(place: Path) -> tuple[Path, int | None]:
         except FileNotFoundError:
             # Another process took it for one that a dead process left, before the lock.
             _unlock(lock)
+        except BaseException:
+            _discard(staging)
+            _unlock(lock)
+            raise
     raise OSError(errno.EAGAIN, "other processes delete unfinished files")
 
 

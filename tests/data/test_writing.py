@@ -1,5 +1,6 @@
 """Outputs appear together or not at all: killed, full disks, two writers."""
 
+import errno
 import os
 import subprocess
 import sys
@@ -7,6 +8,7 @@ import tempfile
 import textwrap
 import threading
 import time
+from pathlib import Path
 
 import pytest
 
@@ -340,6 +342,21 @@ def test_a_new_folder_that_another_process_deletes_is_made_again(tmp_path, monke
     write(tmp_path / "out")
     assert content(tmp_path / "out") == NEW and len(made) == 3
     assert [p.name for p in tmp_path.iterdir()] == ["out"]
+
+
+def test_a_full_disk_at_the_beginning_leaves_no_folder(tmp_path, monkeypatch):
+    """The hidden folder stayed, locked as long as the process lived."""
+    touch = Path.touch
+
+    def full(path, *given, **more):
+        if path.name.startswith("inode-"):
+            raise OSError(errno.ENOSPC, "full")
+        touch(path, *given, **more)
+
+    monkeypatch.setattr(Path, "touch", full)
+    with pytest.raises(ValueError, match="No space left"):
+        write(tmp_path / "out")
+    assert not [*tmp_path.iterdir()]
 
 
 def test_outputs_do_not_have_the_names_of_unfinished_ones(tmp_path):
