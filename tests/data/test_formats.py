@@ -792,6 +792,30 @@ def test_columns_as_people_name_them(header, tmp_path):
     assert table.subjects.tolist() == ["m", "n"]
     assert table.items.tolist() == ["a", "b"]
     assert table.values.tolist() == [[1, 0], [0, 1]]
+    column = header.rpartition(",")[2]
+    text = f"column '{column}' was read as the responses (response= names another)"
+    assert text in table.notes
+    assert text not in read(path, response=column).notes
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        "model,problem_id,rating,solved",  # of the difficulty
+        "model,problem_id,rating,status",
+        "model,question_id,grade,is_right",  # of a school
+        "model,question_id,result,match",  # the answer
+        "id,question_id,result,seconds",  # one model, a row for each item
+    ],
+)
+def test_a_column_that_may_be_something_else_is_to_be_chosen(header, tmp_path):
+    path = tmp_path / "sheet.csv"
+    path.write_text(f"{header}\nm,a,1200,1\nn,a,1200,0\n")
+    with pytest.raises(ValueError, match="no column of responses; name it with resp"):
+        read(path)
+    subject, _, _, last = header.split(",")
+    table = read(path, response=last, subject=subject)
+    assert table.values.tolist() == [[1], [0]]
 
 
 def test_of_two_outcomes_one_is_to_be_chosen(tmp_path):

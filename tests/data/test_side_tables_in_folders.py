@@ -111,6 +111,34 @@ def test_lengths_next_to_their_responses_are_left_out(lengths):
     assert read(lengths, format="csv").values.tolist() == table.values.tolist()
     both = read(lengths / "right.csv", length=lengths / "cot_length.csv")
     assert both.lengths.tolist() == [[310, 12], [700, 900]]
+    # Of a folder, the note does not advise what was done.
+    both = read(lengths, length=lengths / "cot_length.csv")
+    assert both.lengths.tolist() == [[310, 12], [700, 900]]
+    assert not any("length=" in x for x in both.notes)
+
+
+def test_one_of_two_matrices_of_lengths_does_not_replace_the_other(lengths):
+    """The first was taken for the responses of the second."""
+    other = (lengths / "cot_length.csv").read_text().replace("310", "311")
+    (lengths / "tokens.csv").write_text(other)
+    assert len(read(lengths, format="csv").notes) == 2
+    (lengths / "right.csv").unlink()
+    with pytest.raises(ValueError, match="the response of 'm' to 'q1' is also in"):
+        read(lengths, format="csv")
+
+
+@pytest.mark.parametrize("key", ["Model Name", "model-name"])
+def test_side_tables_with_spaces_in_names_are_left_out(key, folder):
+    text = f"{key},Developer,License\nm,x,MIT\nn,y,GPL\n"
+    (folder / "makers.csv").write_text(text)
+    assert "makers.csv has no responses and was left out" in read(folder).notes
+
+
+def test_of_many_files_none_is_read_for_a_message(folder, monkeypatch):
+    (folder / "more.csv").write_text("model,item,correct\nm,a,1\nn,a,0\n")
+    monkeypatch.setattr("irtjax.data.reading.read._FEW", 1)
+    with pytest.raises(ValueError, match=r"of csv: .*models\.csv.*; parquet: "):
+        read(folder)
 
 
 def test_lengths_without_their_responses_are_refused(lengths):

@@ -23,10 +23,16 @@ ITEM = (
 RESPONSE = "response resp score correct acc accuracy y value is_correct".split()
 # Where none of these is there: what coding benchmarks write.
 PASSED = "passed pass@1 pass1 pass_at_1".split()
-# One of these, next to subjects and items.
+# One of these, next to subjects and items, where it is the only column of outcomes.
 JUDGED = "verdict outcome result grade judgment judgement rating".split()
 # Words in such a column may be responses.
 OUTCOME = [*JUDGED, *"status passed solved resolved success".split()]
+# Next to one of these, a column of `JUDGED` may be a response, its item's difficulty
+# or the answer itself.
+_SCORES = (
+    "successful accepted ok pass right is_right match matched is_match exact_match em"
+    " f1 label prediction"
+).split()
 METRIC = "metric metric_name dimension".split()
 TRIAL = "trial epoch repeat attempt train_trial_index rater wave".split()
 BENCHMARK = (
@@ -94,11 +100,11 @@ class Columns:
 
 def find(names: Sequence[str], synonyms: Sequence[str]) -> str | None:
     """Returns the column with the first of several names, in upper or lower case."""
-    plain = {_plain(name): name for name in reversed(names)}
+    plain = {plain_name(name): name for name in reversed(names)}
     return next((plain[s] for s in synonyms if s in plain), None)
 
 
-def _plain(name: str) -> str:
+def plain_name(name: str) -> str:
     """A name of a column as synonyms are written: "Model Name" is model_name."""
     return re.sub(r"[ -]+", "_", name.strip().lower())
 
@@ -233,12 +239,14 @@ def _responses(
         return (require(names, options.response, "response", source),)
     if isinstance(options.metric, str) and options.metric in names:
         return (options.metric,)
-    lower = {_plain(name): name for name in names}
+    lower = {plain_name(name): name for name in names}
     found = tuple(s for s in RESPONSE if s in lower)
     found = found or tuple(s for s in PASSED if s in lower)[:1]
-    if not found and subject is not None:
-        judged = tuple(s for s in JUDGED if s in lower)
-        found = judged if len(judged) == 1 else ()
+    # An "id" may number the rows of one model's log.
+    sure = subject is not None and plain_name(subject) != "id"
+    if not found and (sure or options.subject is not None):
+        judged = tuple(s for s in (*OUTCOME, *_SCORES) if s in lower)
+        found = judged if len(judged) == 1 and judged[0] in JUDGED else ()
     # The generic names win over those of metrics: "response" is unambiguous.
     sure = tuple(s for s in found if s in ("response", "resp"))
     return tuple(lower[s] for s in sure[:1] or found)
@@ -270,7 +278,7 @@ def _wide(
     if subject is None and options.orientation is not None:
         subject = find(names, ITEM)
     if transposed is None and subject is not None and options.subject is None:
-        transposed = subject.strip().lower() in ITEM or None
+        transposed = plain_name(subject) in ITEM or None
     return Columns(subject=subject, transposed=transposed)
 
 

@@ -15,7 +15,7 @@ import pyarrow as pa
 from irtjax.data.arrays import as_labels
 from irtjax.data.item_texts import ItemText
 from irtjax.data.reading import cells
-from irtjax.data.reading.columns import Columns, decide
+from irtjax.data.reading.columns import JUDGED, Columns, decide, plain_name
 from irtjax.data.reading.options import ReadOptions, unanswered_note
 from irtjax.data.reading.records import Coded, Records, concatenate, join_coded
 from irtjax.data.reading.tabular import Frame
@@ -81,6 +81,12 @@ def _read_long(frame: Frame, layout: Columns, options: ReadOptions) -> Records:
             f"{source}: column {layout.time!r} is a time, not a length in tokens, and"
             f" was not read (length={layout.time!r} reads it as lengths)"
         )
+    if options.response is None:
+        notes += [
+            f"column {name!r} was read as the responses (response= names another)"
+            for name in layout.responses
+            if plain_name(name) in JUDGED
+        ]
     whole = Records(
         subject=subject,
         item=item,

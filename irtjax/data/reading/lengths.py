@@ -22,7 +22,11 @@ _SCORES, _UNUSUAL = 100, 1000
 
 
 def refuse_lengths(
-    tables: Sequence[ResponseTable], asked: Container[str] = (), *, forced: bool = False
+    tables: Sequence[ResponseTable],
+    asked: Container[str] = (),
+    *,
+    forced: bool = False,
+    given: bool = False,
 ) -> tuple[list[ResponseTable], list[str]]:
     """Tables without those of lengths, and notes.
 
@@ -30,6 +34,7 @@ def refuse_lengths(
         tables: Matrices that were read.
         asked: Files that were named one by one.
         forced: Whether a format was given, which reads other matrices as scores.
+        given: Whether the lengths are read with the responses, by `length=`.
 
     Returns:
         The tables without matrices of lengths that lie in a folder with responses of
@@ -42,14 +47,16 @@ def refuse_lengths(
     notes = []
     highest = {id(table): _highest(table) for table in tables}
     sure = {id(x) for x in tables if highest[id(x)] and _NAME.search(_file(x))}
-    rest = [x for x in tables if id(x) not in sure]
+    responses = [x for x in tables if id(x) not in sure]
+    rest = [*responses]
     for table in tables:
         high, source = highest[id(table)], table.sources[0] if table.sources else ""
         if id(table) in sure:
-            if source not in asked and any(_same_cells(table, x) for x in rest):
+            if source not in asked and any(_same_cells(table, x) for x in responses):
+                hint = f" (length='{source}' reads them with the responses)"
                 notes.append(
-                    f"{_file(table)} holds response lengths and was left out"
-                    f" (length='{source}' reads them with the responses)"
+                    f"{_file(table)} holds response lengths and was left out of the"
+                    f" responses{'' if given else hint}"
                 )
                 continue
             if forced:

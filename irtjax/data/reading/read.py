@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 _TABLES = (".csv", ".tsv", ".csv.gz", ".tsv.gz")
 #: Formats of any content.
 _TABLE_KINDS = {"csv", "parquet", "json"}
-#: Bytes of a file that is read for a message.
-_SMALL = 10_000_000
+#: Bytes of a file that is read for a message, and how many files are.
+_SMALL, _FEW = 10_000_000, 100
 
 
 def read(
@@ -139,7 +139,10 @@ class Gathered:
         notes, gone = self.notes, set()
         if not lengths:
             everything, forced = tables, options.format is not None
-            tables, more = refuse_lengths(tables, self.asked, forced=forced)
+            given = options.length is not None
+            tables, more = refuse_lengths(
+                tables, self.asked, forced=forced, given=given
+            )
             gone = {x for t in everything for x in t.sources}
             gone -= {x for t in tables for x in t.sources}
             notes = [*notes, *more]
@@ -272,13 +275,18 @@ def _with_responses(
 
 
 def _names_of(files: list[Source], options: ReadOptions) -> str:
-    """Names of the files of each kind, without small tables that have no responses."""
+    """Names of the files of each kind.
+
+    Where they are few, small tables that have no responses are not named.
+    """
 
     def may(file: Source) -> bool:
         known = file.format not in _TABLE_KINDS or file.path.stat().st_size > _SMALL
         return known or _has_responses(file, options)
 
-    found = [file for file in files if not file.asked and may(file)]
+    found = [file for file in files if not file.asked]
+    if len(found) <= _FEW:
+        found = [file for file in found if may(file)]
     of = lambda kind: [x.path.name for x in found if x.format == kind]
     parts = [f"{kind}: {listing(of(kind), 4)}" for kind in _kinds(found)]
     return "; ".join(parts)

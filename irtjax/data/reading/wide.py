@@ -26,6 +26,7 @@ from irtjax.data.reading.columns import (
     find,
     parameter_columns,
     parameter_message,
+    plain_name,
 )
 from irtjax.data.reading.options import ReadOptions
 from irtjax.data.reading.records import Coded, Records
@@ -159,7 +160,7 @@ def _describes(
     name is that of outcomes.
     """
     # "id" may number the rows of a log.
-    if key is None or key.strip().lower() not in _KEYS:
+    if key is None or plain_name(key) not in _KEYS:
         return False
     column = table.column(key)
     # Records and lists have no order, and name nothing.
