@@ -8,6 +8,7 @@ import shutil
 from pathlib import Path
 from urllib.parse import unquote
 
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -831,3 +832,11 @@ def test_of_two_outcomes_one_is_to_be_chosen(tmp_path):
     # Another column has priority.
     path.write_text("model,item,result,score\nm,a,x,1\nn,a,y,0\n")
     assert read(path).values.tolist() == [[1], [0]]
+
+
+@pytest.mark.parametrize("name", ["item_id", "Item ID"])
+def test_an_index_of_items_may_have_spaces_in_its_name(name):
+    index = pd.Index(["a", "b", "c"], name=name)
+    table = read(pd.DataFrame({"m": [1, 0, 1], "n": [0, 0, 1]}, index=index))
+    assert table.subjects.tolist() == ["m", "n"]
+    assert table.items.tolist() == ["a", "b", "c"]
