@@ -273,13 +273,14 @@ def _of_subset(results: Results, escape: Callable[[str], str]) -> list[str]:
         if bad:
             names = listing([escape(x) for x in bad[:SHOWN]])
             found.append(
-                f"{len(bad):,} of them {'is' if len(bad) == 1 else 'are'} flagged"
-                f" ({names}{', …' * (len(bad) > SHOWN)}): there are too few others."
+                f"{len(bad):,} of the chosen items {'is' if len(bad) == 1 else 'are'}"
+                f" flagged ({names}{', …' * (len(bad) > SHOWN)}): there are too few"
+                " others."
             )
         elif spoilt:
             found.append(
                 f"{len(spoilt):,} flagged item{'s are' if len(spoilt) > 1 else ' is'}"
-                " not among them, but full scores count"
+                " not among the chosen items, but full scores count"
                 f" {'them' if len(spoilt) > 1 else 'it'}."
             )
     return found

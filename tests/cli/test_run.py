@@ -90,11 +90,13 @@ def test_bad_items_are_not_in_the_subset(quick, saved_table, tmp_path, monkeypat
     text, page, others = few({*chosen[:3]})
     assert not {*chosen[:3]} & {*others}
     for shown in (text, page):
-        assert "3 flagged items are not among them, but full scores count them" in shown
+        assert "3 flagged items are not among the chosen items, but full" in shown
+        assert "full scores count them" in shown
     items = small_table().items.tolist()
     text, page, _ = few({*items})
     for shown in (text, page):
-        assert "7 of them are flagged (" in shown and "too few others" in shown
+        assert "7 of the chosen items are flagged (" in shown
+        assert "too few others" in shown
 
 
 def test_what_was_made_stays_when_a_part_fails(
