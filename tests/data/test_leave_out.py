@@ -52,6 +52,18 @@ def test_refuses_names_of_nobody(file):
         irtjax.read(file, leave_out="*")
 
 
+def test_an_empty_list_leaves_nobody_out(file):
+    table = irtjax.read(file, leave_out=[])
+    assert table.num_subjects == 3
+    assert not any("left out" in note for note in table.notes)
+
+
+@pytest.mark.parametrize("names", [3, [3], ["base", 3]])
+def test_refuses_what_is_no_text(file, names):
+    with pytest.raises(ValueError, match="leave_out= takes .* as text: write '3', not"):
+        irtjax.read(file, leave_out=names)
+
+
 def test_on_the_command_line(file):
     found = CliRunner().invoke(app, ["info", str(file), "--leave-out", "*-4bit"])
     assert found.exit_code == 0, found.output

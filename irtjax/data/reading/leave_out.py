@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import difflib
 import fnmatch
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -17,20 +18,22 @@ def without(table: ResponseTable, names: str | Sequence[str] | None) -> Response
 
     Args:
         table: The responses.
-        names: Names of subjects, or patterns with `*`, `?` and `[...]`; None for none.
+        names: Names of subjects, or patterns with `*`, `?` and `[...]`; None, or an
+            empty list, for none.
 
     Raises:
-        ValueError: No subject has a name, or none is left.
+        ValueError: No subject has a name, none is left, or a name is not text.
 
     >>> table = ResponseTable.from_arrays([[1, 0], [1, 1]], subjects=["a", "a-4bit"])
     >>> found = without(table, ["*-4bit"])
     >>> found.subjects.tolist(), found.notes
     (['a'], ('1 subject left out: a-4bit',))
     """
-    if names is None:
+    given = _listed(names)
+    if not given:
         return table
     subjects, out = table.subjects.tolist(), np.zeros(table.num_subjects, bool)
-    for name in [names] if isinstance(names, str) else names:
+    for name in given:
         # A name with a bracket is first of all a name.
         found = [subject == name for subject in subjects]
         if not any(found):
@@ -52,3 +55,18 @@ def without(table: ResponseTable, names: str | Sequence[str] | None) -> Response
     if items := int(lost.sum()):
         note += f"; with them {items:,} item{'s' * (items > 1)} that only they met"
     return left.replace(notes=(*left.notes, note))
+
+
+def _listed(names: Any) -> list[str]:
+    """The names in a list; refuses what is no text, such as a number."""
+    if names is None:
+        return []
+    is_one = isinstance(names, str) or not isinstance(names, Iterable)
+    found = [names] if is_one else list(names)
+    for name in found:
+        if not isinstance(name, str):
+            raise ValueError(
+                f"leave_out= takes names of subjects as text: write {str(name)!r:.80},"
+                f" not {name!r:.80}"
+            )
+    return found
