@@ -227,7 +227,8 @@ def _copies(table: ResponseTable) -> copies.Copies:
     """Subjects that copy each other; of sparse tables none are looked for."""
     if table.sparse is not None:
         return copies.NONE
-    return copies.copies_of(table.values, table.observed, table.trials)
+    cells = table.values, table.observed, table.trials
+    return copies.copies_of(*cells, table.benchmarks)
 
 
 def _subject_flags(

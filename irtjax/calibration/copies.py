@@ -11,9 +11,11 @@ chance alone, on
 
 items in expectation. P_ij comes from the margins: logit P_ij = c_i + logit p_j, p_j the
 share of subjects that have the item right, c_i such that subject i's expected number of
-right responses is the observed one; items that all have right, or wrong, are left
-out. The number of differences is Poisson-binomial, so
-its lower tail is at most about that of a Poisson variable of mean E_ik.
+right responses is the observed one, in each benchmark: a model may fail a whole one,
+because its format was not read for example, as others do. Where a subject has all items
+of a benchmark right, or wrong, P_ij is 1 or 0. Items that all have right, or wrong, are
+left out. The number of differences is Poisson-binomial, so its lower tail is at most
+about that of a Poisson variable of mean E_ik.
 """
 
 from __future__ import annotations
@@ -33,6 +35,8 @@ MOST_DIFFERENT = 0.1
 MOST_SUBJECTS = 1000
 #: Items from which the candidates are found, drawn at random.
 MOST_ITEMS = 1000
+#: Items of a benchmark below which it has no c_i of its own: small ones share one.
+FEWEST_ITEMS = 20
 #: Groups that a warning names, and subjects of each.
 MOST_GROUPS, MOST_NAMES = 3, 5
 
@@ -65,12 +69,16 @@ NONE = Copies((), (), (), ())
 
 
 def copies_of(
-    values: np.ndarray, observed: np.ndarray | None, trials: np.ndarray | None = None
+    values: np.ndarray,
+    observed: np.ndarray | None,
+    trials: np.ndarray | None = None,
+    benchmarks: np.ndarray | None = None,
 ) -> Copies:
     """Finds copies in responses `[subjects, items]` of any kind.
 
     For expected differences a response counts as right above its item's mean; for
     observed ones two responses differ unless they are equal, missing ones never.
+    `benchmarks` are names `[items]`; None for one benchmark.
 
     >>> right = np.random.default_rng(0).integers(0, 2, (8, 60))
     >>> right[5] = right[2]
@@ -88,7 +96,8 @@ def copies_of(
     if trials is not None:
         seen = (trials[:, some] > 0) * 1.0
     right = _right(values[:, some], seen, None if trials is None else trials[:, some])
-    expected = _expected_differences(right, seen)
+    names = np.zeros(size, int) if benchmarks is None else benchmarks
+    expected = _expected_differences(right, seen, names[some])
     wrong = seen - right
     different = right @ wrong.T + wrong @ right.T
     pairs = count * (count - 1) / 2
@@ -121,16 +130,26 @@ def _right(values, seen, trials) -> np.ndarray:
     return ((share > mean) & (seen > 0)) * 1.0
 
 
-def _expected_differences(right: np.ndarray, seen: np.ndarray) -> np.ndarray:
+def _expected_differences(right, seen, benchmarks) -> np.ndarray:
     """E of the module, `[subjects, subjects]`."""
+    _, part, sizes = np.unique(benchmarks, return_inverse=True, return_counts=True)
+    part = np.where(sizes[part] < FEWEST_ITEMS, -1, part)
+    found = np.zeros((len(seen), len(seen)))
+    for code in np.unique(part):
+        mine = part == code
+        chance, other = _chances(right[:, mine], seen[:, mine])
+        found += chance @ other.T + other @ chance.T
+    return found
+
+
+def _chances(right: np.ndarray, seen: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Chances of right and of wrong responses to the items of a benchmark."""
     count, total = seen.sum(axis=0), right.sum(axis=0)
     # On items that all others have right, or wrong, nobody is expected to differ.
     varied = (total > 0) & (total < count)
     right, seen = right[:, varied], seen[:, varied]
     ease = logit(total[varied] / count[varied])
-    # As many right ones as there are, and never none or all.
-    answers = seen.sum(axis=1)
-    target = (right.sum(axis=1) + 0.5) * answers / (answers + 1)
+    target, most = right.sum(axis=1), seen.sum(axis=1)
     level = np.zeros((len(seen), 1))
     for _ in range(8):
         chance = expit(level + ease) * seen
@@ -138,8 +157,10 @@ def _expected_differences(right: np.ndarray, seen: np.ndarray) -> np.ndarray:
         step = (target - chance.sum(axis=1)) / np.maximum(slope, 1e-3)
         level += np.clip(step, -2, 2)[:, None]
     chance = expit(level + ease) * seen
-    other = seen - chance
-    return chance @ other.T + other @ chance.T
+    # Subjects without variation have no finite level.
+    constant = (target == 0) | (target == most)
+    chance[constant] = right[constant]
+    return chance, seen - chance
 
 
 def _grouped(pairs: list[tuple[int, int, int, int, float]], count: int) -> Copies:

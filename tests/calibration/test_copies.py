@@ -55,6 +55,21 @@ def test_subjects_without_variation_are_no_copies():
     assert groups(copies_of(values, None)) == []
 
 
+def test_subjects_that_fail_the_same_benchmarks_are_no_copies(rng):
+    chance = 1 / (1 + np.exp(-0.7 * rng.normal(size=(40, 1)) - rng.normal(3, 1, 300)))
+    values = (rng.random(chance.shape) < chance).astype(np.int8)
+    fails = rng.random((40, 3)) < 0.4
+    values[np.repeat(fails, 100, axis=1)] = 0
+    names = np.repeat(["a", "b", "c"], 100)
+    assert groups(copies_of(values, None, None, names)) == []
+    # Small benchmarks share one level, and a copy is found among all.
+    names = np.where(np.arange(300) % 10 == 0, np.arange(300).astype(str), names)
+    assert groups(copies_of(values, None, None, names)) == []
+    values[7] = values[fails.sum(1).argmin()]
+    (found,) = copies_of(values, None, None, names).groups
+    assert 7 in found and found.size == 2
+
+
 @pytest.mark.parametrize("kind", ["ordinal", "scores", "counts"])
 def test_responses_of_every_kind(rng, kind):
     trials = None
