@@ -62,7 +62,7 @@ def _listed(names: Any) -> list[str]:
     if names is None:
         return []
     is_one = isinstance(names, str) or not isinstance(names, Iterable)
-    found = [names] if is_one else list(names)
+    found: list[Any] = [names] if is_one else [*names]
     for name in found:
         if not isinstance(name, str):
             raise ValueError(
