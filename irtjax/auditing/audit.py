@@ -24,6 +24,7 @@ from irtjax.auditing.examine import (
     several_abilities,
 )
 from irtjax.auditing.tables import benchmark_table, item_table
+from irtjax.calibration import copies
 from irtjax.calibration.calibration import Calibration
 from irtjax.data import ResponseTable, read
 from irtjax.estimators.catalogue import method_class
@@ -212,7 +213,8 @@ def _guessing(table: ResponseTable, chance: float | Mapping[str, float]) -> np.n
 
 def _warnings(table: ResponseTable, found: Statistics, flags, level) -> list[str]:
     """Describes what could not be tested, or could hardly be found."""
-    lines = []
+    # Tests count copies as independent subjects.
+    lines = copies.warnings_of(copies.of_table(table), table.subjects)
     count = table.num_subjects
     if count < 2 * classical.ENOUGH:
         least = float(np.exp(-log_choose(np.array(count), np.array(count // 2))))

@@ -128,7 +128,7 @@ def _judge(table: ResponseTable, estimates: Estimates, layout, options) -> Judge
                 which = nowhere.reshape(-1, *[1] * (error.ndim - 1)) & (error > 0)
                 errors[name] = np.where(which, np.nan, error)
     items = flags.item_flags(model, of_items, findings)
-    alike = _copies(table)
+    alike = copies.of_table(table)
     subjects = _subject_flags(of_subjects, estimates, alike)
     found, notes = _assumptions(table, estimates)
     found += copies.warnings_of(alike, table.subjects)
@@ -221,14 +221,6 @@ def _findings(table: ResponseTable, estimates: Estimates, missing: np.ndarray):
         not_identified=missing,
     )
     return findings, separated
-
-
-def _copies(table: ResponseTable) -> copies.Copies:
-    """Subjects that copy each other; of sparse tables none are looked for."""
-    if table.sparse is not None:
-        return copies.NONE
-    cells = table.values, table.observed, table.trials
-    return copies.copies_of(*cells, table.benchmarks)
 
 
 def _subject_flags(

@@ -25,6 +25,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import expit, logit, pdtr
 
+from irtjax.data.table import ResponseTable
 from irtjax.data.wording import listing
 
 #: Chance, over all pairs, below which agreement is none.
@@ -120,6 +121,14 @@ def copies_of(
         if apart <= MOST_DIFFERENT * wanted:
             kept.append((int(first), int(second), apart, met, wanted))
     return _grouped(kept, count)
+
+
+def of_table(table: ResponseTable) -> Copies:
+    """`copies_of` the responses of a table; of a sparse one none are looked for."""
+    if table.sparse is not None:
+        return NONE
+    cells = table.values, table.observed, table.trials
+    return copies_of(*cells, table.benchmarks)
 
 
 def _right(values, seen, trials) -> np.ndarray:

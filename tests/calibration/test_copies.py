@@ -133,6 +133,15 @@ def test_names_a_few_groups(rng):
 
 
 @pytest.mark.slow
+def test_an_audit_warns_too(rng):
+    values = right_or_wrong(rng, rng.normal(size=12), 60)
+    values[11] = values[4]
+    found = irtjax.audit(irtjax.ResponseTable.from_arrays(values))
+    (warning,) = (text for text in found.warnings if COPIES in text)
+    assert "subjects subject 5, subject 12 gave the same 60 responses" in warning
+
+
+@pytest.mark.slow
 def test_a_copy_draws_two_parameter_ranks_to_itself(rng):
     """What the warning says: of models with slopes ranks move towards copies."""
     moved = []
