@@ -255,5 +255,5 @@ def test_a_run_goes_on_from_a_file(tmp_path):
     (tmp_path / "text.npz").write_text("nothing")
     with pytest.raises(ValueError, match=r"text\.npz: it is"):
         load_checkpoint(tmp_path / "text.npz", fresh)
-    with pytest.raises(ValueError, match="choose a folder that exists"):
+    with pytest.raises(ValueError, match="choose a place that exists"):
         save_checkpoint(tmp_path / "no" / "run.npz", part)
