@@ -380,7 +380,7 @@ class MultilevelModel(eqx.Module):
         """Delta with sum 0 over the benchmarks where it is identified, 0 elsewhere."""
         identified = self.identified_clusters
         mean = jnp.sum(jnp.where(identified, free, 0), axis=0)
-        mean = mean / jnp.maximum(jnp.sum(identified, axis=0), 1)
+        mean = mean / jnp.maximum(jnp.sum(identified, axis=0, dtype=mean.dtype), 1)
         return jnp.where(identified, free - mean, 0)
 
     def residual_factor(
