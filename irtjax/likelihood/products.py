@@ -192,8 +192,3 @@ def outer(left: Array, right: Array | None = None) -> Float[Array, "rows pq"]:
     """Products of the entries of two rows, `[rows, p q]`."""
     right = left if right is None else right
     return (left[:, :, None] * right[:, None, :]).reshape(left.shape[0], -1)
-
-
-def with_one(theta: Float[Array, "subjects dims"]) -> Array:
-    """Abilities and a constant, z = (theta, 1), of every subject."""
-    return jnp.concatenate([theta, jnp.ones_like(theta[:, :1])], axis=1)

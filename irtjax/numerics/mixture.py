@@ -81,11 +81,6 @@ class _Step(NamedTuple):
     log_likelihood: Array
 
 
-def log_densities(points: Array, components: Components) -> Float[Array, "points most"]:
-    """Joint log densities log pi_c + log N(x_n; mu_c, S_c), -inf without points."""
-    return _log_joint(_features(points), components)
-
-
 def _features(points: Array) -> Array:
     """1, the coordinates and their products, `[points, 1 + K + K^2]`.
 

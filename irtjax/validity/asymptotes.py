@@ -21,6 +21,8 @@ from irtjax.numerics.tails import upper_tail
 #: p-values are three times too frequent, with 135 about as frequent as they should be
 #: (experiments/psn_irt/quality.md).
 LEAST_ANSWERS = 120
+#: Right responses beyond the curve without which there is no evidence of an asymptote.
+LEAST_EXCESS = 0.5
 #: Cells of a block of items: its dozen arrays stay in the processor's cache.
 BLOCK = 50_000
 #: Steps of the fit of slope and intercept.
@@ -109,7 +111,12 @@ def score_test(
     variance = np.where(known, variance, 1)
     p_value = upper_tail(score / np.sqrt(variance), third / variance**1.5)
     estimate = guess + np.where(known, score / variance, 0)
-    return Asymptotes(np.clip(estimate, 0, 1), np.where(known, p_value, 1.0))
+    # Right responses that the asymptote explains beyond the curve. Where none of the
+    # weak are right a curve may be as steep as it likes: the score is then next to 0,
+    # its variance too, and chances of weak subjects too small to rely on.
+    excess = (estimate - guess) * (count * c).sum(1)
+    p_value = np.where(known & (excess >= LEAST_EXCESS), p_value, 1.0)
+    return Asymptotes(np.clip(estimate, 0, 1), p_value)
 
 
 def _total(values: np.ndarray) -> np.ndarray:

@@ -115,3 +115,25 @@ def test_asymptotes_at_abilities_from_the_same_answers(guess):
     for level in (0.01, 0.05, 0.25):
         error = np.sqrt(level * (1 - level) / p_value.size)
         assert 0.5 * level < np.mean(p_value <= level) < level + 5 * error
+
+
+def test_hard_items_are_not_contaminated_without_right_responses_of_the_weak():
+    """A few right responses of the strongest group, and sizes over hard items."""
+    theta, count = np.array([-1.2, -0.3, 0.4, 1.3]), np.array([33.0, 32, 31, 60])
+    through = lambda chance, slopes: (np.clip(chance, 1e-9, 1 - 1e-9), slopes)
+    test = lambda right, start: score_test(
+        right, count, theta, through, start, np.zeros(len(right))
+    )
+    right = np.array([[0.0, 0, 0, 4], [0, 0, 0, 22], [6, 5, 7, 50]])
+    start = np.full(3, 2.1), np.array([-5.0, -3.0, -1.0])
+    found = test(right, start)
+    assert (found.p_value[:2] == 1).all() and found.p_value[2] < 0.01
+    random, size = np.random.default_rng(4), 4000
+    slope, hard = random.uniform(1.5, 4, size), random.uniform(0.8, 2, size)
+    chance = expit(slope[:, None] * (theta - hard[:, None]))
+    right = random.binomial(count.astype(int), chance).astype(float)
+    p_value = test(right, (slope, -slope * hard)).p_value[right.sum(1) > 0]
+    # At most nominal, within five binomial errors: discrete responses give less.
+    for level in (0.05, 0.01, 0.001):
+        most = level + 5 * np.sqrt(level * (1 - level) / p_value.size)
+        assert np.mean(p_value <= level) <= most, level
