@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 from scipy.special import expit
+from scipy.stats import binom
 
 from irtjax.calibration.discrimination import item_blocks
 from irtjax.numerics.tails import upper_tail
@@ -21,8 +22,17 @@ from irtjax.numerics.tails import upper_tail
 #: p-values are three times too frequent, with 135 about as frequent as they should be
 #: (experiments/psn_irt/quality.md).
 LEAST_ANSWERS = 120
+#: Right and wrong responses from which an item is tested subject by subject: with fewer
+#: than 5 wrong ones of 225 a p-value below 0.005 came in 5 % of sound items.
+LEAST_RARER = 10
 #: Right responses beyond the curve without which there is no evidence of an asymptote.
 LEAST_EXCESS = 0.5
+#: Expected right and wrong responses of a group below which they are rare; p-values are
+#: drawn if more than this share of the information comes from such groups, and if the
+#: p-value that skewness gives is not above `LOOK`.
+LEAST_EXPECTED, RARE, LOOK = 5.0, 0.05, 0.1
+#: Draws of an item's responses.
+DRAWS = 4999
 #: Cells of a block of items: its dozen arrays stay in the processor's cache.
 BLOCK = 50_000
 #: Steps of the fit of slope and intercept.
@@ -65,6 +75,20 @@ class _Local(NamedTuple):
         )
 
 
+class _Found(NamedTuple):
+    """The test of every item, with the curve at the asymptote `guess`."""
+
+    slope: np.ndarray  # `[items, 1]`, as `intercept`.
+    intercept: np.ndarray
+    share: np.ndarray  # Expected shares right, `[items, cells]`.
+    scoring: np.ndarray  # `z` is its product with right less expected responses.
+    z: np.ndarray  # The orthogonal score in its standard deviations; 0 without one.
+    skewness: np.ndarray
+    estimate: np.ndarray
+    known: np.ndarray  # Whether the asymptote explains more than the curve.
+    rare: np.ndarray  # Share of that from cells of few expected responses.
+
+
 def score_test(
     right: np.ndarray,
     count: np.ndarray,
@@ -80,6 +104,66 @@ def score_test(
     `[nodes]` or `[items, nodes]`, `scaled_variance` their variance over 1.702^2, and
     `start` slopes and intercepts.
     """
+    found = _score(right, count, nodes, through, start, guess, scaled_variance)
+    return Asymptotes(
+        np.clip(found.estimate, 0, 1),
+        np.where(found.known, upper_tail(found.z, found.skewness), 1.0),
+    )
+
+
+def drawn_test(
+    right: np.ndarray,
+    count: np.ndarray,
+    nodes: np.ndarray,
+    through: Through,
+    start: tuple[np.ndarray, np.ndarray],
+    guess: np.ndarray,
+) -> Asymptotes:
+    """`score_test` of groups, with p-values from drawn responses where these are rare.
+
+    A group that expects hardly any right response, or wrong one, makes the score of the
+    asymptote far from normal. Responses are then drawn from the curve fitted at
+    `guess`: the p-value is the share of scores as large. The draws of all items have
+    the same uniform numbers, so the order of items does not matter. `count` is
+    `[groups]`.
+    """
+    found = _score(right, count, nodes, through, start, guess)
+    p_value = np.where(found.known, upper_tail(found.z, found.skewness), 1.0)
+    uniform = np.random.default_rng(0).random((DRAWS, count.size))
+    # Only what might be flagged is drawn; the others keep p-values above `LOOK`.
+    for item in np.flatnonzero((p_value < LOOK) & (found.rare > RARE)):
+        share = found.share[item]
+        gap = binomial_quantiles(uniform, count, share) - count * share
+        z = gap @ found.scoring[item]
+        # Equal responses have equal scores, up to rounding.
+        as_large = np.count_nonzero(z >= found.z[item] - 1e-9)
+        # Beyond all draws the tail that skewness gives goes on.
+        most = (as_large + 1) / (DRAWS + 1)
+        p_value[item] = most if as_large else min(most, p_value[item])
+    return Asymptotes(np.clip(found.estimate, 0, 1), p_value)
+
+
+def binomial_quantiles(
+    uniform: np.ndarray, count: np.ndarray, share: np.ndarray
+) -> np.ndarray:
+    """Binomial numbers `[draws, groups]` at uniform ones, by groups."""
+    columns = []
+    for u, n, p in zip(uniform.T, count, share, strict=True):
+        below = binom.cdf(np.arange(int(n)), int(n), p)
+        columns.append(np.searchsorted(below, u, side="left"))
+    return np.stack(columns, 1).astype(np.float64)
+
+
+def _score(
+    right: np.ndarray,
+    count: np.ndarray,
+    nodes: np.ndarray,
+    through: Through,
+    start: tuple[np.ndarray, np.ndarray],
+    guess: np.ndarray,
+    scaled_variance: np.ndarray | float = 0.0,
+) -> _Found:
+    """Fits slopes and intercepts, and finds the score of the asymptotes."""
     slope, intercept = (np.array(x, np.float64)[:, None] for x in start)
     lower = guess[:, None]
 
@@ -109,14 +193,23 @@ def score_test(
     third = (effect * square * at.precision * (1 - 2 * at.share)).sum(1)
     known = variance > 1e-9
     variance = np.where(known, variance, 1)
-    p_value = upper_tail(score / np.sqrt(variance), third / variance**1.5)
     estimate = guess + np.where(known, score / variance, 0)
     # Right responses that the asymptote explains beyond the curve. Where none of the
     # weak are right a curve may be as steep as it likes: the score is then next to 0,
     # its variance too, and chances of weak subjects too small to rely on.
     excess = (estimate - guess) * (count * c).sum(1)
-    p_value = np.where(known & (excess >= LEAST_EXCESS), p_value, 1.0)
-    return Asymptotes(np.clip(estimate, 0, 1), p_value)
+    expected = count * np.minimum(at.share, 1 - at.share)
+    return _Found(
+        slope,
+        intercept,
+        at.share,
+        effect * at.precision / np.sqrt(variance)[:, None],
+        z=np.where(known, score / np.sqrt(variance), 0),
+        skewness=third / variance**1.5,
+        estimate=estimate,
+        known=known & (excess >= LEAST_EXCESS),
+        rare=(square * (expected < LEAST_EXPECTED)).sum(1) / variance,
+    )
 
 
 def _total(values: np.ndarray) -> np.ndarray:
@@ -141,7 +234,7 @@ def by_subjects(
     `items` are slopes, intercepts, lower and upper asymptotes of logistic curves;
     `guess` are the lower asymptotes that are not suspicious. Subjects without a
     standard error are left out. The tests are NaN for items with fewer than
-    `LEAST_ANSWERS` responses, or without variation.
+    `LEAST_ANSWERS` responses, or `LEAST_RARER` right or wrong ones.
     """
     result = np.full((2, values.shape[1]), np.nan)
     scored = np.isfinite(error) & (error > 0)
@@ -163,7 +256,7 @@ def by_subjects(
         curves = (slope[:, 0], intercept[:, 0]), guess[part], left / 1.702**2
         found = score_test(right * count, count, others, through, *curves)
         ones, answers = (right * count).sum(1), count.sum(1)
-        # Without variation there is no curve.
-        enough = (answers >= LEAST_ANSWERS) & (ones > 0) & (ones < answers)
+        rarer = np.minimum(ones, answers - ones)
+        enough = (answers >= LEAST_ANSWERS) & (rarer >= LEAST_RARER)
         result[:, part] = np.where(enough, found, np.nan)
     return Asymptotes(*result)

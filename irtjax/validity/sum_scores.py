@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import gammaincc, ndtr
 
-from irtjax.validity.asymptotes import Asymptotes, score_test
+from irtjax.validity.asymptotes import LEAST_EXPECTED, Asymptotes, drawn_test
 
 #: Groups at the most, and subjects in each at the least.
 MOST_GROUPS, LEAST_IN_GROUP = 16, 30
@@ -21,9 +21,6 @@ MOST_GROUPS, LEAST_IN_GROUP = 16, 30
 LEAST_GROUPS = 4
 #: Items up to which the distribution of the score is exact; normal beyond.
 EXACT = 128
-#: Expected right and wrong responses of a cell of S-X2: the customary five, below which
-#: the tails of chi-squared are too light.
-LEAST_EXPECTED = 5.0
 #: Numbers of a block of items by groups by nodes.
 BLOCK = 3_000_000
 
@@ -149,7 +146,7 @@ def group_tests(
         windows = score_windows(chance, edges, part)
         through = partial(_through, weights, windows)
         at = start[0][part], start[1][part]
-        test = score_test(right[part], count, nodes, through, at, guess[part])
+        test = drawn_test(right[part], count, nodes, through, at, guess[part])
         parts.append((through(chance[part], [])[0], *test))
     share, estimate, p_value = (np.concatenate(x) for x in zip(*parts, strict=True))
     statistic, cells = pooled_chi_squared(right, share, count)

@@ -8,7 +8,12 @@ from scipy import stats
 from scipy.optimize import minimize
 from scipy.special import expit
 
-from irtjax.validity.asymptotes import by_subjects, score_test
+from irtjax.validity.asymptotes import (
+    binomial_quantiles,
+    by_subjects,
+    drawn_test,
+    score_test,
+)
 
 
 def test_the_score_of_an_asymptote_is_the_derivative_of_the_likelihood():
@@ -137,3 +142,40 @@ def test_hard_items_are_not_contaminated_without_right_responses_of_the_weak():
     for level in (0.05, 0.01, 0.001):
         most = level + 5 * np.sqrt(level * (1 - level) / p_value.size)
         assert np.mean(p_value <= level) <= most, level
+
+
+def test_p_values_of_easy_items_are_drawn():
+    """One or few wrong responses, not of the weakest group, are no contamination."""
+    theta = np.array([-1.4, -0.7, 0.0, 0.6, 1.4])
+    count = np.array([36.0, 64, 60, 37, 53])
+    through = lambda chance, slopes: (np.clip(chance, 1e-9, 1 - 1e-9), slopes)
+
+    def test(right, start):
+        return drawn_test(right, count, theta, through, start, np.zeros(len(right)))
+
+    wrong = np.array([[0.0, 1, 0, 0, 0], [0, 3, 0, 0, 0], [15, 55, 30, 6, 0]])
+    start = np.full(3, 1.0), np.array([5.6, 4.7, 1.0])
+    p_value = test(count - wrong, start).p_value
+    assert (p_value[:2] > 0.02).all() and p_value[2] < 0.005
+    random, size = np.random.default_rng(5), 1000
+    slope, easy = np.exp(0.4 * random.normal(size=size)), random.uniform(2.5, 5.5, size)
+    chance = expit(slope[:, None] * theta + easy[:, None])
+    right = random.binomial(count.astype(int), chance).astype(float)
+    varied = right.sum(1) < count.sum()
+    right, slope, easy = right[varied], slope[varied], easy[varied]
+    p_value = test(right, (slope, easy)).p_value
+    for level in (0.05, 0.01):
+        most = level + 5 * np.sqrt(level * (1 - level) / p_value.size)
+        assert np.mean(p_value <= level) <= most, level
+    # Undrawn they are far too small.
+    guess = np.zeros(len(easy))
+    normal = score_test(right, count, theta, through, (slope, easy), guess)
+    assert np.mean(normal.p_value <= 0.01) > 0.02
+
+
+def test_drawn_binomial_numbers():
+    """Quantiles at uniform numbers are scipy's."""
+    uniform = np.random.default_rng(0).random((50, 3))
+    count, share = np.array([5, 40, 7]), np.array([0.3, 0.01, 1 - 1e-9])
+    found = binomial_quantiles(uniform, count, share)
+    assert (found == stats.binom.ppf(uniform, count, share)).all()
