@@ -99,7 +99,7 @@ def labels(names: Iterable[Any], limit: int = LABEL) -> list[str]:
     r"""Returns names that can be shown: printable, short, each different.
 
     >>> labels(["a\x1b[1m", "", "b" * 200, "b" * 200], 9)
-    ['a[1m', '(no name)', 'bbbb…bbbb', 'bbbb…bbbb (2)']
+    ['a[1m', '(no name)', 'bbbb…bbbb', 'bb…bb (2)']
     """
     out: list[str] = []
     used: dict[str, int] = {}
@@ -107,7 +107,9 @@ def labels(names: Iterable[Any], limit: int = LABEL) -> list[str]:
         text = plain = short(str(name), limit)
         while text in used:
             used[plain] += 1
-            text = f"{plain} ({used[plain]})"
+            number = f" ({used[plain]})"
+            # Figures have room for so many letters.
+            text = short(plain, max(limit - len(number), 3)) + number
         used[text] = 1
         out.append(text)
     return out

@@ -54,13 +54,15 @@ def rank_figure(rows: list[dict[str, Any]], level: str) -> dict[str, Any]:
     at = _scaler((1, max(most, 2)), (left + 8, right - 12))
     drawn = []
     names = labels((row["subject"] for row in chosen), DRAWN_LABEL)
+    whole = labels(row["subject"] for row in chosen)
     for k, (row, name) in enumerate(zip(chosen, names, strict=True)):
         ends = f"{row['rank_lower']} to {row['rank_upper']}"
         first = row["rank_lower"] == 1
         place = {"y": top + 14 + step * k, "name": name, "at": at(row["rank"])}
         place |= {"low": at(row["rank_lower"]), "high": at(row["rank_upper"])}
         kinds = {"kind": " lead-line" * first, "dot": " lead-dot" * first}
-        drawn.append(place | kinds | {"title": f"{name}: rank {row['rank']}, {ends}"})
+        title = f"{whole[k]}: rank {row['rank']}, {ends}"
+        drawn.append(place | kinds | {"title": title})
     bottom = top + 6 + step * len(chosen)
     note = (
         f"The true rank lies in its interval with probability {level}. Two subjects can"
@@ -154,8 +156,11 @@ def information_figure(fit: Calibration) -> dict[str, Any]:
         error = 1 / np.sqrt(np.maximum(total, 1e-12))
         most = 1.08 * min(float(error.max()), 6 * float(error.min()))
         at_error = _scaler((0, most), (bottom, top))
-        shown = np.minimum(error, most)
-        path = _path(grid, shown, at_x, at_error)
+        # The part around the smallest error that lies within the scale.
+        beyond, least = np.flatnonzero(error > most), int(np.argmin(error))
+        begin = max(beyond[beyond < least], default=-1) + 1
+        end = min(beyond[beyond > least], default=grid.size)
+        path = _path(grid[begin:end], error[begin:end], at_x, at_error)
         lines.append(("standard error, all items (right scale)", "dashed", "kd", path))
         errors = [
             {"at": at_error(x), "text": f"{x:.3g}"} for x in _ticks(0, most, 5) if x

@@ -238,6 +238,17 @@ def test_scores_take_two_digits_and_only_so_many_are_kept(monkeypatch):
     assert page_data.response_rows(cells, order) is None
 
 
+def test_a_standard_error_beyond_its_scale_is_not_drawn(fit):
+    """Its line ends there, and each end of the line is within the figure."""
+    from irtjax.report.page_figures import information_figure
+
+    found = information_figure(fit)
+    lines = {c["kind"]: c["path"][1:].split("L") for c in found["curves"]}
+    heights = [float(point.split()[1]) for point in lines["dashed"]]
+    assert len(heights) < len(lines["all"])
+    assert min(heights) >= 26 and len(set(heights[:3])) == 3
+
+
 def test_curves_without_a_formula_are_tables_of_the_family():
     model = graded(3)
     slope = jnp.array([1.0, 2.0, -0.7])
