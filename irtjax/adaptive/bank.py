@@ -134,6 +134,11 @@ class AbstractBank(eqx.Module):
         """Whether the reported ability is a composite of several."""
         return False
 
+    @property
+    def on_axes(self) -> bool:
+        """Whether the reported ability is on the scale of a calibration."""
+        return True
+
     def placed(self, theta: Array, key: KeyArray) -> Array:
         """Abilities of a population on the scale of the bank, which has an error."""
         return theta

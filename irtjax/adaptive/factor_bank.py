@@ -7,8 +7,9 @@ What is known of the abilities is a normal distribution around the mode,
 
 found by Newton's method from the last mode, on all responses given. The reported
 ability is the expected score on all items, as in `irtjax.scoring.factors` (equations 1
-and 2 there, items known), or a composite c'theta. Its variance is g'C g with the
-gradient g (c of the composite), and `merits` states what an item would take from it.
+and 2 there), or a composite c'theta. Its variance is g'C g with the gradient g (c of
+the composite), and `merits` states what an item would take from it. `factor_errors`
+has what errors of the items and of the axes add.
 """
 
 from __future__ import annotations
@@ -27,6 +28,14 @@ from jaxtyping import Array, Bool, Float
 from irtjax._types import KeyArray
 from irtjax.adaptive import merits
 from irtjax.adaptive.bank import AbstractBank, check_categories
+from irtjax.adaptive.factor_errors import (
+    MOST_NEWTON,
+    SlopeErrors,
+    axes_variance,
+    flat_posterior,
+    shared_covariance,
+    with_axes_error,
+)
 from irtjax.adaptive.repeats import (
     Repeats,
     before_each,
@@ -37,16 +46,15 @@ from irtjax.adaptive.repeats import (
 )
 from irtjax.adaptive.state import Memory, Observation, State
 from irtjax.data.responses import Responses
+from irtjax.likelihood.product_errors import of_predictor, shrinkage, shrunken
 from irtjax.likelihood.products import by_product, cells, expected_cells, outer
 from irtjax.models.family import Items
 from irtjax.models.model import Model, Population
 from irtjax.models.simulate import simulate_abilities
 from irtjax.numerics.kernels import inverse_cholesky, positive_definite_solve
 from irtjax.numerics.precision import full_precision
-from irtjax.scoring.factors import FactorScores, expected_on_items, score_factors
+from irtjax.scoring.factors import expected_on_items, score_factors
 
-#: More Newton steps than a mode needs from the one before the last response.
-MOST_NEWTON = 30
 #: Equal steps over a product in standard deviations, for entropies. Of a standard
 #: deviation of 2.6 the error is below 1e-5; with 13 steps it was 2e-4.
 ENTROPY_REACH, ENTROPY_NODES = 4.5, 19
@@ -76,7 +84,9 @@ class FactorBank(AbstractBank):
     """The items of a factor model; build it with `FactorBank.create`.
 
     An observation is a response. The reported ability is the expected score on all
-    items of the bank, or the composite.
+    items of the bank, or the composite. Errors of the items are integrated out of their
+    curves, by which subjects respond and items are selected too; with repeats they are
+    counted by the delta method.
 
     >>> from irtjax.models.catalogue import factor_model
     >>> from irtjax.models.factors import Factor
@@ -107,6 +117,9 @@ class FactorBank(AbstractBank):
     precision: Float[Array, "dims dims"]  # of the population
     products: Float[Array, "square items"]  # entries of a_j a_j'
     composite: Float[Array, " dims"] | None = None
+    errors: SlopeErrors | None = None  # None: the items are exact
+    sampling: Float[Array, ""] | None = None  # 1 / N, of a calibration's subjects
+    axes_fixed: bool = eqx.field(static=True, default=False)
 
     @classmethod
     def create(
@@ -116,6 +129,9 @@ class FactorBank(AbstractBank):
         population: Population,
         *,
         composite: Sequence[float] | Array | None = None,
+        covariance: Any = None,
+        num_subjects: float | None = None,
+        axes_fixed: bool = False,
     ) -> FactorBank:
         """Prepares a bank, in the dtype of its items. On the host.
 
@@ -125,10 +141,17 @@ class FactorBank(AbstractBank):
             population: The normal prior of every subject's abilities.
             composite: `[dims]` weights of the abilities in the reported one; None
                 reports the expected score on all items.
+            covariance: `[items, columns, columns]` of the slopes and the intercepts,
+                without the error of a rotation; None or zeros where items are exact.
+            num_subjects: Subjects of the calibration, whose sample defines the axes:
+                standard errors of abilities then count the errors of these; None where
+                the axes are exact.
+            axes_fixed: Whether the axes are those of a confirmatory model.
 
         Raises:
-            ValueError: If the model has one ability or is of scores, the composite does
-                not suit, or an item has parameters that are not finite.
+            ValueError: If the model has one ability or is of scores, the composite or
+                the covariance does not suit, or an item has parameters that are not
+                finite.
         """
         dims = model.family.dims
         if not dims:
@@ -151,15 +174,18 @@ class FactorBank(AbstractBank):
         spread = jnp.asarray(population.covariance, dtype)
         inverse = jnp.asarray(np.linalg.inv(np.asarray(spread, float)), dtype)
         known = model, items, center, spread, inverse, outer(slopes).T
+        more: dict[str, Any] = dict(axes_fixed=axes_fixed)
+        if covariance is not None and np.any(covariance):
+            blocks = of_predictor(model, items, covariance, center)
+            more["errors"] = SlopeErrors.of(jnp.asarray(blocks, dtype))
+        if num_subjects is not None:
+            more["sampling"] = jnp.asarray(1 / num_subjects, dtype)
         if composite is None:
             zero = jnp.zeros((), dtype)
-            bank = cls(zero, zero, *known)
+            bank = cls(zero, zero, *known, **more)
             sd = jnp.std(bank.truth(_points(population, dtype)))
-            posterior = jax.tree.map(lambda x: x[None], bank.prior)
-            parts = posterior.mode, posterior.covariance, posterior.mean
-            scores = FactorScores(*parts, jnp.ones(1, bool))
-            mean, _ = expected_on_items(model, items, scores)
-            return cls(mean[0], sd, *known)
+            value, _ = _expected_jit(bank, center, spread)
+            return cls(jnp.mean(value), sd, *known, **more)
         weights = np.asarray(composite, float)
         if weights.shape != (dims,) or not np.isfinite(weights).all():
             raise ValueError(f"composite: give {dims} finite weights, one per ability")
@@ -167,7 +193,7 @@ class FactorBank(AbstractBank):
             raise ValueError("composite: give a weight other than 0")
         weights = jnp.asarray(weights, dtype)
         mean, sd = weights @ center, jnp.sqrt(weights @ spread @ weights)
-        return cls(mean, sd, *known, weights)
+        return cls(mean, sd, *known, weights, **more)
 
     @property
     def population(self) -> Population:
@@ -208,9 +234,13 @@ class FactorBank(AbstractBank):
     ) -> FactorPosterior:
         """The normal posterior given all responses of a test."""
         given = jax.tree.map(lambda x: x[after.items], self.items)
+        change, memory = None, after.memory
+        if self.errors is not None and not isinstance(memory, Repeats):
+            values = after.observations.astype(self.center.dtype)
+            cells_of = given, self.errors.blocks[after.items], values, after.given
+            return self._flat(*cells_of, before.posterior.mode)
         slopes, seen = given.discrimination, after.given[None]
         values = after.observations[None].astype(slopes.dtype)
-        change, memory = None, after.memory
         if isinstance(memory, Repeats):
             known = before_each(after.items, after.observations, after.given)
             shared = lambda first: next_log_prob(first, *known, memory.odds)
@@ -246,7 +276,37 @@ class FactorBank(AbstractBank):
         variance = jnp.sum((slopes @ covariance) * slopes, axis=1)
         skew = covariance @ ((found.bend[0] * variance) @ slopes)
         mean = mode - skew / 2
+        if self.errors is not None:
+            blocks = self.errors.blocks[after.items]
+            same = (after.items[:, None] == after.items) & after.given & seen.T
+            where = slopes, blocks, found, mode, covariance, same
+            covariance = covariance + shared_covariance(*where)
+            root = inverse_cholesky(covariance)
+            precision = root.T @ root
         return FactorPosterior(mode, precision, covariance, mean, mean)
+
+    def _flat(self, given: Items, blocks, values, seen, start) -> FactorPosterior:
+        """The posterior of responses to items with errors."""
+        assert self.errors is not None
+        prior = self.center, self.precision
+        cells_of = self.model, given, blocks, values, seen
+        found = flat_posterior(*cells_of, prior, start)
+        return FactorPosterior(*found, found.mean)
+
+    def _factor(self, theta: Array) -> Float[Array, " items"] | None:
+        """How much errors of items shrink their curves at abilities."""
+        if self.errors is None:
+            return None
+        return self.errors.shrinkage(self.model, theta)
+
+    def _expected(self, theta: Array, spread: Array) -> tuple[Array, Array]:
+        """`[items]` expected responses and their slopes over N(theta, spread)."""
+        product = theta[None] @ self.items.discrimination.T
+        variance = spread.reshape(1, -1) @ self.products
+        if self.errors is not None:
+            variance = variance + self.errors.variance(theta, spread)
+        found = expected_cells(self.model, self.items, product, variance)
+        return found.mean[0], found.slope[0]
 
     def scored(self, score: str, state: State) -> State:
         """The reported ability, its error, and its gradient.
@@ -256,24 +316,65 @@ class FactorBank(AbstractBank):
         known = state.posterior
         at_mode = score == "map"
         theta = known.mode if at_mode else known.mean
+        slopes = self.items.discrimination
         if self.composite is not None:
             ability, gradient = self.composite @ theta, self.composite
+            covariance = self.whole(theta, known.covariance)
+            square = gradient @ covariance @ gradient
         else:
-            slopes = self.items.discrimination
-            product = theta[None] @ slopes.T
             if at_mode:
-                value, rise = self._responses(product)
+                value, rise = self._responses(slopes @ theta, self._factor(theta))
             else:
-                variance = known.covariance.reshape(1, -1) @ self.products
-                found = expected_cells(self.model, self.items, product, variance)
-                value, rise = found.mean, found.slope
-            ability, gradient = jnp.mean(value), rise[0] @ slopes / self.num_items
-        error = jnp.sqrt(gradient @ known.covariance @ gradient)
+                value, rise = self._expected(theta, known.covariance)
+            ability, gradient = jnp.mean(value), rise @ slopes / self.num_items
+            square = gradient @ known.covariance @ gradient
+            if self.errors is not None:
+                square = square + self._of_items(state, theta, rise, gradient)
         return state._replace(
             posterior=known._replace(gradient=gradient),
             ability=ability,
-            standard_error=error,
+            standard_error=jnp.sqrt(square),
         )
+
+    def _of_items(self, state: State, theta, rise, gradient) -> Float[Array, ""]:
+        """What errors of items add to the variance of the expected score.
+
+        At least minus half of the variance by the abilities.
+        """
+        assert self.errors is not None
+        variance = self.errors.variance(theta)
+        rise = rise / self.num_items
+        own = jnp.sum(rise**2 * variance)
+        if isinstance(state.memory, Repeats):
+            return own
+        along = state.posterior.covariance @ gradient
+        at = lambda x: x[state.items]
+        given = jax.tree.map(at, self.items)
+        factor = shrinkage(self.model, at(variance))
+        weight = self._weights(given.discrimination @ theta, (), factor, given)
+        shared = at(rise) * weight * (given.discrimination @ along) * at(variance)
+        found = own - 2 * jnp.sum(jnp.where(state.given, shared, 0))
+        return jnp.maximum(found, -gradient @ along / 2)
+
+    def whole(self, theta: Array, covariance: Array) -> Float[Array, "dims dims"]:
+        """The covariance of abilities with the errors of the axes."""
+        if self.sampling is None:
+            return covariance
+        gap = theta - self.center
+        axes = gap, self.spread, self.precision, self.sampling, self.axes_fixed
+        error = axes_variance(*axes)
+        return with_axes_error(covariance, gap, self.spread, error)
+
+    def of_composite(self, theta: Array, variance: Array) -> Array:
+        """A variance of the composite with the errors of the axes."""
+        if self.sampling is None or self.composite is None:
+            return variance
+        gap, along = theta - self.center, self.composite
+        axes = gap, self.spread, self.precision, self.sampling, self.axes_fixed
+        error, whole = along @ axes_variance(*axes) @ along, along @ self.spread @ along
+        wide = lambda x: x[None, None]
+        parts = wide(variance), (along @ gap)[None], wide(whole), wide(error)
+        return with_axes_error(*parts)[0, 0]
 
     def begun(self, score: str, state: State) -> State:
         """The population, whose standard deviation is known exactly."""
@@ -285,10 +386,13 @@ class FactorBank(AbstractBank):
         known, slopes = state.posterior, self.items.discrimination
         covariance = known.covariance
         spread = covariance.reshape(-1) @ self.products
+        repeated = isinstance(state.memory, Repeats)
         if select == "mutual_information":
+            factor = None if repeated else self._factor(known.mean)
             mean = slopes @ known.mean
-            return self._mutual_information(mean, spread, state.memory)
-        weight = self._weights(slopes @ known.mode, state.memory)
+            return self._mutual_information(mean, spread, state.memory, factor)
+        factor = None if repeated else self._factor(known.mode)
+        weight = self._weights(slopes @ known.mode, state.memory, factor)
         if select == "d_optimal":
             return merits.d_optimal(weight, spread)
         if select == "a_optimal":
@@ -331,6 +435,10 @@ class FactorBank(AbstractBank):
         family, records = by_product(self.model, self.items)
         record = jax.tree.map(lambda x: x[item], records)
         product = self.items.discrimination[item] @ theta
+        if self.errors is not None and not isinstance(memory, Repeats):
+            wide = jnp.append(theta, jnp.ones_like(theta[:1]))
+            variance = wide @ self.errors.blocks[item] @ wide
+            record = shrunken(record, shrinkage(self.model, variance))
         chances = family.category_log_probs(record, product)
         if isinstance(memory, Repeats):
             counts = jnp.stack([memory.counts(y)[item] for y in range(2)])
@@ -349,11 +457,29 @@ class FactorBank(AbstractBank):
         return _true_scores(self, theta)
 
     def reported(self, posterior: FactorPosterior) -> FactorPosterior:
-        """The posterior itself."""
-        return posterior
+        """The posterior, its covariance with the errors of the axes."""
+        covariance = self.whole(posterior.mode, posterior.covariance)
+        return posterior._replace(covariance=covariance)
+
+    def placed(self, theta: Array, key: KeyArray) -> Array:
+        """Abilities on the axes of a calibration, which have errors."""
+        if self.sampling is None:
+            return theta
+        gap = theta - self.center
+        axes = self.spread, self.precision, self.sampling, self.axes_fixed
+        error = jax.vmap(lambda x: axes_variance(x, *axes))(gap)
+        noise = jax.random.normal(key, theta.shape, theta.dtype)
+        return theta + jnp.einsum("nkl,nl->nk", jnp.linalg.cholesky(error), noise)
+
+    @property
+    def on_axes(self) -> bool:
+        """Whether the reported ability is on the axes: the composite."""
+        return self.weighted
 
     def all_items(self, data: Responses) -> Array:
         """The reported ability from responses of many subjects."""
+        if self.errors is not None and data.trials is None:
+            return _all_items(self, data)
         found = score_factors(self.model, self.items, self.population, data)
         if self.composite is not None:
             return found.mean @ self.composite
@@ -374,10 +500,16 @@ class FactorBank(AbstractBank):
             )
 
     def _weights(
-        self, product: Float[Array, " items"], memory: Memory = ()
+        self,
+        product: Float[Array, " items"],
+        memory: Memory = (),
+        factor: Array | None = None,
+        items: Items | None = None,
     ) -> Float[Array, " items"]:
         """Information of the next response to each item about its product."""
-        family, records = by_product(self.model, self.items)
+        given = self.items if items is None else items
+        family, records = by_product(self.model, given)
+        records = records if factor is None else shrunken(records, factor)
         weight = jax.vmap(family.information)(records, product)
         if isinstance(memory, Repeats):
             weight = weight * next_information(self._right(product), memory)
@@ -389,7 +521,11 @@ class FactorBank(AbstractBank):
         return jnp.exp(jax.vmap(family.category_log_probs)(records, product)[:, 1])
 
     def _mutual_information(
-        self, mean: Array, variance: Array, memory: Memory = ()
+        self,
+        mean: Array,
+        variance: Array,
+        memory: Memory = (),
+        factor: Array | None = None,
     ) -> Array:
         """`merits.mutual_information`, the products N(mean, variance).
 
@@ -397,6 +533,7 @@ class FactorBank(AbstractBank):
         expectations have one dimension, whatever the number of abilities.
         """
         family, records = by_product(self.model, self.items)
+        records = records if factor is None else shrunken(records, factor)
         sd = jnp.sqrt(jnp.maximum(variance, 0))
         kinds = [x.astype(sd.dtype) for x in family.statistics(self._categories)]
 
@@ -426,11 +563,11 @@ class FactorBank(AbstractBank):
         """Numbers of the categories, from 0."""
         return jnp.arange(self.num_categories)
 
-    def _responses(self, product: Array) -> tuple[Array, Array]:
-        """Expected responses and their slopes, at products `[subjects, items]`."""
+    def _responses(self, product: Array, factor: Array | None) -> tuple[Array, Array]:
+        """Expected responses and their slopes, at products `[items]`."""
         family, records = by_product(self.model, self.items)
-        over = jax.vmap(jax.vmap(family.expected_response), (None, 0))
-        at = lambda t: over(records, t)
+        records = records if factor is None else shrunken(records, factor)
+        at = lambda t: jax.vmap(family.expected_response)(records, t)
         return jax.jvp(at, (product,), (jnp.ones_like(product),))
 
 
@@ -441,31 +578,63 @@ def _bounds(bank: FactorBank, design: Any, allowed: Array, points: Array) -> Arr
     slopes = bank.items.discrimination
 
     def at(theta):
-        product = slopes @ theta
+        product, factor = slopes @ theta, None
+        if bank.errors is not None and design.repeats == 1:
+            factor = bank._factor(theta)
         gradient = bank.composite
         if gradient is None:
-            rise = bank._responses(product[None])[1][0]
+            rise = bank._responses(product, factor)[1]
             gradient = rise @ slopes / bank.num_items
         along = bank.spread @ gradient
         variance = gradient @ along
         tiny = jnp.finfo(variance.dtype).tiny
-        share = bank._weights(product) * (slopes @ along) ** 2
+        share = bank._weights(product, (), factor) * (slopes @ along) ** 2
         share = jnp.where(allowed, share / jnp.maximum(variance, tiny), 0)
         more = jnp.ones((bank.num_items, 1), share.dtype)
         if design.repeats > 1:
             more = expected_shares(bank._right(product), design.repeats, design.icc)
         best = best_sum(share, more, design.num_items)
-        return jnp.sqrt(variance / (1 + best))
+        found = variance / (1 + best)
+        if bank.composite is not None:
+            found = bank.of_composite(theta, found)
+        return jnp.sqrt(found)
 
     return lax.map(at, points)
 
 
 @full_precision
 @eqx.filter_jit
+def _expected_jit(bank: FactorBank, theta: Array, spread: Array) -> tuple[Array, Array]:
+    """`FactorBank._expected`, compiled."""
+    return bank._expected(theta, spread)
+
+
+@full_precision
+@eqx.filter_jit
+def _all_items(bank: FactorBank, data: Responses) -> Array:
+    """`[subjects]` reported abilities, errors of items integrated out."""
+    assert bank.errors is not None
+    blocks, values = bank.errors.blocks, data.values.astype(bank.center.dtype)
+    exposure = data.exposure
+    given = jnp.ones(values.shape, bool) if exposure is None else exposure > 0
+
+    def one(part):
+        row, seen = part
+        found = bank._flat(bank.items, blocks, row, seen, bank.center)
+        if bank.composite is not None:
+            return bank.composite @ found.mean
+        return jnp.mean(bank._expected(found.mean, found.covariance)[0])
+
+    return lax.map(one, (values, given), batch_size=64)
+
+
+@full_precision
+@eqx.filter_jit
 def _true_scores(bank: FactorBank, theta: Array) -> Array:
     """`[subjects]` expected mean responses to all items at true abilities."""
+    slopes = bank.items.discrimination
     one = lambda point: jnp.mean(
-        bank._responses(point[None] @ bank.items.discrimination.T)[0]
+        bank._responses(slopes @ point, bank._factor(point))[0]
     )
     return lax.map(one, theta, batch_size=64)
 

@@ -13,11 +13,13 @@ import numpy as np
 from irtjax.adaptive.bank import AbstractBank
 from irtjax.adaptive.design import Design
 from irtjax.adaptive.factor_bank import FactorBank
+from irtjax.adaptive.factor_errors import SlopeErrors
 from irtjax.adaptive.item_bank import ItemBank
 from irtjax.adaptive.lengths import LengthBank
+from irtjax.adaptive.regressed import regressed_items
 from irtjax.adaptive.steps import decided_by_population
 from irtjax.calibration.calibration import Calibration
-from irtjax.calibration.item_error import item_errors
+from irtjax.calibration.item_error import factor_item_errors, item_errors
 from irtjax.data.arrays import check_unique, names_of
 from irtjax.data.item_texts import Contents
 
@@ -72,12 +74,11 @@ class LabelledBank(NamedTuple):
         """Errors of items that standard errors leave out."""
         if self.source is None:
             return ()
-        if self.bank.several:
-            return (
-                "items are taken as known: errors of several abilities omit theirs",
-            )
         errors, moves = (getattr(self.bank, x, None) for x in ("errors", "moves"))
-        if moves is not None:
+        if isinstance(errors, SlopeErrors):
+            lost = int(np.sum(~np.asarray(errors.blocks).any(axis=(1, 2))))
+            effect = "items without errors are taken as known"
+        elif moves is not None:
             lost = int(np.sum(~np.asarray(moves).any(axis=(1, 2))))
             effect = "items without errors are taken as known"
         elif errors is not None:
@@ -233,8 +234,17 @@ def _bank_of(fit: Calibration, num_items: int | None, rules: Mapping[str, Any]):
     parts: Any = fit.model, known.items, known.population
     if fit.model.family.dims:
         assert fit.factors is not None
-        composite = rules.get("composite")
-        return FactorBank.create(*parts, composite=composite), fit.factors.names
+        more: dict[str, Any] = dict(composite=rules.get("composite"))
+        blocks = factor_item_errors(fit)
+        items = known.items
+        if blocks is not None:
+            fixed = fit.options.get("loadings", "all") != "all"
+            more |= dict(num_subjects=len(fit.subjects), axes_fixed=fixed)
+            counts = fit.item_table["observed"].to_numpy()
+            given = fit.model, items, known.population, blocks, counts
+            items, blocks = regressed_items(*given)
+        parts = fit.model, items, known.population
+        return FactorBank.create(*parts, covariance=blocks, **more), fit.factors.names
     if known.lengths is None:
         repeats = max(rules.get("repeats", 1), 1)
         return ItemBank.create(*parts, repeats=repeats, **options), None

@@ -18,9 +18,10 @@ from irtjax.adaptive.factor_bank import FactorBank
 from irtjax.adaptive.item_bank import ItemBank
 from irtjax.adaptive.labels import LabelledBank, label
 from irtjax.adaptive.lengths import LengthBank
+from irtjax.adaptive.regressed import regressed_items
 from irtjax.adaptive.simulation import run_tests_jit
 from irtjax.calibration.calibration import Calibration
-from irtjax.calibration.item_error import item_errors
+from irtjax.calibration.item_error import factor_item_errors, item_errors
 from irtjax.data.arrays import places_of
 from irtjax.data.item_texts import refuse_other_contents
 from irtjax.models.family import Items
@@ -52,6 +53,8 @@ def draw_items(fit: Calibration, key: KeyArray, size: float = 1.0) -> Items:
     model, items = fit.model, jax.tree.map(jnp.asarray, fit.parameters.items)
     coordinates = model.unconstrain(items)
     covariance = fit.item_covariance
+    if fit.factors is not None and fit.factors.at_fixed_axes is not None:
+        covariance = fit.factors.at_fixed_axes  # A rotation moves all items together.
     if covariance is None:
         raise ValueError(
             "items cannot be drawn: the fit has no errors of items; fit with"
@@ -76,7 +79,7 @@ def draw_items(fit: Calibration, key: KeyArray, size: float = 1.0) -> Items:
 
 def with_items(bank: Any, items: Items) -> AbstractBank:
     """A bank that draws responses by other items; it scores nothing by them."""
-    exact = {"errors": None} if isinstance(bank, ItemBank) else {}
+    exact = {"errors": None} if isinstance(bank, ItemBank | FactorBank) else {}
     return dataclasses.replace(bank, items=items, **exact)
 
 
@@ -92,7 +95,23 @@ def true_bank(
         raise ValueError(f"truth {truth!r} is neither 'bank', 'draw' nor a calibration")
     if not isinstance(source, Calibration):
         raise ValueError("truth 'draw' needs a calibration, which has errors of items")
-    return with_items(bank.bank, draw_items(source, key))
+    known = bank.bank
+    if isinstance(known, FactorBank) and known.errors is not None:
+        return with_items(known, _drawn(known, key))
+    return with_items(known, draw_items(source, key))
+
+
+def _drawn(bank: FactorBank, key: KeyArray) -> Items:
+    """Items drawn by the errors of a bank, which were drawn towards their mean."""
+    assert bank.errors is not None
+    slopes, intercept = bank.items.discrimination, bank.items.intercept
+    values, vectors = np.linalg.eigh(np.asarray(bank.errors.blocks, float))
+    roots = vectors * np.sqrt(np.maximum(values, 0))[:, None, :]
+    noise = jax.random.normal(key, values.shape, slopes.dtype)
+    moves = jnp.einsum("jpq,jq->jp", jnp.asarray(roots, noise.dtype), noise)
+    shift = moves[:, -1].reshape((-1,) + (1,) * (intercept.ndim - 1))
+    found = slopes + moves[:, :-1]
+    return bank.items._replace(discrimination=found, intercept=intercept + shift)
 
 
 def _of_calibration(fit: Calibration, bank: LabelledBank) -> AbstractBank:
@@ -226,7 +245,11 @@ def _rebuilt(
 ) -> AbstractBank:
     """A bank of drawn items with their errors, the same population and nodes."""
     if isinstance(bank, FactorBank):
+        blocks = factor_item_errors(fit)
         options = dict(composite=bank.composite)
+        if blocks is not None and size:
+            given = bank.model, items, bank.population, size**2 * blocks
+            items, options["covariance"] = regressed_items(*given)
         return FactorBank.create(bank.model, items, bank.population, **options)
     nodes = (bank.theta - bank.mean) / bank.sd
     histogram = bank.log_prior if bank.histogram else None

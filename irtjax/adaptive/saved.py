@@ -12,6 +12,7 @@ import jax
 import numpy as np
 
 from irtjax.adaptive.factor_bank import FactorBank
+from irtjax.adaptive.factor_errors import SlopeErrors
 from irtjax.adaptive.item_bank import ItemBank
 from irtjax.adaptive.labels import LabelledBank
 from irtjax.data.writing import atomic_path
@@ -45,18 +46,18 @@ def fingerprint(bank: LabelledBank) -> str:
 def _errors_of(bank: Any) -> tuple[np.ndarray, ...]:
     """Errors of the items and the scale of a bank, none of one that has none."""
     found = []
-    errors, moves, scale = (
-        getattr(bank, x, None) for x in ("errors", "moves", "scale")
-    )
-    if errors is not None:
+    names = "errors", "moves", "scale", "sampling"
+    errors, moves, scale, sampling = (getattr(bank, x, None) for x in names)
+    if isinstance(errors, SlopeErrors):
+        found.append(np.asarray(errors.blocks, float))
+    elif errors is not None:
         # Roots of one covariance may differ in signs between machines.
         root = np.asarray(errors.root, float)
         found += [root @ np.swapaxes(root, 1, 2), np.asarray(errors.identified, float)]
     elif moves is not None:
         rows = np.asarray(moves, float)
         found.append(np.sum(rows**2, axis=1))
-    if scale is not None:
-        found.append(np.asarray(scale, float))
+    found += [np.asarray(x, float) for x in (scale, sampling) if x is not None]
     # Their last digits may differ too; no negative zero.
     return tuple(np.round(x, 6) + 0.0 for x in found)
 

@@ -48,6 +48,7 @@ _start_jit = full_precision(eqx.filter_jit(start))
 _update_jit = full_precision(eqx.filter_jit(update))
 _reserve_jit = full_precision(eqx.filter_jit(reserve))
 _withdraw_jit = full_precision(eqx.filter_jit(withdraw))
+_reported_jit = full_precision(eqx.filter_jit(lambda bank, x: bank.reported(x)))
 _passed_jit = full_precision(eqx.filter_jit(passed))
 
 
@@ -175,10 +176,7 @@ class AdaptiveTest:
 
     @property
     def standard_error(self) -> float:
-        """Standard error of the score, with that of the items of a calibration.
-
-        Of several abilities the items are taken as known.
-        """
+        """Standard error of the score, with that of the items of a calibration."""
         return float(self._state.standard_error)
 
     @property
@@ -196,7 +194,7 @@ class AdaptiveTest:
         """Of several abilities each with its standard error, by name; else empty."""
         if self._bank.factors is None:
             return {}
-        known = self._state.posterior
+        known = _reported_jit(self._bank.bank, self._state.posterior)
         error = np.sqrt(np.diagonal(np.asarray(known.covariance)))
         values = zip(np.asarray(known.mode).tolist(), error.tolist(), strict=True)
         return dict(zip(self._bank.factors.tolist(), values, strict=True))

@@ -258,7 +258,7 @@ def simulate_tests(
     seen = np.asarray(bank.bank.response_of(observations))
     factors = None
     if bank.factors is not None:
-        true = None if replayed else np.asarray(subjects.theta)
+        true = None if replayed else np.asarray(subjects.abilities)
         factors = TestedFactors(bank.factors, last.mode, last.covariance, true)
     known = np.asarray(subjects.known)
     tested: Any = subjects.names, bank.names, given, seen, *scores, known
@@ -289,12 +289,14 @@ class _Subjects(NamedTuple):
 
     `theta` are abilities on the bank's scale, `known` those with which scores are
     compared, `answers` the bank by which subjects respond; None for recorded responses.
+    `abilities` are those of the population.
     """
 
     names: np.ndarray
     theta: jax.Array
     known: jax.Array
     answers: Any
+    abilities: jax.Array
 
 
 def _recorded(bank: LabelledBank, responses: Any, rules: Any) -> _Recorded:
@@ -313,7 +315,7 @@ def _replayed(bank: LabelledBank, recorded: _Recorded, design: Design) -> _Subje
     """Subjects with the scores that all their responses would give."""
     icc = 0.0 if design.icc is None else float(design.icc)
     theta = _all_items(bank.bank, recorded.counts, recorded.available, icc)
-    return _Subjects(recorded.names, theta, theta, None)
+    return _Subjects(recorded.names, theta, theta, None, theta)
 
 
 def _simulated(
@@ -326,10 +328,11 @@ def _simulated(
     else:
         theta = _given_abilities(bank, jnp.asarray(ability, bank.bank.mean.dtype))
     names = np.array([f"subject_{k + 1}" for k in range(theta.shape[0])])
-    known = answers.truth(theta)
+    placed = theta
     if not isinstance(truth, Calibration):
-        theta = bank.bank.placed(theta, jax.random.fold_in(key, 2))
-    return _Subjects(names, theta, known, answers)
+        placed = bank.bank.placed(theta, jax.random.fold_in(key, 2))
+    known = answers.truth(theta if bank.bank.on_axes else placed)
+    return _Subjects(names, placed, known, answers, theta)
 
 
 def _tests(bank: Any, design: Design, key: KeyArray, options: dict[str, Any]) -> Any:

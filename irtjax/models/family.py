@@ -12,6 +12,7 @@ from autodiff. A new model is therefore one small family.
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from collections.abc import Iterator
 from typing import Any, ClassVar
@@ -69,6 +70,15 @@ class AbstractResponseFamily(eqx.Module):
     def link_variance(self) -> float:
         """Variance of the latent response given abilities, for families with `dims`."""
         raise NotImplementedError(f"{type(self).__name__} has one ability")
+
+    @property
+    def flat_variance(self) -> float:
+        """s^2: a normal predictor of variance v flattens curves by 1 + v / s^2.
+
+        8 / pi of a logistic link, whose variance is pi^2 / 3 (MacKay 1992): the means
+        of curves are curves of predictors sqrt(1 + v / s^2) times as small.
+        """
+        return self.link_variance * 24 / math.pi**3
 
     def residual_variance(self, items: Items) -> Array | float:
         """Variance of the latent response given abilities: one, or by item."""

@@ -149,9 +149,7 @@ def test_items_without_finite_errors_and_several_abilities_have_a_sentence():
     bank = factor_bank(None)
     names = np.array([f"q{k}" for k in range(bank.num_items)])
     known = LabelledBank(bank, names, None, np.array(["a", "b"]), fit)
-    assert (
-        "errors of several abilities omit theirs" in known.warnings(known.design(2))[0]
-    )
+    assert "the fit has no errors of its items" in known.warnings(known.design(2))[0]
 
 
 def test_responses_to_one_item_share_its_error():

@@ -11,7 +11,7 @@ from scipy import stats
 from scipy.special import expit
 
 import irtjax
-from experiments.coverage import benchmarks, designs, replicate
+from experiments.coverage import adaptive_several, benchmarks, designs, replicate
 from experiments.coverage import run as coverage
 from experiments.coverage.replicate import differences
 from experiments.lart import compare
@@ -470,3 +470,15 @@ def test_benchmarks_drop_copies_and_compare_with_all_items():
     whole = benchmarks.study(values[1:9], 60, None, "rasch", 2)
     assert abs(whole["tau_gain"]) < 0.1
     assert len(benchmarks.markdown([{"benchmark": "x", "model": "y", **row}])) > 100
+
+
+@pytest.mark.slow
+def test_adaptive_several(tmp_path):
+    sizes = ["--sizes", "60", "--sets", "2", "--items", "60", "--tested", "50"]
+    lines = adaptive_several.main([*sizes, "--out", str(tmp_path)])
+    assert len(lines) == 12 and (tmp_path / "adaptive_several.csv").exists()
+    cover = {(x["select"], x["items"], x["errors"]): x["score_coverage"] for x in lines}
+    for select in ("information", "random"):
+        known, counted = (cover[select, 20, x] for x in ("known", "counted"))
+        # 100 tests on two calibrations: four binomial standard errors.
+        assert counted > max(known, 0.95 - 4 * (0.05 * 0.95 / 100) ** 0.5)

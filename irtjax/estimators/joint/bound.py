@@ -222,13 +222,17 @@ def sweep(
     factors: Factors,
     temperature: Array | float,
     cells: AbstractCells = LOGIT,
+    common: bool = False,
 ) -> ItemSweep:
-    """Log-likelihood and both quadratic bounds at a point, in one fused pass."""
+    """Log-likelihood and both quadratic bounds at a point, in one fused pass.
+
+    With `common` missing cells have the curvature of the others (`common_bound`).
+    """
     num_subjects, num_items = data.values.shape
     slope, theta, cuts = factors.discrimination, factors.theta, factors.cuts
     dtype, dims = slope.dtype, slope.shape[1]
     size = block_size_for(num_subjects, num_items, dtype.itemsize)
-    complete = data.exposure is None
+    complete = data.exposure is None or common
     right = weigh_rows(slope, data.item_weight)
 
     def body(carry, start, is_new):
@@ -261,7 +265,7 @@ def sweep(
 
     columns = jnp.zeros((num_items, 1 + dims), dtype)
     moments = jnp.zeros((1 if complete else num_items, (1 + dims) ** 2), dtype)
-    rows, curvature = _no_rows(data, factors)
+    rows, curvature = _no_rows(data, factors, common)
     none, of_cuts = jnp.zeros(num_subjects, dtype), None
     if cells.num_cuts > 1:
         each = jnp.zeros((num_items, cells.num_cuts), dtype)
@@ -284,10 +288,10 @@ def sweep(
     )
 
 
-def _no_rows(data: Responses, factors: Factors) -> tuple[Array, Array]:
+def _no_rows(data: Responses, factors: Factors, common: bool) -> tuple[Array, Array]:
     """Zeros for the gradients of subjects; their curvature if all have the same."""
     slope, theta = factors.discrimination, factors.theta
-    if data.exposure is None:
+    if data.exposure is None or common:
         return jnp.zeros_like(theta), _subject_curvature(data, None, slope)
     shape = (*theta.shape, theta.shape[1])
     return jnp.zeros_like(theta), jnp.zeros(shape, theta.dtype)
@@ -298,6 +302,7 @@ def subject_sweep(
     factors: Factors,
     temperature: Array | float,
     cells: AbstractCells = LOGIT,
+    common: bool = False,
 ) -> Quadratic:
     """The quadratic bound in the abilities alone: the second pass of an iteration."""
     slope = factors.discrimination
@@ -307,12 +312,12 @@ def subject_sweep(
     def body(carry, start, is_new):
         rows, curvature = carry
         found = _block_cells(data, factors, temperature, cells, start, size)
-        if data.exposure is not None:
+        if not (data.exposure is None or common):
             block = _subject_curvature(data, found.exposure, slope)
             curvature = put_block(curvature, block, start)
         return put_block(rows, found.slope @ right, start), curvature
 
-    init = _no_rows(data, factors)
+    init = _no_rows(data, factors, common)
     rows, curvature = scan_subject_blocks(body, init, data.num_subjects, size)
     bend = cells.curvature / temperature**2
     return Quadratic(rows / temperature, curvature * bend)

@@ -36,6 +36,7 @@ from irtjax.estimators.joint.bound import (
     update_subjects,
 )
 from irtjax.estimators.joint.cells import cells_of
+from irtjax.estimators.joint.common_bound import is_common
 from irtjax.estimators.joint.cuts import (
     CutPrior,
     closed,
@@ -268,8 +269,11 @@ class MM(AbstractPenalised):
         """Judges the point and raises items and abilities: two passes over the data."""
         data: Any = problem.data
         point = state.point
-        once: Any = sparse_sweep if isinstance(data, SparseResponses) else sweep
-        seen = once(data, point, self.temperature, cells_of(problem.model))
+        given = data, point, self.temperature, cells_of(problem.model)
+        if isinstance(data, SparseResponses):
+            seen = sparse_sweep(*given)
+        else:
+            seen = sweep(*given, common=is_common(data, point.theta.shape[1]))
         log_prior = self._log_prior(problem, point)
         weight = data.subject_weight
         weight = jnp.ones_like(seen.log_lik) if weight is None else weight
@@ -399,9 +403,12 @@ class MM(AbstractPenalised):
         stacked = update_items(items, point.stacked, _free(problem), positive, lasso)
         raised = point._replace(discrimination=stacked[:, 1:], intercept=stacked[:, 0])
         data: Any = problem.data
-        few = isinstance(data, SparseResponses)
-        again = sparse_subject_sweep if few else subject_sweep
-        subjects = again(data, raised, self.temperature, cells)
+        given = data, raised, self.temperature, cells
+        if isinstance(data, SparseResponses):
+            subjects = sparse_subject_sweep(*given)
+        else:
+            common = is_common(data, raised.theta.shape[1])
+            subjects = subject_sweep(*given, common=common)
         subjects = self._with_ability_prior(problem, subjects, raised)
         raised = raised._replace(theta=update_subjects(subjects, raised.theta))
         if problem.anchored:

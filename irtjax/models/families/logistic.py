@@ -92,6 +92,11 @@ class Binary(AbstractBinary):
         return math.pi**2 / 3 if self.link == "logit" else 1.0
 
     @property
+    def flat_variance(self) -> float:
+        """See `AbstractResponseFamily.flat_variance`; 1, exactly, of the probit."""
+        return super().flat_variance if self.link == "logit" else 1.0
+
+    @property
     def diverges(self) -> bool:
         """See `AbstractResponseFamily.diverges`: known for two parameters."""
         return self.asymptotes == 0
