@@ -20,7 +20,6 @@ from irtjax.data.sparse_table import SparseCells
 from irtjax.data.wording import percent
 from irtjax.estimators.estimates import Estimates
 from irtjax.likelihood.cubature import MOST_DIMS
-from irtjax.models.families.logistic import Binary
 from irtjax.models.model import Model
 
 #: Subjects below which a model's item parameters depend strongly on their priors. From
@@ -388,7 +387,7 @@ def fit_warnings(
     if joint and not estimates.trained and responses_per_subject < ENOUGH_RESPONSES:
         cure, family = ": use method='em'", model.family
         if family.dims:  # Several abilities: gvem for logits, else em on a grid.
-            logit = isinstance(family, Binary) and family.link == "logit"
+            logit = family.by_cell and getattr(family, "link", "") == "logit"
             cure = "; method='em' has no such bias if its grid resolves the posteriors"
             cure = cure if family.dims <= MOST_DIMS else ""
             if logit:
