@@ -11,8 +11,9 @@ of their responses has 2 to 5 %:
     em         97 %  81 %  -     84 %
 
 An error of at least the range of all abilities makes every z at most 1 / sqrt(2): no
-pair differs, and intervals of ranks contain all subjects. Expected scores and
-accuracies keep their errors, which the scale does not enter.
+pair differs (as by NUTS, whose errors of two such subjects are 1.3), and intervals of
+ranks contain all subjects. Expected scores and accuracies keep their errors, which the
+scale does not enter.
 """
 
 from __future__ import annotations
@@ -39,14 +40,15 @@ CURE = (
 def with_errors_of_scale(estimates: Estimates, num_subjects: int) -> Estimates:
     """Estimates whose errors of ability include that of an unidentified scale.
 
-    Of enough subjects, of models with slopes of 1, and of fixed slopes they are
-    returned as they are. A warning states what was done, and what to use.
+    Of enough subjects, of models with slopes of 1, of fixed slopes, and of samplers,
+    whose draws include the scale, they are returned as they are. A warning
+    states what was done, and what to use.
     """
     problem, groups = estimates.problem, estimates.groups
     slopes = estimates.factors is None and problem.model.family.has_slope
     if num_subjects >= FEW_SUBJECTS or not slopes:
         return estimates
-    if not np.asarray(problem.free)[:, 0].all():
+    if estimates.draws is not None or not np.asarray(problem.free)[:, 0].all():
         return estimates
     because = f"{num_subjects} subjects {BECAUSE}"
     if groups is not None and num_subjects >= LEAST_INTEGRATED:

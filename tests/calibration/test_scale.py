@@ -54,6 +54,11 @@ def test_a_scale_that_is_determined_changes_nothing(count, model, fixed):
     assert with_errors_of_scale(given, count) is given
 
 
+def test_draws_of_the_posterior_include_the_scale():
+    sampled = dataclasses.replace(estimates_of(3, "2pl"), draws=object())
+    assert with_errors_of_scale(sampled, 3) is sampled
+
+
 @pytest.mark.parametrize("count", [2, 7])
 def test_errors_are_no_less_than_the_range(count):
     found = with_errors_of_scale(estimates_of(count, "2pl"), count)
