@@ -98,6 +98,9 @@ def log_likelihood(
     -4.159
     >>> jax.grad(log_likelihood, argnums=2)(model, items, theta, values).tolist()
     [0.5, 1.5]
+    >>> many = jax.jit(jax.vmap(log_likelihood, in_axes=(None, None, 0, None)))
+    >>> many(model, items, jnp.array([[0.0] * 2, [1.0] * 2]), values).round(3).tolist()
+    [-4.159, -2.88]
     """
     data = _data(items, theta, values, observed, trials, subject_weight, item_weight)
     log_lik = joint_log_likelihood(model, data, items, theta)
@@ -163,6 +166,9 @@ def log_density(
     -14.806
     >>> jax.grad(log_density, argnums=1)(model, at, theta, values).tolist()
     [[0.0, 1.0], [0.0, 0.0], [0.0, 1.0]]
+    >>> many = jax.jit(jax.vmap(log_density, in_axes=(None, None, 0, None)))
+    >>> many(model, at, jnp.array([[0.0, 0.0], [1.0, 1.0]]), values).round(3).tolist()
+    [-14.806, -14.527]
     """
     if model.lengths is not None:
         raise ValueError(
@@ -221,6 +227,12 @@ def item_prior(
     >>> found = jax.jit(item_prior)(two_parameter(), items)
     >>> round(float(jnp.exp(found.log_scale)), 3)  # Slopes have their mode at 1.
     0.5
+    >>> flat = lambda a: items._replace(discrimination=jnp.full(3, a))
+    >>> scale = lambda a: item_prior(two_parameter(), flat(a)).log_scale
+    >>> jnp.exp(jax.jit(jax.vmap(scale))(jnp.array([2.0, 4.0]))).round(3).tolist()
+    [0.5, 0.25]
+    >>> round(float(jax.jit(jax.grad(scale))(2.0)), 3)  # Of -log(a).
+    -0.5
     """
     coordinates = model.unconstrain(items)
     frame = jnp.zeros(2, coordinates.dtype)
@@ -260,6 +272,9 @@ def fisher_information(
     >>> found = jax.jit(fisher_information)(model, items, jnp.array([0.0, 1.0]))
     >>> found.items.shape, found.test.round(3).tolist()
     ((2, 3), [3.0, 1.26])
+    >>> test = lambda t: fisher_information(model, items, t[None]).test[0]
+    >>> jax.jit(jax.vmap(jax.grad(test)))(jnp.array([0.0, 1.0])).round(2).tolist()
+    [0.0, -1.92]
     """
     shape = (theta.shape[0], jnp.shape(items[0])[0])
     _check_shapes(shape, observed=observed)
@@ -328,6 +343,9 @@ def mm_surrogate(
     -4.159
     >>> jax.grad(bound)(theta).tolist()
     [0.5, 1.5]
+    >>> far = jax.jit(jax.vmap(bound))(jnp.array([[0.0, 0.0], [1.0, 1.0]]))
+    >>> far.round(3).tolist()  # The log-likelihoods are -4.159 and -2.88.
+    [-4.159, -2.909]
     """
     cells = cells_of(model)
     data = _data(items, theta, values, observed, trials, subject_weight, item_weight)
@@ -394,6 +412,13 @@ def expected_counts(
     ((61, 3), 2.0)
     >>> found.mean.round(2).tolist()
     [0.3, 0.9]
+    >>> count = lambda w: expected_counts(
+    ...     model, items, nodes, values, subject_weight=w
+    ... ).nodes.sum()
+    >>> jax.jit(jax.vmap(count))(jnp.array([[1.0, 1.0], [3.0, 0.0]])).round(3).tolist()
+    [2.0, 3.0]
+    >>> jax.jit(jax.grad(count))(jnp.ones(2)).round(3).tolist()
+    [1.0, 1.0]
     """
     data = _data(items, None, values, observed, trials, subject_weight, item_weight)
     if log_weights is None:
@@ -440,6 +465,9 @@ def simulate(
     (2, 3)
     >>> jax.grad(lambda t: simulate(model, items, t, key).sum())(jnp.zeros(2)).tolist()
     [6.0, 6.0]
+    >>> draw = lambda key: simulate(model, items, jnp.zeros(2), key)
+    >>> jax.jit(jax.vmap(draw))(jax.random.split(key, 4)).shape
+    (4, 2, 3)
     """
     _check_shapes((theta.shape[0], jnp.shape(items[0])[0]), observed=observed)
     options = {"observed": observed, "trials": trials}

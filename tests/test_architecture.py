@@ -154,6 +154,17 @@ def test_every_module_keeps_the_order_of_folders():
     assert violations(PACKAGE) == []
 
 
+def test_capabilities_are_not_tests_of_classes():
+    """What a method, model or family can do is a method or field of its class."""
+    asked = re.compile(r"isinstance\((\w+\.)*(family|method), (?!str|type)")
+    found = []
+    for folder in ("fitting", "calibration"):
+        for path in sorted((PACKAGE / folder).glob("*.py")):
+            lines = path.read_text(encoding="utf-8").splitlines()
+            found += [f"{path.name}: {x.strip()}" for x in lines if asked.search(x)]
+    assert found == []
+
+
 def test_the_table_lists_every_folder_once_and_no_other():
     listed = [part for parts in LAYERS for part in parts]
     assert len(listed) == len(set(listed))

@@ -32,7 +32,7 @@ from irtjax.likelihood.quadrature import REACH, nodes_for
 from irtjax.models.family import Items
 from irtjax.models.model import Model, Population
 from irtjax.models.predictive import Predictive, UncertainItems, with_errors
-from irtjax.numerics.kernels import equal_nodes, normal_log_weights
+from irtjax.numerics.kernels import equal_nodes
 from irtjax.numerics.precision import full_precision
 from irtjax.scoring import score
 from irtjax.scoring.information import item_information
@@ -125,7 +125,7 @@ class ItemBank(AbstractNodeBank):
             narrowest = (num_items, repeats), extra_precision
             nodes = _choose_nodes(curves[0], curves[1], mean, sd, *narrowest)
         nodes = jnp.asarray(nodes, dtype)
-        log_prior = _log_prior(log_weights, nodes)
+        log_prior = population.log_weights_at(nodes)
         theta = mean + sd * nodes
         table = _table_jit(*curves, theta)
         _check_table(model, np.asarray(table))
@@ -423,18 +423,6 @@ def _check_model(model: Model) -> None:
             f" {model.family.dims}: use FactorBank"
         )
     check_categories(model)
-
-
-def _log_prior(log_weights: Any, nodes: Array) -> Array:
-    """Log weights of the population at its nodes: of N(0, 1), or of a histogram."""
-    if log_weights is None:
-        return normal_log_weights(nodes)
-    if log_weights.shape != nodes.shape:
-        raise ValueError(
-            f"the population is a histogram on {log_weights.shape[0]} nodes, but"
-            f" {nodes.shape[0]} nodes were given; pass those it was estimated on"
-        )
-    return jax.nn.log_softmax(jnp.asarray(log_weights)).astype(nodes.dtype)
 
 
 def _check_table(model: Model, table: np.ndarray) -> None:

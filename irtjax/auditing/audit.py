@@ -110,7 +110,8 @@ def audit(
 
     Args:
         fit: A calibration of these items with a model of one ability. Or the responses
-            alone: "2pl" is fitted to them, by the method that `irtjax.fit` chooses.
+            alone: they are fitted by the model and the method that `irtjax.fit` chooses
+            for right and wrong responses, unless `options` name others.
         data: Right and wrong responses: a `ResponseTable`, or what `irtjax.read` takes.
         false_discovery_rate: Level for each defect.
         chance: Lower asymptote that is not suspicious, such as 0.25 for four choices:
@@ -138,7 +139,7 @@ def audit(
     _check(table, level, permutations)
     guess = _guessing(table, chance)
     if not isinstance(fit, Calibration):
-        model, method = options.pop("model", "2pl"), options.pop("method", AUTO)
+        model, method = options.pop("model", AUTO), options.pop("method", AUTO)
         if getattr(known_model(model), "grouped", False):
             raise ValueError(several_abilities(known_model(model).name))
         model, method, _ = choose(table, model, method, options)
@@ -228,6 +229,12 @@ def _warnings(table: ResponseTable, found: Statistics, flags, level) -> list[str
             f"{count} subjects have very little power to find a bad item: the {how}"
             f" test of one item has a smallest possible p of {least:.2g}, so {so}"
             " flagged; an item without a flag can still be bad"
+        )
+    model = found.known.fit.model
+    if not model.family.has_slope:
+        lines.append(
+            f"a {model.name} model has slopes of 1: discriminations, and the"
+            " properties that depend on them, describe the model and not the items"
         )
     alpha = found.classical.alpha
     if not alpha >= classical.LEAST_RELIABILITY:

@@ -16,6 +16,7 @@ from irtjax.calibration.discrimination import (
     negative_in_cells,
 )
 from irtjax.calibration.groups import structure_of, vanishing_groups
+from irtjax.calibration.scale import with_errors_of_scale
 from irtjax.calibration.tables import (
     Judged,
     highest_response,
@@ -52,6 +53,7 @@ def build(
     places: np.ndarray | None,
 ) -> Calibration:
     """Assembles a calibration; see `Task` for `places` of the `original` subjects."""
+    estimates = with_errors_of_scale(estimates, table.num_subjects)
     level, count = options["level"], estimates.num_parameters
     shared, scale = None, estimates.scale
     if estimates.shared is not None:

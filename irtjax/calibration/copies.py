@@ -9,13 +9,17 @@ chance alone, on
 
     E_ik = \sum_j P_ij (1 - P_kj) + (1 - P_ij) P_kj
 
-items in expectation. P_ij comes from the margins: logit P_ij = c_i + logit p_j, p_j the
-share of subjects that have the item right, c_i such that subject i's expected number of
-right responses is the observed one, in each benchmark: a model may fail a whole one,
-because its format was not read for example, as others do. Where a subject has all items
-of a benchmark right, or wrong, P_ij is 1 or 0. Items that all have right, or wrong, are
-left out. The number of differences is Poisson-binomial, so its lower tail is at most
-about that of a Poisson variable of mean E_ik.
+items in expectation. P_ij comes from the margins: logit P_ij = k (c_i + logit p_j), p_j
+the share of subjects that have the item right, c_i such that subject i's expected
+number of right responses is the observed one, in each benchmark: a model may fail a
+whole one, because its format was not read for example, as others do. The steepness k is
+1 or more: where every subject has right nearly the same easiest items, as with large
+discriminations, subjects of equal ability agree by ability alone. It is the slope of
+the logistic regression of x_i on logit p_j without subject i that nine subjects in ten
+exceed, so that copies, who predict each other, do not raise it. Where a subject has all
+items of a benchmark right, or wrong, P_ij is 1 or 0. Items that all have right, or
+wrong, are left out. The number of differences is Poisson-binomial, so its lower tail is
+at most about that of a Poisson variable of mean E_ik.
 """
 
 from __future__ import annotations
@@ -36,6 +40,12 @@ MOST_DIFFERENT = 0.1
 MOST_SUBJECTS = 1000
 #: Items from which the candidates are found, drawn at random.
 MOST_ITEMS = 1000
+#: Share of subjects who may follow the margins less than the steepness k says.
+LESS_STEEP = 0.1
+#: Subjects whose regressions determine it, and iterations of these.
+REGRESSED, ITERATIONS = 100, 20
+#: Halvings of the interval in which c_i is, 80 or fewer logits wide.
+HALVINGS = 20
 #: Items of a benchmark below which it has no c_i of its own: small ones share one.
 FEWEST_ITEMS = 20
 #: Groups that a warning names, and subjects of each.
@@ -158,18 +168,45 @@ def _chances(right: np.ndarray, seen: np.ndarray) -> tuple[np.ndarray, np.ndarra
     varied = (total > 0) & (total < count)
     right, seen = right[:, varied], seen[:, varied]
     ease = logit(total[varied] / count[varied])
+    steep = _steepness(right, seen)
     target, most = right.sum(axis=1), seen.sum(axis=1)
-    level = np.zeros((len(seen), 1))
-    for _ in range(8):
-        chance = expit(level + ease) * seen
-        slope = (chance * (1 - chance)).sum(axis=1)
-        step = (target - chance.sum(axis=1)) / np.maximum(slope, 1e-3)
-        level += np.clip(step, -2, 2)[:, None]
-    chance = expit(level + ease) * seen
+    high = np.full((len(seen), 1), np.abs(ease).max(initial=0) + 30 / steep)
+    low = -high
+    for _ in range(HALVINGS):
+        level = (low + high) / 2
+        above = (expit(steep * (level + ease)) * seen).sum(axis=1) > target
+        high, low = np.where(above[:, None], (level, low), (high, level))
+    chance = expit(steep * (low + high + 2 * ease) / 2) * seen
     # Subjects without variation have no finite level.
     constant = (target == 0) | (target == most)
     chance[constant] = right[constant]
     return chance, seen - chance
+
+
+def _steepness(right: np.ndarray, seen: np.ndarray) -> float:
+    """The k of the module, from responses to items that vary."""
+    constant = (right.sum(axis=1) == 0) | (right.sum(axis=1) == seen.sum(axis=1))
+    some = np.flatnonzero(~constant)
+    if some.size < 3:
+        return 1.0
+    if some.size > REGRESSED:
+        some = some[np.linspace(0, some.size - 1, REGRESSED).astype(int)]
+    x, w = right[some], seen[some]
+    others = (right.sum(axis=0) - x + 0.5) / (seen.sum(axis=0) - w + 1)
+    ease = logit(others)
+    place, steep = np.zeros((some.size, 1)), np.ones((some.size, 1))
+    for _ in range(ITERATIONS):
+        # Newton; where the two responses are separated the slope grows without limit.
+        chance = expit(place + steep * ease)
+        weight, rest = chance * (1 - chance) * w, (x - chance) * w
+        sums = [(weight * ease**n).sum(1, keepdims=True) for n in range(3)]
+        first, second = ((rest * ease**n).sum(1, keepdims=True) for n in range(2))
+        size = np.maximum(sums[0] * sums[2] - sums[1] ** 2, 1e-12)
+        most = 2 * np.maximum(steep, 1)
+        moves = sums[2] * first - sums[1] * second, sums[0] * second - sums[1] * first
+        place = place + np.clip(moves[0] / size, -most, most)
+        steep = steep + np.clip(moves[1] / size, -most / 2, most / 2)
+    return max(1.0, float(np.quantile(steep, LESS_STEEP, method="lower")))
 
 
 def _grouped(pairs: list[tuple[int, int, int, int, float]], count: int) -> Copies:

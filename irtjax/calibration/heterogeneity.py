@@ -39,7 +39,7 @@ FEWEST = 3
 LEAST_SHARE = 0.5
 
 
-class Heterogeneity(NamedTuple):
+class DiscriminationHeterogeneity(NamedTuple):
     """Coefficients of variation of discriminations; ranks by ability and accuracy.
 
     Attributes:
@@ -63,7 +63,9 @@ class Heterogeneity(NamedTuple):
     cv_upper: float | None = None
 
 
-def discrimination_heterogeneity(fit: Calibration, *, seed: int = 0) -> Heterogeneity:
+def discrimination_heterogeneity(
+    fit: Calibration, *, seed: int = 0
+) -> DiscriminationHeterogeneity:
     """How much discriminations differ, with and without the noise of estimates.
 
     Args:
@@ -117,7 +119,7 @@ def discrimination_heterogeneity(fit: Calibration, *, seed: int = 0) -> Heteroge
     both = np.isfinite(ability) & np.isfinite(accuracy)
     found = _spearman(ability[both], accuracy[both], fit.level, seed)
     cv = float(value.std(ddof=1)) / mean
-    return Heterogeneity(cv, corrected, int(value.size), *found, *ends)
+    return DiscriminationHeterogeneity(cv, corrected, int(value.size), *found, *ends)
 
 
 def variation(

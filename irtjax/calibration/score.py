@@ -26,7 +26,6 @@ from irtjax.data.sparse_table import FEW_OBSERVED, FEW_ON_NODES
 from irtjax.likelihood.lengths import with_lengths
 from irtjax.likelihood.problem import Problem
 from irtjax.models.families.bounded import options_of, prepare, with_scores
-from irtjax.models.families.logistic import Binary
 from irtjax.models.predictive import own_errors
 from irtjax.numerics.precision import full_precision
 from irtjax.scoring.factors import (
@@ -356,7 +355,7 @@ def _scored(fit, model, table, rows, measures: str, uses_lengths: bool) -> Any:
 def _is_by_cell(fit: Calibration, model, table: ResponseTable) -> bool:
     """Whether responses are scored without their matrix."""
     groups = 1 if fit.structure is None else len(fit.structure.groups)
-    one_way = isinstance(model.family, Binary) and groups == 1
+    one_way = model.family.by_cell and groups == 1
     share = FEW_OBSERVED if model.family.dims else FEW_ON_NODES
     return one_way and model.lengths is None and table.takes_cells(share)
 

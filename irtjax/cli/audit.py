@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from irtjax.data import ResponseTable
     from irtjax.data.item_texts import Texts
 
-#: The model that is fitted where none is named.
-MODEL = "2pl"
 #: Names shown of the items with a defect.
 SHOWN = 5
 #: What `--out` writes.
@@ -45,7 +43,7 @@ def audit_command(
     ] = None,
     model: Annotated[
         str | None,
-        opt.option(f"Model to fit, where there is no --fit. \\[default: {MODEL}]"),
+        opt.option("Model to fit, where there is no --fit. \\[default: auto]"),
     ] = None,
     fdr: Annotated[
         float, opt.option("Share of false flags, of each defect, to be allowed.")
@@ -92,7 +90,8 @@ def audit_command(
 
         options: dict[str, Any] = {}
         if fit is None:
-            options = {"model": own_or_name(model or MODEL, "--model"), "dtype": dtype}
+            chosen = "auto" if model is None else own_or_name(model, "--model")
+            options = {"model": chosen, "dtype": dtype}
             options["progress"] = None if quiet else progress
         what = (table,) if fit is None else (load(fit), table)
         progress("audit")

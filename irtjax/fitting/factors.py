@@ -29,7 +29,6 @@ from irtjax.likelihood.problem import Problem, Start
 from irtjax.models.catalogue import factor_model
 from irtjax.models.factors import FACTOR, Factor
 from irtjax.models.families.bounded import arrays_of
-from irtjax.models.families.logistic import Binary
 from irtjax.models.model import Model
 from irtjax.models.priors import Normal
 
@@ -97,7 +96,7 @@ def _is_by_cell(table: ResponseTable, model: Model, method, options) -> bool:
     possible = (
         method.sparse > 0
         and not (model.family.dims and method.marginal)
-        and isinstance(model.family, Binary)
+        and model.family.by_cell
         and options.get("standard_errors", "none") in ("none", "observed")
         and options.get("start") != "low_rank"
     )

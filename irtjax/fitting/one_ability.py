@@ -31,7 +31,6 @@ from irtjax.fitting.specification import (
 from irtjax.likelihood.padding import cut_start, pad_responses
 from irtjax.likelihood.problem import Problem, Start
 from irtjax.models.families.bounded import arrays_of
-from irtjax.models.families.logistic import Binary
 from irtjax.models.model import Model
 from irtjax.numerics.programs import stored_jit
 from irtjax.uncertainty import check_kind
@@ -133,7 +132,7 @@ def _is_by_cell(table: ResponseTable, model: Model, method, options) -> bool:
     """Whether a sparse table is fitted without its matrix."""
     possible = (
         method.sparse > 0
-        and isinstance(model.family, Binary)
+        and model.family.by_cell
         and model.lengths is None
         and options.get("standard_errors", "none") in ("none", "observed")
         and options.get("start") != "low_rank"

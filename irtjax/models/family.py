@@ -53,6 +53,8 @@ class AbstractResponseFamily(eqx.Module):
     decreasing: ClassVar[tuple[str, ...]] = ()
     #: Whether `laplace` is the default where items with slopes have few responses.
     integrable: ClassVar[bool] = True
+    #: Whether tables of few responses are fitted and scored without their matrix.
+    by_cell: ClassVar[bool] = False
 
     def with_free_slopes(self) -> AbstractResponseFamily | None:
         """The family with a discrimination for each item; None if there is none."""

@@ -14,7 +14,7 @@ from irtjax.models.family import AbstractResponseFamily, Items
 from irtjax.models.lengths import Lengths
 from irtjax.models.predictor import folded
 from irtjax.models.priors import AbstractPrior
-from irtjax.numerics.kernels import positive_definite_solve
+from irtjax.numerics.kernels import normal_log_weights, positive_definite_solve
 
 
 class Population(NamedTuple):
@@ -39,6 +39,26 @@ class Population(NamedTuple):
         if self.correlation is None:
             return jnp.diag(self.sd**2)
         return self.correlation * self.sd[:, None] * self.sd
+
+    def log_weights_at(self, nodes: Float[Array, " nodes"]) -> Float[Array, " nodes"]:
+        """Normalised log weights at standardised nodes: of N(0, 1) or the histogram.
+
+        Raises:
+            ValueError: If a histogram has another number of nodes.
+
+        >>> unit = Population(jnp.zeros(()), jnp.ones(()))
+        >>> jnp.exp(unit.log_weights_at(jnp.array([-1.0, 0.0, 1.0]))).round(3).tolist()
+        [0.274, 0.452, 0.274]
+        """
+        if self.log_weights is None:
+            return normal_log_weights(nodes)
+        if self.log_weights.shape != nodes.shape:
+            raise ValueError(
+                f"the population is a histogram on {self.log_weights.shape[0]} nodes,"
+                f" but {nodes.shape[0]} nodes were given; pass the nodes it was"
+                " estimated on"
+            )
+        return jax.nn.log_softmax(jnp.asarray(self.log_weights)).astype(nodes.dtype)
 
 
 def check_one_ability(model: Model, what: str) -> None:

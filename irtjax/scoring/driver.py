@@ -17,7 +17,7 @@ from irtjax.data.sparse_responses import SparseResponses
 from irtjax.likelihood.quadrature import REACH, choose_nodes
 from irtjax.models.family import Items
 from irtjax.models.model import Model, Population
-from irtjax.numerics.kernels import equal_nodes, normal_log_weights
+from irtjax.numerics.kernels import equal_nodes
 from irtjax.numerics.precision import full_precision
 from irtjax.numerics.programs import stored_jit
 from irtjax.scoring.block import Block, BlockScores, Scorer, is_empty, scan_scores
@@ -123,7 +123,12 @@ def score_on_nodes(
     """
     if method not in METHODS:
         raise ValueError(f"method {method!r} is none of {', '.join(METHODS)}")
-    log_weights = _log_weights(population, nodes, method)
+    log_weights = population.log_weights_at(nodes)
+    if method == "map" and population.log_weights is not None:
+        raise ValueError(
+            "method 'map' is not defined for a histogram population: use 'eap', or a"
+            " Population with log_weights=None"
+        )
     scorer = Scorer.of(
         model, items, population, item_covariance, evidence_moves, method
     )
@@ -204,21 +209,3 @@ def _eap_scores(
 
 
 _score_jit = stored_jit(score_on_nodes)
-
-
-def _log_weights(population: Population, nodes: Array, method: str) -> Array:
-    """Log weights of the population at the nodes; refuses nodes that do not suit."""
-    log_weights = population.log_weights
-    if log_weights is None:
-        return normal_log_weights(nodes)
-    if log_weights.shape != nodes.shape:
-        raise ValueError(
-            f"the population is a histogram on {log_weights.shape[0]} nodes, but"
-            f" {nodes.shape[0]} nodes were given; pass the nodes it was estimated on"
-        )
-    if method == "map":
-        raise ValueError(
-            "method 'map' is not defined for a histogram population: use 'eap', or a"
-            " Population with log_weights=None"
-        )
-    return jax.nn.log_softmax(log_weights).astype(nodes.dtype)

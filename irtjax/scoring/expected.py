@@ -40,7 +40,7 @@ from irtjax.data.sparse_responses import SparseResponses
 from irtjax.likelihood.counts import sparse_log_likelihood
 from irtjax.models.family import AbstractResponseFamily, Items
 from irtjax.models.model import Model, Population
-from irtjax.numerics.kernels import normal_log_weights, weigh_rows
+from irtjax.numerics.kernels import weigh_rows
 from irtjax.numerics.programs import stored_jit
 from irtjax.scoring.block import (
     Block,
@@ -107,10 +107,7 @@ def expected_scores(
     (True, 0.5)
     """
     scorer = Scorer.of(model, items, population, item_covariance, evidence_moves, "eap")
-    log_weights = population.log_weights
-    if log_weights is None:
-        log_weights = normal_log_weights(nodes)
-    log_weights = jax.nn.log_softmax(log_weights).astype(scorer.mean.dtype)
+    log_weights = population.log_weights_at(nodes)
     theta = scorer.mean + scorer.sd * nodes
 
     responses = lambda items: response_table(model.family, items, theta)

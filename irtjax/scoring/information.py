@@ -15,7 +15,6 @@ from irtjax.likelihood.quadrature import REACH, test_information
 from irtjax.models.families.graded import GradedItems
 from irtjax.models.family import Items
 from irtjax.models.model import Model, Population
-from irtjax.numerics.kernels import normal_log_weights
 from irtjax.numerics.programs import stored_jit
 from irtjax.scoring.block import table_of
 
@@ -127,11 +126,11 @@ def marginal_reliability(
     dtype = jnp.asarray(items[0]).dtype
     count = num_nodes if log_weights is None else log_weights.shape[0]
     nodes = jnp.linspace(-REACH, REACH, count, dtype=dtype)
-    weights = jnp.exp(normal_log_weights(nodes) if log_weights is None else log_weights)
+    weights = jnp.exp(population.log_weights_at(nodes))
     theta = population.mean + population.sd * nodes
     information = test_information(model, items, theta, item_weight)
     share = information / (information + 1 / population.sd**2)
-    return jnp.sum(weights * share) / jnp.sum(weights)
+    return jnp.sum(weights * share)
 
 
 def empirical_reliability(

@@ -41,7 +41,7 @@ from irtjax.validity.item_clusters import (
     MOST_STEPS,
     Analysis,
     Found,
-    Layout,
+    ItemsByBenchmark,
     varied,
     with_joint_priors,
 )
@@ -134,7 +134,7 @@ class _Parts(NamedTuple):
     used: np.ndarray  # [items] with variation.
     kept: list[int]  # Groups with enough of these.
     columns: np.ndarray  # Positions of the items with variation.
-    layout: Layout  # Of the kept groups, in positions of `columns`.
+    layout: ItemsByBenchmark  # Of the kept groups, in positions of `columns`.
 
 
 def heterogeneity(
@@ -299,7 +299,7 @@ def _parts(table: ResponseTable, by: str) -> _Parts:
     for place, row in zip(index, rows, strict=True):
         place[: len(row)] = row
     valid = np.arange(sizes.max()) < sizes[kept][:, None]
-    layout = Layout(jnp.asarray(index), jnp.asarray(valid))
+    layout = ItemsByBenchmark(jnp.asarray(index), jnp.asarray(valid))
     return _Parts(names, groups, used, kept, columns, layout)
 
 

@@ -37,7 +37,7 @@ from irtjax.validity.cluster_scores import cluster_sums, smallest_correlation
 MOST_STEPS, TOLERANCE = 200, 1e-4
 
 
-class Layout(NamedTuple):
+class ItemsByBenchmark(NamedTuple):
     """Benchmarks as rows of items, padded to the longest."""
 
     place: jax.Array  # [benchmarks, width] position of an item.
@@ -70,7 +70,7 @@ class Analysis(NamedTuple):
 
     model: Model
     mask: np.ndarray | None
-    layout: Layout
+    layout: ItemsByBenchmark
     most: int
 
     def run(self, values, seen, key: KeyArray) -> tuple[Found, bool]:
@@ -107,7 +107,9 @@ def varied(values, seen):
 
 
 @eqx.filter_jit
-def _clusters(structure, values, seen, layout: Layout, key, most: int) -> Found:
+def _clusters(
+    structure, values, seen, layout: ItemsByBenchmark, key, most: int
+) -> Found:
     """Clusters of each benchmark, and their smallest correlation."""
     dtype = structure.dtype
     varies = varied(values, seen)

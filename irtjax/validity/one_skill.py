@@ -24,7 +24,7 @@ from irtjax.likelihood.problem import Problem
 from irtjax.likelihood.quadrature import nodes_for
 from irtjax.models.catalogue import two_parameter
 from irtjax.numerics.kernels import normal_log_weights
-from irtjax.validity.item_clusters import Layout
+from irtjax.validity.item_clusters import ItemsByBenchmark
 
 
 class OneSkill(NamedTuple):
@@ -55,7 +55,7 @@ def _draw(one: OneSkill, values, seen, key):
 
 
 def fit_one_skill(
-    values, seen, layout: Layout, report: Callable[[str], None]
+    values, seen, layout: ItemsByBenchmark, report: Callable[[str], None]
 ) -> OneSkill:
     """Fits a 2PL to each benchmark of a layout."""
     size = values.shape[1]

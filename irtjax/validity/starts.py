@@ -53,7 +53,7 @@ class Runs(NamedTuple):
     steps: np.ndarray
 
 
-class Comparison(NamedTuple):
+class StartComparison(NamedTuple):
     """What `compare_starts` found: tables, a sentence and warnings."""
 
     table: pa.Table
@@ -86,7 +86,7 @@ def compare_starts(
     variances: Sequence[float],
     key: KeyArray,
     report: Callable[[str], None],
-) -> Comparison:
+) -> StartComparison:
     """Runs the method from `num` starts of each variance; see `irtjax.stability`."""
     found = []
     for k, variance in enumerate(watched(variances)):
@@ -103,7 +103,7 @@ def compare_starts(
     return _described(problem, method, runs, setting, np.asarray(variances, float))
 
 
-def _described(problem, method: MM, runs: Runs, setting, variances) -> Comparison:
+def _described(problem, method: MM, runs: Runs, setting, variances) -> StartComparison:
     """Tables and sentence of runs from several starts."""
     import pyarrow as pa
 
@@ -160,7 +160,7 @@ def _described(problem, method: MM, runs: Runs, setting, variances) -> Compariso
     warnings = _warnings(runs, at_best, reversed_runs, gap)
     as_table = pa.Table.from_pylist
     tables = as_table(rows), table, as_table(agreement)
-    return Comparison(*tables, sentence, warnings, notes)
+    return StartComparison(*tables, sentence, warnings, notes)
 
 
 def _warnings(runs: Runs, at_best, reversed_runs, gap) -> tuple[str, ...]:

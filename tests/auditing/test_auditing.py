@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import json
+import sys
 from types import SimpleNamespace
 
 import jax
@@ -435,7 +436,7 @@ def test_bad_calls_are_refused(change, options, message):
 
 
 def test_several_abilities_are_refused_before_the_fit(monkeypatch):
-    monkeypatch.setattr("irtjax.fitting.fit.fit", None)
+    monkeypatch.setattr(sys.modules[irtjax.audit.__module__], "make_fit", None)
     with pytest.raises(ValueError, match="an audit needs one ability"):
         irtjax.audit(small_table(), model="multibenchmark")
 
@@ -548,3 +549,31 @@ def test_responses_of_few_subjects_are_fitted_as_by_default():
     assert np.nanmax(np.abs(slopes)) < 4
     chosen = irtjax.audit(small_table(), method="em")
     assert chosen.fit.options["method"] == "em"
+
+
+def test_too_few_subjects_for_slopes_are_fitted_without(monkeypatch):
+    """A 2PL of three subjects has discriminations that nothing determines."""
+    fitted = []
+
+    def stop(table, model, method, **options):
+        fitted.append((table.num_subjects, model, method))
+        raise InterruptedError
+
+    monkeypatch.setattr(sys.modules[irtjax.audit.__module__], "make_fit", stop)
+    random = np.random.default_rng(0)
+    for count in (3, 7, 8):
+        values = random.integers(0, 2, (count, 15))
+        with pytest.raises(InterruptedError):
+            irtjax.audit(irtjax.ResponseTable.from_arrays(values))
+    unit, slopes = ("rasch", "laplace"), ("2pl", "laplace")
+    assert fitted == [(3, *unit), (7, *unit), (8, *slopes)]
+
+
+@pytest.mark.slow
+def test_slopes_of_1_are_no_properties_of_items():
+    values = np.random.default_rng(0).integers(0, 2, (5, 15))
+    report = irtjax.audit(irtjax.ResponseTable.from_arrays(values))
+    assert report.fit.model.name == "rasch"
+    assert sum(report.counts()[name] for name in TESTED) == 0
+    assert any("has slopes of 1" in line for line in report.warnings)
+    assert not any("has slopes of 1" in x for x in planted_audit().warnings)

@@ -49,6 +49,26 @@ def test_equal_abilities_are_no_copies(log_slope):
     assert false == 0
 
 
+@pytest.mark.parametrize("subjects, items", [(12, 240), (30, 60), (60, 240)])
+@pytest.mark.parametrize("slope", [8.0, 1e6])
+def test_steep_items_make_no_copies(subjects, items, slope):
+    """Subjects of like ability agree on items of Guttman's form, by ability alone."""
+    rng, false = np.random.default_rng(2), 0
+    for _ in range(2):
+        ability, place = rng.normal(size=(subjects, 1)), rng.normal(size=items)
+        chance = 1 / (1 + np.exp(-np.clip(slope * (ability - place), -99, 99)))
+        false += len(copies_of(rng.random(chance.shape) < chance, None).groups)
+    assert false == 0
+
+
+def test_copies_of_most_subjects_do_not_hide_each_other(rng):
+    # Four of five subjects are copies: each is predicted by the others.
+    values = right_or_wrong(rng, rng.normal(size=2), 240)
+    values = values[[0, 0, 0, 0, 1]]
+    values[1, 5] = 1 - values[1, 5]
+    assert groups(copies_of(values, None)) == [[0, 1, 2, 3]]
+
+
 def test_subjects_without_variation_are_no_copies():
     values = right_or_wrong(np.random.default_rng(1), np.linspace(-1, 1, 10), 100)
     values[:3], values[-2:] = 0, 1

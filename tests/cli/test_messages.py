@@ -157,7 +157,7 @@ def test_the_help_has_the_defaults_of_the_methods():
 
 @pytest.mark.parametrize(
     ("command", "default"),
-    [("rank", "4000; "), ("audit", "2pl"), ("shrink", "5; ")],
+    [("rank", "4000; "), ("audit", "auto"), ("shrink", "5; ")],
 )
 def test_other_defaults_are_shown(command, default):
     assert f"[default: {default}" in shown_help(command)

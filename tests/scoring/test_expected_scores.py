@@ -7,6 +7,7 @@ import pytest
 from scipy.special import logsumexp
 
 import irtjax
+from irtjax.adaptive import ItemBank
 from irtjax.data.responses import Responses
 from irtjax.models.families.continuous import AbstractScoreFamily
 from irtjax.models.model import Population
@@ -185,3 +186,15 @@ def test_the_table_agrees_with_accuracy_on_complete_data():
     assert (
         inside & (columns["expected_score"] < columns["expected_score_upper"])
     ).all()
+
+
+def test_a_histogram_on_other_nodes_is_refused():
+    # Scores, adaptive banks and expected scores take one prior: Population's.
+    model = irtjax.MODELS["2pl"]()
+    items, data = make_data(model, "complete")
+    histogram = UNIT._replace(log_weights=jnp.zeros(13))
+    with pytest.raises(ValueError, match="13 nodes, but 121 nodes were given"):
+        expected_scores(model, items, histogram, data, jnp.asarray(NODES))
+    with pytest.raises(ValueError, match="13 nodes, but 61 nodes were given"):
+        nodes = jnp.linspace(-4, 4, 61)
+        ItemBank.create(model, items, histogram, nodes=nodes)

@@ -319,11 +319,6 @@ def _warnings(problem: MultilevelProblem, fit, gone, wide) -> list[str]:
         f"{subjects} subjects and {num_observed:,} responses are few: in"
         " simulations of such sizes 95 % intervals of differences covered 90 to 95 %,"
         " of expected scores 89 to 97 %; add subjects or items": groups == 1 and few,
-        f"{subjects} subjects do not determine slopes and the scale of ability, on"
-        " which tests of pairs depend; use a model with slopes of 1 ('rasch',"
-        " 'pcm'), or the paired test of accuracies (irtjax compare --data)": groups == 1
-        and subjects < FEW_SUBJECTS
-        and model.family.has_slope,
         f"a group has {fewest} item{'s' * (fewest != 1)}: method='laplace' needs"
         f" about {FEW_ITEMS} in each group to be near the posterior; use"
         " method='nuts'": fewest < FEW_ITEMS,

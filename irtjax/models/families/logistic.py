@@ -73,6 +73,8 @@ class Binary(AbstractBinary):
         dims: Number of abilities, each with a discrimination; 0 for a single one.
     """
 
+    by_cell: ClassVar[bool] = True
+
     link: str = eqx.field(static=True, default="logit")
     asymptotes: int = eqx.field(static=True, default=0)
     slopes: str = eqx.field(static=True, default="free")
