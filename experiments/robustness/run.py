@@ -25,7 +25,7 @@ from experiments.robustness.processes import Command, limit, preload  # noqa: E4
 #: Commands that compute for seconds, and what they write into `{out}`.
 COMMANDS = {
     "fit": "fit {data} --out {out}",
-    "fit-nuts": "fit {few} --out {out} --method nuts --draws 50 --warmup 50",
+    "fit-nuts": "fit {few} --out {out} --method nuts --draws 30 --warmup 30",
     "audit": "audit {data} --out {out}",
     "shrink": "shrink {data} --size 8 --by random --folds 3 --out {out}",
     "adapt": "adapt {saved} --subjects 30 --items 10 --out {out}",
@@ -34,10 +34,14 @@ COMMANDS = {
     "simulate": "simulate --subjects 300 --items 80 --out {out}/r.csv",
     "score": "score {data} --fit {saved} --out {out}/s.csv",
     "predict": "predict {saved} --out {out}/p.csv",
+    "clusters": "clusters {factors} {data} --out {out}",
+    "report": "report {saved} --data {data} --out {out}/r.html",
+    "compare": "compare subject_1 subject_2 --fit {saved} --data {data} --out {out}",
     "demo": "demo --out {out} --overwrite",
+    "run": "run {data} --items 8 --out {out}",
 }
 #: Those that write one file or few into a folder that must exist.
-IN_FOLDER = ("simulate", "score", "predict")
+IN_FOLDER = ("simulate", "score", "predict", "report")
 #: Each of so many killed commands is run again in its folder, to the end.
 RERUN = 5
 #: The earlier outputs come from other data, so that every file differs.
@@ -50,14 +54,19 @@ class Work:
     def __init__(self, place: Path) -> None:
         self.place, self.log = place, place / "log.txt"
         self.names = {"data": place / "a.csv", "few": place / "b.csv"}
-        self.names["saved"] = place / "saved"
+        self.names |= {"saved": place / "saved", "factors": place / "factors"}
+        #: What commands read that write the earlier outputs.
+        self.earlier = dict.fromkeys(("data", "few"), place / "c.csv")
+        self.earlier |= {x: place / f"{x}-c" for x in ("saved", "factors")}
 
     def prepare(self) -> None:
         """Simulates responses and fits them."""
         for name, size, seed in (("a", 40, 0), ("b", 12, 1), ("c", 40, BEFORE)):
             to = self.place / f"{name}.csv"
             self.run(f"simulate --out {to} --subjects {size} --items 25 --seed {seed}")
-        self.run(f"fit {self.names['data']} --out {self.names['saved']}")
+        for names in (self.names, self.earlier):
+            for fit, model in (("saved", "auto"), ("factors", "factor")):
+                self.run(f"fit {names['data']} --out {names[fit]} --model {model}")
 
     def run(self, command: str, limit_seconds: float = 300, setup=None):
         """Runs a command to its end."""
@@ -70,12 +79,10 @@ class Work:
 
     def command(self, name: str, out: Path, earlier: bool = False) -> str:
         """The command of a name, or one whose outputs differ from it."""
-        names = dict(self.names)
+        names = self.earlier if earlier else self.names
         text = COMMANDS[name]
-        if earlier:
-            names |= dict.fromkeys(("data", "few"), self.place / "c.csv")
-            if "{data}" not in text and "{few}" not in text:
-                text += f" --seed {BEFORE}" if name != "predict" else " --items item_1"
+        if earlier and not any(f"{{{x}}}" in text for x in names):
+            text += f" --seed {BEFORE}"
         return text.format(**names, out=out)
 
     def outputs(self, name: str) -> Outputs:
@@ -96,30 +103,33 @@ class Work:
 def killed(work: Work, outputs: Outputs, count: int, rng: random.Random) -> dict:
     """Kills a command at random moments: of its run, its writing, and its moves."""
     found = dict.fromkeys(("kills", "in writing", "in moves", "old", "new"), 0)
-    found |= dict.fromkeys(("lost", "mixed", "left behind", "reruns", "failed"), 0)
+    found |= dict.fromkeys(("parts", "lost", "mixed", "left behind"), 0)
+    found |= dict.fromkeys(("reruns", "failed"), 0)
     # A command can end before its moment, and is then run again.
     for k in range(3 * count):
         if found["kills"] == count:
             break
         target = outputs.begin(work.place / "out", empty=k % 4 == 3)
         running = work.start(work.command(outputs.name, target))
-        places = (target, target.parent)
+        seen = lambda: any(map(writes, [*outputs.places(target), target.parent]))  # noqa: B023
+        # Commands in parts have moves of each.
+        part = target / rng.choice(outputs.parts) if outputs.parts else target
         if k % 3 == 0:
             until(running, lambda: False, rng.uniform(0, outputs.seconds))
         elif k % 3 == 1:
-            until(running, lambda: any(map(writes, places)))  # noqa: B023
+            until(running, seen)
             begun = time.perf_counter() - running.began
             left = max(outputs.seconds - begun, 0.1)
             until(running, lambda: False, rng.uniform(0, left))
-            found["in writing"] += any(map(writes, places))
+            found["in writing"] += seen()
         else:
-            until(running, lambda: moves(target))  # noqa: B023
+            until(running, lambda: moves(part))  # noqa: B023
             time.sleep(rng.uniform(0, 0.002))
         done = running.ended()
         running.kill()
         running.wait()
         found["kills"] += not done
-        found["in moves"] += moves(target)
+        found["in moves"] += any(map(moves, outputs.places(target)))
         found[outputs.state(target).value] += 1
         found["left behind"] += outputs.leftovers(target)
         if k % RERUN == 0:
@@ -154,9 +164,10 @@ def moves(folder: Path) -> bool:
 
 def full_disk(work: Work, outputs: Outputs, count: int) -> dict:
     """Runs a command on file systems of growing sizes."""
-    found = {"sizes": count, "refused in one line": 0, "done": 0, "other ends": 0}
-    found |= dict.fromkeys(("old", "new", "lost", "mixed", "left behind"), 0)
-    size = sum(path.stat().st_size for path in outputs.new.iterdir())
+    found = {"sizes": count, "refused in one line": 0, "in part": 0, "done": 0}
+    found |= dict.fromkeys(("other ends", "old", "new", "parts", "lost", "mixed"), 0)
+    found["left behind"] = 0
+    size = sum(path.stat().st_size for path in outputs.new.rglob("*"))
     for k in range(count):
         share = (k + 0.5) / count
         with disk(work.place / "disk", outputs, int(1.2 * share * size)) as place:
@@ -164,7 +175,9 @@ def full_disk(work: Work, outputs: Outputs, count: int) -> dict:
             small = limit("RLIMIT_FSIZE", int(share * size / 4))
             command = work.command(outputs.name, target)
             ended = work.run(command, setup=None if place.is_mount() else small)
-            known = ended.how if ended.how in found else "other ends"
+            in_part = bool(outputs.parts) and ended.status == 1
+            known = "in part" if in_part else ended.how
+            known = known if known in found else "other ends"
             found[known] += 1
             if known == "other ends":
                 print(outputs.name, ended)
@@ -184,7 +197,7 @@ class disk:
     """
 
     def __init__(self, place: Path, outputs: Outputs, left: int) -> None:
-        pages = [-(-p.stat().st_size // 4096) + 1 for p in outputs.old.iterdir()]
+        pages = [-(-p.stat().st_size // 4096) + 1 for p in outputs.old.rglob("*")]
         self.place, self.size = place, 4096 * (sum(pages) + 4) + left
 
     def __enter__(self) -> Path:
@@ -203,8 +216,8 @@ class disk:
 
 def two_at_once(work: Work, outputs: Outputs, count: int) -> dict:
     """Two commands write different outputs to one folder at the same time."""
-    found = {"pairs": count, "both done": 0, "old": 0, "new": 0, "lost": 0, "mixed": 0}
-    found["left behind"] = 0
+    found = {"pairs": count} | dict.fromkeys(("both done", "old", "new", "parts"), 0)
+    found |= dict.fromkeys(("lost", "mixed", "left behind"), 0)
     for k in range(count):
         target = outputs.begin(work.place / "out", empty=k % 2 == 1)
         running = [
@@ -212,7 +225,7 @@ def two_at_once(work: Work, outputs: Outputs, count: int) -> dict:
             for earlier, log in ((True, work.log), (False, work.place / "log2.txt"))
         ]
         found["both done"] += all(one.wait().status == 0 for one in running)
-        found[outputs.state(target).value] += 1
+        found[outputs.state(target, of_two=True).value] += 1
         found["left behind"] += outputs.leftovers(target)
     return found
 

@@ -160,3 +160,14 @@ def write_files(
                 content(place / path.name)
             else:
                 write_table(content, place / path.name)
+
+
+def remove_files(folder: Path, names: Iterable[str]) -> None:
+    """Removes files of these names from a folder: all, or none if the process ends."""
+    from irtjax.data.writing import together
+
+    paths = [folder / name for name in names]
+    found = [x.name for x in paths if x.is_file() or x.is_symlink()]
+    if found:
+        with together(folder, stale=found):
+            pass

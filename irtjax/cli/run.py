@@ -6,6 +6,7 @@ import dataclasses
 import json
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -17,7 +18,13 @@ from irtjax.cli import pipeline
 from irtjax.cli import shrink as shrinking
 from irtjax.cli.errors import as_options, explain, one_line
 from irtjax.cli.imports import own_or_name
-from irtjax.cli.output import check_out_folder, command_line, print_json, write_files
+from irtjax.cli.output import (
+    check_out_folder,
+    command_line,
+    print_json,
+    remove_files,
+    write_files,
+)
 from irtjax.cli.progress import ProgressLine
 
 if TYPE_CHECKING:
@@ -98,16 +105,24 @@ def run_command(
     json: opt.Json = False,
 ) -> None:
     """Fits, audits and shrinks: who is best, which items are bad, which few suffice."""
+    from irtjax.data.writing import reserved
+
     check_out_folder(out, (RECORD, SUMMARY, PAGE), "run")
     out = _check_folder(out.absolute(), overwrite)
     chosen = own_or_name(model, "--model", every=True), own_or_name(method, "--method")
-    with ProgressLine(quiet) as progress:
+    with ProgressLine(quiet) as progress, ExitStack() as until_the_end:
+        reserve = lambda: until_the_end.enter_context(reserved(out))
+        is_new = not out.is_dir()
+        if not is_new:
+            reserve()
         began = time.perf_counter()
         progress("read")
         table = reading.read(files)
         size = _size(items, table.num_items)
         job, seconds = pipeline.Job(*chosen), time.perf_counter() - began
         fit = pipeline.calibrate(table, job, reading, progress, seconds)
+        if is_new:
+            reserve()
         results = _fitted(out, fit, table, progress)
         progress("audit")
         texts = {**fit.item_texts, **table.item_texts} if reading.texts else {}
@@ -163,16 +178,24 @@ def _fitted(
 ) -> Results:
     """Writes the fit, which is complete before the next part begins."""
     parts: dict[str, str] = dict.fromkeys((FIT, AUDIT, SUBSET), MISSING)
+    earlier = out / RECORD
+    kept = earlier.read_bytes() if earlier.is_file() else None
     # A process that is killed must not leave the new fit with an earlier audit "done".
     _record(out, fit.data_hash, parts)
-    ranked = pipeline.write(fit, out / FIT, progress, overwrite=True, data=table)
+    try:
+        ranked = pipeline.write(fit, out / FIT, progress, overwrite=True, data=table)
+    except (ValueError, OSError, MemoryError):
+        # Nothing of the fit was written.
+        if kept is None:
+            remove_files(out, [RECORD])
+        else:
+            write_files({earlier: lambda place: place.write_bytes(kept)})
+        raise
     results = Results(out, fit, ranked, parts={**parts, FIT: DONE})
     # Those of an earlier run are not of these data.
     for part, names in ((AUDIT, _AUDIT_FILES), (SUBSET, _SUBSET_FILES)):
-        for name in names:
-            (out / part / name).unlink(missing_ok=True)
-    for name in (SUMMARY, PAGE):
-        (out / name).unlink(missing_ok=True)
+        remove_files(out / part, names)
+    remove_files(out, (SUMMARY, PAGE))
     results.record()
     return results
 
@@ -380,6 +403,8 @@ def _write_page(results: Results, table: ResponseTable) -> None:
     lines += ["## Fit", "", " ".join(fit_sentences(results.fit, markdown)), ""]
     warnings = [f"- {markdown(as_options(x))}" for x in _warnings(results)]
     lines += ["## Warnings", "", *warnings, ""] if warnings else []
+    notes = [f"- {markdown(as_options(x))}" for x in results.fit.notes]
+    lines += ["## Notes", "", *notes, ""] if notes else []
     lines += ["## Files", ""]
     lines += [
         f"- [{part}]({part}/report.html)"

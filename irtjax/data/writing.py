@@ -53,6 +53,8 @@ _NEW, _MOVES, _GONE, _OLD, _DONE = "new", "moves", "gone", "old", "done"
 _PATIENCE = 30.0
 #: Attempts to make a staging folder that another process does not delete at once.
 _TRIES = 100
+#: Folders that this process has reserved.
+_reserved: set[Path] = set()
 #: Seconds after which a staging folder is a dead process's, where there are no locks.
 _DEAD = 24 * 3600.0
 
@@ -133,6 +135,48 @@ def undisturbed(folder: Path) -> Iterator[None]:
                 " same command again with this folder, as the same user"
             )
         yield
+
+
+@contextlib.contextmanager
+def reserved(folder: Path) -> Iterator[None]:
+    """Keeps other processes from writing to a folder within the block.
+
+    For several calls of `together` whose files belong to each other. A folder that does
+    not exist is made; if it is empty in the end, it goes again.
+
+    Raises:
+        ValueError: If another process has reserved it, or it cannot be made.
+
+    >>> import pathlib, tempfile
+    >>> folder = pathlib.Path(tempfile.mkdtemp(), "results")
+    >>> with reserved(folder):
+    ...     with together(folder) as place:
+    ...         _ = (place / "a.txt").write_text("a")
+    >>> (folder / "a.txt").read_text()
+    'a'
+    """
+    folder = full_path(folder)
+    with _refusals(f"cannot write to {folder}"):
+        is_new = not folder.is_dir()
+        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            if folder in _reserved:
+                raise BlockingIOError
+            lock = _lock(folder, wait=False)
+        except BlockingIOError:
+            raise ValueError(
+                f"another process writes to {folder}: wait until it has ended, or"
+                " choose another folder"
+            ) from None
+    _reserved.add(folder)
+    try:
+        yield
+    finally:
+        _reserved.discard(folder)
+        if is_new:
+            with contextlib.suppress(OSError):
+                folder.rmdir()
+        _unlock(lock)
 
 
 def check_place(folder: Path, names: Iterable[str] = ()) -> None:
@@ -481,6 +525,9 @@ def _is_dead(staging: Path) -> bool:
 @contextlib.contextmanager
 def _locked(folder: Path, shared: bool = False) -> Iterator[None]:
     """Holds the lock of a folder, where there are locks."""
+    if folder in _reserved:
+        yield
+        return
     until, lock = time.monotonic() + _PATIENCE, None
     while True:
         try:

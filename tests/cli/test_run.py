@@ -13,6 +13,7 @@ import irtjax
 from irtjax.cli import pipeline
 from irtjax.cli import run as running
 from irtjax.cli.app import app
+from irtjax.data.writing import reserved
 from tests.small_fits import small_fit, small_table
 
 
@@ -60,6 +61,9 @@ def test_everything_is_in_one_folder_with_one_summary(quick, saved_table, tmp_pa
     page = (out / "summary.md").read_text(encoding="utf-8")
     assert page.startswith("# Summary") and "## Bad items" in page
     assert "\x1b" not in page and "<b>" not in page
+    # What was done in reading, such as subjects left out, is there too.
+    notes = page.partition("## Notes")[2].partition("## Files")[0]
+    assert notes.count("\n- ") == len(small_fit(errors=False).notes) > 0
     # All three answers are on the one page.
     page = (out / "report.html").read_text(encoding="utf-8")
     few = page[page.index('<section id="few"') :].partition("</section>")[0]
@@ -120,6 +124,53 @@ def test_what_was_made_stays_when_a_part_fails(
     assert (out / "subset" / "subset.csv").is_file() and (out / "fit").is_dir()
     # Tables of the earlier run are not of this one.
     assert not list((out / "audit").iterdir())
+
+
+def content(folder):
+    return {x: x.read_bytes() for x in folder.rglob("*") if x.is_file()}
+
+
+def test_a_refused_fit_changes_nothing(quick, saved_table, tmp_path, monkeypatch):
+    out = tmp_path / "out"
+
+    def full(*_, **__):
+        raise ValueError("cannot write to out: No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(pipeline, "write", full)
+        assert run("run", saved_table, "--out", out).exit_code == 2
+        assert not out.exists()
+    assert run("run", saved_table, "--out", out, "-q").exit_code == 0
+    before = content(out)
+    monkeypatch.setattr(pipeline, "write", full)
+    assert run("run", saved_table, "--out", out).exit_code == 2
+    assert content(out) == before
+
+
+def test_the_files_of_an_earlier_part_go_together(tmp_path, monkeypatch):
+    for name in ("a.csv", "b.csv", "mine.txt"):
+        (tmp_path / name).write_text(name)
+    before, names = content(tmp_path), ["a.csv", "b.csv", "none.csv"]
+
+    def killed(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("irtjax.data.writing._move", killed)
+        with pytest.raises(KeyboardInterrupt):
+            running.remove_files(tmp_path, names)
+    assert content(tmp_path) == before
+    running.remove_files(tmp_path, names)
+    assert [*content(tmp_path)] == [tmp_path / "mine.txt"]
+
+
+def test_two_runs_do_not_mix_in_one_folder(quick, saved_table, tmp_path):
+    out = tmp_path / "out"
+    with reserved(out):
+        result = run("run", saved_table, "--out", out)
+        assert result.exit_code == 2 and "another process writes to" in result.stderr
+        assert result.stderr.count("\n") == 1
+    assert not out.exists()
 
 
 @pytest.mark.parametrize("when", ["before", "after"])

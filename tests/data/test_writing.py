@@ -17,6 +17,7 @@ from irtjax.data.writing import (
     atomic_path,
     check_place,
     is_staging,
+    reserved,
     together,
     undisturbed,
 )
@@ -420,3 +421,34 @@ def test_a_full_disk_leaves_everything_as_it_was(tmp_path, size):
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
     assert content(folder) == OLD
     assert [p.name for p in tmp_path.iterdir()] == ["out"]
+
+
+def test_a_reserved_folder_is_of_one_process(tmp_path):
+    place = tmp_path / "new"
+    code = textwrap.dedent(
+        """
+        import pathlib, sys
+        from irtjax.data.writing import reserved
+
+        with reserved(pathlib.Path(sys.argv[1])):
+            pass
+        """
+    )
+    command = [sys.executable, "-c", code, str(place)]
+    with reserved(place):
+        # This process writes; another one waits for it, or is refused at once.
+        write(place)
+        done = subprocess.run(command, capture_output=True, text=True)
+        last = done.stderr.splitlines()[-1]
+        assert done.returncode == 1 and "another process writes to" in last
+    assert content(place) == NEW
+    assert subprocess.run(command).returncode == 0
+    assert content(place) == NEW
+    # Made in vain, it goes; one of the user stays.
+    with reserved(tmp_path / "empty"):
+        assert (tmp_path / "empty").is_dir()
+    assert not (tmp_path / "empty").exists()
+    (tmp_path / "own").mkdir()
+    with reserved(tmp_path / "own"):
+        pass
+    assert (tmp_path / "own").is_dir()

@@ -1,5 +1,6 @@
 """The runs with killed processes, full disks and two writers, at a small size."""
 
+import json
 import sys
 
 import pytest
@@ -38,6 +39,51 @@ def test_states_are_told_from_each_other(tmp_path):
     assert outputs.state(target) is State.MIXED
     (target / ".irtjax-left").mkdir()
     assert outputs.leftovers(target) == 1  # Not made by irtjax: it stays.
+
+
+def in_parts(place, hash_, *parts, **done):
+    """The folder of a command that writes the parts "a" and "b", and a page."""
+    record = {"data_hash": hash_, "parts": {"a": "not made", "b": "not made"} | done}
+    for part in parts:
+        (place / part).mkdir(exist_ok=True)
+        (place / part / "x.csv").write_text(f"x\n{part}{hash_}\n")
+    (place / "run.json").write_text(json.dumps(record))
+    return place
+
+
+@linux
+def test_parts_of_two_runs_are_mixed(tmp_path):
+    done = {"a": "done", "b": "done"}
+    for name in ("old", "new"):
+        place = in_parts(fill(tmp_path / name, {}), name, "a", "b", **done)
+        (place / "page.html").write_text(f"<p>{name}</html>")
+    outputs = Outputs("run", tmp_path / "old", tmp_path / "new", 1.0, ())
+    for page, given, made, state in (
+        ("old", "new", {}, State.PARTS),  # The record comes before the first part.
+        ("old", "new", {"a": "done"}, State.MIXED),
+        (None, "new", {"a": "done"}, State.PARTS),
+        (None, "new", {"b": "done"}, State.MIXED),
+        ("new", "new", done, State.MIXED),
+        ("new", "old", done, State.MIXED),
+    ):
+        target = outputs.begin(tmp_path / "out", empty=False)
+        assert outputs.state(target) is State.OLD
+        in_parts(target, "new", "a", **made)
+        in_parts(target, given, **made)
+        (target / "page.html").write_text(f"<p>{page}</html>")
+        if page is None:
+            (target / "page.html").unlink()
+        assert outputs.state(target) is state, (page, given, made)
+    in_parts(target, "new", "b", **done)
+    assert outputs.state(target) is State.NEW
+    # The earlier command, run again at the same time, is the last to write a part.
+    in_parts(target, "old", "b", **done)
+    assert outputs.state(target, of_two=True) is State.MIXED
+    in_parts(target, "old", "a", **done)
+    (target / "page.html").write_text("<p>again</html>")
+    assert outputs.state(target, of_two=True) is State.PARTS
+    (target / "b" / "x.csv").write_text("x")
+    assert outputs.state(target) is State.LOST
 
 
 @linux
