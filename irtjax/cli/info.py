@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from irtjax.cli import config
 from irtjax.cli import options as opt
 from irtjax.cli.output import print_json
 from irtjax.cli.progress import ProgressLine
@@ -38,6 +39,9 @@ def info_command(
     if len(files) == 1 and is_fit(place):
         if known is not None:
             raise ValueError(f"--bounds is for responses, and {place} is a fit")
+        for name in {*config.typed(reading.chosen())} - {"texts"}:
+            option = f"--{name.replace('_', '-')}"
+            raise ValueError(f"{option} is for responses, and {place} is a fit")
         from irtjax.report.summary import items_by_flag
         from irtjax.storage.encoding import to_json
 

@@ -100,11 +100,17 @@ def subject_cells(row: Mapping[str, Any], digits: int = 2) -> list[str]:
 def _subjects(ranked: RankedSubjects) -> list[str]:
     """Lines of the table of subjects."""
     header = [*subject_header(ranked.level), "observed"]
+    shown = ranked.rows(stop=MOST_ROWS)
+    are_flagged = any(row["flags"] for row in shown)
     rows = []
-    for row in ranked.rows(stop=MOST_ROWS):
+    for row in shown:
         name, *cells = subject_cells(row, 3)
-        rows.append([markdown(name), *cells, f"{row['observed']:,}"])
-    lines = table_lines(header, rows)
+        cells = [markdown(name), *cells, f"{row['observed']:,}"]
+        rows.append(cells + [markdown(row["flags"] or "")] * are_flagged)
+    header += ["flags"] * are_flagged
+    lines = table_lines(
+        header, rows, left=(0, len(header) - 1) if are_flagged else (0,)
+    )
     left = ranked.table.num_rows - len(rows)
     if left > 0:
         lines += ["", f"{left:,} more subjects are in `abilities.csv`."]

@@ -1,11 +1,16 @@
 """Subjects can be left out when responses are read."""
 
+import re
+import shutil
+from pathlib import Path
+
 import pytest
 from typer.testing import CliRunner
 
 import irtjax
 from irtjax.cli.app import app
 from irtjax.cli.errors import as_options
+from tests.small_fits import small_fit
 
 LONG = """model,item,correct
 base,q1,1
@@ -72,3 +77,90 @@ def test_on_the_command_line(file):
         irtjax.read(file, leave_out="nobody")
     said = as_options(str(refusal.value))
     assert said == "--leave-out names no subject: 'nobody'"
+
+
+#: Of each format of logs that names their subject: a log, its subject, and what is
+#: damaged in it; without that the second half is lost.
+FIXTURES = Path(__file__).parents[1] / "fixtures"
+DAMAGED = {
+    "evalplus": ("toyorg--toy-1b*.json", "toyorg/toy-1b", '"base_status": '),
+    "helm": ("**/*toy-1b/per_instance_stats.json", "toyorg/toy-1b", '"mean": '),
+    "inspect": ("new.json", "toyorg/toy-9b", ""),
+    "livecodebench": ("**/toy-1b/*_eval_all.json", "toy-1b", '"graded_list": '),
+    "lm_eval": ("toyorg__toy-9b/samples_gsm8k_*.jsonl", "toyorg/toy-9b", '"doc_id": '),
+    "opencompass": ("**/results/toy-1b/gsm8k.json", "toy-1b", '"correct": '),
+    "tau_bench": ("retail/*-toy-1b-*.json", "toy-1b", '"reward": '),
+    "tau2_bench": ("toy-1b_airline.json", "toyorg/toy-1b", '"reward": '),
+}
+
+
+def other_model(folder, format):
+    """Adds a log of another model, where the fixture has one, and its files once."""
+    if format == "lm_eval":
+        for path in (folder / "toyorg__toy-1b").glob("*_aime_*"):
+            path.unlink()
+        shutil.copytree(folder / "toyorg__toy-1b", folder / "toyorg__toy-9b")
+        for path in (folder / "toyorg__toy-9b").glob("results*"):
+            path.unlink()
+    if format == "inspect":
+        for path in folder.glob("*.eval"):
+            path.unlink()
+        (log,) = folder.glob("*.json")
+        text = log.read_text().replace("toy-1b", "toy-9b").replace("EvToy1", "EvToy9")
+        (folder / "new.json").write_text(text)
+
+
+@pytest.mark.parametrize("format", DAMAGED)
+def test_a_damaged_log_of_such_a_subject_is_not_read(tmp_path, format):
+    folder = shutil.copytree(FIXTURES / format, tmp_path / format)
+    other_model(folder, format)
+    name, subject, damage = DAMAGED[format]
+    options = {"trials": "mean"}
+    (path,) = folder.glob(name)
+    whole, content = irtjax.read(folder, **options), path.read_bytes()
+    assert subject in whole.subjects
+    if damage == "PAR1":
+        path.write_bytes(content[:4] + bytes(len(content) // 2) + content[-600:])
+    elif damage:
+        path.write_bytes(
+            content.replace(damage.encode(), f'{damage}{{}}, "no": '.encode())
+        )
+    else:
+        path.write_bytes(content[: len(content) // 2])
+    with pytest.raises(ValueError, match=re.escape(path.name)):
+        irtjax.read(folder, **options)
+    table = irtjax.read(folder, leave_out=subject, **options)
+    others = whole.subjects[whole.subjects != subject]
+    assert table.subjects.tolist() == others.tolist() and len(others)
+    assert f"1 subject left out: {subject}" in table.notes
+    assert str(path) not in table.sources and str(path) in whole.sources
+    with pytest.raises(ValueError, match="names no subject: 'nobody'"):
+        irtjax.read(folder, leave_out=[subject, "nobody"], **options)
+
+
+def test_repeats_of_such_a_subject_are_not_refused(tmp_path):
+    path = tmp_path / "long.csv"
+    path.write_text(LONG + "base-4bit,q1,0\nbase-4bit,q4,1\n")
+    with pytest.raises(ValueError, match="has 2 responses"):
+        irtjax.read(path)
+    table = irtjax.read(path, leave_out="*-4bit")
+    assert table.subjects.tolist() == ["base", "other [a]"]
+    assert table.items.tolist() == ["q1", "q2"]
+    assert any("with them 2 items" in note for note in table.notes)
+    # Nor are two tables that both have it.
+    other = tmp_path / "other.csv"
+    other.write_text("model,item,correct\nbase-4bit,q1,0\nthird,q1,1\n")
+    with pytest.raises(ValueError):
+        irtjax.read([irtjax.read(path, trials="mean"), irtjax.read(other)])
+    table = irtjax.read(
+        [irtjax.read(path, trials="mean"), irtjax.read(other)], leave_out="*-4bit"
+    )
+    assert table.subjects.tolist() == ["base", "other [a]", "third"]
+
+
+def test_is_of_responses_not_of_a_fit(tmp_path):
+    irtjax.save(small_fit(errors=False), tmp_path / "fit")
+    for option in (["--leave-out", "a"], ["--metric", "acc"]):
+        found = CliRunner().invoke(app, ["info", str(tmp_path / "fit"), *option])
+        assert found.exit_code == 2
+        assert f"{option[0]} is for responses, and" in found.stderr

@@ -113,6 +113,21 @@ def test_flagged_items_are_counted_once():
     assert sum(int(row.split(" | ")[-1].strip(" |")) for row in rows[-2:]) == 2
 
 
+def test_flags_of_subjects_have_a_column_where_there_are_any():
+    fit = small_fit()
+    heads = {}
+    for flag in ("", "same responses as another | subject"):
+        flags = pa.array([flag, *[""] * (len(fit.subjects) - 1)])
+        place = fit.ability_table.column_names.index("flags")
+        table = fit.ability_table.set_column(place, "flags", flags)
+        page = leaderboard(fit, rank(dataclasses.replace(fit, ability_table=table)))
+        heads[flag] = next(x for x in page.splitlines() if x.startswith("| subject"))
+        name = markdown(str(fit.subjects[0]))
+        row = next(x for x in page.splitlines() if x.startswith(f"| {name} |"))
+        assert row.endswith(f" | {markdown(flag)} |") or not flag
+    assert heads[""] + " flags |" == heads["same responses as another | subject"]
+
+
 def test_accuracies_have_their_interval():
     fit = small_fit()
     ranked = rank(fit)

@@ -71,7 +71,7 @@ def read_files(paths: Sequence[Path], options: ReadOptions) -> Records:
     files, subjects, labels = [], [], []
     for path in paths:
         files.append(load(path, _File).completions())
-        stem = _ENDING.sub("", path.name) or folders_of(path)[-1]
+        stem = _stem(path)
         sampling = _SAMPLING.search(stem)
         subjects.append(options.subject_name or _model(stem))
         labels.append(sampling.group().strip("_") if sampling else stem)
@@ -115,6 +115,16 @@ def read_files(paths: Sequence[Path], options: ReadOptions) -> Records:
     records = builder.finish(paths, options.join)
     records.usual_metrics = ("plus", "base")
     return records
+
+
+def subject_of(path: Path) -> str:
+    """The model of a file, by its name or its folder's."""
+    return _model(_stem(path))
+
+
+def _stem(path: Path) -> str:
+    """The name of a file, or of its folder, with model and sampling."""
+    return _ENDING.sub("", path.name) or folders_of(path)[-1]
 
 
 def _model(stem: str) -> str:

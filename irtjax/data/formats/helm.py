@@ -217,13 +217,13 @@ def read_files(paths: Sequence[Path], options: ReadOptions) -> Records:
     return records
 
 
-def _run_of(
-    folder: Path,
-    path: Path,
-    options: ReadOptions,
-    schemas: dict[Path, dict[str, str]],
-) -> _Run:
-    """Model and scenario of a run, from its specification or its folder's name."""
+def subject_of(path: Path) -> str | None:
+    """The model of a run, by its specification or its folder."""
+    return _named(path.parent)[3] or None
+
+
+def _named(folder: Path) -> tuple[_RunSpec, str, list[tuple[str, str]], str]:
+    """Specification, scenario, arguments and model of a run; "" where it has none."""
     spec, name = _RunSpec(), located(folder).name
     if (folder / "run_spec.json").is_file():
         spec = load(folder / "run_spec.json", _RunSpec)
@@ -235,6 +235,17 @@ def _run_of(
     parts = [(key, value) for key, _, value in cut]
     model = spec.adapter_spec.model if spec.adapter_spec else None
     model = model or dict(parts).get("model", "").replace("_", "/", 1)
+    return spec, scenario, parts, model
+
+
+def _run_of(
+    folder: Path,
+    path: Path,
+    options: ReadOptions,
+    schemas: dict[Path, dict[str, str]],
+) -> _Run:
+    """Model and scenario of a run, from its specification or its folder's name."""
+    spec, scenario, parts, model = _named(folder)
     if not (options.subject_name or model):
         raise ValueError(
             f"{path} names no model: keep run_spec.json next to it, keep the name of"

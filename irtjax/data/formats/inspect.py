@@ -156,6 +156,11 @@ def read_files(paths: Sequence[Path], options: ReadOptions) -> Records:
     return builder.finish(paths, options.join, inputs.identify)
 
 
+def subject_of(path: Path) -> str:
+    """The model of a log, by its header."""
+    return _load(path, whole=False)[0].eval.model
+
+
 class _Inputs:
     """Inputs of samples, which identify them where logs give one id to several.
 

@@ -84,7 +84,7 @@ def _task_of(path: Path) -> tuple[str, str]:
     return "|".join(parts[1:3]) if len(parts) >= 3 else task, run
 
 
-def _subject_of(path: Path) -> str:
+def subject_of(path: Path) -> str:
     """The model, from details/ORG/MODEL/TIME/ or a repository's name."""
     folders = [part for part in folders_of(path) if not _TIME.match(part)]
     name = folders[-1] if folders else ""
@@ -219,7 +219,7 @@ def _read_details(
     builder: RecordBuilder,
 ) -> None:
     """Adds the scores of one file of details."""
-    subject = options.subject_name or _subject_of(path)
+    subject = options.subject_name or subject_of(path)
     found = zip(details.queries, details.choices, details.answers, strict=True)
     contents = [_content(*one) for one in found]
     names = [str(k) if i in (None, "") else str(i) for k, i in enumerate(details.ids)]

@@ -79,10 +79,7 @@ def read_files(paths: Sequence[Path], options: ReadOptions) -> Records:
     builder.described = described = Described(wanted=options.texts)
     names = [_NAME.match(path.name) for path in paths]
     scenarios = [n.group("scenario") if n else "livecodebench" for n in names]
-    subjects = [
-        options.subject_name or (found and found.group("model")) or folders_of(path)[-1]
-        for found, path in zip(names, paths, strict=True)
-    ]
+    subjects = [options.subject_name or subject_of(path) or "" for path in paths]
     sampling = [(n.group("sampling") or "") if n else "" for n in names]
     filters = variants(subjects, scenarios, sampling)
     for path, subject, scenario, filter_name in zip(
@@ -108,6 +105,14 @@ def read_files(paths: Sequence[Path], options: ReadOptions) -> Records:
     if len(builder) == 0:
         raise ValueError(f"{several(paths)}: no question has grades")
     return builder.finish(paths, options.join)
+
+
+def subject_of(path: Path) -> str | None:
+    """The model of a file, by its name or folder; None for the file of the web site."""
+    if not is_list(path):
+        return None
+    found = _NAME.match(path.name)
+    return (found and found.group("model")) or folders_of(path)[-1]
 
 
 def _add_site(site: _Site, builder: RecordBuilder) -> None:

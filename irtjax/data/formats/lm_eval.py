@@ -155,6 +155,11 @@ def read_files(paths: Sequence[Path], options: ReadOptions) -> Records:
     return records
 
 
+def subject_of(path: Path) -> str:
+    """The model of a log, by its folder and the results there."""
+    return _origin(path, _Totals())[0]
+
+
 def _older(paths: Sequence[Path], totals: _Totals) -> set[Path]:
     """Files of runs that are not read, because the subject has a later one of the task.
 

@@ -78,6 +78,11 @@ def recognise(fields: dict[str, Any], name: str) -> bool | str:
     return False
 
 
+def subject_of(path: Path) -> str:
+    """The model of a file, by its folder."""
+    return folders_of(path)[-1]
+
+
 def read_files(paths: Sequence[Path], options: ReadOptions) -> Records:
     """Reads results; the model is the folder, the benchmark the name of the file."""
     builder = RecordBuilder()
@@ -94,7 +99,7 @@ def read_files(paths: Sequence[Path], options: ReadOptions) -> Records:
             for trial, verdict in enumerate(example.verdicts()):
                 undecided += verdict is None
                 builder.add(
-                    subject=options.subject_name or folders[-1],
+                    subject=options.subject_name or subject_of(path),
                     item=ItemKey(dataset, name),
                     response=None if verdict is None else float(verdict),
                     benchmark=dataset,

@@ -97,6 +97,12 @@ class _Results(Record):
     simulation_index: list[_Simulation] | None = None
 
 
+class _Header(Record):
+    cure: ClassVar[str] = _Results.cure
+
+    info: _RunInfo
+
+
 class _Row(NamedTuple):
     task: str
     trial: int
@@ -167,6 +173,13 @@ def _simulated(results: _Results) -> Iterator[_Row]:
     """Rows of the second form of results."""
     for one in results.simulations or results.simulation_index or ():
         yield _Row(str(one.task_id), one.trial or 0, one.score(), one.tokens())
+
+
+def subject_of(path: Path) -> str:
+    """The model of a file, by its name or by what it has of the run."""
+    if is_list(path):
+        return _from_name(path)[0]
+    return _named(path, load(path, _Header).info)[0]
 
 
 def _named(path: Path, info: _RunInfo) -> tuple[str, str, str]:

@@ -4,57 +4,137 @@ from __future__ import annotations
 
 import difflib
 import fnmatch
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from irtjax.data.reading.records import Records
 from irtjax.data.table import ResponseTable
 from irtjax.data.wording import listing
 
 
-def without(table: ResponseTable, names: str | Sequence[str] | None) -> ResponseTable:
-    """The table without some subjects, and without items that only they met.
+def files_without(
+    paths: Sequence[Path],
+    names: str | Sequence[str] | None,
+    subject_of: Callable[[Path], str | None],
+) -> tuple[list[Path], dict[Path, str]]:
+    """The files of other subjects than those to leave out; the others with subjects.
+
+    So a damaged log of such a subject is not read at all.
 
     Args:
-        table: The responses.
+        paths: Logs, each of one subject.
+        names: As in `without`.
+        subject_of: The subject of a log, or None where the log has several.
+    """
+    given = _listed(names)
+    if not given:
+        return list(paths), {}
+    subjects: list[str | None] = []
+    for path in paths:
+        try:
+            subjects.append(subject_of(path))
+        except (ValueError, OSError):
+            subjects.append(None)  # Reading the file raises the error.
+    known = list(dict.fromkeys(x for x in subjects if x is not None))
+    gone = {name for each in given for name in _named(each, known)}
+    pairs = dict(zip(paths, subjects, strict=True))
+    out = {path: name for path, name in pairs.items() if name in gone and name}
+    return [path for path in paths if path not in out], out
+
+
+def without(
+    records: Records | None,
+    tables: Sequence[ResponseTable],
+    names: str | Sequence[str] | None,
+    gone: Iterable[str] = (),
+) -> tuple[Records | None, list[ResponseTable], list[str]]:
+    """Responses without some subjects, and without items that only they met.
+
+    Args:
+        records: Scored attempts, before repeats are refused.
+        tables: Tables of responses.
         names: Names of subjects, or patterns with `*`, `?` and `[...]`; None, or an
             empty list, for none.
+        gone: Subjects whose files were not read.
+
+    Returns:
+        The records, the tables, and a note.
 
     Raises:
         ValueError: No subject has a name, none is left, or a name is not text.
 
     >>> table = ResponseTable.from_arrays([[1, 0], [1, 1]], subjects=["a", "a-4bit"])
-    >>> found = without(table, ["*-4bit"])
-    >>> found.subjects.tolist(), found.notes
-    (['a'], ('1 subject left out: a-4bit',))
+    >>> _, (found,), notes = without(None, [table], ["*-4bit"])
+    >>> found.subjects.tolist(), notes
+    (['a'], ['1 subject left out: a-4bit'])
     """
     given = _listed(names)
     if not given:
-        return table
-    subjects, out = table.subjects.tolist(), np.zeros(table.num_subjects, bool)
+        return records, list(tables), []
+    found = [] if records is None else records.subject.compact().labels.tolist()
+    found += [name for table in tables for name in table.subjects.tolist()]
+    subjects = list(dict.fromkeys([*gone, *found]))
+    out: set[str] = set()
     for name in given:
-        # A name with a bracket is first of all a name.
-        found = [subject == name for subject in subjects]
-        if not any(found):
-            found = [fnmatch.fnmatchcase(subject, name) for subject in subjects]
-        if not any(found):
+        named = _named(name, subjects)
+        if not named:
             near = difflib.get_close_matches(name, subjects, 3)
             hint = f": did you mean {listing(near)}?" if near else ""
             raise ValueError(f"leave_out= names no subject: {name!r:.80}{hint}")
-        out |= found
-    if out.all():
+        out.update(named)
+    if out >= {*found}:
         raise ValueError("leave_out= leaves no subject")
-    left = table.select(subjects=~out)
-    lost = ~np.isnan(table.item_accuracy()) & np.isnan(left.item_accuracy())
-    if lost.any():
-        left = left.select(items=~lost)
-    count = int(out.sum())
-    note = f"{count} subject{'s' * (count > 1)} left out: "
-    note += listing(table.subjects[out].tolist())
-    if items := int(lost.sum()):
-        note += f"; with them {items:,} item{'s' * (items > 1)} that only they met"
-    return left.replace(notes=(*left.notes, note))
+    before, after = set[str](), set[str]()
+    if records is not None:
+        labels = records.subject.labels.tolist()
+        stays = np.asarray([label not in out for label in labels])
+        before |= _met(records)
+        records = records.take(stays[records.subject.codes])
+        after |= _met(records)
+        records = records if len(records) else None
+    left = []
+    for table in tables:
+        before |= {*table.items[~np.isnan(table.item_accuracy())].tolist()}
+        stays = ~np.isin(table.subjects, list(out))
+        if stays.all():
+            met = table
+        elif not stays.any():
+            continue
+        else:
+            met = table.select(subjects=stays)
+        after |= {*met.items[~np.isnan(met.item_accuracy())].tolist()}
+        left.append(met)
+    lost = before - after
+    if lost:
+        left = [_without_items(table, lost) for table in left]
+    note = f"{len(out)} subject{'s' * (len(out) > 1)} left out: "
+    note += listing([name for name in subjects if name in out])
+    if lost:
+        count = f"{len(lost):,} item{'s' * (len(lost) > 1)}"
+        note += f"; with them {count} that only they met"
+    return records, left, [note]
+
+
+def _met(records: Records) -> set[str]:
+    """Items with a response."""
+    known = records.item[~np.isnan(records.response)].compact()
+    return {*known.labels.tolist()}
+
+
+def _without_items(table: ResponseTable, lost: set[str]) -> ResponseTable:
+    """The table without items that it may have."""
+    out = np.isin(table.items, list(lost))
+    return table.select(items=~out) if out.any() else table
+
+
+def _named(name: str, subjects: Sequence[str]) -> list[str]:
+    """The subjects that a name or pattern names."""
+    # A name with a bracket is first of all a name.
+    found = [subject for subject in subjects if subject == name]
+    return found or [x for x in subjects if fnmatch.fnmatchcase(x, name)]
 
 
 def _listed(names: Any) -> list[str]:

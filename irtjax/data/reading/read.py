@@ -157,6 +157,7 @@ class Gathered:
 def gather(source: Any, options: ReadOptions) -> Gathered:
     """Reads the inputs, without a choice of metric, filter or epoch."""
     from irtjax.data.reading.frames import agree
+    from irtjax.data.reading.leave_out import without
     from irtjax.data.reading.records import Records, concatenate, settled
 
     entries = list(source) if isinstance(source, list | tuple) else [source]
@@ -183,13 +184,18 @@ def gather(source: Any, options: ReadOptions) -> Gathered:
                     " the name of its subject)"
                 )
     left: list[Source] = []
-    pieces += _read_files(files, options, left)
+    of_others: dict[Path, str] = {}
+    pieces += _read_files(files, options, left, of_others)
     notes += map(_left_out, left)
-    out = {str(file.path) for file in left}
+    out = {str(path) for path in (*(file.path for file in left), *of_others)}
     names = [name for name in names if name not in out]
     records = agree([piece for piece in pieces if isinstance(piece, Records)])
     tables = [piece for piece in pieces if isinstance(piece, ResponseTable)]
     joined = concatenate(settled(records)) if records else None
+    joined, tables, more = without(
+        joined, tables, options.leave_out, of_others.values()
+    )
+    notes += more
     asked = frozenset(str(file.path) for file in files if file.asked)
     return Gathered(joined, tables, notes, names, asked)
 
@@ -311,13 +317,18 @@ def _left_out(file: Source) -> str:
 
 
 def _read_files(
-    files: list[Source], options: ReadOptions, left: list[Source]
+    files: list[Source],
+    options: ReadOptions,
+    left: list[Source],
+    of_others: dict[Path, str],
 ) -> Iterator[Piece]:
     """Reads files, each once; those of one format after each other.
 
-    Tables of a folder without responses are added to `left` if others have some.
+    Tables of a folder without responses are added to `left` if others have some, and
+    logs of subjects to leave out, which are not read, to `of_others`.
     """
     from irtjax.data.reading.columns import NoResponsesError
+    from irtjax.data.reading.leave_out import files_without
     from irtjax.data.reading.sources import Source
 
     asked = {file.path for file in files if file.asked}
@@ -330,7 +341,12 @@ def _read_files(
         if kind in LOGS:
             # A log reader sees all its files at once, since items join across them.
             reader = importlib.import_module(f"irtjax.data.formats.{kind}")
-            yield reader.read_files(_Watched(paths.values()), options)
+            logs, subject_of = list(paths.values()), getattr(reader, "subject_of", None)
+            if subject_of is not None and options.subject_name is None:
+                logs, gone = files_without(logs, options.leave_out, subject_of)
+                of_others |= gone
+            if logs:
+                yield reader.read_files(_Watched(logs), options)
             count += 1
             continue
         for path in watched(paths.values(), "file"):
@@ -450,9 +466,7 @@ def _finish(
 ) -> ResponseTable:
     """Adds benchmarks, lengths, notes and sources; applies ``missing_as``."""
     from irtjax.data.reading.frames import infer_benchmarks
-    from irtjax.data.reading.leave_out import without
 
-    table = without(table, options.leave_out)
     notes = [*table.notes, *notes]
     facets = dict(table.item_facets)
     inferred = None if "benchmark" in facets else infer_benchmarks(table.items)
