@@ -27,6 +27,9 @@ def prepare(float32: bool = False, device: str | None = None) -> Any:
     import jax
     import numpy as np
 
+    from irtjax.numerics import compiling
+
+    compiling.watch()
     jax.config.update("jax_enable_x64", not float32)
     if device is not None:
         _choose(jax, device)

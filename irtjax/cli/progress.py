@@ -103,7 +103,7 @@ class ProgressLine:
         """Returns the line as it would be shown now."""
         now = time.perf_counter()
         # What matters most first: a narrow screen cuts the end.
-        parts = [self._phase, self._part, self._left(now), self._details]
+        parts = [self._phase, self._part, self._left(now), _compiling(), self._details]
         parts.append(f"{now - self._begun:.0f} s")
         return "  ".join(x for x in parts if x)
 
@@ -137,6 +137,13 @@ class ProgressLine:
             if self._stop.wait(0.25 if terminal else interval):
                 return
             interval = min(1.5 * interval, LONGEST)
+
+
+def _compiling() -> str:
+    """What JAX does where it prepares a program and does not run one yet."""
+    # Imported where JAX is: `irtjax --help` needs none of it.
+    module = sys.modules.get("irtjax.numerics.compiling")
+    return "compiling" if module is not None and module.is_compiling() else ""
 
 
 def duration(seconds: float) -> str:

@@ -29,6 +29,8 @@ from irtjax.uncertainty.gradients import fold_blocks, fold_nodes, sparse_product
 
 #: Leading eigenvectors that are kept.
 RANK = 96
+#: Products of C'C by which leading eigenvectors are found.
+PASSES = 4
 #: Rows C that are computed once and stored; larger ones are computed in every pass.
 STORED_BYTES = 2**29
 
@@ -186,55 +188,74 @@ def invert_by_woodbury(setting, whitening, num_terms, frame_rows):
     return rows, jnp.zeros_like(whitening.items), spectrum
 
 
-def invert_by_leading(setting, whitening, num_terms, frame_rows):
-    """U and blocks R of (1 - C'C)^-1 ~ 1 + U'U + R, by leading eigenvectors."""
+def stored_rows(setting, whitening, num_terms) -> tuple[Array, Array] | None:
+    """Rows C and the blocks of C'C, or None where they are computed in every pass."""
+    data, size = setting.problem.data, setting.problem.free.size + 2
+    height = num_terms * data.num_subjects
+    if isinstance(data, SparseResponses):
+        return None
+    if height * size * setting.nodes.dtype.itemsize > STORED_BYTES:
+        return None
+    return _all_rows(setting, whitening, num_terms)
+
+
+def first_vectors(setting) -> Array:
+    """Random vectors from which the leading eigenvectors are found."""
+    size = setting.problem.free.size + 2
+    return jax.random.normal(jax.random.key(0), (size, RANK), setting.nodes.dtype)
+
+
+def multiply(setting, whitening, num_terms, frame_rows, stored, vectors):
+    """C'C V, in one pass over the subjects, and the blocks of C'C."""
     num_items, columns = setting.problem.free.shape
     size = setting.problem.free.size + 2
     own_blocks = lambda rows: diagonal_blocks(rows, num_items, columns)[0]
-    stored, height = None, num_terms * setting.problem.data.num_subjects
-    few = isinstance(setting.problem.data, SparseResponses)
-    if not few and height * size * setting.nodes.dtype.itemsize <= STORED_BYTES:
-        stored = _all_rows(setting, whitening, num_terms)
+    sums = frame_rows.T @ (frame_rows @ vectors)
+    blocks = own_blocks(frame_rows)
+    if stored is not None:
+        rows, own = stored
+        return sums + rows.T @ (rows @ vectors), blocks + own
+    if isinstance(setting.problem.data, SparseResponses):
+        more = sparse_products(setting, whitening, num_terms, vectors)
+        return sums + more[0], blocks + more[1]
 
-    def product(vectors):
-        sums = frame_rows.T @ (frame_rows @ vectors)
-        blocks = own_blocks(frame_rows)
-        if stored is not None:
-            rows, own = stored
-            return sums + rows.T @ (rows @ vectors), blocks + own
+    def body(carry, rows, start):
+        sums, blocks = carry
+        later = rows[1:].reshape(-1, size)
+        return sums + later.T @ (later @ vectors), blocks + own_blocks(later)
 
-        if few:
-            more = sparse_products(setting, whitening, num_terms, vectors)
-            return sums + more[0], blocks + more[1]
+    return fold_blocks(setting, whitening, num_terms, body, (sums, blocks))
 
-        def body(carry, rows, start):
-            sums, blocks = carry
-            later = rows[1:].reshape(-1, size)
-            return sums + later.T @ (later @ vectors), blocks + own_blocks(later)
 
-        return fold_blocks(setting, whitening, num_terms, body, (sums, blocks))
+def invert_sparse(setting, whitening, num_terms, frame_rows):
+    """U and blocks R of (1 - C'C)^-1 ~ 1 + U'U + R, of sparse responses."""
+    num_items, columns = setting.problem.free.shape
+    size = setting.problem.free.size + 2
+    dtype = setting.nodes.dtype
+    # As one loop: a product is a large program. Half of the vectors are probes.
+    half = min(RANK // 2, size)
+    probes = jax.random.rademacher(jax.random.key(1), (size, half), dtype)
 
-    dtype, key = setting.nodes.dtype, jax.random.key(0)
-    probes = jnp.zeros((size, 0), dtype)
-    if few:
-        # As one loop: a product is a large program. Half of the vectors are probes.
-        half = min(RANK // 2, size)
-        probes = jax.random.rademacher(jax.random.key(1), (size, half), dtype)
+    def again(_, found):
+        vectors = jnp.linalg.qr(found[1][:, :half])[0]
+        both = jnp.concatenate([vectors, probes], axis=1)
+        return vectors, *multiply(setting, whitening, num_terms, frame_rows, None, both)
 
-        def again(_, found):
-            vectors = jnp.linalg.qr(found[1][:, :half])[0]
-            return vectors, *product(jnp.concatenate([vectors, probes], axis=1))
+    blocks = jnp.zeros((num_items, columns, columns), dtype)
+    first = jax.random.normal(jax.random.key(0), (size, 2 * half), dtype)
+    init = jnp.zeros((size, half), dtype), first, blocks
+    vectors, both, blocks = lax.fori_loop(0, PASSES, again, init)
+    image, of_probes = both[:, :half], both[:, half:]
+    return invert_by_leading(setting, vectors, image, blocks, (probes, of_probes))
 
-        blocks = jnp.zeros((num_items, columns, columns), dtype)
-        first = jax.random.normal(key, (size, 2 * half), dtype)
-        init = jnp.zeros((size, half), dtype), first, blocks
-        vectors, both, blocks = lax.fori_loop(0, 4, again, init)
-        image, of_probes = both[:, :half], both[:, half:]
-    else:
-        vectors, of_probes = jax.random.normal(key, (size, RANK), dtype), probes
-        for _ in range(3):
-            vectors, _ = jnp.linalg.qr(product(vectors)[0])
-        image, blocks = product(vectors)
+
+def invert_by_leading(setting, vectors, image, blocks, probed=None):
+    """U and blocks R of (1 - C'C)^-1 ~ 1 + U'U + R, by leading eigenvectors.
+
+    `image` is C'C times the orthonormal `vectors`, `probed` are probes and C'C times
+    these.
+    """
+    num_items, columns = setting.problem.free.shape
     values, rotation = jnp.linalg.eigh(vectors.T @ image)
     leading = vectors @ rotation
     bad, divisor, negative = _limits(1 - values)
@@ -244,7 +265,8 @@ def invert_by_leading(setting, whitening, num_terms, frame_rows):
     explained = leading[:-2] * jnp.sqrt(values)
     explained = explained.reshape(num_items, columns, -1)
     remainder = blocks - jnp.einsum("jar,jbr->jab", explained, explained)
-    if few:
+    if probed is not None:
+        probes, of_probes = probed
         explain = leading * jnp.clip(values, 0, None)
         rest = of_probes - explain @ (leading.T @ probes)
         remainder = _series(remainder, rest[:-2].reshape(num_items, columns, -1))

@@ -3,11 +3,13 @@
 import os
 import time
 
+import jax
 import pytest
 
 from irtjax._types import Status
 from irtjax.cli.progress import ProgressLine, duration
 from irtjax.estimators.driver import _Expected
+from irtjax.numerics import compiling
 from irtjax.numerics.progress import watched
 
 
@@ -59,6 +61,25 @@ def test_it_watches_the_loops_within_its_block():
     stream.text = ""
     list(watched(range(2), "part"))
     assert stream.text == ""
+
+
+def test_compilation_is_shown_while_it_lasts():
+    progress, seen = ProgressLine(quiet=True), []
+    compiling.watch()
+    progress("fit")
+
+    @jax.jit
+    def slow(x):
+        seen.append(progress.line())  # JAX traces this function now.
+        return x + 1
+
+    before = progress.line()
+    slow(jax.numpy.ones(3))
+    assert seen == ["fit  compiling  0 s"]
+    assert before == progress.line() == "fit  0 s"
+    with pytest.raises(ZeroDivisionError):
+        jax.jit(lambda x: x / (1 // 0))(1.0)
+    assert not compiling.is_compiling()
 
 
 @pytest.mark.parametrize("pipe", [True, False])

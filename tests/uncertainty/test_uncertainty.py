@@ -16,6 +16,7 @@ from irtjax.models import catalogue
 from irtjax.models.model import Population
 from irtjax.models.priors import Beta, Normal
 from irtjax.numerics.kernels import equal_nodes
+from irtjax.numerics.progress import watching
 from irtjax.uncertainty import (
     LOST,
     covariance,
@@ -237,13 +238,19 @@ def test_rows_in_memory_and_rows_of_every_pass_are_the_same(monkeypatch):
         problem.model, simulated.vector, NUM_ITEMS
     )
     given = problem, coordinates, Population(mean, jnp.exp(log_sd)), jnp.asarray(WIDE)
-    found = []
+    found, shares = [], []
+    programs = {x: getattr(covariance, x).function for x in ("_begin", "_pass")}
     for size in (inversion.STORED_BYTES, 0):
         monkeypatch.setattr(inversion, "STORED_BYTES", size)
-        # A function of its own is traced anew.
-        function = lambda *x: covariance._covariance.function(*x)
-        how = "observed", 2, "leading"
-        found.append(eqx.filter_jit(function)(*given, *how))
+        for name, function in programs.items():
+            # A function of its own is traced anew.
+            anew = lambda *x, function=function: function(*x)
+            monkeypatch.setattr(covariance, name, eqx.filter_jit(anew))
+        with watching(lambda share, part: shares.append((share, part))):
+            how = {"num_terms": 2, "how": "leading"}
+            found.append(item_covariance(*given, **how))
+    # Whoever watches sees each pass over the subjects.
+    assert shares[:2] == [(0.0, "pass 1 of 4"), (0.25, "pass 2 of 4")]
     np.testing.assert_allclose(found[1].items, found[0].items, rtol=1e-9)
     np.testing.assert_allclose(found[1].scale, found[0].scale, rtol=1e-9, atol=1e-12)
 

@@ -1,0 +1,50 @@
+"""Whether JAX compiles a program, for whoever shows what a process does.
+
+>>> from irtjax.numerics import compiling
+>>> compiling.watch()
+>>> compiling.is_compiling()
+False
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import jax.monitoring
+
+#: Events of tracing, lowering and compiling: each is a scalar where it begins, and a
+#: span of time where it ends.
+EVENTS = "/jax/core/compile/"
+
+_lock = threading.Lock()
+_open: dict[str, int] = {}
+_watching = False
+
+
+def watch() -> None:
+    """Notes from now on what JAX compiles, in any thread."""
+    global _watching
+    with _lock:
+        if not _watching:
+            jax.monitoring.register_scalar_listener(_begin)
+            jax.monitoring.register_event_time_span_listener(_end)
+            _watching = True
+
+
+def is_compiling() -> bool:
+    """Whether a program is traced, lowered or compiled now; False without `watch`."""
+    return any(_open.values())
+
+
+def _begin(event: str, value: float | int, **given: Any) -> None:
+    if event.startswith(EVENTS):
+        with _lock:
+            _open[event] = _open.get(event, 0) + 1
+
+
+def _end(event: str, start: float, end: float, **given: Any) -> None:
+    # Releases of JAX without a scalar at the beginning have nothing to end.
+    if event.startswith(EVENTS):
+        with _lock:
+            _open[event] = max(_open.get(event, 0) - 1, 0)
