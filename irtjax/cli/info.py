@@ -85,9 +85,11 @@ def _read(
     for name, choice in (("command", added), ("usual", usual)):
         if choice:
             chosen = dataclasses.replace(reading, **_as_options(choice))
-            words = ["irtjax", "fit", *map(shlex.quote, files), *chosen.flags()]
-            words += map(shlex.quote, opt.bounds_flags(bounds))
-            facts[name] = " ".join([*words, "--out", "calibrated"])
+            # One subject is described, and not fitted.
+            fits = min(table.num_subjects, table.num_items) > 1
+            words = ["irtjax", "fit" if fits else "info", *map(shlex.quote, files)]
+            words += [*chosen.flags(), *map(shlex.quote, opt.bounds_flags(bounds))]
+            facts[name] = " ".join([*words, *["--out", "calibrated"] * fits])
     return facts
 
 

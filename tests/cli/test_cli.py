@@ -328,6 +328,7 @@ def test_info_lists_metrics_to_choose_from(tmp_path):
     path = tmp_path / "two.csv"
     path.write_text(
         "model,item,metric,score\na,x,acc,1\na,x,f1,0\nb,x,acc,0\nb,x,f1,1\n"
+        "a,y,acc,1\na,y,f1,0\nb,y,acc,0\nb,y,f1,1\n"
     )
     content = strict(ok("info", path, "--json").stdout)
     assert [offer["metric"] for offer in content["offers"]] == ["acc", "f1"]
@@ -338,6 +339,10 @@ def test_info_lists_metrics_to_choose_from(tmp_path):
     assert refused.exit_code == 2 and "--metric among acc, f1" in refused.stderr
     chosen = strict(ok("info", path, "--metric", "f1", "--json").stdout)
     assert chosen["metric"] == "f1" and "command" not in chosen
+    # One subject is described, and not fitted.
+    alone = strict(ok("info", path, "--leave-out", "b", "--json").stdout)
+    assert alone["command"] == f"irtjax info {path} --metric acc --leave-out b"
+    ok(*shlex.split(alone["command"])[1:])
 
 
 def write_harness_logs(folder: Path) -> Path:

@@ -392,7 +392,7 @@ def test_gzip_that_is_altered(tmp_path):
 def test_a_matrix_of_lengths_is_no_matrix_of_responses(tmp_path):
     lengths = FIXTURES / "wide" / "lart_cot_length.csv"
     message = checked_outcome(lengths)
-    assert f"{lengths} holds response lengths (whole numbers up to 3,683)" in message
+    assert f"{lengths} holds response lengths (numbers up to 3,683)" in message
     assert f"length='{lengths}'" in message
     assert read(lengths, format="csv").values.max() == 3683
     table = read(FIXTURES / "wide" / "lart_accuracy.csv", length=lengths)

@@ -159,6 +159,35 @@ def test_a_leaderboard_of_alpacaeval_has_no_responses(folder):
         read(folder / "leaderboard.csv")
 
 
+def test_means_of_lengths_are_lengths(lengths):
+    path = lengths / "cot_length.csv"
+    path.write_text(path.read_text().replace("310", "310.5"))
+    assert read(lengths).values.tolist() == [[1, 0], [0, 1]]
+    with pytest.raises(ValueError, match="response lengths .numbers up to 900., not"):
+        read(path)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("Model,Win Rate,Avg Length\nm,55.2,120\nn,31.0,90\n", "totals .* .Win Rate"),
+        ("Model,Win Rate,Standard Error\nm,55.2,1\nn,31.0,2\n", "totals .* .Win Rate"),
+        ("model,Elo\nm,1203\nn,1190\n", "totals of a leaderboard .Elo."),
+        ("model,rating\nm,1203\nn,1190\n", "one number for each subject .'rating'"),
+        (",score\nm,0.5\nn,0.7\n", "one number for each subject .'score'"),
+    ],
+)
+def test_totals_of_subjects_are_no_responses(folder, text, message):
+    (folder / "board.csv").write_text(text)
+    assert "board.csv has no responses and was left out" in read(folder).notes
+    with pytest.raises(ValueError, match=message):
+        read(folder / "board.csv")
+    # They are read where the layout is given.
+    assert read(
+        folder / "board.csv", orientation="subjects_by_items", format="csv"
+    ).subjects.tolist() == ["m", "n"]
+
+
 def test_info_takes_the_bounds_of_a_fit(folder):
     def info(*more):
         done = CliRunner().invoke(app, ["info", str(folder), "--json", *more])

@@ -51,8 +51,13 @@ ANSWER = (
 SUBJECT_FACETS = "base_model family organization organisation developer group".split()
 _INSPECT = {"sample_id", "eval_id", "id", "epoch", "model"}
 
-# Columns of AlpacaEval's leaderboards.
+# Columns of AlpacaEval's leaderboards, and those of any leaderboard, which no item has
+# as its name.
 _TOTALS = {"win_rate", "standard_error"}
+_BOARD = (
+    "win_rate winrate length_controlled_winrate length_controlled_win_rate lc_win_rate"
+    " elo elo_rating elo_score arena_score arena_elo"
+).split()
 _PARAMETER = re.compile(
     r"^(a\d*|b\d*|c|d\d*|g|u|theta|ability|disc|diff|discrimination|difficulty"
     r"|guessing|feasibility|slope|intercept|lower_asymptote|upper_asymptote)"
@@ -128,12 +133,9 @@ def decide(
     if options.item is None and arena.is_battles(names):
         raise ValueError(f"{source} {arena.MESSAGE}")
 
-    if options.item is None and _TOTALS <= set(names):
-        raise NoResponsesError(
-            f"{source} holds the totals of a leaderboard"
-            f" ({listing([x for x in names if x in _TOTALS])}), not responses to"
-            " items; give the responses, of AlpacaEval its annotations.json"
-        )
+    is_matrix = options.orientation is not None
+    if not (options.item or is_matrix) and {*map(plain_name, names)} >= _TOTALS:
+        raise NoResponsesError(_board_message(names, source))
 
     named = functools.partial(_named, names, options, source)
     # The sample data frame of Inspect has a column of scores for each scorer.
@@ -267,6 +269,9 @@ def _wide(
                 " meaning; for a long table, name its columns with item= and"
                 " response="
             )
+    rest = [name for name in names if name not in (subject, index)]
+    if options.orientation is None and find(rest, _BOARD) is not None:
+        raise NoResponsesError(_board_message(names, source))
     transposed = None
     if options.orientation is not None:
         transposed = options.orientation == "items_by_subjects"
@@ -279,7 +284,23 @@ def _wide(
         subject = find(names, ITEM)
     if transposed is None and subject is not None and options.subject is None:
         transposed = plain_name(subject) in ITEM or None
+    rest = [name for name in rest if name != subject]
+    sure = options.orientation is not None or transposed
+    if not sure and len(rest) == 1 and find(rest, (*RESPONSE, *JUDGED)):
+        raise NoResponsesError(
+            f"{source} has one number for each subject ({rest[0]!r}), not responses to"
+            " items: give the responses"
+        )
     return Columns(subject=subject, transposed=transposed)
+
+
+def _board_message(names: Sequence[str], source: str) -> str:
+    """Refuses a leaderboard."""
+    shown = [name for name in names if plain_name(name) in {*_TOTALS, *_BOARD}]
+    return (
+        f"{source} holds the totals of a leaderboard ({listing(shown)}), not responses"
+        " to items; give the responses, of AlpacaEval its annotations.json"
+    )
 
 
 def parameter_columns(names: Sequence[str]) -> list[str]:

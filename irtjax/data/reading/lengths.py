@@ -46,7 +46,10 @@ def refuse_lengths(
     """
     notes = []
     highest = {id(table): _highest(table) for table in tables}
-    sure = {id(x) for x in tables if highest[id(x)] and _NAME.search(_file(x))}
+    # A file of that name may have means of lengths.
+    named = {id(x): _highest(x, whole=False) for x in tables if _NAME.search(_file(x))}
+    sure = {place for place, high in named.items() if high}
+    highest |= named
     responses = [x for x in tables if id(x) not in sure]
     rest = [*responses]
     for table in tables:
@@ -63,8 +66,8 @@ def refuse_lengths(
                 rest.append(table)
                 continue
             raise ValueError(
-                f"{source} holds response lengths (whole numbers up to {high:,.0f}),"
-                f" not responses: give the file of responses, and length='{source}'"
+                f"{source} holds response lengths (numbers up to {high:,.0f}), not"
+                f" responses: give the file of responses, and length='{source}'"
                 " with it; format= reads it as scores"
             )
         if high > _UNUSUAL and not forced:
@@ -80,13 +83,15 @@ def _file(table: ResponseTable) -> str:
     return Path(table.sources[0]).name if table.sources else ""
 
 
-def _highest(table: ResponseTable) -> float:
-    """The largest value, 0 of values that are no lengths."""
+def _highest(table: ResponseTable, whole: bool = True) -> float:
+    """The largest value; 0 of values that are no lengths, or no whole numbers."""
     if table.trials is not None or table.values.dtype == np.int8:
         return 0.0
     low, high = table.values.min(initial=0), table.values.max(initial=0)
-    whole = low >= 0 and np.array_equal(table.values, np.rint(table.values))
-    return float(high) if whole and high > _SCORES else 0.0
+    if low < 0 or high <= _SCORES:
+        return 0.0
+    fits = not whole or np.array_equal(table.values, np.rint(table.values))
+    return float(high) if fits else 0.0
 
 
 def _same_cells(first: ResponseTable, second: ResponseTable) -> bool:
