@@ -59,6 +59,8 @@ def plot_abilities(fit: Calibration) -> Figure:
     if several:
         _draw_intervals(panels[1], fit, order)
         panels[1].set_ylabel("Place in the order of abilities")
+        places = _places(count)
+        panels[1].set_yticks(places - 1, [f"{k:,}" for k in places])
         style.title(panels[1], "All subjects", f"{count:,}, with {level} intervals")
     style.legend_below(figure, panels[-1:], 3, OVERLAP)
     return figure
@@ -95,6 +97,18 @@ def _draw_intervals(axes: Axes, fit: Calibration, order: np.ndarray) -> None:
             look = {"color": GREY, "lw": 0.8, "ls": "--"}
             axes.axvline(mean, label="mean of the population", **look)
         axes.set_xlabel(f"Ability ({style.ability_unit(fit)})")
+
+
+def _places(count: int) -> np.ndarray:
+    """Places to name of so many, from the first on.
+
+    >>> _places(120).tolist(), _places(5041).tolist()
+    ([1, 20, 40, 60, 80, 100, 120], [1, 1000, 2000, 3000, 4000, 5000])
+    """
+    from matplotlib.ticker import MaxNLocator
+
+    round_ones = MaxNLocator(8, steps=[1, 2, 5, 10]).tick_values(1, count).astype(int)
+    return np.array([1, *(k for k in round_ones.tolist() if 1 < k <= count)])
 
 
 def named_rows(count: int, most: int = NAMED) -> np.ndarray:

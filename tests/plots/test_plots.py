@@ -118,6 +118,10 @@ def many(fit: irtjax.Calibration, count: int) -> irtjax.Calibration:
 
 def test_thousands_of_subjects_are_thinned_not_piled_up():
     figure = plots.plot_abilities(many(small_fit(), 5000))
+    ticks = figure.axes[1].get_yticks(), figure.axes[1].get_yticklabels()
+    # The first is at place 1, and each line at the place that its label has.
+    found = {text.get_text(): at for at, text in zip(*ticks, strict=True)}
+    assert found["1"] == 0 and found["5,000"] == 4999 and "0" not in found
     axes, whole = figure.axes
     # The first ones have names, and a panel of their own scale.
     texts = [text.get_text() for text in axes.get_yticklabels()]
