@@ -7,10 +7,12 @@ the command line's help) takes no time and leaves JAX untouched.
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING
 
 from irtjax._backend import guard_jax_import
 
+# As in `typing`, whose import takes most of the time before the command line listens to
+# Ctrl-C.
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from irtjax._types import Status as Status
     from irtjax.adaptive.session import AdaptiveTest as AdaptiveTest

@@ -43,7 +43,7 @@ def _begin(event: str, value: float | int, **given: Any) -> None:
             _open[event] = _open.get(event, 0) + 1
 
 
-def _end(event: str, start: float, end: float, **given: Any) -> None:
+def _end(event: str, start_time: float, end_time: float, **given: Any) -> None:
     # Releases of JAX without a scalar at the beginning have nothing to end.
     if event.startswith(EVENTS):
         with _lock:

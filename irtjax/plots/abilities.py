@@ -107,8 +107,8 @@ def _places(count: int) -> np.ndarray:
     """
     from matplotlib.ticker import MaxNLocator
 
-    round_ones = MaxNLocator(8, steps=[1, 2, 5, 10]).tick_values(1, count).astype(int)
-    return np.array([1, *(k for k in round_ones.tolist() if 1 < k <= count)])
+    ticks = MaxNLocator(8, steps=[1, 2, 5, 10]).tick_values(1, count)
+    return np.array([1, *(int(k) for k in ticks if 1 < k <= count)])
 
 
 def named_rows(count: int, most: int = NAMED) -> np.ndarray:

@@ -154,9 +154,10 @@ class _Whitened(NamedTuple):
 
 def _whiten(setting: Setting) -> _Whitened:
     blocks, scale = complete_information(setting)
-    blocks, *rest = positive_blocks(blocks)
+    blocks, excess, flat, negative = positive_blocks(blocks)
     whitening = Whitening(inverse_cholesky(blocks), inverse_cholesky(scale))
-    return _Whitened(whitening, *rest, frame_rows_of(setting, whitening))
+    rows = frame_rows_of(setting, whitening)
+    return _Whitened(whitening, excess, flat, negative, rows)
 
 
 @stored_jit
@@ -221,20 +222,20 @@ def _orthonormalised(image):
     return jnp.linalg.qr(image)[0]
 
 
-def _by_passes(kind: str, terms: int, *of: Any) -> Covariance:
+def _by_passes(kind: str, terms: int | None, *of: Any) -> Covariance:
     """`item_covariance` by leading eigenvectors, each pass a program of its own.
 
     So whoever watches sees the share done: a pass over 2,211 x 12,032 responses takes
     seconds.
     """
     white, stored, vectors = _begin(*of, terms)
-    products = ()
-    for k in watched(range(PASSES), "pass"):
-        if k:
-            vectors = _orthonormalised(products[0])
-        products = _pass(*of, terms, white, stored, vectors)
-        jax.block_until_ready(products)
-    return _end(*of, kind, white, vectors, *products)
+    image = blocks = None
+    for _ in watched(range(PASSES), "pass"):
+        if image is not None:
+            vectors = _orthonormalised(image)
+        image, blocks = _pass(*of, terms, white, stored, vectors)
+        jax.block_until_ready(image)
+    return _end(*of, kind, white, vectors, image, blocks)
 
 
 def _estimated(setting: Setting) -> Array:
