@@ -83,6 +83,7 @@ if TYPE_CHECKING:
         discrimination_path as discrimination_path,
     )
     from irtjax.validity.heterogeneity import heterogeneity as heterogeneity
+    from irtjax.validity.missingness import missingness as missingness
     from irtjax.validity.stability import stability as stability
 
 #: Where each public name comes from.
@@ -134,6 +135,7 @@ _HOMES = {
     "load": "irtjax.storage",
     "load_subset": "irtjax.subsets.subset",
     "make_demo": "irtjax.report.demo",
+    "missingness": "irtjax.validity.missingness",
     "multistart": "irtjax.estimators.multistart",
     "percentile_interval": "irtjax.fitting.bootstrap",
     "predict": "irtjax.prediction.responses",

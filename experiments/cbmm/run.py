@@ -31,6 +31,7 @@ STUDIES: dict[str, Callable[..., list[Row]]] = {
     "sizes": simulations.sizes,
     "temperature": simulations.temperature,
     "missing": simulations.missing,
+    "missingness": simulations.missingness,
     "redundancy": simulations.redundancy,
     "resampling": simulations.resampling,
     "degenerate": simulations.degenerate,
@@ -100,6 +101,7 @@ def main(arguments: list[str] | None = None) -> dict[str, list[Row]]:
     )
     parser.add_argument("--full", action="store_true", help="the sizes of the paper")
     parser.add_argument("--replicates", type=int, help="simulated data sets")
+    parser.add_argument("--starts", type=int, help="of each variance, for `stability`")
     parser.add_argument("--out", type=Path, help="folder for CSV files and figures")
     options = parser.parse_args(arguments)
     prepare()  # Double precision; compiled programs are kept for the next run.
@@ -107,6 +109,8 @@ def main(arguments: list[str] | None = None) -> dict[str, list[Row]]:
     scale = simulations.SCALES[size]
     if options.replicates:
         scale = dataclasses.replace(scale, replicates=options.replicates)
+    if options.starts:
+        scale = dataclasses.replace(scale, starts=options.starts)
     if options.out is not None:
         options.out.mkdir(parents=True, exist_ok=True)
     print("not installed, left out:", ", ".join(methods.missing_peers()) or "none")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -23,6 +24,7 @@ from experiments.cbmm.methods import (
 )
 from experiments.cbmm.printed import printed
 from irtjax.functional import log_likelihood
+from irtjax.validity.missingness import missing_by_ability
 from irtjax.validity.recovery import (
     aligned_rmse,
     hellinger,
@@ -175,6 +177,44 @@ def missing(scale: Scale) -> list[Row]:
     return rows + rises
 
 
+def missingness(scale: Scale) -> list[Row]:
+    """The test of `irtjax.missingness`: size at random and by place, power of gates.
+
+    Of gates a tenth of the other cells is missing at random, so that items without a
+    gate are tested too. `size` is the share of items without a gate with p <= 0.05,
+    `power` that of gated items that are flagged, `false_share` the share of flagged
+    items that have no gate.
+    """
+    rates = [float(rate) for rate in scale.rates]
+    settings = [(p, rate) for p in ("mcar", "mar") for rate in rates]
+    settings += [("mnar", rate) for rate in (0.1, 0.3, 0.5)]
+    rows = []
+    for pattern, rate in settings:
+        for seed in range(scale.replicates):
+            drawn = simulated(*scale.cells, seed, pattern=pattern, rate=rate)
+            seen, gated = drawn.observed, np.zeros(scale.cells[1], bool)
+            assert seen is not None
+            if pattern == "mnar":
+                gated = ~seen.all(axis=0)
+                rng = np.random.default_rng([seed, 1])
+                seen = seen & (gated | (rng.random(seen.shape) >= 0.1))
+            found = missing_by_ability(np.where(seen, drawn.values, 0), seen)
+            flagged = np.array([x is not None for x in found.more_for(0.05)])
+            rows.append(
+                {
+                    "pattern": pattern,
+                    "rate": rate,
+                    "replicate": seed,
+                    "size": float(np.mean(found.p_value[~gated] <= 0.05)),
+                    "power": float(flagged[gated].mean()) if gated.any() else None,
+                    "any_flag": float(flagged.any()),
+                    "false_share": float((flagged & ~gated).sum())
+                    / max(int(flagged.sum()), 1),
+                }
+            )
+    return rows
+
+
 def _rises(seed: int, rate: float) -> int:
     """Whether the printed algorithm raises its loss in some of 200 steps."""
     drawn = simulated(30, 20, seed, pattern="mcar", rate=rate)
@@ -307,6 +347,7 @@ def speed(scale: Scale) -> list[Row]:
         if subjects * columns <= SCIPY_CELLS:
             names.append("scipy")
         for name in names:
+            load = os.getloadavg()[0]
             found, seconds = timed(name, drawn.values, None, 0)
             rows.append(
                 {
@@ -314,6 +355,7 @@ def speed(scale: Scale) -> list[Row]:
                     "items": columns,
                     "method": name,
                     "seconds": seconds,
+                    "load": load,
                     "steps": found.steps,
                     "status": found.status,
                     "gradient": left_gradient(found, drawn.values, None),

@@ -35,6 +35,7 @@ from irtjax.numerics.precision import full_precision
 from irtjax.numerics.tails import ENUMERATED, log_choose
 from irtjax.validity import classical, sum_scores
 from irtjax.validity.asymptotes import LEAST_ANSWERS
+from irtjax.validity.missingness import describe, missing_by_ability, unit_responses
 
 #: Share of misfitting items from which the model is to blame.
 MANY = 0.5
@@ -56,6 +57,8 @@ class Audit:
         fit: The calibration that was used.
         alpha: Cronbach's alpha of the whole test; NaN where it does not exist.
         false_discovery_rate: Level at which each defect is tested.
+        missing: Which items are missing more often for weak or for strong subjects, in
+            words (`irtjax.missingness`). That is no defect of an item.
         warnings: What the tables must be read with, each a sentence.
     """
 
@@ -66,6 +69,7 @@ class Audit:
     fit: Calibration
     alpha: float
     false_discovery_rate: float
+    missing: str
     warnings: tuple[str, ...]
 
     def counts(self) -> dict[str, int]:
@@ -160,14 +164,16 @@ def audit(
     if permutations:
         control = no_signal(table, known, guess, found, level, permutations, seed)
     flags = all_flags(found, decided)
+    missing = missing_by_ability(*unit_responses(table))
     return Audit(
-        items=item_table(table, found, decided, flags, level),
+        items=item_table(table, found, decided, flags, missing, level),
         benchmarks=benchmark_table(table, found, flags),
         control=control,
         groups=found.groups,
         fit=fit,
         alpha=found.classical.alpha,
         false_discovery_rate=level,
+        missing=describe(missing, table.items, level),
         warnings=tuple(_warnings(table, found, flags, level)),
     )
 

@@ -20,6 +20,7 @@ from irtjax.calibration.tables import number_column
 from irtjax.data import ResponseTable
 from irtjax.ranking.discoveries import benjamini_hochberg
 from irtjax.validity.classical import Classical
+from irtjax.validity.missingness import MissingByAbility
 from irtjax.validity.tetrachoric import tetrachoric_of_counts
 
 
@@ -30,7 +31,12 @@ def _names(places: np.ndarray, names: np.ndarray) -> pa.Array:
 
 
 def item_table(
-    table: ResponseTable, found: Statistics, decided, flags, level: float
+    table: ResponseTable,
+    found: Statistics,
+    decided,
+    flags,
+    missing: MissingByAbility,
+    level: float,
 ) -> pa.Table:
     """One row per item; docs/audit.md defines the columns."""
     c, groups = found.classical, found.groups
@@ -42,6 +48,11 @@ def item_table(
         "benchmark": pa.array(table.benchmarks.tolist(), pa.string()),
         "flags": pa.array(_flag_texts(flags), pa.string()),
         "observed": pa.array(c.observed.astype(np.int64)),
+        "missing": pa.array(missing.missing),
+        "missing_difference": number_column(missing.difference),
+        "missing_more_for": pa.array(missing.more_for(level).tolist(), pa.string()),
+        "p_missing": number_column(missing.p_value),
+        "q_missing": number_column(benjamini_hochberg(missing.p_value)),
         "accuracy": number_column(_accuracy(c)),
         **{name: number_column(found.properties[name]) for name in PROPERTIES},
         "chance_of_strongest": number_column(found.properties["chance"]),

@@ -205,6 +205,7 @@ def document(report: Audit, out: Path | None) -> dict[str, Any]:
         "alpha": report.alpha,
         "model": report.fit.model.name,
         "counts": report.counts(),
+        "missing": report.missing,
         "control": None if report.control is None else report.control.to_pylist(),
         "items": report.items.to_pylist(),
         "benchmarks": report.benchmarks.to_pylist(),
@@ -225,7 +226,8 @@ def _show(report: Audit, out: Path | None, texts: Texts) -> None:
     screen.show_table(console, "Benchmarks", header, rows, spare=spare)
     header, rows = report_of.audit_rows(report, SHOWN)
     screen.show_table(console, "Items", header, rows)
-    screen.show_sentences(console, [report_of.discriminating_sentence(report)])
+    sentences = [report_of.discriminating_sentence(report), report.missing]
+    screen.show_sentences(console, sentences)
     screen.show_sentences(console, flagged_lines(report, texts))
     if out is not None:
         names = (*FILES, *FLAGGED, *CLEAN, CONTROL, *FIGURES)

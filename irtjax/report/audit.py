@@ -74,8 +74,8 @@ def audit_page(audit: Audit, figures: Sequence[str] = ()) -> str:
     """Returns the audit as Markdown; names are escaped for Markdown and HTML."""
     header, rows = benchmark_quality_rows(audit)
     rows = [[markdown(row[0]), *row[1:]] for row in rows]
-    lines = ["# Audit", "", discriminating_sentence(audit), "", "## Benchmarks", ""]
-    lines += table_lines(header, rows)
+    lines = ["# Audit", "", discriminating_sentence(audit), "", markdown(audit.missing)]
+    lines += ["", "## Benchmarks", "", *table_lines(header, rows)]
     header, rows = audit_rows(audit, 10, markdown)
     lines += [
         "",

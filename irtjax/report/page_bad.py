@@ -81,6 +81,7 @@ def bad_items(of: Sources, flags: list[str], places: np.ndarray) -> dict[str, An
     note = "A flag is a reason to read an item, not a verdict on it."
     if rate is not None:
         note = f"Each test has a false discovery rate of {rate}. q: adjusted p. {note}"
+        note += f" {of.audit.missing}" if of.audit is not None else ""
     elif count or of.fit.model.family.dims == 0:
         note += " `irtjax audit` tests for wrong keys, copies and contamination too."
     left = count - len(shown)

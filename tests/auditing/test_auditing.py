@@ -577,3 +577,22 @@ def test_slopes_of_1_are_no_properties_of_items():
     assert sum(report.counts()[name] for name in TESTED) == 0
     assert any("has slopes of 1" in line for line in report.warnings)
     assert not any("has slopes of 1" in x for x in planted_audit().warnings)
+
+
+def test_items_that_weak_subjects_miss_are_named_and_not_flagged():
+    plain = irtjax.audit(small_fit(), small_table())
+    assert "none is missing more often" in plain.missing
+    # The weaker half loses its responses to one item, whose name has signs.
+    table = small_table()
+    assert table.observed is not None
+    seen = table.observed.copy()
+    seen[:12, 14] = False
+    table = table.replace(values=table.values * seen, observed=seen)
+    found = irtjax.audit(small_fit(), table)
+    rows = found.items.to_pylist()
+    assert [row["missing_more_for"] for row in rows] == [None] * 14 + ["weak"]
+    assert rows[14]["missing"] >= 12 and rows[14]["missing_difference"] < -1
+    assert "1 is missing more often for weak subjects (co$t_$2|x)" in found.missing
+    assert found.missing in audit_page(found).replace("\\", "")
+    alone = irtjax.missingness(table).table
+    assert alone["p_value"].to_pylist() == found.items["p_missing"].to_pylist()

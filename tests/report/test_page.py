@@ -315,7 +315,9 @@ def test_an_audit_begins_with_its_bad_items_and_their_p_values(fit):
         if defect == "misfit":
             p[2] = 1.3e-7
         columns[column_of(defect)], columns["q" + column_of(defect)[1:]] = p, p
-    found = Audit(pa.table(columns), pa.table({}), None, None, fit, 0.9, 0.1, ("few",))
+    found = Audit(
+        pa.table(columns), pa.table({}), None, None, fit, 0.9, 0.1, "", ("few",)
+    )
     source = report_page(fit, audit=found)
     assert source.index('id="bad-h"') < source.index('id="leaderboard-h"')
     assert source.count('id="bad-h"') == source.count('href="#bad"') == 1

@@ -1,0 +1,164 @@
+"""Missing responses and ability: size, power, an independent computation, ends."""
+
+import itertools
+
+import numpy as np
+import pytest
+
+import irtjax
+from irtjax.validity.missingness import missing_by_ability
+
+
+def responses(rng, subjects, items):
+    """Abilities and Rasch responses."""
+    ability = rng.normal(size=subjects)
+    logit = ability[:, None] + rng.normal(size=items)
+    return ability, (rng.random(logit.shape) < 1 / (1 + np.exp(-logit))).astype(np.int8)
+
+
+def of_missing(right, seen):
+    return missing_by_ability(right * seen, seen)
+
+
+@pytest.mark.parametrize("pattern", ["at random", "by subject"])
+def test_size_where_missing_does_not_depend_on_ability(pattern):
+    rng, p_value, flagged = np.random.default_rng(3), [], []
+    for _ in range(200):
+        _, right = responses(rng, 40, 20)
+        # Rates of subjects from 0 to 0.9, unrelated to their abilities.
+        rate = 0.2 if pattern == "at random" else 0.9 * rng.beta(0.4, 0.6, (40, 1))
+        found = of_missing(right, rng.random(right.shape) >= rate)
+        p_value.append(found.p_value)
+        flagged.append(any(x is not None for x in found.more_for(0.05)))
+    share = np.nanmean(np.array(p_value) <= 0.05, axis=1)
+    # Items of a table share the abilities: the error is that over tables. 3.5 of them.
+    error = 3.5 * share.std() / 200**0.5
+    assert error < 0.02 and share.mean() < 0.05 + error
+    # Subjects with a few responses are in part fitted by the item effects: there the
+    # level is not reached.
+    assert share.mean() > (0.05 - error if pattern == "at random" else 0.02)
+    # Any item flagged in at most 5 % of tables, plus 3 errors of that share.
+    assert np.mean(flagged) <= 0.05 + 3 * (0.05 * 0.95 / 200) ** 0.5
+
+
+def test_gated_items_are_missing_more_often_for_weak_subjects():
+    rng = np.random.default_rng(0)
+    _, right = responses(rng, 300, 40)
+    gated = np.arange(40) < 8
+    # All wrong responses of gated items are lost, and a tenth of the others.
+    seen = np.where(gated, right == 1, rng.random(right.shape) >= 0.1)
+    found = of_missing(right, seen)
+    # Many responses missing, and many not.
+    many = gated & (abs(found.missing - 150) < 110)
+    assert many.sum() >= 6 and set(found.more_for(0.05)[many]) == {"weak"}
+    # 32 true null hypotheses, of which the rate allows 0.05 * 8 / 0.95 in the mean.
+    assert sum(x is not None for x in found.more_for(0.05)[~gated]) <= 2
+    # The mirror image: right responses are lost.
+    turned = of_missing(right, np.where(gated, right == 0, seen))
+    many = gated & (abs(turned.missing - 150) < 110)
+    assert many.sum() >= 6 and set(turned.more_for(0.05)[many]) == {"strong"}
+
+
+def test_subjects_who_met_other_items_are_compared_by_the_common_ones():
+    rng = np.random.default_rng(1)
+    ability, right = responses(rng, 400, 60)
+    strong = ability > np.median(ability)
+    seen = np.ones(right.shape, bool)
+    seen[:, 20:40] = strong[:, None]
+    seen[:, 40:] = ~strong[:, None]
+    found = of_missing(right, seen)
+    assert found.more_for(0.05)[20:40].tolist() == ["weak"] * 20
+    assert found.more_for(0.05)[40:].tolist() == ["strong"] * 20
+    assert not found.missing[:20].any() and np.isnan(found.p_value[:20]).all()
+    # Halves of a normal distribution differ by 1.6 standard deviations; curves of
+    # responses, and the common scale from 20 items, take some of that.
+    expected = (ability[~strong].mean() - ability[strong].mean()) / ability.std()
+    np.testing.assert_allclose(found.difference[20:40], expected, rtol=0.2)
+    np.testing.assert_allclose(found.difference[40:], -expected, rtol=0.2)
+
+
+def test_few_subjects_have_the_exact_permutation_test():
+    rng = np.random.default_rng(5)
+    _, right = responses(rng, 8, 6)
+    seen = rng.random(right.shape) >= 0.25
+    seen[0] = True
+    found = of_missing(right, seen)
+    # Least squares of subject and item effects by a design matrix.
+    row, column = np.nonzero(seen)
+    design = np.zeros((len(row), 14))
+    design[np.arange(len(row)), row] = design[np.arange(len(row)), 8 + column] = 1
+    effect = np.linalg.lstsq(design, right[seen].astype(float), rcond=None)[0]
+    left = np.where(seen, right - effect[8:] - effect[:8].mean(), 0)
+    answers = seen.sum(1)
+    mean = left.sum(1) / answers
+    within = np.sum(np.where(seen, left - mean[:, None], 0) ** 2) / (seen.sum() - 8)
+    centre = np.average(mean, weights=answers)
+    between = np.sum(answers * (mean - centre) ** 2) - 7 * within
+    between = max(between / (seen.sum() - np.sum(answers**2) / seen.sum()), 0)
+    precision = 1 / (between + within / answers)
+    left -= np.where(seen, np.average(mean, weights=precision), 0)
+    for j in np.flatnonzero(found.missing):
+        count = answers - seen[:, j]
+        score = (left.sum(1) - left[:, j]) / count / (between + within / count) ** 0.5
+        missing = np.flatnonzero(~seen[:, j])
+        sums = np.array(
+            [
+                score[list(x)].sum()
+                for x in itertools.combinations(range(8), len(missing))
+            ]
+        )
+        tails = [np.mean(s * sums >= s * score[missing].sum() - 1e-5) for s in (1, -1)]
+        assert found.p_value[j] == pytest.approx(min(1, 2 * min(tails)), abs=1e-9)
+
+
+def test_order_of_subjects_and_items_does_not_matter():
+    rng = np.random.default_rng(2)
+    _, right = responses(rng, 50, 12)
+    seen = rng.random(right.shape) >= 0.3
+    rows, columns = rng.permutation(50), rng.permutation(12)
+    plain = of_missing(right, seen)
+    turned = of_missing(right[rows][:, columns], seen[rows][:, columns])
+    for one, other in zip(plain, turned, strict=True):
+        np.testing.assert_allclose(other, one[columns], rtol=1e-6)
+
+
+def test_without_missing_responses_the_sentence_states_it():
+    found = irtjax.missingness(irtjax.ResponseTable.from_arrays(np.eye(4)))
+    assert repr(found) == "No response is missing."
+    assert found.table["missing"].to_pylist() == [0] * 4
+    assert found.table["p_value"].null_count == 4
+
+
+def test_ends_have_no_number_and_no_test():
+    seen = np.array([[True, False], [True, False], [True, False]])
+    found = missing_by_ability(seen.astype(np.int8), seen)
+    assert found.missing.tolist() == [0, 3] and np.isnan(found.p_value).all()
+    two = irtjax.ResponseTable.from_arrays([[1, np.nan], [0, 1]])
+    assert irtjax.missingness(two).sentence.startswith("No item was")
+    with pytest.raises(ValueError, match="not between 0 and 1"):
+        irtjax.missingness(two, false_discovery_rate=0)
+    # Subjects with one response each: no ability without the item, no test.
+    alone = np.where(np.eye(5) > 0, 1.0, np.nan)
+    table = irtjax.missingness(irtjax.ResponseTable.from_arrays(alone)).table
+    assert table["difference"].null_count == 5
+
+
+@pytest.mark.parametrize("kind", ["ordinal", "counts", "scores"])
+def test_other_responses(kind):
+    rng = np.random.default_rng(4)
+    ability = rng.normal(size=(400, 1))
+    chance = 1 / (1 + np.exp(-ability - rng.normal(size=15)))
+    values = rng.binomial(4, chance).astype(float)
+    lost = (np.arange(15) == 6) & (rng.random(chance.shape) < 1 - chance)
+    if kind == "counts":
+        trials = np.where(lost, 0, 4)
+        table = irtjax.ResponseTable.from_arrays(values * (trials > 0), trials=trials)
+    else:
+        values = np.where(lost, np.nan, values)
+        values[:, 1] *= 10  # The range of an item is no weight.
+        values = values if kind == "ordinal" else values / 41
+        table = irtjax.ResponseTable.from_arrays(values)
+    found = irtjax.missingness(table)
+    which = [k for k, x in enumerate(found.table["missing_more_for"].to_pylist()) if x]
+    assert which == [6]
+    assert "1 is missing more often for weak subjects (item 7)" in repr(found)
