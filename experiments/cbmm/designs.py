@@ -14,6 +14,8 @@ from experiments.cbmm.methods import record
 from irtjax.models.families.logistic import LogisticItems
 
 SHARED = Path(__file__).resolve().parents[3] / "shared/data"
+#: Items of MMLU-Pro, whose factors are not in the shared data.
+MMLU_PRO = 12_032
 #: Slope of the chance that a cell is missing, by place (A.6.3).
 BETA = 2.0
 
@@ -76,11 +78,14 @@ def by_place(rows: int, columns: int, rate: float) -> np.ndarray:
     return expit(alpha + BETA * place)
 
 
-def suites(most_rows: int, most_columns: int) -> dict[str, np.ndarray]:
+def suites(
+    most_rows: int, most_columns: int, stand_in: bool = False
+) -> dict[str, np.ndarray]:
     """Response matrices by name: real ones, and draws from fitted factors.
 
     Random rows and columns where a matrix is larger. Simulated stand-ins, and so
-    named, where the shared data are not beside the checkout.
+    named, where the shared data are not beside the checkout. With `stand_in` there is
+    one of the size of MMLU-Pro too: draws of items that are resampled from the others.
     """
     if not SHARED.is_dir():
         size = min(most_rows, 60), min(most_columns, 40)
@@ -97,10 +102,17 @@ def suites(most_rows: int, most_columns: int) -> dict[str, np.ndarray]:
     with np.load(SHARED / "llm_factors/open_llm_5suite_k16.npz") as stored:
         left, right = stored["U"], stored["V"]
     rng = np.random.default_rng(0)
-    for name in labels.benchmark.unique():
-        chance = expit(left @ right[np.asarray(labels.benchmark == name)].T)
+    of_suite = {
+        f"{name} (drawn)": np.flatnonzero(labels.benchmark == name)
+        for name in labels.benchmark.unique()
+    }
+    if stand_in:
+        resampled = np.random.default_rng(2).integers(0, len(right), MMLU_PRO)
+        of_suite["stand-in of mmlu_pro (drawn)"] = resampled
+    for name, items in of_suite.items():
+        chance = expit(left @ right[items].T)
         drawn = rng.random(chance.shape, np.float32) < chance
-        matrices[f"{name} (drawn)"] = drawn.astype(np.int8)
+        matrices[name] = drawn.astype(np.int8)
     return {name: cut(x, most_rows, most_columns) for name, x in matrices.items()}
 
 

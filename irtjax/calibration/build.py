@@ -9,7 +9,14 @@ from typing import Any
 import jax
 import numpy as np
 
-from irtjax.calibration import assumptions, copies, factors, flags, lengths
+from irtjax.calibration import (
+    assumptions,
+    copies,
+    factors,
+    flags,
+    identification,
+    lengths,
+)
 from irtjax.calibration.calibration import Calibration
 from irtjax.calibration.discrimination import (
     negative_discrimination,
@@ -133,6 +140,7 @@ def _judge(table: ResponseTable, estimates: Estimates, layout, options) -> Judge
     alike = copies.of_table(table)
     subjects = _subject_flags(of_subjects, estimates, alike)
     found, notes = _assumptions(table, estimates)
+    found = [*identification.warnings_of(table, estimates), *found]
     found += copies.warnings_of(alike, table.subjects)
     found += assumptions.of_dependence(_dependence(table, estimates))
     if estimates.groups is not None:

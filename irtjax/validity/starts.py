@@ -33,8 +33,9 @@ from irtjax.numerics.progress import watched
 if TYPE_CHECKING:
     import pyarrow as pa
 
-#: Runs at once: small arrays keep no core busy.
-BATCH = 8
+#: Runs at once, up to so many cells: small arrays keep no core busy. Of larger tables a
+#: run takes its own steps, not those of the longest of its batch.
+BATCH, CELLS_AT_ONCE = 8, 200_000
 #: Nats below the best within which a run has reached it.
 NEAR = 1e-3
 #: Standard deviations below which two neighbouring values of a run are tied.
@@ -65,9 +66,9 @@ class StartComparison(NamedTuple):
 
 
 @stored_jit
-def _run_batch(problem, method, key, variance, max_steps: int):
-    """Abilities, items and endings of fits from `BATCH` random starts."""
-    starts = random_starts(problem, BATCH, key=key, variance=variance)
+def _run_batch(problem, method, key, variance, max_steps: int, size: int):
+    """Abilities, items and endings of fits from `size` random starts."""
+    starts = random_starts(problem, size, key=key, variance=variance)
 
     def one(start):
         fit = run(problem, method, start, max_steps=max_steps)
@@ -75,7 +76,7 @@ def _run_batch(problem, method, key, variance, max_steps: int):
         found = fit.parameters.theta, items.discrimination, items.intercept
         return *found, fit.objective, fit.residual, fit.status, fit.num_steps
 
-    return jax.vmap(one)(starts)
+    return jax.vmap(one)(starts) if size > 1 else jax.lax.map(one, starts)
 
 
 def compare_starts(
@@ -89,14 +90,16 @@ def compare_starts(
 ) -> StartComparison:
     """Runs the method from `num` starts of each variance; see `irtjax.stability`."""
     found = []
+    cells = problem.data.num_subjects * problem.data.num_items
+    size = BATCH if cells <= CELLS_AT_ONCE else 1
     for k, variance in enumerate(watched(variances)):
         report(f"starts of variance {variance:g}")
-        keys = jax.random.split(jax.random.fold_in(key, k), -(-num // BATCH))
+        keys = jax.random.split(jax.random.fold_in(key, k), -(-num // size))
         parts = []
         for one in watched(list(keys)):
             # Whole batches, so that one program serves any number of runs.
             at = jnp.asarray(variance, float)
-            parts.append(_run_batch(problem, method, one, at, MM.max_steps))
+            parts.append(_run_batch(problem, method, one, at, MM.max_steps, size))
         found += [jax.tree.map(lambda *x: np.concatenate(x)[:num], *parts)]
     runs = Runs(*(np.concatenate(parts) for parts in zip(*found, strict=True)))
     setting = np.repeat(np.arange(len(variances)), num)

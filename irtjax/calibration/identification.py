@@ -1,0 +1,186 @@
+r"""What a fit does not identify: equal abilities, discriminations of 0.
+
+Ranks of abilities and discriminations are identified if abilities differ and some
+discrimination is not 0 (docs/joint-estimation.md). Three cases are stated by name.
+
+- **The same responses.** No item has different responses, so no two subjects differ on
+  an item that both answered.
+- **Equal abilities.** With t_i the sum over a subject's items of response less item
+  mean, s_j^2 the variance of item j and n_j its responses,
+
+      X = sum_i t_i^2 / sum_j m_ij s_j^2 (1 - 1 / n_j)
+
+  is about chi^2 with (subjects - 1) degrees of freedom if responses do not depend on
+  subjects. Where discriminations of both signs cancel in t_i, responses of pairs of
+  items still correlate. With r_jk these correlations, of n_jk subjects each (Schott
+  2005, Testing for complete independence in high dimensions),
+
+      sum_{j<k} ((n_jk - 1) r_jk^2 - 1) / sqrt(sum_{j<k} 2 (n_jk - 2) / (n_jk + 1))
+
+  is about N(0, 1). Abilities differ where one is significant (Bonferroni's
+  correction). Of tables stored by observed response the first alone is made.
+- **All discriminations are 0.**
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from scipy.special import chdtrc, ndtr
+
+from irtjax.calibration.discrimination import rest_of
+from irtjax.data.sparse_table import SparseCells
+from irtjax.data.table import ResponseTable
+from irtjax.estimators.estimates import Estimates
+
+#: Level at which abilities differ.
+LEVEL = 0.05
+#: Subjects and items, at most, whose correlations are taken.
+MOST_SUBJECTS, MOST_ITEMS = 2000, 500
+
+
+def warnings_of(table: ResponseTable, estimates: Estimates) -> list[str]:
+    """`not_identified` of a fit."""
+    family = estimates.problem.model.family
+    return not_identified(table, estimates.parameters.items, family.has_slope)
+
+
+def not_identified(
+    table: ResponseTable, items: Any, estimated_slopes: bool
+) -> list[str]:
+    """A sentence for each case of the module that holds for these data and estimates.
+
+    `items` are estimated records; `estimated_slopes`, whether discriminations were
+    estimated.
+
+    >>> from irtjax.models.families.logistic import LogisticItems
+    >>> one, zero = np.ones(3), np.zeros(3)
+    >>> same = ResponseTable.from_arrays([[1, 0, 1], [1, 0, 1]])
+    >>> not_identified(same, LogisticItems(one, zero, zero, one), False)[0][:39]
+    'all 2 subjects have the same responses:'
+    """
+    found = []
+    slopes = "ranks and discriminations are" if estimated_slopes else "ranks are"
+    count = table.num_subjects
+    varied, p_value = variation(table)
+    if count > 1 and not varied:
+        complete = table.num_observed == table.size
+        on = "" if complete else " to the items that they share"
+        found.append(
+            f"all {count:,} subjects have the same responses{on}: abilities are equal,"
+            f" and {slopes} not identified; add subjects with other responses"
+        )
+    elif count > 1 and p_value > LEVEL:
+        found.append(
+            f"abilities of the {count:,} subjects are not significantly different"
+            f" (p = {p_value:.2g}): {slopes} not identified if they are equal; add"
+            " items, or subjects that differ more"
+        )
+    slope = np.asarray(getattr(items, "discrimination", np.ones(1)))
+    if slope.size and not slope.any():
+        found.append(
+            "all discriminations are 0: responses do not depend on ability, and ranks"
+            " are not identified; allow negative discriminations, use a smaller"
+            " penalty, or add items"
+        )
+    return found
+
+
+def variation(table: ResponseTable) -> tuple[bool, float]:
+    """Whether some item has different responses, and the p-value of equal abilities.
+
+    1 where there is nothing to compare.
+
+    >>> rng = np.random.default_rng(0)
+    >>> coin = rng.random((30, 20)) < 0.5
+    >>> varied, p_value = variation(ResponseTable.from_arrays(coin))
+    >>> varied, p_value > 0.05
+    (True, True)
+    >>> variation(ResponseTable.from_arrays(np.sort(coin, axis=0)))[1] < 1e-6
+    True
+    """
+    if table.binary_cells is not None:
+        return _of_cells(table.binary_cells)
+    values, observed = table.values, table.observed
+    if table.trials is not None:
+        observed = table.trials > 0
+        values = values / np.maximum(table.trials, 1)
+    if table.kind == "binary":
+        # No array of double precision: variances follow from the means.
+        rest = rest_of(values, observed)
+        total, own = rest.total, rest.means * (1 - rest.means)
+    else:
+        total, own = np.zeros(len(values)), np.zeros(values.shape[1])
+        for part in _blocks(values):
+            left, _, square, count = _centred(values, observed, part)
+            own[part] = square / np.maximum(count, 1)  # s^2 (1 - 1 / n).
+            total += left.sum(1)
+    variance = np.full(len(values), own.sum())
+    if observed is not None:
+        parts = [observed[:, part] @ own[part] for part in _blocks(values)]
+        variance = np.sum(parts, axis=0)
+    varied = own > 0
+    p_value = _p_of_sums(total, variance)
+    if varied.any() and 2 * p_value > LEVEL:
+        p_value = min(1.0, 2 * min(p_value, _p_of_pairs(values, observed, varied)))
+    return bool(varied.any()), p_value
+
+
+def _blocks(values: np.ndarray) -> list[slice]:
+    """Slices of items with a few million cells."""
+    width = max(1, 4_000_000 // max(len(values), 1))
+    return [slice(k, k + width) for k in range(0, values.shape[1], width)]
+
+
+def _centred(values, observed, part):
+    """Responses less item mean, the mask, their sum of squares, and responses."""
+    y = values[:, part].astype(np.float64)
+    seen = np.ones(y.shape, bool) if observed is None else observed[:, part]
+    count = seen.sum(0)
+    mean = np.where(seen, y, 0).sum(0) / np.maximum(count, 1)
+    left = np.where(seen, y - mean, 0)
+    square = np.sum(left**2, axis=0)
+    # Equal responses, up to the rounding of their mean.
+    return left, seen, np.where(square > 1e-20 * count * mean**2, square, 0), count
+
+
+def _of_cells(cells: SparseCells) -> tuple[bool, float]:
+    """`variation` of right and wrong responses of which few are observed."""
+    count = cells.count(0)
+    share = cells.sum(0) / np.maximum(count, 1)
+    own = share * (1 - share)
+    total = cells.sum(1) - cells.sum(1, share[cells.column])
+    return bool((own > 0).any()), _p_of_sums(total, cells.sum(1, own[cells.column]))
+
+
+def _p_of_sums(total: np.ndarray, variance: np.ndarray) -> float:
+    """P-value of sums by subject that vary no more than responses by chance."""
+    known = variance > 0
+    count = int(known.sum())
+    if count < 2:
+        return 1.0
+    # One degree of freedom is lost to the item means.
+    statistic = np.sum(total[known] ** 2 / variance[known]) * (count - 1) / count
+    return float(chdtrc(count - 1, statistic))
+
+
+def _p_of_pairs(values, observed, varied) -> float:
+    """P-value of correlations of items that are those of chance."""
+    rng = np.random.default_rng(0)
+    rows, columns = np.arange(len(values)), np.flatnonzero(varied)
+    if len(rows) > MOST_SUBJECTS:
+        rows = rng.choice(rows, MOST_SUBJECTS, replace=False)
+    if len(columns) > MOST_ITEMS:
+        columns = rng.choice(columns, MOST_ITEMS, replace=False)
+    pick = np.ix_(rows, columns)
+    some = None if observed is None else observed[pick]
+    left, seen, square, count = _centred(values[pick], some, slice(None))
+    z = left / np.sqrt(np.where(square > 0, square / np.maximum(count, 1), 1))
+    both = seen.astype(np.float64).T @ seen
+    upper = np.triu((both > 2) & np.outer(square > 0, square > 0), 1)
+    n = both[upper]
+    if not n.size:
+        return 1.0
+    excess = (n - 1) * ((z.T @ z)[upper] / n) ** 2 - 1
+    return float(ndtr(-excess.sum() / np.sqrt(np.sum(2 * (n - 2) / (n + 1)))))

@@ -1,0 +1,117 @@
+"""Equal abilities and discriminations of 0 are stated by name, by every method."""
+
+import numpy as np
+import pytest
+
+import irtjax
+from irtjax.calibration.identification import not_identified, variation
+from irtjax.models.families.logistic import LogisticItems
+from tests.small_fits import small_table
+
+
+def drawn(seed, subjects, items, slope, missing=0.0, signs=False):
+    rng = np.random.default_rng(seed)
+    sign = np.where(np.arange(items) % 2, -1, 1) if signs else 1
+    logit = slope * sign * rng.normal(size=(subjects, 1)) + rng.normal(size=items)
+    right = 1.0 * (rng.random((subjects, items)) < 1 / (1 + np.exp(-logit)))
+    right[rng.random(right.shape) < missing] = np.nan
+    return irtjax.ResponseTable.from_arrays(right)
+
+
+@pytest.mark.parametrize(
+    ("subjects", "items", "missing"), [(30, 20, 0.0), (8, 50, 0.0), (100, 40, 0.5)]
+)
+def test_size_of_the_test_of_equal_abilities(subjects, items, missing):
+    p = [variation(drawn(k, subjects, items, 0.0, missing))[1] for k in range(300)]
+    # 5 %, and 3 standard errors of 300 tables.
+    assert np.mean(np.array(p) <= 0.05) <= 0.05 + 3 * (0.05 * 0.95 / 300) ** 0.5
+
+
+@pytest.mark.parametrize("signs", [False, True])
+def test_abilities_that_differ_are_found(signs):
+    # Discriminations of both signs cancel in the sums, not in correlations of items.
+    p = [variation(drawn(k, 100, 30, 1.0, 0.1, signs))[1] for k in range(30)]
+    assert np.mean(np.array(p) <= 0.05) == 1
+
+
+def test_other_responses_than_right_and_wrong():
+    rng = np.random.default_rng(0)
+    ability = rng.normal(size=(40, 1))
+    for sd, low, high in ((0.0, 0.01, 1.0), (1.0, 0.0, 1e-4)):
+        score = 1 / (1 + np.exp(-sd * ability - 0.5 * rng.normal(size=(40, 12))))
+        counts = rng.binomial(8, score)
+        tables = (
+            irtjax.ResponseTable.from_arrays(score),
+            irtjax.ResponseTable.from_arrays(np.floor(4 * score)),
+            irtjax.ResponseTable.from_arrays(counts, trials=np.full(score.shape, 8)),
+        )
+        for table in tables:
+            varied, p_value = variation(table)
+            assert varied and low <= p_value <= high
+
+
+def test_observed_responses_alone_give_the_same():
+    dense = drawn(1, 60, 30, 0.8, 0.5)
+    assert dense.observed is not None
+    row, column = np.nonzero(dense.observed)
+    from irtjax.calibration.identification import _of_cells
+    from irtjax.data.sparse_table import SparseCells
+
+    cells = SparseCells.of(row, column, dense.values[row, column], (60, 30))
+    assert _of_cells(cells) == pytest.approx(variation(dense))
+
+
+def test_sentences():
+    record = lambda slope: LogisticItems(slope, slope, 0 * slope, 0 * slope + 1)
+    slope = np.ones(20)
+    equal = np.tile(np.arange(20) % 2, (30, 1)).astype(float)
+    table = irtjax.ResponseTable.from_arrays(equal)
+    (same,) = not_identified(table, record(slope), True)
+    assert same.startswith("all 30 subjects have the same responses: abilities are eq")
+    assert "ranks and discriminations are not identified" in same
+    (no_slopes,) = not_identified(table, record(slope), False)
+    assert "and ranks are not identified" in no_slopes
+    equal[np.eye(30, 20) > 0] = np.nan
+    (shared,) = not_identified(
+        irtjax.ResponseTable.from_arrays(equal), record(slope), True
+    )
+    assert "the same responses to the items that they share" in shared
+    coin = drawn(0, 30, 20, 0.0)
+    (tied,) = not_identified(coin, record(slope), True)
+    assert tied.startswith("abilities of the 30 subjects are not significantly differ")
+    good = drawn(0, 30, 20, 2.0)
+    assert not_identified(good, record(slope), True) == []
+    slope[1:] = 0
+    assert not_identified(good, record(slope), True) == []
+    (flat,) = not_identified(good, record(0 * slope), True)
+    assert flat.startswith("all discriminations are 0: responses do not depend on")
+
+
+@pytest.mark.parametrize(
+    ("model", "method"),
+    [
+        ("2pl", "em"),
+        pytest.param("2pl", "mm", marks=pytest.mark.slow),
+        pytest.param("rasch", "em", marks=pytest.mark.slow),
+        pytest.param("factor", "mm", marks=pytest.mark.slow),
+        pytest.param("multibenchmark", "laplace", marks=pytest.mark.slow),
+    ],
+)
+def test_fits_of_equal_subjects_warn(model, method):
+    table = small_table()
+    assert table.observed is not None
+    values = np.where(table.observed, np.arange(15) % 2, 0).astype(np.int8)
+    options = {} if model == "multibenchmark" else {"standard_errors": "none"}
+    options |= {"factors": 2} if model == "factor" else {}
+    fit = irtjax.fit(table.replace(values=values), model, method, **options)
+    (line,) = [x for x in fit.warnings if "have the same responses" in x]
+    assert line.startswith("all 24 subjects") and "add subjects" in line
+    assert np.isfinite(fit.ability_table["ability"].to_numpy()).all()
+
+
+@pytest.mark.slow
+def test_a_penalty_that_sets_all_discriminations_to_0_is_stated():
+    table = drawn(3, 60, 20, 1.0)
+    fit = irtjax.fit(table, "2pl", "mm", positive=True, lasso=1e4)
+    assert not np.asarray(fit.parameters.items.discrimination).any()
+    assert [x for x in fit.warnings if x.startswith("all discriminations are 0")]
