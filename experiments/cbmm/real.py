@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import time
 from functools import cache
 from pathlib import Path
@@ -12,7 +11,7 @@ import numpy as np
 from scipy.stats import spearmanr
 
 import irtjax
-from experiments.cbmm.designs import SHARED, simulated, suites
+from experiments.cbmm.designs import suites
 from experiments.cbmm.simulations import Scale
 from irtjax.calibration.flow import rank_flow
 from irtjax.calibration.heterogeneity import discrimination_heterogeneity
@@ -22,8 +21,6 @@ Row = dict[str, Any]
 #: Cells from which there are no starts of variances 4 and 5, which take up to thirty
 #: times the steps of the others, and those from which there are `FEW` of each variance.
 LARGE, LARGEST, FEW = 500_000, 10_000_000, 2
-#: Tiers of the paper by billions of parameters; a size on a border is in the upper one.
-TIERS = (("small", 0, 7), ("medium", 7, 20), ("large", 20, np.inf))
 
 
 @cache
@@ -118,66 +115,4 @@ def flow(scale: Scale, out: Path | None = None) -> list[Row]:
         if out is not None:
             figure = plot_rank_flow(fit, 30, data=table)
             save_figure(figure, out / f"flow_{name.split()[0]}.png")
-    return rows
-
-
-def billions(name: str) -> float | None:
-    """Billions of parameters in a model's name: all of them, where several are named.
-
-    >>> billions("qwen_qwen3_30b_a3b_instruct"), billions("phi_4_mini")
-    (30.0, None)
-    """
-    found = re.findall(r"(?:^|[_-])(\d+(?:\.\d+)?)b(?=[_-]|$)", name.lower())
-    return max(map(float, found)) if found else None
-
-
-def math500(scale: Scale) -> list[Row]:
-    """Ability on MATH-500 by size of the model, and of the two prompts of a model."""
-    path = SHARED / "lart/accuracy_math500.parquet"
-    if not path.is_file():
-        table = irtjax.ResponseTable.from_arrays(
-            simulated(scale.most, scale.most, 0).values,
-            subjects=[f"model_{k + 1}b_zero_shot" for k in range(scale.most)],
-        )
-    else:
-        import pandas as pd
-
-        frame = pd.read_parquet(path)
-        table = irtjax.ResponseTable.from_arrays(
-            frame.to_numpy(), subjects=frame.index.tolist()
-        )
-    fit = irtjax.fit(table, "2pl", "em", standard_errors="none")
-    ability = fit.ability_table["ability"].to_numpy()
-    names = fit.subjects.tolist()
-    size = np.array([billions(name) or np.nan for name in names])
-    known = np.isfinite(size)
-    rows: list[Row] = [
-        {"quantity": "Spearman of ability and size", "models": int(known.sum()),
-         "value": rho(ability[known], size[known])}
-    ]  # fmt: skip
-    for tier, low, high in TIERS:
-        mine = known & (size >= low) & (size < high)
-        if mine.any():
-            value = float(np.median(ability[mine]))
-            rows.append({"quantity": f"median ability, {tier}", "value": value,
-                         "models": int(mine.sum())})  # fmt: skip
-    place = {name: k for k, name in enumerate(names)}
-    pairs = [
-        (k, place[other])
-        for name, k in place.items()
-        if name.endswith("zero_shot")
-        and (other := name.replace("zero_shot", "one_shot")) in place
-    ]
-    if len(pairs) > 2:
-        zero, one = ability[np.array(pairs)].T
-        rows.append({"quantity": "Spearman of the two prompts", "models": len(pairs),
-                     "value": rho(zero, one)})  # fmt: skip
-        rows.append({"quantity": "mean gain of one shot", "models": len(pairs),
-                     "value": float(np.mean(one - zero))})  # fmt: skip
-    large = np.flatnonzero(known & (size >= 20))
-    for k in large:
-        if "yi" in re.split(r"[_-]", names[k].lower()):
-            rank = 1 + int(np.sum(ability[large] > ability[k]))
-            rows.append({"quantity": f"place of {names[k]} among the large",
-                         "models": len(large), "value": rank})  # fmt: skip
     return rows

@@ -23,7 +23,7 @@ if __name__ == "__main__":
     # As a script this file knows its own folder only.
     sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from experiments.cbmm import methods, real, simulations
+from experiments.cbmm import math500, methods, real, simulations
 from irtjax.cli.machine import prepare
 
 Row = dict[str, Any]
@@ -39,7 +39,7 @@ STUDIES: dict[str, Callable[..., list[Row]]] = {
     "stability": real.stability,
     "discrimination": real.discrimination,
     "flow": real.flow,
-    "math500": real.math500,
+    "math500": math500.math500,
 }
 #: What the printed tables are means over.
 REPEATED = ("replicate",)
@@ -102,6 +102,8 @@ def main(arguments: list[str] | None = None) -> dict[str, list[Row]]:
     parser.add_argument("--full", action="store_true", help="the sizes of the paper")
     parser.add_argument("--replicates", type=int, help="simulated data sets")
     parser.add_argument("--starts", type=int, help="of each variance, for `stability`")
+    parser.add_argument("--dates", type=Path, help="release dates, for `math500`")
+    parser.add_argument("--levels", type=Path, help="levels of items, for `math500`")
     parser.add_argument("--out", type=Path, help="folder for CSV files and figures")
     options = parser.parse_args(arguments)
     prepare()  # Double precision; compiled programs are kept for the next run.
@@ -117,7 +119,9 @@ def main(arguments: list[str] | None = None) -> dict[str, list[Row]]:
     found = {}
     for name in options.only or STUDIES:
         began = time.perf_counter()
-        more = {"out": options.out} if name == "flow" else {}
+        more = {"out": options.out} if name in ("flow", "math500") else {}
+        if name == "math500":
+            more |= {"dates": options.dates, "levels": options.levels}
         found[name] = STUDIES[name](scale, **more)
         show(name, found[name])
         print(f"  ({time.perf_counter() - began:.0f} s)", flush=True)

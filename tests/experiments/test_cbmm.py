@@ -1,14 +1,18 @@
 """The experiments on the cBMM paper: the printed algorithm, the designs, small runs."""
 
 import csv
+import json
+from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pyarrow as pa
 import pytest
-from scipy.special import expit
+from scipy.special import expit, ndtr
 
-from experiments.cbmm import designs, methods, real, run, simulations
+import irtjax
+from experiments.cbmm import designs, math500, methods, real, run, simulations
 from experiments.cbmm.printed import printed
 
 
@@ -63,9 +67,122 @@ def test_missing_patterns():
 
 
 def test_sizes_in_names():
-    assert real.billions("01_ai_yi_1.5_34b_chat_zero_shot") == 34
-    assert real.billions("meta_llama_3_8b") == 8
-    assert real.billions("openai_gpt_oss_mini") is None
+    assert math500.billions("01_ai_yi_1.5_34b_chat_zero_shot") == 34
+    assert math500.billions("meta_llama_3_8b") == 8
+    assert math500.billions("openai_gpt_oss_mini") is None
+
+
+def test_the_test_of_a_trend_by_its_definition():
+    rng = np.random.default_rng(0)
+    level = np.repeat([1, 2, 3, 4], [5, 9, 4, 7])
+    value = rng.normal(size=25) + 0.3 * level
+    pairs = [(x, y) for x in range(25) for y in range(25) if level[x] < level[y]]
+    expected = sum(value[x] < value[y] for x, y in pairs)
+    sizes = np.bincount(level)[1:]
+    mean = (25**2 - np.sum(sizes**2)) / 4
+    sd = ((25**2 * 53 - np.sum(sizes**2 * (2 * sizes + 3))) / 72) ** 0.5
+    count, p_value = math500.jonckheere(level, value)
+    assert count == expected
+    assert p_value == pytest.approx(ndtr(-(count - mean) / sd), rel=1e-9)
+
+
+def test_dates_of_a_file(tmp_path):
+    file = tmp_path / "dates.csv"
+    file.write_text("subject,date\na_7b,2024-01\nb_8b_one_shot,2024-12-31\nc_9b,\n")
+    names = ["a_7b_zero_shot", "a_7b_one_shot", "b_8b_one_shot", "b_8b_zero_shot",
+             "c_9b_one_shot"]  # fmt: skip
+    date = math500.dates_of(file, names)
+    assert date[:3].round(2).tolist() == [2024.04, 2024.04, 2025.0]
+    assert np.isnan(date[3:]).all()
+    size, date = np.array([7.0, 7, 8, 30, 30]), np.array([1.0, 2, 3, 4, np.nan])
+    rows = math500.by_date(np.array([0.0, 0.5, 1, 0, 9]), size, date)
+    assert [(row["quantity"], row["models"]) for row in rows[::2]] == [
+        ("Spearman of ability and date, all", 4),
+        ("Spearman of ability and date, medium", 3),
+    ]
+    assert rows[2]["value"] == 1 and rows[3]["value"] == pytest.approx(0.5)
+    for text, message in (
+        ("subject,when\na,1\n", "no column 'date'"),
+        ("subject,date\na_7b,May 2024\n", "write 2024, 2024-09"),
+        ("subject,date\nother,2024\n", "no subject of it"),
+    ):
+        file.write_text(text)
+        with pytest.raises(ValueError, match=message):
+            math500.dates_of(file, names)
+
+
+def test_levels_of_a_file(tmp_path):
+    items = [f"math500_{k:03d}" for k in range(6)]
+    plain = tmp_path / "levels.jsonl"
+    rows = [{"level": 1 + k // 2, "subject": "Algebra"} for k in range(6)]
+    rows[5]["subject"] = "Geometry"
+    plain.write_text("\n".join(map(json.dumps, rows)))
+    level, subject = math500.levels_of(plain, items)
+    assert level.tolist() == [1, 1, 2, 2, 3, 3] and subject[5] == "Geometry"
+    named = tmp_path / "levels.csv"
+    named.write_text("item,level,subject\nmath500_004,Level 5,Geometry\nx,1,y\n")
+    level, subject = math500.levels_of(named, items)
+    assert level.tolist() == [0, 0, 0, 0, 5, 0] and subject[4] == "Geometry"
+    with pytest.raises(ValueError, match="2 rows without a column 'item', and 6"):
+        named.write_text("level,subject\n1,a\n2,b\n")
+        math500.levels_of(named, items)
+    with pytest.raises(ValueError, match="no item of it"):
+        named.write_text("item,level,subject\nq,1,a\n")
+        math500.levels_of(named, items)
+
+
+def test_difficulties_by_level():
+    slope = np.array([1.0, 2, 1, 1, -1, 1])
+    intercept = np.array([2.0, 2, 0, 1, -3, 9])
+    level, subject = np.array([1, 1, 2, 2, 3, 0]), np.array([*"abab", "a", ""], object)
+    rows = math500.by_level(slope, intercept, 0.5, level, subject)
+    of = {(row["quantity"][:5], row["subject"]): row for row in rows}
+    first = of["logit", "all"]
+    # -(d + a / 2) is -2.5, -3, -0.5, -1.5 and 3.5.
+    assert first["items"] == 5 and first["falls"] == 0
+    assert [first[f"level {k}"] for k in (1, 2, 3)] == [-2.75, -1.0, 3.5]
+    assert 0.9 < first["spearman"] < 1 and first["jonckheere_p"] < 0.05
+    # -d / a of items with a > 0 is -2, -1, 0 and -1; d alone would fall in b.
+    second = of["diffi", "all"]
+    assert second["items"] == 4 and "level 3" not in second
+    assert second["level 1"] == -1.5 and second["level 2"] == -0.5
+    # Two items have no trend to test.
+    assert ("diffi", "b") not in of and of["logit", "a"]["items"] == 3
+
+
+def test_the_study_of_math500_with_both_files(tmp_path, monkeypatch):
+    names = [f"{f}_{size}b_{prompt}" for f in "ab" for size in (3, 8, 30)
+             for prompt in ("zero_shot", "one_shot")]  # fmt: skip
+    drawn = designs.simulated(12, 10, 0).values
+    table = irtjax.ResponseTable.from_arrays(drawn, subjects=names)
+    # Its fit is that of other tests; here the figures of the paper are made of it.
+    items = methods.record(np.full(10, 0.5), np.linspace(2, -2, 10))
+    fit = SimpleNamespace(
+        subjects=np.array(names),
+        ability_table=pa.table({"ability": np.arange(12.0)}),
+        parameters=SimpleNamespace(items=items),
+    )
+    monkeypatch.setattr(math500, "responses", lambda scale: table)
+    monkeypatch.setattr(irtjax, "fit", lambda *args, **options: fit)
+    monkeypatch.setattr(run, "prepare", lambda: None)
+    dates, levels = tmp_path / "dates.csv", tmp_path / "levels.csv"
+    lines = [f"{f}_{size}b,20{20 + 2 * (f == 'b')}-0{k}" for f in "ab"
+             for k, size in enumerate((3, 8, 30), 1)]  # fmt: skip
+    dates.write_text("subject,date\n" + "\n".join(lines))
+    rows = [f"{1 + k // 2},Algebra" for k in range(10)]
+    levels.write_text("level,subject\n" + "\n".join(rows))
+    more = ["--dates", str(dates), "--levels", str(levels), "--out", str(tmp_path)]
+    found = run.main(["--small", "--only", "math500", *more])["math500"]
+    values = {row["quantity"]: row.get("value") for row in found}
+    assert values["Spearman of ability and date, large"] == pytest.approx(
+        0.894, abs=0.01
+    )
+    difficulty = [row for row in found if "jonckheere_p" in row]
+    assert [row["spearman"] for row in difficulty[::2]] == pytest.approx(
+        [0.985] * 2, abs=0.01
+    )
+    assert (tmp_path / "math500.png").stat().st_size > 10_000
+    assert (tmp_path / "math500.csv").read_text().count("\n") == len(found) + 1
 
 
 def test_means_are_over_replicates():
@@ -83,7 +200,7 @@ def test_means_are_over_replicates():
 def test_studies_small(study, tmp_path, capsys, monkeypatch):
     # On simulated stand-ins, whether or not the shared data are there.
     monkeypatch.setattr(designs, "SHARED", tmp_path / "nothing")
-    monkeypatch.setattr(real, "SHARED", tmp_path / "nothing")
+    monkeypatch.setattr(math500, "SHARED", tmp_path / "nothing")
     monkeypatch.setattr(run, "prepare", lambda: None)
     real.fitted.cache_clear()
     rows = run.main(["--small", "--only", study, "--out", str(tmp_path)])[study]
