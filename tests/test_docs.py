@@ -144,6 +144,7 @@ RUNNABLE = [
 LONG = {
     "adaptive",
     "adaptive-costs",
+    "adaptive-misfit",
     "adaptive-several",
     "bayes",
     "bootstrap",

@@ -18,6 +18,7 @@ from irtjax.adaptive.factor_bank import FactorBank
 from irtjax.adaptive.item_bank import ItemBank
 from irtjax.adaptive.labels import LabelledBank, label
 from irtjax.adaptive.lengths import LengthBank
+from irtjax.adaptive.populations import population_of
 from irtjax.adaptive.regressed import regressed_items
 from irtjax.adaptive.simulation import run_tests_jit
 from irtjax.calibration.calibration import Calibration
@@ -26,6 +27,7 @@ from irtjax.data.arrays import places_of
 from irtjax.data.item_texts import refuse_other_contents
 from irtjax.models.family import Items
 from irtjax.models.model import Population
+from irtjax.models.simulate import simulate_abilities
 from irtjax.numerics.precision import full_precision
 
 if TYPE_CHECKING:
@@ -144,6 +146,7 @@ def misfit_study(
     sizes: Sequence[float] = (0.0, 0.5, 1.0, 2.0),
     draws: int = 5,
     num_items: int = 30,
+    population: Any = None,
     **rules: Unpack[Rules],
 ) -> pa.Table:
     """How far tests are off when the bank has errors: adaptive and random items.
@@ -160,6 +163,8 @@ def misfit_study(
         sizes: Errors of the items as multiples of those of the calibration.
         draws: Banks drawn for each size.
         num_items: Items of a test, at the most.
+        population: The population of the subjects, if it is not that of the bank, as
+            for `simulate_tests`: (mean, sd).
         **rules: Those of `adaptive.Rules`. Tests of random items have the same score,
             quota, composite, cost and budget, and no other rule that ends a test.
 
@@ -190,6 +195,7 @@ def misfit_study(
         raise ValueError("misfit_study does not serve models with response lengths")
     answers = with_items(known.bank, jax.tree.map(jnp.asarray, fit.parameters.items))
     designs = _designs(known, num_items, rules)
+    other = None if population is None else population_of(known.bank, population)
     kinds = [design.select for design in designs]
     times = designs[0].repeats
     rows = []
@@ -199,6 +205,8 @@ def misfit_study(
             # The same subjects and errors for every size and rule.
             seeds = jax.random.split(jax.random.fold_in(key, draw), 3)
             theta = known.bank.draw_abilities(num_subjects, seeds[2])
+            if other is not None:
+                theta = simulate_abilities(num_subjects, seeds[2], other, theta.dtype)
             truth = np.asarray(known.bank.truth(theta), float)
             bank = _rebuilt(
                 known.bank, fit, draw_items(fit, seeds[0], size), size, times

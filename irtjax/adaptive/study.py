@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pyarrow as pa
+from scipy.special import ndtri
 
 from irtjax._types import KeyArray
 from irtjax.adaptive.design import Design, Rules, StopFlag
@@ -19,6 +20,7 @@ from irtjax.adaptive.item_bank import ItemBank
 from irtjax.adaptive.labels import LabelledBank, check_exposure, label
 from irtjax.adaptive.lengths import Answer, LengthBank
 from irtjax.adaptive.misfit import true_bank
+from irtjax.adaptive.populations import population_of
 from irtjax.adaptive.repeats import Counts
 from irtjax.adaptive.simulation import SIDE_BY_SIDE, run_tests_jit
 from irtjax.calibration.calibration import Calibration
@@ -27,6 +29,7 @@ from irtjax.data.matching import arrange
 from irtjax.data.responses import Responses
 from irtjax.likelihood.lengths import with_lengths
 from irtjax.likelihood.problem import Problem
+from irtjax.models.simulate import simulate_abilities
 from irtjax.numerics.dispersion import intraclass
 from irtjax.numerics.memory import require_memory
 from irtjax.numerics.precision import full_precision
@@ -106,6 +109,18 @@ class SimulatedTests:
         """Root mean squared standard error after each number, `[num_items]`."""
         return np.sqrt(np.mean(self.standard_error**2, axis=0))
 
+    def coverage(self, level: float = 0.95) -> float:
+        """Share of the last intervals of this level that contain the true ability.
+
+        >>> import irtjax
+        >>> fit = irtjax.fit(irtjax.make_demo().table, "rasch", standard_errors="none")
+        >>> tests = simulate_tests(fit, 50, key=jax.random.key(0), num_items=5)
+        >>> tests.coverage() > tests.coverage(0.5) > 0
+        True
+        """
+        half = float(ndtri(0.5 + level / 2)) * self.standard_error[:, -1]
+        return float(np.mean(np.abs(self.ability[:, -1] - self.truth) <= half))
+
     def rmse_by_cost(self, budgets: Any) -> np.ndarray:
         """Root mean squared error of tests that end when a budget is spent.
 
@@ -181,6 +196,7 @@ def simulate_tests(
     num_items: int = 50,
     max_exposure: float | None = None,
     ability: Any = None,
+    population: Any = None,
     responses: ResponseTable | Any = None,
     truth: Any = "bank",
     names: Iterable[Any] | None = None,
@@ -197,6 +213,10 @@ def simulate_tests(
         max_exposure: Largest share of tests with an item; see `adaptive.open_items`.
         ability: True abilities instead of drawn ones, `[subjects]`; of several
             abilities `[subjects, dims]`.
+        population: Normal population of the subjects in place of that of the bank, on
+            the same scale: (mean, sd) of true abilities. Of several abilities each is a
+            number for all or `[dims]`, with the correlations of the bank; in place of
+            sds a covariance `[dims, dims]`. Tests score by the population of the bank.
         responses: A `ResponseTable`, or anything that `irtjax.read` takes: its subjects
             are tested instead, on items they answered, and respond as they did. Of
             counts each response is one of the trials left, in random order; with
@@ -215,8 +235,8 @@ def simulate_tests(
         and over the errors of the items that a calibration states.
 
     Raises:
-        ValueError: If a rule is unknown, a number out of range, or responses do not
-            suit the bank.
+        ValueError: If a rule is unknown, a number out of range, or responses or the
+            population do not suit the bank.
 
     >>> import irtjax
     >>> fit = irtjax.fit(irtjax.make_demo().table, "2pl", standard_errors="none")
@@ -230,6 +250,9 @@ def simulate_tests(
     replayed = responses is not None
     if replayed and not (isinstance(truth, str) and truth == "bank"):
         raise ValueError("truth is for simulated subjects: leave responses out")
+    if population is not None and (replayed or ability is not None):
+        other = "responses" if replayed else "ability"
+        raise ValueError(f"population is for subjects to draw: leave {other} out")
     bank = label(source, num_items, names, groups, rules)
     recorded = _recorded(bank, responses, rules) if replayed else None
     design = bank.design(num_items, **rules)
@@ -242,7 +265,8 @@ def simulate_tests(
         notes += recorded.notes
         subjects = _replayed(bank, recorded, design)
     else:
-        subjects = _simulated(source, bank, truth, num_subjects, ability, key)
+        drawn = ability, population
+        subjects = _simulated(source, bank, truth, num_subjects, drawn, key)
     limit = None
     if max_exposure is not None:
         limit = jnp.asarray(max_exposure, bank.bank.mean.dtype)
@@ -319,12 +343,16 @@ def _replayed(bank: LabelledBank, recorded: _Recorded, design: Design) -> _Subje
 
 
 def _simulated(
-    source: Any, bank: LabelledBank, truth: Any, num: int, ability: Any, key: KeyArray
+    source: Any, bank: LabelledBank, truth: Any, num: int, drawn: Any, key: KeyArray
 ) -> _Subjects:
-    """Subjects of the population, or of given abilities."""
+    """Subjects of the population, of another one, or of given abilities."""
     answers = true_bank(source, bank, truth, jax.random.fold_in(key, 1))
-    if ability is None:
-        theta = answers.draw_abilities(num, jax.random.split(key)[0])
+    (ability, population), ability_key = drawn, jax.random.split(key)[0]
+    if population is not None:
+        other = population_of(bank.bank, population)
+        theta = simulate_abilities(num, ability_key, other, bank.bank.mean.dtype)
+    elif ability is None:
+        theta = answers.draw_abilities(num, ability_key)
     else:
         theta = _given_abilities(bank, jnp.asarray(ability, bank.bank.mean.dtype))
     names = np.array([f"subject_{k + 1}" for k in range(theta.shape[0])])

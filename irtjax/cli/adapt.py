@@ -35,9 +35,10 @@ _OPTIONS = {
     "pass_mark": "--pass-mark",
     **{x: f"--{x}" for x in ("reliability", "randomesque", "select", "score", "gain")},
     **{x: f"--{x}" for x in ("determinant", "composite", "cost", "budget", "price")},
-    **{x: f"--{x}" for x in ("risk", "indifference", "truth")},
+    **{x: f"--{x}" for x in ("risk", "indifference", "truth", "population")},
     **{x: f"--{x}" for x in ("repeats", "icc", "rival")},
-    **{f"{x}:": f"--{x}:" for x in ("composite", "cost", "losses", "truth", "rival")},
+    **{f"{x}:": f"--{x}:" for x in ("composite", "cost", "losses", "truth")},
+    **{f"{x}:": f"--{x}:" for x in ("rival", "population")},
 }
 
 _stop = functools.partial(opt.option, panel="Ending")
@@ -183,6 +184,15 @@ def _adapt_command(
             metavar="NAME",
         ),
     ] = "bank",
+    population: Annotated[
+        str | None,
+        opt.option(
+            "Mean and standard deviation of the abilities of simulated subjects, if not"
+            " those of the fit; of several abilities for all, or all means and then all"
+            " deviations.",
+            metavar="A,B",
+        ),
+    ] = None,
     length: Annotated[
         str | None,
         opt.option(
@@ -222,6 +232,7 @@ def _adapt_command(
         "--subjects": subjects != 200,
         "--responses": bool(responses),
         "--truth": truth != "bank",
+        "--population": population is not None,
         "--length": length is not None,
         "--trials": trials is not None,
         "--join": join != "hash",
@@ -251,6 +262,7 @@ def _adapt_command(
         progress("adapt")
         try:
             source = {"responses": table, "truth": _truth(truth)}
+            source["population"] = _population(population)
             tests, baseline = _simulate(fit, chosen, subjects, source, seed, progress)
         except ValueError as error:
             raise ValueError(lead_with_option(str(error), _OPTIONS)) from None
@@ -272,6 +284,18 @@ adapt_command = opt.with_fields(
 def _truth(name: str) -> Any:
     """The truth of `irtjax.simulate_tests`: a word, or another fit."""
     return name if name in ("bank", "draw") else load_fit(Path(name))
+
+
+def _population(text: str | None) -> Any:
+    """Means and standard deviations, half of the numbers each; None without any."""
+    found = _numbers("--population", text)
+    if found is None:
+        return None
+    half, odd = divmod(len(found), 2)
+    if odd:
+        raise ValueError(f"--population {text}: write as many means as deviations")
+    parts = found[:half], found[half:]
+    return tuple(x[0] if half == 1 else x for x in parts)
 
 
 def _numbers(option: str, text: str | None) -> list[float] | None:
@@ -340,6 +364,7 @@ def _document(
         "num_subjects": len(tests.subjects),
         "bank_size": len(tests.items),
         "mean_num_items": float(tests.num_given.mean()),
+        "coverage": None if tests.replayed else tests.coverage(),
         "largest_exposure": float(tests.exposure().max()),
         "by_num_items": _curve(tests),
         "random_by_num_items": None if baseline is None else _curve(baseline),

@@ -216,6 +216,29 @@ def test_the_information_of_items_is_drawn():
     assert chosen[-1] == pytest.approx(random[-1]) and chosen[0] == random[0] == 0
 
 
+def test_a_population_is_means_and_then_deviations(saved):
+    from irtjax.cli.adapt import _population
+
+    assert _population(None) is None and _population("1,0.5") == (1, 0.5)
+    assert _population("0,1,2,3") == ([0, 1], [2, 3])
+    for text, message in (
+        ("1", "--population 1: write as many means as deviations"),
+        ("1,x", "--population 1,x: write numbers"),
+        ("1,-1", "--population: the standard deviation -1"),
+        ("1,2,3,4", "--population: the bank has one ability"),
+    ):
+        found = run("adapt", saved, "--items", 3, "--quiet", "--population", text)
+        assert found.exit_code == 2 and message in found.stderr
+
+
+@pytest.mark.slow
+def test_subjects_may_come_from_another_population(saved):
+    few = ("--items", LENGTH, "--subjects", 30, "--seed", 4, "--json")
+    content = json.loads(ok(saved, *few, "--population", "4,0.1").stdout)
+    ability = [row["true_ability"] for row in content["subjects"]]
+    assert abs(np.mean(ability) - 4) < 0.1 and content["coverage"] < 0.9
+
+
 @pytest.mark.slow
 def test_subjects_may_respond_by_other_items(saved):
     few = ("--items", LENGTH, "--subjects", 30, "--seed", 4, "--json")
