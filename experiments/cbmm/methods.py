@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -16,6 +15,7 @@ from scipy.special import expit
 
 import irtjax
 from experiments.cbmm.printed import printed
+from experiments.scaling import mirt
 from irtjax._types import Status
 from irtjax.estimators.driver import run_jit
 from irtjax.estimators.joint.gradient import Gradient
@@ -30,8 +30,6 @@ MOST_STEPS = 1000
 #: Nodes of `em`, the same for all data so that a shape is one program: 0.04 apart, for
 #: posteriors down to a standard deviation of 0.04 (5,000 items, or 400 at s = 0.18).
 NODES = 301
-#: Packages that the paper compares with, and the module of each in Python.
-PEERS = {"mirt (R)": "", "py-irt": "py_irt", "girth": "girth"}
 
 
 class Found(NamedTuple):
@@ -161,14 +159,16 @@ METHODS: dict[str, Method] = {
     "scipy": by_scipy,
     "additive": by_means,
 }
-#: Methods of studies of many settings.
-FEW = ("printed", "mm, penalty 0", "mm", "em")
+#: Methods without a program to compile first.
+UNCOMPILED = ("scipy", "additive", mirt.NAME)
+#: Methods of studies of many settings, with mirt where it is installed.
+FEW = ("printed", "mm, penalty 0", "mm", "em", mirt.NAME)
 
 
 def timed(name: str, values, observed, seed: int, **more) -> tuple[Found, float]:
     """A fit and its seconds, after one that compiles for this shape."""
     shape = name, values.shape, observed is None
-    if shape not in _compiled and name not in ("scipy", "additive"):
+    if shape not in _compiled and name not in UNCOMPILED:
         jax.block_until_ready(METHODS[name](values, observed, seed, **more).theta)
         _compiled.add(shape)
     began = time.perf_counter()
@@ -209,7 +209,25 @@ def share_diverging(found: Found, values, observed) -> tuple[float, float]:
     return float(jnp.mean(where.subjects)), float(jnp.mean(where.items))
 
 
-def missing_peers() -> list[str]:
-    """Packages of the paper that are not installed, and are left out."""
-    there = lambda module: module and importlib.util.find_spec(module) is not None
-    return [name for name, module in PEERS.items() if not there(module)]
+def by_mirt(values, observed, seed) -> Found:
+    """Marginal 2PL and EAP scores of R's mirt, as in the paper."""
+    del seed
+    found = mirt.fit_mirt(values, observed, MOST_STEPS)
+    point = standardised(found.ability, found.discrimination, found.intercept)
+    # A sign is a convention; here it is that of the other methods.
+    if point[0].discrimination.sum() < 0:
+        items, theta = point
+        point = record(-items.discrimination, items.intercept), -theta
+    status = "CONVERGED" if found.converged else "MAX_STEPS"
+    return Found(*point, found.cycles, status)
+
+
+def add_peers() -> list[str]:
+    """Adds mirt to the methods if it is installed; lines on what is left out."""
+    why = mirt.missing()
+    if why is None:
+        METHODS[mirt.NAME] = by_mirt
+    return [
+        *([] if why is None else [why]),
+        "py-irt, girth: left out here; experiments/scaling has them (--case peers)",
+    ]

@@ -115,7 +115,7 @@ def main(arguments: list[str] | None = None) -> dict[str, list[Row]]:
         scale = dataclasses.replace(scale, starts=options.starts)
     if options.out is not None:
         options.out.mkdir(parents=True, exist_ok=True)
-    print("not installed, left out:", ", ".join(methods.missing_peers()) or "none")
+    print(*methods.add_peers(), sep="\n")
     found = {}
     for name in options.only or STUDIES:
         began = time.perf_counter()

@@ -23,6 +23,7 @@ from experiments.cbmm.methods import (
     timed,
 )
 from experiments.cbmm.printed import printed
+from experiments.scaling import mirt
 from irtjax.functional import log_likelihood
 from irtjax.validity.missingness import missing_by_ability
 from irtjax.validity.recovery import (
@@ -35,7 +36,7 @@ from irtjax.validity.recovery import (
 
 Row = dict[str, Any]
 #: Methods without a plain joint likelihood to be a stationary point of.
-OTHER = ("mm", "em", "gradient", "additive")
+OTHER = ("mm", "em", "gradient", "additive", mirt.NAME)
 #: Cells up to which `speed` runs SciPy, which takes minutes above;
 #: `experiments/scaling --case factors` has it at 2,211 x 12,032.
 SCIPY_CELLS = 2_000_000
@@ -120,10 +121,14 @@ def over(
     for setting in settings:
         for seed in range(replicates):
             drawn = make(seed=seed, **setting)
-            rows += [
-                setting | {"replicate": seed} | measured(name, drawn, seed)
-                for name in methods
-            ]
+            for name in methods:
+                if name not in METHODS:
+                    continue  # A peer that is not installed.
+                try:
+                    row = measured(name, drawn, seed)
+                except RuntimeError as error:  # A peer that fails on these data.
+                    row = {"method": name, "status": str(error)}
+                rows.append(setting | {"replicate": seed} | row)
     return rows
 
 
@@ -345,7 +350,7 @@ def speed(scale: Scale) -> list[Row]:
         drawn = simulated(subjects, columns, 0)
         names = ["mm", "mm, penalty 0", "printed"]
         if subjects * columns <= SCIPY_CELLS:
-            names.append("scipy")
+            names += ["scipy", *([mirt.NAME] if mirt.NAME in METHODS else [])]
         for name in names:
             load = os.getloadavg()[0]
             found, seconds = timed(name, drawn.values, None, 0)

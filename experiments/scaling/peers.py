@@ -23,7 +23,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+if __name__ == "__main__":
+    # As a script this file knows its own folder only.
+    sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
 import irtjax
+from experiments.scaling import mirt
 from irtjax.models.catalogue import two_parameter
 from irtjax.models.simulate import simulate, simulate_abilities, simulate_items
 
@@ -109,11 +114,22 @@ def fit_scipy(values: np.ndarray) -> np.ndarray:
     return a * theta.std()
 
 
-PEERS: dict[str, tuple[str, Callable[[np.ndarray], np.ndarray], str]] = {
+#: Module (none of a package of R), call, and the method of irtjax that does the same.
+PEERS: dict[str, tuple[str, Callable[[np.ndarray], Any], str]] = {
     "girth (marginal)": ("girth", fit_girth, "em"),
     "py-irt (variational)": ("py_irt", fit_py_irt, "em"),
+    mirt.NAME: ("", mirt.fit_mirt, "em"),
     "scipy L-BFGS-B (joint)": ("scipy", fit_scipy, "mm"),
 }
+
+
+def absent(name: str, module: str) -> str | None:
+    """Why a peer cannot run here; None if it can."""
+    if name == mirt.NAME:
+        return mirt.missing()
+    if importlib.util.find_spec(module) is None:
+        return f"{name}: not installed, skipped"
+    return None
 
 
 def measure(spec: dict[str, Any]) -> dict[str, Any]:
@@ -140,10 +156,13 @@ def measure(spec: dict[str, Any]) -> dict[str, Any]:
         add(f"irtjax {method}, correlation of a", correlation(slopes, truth))
     notes = []
     for name, (module, call, like) in PEERS.items():
-        if importlib.util.find_spec(module) is None:
-            notes.append(f"{name}: not installed, skipped")
+        if (why := absent(name, module)) is not None:
+            notes.append(why)
             continue
         taken, slopes = seconds(lambda: call(values))  # noqa: B023
+        if isinstance(slopes, mirt.Mirt):
+            # Without the start of R and the files of responses.
+            taken, slopes = slopes.seconds, slopes.discrimination
         add(name, taken, "s")
         add(f"{name}, correlation of a", correlation(slopes, truth))
         add(f"{name} / irtjax {like}, second call", taken / own[like], "times")
