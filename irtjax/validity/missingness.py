@@ -52,18 +52,21 @@ SHOWN = 5
 class MissingByAbility(NamedTuple):
     """Missing responses of each item and ability, each `[items]`.
 
-    `difference` and `p_value` are NaN for items that nobody or everybody misses.
+    `difference` and `p_value` are NaN for items that nobody or everybody misses, and
+    `difference` where abilities have no variance beyond that of their errors.
     """
 
     missing: np.ndarray  # Subjects without a response.
     difference: np.ndarray  # Their mean ability less that of the others, in sds.
     p_value: np.ndarray  # Two-sided.
+    weak: np.ndarray  # Whether their mean ability is the lower one.
 
     def more_for(self, level: float) -> np.ndarray:
         """For each item "weak", "strong" or None, at this false discovery rate."""
         adjusted = np.nan_to_num(benjamini_hochberg(self.p_value), nan=1.0)
-        side = np.where(self.difference < 0, "weak", "strong").astype(object)
-        return np.where(adjusted <= level, side, None)
+        side = np.where(self.weak, "weak", "strong").astype(object)
+        side[adjusted > level] = None
+        return side
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -74,8 +77,8 @@ class Missingness:
         table: A row for each item: `item`, `missing` (subjects without a response),
             `share_missing`, `difference` (the mean ability of these subjects less that
             of the others, in standard deviations of ability; null if either group is
-            empty), `p_value` (two-sided), `q_value` (adjusted by Benjamini and
-            Hochberg) and `missing_more_for`: "weak", "strong" or null.
+            empty, or abilities do not vary), `p_value` (two-sided), `q_value` (adjusted
+            by Benjamini and Hochberg) and `missing_more_for`: "weak", "strong" or null.
         false_discovery_rate: The level of these decisions.
         sentence: The result in words.
     """
@@ -178,17 +181,18 @@ def missing_by_ability(
     size = values.shape[1]
     missing = np.zeros(size, np.int64)
     difference, p_value = np.full(size, np.nan), np.full(size, np.nan)
+    weak = np.zeros(size, bool)
     if observed is None:
-        return MissingByAbility(missing, difference, p_value)
+        return MissingByAbility(missing, difference, p_value, weak)
     missing = len(observed) - observed.sum(0)
     chosen = np.flatnonzero((missing > 0) & (missing < len(observed)))
     if not chosen.size or len(values) < FEWEST:
-        return MissingByAbility(missing, difference, p_value)
+        return MissingByAbility(missing, difference, p_value, weak)
     rest = _additive(values, observed)
     for part, block, seen in item_blocks(values[:, chosen], observed[:, chosen], BLOCK):
-        found = _block(block, seen, rest, rest.item[chosen[part]])
-        difference[chosen[part]], p_value[chosen[part]] = found
-    return MissingByAbility(missing, difference, p_value)
+        found, where = _block(block, seen, rest, rest.item[chosen[part]]), chosen[part]
+        difference[where], p_value[where], weak[where] = found
+    return MissingByAbility(missing, difference, p_value, weak)
 
 
 class _Additive(NamedTuple):
@@ -201,8 +205,8 @@ class _Additive(NamedTuple):
     within: float  # v
 
 
-def _block(values, seen, rest: _Additive, item) -> tuple[np.ndarray, np.ndarray]:
-    """Differences and p-values of a block of items."""
+def _block(values, seen, rest: _Additive, item) -> tuple[np.ndarray, ...]:
+    """Differences, p-values and whether they are below 0, of a block of items."""
     # The response of an item is no part of the ability that it is compared with.
     count = rest.answers[:, None] - seen
     known = count > 0
@@ -218,10 +222,13 @@ def _block(values, seen, rest: _Additive, item) -> tuple[np.ndarray, np.ndarray]
         weight = np.where(group, 1 / variance, 0)
         means.append((weight * score).sum(0) / np.maximum(weight.sum(0), 1e-300))
     # Precision-weighted, so abilities known from few responses do not shrink it.
-    difference = np.full(varied.size, np.nan)
-    if rest.between > 0:
-        difference = (means[0] - means[1]) / np.sqrt(rest.between)
-    return np.where(varied, difference, np.nan), np.where(varied, both, np.nan)
+    apart = means[0] - means[1]
+    sd = np.sqrt(rest.between) if rest.between > 0 else np.nan
+    return (
+        np.where(varied, apart / sd, np.nan),
+        np.where(varied, both, np.nan),
+        apart < 0,
+    )
 
 
 def _additive(values: np.ndarray, observed: np.ndarray) -> _Additive:
