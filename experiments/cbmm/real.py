@@ -35,13 +35,18 @@ def rho(x, y) -> float:
     return float(np.asarray(spearmanr(x, y))[0])
 
 
-def stability(scale: Scale) -> list[Row]:
-    """Spearman's correlations of runs from starts of five variances, by suite."""
+def stability(scale: Scale, only: list[str] | None = None) -> list[Row]:
+    """Spearman's correlations of runs from starts of five variances, by suite.
+
+    `only` are parts of the names of suites.
+    """
     rows = []
     all_suites = suites(scale.side, scale.side, stand_in=True)
     for name, values in sorted(all_suites.items(), key=lambda pair: pair[1].size):
         # The suites of the paper.
         if not (name.startswith("simulated") or name == "math500" or "drawn" in name):
+            continue
+        if only and not any(part in name for part in only):
             continue
         began = time.perf_counter()
         table = irtjax.ResponseTable.from_arrays(values)
@@ -67,6 +72,8 @@ def stability(scale: Scale) -> list[Row]:
             sep="\n    ",
             flush=True,
         )
+    if not rows:
+        raise ValueError(f"no suite is called {only}: {', '.join(all_suites)}")
     return rows
 
 

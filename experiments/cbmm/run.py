@@ -102,6 +102,7 @@ def main(arguments: list[str] | None = None) -> dict[str, list[Row]]:
     parser.add_argument("--full", action="store_true", help="the sizes of the paper")
     parser.add_argument("--replicates", type=int, help="simulated data sets")
     parser.add_argument("--starts", type=int, help="of each variance, for `stability`")
+    parser.add_argument("--suite", action="append", help="suites, for `stability`")
     parser.add_argument("--dates", type=Path, help="release dates, for `math500`")
     parser.add_argument("--levels", type=Path, help="levels of items, for `math500`")
     parser.add_argument("--out", type=Path, help="folder for CSV files and figures")
@@ -120,6 +121,8 @@ def main(arguments: list[str] | None = None) -> dict[str, list[Row]]:
     for name in options.only or STUDIES:
         began = time.perf_counter()
         more = {"out": options.out} if name in ("flow", "math500") else {}
+        if name == "stability":
+            more = {"only": options.suite}
         if name == "math500":
             more |= {"dates": options.dates, "levels": options.levels}
         found[name] = STUDIES[name](scale, **more)

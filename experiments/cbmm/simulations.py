@@ -101,7 +101,7 @@ def measured(name: str, drawn: Simulated, seed: int) -> Row:
     }
     row: Row = {"method": name} | {k: float(v) for k, v in values.items()}
     return row | {
-        "seconds": seconds,
+        "seconds": seconds.clock,
         "steps": found.steps,
         "status": found.status,
         "gradient": plain,
@@ -359,7 +359,8 @@ def speed(scale: Scale) -> list[Row]:
                     "subjects": subjects,
                     "items": columns,
                     "method": name,
-                    "seconds": seconds,
+                    "seconds": seconds.clock,
+                    "processor_seconds": seconds.processor,
                     "load": load,
                     "steps": found.steps,
                     "status": found.status,
@@ -367,6 +368,7 @@ def speed(scale: Scale) -> list[Row]:
                     "log_likelihood": float(_height(found, drawn)),
                 }
             )
+            print("  ", rows[-1], flush=True)
     return rows
 
 
