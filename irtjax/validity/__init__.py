@@ -1,1 +1,1 @@
-"""Whether the measurement is sound: fit of items, guessing, local dependence."""
+"""Whether the measurement is sound: fit, guessing, dependence, missing responses."""
