@@ -123,6 +123,8 @@ def run_command(
         fit = pipeline.calibrate(table, job, reading, progress, seconds)
         if is_new:
             reserve()
+            # Something may have come into it since.
+            _check_folder(out, overwrite)
         results = _fitted(out, fit, table, progress)
         progress("audit")
         texts = {**fit.item_texts, **table.item_texts} if reading.texts else {}
@@ -178,18 +180,20 @@ def _fitted(
 ) -> Results:
     """Writes the fit, which is complete before the next part begins."""
     parts: dict[str, str] = dict.fromkeys((FIT, AUDIT, SUBSET), MISSING)
-    earlier = out / RECORD
+    earlier, document = out / RECORD, out / FIT / "fit.json"
     kept = earlier.read_bytes() if earlier.is_file() else None
+    before = _version(document)
     # A process that is killed must not leave the new fit with an earlier audit "done".
     _record(out, fit.data_hash, parts)
     try:
         ranked = pipeline.write(fit, out / FIT, progress, overwrite=True, data=table)
-    except (ValueError, OSError, MemoryError):
-        # Nothing of the fit was written.
-        if kept is None:
-            remove_files(out, [RECORD])
-        else:
-            write_files({earlier: lambda place: place.write_bytes(kept)})
+    except BaseException:
+        # Ctrl-C may come after the last file of the fit.
+        if _version(document) == before:
+            if kept is None:
+                remove_files(out, [RECORD])
+            else:
+                write_files({earlier: lambda place: place.write_bytes(kept)})
         raise
     results = Results(out, fit, ranked, parts={**parts, FIT: DONE})
     # Those of an earlier run are not of these data.
@@ -198,6 +202,15 @@ def _fitted(
     remove_files(out, (SUMMARY, PAGE))
     results.record()
     return results
+
+
+def _version(path: Path) -> tuple[int, int] | None:
+    """What differs after a file is replaced; None without the file."""
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return status.st_ino, status.st_mtime_ns
 
 
 def _attempt(

@@ -142,7 +142,7 @@ def reserved(folder: Path) -> Iterator[None]:
     """Keeps other processes from writing to a folder within the block.
 
     For several calls of `together` whose files belong to each other. A folder that does
-    not exist is made; if it is empty in the end, it goes again.
+    not exist is made, with its parents; those that are empty in the end go again.
 
     Raises:
         ValueError: If another process has reserved it, or it cannot be made.
@@ -157,7 +157,7 @@ def reserved(folder: Path) -> Iterator[None]:
     """
     folder = full_path(folder)
     with _refusals(f"cannot write to {folder}"):
-        is_new = not folder.is_dir()
+        made = [x for x in (folder, *folder.parents) if not x.is_dir()]
         folder.mkdir(parents=True, exist_ok=True)
         try:
             if folder in _reserved:
@@ -173,9 +173,9 @@ def reserved(folder: Path) -> Iterator[None]:
         yield
     finally:
         _reserved.discard(folder)
-        if is_new:
-            with contextlib.suppress(OSError):
-                folder.rmdir()
+        with contextlib.suppress(OSError):
+            for each in made:
+                each.rmdir()
         _unlock(lock)
 
 

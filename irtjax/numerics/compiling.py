@@ -34,7 +34,8 @@ def watch() -> None:
 
 def is_compiling() -> bool:
     """Whether a program is traced, lowered or compiled now; False without `watch`."""
-    return any(_open.values())
+    with _lock:  # Another thread may add an event.
+        return any(_open.values())
 
 
 def _begin(event: str, value: float | int, **given: Any) -> None:

@@ -130,21 +130,46 @@ def content(folder):
     return {x: x.read_bytes() for x in folder.rglob("*") if x.is_file()}
 
 
-def test_a_refused_fit_changes_nothing(quick, saved_table, tmp_path, monkeypatch):
-    out = tmp_path / "out"
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [(ValueError("cannot write to out: No space left"), 2), (KeyboardInterrupt(), 130)],
+)
+def test_a_fit_that_is_not_written_changes_nothing(
+    quick, saved_table, tmp_path, monkeypatch, error, status
+):
+    out = tmp_path / "parent" / "out"
 
-    def full(*_, **__):
-        raise ValueError("cannot write to out: No space left on device")
+    def ends(*_, **__):
+        # A process that is killed here has no parts of the earlier fit.
+        record = json.loads((out / "run.json").read_text())
+        assert {*record["parts"].values()} == {"not made"}
+        raise error
 
     with monkeypatch.context() as patch:
-        patch.setattr(pipeline, "write", full)
-        assert run("run", saved_table, "--out", out).exit_code == 2
-        assert not out.exists()
+        patch.setattr(pipeline, "write", ends)
+        assert run("run", saved_table, "--out", out).exit_code == status
+        assert not out.parent.exists()
     assert run("run", saved_table, "--out", out, "-q").exit_code == 0
     before = content(out)
-    monkeypatch.setattr(pipeline, "write", full)
-    assert run("run", saved_table, "--out", out).exit_code == 2
+    monkeypatch.setattr(pipeline, "write", ends)
+    assert run("run", saved_table, "--out", out).exit_code == status
     assert content(out) == before
+
+
+def test_a_folder_is_checked_again_after_the_fit(
+    quick, saved_table, tmp_path, monkeypatch
+):
+    out, calibrate = tmp_path / "out", pipeline.calibrate
+
+    def slow(*args):
+        out.mkdir()
+        (out / "mine.txt").write_text("of somebody else")
+        return calibrate(*args)
+
+    monkeypatch.setattr(pipeline, "calibrate", slow)
+    result = run("run", saved_table, "--out", out)
+    assert result.exit_code == 2 and "other than an earlier run" in result.stderr
+    assert [x.name for x in content(out)] == ["mine.txt"]
 
 
 def test_the_files_of_an_earlier_part_go_together(tmp_path, monkeypatch):
@@ -173,19 +198,17 @@ def test_two_runs_do_not_mix_in_one_folder(quick, saved_table, tmp_path):
     assert not out.exists()
 
 
-@pytest.mark.parametrize("when", ["before", "after"])
-def test_a_run_killed_at_its_fit_has_no_parts_of_the_earlier_one(
-    quick, saved_table, tmp_path, monkeypatch, when
+def test_a_run_that_ends_after_its_fit_has_no_parts_of_the_earlier_one(
+    quick, saved_table, tmp_path, monkeypatch
 ):
     out, write = tmp_path / "out", pipeline.write
     assert run("run", saved_table, "--out", out, "-q").exit_code == 0
 
-    def killed(*args, **given):
-        if when == "after":
-            write(*args, **given)
+    def interrupted(*args, **given):
+        write(*args, **given)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(pipeline, "write", killed)
+    monkeypatch.setattr(pipeline, "write", interrupted)
     assert run("run", saved_table, "--out", out).exit_code == 130
     record = json.loads((out / "run.json").read_text())
     assert {*record["parts"].values()} == {"not made"}

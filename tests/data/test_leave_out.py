@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 import irtjax
 from irtjax.cli.app import app
 from irtjax.cli.errors import as_options
+from irtjax.data.reading.leave_out import without
 from tests.small_fits import small_fit
 
 LONG = """model,item,correct
@@ -156,6 +157,49 @@ def test_repeats_of_such_a_subject_are_not_refused(tmp_path):
         [irtjax.read(path, trials="mean"), irtjax.read(other)], leave_out="*-4bit"
     )
     assert table.subjects.tolist() == ["base", "other [a]", "third"]
+
+
+def test_items_that_only_such_a_subject_met_are_left_out(tmp_path):
+    path = tmp_path / "long.csv"
+    path.write_text(LONG + "base,q4,\nbase-4bit,q4,1\n")
+    assert "q4" in irtjax.read(path, trials="mean").items
+    table = irtjax.read(path, leave_out="*-4bit")
+    assert table.items.tolist() == ["q1", "q2"]
+    assert any("with them 2 items" in note for note in table.notes)
+
+
+def test_a_subject_whose_log_was_not_read_is_always_named():
+    table = irtjax.ResponseTable.from_arrays([[1, 0], [1, 1]], subjects=["a[b]", "c"])
+    # "a[b]" is the name of a subject of the table, and a pattern for that of the log.
+    _, (left,), (note,) = without(None, [table], "a[b]", ["ab"])
+    assert left.subjects.tolist() == ["c"]
+    assert note == "2 subjects left out: ab, a[b]"
+
+
+#: Of each format: a log, and its subject.
+CUT = {
+    "evalplus": ("toyorg--toy-1b*.json", "toyorg/toy-1b"),
+    "opencompass": ("**/results/toy-1b/gsm8k.json", "toy-1b"),
+    "tau_bench": ("retail/*-toy-1b-*.json", "toy-1b"),
+    "tau2_bench": ("toy-1b_airline.json", "toyorg/toy-1b"),
+}
+
+
+@pytest.mark.parametrize("format", CUT)
+def test_a_log_that_is_cut_off_is_named(tmp_path, format):
+    folder = shutil.copytree(FIXTURES / format, tmp_path / format)
+    name, subject = CUT[format]
+    (path,) = folder.glob(name)
+    content = path.read_bytes()
+    path.write_bytes(content[: len(content) // 2])
+    with pytest.raises(ValueError, match="cut off at line") as refusal:
+        irtjax.read(folder, trials="mean")
+    assert str(refusal.value).startswith(f"{path}: ")
+    assert "\n" not in str(refusal.value)
+    if format != "tau2_bench":  # Whose subject is inside the file.
+        table = irtjax.read(folder, trials="mean", leave_out=subject)
+        assert subject not in table.subjects and table.num_subjects
+        assert f"1 subject left out: {subject}" in table.notes
 
 
 def test_is_of_responses_not_of_a_fit(tmp_path):

@@ -188,6 +188,22 @@ def test_totals_of_subjects_are_no_responses(folder, text, message):
     ).subjects.tolist() == ["m", "n"]
 
 
+def test_responses_next_to_totals_are_responses(folder):
+    text = "model,item,score,Win Rate,Standard Error\nm,q,1,55,1\nn,q,0,31,2\n"
+    (folder / "long.csv").write_text(text)
+    assert read(folder / "long.csv").values.tolist() == [[1], [0]]
+
+
+@pytest.mark.parametrize("column", ["Elo", "score"])
+def test_the_refusal_of_totals_names_what_reads_them(folder, column):
+    path = folder / "board.csv"
+    path.write_text(f"id,{column}\nm,0.5\nn,0.7\n")
+    with pytest.raises(ValueError, match="orientation= reads"):
+        read(path)
+    table = read(path, orientation="subjects_by_items")
+    assert table.subjects.tolist() == ["m", "n"]
+
+
 def test_info_takes_the_bounds_of_a_fit(folder):
     def info(*more):
         done = CliRunner().invoke(app, ["info", str(folder), "--json", *more])

@@ -424,6 +424,9 @@ def test_a_full_disk_leaves_everything_as_it_was(tmp_path, size):
 
 
 def test_a_reserved_folder_is_of_one_process(tmp_path):
+    with reserved(tmp_path / "a" / "b"):
+        assert (tmp_path / "a" / "b").is_dir()
+    assert not (tmp_path / "a").exists()
     place = tmp_path / "new"
     code = textwrap.dedent(
         """

@@ -62,8 +62,13 @@ class _File(Record):
 
 def recognise(fields: dict[str, Any], name: str) -> bool:
     """Whether a file maps tasks to evaluated completions."""
-    is_named = name.removesuffix(".gz").endswith("eval_results.json")
+    is_named = _ENDING.search(name) is not None
     return "eval" in fields and (is_named or "pass_at_k" in fields or "hash" in fields)
+
+
+def recognise_start(head: bytes, name: str) -> bool:
+    """Whether damaged JSON has the name of such a file."""
+    return _ENDING.search(name) is not None
 
 
 def read_files(paths: Sequence[Path], options: ReadOptions) -> Records:

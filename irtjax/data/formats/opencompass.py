@@ -21,6 +21,8 @@ from irtjax.data.reading.records import RecordBuilder, Records
 from irtjax.data.wording import several
 
 _TIME = re.compile(r"\d{8}_\d{6}$")
+#: Scores, then details.
+_START = re.compile(rb'\s*\{\s*("[^"]*"\s*:\s*[-+.\deE]+\s*,\s*)+"details"\s*:\s*[\[{]')
 _VERDICTS = "correct", "is_correct", "cascade_correct"
 _Verdict = bool | float | None
 
@@ -76,6 +78,11 @@ def recognise(fields: dict[str, Any], name: str) -> bool | str:
             " next to predictions"
         )
     return False
+
+
+def recognise_start(head: bytes, name: str) -> bool:
+    """Whether damaged JSON begins with scores and details."""
+    return _START.match(head) is not None
 
 
 def subject_of(path: Path) -> str:

@@ -20,6 +20,11 @@ from irtjax.data.wording import several
 _NAME = re.compile(
     r"(?P<strategy>tool-calling|act|react|few-shot)-(?P<model>.+)-[\d.]+_range_"
 )
+#: A list of attempts, or the description of a run of tau2-bench.
+_START = re.compile(
+    rb'\s*(\[\s*\{\s*"task_id"\s*:[^,{}]*,\s*"reward"\s*:'
+    rb'|\{\s*("timestamp"\s*:[^,{}]*,\s*)?"info"\s*:\s*\{\s*"git_commit"\s*:)'
+)
 _DOMAIN = re.compile(r"(?<![a-z])(retail|airline|telecom)(?![a-z])")
 # Ends of a simulation that tau2-bench itself does not count.
 _NO_RESULT = "infrastructure_error", "context_window_exceeded"
@@ -121,6 +126,11 @@ def recognise(fields: dict[str, Any], name: str) -> bool | str:
     if {"task_id", "reward_info", "termination_reason"} <= fields.keys():
         return "is one simulation of tau2-bench; give the results.json of its run"
     return False
+
+
+def recognise_start(head: bytes, name: str) -> bool:
+    """Whether damaged JSON begins with an attempt, or with what describes the run."""
+    return _START.match(head) is not None
 
 
 def read_files(paths: Sequence[Path], options: ReadOptions) -> Records:

@@ -134,7 +134,8 @@ def decide(
         raise ValueError(f"{source} {arena.MESSAGE}")
 
     is_matrix = options.orientation is not None
-    if not (options.item or is_matrix) and {*map(plain_name, names)} >= _TOTALS:
+    may_be_board = find(names, ITEM) is None and not (options.item or is_matrix)
+    if may_be_board and {*map(plain_name, names)} >= _TOTALS:
         raise NoResponsesError(_board_message(names, source))
 
     named = functools.partial(_named, names, options, source)
@@ -289,7 +290,8 @@ def _wide(
     if not sure and len(rest) == 1 and find(rest, (*RESPONSE, *JUDGED)):
         raise NoResponsesError(
             f"{source} has one number for each subject ({rest[0]!r}), not responses to"
-            " items: give the responses"
+            " items: give the responses; item= names a column of items, orientation="
+            " reads the numbers as responses"
         )
     return Columns(subject=subject, transposed=transposed)
 
@@ -299,7 +301,8 @@ def _board_message(names: Sequence[str], source: str) -> str:
     shown = [name for name in names if plain_name(name) in {*_TOTALS, *_BOARD}]
     return (
         f"{source} holds the totals of a leaderboard ({listing(shown)}), not responses"
-        " to items; give the responses, of AlpacaEval its annotations.json"
+        " to items; give the responses, of AlpacaEval its annotations.json;"
+        " orientation= reads the totals as responses"
     )
 
 

@@ -77,7 +77,7 @@ def without(
     found = [] if records is None else records.subject.compact().labels.tolist()
     found += [name for table in tables for name in table.subjects.tolist()]
     subjects = list(dict.fromkeys([*gone, *found]))
-    out: set[str] = set()
+    out = {*gone}
     for name in given:
         named = _named(name, subjects)
         if not named:
@@ -90,11 +90,10 @@ def without(
     before, after = set[str](), set[str]()
     if records is not None:
         labels = records.subject.labels.tolist()
-        stays = np.asarray([label not in out for label in labels])
+        stays = np.asarray([label not in out for label in labels], bool)
         before |= _met(records)
         records = records.take(stays[records.subject.codes])
         after |= _met(records)
-        records = records if len(records) else None
     left = []
     for table in tables:
         before |= {*table.items[~np.isnan(table.item_accuracy())].tolist()}
@@ -110,6 +109,8 @@ def without(
     lost = before - after
     if lost:
         left = [_without_items(table, lost) for table in left]
+        records = None if records is None else _without_rows(records, lost)
+    records = records if records is not None and len(records) else None
     note = f"{len(out)} subject{'s' * (len(out) > 1)} left out: "
     note += listing([name for name in subjects if name in out])
     if lost:
@@ -122,6 +123,13 @@ def _met(records: Records) -> set[str]:
     """Items with a response."""
     known = records.item[~np.isnan(records.response)].compact()
     return {*known.labels.tolist()}
+
+
+def _without_rows(records: Records, lost: set[str]) -> Records:
+    """The records without items that they may have."""
+    labels = records.item.labels.tolist()
+    stays = np.asarray([label not in lost for label in labels], bool)
+    return records.take(stays[records.item.codes])
 
 
 def _without_items(table: ResponseTable, lost: set[str]) -> ResponseTable:

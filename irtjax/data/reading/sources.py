@@ -159,6 +159,9 @@ def _format_of_json(path: Path, head: bytes) -> str:
     try:
         first = _first_object(path, head)
     except ValueError as error:
+        # Its reader refuses a damaged log, which would be missing without a word.
+        if found := _recognised("recognise_start", head, path.name):
+            return found
         reason = str(error).removeprefix(f"{path}: ")
         return reason[3:] if reason.startswith("it ") else f"is {reason}"
     if not isinstance(first, dict):
