@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import functools
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from irtjax.cli import options as opt
 from irtjax.cli import output
+from irtjax.cli.errors import as_options
 from irtjax.cli.imports import own_or_name
 from irtjax.cli.machine import prepare
 from irtjax.cli.progress import ProgressLine
@@ -109,9 +111,9 @@ def audit_command(
             progress("write")
             write(out, report, table, texts, figures)
     if json:
-        output.print_json(document(report, out))
+        output.print_json(document(report, out, table.notes))
     elif not quiet:
-        _show(report, out, texts)
+        _show(report, out, texts, table.notes)
 
 
 def _chances(given: list[str]) -> float | dict[str, float]:
@@ -147,7 +149,8 @@ def write(
     from irtjax.report import audit_page, report_page, write_page
     from irtjax.report.flagged import flagged_page, flagged_table
 
-    page = audit_page(report, FIGURES if figures else ())
+    notes = [as_options(x) for x in table.notes]
+    page = audit_page(report, FIGURES if figures else (), notes)
     command = output.command_line()
     shown = {name: text.as_text() for name, text in texts.items()}
     html = report_page(
@@ -198,7 +201,7 @@ def _clean_samples(report: Audit, table: ResponseTable) -> dict[str, str]:
     return {}
 
 
-def document(report: Audit, out: Path | None) -> dict[str, Any]:
+def document(report: Audit, out: Path | None, notes: Sequence[str]) -> dict[str, Any]:
     """What `--json` prints."""
     return {
         "false_discovery_rate": report.false_discovery_rate,
@@ -210,11 +213,12 @@ def document(report: Audit, out: Path | None) -> dict[str, Any]:
         "items": report.items.to_pylist(),
         "benchmarks": report.benchmarks.to_pylist(),
         "warnings": report.warnings,
+        "notes": list(notes),
         "out": None if out is None else str(out),
     }
 
 
-def _show(report: Audit, out: Path | None, texts: Texts) -> None:
+def _show(report: Audit, out: Path | None, texts: Texts, notes: Sequence[str]) -> None:
     """Prints the tables, their summary, and warnings."""
     from irtjax.cli import screen
     from irtjax.report import audit as report_of
@@ -232,4 +236,4 @@ def _show(report: Audit, out: Path | None, texts: Texts) -> None:
     if out is not None:
         names = (*FILES, *FLAGGED, *CLEAN, CONTROL, *FIGURES)
         screen.show_sentences(console, [output.written(out, names)])
-    screen.show_warnings(console, report.warnings, ())
+    screen.show_warnings(console, report.warnings, notes)

@@ -445,7 +445,7 @@ def _write_page(results: Results, table: ResponseTable) -> None:
 def _document(results: Results, notes: list[str]) -> dict[str, Any]:
     """What `--json` prints."""
     out, audit, subset = results.out, results.audit, results.subset
-    made = None if audit is None else auditing.document(audit, out / AUDIT)
+    made = None if audit is None else auditing.document(audit, out / AUDIT, notes)
     few = None
     if subset is not None:
         few = shrinking.document(subset, None, notes, out / SUBSET)

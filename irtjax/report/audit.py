@@ -70,8 +70,16 @@ def discriminating_sentence(audit: Audit) -> str:
     )
 
 
-def audit_page(audit: Audit, figures: Sequence[str] = ()) -> str:
-    """Returns the audit as Markdown; names are escaped for Markdown and HTML."""
+def audit_page(
+    audit: Audit, figures: Sequence[str] = (), notes: Sequence[str] = ()
+) -> str:
+    """Returns the audit as Markdown; names are escaped for Markdown and HTML.
+
+    Args:
+        audit: The audit.
+        figures: Names of its figures, which are shown at the end.
+        notes: How the responses were read.
+    """
     header, rows = benchmark_quality_rows(audit)
     rows = [[markdown(row[0]), *row[1:]] for row in rows]
     lines = ["# Audit", "", discriminating_sentence(audit), "", markdown(audit.missing)]
@@ -87,6 +95,8 @@ def audit_page(audit: Audit, figures: Sequence[str] = ()) -> str:
     lines += ["", f"The test of each defect has a false discovery rate of {rate}."]
     if audit.warnings:
         lines += ["", "## Warnings", "", *(f"- {markdown(w)}" for w in audit.warnings)]
+    if notes:
+        lines += ["", "## Notes", "", *(f"- {markdown(note)}" for note in notes)]
     for name in figures:
         title = name.removesuffix(".png").replace("_", " ").capitalize()
         lines += ["", f"## {title}", "", f"![{title}]({name})"]

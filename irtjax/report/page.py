@@ -106,7 +106,9 @@ def report_page(
     names = standing.table.column("subject").to_pylist()
     order = np.array([place[name] for name in names], int)
     cells = page_data.cells_of(fit, data)
-    notes = list(fit.notes)
+    # An audit may be of other responses than the fit.
+    known = () if data is None else data.notes
+    notes = list(dict.fromkeys([*fit.notes, *known]))
     if data is not None and cells is None:
         notes.append(page_data.no_cells_note(data))
     if texts is None:

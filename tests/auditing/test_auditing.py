@@ -479,6 +479,7 @@ def test_command_line(tmp_path):
         table,
         item_texts={name: ItemText(f"what is {name}?", "12") for name in names},
         item_ids={x: (SourceId("lm-eval", "t", f"{k}"),) for k, x in enumerate(names)},
+        notes=("2 subjects left out: a and b",),
     )
     path = logged.save(tmp_path / "table.json")
     out = tmp_path / "out"
@@ -489,6 +490,9 @@ def test_command_line(tmp_path):
     assert result.exit_code == 0, result.stderr
     document = json.loads(result.stdout)
     assert len(document["items"]) == 80
+    assert logged.notes[0] in document["notes"]
+    for name in ("summary.md", "report.html"):
+        assert logged.notes[0] in (out / name).read_text()
     assert {p.name for p in out.iterdir()} == {
         "items.csv",
         "benchmarks.csv",
