@@ -173,7 +173,7 @@ def audit(
         fit=fit,
         alpha=found.classical.alpha,
         false_discovery_rate=level,
-        missing=describe(missing, table.items, level),
+        missing=describe(missing, table.items, table.benchmarks, level),
         warnings=tuple(_warnings(table, found, flags, level)),
     )
 

@@ -52,7 +52,7 @@ def item_table(
         "missing_difference": number_column(missing.difference),
         "missing_more_for": pa.array(missing.more_for(level).tolist(), pa.string()),
         "p_missing": number_column(missing.p_value),
-        "q_missing": number_column(benjamini_hochberg(missing.p_value)),
+        "q_missing": number_column(missing.q_value),
         "accuracy": number_column(_accuracy(c)),
         **{name: number_column(found.properties[name]) for name in PROPERTIES},
         "chance_of_strongest": number_column(found.properties["chance"]),

@@ -18,7 +18,8 @@ discrimination is not 0 (docs/joint-estimation.md). Three cases are stated by na
       sum_{j<k} ((n_jk - 1) r_jk^2 - 1) / sqrt(sum_{j<k} 2 (n_jk - 2) / (n_jk + 1))
 
   is about N(0, 1). Abilities differ where one is significant (Bonferroni's
-  correction). Of tables stored by observed response the first alone is made.
+  correction). Two subjects have the first test alone, and so have tables stored by
+  observed response.
 - **All discriminations are 0.**
 """
 
@@ -122,8 +123,11 @@ def variation(table: ResponseTable) -> tuple[bool, float]:
         variance = np.sum(parts, axis=0)
     varied = own > 0
     p_value = _p_of_sums(total, variance)
+    of_pairs = None
     if varied.any() and 2 * p_value > LEVEL:
-        p_value = min(1.0, 2 * min(p_value, _p_of_pairs(values, observed, varied)))
+        of_pairs = _p_of_pairs(values, observed, varied)
+    if of_pairs is not None:
+        p_value = min(1.0, 2 * min(p_value, of_pairs))
     return bool(varied.any()), p_value
 
 
@@ -165,8 +169,8 @@ def _p_of_sums(total: np.ndarray, variance: np.ndarray) -> float:
     return float(chdtrc(count - 1, statistic))
 
 
-def _p_of_pairs(values, observed, varied) -> float:
-    """P-value of correlations of items that are those of chance."""
+def _p_of_pairs(values, observed, varied) -> float | None:
+    """P-value of correlations of items that are those of chance; None without any."""
     rng = np.random.default_rng(0)
     rows, columns = np.arange(len(values)), np.flatnonzero(varied)
     if len(rows) > MOST_SUBJECTS:
@@ -181,6 +185,6 @@ def _p_of_pairs(values, observed, varied) -> float:
     upper = np.triu((both > 2) & np.outer(square > 0, square > 0), 1)
     n = both[upper]
     if not n.size:
-        return 1.0
+        return None
     excess = (n - 1) * ((z.T @ z)[upper] / n) ** 2 - 1
     return float(ndtr(-excess.sum() / np.sqrt(np.sum(2 * (n - 2) / (n + 1)))))

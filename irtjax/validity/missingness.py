@@ -4,19 +4,27 @@ Responses y are explained by a subject effect plus an item effect, by least squa
 the observed cells, so that subjects who met other items can be compared. With m_k the
 item effects, the ability of subject i without item j is
 
-    s_ij = mean over the observed k != j of (y_ik - m_k),
+    s_ij = mean over the observed k that are not linked to j of (y_ik - m_k),
 
 of variance tau^2 + v / n_ij over subjects: tau^2 and v are those of a one-way analysis
 of variance, n_ij the number of responses in the mean. Divided by its standard
 deviation, s_ij has the same mean and variance for all subjects, however many responses
 they have.
 
+An item is linked to itself, and to items of which nearly the same subjects, or nearly
+all the others, miss the response: the squared correlation of their masks, less each
+subject's mean, is at least 1/2. So where some subjects did not run a benchmark, they
+are compared with the others on items that both met. Responses to items that one group
+alone met would depend on errors of the item effects, and on another scale: responses to
+an easy item vary less. If that leaves nobody to compare, items that the others miss
+are not linked. In a table with very many masks, only items of the same mask are linked.
+
 If whether j is missing does not depend on ability, every choice of the subjects whose
 response is missing is equally likely: a permutation test of the sum of s_ij over them,
 exact up to 14 subjects, and else with the exact mean, variance and skewness
-(`irtjax.numerics.tails`). The item itself is left out of s_ij, since its response is
-known for those only who are not missing. Where a subject's rate of missing responses
-has nothing to do with its ability, this holds too, as abilities are then exchangeable.
+(`irtjax.numerics.tails`). Where a subject's rate of missing responses has nothing to do
+with its ability, this holds too, as abilities are then exchangeable. Items that the
+same subjects miss have one p-value, and count as one test.
 
 The test is of the association alone. It cannot find responses that are missing because
 of what they would have been: given ability, no data are about them.
@@ -29,7 +37,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from irtjax.calibration.discrimination import FALSE_DISCOVERY_RATE, item_blocks
+from irtjax.calibration.discrimination import FALSE_DISCOVERY_RATE
 from irtjax.calibration.tables import number_column
 from irtjax.data import ResponseTable, read
 from irtjax.data.wording import percent
@@ -41,7 +49,11 @@ if TYPE_CHECKING:
 
 #: Subjects below which nothing is tested.
 FEWEST = 3
-#: Cells of a block of subjects by items; its arrays stay in the processor's cache.
+#: Subjects by masks, and masks, up to which masks are correlated.
+MOST_CELLS, MOST_MASKS = 10_000_000, 1500
+#: Squared correlation of masks from which items are linked.
+LINKED = 0.5
+#: Cells of a block of subjects by masks; its arrays stay in the processor's cache.
 BLOCK = 200_000
 #: Rounds of the least squares, and the change of a subject effect that ends them.
 ROUNDS, CHANGE = 100, 1e-6
@@ -52,18 +64,31 @@ SHOWN = 5
 class MissingByAbility(NamedTuple):
     """Missing responses of each item and ability, each `[items]`.
 
-    `difference` and `p_value` are NaN for items that nobody or everybody misses, and
-    `difference` where abilities have no variance beyond that of their errors.
+    `difference` and `p_value` are NaN for items that nobody or everybody misses, or
+    where no subjects can be compared, and `difference` where abilities have no variance
+    beyond that of their errors.
     """
 
     missing: np.ndarray  # Subjects without a response.
     difference: np.ndarray  # Their mean ability less that of the others, in sds.
     p_value: np.ndarray  # Two-sided.
     weak: np.ndarray  # Whether their mean ability is the lower one.
+    mask: np.ndarray  # A number for each mask of missing responses; -1 if not tested.
+
+    @property
+    def q_value(self) -> np.ndarray:
+        """P-values adjusted by Benjamini and Hochberg; items of one mask count once."""
+        adjusted = np.full(self.p_value.shape, np.nan)
+        tested = self.mask >= 0
+        _, first, place = np.unique(
+            self.mask[tested], return_index=True, return_inverse=True
+        )
+        adjusted[tested] = benjamini_hochberg(self.p_value[tested][first])[place]
+        return adjusted
 
     def more_for(self, level: float) -> np.ndarray:
         """For each item "weak", "strong" or None, at this false discovery rate."""
-        adjusted = np.nan_to_num(benjamini_hochberg(self.p_value), nan=1.0)
+        adjusted = np.nan_to_num(self.q_value, nan=1.0)
         side = np.where(self.weak, "weak", "strong").astype(object)
         side[adjusted > level] = None
         return side
@@ -78,7 +103,8 @@ class Missingness:
             `share_missing`, `difference` (the mean ability of these subjects less that
             of the others, in standard deviations of ability; null if either group is
             empty, or abilities do not vary), `p_value` (two-sided), `q_value` (adjusted
-            by Benjamini and Hochberg) and `missing_more_for`: "weak", "strong" or null.
+            by Benjamini and Hochberg; items that the same subjects miss count as one)
+            and `missing_more_for`: "weak", "strong" or null.
         false_discovery_rate: The level of these decisions.
         sentence: The result in words.
     """
@@ -135,10 +161,10 @@ def missingness(
         "share_missing": number_column(found.missing / max(table.num_subjects, 1)),
         "difference": number_column(found.difference),
         "p_value": number_column(found.p_value),
-        "q_value": number_column(benjamini_hochberg(found.p_value)),
+        "q_value": number_column(found.q_value),
         "missing_more_for": pa.array(more_for.tolist(), pa.string()),
     }
-    sentence = describe(found, table.items, level)
+    sentence = describe(found, table.items, table.benchmarks, level)
     return Missingness(pa.table(columns), level, sentence)
 
 
@@ -181,18 +207,32 @@ def missing_by_ability(
     size = values.shape[1]
     missing = np.zeros(size, np.int64)
     difference, p_value = np.full(size, np.nan), np.full(size, np.nan)
-    weak = np.zeros(size, bool)
+    weak, mask = np.zeros(size, bool), np.full(size, -1)
+    result = MissingByAbility(missing, difference, p_value, weak, mask)
     if observed is None:
-        return MissingByAbility(missing, difference, p_value, weak)
-    missing = len(observed) - observed.sum(0)
+        return result
+    missing[:] = len(observed) - observed.sum(0)
     chosen = np.flatnonzero((missing > 0) & (missing < len(observed)))
     if not chosen.size or len(values) < FEWEST:
-        return MissingByAbility(missing, difference, p_value, weak)
+        return result
+    mask[chosen], first = _masks(observed, chosen)
+    chosen = chosen[np.argsort(mask[chosen], kind="stable")]
+    starts = np.searchsorted(mask[chosen], np.arange(first.size + 1))
     rest = _additive(values, observed)
-    for part, block, seen in item_blocks(values[:, chosen], observed[:, chosen], BLOCK):
-        found, where = _block(block, seen, rest, rest.item[chosen[part]]), chosen[part]
-        difference[where], p_value[where], weak[where] = found
-    return MissingByAbility(missing, difference, p_value, weak)
+    links = _links(observed[:, first])
+    # Masks at once; all of them if they are linked to each other.
+    width = first.size if links else max(1, BLOCK // len(values))
+    for start in range(0, first.size, width):
+        end = min(start + width, first.size)
+        items = chosen[starts[start] : starts[end]]
+        places = starts[start:end] - starts[start]
+        own, answers = _own(values, observed, rest, items, places)
+        seen = observed[:, first[start:end]]
+        found = _tested(seen, own, answers, rest, links)
+        of = mask[items] - start
+        difference[items], p_value[items], weak[items] = (x[of] for x in found)
+    mask[np.isnan(p_value)] = -1
+    return result
 
 
 class _Additive(NamedTuple):
@@ -205,17 +245,93 @@ class _Additive(NamedTuple):
     within: float  # v
 
 
-def _block(values, seen, rest: _Additive, item) -> tuple[np.ndarray, ...]:
-    """Differences, p-values and whether they are below 0, of a block of items."""
-    # The response of an item is no part of the ability that it is compared with.
-    count = rest.answers[:, None] - seen
-    known = count > 0
-    own = np.where(seen, values - item, 0)
-    score = (rest.total[:, None] - own) / np.maximum(count, 1)
-    variance = rest.between + rest.within / np.maximum(count, 1)
+def _masks(observed: np.ndarray, chosen: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The number of each item's mask `[chosen]`, and an item of each `[masks]`."""
+    number, first = np.empty(chosen.size, np.int64), []
+    known: dict[bytes, int] = {}
+    for k, j in enumerate(chosen):
+        key = np.packbits(observed[:, j]).tobytes()
+        number[k] = known.setdefault(key, len(known))
+        if number[k] == len(first):
+            first.append(j)
+    return number, np.array(first)
+
+
+def _links(seen: np.ndarray) -> list[np.ndarray]:
+    """Which masks are linked `[masks, masks]`: by any sign, and by the same.
+
+    Empty if there are too many masks.
+    """
+    if seen.size > MOST_CELLS or seen.shape[1] > MOST_MASKS:
+        return []
+    z = seen - seen.mean(0, dtype=np.float32)
+    # Subjects with few responses, wherever they are, link no items.
+    z -= z.mean(1, keepdims=True) if seen.shape[1] > 1 else 0
+    z /= np.maximum(np.sqrt(np.sum(z**2, axis=0)), 1e-12)
+    phi = z.T @ z
+    np.fill_diagonal(phi, 1)
+    return [x**2 * np.sign(x) >= LINKED for x in (np.abs(phi), phi)]
+
+
+def _own(values, observed, rest: _Additive, items, starts) -> tuple[np.ndarray, ...]:
+    """Sums of response less item effect, and responses, by mask `[subjects, masks]`.
+
+    `items` are in the order of their masks, whose first places are `starts`.
+    """
+    own = np.empty((len(values), starts.size))
+    answers = np.empty(own.shape)
+    height = max(1, 4_000_000 // items.size)
+    for start in range(0, len(values), height):
+        rows = slice(start, start + height)
+        seen = observed[rows][:, items]
+        part = np.where(seen, values[rows][:, items] - rest.item[items], 0)
+        own[rows] = np.add.reduceat(part, starts, axis=1)
+        answers[rows] = np.add.reduceat(seen, starts, axis=1, dtype=float)
+    return own, answers
+
+
+def _tested(seen, own, answers, rest: _Additive, links) -> tuple[np.ndarray, ...]:
+    """`_without` the linked masks: the first of `links` that leaves who to compare."""
+    if not links:
+        return _without(seen, own, answers, rest)
+    found = _in_blocks(seen, own, answers, rest, links[0])
+    lacking = np.flatnonzero(np.isnan(found[1]))
+    if lacking.size:
+        same = _in_blocks(seen, own, answers, rest, links[1], lacking)
+        for x, part in zip(found, same, strict=True):
+            x[lacking] = part
+    return found
+
+
+def _in_blocks(seen, own, answers, rest, links, chosen=None) -> tuple[np.ndarray, ...]:
+    """`_without` the linked masks, of chosen masks."""
+    chosen = np.arange(seen.shape[1]) if chosen is None else chosen
+    width, found = max(1, BLOCK // len(seen)), []
+    for start in range(0, chosen.size, width):
+        part = chosen[start : start + width]
+        left, count = own[:, part], answers[:, part]
+        # Most masks are linked to themselves alone.
+        more = np.flatnonzero(links[:, part].sum(0) > 1)
+        if more.size:
+            linked = links[:, part[more]].astype(float)
+            left[:, more], count[:, more] = own @ linked, answers @ linked
+        found.append(_without(seen[:, part], left, count, rest))
+    return tuple(np.concatenate(x) for x in zip(*found, strict=True))
+
+
+def _without(seen, own, answers, rest: _Additive) -> tuple[np.ndarray, ...]:
+    """Differences, p-values and whether they are below 0, `[masks]`.
+
+    `own` and `answers` `[subjects, masks]` are those that abilities are without.
+    """
+    count = rest.answers[:, None] - answers
+    known = count > 0.5
+    count = np.maximum(count, 1)
+    score = np.where(known, rest.total[:, None] - own, 0) / count
+    variance = rest.between + rest.within / count
     missing = ~seen & known
     upper, lower = permutation_tails(missing, known, score / np.sqrt(variance))
-    varied = missing.any(0) & seen.any(0)
+    varied = missing.any(0) & (seen & known).any(0)
     both = np.minimum(1, 2 * np.minimum(upper, lower))
     means = []
     for group in (missing, seen & known):
@@ -273,26 +389,29 @@ def _product(mask: np.ndarray, vector: np.ndarray) -> np.ndarray:
     return np.concatenate(parts) if parts else np.zeros(0)
 
 
-def describe(found: MissingByAbility, items: np.ndarray, level: float) -> str:
-    """The test in words; `items` are names `[items]`."""
+def describe(
+    found: MissingByAbility, items: np.ndarray, benchmarks: np.ndarray, level: float
+) -> str:
+    """The test in words; `items` and `benchmarks` are names `[items]`."""
     if not found.missing.any():
         return "No response is missing."
     tested = int(np.isfinite(found.p_value).sum())
     more_for, rate = found.more_for(level), percent(level)
     if not tested:
-        return "No item was answered by some subjects and not by others."
+        return (
+            "No item was answered by some subjects and not by others who can be"
+            " compared by further items."
+        )
     noun = "item" if tested == 1 else "items"
     parts = []
     for side in ("weak", "strong"):
         which = np.flatnonzero(more_for == side)
         which = which[np.argsort(found.p_value[which], kind="stable")]
         if which.size:
-            names = [" ".join(str(x).split())[:80] for x in items[which[:SHOWN]]]
-            left = f" and {which.size - SHOWN:,} more" if which.size > SHOWN else ""
             verb = "is" if which.size == 1 else "are"
             parts.append(
                 f"{which.size:,} {verb} missing more often for {side} subjects"
-                f" ({', '.join(names)}{left})"
+                f" ({_named(which, items, benchmarks)})"
             )
     if not parts:
         return (
@@ -304,3 +423,19 @@ def describe(found: MissingByAbility, items: np.ndarray, level: float) -> str:
         f" discovery rate {rate}). An item is not bad for that, but estimates are"
         " biased if responses are missing because they would have been wrong."
     )
+
+
+def _named(which: np.ndarray, items: np.ndarray, benchmarks: np.ndarray) -> str:
+    """Items in words: a benchmark of which more than half are among them as one."""
+    names, kinds = [], benchmarks[which].tolist()
+    several = len(set(benchmarks.tolist())) > 1
+    whole = {}
+    for kind in dict.fromkeys(kinds) if several else ():
+        here, all_here = kinds.count(kind), int(np.sum(benchmarks == kind))
+        if here > 1 and 2 * here > all_here:
+            share = "all" if here == all_here else f"{here:,} of the"
+            whole[kind] = f"{share} {all_here:,} items of {kind or 'no benchmark'}"
+    names = list(whole.values())
+    names += [x for x, k in zip(items[which], kinds, strict=True) if k not in whole]
+    left = f" and {len(names) - SHOWN:,} more" if len(names) > SHOWN else ""
+    return ", ".join(" ".join(str(x).split())[:80] for x in names[:SHOWN]) + left

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from scipy.special import chdtrc
 
 import irtjax
 from irtjax.calibration.identification import not_identified, variation
@@ -25,6 +26,16 @@ def test_size_of_the_test_of_equal_abilities(subjects, items, missing):
     p = [variation(drawn(k, subjects, items, 0.0, missing))[1] for k in range(300)]
     # 5 %, and 3 standard errors of 300 tables.
     assert np.mean(np.array(p) <= 0.05) <= 0.05 + 3 * (0.05 * 0.95 / 300) ** 0.5
+
+
+def test_two_subjects_have_one_test():
+    # Correlations of items need three subjects. Sums of 70 and 50 of 120 items: with
+    # 20 more items right of 60 that differ, z^2 = 20^2 / 60.
+    first = np.arange(120) < 70
+    second = np.r_[np.ones(30), np.zeros(40), np.ones(20), np.zeros(30)]
+    _, p_value = variation(irtjax.ResponseTable.from_arrays([1.0 * first, second]))
+    assert p_value == pytest.approx(chdtrc(1, 20**2 / 60), rel=1e-9)
+    assert p_value < 0.05
 
 
 @pytest.mark.parametrize("signs", [False, True])

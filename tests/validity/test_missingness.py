@@ -77,6 +77,64 @@ def test_subjects_who_met_other_items_are_compared_by_the_common_ones():
     np.testing.assert_allclose(found.difference[40:], -expected, rtol=0.2)
 
 
+@pytest.mark.parametrize("failures", [0.0, 0.03])
+def test_size_where_subjects_did_not_run_a_benchmark(failures):
+    rng, any_flag = np.random.default_rng(7), []
+    item = np.arange(40) < 20
+    for _ in range(100):
+        ability, kind = rng.normal(size=(200, 1)), rng.random((200, 1))
+        # Most ran the easy benchmark alone, some the other one alone, some both.
+        logit = ability + np.where(item, 3.5, 0) + 0.5 * rng.normal(size=40)
+        seen = np.where(item, (kind < 0.8) | (kind > 0.9), kind > 0.8)
+        seen &= rng.random(seen.shape) >= failures
+        right = (rng.random(logit.shape) < 1 / (1 + np.exp(-logit))).astype(np.int8)
+        found = of_missing(right, seen)
+        any_flag.append(any(x is not None for x in found.more_for(0.05)))
+        assert len(set(found.p_value)) == 2 or failures
+    # 5 %, and 3 standard errors of 100 tables; 44 % with every other item as ability.
+    # Failed calls make masks differ, and some of the link remains.
+    assert (
+        np.mean(any_flag) - 0.05 * (failures > 0)
+        <= 0.05 + 3 * (0.05 * 0.95 / 100) ** 0.5
+    )
+
+
+def test_a_benchmark_that_strong_subjects_ran_is_one_name_and_one_test():
+    rng = np.random.default_rng(8)
+    ability, right = responses(rng, 60, 90)
+    seen = np.ones(right.shape, bool)
+    seen[:, 30:60] = ability[:, None] > 0
+    seen[:, 60] = rng.random(60) < 0.8
+    benchmark = np.repeat(["gsm8k", "mmlu", "arc"], 30)
+    table = irtjax.ResponseTable.from_arrays(np.where(seen, right, np.nan))
+    table = table.replace(item_facets={"benchmark": benchmark})
+    found = irtjax.missingness(table)
+    assert found.sentence.startswith(
+        "Of 31 items with missing responses, 30 are missing more often for weak"
+        " subjects (all 30 items of mmlu)"
+    )
+    p, q = (found.table[x].to_numpy()[30:61] for x in ("p_value", "q_value"))
+    # Two tests: one mask of 30 items, and that of one item.
+    assert len(set(p)) == 2 and q[0] == pytest.approx(2 * p[0])
+    # With failed calls masks differ, and a benchmark still has one name.
+    lost = rng.random(right.shape) < 0.02
+    table = irtjax.ResponseTable.from_arrays(np.where(seen & ~lost, right, np.nan))
+    table = table.replace(item_facets={"benchmark": benchmark})
+    assert "(all 30 items of mmlu)" in irtjax.missingness(table).sentence
+
+
+def test_very_many_masks_are_tested_one_by_one(monkeypatch):
+    rng = np.random.default_rng(9)
+    _, right = responses(rng, 80, 30)
+    seen = rng.random(right.shape) >= 0.3
+    seen[:, 1] = seen[:, 0]
+    plain = of_missing(right, seen)
+    monkeypatch.setattr("irtjax.validity.missingness.MOST_MASKS", 5)
+    monkeypatch.setattr("irtjax.validity.missingness.BLOCK", 400)
+    for one, other in zip(plain, of_missing(right, seen), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-9)
+
+
 def test_few_subjects_have_the_exact_permutation_test():
     rng = np.random.default_rng(5)
     _, right = responses(rng, 8, 6)
@@ -118,7 +176,8 @@ def test_order_of_subjects_and_items_does_not_matter():
     rows, columns = rng.permutation(50), rng.permutation(12)
     plain = of_missing(right, seen)
     turned = of_missing(right[rows][:, columns], seen[rows][:, columns])
-    for one, other in zip(plain, turned, strict=True):
+    # The last field numbers masks in the order of items.
+    for one, other in zip(plain[:-1], turned[:-1], strict=True):
         np.testing.assert_allclose(other, one[columns], rtol=1e-6)
 
 
