@@ -101,9 +101,9 @@ def test_sentences():
 @pytest.mark.parametrize(
     ("model", "method"),
     [
-        ("2pl", "em"),
+        ("rasch", "em"),
         pytest.param("2pl", "mm", marks=pytest.mark.slow),
-        pytest.param("rasch", "em", marks=pytest.mark.slow),
+        pytest.param("2pl", "em", marks=pytest.mark.slow),
         pytest.param("factor", "mm", marks=pytest.mark.slow),
         pytest.param("multibenchmark", "laplace", marks=pytest.mark.slow),
     ],
