@@ -22,9 +22,9 @@ b = (n - p - 2) / (n - 1), and with B = 1 - (share of x_j - M that remains) the 
 along each direction has also B^2 (Q / n + 2 Q / (n - p - 2)) (Morris 1983).
 
 **The prior** of slopes has drawn the estimates of marginal methods already. Its effect
-on their differences is undone first: with its precision P, (I - C P)^-1 C takes the place of C, and
-M + (I - C P)^-1 (x_j - M) that of x_j. Where it does more than half, items stay as it
-left them.
+on their differences is undone first: with its precision P, (I - C P)^-1 C takes the
+place of C, and M + (I - C P)^-1 (x_j - M) that of x_j. Where it does more than half,
+items stay as it left them.
 """
 
 from __future__ import annotations
