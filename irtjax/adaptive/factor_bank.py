@@ -15,7 +15,7 @@ has what errors of the items and of the axes add.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
@@ -29,55 +29,35 @@ from irtjax._types import KeyArray
 from irtjax.adaptive import merits
 from irtjax.adaptive.bank import AbstractBank, check_categories
 from irtjax.adaptive.factor_errors import (
-    MOST_NEWTON,
     SlopeErrors,
     axes_variance,
     flat_posterior,
-    shared_covariance,
     with_axes_error,
+)
+from irtjax.adaptive.factor_posterior import FactorPosterior, known_posterior
+from irtjax.adaptive.factor_rules import (
+    mutual_information,
+    points_of,
+    responses,
+    right,
+    weights,
 )
 from irtjax.adaptive.repeats import (
     Repeats,
-    before_each,
     best_sum,
     expected_shares,
-    next_information,
     next_log_prob,
 )
 from irtjax.adaptive.state import Memory, Observation, State
 from irtjax.data.responses import Responses
 from irtjax.likelihood.product_errors import of_predictor, shrinkage, shrunken
-from irtjax.likelihood.products import by_product, cells, expected_cells, outer
+from irtjax.likelihood.products import by_product, expected_cells, outer
 from irtjax.models.family import Items
 from irtjax.models.model import Model, Population
 from irtjax.models.simulate import simulate_abilities
-from irtjax.numerics.kernels import inverse_cholesky, positive_definite_solve
+from irtjax.numerics.kernels import inverse_cholesky
 from irtjax.numerics.precision import full_precision
 from irtjax.scoring.factors import expected_on_items, score_factors
-
-#: Equal steps over a product in standard deviations, for entropies. Of a standard
-#: deviation of 2.6 the error is below 1e-5; with 13 steps it was 2e-4.
-ENTROPY_REACH, ENTROPY_NODES = 4.5, 19
-#: log2 of the points by which the standard deviation of expected scores is computed.
-LOG_POINTS = 10
-
-
-class FactorPosterior(NamedTuple):
-    """What is known of several abilities.
-
-    Attributes:
-        mode: `[dims]` posterior mode.
-        precision: `[dims, dims]` P, minus the Hessian of the log posterior there.
-        covariance: `[dims, dims]` its inverse C.
-        mean: `[dims]` posterior mean, to second order (`irtjax.scoring.factors`).
-        gradient: `[dims]` g, of the reported ability.
-    """
-
-    mode: Float[Array, "*tests dims"]
-    precision: Float[Array, "*tests dims dims"]
-    covariance: Float[Array, "*tests dims dims"]
-    mean: Float[Array, "*tests dims"]
-    gradient: Float[Array, "*tests dims"]
 
 
 class FactorBank(AbstractBank):
@@ -183,7 +163,7 @@ class FactorBank(AbstractBank):
         if composite is None:
             zero = jnp.zeros((), dtype)
             bank = cls(zero, zero, *known, **more)
-            sd = jnp.std(bank.truth(_points(population, dtype)))
+            sd = jnp.std(bank.truth(points_of(population, dtype)))
             value, _ = _expected_jit(bank, center, spread)
             return cls(jnp.mean(value), sd, *known, **more)
         weights = np.asarray(composite, float)
@@ -234,56 +214,15 @@ class FactorBank(AbstractBank):
     ) -> FactorPosterior:
         """The normal posterior given all responses of a test."""
         given = jax.tree.map(lambda x: x[after.items], self.items)
-        change, memory = None, after.memory
-        if self.errors is not None and not isinstance(memory, Repeats):
+        if self.errors is not None and not isinstance(after.memory, Repeats):
             values = after.observations.astype(self.center.dtype)
             cells_of = given, self.errors.blocks[after.items], values, after.given
             return self._flat(*cells_of, before.posterior.mode)
-        slopes, seen = given.discrimination, after.given[None]
-        values = after.observations[None].astype(slopes.dtype)
-        if isinstance(memory, Repeats):
-            known = before_each(after.items, after.observations, after.given)
-            shared = lambda first: next_log_prob(first, *known, memory.odds)
-            change = lambda first: jnp.where(seen, shared(first), 0)
-        at = lambda theta: cells(self.model, given, theta[None], values, seen, change)
-
-        def curvature_of(found):
-            # Of families that are not concave the upward part is left out.
-            weight = jnp.maximum(found.curvature[0], 0)
-            return self.precision + slopes.T @ (weight[:, None] * slopes)
-
-        def newton(search):
-            theta, _, count = search
-            found = at(theta)
-            slope = found.slope[0] @ slopes - self.precision @ (theta - self.center)
-            step, _ = positive_definite_solve(curvature_of(found), slope)
-            # The logistic's third derivative is at most r times its second one along
-            # the step, so that this share of it always ascends; near the mode it is
-            # all of it (generalised self-concordance: Sun and Tran-Dinh 2019).
-            r = jnp.max(jnp.abs(slopes @ step))
-            share = jnp.where(r > 1e-6, jnp.log1p(r) / jnp.maximum(r, 1e-6), 1)
-            return theta + share * step, jnp.max(jnp.abs(step)), count + 1
-
-        # The error after a step is of the order of its square.
-        tolerance = jnp.finfo(slopes.dtype).eps ** (1 / 3)
-        init = before.posterior.mode, jnp.full_like(self.mean, jnp.inf), 0
-        going = lambda search: (search[1] > tolerance) & (search[2] < MOST_NEWTON)
-        mode, *_ = lax.while_loop(going, newton, init)
-        found = at(mode)
-        precision = curvature_of(found)
-        root = inverse_cholesky(precision)
-        covariance = root.T @ root
-        variance = jnp.sum((slopes @ covariance) * slopes, axis=1)
-        skew = covariance @ ((found.bend[0] * variance) @ slopes)
-        mean = mode - skew / 2
-        if self.errors is not None:
-            blocks = self.errors.blocks[after.items]
-            same = (after.items[:, None] == after.items) & after.given & seen.T
-            where = slopes, blocks, found, mode, covariance, same
-            covariance = covariance + shared_covariance(*where)
-            root = inverse_cholesky(covariance)
-            precision = root.T @ root
-        return FactorPosterior(mode, precision, covariance, mean, mean)
+        shared = None if self.errors is None else self.errors.blocks[after.items]
+        prior = self.center, self.precision
+        return known_posterior(
+            self.model, given, after, prior, before.posterior.mode, shared
+        )
 
     def _flat(self, given: Items, blocks, values, seen, start) -> FactorPosterior:
         """The posterior of responses to items with errors."""
@@ -323,7 +262,9 @@ class FactorBank(AbstractBank):
             square = gradient @ covariance @ gradient
         else:
             if at_mode:
-                value, rise = self._responses(slopes @ theta, self._factor(theta))
+                value, rise = responses(
+                    self.model, self.items, slopes @ theta, self._factor(theta)
+                )
             else:
                 value, rise = self._expected(theta, known.covariance)
             ability, gradient = jnp.mean(value), rise @ slopes / self.num_items
@@ -351,7 +292,7 @@ class FactorBank(AbstractBank):
         at = lambda x: x[state.items]
         given = jax.tree.map(at, self.items)
         factor = shrinkage(self.model, at(variance))
-        weight = self._weights(given.discrimination @ theta, (), factor, given)
+        weight = weights(self.model, given, given.discrimination @ theta, (), factor)
         shared = at(rise) * weight * (given.discrimination @ along) * at(variance)
         found = own - 2 * jnp.sum(jnp.where(state.given, shared, 0))
         return jnp.maximum(found, -gradient @ along / 2)
@@ -390,9 +331,13 @@ class FactorBank(AbstractBank):
         if select == "mutual_information":
             factor = None if repeated else self._factor(known.mean)
             mean = slopes @ known.mean
-            return self._mutual_information(mean, spread, state.memory, factor)
+            return mutual_information(
+                self.model, self.items, mean, spread, state.memory, factor
+            )
         factor = None if repeated else self._factor(known.mode)
-        weight = self._weights(slopes @ known.mode, state.memory, factor)
+        weight = weights(
+            self.model, self.items, slopes @ known.mode, state.memory, factor
+        )
         if select == "d_optimal":
             return merits.d_optimal(weight, spread)
         if select == "a_optimal":
@@ -409,7 +354,7 @@ class FactorBank(AbstractBank):
         With c the gradient, Cauchy and Schwarz give c'C c >= v / (1 + sum_j w_j
         (c'Sigma a_j)^2 / v) with v = c'Sigma c.
         """
-        points = _points(self.population, self.mean.dtype)
+        points = points_of(self.population, self.mean.dtype)
         errors = _bounds(self, design, allowed, points)
         return errors, jnp.full(len(errors), 1 / len(errors), errors.dtype)
 
@@ -418,8 +363,11 @@ class FactorBank(AbstractBank):
         return self.merit("information", state)
 
     def above(self, state: State, mark: Array, error: Array) -> Float[Array, ""]:
-        """Of a normal posterior of the reported ability."""
-        spread = jnp.hypot(state.standard_error, error)
+        """Of a normal posterior of the reported ability, a mark on the same axes."""
+        own = state.standard_error
+        if self.composite is not None:
+            own = jnp.sqrt(self.composite @ state.posterior.covariance @ self.composite)
+        spread = jnp.hypot(own, error)
         spread = jnp.maximum(spread, jnp.finfo(mark.dtype).tiny)
         return ndtr((state.ability - mark) / spread)
 
@@ -488,7 +436,9 @@ class FactorBank(AbstractBank):
     def chances(self, data: Responses) -> Float[Array, "subjects items"]:
         """Probabilities of right responses at the abilities of many subjects."""
         found = score_factors(self.model, self.items, self.population, data)
-        return jax.vmap(self._right)(found.mean @ self.items.discrimination.T)
+        return jax.vmap(lambda x: right(self.model, self.items, x))(
+            found.mean @ self.items.discrimination.T
+        )
 
     def check(self, design: Any) -> None:
         """Refuses rules of one ability."""
@@ -498,77 +448,6 @@ class FactorBank(AbstractBank):
                 "gain is for one ability: use standard_error, reliability or"
                 " determinant"
             )
-
-    def _weights(
-        self,
-        product: Float[Array, " items"],
-        memory: Memory = (),
-        factor: Array | None = None,
-        items: Items | None = None,
-    ) -> Float[Array, " items"]:
-        """Information of the next response to each item about its product."""
-        given = self.items if items is None else items
-        family, records = by_product(self.model, given)
-        records = records if factor is None else shrunken(records, factor)
-        weight = jax.vmap(family.information)(records, product)
-        if isinstance(memory, Repeats):
-            weight = weight * next_information(self._right(product), memory)
-        return weight
-
-    def _right(self, product: Float[Array, " items"]) -> Float[Array, " items"]:
-        """Probability of a first right response."""
-        family, records = by_product(self.model, self.items)
-        return jnp.exp(jax.vmap(family.category_log_probs)(records, product)[:, 1])
-
-    def _mutual_information(
-        self,
-        mean: Array,
-        variance: Array,
-        memory: Memory = (),
-        factor: Array | None = None,
-    ) -> Array:
-        """`merits.mutual_information`, the products N(mean, variance).
-
-        A response depends on the abilities through its product alone, so that the
-        expectations have one dimension, whatever the number of abilities.
-        """
-        family, records = by_product(self.model, self.items)
-        records = records if factor is None else shrunken(records, factor)
-        sd = jnp.sqrt(jnp.maximum(variance, 0))
-        kinds = [x.astype(sd.dtype) for x in family.statistics(self._categories)]
-
-        def add(total, part):
-            node, weight = part
-            base, *rest = jax.vmap(family.natural)(records, mean + node * sd)
-            found = []
-            # One category at a time: a short last axis of them is several times slower.
-            for y in range(self.num_categories):
-                log = base + sum(k[y] * g for k, g in zip(kinds, rest, strict=True))
-                if isinstance(memory, Repeats):
-                    seen = memory.counts(y), memory.times, memory.odds
-                    log = next_log_prob(log, *seen)
-                chance = jnp.exp(log)
-                found.append((chance, -jnp.where(chance > 0, chance * log, 0)))
-            return jax.tree.map(lambda x, y: x + weight * y, total, found), None
-
-        nodes = jnp.linspace(-ENTROPY_REACH, ENTROPY_REACH, ENTROPY_NODES)
-        pairs = (x.astype(sd.dtype) for x in (nodes, jax.nn.softmax(-(nodes**2) / 2)))
-        zeros = [(jnp.zeros_like(sd),) * 2] * self.num_categories
-        found = lax.scan(add, zeros, tuple(pairs))[0]
-        chance = jnp.stack([part[0] for part in found], axis=-1)
-        return merits.entropy(chance) - sum(part[1] for part in found)
-
-    @property
-    def _categories(self) -> Array:
-        """Numbers of the categories, from 0."""
-        return jnp.arange(self.num_categories)
-
-    def _responses(self, product: Array, factor: Array | None) -> tuple[Array, Array]:
-        """Expected responses and their slopes, at products `[items]`."""
-        family, records = by_product(self.model, self.items)
-        records = records if factor is None else shrunken(records, factor)
-        at = lambda t: jax.vmap(family.expected_response)(records, t)
-        return jax.jvp(at, (product,), (jnp.ones_like(product),))
 
 
 @full_precision
@@ -583,16 +462,20 @@ def _bounds(bank: FactorBank, design: Any, allowed: Array, points: Array) -> Arr
             factor = bank._factor(theta)
         gradient = bank.composite
         if gradient is None:
-            rise = bank._responses(product, factor)[1]
+            rise = responses(bank.model, bank.items, product, factor)[1]
             gradient = rise @ slopes / bank.num_items
         along = bank.spread @ gradient
         variance = gradient @ along
         tiny = jnp.finfo(variance.dtype).tiny
-        share = bank._weights(product, (), factor) * (slopes @ along) ** 2
+        share = (
+            weights(bank.model, bank.items, product, (), factor) * (slopes @ along) ** 2
+        )
         share = jnp.where(allowed, share / jnp.maximum(variance, tiny), 0)
         more = jnp.ones((bank.num_items, 1), share.dtype)
         if design.repeats > 1:
-            more = expected_shares(bank._right(product), design.repeats, design.icc)
+            more = expected_shares(
+                right(bank.model, bank.items, product), design.repeats, design.icc
+            )
         best = best_sum(share, more, design.num_items)
         found = variance / (1 + best)
         if bank.composite is not None:
@@ -634,19 +517,6 @@ def _true_scores(bank: FactorBank, theta: Array) -> Array:
     """`[subjects]` expected mean responses to all items at true abilities."""
     slopes = bank.items.discrimination
     one = lambda point: jnp.mean(
-        bank._responses(slopes @ point, bank._factor(point))[0]
+        responses(bank.model, bank.items, slopes @ point, bank._factor(point))[0]
     )
     return lax.map(one, theta, batch_size=64)
-
-
-def _points(population: Population, dtype) -> Array:
-    """Quasi-random points of the population, `[points, dims]`."""
-    from scipy.special import ndtri
-    from scipy.stats import qmc
-
-    root = np.linalg.cholesky(np.asarray(population.covariance, float))
-    sobol = qmc.Sobol(len(root), scramble=False).random_base2(LOG_POINTS)
-    # In the middle of their cells, and so inside the unit cube.
-    uniform = sobol + 0.5 ** (LOG_POINTS + 1)
-    points = np.asarray(population.mean, float) + ndtri(uniform) @ root.T
-    return jnp.asarray(points, dtype)

@@ -224,6 +224,11 @@ def label(
     return LabelledBank(bank, labels, groups, factors, calibration)
 
 
+def counts_of(fit: Calibration) -> np.ndarray:
+    """`[items]` numbers of responses of a calibration."""
+    return fit.item_table["observed"].to_numpy()
+
+
 def _bank_of(fit: Calibration, num_items: int | None, rules: Mapping[str, Any]):
     """The bank of a calibration, and the names of its factors if it has several."""
     known = jax.tree.map(jnp.asarray, fit.parameters)
@@ -240,9 +245,10 @@ def _bank_of(fit: Calibration, num_items: int | None, rules: Mapping[str, Any]):
         if blocks is not None:
             fixed = fit.options.get("loadings", "all") != "all"
             more |= dict(num_subjects=len(fit.subjects), axes_fixed=fixed)
-            counts = fit.item_table["observed"].to_numpy()
-            given = fit.model, items, known.population, blocks, counts
-            items, blocks = regressed_items(*given)
+            # Joint estimates are too large by about what their prior takes away.
+            weight = 1.0 if fit.parameters.theta is None else 0.0
+            given = fit.model, items, known.population, blocks, counts_of(fit)
+            items, blocks = regressed_items(*given, weight)
         parts = fit.model, items, known.population
         return FactorBank.create(*parts, covariance=blocks, **more), fit.factors.names
     if known.lengths is None:

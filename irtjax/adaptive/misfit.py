@@ -16,7 +16,7 @@ from irtjax.adaptive.bank import AbstractBank
 from irtjax.adaptive.design import COMPARED, Design, Rules
 from irtjax.adaptive.factor_bank import FactorBank
 from irtjax.adaptive.item_bank import ItemBank
-from irtjax.adaptive.labels import LabelledBank, label
+from irtjax.adaptive.labels import LabelledBank, counts_of, label
 from irtjax.adaptive.lengths import LengthBank
 from irtjax.adaptive.populations import population_of
 from irtjax.adaptive.regressed import regressed_items
@@ -113,6 +113,8 @@ def _drawn(bank: FactorBank, key: KeyArray) -> Items:
     moves = jnp.einsum("jpq,jq->jp", jnp.asarray(roots, noise.dtype), noise)
     shift = moves[:, -1].reshape((-1,) + (1,) * (intercept.ndim - 1))
     found = slopes + moves[:, :-1]
+    if bank.model.family.parameters[0].bijection.kind == "positive":
+        found = jnp.maximum(found, 0)
     return bank.items._replace(discrimination=found, intercept=intercept + shift)
 
 
@@ -129,7 +131,8 @@ def _of_calibration(fit: Calibration, bank: LabelledBank) -> AbstractBank:
     if kinds[0] != kinds[1]:
         raise ValueError("truth: that calibration is of another kind of model")
     known: Any = other.bank
-    rows: Any = with_items(known, jax.tree.map(lambda x: x[places], known.items))
+    items = jax.tree.map(jnp.asarray, fit.parameters.items)
+    rows: Any = with_items(known, jax.tree.map(lambda x: x[places], items))
     if isinstance(rows, LengthBank) and rows.lengths is not None:
         lengths = jax.tree.map(lambda x: x[places], rows.lengths.items)
         lengths = rows.lengths._replace(items=lengths)
@@ -172,7 +175,7 @@ def misfit_study(
         A row for each size and rule: `size`, `select`, `num_items` (mean), `bias`,
         `rmse` with its standard error over draws, `standard_error` (root mean square of
         those stated), `coverage` of 95 % intervals, and `slope_ratio`, the geometric
-        mean of drawn over true discriminations of the items given.
+        mean of the bank's over true discriminations of the items given.
 
     Raises:
         ValueError: If the fit has no errors of items, or models response lengths.
@@ -207,14 +210,14 @@ def misfit_study(
             theta = known.bank.draw_abilities(num_subjects, seeds[2])
             if other is not None:
                 theta = simulate_abilities(num_subjects, seeds[2], other, theta.dtype)
-            truth = np.asarray(known.bank.truth(theta), float)
+            truth = np.asarray(answers.truth(theta), float)
             bank = _rebuilt(
                 known.bank, fit, draw_items(fit, seeds[0], size), size, times
             )
             for design, cell in zip(designs, found, strict=True):
                 options: Any = dict(theta=theta, answers=answers)
                 tests = run_tests_jit(bank, design, key=seeds[1], **options)
-                ratio = _slope_ratio(bank, known.bank, np.asarray(tests.items))
+                ratio = _slope_ratio(bank, answers, np.asarray(tests.items))
                 error = np.asarray(tests.ability[:, -1], float) - truth
                 stated = np.asarray(tests.standard_error[:, -1], float)
                 cell.append(np.stack([error, stated, ratio, tests.num_given]))
@@ -256,8 +259,9 @@ def _rebuilt(
         blocks = factor_item_errors(fit)
         options = dict(composite=bank.composite)
         if blocks is not None and size:
+            # No prior has drawn these items towards its mean.
             given = bank.model, items, bank.population, size**2 * blocks
-            items, options["covariance"] = regressed_items(*given)
+            items, options["covariance"] = regressed_items(*given, counts_of(fit), 0)
         return FactorBank.create(bank.model, items, bank.population, **options)
     nodes = (bank.theta - bank.mean) / bank.sd
     histogram = bank.log_prior if bank.histogram else None
@@ -270,7 +274,7 @@ def _rebuilt(
 
 
 def _slope_ratio(bank: Any, true: Any, given: np.ndarray) -> np.ndarray:
-    """Mean log of drawn over true discriminations of the items given, by test."""
+    """Mean log of the bank's over true discriminations of the items given, by test."""
     sizes = []
     for items in (bank.items, true.items):
         slope = np.asarray(items.discrimination, float)

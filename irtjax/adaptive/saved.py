@@ -34,7 +34,11 @@ def fingerprint(bank: LabelledBank) -> str:
         population = parts.mean, parts.sd, getattr(parts, "lengths", None)
         if isinstance(parts, FactorBank):
             population = parts.center, parts.spread, parts.composite
-        parts = (parts.items, *population)
+        items = parts.items
+        if isinstance(getattr(parts, "errors", None), SlopeErrors):
+            # Drawn towards their mean: another machine has other last digits.
+            items = jax.tree.map(_rounded, items)
+        parts = (items, *population)
         parts += _errors_of(bank.bank)
     for leaf in jax.tree.leaves(parts):
         array = np.ascontiguousarray(leaf)
@@ -58,8 +62,12 @@ def _errors_of(bank: Any) -> tuple[np.ndarray, ...]:
         rows = np.asarray(moves, float)
         found.append(np.sum(rows**2, axis=1))
     found += [np.asarray(x, float) for x in (scale, sampling) if x is not None]
-    # Their last digits may differ too; no negative zero.
-    return tuple(np.round(x, 6) + 0.0 for x in found)
+    return tuple(map(_rounded, found))
+
+
+def _rounded(values: Any) -> np.ndarray:
+    """Without the last digits, which may differ too; no negative zero."""
+    return np.round(np.asarray(values, float), 6) + 0.0
 
 
 def write_saved(path: Path, bank: LabelledBank, content: dict[str, Any]) -> None:

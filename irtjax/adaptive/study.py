@@ -223,9 +223,9 @@ def simulate_tests(
             `repeats` and no `icc` that is estimated from them.
         truth: By which items simulated subjects respond. "bank": those of the bank,
             another draw from their errors for each response, and of the errors of
-            location and scale for each subject. "draw": items drawn once from the
-            errors of the calibration. Another calibration that has these items, on
-            the same scale: its items and its population.
+            location and scale, or of the axes, for each subject. "draw": items drawn
+            once from the errors of the bank. Another calibration that has these items,
+            on the same scale: its estimates of them and its population.
         names: `[items]` names of the items of a bank.
         groups: `[items]` content groups; None takes the calibration's benchmarks.
         **rules: Those of `adaptive.Rules`, such as `select` and `reliability`.

@@ -15,7 +15,7 @@ from irtjax.adaptive.factor_errors import (
     with_axes_error,
 )
 from irtjax.adaptive.labels import LabelledBank, label
-from irtjax.adaptive.misfit import _drawn, true_bank
+from irtjax.adaptive.misfit import _drawn, misfit_study, true_bank
 from irtjax.adaptive.regressed import regressed, regressed_items
 from irtjax.adaptive.saved import fingerprint
 from irtjax.adaptive.simulation import run_tests_jit
@@ -188,6 +188,66 @@ def test_items_are_drawn_towards_their_mean():
     assert (few > 1.2).all()
 
 
+def test_the_prior_of_a_fit_is_not_counted_twice():
+    """Estimates that a prior N(0, 1) drew, of slopes 0.8 with errors of .5."""
+    rng, count = np.random.default_rng(12), 3000
+    true = 0.8 + rng.normal(0, 0.5, (count, 2))
+    kept = 1 / (1 + 0.25)  # Posterior precision 4 + 1.
+    rows = kept * (true + rng.normal(0, 0.5, true.shape))
+    blocks = np.tile(0.25 * kept * np.eye(2), (count, 1, 1))
+    slope = {}
+    for name, prior in (("flat", None), ("counted", np.eye(2))):
+        found = regressed(rows, blocks, None, prior)
+        slope[name] = np.polyfit(found.rows[:, 0], true[:, 0], 1)[0]
+    # The best prediction has a slope of 1; four standard errors of it are .07.
+    assert slope["counted"] == pytest.approx(1, abs=0.07) and slope["flat"] > 1.3
+    variance = np.mean(np.var(found.rows - true, axis=0))
+    assert found.blocks[0, 0, 0] == pytest.approx(variance, rel=0.1)
+    # A prior that does most of the work leaves nothing to do.
+    narrow = regressed(rows, blocks, None, 4 * np.eye(2))
+    np.testing.assert_array_equal(narrow.rows, rows)
+
+
+def test_few_items_that_hardly_differ_are_not_taken_as_known():
+    rng, share = np.random.default_rng(13), []
+    for _ in range(200):
+        true = np.tile([1.0, 0.5, 0.0], (15, 1))
+        noise = rng.normal(0, 0.4, true.shape)
+        found = regressed(true + noise, np.tile(0.16 * np.eye(3), (15, 1, 1)))
+        stated = np.diagonal(found.blocks, axis1=1, axis2=2)
+        assert (stated > 0).all()
+        share.append(np.mean((found.rows - true) ** 2) / np.mean(stated))
+    # The variance that the unknown mean and spread add is the more too large, the less
+    # items differ; here they are the same.
+    assert 0.5 < np.mean(share) < 1
+
+
+def test_marks_and_fingerprints_of_uncertain_banks():
+    composite = jnp.array([1.0, 0.5])
+    one = uncertain(composite=composite, num_subjects=20)
+    other = uncertain(composite=composite)
+    design, mark = Design.create(4, select="fixed"), (jnp.array(0.4), jnp.array(0.1))
+    found = []
+    for bank in (one, other):
+        state = irtjax.adaptive.start(bank, design, key=KEY)
+        state = irtjax.adaptive.update(bank, design, state, jnp.array(3), jnp.array(1))
+        found.append(float(bank.above(state, *mark)))
+    # The mark is on the same axes as the ability: their error does not matter.
+    assert found[0] == pytest.approx(found[1], abs=1e-12)
+    names = np.array([f"q{k}" for k in range(SIZE)])
+    items = one.items._replace(discrimination=one.items.discrimination + 1e-13)
+    near = FactorBank.create(
+        MODEL,
+        items,
+        POPULATION,
+        covariance=BLOCKS,
+        composite=composite,
+        num_subjects=20,
+    )
+    hashes = {fingerprint(LabelledBank(x, names, None, None)) for x in (one, near)}
+    assert len(hashes) == 1
+
+
 def test_kinds_of_items_have_their_own_means_and_fixed_numbers_stay():
     rng = np.random.default_rng(4)
     rows = rng.normal(size=(60, 3))
@@ -334,7 +394,8 @@ def test_intervals_cover_after_small_calibrations(select):
             LogisticItems(x[:, :2], x[:, 2], jnp.zeros(100), jnp.ones(100))
             for x in (rows, jnp.asarray(true))
         )
-        drawn, left = regressed_items(MODEL, items, unit, blocks)
+        # No prior has drawn these estimates.
+        drawn, left = regressed_items(MODEL, items, unit, blocks, None, 0.0)
         banks = {
             "known": FactorBank.create(MODEL, items, unit),
             "counted": FactorBank.create(MODEL, drawn, unit, covariance=left),
@@ -402,3 +463,7 @@ def test_a_fit_hands_its_errors_to_its_tests(tmp_path):
         fit, 20, key=KEY, num_items=10, repeats=2, icc=0.2, select="random"
     )
     assert np.isfinite(repeats.standard_error).all()
+    study = misfit_study(fit, 20, key=KEY, sizes=[0], draws=1, num_items=5)
+    np.testing.assert_allclose(study["slope_ratio"].to_numpy(), 1)
+    answers = true_bank(fit, known, fit, KEY)
+    np.testing.assert_array_equal(answers.items.discrimination, estimated)

@@ -1,0 +1,104 @@
+"""The normal posterior of several abilities given the responses of a test.
+
+With items as known; `factor_errors.flat_posterior` has that of items with errors.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax.numpy as jnp
+from jax import lax
+from jaxtyping import Array, Float
+
+from irtjax.adaptive.factor_errors import MOST_NEWTON, shared_covariance
+from irtjax.adaptive.repeats import Repeats, before_each, next_log_prob
+from irtjax.adaptive.state import State
+from irtjax.likelihood.products import cells
+from irtjax.models.family import Items
+from irtjax.models.model import Model
+from irtjax.numerics.kernels import inverse_cholesky, positive_definite_solve
+
+
+class FactorPosterior(NamedTuple):
+    """What is known of several abilities.
+
+    Attributes:
+        mode: `[dims]` posterior mode.
+        precision: `[dims, dims]` P, minus the Hessian of the log posterior there.
+        covariance: `[dims, dims]` its inverse C.
+        mean: `[dims]` posterior mean, to second order (`irtjax.scoring.factors`).
+        gradient: `[dims]` g, of the reported ability.
+    """
+
+    mode: Float[Array, "*tests dims"]
+    precision: Float[Array, "*tests dims dims"]
+    covariance: Float[Array, "*tests dims dims"]
+    mean: Float[Array, "*tests dims"]
+    gradient: Float[Array, "*tests dims"]
+
+
+def known_posterior(
+    model: Model,
+    given: Items,
+    after: State,
+    prior: tuple[Array, Array],
+    start: Array,
+    blocks: Float[Array, "cells p p"] | None = None,
+) -> FactorPosterior:
+    """The posterior given all responses of a test, found by Newton's method.
+
+    Args:
+        model: A model with `dims` abilities.
+        given: Item records of the responses.
+        after: The state of the test, with these responses.
+        prior: Mean and precision of the population.
+        start: `[dims]` abilities to begin at.
+        blocks: Covariances of the items, which responses to one item share; None where
+            they are exact.
+    """
+    (center, precision), change, memory = prior, None, after.memory
+    slopes, seen = given.discrimination, after.given[None]
+    values = after.observations[None].astype(slopes.dtype)
+    if isinstance(memory, Repeats):
+        known = before_each(after.items, after.observations, after.given)
+        shared = lambda first: next_log_prob(first, *known, memory.odds)
+        change = lambda first: jnp.where(seen, shared(first), 0)
+    at = lambda theta: cells(model, given, theta[None], values, seen, change)
+
+    def curvature_of(found):
+        # Of families that are not concave the upward part is left out.
+        weight = jnp.maximum(found.curvature[0], 0)
+        return precision + slopes.T @ (weight[:, None] * slopes)
+
+    def newton(search):
+        theta, _, count = search
+        found = at(theta)
+        slope = found.slope[0] @ slopes - precision @ (theta - center)
+        step, _ = positive_definite_solve(curvature_of(found), slope)
+        # The logistic's third derivative is at most r times its second one along
+        # the step, so that this share of it always ascends; near the mode it is
+        # all of it (generalised self-concordance: Sun and Tran-Dinh 2019).
+        r = jnp.max(jnp.abs(slopes @ step))
+        share = jnp.where(r > 1e-6, jnp.log1p(r) / jnp.maximum(r, 1e-6), 1)
+        return theta + share * step, jnp.max(jnp.abs(step)), count + 1
+
+    # The error after a step is of the order of its square.
+    tolerance = jnp.finfo(slopes.dtype).eps ** (1 / 3)
+    init = start, jnp.full_like(center[0], jnp.inf), 0
+    going = lambda search: (search[1] > tolerance) & (search[2] < MOST_NEWTON)
+    mode, *_ = lax.while_loop(going, newton, init)
+    found = at(mode)
+    curved = curvature_of(found)
+    root = inverse_cholesky(curved)
+    covariance = root.T @ root
+    variance = jnp.sum((slopes @ covariance) * slopes, axis=1)
+    skew = covariance @ ((found.bend[0] * variance) @ slopes)
+    mean = mode - skew / 2
+    if blocks is not None:
+        same = (after.items[:, None] == after.items) & after.given & seen.T
+        where = slopes, blocks, found, mode, covariance, same
+        covariance = covariance + shared_covariance(*where)
+        root = inverse_cholesky(covariance)
+        curved = root.T @ root
+    return FactorPosterior(mode, curved, covariance, mean, mean)
