@@ -60,7 +60,8 @@ def build(
     places: np.ndarray | None,
 ) -> Calibration:
     """Assembles a calibration; see `Task` for `places` of the `original` subjects."""
-    estimates = with_errors_of_scale(estimates, table.num_subjects)
+    # Findings about items and assumptions follow from the errors given the scale.
+    given, estimates = estimates, with_errors_of_scale(estimates, table.num_subjects)
     level, count = options["level"], estimates.num_parameters
     shared, scale = None, estimates.scale
     if estimates.shared is not None:
@@ -69,7 +70,7 @@ def build(
             scale = scale_loadings(estimates.ability, shared)
     clock.report("tables", 0, math.nan, math.nan)
     with clock.phase("tables"):
-        judged = _judge(table, estimates, layout, options)
+        judged = _judge(table, given, layout, options)
         item_table = make_item_table(table, estimates, judged)
         ability_table = make_ability_table(
             table, estimates, judged, shared, scale, level, key

@@ -16,7 +16,9 @@ from jaxtyping import Bool, Float
 
 from irtjax._types import Status
 from irtjax.calibration.discrimination import FALSE_DISCOVERY_RATE
+from irtjax.calibration.scale import estimates_slopes
 from irtjax.data.sparse_table import SparseCells
+from irtjax.data.table import FEW_SUBJECTS as LEAST_FOR_SLOPES
 from irtjax.data.wording import percent
 from irtjax.estimators.estimates import Estimates
 from irtjax.likelihood.cubature import MOST_DIMS
@@ -365,7 +367,9 @@ def fit_warnings(
         pairs = (
             "; equal subjects are found significantly different: use method='laplace'"
         )
-        free = not dims and model.family.has_slope and model.family.integrable
+        # Of fewer subjects no pair is tested: see `with_errors_of_scale`.
+        free = model.family.integrable and num_subjects >= LEAST_FOR_SLOPES
+        free = free and estimates_slopes(estimates)
         found.append(
             f"only {num_subjects} subjects for a {model.name} model (about {needed}"
             f" advised): {basis}{pairs * free}"

@@ -52,14 +52,15 @@ def ability_columns(
         part.parameters, part.summary, jnp.asarray(ability), jnp.asarray(error) ** 2
     )
     variance, together = speed.variance, speed.covariance
+    if parameters is not None:
+        variance = variance + jnp.sum(parameters.shared**2, axis=1) + parameters.own
     if parameters is not None and shared is not None:
         # `lean` times the error of ability is in `variance` already; its covariance
         # with the other terms is not.
         rest = 1 - part.parameters.correlation**2
         lean = part.parameters.correlation / (1 + rest * part.summary.precision)
         tied = jnp.sum(shared * parameters.shared, axis=1)
-        added = 2 * lean * tied + jnp.sum(parameters.shared**2, axis=1)
-        variance = variance + added + parameters.own
+        variance = variance + 2 * lean * tied
         together = together + tied
     speed_se = jnp.sqrt(variance)
     return {

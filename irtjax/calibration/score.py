@@ -17,6 +17,7 @@ from irtjax.calibration.item_error import (
     item_errors,
 )
 from irtjax.calibration.lengths import ability_columns
+from irtjax.calibration.scale import BECAUSE, least_error
 from irtjax.calibration.tables import highest_response, score_interval
 from irtjax.data import ResponseTable, read
 from irtjax.data.matching import match_items
@@ -161,6 +162,10 @@ def score(
         flags = [scoring.ScoreFlag(int(f)).explain() for f in np.asarray(result.flag)]
     ability, own = (np.asarray(x, np.float64) for x in (ability, error))
     error = _whole_error(uncertain, fit.parameters.population, ability, own, method)
+    if least := least_error(fit):
+        error = np.maximum(error, least)
+        few = f"{len(fit.subjects)} subjects {BECAUSE}"
+        notes += (f"errors are no less than those of the fit, whose {few}",)
     lower, upper = _interval(fit, ability, error, chosen)
     accuracy = table.subject_accuracy()
     if table.sparse is not None:

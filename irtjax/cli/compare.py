@@ -62,6 +62,7 @@ def _compare_command(
         calibration = load_fit(fit)
         from irtjax.calibration.conditions import judge
         from irtjax.calibration.rank import compare
+        from irtjax.calibration.scale import tests_no_pair
 
         chosen = calibration.level if level is None else level
         table = reading.read(data) if data else None
@@ -70,6 +71,8 @@ def _compare_command(
         verdicts = [judge(x, calibration, data=table, level=level) for x in conditions]
         failures = gate.failures(verdicts)
         sentences = _sentences(first, second, result, chosen)
+        if tests_no_pair(calibration):
+            sentences.insert(1, _UNTESTED)
         if out is not None:
             progress("write")
             more = {"texts": None if reading.texts else {}, "sentences": sentences}
@@ -88,6 +91,13 @@ def _compare_command(
 
 compare_command = opt.with_reading(
     opt.with_fields(_compare_command, "gate", gates.Gate)
+)
+
+
+#: Of a fit whose subjects do not determine the scale: see `calibration.scale`.
+_UNTESTED = (
+    "So few subjects do not determine slopes and the scale of ability: abilities are"
+    " not tested, and only the paired test of accuracies compares the two."
 )
 
 

@@ -100,8 +100,8 @@ def verdict(
         tied = f"{it_is} significantly different from every other subject"
     share = percent(round(ranked.num_different / max(ranked.num_pairs, 1), 3))
     pairs = (
-        f"of {ranked.num_pairs:,} pairs of subjects {ranked.num_different:,} ({share})"
-        " are significantly different"
+        f"of {ranked.num_pairs:,} pair{'s' * (ranked.num_pairs != 1)} of subjects"
+        f" {ranked.num_different:,} ({share}) are significantly different"
     )
     if first == count:
         tied = f"{pairs[0].upper()}{pairs[1:]}."
@@ -245,10 +245,11 @@ def subject_sentences(
         count = len(ranked.groups)
         form = "overlapping groups" if count > 1 else "group"
         out.append(
-            f"Of {ranked.num_pairs:,} pairs of subjects {ranked.num_different:,}"
-            f" ({percent(round(share, 3))}) are significantly different (false"
-            f" discovery rate {percent(round(1 - ranked.level, 6))}); the subjects"
-            f" form {count:,} {form} of statistically tied subjects."
+            f"Of {ranked.num_pairs:,} pair{'s' * (ranked.num_pairs != 1)} of subjects"
+            f" {ranked.num_different:,} ({percent(round(share, 3))}) are significantly"
+            " different (false discovery rate"
+            f" {percent(round(1 - ranked.level, 6))}); the subjects form"
+            f" {count:,} {form} of statistically tied subjects."
         )
     return out
 

@@ -1,13 +1,15 @@
 """Abilities whose scale so few subjects do not determine."""
 
 import dataclasses
+from types import SimpleNamespace
 
 import jax.numpy as jnp
 import numpy as np
+import pyarrow as pa
 import pytest
 
 import irtjax
-from irtjax.calibration.scale import BECAUSE, with_errors_of_scale
+from irtjax.calibration.scale import BECAUSE, least_error, with_errors_of_scale
 from irtjax.data.responses import Responses
 from irtjax.estimators.estimates import Estimates
 from irtjax.likelihood.problem import Problem
@@ -30,6 +32,7 @@ def no_pair_differs(fit) -> None:
     assert compared.p_value > 0.4
     assert compared.lower < 0 < compared.upper
     assert sum(BECAUSE in line for line in fit.warnings) == 1
+    assert not any("significantly different" in line for line in fit.warnings)
 
 
 def estimates_of(count: int, model: str, fixed: bool = False) -> Estimates:
@@ -66,14 +69,27 @@ def test_errors_are_no_less_than_the_range(count):
     assert found.shared is None and BECAUSE in found.warnings[0]
     z = (count - 1) / np.hypot(*found.error[:2])
     assert z <= 1 / np.sqrt(2) + 1e-12
+    # A fit, saved or not, has the same least error; most fits have none.
+    table = pa.table({"ability": found.ability})
+    fit = SimpleNamespace(warnings=found.warnings, ability_table=table)
+    assert least_error(fit) == count - 1
+    fit.warnings = ("another",)
+    assert least_error(fit) == 0
 
 
 @pytest.mark.slow
-def test_estimated_slopes_of_three_subjects_test_no_pair():
+def test_estimated_slopes_of_three_subjects_test_no_pair(tmp_path):
     """By EM three of three equal subjects differed, with p below .001."""
     table = table_of(3)
     found = irtjax.fit(table, "2pl", "em", standard_errors="none", max_steps=60)
     no_pair_differs(found)
+    # Scores of the same responses have the errors of the fit, saved or not.
+    saved = irtjax.save(found, tmp_path / "fit")
+    for kept in (found, irtjax.load(saved)):
+        scored = irtjax.score(kept, table)
+        least = found.ability_table["ability_se"].to_numpy().min()
+        assert np.all(scored.table["ability_se"].to_numpy() >= least - 1e-9)
+        assert any(BECAUSE in line for line in scored.notes)
     # Accuracies are tested all the same.
     both = irtjax.compare(found, *found.subjects[:2], data=table)
     assert both.accuracy_se < 0.2 and 0 < both.accuracy_p_value <= 1
@@ -83,6 +99,7 @@ def test_estimated_slopes_of_three_subjects_test_no_pair():
     unit = irtjax.fit(table, "rasch", "em", standard_errors="none", max_steps=60)
     assert not any(BECAUSE in line for line in unit.warnings)
     assert np.all(unit.ability_table["ability_se"].to_numpy() < 0.6)
+    assert not any(BECAUSE in line for line in irtjax.score(unit, table).notes)
 
 
 @pytest.mark.slow

@@ -1,6 +1,7 @@
 """`irtjax compare --fail-if`: exit status, sentences, JSON and JUnit."""
 
 import csv
+import dataclasses
 import json
 from pathlib import Path
 from xml.etree import ElementTree
@@ -11,6 +12,7 @@ from typer.testing import CliRunner
 
 import irtjax
 from irtjax.calibration.conditions import Verdict
+from irtjax.calibration.scale import BECAUSE, UNTESTED
 from irtjax.cli import gates
 from irtjax.cli.app import app
 from irtjax.cli.compare import _sentences
@@ -43,6 +45,15 @@ def responses(tmp_path_factory) -> Path:
 
 def compare(saved, *more, first=WEAK, second=STRONG):
     return run("compare", first, second, "--fit", saved, *more)
+
+
+def test_pairs_without_a_test_of_abilities_are_explained(saved, tmp_path):
+    sentence = "only the paired test of accuracies compares the two"
+    fit = small_fit(errors=False)
+    few = f"3 subjects {BECAUSE}: {UNTESTED}"
+    changed = irtjax.save(dataclasses.replace(fit, warnings=(few,)), tmp_path / "fit")
+    assert sentence in " ".join(compare(changed).stdout.split())
+    assert sentence not in " ".join(compare(saved).stdout.split())
 
 
 def test_a_condition_that_holds_ends_with_one_sentence(saved):

@@ -273,6 +273,14 @@ def test_errors_of_speed_count_those_of_all_parameters():
     np.testing.assert_allclose(
         columns["ability_speed_correlation"], joint, rtol=1e-3, atol=1e-4
     )
+    # Where errors of ability have no shared part those of the parameters count still.
+    of_parameters = speed_error(part, data, scores.ability, every)
+    given = part, scores.ability, scores.standard_error, None
+    alone, without = (ability_columns(*given, x) for x in (of_parameters, None))
+    more = jnp.sum(of_parameters.shared**2, axis=1) + of_parameters.own
+    np.testing.assert_allclose(
+        alone["speed_se"] ** 2, without["speed_se"] ** 2 + more, rtol=1e-6
+    )
     # It matters: some per cent at 200 subjects.
     assert np.median(wanted / jnp.sqrt(plain[1].variance)) > 1.005
 
