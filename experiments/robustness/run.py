@@ -110,6 +110,9 @@ def killed(work: Work, outputs: Outputs, count: int, rng: random.Random) -> dict
         if found["kills"] == count:
             break
         target = outputs.begin(work.place / "out", empty=k % 4 == 3)
+        # Sampling leaves its checkpoint, from which the same command resumes.
+        checkpoint = target.with_name(f"{target.name}.nuts.npz")
+        checkpoint.unlink(missing_ok=True)
         running = work.start(work.command(outputs.name, target))
         seen = lambda: any(map(writes, [*outputs.places(target), target.parent]))  # noqa: B023
         # Commands in parts have moves of each.
@@ -133,7 +136,8 @@ def killed(work: Work, outputs: Outputs, count: int, rng: random.Random) -> dict
         found[outputs.state(target).value] += 1
         found["left behind"] += outputs.leftovers(target)
         if k % RERUN == 0:
-            ended = work.run(work.command(outputs.name, target))
+            resume = " --resume" if checkpoint.exists() else ""
+            ended = work.run(work.command(outputs.name, target) + resume)
             whole = ended.status == 0 and outputs.state(target) is State.NEW
             found["reruns"] += 1
             found["failed"] += not whole
