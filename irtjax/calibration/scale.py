@@ -79,14 +79,14 @@ def estimates_slopes(estimates: Estimates) -> bool:
     return bool(np.asarray(estimates.problem.free)[:, 0].all())
 
 
-def tests_no_pair(fit: Calibration) -> bool:
+def leaves_pairs_untested(fit: Calibration) -> bool:
     """Whether the errors of ability of a fit were set so that no pair is tested."""
     return any(BECAUSE in line and UNTESTED in line for line in fit.warnings)
 
 
 def least_error(fit: Calibration) -> float:
     """The least error of an ability given the items of a fit; 0 for most fits."""
-    if not tests_no_pair(fit):
+    if not leaves_pairs_untested(fit):
         return 0.0
     return _least_error(fit.ability_table.column("ability").to_numpy())
 

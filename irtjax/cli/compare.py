@@ -62,7 +62,7 @@ def _compare_command(
         calibration = load_fit(fit)
         from irtjax.calibration.conditions import judge
         from irtjax.calibration.rank import compare
-        from irtjax.calibration.scale import tests_no_pair
+        from irtjax.calibration.scale import leaves_pairs_untested
 
         chosen = calibration.level if level is None else level
         table = reading.read(data) if data else None
@@ -71,7 +71,7 @@ def _compare_command(
         verdicts = [judge(x, calibration, data=table, level=level) for x in conditions]
         failures = gate.failures(verdicts)
         sentences = _sentences(first, second, result, chosen)
-        if tests_no_pair(calibration):
+        if leaves_pairs_untested(calibration):
             sentences.insert(1, _UNTESTED)
         if out is not None:
             progress("write")

@@ -147,7 +147,8 @@ def test_the_note_counts_separated_items():
 def _warnings(model=None, single_precision=False, **changes):
     model = two_parameter() if model is None else model
     estimates = {
-        "problem": SimpleNamespace(model=model),
+        "problem": SimpleNamespace(model=model, free=np.ones((2, 2), bool)),
+        "factors": None,
         "priors": frozenset(model.priors),
         "status": Status.CONVERGED,
         "residual": 1e-5,
@@ -175,6 +176,16 @@ def test_a_clean_fit_has_no_warning():
     assert _warnings(joint=True, responses_per_subject=1000) == ()
     # Items without variation are no fault: a prior determines their estimates.
     assert _warnings(flags=["all right", "all wrong"]) == ()
+
+
+def test_pairs_of_too_few_subjects_are_not_said_to_differ():
+    # Below eight subjects no pair is tested, and laplace is no cure with two or three.
+    at = {count: " ".join(_warnings(num_subjects=count)) for count in (7, 8, 49)}
+    found = {count: "use method='laplace'" in text for count, text in at.items()}
+    assert found == {7: False, 8: True, 49: True}
+    fixed = SimpleNamespace(model=two_parameter(), free=np.zeros((2, 2), bool))
+    text = " ".join(_warnings(num_subjects=20, problem=fixed))
+    assert "only 20 subjects" in text and "laplace" not in text
 
 
 @pytest.mark.parametrize("status", Status)
