@@ -46,6 +46,28 @@ MOST_OWN = 0.5
 Through = Callable[[np.ndarray, list[np.ndarray]], tuple[np.ndarray, list[np.ndarray]]]
 
 
+class Cells(NamedTuple):
+    """Responses by item and group of subjects, or single subject, and their curves.
+
+    Attributes:
+        right: `[items, cells]` right responses.
+        responses: Their numbers, `[cells]` or `[items, cells]`.
+        nodes: Abilities, `[nodes]` or `[items, nodes]`.
+        through: From chances at the nodes to those of cells.
+        start: Slopes and intercepts to begin at, each `[items]`.
+        guess: `[items]` lower asymptotes that are not suspicious.
+        scaled_variance: Variance of the nodes over 1.702^2, or 0.
+    """
+
+    right: np.ndarray
+    responses: np.ndarray
+    nodes: np.ndarray
+    through: Through
+    start: tuple[np.ndarray, np.ndarray]
+    guess: np.ndarray
+    scaled_variance: np.ndarray | float = 0.0
+
+
 class Asymptotes(NamedTuple):
     """One-step estimates, and one-sided p-values of "at most that of chance"."""
 
@@ -89,45 +111,25 @@ class _Found(NamedTuple):
     rare: np.ndarray  # Share of that from cells of few expected responses.
 
 
-def score_test(
-    right: np.ndarray,
-    count: np.ndarray,
-    nodes: np.ndarray,
-    through: Through,
-    start: tuple[np.ndarray, np.ndarray],
-    guess: np.ndarray,
-    scaled_variance: np.ndarray | float = 0.0,
-) -> Asymptotes:
-    """Tests the lower asymptote of each item against `guess`, which is not suspicious.
-
-    `right` of `count` responses are right, `[items, cells]`; `nodes` are abilities,
-    `[nodes]` or `[items, nodes]`, `scaled_variance` their variance over 1.702^2, and
-    `start` slopes and intercepts.
-    """
-    found = _score(right, count, nodes, through, start, guess, scaled_variance)
+def score_test(cells: Cells) -> Asymptotes:
+    """Tests the lower asymptote of each item against that which is not suspicious."""
+    found = _score(cells)
     return Asymptotes(
         np.clip(found.estimate, 0, 1),
         np.where(found.known, upper_tail(found.z, found.skewness), 1.0),
     )
 
 
-def drawn_test(
-    right: np.ndarray,
-    count: np.ndarray,
-    nodes: np.ndarray,
-    through: Through,
-    start: tuple[np.ndarray, np.ndarray],
-    guess: np.ndarray,
-) -> Asymptotes:
+def drawn_test(cells: Cells) -> Asymptotes:
     """`score_test` of groups, with p-values from drawn responses where these are rare.
 
     A group that expects hardly any right response, or wrong one, makes the score of the
     asymptote far from normal. Responses are then drawn from the curve fitted at
     `guess`: the p-value is the share of scores as large. The draws of all items have
-    the same uniform numbers, so the order of items does not matter. `count` is
-    `[groups]`.
+    the same uniform numbers, so the order of items does not matter. All items have the
+    same groups, with `cells.responses` `[groups]`.
     """
-    found = _score(right, count, nodes, through, start, guess)
+    found, count = _score(cells), cells.responses
     p_value = np.where(found.known, upper_tail(found.z, found.skewness), 1.0)
     uniform = np.random.default_rng(0).random((DRAWS, count.size))
     # Only what might be flagged is drawn; the others keep p-values above `LOOK`.
@@ -154,16 +156,9 @@ def binomial_quantiles(
     return np.stack(columns, 1).astype(np.float64)
 
 
-def _score(
-    right: np.ndarray,
-    count: np.ndarray,
-    nodes: np.ndarray,
-    through: Through,
-    start: tuple[np.ndarray, np.ndarray],
-    guess: np.ndarray,
-    scaled_variance: np.ndarray | float = 0.0,
-) -> _Found:
+def _score(cells: Cells) -> _Found:
     """Fits slopes and intercepts, and finds the score of the asymptotes."""
+    right, count, nodes, through, start, guess, scaled_variance = cells
     slope, intercept = (np.array(x, np.float64)[:, None] for x in start)
     lower = guess[:, None]
 
@@ -254,7 +249,7 @@ def by_subjects(
         others = ability - left * score * (right - chance)
         through = lambda chance, slopes: (np.clip(chance, 1e-9, 1 - 1e-9), slopes)
         curves = (slope[:, 0], intercept[:, 0]), guess[part], left / 1.702**2
-        found = score_test(right * count, count, others, through, *curves)
+        found = score_test(Cells(right * count, count, others, through, *curves))
         ones, answers = (right * count).sum(1), count.sum(1)
         rarer = np.minimum(ones, answers - ones)
         enough = (answers >= LEAST_ANSWERS) & (rarer >= LEAST_RARER)

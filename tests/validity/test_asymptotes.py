@@ -9,6 +9,7 @@ from scipy.optimize import minimize
 from scipy.special import expit
 
 from irtjax.validity.asymptotes import (
+    Cells,
     binomial_quantiles,
     by_subjects,
     drawn_test,
@@ -37,7 +38,7 @@ def test_the_score_of_an_asymptote_is_the_derivative_of_the_likelihood():
     slopes, p = jax.jacobian(chances)(point), chances(point)
     covariance = jnp.linalg.inv(slopes.T @ (slopes * (there / (p * (1 - p)))[:, None]))
     gradient = jax.grad(log_likelihood)(point)[2]
-    found = score_test(
+    cells = Cells(
         (right * there)[None],
         there[None].astype(float),
         theta,
@@ -45,6 +46,7 @@ def test_the_score_of_an_asymptote_is_the_derivative_of_the_likelihood():
         (np.array([1.0]), np.array([0.0])),
         np.array([guess]),
     )
+    found = score_test(cells)
     step = float(gradient * covariance[2, 2])
     assert found.estimate[0] == pytest.approx(guess + step, abs=2e-3)
     # The sum is skewed, which moves the tail by a share.
@@ -127,7 +129,7 @@ def test_hard_items_are_not_contaminated_without_right_responses_of_the_weak():
     theta, count = np.array([-1.2, -0.3, 0.4, 1.3]), np.array([33.0, 32, 31, 60])
     through = lambda chance, slopes: (np.clip(chance, 1e-9, 1 - 1e-9), slopes)
     test = lambda right, start: score_test(
-        right, count, theta, through, start, np.zeros(len(right))
+        Cells(right, count, theta, through, start, np.zeros(len(right)))
     )
     right = np.array([[0.0, 0, 0, 4], [0, 0, 0, 22], [6, 5, 7, 50]])
     start = np.full(3, 2.1), np.array([-5.0, -3.0, -1.0])
@@ -151,7 +153,8 @@ def test_p_values_of_easy_items_are_drawn():
     through = lambda chance, slopes: (np.clip(chance, 1e-9, 1 - 1e-9), slopes)
 
     def test(right, start):
-        return drawn_test(right, count, theta, through, start, np.zeros(len(right)))
+        cells = Cells(right, count, theta, through, start, np.zeros(len(right)))
+        return drawn_test(cells)
 
     wrong = np.array([[0.0, 1, 0, 0, 0], [0, 3, 0, 0, 0], [15, 55, 30, 6, 0]])
     start = np.full(3, 1.0), np.array([5.6, 4.7, 1.0])
@@ -169,7 +172,7 @@ def test_p_values_of_easy_items_are_drawn():
         assert np.mean(p_value <= level) <= most, level
     # Undrawn they are far too small.
     guess = np.zeros(len(easy))
-    normal = score_test(right, count, theta, through, (slope, easy), guess)
+    normal = score_test(Cells(right, count, theta, through, (slope, easy), guess))
     assert np.mean(normal.p_value <= 0.01) > 0.02
 
 
