@@ -302,8 +302,9 @@ def subset_sentences(small: Shrunken) -> list[str]:
     from irtjax.report.words import number
 
     found = [small.reason[0].upper() + small.reason[1:] + "."] if small.reason else []
+    chosen = "at random" if small.method == "random" else f"by {small.method}"
     found += [
-        f"{small.size:,} of {small.num_items:,} items, by {small.method}: the model"
+        f"{small.size:,} of {small.num_items:,} items, {chosen}: the model"
         f" expects an error of {number(small.standard_error)} for abilities, of"
         f" {number(small.score_error, 3)} for full scores."
     ]

@@ -170,8 +170,9 @@ def information_figure(fit: Calibration) -> dict[str, Any]:
     inside = ability[(ability >= ends[0]) & (ability <= ends[1])]
     feet = sorted({at_x(x) for x in inside.tolist()})
     note = (
-        "Where the curve is high, items measure ability well. The standard error of an"
-        " ability estimated from all items is 1 / √information."
+        "Where the curve is high, items measure ability well. The standard error, 1 /"
+        " √information, is that of all items as if these were known; the leaderboard's"
+        " is larger where it counts their uncertainty."
     )
     if several:
         note = (

@@ -82,10 +82,13 @@ def verdict(
     count, best = table.num_rows, ranked.rows(stop=1)[0]
     first = table.column("rank").to_pylist().count(1)
     ends = interval(best["rank_lower"], best["rank_upper"], 0)
+    sure = best["rank_lower"] == best["rank_upper"]
+    between = f"between {ends.replace(' … ', ' and ')}"
+    places = number(best["rank_lower"], 0) if sure else between
     lead = (
         f"{escape(best['subject'])} is ahead of {count - 1:,} others: the best of all"
-        f" with probability {number(best['probability_best'])}, its rank between"
-        f" {ends.replace(' … ', ' and ')} ({level})."
+        f" with probability {number(best['probability_best'])}, its rank"
+        f" {places} ({level})."
         if first == 1
         else f"{first:,} of {count:,} subjects share the highest ability."
     )

@@ -9,6 +9,7 @@ import re
 
 import jax.numpy as jnp
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -341,6 +342,11 @@ def test_the_verdict_has_three_sentences_and_warns_first(fit):
     assert f"{ranked.num_different:,} (" in sentences[1]
     assert sentences[2] == "None of 15 items is flagged by the fit."
     assert 'href="#bad"' in report_page(fit, ranked=ranked)
+    low, high = best["rank_lower"], best["rank_upper"]
+    assert low < high and f"its rank between {low} and {high} (95 %)." in sentences[0]
+    rows = [{**row, "rank_upper": row["rank_lower"]} for row in ranked.rows()]
+    sure = dataclasses.replace(ranked, table=pa.Table.from_pylist(rows))
+    assert "its rank 1 (95 %)." in verdict(fit, sure)[0]
     unsettled = dataclasses.replace(fit, status=irtjax.Status.MAX_STEPS)
     assert verdict(unsettled, ranked)[0] == UNSETTLED
     assert 'class="verdict bad"' in report_page(unsettled)

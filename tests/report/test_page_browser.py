@@ -345,6 +345,17 @@ def test_it_is_read_on_a_phone(text, open_page):
     assert whole == seen and 370 <= seen <= 390
 
 
+@pytest.mark.parametrize("width", [1000, 1100, 1280])
+def test_no_table_is_cut_off_on_a_laptop(fit, open_page, width):
+    names = [f"humaneval_{k:05d}" for k in range(15)]
+    longer = dataclasses.replace(fit, items=np.array(names))
+    page = open_page(report_page(longer), viewport={"width": width, "height": 800})
+    beyond = page.locator(".scroll").evaluate_all(
+        "found => found.map(x => x.scrollWidth - x.clientWidth)"
+    )
+    assert len(beyond) > 4 and not any(beyond)
+
+
 def test_it_is_read_in_the_dark_and_on_paper(text, open_page):
     dark = open_page(text, color_scheme="dark")
     if not dark.evaluate("matchMedia('(prefers-color-scheme: dark)').matches"):
