@@ -19,7 +19,7 @@ from irtjax.data.scores import END
 from irtjax.models.model import Model
 
 #: Models of scores in [0, 1].
-SCORES = ("continuous", "beta", "inflated_beta", "mixed")
+SCORES = ("continuous", "beta", "inflated_beta", "share", "mixed")
 
 
 def normal_weights(nodes):
@@ -68,12 +68,16 @@ def category_probabilities(name: str, items, theta):
 def score_densities(name: str, items, theta, values):
     """Density of each logit at each node, `[subjects, items, nodes]`.
 
-    That of the score y times y (1 - y), or the probability where there is one.
+    That of the score y times y (1 - y), or the probability where there is one; of a
+    share its quasi-likelihood as one response.
     """
     z = jnp.asarray(values, float)[..., None]
-    slope, intercept, dispersion = (x[:, None] for x in items[:3])
+    slope, intercept = (x[:, None] for x in items[:2])
     eta = slope * jnp.asarray(theta) + intercept
     mean = 1 / (1 + jnp.exp(-eta))
+    if name == "share":
+        return mean**z * (1 - mean) ** (1 - z)
+    dispersion = items[2][:, None]
     if name in ("continuous", "mixed"):
         sd = jnp.where(dispersion > 0, dispersion, 1)
         normal = jnp.exp(-(((z - eta) / sd) ** 2) / 2) / (sd * np.sqrt(2 * np.pi))

@@ -30,6 +30,7 @@ from irtjax.estimators.start import start_values
 from irtjax.likelihood.problem import Problem, Start, estimation_scale
 from irtjax.models import catalogue
 from irtjax.models.families.continuous import AbstractScoreFamily, LogitNormalScores
+from irtjax.models.families.shares import ShareItems
 from irtjax.models.families.graded import Graded, PartialCredit
 from irtjax.models.families.inflated import InflatedItems
 from irtjax.models.families.logistic import Binary, LogisticItems
@@ -62,11 +63,12 @@ MODELS: dict[str, Callable[[], Model]] = {
     "continuous": catalogue.continuous,
     "beta": catalogue.beta,
     "inflated_beta": catalogue.inflated_beta,
+    "share": catalogue.share,
     "mixed": lambda: catalogue.mixed(np.arange(NUM_ITEMS) % 2 == 0),
 }
 #: What is tested in the slow run only: "mixed" contains the first, and programs of
 #: gamma functions take a quarter of a minute to compile.
-TWINS = ("continuous", "beta", "inflated_beta")
+TWINS = ("continuous", "beta", "inflated_beta", "share")
 #: Likewise: another model of the same kind, or one that contains it, stands for each.
 RELATIVES = (
     "1pl",
@@ -199,6 +201,8 @@ def _true_scores(family, slope, intercept):
     """Items of scores: dispersions that differ, and cuts at some distance."""
     sd = np.linspace(0.6, 1.2, len(slope))
     fields = [slope, intercept]
+    if family.Items is ShareItems:
+        return ShareItems(*map(jnp.asarray, fields))
     if isinstance(family, MixedScores):
         fields.append(np.where(family.binary, 0.0, sd))
     elif isinstance(family, LogitNormalScores):
@@ -213,7 +217,10 @@ def _true_scores(family, slope, intercept):
 def _draw_scores(name: str, items, theta, rng: np.random.Generator) -> np.ndarray:
     """Random logits, answers and codes of ends by numpy."""
     eta = np.asarray(items.discrimination) * theta[:, None] + items.intercept
-    mean, dispersion = 1 / (1 + np.exp(-eta)), np.asarray(items.dispersion)
+    mean = 1 / (1 + np.exp(-eta))
+    if name == "share":
+        return rng.binomial(3, mean) / 3
+    dispersion = np.asarray(items.dispersion)
     if name in ("continuous", "mixed"):
         normal = eta + dispersion * rng.standard_normal(eta.shape)
         return np.where(dispersion > 0, normal, rng.random(eta.shape) < mean)

@@ -35,8 +35,10 @@ RATE = 0.05
 MOST_PAIRS = 20_000
 #: The required coverage of intervals.
 WANTED = (0.93, 0.97)
-#: Trials of each cell where responses are counts.
-TRIALS = 10
+#: Trials of each cell where responses are counts, and their correlation in shares.
+TRIALS, CORRELATION = 10, 0.5
+#: Distance of the cuts of partial scores from the middle, and precision between them.
+CUT, PRECISION = 2.0, 3.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,7 +51,8 @@ class Design:
         abilities: "normal", "skewed", "exponential", "bimodal" or "clustered".
         missing: Share of cells missing at random.
         truth: "2pl", or "3pl" with lower asymptotes from .1 to .3.
-        kind: "binary", "counts" or "scores".
+        kind: "binary", "counts", "scores" (logit-normal), "shares" (of `TRIALS`
+            dependent trials) or "partial" (0, 1, or beta scores between them).
         spread: Standard deviation of abilities, in logits of an average item; 0 makes
             all subjects equal.
         replications: Data sets.
@@ -106,6 +109,11 @@ FULL = (
     Design(60, 200, abilities="clustered"),
     Design(15, 100, kind="counts"),
     Design(15, 100, kind="scores"),
+    Design(15, 100, kind="shares"),
+    Design(10, 240, kind="shares"),
+    Design(5, 240, kind="shares"),
+    Design(60, 200, missing=0.7, kind="shares"),
+    Design(10, 240, kind="partial"),
 )
 SMALL = (
     Design(10, 60, replications=3),
@@ -155,6 +163,18 @@ def draw(
         mean = sum(
             w / (1 + np.exp(-(logit + e))) for e, w in zip(noise, weight, strict=True)
         )
+    elif design.kind == "shares":
+        # Chances of a cell vary around the curve: its trials agree beyond ability.
+        precision = (1 - CORRELATION) / CORRELATION
+        chance = rng.beta(mean * precision, (1 - mean) * precision)
+        values = rng.binomial(TRIALS, chance) / TRIALS
+    elif design.kind == "partial":
+        above = lambda cut: 1 / (1 + np.exp(-(logit - cut)))
+        uniform = rng.random(size)
+        inside = rng.beta(mean * PRECISION, (1 - mean) * PRECISION)
+        right, positive = uniform < above(CUT), uniform < above(-CUT)
+        values = np.where(right, 1.0, np.where(positive, inside, 0.0))
+        mean = above(CUT) + (above(-CUT) - above(CUT)) * mean
     else:
         values = (rng.random(size) < mean).astype(float)
     if design.missing:

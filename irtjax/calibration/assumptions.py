@@ -335,7 +335,8 @@ def of_dependence(found: DependenceTest | None) -> list[str]:
         f" {found.icc:.2f}): {found.trials:.3g} trials are worth {found.worth:.2g}"
         f" independent ones, as which they count; standard errors are up to"
         f" {factor:.1f} times too small, and too many pairs differ: read with"
-        " trials='first'"
+        " trials='mean' and fit the model share, which counts them as what they are"
+        " worth"
     ]
 
 

@@ -26,7 +26,7 @@ METHODS = {
 MODELS = """
 rasch 1pl 2pl 3pl 4pl probit1pl probit2pl cloglog2pl
 graded partial_credit pcm rsm nominal
-continuous beta inflated_beta mixed lart
+continuous beta inflated_beta share mixed lart
 multibenchmark multimetric hierarchical factor
 """.split()
 _RULES = "auto regression information clustering discrimination difficulty random"

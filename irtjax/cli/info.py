@@ -222,15 +222,15 @@ def _suggest_for_scores(table: ResponseTable, mixed: bool = True) -> tuple[str, 
             f"scores from {low:g} to {high:g}; give the lowest and highest possible"
             f" score with --bounds {bounds}"
         )
-    whole = np.all((table.values == 0) | (table.values == 1), axis=0)
+    from irtjax.models.families.bounded import MANY_ENDS, at_the_ends, binary_items
+
+    ends = at_the_ends(table)
+    if ends >= MANY_ENDS:
+        at = percent(round(ends, 3))
+        return "share", f"{at} of the scores are at an end of their range"
+    whole = binary_items(table)
     if mixed and whole.any():
         return "mixed", f"{whole.sum():,} items are right or wrong, the others scores"
-    ends = np.mean((values == 0) | (values == 1))
-    if ends > 0.01:
-        return (
-            "inflated_beta",
-            f"{percent(round(ends, 3))} of the scores are at an end of their range",
-        )
     return "continuous", "the responses are scores between 0 and 1"
 
 

@@ -94,6 +94,8 @@ def run_command(
         str, opt.option("Model to fit: auto or a name.", "--model", "-m")
     ] = "auto",
     method: Annotated[str, opt.option("Method of the fit: auto or a name.")] = "auto",
+    bounds: opt.Bounds = None,
+    bounds_of: opt.BoundsOf = None,
     items: Annotated[
         int | None,
         opt.option(
@@ -119,7 +121,8 @@ def run_command(
         progress("read")
         table = reading.read(files)
         size = _size(items, table.num_items)
-        job, seconds = pipeline.Job(*chosen), time.perf_counter() - began
+        job = pipeline.Job(*chosen, opt.all_bounds(bounds, bounds_of))
+        seconds = time.perf_counter() - began
         fit = pipeline.calibrate(table, job, reading, progress, seconds)
         if is_new:
             reserve()
@@ -246,7 +249,7 @@ def _no_audit(table: ResponseTable, fit: Calibration) -> str:
 
 def _no_subset(table: ResponseTable, fit: Calibration, size: int) -> str:
     """Why these responses have no subset, or nothing."""
-    if table.trials is not None or table.kind == "continuous":
+    if table.trials is not None or fit.model.family.num_categories == 0:
         return "a subset is of right and wrong, or ordered, responses"
     if table.num_subjects < 4 or size < 1:
         return "a subset needs at least 4 subjects and 2 items"

@@ -14,6 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from irtjax.data.table import ResponseTable
+from irtjax.numerics.dispersion import share_dispersion
 
 #: Stored in place of a logit by a score at an end: -END for 0, END for 1. No score
 #: between them has a logit half as large in double precision.
@@ -188,6 +189,50 @@ def to_logits(
     scores = np.clip(scores, distance, 1 - distance)
     logits = np.log(scores) - np.log1p(-scores)
     return Logits(np.where(columns, logits, table.values), int(near.sum()), sizes)
+
+
+class Shares(NamedTuple):
+    """Scores as shares of right responses, for ``jit``."""
+
+    values: np.ndarray  # [subjects, items] scores times what each is worth
+    trials: np.ndarray  # [subjects, items] what each is worth, 0 if missing
+    worth: float | dict[str, float]  # Right or wrong responses that a score is worth.
+
+
+def to_shares(
+    table: ResponseTable, worth: float | Mapping[str, float] | None = None
+) -> Shares:
+    """Scores as shares of `worth` independent right or wrong responses.
+
+    `worth` is one over the dispersion of the scores, or this for each benchmark; None
+    estimates it (`irtjax.numerics.dispersion.share_dispersion`). A ValueError refuses
+    scores outside [0, 1].
+
+    >>> table = ResponseTable.from_arrays([[0.0, 0.5], [0.5, 1.0]])
+    >>> to_shares(table, 2.0).values.tolist()
+    [[0.0, 1.0], [1.0, 2.0]]
+    """
+    everything = np.ones(table.num_items, bool)
+    check_range(table, (0.0, 1.0), everything)
+    seen = np.ones(table.values.shape, bool)
+    if table.observed is not None:
+        seen = np.asarray(table.observed)
+    scores = np.where(seen, table.values, 0.0).astype(np.float64)
+    names = benchmarks_of(table)
+    if isinstance(worth, Mapping) or (worth is None and len(names) > 1):
+        given, found = dict(worth or {}), {}
+        for name in names:
+            columns = table.benchmarks == name
+            if name in given:
+                found[name] = float(given[name])
+            else:
+                part = scores[:, columns], seen[:, columns]
+                found[name] = 1 / share_dispersion(*part)
+        by_item = np.array([found[name] for name in table.benchmarks.tolist()])
+    else:
+        found = 1 / share_dispersion(scores, seen) if worth is None else float(worth)
+        by_item = np.full(table.num_items, found)
+    return Shares(scores * by_item, seen * by_item, found)
 
 
 def _squeezes(

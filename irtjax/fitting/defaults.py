@@ -20,11 +20,12 @@ import numpy as np
 
 from irtjax.data.scores import Bounds
 from irtjax.data.table import FEW_SUBJECTS, MOST_LEVELS, ResponseTable
+from irtjax.data.wording import percent
 from irtjax.fitting.problem import specify
 from irtjax.fitting.resolve import nearly_binary
 from irtjax.fitting.settings import ITEMS, given
-from irtjax.models.catalogue import ORDERED_MODELS, known_model, weak_priors
-from irtjax.models.families.bounded import binary_items
+from irtjax.models.catalogue import ORDERED_MODELS, known_model, share, weak_priors
+from irtjax.models.families.bounded import MANY_ENDS, at_the_ends, binary_items
 from irtjax.models.families.continuous import LogitNormalScores
 from irtjax.models.model import Model
 from irtjax.models.multilevel.specification import MULTILEVEL
@@ -100,12 +101,19 @@ def _model_of(table: ResponseTable, settings: Mapping[str, Any]) -> tuple[Any, s
     levels = table.kind == "ordinal" and table.seen.max() < MOST_LEVELS
     if levels and bounds is None:
         return ordered, f"responses are ordered categories{slopes}"
+    plain = few and not settings.keys() & {"priors", "positive", "item_model"}
+    ends = at_the_ends(table, bounds)
+    if ends >= MANY_ENDS:
+        at = f"{percent(round(ends, 3))} of the scores are at an end of their range"
+        return share(
+            slopes="unit"
+        ) if plain else "share", f"{at}{slopes if plain else ''}"
     right = binary_items(table, bounds)
     # Bounds for all items say that all have scores.
     named = bounds is None or isinstance(bounds, Mapping)
     if named and right.any() and not right.all():
         return "mixed", "some items are right or wrong, the others have scores"
-    if few and not settings.keys() & {"priors", "positive", "item_model"}:
+    if plain:
         return _unit_scores(), f"responses are scores in an interval{slopes}"
     return "continuous", "responses are scores in an interval"
 

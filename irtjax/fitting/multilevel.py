@@ -16,7 +16,7 @@ from irtjax.fitting.specification import (
     check_used,
 )
 from irtjax.models.catalogue import known_model
-from irtjax.models.families.bounded import arrays_of
+from irtjax.models.families.bounded import MANY_ENDS, arrays_of, at_the_ends
 from irtjax.models.model import Model
 from irtjax.models.multilevel.specification import (
     MULTILEVEL,
@@ -91,7 +91,10 @@ class Multilevel(AbstractSpecification):
         """The model of single responses, with positive discriminations."""
         item_model = plan.item_model
         if item_model is None:
-            item_model = "continuous" if table.kind == "continuous" else "2pl"
+            item_model = "2pl"
+            if table.kind == "continuous":
+                ends = at_the_ends(table, parts.data["bounds"])
+                item_model = "share" if ends >= MANY_ENDS else "continuous"
         more = {"ends": parts.model["ends"], "bounds": parts.data["bounds"]}
         chosen = make_model(item_model, table, positive=True, **more)
         if not chosen.family.has_slope and chosen.scale == "standard":

@@ -24,6 +24,7 @@ from irtjax.models.families.graded import Graded, PartialCredit, SpacedGraded
 from irtjax.models.families.inflated import InflatedBetaScores
 from irtjax.models.families.logistic import Binary
 from irtjax.models.families.mixed import MixedScores
+from irtjax.models.families.shares import ShareScores
 from irtjax.models.families.nominal import Nominal
 from irtjax.models.families.rating import RatingScale
 from irtjax.models.family import AbstractResponseFamily
@@ -261,6 +262,18 @@ def inflated_beta(
     return _model("inflated_beta", family, priors)
 
 
+def share(
+    priors: Priors = "weak", *, positive: bool = False, slopes: str | None = None
+) -> Model:
+    """Shares of right responses: scores in [0, 1] whose means are those of a 2PL.
+
+    With `slopes` "unit" the means are those of a Rasch model.
+    """
+    chosen = _slopes(positive) if slopes is None else slopes
+    scale = "unit_slope" if chosen == "unit" else "standard"
+    return _model("share", ShareScores(chosen), priors, scale)
+
+
 def mixed(
     binary: Iterable[bool], priors: Priors = "weak", *, positive: bool = False
 ) -> Model:
@@ -319,6 +332,7 @@ SCORE_MODELS: dict[str, Callable[..., Model]] = {
     "continuous": continuous,
     "beta": beta,
     "inflated_beta": inflated_beta,
+    "share": share,
     "mixed": mixed,
 }
 

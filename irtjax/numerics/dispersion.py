@@ -1,4 +1,4 @@
-"""How much counts of trials vary beyond independent trials."""
+"""How much counts vary beyond independent trials, and shares less than right or wrong."""
 
 from __future__ import annotations
 
@@ -12,6 +12,10 @@ LARGEST = 1 - 1e-6
 MOST_TRIALS = 64
 #: Subjects below which cells, and not subjects, count as independent.
 FEW_SUBJECTS = 10
+#: Cells, and subjects at least, whose shares are used, and steps to their means.
+MOST_CELLS, SOME_SUBJECTS, STEPS = 200_000, 20, 30
+#: Largest logit of a mean share.
+LARGEST_LOGIT = 12.0
 
 
 class Intraclass(NamedTuple):
@@ -97,3 +101,59 @@ def intraclass(
     spread = np.sum((parts - parts.sum() / count * (parts != 0)) ** 2)
     error = np.sqrt(spread * count / max(count - 1, 1)) / bend if bend > 0 else np.nan
     return Intraclass(icc, float(error), len(x))
+
+
+def share_dispersion(shares: np.ndarray, observed: np.ndarray) -> float:
+    r"""The variance of shares over that of right or wrong responses of their means.
+
+    Means are :math:`\mu_{ij} = \sigma(t_i + d_j)`, those of a Rasch model by maximum
+    quasi-likelihood. The ratio :math:`R = \sum (y - \mu)^2 / \sum \mu (1 - \mu)` is 1 of
+    right and wrong responses, and too small of others since each mean follows its own
+    scores: with n scores to an item, :math:`R = (n - 1) \phi / (n - \phi)`, and likewise
+    of subjects. Discriminations that differ make the estimate larger.
+
+    Args:
+        shares: `[subjects, items]` scores in [0, 1].
+        observed: `[subjects, items]` which are there.
+
+    Returns:
+        The dispersion, above 0 and at most 1.
+
+    >>> rng = np.random.default_rng(0)
+    >>> shares = rng.binomial(4, 0.3, size=(50, 40)) / 4
+    >>> round(share_dispersion(shares, np.ones(shares.shape, bool)), 1)
+    0.2
+    """
+    some = max(SOME_SUBJECTS, MOST_CELLS // max(shares.shape[1], 1))
+    if shares.shape[0] > some:
+        rows = np.random.default_rng(0).choice(shares.shape[0], some, replace=False)
+        shares, observed = shares[rows], observed[rows]
+    seen = observed.astype(float)
+    y = np.where(observed, shares, 0.0)
+    by_subject, by_item = seen.sum(1), seen.sum(0)
+    kept, used = by_subject > 0, by_item > 0
+    y, seen = y[kept][:, used], seen[kept][:, used]
+    if not y.size:
+        return 1.0
+    by_subject, by_item = seen.sum(1), seen.sum(0)
+    t, d = (
+        np.log(x + 0.5) - np.log(n - x + 0.5)
+        for x, n in ((y.sum(1), by_subject), (y.sum(0), by_item))
+    )
+    t -= t.mean()
+
+    def means() -> np.ndarray:
+        """Mean shares, 0 where none is observed."""
+        return seen / (1 + np.exp(-np.clip(t[:, None] + d, -30, 30)))
+
+    for _ in range(STEPS):
+        for values, axis in ((d, 0), (t, 1)):
+            mean = means()
+            bend = (mean * (1 - mean)).sum(axis) + 1e-9
+            values += np.clip((y - mean).sum(axis) / bend, -1, 1)
+            np.clip(values, -LARGEST_LOGIT, LARGEST_LOGIT, out=values)
+    mean = means()
+    ratio = ((y - mean) ** 2).sum() / max((mean * (1 - mean)).sum(), 1e-12)
+    for count in (by_item.mean(), by_subject.mean()):
+        ratio = count * ratio / (count - 1 + ratio) if count > 1 else 1.0
+    return float(np.clip(ratio, 1e-6, 1))

@@ -42,7 +42,14 @@ def expected_information(fit: Calibration) -> np.ndarray:
     nodes = float(population.mean) + float(population.sd) * standard
     items = fit.parameters.items
     rule = (x.astype(items[0].dtype) for x in (nodes, weight / weight.sum()))
-    return np.asarray(mean_information(fit.model, items, *rule))
+    return np.asarray(mean_information(fit.model, items, *rule)) * _worth(fit)
+
+
+def _worth(fit: Calibration) -> np.ndarray:
+    """Information of a score in that of one right or wrong response, `[items]`."""
+    from irtjax.models.families.bounded import worth_of
+
+    return worth_of(fit.options, fit.benchmarks, len(fit.items))
 
 
 def information_by_group(
@@ -53,7 +60,13 @@ def information_by_group(
 
     items = fit.parameters.items
     nodes = nodes.astype(items[0].dtype)
-    return np.asarray(group_information(fit.model, items, nodes, codes, num_groups)).T
+    worth, found = _worth(fit), np.zeros((num_groups, len(nodes)))
+    for each in np.unique(worth):
+        # Items with another worth have a code of no group.
+        some = np.where(worth == each, codes, num_groups)
+        part = group_information(fit.model, items, nodes, some, num_groups)
+        found += each * np.asarray(part).T
+    return found
 
 
 def plot_item_response_functions(fit: Calibration, num_items: int = 5) -> Figure:
@@ -130,7 +143,7 @@ def plot_item_information(
     at = float(population.mean) if ability is None else float(ability)
     items = fit.parameters.items
     nodes = np.append(grid, at).astype(items[0].dtype)
-    table = np.asarray(item_information(fit.model, items, nodes))
+    table = np.asarray(item_information(fit.model, items, nodes)) * _worth(fit)
     height = 4.2 + 0.16 * min(num_items, len(order))
     figure, (left, right) = style.new_figure(10.5, height, 2, grid="both")
     for k, row in enumerate(order[:num_items]):

@@ -162,6 +162,11 @@ def predictive_checks(
 
 def _draws_and_data(fit: Calibration, table: ResponseTable):
     """Responses as fitted, draws `[chains, draws, ...]` of both, and the structure."""
+    if "worth" in fit.options:
+        raise ValueError(
+            "a share model has means of scores and no distribution: it cannot be"
+            " checked by replicates or densities; fit continuous or inflated_beta"
+        )
     structure, values = structure_with_draws(fit)
     scores, scored = None, isinstance(fit.model.family, AbstractScoreFamily)
     if scored and table.num_items == len(fit.items):

@@ -211,7 +211,7 @@ def test_info_takes_the_bounds_of_a_fit(folder):
 
     _, facts = info("--bounds", "0", "200")
     # A third of the scores is the lowest possible one.
-    assert facts["suggested_model"] == "inflated_beta"
+    assert facts["suggested_model"] == "share"
     assert facts["reason"].startswith("33.3 % of the scores are at an end")
     assert facts["reason"].endswith("fit them with --bounds 0 200")
     assert (facts["items_all_highest"], facts["items_all_zero"]) == (0, 1)

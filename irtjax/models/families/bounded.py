@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
 
 from irtjax.data.responses import Responses
-from irtjax.data.scores import Bounds, benchmarks_of, rescale, to_logits
+from irtjax.data.scores import Bounds, benchmarks_of, rescale, to_logits, to_shares
 from irtjax.data.table import ResponseTable
 from irtjax.models.families.continuous import AbstractScoreFamily
 from irtjax.models.families.mixed import MixedScores
+from irtjax.models.families.shares import ShareScores
 from irtjax.models.family import Items
 from irtjax.models.model import Model
+
+
+#: Share of scores at an end of their range from which `share` suits them.
+MANY_ENDS = 0.02
+#: What a fit keeps of its scores, for other scores of the same items.
+OPTIONS = ("squeeze", "bounds", "worth")
 
 
 class PreparedScores(NamedTuple):
@@ -24,7 +31,8 @@ class PreparedScores(NamedTuple):
     table: ResponseTable
     values: np.ndarray  # [subjects, items] enter `jit` in place of the table's values
     warnings: tuple[str, ...]
-    options: dict[str, Any]  # squeeze and bounds, for other scores of the same items
+    options: dict[str, Any]  # `OPTIONS`, for other scores of the same items
+    trials: np.ndarray | None = None  # [subjects, items] what each score is worth
 
 
 def binary_items(table: ResponseTable, bounds: Bounds | None = None) -> np.ndarray:
@@ -40,17 +48,36 @@ def binary_items(table: ResponseTable, bounds: Bounds | None = None) -> np.ndarr
     return whole
 
 
+def at_the_ends(table: ResponseTable, bounds: Bounds | None = None) -> float:
+    """Share of the scores that are at an end of their range, 0 where there are none.
+
+    Items that are right or wrong have no scores, unless all responses are at the ends.
+    """
+    if bounds is not None:
+        table = rescale(table, bounds)
+    right = binary_items(table, bounds)
+    if table.trials is not None or right.all():
+        return 0.0
+    seen = np.broadcast_to(~right, table.values.shape)
+    if table.observed is not None:
+        seen = seen & table.observed
+    ends = (table.values == 0) | (table.values == 1)
+    return float(np.count_nonzero(ends & seen) / max(np.count_nonzero(seen), 1))
+
+
 def prepare(
     table: ResponseTable,
     model: Model,
     *,
     squeeze: float | Mapping[str, float] | None = None,
     bounds: Bounds | None = None,
+    worth: float | Mapping[str, float] | None = None,
 ) -> PreparedScores | None:
     """What a model of scores is fitted to; None for any other model.
 
-    `squeeze` is that of `irtjax.data.scores.to_logits`. `bounds` are the lowest and the
-    highest possible score, where these are not 0 and 1, or these by benchmark.
+    `squeeze` is that of `irtjax.data.scores.to_logits`, `worth` that of `to_shares`.
+    `bounds` are the lowest and the highest possible score, where these are not 0 and 1,
+    or these by benchmark.
     """
     family = model.family
     if not isinstance(family, AbstractScoreFamily):
@@ -58,7 +85,7 @@ def prepare(
             if value is not None:
                 raise ValueError(
                     f"{name} is for models of scores (continuous, beta,"
-                    f" inflated_beta or mixed), not for {model.name}"
+                    f" inflated_beta, share or mixed), not for {model.name}"
                 )
         return None
     columns = _scored(model, table)
@@ -76,6 +103,18 @@ def prepare(
             f"counts of trials are not scores of a {model.name} model; use"
             " model='mixed', or read them with trials='mean'"
         )
+    if isinstance(family, ShareScores):
+        if squeeze is not None:
+            raise ValueError("a share model uses scores as they are: leave squeeze out")
+        shares = to_shares(table, worth)
+        options = {"worth": shares.worth, "bounds": _recorded(bounds)}
+        note = (
+            "scores count as shares of right responses, each worth"
+            f" {_by_name(shares.worth, '{:.3g}'.format)} independent ones, by their"
+            " dispersion"
+        )
+        table = dataclasses.replace(table, notes=(*table.notes, note))
+        return PreparedScores(table, shares.values, (), options, shares.trials)
     ends = family.ends_at
     if ends is not None and squeeze is not None:
         raise ValueError(f"a {model.name} model keeps its ends: leave squeeze out")
@@ -88,10 +127,15 @@ def prepare(
             f"{count:,} {many} {was} within {reach} of 0 or 1 and {was} moved to that"
             " distance; an inflated_beta model keeps the ends"
         )
-    options = {"squeeze": found.squeeze or None, "bounds": bounds and list(bounds)}
-    if isinstance(bounds, Mapping):
-        options["bounds"] = {name: list(ends) for name, ends in bounds.items()}
+    options = {"squeeze": found.squeeze or None, "bounds": _recorded(bounds)}
     return PreparedScores(table, found.values, tuple(warnings), options)
+
+
+def _recorded(bounds: Bounds | None) -> Any:
+    """Bounds as a fit keeps them."""
+    if isinstance(bounds, Mapping):
+        return {name: list(ends) for name, ends in bounds.items()}
+    return bounds and list(bounds)
 
 
 def _scored(model: Model, table: ResponseTable) -> np.ndarray:
@@ -103,10 +147,14 @@ def _scored(model: Model, table: ResponseTable) -> np.ndarray:
 
 def _distances(squeeze: float | dict[str, float]) -> str:
     """How far from the ends scores are, in words, with the n of it."""
-    one = lambda n: f"{1 / (2 * n):.3g} (squeeze {n:.6g})"
-    if not isinstance(squeeze, dict):
-        return one(squeeze)
-    return ", ".join(f"{one(n)} in {name!r}" for name, n in squeeze.items())
+    return _by_name(squeeze, lambda n: f"{1 / (2 * n):.3g} (squeeze {n:.6g})")
+
+
+def _by_name(value: float | dict[str, float], text: Callable[[float], str]) -> str:
+    """One number in words, or one for each benchmark."""
+    if not isinstance(value, dict):
+        return text(value)
+    return ", ".join(f"{text(n)} in {name!r}" for name, n in value.items())
 
 
 def options_of(
@@ -114,13 +162,13 @@ def options_of(
 ) -> tuple[ResponseTable, dict[str, Any]]:
     """Another table with the `benchmarks` `[items]` of a fit, and the fit's options.
 
-    These are the squeeze and the bounds for the table, as `prepare` takes them.
+    These are `OPTIONS` for the table, as `prepare` takes them.
     """
     if benchmarks is not None:
         facets = {**table.item_facets, "benchmark": benchmarks}
         table = dataclasses.replace(table, item_facets=facets)
     known, kept = set(benchmarks_of(table)), {}
-    for name in ("squeeze", "bounds"):
+    for name in OPTIONS:
         value = options.get(name)
         if isinstance(value, Mapping):
             value = {label: each for label, each in value.items() if label in known}
@@ -128,8 +176,22 @@ def options_of(
     return table, kept
 
 
+def worth_of(options: Mapping[str, Any], benchmarks: np.ndarray | None, count: int):
+    """Right or wrong responses that a score is worth, `[items]`; 1 but for shares."""
+    worth = options.get("worth") or 1.0
+    if not isinstance(worth, Mapping):
+        return np.full(count, float(worth))
+    assert benchmarks is not None
+    return np.array([float(worth[name]) for name in benchmarks.tolist()])
+
+
 def check_ends(scores: PreparedScores, model: Model) -> None:
-    """Refuses scores that are all at an end: they identify no density between."""
+    """Refuses scores that are all at an end: they identify no density between.
+
+    Shares have none.
+    """
+    if scores.trials is not None:
+        return
     table = scores.table
     inside = (table.values > 0) & (table.values < 1)
     if not inside[:, _scored(model, table)].any():
@@ -144,7 +206,11 @@ def with_scores(data: Responses, scores: PreparedScores | None, dtype) -> Respon
     """Responses that hold the logits; as they were for other models."""
     if scores is None:
         return data
-    return dataclasses.replace(data, values=jnp.asarray(scores.values, dtype))
+    values = jnp.asarray(scores.values, dtype)
+    if scores.trials is None:
+        return dataclasses.replace(data, values=values)
+    trials = jnp.asarray(scores.trials, dtype)
+    return dataclasses.replace(data, values=values, trials=trials)
 
 
 def arrays_of(
