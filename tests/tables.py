@@ -30,13 +30,13 @@ from irtjax.estimators.start import start_values
 from irtjax.likelihood.problem import Problem, Start, estimation_scale
 from irtjax.models import catalogue
 from irtjax.models.families.continuous import AbstractScoreFamily, LogitNormalScores
-from irtjax.models.families.shares import ShareItems
 from irtjax.models.families.graded import Graded, PartialCredit
 from irtjax.models.families.inflated import InflatedItems
 from irtjax.models.families.logistic import Binary, LogisticItems
 from irtjax.models.families.mixed import MixedScores
 from irtjax.models.families.nominal import Nominal
 from irtjax.models.families.rating import RatingScale
+from irtjax.models.families.shares import ShareItems
 from irtjax.models.model import Model, Population
 from irtjax.numerics.kernels import equal_nodes
 from tests import brute_force

@@ -206,8 +206,6 @@ def _suggest_within(inside: ResponseTable, bounds: Bounds) -> tuple[str, str]:
 
 def _suggest_for_scores(table: ResponseTable, mixed: bool = True) -> tuple[str, str]:
     """As `_suggest`, for scores; `mixed`: some items may be right or wrong."""
-    import numpy as np
-
     from irtjax.data.wording import percent
 
     values = table.seen

@@ -24,9 +24,9 @@ from irtjax.models.families.graded import Graded, PartialCredit, SpacedGraded
 from irtjax.models.families.inflated import InflatedBetaScores
 from irtjax.models.families.logistic import Binary
 from irtjax.models.families.mixed import MixedScores
-from irtjax.models.families.shares import ShareScores
 from irtjax.models.families.nominal import Nominal
 from irtjax.models.families.rating import RatingScale
+from irtjax.models.families.shares import ShareScores
 from irtjax.models.family import AbstractResponseFamily
 from irtjax.models.lengths import Lengths
 from irtjax.models.model import Model

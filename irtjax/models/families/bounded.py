@@ -18,7 +18,6 @@ from irtjax.models.families.shares import ShareScores
 from irtjax.models.family import Items
 from irtjax.models.model import Model
 
-
 #: Share of scores at an end of their range from which `share` suits them.
 MANY_ENDS = 0.02
 #: What a fit keeps of its scores, for other scores of the same items.
