@@ -105,9 +105,9 @@ def _model_of(table: ResponseTable, settings: Mapping[str, Any]) -> tuple[Any, s
     ends = at_the_ends(table, bounds)
     if ends >= MANY_ENDS:
         at = f"{percent(round(ends, 3))} of the scores are at an end of their range"
-        return share(
-            slopes="unit"
-        ) if plain else "share", f"{at}{slopes if plain else ''}"
+        if plain:
+            return share(slopes="unit"), f"{at}{slopes}"
+        return "share", at
     right = binary_items(table, bounds)
     # Bounds for all items say that all have scores.
     named = bounds is None or isinstance(bounds, Mapping)

@@ -42,11 +42,12 @@ def fit(
     Args:
         data: A `ResponseTable`, or anything `irtjax.read` takes: a path, a data frame.
         model: "auto" chooses from the kind of the data: 2pl, graded, continuous,
-            share or mixed (`defaults.choose`). Or a model, or the name of one: "rasch", "1pl",
-            "2pl", "3pl", "4pl", "probit1pl", "probit2pl", "cloglog2pl"; for categories
-            "graded", "partial_credit", "pcm", "rsm", "nominal"; "lart" (with response
-            lengths: `irtjax.read(..., length=...)`); for scores in [0, 1] "continuous",
-            "beta", "inflated_beta", "share" or, with items that are right or wrong, "mixed".
+            share or mixed (`defaults.choose`). Or a model, or the name of one: "rasch",
+            "1pl", "2pl", "3pl", "4pl", "probit1pl", "probit2pl", "cloglog2pl"; for
+            categories "graded", "partial_credit", "pcm", "rsm", "nominal"; "lart" (with
+            response lengths: `irtjax.read(..., length=...)`); for scores in [0, 1]
+            "continuous", "beta", "inflated_beta", "share" or, with items that are right
+            or wrong, "mixed".
             Multilevel models: "multibenchmark" and "multimetric" (an ability for each
             benchmark or metric in addition to the general one), "hierarchical" (one
             ability; items by benchmark and further facets), by name or as objects such
