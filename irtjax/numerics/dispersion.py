@@ -107,9 +107,10 @@ def share_dispersion(shares: np.ndarray, observed: np.ndarray) -> float:
     r"""The variance of shares over that of right or wrong responses of their means.
 
     Means are :math:`\mu_{ij} = \sigma(t_i + d_j)`, those of a Rasch model by maximum
-    quasi-likelihood. :math:`R = \sum (y - \mu)^2 / \sum \mu (1 - \mu)` is 1 of right and
-    wrong responses, and too small of others since each mean follows its own scores:
-    with n to an item, :math:`R = (n - 1) \phi / (n - \phi)`, and so of subjects. Discriminations that differ make the estimate larger.
+    quasi-likelihood. The ratio of the two sums, R, is 1 of right and wrong responses,
+    and too small of others since each mean follows its own scores: with n scores to an
+    item :math:`R = (n - 1) \phi / (n - \phi)`, and so of subjects. Discriminations that
+    differ make the estimate larger.
 
     Args:
         shares: `[subjects, items]` scores in [0, 1].

@@ -143,7 +143,7 @@ def test_whole_numbers_of_many_levels_are_scores():
     values = np.random.default_rng(0).integers(0, 11, size=(12, 8)) * 10
     values[:, 0] = 0  # An item that nobody solves has a score too.
     table = irtjax.ResponseTable.from_arrays(values)
-    assert choose(table, settings={"bounds": (0, 100)}).model == "continuous"
+    assert choose(table, settings={"bounds": (0, 100)}).model == "share"
     with pytest.raises(ValueError, match=r"give the lowest and highest scores"):
         irtjax.fit(table)
     few = irtjax.ResponseTable.from_arrays(values // 10)
@@ -269,4 +269,4 @@ def test_many_categories_are_not_integrated_out():
     assert "11 categories are too many for laplace" in chosen.reason
     # Scores have no categories, even if they are whole numbers.
     table, settings = irtjax.ResponseTable.from_arrays(values), {"bounds": (0, 10)}
-    assert choose(table, settings=settings)[:2] == ("continuous", "laplace")
+    assert choose(table, settings=settings)[:2] == ("share", "laplace")
