@@ -108,9 +108,9 @@ def prepare(
         shares = to_shares(table, worth)
         options = {"worth": shares.worth, "bounds": _recorded(bounds)}
         note = (
-            "scores count as shares of right responses, each worth"
-            f" {_by_name(shares.worth, '{:.3g}'.format)} independent ones, by their"
-            " dispersion"
+            "scores count as shares of independent right responses; by their"
+            " dispersion a score is worth"
+            f" {_by_name(shares.worth, '{:.3g} responses'.format)}"
         )
         table = dataclasses.replace(table, notes=(*table.notes, note))
         return PreparedScores(table, shares.values, (), options, shares.trials)

@@ -120,7 +120,7 @@ def test_a_fit_knows_what_its_scores_are_worth(fitted, tmp_path):
     worth = fit.options["worth"]
     assert fit.model.name == "share" and 1.4 < worth < 2.6
     assert fit.status.name == "CONVERGED"
-    assert any(f"each worth {worth:.3g} independent ones" in x for x in fit.notes)
+    assert any(f"a score is worth {worth:.3g} responses" in x for x in fit.notes)
     rows = {row["subject"]: row for row in fit.ability_table.to_pylist()}
     score = np.array([rows[name]["expected_score"] for name in fit.subjects])
     error = np.array(
