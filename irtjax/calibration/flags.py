@@ -363,8 +363,8 @@ def fit_warnings(
             if priors
             else "item parameters are poorly determined"
         )
-        # By `em` with 12 to 50 subjects; by joint methods they covered 94 to 97 %. Where
-        # no pair is tested, `with_errors_of_scale` warns.
+        # By `em` with 12 to 50 subjects; by joint methods they cover 94 to 97 %. Where no
+        # pair is tested, `with_errors_of_scale` warns.
         pairs = "; 95 % intervals of differences cover 86 to 94 %: use method='laplace'"
         free = model.family.integrable and tested and not joint
         free = free and estimates_slopes(estimates)
@@ -387,7 +387,8 @@ def fit_warnings(
                 f"{count} {noun}: {name} ({_of_subjects(name, priors, joint)})"
             )
     if joint and not estimates.trained and responses_per_subject < ENOUGH_RESPONSES:
-        cure, family = ": use method='em'", model.family
+        # Where no pair is tested, `em` is no cure.
+        cure, family = ": use method='em'" * tested, model.family
         if family.dims:  # Several abilities: gvem for logits, else em on a grid.
             logit = family.by_cell and getattr(family, "link", "") == "logit"
             cure = "; method='em' has no such bias if its grid resolves the posteriors"

@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from irtjax.calibration.identification import LEVEL, Variation
-from irtjax.data.table import FEW_SUBJECTS
+from irtjax.data.table import FEW_SUBJECTS, LEAST_INTEGRATED
 from irtjax.estimators.estimates import Estimates
 from irtjax.ranking import Ranking, RankIntervals
 
@@ -41,11 +41,11 @@ if TYPE_CHECKING:
 
 Ranks = TypeVar("Ranks", RankIntervals, Ranking)
 
-#: Subjects below which no pair is tested where items are integrated out, and where
-#: items are parameters but abilities are not. By `em` 95 % intervals of differences
-#: covered 67 % with 8 subjects, 89 % with 10 and 92 % with 12 (100 items). By `mm` they
-#: covered 97 % with 8, and `FEW_SUBJECTS` is the limit.
-LEAST_INTEGRATED, LEAST_ESTIMATED = 4, 12
+#: Subjects below which no pair is tested where items are parameters but abilities are
+#: not. By `em` 95 % intervals of differences covered 67 % with 8 subjects, 89 % with 10
+#: and 92 % with 12 (100 items). By `mm` they covered 97 % with 8, and `FEW_SUBJECTS` is
+#: the limit.
+LEAST_ESTIMATED = 12
 #: Responses to an item times the mean correlation of two items, below which slopes that
 #: are parameters are not determined. Of the significant pairs 20 to 86 % were false
 #: below 0.75, and at most 4 % above.

@@ -185,6 +185,9 @@ def test_intervals_of_few_subjects_are_said_to_cover_less():
     for changes in ({"tested": False}, {"joint": True}):
         text = " ".join(_warnings(num_subjects=20, **changes))
         assert "only 20 subjects" in text and "laplace" not in text
+    for tested in (True, False):
+        text = " ".join(_warnings(joint=True, tested=tested))
+        assert "few responses" in text and ("method='em'" in text) == tested
     fixed = SimpleNamespace(model=two_parameter(), free=np.zeros((2, 2), bool))
     text = " ".join(_warnings(num_subjects=20, problem=fixed))
     assert "only 20 subjects" in text and "laplace" not in text
