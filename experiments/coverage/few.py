@@ -177,8 +177,9 @@ SIZES = {
         (2, 25, "normal", 60), (2, 100, "normal", 60), (2, 100, "equal", 40),
         (3, 25, "normal", 60), (3, 100, "normal", 20), (3, 100, "equal", 40),
         (4, 25, "normal", 60), (4, 25, "equal", 60), (4, 100, "normal", 40),
-        (4, 100, "equal", 40), (6, 100, "normal", 40), (6, 100, "equal", 40),
-        (8, 100, "equal", 40),
+        (4, 100, "equal", 40), (4, 400, "normal", 20), (4, 400, "equal", 40),
+        (6, 25, "normal", 40), (6, 25, "equal", 40), (6, 100, "normal", 40),
+        (6, 100, "equal", 40), (8, 100, "equal", 40),
     ),
     "vi": (
         (2, 100, "normal", 10), (2, 100, "equal", 10), (3, 100, "equal", 10),
@@ -188,11 +189,12 @@ SIZES = {
 }  # fmt: skip
 FULL = (
     *(Design(name, "2pl", *size) for name, sizes in SIZES.items() for size in sizes),
-    Design("em", "graded", 12, 100, "normal", 10),
-    Design("em", "graded", 20, 100, "normal", 10),
-    Design("em", "graded", 20, 100, "equal", 10),
-    Design("em", "3pl", 30, 100, "normal", 10),
-    Design("em", "3pl", 30, 100, "equal", 10),
+    Design("em", "graded", 20, 100, "normal", 8),
+    Design("em", "graded", 20, 100, "equal", 8),
+    Design("em", "3pl", 30, 100, "normal", 8),
+    Design("em", "3pl", 30, 100, "equal", 8),
+    Design("laplace", "rasch", 2, 25, "normal", 40),
+    Design("laplace", "rasch", 4, 25, "normal", 40),
 )
 SMALL = (
     Design("mm", "2pl", 12, 20, "equal", 2),

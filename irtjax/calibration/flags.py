@@ -363,8 +363,8 @@ def fit_warnings(
             if priors
             else "item parameters are poorly determined"
         )
-        # By `em` with 12 to 50 subjects; by joint methods they cover 94 to 97 %. Where no
-        # pair is tested, `with_errors_of_scale` warns.
+        # By `em` with 12 to 50 subjects; by joint methods they cover 94 to 97 %.
+        # `with_errors_of_scale` warns where no pair is tested.
         pairs = "; 95 % intervals of differences cover 86 to 94 %: use method='laplace'"
         free = model.family.integrable and tested and not joint
         free = free and estimates_slopes(estimates)
