@@ -23,7 +23,7 @@ from irtjax.calibration.discrimination import (
     negative_in_cells,
 )
 from irtjax.calibration.groups import structure_of, vanishing_groups
-from irtjax.calibration.scale import with_errors_of_scale
+from irtjax.calibration.scale import leaves_pairs_untested, with_errors_of_scale
 from irtjax.calibration.tables import (
     Judged,
     highest_response,
@@ -61,7 +61,9 @@ def build(
 ) -> Calibration:
     """Assembles a calibration; see `Task` for `places` of the `original` subjects."""
     # Findings about items and assumptions follow from the errors given the scale.
-    given, estimates = estimates, with_errors_of_scale(estimates, table.num_subjects)
+    vary, given = identification.variation(table), estimates
+    estimates = with_errors_of_scale(given, table.num_subjects, vary)
+    tested = not leaves_pairs_untested(estimates)
     level, count = options["level"], estimates.num_parameters
     shared, scale = None, estimates.scale
     if estimates.shared is not None:
@@ -70,7 +72,7 @@ def build(
             scale = scale_loadings(estimates.ability, shared)
     clock.report("tables", 0, math.nan, math.nan)
     with clock.phase("tables"):
-        judged = _judge(table, given, layout, options)
+        judged = _judge(table, given, layout, options, vary, tested)
         item_table = make_item_table(table, estimates, judged)
         ability_table = make_ability_table(
             table, estimates, judged, shared, scale, level, key
@@ -124,7 +126,14 @@ def build(
     )
 
 
-def _judge(table: ResponseTable, estimates: Estimates, layout, options) -> Judged:
+def _judge(
+    table: ResponseTable,
+    estimates: Estimates,
+    layout,
+    options,
+    vary: identification.Variation,
+    tested: bool,
+) -> Judged:
     """Flags of items and subjects, errors of items, and warnings."""
     model = estimates.problem.model
     of_items, of_subjects = _margins(table, model)
@@ -141,7 +150,7 @@ def _judge(table: ResponseTable, estimates: Estimates, layout, options) -> Judge
     alike = copies.of_table(table)
     subjects = _subject_flags(of_subjects, estimates, alike)
     found, notes = _assumptions(table, estimates)
-    found = [*identification.warnings_of(table, estimates), *found]
+    found = [*identification.warnings_of(table, estimates, vary), *found]
     found += copies.warnings_of(alike, table.subjects)
     found += assumptions.of_dependence(_dependence(table, estimates))
     if estimates.groups is not None:
@@ -155,6 +164,7 @@ def _judge(table: ResponseTable, estimates: Estimates, layout, options) -> Judge
             estimates,
             num_subjects=table.num_subjects,
             components=_components(table),
+            tested=tested,
             flags=items,
             subject_flags=subjects,
             items=table.items,

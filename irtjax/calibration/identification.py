@@ -21,11 +21,20 @@ discrimination is not 0 (docs/joint-estimation.md). Three cases are stated by na
   correction). Two subjects have the first test alone, and so have tables stored by
   observed response.
 - **All discriminations are 0.**
+
+**How well slopes are determined.** With r the mean correlation of two items, X is about
+(subjects - 1) (1 + m r), of m responses of a subject. The n responses to an item
+determine its slope the better, the larger
+
+    strength = n r = subjects (X / (subjects - 1) - 1) / items,
+
+of items that vary. Where slopes of both signs cancel, n |r| follows from the excess of
+(n_jk - 1) r_jk^2 over 1, less 1.64 standard errors; the larger one counts.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.special import chdtrc, ndtr
@@ -39,21 +48,43 @@ from irtjax.estimators.estimates import Estimates
 LEVEL = 0.05
 #: Subjects and items, at most, whose correlations are taken.
 MOST_SUBJECTS, MOST_ITEMS = 2000, 500
+#: Standard errors that are taken off the strength of correlations: one-sided 5 %.
+ONE_SIDED = 1.645
 
 
-def warnings_of(table: ResponseTable, estimates: Estimates) -> list[str]:
+class Variation(NamedTuple):
+    """How abilities vary, from responses alone.
+
+    Attributes:
+        varied: Whether some item has different responses.
+        p_value: P-value of equal abilities; 1 where there is nothing to compare.
+        strength: Responses to an item times the mean correlation of two items; 0 where
+            that is negative.
+    """
+
+    varied: bool
+    p_value: float
+    strength: float
+
+
+def warnings_of(
+    table: ResponseTable, estimates: Estimates, found: Variation | None = None
+) -> list[str]:
     """`not_identified` of a fit."""
     family = estimates.problem.model.family
-    return not_identified(table, estimates.parameters.items, family.has_slope)
+    return not_identified(table, estimates.parameters.items, family.has_slope, found)
 
 
 def not_identified(
-    table: ResponseTable, items: Any, estimated_slopes: bool
+    table: ResponseTable,
+    items: Any,
+    estimated_slopes: bool,
+    found: Variation | None = None,
 ) -> list[str]:
     """A sentence for each case of the module that holds for these data and estimates.
 
     `items` are estimated records; `estimated_slopes`, whether discriminations were
-    estimated.
+    estimated; `found`, the variation of the table if it is known.
 
     >>> from irtjax.models.families.logistic import LogisticItems
     >>> one, zero = np.ones(3), np.zeros(3)
@@ -61,45 +92,45 @@ def not_identified(
     >>> not_identified(same, LogisticItems(one, zero, zero, one), False)[0][:39]
     'all 2 subjects have the same responses:'
     """
-    found = []
+    varied, p_value, _ = found or variation(table)
+    said = []
     slopes = "ranks and discriminations are" if estimated_slopes else "ranks are"
     count = table.num_subjects
-    varied, p_value = variation(table)
     if count > 1 and not varied:
         complete = table.num_observed == table.size
         on = "" if complete else " to the items that they share"
-        found.append(
+        said.append(
             f"all {count:,} subjects have the same responses{on}: abilities are equal,"
             f" and {slopes} not identified; add subjects with other responses"
         )
     elif count > 1 and p_value > LEVEL:
-        found.append(
+        said.append(
             f"abilities of the {count:,} subjects are not significantly different"
             f" (p = {p_value:.2g}): {slopes} not identified if they are equal; add"
             " items, or subjects that differ more"
         )
     slope = np.asarray(getattr(items, "discrimination", np.ones(1)))
     if slope.size and not slope.any():
-        found.append(
+        said.append(
             "all discriminations are 0: responses do not depend on ability, and ranks"
             " are not identified; allow negative discriminations, use a smaller"
             " penalty, or add items"
         )
-    return found
+    return said
 
 
-def variation(table: ResponseTable) -> tuple[bool, float]:
-    """Whether some item has different responses, and the p-value of equal abilities.
-
-    1 where there is nothing to compare.
+def variation(table: ResponseTable) -> Variation:
+    """How abilities vary, from responses alone; see the module for the formulas.
 
     >>> rng = np.random.default_rng(0)
     >>> coin = rng.random((30, 20)) < 0.5
-    >>> varied, p_value = variation(ResponseTable.from_arrays(coin))
-    >>> varied, p_value > 0.05
+    >>> varied, p_value, strength = variation(ResponseTable.from_arrays(coin))
+    >>> varied, p_value > 0.05, strength < 1
+    (True, True, True)
+    >>> ordered = ResponseTable.from_arrays(np.sort(coin, axis=0))
+    >>> _, p_value, strength = variation(ordered)
+    >>> p_value < 1e-6, strength > 5
     (True, True)
-    >>> variation(ResponseTable.from_arrays(np.sort(coin, axis=0)))[1] < 1e-6
-    True
     """
     if table.binary_cells is not None:
         return _of_cells(table.binary_cells)
@@ -122,13 +153,15 @@ def variation(table: ResponseTable) -> tuple[bool, float]:
         parts = [observed[:, part] @ own[part] for part in _blocks(values)]
         variance = np.sum(parts, axis=0)
     varied = own > 0
-    p_value = _p_of_sums(total, variance)
+    p_value, strength = _of_sums(total, variance, int(varied.sum()))
     of_pairs = None
-    if varied.any() and 2 * p_value > LEVEL:
-        of_pairs = _p_of_pairs(values, observed, varied)
+    if varied.any() and (2 * p_value > LEVEL or strength < 1):
+        of_pairs = _of_pairs(values, observed, varied)
     if of_pairs is not None:
-        p_value = min(1.0, 2 * min(p_value, of_pairs))
-    return bool(varied.any()), p_value
+        if 2 * p_value > LEVEL:
+            p_value = min(1.0, 2 * min(p_value, of_pairs[0]))
+        strength = max(strength, of_pairs[1])
+    return Variation(bool(varied.any()), p_value, strength)
 
 
 def _blocks(values: np.ndarray) -> list[slice]:
@@ -149,28 +182,34 @@ def _centred(values, observed, part):
     return left, seen, np.where(square > 1e-20 * count * mean**2, square, 0), count
 
 
-def _of_cells(cells: SparseCells) -> tuple[bool, float]:
+def _of_cells(cells: SparseCells) -> Variation:
     """`variation` of right and wrong responses of which few are observed."""
     count = cells.count(0)
     share = cells.sum(0) / np.maximum(count, 1)
     own = share * (1 - share)
     total = cells.sum(1) - cells.sum(1, share[cells.column])
-    return bool((own > 0).any()), _p_of_sums(total, cells.sum(1, own[cells.column]))
+    variance = cells.sum(1, own[cells.column])
+    found = _of_sums(total, variance, int((own > 0).sum()))
+    return Variation(bool((own > 0).any()), *found)
 
 
-def _p_of_sums(total: np.ndarray, variance: np.ndarray) -> float:
-    """P-value of sums by subject that vary no more than responses by chance."""
+def _of_sums(total, variance, items: int) -> tuple[float, float]:
+    """P-value and strength of sums by subject; 1 if they vary as responses by chance.
+
+    `total` and `variance` are `[subjects]`, `items` the number of items that vary.
+    """
     known = variance > 0
     count = int(known.sum())
     if count < 2:
-        return 1.0
+        return 1.0, 0.0
+    ratio = float(np.mean(total[known] ** 2 / variance[known]))
     # One degree of freedom is lost to the item means.
-    statistic = np.sum(total[known] ** 2 / variance[known]) * (count - 1) / count
-    return float(chdtrc(count - 1, statistic))
+    p_value = float(chdtrc(count - 1, ratio * (count - 1)))
+    return p_value, count * max(ratio - 1, 0.0) / items
 
 
-def _p_of_pairs(values, observed, varied) -> float | None:
-    """P-value of correlations of items that are those of chance; None without any."""
+def _of_pairs(values, observed, varied) -> tuple[float, float] | None:
+    """P-value and strength of correlations of items; None without any."""
     rng = np.random.default_rng(0)
     rows, columns = np.arange(len(values)), np.flatnonzero(varied)
     if len(rows) > MOST_SUBJECTS:
@@ -187,4 +226,7 @@ def _p_of_pairs(values, observed, varied) -> float | None:
     if not n.size:
         return None
     excess = (n - 1) * ((z.T @ z)[upper] / n) ** 2 - 1
-    return float(ndtr(-excess.sum() / np.sqrt(np.sum(2 * (n - 2) / (n + 1)))))
+    total, error = excess.sum(), np.sqrt(np.sum(2 * (n - 2) / (n + 1)))
+    # The mean excess over n is about r^2.
+    square = np.mean(count) ** 2 * (total - ONE_SIDED * error) / n.sum()
+    return float(ndtr(-total / error)), float(np.sqrt(max(square, 0.0)))

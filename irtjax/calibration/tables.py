@@ -11,6 +11,7 @@ from scipy.special import expit, ndtri
 
 from irtjax.calibration import lengths
 from irtjax.calibration.flags import Margins
+from irtjax.calibration.scale import leaves_pairs_untested, unknown_ranks
 from irtjax.data.table import ResponseTable
 from irtjax.estimators.estimates import Estimates
 from irtjax.likelihood.padding import pad_rows, padded_size
@@ -223,6 +224,8 @@ def make_ability_table(
         lower, upper = score_interval(ability, error, top=top, level=level)
     own, rest = without_scale(error, shared, scale)
     ranking = rank_intervals(ability, own, key=key, shared=rest, level=level)
+    if leaves_pairs_untested(estimates):
+        ranking = unknown_ranks(ranking)
     speeds = {}
     if estimates.lengths is not None:
         part, _, speed = estimates.lengths

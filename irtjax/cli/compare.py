@@ -96,8 +96,9 @@ compare_command = opt.with_reading(
 
 #: Of a fit whose subjects do not determine the scale: see `calibration.scale`.
 _UNTESTED = (
-    "So few subjects do not determine slopes and the scale of ability: abilities are"
-    " not tested, and only the paired test of accuracies compares the two."
+    "The subjects of this fit do not determine slopes and the scale of ability:"
+    " abilities are not tested, and only the paired test of accuracies compares the"
+    " two."
 )
 
 

@@ -167,6 +167,7 @@ class Estimates:
         finite: Whether estimates exist whatever the responses are: the method stopped
             early (`trained`), or every parameter has a prior.
         joint: Whether abilities were parameters.
+        sampled: Whether errors are those of draws of all parameters.
         normal: Whether the method assumes normal abilities of unit variance.
         limit: Name of the setting that limits the steps.
         scale: `[subjects]` part of `shared` that stretches all abilities alike; None:
@@ -200,6 +201,7 @@ class Estimates:
     finite: bool = False
     trained: bool = False
     joint: bool = False
+    sampled: bool = False
     normal: bool = False
     limit: str = "max_steps"
     scale: np.ndarray | None = None

@@ -178,11 +178,16 @@ def test_a_clean_fit_has_no_warning():
     assert _warnings(flags=["all right", "all wrong"]) == ()
 
 
-def test_pairs_of_too_few_subjects_are_not_said_to_differ():
-    # Below eight subjects no pair is tested, and laplace is no cure with two or three.
-    at = {count: " ".join(_warnings(num_subjects=count)) for count in (7, 8, 49)}
-    found = {count: "use method='laplace'" in text for count, text in at.items()}
-    assert found == {7: False, 8: True, 49: True}
+def test_intervals_of_few_subjects_are_said_to_cover_less():
+    text = " ".join(_warnings(num_subjects=20))
+    assert "differences cover 86 to 94 %: use method='laplace'" in text
+    # Where no pair is tested another warning has the reason; joint ones cover more.
+    for changes in ({"tested": False}, {"joint": True}):
+        text = " ".join(_warnings(num_subjects=20, **changes))
+        assert "only 20 subjects" in text and "laplace" not in text
+    for tested in (True, False):
+        text = " ".join(_warnings(joint=True, tested=tested))
+        assert "few responses" in text and ("method='em'" in text) == tested
     fixed = SimpleNamespace(model=two_parameter(), free=np.zeros((2, 2), bool))
     text = " ".join(_warnings(num_subjects=20, problem=fixed))
     assert "only 20 subjects" in text and "laplace" not in text

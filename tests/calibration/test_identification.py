@@ -33,7 +33,7 @@ def test_two_subjects_have_one_test():
     # 20 more items right of 60 that differ, z^2 = 20^2 / 60.
     first = np.arange(120) < 70
     second = np.r_[np.ones(30), np.zeros(40), np.ones(20), np.zeros(30)]
-    _, p_value = variation(irtjax.ResponseTable.from_arrays([1.0 * first, second]))
+    _, p_value, _ = variation(irtjax.ResponseTable.from_arrays([1.0 * first, second]))
     assert p_value == pytest.approx(chdtrc(1, 20**2 / 60), rel=1e-9)
     assert p_value < 0.05
 
@@ -43,6 +43,22 @@ def test_abilities_that_differ_are_found(signs):
     # Discriminations of both signs cancel in the sums, not in correlations of items.
     p = [variation(drawn(k, 100, 30, 1.0, 0.1, signs))[1] for k in range(30)]
     assert np.mean(np.array(p) <= 0.05) == 1
+
+
+@pytest.mark.parametrize("missing", [0.0, 0.4])
+@pytest.mark.parametrize("signs", [False, True])
+def test_strength_is_subjects_times_the_mean_correlation_of_items(signs, missing):
+    # The correlation of two items, from many subjects; the strength from 40.
+    many = drawn(0, 20_000, 30, 1.0, signs=signs).values.astype(float)
+    upper = np.triu_indices(30, 1)
+    expected = 40 * (1 - missing) * np.abs(np.corrcoef(many.T)[upper]).mean()
+    found = [variation(drawn(k, 40, 30, 1.0, missing, signs))[2] for k in range(20)]
+    # Four standard errors; with both signs 1.64 of each one's own errors are taken off.
+    error = 4 * np.std(found) / 20**0.5
+    low = 0.4 if signs else 1 - error / expected
+    assert low * expected < np.mean(found) < expected + error
+    equal = [variation(drawn(k, 40, 30, 0.0, missing, signs))[2] for k in range(20)]
+    assert np.mean(equal) < 0.5 and 0 <= min(equal)
 
 
 def test_other_responses_than_right_and_wrong():
@@ -57,7 +73,7 @@ def test_other_responses_than_right_and_wrong():
             irtjax.ResponseTable.from_arrays(counts, trials=np.full(score.shape, 8)),
         )
         for table in tables:
-            varied, p_value = variation(table)
+            varied, p_value, _ = variation(table)
             assert varied and low <= p_value <= high
 
 

@@ -1,17 +1,19 @@
 """The experiments run at small sizes, and what they compute is what they say."""
 
+import dataclasses
 import json
 from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pyarrow as pa
 import pytest
 from scipy import stats
 from scipy.special import expit
 
 import irtjax
-from experiments.coverage import adaptive_several, benchmarks, designs, replicate
+from experiments.coverage import adaptive_several, benchmarks, designs, few, replicate
 from experiments.coverage import run as coverage
 from experiments.coverage.replicate import differences
 from experiments.lart import compare
@@ -429,6 +431,39 @@ def test_designs_small(tmp_path, capsys):
     printed = capsys.readouterr().out
     assert "2pl laplace" in printed and "±" in printed
     assert (tmp_path / "designs.csv").is_file() and (tmp_path / "designs.md").is_file()
+
+
+def test_few_subjects_are_fitted_without_the_rule():
+    # Two of three subjects are equal; the fit finds them, and one other, different.
+    design = few.Design("em", "2pl", 3, 30, "one")
+    theta, score, table = few.draw(design, np.random.default_rng(0))
+    assert theta.tolist() == [few.APART, 0, 0] and score[1] == score[2] < score[0]
+    fit = irtjax.fit(table, "rasch")
+    columns = {"ability": [3.0, 0.0, 2.0], "ability_se": [0.1] * 3}
+    kept = fit.ability_table
+    for name, values in columns.items():
+        place = kept.column_names.index(name)
+        kept = kept.set_column(place, name, pa.array(values))
+    fit = dataclasses.replace(
+        fit, ability_table=kept, ability_shared=None, ability_scale=None
+    )
+    found = few.evaluate(theta, score, table, fit, tested=False)
+    assert (found["any"], found["any_tested"], found["tested"]) == (1, 0, 0)
+    assert (found["of_equal"], found["of_unequal"]) == (1, 1)
+    assert found["wrong"] == pytest.approx(1 / 3) and found["difference"] == 0
+
+
+@pytest.mark.slow
+def test_few_small(tmp_path, capsys):
+    rows = few.main(["--out", str(tmp_path)])
+    # The rule decides after the fit, whose errors are as estimated.
+    equal, three = rows
+    assert equal["tested"] == 0 == equal["any_tested"]
+    assert three["tested"] == 0 < three["of_unequal"] + three["difference"]
+    assert (tmp_path / "few.csv").is_file() and (tmp_path / "few.md").is_file()
+    with pytest.raises(SystemExit):
+        few.main(["--method", "nuts"])
+    assert "no design has the method 'nuts'" in capsys.readouterr().err
 
 
 def test_designs_by_name(capsys):

@@ -6,6 +6,7 @@ that is reported, and work in the coordinates of a `SamplingFrame`.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import math
 from collections.abc import Mapping
@@ -64,7 +65,8 @@ class _Posterior(AbstractEstimator):
             if solution.draws is not None and solution.status == Status.CONVERGED:
                 # The verdict comes first in them, and a good one is not a warning.
                 concluded, warnings = warnings[:1], warnings[1:]
-            return multilevel_estimates(problem, solution, found, warnings, concluded)
+            given = problem, solution, found, warnings, concluded
+            return dataclasses.replace(multilevel_estimates(*given), sampled=True)
 
 
 class NUTS(NoUTurn, _Posterior):
