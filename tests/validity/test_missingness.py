@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import irtjax
-from irtjax.validity.missingness import missing_by_ability
+from irtjax.validity.missing_matrix import missing_by_ability
 
 
 def responses(rng, subjects, items):
@@ -127,8 +127,8 @@ def test_very_many_masks_are_tested_one_by_one(monkeypatch):
     seen = rng.random(right.shape) >= 0.3
     seen[:, 1] = seen[:, 0]
     plain = of_missing(right, seen)
-    monkeypatch.setattr("irtjax.validity.missingness.MOST_MASKS", 5)
-    monkeypatch.setattr("irtjax.validity.missingness.BLOCK", 400)
+    monkeypatch.setattr("irtjax.validity.missing_matrix.MOST_MASKS", 5)
+    monkeypatch.setattr("irtjax.validity.missing_matrix.BLOCK", 400)
     for one, other in zip(plain, of_missing(right, seen), strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-9)
 
