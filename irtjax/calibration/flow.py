@@ -225,7 +225,7 @@ def _reasons(fit, against, data, names, move) -> dict[str, list[str | None]]:
     return columns
 
 
-def _row(table: ResponseTable, subject: int) -> tuple[np.ndarray, np.ndarray]:
+def _row(table: ResponseTable, subject: Any) -> tuple[np.ndarray, np.ndarray]:
     """Places of the items that a subject answered, and its responses or shares."""
     cells = table.sparse
     if cells is not None:

@@ -57,7 +57,9 @@ def cell_chances(
         # Blocks of one shape: the last one repeats its last cell.
         part = np.minimum(np.arange(start, start + size), len(row) - 1)
         found[part] = np.asarray(
-            _chances_of(family, items, jnp.asarray(at[row[part]]), column[part])
+            _chances_of(
+                family, items, jnp.asarray(at[row[part]]), jnp.asarray(column[part])
+            )
         )
     return found
 
