@@ -3,7 +3,7 @@
 A subject's ability without item j differs from that of all its responses only if it
 answered j. So sums over all subjects are sums of one number for each subject, corrected
 in the observed cells. Only items of the same mask are linked, as in every table of so
-many cells.
+many cells, and no blocks are distinguished.
 """
 
 from __future__ import annotations
@@ -14,9 +14,12 @@ from irtjax.data.sparse_table import SparseCells
 from irtjax.numerics.tails import CONSTANT, ENUMERATED, Sums, tails_of_sums
 from irtjax.validity.missing_matrix import (
     CHANGE,
+    FEW,
     FEWEST,
+    LOOK,
     ROUNDS,
     Additive,
+    Draws,
     MissingByAbility,
     missing_by_ability,
     variances,
@@ -103,6 +106,8 @@ def _tested(who, group, own, answers, rest: Additive, size: int):
     square = lacking(before.standard**2) + of_mask(known * after.standard**2)
     sums = Sums(second, third, CONSTANT * (count + square))
     tails = tails_of_sums(count, ones, lacking(z) - ones * mean, sums)
+    values = z, z_after
+    _draw(tails, values, some, known, who, group, ones, answered, lacking(z))
     varied = (ones > 0.5) & (answered > 0.5)
     means = [
         lacking(before.weighted) / np.maximum(lacking(before.weight), 1e-300),
@@ -117,6 +122,22 @@ def _tested(who, group, own, answers, rest: Additive, size: int):
         np.where(varied, both, np.nan),
         apart < 0,
     )
+
+
+def _draw(tails, values, some, known, who, group, ones, answered, total) -> None:
+    """`missing_matrix.draw_few` by the subjects of each mask, in place."""
+    before, after = values
+    least = np.minimum(ones, answered)
+    small = (np.minimum(*tails) < LOOK) & (least > 0.5) & (least <= FEW)
+    draws, begin = Draws(), np.searchsorted(group, np.arange(ones.size + 1))
+    for k in np.flatnonzero(small):
+        pairs = slice(begin[k], begin[k + 1])
+        lacking = some.copy()
+        lacking[who[pairs]] = False
+        own = after[pairs][known[pairs]]
+        turned = ones[k] > least[k]
+        both = np.concatenate([before[lacking], own])
+        draws.put(*tails, k, both, own.sum() if turned else total[k], least[k], turned)
 
 
 class _Scores:

@@ -11,18 +11,26 @@ of variance, n_ij the number of responses in the mean. Divided by its standard
 deviation, s_ij has the same mean and variance for all subjects, however many responses
 they have.
 
-An item is linked to itself, and to items of which nearly the same subjects, or nearly
-all the others, miss the response: the squared correlation of their masks, less each
-subject's mean, is at least 1/2. So where some subjects did not run a benchmark, they
-are compared with the others on items that both met. Responses to items that one group
-alone met would depend on errors of the item effects, and on another scale: responses to
-an easy item vary less. If that leaves nobody to compare, items that the others miss
-are not linked. In a table with very many masks, only items of the same mask are linked.
+A block is a benchmark of which some subjects have no response, or items that nearly the
+same subjects miss (the correlation of their masks, less each subject's mean, is at
+least 1/2, along a chain of items) and whoever misses all of these. A response that is
+missing with its block depends on whether the subject ran it: that is tested once for a
+block. Other missing responses of its items are compared among subjects who ran it.
+Where an item has both tests, its p-value is twice the smaller one.
+
+A mask is linked to itself, and to masks that are nearly the same or nearly the reverse:
+the squared correlation is at least 1/2. So where some subjects did not run a block,
+they are compared with the others on items that both met. Responses to items that one
+group alone met would depend on errors of the item effects, and on another scale:
+responses to an easy item vary less. If that leaves nobody to compare, masks of the
+others are not linked. In a table with very many masks, only items of the same mask are
+linked, and blocks are benchmarks alone.
 
 If whether j is missing does not depend on ability, every choice of the subjects whose
 response is missing is equally likely: a permutation test of the sum of s_ij over them,
 exact up to 14 subjects, and else with the exact mean, variance and skewness
-(`irtjax.numerics.tails`). Where a subject's rate of missing responses has nothing to do
+(`irtjax.numerics.tails`). Small p-values of at most `FEW` missing responses, or of so
+few others, are drawn. Where a subject's rate of missing responses has nothing to do
 with its ability, this holds too, as abilities are then exchangeable. Items that the
 same subjects miss have one p-value, and count as one test.
 
@@ -36,7 +44,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from irtjax.numerics.tails import permutation_tails
+from irtjax.numerics.tails import ENUMERATED, permutation_tails
 from irtjax.ranking.discoveries import benjamini_hochberg
 
 #: Subjects below which nothing is tested.
@@ -45,8 +53,12 @@ FEWEST = 3
 MOST_CELLS, MOST_MASKS = 10_000_000, 1500
 #: Squared correlation of masks from which items are linked.
 LINKED = 0.5
+#: The same from which items are of one block, and items of a block at least.
+ALIKE, FEWEST_ITEMS = 0.25, 3
 #: Cells of a block of subjects by masks; its arrays stay in the processor's cache.
 BLOCK = 200_000
+#: P-values below `LOOK` are drawn where at most so many responses are missing, or not.
+LOOK, FEW, DRAWS = 0.1, 20, 4999
 #: Rounds of the least squares, and the change of a subject effect that ends them.
 ROUNDS, CHANGE = 100, 1e-6
 
@@ -95,12 +107,15 @@ class Additive(NamedTuple):
 
 
 def missing_by_ability(
-    values: np.ndarray, observed: np.ndarray | None
+    values: np.ndarray,
+    observed: np.ndarray | None,
+    benchmarks: np.ndarray | None = None,
 ) -> MissingByAbility:
     """The test of each item; see the module.
 
     `values` and `observed` are `[subjects, items]`, values of about 0 to 1 and 0 where
-    missing.
+    missing. `benchmarks` are names `[items]`; without two of them blocks are found by
+    the masks.
 
     >>> complete = missing_by_ability(np.eye(3), None)
     >>> complete.missing.tolist(), complete.p_value.tolist()
@@ -118,23 +133,125 @@ def missing_by_ability(
     if not chosen.size or len(values) < FEWEST:
         return result
     mask[chosen], first = _masks(observed, chosen)
-    chosen = chosen[np.argsort(mask[chosen], kind="stable")]
-    starts = np.searchsorted(mask[chosen], np.arange(first.size + 1))
-    rest = _additive(values, observed)
-    links = _links(observed[:, first])
-    # Masks at once; all of them if they are linked to each other.
-    width = first.size if links else max(1, BLOCK // len(values))
-    for start in range(0, first.size, width):
-        end = min(start + width, first.size)
-        items = chosen[starts[start] : starts[end]]
-        places = starts[start:end] - starts[start]
-        own, answers = _own(values, observed, rest, items, places)
-        seen = observed[:, first[start:end]]
-        found = _tested(seen, own, answers, rest, links)
-        of = mask[items] - start
-        difference[items], p_value[items], weak[items] = (x[of] for x in found)
+    rest, places = _additive(values, observed), mask[chosen]
+    block = _blocks(observed, chosen, mask, first, benchmarks)
+    ran = _ran(observed, block)
+    # Of a block, the subjects who ran it: they miss single responses of it.
+    single = observed[:, first] | ~ran[:, block[first]]
+    among = _Among(ran, block)
+    masks = _of_masks(values, observed, rest, chosen, places, among, _links(single))
+    found = [x[places] for x in masks]
+    whole = np.flatnonzero(~ran.all(0))
+    if whole.size:
+        _add_blocks(found, values, observed, rest, chosen, block, whole, ran[:, whole])
+        alone = np.isnan(masks[1][places]) & np.isin(block[chosen], whole)
+        mask[chosen[alone]] = first.size + block[chosen[alone]]
+    difference[chosen], p_value[chosen], weak[chosen] = found
     mask[np.isnan(p_value)] = -1
     return result
+
+
+class _Among(NamedTuple):
+    """The subjects who ran the block of an item."""
+
+    ran: np.ndarray  # [subjects, blocks + 1], the last column all true
+    block: np.ndarray  # [items], -1 for none
+
+    def of(self, items: np.ndarray) -> np.ndarray:
+        """Those of some items, `[subjects, items]`."""
+        return self.ran[:, self.block[items]]
+
+
+def _add_blocks(found, values, observed, rest, chosen, block, whole, ran) -> None:
+    """Adds to the tests of items, in place, those of the blocks that they are in."""
+    inside = np.flatnonzero(np.isin(block, whole))
+    code = np.searchsorted(whole, block[inside])
+    tests = _of_masks(values, observed, rest, inside, code, None, _links(ran), ran)
+    of = np.isin(block[chosen], whole)
+    number = np.searchsorted(whole, block[chosen[of]])
+    together, apart = [x[number] for x in tests], [x[of] for x in found]
+    one, other = apart[1], together[1]
+    # Two tests of an item: Bonferroni's correction.
+    times = 1 + (np.isfinite(one) & np.isfinite(other))
+    smaller = np.isnan(one) | (other <= one)
+    for x, mine, its in zip(found, apart, together, strict=True):
+        x[of] = np.where(smaller, its, mine)
+    found[1][of] = np.minimum(1, times * np.fmin(one, other))
+
+
+def _of_masks(values, observed, rest, items, number, among, links, seen=None):
+    """The tests of masks `[masks]`: differences, p-values, and whether below 0.
+
+    `items` have the masks `number`; `seen` `[subjects, masks]` if these are not the
+    masks of the items. Subjects are compared who are `among` those of the items.
+    """
+    order = np.argsort(number, kind="stable")
+    items = items[order]
+    count = int(number.max()) + 1
+    starts = np.searchsorted(number[order], np.arange(count + 1))
+    # Masks at once; all of them if they are linked to each other.
+    width = count if links else max(1, BLOCK // len(values))
+    parts = []
+    for start in range(0, count, width):
+        end = min(start + width, count)
+        mine = items[starts[start] : starts[end]]
+        places = starts[start:end] - starts[start]
+        own, answers = _own(values, observed, rest, mine, places)
+        lit = observed[:, mine[places]] if seen is None else seen[:, start:end]
+        some = np.ones_like(lit) if among is None else among.of(mine[places])
+        parts.append(_tested(lit, some, own, answers, rest, links))
+    return [np.concatenate(x) for x in zip(*parts, strict=True)]
+
+
+def _blocks(observed, chosen, mask, first, benchmarks) -> np.ndarray:
+    """The number of each item's block `[items]`, -1 for items of none.
+
+    Benchmarks that some subjects did not run, and other items of nearly one mask.
+    """
+    block = np.full(observed.shape[1], -1)
+    if benchmarks is not None:
+        names, code = np.unique(benchmarks, return_inverse=True)
+        code = _of_several(code.reshape(-1))
+        if len(names) > 1:
+            block = np.where(_ran(observed, code).all(0)[code], -1, code)
+    links = _links(observed[:, first], ALIKE)
+    if links:
+        from scipy.sparse.csgraph import connected_components
+
+        found = np.full(block.size, -1)
+        found[chosen] = connected_components(links[1], directed=False)[1][mask[chosen]]
+        found = _of_several(np.where(block < 0, found, -1))
+        block = np.where(found < 0, block, found + block.max() + 1)
+    # Items that everybody misses who did not run a block.
+    absent = ~_ran(observed, block)
+    size = absent.sum(0)
+    for k in np.argsort(size, kind="stable")[::-1]:
+        if size[k] < FEWEST:
+            break
+        alone = np.flatnonzero(block < 0)
+        block[alone[~observed[:, alone][absent[:, k]].any(0)]] = k
+    return block
+
+
+def _of_several(code: np.ndarray) -> np.ndarray:
+    """Codes of groups of at least `FEWEST_ITEMS`; -1 for the others."""
+    count = np.bincount(code + 1, minlength=2)
+    return np.where(count[code + 1] < FEWEST_ITEMS, -1, code)
+
+
+def _ran(observed: np.ndarray, block: np.ndarray) -> np.ndarray:
+    """Whether a subject has a response in a block `[subjects, blocks + 1]`.
+
+    True in the last column, for items of no block, and in blocks that nobody ran.
+    """
+    ran = np.ones((len(observed), int(block.max()) + 2), bool)
+    some = np.flatnonzero(block >= 0)
+    some = some[np.argsort(block[some], kind="stable")]
+    for mine in np.split(some, np.flatnonzero(np.diff(block[some])) + 1):
+        if mine.size:
+            ran[:, block[mine[0]]] = observed[:, mine].any(1)
+    ran[:, ~ran.any(0)] = True
+    return ran
 
 
 def _masks(observed: np.ndarray, chosen: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -149,7 +266,7 @@ def _masks(observed: np.ndarray, chosen: np.ndarray) -> tuple[np.ndarray, np.nda
     return number, np.array(first)
 
 
-def _links(seen: np.ndarray) -> list[np.ndarray]:
+def _links(seen: np.ndarray, least: float = LINKED) -> list[np.ndarray]:
     """Which masks are linked `[masks, masks]`: by any sign, and by the same.
 
     Empty if there are too many masks.
@@ -162,7 +279,7 @@ def _links(seen: np.ndarray) -> list[np.ndarray]:
     z /= np.maximum(np.sqrt(np.sum(z**2, axis=0)), 1e-12)
     phi = z.T @ z
     np.fill_diagonal(phi, 1)
-    return [x**2 * np.sign(x) >= LINKED for x in (np.abs(phi), phi)]
+    return [x**2 * np.sign(x) >= least for x in (np.abs(phi), phi)]
 
 
 def _own(values, observed, rest: Additive, items, starts) -> tuple[np.ndarray, ...]:
@@ -182,20 +299,20 @@ def _own(values, observed, rest: Additive, items, starts) -> tuple[np.ndarray, .
     return own, answers
 
 
-def _tested(seen, own, answers, rest: Additive, links) -> tuple[np.ndarray, ...]:
+def _tested(seen, among, own, answers, rest: Additive, links) -> tuple[np.ndarray, ...]:
     """`_without` the linked masks: the first of `links` that leaves who to compare."""
     if not links:
-        return _without(seen, own, answers, rest)
-    found = _in_blocks(seen, own, answers, rest, links[0])
+        return _without(seen, among, own, answers, rest)
+    found = _in_blocks(seen, among, own, answers, rest, links[0])
     lacking = np.flatnonzero(np.isnan(found[1]))
     if lacking.size:
-        same = _in_blocks(seen, own, answers, rest, links[1], lacking)
+        same = _in_blocks(seen, among, own, answers, rest, links[1], lacking)
         for x, part in zip(found, same, strict=True):
             x[lacking] = part
     return found
 
 
-def _in_blocks(seen, own, answers, rest, links, chosen=None) -> tuple[np.ndarray, ...]:
+def _in_blocks(seen, among, own, answers, rest, links, chosen=None):
     """`_without` the linked masks, of chosen masks."""
     chosen = np.arange(seen.shape[1]) if chosen is None else chosen
     width, found = max(1, BLOCK // len(seen)), []
@@ -207,23 +324,26 @@ def _in_blocks(seen, own, answers, rest, links, chosen=None) -> tuple[np.ndarray
         if more.size:
             linked = links[:, part[more]].astype(float)
             left[:, more], count[:, more] = own @ linked, answers @ linked
-        found.append(_without(seen[:, part], left, count, rest))
+        found.append(_without(seen[:, part], among[:, part], left, count, rest))
     return tuple(np.concatenate(x) for x in zip(*found, strict=True))
 
 
-def _without(seen, own, answers, rest: Additive) -> tuple[np.ndarray, ...]:
+def _without(seen, among, own, answers, rest: Additive) -> tuple[np.ndarray, ...]:
     """Differences, p-values and whether they are below 0, `[masks]`.
 
     `own` and `answers` `[subjects, masks]` are those that abilities are without.
     """
     count = rest.answers[:, None] - answers
-    known = count > 0.5
+    known = (count > 0.5) & among
     count = np.maximum(count, 1)
     score = np.where(known, rest.total[:, None] - own, 0) / count
     variance = rest.between + rest.within / count
     missing = ~seen & known
-    upper, lower = permutation_tails(missing, known, score / np.sqrt(variance))
     varied = missing.any(0) & (seen & known).any(0)
+    standard = score / np.sqrt(variance)
+    upper, lower = permutation_tails(missing, known, standard)
+    if len(seen) > ENUMERATED:
+        draw_few(upper, lower, missing, known, standard)
     both = np.minimum(1, 2 * np.minimum(upper, lower))
     means = []
     for group in (missing, seen & known):
@@ -237,6 +357,67 @@ def _without(seen, own, answers, rest: Additive) -> tuple[np.ndarray, ...]:
         np.where(varied, both, np.nan),
         apart < 0,
     )
+
+
+def draw_few(upper, lower, missing, known, score) -> None:
+    """Replaces, in place, small p-values of few missing responses, or few others.
+
+    Scores of subjects who met other items may have long tails, so that the sum of a few
+    is far from the approximation. Draws are of the sorted scores: the order of subjects
+    does not matter.
+    """
+    ones, count = missing.sum(0), known.sum(0)
+    least = np.minimum(ones, count - ones)
+    small = (np.minimum(upper, lower) < LOOK) & (least > 0) & (least <= FEW)
+    draws = Draws()
+    for item in np.flatnonzero(small):
+        mine = known[:, item]
+        # The sum over the smaller of the two groups: its tails are turned for others.
+        turned = ones[item] > least[item]
+        group = mine & (missing[:, item] != turned)
+        total = score[group, item].sum()
+        draws.put(upper, lower, item, score[mine, item], total, least[item], turned)
+
+
+class Draws:
+    """Drawn tails, with the same subsets for groups of the same sizes."""
+
+    def __init__(self) -> None:
+        self.subsets: dict[tuple[int, int], np.ndarray] = {}
+
+    def put(self, upper, lower, item, values, total, size, turned) -> None:
+        """Replaces the tails of an item, from `total`, the sum of `size` of `values`.
+
+        `turned` if these are the responses, not the missing ones.
+        """
+        key = len(values), int(size)
+        if key not in self.subsets:
+            self.subsets[key] = _subsets(*key)
+        drawn = np.sort(values)[self.subsets[key]].sum(1)
+        slack = 1e-9 * (1 + np.abs(values).sum())
+        ends = (drawn >= total - slack).sum(), (drawn <= total + slack).sum()
+        ends = ends[::-1] if turned else ends
+        for tail, as_far in zip((upper, lower), ends, strict=True):
+            most = (as_far + 1) / (DRAWS + 1)
+            # Beyond all draws the approximation goes on.
+            tail[item] = most if as_far else min(most, tail[item])
+
+
+def _subsets(count: int, size: int) -> np.ndarray:
+    """Places of `DRAWS` random subsets of so many of `count`, `[draws, size]`.
+
+    >>> found = _subsets(5, 3)
+    >>> found.shape, (np.diff(np.sort(found), axis=1) > 0).all(), int(found.max())
+    ((4999, 3), True, 4)
+    """
+    random, chosen = np.random.default_rng(0), np.empty((DRAWS, 0), np.int64)
+    for k in range(size):
+        # One of those left, numbered without the places before it.
+        new = random.integers(0, count - k, DRAWS)
+        for before in np.sort(chosen, axis=1).T:
+            new += new >= before
+        chosen = np.column_stack([chosen, new])
+    return chosen
 
 
 def _additive(values: np.ndarray, observed: np.ndarray) -> Additive:

@@ -102,7 +102,8 @@ def missing_of_table(table: ResponseTable) -> MissingByAbility:
     """The test of each item, by observed cell where a table has these alone."""
     if table.sparse is not None:
         return missing_in_cells(table.sparse, unit_values(table))
-    return missing_by_ability(*unit_responses(table))
+    benchmarks = table.item_facets.get("benchmark")
+    return missing_by_ability(*unit_responses(table), benchmarks)
 
 
 def unit_responses(table: ResponseTable) -> tuple[np.ndarray, np.ndarray | None]:

@@ -142,6 +142,14 @@ def test_missing_responses_of_cells(kind, monkeypatch):
     for x, y in zip(found, wanted, strict=True):
         np.testing.assert_allclose(x, y, rtol=1e-7, atol=1e-12)
     assert np.isfinite(found.p_value).sum() > 50
+    # Of so few responses small p-values are drawn.
+    rows = dense.select(subjects=np.arange(500, 540))
+    few = rows.replace(values=rows.cells, observed=None)
+    part = missing_in_cells(few.sparse, unit_values(few))
+    wanted = missing_by_ability(*unit_responses(rows))
+    assert (part.p_value < 0.1).any()
+    for x, y in zip(part, wanted, strict=True):
+        np.testing.assert_allclose(x, y, rtol=1e-7, atol=1e-12)
     assert found.mask[30] == found.mask[31]
 
 
