@@ -126,9 +126,9 @@ def _tested(who, group, own, answers, rest: Additive, size: int):
 
 def _draw(tails, values, some, known, who, group, ones, answered, total) -> None:
     """`missing_matrix.draw_few` by the subjects of each mask, in place."""
-    before, after = values
+    (before, after), (upper, lower) = values, tails
     least = np.minimum(ones, answered)
-    small = (np.minimum(*tails) < LOOK) & (least > 0.5) & (least <= FEW)
+    small = (np.minimum(upper, lower) < LOOK) & (least > 0.5) & (least <= FEW)
     draws, begin = Draws(), np.searchsorted(group, np.arange(ones.size + 1))
     for k in np.flatnonzero(small):
         pairs = slice(begin[k], begin[k + 1])
@@ -137,7 +137,8 @@ def _draw(tails, values, some, known, who, group, ones, answered, total) -> None
         own = after[pairs][known[pairs]]
         turned = ones[k] > least[k]
         both = np.concatenate([before[lacking], own])
-        draws.put(*tails, k, both, own.sum() if turned else total[k], least[k], turned)
+        group_total = own.sum() if turned else total[k]
+        draws.put(upper, lower, k, both, group_total, least[k], turned)
 
 
 class _Scores:

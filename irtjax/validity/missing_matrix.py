@@ -40,7 +40,7 @@ of what they would have been: given ability, no data are about them.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -219,7 +219,8 @@ def _blocks(observed, chosen, mask, first, benchmarks) -> np.ndarray:
         from scipy.sparse.csgraph import connected_components
 
         found = np.full(block.size, -1)
-        found[chosen] = connected_components(links[1], directed=False)[1][mask[chosen]]
+        number: Any = connected_components(links[1], directed=False)[1]
+        found[chosen] = number[mask[chosen]]
         found = _of_several(np.where(block < 0, found, -1))
         block = np.where(found < 0, block, found + block.max() + 1)
     # Items that everybody misses who did not run a block.
