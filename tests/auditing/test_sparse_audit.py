@@ -82,9 +82,12 @@ def test_an_audit_of_observed_cells_is_that_of_the_matrix(no_matrix):
     dense, few, fit = case()
     found, wanted = irtjax.audit(fit, few), irtjax.audit(fit, dense)
     # Dependence of a matrix is in single precision.
-    agree(found.items, wanted.items, 2e-4)
+    # Its test of missing responses has blocks, which few cells have not.
+    of_blocks = ["missing_difference", "missing_more_for", "p_missing", "q_missing"]
+    items = (x.items.drop_columns(of_blocks) for x in (found, wanted))
+    agree(*items, 2e-4)
     agree(found.benchmarks, wanted.benchmarks, 1e-9)
-    assert found.missing == wanted.missing and found.warnings == wanted.warnings
+    assert found.warnings == wanted.warnings
     assert found.flagged("negative discrimination") == ["item 4"]
     assert set(found.flagged("duplicate")) == {"item 11", "item 12"}
     assert plot_flagged_items(found, few).axes
