@@ -164,7 +164,7 @@ def plot_flagged_items(audit: Audit, data: ResponseTable, num_items: int = 9) ->
 
 def _observed_shares(axes: Axes, data: ResponseTable, ability, item: int, parts):
     """A point for each group of subjects of whom some answered the item."""
-    of_item = data.select(items=[item])
+    of_item = data.select(items=np.array([item]))
     for part in parts:
         if of_item.observed is not None:
             part = part[of_item.observed[part, 0]]

@@ -12,14 +12,12 @@ import numpy as np
 
 from irtjax.data.sparse_table import SparseCells
 from irtjax.numerics.tails import CONSTANT, ENUMERATED, Sums, tails_of_sums
+from irtjax.validity.missing_draws import FEW, LOOK, Draws
 from irtjax.validity.missing_matrix import (
     CHANGE,
-    FEW,
     FEWEST,
-    LOOK,
     ROUNDS,
     Additive,
-    Draws,
     MissingByAbility,
     missing_by_ability,
     variances,
@@ -125,7 +123,7 @@ def _tested(who, group, own, answers, rest: Additive, size: int):
 
 
 def _draw(tails, values, some, known, who, group, ones, answered, total) -> None:
-    """`missing_matrix.draw_few` by the subjects of each mask, in place."""
+    """`missing_draws.draw_few` by the subjects of each mask, in place."""
     (before, after), (upper, lower) = values, tails
     least = np.minimum(ones, answered)
     small = (np.minimum(upper, lower) < LOOK) & (least > 0.5) & (least <= FEW)

@@ -11,12 +11,13 @@ of variance, n_ij the number of responses in the mean. Divided by its standard
 deviation, s_ij has the same mean and variance for all subjects, however many responses
 they have.
 
-A block is a benchmark of which some subjects have no response, or items that nearly the
-same subjects miss (the correlation of their masks, less each subject's mean, is at
-least 1/2, along a chain of items) and whoever misses all of these. A response that is
-missing with its block depends on whether the subject ran it: that is tested once for a
-block. Other missing responses of its items are compared among subjects who ran it.
-Where an item has both tests, its p-value is twice the smaller one.
+A block is a benchmark of which some subjects have no response. Without names of
+benchmarks it is a group of three or more items that nearly the same subjects miss: the
+correlation of their masks, less each subject's mean, is at least 1/2 along a chain of
+items. A subject ran a block if it has a response to any of its items; items that all
+subjects miss who did not run it join it. Whether a response is missing with its block
+is tested once for the block. Other missing responses of its items are compared among
+the subjects who ran it. Where an item has both tests, its p-value is twice the smaller.
 
 A mask is linked to itself, and to masks that are nearly the same or nearly the reverse:
 the squared correlation is at least 1/2. So where some subjects did not run a block,
@@ -29,9 +30,9 @@ linked, and blocks are benchmarks alone.
 If whether j is missing does not depend on ability, every choice of the subjects whose
 response is missing is equally likely: a permutation test of the sum of s_ij over them,
 exact up to 14 subjects, and else with the exact mean, variance and skewness
-(`irtjax.numerics.tails`). Small p-values of at most `FEW` missing responses, or of so
-few others, are drawn. Where a subject's rate of missing responses has nothing to do
-with its ability, this holds too, as abilities are then exchangeable. Items that the
+(`irtjax.numerics.tails`). Small p-values of few missing responses, or of few others,
+are drawn (`missing_draws`). Where a subject's rate of missing responses has nothing to
+do with its ability, this holds too, as abilities are then exchangeable. Items that the
 same subjects miss have one p-value, and count as one test.
 
 The test is of the association alone. It cannot find responses that are missing because
@@ -46,6 +47,7 @@ import numpy as np
 
 from irtjax.numerics.tails import ENUMERATED, permutation_tails
 from irtjax.ranking.discoveries import benjamini_hochberg
+from irtjax.validity.missing_draws import draw_few
 
 #: Subjects below which nothing is tested.
 FEWEST = 3
@@ -57,8 +59,6 @@ LINKED = 0.5
 ALIKE, FEWEST_ITEMS = 0.25, 3
 #: Cells of a block of subjects by masks; its arrays stay in the processor's cache.
 BLOCK = 200_000
-#: P-values below `LOOK` are drawn where at most so many responses are missing, or not.
-LOOK, FEW, DRAWS = 0.1, 20, 4999
 #: Rounds of the least squares, and the change of a subject effect that ends them.
 ROUNDS, CHANGE = 100, 1e-6
 
@@ -213,7 +213,9 @@ def _blocks(observed, chosen, mask, first, benchmarks) -> np.ndarray:
         names, code = np.unique(benchmarks, return_inverse=True)
         code = _of_several(code.reshape(-1))
         if len(names) > 1:
-            block = np.where(_ran(observed, code).all(0)[code], -1, code)
+            block = np.where(
+                np.logical_and.reduce(_ran(observed, code))[code], -1, code
+            )
     links = _links(observed[:, first], ALIKE)
     if links:
         from scipy.sparse.csgraph import connected_components
@@ -358,67 +360,6 @@ def _without(seen, among, own, answers, rest: Additive) -> tuple[np.ndarray, ...
         np.where(varied, both, np.nan),
         apart < 0,
     )
-
-
-def draw_few(upper, lower, missing, known, score) -> None:
-    """Replaces, in place, small p-values of few missing responses, or few others.
-
-    Scores of subjects who met other items may have long tails, so that the sum of a few
-    is far from the approximation. Draws are of the sorted scores: the order of subjects
-    does not matter.
-    """
-    ones, count = missing.sum(0), known.sum(0)
-    least = np.minimum(ones, count - ones)
-    small = (np.minimum(upper, lower) < LOOK) & (least > 0) & (least <= FEW)
-    draws = Draws()
-    for item in np.flatnonzero(small):
-        mine = known[:, item]
-        # The sum over the smaller of the two groups: its tails are turned for others.
-        turned = ones[item] > least[item]
-        group = mine & (missing[:, item] != turned)
-        total = score[group, item].sum()
-        draws.put(upper, lower, item, score[mine, item], total, least[item], turned)
-
-
-class Draws:
-    """Drawn tails, with the same subsets for groups of the same sizes."""
-
-    def __init__(self) -> None:
-        self.subsets: dict[tuple[int, int], np.ndarray] = {}
-
-    def put(self, upper, lower, item, values, total, size, turned) -> None:
-        """Replaces the tails of an item, from `total`, the sum of `size` of `values`.
-
-        `turned` if these are the responses, not the missing ones.
-        """
-        key = len(values), int(size)
-        if key not in self.subsets:
-            self.subsets[key] = _subsets(*key)
-        drawn = np.sort(values)[self.subsets[key]].sum(1)
-        slack = 1e-9 * (1 + np.abs(values).sum())
-        ends = (drawn >= total - slack).sum(), (drawn <= total + slack).sum()
-        ends = ends[::-1] if turned else ends
-        for tail, as_far in zip((upper, lower), ends, strict=True):
-            most = (as_far + 1) / (DRAWS + 1)
-            # Beyond all draws the approximation goes on.
-            tail[item] = most if as_far else min(most, tail[item])
-
-
-def _subsets(count: int, size: int) -> np.ndarray:
-    """Places of `DRAWS` random subsets of so many of `count`, `[draws, size]`.
-
-    >>> found = _subsets(5, 3)
-    >>> found.shape, (np.diff(np.sort(found), axis=1) > 0).all(), int(found.max())
-    ((4999, 3), True, 4)
-    """
-    random, chosen = np.random.default_rng(0), np.empty((DRAWS, 0), np.int64)
-    for k in range(size):
-        # One of those left, numbered without the places before it.
-        new = random.integers(0, count - k, DRAWS)
-        for before in np.sort(chosen, axis=1).T:
-            new += new >= before
-        chosen = np.column_stack([chosen, new])
-    return chosen
 
 
 def _additive(values: np.ndarray, observed: np.ndarray) -> Additive:

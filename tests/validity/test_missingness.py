@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 import irtjax
-from irtjax.validity.missing_matrix import draw_few, missing_by_ability
+from irtjax.validity.missing_draws import draw_few
+from irtjax.validity.missing_matrix import missing_by_ability
 
 
 def responses(rng, subjects, items):
