@@ -25,7 +25,7 @@ from experiments.cbmm.methods import (
 from experiments.cbmm.printed import printed
 from experiments.scaling import mirt
 from irtjax.functional import log_likelihood
-from irtjax.validity.missingness import missing_by_ability
+from irtjax.validity.missing_matrix import missing_by_ability
 from irtjax.validity.recovery import (
     aligned_rmse,
     hellinger,

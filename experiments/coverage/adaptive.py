@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import csv
 import dataclasses
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -30,6 +31,8 @@ LENGTHS = (10, 30, 60)
 SIZES = {10: 24, 30: 12, 100: 8, 500: 3}
 ITEMS, TESTED = 200, 100
 NORMAL_95 = 1.959964
+#: What a cell of the table is.
+CELL = ("data", "subjects", "select", "items", "errors")
 
 
 def variants(fit: Any) -> dict[str, Any]:
@@ -212,9 +215,13 @@ def chances(fit: Any, ability: np.ndarray) -> np.ndarray:
     return np.asarray(response_table_jit(fit.model.family, items, ability))
 
 
-def summarise(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """One row per cell: ratios of actual to stated errors, and coverage with errors."""
-    keys = ("data", "subjects", "select", "items", "errors")
+def summarise(
+    rows: list[dict[str, Any]], keys: tuple[str, ...] = CELL
+) -> list[dict[str, Any]]:
+    """One row per cell: ratios of actual to stated errors, and coverage with errors.
+
+    Cells without a quantity have NaN.
+    """
     cells: dict[tuple, list[dict[str, Any]]] = {}
     for row in rows:
         cells.setdefault(tuple(row[k] for k in keys), []).append(row)
@@ -222,17 +229,36 @@ def summarise(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     for cell, parts in cells.items():
         line = dict(zip(keys, cell, strict=True)) | {"sets": len(parts)}
         for name in ("ability", "score"):
-            cover = [r[f"{name}_coverage"] for r in parts]
-            square = np.mean([r[f"{name}_square"] for r in parts])
-            stated = np.mean([r[f"{name}_stated"] for r in parts])
-            line[f"{name}_rmse"] = np.sqrt(square)
-            line[f"{name}_stated"] = np.sqrt(stated)
-            line[f"{name}_ratio"] = np.sqrt(square / stated)
-            line[f"{name}_coverage"] = np.mean(cover)
+            square, stated, cover = (
+                np.array([r.get(f"{name}_{kind}", np.nan) for r in parts])
+                for kind in ("square", "stated", "coverage")
+            )
+            line[f"{name}_rmse"] = float(np.sqrt(square.mean()))
+            line[f"{name}_stated"] = float(np.sqrt(stated.mean()))
+            line[f"{name}_ratio"] = float(np.sqrt(square.mean() / stated.mean()))
+            line[f"{name}_coverage"] = float(cover.mean())
             spread = np.std(cover, ddof=1) if len(cover) > 1 else np.nan
-            line[f"{name}_coverage_se"] = spread / np.sqrt(len(cover))
+            line[f"{name}_coverage_se"] = float(spread / np.sqrt(len(cover)))
         found.append(line)
     return found
+
+
+def write(folder: Path, name: str, lines: list[dict[str, Any]]) -> None:
+    """Writes the cells of a study, a row for each."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / f"{name}.csv").open("w", newline="") as file:
+        writer = csv.DictWriter(file, list(lines[0]))
+        writer.writeheader()
+        writer.writerows(lines)
+
+
+def rows_of(
+    sizes: list[int], sets: Callable[[int], int], one: Callable[[int, int], list]
+) -> list[dict[str, Any]]:
+    """Rows of so many calibrations of each size, by `one` size and seed."""
+    return [
+        row for size in sizes for seed in range(sets(size)) for row in one(size, seed)
+    ]
 
 
 def main() -> None:
@@ -245,22 +271,16 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     given = parser.parse_args()
     jax.config.update("jax_enable_x64", True)
-    rows = []
-    for size in given.sizes:
-        for seed in range(given.sets or SIZES.get(size, 4)):
-            make = (
-                real(given.real, size, seed)
-                if given.real
-                else simulated(size, seed, given.graded)
-            )
-            rows += make
-    given.out.mkdir(parents=True, exist_ok=True)
+
+    def one(size: int, seed: int) -> list[dict[str, Any]]:
+        if given.real:
+            return real(given.real, size, seed)
+        return simulated(size, seed, given.graded)
+
+    sets = lambda size: given.sets or SIZES.get(size, 4)
     name = "real" if given.real else "graded" if given.graded else "2pl"
-    lines = summarise(rows)
-    with (given.out / f"adaptive_{name}.csv").open("w", newline="") as file:
-        writer = csv.DictWriter(file, list(lines[0]))
-        writer.writeheader()
-        writer.writerows(lines)
+    lines = summarise(rows_of(given.sizes, sets, one))
+    write(given.out, f"adaptive_{name}", lines)
 
 
 if __name__ == "__main__":

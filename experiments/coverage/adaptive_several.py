@@ -10,8 +10,8 @@ and by the bank with items as known. Columns are defined in README.md.
 from __future__ import annotations
 
 import argparse
-import csv
 import dataclasses
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +20,12 @@ import numpy as np
 
 import irtjax
 
+if __name__ == "__main__":  # Run as a script, from any folder.
+    sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from experiments.coverage.adaptive import CELL, compare, rows_of, summarise, write
+
 LENGTHS = (10, 20, 30)
-NORMAL_95 = 1.959964
 
 
 def true_items(rng: Any, size: int) -> tuple[np.ndarray, np.ndarray]:
@@ -42,15 +46,6 @@ def to_true_axes(fit: Any, slopes: np.ndarray) -> np.ndarray:
     estimated = np.asarray(fit.parameters.items.discrimination) @ root
     left, _, right = np.linalg.svd(estimated.T @ slopes)
     return np.linalg.inv(root).T @ left @ right
-
-
-def compare(name: str, gap: np.ndarray, error: np.ndarray) -> dict[str, float]:
-    """Squared errors, squared stated errors and coverage, means over subjects."""
-    return {
-        f"{name}_square": float(np.mean(gap**2)),
-        f"{name}_stated": float(np.mean(error**2)),
-        f"{name}_coverage": float(np.mean(np.abs(gap) < NORMAL_95 * error)),
-    }
 
 
 def simulated(size: int, seed: int, items: int, tested: int) -> list[dict[str, Any]]:
@@ -89,28 +84,6 @@ def simulated(size: int, seed: int, items: int, tested: int) -> list[dict[str, A
     return rows
 
 
-def summarise(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """One row per cell: actual and stated errors, and coverage with its error."""
-    keys = ("subjects", "select", "items", "errors")
-    cells: dict[tuple, list[dict[str, Any]]] = {}
-    for row in rows:
-        cells.setdefault(tuple(row[k] for k in keys), []).append(row)
-    found = []
-    for cell, parts in cells.items():
-        line = dict(zip(keys, cell, strict=True)) | {"sets": len(parts)}
-        for name in ("score", "ability"):
-            cover = [r.get(f"{name}_coverage", np.nan) for r in parts]
-            for kind in ("square", "stated"):
-                values = [r.get(f"{name}_{kind}", np.nan) for r in parts]
-                label = f"{name}_{'rmse' if kind == 'square' else 'stated'}"
-                line[label] = float(np.sqrt(np.mean(values)))
-            line[f"{name}_coverage"] = float(np.mean(cover))
-            spread = np.std(cover, ddof=1) if len(cover) > 1 else np.nan
-            line[f"{name}_coverage_se"] = float(spread / np.sqrt(len(cover)))
-        found.append(line)
-    return found
-
-
 def main(arguments: list[str] | None = None) -> list[dict[str, Any]]:
     """Runs the study and writes adaptive_several.csv."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -121,18 +94,11 @@ def main(arguments: list[str] | None = None) -> list[dict[str, Any]]:
     parser.add_argument("--out", type=Path, help="folder for the CSV file")
     given = parser.parse_args(arguments)
     jax.config.update("jax_enable_x64", True)
-    rows = []
-    for size in given.sizes:
-        for seed in range(given.sets):
-            rows += simulated(size, seed, given.items, given.tested)
-    lines = summarise(rows)
+    one = lambda size, seed: simulated(size, seed, given.items, given.tested)
+    rows = rows_of(given.sizes, lambda size: given.sets, one)
+    lines = summarise(rows, CELL[1:])
     if given.out is not None:
-        given.out.mkdir(parents=True, exist_ok=True)
-        path = given.out / "adaptive_several.csv"
-        with path.open("w", newline="") as file:
-            writer = csv.DictWriter(file, list(lines[0]))
-            writer.writeheader()
-            writer.writerows(lines)
+        write(given.out, "adaptive_several", lines)
     return lines
 
 

@@ -35,7 +35,7 @@ from irtjax.numerics.precision import full_precision
 from irtjax.numerics.tails import ENUMERATED, log_choose
 from irtjax.validity import classical, sum_scores
 from irtjax.validity.asymptotes import LEAST_ANSWERS
-from irtjax.validity.missingness import describe, missing_by_ability, unit_responses
+from irtjax.validity.missingness import describe, missing_of_table
 
 #: Share of misfitting items from which the model is to blame.
 MANY = 0.5
@@ -164,7 +164,7 @@ def audit(
     if permutations:
         control = no_signal(table, known, guess, found, level, permutations, seed)
     flags = all_flags(found, decided)
-    missing = missing_by_ability(*unit_responses(table))
+    missing = missing_of_table(table)
     return Audit(
         items=item_table(table, found, decided, flags, missing, level),
         benchmarks=benchmark_table(table, found, flags),

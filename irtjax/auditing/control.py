@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -14,6 +15,7 @@ from irtjax.auditing.examine import DISCRIMINATES, Known, Statistics, decide, ex
 from irtjax.data import ResponseTable
 from irtjax.numerics.progress import watched
 from irtjax.ranking.discoveries import benjamini_hochberg
+from irtjax.validity.residual_cells import cell_chances
 
 #: Defects whose absence is a table in which nothing is related to ability.
 PERMUTED = (
@@ -35,6 +37,13 @@ def permuted(table: ResponseTable, random: np.random.Generator) -> ResponseTable
     >>> new.item_accuracy().tolist() == table.item_accuracy().tolist()
     True
     """
+    cells = table.sparse
+    if cells is not None:
+        # By item, then in a random order: what comes next to what was there.
+        dealt = np.lexsort((random.random(len(cells.column)), cells.column))
+        value = np.empty_like(cells.value)
+        value[cells.by_item[1]] = cells.value[dealt]
+        return table.replace(values=dataclasses.replace(cells, value=value))
     values = table.values
     if table.observed is None:
         return dataclasses.replace(table, values=random.permuted(values, axis=0))
@@ -56,6 +65,29 @@ def simulated(
 ) -> tuple[ResponseTable, Known]:
     """Responses of the fitted model, abilities drawn from their posteriors, scored."""
     theta = known.ability + known.error * random.standard_normal(known.ability.size)
+    drawn = _drawn(table, known, theta, random)
+    model, population = known.fit.model, known.fit.parameters.population
+    items, population = jax.tree.map(jnp.asarray, (known.items, population))
+    few = drawn.sparse is not None
+    data: Any = drawn.sparse_responses() if few else drawn.responses()
+    scores = scoring.score(model, items, population, data, method="eap")
+    ability, error = (
+        np.asarray(x, np.float64) for x in (scores.ability, scores.standard_error)
+    )
+    return drawn, dataclasses.replace(known, ability=ability, error=error)
+
+
+def _drawn(
+    table: ResponseTable, known: Known, theta: np.ndarray, random: np.random.Generator
+) -> ResponseTable:
+    """The table with responses drawn at these abilities in its observed cells."""
+    cells = table.sparse
+    if cells is not None:
+        items = jax.tree.map(jnp.asarray, known.items)
+        of_fit = known.fit.model.family, items, theta
+        chance = cell_chances(*of_fit, cells.row, cells.column)
+        value = (random.random(chance.shape) < chance).astype(cells.value.dtype)
+        return table.replace(values=dataclasses.replace(cells, value=value))
     values = np.zeros_like(table.values)
     height = max(1, 4_000_000 // table.num_items)
     for start in range(0, table.num_subjects, height):
@@ -64,14 +96,7 @@ def simulated(
         values[rows] = random.random(chance.shape) < chance
     if table.observed is not None:
         values = values * table.observed
-    drawn = dataclasses.replace(table, values=values)
-    model, population = known.fit.model, known.fit.parameters.population
-    items, population = jax.tree.map(jnp.asarray, (known.items, population))
-    scores = scoring.score(model, items, population, drawn.responses(), method="eap")
-    ability, error = (
-        np.asarray(x, np.float64) for x in (scores.ability, scores.standard_error)
-    )
-    return drawn, dataclasses.replace(known, ability=ability, error=error)
+    return dataclasses.replace(table, values=values)
 
 
 def no_signal(

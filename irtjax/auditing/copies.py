@@ -11,6 +11,8 @@ import numpy as np
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
+from irtjax.data.sparse_table import SparseCells
+from irtjax.validity.residual_cells import best_of_each, cell_chances, pairs_of_items
 from irtjax.validity.residuals import WIDTH, chances
 
 #: Chance below which full agreement of two items is none.
@@ -70,13 +72,45 @@ def duplicates(
         chance = np.asarray(_agreement(family, here, there, ability, both))
         p_value[rows] = np.minimum(1, chance[: rows.size] * (size - 1))
     if group is None:
-        # Of few subjects agreement is no evidence: nearly all items agree with one.
-        twin = np.where(p_value < 1, twin, -1)
-        sure = np.flatnonzero((twin >= 0) & (p_value <= CERTAIN))
-        links = coo_array((np.ones(sure.size), (sure, twin[sure])), shape=(size, size))
-        _, component = connected_components(links, directed=False)
-        group = np.where(twin >= 0, component, -1)
+        return _grouped(twin, p_value)
     return Duplicates(group, twin, p_value)
+
+
+def duplicates_of_cells(
+    family: Any, items: Any, theta: np.ndarray, cells: SparseCells
+) -> Duplicates:
+    """`duplicates` of a table of which few cells are observed, by these alone."""
+    size, row, column = cells.num_items, cells.row, cells.column
+    count, total = cells.count(0), cells.sum(0)
+    varied = (total > 0) & (total < count)
+    sign = np.where(cells.value > 0, 1.0, -1.0) * varied[column]
+    twin = np.full(size, -1)
+    for first, second, (agreed, met) in pairs_of_items(
+        cells, (sign, sign), (sign**2, sign**2)
+    ):
+        best = best_of_each(first, met, (met > 0) & (agreed == met))
+        twin[first[best]] = second[best]
+    # Cells of subjects who met the twin as well.
+    mine = np.flatnonzero(twin[column] >= 0)
+    there = cells.find(row[mine], twin[column[mine]])
+    mine, there = mine[there >= 0], there[there >= 0]
+    chance = cell_chances(family, items, theta, row, column)
+    p, q = chance[mine], chance[there]
+    agreement = np.log(p * q + (1 - p) * (1 - q))
+    chance = np.exp(np.bincount(column[mine], agreement, size))
+    p_value = np.where(twin >= 0, np.minimum(1, chance * (size - 1)), 1.0)
+    return _grouped(twin, np.where(varied, p_value, np.nan))
+
+
+def _grouped(twin: np.ndarray, p_value: np.ndarray) -> Duplicates:
+    """Groups of items whose agreement is no chance, where responses are missing."""
+    size = twin.size
+    # Of few subjects agreement is no evidence: nearly all items agree with one.
+    twin = np.where(p_value < 1, twin, -1)
+    sure = np.flatnonzero((twin >= 0) & (p_value <= CERTAIN))
+    links = coo_array((np.ones(sure.size), (sure, twin[sure])), shape=(size, size))
+    _, component = connected_components(links, directed=False)
+    return Duplicates(np.where(twin >= 0, component, -1), twin, p_value)
 
 
 def _equal_columns(

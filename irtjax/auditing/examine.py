@@ -9,7 +9,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from irtjax.auditing.copies import CERTAIN, Duplicates, duplicates
+from irtjax.auditing.copies import (
+    CERTAIN,
+    Duplicates,
+    duplicates,
+    duplicates_of_cells,
+)
 from irtjax.auditing.properties import (
     LOGISTIC,
     SATURATED,
@@ -25,6 +30,7 @@ from irtjax.models.model import check_one_ability
 from irtjax.numerics.kernels import equal_nodes
 from irtjax.ranking.discoveries import benjamini_hochberg
 from irtjax.validity import asymptotes, classical, sum_scores
+from irtjax.validity.residual_cells import dependence_of_cells, item_fit_of_cells
 from irtjax.validity.residuals import (
     DEPENDENT,
     Partners,
@@ -194,13 +200,24 @@ class Statistics:
 
 def examine(table: ResponseTable, known: Known, guess: np.ndarray) -> Statistics:
     """Computes all statistics of all items."""
-    values, observed = table.values, table.observed
     family = known.fit.model.family
     records = jax.tree.map(jnp.asarray, known.items)
-    cells = (family, records, known.ability, values, observed)
+    of_fit = family, records, known.ability
     slope, intercept = slopes_and_intercepts(family, known.items)
-    complete = values if observed is None else values[observed.all(1)]
-    twins = duplicates(*cells)
+    cells = table.binary_cells
+    if cells is not None:
+        values, observed = cells, None
+        residuals = item_fit_of_cells(*of_fit, cells)
+        partners = dependence_of_cells(*of_fit, cells)
+        twins = duplicates_of_cells(*of_fit, cells)
+        everything = np.flatnonzero(cells.count(1) == table.num_items)
+        complete = cells.select(everything, None).dense[0]
+    else:
+        values, observed = table.values, table.observed
+        residuals = item_fit(*of_fit, values, observed)
+        partners = dependence(*of_fit, values, observed)
+        twins = duplicates(*of_fit, values, observed)
+        complete = values if observed is None else values[observed.all(1)]
     groups = None
     if len(complete) >= LEAST_COMPLETE:
         nodes, weights = known.population()
@@ -221,7 +238,7 @@ def examine(table: ResponseTable, known: Known, guess: np.ndarray) -> Statistics
     if known.link is None:
         # The test has logistic curves; of others it would find the difference.
         lower_asymptotes = asymptotes.Asymptotes(*np.full((2, slope.size), np.nan))
-    elif groups is not None and 2 * len(complete) >= len(values):
+    elif groups is not None and 2 * len(complete) >= table.num_subjects:
         lower_asymptotes = groups.asymptotes
     else:
         # Few answered everything, or scores are too alike for groups of them: subjects
@@ -235,8 +252,8 @@ def examine(table: ResponseTable, known: Known, guess: np.ndarray) -> Statistics
         known,
         classical.classical(values, observed),
         item_properties(family, known.items, float(known.ability.max())),
-        item_fit(*cells),
-        dependence(*cells),
+        residuals,
+        partners,
         twins,
         groups,
         lower_asymptotes,

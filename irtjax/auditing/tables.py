@@ -20,7 +20,7 @@ from irtjax.calibration.tables import number_column
 from irtjax.data import ResponseTable
 from irtjax.ranking.discoveries import benjamini_hochberg
 from irtjax.validity.classical import Classical
-from irtjax.validity.missingness import MissingByAbility
+from irtjax.validity.missing_matrix import MissingByAbility
 from irtjax.validity.tetrachoric import tetrachoric_of_counts
 
 

@@ -8,8 +8,8 @@ The test needs no model, so it serves every model of one ability per item.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import NamedTuple
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -34,6 +34,23 @@ BLOCK = 200_000
 BLOCK_OF_PRODUCT = 100_000
 
 
+class Block(NamedTuple):
+    """Responses and mask of some items, `[rows, items]`.
+
+    Rows of a matrix are its subjects. Of observed cells each column has those of its
+    item, and `subject` `[rows, items]` has the subject of each.
+    """
+
+    part: Any  # places of the items
+    values: np.ndarray
+    seen: np.ndarray
+    subject: np.ndarray | None = None
+
+    def of_subjects(self, numbers: np.ndarray) -> np.ndarray:
+        """Numbers `[subjects]` at the cells, or so that they broadcast to them."""
+        return numbers[:, None] if self.subject is None else numbers[self.subject]
+
+
 class Rest(NamedTuple):
     """Sum of response less item mean and number of responses by subject; item means."""
 
@@ -41,14 +58,18 @@ class Rest(NamedTuple):
     answers: np.ndarray
     means: np.ndarray
 
-    def scores(self, own: np.ndarray) -> np.ndarray:
-        """Rest scores `[subjects, items]`; `own` is response less item mean."""
-        others = np.maximum(self.answers - 1, 1)[:, None]
-        return (self.total[:, None] - own) / others
+    def scores(self, own: np.ndarray, block: Block) -> np.ndarray:
+        """Rest scores of the cells of a block; `own` is response less item mean."""
+        others = block.of_subjects(np.maximum(self.answers - 1, 1))
+        return (block.of_subjects(self.total) - own) / others
 
 
-def rest_of(values: np.ndarray, observed: np.ndarray | None) -> Rest:
+def rest_of(values: np.ndarray | SparseCells, observed: np.ndarray | None) -> Rest:
     """Sums of response less item mean, so that hard items do not lower a subject."""
+    if isinstance(values, SparseCells):
+        means = values.sum(0) / np.maximum(values.count(0), 1)
+        total = values.sum(1) - values.sum(1, means[values.column])
+        return Rest(total, values.count(1).astype(np.float64), means)
     if observed is None:
         answers = np.full(values.shape[0], float(values.shape[1]))
         means = values.mean(0, dtype=np.float64)
@@ -116,44 +137,36 @@ def negative_in_cells(cells: SparseCells) -> np.ndarray:
     p_value = np.full(items, np.nan)
     if min(subjects, items) < FEWEST:
         return np.zeros(items, bool)
-    count = cells.count(0)
-    means = cells.sum(0) / np.maximum(count, 1)
-    total = cells.sum(1) - cells.sum(1, means[cells.column])
-    rest = Rest(total, cells.count(1).astype(np.float64), means)
-    first, places = cells.by_item
-    row = cells.row
-    tails = permutation_tails if subjects <= ENUMERATED else permutation_tails_of_scores
-    order = np.argsort(-count, kind="stable")
-    order = order[count[order] > 0]
-    at = 0
-    while at < len(order):
-        # Items with about as many responses.
-        height = int(count[order[at]])
-        part = order[at : at + max(1, BLOCK // height)]
-        at += len(part)
-        seen = np.arange(height)[:, None] < count[part]
-        where = np.minimum(first[part] + np.arange(height)[:, None], len(places) - 1)
-        cell = places[where]
-        right = (cells.value[cell] > 0) & seen
-        who = row[cell]
-        own = right - means[part]
-        score = (rest.total[who] - own) / np.maximum(rest.answers[who] - 1, 1)
-        found = tails(right, seen, np.where(seen, score, 0))[1]
+    rest = rest_of(cells, None)
+    tails = tails_for(subjects)
+    for block in item_blocks(cells, None, BLOCK):
+        right, seen = block.values > 0, block.seen
+        own = np.where(seen, right - rest.means[block.part], 0)
+        found = tails(right, seen, np.where(seen, rest.scores(own, block), 0))[1]
         varied = right.any(0) & (seen & ~right).any(0)
-        p_value[part] = np.where(varied, found, np.nan)
+        p_value[block.part] = np.where(varied, found, np.nan)
     return np.nan_to_num(benjamini_hochberg(p_value), nan=1.0) <= FALSE_DISCOVERY_RATE
 
 
+def tails_for(subjects: int) -> Callable[..., tuple[np.ndarray, np.ndarray]]:
+    """The permutation test for so many subjects, however many answered an item."""
+    return permutation_tails if subjects <= ENUMERATED else permutation_tails_of_scores
+
+
 def item_blocks(
-    values: np.ndarray, observed: np.ndarray | None, cells: int
-) -> Iterator[tuple[slice, np.ndarray, np.ndarray]]:
-    """Places, responses and mask of blocks of items with so many cells."""
+    values: np.ndarray | SparseCells, observed: np.ndarray | None, cells: int
+) -> Iterator[Block]:
+    """Blocks of items with so many cells, of a matrix or of observed cells."""
+    if isinstance(values, SparseCells):
+        for items, subject, value, seen in values.item_blocks(cells):
+            yield Block(items, value, seen, subject)
+        return
     width = max(1, cells // max(values.shape[0], 1))
     for start in range(0, values.shape[1], width):
         part = slice(start, start + width)
         block = values[:, part]
         seen = np.ones(block.shape, bool) if observed is None else observed[:, part]
-        yield part, block, seen
+        yield Block(part, block, seen)
 
 
 def p_negative(values: np.ndarray, observed: np.ndarray | None) -> np.ndarray:
@@ -164,8 +177,9 @@ def p_negative(values: np.ndarray, observed: np.ndarray | None) -> np.ndarray:
         return _p_of_complete(values, rest)
     p_value = np.full(values.shape[1], np.nan)
     # Blocks of few subjects are wide: enumeration forms its sets once a block.
-    for part, block, seen in item_blocks(values, observed, BLOCK):
-        score = rest.scores(np.where(seen, block - rest.means[part], 0))
+    for some in item_blocks(values, observed, BLOCK):
+        part, block, seen, _ = some
+        score = rest.scores(np.where(seen, block - rest.means[part], 0), some)
         if binary or (block[seen] == np.rint(block[seen])).all() and block.max() <= 1:
             found = permutation_tails(block > 0, seen, score)[1]
             tested = np.full(found.size, True)

@@ -213,16 +213,29 @@ def _reasons(fit, against, data, names, move) -> dict[str, list[str | None]]:
     table = data if isinstance(data, ResponseTable) else read(data)
     refuse_other_contents(table.item_contents, fit.item_contents, "the fit")
     table = table.select(items=fit.items)
+    mean, weight = np.nan_to_num(table.item_accuracy()), after - before
     part = table.select(subjects=names)
-    seen = np.ones(part.values.shape) if part.observed is None else part.observed
-    trials = seen if part.trials is None else part.trials
-    share = part.values / np.maximum(trials, 1)
-    centred = np.where(trials > 0, share - np.nan_to_num(table.item_accuracy()), 0)
-    each = (after - before) * centred
     for i in np.flatnonzero(move):
+        place, share = _row(part, i)
         # Contributions in the direction of the move, largest first.
-        own = each[i] * np.sign(move[i])
+        own = weight[place] * (share - mean[place]) * np.sign(move[i])
         best = np.argsort(-own, kind="stable")[:REASONS]
         for k, j in enumerate(best[own[best] > 0]):
-            columns[f"item_{k + 1}"][i] = str(fit.items[j])
+            columns[f"item_{k + 1}"][i] = str(fit.items[place[j]])
     return columns
+
+
+def _row(table: ResponseTable, subject: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Places of the items that a subject answered, and its responses or shares."""
+    cells = table.sparse
+    if cells is not None:
+        mine = slice(cells.start[subject], cells.start[subject + 1])
+        return cells.column[mine], cells.value[mine]
+    values, trials = table.values[subject], 1
+    seen = np.ones(values.shape, bool)
+    if table.trials is not None:
+        trials = table.trials[subject]
+        seen = trials > 0
+    elif table.observed is not None:
+        seen = table.observed[subject]
+    return np.flatnonzero(seen), (values / np.maximum(trials, 1))[seen]

@@ -8,8 +8,9 @@ no small whole numbers), and one that is missing takes none.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterator
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -36,6 +37,15 @@ def is_sparse(num_observed: int, num_subjects: int, num_items: int) -> bool:
     """
     size = num_subjects * num_items
     return size > MANY_CELLS and num_observed <= FEW_OBSERVED * size
+
+
+class ItemBlock(NamedTuple):
+    """Cells of some items, a column for each item; 0 where there are no more."""
+
+    items: np.ndarray  # [items] places in the table
+    subject: np.ndarray  # [rows, items]
+    value: np.ndarray  # [rows, items]
+    seen: np.ndarray  # [rows, items]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -112,6 +122,53 @@ class SparseCells:
         value = self.value if value is None else value
         number = self.row if axis else self.column
         return np.bincount(number, value, minlength=self.shape[1 - axis])
+
+    def item_blocks(self, size: int) -> Iterator[ItemBlock]:
+        """The cells of all items, of some at a time, in about `size` places.
+
+        Items of a block have about as many cells each.
+
+        >>> cells = SparseCells.of([0, 0, 1], [2, 0, 2], [1, 0, 0], (2, 3))
+        >>> for block in cells.item_blocks(2):
+        ...     print(block.items.tolist(), block.subject.tolist(), block.seen.tolist())
+        [2] [[0], [1]] [[True], [True]]
+        [0, 1] [[0, 0]] [[True, False]]
+        """
+        first, places = self.by_item
+        row, count = self.row, np.diff(first)
+        order = np.argsort(-count, kind="stable")
+        at = 0
+        while at < len(order):
+            height = max(int(count[order[at]]), 1)
+            items = order[at : at + max(1, size // height)]
+            at += len(items)
+            line = np.arange(height)[:, None]
+            seen = line < count[items]
+            if not len(places):
+                nothing = np.zeros(seen.shape, np.int32)
+                yield ItemBlock(items, nothing, nothing, seen)
+                continue
+            cell = places[np.where(seen, first[items] + line, 0)]
+            subject = np.where(seen, row[cell], 0)
+            value = np.where(seen, self.value[cell], 0)
+            yield ItemBlock(items, subject, value, seen)
+
+    def find(self, row: np.ndarray, column: np.ndarray) -> np.ndarray:
+        """The place of each of these cells, -1 where it is missing.
+
+        >>> cells = SparseCells.of([0, 0, 1], [2, 0, 1], [1, 0, 1], (2, 3))
+        >>> cells.find(np.array([0, 1]), np.array([2, 0])).tolist()
+        [1, -1]
+        """
+        width = self.num_items
+        here = self.row.astype(np.int64) * width + self.column
+        wanted = np.asarray(row, np.int64) * width + column
+        place = np.searchsorted(here, wanted)
+        found = np.minimum(place, max(len(here) - 1, 0))
+        known = place < len(here)
+        if len(here):
+            known &= here[found] == wanted
+        return np.where(known, found, -1)
 
     def select(self, rows: np.ndarray | None, columns: np.ndarray | None):
         """The cells of some subjects and items, by number, in the order given."""

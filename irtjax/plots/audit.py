@@ -164,12 +164,13 @@ def plot_flagged_items(audit: Audit, data: ResponseTable, num_items: int = 9) ->
 
 def _observed_shares(axes: Axes, data: ResponseTable, ability, item: int, parts):
     """A point for each group of subjects of whom some answered the item."""
+    of_item = data.select(items=np.array([item]))
     for part in parts:
-        if data.observed is not None:
-            part = part[data.observed[part, item]]
+        if of_item.observed is not None:
+            part = part[of_item.observed[part, 0]]
         if not part.size:
             continue
-        share = data.values[part, item].mean()
+        share = of_item.values[part, 0].mean()
         error = np.sqrt(max(share * (1 - share), 0.01) / part.size)
         middle = ability[part].mean()
         axes.errorbar(middle, share, error, fmt="o", ms=3.5, color=PALETTE[1], lw=1)

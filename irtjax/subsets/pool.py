@@ -13,9 +13,12 @@ from irtjax.fitting.defaults import AUTO, choose, is_integrated
 from irtjax.fitting.resolve import check_data, make_model
 from irtjax.models.catalogue import known_model
 from irtjax.models.model import Model, check_one_ability
+from irtjax.numerics.memory import require_memory
 from irtjax.subsets.crossfit import Pool
 from irtjax.subsets.selection import AIMS, METHODS
 
+#: Bytes of a cell of the responses: 8,000 x 5,000 took 2.4 GB, 0.4 GB without cells.
+CELL_BYTES = 50.0
 #: Folds of subjects where no number is given.
 FOLDS = 5
 
@@ -28,6 +31,10 @@ def make_pool(data, model, stratify, average, aim, abilities, avoid=()):
             f"shrink needs responses that are right or wrong, or ordered, not"
             f" {table.kind}"
         )
+    # Full scores and success vectors are matrices, gaps filled.
+    size = f"{table.num_subjects:,} subjects by {table.num_items:,} items"
+    cure = "select fewer subjects or items"
+    require_memory(CELL_BYTES * table.size, f"a subset from {size}", cure)
     chosen, method, weights = _model_of(table, model)
     check_one_ability(chosen, "shrink")
     if not chosen.family.num_categories or chosen.lengths is not None:

@@ -16,6 +16,7 @@ from scipy.special import expit
 from scipy.stats import binom
 
 from irtjax.calibration.discrimination import item_blocks
+from irtjax.data.sparse_table import SparseCells
 from irtjax.numerics.tails import upper_tail
 
 #: Responses to an item from which it is tested subject by subject. With 54 the smallest
@@ -213,7 +214,7 @@ def _total(values: np.ndarray) -> np.ndarray:
 
 
 def by_subjects(
-    values: np.ndarray,
+    values: np.ndarray | SparseCells,
     observed: np.ndarray | None,
     ability: np.ndarray,
     error: np.ndarray,
@@ -228,15 +229,23 @@ def by_subjects(
 
     `items` are slopes, intercepts, lower and upper asymptotes of logistic curves;
     `guess` are the lower asymptotes that are not suspicious. Subjects without a
-    standard error are left out. The tests are NaN for items with fewer than
+    standard error are left out. `values` are a matrix or the observed cells
+    (`observed` None). The tests are NaN for items with fewer than
     `LEAST_ANSWERS` responses, or `LEAST_RARER` right or wrong ones.
     """
     result = np.full((2, values.shape[1]), np.nan)
     scored = np.isfinite(error) & (error > 0)
-    values, ability, error = values[scored], ability[scored], error[scored]
-    observed = None if observed is None else observed[scored]
-    for part, block, seen in item_blocks(values, observed, BLOCK):
-        right, count = block.T.astype(np.float64), seen.T.astype(np.float64)
+    if isinstance(values, SparseCells):
+        error = np.where(scored, error, 1.0)
+    else:
+        values, ability, error = values[scored], ability[scored], error[scored]
+        observed = None if observed is None else observed[scored]
+        scored = scored[scored]
+    of_subjects = ability, error
+    for some in item_blocks(values, observed, BLOCK):
+        part, seen = some.part, some.seen & some.of_subjects(scored)
+        right, count = some.values.T.astype(np.float64), seen.T.astype(np.float64)
+        ability, error = (some.of_subjects(x).T for x in of_subjects)
         slope, intercept, lower, upper = (
             np.asarray(x, np.float64)[part, None] for x in items
         )

@@ -7,8 +7,14 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import ndtr, ndtri
 
-from irtjax.calibration.discrimination import Rest, item_blocks, rest_of
-from irtjax.numerics.tails import permutation_tails
+from irtjax.calibration.discrimination import (
+    Block,
+    Rest,
+    item_blocks,
+    rest_of,
+    tails_for,
+)
+from irtjax.data.sparse_table import SparseCells
 
 #: Cells of a block of subjects by items, in double precision.
 BLOCK = 4_000_000
@@ -46,8 +52,12 @@ class Classical(NamedTuple):
         return np.where(np.isfinite(self.item_rest), both, np.nan)
 
 
-def classical(values: np.ndarray, observed: np.ndarray | None) -> Classical:
+def classical(
+    values: np.ndarray | SparseCells, observed: np.ndarray | None
+) -> Classical:
     """Every item against the rest of the test; `values` are 0 where missing.
+
+    Of observed cells (`SparseCells`, `observed` None) the same sums are over these.
 
     The rest is defined in `irtjax.calibration.discrimination`: the number right, up to
     a constant, where nothing is missing. `permutation_tails` tests zero discrimination
@@ -57,11 +67,10 @@ def classical(values: np.ndarray, observed: np.ndarray | None) -> Classical:
     """
     rest = rest_of(values, observed)
     middle = np.median(rest.total / np.maximum(rest.answers, 1))
-    parts = [
-        _block(block > 0, seen, rest, rest.means[part], middle)
-        for part, block, seen in item_blocks(values, observed, BLOCK)
-    ]
-    columns = [np.concatenate(column) for column in zip(*parts, strict=True)]
+    tails = tails_for(values.shape[0])
+    columns = np.empty((10, values.shape[1]))
+    for block in item_blocks(values, observed, BLOCK):
+        columns[:, block.part] = _block(block, rest, middle, tails)
     ones, count, r, own, with_rest, pairs, upper, lower, *cells = columns
     alpha, without = _alphas(own, with_rest, pairs, count)
     reliability = alpha if np.isfinite(alpha) else 0.0
@@ -94,10 +103,11 @@ def classical(values: np.ndarray, observed: np.ndarray | None) -> Classical:
     )
 
 
-def _block(right, seen, rest: Rest, means, middle) -> tuple[np.ndarray, ...]:
+def _block(block: Block, rest: Rest, middle, tails) -> tuple[np.ndarray, ...]:
     """Sums over subjects for a block of items, each `[items]`."""
-    own = np.where(seen, right - means, 0)
-    score = rest.scores(own)
+    right, seen = block.values > 0, block.seen
+    own = np.where(seen, right - rest.means[block.part], 0)
+    score = rest.scores(own, block)
     count, ones = seen.sum(0).astype(float), right.sum(0).astype(float)
     centre = np.where(seen, score, 0).sum(0) / np.maximum(count, 1)
     apart = np.where(seen, score - centre, 0)
@@ -106,12 +116,12 @@ def _block(right, seen, rest: Rest, means, middle) -> tuple[np.ndarray, ...]:
     known = (ones > 0) & (ones < count) & (product > 1e-20)
     covariance = (own * apart).sum(0)
     r = np.where(known, covariance / np.sqrt(np.where(known, product, 1)), np.nan)
-    upper, lower = permutation_tails(right, seen, score)
+    upper, lower = tails(right, seen, score)
     high = seen & (score > middle)
     return (
         *(ones, count, r, square),
-        (own * (rest.total[:, None] - own)).sum(0),
-        np.where(seen, rest.answers[:, None] - 1, 0).sum(0),
+        (own * (block.of_subjects(rest.total) - own)).sum(0),
+        np.where(seen, block.of_subjects(rest.answers) - 1, 0).sum(0),
         *(upper, lower),
         *(x.sum(0).astype(float) for x in (high & right, high)),
     )

@@ -43,6 +43,7 @@ from irtjax.models.factors import Factor
 from irtjax.models.model import Model
 from irtjax.models.priors import Normal
 from irtjax.numerics.kernels import block_size_for, scan_subject_blocks, take_block
+from irtjax.numerics.memory import require_memory
 from irtjax.numerics.precision import full_precision
 from irtjax.numerics.progress import watched
 from irtjax.scoring.factors import score_factors
@@ -60,6 +61,8 @@ PERMUTATIONS, QUANTILE = 20, 0.95
 MOST_ITEMS = 300
 #: Power iterations, of vectors at once; residuals simulated, the largest counts.
 POWER, VECTORS, SIMULATED = 30, 4, 20
+#: Bytes of a cell: 20,000 x 10,000 took 8.3 GB for one factor.
+CELL_BYTES = 41.0
 #: Largest certificate of a global maximum.
 GLOBAL = 1.01
 
@@ -144,7 +147,7 @@ def dimensions(
     fold_key, noise_key, key = jax.random.split(key, 3)
     dtype = jnp.zeros(()).dtype
     responses = table.responses(dtype)
-    whole = jnp.ones(table.values.shape, bool)
+    whole = jnp.ones((table.num_subjects, table.num_items), bool)
     seen = whole if responses.observed is None else responses.observed
     # Always with a mask, so that the program is the same for all cells.
     responses = dataclasses.replace(responses, observed=seen)
@@ -155,7 +158,7 @@ def dimensions(
     heights[0] = _height(responses, _means(responses))
     fits = [_fit(responses, size, most, dtype) for size in watched(out.sizes, "fit")]
     heights[1:] = [float(fit.log_lik) for fit in fits[1:]]
-    large, count = max(table.values.shape), int(seen.sum())
+    large, count = max(table.num_subjects, table.num_items), int(seen.sum())
     jic = -2 * heights + np.arange(most + 1) * large * np.log(max(count / large, 1))
     report("parallel analysis")
     eigenvalues, permuted, notes = _parallel(table, most, key)
@@ -253,12 +256,16 @@ def _check(table: ResponseTable, most: int) -> None:
             f"dimensions needs responses that are right or wrong, not {table.kind}:"
             " choose a 0/1 metric"
         )
-    limit = min(table.values.shape) - 1
+    limit = min(table.num_subjects, table.num_items) - 1
     if not 1 <= most <= limit:
         raise ValueError(
             f"most {most}: give 1 to {limit} factors for {table.num_subjects} subjects"
             f" and {table.num_items} items"
         )
+    # Held-out cells are judged by a matrix of chances.
+    size = f"{table.num_subjects:,} subjects by {table.num_items:,} items"
+    cure = "select fewer subjects or items"
+    require_memory(CELL_BYTES * table.size, f"dimensions of {size}", cure)
 
 
 def _problem(data: Responses, size: int, most: int, slope_sd: Any, dtype):

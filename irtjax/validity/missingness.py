@@ -1,39 +1,12 @@
-r"""Which items are missing more often for weak, or for strong, subjects.
+"""Which items are missing more often for weak, or for strong, subjects.
 
-Responses y are explained by a subject effect plus an item effect, by least squares over
-the observed cells, so that subjects who met other items can be compared. With m_k the
-item effects, the ability of subject i without item j is
-
-    s_ij = mean over the observed k that are not linked to j of (y_ik - m_k),
-
-of variance tau^2 + v / n_ij over subjects: tau^2 and v are those of a one-way analysis
-of variance, n_ij the number of responses in the mean. Divided by its standard
-deviation, s_ij has the same mean and variance for all subjects, however many responses
-they have.
-
-An item is linked to itself, and to items of which nearly the same subjects, or nearly
-all the others, miss the response: the squared correlation of their masks, less each
-subject's mean, is at least 1/2. So where some subjects did not run a benchmark, they
-are compared with the others on items that both met. Responses to items that one group
-alone met would depend on errors of the item effects, and on another scale: responses to
-an easy item vary less. If that leaves nobody to compare, items that the others miss
-are not linked. In a table with very many masks, only items of the same mask are linked.
-
-If whether j is missing does not depend on ability, every choice of the subjects whose
-response is missing is equally likely: a permutation test of the sum of s_ij over them,
-exact up to 14 subjects, and else with the exact mean, variance and skewness
-(`irtjax.numerics.tails`). Where a subject's rate of missing responses has nothing to do
-with its ability, this holds too, as abilities are then exchangeable. Items that the
-same subjects miss have one p-value, and count as one test.
-
-The test is of the association alone. It cannot find responses that are missing because
-of what they would have been: given ability, no data are about them.
+`missing_matrix` has the test and its formula, `missing_cells` that by observed cell.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -41,57 +14,14 @@ from irtjax.calibration.discrimination import FALSE_DISCOVERY_RATE
 from irtjax.calibration.tables import number_column
 from irtjax.data import ResponseTable, read
 from irtjax.data.wording import percent
-from irtjax.numerics.tails import permutation_tails
-from irtjax.ranking.discoveries import benjamini_hochberg
+from irtjax.validity.missing_cells import missing_in_cells
+from irtjax.validity.missing_matrix import MissingByAbility, missing_by_ability
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-#: Subjects below which nothing is tested.
-FEWEST = 3
-#: Subjects by masks, and masks, up to which masks are correlated.
-MOST_CELLS, MOST_MASKS = 10_000_000, 1500
-#: Squared correlation of masks from which items are linked.
-LINKED = 0.5
-#: Cells of a block of subjects by masks; its arrays stay in the processor's cache.
-BLOCK = 200_000
-#: Rounds of the least squares, and the change of a subject effect that ends them.
-ROUNDS, CHANGE = 100, 1e-6
 #: Items that a sentence names.
 SHOWN = 5
-
-
-class MissingByAbility(NamedTuple):
-    """Missing responses of each item and ability, each `[items]`.
-
-    `difference` and `p_value` are NaN for items that nobody or everybody misses, or
-    where no subjects can be compared, and `difference` where abilities have no variance
-    beyond that of their errors.
-    """
-
-    missing: np.ndarray  # Subjects without a response.
-    difference: np.ndarray  # Their mean ability less that of the others, in sds.
-    p_value: np.ndarray  # Two-sided.
-    weak: np.ndarray  # Whether their mean ability is the lower one.
-    mask: np.ndarray  # A number for each mask of missing responses; -1 if not tested.
-
-    @property
-    def q_value(self) -> np.ndarray:
-        """P-values adjusted by Benjamini and Hochberg; items of one mask count once."""
-        adjusted = np.full(self.p_value.shape, np.nan)
-        tested = self.mask >= 0
-        _, first, place = np.unique(
-            self.mask[tested], return_index=True, return_inverse=True
-        )
-        adjusted[tested] = benjamini_hochberg(self.p_value[tested][first])[place]
-        return adjusted
-
-    def more_for(self, level: float) -> np.ndarray:
-        """For each item "weak", "strong" or None, at this false discovery rate."""
-        adjusted = np.nan_to_num(self.q_value, nan=1.0)
-        side = np.where(self.weak, "weak", "strong").astype(object)
-        side[adjusted > level] = None
-        return side
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -123,10 +53,10 @@ def missingness(
 ) -> Missingness:
     """Tests for each item whether its missing responses depend on ability.
 
-    Abilities are estimated without the item, so the test needs no model; see the module
-    for the formula. An item that is missing more often for weak or for strong subjects
-    is no bad item. If responses are missing because they would have been wrong, though,
-    estimates are biased, and a fit cannot show it.
+    Abilities are estimated without the item, so the test needs no model; see
+    `missing_matrix` for the formula. An item that is missing more often for weak or for
+    strong subjects is no bad item. If responses are missing because they would have
+    been wrong, though, estimates are biased, and a fit cannot show it.
 
     Args:
         data: A `ResponseTable`, or what `irtjax.read` takes.
@@ -153,7 +83,7 @@ def missingness(
     level = false_discovery_rate
     if not 0 < level < 1:
         raise ValueError(f"false_discovery_rate {level:g} is not between 0 and 1")
-    found = missing_by_ability(*unit_responses(table))
+    found = missing_of_table(table)
     more_for = found.more_for(level)
     columns: dict[str, Any] = {
         "item": pa.array(table.items.tolist(), pa.string()),
@@ -166,6 +96,14 @@ def missingness(
     }
     sentence = describe(found, table.items, table.benchmarks, level)
     return Missingness(pa.table(columns), level, sentence)
+
+
+def missing_of_table(table: ResponseTable) -> MissingByAbility:
+    """The test of each item, by observed cell where a table has these alone."""
+    if table.sparse is not None:
+        return missing_in_cells(table.sparse, unit_values(table))
+    benchmarks = table.item_facets.get("benchmark")
+    return missing_by_ability(*unit_responses(table), benchmarks)
 
 
 def unit_responses(table: ResponseTable) -> tuple[np.ndarray, np.ndarray | None]:
@@ -192,201 +130,19 @@ def unit_responses(table: ResponseTable) -> tuple[np.ndarray, np.ndarray | None]
     return np.where(seen, scaled, 0), observed
 
 
-def missing_by_ability(
-    values: np.ndarray, observed: np.ndarray | None
-) -> MissingByAbility:
-    """The test of each item; see the module.
-
-    `values` and `observed` are `[subjects, items]`, values of about 0 to 1 and 0 where
-    missing.
-
-    >>> complete = missing_by_ability(np.eye(3), None)
-    >>> complete.missing.tolist(), complete.p_value.tolist()
-    ([0, 0, 0], [nan, nan, nan])
-    """
-    size = values.shape[1]
-    missing = np.zeros(size, np.int64)
-    difference, p_value = np.full(size, np.nan), np.full(size, np.nan)
-    weak, mask = np.zeros(size, bool), np.full(size, -1)
-    result = MissingByAbility(missing, difference, p_value, weak, mask)
-    if observed is None:
-        return result
-    missing[:] = len(observed) - observed.sum(0)
-    chosen = np.flatnonzero((missing > 0) & (missing < len(observed)))
-    if not chosen.size or len(values) < FEWEST:
-        return result
-    mask[chosen], first = _masks(observed, chosen)
-    chosen = chosen[np.argsort(mask[chosen], kind="stable")]
-    starts = np.searchsorted(mask[chosen], np.arange(first.size + 1))
-    rest = _additive(values, observed)
-    links = _links(observed[:, first])
-    # Masks at once; all of them if they are linked to each other.
-    width = first.size if links else max(1, BLOCK // len(values))
-    for start in range(0, first.size, width):
-        end = min(start + width, first.size)
-        items = chosen[starts[start] : starts[end]]
-        places = starts[start:end] - starts[start]
-        own, answers = _own(values, observed, rest, items, places)
-        seen = observed[:, first[start:end]]
-        found = _tested(seen, own, answers, rest, links)
-        of = mask[items] - start
-        difference[items], p_value[items], weak[items] = (x[of] for x in found)
-    mask[np.isnan(p_value)] = -1
-    return result
-
-
-class _Additive(NamedTuple):
-    """Item effects, sums of response less item effect, responses, and variances."""
-
-    item: np.ndarray  # [items]
-    total: np.ndarray  # [subjects]
-    answers: np.ndarray  # [subjects]
-    between: float  # tau^2
-    within: float  # v
-
-
-def _masks(observed: np.ndarray, chosen: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The number of each item's mask `[chosen]`, and an item of each `[masks]`."""
-    number, first = np.empty(chosen.size, np.int64), []
-    known: dict[bytes, int] = {}
-    for k, j in enumerate(chosen):
-        key = np.packbits(observed[:, j]).tobytes()
-        number[k] = known.setdefault(key, len(known))
-        if number[k] == len(first):
-            first.append(j)
-    return number, np.array(first)
-
-
-def _links(seen: np.ndarray) -> list[np.ndarray]:
-    """Which masks are linked `[masks, masks]`: by any sign, and by the same.
-
-    Empty if there are too many masks.
-    """
-    if seen.size > MOST_CELLS or seen.shape[1] > MOST_MASKS:
-        return []
-    z = seen - seen.mean(0, dtype=np.float32)
-    # Subjects with few responses, wherever they are, link no items.
-    z -= z.mean(1, keepdims=True) if seen.shape[1] > 1 else 0
-    z /= np.maximum(np.sqrt(np.sum(z**2, axis=0)), 1e-12)
-    phi = z.T @ z
-    np.fill_diagonal(phi, 1)
-    return [x**2 * np.sign(x) >= LINKED for x in (np.abs(phi), phi)]
-
-
-def _own(values, observed, rest: _Additive, items, starts) -> tuple[np.ndarray, ...]:
-    """Sums of response less item effect, and responses, by mask `[subjects, masks]`.
-
-    `items` are in the order of their masks, whose first places are `starts`.
-    """
-    own = np.empty((len(values), starts.size))
-    answers = np.empty(own.shape)
-    height = max(1, 4_000_000 // items.size)
-    for start in range(0, len(values), height):
-        rows = slice(start, start + height)
-        seen = observed[rows][:, items]
-        part = np.where(seen, values[rows][:, items] - rest.item[items], 0)
-        own[rows] = np.add.reduceat(part, starts, axis=1)
-        answers[rows] = np.add.reduceat(seen, starts, axis=1, dtype=float)
-    return own, answers
-
-
-def _tested(seen, own, answers, rest: _Additive, links) -> tuple[np.ndarray, ...]:
-    """`_without` the linked masks: the first of `links` that leaves who to compare."""
-    if not links:
-        return _without(seen, own, answers, rest)
-    found = _in_blocks(seen, own, answers, rest, links[0])
-    lacking = np.flatnonzero(np.isnan(found[1]))
-    if lacking.size:
-        same = _in_blocks(seen, own, answers, rest, links[1], lacking)
-        for x, part in zip(found, same, strict=True):
-            x[lacking] = part
-    return found
-
-
-def _in_blocks(seen, own, answers, rest, links, chosen=None) -> tuple[np.ndarray, ...]:
-    """`_without` the linked masks, of chosen masks."""
-    chosen = np.arange(seen.shape[1]) if chosen is None else chosen
-    width, found = max(1, BLOCK // len(seen)), []
-    for start in range(0, chosen.size, width):
-        part = chosen[start : start + width]
-        left, count = own[:, part], answers[:, part]
-        # Most masks are linked to themselves alone.
-        more = np.flatnonzero(links[:, part].sum(0) > 1)
-        if more.size:
-            linked = links[:, part[more]].astype(float)
-            left[:, more], count[:, more] = own @ linked, answers @ linked
-        found.append(_without(seen[:, part], left, count, rest))
-    return tuple(np.concatenate(x) for x in zip(*found, strict=True))
-
-
-def _without(seen, own, answers, rest: _Additive) -> tuple[np.ndarray, ...]:
-    """Differences, p-values and whether they are below 0, `[masks]`.
-
-    `own` and `answers` `[subjects, masks]` are those that abilities are without.
-    """
-    count = rest.answers[:, None] - answers
-    known = count > 0.5
-    count = np.maximum(count, 1)
-    score = np.where(known, rest.total[:, None] - own, 0) / count
-    variance = rest.between + rest.within / count
-    missing = ~seen & known
-    upper, lower = permutation_tails(missing, known, score / np.sqrt(variance))
-    varied = missing.any(0) & (seen & known).any(0)
-    both = np.minimum(1, 2 * np.minimum(upper, lower))
-    means = []
-    for group in (missing, seen & known):
-        weight = np.where(group, 1 / variance, 0)
-        means.append((weight * score).sum(0) / np.maximum(weight.sum(0), 1e-300))
-    # Precision-weighted, so abilities known from few responses do not shrink it.
-    apart = means[0] - means[1]
-    sd = np.sqrt(rest.between) if rest.between > 0 else np.nan
-    return (
-        np.where(varied, apart / sd, np.nan),
-        np.where(varied, both, np.nan),
-        apart < 0,
-    )
-
-
-def _additive(values: np.ndarray, observed: np.ndarray) -> _Additive:
-    """Effects of subjects and items by least squares, and variances of abilities."""
-    answers, count = observed.sum(1).astype(float), observed.sum(0)
-    by_row, by_item = values.sum(1, dtype=float), values.sum(0, dtype=float)
-    subject = np.zeros(len(values))
-    item, total = by_item, by_row
-    for _ in range(ROUNDS):
-        item = (by_item - _product(observed.T, subject)) / np.maximum(count, 1)
-        total = by_row - _product(observed, item)
-        old, subject = subject, total / np.maximum(answers, 1)
-        if np.abs(subject - old).max() < CHANGE:
-            break
-    # One-way analysis of variance of response less item effect, by subject.
-    square = np.zeros(len(values))
-    for start, rows in _rows(values):
-        part = np.where(observed[rows], values[rows] - item, 0)
-        square[start : start + len(part)] = np.sum(part**2, axis=1)
-    cells, some = answers.sum(), int(np.sum(answers > 0))
-    within = np.sum(square - total * subject) / max(cells - some, 1)
-    centre = np.sum(answers * subject) / cells
-    between = np.sum(answers * (subject - centre) ** 2) - (some - 1) * within
-    between /= max(cells - np.sum(answers**2) / cells, 1)
-    within, between = max(float(within), 1e-12), max(float(between), 0.0)
-    # A subject with few responses counts less in the centre of abilities.
-    weight = np.where(answers > 0, 1 / (between + within / np.maximum(answers, 1)), 0)
-    centre = np.sum(weight * subject) / max(weight.sum(), 1e-300)
-    return _Additive(item, total - centre * answers, answers, between, within)
-
-
-def _rows(matrix: np.ndarray):
-    """Blocks of rows."""
-    height = max(1, 4_000_000 // max(matrix.shape[1], 1))
-    for start in range(0, len(matrix), height):
-        yield start, slice(start, start + height)
-
-
-def _product(mask: np.ndarray, vector: np.ndarray) -> np.ndarray:
-    """A mask times a vector, in blocks: a mask of numbers takes eight times as much."""
-    parts = [mask[rows] @ vector for _, rows in _rows(mask)]
-    return np.concatenate(parts) if parts else np.zeros(0)
+def unit_values(table: ResponseTable) -> np.ndarray:
+    """Observed responses `[cells]` of a sparse table, as by `unit_responses`."""
+    cells = table.cells
+    value = cells.value.astype(np.float64)
+    if table.kind == "binary":
+        return value
+    first, places = cells.by_item
+    some = np.flatnonzero(np.diff(first) > 0)
+    low, high = np.zeros((2, cells.num_items))
+    low[some] = np.minimum.reduceat(value[places], first[some])
+    high[some] = np.maximum.reduceat(value[places], first[some])
+    size = np.where(high > low, high - low, 1)
+    return (value - low[cells.column]) / size[cells.column]
 
 
 def describe(

@@ -16,6 +16,8 @@ from irtjax.numerics.tails import bennett_bound
 WIDTH = 2048
 #: Chance of a right response below which one counts as unexpected.
 UNEXPECTED = 0.2
+#: Product of sums of squared residuals below which there is no correlation.
+LEAST_NORM = 1e-12
 #: Residual correlation from which items count as dependent (Christensen, Makransky and
 #: Horton 2017 find values from 0.2 above the average to be used and defensible).
 DEPENDENT = 0.2
@@ -118,7 +120,7 @@ def _compare(first, second, seen_first, seen_second, same: bool):
     ratio = jnp.maximum(total, 0) / jnp.maximum(variance, 1e-12)
     # The logarithm of Bennett's bound, less the sign.
     surprise = variance * ((1 + ratio) * jnp.log1p(ratio) - ratio)
-    surprise = jnp.where(norms > 1e-12, surprise, -1.0)
+    surprise = jnp.where(norms > LEAST_NORM, surprise, -1.0)
     if same:
         surprise = jnp.where(jnp.eye(surprise.shape[0], dtype=bool), -1.0, surprise)
     found = []
@@ -162,9 +164,19 @@ def dependence(family, items, theta, values, observed, width: int = WIDTH) -> Pa
                 chosen = there * width + place.astype(int)
                 partner[mine] = np.where(better, chosen, partner[mine])
                 numbers[:, mine] = np.where(better, new, numbers[:, mine])
-    _, total, variance, norms = numbers[:, :size]
-    partner = partner[:size]
+    return partners_of(partner[:size], *numbers[1:, :size])
+
+
+def partners_of(partner, total, variance, norms) -> Partners:
+    """The result from the sums of each item with its partner, -1 without one."""
+    size = partner.size
     known = (partner >= 0) & (norms > 0)
     p_value = np.minimum(bennett_bound(total, variance) * max(size - 1, 1), 1)
     q3 = np.where(known, total / np.sqrt(np.where(known, norms, 1)), np.nan).clip(-1, 1)
     return Partners(q3, np.where(known, partner, -1), np.where(known, p_value, 1.0))
+
+
+def log_bennett(total: np.ndarray, variance: np.ndarray) -> np.ndarray:
+    """The logarithm of `bennett_bound`, less the sign: how surprising a sum is."""
+    ratio = np.maximum(total, 0) / np.maximum(variance, 1e-12)
+    return variance * ((1 + ratio) * np.log1p(ratio) - ratio)

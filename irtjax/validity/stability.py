@@ -327,6 +327,12 @@ def _without_responses(table: ResponseTable, weight, unit: str) -> np.ndarray:
     Weights of subjects choose who estimates the items, and leave all responses.
     """
     size = len(weight), table.num_subjects
+    cells = table.sparse
+    if cells is not None:
+        if unit == "subjects":
+            return np.broadcast_to(cells.count(1) == 0, size)
+        each = (cells.sum(1, row[cells.column]) for row in weight)
+        return np.stack(list(each)) == 0
     if table.observed is None:
         return np.zeros(size, bool)
     if unit == "subjects":
@@ -557,8 +563,8 @@ def _warnings(table, fit, found: _Replicates, kind: str) -> tuple[str, ...]:
             " not like another sample"
         )
     lost = np.isnan(found.ability).any(axis=0)
-    if table.observed is not None:
-        never = ~table.observed.any(axis=1)
+    if table.num_observed < table.size:
+        never = table.cells.count(1) == 0
         lost &= ~never
         if never.any():
             texts.append(f"{int(never.sum()):,} subjects have no responses and no rank")

@@ -12,7 +12,7 @@ import pytest
 from scipy.special import expit, ndtr
 
 import irtjax
-from experiments.cbmm import designs, math500, methods, real, run, simulations
+from experiments.cbmm import blocks, designs, math500, methods, real, run, simulations
 from experiments.cbmm.printed import printed
 
 
@@ -219,3 +219,15 @@ def test_the_sizes_of_a_full_run_are_those_of_the_paper():
     assert full.replicates == 50 and full.fixed == 1000
     assert tuple(full.sizes) == (200, 500, 1000, 2000, 5000)
     assert tuple(full.speed) == (541, 756, 1192, 1324, 5761, 12032)
+
+
+def test_blocks_of_missing_responses():
+    rows = blocks.main(["--tables", "3"])
+    assert len(rows) == len(blocks.SETTINGS)
+    related = rows["strong subjects run the second, 3 % fail"]
+    # Of three tables at least two have the benchmarks flagged as a whole.
+    assert related["any"] >= 0.6 and related["others"] > 0.3
+    values, seen = blocks.draw(np.random.default_rng(0), fail=0.1)
+    first, second = seen[:, :20].any(1), seen[:, 20:].any(1)
+    assert first.mean() > 0.8 and 0.1 < second.mean() < 0.35
+    assert not values[~seen].any()

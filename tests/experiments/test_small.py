@@ -13,7 +13,14 @@ from scipy import stats
 from scipy.special import expit
 
 import irtjax
-from experiments.coverage import adaptive_several, benchmarks, designs, few, replicate
+from experiments.coverage import (
+    adaptive,
+    adaptive_several,
+    benchmarks,
+    designs,
+    few,
+    replicate,
+)
 from experiments.coverage import run as coverage
 from experiments.coverage.replicate import differences
 from experiments.lart import compare
@@ -505,6 +512,30 @@ def test_benchmarks_drop_copies_and_compare_with_all_items():
     whole = benchmarks.study(values[1:9], 60, None, "rasch", 2)
     assert abs(whole["tau_gain"]) < 0.1
     assert len(benchmarks.markdown([{"benchmark": "x", "model": "y", **row}])) > 100
+
+
+def test_cells_of_adaptive_tests():
+    cell = dict(subjects=10, select="random", items=5, errors="known")
+    squares = [(0.04, 0.02, 0.8), (0.12, 0.02, 1.0)]
+    names = "score_square", "score_stated", "score_coverage"
+    gaps = np.array([1.0, -3.0, 4.5, -5.0])
+    rows = [cell | dict(zip(names, x, strict=True)) for x in squares]
+    rows.append(
+        rows[0] | {"items": 3} | adaptive.compare("ability", gaps, 0 * gaps + 2)
+    )
+    both, one = adaptive.summarise(rows, adaptive.CELL[1:])
+    assert (both["items"], both["sets"], one["sets"]) == (5, 2, 1)
+    assert both["score_rmse"] == pytest.approx(0.08**0.5)
+    assert both["score_ratio"] == pytest.approx(2)
+    assert both["score_coverage_se"] == pytest.approx(0.1)
+    assert np.isnan(both["ability_rmse"]) and np.isnan(one["score_coverage_se"])
+    # Two of four errors are within 1.96 * 2.
+    assert (one["ability_coverage"], one["ability_stated"]) == (0.5, 2)
+    assert adaptive.rows_of([7, 9], lambda n: n // 4, lambda n, k: [(n, k)]) == [
+        (7, 0),
+        (9, 0),
+        (9, 1),
+    ]
 
 
 @pytest.mark.slow
