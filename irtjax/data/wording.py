@@ -31,6 +31,33 @@ def listing(names: Sequence[str], limit: int = 12) -> str:
     return ", ".join(shown + more)
 
 
+def counted(number: int, noun: str, plural: str = "") -> str:
+    """Returns a number with its noun; the plural adds "s", or is given.
+
+    >>> counted(1, "item"), counted(1200, "item"), counted(0, "entry", "entries")
+    ('1 item', '1,200 items', '0 entries')
+    """
+    return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
+
+
+def were(number: int) -> str:
+    """Returns the verb of so many.
+
+    >>> were(1), were(2)
+    ('was', 'were')
+    """
+    return "was" if number == 1 else "were"
+
+
+def are(number: int) -> str:
+    """Returns the verb of so many.
+
+    >>> are(1), are(2)
+    ('is', 'are')
+    """
+    return "is" if number == 1 else "are"
+
+
 def percent(level: float) -> str:
     """Returns a share as a percentage.
 

@@ -40,7 +40,7 @@ SETTINGS, TEST = "harness.json", "adaptive.json"
 #: Items of a round by default: each run of the harness loads the model.
 ROUND_SIZE = 10
 #: Notes of the reader on a round that is complete by itself.
-_NO_CONCERN = re.compile(r" cells \(|other files in")
+_NO_CONCERN = re.compile(r" cells \(|other files? in")
 #: Number of a document, and what follows where several have it.
 _DOCUMENT = re.compile(r"(\d+)(~[0-9a-f]+(?:\.\d+)?)?")
 

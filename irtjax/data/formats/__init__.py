@@ -4,8 +4,9 @@ A module has ``read_files(paths, options)``, and recognises its own files:
 ``recognise(fields, name)`` by the first JSON object of a file, and
 ``recognise_columns(names, name)`` by the columns of a Parquet file. They return True,
 or the reason why a file of this tool holds no responses, or False.
-``recognise_start(head, name)`` is for JSON that is damaged, by its first bytes and the
-name of the file: reading such a file is then refused.
+``recognise_start(head, path)`` is for files that are damaged or empty, by their first
+bytes and their names: reading such a file is then refused, where without it the
+responses in it would be missing unnoticed.
 """
 
 #: The modules by name, with what they read.

@@ -46,6 +46,12 @@ def recognise(fields: dict[str, Any], name: str) -> bool | str:
     return False
 
 
+def recognise_start(head: bytes, path: Path) -> bool:
+    """Whether a damaged file has the name and the fields of annotations."""
+    known = not head.strip() or b'"instruction"' in head
+    return known and path.name in ("annotations.json", "annotations.json.gz")
+
+
 def read_files(paths: Sequence[Path], options: ReadOptions) -> Records:
     """Reads annotations; the judge is the metric, the part of the set the benchmark."""
     rows = [(path, decode_lines(path, _Annotation)) for path in paths]

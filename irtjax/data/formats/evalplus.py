@@ -66,9 +66,9 @@ def recognise(fields: dict[str, Any], name: str) -> bool:
     return "eval" in fields and (is_named or "pass_at_k" in fields or "hash" in fields)
 
 
-def recognise_start(head: bytes, name: str) -> bool:
-    """Whether damaged JSON has the name of such a file."""
-    return _ENDING.search(name) is not None
+def recognise_start(head: bytes, path: Path) -> bool:
+    """Whether a damaged file has the name of such a file."""
+    return _ENDING.search(path.name) is not None
 
 
 def read_files(paths: Sequence[Path], options: ReadOptions) -> Records:

@@ -80,6 +80,11 @@ def recognise(fields: dict[str, Any], name: str) -> bool:
     return {"evaluation_id", "sample_id", "evaluation"} <= fields.keys()
 
 
+def recognise_start(head: bytes, path: Path) -> bool:
+    """Whether a damaged file has the name of instances."""
+    return path.name.endswith(("_samples.jsonl", "_samples.jsonl.gz"))
+
+
 def read_files(paths: Sequence[Path], options: ReadOptions) -> Records:
     """Reads instance files: one record per sample and metric."""
     texts: _Texts = {}

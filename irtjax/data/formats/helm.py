@@ -174,6 +174,11 @@ def recognise(fields: dict[str, Any], name: str) -> bool | str:
     return False
 
 
+def recognise_start(head: bytes, path: Path) -> bool:
+    """Whether a damaged file has the name of the statistics by instance."""
+    return path.name.startswith("per_instance_stats.json")
+
+
 def read_files(paths: Sequence[Path], options: ReadOptions) -> Records:
     """Reads the statistics of runs; perturbed instances are left out."""
     by_folder: dict[Path, list[Path]] = {}

@@ -117,6 +117,11 @@ class Log(Header):
     samples: list[Sample] | None = None
 
 
+def recognise_start(head: bytes, path: Path) -> bool:
+    """Whether a damaged file has the ending of a log."""
+    return path.suffix == ".eval"
+
+
 def read_files(paths: Sequence[Path], options: ReadOptions) -> Records:
     """Reads Inspect logs; one evaluation found twice is read once."""
     builder = RecordBuilder()

@@ -55,6 +55,11 @@ def recognise_columns(names: set[str], name: str) -> bool | str:
     return has_scores and {"example", "full_prompt"} <= names
 
 
+def recognise_start(head: bytes, path: Path) -> bool:
+    """Whether a damaged file has the name of details."""
+    return path.name.startswith("details_") and path.suffix == ".parquet"
+
+
 def read_files(paths: Sequence[Path], options: ReadOptions) -> Records:
     """Reads details; items join by the question, its choices and the answer."""
     builder = RecordBuilder()

@@ -73,6 +73,11 @@ def recognise(fields: dict[str, Any], name: str) -> bool | str:
     return False
 
 
+def recognise_start(head: bytes, path: Path) -> bool:
+    """Whether a damaged file has the name of one with grades."""
+    return path.name.endswith(("_eval_all.json", "_eval_all.json.gz"))
+
+
 def read_files(paths: Sequence[Path], options: ReadOptions) -> Records:
     """Reads graded questions; the answers to a question are repeats."""
     builder = RecordBuilder()

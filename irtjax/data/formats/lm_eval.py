@@ -78,6 +78,7 @@ class _Results(Record):
     model_name: str | None = None
     config: _Config | None = None
     higher_is_better: dict[str, dict[str, bool | None] | None] | None = None
+    sizes: Any = msgspec.field(default=None, name="n-samples")
 
 
 @dataclasses.dataclass(slots=True)
@@ -107,6 +108,13 @@ def recognise(fields: dict[str, Any], name: str) -> bool:
     return "doc_id" in fields and bool(others & fields.keys())
 
 
+def recognise_start(head: bytes, path: Path) -> bool:
+    """Whether a damaged file begins as a log, or has the name of one."""
+    is_named = path.name.startswith("samples_")
+    is_named = is_named and path.name.endswith((".jsonl", ".jsonl.gz", ".json"))
+    return is_named or re.match(rb'\s*\{\s*"doc_id"\s*:', head) is not None
+
+
 def read_files(paths: Sequence[Path], options: ReadOptions) -> Records:
     """Reads sample logs; items join across the files by content."""
     builder = RecordBuilder()
@@ -114,6 +122,7 @@ def read_files(paths: Sequence[Path], options: ReadOptions) -> Records:
     skipped: Counter[str] = Counter()
     unscored: list[Path] = []
     unnamed: set[str] = set()
+    short: list[str] = []
     filters = lambda task: (*asked_filters(options, task), *_USUAL_FILTERS)
     builder.described = described = Described("lm-eval", options.texts, filters)
     texts = _Texts(described)
@@ -127,6 +136,7 @@ def read_files(paths: Sequence[Path], options: ReadOptions) -> Records:
             for place, value in json_values(path)
         ]
         log = _Log(path, options.subject_name or subject, task, run, rows)
+        short += [] if path in older else _cut_off(log, totals)
         if any(row.unscored for row in rows) and not any(row.metrics for row in rows):
             unscored.append(path)
         else:
@@ -148,11 +158,26 @@ def read_files(paths: Sequence[Path], options: ReadOptions) -> Records:
     records.unnamed_filters = frozenset(unnamed)
     for name, count in skipped.items():
         records.notes += [f"metric {name!r} has no score per item in {count} records"]
+    records.notes += short
     records.notes += [
         f"{path} holds answers without scores (--predict_only) and was left out"
         for path in unscored
     ]
     return records
+
+
+def _cut_off(log: _Log, totals: _Totals) -> list[str]:
+    """The note on a log that ends before the run that its results describe did."""
+    size = totals.size(log.path.parent, log.run, log.task)
+    found = {str(row.sample.doc_id) for row in log.rows}
+    # A run of some documents (--samples) states the number of all, too, but rarely has
+    # the first ones.
+    if size <= len(found) or found != set(map(str, range(len(found)))):
+        return []
+    return [
+        f"{log.path.name} has {len(found):,} of the {size:,} documents of its run: copy"
+        " the file again if it was cut off"
+    ]
 
 
 def subject_of(path: Path) -> str:
@@ -418,6 +443,14 @@ class _Totals:
                 if comma and not metric.endswith("_stderr"):
                     means.setdefault(filter, {})[metric] = decode(value, Any, task)
         return means
+
+    def size(self, folder: Path, run: str, task: str) -> int:
+        """Number of documents of a task in a run; 0 where it is not known."""
+        exact = [x for name, x in self._in(folder) if run and name.endswith(run)]
+        sizes = exact[0].sizes if len(exact) == 1 else None
+        found = sizes.get(task) if isinstance(sizes, dict) else None
+        number = found.get("effective") if isinstance(found, dict) else None
+        return number if isinstance(number, int) else 0
 
     def lower_is_better(self) -> list[tuple[str, str]]:
         """Metrics of which lower is better, each with a note."""

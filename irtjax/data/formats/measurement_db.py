@@ -56,6 +56,11 @@ def recognise_columns(names: set[str], name: str) -> bool | str:
     return False
 
 
+def recognise_start(head: bytes, path: Path) -> bool:
+    """Whether a damaged file has the name of responses."""
+    return path.name == "responses.parquet"
+
+
 def read_files(paths: Sequence[Path], options: ReadOptions) -> Records:
     """Reads responses with the names of subjects and items; benchmarks stay apart."""
     return concatenate([_read(path, options) for path in paths])

@@ -80,9 +80,11 @@ def recognise(fields: dict[str, Any], name: str) -> bool | str:
     return False
 
 
-def recognise_start(head: bytes, name: str) -> bool:
-    """Whether damaged JSON begins with scores and details."""
-    return _START.match(head) is not None
+def recognise_start(head: bytes, path: Path) -> bool:
+    """Whether damaged JSON begins with scores and details, or has results' place."""
+    if head.strip():
+        return _START.match(head) is not None
+    return path.suffix == ".json" and "results" in folders_of(path)[-2:]
 
 
 def subject_of(path: Path) -> str:

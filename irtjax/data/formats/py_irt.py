@@ -26,6 +26,11 @@ def recognise(fields: dict[str, Any], name: str) -> bool:
     return {"subject_id", "responses"} <= fields.keys()
 
 
+def recognise_start(head: bytes, path: Path) -> bool:
+    """Whether a damaged file has the ending that py-irt uses."""
+    return path.suffix == ".jsonlines"
+
+
 def read_files(paths: Sequence[Path], options: ReadOptions) -> Records:
     """Reads py-irt files; an item that a subject does not list is missing."""
     builder = RecordBuilder()

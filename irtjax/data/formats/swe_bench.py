@@ -22,6 +22,11 @@ from irtjax.data.reading.records import RecordBuilder, Records
 from irtjax.data.wording import several
 
 _CLI = re.compile(r"(?P<subset>swe-bench[\w-]*?)__(dev|test)__(?P<run>.+)$", re.I)
+#: A report of a run, of a task, or of the leaderboard.
+_START = re.compile(
+    rb'\s*\{\s*("(total|submitted)_instances"\s*:|"(no_generation|no_logs)"\s*:\s*\['
+    rb'|"[^"]+"\s*:\s*\{\s*"patch_)'
+)
 #: Responses of one run by task, None where the evaluation failed.
 _Scores = dict[str, float | None]
 
@@ -69,6 +74,16 @@ def recognise(fields: dict[str, Any], name: str) -> bool:
     if isinstance(fields.get("resolved"), list):
         return bool({"no_generation", "no_logs", "applied"} & fields.keys())
     return _is_task(fields)
+
+
+def recognise_start(head: bytes, path: Path) -> bool:
+    """Whether damaged JSON begins as a report, or has the place of one."""
+    places = {"report.json": "run_evaluation", "results.json": "evaluation"}
+    if places.get(path.name, "") in folders_of(path)[-4:]:
+        return True
+    if head.strip():
+        return _START.match(head) is not None
+    return re.fullmatch(r"[^.]+__.+\..+\.json", path.name) is not None
 
 
 def _is_task(fields: dict[str, Any]) -> bool:

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, NamedTuple
 import msgspec
 
 from irtjax.data.decode import Count, Record, decode_lines
-from irtjax.data.files import folders_of
+from irtjax.data.files import folders_of, read_head
 from irtjax.data.reading.identity import ItemKey
 from irtjax.data.reading.logs import is_list, load, missing, missing_note, variants
 from irtjax.data.reading.options import ReadOptions
@@ -128,9 +128,12 @@ def recognise(fields: dict[str, Any], name: str) -> bool | str:
     return False
 
 
-def recognise_start(head: bytes, name: str) -> bool:
+def recognise_start(head: bytes, path: Path) -> bool:
     """Whether damaged JSON begins with an attempt, or with what describes the run."""
-    return _START.match(head) is not None
+    if head.strip():
+        return _START.match(head) is not None
+    named = _NAME.match(path.name) or _DOMAIN.search(path.name.lower())
+    return path.suffix == ".json" and named is not None
 
 
 def read_files(paths: Sequence[Path], options: ReadOptions) -> Records:
@@ -187,7 +190,7 @@ def _simulated(results: _Results) -> Iterator[_Row]:
 
 def subject_of(path: Path) -> str:
     """The model of a file, by its name or by what it has of the run."""
-    if is_list(path):
+    if is_list(path) or not read_head(path).strip():
         return _from_name(path)[0]
     return _named(path, load(path, _Header).info)[0]
 

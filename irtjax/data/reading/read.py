@@ -17,7 +17,7 @@ from irtjax.data.files import located
 from irtjax.data.formats import LOGS
 from irtjax.data.reading.options import Metric, ReadOptions, Trials
 from irtjax.data.table import ResponseTable
-from irtjax.data.wording import listing, percent
+from irtjax.data.wording import counted, listing, percent, were
 from irtjax.numerics.progress import watched
 
 if TYPE_CHECKING:
@@ -218,11 +218,14 @@ def _find(
     good = [s for s in found if s.format and options.format in (None, s.format)]
     if not good:
         shown = f" as {options.format}" if options.format else ""
-        reasons = {f"{s.path.name} {s.reason}" for s in found if s.reason}
-        why = f"; for example {min(reasons)}" if reasons else ""
+        # What is damaged first: other files may only describe what it held.
+        known = [(not s.damaged, s.path.name, s.reason) for s in found if s.reason]
+        why = f"; for example {' '.join(min(known)[1:])}" if known else ""
         raise ValueError(f"nothing in {path} can be read{shown}{why}")
     good = _logs_first(good)
-    before = len(good)
+    good, damaged = _with_damaged_logs(good, [file for file in found if file.damaged])
+    notes += _not_read(damaged)
+    before = len(good) + len(damaged)
     if len(_kinds(good)) > 1:
         good = _with_responses(good, options, notes)
     kinds = _kinds(good)
@@ -233,8 +236,33 @@ def _find(
         )
     left = len(found) - before
     if left:
-        notes.append(f"{left} other files in {path} were not read")
+        notes.append(f"{counted(left, 'other file')} in {path} {were(left)} not read")
     return good
+
+
+def _with_damaged_logs(
+    good: list[Source], damaged: list[Source]
+) -> tuple[list[Source], list[Source]]:
+    """Readable files with damaged logs of their format, and other damaged files.
+
+    Reading a damaged log is refused, since its responses would be missing.
+    """
+    from irtjax.data.reading.sources import is_damaged_log
+
+    logs = [str(file.format) for file in good if file.format in LOGS]
+    own = [file for file in damaged if logs and is_damaged_log(file, logs[0])]
+    good = [*good, *(dataclasses.replace(file, format=logs[0]) for file in own)]
+    return good, [file for file in damaged if file not in own]
+
+
+def _not_read(damaged: list[Source]) -> list[str]:
+    """The note on damaged or empty files of a folder that are no logs."""
+    if len(damaged) == 1:
+        return [f"{damaged[0].path.name} was not read: it {damaged[0].reason}"]
+    if not damaged:
+        return []
+    names = listing([file.path.name for file in damaged], 4)
+    return [f"{len(damaged)} damaged or empty files were not read: {names}"]
 
 
 def _logs_first(files: list[Source]) -> list[Source]:
@@ -332,6 +360,7 @@ def _read_files(
     from irtjax.data.reading.sources import Source
 
     asked = {file.path for file in files if file.asked}
+    damaged = {file.path: file.reason for file in files if file.damaged}
     without: NoResponsesError | None = None
     count = 0
     groups: dict[str, dict[Path, Path]] = {}
@@ -345,6 +374,9 @@ def _read_files(
             if subject_of is not None and options.subject_name is None:
                 logs, gone = files_without(logs, options.leave_out, subject_of)
                 of_others |= gone
+            for path in logs:
+                if path in damaged:
+                    raise ValueError(f"{path} {damaged[path]}")
             if logs:
                 yield reader.read_files(_Watched(logs), options)
             count += 1

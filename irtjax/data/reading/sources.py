@@ -23,6 +23,13 @@ _NO_DATA = (
     *(".md", ".py", ".html", ".yaml", ".yml", ".toml", ".log"),
     *(".sh", ".diff", ".patch", ".tex"),
 )
+#: Endings of files with data, and what the reason of a damaged file begins with.
+_DATA = tuple(
+    ending + packed
+    for ending in (".json", ".jsonl", ".jsonlines", ".csv", ".tsv", ".parquet", ".eval")
+    for packed in ("", ".gz")
+)
+_DAMAGE = "is not valid JSON", "is nested too deeply", "holds bytes that are not UTF-8"
 _INSPECT = re.compile(rb'"eval"\s*:\s*\{[^{}]*"(eval_id|run_id|task)"')
 _PARAMETER_KEYS = {"ability", "diff", "disc", "item_ids", "subject_ids"}
 
@@ -35,6 +42,7 @@ class Source:
     format: str | None
     reason: str = ""
     asked: bool = True
+    damaged: bool = False  # Or empty: it may have held responses.
 
 
 def expand(path: str | os.PathLike[str]) -> list[tuple[Path, bool]]:
@@ -77,9 +85,19 @@ def identify(path: Path, asked: bool = True) -> Source:
     if kind:
         reason = f"is {kind}, not a file; write its content to a file and give that"
         return Source(path, None, reason, asked)
-    found = _format_of(path, read_head(path))
-    known = found in FORMATS
-    return Source(path, found if known else None, "" if known else found, asked)
+    head = read_head(path)
+    found = _format_of(path, head)
+    if found in FORMATS:
+        return Source(path, found, "", asked)
+    damaged = head.strip() == b"" or found.startswith(_DAMAGE)
+    return Source(path, None, found, asked, damaged and path.name.endswith(_DATA))
+
+
+def is_damaged_log(file: Source, kind: str) -> bool:
+    """Whether a damaged or empty file would be a log of this format."""
+    module = importlib.import_module(f"irtjax.data.formats.{kind}")
+    hook = getattr(module, "recognise_start", None)
+    return hook is not None and hook(read_head(file.path), file.path)
 
 
 def _format_of(path: Path, head: bytes) -> str:
@@ -94,7 +112,7 @@ def _format_of(path: Path, head: bytes) -> str:
             " any code, so irtjax never does; save it as CSV, Parquet or JSON lines"
         )
     if not head.strip():
-        return "is empty"
+        return "is empty; make it again, or leave it out"
     other = foreign_kind(head, name)
     if other:
         return other
@@ -145,7 +163,8 @@ def _format_of_columns(path: Path, head: bytes) -> str:
     try:
         names = pq.read_schema(path).names
     except (pa.ArrowException, OSError, UnicodeDecodeError):
-        return "parquet"  # The error of reading it names what is wrong.
+        # The error of reading it names what is wrong.
+        return _recognised("recognise_start", head, path) or "parquet"
     return _recognised("recognise_columns", set(names), path.name) or "parquet"
 
 
@@ -160,7 +179,7 @@ def _format_of_json(path: Path, head: bytes) -> str:
         first = _first_object(path, head)
     except ValueError as error:
         # Its reader refuses a damaged log, which would be missing without a word.
-        if found := _recognised("recognise_start", head, path.name):
+        if found := _recognised("recognise_start", head, path):
             return found
         reason = str(error).removeprefix(f"{path}: ")
         return reason[3:] if reason.startswith("it ") else f"is {reason}"

@@ -1,0 +1,104 @@
+"""Logs whose harness was stopped while it wrote: one line, and no subject lost."""
+
+import json
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+import irtjax
+from irtjax.cli.app import app
+
+FIXTURES = Path(__file__).parent.parent / "fixtures"
+#: One log with responses of each format, and options that its folder needs.
+LOGS = {
+    "alpaca_eval/**/toy-1b/*/annotations.json": {},
+    "eee/**/*_samples.jsonl": {},
+    "evalplus/*1b*.json": {"trials": "mean"},
+    "helm/**/*toy-1b/per_instance_stats.json": {},
+    "inspect/*task_TaskToy1.eval": {},
+    "lighteval/**/toy-1b/*/*.parquet": {},
+    "lighteval_old/**/toy-1b/*/*.parquet": {},
+    "livecodebench/**/toy-1b/*_eval_all.json": {"trials": "mean"},
+    "lm_eval/**/*gsm8k*.jsonl": {"filter": "strict-match"},
+    "measurement_db/alpha/responses.parquet": {"trials": "mean"},
+    "open_llm_v1/**/*1b/*/*.parquet": {},
+    "opencompass/**/results/toy-1b/*.json": {},
+    "py_irt/*.jsonlines": {},
+    "swe_bench/*1b.run_1.json": {},
+    "swe_bench/**/toy__repo-3/report.json": {},
+    "swe_bench_board/**/20260301_alpha/results/results.json": {},
+    "tau2_bench/toy-1b_airline.json": {"trials": "mean"},
+    "tau_bench/**/*toy-1b*.json": {"trials": "mean"},
+}
+
+
+def cut(tmp_path, pattern, share):
+    """A folder of one format in which a log is cut off after a share of its bytes."""
+    root = tmp_path / pattern.split("/")[0]
+    shutil.copytree(FIXTURES / root.name, root)
+    path = min(tmp_path.glob(pattern))
+    content = path.read_bytes().rstrip()
+    path.write_bytes(content[: int(share * (len(content) - 1))])
+    return root, path
+
+
+@pytest.mark.parametrize("share", [0, 0.15, 0.4, 0.6, 0.8, 1])
+@pytest.mark.parametrize("pattern", LOGS)
+def test_a_log_that_is_cut_off_is_named(tmp_path, pattern, share):
+    root, path = cut(tmp_path, pattern, share)
+    with pytest.raises(ValueError) as refusal:
+        irtjax.read(root, **LOGS[pattern])
+    message = str(refusal.value)
+    assert path.name in message
+    assert re.search("cut off|is empty|not valid JSON|cannot read", message), message
+    assert "\n" not in message
+
+
+def test_other_files_that_are_damaged_are_told(tmp_path):
+    root, path = cut(tmp_path, "alpaca_eval/**/toy-1b/model_outputs.json", 0.5)
+    notes = irtjax.read(root).notes
+    assert any(
+        x.startswith("model_outputs.json was not read: it is not") for x in notes
+    )
+    second = min(root.glob("**/toy-7b/model_outputs.json"))
+    second.write_bytes(b"")
+    told = (
+        "2 damaged or empty files were not read: model_outputs.json, model_outputs.js"
+    )
+    assert any(note.startswith(told) for note in irtjax.read(root).notes)
+
+
+def test_empty_files_next_to_tables_are_told(tmp_path):
+    (tmp_path / "a.csv").write_text("model,item,correct\nm,q1,1\nn,q1,0\n")
+    (tmp_path / "b.csv").write_text("")
+    (tmp_path / "c.txt").write_text("")  # No ending of data: as other files.
+    found = CliRunner().invoke(app, ["info", str(tmp_path)])
+    assert found.exit_code == 0, found.output
+    text = " ".join(found.output.split())
+    assert "b.csv was not read: it is empty" in text
+    assert "1 other file in" in text
+
+
+def test_a_cut_off_log_of_a_subject_to_leave_out_is_not_read(tmp_path):
+    root, path = cut(tmp_path, "tau_bench/**/*toy-1b*.json", 0)
+    table = irtjax.read(root, trials="mean", leave_out="toy-1b")
+    assert table.subjects.tolist() == ["toy-7b"]
+
+
+def test_a_log_that_ends_early_at_the_end_of_a_line(tmp_path):
+    root = tmp_path / "lm_eval"
+    shutil.copytree(FIXTURES / "lm_eval", root)
+    path = min(root.glob("**/samples_gsm8k*"))
+    whole = irtjax.read(path, filter="strict-match")
+    assert not any("cut off" in note for note in whole.notes)
+    lines = path.read_text().splitlines(keepends=True)
+    path.write_text("".join(x for x in lines if json.loads(x)["doc_id"] == 0))
+    told = "has 1 of the 2 documents of its run: copy the file again if it was cut off"
+    assert any(told in x for x in irtjax.read(path, filter="strict-match").notes)
+    # Another document is not the beginning of the log, but a subset.
+    path.write_text("".join(x for x in lines if json.loads(x)["doc_id"] == 1))
+    found = irtjax.read(path, filter="strict-match")
+    assert not any("cut off" in note for note in found.notes)
