@@ -8,7 +8,7 @@ import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, TypeAlias, TypeVar
+from typing import Annotated, Any, ClassVar, TypeAlias, TypeVar, get_args
 
 import msgspec
 import numpy as np
@@ -89,9 +89,15 @@ def decode(data: bytes | msgspec.Raw, type: type[T] | Any, place: str) -> T:
     except (msgspec.DecodeError, ValueError) as error:
         reason = _reason(error, bytes(data))
         deviates = isinstance(error, msgspec.ValidationError)
-        cure = getattr(type, "cure", "") if deviates else ""
+        cure = _cure(type) if deviates else ""
         message = f"{place}: {reason}; {cure}" if cure else f"{place}: {reason}"
         raise ValueError(message) from None
+
+
+def _cure(type: Any) -> str:
+    """The cure of a record, or of the first record in a list or an object."""
+    own = getattr(type, "cure", "")
+    return own or next(filter(None, map(_cure, get_args(type))), "")
 
 
 @functools.lru_cache(128)

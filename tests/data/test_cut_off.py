@@ -102,3 +102,69 @@ def test_a_log_that_ends_early_at_the_end_of_a_line(tmp_path):
     path.write_text("".join(x for x in lines if json.loads(x)["doc_id"] == 1))
     found = irtjax.read(path, filter="strict-match")
     assert not any("cut off" in note for note in found.notes)
+
+
+def change(root, pattern, place, value):
+    """Sets one field of the JSON value in a file of a copy of the fixtures."""
+    path = min(root.glob(pattern))
+    content = found = json.loads(path.read_text())
+    for key in place[:-1]:
+        found = found[key]
+    found[place[-1]] = value
+    path.write_text(json.dumps(content, indent=1))
+
+
+@pytest.mark.parametrize(
+    "pattern, place, value, told",
+    [
+        (
+            "opencompass/**/20250301_102030/results/*/gsm8k.json",
+            ("details", "1"),
+            None,
+            "gsm8k.json: field 'details.1' is no object; give the file as OpenCompass",
+        ),
+        (
+            "swe_bench/**/toy__repo-3/report.json",
+            ("toy__repo-3", "resolved"),
+            "x",
+            "report.json: field '[...].resolved' is text, not true or false or null;"
+            " give the file as SWE-bench wrote it, or leave it out",
+        ),
+        (
+            "swe_bench/toyorg__toy-1b.run_1.json",
+            ("resolved_ids",),
+            "x",
+            "run_1.json: field 'resolved_ids' is text, not a list; give the file",
+        ),
+        (
+            "swe_bench_board/**/20260301_alpha/results/results.json",
+            ("no_generation",),
+            3,
+            "results.json: field 'no_generation' is a whole number, not a list; give",
+        ),
+        (
+            "evalplus/*1b*.json",
+            ("eval", "HumanEval/0", 0),
+            {"x": 1},
+            "no field 'base_status' in 'eval[...][0]'; give the file as EvalPlus wrote",
+        ),
+    ],
+    ids=["opencompass", "swe task", "swe run", "swe board", "evalplus"],
+)
+def test_a_damaged_field_is_named(tmp_path, pattern, place, value, told):
+    root = tmp_path / pattern.split("/")[0]
+    shutil.copytree(FIXTURES / root.name, root)
+    change(tmp_path, pattern, place, value)
+    with pytest.raises(ValueError, match=re.escape(told)):
+        irtjax.read(root, trials="mean")
+
+
+def test_a_score_of_lm_eval_that_is_no_number_is_told_with_its_place(tmp_path):
+    root = tmp_path / "lm_eval"
+    shutil.copytree(FIXTURES / "lm_eval", root)
+    path = min(root.glob("**/samples_arc_easy*"))
+    lines = path.read_text().splitlines()
+    lines[1] = json.dumps({**json.loads(lines[1]), "acc_norm": "x"})
+    path.write_text("\n".join(lines))
+    told = f"metric 'acc_norm' has no score per item in 1 record, first in {path.name}"
+    assert f"{told}: record 2" in irtjax.read(path).notes

@@ -660,7 +660,7 @@ def test_columns_of_one_name_and_text_that_is_none(tmp_path):
     [
         ("e.eval_results.json", {"hash": "x", "eval": {}}, "no task has completions"),
         ("m.r.json", {"resolved_ids": []}, "no task was submitted"),
-        ("r.json", {"details": {"0": {"correct": 1}, "1": 3}}, None),
+        ("r.json", {"details": {"0": {"correct": 1}, "size": 3}}, None),
         (
             "q_eval_all.json",
             [{"question_id": "q", "graded_list": []}],

@@ -26,7 +26,7 @@ _STATUS = {"pass": 1.0, "success": 1.0, "fail": 0.0, "failed": 0.0, "timeout": 0
 
 
 class _Completion(Record):
-    base_status: str | None = None
+    base_status: str | None
     plus_status: str | None = None
 
 

@@ -26,7 +26,7 @@ from irtjax.data.reading.described import Described, Place
 from irtjax.data.reading.identity import ItemKey, copies
 from irtjax.data.reading.options import ReadOptions, asked_filters
 from irtjax.data.reading.records import RecordBuilder, Records
-from irtjax.data.wording import several
+from irtjax.data.wording import counted, several
 
 _NOT_METRICS = set(
     "doc_id doc target arguments resps filtered_resps filter metrics doc_hash"
@@ -119,7 +119,7 @@ def read_files(paths: Sequence[Path], options: ReadOptions) -> Records:
     """Reads sample logs; items join across the files by content."""
     builder = RecordBuilder()
     totals = _Totals()
-    skipped: Counter[str] = Counter()
+    skipped: dict[str, tuple[int, str]] = {}
     unscored: list[Path] = []
     unnamed: set[str] = set()
     short: list[str] = []
@@ -156,8 +156,9 @@ def read_files(paths: Sequence[Path], options: ReadOptions) -> Records:
     records = builder.finish(paths, options.join)
     records.usual_metrics, records.usual_filters = _USUAL_METRICS, _USUAL_FILTERS
     records.unnamed_filters = frozenset(unnamed)
-    for name, count in skipped.items():
-        records.notes += [f"metric {name!r} has no score per item in {count} records"]
+    for name, (count, first) in skipped.items():
+        where = f"{counted(count, 'record')}, first in {first}"
+        records.notes.append(f"metric {name!r} has no score per item in {where}")
     records.notes += short
     records.notes += [
         f"{path} holds answers without scores (--predict_only) and was left out"
@@ -515,7 +516,7 @@ def _read_log(
     log: _Log,
     options: ReadOptions,
     builder: RecordBuilder,
-    skipped: Counter[str],
+    skipped: dict[str, tuple[int, str]],
     known: dict[str, dict[str, Any]],
 ) -> bool:
     """Adds the records of a log; whether its only filter has no name."""
@@ -530,7 +531,9 @@ def _read_log(
     unnamed = _unnamed(rows, {} if has_names else known)
     totals = _pair_metrics(rows)
     lists: set[str] = set()
-    for row, name, content in zip(rows, names, hashes, strict=True):
+    for number, (row, name, content) in enumerate(
+        zip(rows, names, hashes, strict=True), 1
+    ):
         filter_name = row.sample.filter
         if filter_name is None:
             filter_name = unnamed[repeats[name]]
@@ -543,7 +546,9 @@ def _read_log(
             for trial, attempt in enumerate(scores.get(metric) or [value]):
                 parts = None if metric in totals else _score(attempt, options.parts)
                 if parts is None:
-                    skipped[metric] += 1
+                    place = f"{log.path.name}: record {number}"
+                    count, first = skipped.get(metric, (0, place))
+                    skipped[metric] = count + 1, first
                     continue
                 if isinstance(attempt, list):
                     lists.add(metric)

@@ -50,14 +50,18 @@ class _Results(Record):
     # A mapping also has the mode, such as "type": "GEN".
     details: list[_Example] | dict[str, _Example | str | int | float | list[Any] | None]
 
-    def examples(self, dataset: str) -> Iterator[tuple[str, _Example]]:
+    def examples(self, path: Path) -> Iterator[tuple[str, _Example]]:
         """The examples with their names, without that of the dataset."""
+        dataset = path.name.removesuffix(".json")
         if isinstance(self.details, list):
             for k, example in enumerate(self.details):
                 name = example.example_abbr or str(k)
                 yield name.removeprefix(f"{dataset}_"), example
             return
         for name, example in self.details.items():
+            if not isinstance(example, _Example) and name.isdecimal():
+                field = f"field 'details.{name}'"
+                raise ValueError(f"{path}: {field} is no object; {self.cure}")
             if isinstance(example, _Example):
                 name = example.example_abbr or name
                 yield name.removeprefix(f"{dataset}_"), example
@@ -101,7 +105,7 @@ def read_files(paths: Sequence[Path], options: ReadOptions) -> Records:
         dataset = path.name.removesuffix(".json")
         folders = folders_of(path)
         run = next((part for part in reversed(folders) if _TIME.match(part)), "")
-        for name, example in load(path, _Results).examples(dataset):
+        for name, example in load(path, _Results).examples(path):
             place = dataset, name, ""
             if isinstance(example.prompt, str) and described.needs(place):
                 described.text(place, example.prompt, str(example.references or ""))

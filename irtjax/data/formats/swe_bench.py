@@ -65,12 +65,15 @@ class _Board(Record):
     cure: ClassVar[str] = "give the file as SWE-bench wrote it, or leave it out"
 
     resolved: list[str]
+    no_generation: list[str] = []
+    no_logs: list[str] = []
 
 
 def recognise(fields: dict[str, Any], name: str) -> bool:
     """Whether an object is one of the three kinds of reports."""
     if "resolved_ids" in fields:
-        return isinstance(fields["resolved_ids"], list)
+        is_list = isinstance(fields["resolved_ids"], list)
+        return is_list or "submitted_ids" in fields
     if isinstance(fields.get("resolved"), list):
         return bool({"no_generation", "no_logs", "applied"} & fields.keys())
     return _is_task(fields)
