@@ -1,10 +1,12 @@
 """Subjects can be left out when responses are read."""
 
+import io
 import re
 import shutil
 from pathlib import Path
 
 import pytest
+from pyarrow import csv, parquet
 from typer.testing import CliRunner
 
 import irtjax
@@ -208,3 +210,32 @@ def test_is_of_responses_not_of_a_fit(tmp_path):
         found = CliRunner().invoke(app, ["info", str(tmp_path / "fit"), *option])
         assert found.exit_code == 2
         assert f"{option[0]} is for responses, and" in found.stderr
+
+
+CELLS = {
+    "long": "model,item,correct\na,q1,1\na,q2,0\nb,q1,0\nb,q2,1\nbad,q1,<er\nbad,,1\n",
+    "infinite": "model,item,correct\na,q1,1\na,q2,0\nb,q1,0\nb,q2,1\nbad,q1,inf\n",
+    "wide": ",q1,q2\na,1,0\nb,0,1\nbad,#DIV/0!,1\n",
+    "transposed": "item,a,b,bad\nq1,1,0,x\nq2,0,1,1\n",
+}
+
+
+@pytest.mark.parametrize("kind", CELLS)
+@pytest.mark.parametrize("ending", [".csv", ".parquet"])
+def test_cells_of_a_subject_to_leave_out_need_not_be_sound(tmp_path, kind, ending):
+    path = tmp_path / f"t{ending}"
+    if ending == ".csv":
+        path.write_text(CELLS[kind])
+    else:
+        table = csv.read_csv(io.BytesIO(CELLS[kind].encode()))
+        parquet.write_table(table, path)
+    with pytest.raises(ValueError, match=r"row \d"):
+        irtjax.read(path)
+    for name in ("bad", "ba*"):
+        table = irtjax.read(path, leave_out=name)
+        assert table.subjects.tolist() == ["a", "b"]
+        assert table.items.tolist() == ["q1", "q2"]
+        assert table.values.tolist() == [[1, 0], [0, 1]]
+    # The cells of those who stay must be.
+    with pytest.raises(ValueError, match=r"row \d"):
+        irtjax.read(path, leave_out="b")

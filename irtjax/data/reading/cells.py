@@ -128,6 +128,28 @@ def _from_text(array: pa.Array, name: str, source: str, verdicts: bool) -> pa.Ar
     return pc.take(pa.array(numbers, pa.float64()), coded.indices)
 
 
+def no_number(column: pa.ChunkedArray, *, verdicts: bool = False) -> np.ndarray:
+    """Returns the mask of cells with text that is no number, or an infinite number."""
+    if is_text(column.type):
+        words = _VERDICTS if verdicts else PLAIN_WORDS
+        coded = to_labels(column, "", "", optional=True)
+        bad = []
+        for text in coded.labels.tolist():
+            value, valid = parse_number(text, words)
+            valid |= verdicts and text.lower() == _NO_ANSWER
+            bad.append(not valid or (value is not None and np.isinf(value)))
+        return np.asarray(bad, bool)[coded.codes]
+    if not pa.types.is_floating(column.type):
+        return np.zeros(len(column), bool)
+    return np.isinf(column.to_numpy())
+
+
+def is_blank(column: pa.ChunkedArray) -> np.ndarray:
+    """Returns the mask of cells without a name."""
+    coded = to_labels(column, "", "", optional=True)
+    return (coded.labels == "")[coded.codes]
+
+
 def unanswered(column: pa.ChunkedArray) -> np.ndarray:
     """Returns the mask of cells that hold the verdict of no answer, "N"."""
     if not is_text(column.type):

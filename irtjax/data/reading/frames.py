@@ -16,6 +16,7 @@ from irtjax.data.arrays import as_labels
 from irtjax.data.item_texts import ItemText
 from irtjax.data.reading import cells
 from irtjax.data.reading.columns import JUDGED, Columns, decide, plain_name
+from irtjax.data.reading.leave_out import rows_without, sound
 from irtjax.data.reading.options import ReadOptions, unanswered_note
 from irtjax.data.reading.records import Coded, Records, concatenate, join_coded
 from irtjax.data.reading.tabular import Frame
@@ -47,7 +48,7 @@ def read_frame(frame: Frame, options: ReadOptions) -> Piece:
 
 def _read_long(frame: Frame, layout: Columns, options: ReadOptions) -> Records:
     """The records of a table with one response a row."""
-    table, source = frame.table, frame.source
+    table, source = _sound(frame.table, layout, options), frame.source
     size = table.num_rows
 
     def labels(name: str | None, optional: bool = True) -> Any:
@@ -121,6 +122,20 @@ def _read_long(frame: Frame, layout: Columns, options: ReadOptions) -> Records:
         records.qualified = item is not bare
     records.trial_names = trial_names
     return records
+
+
+def _sound(table: pa.Table, layout: Columns, options: ReadOptions) -> pa.Table:
+    """The table in which cells of subjects to leave out need not be sound."""
+    if layout.subject is None or options.subject_name is not None:
+        return table
+    rows = rows_without(table.column(layout.subject), options.leave_out)
+    if rows is None:
+        return table
+    others = [layout.trials, layout.trial, layout.length]
+    numbers = [*layout.responses, *(x for x in others if x is not None)]
+    if layout.trial is not None and cells.is_text(table.column(layout.trial).type):
+        numbers.remove(layout.trial)  # Its names are numbered.
+    return sound(table, rows, numbers, layout.item, verdicts=True)
 
 
 def _texts(frame: Frame, layout: Columns, item: Coded) -> dict[str, ItemText]:

@@ -9,7 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
+from irtjax.data.reading import cells
 from irtjax.data.reading.records import Records
 from irtjax.data.table import ResponseTable
 from irtjax.data.wording import listing
@@ -43,6 +46,71 @@ def files_without(
     pairs = dict(zip(paths, subjects, strict=True))
     out = {path: name for path, name in pairs.items() if name in gone and name}
     return [path for path in paths if path not in out], out
+
+
+def rows_without(
+    column: pa.ChunkedArray, names: str | Sequence[str] | None
+) -> np.ndarray | None:
+    """Which rows of a column of subjects are of those to leave out; None for none."""
+    given = _listed(names)
+    if not given:
+        return None
+    subject = cells.to_labels(column, "", "", optional=True)
+    known = subject.labels.tolist()
+    gone = {name for each in given for name in _named(each, known)}
+    rows = np.isin(subject.labels, list(gone))[subject.codes]
+    return rows if rows.any() else None
+
+
+def columns_without(
+    known: Sequence[str], names: str | Sequence[str] | None
+) -> list[str]:
+    """Those of the columns that are subjects to leave out."""
+    return [name for each in _listed(names) for name in _named(each, known)]
+
+
+def sound(
+    table: pa.Table,
+    rows: np.ndarray,
+    numbers: Sequence[str],
+    names: Sequence[str] = (),
+    *,
+    verdicts: bool = False,
+) -> pa.Table:
+    """The table with damaged cells of rows that are left out as missing ones.
+
+    Args:
+        table: A table as read from a file.
+        rows: `[rows]`, which are of subjects to leave out.
+        numbers: Columns that must hold numbers.
+        names: Columns that must have a name in every row; where these rows lack one,
+            they get that of another row, and no numbers.
+        verdicts: Whether words such as "yes" are numbers.
+    """
+    nameless = np.zeros(table.num_rows, bool)
+    for name in names:
+        lacking = rows & cells.is_blank(table.column(name))
+        if lacking.any() and not lacking.all():
+            other = table.column(name)[int(np.argmin(lacking))].as_py()
+            table = _replaced(table, name, lacking, other)
+            nameless |= lacking
+    for name in numbers:
+        bad = rows & cells.no_number(table.column(name), verdicts=verdicts)
+        table = _replaced(table, name, bad | nameless, None)
+    return table
+
+
+def _replaced(table: pa.Table, name: str, cell: np.ndarray, value: Any) -> pa.Table:
+    """The table with a value in some cells of a column."""
+    if not cell.any():
+        return table
+    column = table.column(name)
+    if pa.types.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
+    place = table.column_names.index(name)
+    other = pa.scalar(value, column.type)
+    column = pa.chunked_array([pc.if_else(cell, other, column.combine_chunks())])
+    return table.set_column(place, name, column)
 
 
 def without(

@@ -28,6 +28,7 @@ from irtjax.data.reading.columns import (
     parameter_message,
     plain_name,
 )
+from irtjax.data.reading.leave_out import columns_without, rows_without, sound
 from irtjax.data.reading.options import ReadOptions
 from irtjax.data.reading.records import Coded, Records
 from irtjax.data.reading.tabular import Frame
@@ -50,6 +51,7 @@ def read_wide(frame: Frame, layout: Columns, options: ReadOptions) -> Piece:
     if not names:
         raise NoResponsesError(f"{source}: there are no columns of responses in it")
     _refuse_unknown(table, names, subject, layout, source)
+    table = _sound(table, names, subject, layout, options)
     values, observed = _matrix(table, names, source)
     parameters = parameter_columns(names)
     if parameters and values.dtype != np.int8:
@@ -101,6 +103,25 @@ def read_wide(frame: Frame, layout: Columns, options: ReadOptions) -> Piece:
     metric = options.metric if isinstance(options.metric, str) else None
     facets = {"item_facets" if layout.transposed else "subject_facets": side}
     return dataclasses.replace(read, metric=metric, **facets)
+
+
+def _sound(
+    table: pa.Table,
+    names: list[str],
+    subject: str | None,
+    layout: Columns,
+    options: ReadOptions,
+) -> pa.Table:
+    """The matrix in which cells of subjects to leave out need not be sound."""
+    if options.leave_out is None or options.subject_name is not None:
+        return table
+    if layout.transposed:
+        gone = columns_without(names, options.leave_out)
+        return sound(table, np.ones(table.num_rows, bool), gone)
+    if subject is None:
+        return table
+    rows = rows_without(table.column(subject), options.leave_out)
+    return table if rows is None else sound(table, rows, names)
 
 
 def _column_of_names(frame: Frame) -> str | None:
