@@ -85,7 +85,7 @@ def audit_command(
     with ProgressLine(quiet) as progress:
         progress("read")
         table = reading.read(files)
-        progress("start")
+        progress("prepare")
         dtype = prepare(float32, device)
         from irtjax.auditing import audit
         from irtjax.storage import load

@@ -57,13 +57,13 @@ def calibrate(
 
     settings = dict(job.settings)
     table, found = structure_options(table, **job.sides)
-    progress("start")
+    progress("prepare")
     dtype = prepare(job.float32, job.device)
     import jax
 
     from irtjax.fitting.fit import fit
 
-    progress("compile")
+    progress("start values")
     features = found.pop("item_features", None)
     if features is not None:
         settings["item_features"] = jax.numpy.asarray(features, dtype)

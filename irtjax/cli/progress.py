@@ -41,6 +41,7 @@ class ProgressLine:
         self._interval = interval
         self._begun = time.perf_counter()
         self._phase = ""
+        self._phase_begun = self._begun
         self._details = ""
         self._part = ""
         self._share: tuple[float, float] | None = None
@@ -81,7 +82,8 @@ class ProgressLine:
 
         `seconds` is not used: the clock here runs between calls too.
         """
-        self._phase = phase
+        if phase != self._phase:
+            self._phase, self._phase_begun = phase, time.perf_counter()
         parts = [f"iteration {step}"] if step else []
         if objective is not None and math.isfinite(objective):
             parts.append(f"objective {objective:,.3f}")
@@ -103,9 +105,17 @@ class ProgressLine:
         """Returns the line as it would be shown now."""
         now = time.perf_counter()
         # What matters most first: a narrow screen cuts the end.
-        parts = [self._phase, self._part, self._left(now), _compiling(), self._details]
-        parts.append(f"{now - self._begun:.0f} s")
+        part = "" if self._part == self._phase else self._part
+        parts = [self._named(now), part, self._left(now), _compiling()]
+        parts += [self._details, f"{now - self._begun:.0f} s"]
         return "  ".join(x for x in parts if x)
+
+    def _named(self, now: float) -> str:
+        """The phase, with its own time where no share shows that it goes on."""
+        own = now - self._phase_begun
+        if self._share is not None or own < 1 or self._phase_begun - self._begun < 1:
+            return self._phase
+        return f"{self._phase} for {duration(own)}"
 
     def _left(self, now: float) -> str:
         """The share done and the time left, if the parts to come are like the past."""

@@ -47,6 +47,23 @@ def test_the_share_done_and_the_time_left_are_shown():
     assert "%" not in progress.line() and "fold" not in progress.line()
 
 
+def test_a_phase_without_a_share_shows_its_own_time():
+    progress = ProgressLine(quiet=True)
+    progress._begun -= 30.0
+    progress("scores")
+    assert progress.line() == "scores  30 s"
+    progress._phase_begun -= 4.0
+    progress("scores")  # Again: it goes on.
+    assert progress.line() == "scores for 4 s  30 s"
+    progress.share(0.5, "pass 1 of 2")
+    assert progress.line().startswith("scores  pass 1 of 2  50 % done")
+    progress.share(0.5, "scores")  # Not twice.
+    assert progress.line().startswith("scores  50 % done")
+    progress.share(None)
+    progress("tables")
+    assert progress.line() == "tables  30 s"
+
+
 def test_it_watches_the_loops_within_its_block():
     stream = Stream()
     with ProgressLine(stream=stream, patience=0.01, interval=0.01) as progress:
