@@ -18,6 +18,7 @@ from jaxtyping import Array, Bool, Float
 from irtjax._types import KeyArray
 from irtjax.adaptive.repeats import Repeats
 from irtjax.adaptive.state import Memory, Observation, Posterior, State
+from irtjax.data.wording import counted
 from irtjax.models.model import Model
 
 
@@ -167,7 +168,7 @@ class AbstractBank(eqx.Module):
         if design.cost is not None and design.cost.shape != (self.num_items,):
             raise ValueError(
                 f"cost has {design.cost.shape[0]:,} numbers: give one for each of the"
-                f" {self.num_items:,} items"
+                f" {counted(self.num_items, 'item')}"
             )
         if design.indifference is not None and self.several:
             raise ValueError(

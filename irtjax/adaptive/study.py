@@ -27,6 +27,7 @@ from irtjax.calibration.calibration import Calibration
 from irtjax.data import ResponseTable, read
 from irtjax.data.matching import arrange
 from irtjax.data.responses import Responses
+from irtjax.data.wording import counted, were
 from irtjax.likelihood.lengths import with_lengths
 from irtjax.likelihood.problem import Problem
 from irtjax.models.simulate import simulate_abilities
@@ -429,8 +430,8 @@ def _matched(bank: LabelledBank, table: ResponseTable, repeats: bool):
         recorded = Counts(recorded, jnp.asarray(available, jnp.int32))
         single = "the responses have no repeats, so that no item was given twice: read"
         notes = [f"{single} them with trials='counts'"]
-    answered = f"{known.sum():,} of the {len(bank.names):,} items of the bank"
-    notes = [*notes, f"{answered} were answered"]
+    answered = f"{known.sum():,} of the {counted(len(bank.names), 'item')} of the bank"
+    notes = [*notes, f"{answered} {were(known.sum())} answered"]
     if isinstance(bank.bank, LengthBank):
         logs = np.full(values.shape, np.nan)
         if table.lengths is not None:
@@ -488,7 +489,10 @@ def _all_items(bank: Any, recorded: Any, seen: jax.Array, icc: float) -> jax.Arr
 def _check_size(count: int, length: int, repeats: int, num_items: int) -> None:
     """Refuses tests that do not fit into the memory, before any array is made."""
     # Of a test 200 bytes, of each step item, response, ability and error.
-    needed, what = 200.0 * count, f"{count:,} tests of {length:,} items"
+    needed, what = (
+        200.0 * count,
+        f"{counted(count, 'test')} of {counted(length, 'item')}",
+    )
     cure = "simulate fewer subjects or shorter tests"
     require_memory(needed + 16.0 * count * length, what, cure)
     what = f"repeats {repeats:,} of each item"

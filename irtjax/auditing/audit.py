@@ -27,6 +27,7 @@ from irtjax.auditing.tables import benchmark_table, item_table
 from irtjax.calibration import copies
 from irtjax.calibration.calibration import Calibration
 from irtjax.data import ResponseTable, read
+from irtjax.data.wording import counted, have
 from irtjax.estimators.catalogue import method_class
 from irtjax.fitting.defaults import AUTO, choose
 from irtjax.fitting.fit import fit as make_fit
@@ -253,7 +254,7 @@ def _warnings(table: ResponseTable, found: Statistics, flags, level) -> list[str
     complete = found.num_complete
     if found.groups is None and complete < LEAST_COMPLETE:
         lines.append(
-            f"{complete:,} subjects answered every item, and S-X2 needs"
+            f"{counted(complete, 'subject')} answered every item, and S-X2 needs"
             f" {LEAST_COMPLETE}: it is left out"
         )
     elif found.groups is None:
@@ -270,7 +271,8 @@ def _warnings(table: ResponseTable, found: Statistics, flags, level) -> list[str
         )
     elif short:
         lines.append(
-            f"{short:,} of {table.num_items:,} items have fewer than {LEAST_ANSWERS}"
+            f"{short:,} of {counted(table.num_items, 'item')} {have(short)} fewer than"
+            f" {LEAST_ANSWERS}"
             " responses, which the test of contamination needs: they are left out of it"
         )
     misfits, tested = flags["misfit"], np.isfinite(found.p_values()["misfit"])

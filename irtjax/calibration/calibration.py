@@ -12,6 +12,7 @@ from irtjax._types import Status
 from irtjax.calibration import lengths
 from irtjax.calibration.factors import Factors
 from irtjax.data.item_texts import ItemText
+from irtjax.data.wording import counted
 from irtjax.estimators.posterior.nuts import Draws
 from irtjax.likelihood.problem import Parameters
 from irtjax.likelihood.quadrature import Resolution
@@ -170,8 +171,10 @@ class Calibration:
         most = 4  # Subjects; of the warnings one is shown.
         method = self.options.get("method", "its method")
         lines = [
-            f"{self.model.name} by {method} on {len(self.subjects):,} subjects and"
-            f" {len(self.items):,} items ({self.num_observed:,} responses):"
+            f"{self.model.name} by {method} on"
+            f" {counted(len(self.subjects), 'subject')} and"
+            f" {counted(len(self.items), 'item')}"
+            f" ({counted(self.num_observed, 'response')}):"
             f" {self.status.explain()}",
             f"log-likelihood {self.log_likelihood:,.2f}, AIC {self.aic:,.1f}, BIC"
             f" {self.bic:,.1f}",
@@ -189,7 +192,7 @@ class Calibration:
                 f" (standard error), expected score {score}"
             )
         if table.num_rows > most:
-            lines.append(f"      and {table.num_rows - most:,} more subjects")
+            lines.append(f"      and {counted(table.num_rows - most, 'more subject')}")
         if self.warnings:
             more = len(self.warnings) - 1
             more = f" (+ {more} more)" if more else ""

@@ -8,6 +8,7 @@ from jaxtyping import Array
 from scipy.special import ndtri
 
 from irtjax.data.table import ResponseTable
+from irtjax.data.wording import are, counted
 from irtjax.estimators.estimates import LengthEstimates
 from irtjax.likelihood.lengths import LengthPart
 from irtjax.likelihood.problem import Parameters
@@ -100,11 +101,13 @@ def warnings_of(
     none = np.count_nonzero(table.lengths == 0)
     if none:
         found.append(
-            f"{none:,} of {size - missing:,} lengths are 0: log({offset:g} + length)"
+            f"{none:,} of {counted(size - missing, 'length')} {are(none)} 0:"
+            f" log({offset:g} +"
+            " length)"
             " was used for all"
         )
     if missing:
-        found.append(f"{missing:,} of {size:,} lengths are missing")
+        found.append(f"{missing:,} of {counted(size, 'length')} {are(missing)} missing")
     for name, slope in (
         ("discrimination", parameters.items.discrimination),
         ("speed discrimination", parameters.lengths.items.speed_discrimination),

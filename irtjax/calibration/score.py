@@ -24,6 +24,7 @@ from irtjax.data.matching import match_items
 from irtjax.data.responses import Responses
 from irtjax.data.sparse_responses import SparseResponses
 from irtjax.data.sparse_table import FEW_OBSERVED, FEW_ON_NODES
+from irtjax.data.wording import are, counted, have, were
 from irtjax.likelihood.lengths import with_lengths
 from irtjax.likelihood.problem import Problem
 from irtjax.models.families.bounded import options_of, prepare, with_scores
@@ -131,7 +132,10 @@ def score(
     blocks = factor_item_errors(fit) if model.family.dims else None
     if uncertain is not None or blocks is not None:
         said = "errors count those of the items, from the"
-    notes += (f"{said} {len(fit.subjects):,} subjects of the fit", *_left_out(fit))
+    notes += (
+        f"{said} {counted(len(fit.subjects), 'subject')} of the fit",
+        *_left_out(fit),
+    )
     uses_lengths = _uses_lengths(fit, table, measures, method)
     items = jax.tree.map(lambda x: jnp.asarray(x)[rows], fit.parameters.items)
     responses, part = _scored(fit, model, table, rows, measures, uses_lengths)
@@ -201,7 +205,7 @@ def _with_errors(
     known, identified = own_errors(model, errors.items[rows])
     number, lost = int(np.sum(~identified)), "1 item has no finite errors"
     if number > 1:
-        lost = f"{number:,} items have no finite errors"
+        lost = f"{counted(number, 'item')} {have(number)} no finite errors"
     independent = Covariance.of_independent(jnp.asarray(known))
     note = f"{lost}: items without errors are taken as known"
     return {"item_covariance": independent}, (note,) if number else ()
@@ -372,12 +376,17 @@ def _match(
     rows = match_items(table, fit.items, "the fit", fit.item_contents)
     known = rows >= 0
     notes = (
-        f"{known.sum():,} of the {len(fit.items):,} items of the fit were answered",
+        f"{known.sum():,} of the {counted(len(fit.items), 'item')} of the fit"
+        f" {were(known.sum())} answered",
     )
     if not known.all():
         unknown = table.items[~known].tolist()
         shown = ", ".join(unknown[:5]) + (", ..." if len(unknown) > 5 else "")
-        notes += (f"{len(unknown):,} items are not in the fit and left out: {shown}",)
+        notes += (
+            f"{counted(len(unknown), 'item')} {are(len(unknown))} not in the fit and"
+            " left"
+            f" out: {shown}",
+        )
         table = table.select(items=known)
     return table, rows[known], notes
 

@@ -382,6 +382,7 @@ def _show(
 ) -> None:
     """Prints errors at some test lengths."""
     from irtjax.cli import screen
+    from irtjax.data.wording import counted
     from irtjax.report.words import number
 
     console = screen.console()
@@ -394,7 +395,9 @@ def _show(
     lengths = [k for k in SHOWN if k < length] + [length]
     rows = [[f"{k:,}", *(number(c[k - 1], 3) for c in curves)] for k in lengths]
     kind = "replayed" if tests.replayed else "simulated"
-    title = f"{len(tests.subjects):,} {kind} subjects, {len(tests.items):,} items"
+    title = (
+        f"{len(tests.subjects):,} {kind} subjects, {counted(len(tests.items), 'item')}"
+    )
     screen.show_table(console, title, header, rows)
     written = [] if out is None else [f"Written to {out}: adapt.parquet, .csv, .png"]
     more = [*_of_costs(tests, baseline), *_of_decisions(tests)]
@@ -407,6 +410,7 @@ def _sentences(tests: SimulatedTests, noun: str) -> list[str]:
     from collections import Counter
 
     from irtjax.adaptive import StopFlag
+    from irtjax.data.wording import counted, were
 
     count = tests.num_given
     reasons = Counter(StopFlag(int(flag)).explain() for flag in tests.stopped)
@@ -415,7 +419,9 @@ def _sentences(tests: SimulatedTests, noun: str) -> list[str]:
     return [
         f"Tests took {count.mean():.1f} {noun} on average, {count.min()} to"
         f" {count.max()}. Ended by: {ended}.",
-        f"{(exposure > 0).sum():,} of {len(exposure):,} items were used; the most used"
+        f"{(exposure > 0).sum():,} of {counted(len(exposure), 'item')}"
+        f" {were((exposure > 0).sum())} used; the"
+        " most used"
         f" one in {100 * exposure.max():.0f} % of the tests.",
     ]
 
@@ -440,6 +446,8 @@ def _of_costs(tests: SimulatedTests, baseline: SimulatedTests | None) -> list[st
 
 def _of_decisions(tests: SimulatedTests) -> list[str]:
     """How many subjects passed, and how many were decided wrongly."""
+    from irtjax.data.wording import counted
+
     if tests.passed is None:
         return []
     passed = tests.passed
@@ -449,4 +457,4 @@ def _of_decisions(tests: SimulatedTests) -> list[str]:
         # No true ability is known.
         wrong = f"{share:.1f} % of the decisions differ from that by the score from all"
         wrong += " responses."
-    return [f"{passed.sum():,} of {len(passed):,} subjects passed; {wrong}"]
+    return [f"{passed.sum():,} of {counted(len(passed), 'subject')} passed; {wrong}"]

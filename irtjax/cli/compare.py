@@ -114,7 +114,7 @@ def _write_page(
 
 def _sentences(first: str, second: str, result: Comparison, level: float) -> list[str]:
     """The comparison in words."""
-    from irtjax.data.wording import percent
+    from irtjax.data.wording import counted, percent
     from irtjax.report.words import interval, number
 
     ahead, behind = (first, second) if result.difference >= 0 else (second, first)
@@ -141,7 +141,7 @@ def _sentences(first: str, second: str, result: Comparison, level: float) -> lis
         )
     if result.shared is not None:
         lines.append(
-            f"On the {result.shared:,} items that both answered {first} scored"
+            f"On the {counted(result.shared, 'item')} that both answered {first} scored"
             f" {number(result.right_first, 0)} and {second}"
             f" {number(result.right_second, 0)}; {first} did better on"
             f" {result.only_first:,}, {second} on {result.only_second:,} (sign test:"

@@ -78,7 +78,7 @@ def long_form(table: ResponseTable) -> pa.Table:
 def _show(found: Closeness) -> None:
     """Prints how close the fit is to the truth."""
     from irtjax.cli import screen
-    from irtjax.data.wording import percent
+    from irtjax.data.wording import counted, percent
     from irtjax.report.words import listing, number
 
     out = screen.console()
@@ -99,13 +99,15 @@ def _show(found: Closeness) -> None:
         f" {percent(found.level)} intervals of differences between two abilities cover"
         " the true one.",
         f"Items: difficulty RMSE {number(found.difficulty_rmse)} over"
-        f" {found.num_located:,} sound items whose standard error of difficulty is"
+        f" {counted(found.num_located, 'sound item')} whose standard error of"
+        " difficulty is"
         f" below 1; {percent(round(found.difficulty_coverage, 3))} of the"
-        f" {percent(found.level)} intervals of all {found.num_sound:,} sound items"
+        f" {percent(found.level)} intervals of all"
+        f" {counted(found.num_sound, 'sound item')}"
         " cover the true intercept.",
         f"Planted bad items (wrong answer keys): {len(found.caught)} of"
         f" {len(found.caught) + len(found.missed)} flagged for negative discrimination"
         + (f"; missed: {listing(found.missed)}" if found.missed else "")
-        + f"; {len(found.false_alarms)} sound items flagged so.",
+        + f"; {counted(len(found.false_alarms), 'sound item')} flagged so.",
     ]
     screen.show_sentences(out, lines)

@@ -187,6 +187,8 @@ def _run(rounds: Rounds, program: str) -> None:
     """Runs the harness for every round that is left."""
     import subprocess
 
+    from irtjax.data.wording import counted
+
     while not rounds.over:
         asked, number = len(rounds.test.handed_out), rounds.number
         before = rounds.test.num_given, rounds.test.skipped
@@ -207,7 +209,8 @@ def _run(rounds: Rounds, program: str) -> None:
         # Without this a run could ask for the same documents for ever.
         if before == (rounds.test.num_given, rounds.test.skipped):
             raise ValueError(
-                f"--run: round {number} returned none of its {asked} documents: the"
+                f"--run: round {number} returned none of its"
+                f" {counted(asked, 'document')}: the"
                 " data set differs from that of the fit"
             )
 
@@ -248,6 +251,7 @@ def _show(
 ) -> None:
     """Prints the estimate so far, and the next round or the end."""
     from irtjax.cli import screen
+    from irtjax.data.wording import counted
 
     console = screen.console()
     if estimate is not None:
@@ -263,7 +267,10 @@ def _show(
             screen.show_sentences(console, [_ABOUT_TABLE, written])
     else:
         count = len(rounds.test.handed_out)
-        sentence = f"Round {rounds.number} has {count} items. Evaluate them, with the"
+        sentence = (
+            f"Round {rounds.number} has {counted(count, 'item')}. Evaluate them, with"
+            " the"
+        )
         sentence += " options of your model in place of MODEL:"
         screen.show_sentences(console, [sentence])
         screen.show_command(console, rounds.command())
@@ -280,18 +287,19 @@ _ABOUT_TABLE = (
 
 def _sentences(rounds: Rounds, estimate: Estimate) -> list[str]:
     """The estimates so far."""
-    from irtjax.data.wording import percent
+    from irtjax.data.wording import counted, percent
     from irtjax.report.words import number
 
     def shown(x: Number, digits: int) -> str:
         bounds = f"{number(x.lower, digits)} to {number(x.upper, digits)}"
         return f"{number(x.value, digits)} ({percent(estimate.level)}: {bounds})"
 
-    score = f"expected score on all {len(rounds.fit.items):,} items"
+    score = f"expected score on all {counted(len(rounds.fit.items), 'item')}"
     flags = f" {estimate.flags}." if estimate.flags else ""
     skipped = len(rounds.test.skipped)
     without = f", {skipped} without a score" if skipped else ""
     return [
         f"{rounds.model}: ability {shown(estimate.ability, 2)}, {score}"
-        f" {shown(estimate.score, 3)}, from {estimate.num_items} items{without}.{flags}"
+        f" {shown(estimate.score, 3)}, from"
+        f" {counted(estimate.num_items, 'item')}{without}.{flags}"
     ]

@@ -168,10 +168,12 @@ def _counts(values: np.ndarray) -> dict[Any, int]:
 def _suggest(table: ResponseTable) -> tuple[str | None, str]:
     """The model to begin with and why, or None and what prevents a fit."""
     from irtjax.data.table import FEW_SUBJECTS, MOST_LEVELS
+    from irtjax.data.wording import are, counted
 
     count = table.num_subjects
     binary, ordered = ("rasch", "pcm") if count < FEW_SUBJECTS else ("2pl", "graded")
-    few = f"; {count} subjects are too few for slopes" * (count < FEW_SUBJECTS)
+    few = f"; {counted(count, 'subject')} {are(count)} too few for slopes"
+    few *= count < FEW_SUBJECTS
     if count < 2 or table.num_items < 2:
         return None, "a fit compares at least two subjects on at least two items"
     if table.kind == "continuous":
@@ -186,7 +188,8 @@ def _suggest(table: ResponseTable) -> tuple[str | None, str]:
         if not binary_items(table).all():
             return "mixed", "some items have counts of right responses, others scores"
     each = table.num_observed / table.num_items
-    return binary, f"right or wrong, {each:,.0f} responses to an item on average{few}"
+    responses = counted(round(each), "response")
+    return binary, f"right or wrong, {responses} to an item on average{few}"
 
 
 def _within(table: ResponseTable, bounds: Bounds) -> ResponseTable:
@@ -206,7 +209,7 @@ def _suggest_within(inside: ResponseTable, bounds: Bounds) -> tuple[str, str]:
 
 def _suggest_for_scores(table: ResponseTable, mixed: bool = True) -> tuple[str, str]:
     """As `_suggest`, for scores; `mixed`: some items may be right or wrong."""
-    from irtjax.data.wording import percent
+    from irtjax.data.wording import are, counted, percent
 
     values = table.seen
     low, high = float(values.min()), float(values.max())
@@ -228,7 +231,8 @@ def _suggest_for_scores(table: ResponseTable, mixed: bool = True) -> tuple[str, 
         return "share", f"{at} of the scores are at an end of their range"
     whole = binary_items(table)
     if mixed and whole.any():
-        return "mixed", f"{whole.sum():,} items are right or wrong, the others scores"
+        sure = f"{counted(whole.sum(), 'item')} {are(whole.sum())}"
+        return "mixed", f"{sure} right or wrong, the others scores"
     return "continuous", "the responses are scores between 0 and 1"
 
 

@@ -35,6 +35,8 @@ def predict_command(
     json: opt.Json = False,
 ) -> None:
     """Predicts the response of every subject of a fit to every item, seen or not."""
+    from irtjax.data.wording import counted
+
     check_out_file(out)
     with ProgressLine(quiet) as progress:
         progress("load")
@@ -51,6 +53,7 @@ def predict_command(
         print_json({"out": str(out), "subjects": count, "items": width})
     elif not quiet:
         say(
-            f"Written to {out}: expected responses of {count:,} subjects to {width:,}"
-            " items."
+            f"Written to {out}: expected responses of {counted(count, 'subject')} to"
+            f" {counted(width, 'item')}"
+            "."
         )

@@ -171,10 +171,12 @@ def _is_run(folder: Path) -> bool:
 
 def _size(items: int | None, count: int) -> int:
     """The number of items of the subset."""
+    from irtjax.data.wording import counted
+
     if items is None:
         return min(ITEMS, count // 2)
     if items > count:
-        raise ValueError(f"--items {items}: there are {count} items")
+        raise ValueError(f"--items {items}: there are {counted(count, 'item')}")
     return items
 
 
@@ -342,7 +344,7 @@ def _flagged(audit: Audit) -> set[str]:
 def _of_items(audit: Audit, escape: Callable[[str], str]) -> str:
     """How many items have which defect."""
     from irtjax.auditing.examine import TESTED
-    from irtjax.data.wording import percent
+    from irtjax.data.wording import counted, have, percent
     from irtjax.report.words import listing
 
     found = {name: audit.flagged(name) for name in audit.counts()}
@@ -354,7 +356,11 @@ def _of_items(audit: Audit, escape: Callable[[str], str]) -> str:
         for name, names in found.items()
         if names and name in TESTED
     ]
-    text = f"{len(flagged):,} of {audit.items.num_rows:,} items have a significant"
+    text = (
+        f"{len(flagged):,} of {counted(audit.items.num_rows, 'item')}"
+        f" {have(len(flagged))} a"
+        " significant"
+    )
     text += f" defect ({rate}){': ' * bool(parts)}{'; '.join(parts)}."
     seen = [
         f"{len(names):,} with {name}" if name == "no variation" else

@@ -85,7 +85,7 @@ def score_command(
 def _shown(result: Any, num_items: int | None) -> tuple:
     """Title, header and rows of scores, or of those predicted for some items."""
     from irtjax.cli import screen
-    from irtjax.data.wording import percent
+    from irtjax.data.wording import counted, percent
     from irtjax.report.words import interval, number
 
     rows, level = result.table.num_rows, percent(result.level)
@@ -96,7 +96,7 @@ def _shown(result: Any, num_items: int | None) -> tuple:
         header += ["responses", "flags"]
         names, mean, digits = ("ability", "ability_se"), "accuracy", 2
     else:
-        title += f"predicted scores on {num_items:,} items"
+        title += f"predicted scores on {counted(num_items, 'item')}"
         header = ["subject", "score", f"{level} interval", "subset mean", "responses"]
         names, mean, digits = ("score",), "subset_mean", 3
     rows = []

@@ -133,6 +133,8 @@ def show_command(out: Console, command: str) -> None:
 
 def show_ranking(out: Console, ranked: RankedSubjects, everything: bool) -> None:
     """Prints the ranked table, the middle left out when it is long."""
+    from irtjax.data.wording import counted
+
     header = [*subject_header(ranked.level), "responses", "flags"]
     size = ranked.table.num_rows
     cells = lambda part: [
@@ -148,7 +150,7 @@ def show_ranking(out: Console, ranked: RankedSubjects, everything: bool) -> None
     if not any(row[-1] for row in rows):
         header = header[:-1]
         rows = [row[:-1] for row in rows]
-    show_table(out, f"{size:,} subjects", header, rows, spare=SPARE)
+    show_table(out, f"{counted(size, 'subject')}", header, rows, spare=SPARE)
 
 
 def show_warnings(out: Console, warnings: Iterable[str], notes: Iterable[str]) -> None:

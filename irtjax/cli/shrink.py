@@ -260,6 +260,7 @@ def _command(small: Shrunken, samples: Path) -> str:
 def _show_rules(console, small: Shrunken) -> None:
     """Prints the rules that were compared."""
     from irtjax.cli import screen
+    from irtjax.data.wording import counted
     from irtjax.report.words import number
 
     columns = ("mean_absolute_error", "standard_error", "excess", "excess_se")
@@ -268,7 +269,7 @@ def _show_rules(console, small: Shrunken) -> None:
         + ["yes" if row["taken"] else ""]
         for row in small.rules
     ]
-    title = f"Rules compared on held-out subjects, {small.size:,} items"
+    title = f"Rules compared on held-out subjects, {counted(small.size, 'item')}"
     header = ["rule", "mean error", "SE", "above the best", "SE", "taken"]
     screen.show_table(console, title, header, rows)
 
@@ -276,7 +277,7 @@ def _show_rules(console, small: Shrunken) -> None:
 def _show(console, errors: SubsetErrors) -> None:
     """Prints errors by method and size."""
     from irtjax.cli import screen
-    from irtjax.data.wording import percent
+    from irtjax.data.wording import counted, percent
     from irtjax.report.words import number
 
     columns = {
@@ -293,25 +294,30 @@ def _show(console, errors: SubsetErrors) -> None:
         error = number(row["mean_absolute_error"], 4)
         others = (number(row[name], 3) for name in columns)
         rows.append([row["method"], f"{row['size']:,}", error, *others])
-    title = f"{errors.num_subjects:,} held-out subjects, {errors.num_items:,} items"
+    title = (
+        f"{counted(errors.num_subjects, 'held-out subject')},"
+        f" {counted(errors.num_items, 'item')}"
+    )
     screen.show_table(console, title, header, rows)
 
 
 def subset_sentences(small: Shrunken) -> list[str]:
     """What a subset is and the error that is expected of it."""
+    from irtjax.data.wording import counted
     from irtjax.report.words import number
 
     found = [small.reason[0].upper() + small.reason[1:] + "."] if small.reason else []
     chosen = "at random" if small.method == "random" else f"by {small.method}"
     found += [
-        f"{small.size:,} of {small.num_items:,} items, {chosen}: the model"
+        f"{small.size:,} of {counted(small.num_items, 'item')}, {chosen}: the model"
         f" expects an error of {number(small.standard_error)} for abilities, of"
         f" {number(small.score_error, 3)} for full scores."
     ]
     if small.held_out:
         held = small.held_out
         found.append(
-            f"Full scores of {held['num_subjects']:,} subjects, each left out of choice"
+            f"Full scores of {counted(held['num_subjects'], 'subject')}, each left"
+            " out of choice"
             f" and fit: mean absolute error"
             f" {number(held['mean_absolute_error'], 4)} (weighted mean response:"
             f" {number(held['mean_absolute_error_of_mean'], 4)}), Kendall's tau"

@@ -43,6 +43,8 @@ def simulate_command(
     json: opt.Json = False,
 ) -> None:
     """Simulates responses, and writes them with the true items and abilities."""
+    from irtjax.data.wording import counted
+
     kinds = ("items", "abilities", "lengths")
     beside = [out.with_name(f"{out.stem}.{kind}{out.suffix}") for kind in kinds]
     check_out_file(out, *beside)
@@ -77,7 +79,8 @@ def simulate_command(
         )
     elif not quiet:
         say(
-            f"{table.num_subjects:,} subjects x {table.num_items:,} items written"
+            f"{counted(table.num_subjects, 'subject')} x"
+            f" {counted(table.num_items, 'item')} written"
             f" to {out}; truth in {truth[0].name} and {truth[1].name}"
             + ("" if lengths is None else f"; lengths in {lengths.name}")
         )
@@ -176,11 +179,16 @@ def _check_size(num_subjects: int, num_items: int, categories: int) -> None:
     At least two copies of a byte for each response, 200 bytes for each name with its
     parameters, 24 for each category of an item.
     """
+    from irtjax.data.wording import counted
     from irtjax.numerics.memory import require_memory
 
     names = 200.0 * (num_subjects + num_items) + 24.0 * num_items * categories
-    what = f"{num_subjects:,} subjects x {num_items:,} items"
-    what += f" of {categories:,} categories" if categories > 1000 else ""
+    what = f"{counted(num_subjects, 'subject')} x {counted(num_items, 'item')}"
+    what += (
+        f" of {counted(categories, 'category', 'categories')}"
+        if categories > 1000
+        else ""
+    )
     require_memory(2.0 * num_subjects * num_items + names, what, "simulate fewer")
 
 

@@ -131,6 +131,7 @@ def _write(found: Stability, out: Path, figures: bool) -> None:
 def _show(found: Stability, out: Path | None) -> None:
     """The table and the result in words."""
     from irtjax.cli import screen
+    from irtjax.data.wording import counted
     from irtjax.report.words import number
 
     console = screen.console()
@@ -157,7 +158,10 @@ def _show(found: Stability, out: Path | None) -> None:
         ]  # fmt: skip
         screen.show_table(console, "", list(_COLUMNS), cells)
         if len(rows) > len(shown):
-            more = f"and {len(rows) - len(shown):,} more subjects: --out DIR, --json"
+            more = (
+                f"and {counted(len(rows) - len(shown), 'more subject')}: --out DIR,"
+                " --json"
+            )
             screen.show_sentences(console, [more])
     place = [] if out is None else [f"Written to {out}."]
     screen.show_sentences(console, [found.sentence, *place])

@@ -13,6 +13,7 @@ import numpy as np
 from irtjax.data import arrays, item_texts
 from irtjax.data.sparse_table import MATRIX_BYTES, SparseCells, is_sparse
 from irtjax.data.table_files import read_fields, write_fields
+from irtjax.data.wording import counted
 from irtjax.numerics.memory import available_memory
 
 #: Whole numbers below this are ordered categories by default, larger ones scores.
@@ -117,8 +118,9 @@ class ResponseTable:
             array = vars(self)[name]
             if array is not None and array.shape != (rows, columns):
                 raise ValueError(
-                    f"{name} has shape {array.shape}, but there are {rows}"
-                    f" subjects and {columns} items"
+                    f"{name} has shape {array.shape}, but there are"
+                    f" {counted(rows, 'subject')}"
+                    f" and {counted(columns, 'item')}"
                 )
         arrays.check_unique("subject", self.subjects)
         arrays.check_unique("item", self.items)
@@ -130,8 +132,12 @@ class ResponseTable:
 
     def __repr__(self) -> str:
         """Sizes: arrays are not shown, and those of a sparse table not made."""
-        size = f"{self.num_subjects:,} subjects x {self.num_items:,} items"
-        return f"ResponseTable({size}, {self.num_observed:,} {self.kind} responses)"
+        size = (
+            f"{counted(self.num_subjects, 'subject')} x"
+            f" {counted(self.num_items, 'item')}"
+        )
+        responses = counted(self.num_observed, f"{self.kind} response")
+        return f"ResponseTable({size}, {responses})"
 
     @property
     def num_subjects(self) -> int:

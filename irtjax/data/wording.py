@@ -58,6 +58,15 @@ def are(number: int) -> str:
     return "is" if number == 1 else "are"
 
 
+def have(number: int) -> str:
+    """Returns the verb of so many.
+
+    >>> have(1), have(2)
+    ('has', 'have')
+    """
+    return "has" if number == 1 else "have"
+
+
 def percent(level: float) -> str:
     """Returns a share as a percentage.
 

@@ -20,7 +20,7 @@ import numpy as np
 
 from irtjax.data.scores import Bounds
 from irtjax.data.table import FEW_SUBJECTS, MOST_LEVELS, ResponseTable
-from irtjax.data.wording import percent
+from irtjax.data.wording import are, counted, percent
 from irtjax.fitting.problem import specify
 from irtjax.fitting.resolve import nearly_binary
 from irtjax.fitting.settings import ITEMS, given
@@ -90,7 +90,8 @@ def _model_of(table: ResponseTable, settings: Mapping[str, Any]) -> tuple[Any, s
     bounds: Bounds | None = settings.get("bounds")
     few = table.num_subjects < FEW_SUBJECTS
     binary, ordered = ("rasch", "pcm") if few else ("2pl", "graded")
-    slopes = f", and {table.num_subjects} subjects are too few for slopes" * few
+    subjects = f"{counted(table.num_subjects, 'subject')} {are(table.num_subjects)}"
+    slopes = f", and {subjects} too few for slopes" * few
     if table.trials is not None:
         if binary_items(table, bounds).all():
             return binary, f"responses are counts of right responses{slopes}"
@@ -150,14 +151,15 @@ def _method_of(
         return "em", ""
     each = _responses_per_item(table)
     if each >= FEW_RESPONSES:
-        return "em", f"an item has {each:,.0f} responses on average"
+        return "em", f"an item has {counted(round(each), 'response')} on average"
     if subjects > MOST_INTEGRATED:
         return "em", f"{subjects:,} subjects are too many for laplace"
     categories = int(np.max(table.seen, initial=0)) + 1
     if categories > MOST_CATEGORIES and _has_categories(model):
         return "em", f"{categories} categories are too many for laplace"
     return "laplace", (
-        f"an item has {each:,.0f} responses on average, below {FEW_RESPONSES}: items"
+        f"an item has {counted(round(each), 'response')} on average, below"
+        f" {FEW_RESPONSES}: items"
         " are integrated out"
     )
 

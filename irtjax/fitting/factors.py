@@ -10,6 +10,7 @@ from typing import Any
 import jax.numpy as jnp
 
 from irtjax.data.table import ResponseTable
+from irtjax.data.wording import counted
 from irtjax.estimators.catalogue import method_class
 from irtjax.estimators.estimates import Estimates
 from irtjax.estimators.factor_estimates import rotated
@@ -133,7 +134,9 @@ class FactorAnalysis(AbstractSpecification):
         if isinstance(prior, Normal) and prior.mean != 0:
             return "mm", f"{name} needs a prior of discriminations with mean 0"
         each = table.num_observed / max(table.num_subjects, 1) / plan.count
-        reason = f"a subject has {each:,.0f} responses to a factor on average"
+        reason = (
+            f"a subject has {counted(round(each), 'response')} to a factor on average"
+        )
         if each >= ENOUGH_RESPONSES:
             return "mm", f"{reason}, {ENOUGH_RESPONSES} or more"
         against = _too_many_for_gvem if name == "gvem" else _too_many_for_em

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from irtjax.data.wording import listing
+from irtjax.data.wording import counted, listing
 
 if TYPE_CHECKING:
     from irtjax.calibration.calibration import Calibration
@@ -80,7 +80,8 @@ class ItemIds:
         if not having:
             first = min(self._whole)
             raise ValueError(
-                f"the fit has none of the {len(wanted):,} samples (the first is"
+                f"the fit has none of the {counted(len(wanted), 'sample')} (the first"
+                " is"
                 f" {wanted[0] if wanted else None!r}; an item of the fit is {first!r}):"
                 " items are matched as BENCHMARK/ID"
             )

@@ -24,7 +24,7 @@ import numpy as np
 from irtjax.data.decode import Record, decode
 from irtjax.data.files import read_bytes
 from irtjax.data.item_texts import Contents, other_contents
-from irtjax.data.wording import listing
+from irtjax.data.wording import are, counted, listing, were
 from irtjax.data.writing import atomic_path
 from irtjax.harness.bank import open_fit
 from irtjax.report import words
@@ -109,7 +109,8 @@ class Rounds:
         self._left_out = ()
         if left:
             self._left_out = (
-                f"{left:,} items without a document number are not given",
+                f"{counted(left, 'item')} without a document number {are(left)} not"
+                " given",
             )
         self.notes: tuple[str, ...] = self._left_out
         self._metrics: dict[str, tuple[str, str]] = {}
@@ -244,7 +245,10 @@ class Rounds:
         known = {*self.test.handed_out, *self.test.responses, *self.test.skipped}
         extra = len(found.keys() - known)
         if extra:
-            notes.append(f"{extra:,} documents were not asked for and are ignored")
+            notes.append(
+                f"{counted(extra, 'document')} {were(extra)} not asked for and"
+                f" {are(extra)} ignored"
+            )
         for item in self.test.handed_out:
             value = found.get(item, np.nan)
             if value is None:
@@ -260,7 +264,9 @@ class Rounds:
         differing = other_contents(contents, self.fit.item_contents)
         if differing:
             raise ValueError(
-                f"{folder}: {len(differing):,} documents are others than those of the"
+                f"{folder}: {counted(len(differing), 'document')}"
+                f" {are(len(differing))} others than"
+                " those of the"
                 f" same numbers in the fit, such as {differing[0]!r}: the data set of"
                 " the task has changed; evaluate its version of then, or fit logs of"
                 " its version of now"

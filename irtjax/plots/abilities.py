@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from irtjax.data.wording import percent
+from irtjax.data.wording import counted, percent
 from irtjax.plots import style
 from irtjax.plots.style import GREY, PALETTE
 
@@ -53,9 +53,13 @@ def plot_abilities(fit: Calibration) -> Figure:
     texts = [f"{style.label(x)}  {k:.0f}" for x, k in zip(names, ranks, strict=True)]
     panels[0].set_yticks(np.arange(shown), texts)
     panels[0].tick_params(axis="y", labelsize=7, length=0)
-    heading = f"The first {shown} of {count:,} subjects" if several else "Abilities"
+    heading = (
+        f"The first {shown} of {counted(count, 'subject')}" if several else "Abilities"
+    )
     below = f"with {level} intervals; numbers are ranks"
-    style.title(panels[0], heading, below if several else f"{count:,} subjects {below}")
+    style.title(
+        panels[0], heading, below if several else f"{counted(count, 'subject')} {below}"
+    )
     if several:
         _draw_intervals(panels[1], fit, order)
         panels[1].set_ylabel("Place in the order of abilities")

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from irtjax.data.wording import counted
 from irtjax.plots.style import INK, PALETTE, legend_below, new_figure, title
 from irtjax.plots.style import label as style_label
 
@@ -60,8 +61,10 @@ def plot_adaptive(
     if tests.cost is None:
         _count(left)
     against = "scores from all responses" if tests.replayed else "true abilities"
-    title(left, "Error", f"{len(tests.subjects):,} subjects, against {against}")
-    title(right, "Use of the items", f"bank of {len(tests.items):,} items")
+    title(
+        left, "Error", f"{counted(len(tests.subjects), 'subject')}, against {against}"
+    )
+    title(right, "Use of the items", f"bank of {counted(len(tests.items), 'item')}")
     return figure
 
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from irtjax.data.wording import counted
 from irtjax.plots import style
 from irtjax.plots.style import GREY, PALE, PALETTE, WIDEST
 
@@ -104,7 +105,7 @@ def plot_difficulty_discrimination(audit: Audit) -> Figure:
     axes.set_xlabel("Difficulty")
     axes.set_ylabel("Discrimination")
     style.legend_below(figure, [axes], 3)
-    below = f"{bad.sum():,} items with a tested defect"
+    below = f"{counted(bad.sum(), 'item')} with a tested defect"
     style.title(axes, "Difficulty and discrimination", below)
     return figure
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from irtjax.data.wording import counted
 from irtjax.plots.style import GREY, PALETTE, column, label, new_figure, title
 
 if TYPE_CHECKING:
@@ -101,7 +102,7 @@ def plot_rank_changes(
     axes.set_yticks([])
     axes.spines[["left", "bottom"]].set_visible(False)
     tau = float(np.asarray(kendalltau(before, after))[0])
-    text = f"{count:,} subjects in both, Kendall's tau {tau:.2f}"
+    text = f"{counted(count, 'subject')} in both, Kendall's tau {tau:.2f}"
     text += f"; {len(rows)} drawn" if len(rows) < count else ""
     title(axes, "Ranks in two fits", text)
     return figure

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from irtjax.data.wording import counted
 from irtjax.models.model import check_one_ability
 from irtjax.plots import style
 from irtjax.plots.style import GREY, INK, PALETTE, WIDEST
@@ -227,9 +228,9 @@ def plot_test_information(fit: Calibration) -> Figure:
     figure, axes, error_axes = _information_axes(fit, grid, total, len(names))
     if len(names) > 1:
         for k, name in enumerate(names):
-            text = f"{style.label(name, 30)} ({(codes == k).sum():,} items)"
+            text = f"{style.label(name, 30)} ({counted((codes == k).sum(), 'item')})"
             axes.plot(grid, parts[k], color=PALETTE[k], lw=1.4, label=text)
-    text = f"all {len(fit.items):,} items"
+    text = f"all {counted(len(fit.items), 'item')}"
     axes.plot(grid, total, color=INK, lw=2.2, label=f"Information, {text}")
     look = {"color": GREY, "lw": 1.5, "label": f"Standard error, {text}"}
     _draw_errors(error_axes, grid, total[None], [look])
@@ -249,7 +250,7 @@ def _plot_information_by_ability(fit: Calibration, structure: Structure) -> Figu
     figure, axes, error_axes = _information_axes(fit, grid, parts, len(shown))
     for k, place in enumerate(shown):
         name = style.label(str(structure.groups[place]), 30)
-        text = f"{name} ({count[place]:,} items)"
+        text = f"{name} ({counted(count[place], 'item')})"
         axes.plot(grid, parts[k], color=PALETTE[k], lw=1.6, label=text)
     looks = [{"color": PALETTE[k], "lw": 1.2} for k in range(len(shown))]
     _draw_errors(error_axes, grid, parts, looks)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from irtjax.data.wording import counted
 from irtjax.plots import style
 from irtjax.plots.abilities import named_rows
 from irtjax.plots.multilevel import COLOURS, NAMED
@@ -73,7 +74,7 @@ def plot_structure(fit: Calibration, clusters: Heterogeneity | None = None) -> F
     bar.set_label("Correlation of item and factor", fontsize=8)
     bar.ax.tick_params(labelsize=7)
     sorted_by = "" if clusters is None else ", sorted by cluster"
-    below = f"{count:,} items, {found.rotation} rotation{sorted_by}"
+    below = f"{counted(count, 'item')}, {found.rotation} rotation{sorted_by}"
     style.title(axes, "Structure of items", below)
     return figure
 
@@ -150,7 +151,7 @@ def plot_biplot(fit: Calibration, factors: tuple[int, int] = (1, 2)) -> Figure:
     dot = float(np.clip(4000 / count, 4, 24))
     look = {"edgecolors": GREY, "facecolors": "none", "lw": 0.7}
     look["alpha"] = 0.8 if count < 500 else 0.35
-    axes.scatter(*ability.T, s=dot, label=f"{count:,} subjects", **look)
+    axes.scatter(*ability.T, s=dot, label=f"{counted(count, 'subject')}", **look)
     # The longest item reaches as far as most subjects.
     longest = max(float(np.linalg.norm(loadings, axis=1).max(initial=0)), 1e-6)
     reach = float(np.quantile(np.abs(ability), 0.98)) / longest

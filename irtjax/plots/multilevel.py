@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from irtjax.data.matching import find_names
-from irtjax.data.wording import percent
+from irtjax.data.wording import counted, percent
 from irtjax.plots import style
 from irtjax.plots.abilities import named_rows
 from irtjax.plots.style import GREY, INK, PALE, PALETTE
@@ -56,7 +56,7 @@ def plot_abilities_by_group(fit: Calibration) -> Figure:
     bar = figure.colorbar(picture, ax=axes, shrink=0.6, pad=0.02)
     bar.set_label("Ability (sd of the general ability)", fontsize=8)
     bar.ax.tick_params(labelsize=7)
-    below = f"{count:,} subjects by {width - 1} groups, best on top"
+    below = f"{counted(count, 'subject')} by {counted(width - 1, 'group')}, best on top"
     style.title(axes, "Abilities by group", below)
     return figure
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from scipy.special import ndtri
 
+from irtjax.data.wording import counted
 from irtjax.plots.style import INK, PALETTE, new_figure, title
 
 if TYPE_CHECKING:
@@ -47,7 +48,10 @@ def plot_subset_errors(errors: SubsetErrors) -> Figure:
             axes.set_xticks(sizes, [f"{size:,}" for size in sizes])
             axes.minorticks_off()
     left.legend(fontsize=8, frameon=False, labelcolor=INK)
-    small = f"{errors.num_subjects:,} held-out subjects, {errors.num_items:,} items"
+    small = (
+        f"{counted(errors.num_subjects, 'held-out subject')},"
+        f" {counted(errors.num_items, 'item')}"
+    )
     title(left, "Error", small)
     title(right, "Ranks", "bands: 95 %")
     return figure

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from irtjax.data.wording import counted
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
@@ -153,7 +155,7 @@ def group_codes(names: np.ndarray, most: int) -> tuple[np.ndarray, list[str]]:
     kept = np.sort(np.argsort(-sizes, kind="stable")[: most - 1])
     place = np.full(len(groups), most - 1)
     place[kept] = np.arange(most - 1)
-    others = f"{len(groups) - most + 1} others"
+    others = f"{counted(len(groups) - most + 1, 'other')}"
     return place[codes], [*(str(name) for name in groups[kept]), others]
 
 

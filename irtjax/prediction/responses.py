@@ -17,6 +17,7 @@ from irtjax._types import KeyArray
 from irtjax.calibration.calibration import Calibration
 from irtjax.calibration.tables import floats, number_column
 from irtjax.data.matching import find_names
+from irtjax.data.wording import counted
 from irtjax.estimators.laplace.components import outer_of
 from irtjax.estimators.laplace.item_posterior import Outer
 from irtjax.estimators.laplace.items import blocks_of, expected_responses
@@ -142,7 +143,9 @@ def predict(
     rule = jnp.asarray(np.stack([nodes, weights / weights.sum()], axis=1), dtype)
     count, width = len(rows), len(places)
     kept = 2 + (family.num_categories if categories else 0)
-    what = f"expected responses of {count:,} subjects to {width:,} items"
+    what = (
+        f"expected responses of {counted(count, 'subject')} to {counted(width, 'item')}"
+    )
     require_memory(8.0 * kept * count * width, what, "name some subjects or items")
     expected, standard_error = np.empty((2, count, width))
     kinds = np.empty((count, width, family.num_categories)) if categories else None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from irtjax.data.wording import percent
+from irtjax.data.wording import counted, percent
 from irtjax.report.leaderboard import table_lines
 from irtjax.report.words import listing, markdown, number
 
@@ -64,7 +64,8 @@ def discriminating_sentence(audit: Audit) -> str:
             mean = number(row["without_signal_mean"], 1)
             without = f", {mean} where nothing is related to ability"
     return (
-        f"Zero discrimination is refuted for {count:,} of {total:,} items (false"
+        f"Zero discrimination is refuted for {count:,} of {counted(total, 'item')}"
+        " (false"
         f" discovery rate {percent(audit.false_discovery_rate)}{without}); Cronbach's"
         f" alpha of all items: {number(audit.alpha, 3)}."
     )

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from irtjax.data.item_texts import ItemText, Texts
+from irtjax.data.wording import counted, have
 from irtjax.report.words import markdown, number, visible
 
 if TYPE_CHECKING:
@@ -68,7 +69,9 @@ def flagged_page(audit: Audit, texts: Texts) -> str:
     lines = [
         "# Flagged items",
         "",
-        f"{len(rows):,} of {audit.items.num_rows:,} items have a flag. Those with most"
+        f"{len(rows):,} of {counted(audit.items.num_rows, 'item')} {have(len(rows))}"
+        " a flag. Those"
+        " with most"
         " defects come first, then those with the smallest p-values.",
     ]
     if len(rows) > ON_PAGE:

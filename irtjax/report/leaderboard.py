@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from irtjax.calibration.flags import CONSTANT, is_of_items
 from irtjax.calibration.heterogeneity import discrimination_heterogeneity
-from irtjax.data.wording import percent
+from irtjax.data.wording import are, counted, percent
 from irtjax.report.summary import has_converged, summarise
 from irtjax.report.words import interval, listing, markdown, number, score_text
 
@@ -113,7 +113,10 @@ def _subjects(ranked: RankedSubjects) -> list[str]:
     )
     left = ranked.table.num_rows - len(rows)
     if left > 0:
-        lines += ["", f"{left:,} more subjects are in `abilities.csv`."]
+        lines += [
+            "",
+            f"{counted(left, 'more subject')} {are(left)} in `abilities.csv`.",
+        ]
     lines += [
         "",
         f"Ranks: the interval leaves out at most {percent(round(1 - ranked.level, 6))}"
@@ -149,9 +152,9 @@ def _accuracies(fit: Calibration, ranked: RankedSubjects) -> list[str]:
     ]
     left = []
     if len(names) > len(shown):
-        left.append(f"{len(names) - len(shown):,} more benchmarks")
+        left.append(f"{counted(len(names) - len(shown), 'more benchmark')}")
     if ranked.table.num_rows > len(rows):
-        left.append(f"{ranked.table.num_rows - len(rows):,} more subjects")
+        left.append(f"{counted(ranked.table.num_rows - len(rows), 'more subject')}")
     if left:
         lines[-1] += f" {' and '.join(left)} are in `abilities.csv`."
     return lines

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from irtjax.calibration.rank import rank
-from irtjax.data.wording import percent
+from irtjax.data.wording import are, counted, percent
 from irtjax.report import page_data
 from irtjax.report.leaderboard import group_span, option_pairs
 from irtjax.report.page_bad import bad_flags, bad_items
@@ -288,11 +288,13 @@ def _lead(fit: Calibration) -> str:
     """The fit in one line."""
     method = str(fit.options.get("method", "")).upper()
     text = f"{fit.model.name}{f' by {method}' if method else ''}:"
-    text += f" {len(fit.subjects):,} subjects, {len(fit.items):,} items"
+    text += (
+        f" {counted(len(fit.subjects), 'subject')}, {counted(len(fit.items), 'item')}"
+    )
     count = 0 if fit.benchmarks is None else len(set(fit.benchmarks.tolist()))
     if count > 1:
-        text += f" of {count:,} benchmarks"
-    return f"{text}, {fit.num_observed:,} responses"
+        text += f" of {counted(count, 'benchmark')}"
+    return f"{text}, {counted(fit.num_observed, 'response')}"
 
 
 def _leaderboard(of: Sources, rows: list[dict[str, Any]]) -> dict[str, Any]:
@@ -327,8 +329,10 @@ def _leaderboard(of: Sources, rows: list[dict[str, Any]]) -> dict[str, Any]:
         # Of a factor model the ability is the expected score.
         "scores": not factors,
         "accuracies": any(row.get("accuracy") is not None for row in rows[:1]),
-        "caption": f"{len(rows):,} subjects with {level} intervals",
-        "left": f"{left:,} more subjects are in abilities.csv." if left > 0 else "",
+        "caption": f"{counted(len(rows), 'subject')} with {level} intervals",
+        "left": f"{counted(left, 'more subject')} {are(left)} in abilities.csv."
+        if left > 0
+        else "",
         "note": "Expected score: mean expected response over all items. Accuracy: mean"
         " of the responses observed.",
     }
@@ -374,12 +378,15 @@ def _items(of: Sources, flags: list[str], places: np.ndarray) -> dict[str, Any]:
     left = []
     if len(places) < len(flags):
         left.append(
-            f"{len(places):,} of {len(flags):,} items are shown, the flagged ones and"
+            f"{len(places):,} of {counted(len(flags), 'item')} {are(len(places))}"
+            " shown, the flagged"
+            " ones and"
             " an even sample of the others; items.csv has all."
         )
     return {
         "heading": "Items",
-        "caption": f"{len(places):,} items with their estimates ± standard errors",
+        "caption": f"{counted(len(places), 'item')} with their estimates"
+        " ± standard errors",
         "note": note,
         "rows": rows,
         "accuracies": True,

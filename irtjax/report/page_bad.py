@@ -10,7 +10,7 @@ import numpy as np
 from scipy.special import ndtri
 
 from irtjax.calibration.flags import CONSTANT, MEANING
-from irtjax.data.wording import percent
+from irtjax.data.wording import are, counted, percent
 from irtjax.report import page_data
 from irtjax.report.page_data import Sources, column, labels, labels_of_benchmarks
 from irtjax.report.words import interval, number
@@ -74,9 +74,12 @@ def bad_items(of: Sources, flags: list[str], places: np.ndarray) -> dict[str, An
             row |= {"weakest": number(weak), "strongest": number(strong)}
         rows.append(row)
     total, count = len(flags), len(chosen)
-    sentence = f"{count:,} of {total:,} items {'is' if count == 1 else 'are'} flagged."
+    sentence = (
+        f"{count:,} of {counted(total, 'item')} {'is' if count == 1 else 'are'}"
+        " flagged."
+    )
     if not count:
-        sentence = f"None of {total:,} items is flagged."
+        sentence = f"None of {counted(total, 'item')} is flagged."
     rate = None if of.audit is None else percent(of.audit.false_discovery_rate)
     note = "A flag is a reason to read an item, not a verdict on it."
     if rate is not None:
@@ -91,7 +94,9 @@ def bad_items(of: Sources, flags: list[str], places: np.ndarray) -> dict[str, An
         "caption": "Flagged items, the strongest evidence first",
         "thirds": ends is not None,
         "benchmarks": len({*benchmarks}) > 1,
-        "left": f"{left:,} more flagged items are in items.csv." if left > 0 else "",
+        "left": f"{counted(left, 'more flagged item')} {are(left)} in items.csv."
+        if left > 0
+        else "",
         "note": note.replace("`", ""),
     }
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from irtjax.data.wording import are, counted
 from irtjax.report.page_data import column, labels
 
 if TYPE_CHECKING:
@@ -71,7 +72,10 @@ def rank_figure(rows: list[dict[str, Any]], level: str) -> dict[str, Any]:
         " state who is tied."
     )
     if len(rows) > len(chosen):
-        note += f" The first {len(chosen):,} of {len(rows):,} subjects are drawn."
+        note += (
+            f" The first {len(chosen):,} of {counted(len(rows), 'subject')}"
+            f" {are(len(chosen))} drawn."
+        )
     return {
         "rows": drawn,
         "ticks": [{"x": at(x), "text": f"{x:,}"} for x in _rank_ticks(most)],
@@ -82,7 +86,8 @@ def rank_figure(rows: list[dict[str, Any]], level: str) -> dict[str, Any]:
         "height": bottom + 6,
         "level": level,
         "note": note,
-        "description": f"{len(drawn)} subjects, the best first; the table of the"
+        "description": f"{counted(len(drawn), 'subject')}, the best first; the table of"
+        " the"
         " leaderboard has the same numbers.",
     }
 
@@ -147,11 +152,11 @@ def information_figure(fit: Calibration) -> dict[str, Any]:
     lines = []
     if len(names) > 1:
         for k, (name, row) in enumerate(zip(labels(names), parts, strict=True)):
-            text = f"{name} ({sizes[k]:,} items)"
+            text = f"{name} ({counted(sizes[k], 'item')})"
             lines.append((text, f"s{k}", f"k{k}", _path(grid, row, at_x, at_y)))
     errors = []
     if not several:
-        text = f"all {len(fit.items):,} items"
+        text = f"all {counted(len(fit.items), 'item')}"
         lines.append((text, "all", "", _path(grid, total, at_x, at_y)))
         error = 1 / np.sqrt(np.maximum(total, 1e-12))
         most = 1.08 * min(float(error.max()), 6 * float(error.min()))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from irtjax.data.wording import percent
+from irtjax.data.wording import are, counted, percent
 from irtjax.report import page_data
 from irtjax.report.page import (
     ITEM_NOTE,
@@ -66,7 +66,7 @@ def subset_page(
     # The rule comes first in a terminal; on the page what it is good for does.
     spoken = [*sentences[1:], *sentences[:1]] if small.reason else sentences
     context = {
-        "title": f"{small.size:,} of {small.num_items:,} items",
+        "title": f"{small.size:,} of {counted(small.num_items, 'item')}",
         "lead": f"A subset by {small.method}, of a {small.model.name} model",
         "verdict": [short(x, SENTENCE) for x in spoken],
         "doubtful": False,
@@ -117,7 +117,9 @@ def section(small: Shrunken, sentences: Sequence[str] = ()) -> dict[str, Any]:
         "sentences": [short(x, SENTENCE) for x in sentences],
         "chosen": chosen,
         "tables": rules["tables"] if rules else [],
-        "left": f"{left:,} more items are in subset.csv." if left > 0 else "",
+        "left": f"{counted(left, 'more item')} {are(left)} in subset.csv."
+        if left > 0
+        else "",
     }
 
 
@@ -158,7 +160,7 @@ def _subset(small: Shrunken, errors: SubsetErrors | None) -> dict[str, Any] | No
             for row in small.rules
         ]
         header = ["rule", "mean error", "SE", "above the best", "SE", "taken"]
-        text = f"Rules compared on held-out subjects, {small.size:,} items"
+        text = f"Rules compared on held-out subjects, {counted(small.size, 'item')}"
         table = {"caption": text, "header": header, "rows": rows, "words": 1}
         tables.append(table)
     if errors is not None:

@@ -9,7 +9,7 @@ from irtjax._types import Status
 from irtjax.calibration.discrimination import FALSE_DISCOVERY_RATE
 from irtjax.calibration.factors import correlation_columns
 from irtjax.calibration.flags import CONSTANT, NEGATIVE, NOT_IDENTIFIED
-from irtjax.data.wording import percent
+from irtjax.data.wording import counted, have, percent
 from irtjax.ranking.accuracy import ENOUGH_CLUSTERS
 from irtjax.report.words import interval, listing, number, short, visible
 from irtjax.validity.classical import ENOUGH
@@ -92,11 +92,11 @@ def verdict(
     between = f"between {ends.replace(' … ', ' and ')}"
     places = number(best["rank_lower"], 0) if sure else between
     lead = (
-        f"{escape(best['subject'])} is ahead of {count - 1:,} others: the best of all"
-        f" with probability {number(best['probability_best'])}, its rank"
+        f"{escape(best['subject'])} is ahead of {counted(count - 1, 'other')}: the"
+        f" best of all with probability {number(best['probability_best'])}, its rank"
         f" {places} ({level})."
         if first == 1
-        else f"{first:,} of {count:,} subjects share the highest ability."
+        else f"{first:,} of {counted(count, 'subject')} share the highest ability."
     )
     untested = count > 1 and not ranked.num_pairs
     if untested and first == 1:
@@ -142,11 +142,14 @@ def _items_verdict(fit: Calibration, audit: Audit | None) -> str:
     if not bad:
         few = ""
         if len(fit.subjects) < 2 * ENOUGH:
-            few = f"; {len(fit.subjects)} subjects have very little power to find one"
-        return f"None of {total:,} items is flagged by {by}{few}."
+            few = (
+                f"; {counted(len(fit.subjects), 'subject')} have very little power to"
+                " find one"
+            )
+        return f"None of {counted(total, 'item')} is flagged by {by}{few}."
     kinds = ", ".join(f"{n:,} {flag}" for flag, n in counts.items())
     verb = "is" if bad == 1 else "are"
-    return f"{bad:,} of {total:,} items {verb} flagged by {by}: {kinds}."
+    return f"{bad:,} of {counted(total, 'item')} {verb} flagged by {by}: {kinds}."
 
 
 def fit_sentences(
@@ -160,9 +163,11 @@ def fit_sentences(
     missing = 1 - fit.num_observed / cells
     sentences = [
         f"{verb}{fit.model.name} by {method or 'its method'} on"
-        f" {len(fit.subjects):,} subjects and {len(fit.items):,} items"
+        f" {counted(len(fit.subjects), 'subject')} and"
+        f" {counted(len(fit.items), 'item')}"
         f" ({percent(round(missing, 3))} missing): {status.explain()} after"
-        f" {fit.num_steps:,} iterations; log-likelihood {number(fit.log_likelihood)},"
+        f" {counted(fit.num_steps, 'iteration')}; log-likelihood"
+        f" {number(fit.log_likelihood)},"
         f" AIC {number(fit.aic, 1)}, BIC {number(fit.bic, 1)}."
     ]
     if fit.options.get("choice"):
@@ -296,7 +301,7 @@ def item_sentences(
         ]
         count = sum(map(len, still.values()))
         out.append(
-            f"{count:,} of {total:,} items have no variation, which is no evidence of a"
-            f" fault: {', '.join(counts)}."
+            f"{count:,} of {counted(total, 'item')} {have(count)} no variation, which"
+            f" is no evidence of a fault: {', '.join(counts)}."
         )
     return out

@@ -9,6 +9,7 @@ import numpy as np
 from irtjax.calibration.calibration import Calibration
 from irtjax.data import ResponseTable, read
 from irtjax.data.arrays import positions
+from irtjax.data.wording import are, counted
 from irtjax.fitting.defaults import AUTO, choose, is_integrated
 from irtjax.fitting.resolve import check_data, make_model
 from irtjax.models.catalogue import known_model
@@ -60,7 +61,10 @@ def make_pool(data, model, stratify, average, aim, abilities, avoid=()):
     if table.observed is not None and not table.observed.any(1).all():
         some = table.observed.sum(1) > 0
         table = table.select(subjects=some)
-        warnings = (f"{(~some).sum():,} subjects without responses are left out",)
+        warnings = (
+            f"{counted((~some).sum(), 'subject')} without responses"
+            f" {are((~some).sum())} left out",
+        )
     method = "laplace" if method == "laplace" else "em"
     last = None
     if len(avoid):
@@ -122,7 +126,7 @@ def check_size(size: int, count: int, name: str = "size") -> None:
     """Refuses a number of items that there are not, or that is not whole."""
     if not 1 <= size <= count:
         raise ValueError(
-            f"{name} {size} is not between 1 and the {count} items there are"
+            f"{name} {size} is not between 1 and the {counted(count, 'item')} there are"
         )
     if size != int(size):
         raise ValueError(f"{name} {size} is not a whole number")

@@ -16,7 +16,7 @@ from irtjax.calibration.calibration import Calibration
 from irtjax.data import ResponseTable
 from irtjax.data.item_texts import Ids, chosen, sample_files
 from irtjax.data.matching import match_all_items
-from irtjax.data.wording import percent
+from irtjax.data.wording import counted, percent
 from irtjax.fitting.defaults import AUTO
 from irtjax.fitting.fit import fit
 from irtjax.models.model import Model
@@ -378,7 +378,8 @@ def _few(subjects: int, level: float, enough: bool) -> tuple[str, ...]:
     if enough and subjects >= ENOUGH_SUBJECTS:
         return ()
     return (
-        f"{subjects} held-out subjects are too few to calibrate {percent(level)}"
+        f"{counted(subjects, 'held-out subject')} are too few to calibrate"
+        f" {percent(level)}"
         " intervals: they use the largest held-out error, or the normal interval if"
         " that is wider",
     )
@@ -418,7 +419,8 @@ def _size_for(pool, known, method, standard_error, score_error, key) -> int:
             low, high = (low, middle) if error(middle) <= wanted else (middle, high)
         return high
     raise ValueError(
-        f"{name} {wanted:g} cannot be reached: all {count} items together have"
+        f"{name} {wanted:g} cannot be reached: all {counted(count, 'item')} together"
+        " have"
         f" {least:.3g}"
     )
 

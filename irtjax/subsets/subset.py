@@ -23,6 +23,7 @@ from irtjax.data.item_texts import (
     sample_files,
 )
 from irtjax.data.matching import arrange
+from irtjax.data.wording import are, counted
 from irtjax.data.writing import full_path, together
 from irtjax.models.model import Model
 from irtjax.storage.encoding import UndefinedClassError, decode, encode, plain
@@ -184,9 +185,16 @@ class Shrunken:
             table, self.items, "the subset", top, self.item_contents
         )
         known = places >= 0
-        notes = [f"{known.sum():,} of the {self.size:,} items of the subset are there"]
+        notes = [
+            f"{known.sum():,} of the {counted(self.size, 'item')} of the subset"
+            f" {are(known.sum())} there"
+        ]
         if not known.all():
-            notes.append(f"{(~known).sum():,} items are not in the subset and left out")
+            notes.append(
+                f"{counted((~known).sum(), 'item')} {are((~known).sum())} not in the"
+                " subset"
+                " and left out"
+            )
         return values, observed, tuple(notes)
 
     def save(self, folder: str | Path) -> Path:

@@ -33,6 +33,7 @@ from irtjax._types import KeyArray
 from irtjax.data import read
 from irtjax.data.responses import Responses
 from irtjax.data.table import ResponseTable
+from irtjax.data.wording import counted
 from irtjax.estimators.driver import run_jit
 from irtjax.estimators.factor_start import factor_start
 from irtjax.estimators.joint.mm import MM
@@ -361,9 +362,13 @@ def _parallel(table: ResponseTable, most: int, key):
     places, notes = np.flatnonzero(varied), []
     if len(places) < table.num_items:
         left = table.num_items - len(places)
-        notes.append(f"parallel analysis leaves out {left:,} items without variation")
+        notes.append(
+            f"parallel analysis leaves out {counted(left, 'item')} without variation"
+        )
     if len(places) > MOST_ITEMS:
-        notes.append(f"parallel analysis is of {MOST_ITEMS} items drawn at random")
+        notes.append(
+            f"parallel analysis is of {counted(MOST_ITEMS, 'item')} drawn at random"
+        )
         places = np.sort(rng.choice(places, MOST_ITEMS, replace=False))
     part = table.select(items=places)
 

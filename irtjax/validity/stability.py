@@ -28,6 +28,7 @@ from irtjax._types import KeyArray, Status
 from irtjax.calibration.calibration import Calibration
 from irtjax.data import read
 from irtjax.data.table import ResponseTable
+from irtjax.data.wording import are, counted, have
 from irtjax.estimators.driver import AbstractMethod
 from irtjax.estimators.joint.mm import MM
 from irtjax.estimators.marginal.em import EM
@@ -177,7 +178,7 @@ def stability(
     what = f"num {num or REPLICATES:,}: replicates of {units:,}"
     require_memory(24.0 * (num or REPLICATES) * units, what, "lower num")
     weight = _weights(table, kind, num or REPLICATES, key)
-    report(f"{len(weight):,} replicates")
+    report(f"{counted(len(weight), 'replicate')}")
     replicates = _replicates(table, fit, chosen, weight, kind)
     top = top or min(max(3, min(10, table.num_subjects // 4)), table.num_subjects - 1)
     return _described(table, fit, replicates, weight, kind, top, level, note)
@@ -552,7 +553,8 @@ def _warnings(table, fit, found: _Replicates, kind: str) -> tuple[str, ...]:
     bad = int((~found.good).sum())
     if bad:
         texts.append(
-            f"{bad:,} of {found.good.size:,} replicates did not converge and are left"
+            f"{bad:,} of {counted(found.good.size, 'replicate')} did not converge and"
+            f" {are(bad)} left"
             " out"
         )
     unit = "subjects" if kind == "subjects" else "items"
@@ -567,10 +569,16 @@ def _warnings(table, fit, found: _Replicates, kind: str) -> tuple[str, ...]:
         never = table.cells.count(1) == 0
         lost &= ~never
         if never.any():
-            texts.append(f"{int(never.sum()):,} subjects have no responses and no rank")
+            texts.append(
+                f"{counted(int(never.sum()), 'subject')} {have(never.sum())} no"
+                " responses and no"
+                " rank"
+            )
     if lost.any():
         texts.append(
-            f"{int(lost.sum()):,} subjects have no responses left in some replicates"
+            f"{counted(int(lost.sum()), 'subject')} {have(lost.sum())} no responses"
+            " left in some"
+            " replicates"
             " and no rank there"
         )
     return tuple(texts)

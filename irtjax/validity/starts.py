@@ -22,6 +22,7 @@ import numpy as np
 from scipy.stats import rankdata
 
 from irtjax._types import KeyArray, Status
+from irtjax.data.wording import counted
 from irtjax.estimators.driver import run
 from irtjax.estimators.joint.mm import MM
 from irtjax.estimators.joint.objective import diverging
@@ -202,7 +203,8 @@ def _finite(problem: Problem, method: MM, runs: Runs, best: int):
     if not any(left):
         return subjects, items, ()
     return subjects, items, (
-        f"{left[0]:,} subjects and {left[1]:,} items without a finite estimate are left"
+        f"{counted(left[0], 'subject')} and {counted(left[1], 'item')} without a"
+        " finite estimate are left"
         " out of the correlations",
     )  # fmt: skip
 

@@ -166,7 +166,7 @@ def test_score_ignores_unknown_items_and_says_so(tmp_path, saved):
     path.write_text("model,item,correct\nnew,b1/q1,1\nnew,b0/q2,0\nnew,strange,1\n")
     content = strict(ok("score", path, "--fit", saved, "--json").stdout)
     assert content["subjects"][0]["observed"] == 2
-    assert any("1 items are not in the fit" in note for note in content["notes"])
+    assert any("1 item is not in the fit" in note for note in content["notes"])
     assert "1 subject, EAP scores" in ok("score", path, "--fit", saved).stdout
 
 

@@ -327,7 +327,7 @@ def test_opencompass_runs_are_repeats_and_gaps_are_missing(tmp_path):
     path.write_text(json.dumps({"accuracy": 50.0, "details": details}))
     table = read(path, trials="mean")
     assert cells(table) == {"m": {"toy/7": 0.5, "toy/8": 1, "toy/9": None}}
-    assert noted(table, "1 examples without a verdict are missing")
+    assert noted(table, "1 example without a verdict is missing")
 
 
 def test_evalplus_without_plus_tests(logs, tmp_path):
@@ -366,7 +366,7 @@ def test_swe_bench_runs_are_repeats(logs, tmp_path):
     shutil.copyfile(report, root / "toyorg__toy-7b.run_2.json")
     assert "trials='mean', 'first' or 'counts'" in refused(root)
     wrong = read(root, trials="first", missing_as="wrong")
-    assert noted(wrong, "1 tasks whose evaluation ended in an error count as wrong")
+    assert noted(wrong, "1 task whose evaluation ended in an error counts as wrong")
     assert wrong.observed is None
     # A file of the first layout has no list of unresolved tasks.
     fields = json.loads(report.read_text())

@@ -328,7 +328,7 @@ def test_one_id_with_two_contents_is_two_items(tmp_path):
     table = read(tmp_path)
     assert table.items.tolist() == ["t/0", "t/1", "t/1~zz"]
     assert table.num_observed == 4
-    assert any("1 ids stand for items of differing content" in n for n in table.notes)
+    assert any("1 id stands for items of differing content" in n for n in table.notes)
 
 
 def test_equal_documents_within_a_task_stay_apart(tmp_path):

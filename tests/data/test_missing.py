@@ -57,5 +57,5 @@ def test_verdict_of_no_answer_is_missing(tmp_path):
     path.write_text("model,item,score\nm,a,C\nm,b,N\nn,a,I\nn,b,C\n")
     table = read(path)
     assert table.num_observed == 3
-    assert any("1 scores of no answer" in note for note in table.notes)
+    assert any("1 score of no answer" in note for note in table.notes)
     assert read(path, missing_as="wrong").values.tolist() == [[1, 0], [0, 1]]

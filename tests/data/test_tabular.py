@@ -35,7 +35,7 @@ def test_tidy(name):
     assert table.benchmarks.tolist() == ["gsm8k", "gsm8k"]
     assert table.lengths is not None
     assert table.lengths[0].tolist() == [310, 3683]
-    assert any("1 of 4 cells (25 %) are missing" in note for note in table.notes)
+    assert any("1 of 4 cells (25 %) is missing" in note for note in table.notes)
     assert table.sources == (str(WIDE / name),)
 
 
@@ -393,7 +393,7 @@ def test_facets_outlive_a_merge(tmp_path):
     assert table.subject_facets["organization"].tolist() == ["o", "o", ""]
     told = [note for note in table.notes if "family" in note]
     assert len(told) == 1
-    assert "of 1 subjects, such as 'n' is 'g' and 'h': the first was kept" in told[0]
+    assert "of 1 subject, such as 'n' is 'g' and 'h': the first was kept" in told[0]
     # An item of both files may be told of two benchmarks; another facet comes from one.
     parts = [
         dataclasses.replace(
@@ -408,7 +408,7 @@ def test_facets_outlive_a_merge(tmp_path):
     merged = read(parts)
     assert merged.item_facets["benchmark"].tolist() == ["s", "t"]
     assert merged.item_facets["skill"].tolist() == ["", "sums"]
-    assert any("of 1 items, such as 'y' is 't' and 'u'" in n for n in merged.notes)
+    assert any("of 1 item, such as 'y' is 't' and 'u'" in n for n in merged.notes)
 
 
 def test_files_that_overlap(tmp_path):

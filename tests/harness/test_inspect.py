@@ -182,7 +182,7 @@ def test_ids_are_those_of_one_benchmark():
         both.match(["3"])
     assert both.match(["11"]) == {"11": "toy_math/11"}
     assert both.match(["toy_text/3"]) == {"toy_text/3": "toy_text/3"}
-    with pytest.raises(ValueError, match="none of the 1 samples .the first is 'x'"):
+    with pytest.raises(ValueError, match="none of the 1 sample .the first is 'x'"):
         both.match(["x"])
     with pytest.raises(ValueError, match="no items gsm/ID; its benchmarks are: toy_m"):
         ItemIds(toy_fit(), "gsm")

@@ -72,7 +72,7 @@ def test_sentences_say_who_leads_and_what_is_flagged():
     # The table was made with one item that everyone solves, which is no defect.
     assert counts == {"all right": ["b0/q0"]}
     assert "No item has negative discrimination (false discovery rate 5 %)." in text
-    assert "items have no variation, which is no evidence of a fault: 1 all" in text
+    assert "items has no variation, which is no evidence of a fault: 1 all" in text
     assert text.count("b0/q0") == leaderboard(fit, ranked).count("b0/q0") == 1
 
 

@@ -133,7 +133,7 @@ def test_a_subject_without_responses_in_a_replicate_has_no_rank_there():
     weight = module._weights(table(True), "items", NUM, KEY)
     lost = weight[:, :2].sum(axis=1) == 0
     assert 0 < lost.sum() < NUM
-    assert "1 subjects have no responses left" in stable.warnings[-1]
+    assert "1 subject has no responses left" in stable.warnings[-1]
     for part in (stable.table, stable.agreement, stable.runs):
         values = [x for row in part.to_pylist() for x in row.values()]
         assert not any(isinstance(x, float) and not np.isfinite(x) for x in values)
@@ -151,7 +151,7 @@ def test_a_subject_without_responses_has_no_rank_in_any_replicate():
         place = np.delete(silent().subjects, 3).tolist().index(row["subject"])
         ends = [row[name] for name in ("rank", "rank_lower", "rank_upper")]
         assert ends == [ranks[place]] * 3
-    assert "1 subjects have no responses and no rank" in stable.warnings
+    assert "1 subject has no responses and no rank" in stable.warnings
 
 
 def test_two_replicates_are_one_pair():

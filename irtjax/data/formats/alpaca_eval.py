@@ -83,7 +83,7 @@ def read_files(paths: Sequence[Path], options: ReadOptions) -> Records:
     if len(builder) == 0:
         raise ValueError(f"{several(paths)}: there are no annotations in it")
     if failed:
-        builder.notes.append(missing_note(failed, "failed judgements", options))
+        builder.notes.append(missing_note(failed, "failed judgement", "", options))
     names = sorted({row.generator_1 for row in found})
     if len(names) == 1:
         builder.notes.append(

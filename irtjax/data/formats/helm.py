@@ -22,7 +22,7 @@ from irtjax.data.reading.identity import ItemKey
 from irtjax.data.reading.logs import load, natural, variants
 from irtjax.data.reading.options import ReadOptions
 from irtjax.data.reading.records import RecordBuilder, Records
-from irtjax.data.wording import several
+from irtjax.data.wording import counted, several, were
 
 # What HELM's leaderboards report, in order of preference.
 _USUAL = tuple(
@@ -211,8 +211,8 @@ def read_files(paths: Sequence[Path], options: ReadOptions) -> Records:
         )
     if perturbed:
         builder.notes.append(
-            f"{perturbed.total():,} scores of perturbed instances"
-            f" ({', '.join(sorted(perturbed))}) were left out"
+            f"{counted(perturbed.total(), 'score')} of perturbed instances"
+            f" ({', '.join(sorted(perturbed))}) {were(perturbed.total())} left out"
         )
     records = builder.finish(paths, options.join)
     records.usual_metrics = _USUAL

@@ -438,7 +438,7 @@ def _read_log(
         _describe(sample, (task, name, content), wrong, builder.described)
     for what, count in (("without a score", unscored), ("marked invalid", invalid)):
         if count:
-            note = missing_note(count, f"samples {what}", options)
+            note = missing_note(count, "sample", what, options)
             builder.notes.append(f"{path.name}: {note}")
     for metric, count in unanswered.items():
         builder.note(metric, f"{path.name}: {unanswered_note(count, options)}")

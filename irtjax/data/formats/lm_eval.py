@@ -176,7 +176,8 @@ def _cut_off(log: _Log, totals: _Totals) -> list[str]:
     if size <= len(found) or found != set(map(str, range(len(found)))):
         return []
     return [
-        f"{log.path.name} has {len(found):,} of the {size:,} documents of its run: copy"
+        f"{log.path.name} has {len(found):,} of the {counted(size, 'document')} of"
+        " its run: copy"
         " the file again if it was cut off"
     ]
 

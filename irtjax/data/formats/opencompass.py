@@ -18,7 +18,7 @@ from irtjax.data.reading.identity import ItemKey
 from irtjax.data.reading.logs import load
 from irtjax.data.reading.options import ReadOptions
 from irtjax.data.reading.records import RecordBuilder, Records
-from irtjax.data.wording import several
+from irtjax.data.wording import are, counted, several
 
 _TIME = re.compile(r"\d{8}_\d{6}$")
 #: Scores, then details.
@@ -125,5 +125,8 @@ def read_files(paths: Sequence[Path], options: ReadOptions) -> Records:
             " --dump-eval-details"
         )
     if undecided:
-        builder.notes.append(f"{undecided} examples without a verdict are missing")
+        builder.notes.append(
+            f"{counted(undecided, 'example')} without a verdict {are(undecided)}"
+            " missing"
+        )
     return builder.finish(paths, options.join)

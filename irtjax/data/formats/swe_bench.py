@@ -19,7 +19,7 @@ from irtjax.data.reading.identity import ItemKey
 from irtjax.data.reading.logs import load, missing, missing_note, natural
 from irtjax.data.reading.options import ReadOptions
 from irtjax.data.reading.records import RecordBuilder, Records
-from irtjax.data.wording import several
+from irtjax.data.wording import counted, several
 
 _CLI = re.compile(r"(?P<subset>swe-bench[\w-]*?)__(dev|test)__(?P<run>.+)$", re.I)
 #: A report of a run, of a task, or of the leaderboard.
@@ -130,8 +130,8 @@ def read_files(paths: Sequence[Path], options: ReadOptions) -> Records:
     if len(builder) == 0:
         raise ValueError(f"{several(paths)}: no task was submitted")
     if failed.total():
-        what = "tasks whose evaluation ended in an error"
-        builder.notes.append(missing_note(failed.total(), what, options))
+        what = "whose evaluation ended in an error"
+        builder.notes.append(missing_note(failed.total(), "task", what, options))
     return builder.finish(paths, options.join)
 
 
@@ -193,7 +193,8 @@ def _add_boards(
             runs.setdefault((split, system), {})[""] = scores
         notes.append(
             f"{split}: results.json lists resolved tasks only, so that each of the"
-            f" {len(known):,} tasks that any of these files names counts as unresolved"
+            f" {counted(len(known), 'task')} that any of these files names counts as"
+            " unresolved"
             " where it is not listed; tasks that no file names are absent"
         )
     return notes

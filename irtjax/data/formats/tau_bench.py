@@ -168,8 +168,8 @@ def read_files(paths: Sequence[Path], options: ReadOptions) -> Records:
     if len(builder) == 0:
         raise ValueError(f"{several(paths)}: there are no attempts in it")
     if failed:
-        what = "attempts that ended in an error, without a reward,"
-        builder.notes.append(missing_note(failed, what, options))
+        what = "that ended in an error, without a reward,"
+        builder.notes.append(missing_note(failed, "attempt", what, options))
     return builder.finish(paths, options.join)
 
 

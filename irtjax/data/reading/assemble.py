@@ -14,7 +14,7 @@ from irtjax.data.reading.options import ReadOptions, Trials
 from irtjax.data.reading.records import Coded, Records
 from irtjax.data.sparse_table import SparseCells, is_sparse
 from irtjax.data.table import ResponseTable
-from irtjax.data.wording import listing
+from irtjax.data.wording import counted, listing, were
 from irtjax.numerics.memory import require_memory
 
 # Of the dense table while it is made: counts, values, and what is known; and of each
@@ -106,7 +106,12 @@ def _known(
         records = dataclasses.replace(
             records,
             response=np.where(known, records.response, 0.0),
-            notes=[*records.notes, f"{count:,} missing responses count as wrong"],
+            notes=[
+                *records.notes,
+                f"{counted(count, 'missing response')}"
+                f" {'counts' if count == 1 else 'count'} as"
+                " wrong",
+            ],
         )
         known[:] = True
     if np.isinf(records.response).any():
@@ -164,7 +169,10 @@ def _one_value(
             shown = listing(of_scores)
             notes += [f"scores of benchmarks {shown} are no counts: they were averaged"]
         most = int(count.max())
-        notes = [f"repeats were summed: up to {most} trials per cell", *notes]
+        notes = [
+            f"repeats were summed: up to {counted(most, 'trial')} per cell",
+            *notes,
+        ]
         count = trials = count.astype(np.int32)
     elif not repeated:
         response = compact(response)
@@ -173,7 +181,10 @@ def _one_value(
     else:
         values = _one_per_cell(response, records, cell, size, options.trials)
         what = "averaged" if options.trials == "mean" else "cut to the first"
-        notes = [f"{repeated} subject-item pairs had repeats, which were {what}"]
+        notes = [
+            f"{counted(repeated, 'subject-item pair')} had repeats, which"
+            f" {were(repeated)} {what}"
+        ]
     return values, count, trials, notes
 
 
@@ -223,7 +234,7 @@ def _repeat_message(
     """The refusal of repeated responses: the first pair, and what to do."""
     row = int(np.argmax(count[cell] > 1))
     pair = f"({records.subject.text(row)!r:.80}, {records.item.text(row)!r:.80})"
-    more = f"; {repeated} pairs repeat" if repeated > 1 else ""
+    more = f"; {counted(repeated, 'pair')} repeat" if repeated > 1 else ""
     what = "responses"
     cure = "name with item= all columns that together make an item"
     trial = records.trial

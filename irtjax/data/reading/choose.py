@@ -10,7 +10,7 @@ import numpy as np
 
 from irtjax.data.reading.options import Choices, Metric, ReadOptions
 from irtjax.data.reading.records import UNFINISHED, Coded, Records
-from irtjax.data.wording import listing
+from irtjax.data.wording import counted, listing, were
 
 #: Benchmarks whose usual metric is listed.
 SHOWN = 8
@@ -164,7 +164,8 @@ class _Lost:
             has, was = ("has", "was") if len(left) == 1 else ("have", "were")
             where = f" on {listing(benchmarks, SHOWN)}" if benchmarks != [""] else ""
             notes.append(
-                f"{len(left)} of {total} subjects {has} no {self._option} {label!r}"
+                f"{len(left)} of {counted(total, 'subject')} {has} no {self._option}"
+                f" {label!r}"
                 f"{where} and {was} left out there: {listing(names, SHOWN)}"
             )
         return notes
@@ -195,7 +196,9 @@ def _choose_run(records: Records, options: ReadOptions) -> Records:
         return dataclasses.replace(records, trial=trial + rank * (trial.max() + 1))
     again = np.unique(pair[older])
     notes = [
-        f"{len(again)} subject-benchmark pairs were run more than once: the latest run"
+        f"{counted(len(again), 'subject-benchmark pair')} {were(len(again))} run more"
+        " than once:"
+        " the latest run"
         " was taken (run='all' keeps all as repeats)"
     ]
     times = [label.removeprefix(UNFINISHED) for label in records.run.labels.tolist()]
@@ -242,7 +245,8 @@ def _short_runs(
         name = "" if records.benchmark is None else records.benchmark.text(row)
         where = f" on {name}" if name else ""
         parts.append(
-            f"{records.subject.text(row)}{where}: {taken[place]} of {most[place]} items"
+            f"{records.subject.text(row)}{where}: {taken[place]} of"
+            f" {counted(most[place], 'item')}"
         )
     left = f"; and so on for {len(short) - SHOWN} more" * (len(short) > SHOWN)
     return [

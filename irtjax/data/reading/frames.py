@@ -21,6 +21,7 @@ from irtjax.data.reading.options import ReadOptions, unanswered_note
 from irtjax.data.reading.records import Coded, Records, concatenate, join_coded
 from irtjax.data.reading.tabular import Frame
 from irtjax.data.reading.wide import Piece, read_wide
+from irtjax.data.wording import are, counted
 from irtjax.numerics.memory import require_memory
 
 # Endings such as math500_017 or anatomy.236: a benchmark's name and a number.
@@ -244,9 +245,12 @@ def _errors(
             " sign of failed calls"
         )
     if rows.any():
-        what = "count as wrong" if options.missing_as == "wrong" else "are missing"
+        count = int(rows.sum())
+        what = f"{are(count)} missing"
+        if options.missing_as == "wrong":
+            what = f"{'counts' if count == 1 else 'count'} as wrong"
         notes.append(
-            f"{source}: {int(rows.sum())} responses of rows with an error"
+            f"{source}: {counted(count, 'response')} of rows with an error"
             f" (column {layout.error!r}) {what}"
         )
     return rows, notes

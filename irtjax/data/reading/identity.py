@@ -7,6 +7,8 @@ import itertools
 from collections.abc import Iterable, Sequence
 from typing import Literal
 
+from irtjax.data.wording import counted, were
+
 
 @dataclasses.dataclass(frozen=True)
 class ItemKey:
@@ -88,10 +90,15 @@ def label_items(
         labels.append(label_of[groups[0]] if len(groups) == 1 else key.label)
     notes = []
     if merged:
-        notes.append(f"{merged} items were joined by content under differing ids")
+        notes.append(
+            f"{counted(merged, 'item')} {were(merged)} joined by content under"
+            " differing ids"
+        )
     if split:
         notes.append(
-            f"{split} ids stand for items of differing content, which were kept apart"
+            f"{counted(split, 'id')} {'stands' if split == 1 else 'stand'} for items"
+            " of differing content, which were"
+            " kept apart"
             " (join='id' joins them by id)"
         )
     return labels, notes

@@ -10,7 +10,8 @@ from typing import TypeVar
 
 from irtjax.data.decode import decode
 from irtjax.data.files import read_bytes, read_head
-from irtjax.data.reading.options import ReadOptions
+from irtjax.data.reading.options import ReadOptions, missing_or_wrong
+from irtjax.data.wording import counted
 
 T = TypeVar("T")
 
@@ -35,12 +36,10 @@ def missing(options: ReadOptions) -> float | None:
     return 0.0 if options.missing_as == "wrong" else None
 
 
-def missing_note(count: int, what: str, options: ReadOptions) -> str:
-    """Returns the note on scores that `missing` replaced."""
-    how = "are missing (missing_as='wrong' counts them as 0)"
-    if options.missing_as == "wrong":
-        how = "count as wrong, as asked"
-    return f"{count} {what} {how}"
+def missing_note(count: int, noun: str, what: str, options: ReadOptions) -> str:
+    """Returns the note on scores that `missing` replaced: so many of what noun."""
+    which = " ".join(filter(None, [counted(count, noun), what]))
+    return f"{which} {missing_or_wrong(count, options)}"
 
 
 def digest(*texts: str) -> str:

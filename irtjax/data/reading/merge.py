@@ -11,6 +11,7 @@ from irtjax.data.arrays import as_labels, places_of
 from irtjax.data.item_texts import joined_ids, joined_texts, refuse_other_contents
 from irtjax.data.reading.options import ReadOptions
 from irtjax.data.table import ResponseTable
+from irtjax.data.wording import counted, were
 from irtjax.numerics.memory import require_memory
 
 
@@ -27,7 +28,8 @@ def merge(tables: Sequence[ResponseTable], options: ReadOptions) -> ResponseTabl
     shape = (len(subjects), len(items))
     require_memory(
         14.0 * shape[0] * shape[1],
-        f"{len(tables)} tables of {shape[0]:,} subjects by {shape[1]:,} items in all",
+        f"{len(tables)} tables of {counted(shape[0], 'subject')} by"
+        f" {counted(shape[1], 'item')} in all",
         "read them as one long table, with a row for each response",
     )
     is_small = all(t.values.dtype == np.int8 for t in tables)
@@ -48,7 +50,7 @@ def merge(tables: Sequence[ResponseTable], options: ReadOptions) -> ResponseTabl
         repeated += int(np.count_nonzero(again))
         if options.trials == "error" and repeated:
             row, column = np.argwhere(again)[0]
-            more = f" ({repeated} such pairs)" if repeated > 1 else ""
+            more = f" ({counted(repeated, 'such pair')})" if repeated > 1 else ""
             names = str(table.subjects[row]), str(table.items[column])
             other = next(filter(None, (_has(t, *names) for t in tables[:number])), None)
             raise ValueError(
@@ -70,7 +72,10 @@ def merge(tables: Sequence[ResponseTable], options: ReadOptions) -> ResponseTabl
         values = np.divide(values, count, out=np.zeros(shape), where=count > 0)
     notes = list(dict.fromkeys(note for t in tables for note in t.notes))
     if repeated:
-        notes.append(f"{repeated} subject-item pairs were in more than one file")
+        notes.append(
+            f"{counted(repeated, 'subject-item pair')} {were(repeated)} in more than"
+            " one file"
+        )
     merged = ResponseTable.from_arrays(
         values,
         subjects=subjects,
@@ -127,7 +132,7 @@ def _facets(
                 column[name] = column[name] or label
     for facet, found in clashes.items():
         notes.append(
-            f"files differ in the {facet} of {len(found)} {what}s, such as"
+            f"files differ in the {facet} of {counted(len(found), what)}, such as"
             f" {next(iter(found.values()))}: the first was kept"
         )
     return {facet: as_labels(column.values()) for facet, column in out.items()}

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal, TypeAlias
 
 from irtjax.data.formats import LOGS
+from irtjax.data.wording import are, counted
 
 #: A name, names in order of preference, or either by benchmark ("*" for the others).
 Metric: TypeAlias = str | Sequence[str] | Mapping[str, str | Sequence[str]] | None
@@ -105,7 +106,13 @@ def _asked(given: Metric, benchmark: str) -> tuple[str, ...]:
 
 def unanswered_note(count: int, options: ReadOptions) -> str:
     """Returns the note on scores of the verdict that there was no answer."""
-    what = "are missing (missing_as='wrong' counts them as 0)"
+    what = missing_or_wrong(count, options)
+    return f"{counted(count, 'score')} of no answer ('N') {what}"
+
+
+def missing_or_wrong(count: int, options: ReadOptions) -> str:
+    """What so many scores without a value are, as the end of a note."""
     if options.missing_as == "wrong":
-        what = "count as wrong, as asked"
-    return f"{count} scores of no answer ('N') {what}"
+        return f"{'counts' if count == 1 else 'count'} as wrong, as asked"
+    them = "it" if count == 1 else "them"
+    return f"{are(count)} missing (missing_as='wrong' counts {them} as 0)"

@@ -17,7 +17,7 @@ from irtjax.data.files import located
 from irtjax.data.formats import LOGS
 from irtjax.data.reading.options import Metric, ReadOptions, Trials
 from irtjax.data.table import ResponseTable
-from irtjax.data.wording import counted, listing, percent, were
+from irtjax.data.wording import are, counted, listing, percent, were
 from irtjax.numerics.progress import watched
 
 if TYPE_CHECKING:
@@ -512,13 +512,16 @@ def _finish(
     if missing == size:
         raise ValueError(f"{sources[0]}: every response is missing")
     if table.sparse is not None or table.observed is not None:
-        what = "are missing"
+        what = f"{are(missing)} missing"
         if options.missing_as == "wrong":
-            what = "were missing and count as wrong"
+            what = (
+                f"{were(missing)} missing and {'counts' if missing == 1 else 'count'}"
+                " as wrong"
+            )
             trials = None if trials is None else np.maximum(trials, 1)
             changes = {"values": table.values, "observed": None}
         share = percent(round(missing / size, 4))
-        notes.append(f"{missing:,} of {size:,} cells ({share}) {what}")
+        notes.append(f"{missing:,} of {counted(size, 'cell')} ({share}) {what}")
     return table.replace(
         **changes,
         item_facets=facets,

@@ -33,7 +33,7 @@ from irtjax.data.reading.options import ReadOptions
 from irtjax.data.reading.records import Coded, Records
 from irtjax.data.reading.tabular import Frame
 from irtjax.data.table import ResponseTable
-from irtjax.data.wording import listing
+from irtjax.data.wording import counted, listing, were
 from irtjax.numerics.memory import available_memory
 
 Piece: TypeAlias = ResponseTable | Records
@@ -70,8 +70,10 @@ def read_wide(frame: Frame, layout: Columns, options: ReadOptions) -> Piece:
     elif rows is None and values.shape[0] > 3 * values.shape[1]:
         # A matrix without names may hold items as rows.
         notes.append(
-            f"the {values.shape[0]} rows were read as subjects and the"
-            f" {values.shape[1]} columns as items; if it is the other way round, pass"
+            f"the {counted(values.shape[0], 'row')} {were(len(values))} read as"
+            " subjects and the"
+            f" {counted(values.shape[1], 'column')} as items; if it is the other way"
+            " round, pass"
             " orientation='items_by_subjects'"
         )
     if options.subject_name is not None:

@@ -14,7 +14,7 @@ from jaxtyping import Float
 
 from irtjax._backend import num_cores
 from irtjax._types import Status
-from irtjax.data.wording import percent
+from irtjax.data.wording import counted, percent
 from irtjax.estimators.posterior.nuts import Draws
 
 if TYPE_CHECKING:
@@ -304,7 +304,8 @@ def verdict(draws: Draws) -> list[str]:
     (rhat, of_rhat), (ess, of_ess) = found = worst(draws)
     conclusion = "Converged" if has_converged(draws, found) else "Not converged"
     sentences = [
-        f"{conclusion}: {chains} chains of {transitions:,} steps, largest R-hat"
+        f"{conclusion}: {counted(chains, 'chain')} of {counted(transitions, 'step')},"
+        " largest R-hat"
         f" {rhat:.3f} ({of_rhat}), fewest effective draws {ess:,.0f} ({of_ess})."
     ]
     if chains < 4:

@@ -22,6 +22,7 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool, Float, Int
 
 from irtjax._types import KeyArray, Status, StatusCode
+from irtjax.data.wording import counted
 from irtjax.estimators.settings import check_least
 from irtjax.numerics.memory import require_memory
 
@@ -73,7 +74,9 @@ class NoUTurn(eqx.Module):
 
     def check_size(self, size: float) -> None:
         """Refuses draws of so many coordinates that do not fit into the memory."""
-        what = f"{self.num_chains:,} chains of {self.num_draws:,} draws"
+        what = (
+            f"{counted(self.num_chains, 'chain')} of {counted(self.num_draws, 'draw')}"
+        )
         needed = 4.0 * size * self.num_chains * self.num_draws
         require_memory(needed, what, "lower num_draws, or lower num_chains")
 
