@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 
 import numpy as np
 import pyarrow as pa
@@ -122,10 +123,22 @@ def _from_text(array: pa.Array, name: str, source: str, verdicts: bool) -> pa.Ar
             row = int(np.argmax(bad))
             raise ValueError(
                 f"{source}: row {row + 1}, column {name!r:.80} is"
-                f" {wrong[codes[row]]!r:.80}, which is not a number; correct the cell,"
-                " leave it empty if it is missing, or leave the column out"
+                f" {wrong[codes[row]]!r:.80}, which is not a number;"
+                f" {cure_of(wrong[codes[row]])}"
             )
     return pc.take(pa.array(numbers, pa.float64()), coded.indices)
+
+
+def cure_of(text: str) -> str:
+    """What to do about a cell that is no number."""
+    stripped = text.strip()
+    if re.fullmatch(r"-?[\d.,]+\s*%", stripped):
+        return "divide by 100 and leave the percent signs out"
+    if re.fullmatch(r"-?\d{1,3}(,\d{3})+(\.\d+)?", stripped):
+        return "leave separators of thousands out"
+    if re.fullmatch(r"-?\d+,\d+", stripped):
+        return "write decimals with a point, or separate the columns by semicolons"
+    return "correct the cell, leave it empty if it is missing, or leave the column out"
 
 
 def no_number(column: pa.ChunkedArray, *, verdicts: bool = False) -> np.ndarray:

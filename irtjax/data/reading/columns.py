@@ -48,6 +48,8 @@ ANSWER = (
     " answer_key answer"
 ).split()
 # Columns of text next to a wide matrix that describe its rows.
+#: Names of the column that an index of pandas becomes.
+UNNAMED = "", "Unnamed: 0", "index"
 SUBJECT_FACETS = "base_model family organization organisation developer group".split()
 _INSPECT = {"sample_id", "eval_id", "id", "epoch", "model"}
 
@@ -279,7 +281,7 @@ def _wide(
     if options.subject is None:
         if index is not None:
             subject = index
-        elif names[0].strip() in ("", "Unnamed: 0", "index"):
+        elif subject is None and names[0].strip() in UNNAMED:
             subject = names[0]
     if subject is None and options.orientation is not None:
         subject = find(names, ITEM)

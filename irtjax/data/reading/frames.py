@@ -29,6 +29,8 @@ _NUMBERED = re.compile(r"^(.*\D.*)[_.]\d+$")
 #: Rows at a time, and pairs of names for which a table of all of them is small.
 _BLOCK = 1 << 20
 _FEW_PAIRS = 1 << 20
+#: Empty cells of text and of numbers.
+_NOTHING = "", "None", "nan"
 _NO_BENCHMARK = {"item", "question", "q", "i", "x", "v", "problem", "task", "subject"}
 
 
@@ -38,6 +40,7 @@ def read_frame(frame: Frame, options: ReadOptions) -> Piece:
         raise ValueError(f"{frame.source} has a header but no rows")
     names = frame.table.column_names
     layout = decide(names, frame.index, options, frame.source)
+    frame = _without_blank_rows(frame, layout)
     if layout.item:
         if frame.take is not None:
             all_of_file = decide(frame.names, frame.index, options, frame.source)
@@ -45,6 +48,26 @@ def read_frame(frame: Frame, options: ReadOptions) -> Piece:
             layout = dataclasses.replace(layout, **found)
         return _read_long(frame, layout, options)
     return read_wide(frame, layout, options)
+
+
+def _without_blank_rows(frame: Frame, layout: Columns) -> Frame:
+    """The table without rows of empty cells, which spreadsheets write as commas."""
+    table = frame.table
+    if layout.subject is None or not cells.is_text(table.column(layout.subject).type):
+        return frame
+    subject = cells.to_labels(table.column(layout.subject), "", "", optional=True)
+    blank = np.flatnonzero(subject.labels == "")
+    rows = np.flatnonzero(np.isin(subject.codes, blank)) if len(blank) else blank
+    for name in table.column_names:
+        if len(rows):
+            column = table.column(name).take(pa.array(rows)).to_pylist()
+            rows = rows[[str(cell).strip() in _NOTHING for cell in column]]
+    if len(rows) == 0 or len(rows) == table.num_rows:
+        return frame
+    stays = np.ones(table.num_rows, bool)
+    stays[rows] = False
+    # Rows of texts that are read later are counted in the file.
+    return dataclasses.replace(frame, table=table.filter(pa.array(stays)), take=None)
 
 
 def _read_long(frame: Frame, layout: Columns, options: ReadOptions) -> Records:

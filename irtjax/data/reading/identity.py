@@ -4,10 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import re
+import unicodedata
 from collections.abc import Iterable, Sequence
 from typing import Literal
 
+import numpy as np
+
 from irtjax.data.wording import counted, were
+
+#: Names beyond which no pair of them is looked for: it takes a second for a million.
+_MOST_COMPARED = 200_000
 
 
 @dataclasses.dataclass(frozen=True)
@@ -102,3 +109,39 @@ def label_items(
             " (join='id' joins them by id)"
         )
     return labels, notes
+
+
+def alike(what: str, names: np.ndarray) -> list[str]:
+    """The note on names that differ only in case, spaces or forms of characters.
+
+    Args:
+        what: What the names are of, such as "subjects".
+        names: Distinct names.
+
+    >>> alike("items", np.array(["Q 1", "q2", "q1"]))
+    ["items 'Q 1' and 'q1' have names alike: give them one name if they are one"]
+    """
+    if len(names) > _MOST_COMPARED:
+        return []
+    first: dict[str, str] = {}
+    pairs = []
+    for name in map(str, names):
+        other = first.setdefault(_plain(name), name)
+        if other != name:
+            pairs.append((other, name))
+    if not pairs:
+        return []
+    (one, two), more = pairs[0], len(pairs) - 1
+    more_ = f" (and {counted(more, 'other pair')})" if more else ""
+    return [
+        f"{what} {one!r:.80} and {two!r:.80}{more_} have names alike: give them one"
+        " name if they are one"
+    ]
+
+
+def _plain(name: str) -> str:
+    """A name without case, spaces, and characters that cannot be seen."""
+    text = name if name.isascii() else unicodedata.normalize("NFKC", name)
+    text = "".join(c for c in text if not c.isspace() and c.isprintable()).casefold()
+    # Numbers of items as a table of floats has them.
+    return text.removesuffix(".0") if re.fullmatch(r"\d+\.0", text) else text

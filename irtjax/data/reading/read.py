@@ -498,6 +498,7 @@ def _finish(
 ) -> ResponseTable:
     """Adds benchmarks, lengths, notes and sources; applies ``missing_as``."""
     from irtjax.data.reading.frames import infer_benchmarks
+    from irtjax.data.reading.identity import alike
 
     notes = [*table.notes, *notes]
     facets = dict(table.item_facets)
@@ -522,6 +523,8 @@ def _finish(
             changes = {"values": table.values, "observed": None}
         share = percent(round(missing / size, 4))
         notes.append(f"{missing:,} of {counted(size, 'cell')} ({share}) {what}")
+    for what, names in (("subjects", table.subjects), ("items", table.items)):
+        notes += alike(what, names)
     return table.replace(
         **changes,
         item_facets=facets,

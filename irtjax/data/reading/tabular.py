@@ -42,7 +42,10 @@ if TYPE_CHECKING:
     import pyarrow.parquet as pq
 
 # What people write for a missing cell, other than nothing.
-NULL_WORDS = ("", "NA", "N/A", "n/a", "NaN", "nan", "NAN", "null", "NULL", "None", ".")
+NULL_WORDS = (
+    *("", "NA", "N/A", "n/a", "#N/A", "<NA>", "NaN", "nan", "NAN", "null", "NULL"),
+    *("None", ".", "-", "--", "\u2013", "\u2014"),
+)
 PLAIN_WORDS = {"true": 1.0, "false": 0.0}
 #: Bytes of a long table that are parsed at once. Arrow reads 32 blocks ahead.
 _BLOCK = 1 << 22
@@ -113,6 +116,8 @@ def read_csv(path: Path, options: ReadOptions) -> Frame:
         null_values=list(NULL_WORDS),
         include_columns=layout.used(),
     )
+    if delimiter != "," and _has_decimal_commas(read_head(path), delimiter):
+        convert["decimal_point"] = ","
     shape = {"column_names": names, "skip_rows": 1 if has_header else 0}
     take: Take | None = None
     table = None
@@ -123,6 +128,13 @@ def read_csv(path: Path, options: ReadOptions) -> Frame:
     if layout.item:
         take = functools.partial(_rows_of_csv, path, shape, delimiter)
     return Frame(restore(table), None, str(path), not has_header, take, names)
+
+
+def _has_decimal_commas(head: bytes, delimiter: str) -> bool:
+    """Whether cells are numbers with a comma, and none is one with a point."""
+    cell = rf'(?:^|[{delimiter}\n])"?-?\d+%s\d+"?(?=[{delimiter}\r\n]|$)'
+    found = lambda mark: re.search((cell % mark).encode(), head) is not None
+    return found(",") and not found(r"\.")
 
 
 def _stream_csv(
@@ -240,8 +252,15 @@ def _has_quotes(path: Path) -> bool:
 def _skip_blank(file: IO[bytes]) -> None:
     """Moves to the first byte of a file that is no mark and no end of a line."""
     head = file.read(1 << 16)
-    start = head.removeprefix(b"\xef\xbb\xbf").lstrip(b"\r\n")
+    start = _started(head)
     file.seek(len(head) - len(start))
+
+
+def _started(content: bytes) -> bytes:
+    """A file without a mark, blank lines, and the line in which Excel notes commas."""
+    content = content.removeprefix(b"\xef\xbb\xbf").lstrip(b"\r\n")
+    line = re.match(rb'"?sep=[,;\t]"?\r?\n', content)
+    return content[line.end() :].lstrip(b"\r\n") if line else content
 
 
 def _whole_csv(
@@ -250,7 +269,7 @@ def _whole_csv(
     """A CSV file that is read at once, not in pieces."""
     from pyarrow import csv as arrow_csv
 
-    content = read_bytes(path).removeprefix(b"\xef\xbb\xbf").lstrip(b"\r\n")
+    content = _started(read_bytes(path))
     # A block spans all columns: one of a few megabytes would cut a wide matrix into
     # thousands of tiny pieces.
     wide = len(shape["column_names"]) > 1000
@@ -294,7 +313,8 @@ def _first_lines(path: Path) -> tuple[str, list[list[str]]]:
         if error.start < len(head) - 4:
             read_text(path)  # raises with the line
         text = head.decode("utf-8-sig", errors="ignore")
-    text = io.StringIO(text.lstrip("\r\n"), newline=None).read()
+    text = _started(text.encode()).decode()
+    text = io.StringIO(text, newline=None).read()
     first = text.split("\n", 1)[0]
     delimiter = max(",\t;", key=first.count)
     check_columns(path, first.count(delimiter) + 1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from typing import TypeAlias
 
 import numpy as np
@@ -10,6 +11,7 @@ import pyarrow as pa
 
 from irtjax.data.arrays import as_labels, check_unique, compact, names_of
 from irtjax.data.reading.cells import (
+    cure_of,
     is_text,
     is_verdict,
     is_wordy,
@@ -21,6 +23,7 @@ from irtjax.data.reading.columns import (
     OUTCOME,
     SUBJECT,
     SUBJECT_FACETS,
+    UNNAMED,
     Columns,
     NoResponsesError,
     find,
@@ -32,11 +35,14 @@ from irtjax.data.reading.leave_out import columns_without, rows_without, sound
 from irtjax.data.reading.options import ReadOptions
 from irtjax.data.reading.records import Coded, Records
 from irtjax.data.reading.tabular import Frame
+from irtjax.data.reading.totals import without_totals
 from irtjax.data.table import ResponseTable
 from irtjax.data.wording import counted, listing, were
 from irtjax.numerics.memory import available_memory
 
 Piece: TypeAlias = ResponseTable | Records
+#: Names of columns without one, also as `pandas` and `tabular` number them.
+_NAMELESS = re.compile(r"(\.\d+|Unnamed: \d+)?")
 _KEYS = {*SUBJECT, *ITEM} - {"id"}
 
 
@@ -46,10 +52,16 @@ def read_wide(frame: Frame, layout: Columns, options: ReadOptions) -> Piece:
     # The name may be "": the header of a column that a pandas index became.
     subject = _column_of_names(frame) if layout.subject is None else layout.subject
     names = [name for name in table.column_names if name != subject]
+    names, notes = _without_numbers(frame, names, subject)
     side = _facets(table, names, layout, source)
     names = [name for name in names if name not in side]
     if not names:
-        raise NoResponsesError(f"{source}: there are no columns of responses in it")
+        cure = ""
+        if table.num_columns == 1:
+            cure = "; columns are separated by commas, tabs or semicolons"
+        raise NoResponsesError(
+            f"{source}: there are no columns of responses in it{cure}"
+        )
     _refuse_unknown(table, names, subject, layout, source)
     table = _sound(table, names, subject, layout, options)
     values, observed = _matrix(table, names, source)
@@ -57,11 +69,16 @@ def read_wide(frame: Frame, layout: Columns, options: ReadOptions) -> Piece:
     if parameters and values.dtype != np.int8:
         if 2 * len(parameters) >= len(names) or len(names) < 12:
             raise NoResponsesError(parameter_message(table.column_names, source))
-    rows, notes = None, []
+    rows = None
     if subject is not None:
         rows = to_labels(table.column(subject), subject, source).texts()
     if "freq" in names:
         return _expand(names, values, source)
+    if not frame.headerless:
+        rows, names, values, observed, more = without_totals(
+            rows, names, values, observed
+        )
+        notes += more
     columns = None if layout.transposed and frame.headerless else as_labels(names)
     if layout.transposed:
         values, rows, columns = values.T, columns, rows
@@ -107,6 +124,39 @@ def read_wide(frame: Frame, layout: Columns, options: ReadOptions) -> Piece:
     return dataclasses.replace(read, metric=metric, **facets)
 
 
+def _without_numbers(
+    frame: Frame, names: list[str], subject: str | None
+) -> tuple[list[str], list[str]]:
+    """Columns without one that numbers the rows, and empty ones without a name; notes.
+
+    The first is an index that pandas wrote next to a column of names, the others are of
+    commas at the ends of lines.
+    """
+    table = frame.table
+    left = [
+        name
+        for name in names
+        if not _NAMELESS.fullmatch(name)
+        or table.column(name).null_count < table.num_rows
+    ]
+    first = table.column_names[0]
+    if subject is None or first not in left or first.strip() not in UNNAMED:
+        return left, []
+    if not _counts_rows(table.column(first)):
+        return left, []
+    note = f"column {first!r} numbers the rows and was left out"
+    return [name for name in left if name != first], [note]
+
+
+def _counts_rows(column: pa.ChunkedArray) -> bool:
+    """Whether a column holds the numbers from 0 or from 1."""
+    if not pa.types.is_integer(column.type) or column.null_count:
+        return False
+    numbers, size = column.to_numpy(), len(column)
+    ranges = (np.arange(size), np.arange(1, size + 1))
+    return any(np.array_equal(numbers, r) for r in ranges)
+
+
 def _sound(
     table: pa.Table,
     names: list[str],
@@ -132,11 +182,8 @@ def _column_of_names(frame: Frame) -> str | None:
     first, *rest = table.column_names
     column = table.column(first)
     if pa.types.is_integer(column.type) and not frame.headerless:
-        # Numbers from 0 or 1, beyond any usual score.
-        numbers, size = column.to_numpy(), table.num_rows
-        ranges = (np.arange(size), np.arange(1, size + 1))
-        counts = size > 10 and any(np.array_equal(numbers, r) for r in ranges)
-        return first if counts else None
+        # Beyond any usual score.
+        return first if table.num_rows > 10 and _counts_rows(column) else None
     if not is_text(column.type) or not is_wordy(column):
         return None
     return None if any(is_wordy(table.column(name)) for name in rest) else first
@@ -162,6 +209,18 @@ def _refuse_unknown(
     wordy = [name for name in names if is_wordy(table.column(name))]
     if not wordy or 2 * len(wordy) < len(names):
         return
+    first = str(table.column(wordy[0])[0])
+    if first.endswith("%"):
+        raise ValueError(
+            f"{source}: row 1, column {wordy[0]!r:.80} is {first!r:.40};"
+            f" {cure_of(first)}"
+        )
+    if all(is_verdict(table.column(name)) for name in wordy):
+        raise ValueError(
+            f"{source}: its columns hold words such as {first!r:.40}, not numbers:"
+            " write 1 and 0, or name the columns of a long table with subject=, item="
+            " and response="
+        )
     # A table of a folder that is not known to be without responses is not left out.
     describes = _describes(table, names, subject, layout)
     kind = NoResponsesError if describes else ValueError

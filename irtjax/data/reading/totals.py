@@ -1,0 +1,77 @@
+"""Rows and columns of a matrix that hold the mean or the sum of the others."""
+
+from __future__ import annotations
+
+import numpy as np
+
+_NAMES = {"average", "avg", "avg.", "mean", "total", "sum", "overall"}
+#: Largest difference by rounding to two decimals, with the error of the last bit.
+_ROUNDED = 0.005 + 1e-9
+
+
+def without_totals(
+    rows: np.ndarray | None,
+    names: list[str],
+    values: np.ndarray,
+    observed: np.ndarray | None,
+) -> tuple[np.ndarray | None, list[str], np.ndarray, np.ndarray | None, list[str]]:
+    """A matrix without its totals: a row or column of that name with such values.
+
+    Args:
+        rows: `[rows]`, names of the rows, or None.
+        names: Names of the columns.
+        values: `[rows, columns]`.
+        observed: The mask of the values, or None.
+
+    Returns:
+        The four without totals, and notes on those that were left out or stay.
+    """
+    notes: list[str] = []
+    known = np.ones(values.shape, bool) if observed is None else observed
+    gone = _found("column", names, values, known, notes)
+    if gone.any():
+        names = [name for name, out in zip(names, gone, strict=True) if not out]
+        values, known = values[:, ~gone], known[:, ~gone]
+        observed = None if observed is None else known
+    if rows is not None:
+        gone = _found("row", rows.tolist(), values.T, known.T, notes)
+        if gone.any():
+            rows, values, known = rows[~gone], values[~gone], known[~gone]
+            observed = None if observed is None else known
+    return rows, names, values, observed, notes
+
+
+def _found(
+    what: str,
+    names: list[str],
+    values: np.ndarray,
+    known: np.ndarray,
+    notes: list[str],
+) -> np.ndarray:
+    """Which columns are totals of the others; adds notes."""
+    named = np.array([str(name).strip().lower() in _NAMES for name in names], bool)
+    gone = np.zeros(len(names), bool)
+    if not named.any() or named.sum() > len(names) - 2:
+        return gone
+    others = np.where(known, values, 0.0)[:, ~named].astype(np.float64)
+    total, count = others.sum(1), known[:, ~named].sum(1)
+    mean = total / np.maximum(count, 1)
+    for place in np.flatnonzero(named).tolist():
+        seen = known[:, place] & (count > 0)
+        found = values[seen, place]
+        # Means in per cent may have no decimals.
+        forms = (mean, _ROUNDED, "mean"), (100 * mean, 100 * _ROUNDED, "mean")
+        for expected, most, how in (*forms, (total, _ROUNDED, "sum")):
+            if seen.any() and (np.abs(found - expected[seen]) <= most).all():
+                gone[place] = True
+                notes.append(
+                    f"{what} {names[place]!r:.80} is the {how} of the others and was"
+                    " left out"
+                )
+                break
+        else:
+            notes.append(
+                f"{what} {names[place]!r:.80} was read like the others: leave it out if"
+                " it is a total"
+            )
+    return gone

@@ -1,0 +1,114 @@
+"""Tables as people and spreadsheets write them: read as meant, or refused in a line."""
+
+import pytest
+
+import irtjax
+
+LONG = [["m", "q1", 1.0], ["m", "q2", 0.5], ["n", "q1", 0.0], ["n", "q2", 1.0]]
+WIDE = {"m": [1, 0, 1], "n": [0, 1, 1]}
+
+
+def read(tmp_path, text, name="t.csv", **options):
+    path = tmp_path / name
+    path.write_bytes(text.encode())
+    return irtjax.read(path, **options)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "\ufeffmodel;item;score\r\nm;q1;1,0\r\nm;q2;0,5\r\nn;q1;0\r\nn;q2;1,0\r\n",
+        "sep=;\r\nmodel;item;score\r\nm;q1;1\r\nm;q2;0,5\r\nn;q1;0\r\nn;q2;1\r\n",
+        "model,item,score,,\nm,q1,1,,\nm,q2,0.5,,\n,,,,\nn,q1,0,,\nn,q2,1,,\n,,,,\n",
+        "Unnamed: 0,model,item,score\n0,m,q1,1\n1,m,q2,0.5\n2,n,q1,0\n3,n,q2,1\n",
+    ],
+    ids=["decimal commas", "sep=", "empty rows", "index"],
+)
+def test_long_tables(tmp_path, text):
+    table = read(tmp_path, text)
+    found = [
+        [s, i, table.values[j, k]]
+        for j, s in enumerate(table.subjects.tolist())
+        for k, i in enumerate(table.items.tolist())
+    ]
+    assert found == LONG
+
+
+@pytest.mark.parametrize(
+    "text, note",
+    [
+        (",model,q1,q2,q3\n0,m,1,0,1\n1,n,0,1,1\n", "'' numbers the rows and was"),
+        ("Unnamed: 0,model,q1,q2,q3\n0,m,1,0,1\n1,n,0,1,1\n", "numbers the rows"),
+        (",item,m,n\n0,q1,1,0\n1,q2,0,1\n2,q3,1,1\n", "numbers the rows and was left"),
+        ("model,q1,q2,q3,\nm,1,0,1,\nn,0,1,1,\n", ""),
+        ("model,q1,q2,q3\nm,1,0,1\nn,0,1,1\naverage,0.5,.5,1\n", "row 'average' is"),
+        ("model,q1,q2,q3\nm,1,0,1\nn,0,1,1\nMean,50,50,100\n", "row 'Mean' is the me"),
+        ("model,q1,q2,q3,avg\nm,1,0,1,0.67\nn,0,1,1,.667\n", "'avg' is the mean of"),
+        ("model,q1,q2,q3,Total\nm,1,0,1,2\nn,0,1,1,2\n", "'Total' is the sum of"),
+        ("item,m,n,mean\nq1,1,0,0.5\nq2,0,1,0.5\nq3,1,1,1\n", "'mean' is the mean"),
+    ],
+)
+def test_wide_tables(tmp_path, text, note):
+    table = read(tmp_path, text)
+    assert table.subjects.tolist() == list(WIDE)
+    assert table.items.tolist() == ["q1", "q2", "q3"]
+    assert table.values.tolist() == list(WIDE.values())
+    assert any(note in x for x in table.notes) or not note
+
+
+def test_a_column_that_only_has_the_name_of_a_total_stays(tmp_path):
+    table = read(tmp_path, "model,q1,q2,total\nm,1,0,0\nn,0,1,1\n")
+    assert table.items.tolist() == ["q1", "q2", "total"]
+    assert "column 'total' was read like the others: leave it out" in str(table.notes)
+
+
+def test_totals_of_a_table_with_gaps(tmp_path):
+    table = read(tmp_path, "model,q1,q2,q3,mean\nm,1,,0,0.5\nn,0,1,1,.67\no,,,,\n")
+    assert table.items.tolist() == ["q1", "q2", "q3"]
+    assert table.num_observed == 5
+
+
+@pytest.mark.parametrize("word", ["-", "--", "#N/A", "<NA>", "\u2013", "NA", "None"])
+def test_missing_words(tmp_path, word):
+    table = read(tmp_path, f"model,q1,q2\nm,1,{word}\nn,0,1\n")
+    assert table.num_observed == 3
+
+
+@pytest.mark.parametrize(
+    "text, cure",
+    [
+        ("model,q1,q2\nm,100%,50%\nn,0%,5%\n", "'100%'; divide by 100 and leave the"),
+        ("model,item,score\nm,q1,75 %\nn,q1,5 %\n", "divide by 100 and leave the per"),
+        ('model,item,score\nm,q1,"1,200"\nn,q1,5\n', "leave separators of thousands"),
+        ('model,item,score\nm,q1,"0,5"\nn,q1,1\n', "write decimals with a point, or"),
+        ("model,q1,q2\nm,yes,no\nn,no,yes\n", "words such as 'yes', not numbers: wri"),
+        ("model|item|score\nm|q1|1\n", "columns are separated by commas, tabs or"),
+    ],
+)
+def test_what_is_refused_has_a_cure(tmp_path, text, cure):
+    with pytest.raises(ValueError, match="t.csv") as refusal:
+        read(tmp_path, text)
+    assert cure in str(refusal.value)
+    assert "\n" not in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    "one, two",
+    [
+        ("GPT-4", "gpt-4"),
+        ("gpt 4", "gpt\u00a04"),
+        ("gpt\u200b4", "gpt4"),
+        ("mod\u00e8le", "mode\u0300le"),
+        ("\U0001f999-7B", "\U0001f999-7b"),
+    ],
+)
+def test_names_alike_are_told(tmp_path, one, two):
+    text = f"model,item,score\n{one},q1,1\n{two},q2,0\nn,q1,0\nn,q2,1\n"
+    table = read(tmp_path, text)
+    assert table.num_subjects == 3
+    assert any("have names alike: give them one name" in x for x in table.notes)
+
+
+def test_distinct_names_are_not_told(tmp_path):
+    text = "model,item,score\na-2.0,1,1\na-2,2,0\nn,10,0\nn,01,1\n"
+    assert not any("alike" in note for note in read(tmp_path, text).notes)
