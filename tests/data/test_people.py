@@ -112,3 +112,15 @@ def test_names_alike_are_told(tmp_path, one, two):
 def test_distinct_names_are_not_told(tmp_path):
     text = "model,item,score\na-2.0,1,1\na-2,2,0\nn,10,0\nn,01,1\n"
     assert not any("alike" in note for note in read(tmp_path, text).notes)
+
+
+@pytest.mark.parametrize("name", ["t (1).csv", "t copy.csv", "t - Copy.csv"])
+def test_copies_of_files_are_not_read(tmp_path, name):
+    text = "model,item,score\nm,q1,1\nm,q2,0\nn,q1,0\nn,q2,1\n"
+    (tmp_path / "t.csv").write_text(text)
+    (tmp_path / name).write_text(text)
+    assert f"1 copy of other files was not read: {name}" in irtjax.read(tmp_path).notes
+    # Another content is another file, whose repeats are a question.
+    (tmp_path / name).write_text(text.replace("q2,1", "q2,0"))
+    with pytest.raises(ValueError, match="has 2 responses"):
+        irtjax.read(tmp_path)

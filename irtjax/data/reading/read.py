@@ -204,10 +204,18 @@ def _find(
     path: str | os.PathLike[str], options: ReadOptions, notes: list[str]
 ) -> list[Source]:
     """Returns the readable files of a path, and a note on the others."""
-    from irtjax.data.reading.sources import Source, expand, identify
+    from irtjax.data.reading.sources import Source, expand, identify, without_copies
 
     found = []
-    for file, asked in watched(expand(path), "file"):
+    files, copies = without_copies(expand(path))
+    if copies:
+        names = listing([file.name for file in copies], 4)
+        these = (
+            f"{counted(len(copies), 'copy', 'copies')} of other files"
+            f" {were(len(copies))}"
+        )
+        notes.append(f"{these} not read: {names}")
+    for file, asked in watched(files, "file"):
         source = identify(file, asked)
         firm = re.search("pickle|not a file|UTF-16", source.reason)
         if options.format is not None and asked and not firm:

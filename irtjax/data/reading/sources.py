@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import filecmp
 import glob
 import importlib
 import os
@@ -30,6 +31,8 @@ _DATA = tuple(
     for packed in ("", ".gz")
 )
 _DAMAGE = "is not valid JSON", "is nested too deeply", "holds bytes that are not UTF-8"
+#: What makes the name of a copy: "a (1).json", "a copy.json", "a - Copy.json".
+_COPY = re.compile(r"( \(\d+\)| copy( \d+)?| - [Cc]opy( \(\d+\))?)(?=\.\w)")
 _INSPECT = re.compile(rb'"eval"\s*:\s*\{[^{}]*"(eval_id|run_id|task)"')
 _PARAMETER_KEYS = {"ability", "diff", "disc", "item_ids", "subject_ids"}
 
@@ -64,6 +67,30 @@ def expand(path: str | os.PathLike[str]) -> list[tuple[Path, bool]]:
         else:
             files.append((one, len(found) == 1))
     return files
+
+
+def without_copies(
+    files: list[tuple[Path, bool]],
+) -> tuple[list[tuple[Path, bool]], list[Path]]:
+    """The files without copies that a browser or a file manager made, and these.
+
+    A copy has the name and the content of another file of its folder: "a (1).json".
+    """
+    known = {path for path, _ in files}
+    copies = []
+    for path, asked in files:
+        first = path.with_name(_COPY.sub("", path.name))
+        if not asked and first != path and first in known and _same(first, path):
+            copies.append(path)
+    gone = {*copies}
+    return [pair for pair in files if pair[0] not in gone], copies
+
+
+def _same(first: Path, second: Path) -> bool:
+    """Whether two files have the same bytes."""
+    if special(first) or special(second):
+        return False
+    return filecmp.cmp(first, second, shallow=False)
 
 
 def _files_in(folder: Path) -> list[Path]:
