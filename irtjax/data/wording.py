@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import SupportsInt
 
 # Marks files that hold a saved `ResponseTable`.
 TABLE_FORMAT = "irtjax.response_table"
@@ -31,40 +32,41 @@ def listing(names: Sequence[str], limit: int = 12) -> str:
     return ", ".join(shown + more)
 
 
-def counted(number: int, noun: str, plural: str = "") -> str:
+def counted(number: SupportsInt, noun: str, plural: str = "") -> str:
     """Returns a number with its noun; the plural adds "s", or is given.
 
     >>> counted(1, "item"), counted(1200, "item"), counted(0, "entry", "entries")
     ('1 item', '1,200 items', '0 entries')
     """
-    return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
+    count = int(number)
+    return f"{count:,} {noun if count == 1 else plural or noun + 's'}"
 
 
-def were(number: int) -> str:
+def were(number: SupportsInt) -> str:
     """Returns the verb of so many.
 
     >>> were(1), were(2)
     ('was', 'were')
     """
-    return "was" if number == 1 else "were"
+    return "was" if int(number) == 1 else "were"
 
 
-def are(number: int) -> str:
+def are(number: SupportsInt) -> str:
     """Returns the verb of so many.
 
     >>> are(1), are(2)
     ('is', 'are')
     """
-    return "is" if number == 1 else "are"
+    return "is" if int(number) == 1 else "are"
 
 
-def have(number: int) -> str:
+def have(number: SupportsInt) -> str:
     """Returns the verb of so many.
 
     >>> have(1), have(2)
     ('has', 'have')
     """
-    return "has" if number == 1 else "have"
+    return "has" if int(number) == 1 else "have"
 
 
 def percent(level: float) -> str:

@@ -109,7 +109,7 @@ def _replaced(table: pa.Table, name: str, cell: np.ndarray, value: Any) -> pa.Ta
         column = column.cast(column.type.value_type)
     place = table.column_names.index(name)
     other = pa.scalar(value, column.type)
-    column = pa.chunked_array([pc.if_else(cell, other, column.combine_chunks())])
+    column = pa.chunked_array([pc.if_else(cell, other, column.combine_chunks())])  # pyright: ignore
     return table.set_column(place, name, column)
 
 
