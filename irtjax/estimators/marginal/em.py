@@ -39,8 +39,9 @@ from irtjax.estimators.marginal.refinement import (
     solve_on_nodes,
 )
 from irtjax.estimators.settings import check_least
-from irtjax.likelihood.counts import NARROW, expected_counts, improve_items
+from irtjax.likelihood.counts import NARROW, expected_counts
 from irtjax.likelihood.cubature import MOST_DIMS
+from irtjax.likelihood.item_steps import improve_items
 from irtjax.likelihood.lengths import LengthPart, with_lengths
 from irtjax.likelihood.padding import pad_problem, pad_start
 from irtjax.likelihood.problem import (
