@@ -30,7 +30,6 @@ from irtjax.estimators.marginal.factor_em import (
     FactorPoint,
     Sweep,
     as_parameters,
-    inverse_of,
 )
 from irtjax.likelihood.cubature import Points
 from irtjax.likelihood.problem import Parameters, Problem, Start, rotates
@@ -38,6 +37,7 @@ from irtjax.likelihood.products import outer
 from irtjax.models.model import Population
 from irtjax.numerics.kernels import (
     BLOCK_BYTES,
+    inverse_of,
     put_block,
     scan_subject_blocks,
     take_block,

@@ -39,8 +39,6 @@ from irtjax.estimators.marginal.factor_em import (
     AbstractFactorEM,
     FactorPoint,
     Sweep,
-    bend_of,
-    inverse_of,
 )
 from irtjax.estimators.settings import check_least
 from irtjax.likelihood.cubature import points_for
@@ -48,6 +46,7 @@ from irtjax.likelihood.problem import Problem, Start
 from irtjax.likelihood.products import outer
 from irtjax.numerics.kernels import (
     block_size_for,
+    inverse_of,
     put_block,
     scan_subject_blocks,
     softplus,
@@ -195,6 +194,12 @@ class GVEM(AbstractFactorEM):
         return {"correct": self.correct}
 
 
+def _bend_of(square: Array) -> Array:
+    """2 h(t) of t^2: the curvature of the bound of log sigma."""
+    root = jnp.sqrt(jnp.maximum(square, 1e-6))
+    return jnp.where(square > 1e-6, jnp.tanh(root / 2) / (2 * root), 0.25)
+
+
 def _moments(posterior: Gaussian) -> Array:
     """E z z' of every subject, z = (1, theta), as rows `[subjects, p p]`."""
     mean, covariance = posterior
@@ -241,7 +246,7 @@ class _Rows(NamedTuple):
 
     def bend(self, posterior: Gaussian) -> Array:
         """2 h(xi) of a block of cells."""
-        return bend_of(self.square(posterior))
+        return _bend_of(self.square(posterior))
 
     def bound(self, posterior: Gaussian, log_det: Array, centred, exposure) -> Array:
         """The lower bound of each subject of a block; `log_det` are those of S."""
