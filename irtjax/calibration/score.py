@@ -11,11 +11,7 @@ import numpy as np
 from scipy.special import ndtri
 
 from irtjax import scoring
-from irtjax.calibration.item_error import (
-    ItemErrors,
-    factor_item_errors,
-    item_errors,
-)
+from irtjax.calibration.item_error import ItemErrors, factor_item_errors, item_errors
 from irtjax.calibration.lengths import ability_columns
 from irtjax.calibration.scale import BECAUSE, least_error
 from irtjax.calibration.tables import highest_response, score_interval
@@ -29,11 +25,7 @@ from irtjax.likelihood.problem import Problem
 from irtjax.models.families.bounded import options_of, prepare, with_scores
 from irtjax.models.predictive import own_errors
 from irtjax.numerics.precision import full_precision
-from irtjax.scoring.factors import (
-    expected_on_items,
-    expected_with_items,
-    score_factors,
-)
+from irtjax.scoring.factors import expected_on_items, expected_with_items, score_factors
 from irtjax.scoring.scale_error import with_scale_error
 from irtjax.uncertainty.covariance import Covariance
 

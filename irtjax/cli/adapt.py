@@ -208,8 +208,7 @@ class SubjectOptions:
         ),
     ] = None
     join: Annotated[
-        str,
-        opt.option("Of --responses: what identifies items of logs, hash or id."),
+        str, opt.option("Of --responses: what identifies items of logs, hash or id.")
     ] = "hash"
 
     def given(self) -> dict[str, bool]:
@@ -378,10 +377,7 @@ def _document(
 
 
 def _show(
-    tests: SimulatedTests,
-    baseline: SimulatedTests | None,
-    out: Path | None,
-    noun: str,
+    tests: SimulatedTests, baseline: SimulatedTests | None, out: Path | None, noun: str
 ) -> None:
     """Prints errors at some test lengths."""
     from irtjax.cli import screen

@@ -110,8 +110,7 @@ class Reading:
         str | None, _read("Form of the input; recognised by content if not given.")
     ] = None
     orientation: Annotated[
-        str | None,
-        _read("Of a wide matrix: subjects_by_items or items_by_subjects."),
+        str | None, _read("Of a wide matrix: subjects_by_items or items_by_subjects.")
     ] = None
     epoch: Annotated[int | None, _read("Read only this repeat.")] = None
     run: Annotated[str, _read("Of several runs of a benchmark: latest or all.")] = (

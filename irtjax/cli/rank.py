@@ -48,8 +48,7 @@ class MoveOptions:
         ),
     ] = None
     figure: Annotated[
-        Path | None,
-        opt.option("Where to draw the two rankings.", metavar="FILE.png"),
+        Path | None, opt.option("Where to draw the two rankings.", metavar="FILE.png")
     ] = None
 
     def check(self) -> None:

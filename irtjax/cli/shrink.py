@@ -130,8 +130,7 @@ def shrink_command(
     files: opt.Files,
     reading: opt.Reading,
     out: Annotated[
-        Path,
-        opt.out("DIR", "Folder for the subset, its predictor and page; errors."),
+        Path, opt.out("DIR", "Folder for the subset, its predictor and page; errors.")
     ],
     options: SubsetOptions,
     level: opt.Level = 0.95,

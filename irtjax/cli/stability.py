@@ -47,8 +47,7 @@ def stability_command(
         ),
     ] = None,
     model: Annotated[
-        str,
-        opt.option("Model of one ability: a name, or auto.", "--model", "-m"),
+        str, opt.option("Model of one ability: a name, or auto.", "--model", "-m")
     ] = "auto",
     top: Annotated[
         int | None,

@@ -154,10 +154,7 @@ def _factors(problem: Problem, found, modes, errors) -> FactorEstimates:
     correlation = np.asarray(found.population.covariance, np.float64)
     variance = _residual_variance(problem.model, found.items)
     described = _described(
-        slopes,
-        correlation,
-        variance,
-        *(np.asarray(x, np.float64) for x in modes[:3]),
+        slopes, correlation, variance, *(np.asarray(x, np.float64) for x in modes[:3])
     )
     if errors is None:
         return described

@@ -56,11 +56,7 @@ from irtjax.estimators.joint.objective import (
     penalty_terms,
     weighted_moments,
 )
-from irtjax.estimators.joint.sparse import (
-    is_sparse,
-    sparse_subject_sweep,
-    sparse_sweep,
-)
+from irtjax.estimators.joint.sparse import is_sparse, sparse_subject_sweep, sparse_sweep
 from irtjax.likelihood.problem import Parameters, Problem, Start, report_scale
 from irtjax.models.catalogue import weak_priors
 from irtjax.models.families.graded import Graded, SpacedGraded

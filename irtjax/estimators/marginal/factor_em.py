@@ -185,7 +185,9 @@ class AbstractFactorMarginal(AbstractMethod):
         gain = gain + log_prior - state.log_prior
         slack = 4 * jnp.finfo(gain.dtype).eps * jnp.linalg.norm(weight * log_lik)
         accepted = (state.num_seen == 0) | (gain >= -slack)
-        proposal, memory = self._propose(problem, state.point, image, scale, state.memory)
+        proposal, memory = self._propose(
+            problem, state.point, image, scale, state.memory
+        )
         found = state._replace(
             point=proposal,
             best=state.point,

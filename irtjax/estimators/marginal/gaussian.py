@@ -35,11 +35,7 @@ from irtjax.estimators.driver import Run, Solution, drive
 from irtjax.estimators.joint.bound import Quadratic
 from irtjax.estimators.joint.objective import block_weight
 from irtjax.estimators.marginal.around import EMAround, refine
-from irtjax.estimators.marginal.factor_em import (
-    AbstractFactorEM,
-    FactorPoint,
-    Sweep,
-)
+from irtjax.estimators.marginal.factor_em import AbstractFactorEM, FactorPoint, Sweep
 from irtjax.estimators.settings import check_least
 from irtjax.likelihood.cubature import points_for
 from irtjax.likelihood.problem import Problem, Start
