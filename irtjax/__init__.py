@@ -141,26 +141,10 @@ _NAMES = {
 _HOMES = {name: home for home, names in _NAMES.items() for name in names.split()}
 #: Modules reached as attributes of the package, such as `irtjax.plots`.
 _MODULES = (
-    "adaptive",
-    "auditing",
-    "calibration",
-    "data",
-    "estimators",
-    "fitting",
-    "functional",
-    "harness",
-    "models",
-    "numerics",
-    "plots",
-    "prediction",
-    "ranking",
-    "report",
-    "scoring",
-    "storage",
-    "subsets",
-    "uncertainty",
-    "validity",
-)
+    "adaptive auditing calibration data estimators fitting functional harness models"
+    " numerics plots prediction ranking report scoring storage subsets uncertainty"
+    " validity"
+).split()
 
 guard_jax_import()
 

@@ -230,14 +230,8 @@ def with_fields(
     return wrapped
 
 
-def with_reading(
-    command: Callable[..., None], more: Iterable[inspect.Parameter] = ()
-) -> Callable[..., None]:
-    """Returns a command that has the options of `Reading` for its argument `reading`.
-
-    They come after `more` parameters, which are keyword arguments of the command.
-    """
-    return with_fields(command, "reading", Reading, more=more, last=True)
+#: Gives a command the options of `Reading`, for its argument `reading`.
+with_reading = functools.partial(with_fields, name="reading", kind=Reading, last=True)
 
 
 def numbers(option: str, text: str | None, kind: type = float) -> list[Any] | None:
