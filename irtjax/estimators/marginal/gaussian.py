@@ -138,40 +138,26 @@ class GVEM(AbstractFactorEM):
             bend = rows.bend(new) * exposure
             design = moments[:, :width] * weight[:, None]
             at = moments.reshape(-1, width, width)[:, 1:, 1:]
-            found = bound, *new
+            pairs = zip(by_subject, (bound, *new), strict=True)
             return (
                 curvature + bend.T @ (moments * weight[:, None]),
                 linear + centred.T @ design,
                 second + jnp.tensordot(weight, at, 1),
                 total + jnp.sum(weight),
                 jnp.maximum(settled, jnp.max(move)),
-                *(
-                    put_block(x, y, begin)
-                    for x, y in zip(by_subject, found, strict=True)
-                ),
+                *(put_block(x, y, begin) for x, y in pairs),
             )
 
-        init = (
-            jnp.zeros((num_items, width**2), dtype),
-            jnp.zeros((num_items, width), dtype),
-            jnp.zeros((dims, dims), dtype),
-            jnp.zeros((), dtype),
-            jnp.zeros((), dtype),
-            jnp.zeros(num_subjects, dtype),
-            *(jnp.zeros_like(x) for x in posterior),
-        )
+        zeros = lambda *shape: jnp.zeros(shape, dtype)
+        sums = zeros(num_items, width**2), zeros(num_items, width), zeros(dims, dims)
+        by_subject = zeros(num_subjects), *map(jnp.zeros_like, posterior)
+        init = *sums, zeros(), zeros(), *by_subject
         found = scan_subject_blocks(body, init, num_subjects, size)
         curvature, linear, second, total, settled, bound, mean, covariance = found
         curvature = curvature.reshape(num_items, width, width)
         gradient = linear - jnp.einsum("jpq,jq->jp", curvature, point.stacked)
-        return Sweep(
-            bound,
-            Quadratic(gradient, curvature),
-            second / total,
-            Gaussian(mean, covariance),
-            jnp.sqrt(settled),
-            jnp.zeros((), dtype),
-        )
+        new, items = Gaussian(mean, covariance), Quadratic(gradient, curvature)
+        return Sweep(bound, items, second / total, new, jnp.sqrt(settled), zeros())
 
     def solve(self, problem: Problem, start: Start, run: Run) -> Solution:
         """The variational steps, then those on points; see the class."""

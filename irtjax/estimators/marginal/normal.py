@@ -194,16 +194,10 @@ def normal_sweep(
 
     zeros = lambda *shape: jnp.zeros(shape, dtype)
     width = dims + 1
-    init = (
-        zeros(num_subjects),
-        zeros(num_items, width**2),
-        zeros(num_items, width),
-        zeros(num_items),
-        zeros(dims, dims),
-    )
-    log_lik, design, cross, squares, second = scan_subject_blocks(
-        body, init, num_subjects, size
-    )
+    of_items = zeros(num_items, width**2), zeros(num_items, width), zeros(num_items)
+    init = zeros(num_subjects), *of_items, zeros(dims, dims)
+    found = scan_subject_blocks(body, init, num_subjects, size)
+    log_lik, design, cross, squares, second = found
     design = design.reshape(num_items, width, width)
     weight = data.subject_weight
     total = num_subjects if weight is None else jnp.sum(weight.astype(dtype))
