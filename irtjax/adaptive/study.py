@@ -244,8 +244,15 @@ def simulate_tests(
     >>> tests.given.shape, bool(tests.rmse()[-1] < tests.rmse()[0])
     ((20, 10), True)
     """
+    if num_subjects < 1:
+        raise ValueError(f"num_subjects {num_subjects} is not at least 1")
+    check_exposure(max_exposure)
     replayed = responses is not None
-    _check_options(num_subjects, max_exposure, replayed, truth, ability, population)
+    if replayed and not (isinstance(truth, str) and truth == "bank"):
+        raise ValueError("truth is for simulated subjects: leave responses out")
+    if population is not None and (replayed or ability is not None):
+        other = "responses" if replayed else "ability"
+        raise ValueError(f"population is for subjects to draw: leave {other} out")
     bank = label(source, num_items, names, groups, rules)
     recorded = _recorded(bank, responses, rules) if replayed else None
     design = bank.design(num_items, **rules)
@@ -290,20 +297,6 @@ def simulate_tests(
         passed=None if design.pass_mark is None else passed,
         pass_mark=None if design.pass_mark is None else float(design.pass_mark),
     )
-
-
-def _check_options(
-    num_subjects: int, max_exposure, replayed: bool, truth, ability, population
-) -> None:
-    """Refuses options that do not suit each other."""
-    if num_subjects < 1:
-        raise ValueError(f"num_subjects {num_subjects} is not at least 1")
-    check_exposure(max_exposure)
-    if replayed and not (isinstance(truth, str) and truth == "bank"):
-        raise ValueError("truth is for simulated subjects: leave responses out")
-    if population is not None and (replayed or ability is not None):
-        other = "responses" if replayed else "ability"
-        raise ValueError(f"population is for subjects to draw: leave {other} out")
 
 
 class _Recorded(NamedTuple):

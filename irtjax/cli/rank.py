@@ -60,15 +60,12 @@ class MoveOptions:
                 if value is not None:
                     raise ValueError(f"{name} requires --flow")
             if (self.against is None) != (self.figure is None):
-                raise ValueError(
-                    "--against requires --figure, and --figure requires --against or"
-                    " --flow"
-                )
+                need = "--figure, and --figure requires --against or --flow"
+                raise ValueError(f"--against requires {need}")
         if self.figure is not None:
             if self.figure.suffix.lower() != ".png":
-                raise ValueError(
-                    f"--figure {self.figure}: the name of a picture ends in .png"
-                )
+                reason = "the name of a picture ends in .png"
+                raise ValueError(f"--figure {self.figure}: {reason}")
             check_file("--figure", self.figure)
 
 

@@ -102,9 +102,8 @@ class SubsetOptions:
         if sum(x is not None for x in (self.size, self.se, self.score_error)) != 1:
             raise ValueError("give one of --size, --se and --score-error")
         if self.reference is not None and self.sizes is None:
-            raise ValueError(
-                "--reference requires --sizes: the table has the agreement"
-            )
+            reason = "the table has the agreement"
+            raise ValueError(f"--reference requires --sizes: {reason}")
 
     def target(self) -> dict[str, Any]:
         """Returns the arguments of `irtjax.shrink` that errors by size do not take."""

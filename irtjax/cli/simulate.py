@@ -88,11 +88,7 @@ def _write(out: Path, beside: list[Path], table: ResponseTable, truths: Any) -> 
 
 
 class _Source(NamedTuple):
-    """What responses are drawn from.
-
-    `names` are those of items, `offset` what response lengths are less than the
-    exponential, `bounds` those of scores, `factors` names of several abilities.
-    """
+    """What responses are drawn from: items by `names`, and options of a fit."""
 
     model: Any
     items: Any
@@ -179,19 +175,12 @@ def _saved_items(folder: Path, num_subjects: int) -> _Source:
     from irtjax.storage import load
 
     fit = load(folder)
-    given = jax.tree.map(jnp.asarray, fit.parameters)
+    items, population, _, lengths = jax.tree.map(jnp.asarray, fit.parameters)
     _check_size(num_subjects, len(fit.items), 1)
-    return _Source(
-        fit.model,
-        given.items,
-        fit.items.tolist(),
-        given.population,
-        given.lengths,
-        fit.options.get("length_offset", 1.0),
-        fit.options.get("bounds"),
-        fit.benchmarks,
-        () if fit.factors is None else tuple(fit.factors.names.tolist()),
-    )
+    offset, bounds = fit.options.get("length_offset", 1.0), fit.options.get("bounds")
+    factors = () if fit.factors is None else tuple(fit.factors.names.tolist())
+    given = items, fit.items.tolist(), population, lengths
+    return _Source(fit.model, *given, offset, bounds, fit.benchmarks, factors)
 
 
 def _values(source: _Source, drawn: Any) -> np.ndarray:
@@ -209,9 +198,8 @@ def _values(source: _Source, drawn: Any) -> np.ndarray:
     if source.bounds is None:
         return inside
     values = to_bounds(inside, source.bounds, source.benchmarks)
-    if isinstance(family, MixedScores):
-        return np.where(family.binary, inside, values)
-    return values
+    mixed = isinstance(family, MixedScores)
+    return np.where(family.binary, inside, values) if mixed else values
 
 
 def _item_table(source: _Source) -> pa.Table:

@@ -1,8 +1,7 @@
 """Samples of Inspect's data sets that are items of a fit, and the tests they are for.
 
-`AdaptiveSamples` gives samples in the order of an adaptive test, `EarlyStopping` ends
-an ordinary order; both give each evaluation a test of its own. `harness.inspect` makes
-them.
+`AdaptiveSamples` chooses the order of the samples, `EarlyStopping` ends a given one.
+Each evaluation has a test of its own. `harness.inspect` makes these objects.
 """
 
 from __future__ import annotations

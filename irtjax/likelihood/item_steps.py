@@ -1,8 +1,7 @@
 """Newton steps of items on the expected log-likelihood of their counts.
 
-With the expected counts R_k of a pass over the data (`likelihood.counts`) the items are
-independent: each has an objective of a few coordinates on the table of nodes, whose
-derivatives are sums over nodes.
+Given the expected counts of a pass over the data (`likelihood.counts`), items are
+independent. Derivatives of their objectives are sums over nodes.
 """
 
 from __future__ import annotations

@@ -230,9 +230,8 @@ class _Moves(NamedTuple):
         )
         for h, move in enumerate(self.rest):
             border = covariance[:, :dims, dims + h].T
-            parts = parts + 2 * move * (
-                factor * (theta @ border) + residual * (u @ border)
-            )
+            both = factor * (theta @ border) + residual * (u @ border)
+            parts = parts + 2 * move * both
             for k, other in enumerate(self.rest):
                 parts = parts + move * other * covariance[:, dims + h, dims + k]
         return jnp.sum(parts, axis=1)
@@ -241,11 +240,10 @@ class _Moves(NamedTuple):
         """Products of the rows D_i with `columns`, `[block, rank]`."""
         size, dims = self.theta.shape
         by_slope = columns[:, :dims].reshape(len(columns), -1)
-        rank = columns.shape[2]
-        found = (self.factor @ by_slope).reshape(size, dims, rank)
-        both = found * self.theta[:, :, None]
-        found = (self.residual @ by_slope).reshape(size, dims, rank)
-        total = jnp.sum(both + found * self.along[:, :, None], axis=1)
+        shape = size, dims, columns.shape[2]
+        both = (self.factor @ by_slope).reshape(shape) * self.theta[:, :, None]
+        by_along = (self.residual @ by_slope).reshape(shape) * self.along[:, :, None]
+        total = jnp.sum(both + by_along, axis=1)
         for h, move in enumerate(self.rest):
             total = total + move @ columns[:, dims + h]
         return total
@@ -310,9 +308,8 @@ def expected_with_items(
         return _Moves(part.score, own, theta, part.along, factor, residual, rest)
 
     covariance = item_covariance.astype(dtype)
-    root = jnp.linalg.cholesky(
-        covariance + 1e-12 * jnp.eye(width, dtype=dtype) * jnp.max(jnp.abs(covariance))
-    )
+    ridge = 1e-12 * jnp.eye(width, dtype=dtype) * jnp.max(jnp.abs(covariance))
+    root = jnp.linalg.cholesky(covariance + ridge)
     root = jnp.where(jnp.isfinite(root), root, 0)
     key = jax.random.key(0) if key is None else key
     sketch = jax.random.normal(key, (num_items, width, rank), dtype)
@@ -334,9 +331,8 @@ def expected_with_items(
         part = take_block(basis, begin, size) * is_new.astype(dtype)[:, None]
         return carry + block(begin).of_subjects(part)
 
-    rows = scan_subject_blocks(
-        second, jnp.zeros((width * rank, num_items), dtype), num_subjects, size
-    )
+    none = jnp.zeros((width * rank, num_items), dtype)
+    rows = scan_subject_blocks(second, none, num_subjects, size)
     rows = rows.reshape(width, rank, num_items)
     seen = jnp.einsum("pmj,jpq->mjq", rows, root).reshape(rank, -1)
     values, vectors = jnp.linalg.eigh(seen @ seen.T)

@@ -122,6 +122,4 @@ def subject_table(fit, full, ranks, top: int, level: float) -> pa.Table:
     order = np.lexsort((-columns["ability"], np.nan_to_num(full, nan=np.inf)))
     ranked = ("rank", "rank_lower", "rank_upper")
     made = {k: nullable(v[order]) for k, v in columns.items()}
-    return pa.table(
-        {k: v.cast(pa.int64()) if k in ranked else v for k, v in made.items()}
-    )
+    return pa.table(made | {k: made[k].cast(pa.int64()) for k in ranked})

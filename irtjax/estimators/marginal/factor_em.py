@@ -156,9 +156,7 @@ class AbstractFactorMarginal(AbstractMethod):
         zero, none = jnp.zeros((), dtype), jnp.zeros((), jnp.int32)
         memory = empty_memory(ravel_pytree(point)[0].size, max(self.memory, 1), dtype)
         return FactorState(
-            point,
-            best=point,
-            image=point,
+            *(point,) * 3,
             posterior=posterior,
             log_lik=jnp.zeros(problem.data.num_subjects, dtype),
             log_prior=zero,
@@ -185,9 +183,8 @@ class AbstractFactorMarginal(AbstractMethod):
         gain = gain + log_prior - state.log_prior
         slack = 4 * jnp.finfo(gain.dtype).eps * jnp.linalg.norm(weight * log_lik)
         accepted = (state.num_seen == 0) | (gain >= -slack)
-        proposal, memory = self._propose(
-            problem, state.point, image, scale, state.memory
-        )
+        given = problem, state.point, image, scale, state.memory
+        proposal, memory = self._propose(*given)
         found = state._replace(
             point=proposal,
             best=state.point,
@@ -306,9 +303,8 @@ class AbstractFactorEM(AbstractFactorMarginal):
         else:
             stacked, items = seen.raised
         total = jnp.sum(weigh_rows(jnp.ones_like(seen.log_lik), data.subject_weight))
-        image = FactorPoint(
-            stacked, self._correlation(problem, point.correlation, seen.second, total)
-        )
+        correlation = self._correlation(problem, point.correlation, seen.second, total)
+        image = FactorPoint(stacked, correlation)
         bend = weigh_rows(items.diagonal, data.item_weight)
         of_pairs = jnp.full_like(point.correlation, jnp.sqrt(total))
         scale = FactorPoint(jnp.sqrt(bend), of_pairs)
