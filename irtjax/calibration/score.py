@@ -179,10 +179,10 @@ def _on_scale(fit: Calibration, model, table: ResponseTable, rows):
 def _of_item_errors(fit: Calibration, *errors: Any) -> str:
     """Note of whether errors of scores count those of the items."""
     # With few subjects in the fit this uncertainty dominates.
-    said = "items are taken as known: errors leave out their uncertainty, from the"
+    text = "items are taken as known: errors leave out their uncertainty, from the"
     if any(x is not None for x in errors):
-        said = "errors count those of the items, from the"
-    return f"{said} {len(fit.subjects):,} subjects of the fit"
+        text = "errors count those of the items, from the"
+    return f"{text} {len(fit.subjects):,} subjects of the fit"
 
 
 def _table(table: ResponseTable, ability, error, interval, flags, more) -> pa.Table:
