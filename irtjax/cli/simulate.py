@@ -55,12 +55,12 @@ def simulate_command(
         table, *truths = draw(model, subjects, items, categories, missing, fit, seed)
         progress("write")
         _write(out, beside, table, truths)
-    items, abilities, *lengths = beside if table.lengths is not None else beside[:2]
+    truth, lengths = beside[:2], beside[2:] if table.lengths is not None else []
     if json:
         print_json(
             {
                 "out": str(out),
-                "truth": [str(items), str(abilities)],
+                "truth": [str(path) for path in truth],
                 **({"lengths": str(lengths[0])} if lengths else {}),
                 "num_subjects": table.num_subjects,
                 "num_items": table.num_items,
@@ -71,7 +71,7 @@ def simulate_command(
     elif not quiet:
         say(
             f"{table.num_subjects:,} subjects x {table.num_items:,} items written"
-            f" to {out}; truth in {items.name} and {abilities.name}"
+            f" to {out}; truth in {truth[0].name} and {truth[1].name}"
             + "".join(f"; lengths in {path.name}" for path in lengths)
         )
 
