@@ -122,18 +122,8 @@ def flat_posterior(
 
     slope_at, bend_at = jax.grad(log_density), jax.hessian(log_density)
 
-    def newton(search):
-        theta, _, count = search
-        step, _ = positive_definite_solve(-bend_at(theta), slope_at(theta))
-        # As for items that are known (`FactorBank.learn`).
-        r = jnp.max(jnp.abs(slopes @ step))
-        share = jnp.where(r > 1e-6, jnp.log1p(r) / jnp.maximum(r, 1e-6), 1)
-        return theta + share * step, jnp.max(jnp.abs(step)), count + 1
-
-    tolerance = jnp.finfo(slopes.dtype).eps ** (1 / 3)
-    going = lambda search: (search[1] > tolerance) & (search[2] < MOST_NEWTON)
-    init = start, jnp.full_like(start[0], jnp.inf), 0
-    mode, *_ = lax.while_loop(going, newton, init)
+    derivatives = lambda theta: (slope_at(theta), -bend_at(theta))
+    mode = find_mode(slopes, derivatives, start)
     bend = -bend_at(mode)
     root = inverse_cholesky(bend)
     # The curves are not quite concave; where that shows the prior is what is known.
@@ -143,6 +133,31 @@ def flat_posterior(
     covariance = root.T @ root
     skew = jax.grad(lambda theta: -jnp.sum(bend_at(theta) * covariance))(mode)
     return Known(mode, bend, covariance, mode - covariance @ skew / 2)
+
+
+def find_mode(slopes: Array, derivatives: Any, start: Array) -> Array:
+    """The mode `[dims]` of the abilities of one subject, by Newton's method.
+
+    `derivatives` at abilities are the gradient of their log density, and minus the
+    Hessian or a positive definite matrix in its place.
+    """
+
+    def newton(search):
+        theta, _, count = search
+        slope, curvature = derivatives(theta)
+        step, _ = positive_definite_solve(curvature, slope)
+        # The logistic's third derivative is at most r times its second one along
+        # the step, so that this share of it always ascends; near the mode it is
+        # all of it (generalised self-concordance: Sun and Tran-Dinh 2019).
+        r = jnp.max(jnp.abs(slopes @ step))
+        share = jnp.where(r > 1e-6, jnp.log1p(r) / jnp.maximum(r, 1e-6), 1)
+        return theta + share * step, jnp.max(jnp.abs(step)), count + 1
+
+    # The error after a step is of the order of its square.
+    tolerance = jnp.finfo(slopes.dtype).eps ** (1 / 3)
+    going = lambda search: (search[1] > tolerance) & (search[2] < MOST_NEWTON)
+    init = start, jnp.full_like(start[0], jnp.inf), 0
+    return lax.while_loop(going, newton, init)[0]
 
 
 def shared_covariance(

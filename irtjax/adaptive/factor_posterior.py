@@ -8,16 +8,15 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import jax.numpy as jnp
-from jax import lax
 from jaxtyping import Array, Float
 
-from irtjax.adaptive.factor_errors import MOST_NEWTON, shared_covariance
+from irtjax.adaptive.factor_errors import find_mode, shared_covariance
 from irtjax.adaptive.repeats import Repeats, before_each, next_log_prob
 from irtjax.adaptive.state import State
 from irtjax.likelihood.products import cells
 from irtjax.models.family import Items
 from irtjax.models.model import Model
-from irtjax.numerics.kernels import inverse_cholesky, positive_definite_solve
+from irtjax.numerics.kernels import inverse_cholesky
 
 
 class FactorPosterior(NamedTuple):
@@ -71,23 +70,12 @@ def known_posterior(
         weight = jnp.maximum(found.curvature[0], 0)
         return precision + slopes.T @ (weight[:, None] * slopes)
 
-    def newton(search):
-        theta, _, count = search
+    def derivatives(theta):
         found = at(theta)
         slope = found.slope[0] @ slopes - precision @ (theta - center)
-        step, _ = positive_definite_solve(curvature_of(found), slope)
-        # The logistic's third derivative is at most r times its second one along
-        # the step, so that this share of it always ascends; near the mode it is
-        # all of it (generalised self-concordance: Sun and Tran-Dinh 2019).
-        r = jnp.max(jnp.abs(slopes @ step))
-        share = jnp.where(r > 1e-6, jnp.log1p(r) / jnp.maximum(r, 1e-6), 1)
-        return theta + share * step, jnp.max(jnp.abs(step)), count + 1
+        return slope, curvature_of(found)
 
-    # The error after a step is of the order of its square.
-    tolerance = jnp.finfo(slopes.dtype).eps ** (1 / 3)
-    init = start, jnp.full_like(center[0], jnp.inf), 0
-    going = lambda search: (search[1] > tolerance) & (search[2] < MOST_NEWTON)
-    mode, *_ = lax.while_loop(going, newton, init)
+    mode = find_mode(slopes, derivatives, start)
     found = at(mode)
     curved = curvature_of(found)
     root = inverse_cholesky(curved)

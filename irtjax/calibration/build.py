@@ -18,10 +18,7 @@ from irtjax.calibration import (
     lengths,
 )
 from irtjax.calibration.calibration import Calibration
-from irtjax.calibration.discrimination import (
-    negative_discrimination,
-    negative_in_cells,
-)
+from irtjax.calibration.discrimination import negative_discrimination, negative_in_cells
 from irtjax.calibration.groups import structure_of, vanishing_groups
 from irtjax.calibration.scale import leaves_pairs_untested, with_errors_of_scale
 from irtjax.calibration.tables import (
@@ -92,7 +89,7 @@ def build(
     return Calibration(
         model=dataclasses.replace(estimates.problem.model, name=options["model"]),
         parameters=jax.tree.map(np.asarray, estimates.parameters)._replace(
-            theta=None if theta is None else np.asarray(theta)[order],
+            theta=None if theta is None else np.asarray(theta)[order]
         ),
         subjects=original.subjects,
         items=table.items,

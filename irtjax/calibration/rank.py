@@ -142,18 +142,7 @@ def rank(
     sorted_table = table.take(pa.array(best_first))
     columns = dict(zip(table.column_names, sorted_table.columns, strict=True))
     if chosen != fit.level:
-        half = ndtri(0.5 + chosen / 2) * error[best_first]
-        columns["lower"] = pa.array(ability[best_first] - half)
-        columns["upper"] = pa.array(ability[best_first] + half)
-        score, standard_error = floats(
-            sorted_table, "expected_score", "expected_score_se"
-        )
-        top = highest_response(fit.model)
-        bounds = score_interval(score, standard_error, top=top, level=chosen)
-        columns["expected_score_lower"] = pa.array(bounds[0])
-        columns["expected_score_upper"] = pa.array(bounds[1])
-        if fit.factors is not None:  # The ability is the expected score.
-            columns["lower"], columns["upper"] = map(pa.array, bounds)
+        columns |= _intervals(fit, sorted_table, chosen)
         # Degrees of freedom are not kept, so accuracies have no other interval.
         for name in [x for x in columns if x.startswith("accuracy")]:
             if name.endswith(("_lower", "_upper")):
@@ -172,6 +161,20 @@ def rank(
     return RankedSubjects(
         pa.table(result), groups, found.num_pairs, found.num_different, chosen
     )
+
+
+def _intervals(fit: Calibration, table: pa.Table, level: float) -> dict[str, Any]:
+    """Columns of intervals of abilities and expected scores, of another level."""
+    import pyarrow as pa
+
+    names = "ability", "ability_se", "expected_score", "expected_score_se"
+    ability, error, *score = floats(table, *names)
+    half = ndtri(0.5 + level / 2) * error
+    bounds = score_interval(*score, top=highest_response(fit.model), level=level)
+    # Of several abilities the ability is the expected score.
+    own = bounds if fit.factors is not None else (ability - half, ability + half)
+    names = "lower", "upper", "expected_score_lower", "expected_score_upper"
+    return dict(zip(names, map(pa.array, (*own, *bounds)), strict=True))
 
 
 def compare(

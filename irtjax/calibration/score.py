@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -11,11 +11,7 @@ import numpy as np
 from scipy.special import ndtri
 
 from irtjax import scoring
-from irtjax.calibration.item_error import (
-    ItemErrors,
-    factor_item_errors,
-    item_errors,
-)
+from irtjax.calibration.item_error import ItemErrors, factor_item_errors, item_errors
 from irtjax.calibration.lengths import ability_columns
 from irtjax.calibration.scale import BECAUSE, least_error
 from irtjax.calibration.tables import highest_response, score_interval
@@ -30,11 +26,7 @@ from irtjax.likelihood.problem import Problem
 from irtjax.models.families.bounded import options_of, prepare, with_scores
 from irtjax.models.predictive import own_errors
 from irtjax.numerics.precision import full_precision
-from irtjax.scoring.factors import (
-    expected_on_items,
-    expected_with_items,
-    score_factors,
-)
+from irtjax.scoring.factors import expected_on_items, expected_with_items, score_factors
 from irtjax.scoring.scale_error import with_scale_error
 from irtjax.uncertainty.covariance import Covariance
 
@@ -42,6 +34,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from irtjax.calibration.calibration import Calibration
+    from irtjax.models.model import Model
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -104,8 +97,6 @@ def score(
     >>> score(irtjax.fit(table, "rasch"), table).table.num_rows
     4
     """
-    import pyarrow as pa
-
     if method not in scoring.METHODS:
         raise ValueError(
             f"scores {method!r} is not one of {', '.join(scoring.METHODS)}"
@@ -116,61 +107,89 @@ def score(
     table = data if isinstance(data, ResponseTable) else read(data)
     table, rows, notes = _match(fit, table)
     model = dataclasses.replace(fit.model, family=fit.model.family.of_items(rows))
-    scores = None
-    if model.family.num_categories:
-        _check_values(fit, table)
-    else:
-        labels = None if fit.benchmarks is None else fit.benchmarks[rows]
-        labelled, options = options_of(fit.options, table, labels)
-        scores = prepare(labelled, model, **options)
-        assert scores is not None
-        table = scores.table
-        notes += scores.warnings
+    table, scores = _on_scale(fit, model, table, rows)
+    notes += () if scores is None else scores.warnings
     uncertain = item_errors(fit)
-    # With few subjects in the fit this uncertainty dominates.
-    said = "items are taken as known: errors leave out their uncertainty, from the"
     blocks = factor_item_errors(fit) if model.family.dims else None
-    if uncertain is not None or blocks is not None:
-        said = "errors count those of the items, from the"
-    notes += (
-        f"{said} {counted(len(fit.subjects), 'subject')} of the fit",
-        *_left_out(fit),
-    )
+    notes += (_of_item_errors(fit, uncertain, blocks), *_left_out(fit))
     uses_lengths = _uses_lengths(fit, table, measures, method)
     items = jax.tree.map(lambda x: jnp.asarray(x)[rows], fit.parameters.items)
     responses, part = _scored(fit, model, table, rows, measures, uses_lengths)
     responses = with_scores(responses, scores, items[0].dtype)
-    groups = [] if fit.structure is None else fit.structure.groups.tolist()
-    of_groups: dict[str, Any] = {}
-    if len(groups) > 1:
-        found, errors = _group_scores(fit, model, items, rows, responses, method)
-        ability, error = found.general, errors[0]
-        flags, of_groups = _by_ability(
-            groups, found.ability, errors[1], found.converged
-        )
-        notes += ("abilities are posterior modes, one per group and a general one",)
-        method = "map"
+    given = _Given(fit, model, rows, items, responses, method)
+    if fit.structure is not None and len(fit.structure.groups) > 1:
+        found = _of_groups(given)
     elif model.family.dims:
-        _check_modes(method)
-        given = model, items, responses
-        ability, error, flags, of_groups = _factor_scores(fit, *given, rows, blocks)
-        notes += ("the ability is the expected score on all items of the fit",)
-        method = "map"
+        found = _of_factors(given, blocks)
     else:
-        population = jax.tree.map(jnp.asarray, fit.parameters.population)
-        options, lost = _with_errors(uncertain, model, rows)
-        notes += lost
-        known = model, items, population, responses
-        result = scoring.score(*known, method=method, **options)
-        ability, error = result.ability, result.standard_error
-        flags = [scoring.ScoreFlag(int(f)).explain() for f in np.asarray(result.flag)]
-    ability, own = (np.asarray(x, np.float64) for x in (ability, error))
+        found = _of_one_ability(given, uncertain)
+    notes, method = notes + found.notes, found.method
+    ability, own = (np.asarray(x, np.float64) for x in (found.ability, found.error))
     error = _whole_error(uncertain, fit.parameters.population, ability, own, method)
     if least := least_error(fit):
         error = np.maximum(error, least)
         few = f"{len(fit.subjects)} subjects {BECAUSE}"
         notes += (f"errors are no less than those of the fit, whose {few}",)
-    lower, upper = _interval(fit, ability, error, chosen)
+    speeds = {} if part is None else ability_columns(part, ability, error)
+    if fit.model.lengths is not None and part is None:
+        notes += ("scored from accuracy alone: no lengths were used",)
+    interval = _interval(fit, ability, error, chosen)
+    more = speeds | found.columns
+    scored = _table(table, ability, error, interval, found.flags, more)
+    return ScoredSubjects(scored, notes, chosen, method, own)
+
+
+class _Given(NamedTuple):
+    """What every kind of score is computed from.
+
+    `rows` are the places of the items of `data` among those of the fit; `model` and
+    `items` have these items alone.
+    """
+
+    fit: Calibration
+    model: Model
+    rows: np.ndarray
+    items: Any
+    data: Any
+    method: str
+
+
+class _Abilities(NamedTuple):
+    """Abilities, errors without those of location and scale, flags, further columns."""
+
+    ability: Any
+    error: Any
+    flags: list[str]
+    columns: dict[str, Any]
+    notes: tuple[str, ...]
+    method: str
+
+
+def _on_scale(fit: Calibration, model, table: ResponseTable, rows):
+    """The responses as the model takes them, and continuous scores if it has these."""
+    if model.family.num_categories:
+        _check_values(fit, table)
+        return table, None
+    labels = None if fit.benchmarks is None else fit.benchmarks[rows]
+    labelled, options = options_of(fit.options, table, labels)
+    scores = prepare(labelled, model, **options)
+    assert scores is not None
+    return scores.table, scores
+
+
+def _of_item_errors(fit: Calibration, *errors: Any) -> str:
+    """Note of whether errors of scores count those of the items."""
+    # With few subjects in the fit this uncertainty dominates.
+    text = "items are taken as known: errors leave out their uncertainty, from the"
+    if any(x is not None for x in errors):
+        text = "errors count those of the items, from the"
+    return f"{text} {counted(len(fit.subjects), 'subject')} of the fit"
+
+
+def _table(table: ResponseTable, ability, error, interval, flags, more) -> pa.Table:
+    """One row per subject; `more` are columns of numbers after these."""
+    import pyarrow as pa
+
     accuracy = table.subject_accuracy()
     if table.sparse is not None:
         observed = table.sparse.count(1)
@@ -178,22 +197,29 @@ def score(
         observed = table.observed.sum(1)
     else:
         observed = np.full(table.num_subjects, table.num_items)
-    speeds = {} if part is None else ability_columns(part, ability, error)
-    if fit.model.lengths is not None and part is None:
-        notes += ("scored from accuracy alone: no lengths were used",)
     columns = {
         "subject": pa.array(table.subjects.tolist(), pa.string()),
         "ability": ability,
         "ability_se": error,
-        "lower": lower,
-        "upper": upper,
+        "lower": interval[0],
+        "upper": interval[1],
         "accuracy": pa.array(accuracy, mask=~np.isfinite(accuracy)),
         "observed": observed,
         "flags": pa.array(flags, pa.string()),
     }
-    for name, values in (speeds | of_groups).items():
-        columns[name] = np.asarray(values, np.float64)
-    return ScoredSubjects(pa.table(columns), notes, chosen, method, own)
+    numbers = {name: np.asarray(x, np.float64) for name, x in more.items()}
+    return pa.table(columns | numbers)
+
+
+def _of_one_ability(given: _Given, errors: ItemErrors | None) -> _Abilities:
+    """Scores of a model with one ability."""
+    fit, model, rows, items, data, method = given
+    population = jax.tree.map(jnp.asarray, fit.parameters.population)
+    options, notes = _with_errors(errors, model, rows)
+    known = model, items, population, data
+    found = scoring.score(*known, method=method, **options)
+    flags = [scoring.ScoreFlag(int(f)).explain() for f in np.asarray(found.flag)]
+    return _Abilities(found.ability, found.standard_error, flags, {}, notes, method)
 
 
 def _with_errors(
@@ -238,11 +264,13 @@ def _left_out(fit: Calibration) -> tuple[str, ...]:
     )
 
 
-def _factor_scores(fit: Calibration, model, items, data, rows, blocks):
-    """Expected scores on all items with errors, flags, and columns by factor.
+def _of_factors(given: _Given, blocks: np.ndarray | None) -> _Abilities:
+    """Expected scores on all items, with each ability and its error as columns.
 
     `blocks` are covariances of the items; None takes these as known.
     """
+    fit, model, rows, items, data, method = given
+    _check_modes(method)
     assert fit.factors is not None
     population = jax.tree.map(jnp.asarray, fit.parameters.population)
     modes = score_factors(model, items, population, data)
@@ -253,11 +281,13 @@ def _factor_scores(fit: Calibration, model, items, data, rows, blocks):
     else:
         placed = _among_all(data, rows, len(fit.items))
         covariance = jnp.asarray(blocks, every.discrimination.dtype)
-        given = fit.model, every, placed, modes, covariance
-        ability, error, _ = expected_with_items(*given)
+        known = fit.model, every, placed, modes, covariance
+        ability, error, _ = expected_with_items(*known)
     errors = np.sqrt(np.diagonal(modes.covariance, axis1=1, axis2=2))
     names = fit.factors.names.tolist()
-    return ability, error, *_by_ability(names, modes.ability, errors, modes.converged)
+    more = _by_ability(names, modes.ability, errors, modes.converged)
+    note = "the ability is the expected score on all items of the fit"
+    return _Abilities(ability, error, *more, (note,), "map")
 
 
 def _among_all(data, rows: np.ndarray, num_items: int):
@@ -305,8 +335,9 @@ def _check_modes(method: str) -> None:
         )
 
 
-def _group_scores(fit: Calibration, model, items, rows, data, method: str):
-    """Scores by group, and errors of the general abilities and of those by group."""
+def _of_groups(given: _Given) -> _Abilities:
+    """General abilities, with those by group and their errors as columns."""
+    fit, model, rows, items, data, method = given
     _check_modes(method)
     structure = fit.structure
     assert structure is not None
@@ -314,10 +345,14 @@ def _group_scores(fit: Calibration, model, items, rows, data, method: str):
     group, prior = jnp.asarray(structure.group)[rows], jnp.asarray(own, items[0].dtype)
     problem = model.family, items, group, prior, data
     found = scoring.score_groups(*problem, variance=variance)
-    possible = structure.possible
-    if possible is None:  # A fit of an earlier version.
-        return found, (found.general_error, found.error)
-    return found, scoring.errors_over_covariances(found, own, variance, possible)
+    errors = found.general_error, found.error
+    if structure.possible is not None:  # A fit of an earlier version has none.
+        known = found, own, variance, structure.possible
+        errors = scoring.errors_over_covariances(*known)
+    names = structure.groups.tolist()
+    more = _by_ability(names, found.ability, errors[1], found.converged)
+    note = "abilities are posterior modes, one per group and a general one"
+    return _Abilities(found.general, errors[0], *more, (note,), "map")
 
 
 def _uses_lengths(fit: Calibration, table, measures: str, method: str) -> bool:

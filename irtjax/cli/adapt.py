@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from irtjax.adaptive import SimulatedTests
     from irtjax.calibration.calibration import Calibration
+    from irtjax.data import ResponseTable
 
 #: Lengths at which the table shows the errors.
 SHOWN = (1, 2, 5, 10, 15, 20, 30, 40, 50, 75, 100, 150, 200, 300, 500, 1000)
@@ -151,7 +152,7 @@ class RuleOptions:
         )
         found["quota"] = "equal" if self.quota else None
         for name in ("composite", "losses"):
-            found[name] = _numbers(f"--{name}", found[name])
+            found[name] = opt.numbers(f"--{name}", found[name])
         if self.losses is not None and self.pass_mark is None and self.rival is None:
             raise ValueError(
                 "--losses requires --pass-mark or --rival: they are of that decision"
@@ -165,17 +166,17 @@ class RuleOptions:
         return found
 
 
-def _adapt_command(
-    folder: opt.Folder,
-    rules: RuleOptions,
-    live: HarnessOptions,
-    subjects: Annotated[int, opt.option("Number of simulated subjects.")] = 200,
+@dataclasses.dataclass(frozen=True)
+class SubjectOptions:
+    """Who is tested where nobody is live: each field is an option."""
+
+    subjects: Annotated[int, opt.option("Number of simulated subjects.")] = 200
     responses: Annotated[
         list[str] | None,
         opt.option(
             "Replay the recorded responses of real subjects instead.", metavar="FILE"
         ),
-    ] = None,
+    ] = None
     truth: Annotated[
         str,
         opt.option(
@@ -183,7 +184,7 @@ def _adapt_command(
             " errors), or the folder of another fit.",
             metavar="NAME",
         ),
-    ] = "bank",
+    ] = "bank"
     population: Annotated[
         str | None,
         opt.option(
@@ -192,24 +193,57 @@ def _adapt_command(
             " deviations.",
             metavar="A,B",
         ),
-    ] = None,
+    ] = None
     length: Annotated[
         str | None,
         opt.option(
             "Of --responses: column of response lengths; for a wide matrix, the file."
         ),
-    ] = None,
+    ] = None
     trials: Annotated[
         str | None,
         opt.option(
             "Of --responses: repeated responses to an item: error, mean, first or"
             " counts (the default with --repeats)."
         ),
-    ] = None,
+    ] = None
     join: Annotated[
-        str,
-        opt.option("Of --responses: what identifies items of logs, hash or id."),
-    ] = "hash",
+        str, opt.option("Of --responses: what identifies items of logs, hash or id.")
+    ] = "hash"
+
+    def given(self) -> dict[str, bool]:
+        """Whether each option differs from its default."""
+        fields = dataclasses.fields(self)
+        return {f"--{x.name}": getattr(self, x.name) != x.default for x in fields}
+
+    def check(self) -> None:
+        """Refuses options of reading where nothing is read."""
+        given = self.given()
+        for option, reason in (
+            ("--length", "reads their lengths"),
+            ("--trials", "reads their repeats"),
+            ("--join", "is of their items"),
+        ):
+            if given[option] and not self.responses:
+                raise ValueError(f"{option} requires --responses FILE: it {reason}")
+
+    def read(self, repeats: int) -> ResponseTable | None:
+        """Returns the recorded responses, if any, for tests with so many repeats."""
+        if not self.responses:
+            return None
+        trials = self.trials or ("counts" if repeats > 1 else "error")
+        reading = opt.Reading(length=self.length, trials=trials, join=self.join)
+        return reading.read(self.responses)
+
+
+@functools.partial(opt.with_fields, name="live", kind=HarnessOptions, last=True)
+@functools.partial(opt.with_fields, name="rules", kind=RuleOptions, last=True)
+@functools.partial(opt.with_fields, name="who", kind=SubjectOptions)
+def adapt_command(
+    folder: opt.Folder,
+    rules: RuleOptions,
+    live: HarnessOptions,
+    who: SubjectOptions,
     seed: opt.Seed = 0,
     out: Annotated[
         Path | None,
@@ -228,14 +262,7 @@ def _adapt_command(
     """
     by = "adapt" if live.harness is None else "adapt --harness"
     check_out_folder(out, FILES, by)
-    simulated = {
-        "--subjects": subjects != 200,
-        "--responses": bool(responses),
-        "--truth": truth != "bank",
-        "--population": population is not None,
-        "--length": length is not None,
-        "--trials": trials is not None,
-        "--join": join != "hash",
+    simulated = who.given() | {
         "--repeats": rules.repeats != 1,
         "--icc": rules.icc is not None,
         "--max-exposure": rules.max_exposure is not None,
@@ -244,28 +271,14 @@ def _adapt_command(
         show = "json" if json else None if quiet else "text"
         run_rounds(folder, out, live, rules, seed, _OPTIONS, show)
         return
-    if length is not None and not responses:
-        raise ValueError("--length requires --responses FILE: it reads their lengths")
-    if trials is not None and not responses:
-        raise ValueError("--trials requires --responses FILE: it reads their repeats")
-    if join != "hash" and not responses:
-        raise ValueError("--join requires --responses FILE: it is of their items")
+    who.check()
     with ProgressLine(quiet) as progress:
         progress("read")
         fit = load_fit(folder)
-        table = None
-        if responses:
-            usual = "counts" if rules.repeats > 1 else "error"
-            reading = opt.Reading(length=length, trials=trials or usual, join=join)
-            table = reading.read(responses)
+        table = who.read(rules.repeats)
         chosen = rules.rules(fit.items)
         progress("adapt")
-        try:
-            source = {"responses": table, "truth": _truth(truth)}
-            source["population"] = _population(population)
-            tests, baseline = _simulate(fit, chosen, subjects, source, seed, progress)
-        except ValueError as error:
-            raise ValueError(lead_with_option(str(error), _OPTIONS)) from None
+        tests, baseline = _simulate(fit, chosen, who, table, seed, progress)
         if out is not None:
             progress("write")
             _write(out, tests, baseline)
@@ -276,11 +289,6 @@ def _adapt_command(
         _show(tests, baseline, out, "items" if rules.repeats == 1 else "responses")
 
 
-adapt_command = opt.with_fields(
-    opt.with_fields(_adapt_command, "rules", RuleOptions), "live", HarnessOptions
-)
-
-
 def _truth(name: str) -> Any:
     """The truth of `irtjax.simulate_tests`: a word, or another fit."""
     return name if name in ("bank", "draw") else load_fit(Path(name))
@@ -288,7 +296,7 @@ def _truth(name: str) -> Any:
 
 def _population(text: str | None) -> Any:
     """Means and standard deviations, half of the numbers each; None without any."""
-    found = _numbers("--population", text)
+    found = opt.numbers("--population", text)
     if found is None:
         return None
     half, odd = divmod(len(found), 2)
@@ -298,23 +306,11 @@ def _population(text: str | None) -> Any:
     return tuple(x[0] if half == 1 else x for x in parts)
 
 
-def _numbers(option: str, text: str | None) -> list[float] | None:
-    """Numbers with commas between, or None."""
-    if text is None:
-        return None
-    try:
-        return [float(part) for part in text.split(",")]
-    except ValueError:
-        raise ValueError(
-            f"{option} {text}: write numbers with commas between"
-        ) from None
-
-
 def _simulate(
     fit: Calibration,
     rules: dict[str, Any],
-    subjects: int,
-    source: Any,
+    who: SubjectOptions,
+    table: ResponseTable | None,
     seed: int,
     progress: ProgressLine,
 ) -> tuple[SimulatedTests, SimulatedTests | None]:
@@ -324,14 +320,20 @@ def _simulate(
     from irtjax.adaptive import simulate_tests
     from irtjax.adaptive.design import COMPARED
 
-    chosen = {"key": jax.random.key(seed), **source}
-    tests = simulate_tests(fit, subjects, **chosen, **rules)
-    if rules["select"] == "random":
-        return tests, None
-    kept = {name: rules[name] for name in ("num_items", *COMPARED)}
-    progress("tests of random items")
-    # The same key: the same subjects.
-    return tests, simulate_tests(fit, subjects, **chosen, **kept, select="random")
+    try:
+        # The same key: the same subjects.
+        chosen = {"key": jax.random.key(seed), "responses": table}
+        chosen["truth"] = _truth(who.truth)
+        chosen["population"] = _population(who.population)
+        tests = simulate_tests(fit, who.subjects, **chosen, **rules)
+        if rules["select"] == "random":
+            return tests, None
+        kept = {name: rules[name] for name in ("num_items", *COMPARED)}
+        progress("tests of random items")
+        baseline = simulate_tests(fit, who.subjects, **chosen, **kept, select="random")
+        return tests, baseline
+    except ValueError as error:
+        raise ValueError(lead_with_option(str(error), _OPTIONS)) from None
 
 
 def _write(out: Path, tests: SimulatedTests, baseline: SimulatedTests | None) -> None:
@@ -375,10 +377,7 @@ def _document(
 
 
 def _show(
-    tests: SimulatedTests,
-    baseline: SimulatedTests | None,
-    out: Path | None,
-    noun: str,
+    tests: SimulatedTests, baseline: SimulatedTests | None, out: Path | None, noun: str
 ) -> None:
     """Prints errors at some test lengths."""
     from irtjax.cli import screen

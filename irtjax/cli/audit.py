@@ -90,21 +90,16 @@ def audit_command(
         from irtjax.auditing import audit
         from irtjax.storage import load
 
-        options: dict[str, Any] = {}
-        if fit is None:
+        what, options = (table,), {}
+        if fit is not None:
+            what = load(fit), table
+        else:
             chosen = "auto" if model is None else own_or_name(model, "--model")
-            options = {"model": chosen, "dtype": dtype}
-            options["progress"] = None if quiet else progress
-        what = (table,) if fit is None else (load(fit), table)
+            shown = None if quiet else progress
+            options = {"model": chosen, "dtype": dtype, "progress": shown}
+        options |= {"false_discovery_rate": fdr, "chance": guess, "seed": seed}
         progress("audit")
-        report = audit(
-            *what,
-            false_discovery_rate=fdr,
-            chance=guess,
-            permutations=permutations,
-            seed=seed,
-            **options,
-        )
+        report = audit(*what, permutations=permutations, **options)
         # The fit may be of data with texts, and these data have none.
         texts = {**report.fit.item_texts, **table.item_texts} if reading.texts else {}
         if out is not None:

@@ -8,12 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from irtjax.cli import options as opt
 from irtjax.cli.errors import lead_with_option
-from irtjax.cli.output import (
-    check_out_folder,
-    print_json,
-    write_files,
-    written,
-)
+from irtjax.cli.output import check_out_folder, print_json, write_files, written
 from irtjax.cli.pipeline import load_fit
 from irtjax.cli.progress import ProgressLine
 
@@ -60,8 +55,7 @@ def clusters_command(
     ] = 39,
     level: opt.Level = 0.95,
     out: Annotated[
-        Path | None,
-        opt.out("DIR", f"Folder for {', '.join(TABLES)} and figures."),
+        Path | None, opt.out("DIR", f"Folder for {', '.join(TABLES)} and figures.")
     ] = None,
     seed: opt.Seed = 0,
     figures: opt.Figures = True,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -26,7 +27,9 @@ if TYPE_CHECKING:
 _NAME = typer.Argument(help="Name of a subject.", show_default=False)
 
 
-def _compare_command(
+@opt.with_reading
+@functools.partial(opt.with_fields, name="gate", kind=gates.Gate, last=True)
+def compare_command(
     first: Annotated[str, _NAME],
     second: Annotated[str, _NAME],
     fit: opt.FitFolder,
@@ -87,11 +90,6 @@ def _compare_command(
         say(*sentences, *gates.passed_sentences(verdicts, failures))
         say(*([] if out is None else [written(out, ["report.html"])]))
     gates.end(failures)
-
-
-compare_command = opt.with_reading(
-    opt.with_fields(_compare_command, "gate", gates.Gate)
-)
 
 
 #: Of a fit whose subjects do not determine the scale: see `calibration.scale`.

@@ -34,8 +34,7 @@ def dimensions_command(
     reading: opt.Reading,
     most: Annotated[int, opt.option("Largest number of factors.", min=1)] = 8,
     out: Annotated[
-        Path | None,
-        opt.out("DIR", "Folder for dimensions.csv and dimensions.png."),
+        Path | None, opt.out("DIR", "Folder for dimensions.csv and dimensions.png.")
     ] = None,
     seed: opt.Seed = 0,
     figures: opt.Figures = True,

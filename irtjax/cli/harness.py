@@ -53,8 +53,7 @@ class HarnessOptions:
         ),
     ] = None
     filter: Annotated[
-        list[str] | None,
-        _live("Answer filter of the logs, alike.", metavar="NAME"),
+        list[str] | None, _live("Answer filter of the logs, alike.", metavar="NAME")
     ] = None
     level: opt.SomeLevel = None
 

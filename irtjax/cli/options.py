@@ -110,8 +110,7 @@ class Reading:
         str | None, _read("Form of the input; recognised by content if not given.")
     ] = None
     orientation: Annotated[
-        str | None,
-        _read("Of a wide matrix: subjects_by_items or items_by_subjects."),
+        str | None, _read("Of a wide matrix: subjects_by_items or items_by_subjects.")
     ] = None
     epoch: Annotated[int | None, _read("Read only this repeat.")] = None
     run: Annotated[str, _read("Of several runs of a benchmark: latest or all.")] = (
@@ -143,6 +142,11 @@ class Reading:
             show_default=False,
         ),
     ] = True
+
+    def __post_init__(self) -> None:
+        if self.item is not None and "," in self.item:
+            columns = tuple(name.strip() for name in self.item.split(","))
+            object.__setattr__(self, "item", columns)
 
     def chosen(self) -> dict[str, Any]:
         """Returns the options that differ from their defaults."""
@@ -187,71 +191,62 @@ class Reading:
         return found
 
 
-def with_reading(
-    command: Callable[..., None], more: Iterable[inspect.Parameter] = ()
-) -> Callable[..., None]:
-    """Returns a command that has an option for each field of `Reading`.
-
-    Typer makes options from a function's signature. The command has one argument
-    `reading` for these, and keyword arguments for `more` parameters.
-    """
-    hints = get_type_hints(command, include_extras=True)
-    kind = inspect.Parameter.KEYWORD_ONLY
-    own = [
-        parameter.replace(annotation=hints[name], kind=kind)
-        for name, parameter in inspect.signature(command).parameters.items()
-        if name != "reading" and parameter.kind is not inspect.Parameter.VAR_KEYWORD
-    ]
-    fields = get_type_hints(Reading, include_extras=True)
-    reading = [
-        inspect.Parameter(
-            name, kind, default=getattr(Reading, name), annotation=annotation
-        )
-        for name, annotation in fields.items()
-    ]
-    parameters = [*own, *more, *reading]
-
-    @functools.wraps(command)
-    def wrapped(**given: Any) -> None:
-        chosen = {name: given.pop(name) for name in fields}
-        if chosen["item"] is not None and "," in chosen["item"]:
-            chosen["item"] = tuple(n.strip() for n in chosen["item"].split(","))
-        command(**given, reading=Reading(**chosen))
-
-    wrapped.__dict__["__signature__"] = inspect.Signature(parameters)
-    wrapped.__annotations__ = {p.name: p.annotation for p in parameters}
-    return wrapped
-
-
 def with_fields(
-    command: Callable[..., None], name: str, kind: type
+    command: Callable[..., None],
+    name: str,
+    kind: type,
+    *,
+    more: Iterable[inspect.Parameter] = (),
+    last: bool = False,
 ) -> Callable[..., None]:
     """Returns a command that has an option for each field of a dataclass.
 
-    The command has one argument `name` for an object of it.
+    Typer makes options from a function's signature. The command has one argument
+    `name` for an object of the dataclass. Its options take the place of that argument,
+    or are `last`, after `more` parameters, which are keyword arguments of the command.
     """
     hints = get_type_hints(command, include_extras=True)
     keyword = inspect.Parameter.KEYWORD_ONLY
-    own = [
-        parameter.replace(annotation=hints[x], kind=keyword)
-        for x, parameter in inspect.signature(command).parameters.items()
-        if x != name
-    ]
     fields = get_type_hints(kind, include_extras=True)
-    more = [
+    options = [
         inspect.Parameter(x, keyword, default=getattr(kind, x), annotation=annotation)
         for x, annotation in fields.items()
     ]
+    parameters: list[inspect.Parameter] = []
+    for x, parameter in inspect.signature(command).parameters.items():
+        if x == name:
+            parameters += [] if last else options
+        elif parameter.kind is not inspect.Parameter.VAR_KEYWORD:
+            parameters.append(parameter.replace(annotation=hints[x], kind=keyword))
+    parameters += [*more, *options] if last else more
 
     @functools.wraps(command)
     def wrapped(**given: Any) -> None:
         chosen = {x: given.pop(x) for x in fields}
         command(**given, **{name: kind(**chosen)})
 
-    parameters = [*own, *more]
     wrapped.__dict__["__signature__"] = inspect.Signature(parameters)
     wrapped.__annotations__ = {p.name: p.annotation for p in parameters}
     return wrapped
+
+
+#: Gives a command the options of `Reading`, for its argument `reading`.
+with_reading = functools.partial(with_fields, name="reading", kind=Reading, last=True)
+
+
+def numbers(option: str, text: str | None, kind: type = float) -> list[Any] | None:
+    """Returns the numbers of an option, which have commas between; None without it.
+
+    >>> numbers("--sizes", "10,20", int)
+    [10, 20]
+    """
+    if text is None:
+        return None
+    try:
+        return [kind(part) for part in text.split(",")]
+    except ValueError:
+        what = "whole numbers" if kind is int else "numbers"
+        raise ValueError(f"{option} {text}: write {what} with commas between") from None
 
 
 def check_level(level: float | None) -> None:

@@ -16,10 +16,7 @@ SAMPLE_FILES = ("lm_eval_samples.json", "inspect_samples.json", "inspect_samples
 #: folder, and the names that are shared. The page alone is that of two subjects, so
 #: `compare` is last.
 SHARED = {
-    "fit": (
-        ("fit.json",),
-        ("items.csv", "structure.png", "report.html"),
-    ),
+    "fit": (("fit.json",), ("items.csv", "structure.png", "report.html")),
     "shrink": (("subset.json",), ("report.html",)),
     "run": (("run.json",), ("summary.md", "report.html")),
     "clusters": (("clusters.csv",), ("benchmarks.csv", "structure.png")),

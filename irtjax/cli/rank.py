@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from pathlib import Path
 from typing import Annotated
@@ -13,7 +14,63 @@ from irtjax.cli.pipeline import load_fit
 from irtjax.cli.progress import ProgressLine
 
 
+@dataclasses.dataclass(frozen=True)
+class MoveOptions:
+    """How a second ranking is compared with this one: each field is an option."""
+
+    against: Annotated[
+        Path | None,
+        opt.option(
+            "Another fit with the same subjects: draw both rankings side by side, to"
+            " --figure.",
+            metavar="DIR",
+        ),
+    ] = None
+    flow: Annotated[
+        str | None,
+        opt.option(
+            "Show who moves between ranks by this and by ability: accuracy, or another"
+            " fit.",
+            metavar="accuracy|DIR",
+        ),
+    ] = None
+    top: Annotated[
+        int | None,
+        opt.option(
+            "With --flow: the first subjects of both rankings. \\[default: 50]", min=1
+        ),
+    ] = None
+    data: Annotated[
+        list[str] | None,
+        opt.option(
+            "With --flow: the responses, to name the items behind each move.",
+            metavar="FILE",
+        ),
+    ] = None
+    figure: Annotated[
+        Path | None, opt.option("Where to draw the two rankings.", metavar="FILE.png")
+    ] = None
+
+    def check(self) -> None:
+        """Refuses options that do not suit each other, and a place that will not do."""
+        if self.against is not None and self.flow is not None:
+            raise ValueError("--against and --flow are two figures: leave one out")
+        if self.flow is None:
+            for name, value in (("--top", self.top), ("--data", self.data)):
+                if value is not None:
+                    raise ValueError(f"{name} requires --flow")
+            if (self.against is None) != (self.figure is None):
+                need = "--figure, and --figure requires --against or --flow"
+                raise ValueError(f"--against requires {need}")
+        if self.figure is not None:
+            if self.figure.suffix.lower() != ".png":
+                reason = "the name of a picture ends in .png"
+                raise ValueError(f"--figure {self.figure}: {reason}")
+            check_file("--figure", self.figure)
+
+
 @opt.with_reading
+@functools.partial(opt.with_fields, name="moves", kind=MoveOptions)
 def rank_command(
     folder: opt.Folder,
     reading: opt.Reading,
@@ -33,59 +90,29 @@ def rank_command(
     everything: Annotated[
         bool, opt.option("Every row, however long the table.", "--all")
     ] = False,
-    against: Annotated[
-        Path | None,
-        opt.option(
-            "Another fit with the same subjects: draw both rankings side by side, to"
-            " --figure.",
-            metavar="DIR",
-        ),
-    ] = None,
-    flow: Annotated[
-        str | None,
-        opt.option(
-            "Show who moves between ranks by this and by ability: accuracy, or another"
-            " fit.",
-            metavar="accuracy|DIR",
-        ),
-    ] = None,
-    top: Annotated[
-        int | None,
-        opt.option(
-            "With --flow: the first subjects of both rankings. \\[default: 50]", min=1
-        ),
-    ] = None,
-    data: Annotated[
-        list[str] | None,
-        opt.option(
-            "With --flow: the responses, to name the items behind each move.",
-            metavar="FILE",
-        ),
-    ] = None,
-    figure: Annotated[
-        Path | None,
-        opt.option("Where to draw the two rankings.", metavar="FILE.png"),
-    ] = None,
+    *,
+    moves: MoveOptions,
     quiet: opt.Quiet = False,
     json: opt.Json = False,
 ) -> None:
     """Ranks the subjects of a fit, with rank intervals, P(best) and groups."""
     opt.check_level(level)
-    _check(against, flow, top, data, figure)
-    _check_reading(reading, data)
-    if flow is not None:
+    moves.check()
+    _check_reading(reading, moves.data)
+    if moves.flow is not None:
         _check_unused(level=level, draws=draws, seed=seed, all=everything or None)
     with ProgressLine(quiet) as progress:
         progress("load")
         fit = load_fit(folder)
-        given = reading.read(data) if data else None
-    if flow is not None:
-        _flow(fit, flow, top or 50, given, figure, quiet=quiet, as_json=json)
+        given = reading.read(moves.data) if moves.data else None
+    if moves.flow is not None:
+        _flow(fit, moves.flow, moves, given, quiet=quiet, as_json=json)
         return
     from irtjax.calibration.rank import rank
 
-    if against is not None and figure is not None:
-        _draw_changes(fit, load_fit(against), (folder.name, against.name), figure)
+    if moves.against is not None and moves.figure is not None:
+        names = folder.name, moves.against.name
+        _draw_changes(fit, load_fit(moves.against), names, moves.figure)
     with ProgressLine(quiet) as progress:
         progress("rank")
         ranked = rank(fit, level=level, num_draws=draws, seed=seed)
@@ -109,24 +136,6 @@ def rank_command(
         screen.show_sentences(out, sentences)
 
 
-def _check(against, flow, top, data, figure) -> None:
-    """Refuses options that do not suit each other."""
-    if against is not None and flow is not None:
-        raise ValueError("--against and --flow are two figures: leave one out")
-    if flow is None:
-        for name, value in (("--top", top), ("--data", data)):
-            if value is not None:
-                raise ValueError(f"{name} requires --flow")
-        if (against is None) != (figure is None):
-            raise ValueError(
-                "--against requires --figure, and --figure requires --against or --flow"
-            )
-    if figure is not None:
-        if figure.suffix.lower() != ".png":
-            raise ValueError(f"--figure {figure}: the name of a picture ends in .png")
-        check_file("--figure", figure)
-
-
 def _check_reading(reading: opt.Reading, data: list[str] | None) -> None:
     """Refuses reading options where nothing is read, but for those of a file."""
     for name in config.typed(reading.chosen()) if not data else ():
@@ -140,7 +149,7 @@ def _check_unused(**given: object) -> None:
             raise ValueError(f"--{name} has no effect with --flow: leave it out")
 
 
-def _flow(fit, flow: str, top: int, given, figure: Path | None, *, quiet, as_json):
+def _flow(fit, flow: str, moves: MoveOptions, given, *, quiet: bool, as_json: bool):
     """Shows and draws the moves between ranks by accuracy, or another fit, and ability.
 
     The name of another fit's folder may be "accuracy" as "./accuracy".
@@ -149,13 +158,15 @@ def _flow(fit, flow: str, top: int, given, figure: Path | None, *, quiet, as_jso
 
     with ProgressLine(quiet) as progress:
         progress("flow")
+        top = moves.top or 50
         other = flow if flow == "accuracy" else load_fit(Path(flow))
         found = rank_flow(fit, top, other, data=given)
-        if figure is not None:
+        if moves.figure is not None:
             from irtjax.plots import plot_rank_flow, save_figure
 
             picture = plot_rank_flow(fit, top, other, data=given)
-            write_files({figure: functools.partial(save_figure, picture)})
+            draw = functools.partial(save_figure, picture)
+            write_files({moves.figure: draw})
     if as_json:
         names = ("against", "top", "num_subjects", "kendall", "sentence")
         head = {name: getattr(found, name) for name in names}

@@ -32,8 +32,7 @@ def report_command(
         ),
     ] = None,
     out: Annotated[
-        Path | None,
-        opt.out("FILE.html", "The page. \\[default: report.html in DIR]"),
+        Path | None, opt.out("FILE.html", "The page. \\[default: report.html in DIR]")
     ] = None,
     quiet: opt.Quiet = False,
     json: opt.Json = False,

@@ -58,11 +58,16 @@ def score_command(
         else:
             options = {"method": scores, "level": level, "measures": measures}
             result, num_items = score(saved, table, **options), None
-    notes = [*table.notes, *result.notes]
     if out is not None:
         write_files({out: result.table})
+    _report(result, num_items, [*table.notes, *result.notes], out, quiet, json)
+
+
+def _report(result, num_items, notes, out: Path | None, quiet: bool, json: bool):
+    """Prints scores, or those predicted for some items, for people or as JSON."""
     if json:
-        kind = {"num_items": num_items} if subset else {"scores": result.method}
+        whole = num_items is None
+        kind = {"scores": result.method} if whole else {"num_items": num_items}
         print_json(
             {
                 **kind,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -37,22 +38,18 @@ _OPTIONS = {
 }
 
 
-@opt.with_reading
-def shrink_command(
-    files: opt.Files,
-    reading: opt.Reading,
-    out: Annotated[
-        Path,
-        opt.out("DIR", "Folder for the subset, its predictor and page; errors."),
-    ],
-    size: Annotated[int | None, opt.option("Number of items to keep.")] = None,
+@dataclasses.dataclass(frozen=True)
+class SubsetOptions:
+    """How items are chosen, and what is measured of it: each field is an option."""
+
+    size: Annotated[int | None, opt.option("Number of items to keep.")] = None
     se: Annotated[
         float | None, opt.option("Keep as many as give abilities this error.")
-    ] = None,
+    ] = None
     score_error: Annotated[
         float | None,
         opt.option("Keep as many as give scores this error, by the model."),
-    ] = None,
+    ] = None
     by: Annotated[
         str,
         opt.option(
@@ -61,44 +58,80 @@ def shrink_command(
             " cross-validated error; with fewer than 20 subjects random.",
             metavar="RULE",
         ),
-    ] = "auto",
-    aim: Annotated[str, opt.option("Of --by information: score or ability.")] = "score",
+    ] = "auto"
+    aim: Annotated[str, opt.option("Of --by information: score or ability.")] = "score"
     at: Annotated[
         str | None, opt.option("Abilities where information matters.", metavar="A,B")
-    ] = None,
+    ] = None
     stratify: Annotated[
         str | None, opt.option("Facet to share items between.", metavar="FACET")
-    ] = None,
+    ] = None
     average: Annotated[
         str, opt.option("What a full score averages: items, benchmarks.")
-    ] = "items",
+    ] = "items"
     avoid: Annotated[
         list[str] | None,
         opt.option(
             "Item to choose only where no others are left; may be repeated.",
             metavar="NAME",
         ),
-    ] = None,
+    ] = None
     model: Annotated[
         str, opt.option("Model to fit: auto, a name, or MODULE:NAME.", "--model", "-m")
-    ] = "auto",
+    ] = "auto"
     folds: Annotated[
         int | None,
         opt.option(
             "Folds of subjects behind intervals and comparison. \\[default: 5; fewer"
             " with few subjects]"
         ),
-    ] = None,
+    ] = None
     sizes: Annotated[
         str | None, opt.option("Also a table of errors by size.", metavar="N,N")
-    ] = None,
+    ] = None
     reference: Annotated[
         Path | None,
         opt.option(
             "CSV or Parquet with columns subject and score: a ranking to agree with.",
             metavar="FILE",
         ),
-    ] = None,
+    ] = None
+
+    def check(self) -> None:
+        """Refuses options that do not suit each other."""
+        if sum(x is not None for x in (self.size, self.se, self.score_error)) != 1:
+            raise ValueError("give one of --size, --se and --score-error")
+        if self.reference is not None and self.sizes is None:
+            reason = "the table has the agreement"
+            raise ValueError(f"--reference requires --sizes: {reason}")
+
+    def target(self) -> dict[str, Any]:
+        """Returns the arguments of `irtjax.shrink` that errors by size do not take."""
+        found = {"size": self.size, "standard_error": self.se}
+        return found | {"score_error": self.score_error, "method": self.by}
+
+    def arguments(self) -> dict[str, Any]:
+        """Returns the other arguments of `irtjax.shrink`."""
+        return {
+            "aim": self.aim,
+            "stratify": self.stratify,
+            "average": self.average,
+            "folds": self.folds,
+            "abilities": opt.numbers("--at", self.at),
+            "model": own_or_name(self.model, "--model"),
+            "avoid": self.avoid or (),
+        }
+
+
+@opt.with_reading
+@functools.partial(opt.with_fields, name="options", kind=SubsetOptions)
+def shrink_command(
+    files: opt.Files,
+    reading: opt.Reading,
+    out: Annotated[
+        Path, opt.out("DIR", "Folder for the subset, its predictor and page; errors.")
+    ],
+    options: SubsetOptions,
     level: opt.Level = 0.95,
     seed: opt.Seed = 0,
     quiet: opt.Quiet = False,
@@ -106,33 +139,27 @@ def shrink_command(
 ) -> None:
     """Chooses items that represent all, and estimates the error."""
     opt.check_level(level)
-    if sum(x is not None for x in (size, se, score_error)) != 1:
-        raise ValueError("give one of --size, --se and --score-error")
-    if reference is not None and sizes is None:
-        raise ValueError("--reference requires --sizes: the table has the agreement")
+    options.check()
     names = (*SUBSET_FILES, *ERROR_FILES, "report.html")
     check_out_folder(out, names, "shrink")
-    wanted = {"size": size, "standard_error": se, "score_error": score_error}
-    wanted["method"] = by
-    options = {"aim": aim, "stratify": stratify, "average": average, "folds": folds}
-    options |= {"abilities": _numbers(at, "--at", float), "level": level}
-    options |= {"model": own_or_name(model, "--model"), "avoid": avoid or ()}
-    counts = _numbers(sizes, "--sizes", int)
-    ranking = None if reference is None else _values(reference)
+    chosen = {**options.arguments(), "level": level}
+    sizes = opt.numbers("--sizes", options.sizes, int)
+    ranking = None if options.reference is None else _values(options.reference)
     with ProgressLine(quiet) as progress:
         progress("read")
         prepare()
         table = reading.read(files)
-        small, errors = _choose(table, wanted, options, counts, ranking, seed, progress)
+        target = options.target()
+        small, errors = _choose(table, target, chosen, sizes, ranking, seed, progress)
         progress("write")
         write(out, small, errors, table.notes)
     _report(small, errors, list(table.notes), out, quiet, json)
 
 
 def _choose(
-    table, wanted, options, sizes, reference, seed: int, progress: ProgressLine
+    table, target, options, sizes, reference, seed: int, progress: ProgressLine
 ) -> tuple[Shrunken, SubsetErrors | None]:
-    """The subset that is wanted and, where there are sizes, errors of such subsets."""
+    """The subset of that target and, where there are sizes, errors of such subsets."""
     import jax
 
     from irtjax.subsets.errors import check_reference
@@ -146,7 +173,7 @@ def _choose(
     options = {**options, "key": jax.random.key(seed)}
     progress("shrink")
     try:
-        small = shrink(table, **wanted, **options)
+        small = shrink(table, **target, **options)
         if sizes is None:
             return small, None
         progress("errors")
@@ -155,17 +182,6 @@ def _choose(
         return small, subset_errors(table, sizes, **options)
     except ValueError as error:
         raise ValueError(lead_with_option(str(error), _OPTIONS)) from None
-
-
-def _numbers(text: str | None, option: str, kind: type) -> list | None:
-    """Numbers with commas between, or None."""
-    if text is None:
-        return None
-    try:
-        return [kind(part) for part in text.split(",")]
-    except ValueError:
-        what = "whole numbers" if kind is int else "numbers"
-        raise ValueError(f"{option} {text}: write {what} with commas between") from None
 
 
 def _values(path: Path) -> dict[str, float]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from irtjax.cli import options as opt
 from irtjax.cli.imports import own_or_name
@@ -13,6 +13,7 @@ from irtjax.cli.output import check_out_file, print_json, say, write_files
 from irtjax.cli.progress import ProgressLine
 
 if TYPE_CHECKING:
+    import numpy as np
     import pyarrow as pa
 
     from irtjax.data import ResponseTable
@@ -55,22 +56,14 @@ def simulate_command(
         prepare()
         table, *truths = draw(model, subjects, items, categories, missing, fit, seed)
         progress("write")
-        truth = beside[:2]
-        files: dict[Path, Any] = dict(zip(truth, truths, strict=True))
-        lengths = None
-        if table.lengths is not None:
-            lengths = beside[2]
-            files[lengths] = wide(table, table.lengths)
-            table = dataclasses.replace(table, lengths=None)
-        files[out] = table.save if out.suffix == ".parquet" else wide(table)
-        # The lengths of an earlier simulation are not of these responses.
-        write_files(files, stale=beside[2:])
+        _write(out, beside, table, truths)
+    truth, lengths = beside[:2], beside[2:] if table.lengths is not None else []
     if json:
         print_json(
             {
                 "out": str(out),
                 "truth": [str(path) for path in truth],
-                **({} if lengths is None else {"lengths": str(lengths)}),
+                **({"lengths": str(lengths[0])} if lengths else {}),
                 "num_subjects": table.num_subjects,
                 "num_items": table.num_items,
                 "num_observed": table.num_observed,
@@ -82,8 +75,33 @@ def simulate_command(
             f"{counted(table.num_subjects, 'subject')} x"
             f" {counted(table.num_items, 'item')} written"
             f" to {out}; truth in {truth[0].name} and {truth[1].name}"
-            + ("" if lengths is None else f"; lengths in {lengths.name}")
+            + "".join(f"; lengths in {path.name}" for path in lengths)
         )
+
+
+def _write(out: Path, beside: list[Path], table: ResponseTable, truths: Any) -> None:
+    """Writes responses, the true items and abilities, and response lengths if any."""
+    files: dict[Path, Any] = dict(zip(beside[:2], truths, strict=True))
+    if table.lengths is not None:
+        files[beside[2]] = wide(table, table.lengths)
+        table = dataclasses.replace(table, lengths=None)
+    files[out] = table.save if out.suffix == ".parquet" else wide(table)
+    # The lengths of an earlier simulation are not of these responses.
+    write_files(files, stale=beside[2:])
+
+
+class _Source(NamedTuple):
+    """What responses are drawn from: items by `names`, and options of a fit."""
+
+    model: Any
+    items: Any
+    names: list[str]
+    population: Any = None
+    lengths: Any = None
+    offset: float = 1.0
+    bounds: Any = None
+    benchmarks: Any = None
+    factors: tuple[str, ...] = ()
 
 
 def draw(
@@ -97,80 +115,112 @@ def draw(
 ) -> tuple[ResponseTable, pa.Table, pa.Table]:
     """Returns simulated responses, the true items and the true abilities."""
     import jax
-    import jax.numpy as jnp
     import numpy as np
     import pyarrow as pa
 
     from irtjax.data import ResponseTable
-    from irtjax.data.scores import to_bounds
     from irtjax.models import simulate as draws
-    from irtjax.models.families.continuous import AbstractScoreFamily
-    from irtjax.models.families.mixed import MixedScores
-    from irtjax.models.lengths import LengthParameters
 
-    if folder is None:
-        _check_size(num_subjects, num_items, categories)
     item_key, ability_key, key = jax.random.split(jax.random.key(seed), 3)
     length_key, log_key = jax.random.split(jax.random.fold_in(key, 1))
-    lengths, offset = None, 1.0
-    names: list[str] = [f"item_{k + 1}" for k in range(num_items)]
-    population, bounds, benchmarks, factors = None, None, None, ()
-    if folder is not None:
-        from irtjax.storage import load
-
-        saved = load(folder)
-        chosen, names = saved.model, saved.items.tolist()
-        given = jax.tree.map(jnp.asarray, saved.parameters)
-        records, population, lengths = given.items, given.population, given.lengths
-        _check_size(num_subjects, len(names), 1)
-        offset = saved.options.get("length_offset", offset)
-        bounds, benchmarks = saved.options.get("bounds"), saved.benchmarks
-        factors = () if saved.factors is None else saved.factors.names.tolist()
+    if folder is None:
+        _check_size(num_subjects, num_items, categories)
+        source = _drawn_items(model, num_items, categories, item_key, length_key)
     else:
-        chosen = _model_of(model, num_items, categories)
-        if chosen.lengths is not None:
-            # Hundreds of tokens: exp(6) is 400.
-            drawn = draws.simulate_length_items(num_items, length_key)
-            drawn = drawn._replace(speed_intercept=drawn.speed_intercept + 6)
-            lengths = LengthParameters(drawn, jnp.asarray(-0.8))
-        records = draws.simulate_items(chosen, num_items, item_key)
-    theta = draws.simulate_abilities(num_subjects, ability_key, population)
-    data = draws.simulate(chosen, records, theta, key, missing=missing)
+        source = _saved_items(folder, num_subjects)
+    theta = draws.simulate_abilities(num_subjects, ability_key, source.population)
+    data = draws.simulate(source.model, source.items, theta, key, missing=missing)
     subjects = [f"subject_{k + 1}" for k in range(num_subjects)]
     by_length, speed = None, {}
-    if lengths is not None:
-        log_length, tau = draws.simulate_log_lengths(lengths, theta, log_key)
-        tokens = np.rint(np.exp(np.asarray(log_length)) - offset)
+    if source.lengths is not None:
+        log_length, tau = draws.simulate_log_lengths(source.lengths, theta, log_key)
+        tokens = np.rint(np.exp(np.asarray(log_length)) - source.offset)
         by_length, speed = np.maximum(tokens, 0), {"speed": np.asarray(tau)}
-    values = np.asarray(data.values)
-    if isinstance(chosen.family, AbstractScoreFamily):
-        values = np.asarray(chosen.family.to_scores(data.values, records))
-        if bounds is not None:
-            inside, values = values, to_bounds(values, bounds, benchmarks)
-            if isinstance(chosen.family, MixedScores):
-                values = np.where(chosen.family.binary, inside, values)
     table = ResponseTable.from_arrays(
-        values,
+        _values(source, data.values),
         subjects=subjects,
-        items=names,
+        items=source.names,
         observed=None if data.observed is None else np.asarray(data.observed),
         lengths=by_length,
-        benchmark=benchmarks,
+        benchmark=source.benchmarks,
     )
-    fields = records._asdict() | ({} if lengths is None else lengths.items._asdict())
-    columns: dict[str, Any] = {"item": pa.array(names)}
+    of_subjects = {"ability": np.asarray(theta)}
+    if source.factors:
+        by_factor = zip(source.factors, np.asarray(theta).T, strict=True)
+        of_subjects = {f"ability_{name}": column for name, column in by_factor}
+    abilities = pa.table({"subject": subjects, **of_subjects, **speed})
+    return table, _item_table(source), abilities
+
+
+def _drawn_items(model: str, num_items: int, categories: int, key, length_key):
+    """Items of a model by name, or of the user's own, with those of its lengths."""
+    import jax.numpy as jnp
+
+    from irtjax.models import simulate as draws
+    from irtjax.models.lengths import LengthParameters
+
+    chosen, lengths = _model_of(model, num_items, categories), None
+    if chosen.lengths is not None:
+        # Hundreds of tokens: exp(6) is 400.
+        drawn = draws.simulate_length_items(num_items, length_key)
+        drawn = drawn._replace(speed_intercept=drawn.speed_intercept + 6)
+        lengths = LengthParameters(drawn, jnp.asarray(-0.8))
+    names = [f"item_{k + 1}" for k in range(num_items)]
+    items = draws.simulate_items(chosen, num_items, key)
+    return _Source(chosen, items, names, lengths=lengths)
+
+
+def _saved_items(folder: Path, num_subjects: int) -> _Source:
+    """Items and population of a fit, if so many subjects fit into the memory."""
+    import jax
+    import jax.numpy as jnp
+
+    from irtjax.storage import load
+
+    fit = load(folder)
+    items, population, _, lengths = jax.tree.map(jnp.asarray, fit.parameters)
+    _check_size(num_subjects, len(fit.items), 1)
+    offset, bounds = fit.options.get("length_offset", 1.0), fit.options.get("bounds")
+    factors = () if fit.factors is None else tuple(fit.factors.names.tolist())
+    given = items, fit.items.tolist(), population, lengths
+    return _Source(fit.model, *given, offset, bounds, fit.benchmarks, factors)
+
+
+def _values(source: _Source, drawn: Any) -> np.ndarray:
+    """Responses as the data of a fit have them: scores within their bounds."""
+    import numpy as np
+
+    from irtjax.data.scores import to_bounds
+    from irtjax.models.families.continuous import AbstractScoreFamily
+    from irtjax.models.families.mixed import MixedScores
+
+    family = source.model.family
+    if not isinstance(family, AbstractScoreFamily):
+        return np.asarray(drawn)
+    inside = np.asarray(family.to_scores(drawn, source.items))
+    if source.bounds is None:
+        return inside
+    values = to_bounds(inside, source.bounds, source.benchmarks)
+    mixed = isinstance(family, MixedScores)
+    return np.where(family.binary, inside, values) if mixed else values
+
+
+def _item_table(source: _Source) -> pa.Table:
+    """The true parameters of the items, a column for each number."""
+    import numpy as np
+    import pyarrow as pa
+
+    fields = source.items._asdict()
+    if source.lengths is not None:
+        fields |= source.lengths.items._asdict()
+    columns: dict[str, Any] = {"item": pa.array(source.names)}
     for field, array in fields.items():
         if array.ndim == 1:
             columns[field] = np.asarray(array)
         else:
             for h, column in enumerate(np.asarray(array).T):
                 columns[f"{field}_{h + 1}"] = column
-    of_subjects = {"ability": np.asarray(theta)}
-    if factors:
-        by_factor = zip(factors, np.asarray(theta).T, strict=True)
-        of_subjects = {f"ability_{name}": column for name, column in by_factor}
-    abilities = pa.table({"subject": subjects, **of_subjects, **speed})
-    return table, pa.table(columns), abilities
+    return pa.table(columns)
 
 
 def _check_size(num_subjects: int, num_items: int, categories: int) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from irtjax.cli import options as opt
 from irtjax.cli.imports import own_or_name
@@ -14,17 +14,14 @@ from irtjax.cli.progress import ProgressLine
 if TYPE_CHECKING:
     from irtjax.validity.stability import Stability
 
-#: Headings and columns of the table on screen.
+#: Headings, columns and digits of the table on screen, after the subject.
 _COLUMNS = {
-    "subject": "subject",
-    "rank": "rank",
-    "from": "rank_lower",
-    "to": "rank_upper",
-    "P(first)": "share_first",
-    "P(top)": "share_in_top",
+    "rank": ("rank", 0),
+    "from": ("rank_lower", 0),
+    "to": ("rank_upper", 0),
+    "P(first)": ("share_first", 2),
+    "P(top)": ("share_in_top", 2),
 }
-
-
 #: What `--out` writes.
 TABLES, FIGURE = ("stability.csv", "agreement.csv", "runs.csv"), "stability.png"
 
@@ -50,8 +47,7 @@ def stability_command(
         ),
     ] = None,
     model: Annotated[
-        str,
-        opt.option("Model of one ability: a name, or auto.", "--model", "-m"),
+        str, opt.option("Model of one ability: a name, or auto.", "--model", "-m")
     ] = "auto",
     top: Annotated[
         int | None,
@@ -90,28 +86,23 @@ def stability_command(
 
         if by not in KINDS:
             raise ValueError(f"--by {by} is not one of {', '.join(KINDS)}")
-        found = stability(
-            table,
-            by,
-            num=num,
-            model=own_or_name(model, "--model"),
-            top=top,
-            level=level,
-            key=jax.random.key(seed),
-            progress=progress,
-        )
+        options = {"num": num, "model": own_or_name(model, "--model"), "top": top}
+        options |= {"level": level, "key": jax.random.key(seed), "progress": progress}
+        found = stability(table, by, **options)
     if out is not None:
         _write(found, out, figures)
     if json:
-        names = ("kind", "model", "top", "level", "sentence", "warnings", "notes")
-        tables = {
-            "rows": found.table.to_pylist(),
-            "agreement": found.agreement.to_pylist(),
-            "runs": found.runs.to_pylist(),
-        }
-        print_json({name: getattr(found, name) for name in names} | tables)
+        print_json(_document(found))
     elif not quiet:
         _show(found, out)
+
+
+def _document(found: Stability) -> dict[str, Any]:
+    """What `--json` prints."""
+    names = ("kind", "model", "top", "level", "sentence", "warnings", "notes")
+    tables = {"rows": found.table, "agreement": found.agreement, "runs": found.runs}
+    rows = {name: table.to_pylist() for name, table in tables.items()}
+    return {name: getattr(found, name) for name in names} | rows
 
 
 def _write(found: Stability, out: Path, figures: bool) -> None:
@@ -135,28 +126,21 @@ def _show(found: Stability, out: Path | None) -> None:
     from irtjax.report.words import number
 
     console = screen.console()
-    rows = found.table.to_pylist()
     if found.kind == "starts":
-        rows = found.agreement.to_pylist()
         header = ["quantity", "runs", "mean", "lowest"]
         cells = [
-            [
-                row["quantity"],
-                row["runs"],
-                number(row["mean"], 4),
-                number(row["min"], 4),
-            ]
-            for row in rows
+            [x["quantity"], x["runs"], number(x["mean"], 4), number(x["min"], 4)]
+            for x in found.agreement.to_pylist()
         ]
         screen.show_table(console, "", header, cells, left=2)
     else:
+        rows = found.table.to_pylist()
         shown = rows if len(rows) <= screen.LONGEST else rows[: screen.ENDS]
         cells = [
-            [row["subject"], *(number(row[name], 0 if "rank" in name else 2)
-                               for name in list(_COLUMNS.values())[1:])]
+            [row["subject"], *(number(row[x], k) for x, k in _COLUMNS.values())]
             for row in shown
-        ]  # fmt: skip
-        screen.show_table(console, "", list(_COLUMNS), cells)
+        ]
+        screen.show_table(console, "", ["subject", *_COLUMNS], cells)
         if len(rows) > len(shown):
             more = (
                 f"and {counted(len(rows) - len(shown), 'more subject')}: --out DIR,"

@@ -106,8 +106,7 @@ def _restore(texts: Any) -> Any:
     if not pc.any(formula).as_py():
         return texts
     marked = pc.and_(
-        pc.starts_with(texts, "'"),
-        pc.invert(pc.match_substring_regex(texts, _NUMBER)),
+        pc.starts_with(texts, "'"), pc.invert(pc.match_substring_regex(texts, _NUMBER))
     )
     if not pc.all(pc.or_(marked, pc.invert(formula))).as_py():
         return texts

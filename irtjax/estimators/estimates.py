@@ -239,8 +239,7 @@ def item_estimates(
     problem, part = with_lengths(problem, found.lengths)
     start = Start(found.items, None, found.population)
     population = estimation_scale(problem, start)
-    coordinates, of_items = _coordinates(problem, found.items, population)
-    log_prior = float(of_items)
+    coordinates, log_prior = _coordinates(problem, found.items, population)
     grid = method.nodes_of(fit.state)
     if grid is not None:
         nodes = grid.nodes
@@ -267,18 +266,8 @@ def item_estimates(
     lost = None
     if found.theta is not None and not model.priors and model.family.diverges:
         lost = diverging(model, problem.data, found.items, found.theta)
-    base = log_base_total(model, found.items, problem.data)
-    # In double precision on the host: a float32 sum of millions of nats is coarse.
-    terms = np.asarray(fit.subject_log_lik, np.float64)
-    if problem.data.subject_weight is not None:
-        terms = terms * np.asarray(problem.data.subject_weight)
-    num_parameters = int(np.asarray(problem.free).sum())
-    num_parameters -= (len(coordinates) - 1) * len(model.family.common_columns)
-    # Anchors free mean and standard deviation of ability, equal slopes the latter.
-    num_parameters += 2 if problem.anchored else not model.family.has_slope
-    num_parameters += len(scores["ability"]) * joint
+    log_prior = float(log_prior)
     if part is not None:
-        num_parameters += 3 * len(coordinates) + 1
         log_prior += float(part.model.log_prior(part.parameters))
     return Estimates(
         problem=problem,
@@ -286,19 +275,13 @@ def item_estimates(
         coordinates=coordinates,
         covariance=covariance,
         **scores,
-        log_likelihood=float(terms.sum()) + base,
+        **of_run(problem, solution),
         log_prior=log_prior,
-        num_parameters=num_parameters,
-        status=Status(int(fit.status)),
-        num_steps=int(fit.num_steps),
-        trace=np.asarray(fit.trace)[: int(fit.num_steps)] + base,
-        residual=float(fit.residual),
-        priors=frozenset(model.priors) if method.uses_priors else frozenset(),
+        num_parameters=_num_parameters(problem, coordinates, found.theta, part),
         finite=method.trained,
         trained=method.trained,
         joint=joint,
         normal=not joint and found.lengths is None and _is_normal(problem, grid),
-        limit=method.limit,
         resolution=solution.resolution,
         at_end=_at_end(grid, problem.data.subject_weight),
         infinite=None if lost is None else np.asarray(lost.subjects),
@@ -306,6 +289,38 @@ def item_estimates(
         warnings=(*solution.warnings, *warnings),
         lengths=None if part is None else LengthEstimates(part, of_lengths, speed),
     )
+
+
+def of_run(problem: Problem, solution: Any) -> dict[str, Any]:
+    """Fields of `Estimates`: the log-likelihood, and how the run of a method ended."""
+    fit, method = solution.fit, solution.method
+    data, steps = problem.data, int(fit.num_steps)
+    base = log_base_total(problem.model, fit.parameters.items, data)
+    # In double precision on the host: a float32 sum of millions of nats is coarse.
+    terms = np.asarray(fit.subject_log_lik, np.float64)
+    if data.subject_weight is not None:
+        terms = terms * np.asarray(data.subject_weight)
+    priors = problem.model.priors if method.uses_priors else ()
+    return {
+        "log_likelihood": float(terms.sum()) + base,
+        "status": Status(int(fit.status)),
+        "num_steps": steps,
+        "trace": np.asarray(fit.trace)[:steps] + base,
+        "residual": float(fit.residual),
+        "priors": frozenset(priors),
+        "limit": method.limit,
+    }
+
+
+def _num_parameters(problem: Problem, coordinates, theta, part) -> int:
+    """Number of estimated parameters, with abilities where these are parameters."""
+    family = problem.model.family
+    count = int(np.asarray(problem.free).sum())
+    count -= (len(coordinates) - 1) * len(family.common_columns)
+    # Anchors free mean and standard deviation of ability, equal slopes the latter.
+    count += 2 if problem.anchored else not family.has_slope
+    count += 0 if theta is None else len(theta)
+    return count + (0 if part is None else 3 * len(coordinates) + 1)
 
 
 def _scores(

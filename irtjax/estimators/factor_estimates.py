@@ -10,12 +10,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from irtjax._types import Status
-from irtjax.estimators.estimates import Estimates, FactorEstimates
+from irtjax.estimators.estimates import Estimates, FactorEstimates, of_run
 from irtjax.estimators.timing import Clock
 from irtjax.likelihood.cubature import points_for
 from irtjax.likelihood.problem import Problem, correlates, is_positive, rotates
-from irtjax.models.families.bounded import log_base_total
 from irtjax.numerics.rotation import ROTATIONS, rotate
 from irtjax.scoring.factors import expected_on_items, expected_with_items, score_factors
 from irtjax.uncertainty import Covariance
@@ -50,8 +48,7 @@ def factor_estimates(
     The ability that subjects are ranked by is the expected score on all items; the
     abilities on the factors are in `Estimates.factors`, not rotated.
     """
-    fit, method, model = solution.fit, solution.method, problem.model
-    found, data = fit.parameters, problem.data
+    model, data, found = problem.model, problem.data, solution.fit.parameters
     joint = found.theta is not None
     coordinates = model.unconstrain(found.items)
     given = model, found.items
@@ -69,10 +66,6 @@ def factor_estimates(
             ability, error, shared = expected_with_items(*given, data, modes, blocks)
         else:
             ability, error = expected_on_items(*given, modes)
-    base = log_base_total(model, found.items, data)
-    terms = np.asarray(fit.subject_log_lik, np.float64)
-    if data.subject_weight is not None:
-        terms = terms * np.asarray(data.subject_weight)
     ability, error = (np.asarray(x, np.float64) for x in (ability, error))
     dims = model.family.dims
     free = int(np.asarray(problem.free).sum())
@@ -89,16 +82,10 @@ def factor_estimates(
         error=error,
         shared=None if shared is None else np.asarray(shared, np.float64),
         expected=(ability, error),
-        log_likelihood=float(terms.sum()) + base,
+        **of_run(problem, solution),
         log_prior=float(jnp.sum(jax.vmap(model.log_prior)(found.items))),
         num_parameters=free + (dims * len(ability) if joint else 0),
-        status=Status(int(fit.status)),
-        num_steps=int(fit.num_steps),
-        trace=np.asarray(fit.trace)[: int(fit.num_steps)] + base,
-        residual=float(fit.residual),
-        priors=frozenset(model.priors) if method.uses_priors else frozenset(),
         joint=joint,
-        limit=method.limit,
         scale=np.zeros(len(ability)),
         unfinished=~np.asarray(modes.converged),
         warnings=(*solution.warnings, *_not_identified(errors)),
@@ -167,10 +154,7 @@ def _factors(problem: Problem, found, modes, errors) -> FactorEstimates:
     correlation = np.asarray(found.population.covariance, np.float64)
     variance = _residual_variance(problem.model, found.items)
     described = _described(
-        slopes,
-        correlation,
-        variance,
-        *(np.asarray(x, np.float64) for x in modes[:3]),
+        slopes, correlation, variance, *(np.asarray(x, np.float64) for x in modes[:3])
     )
     if errors is None:
         return described

@@ -61,9 +61,7 @@ def row_products(
 
 
 def column_products(
-    model: Model,
-    data: Responses | SparseResponses,
-    vectors: Float[Array, "subjects m"],
+    model: Model, data: Responses | SparseResponses, vectors: Float[Array, "subjects m"]
 ) -> tuple[tuple[Array, ...], Array, Array]:
     """Weighted sums S_k' U for each statistic, Y' U of values, M' U of exposure."""
     vectors = weigh_rows(vectors, data.subject_weight)

@@ -32,7 +32,7 @@ class Bootstrap(NamedTuple):
         parameters: Estimates with a leading `[replicates]` axis.
         ability: `[replicates, subjects]` scores: EAP, or joint estimates. Of several
             abilities `[replicates, subjects, dims]` modes, on the replicate's own
-            factors: `numerics.rotation.align` matches those by its slopes.
+            factors: `numerics.loadings.align` matches those by its slopes.
         status: `[replicates]` status codes.
         weight: `[replicates, size]` weights drawn for subjects or items.
     """

@@ -125,9 +125,7 @@ def _unit_scores() -> Model:
 
 
 def _method_of(
-    table: ResponseTable,
-    model: Any,
-    settings: Mapping[str, Any],
+    table: ResponseTable, model: Any, settings: Mapping[str, Any]
 ) -> tuple[str, str]:
     """The name of the method that suits a table and a model, and the reason."""
     usual = {**dict.fromkeys(ITEMS), "priors": "weak"}

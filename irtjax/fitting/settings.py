@@ -143,12 +143,7 @@ def check_values(
     for name, value, fine, cure in (
         ("method", method, known, f"auto, {', '.join(METHODS)}, or irtjax.EM()"),
         ("level", level, number, "a number between 0 and 1"),
-        (
-            "max_steps",
-            max_steps,
-            limit,
-            "a whole number from 1 to 2**31 - 1, or None",
-        ),
+        ("max_steps", max_steps, limit, "a whole number from 1 to 2**31 - 1, or None"),
         ("key", key, key is None or hasattr(key, "dtype"), "jax.random.key(0)"),
         ("dtype", dtype, floating, "'float64' or 'float32'"),
         ("facets", facets, listed, "a list of names, such as ['domain']"),

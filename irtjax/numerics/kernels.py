@@ -76,6 +76,8 @@ def put_block(array: Array, block: Array, start: Array) -> Array:
 
 #: Order of matrices up to which solves are written out: quicker to run, not to compile.
 WRITTEN_OUT = 4
+#: The same of roots; see `inverse_cholesky`.
+MOST_WRITTEN = 6
 
 
 def positive_definite_solve(matrix: Array, vector: Array) -> tuple[Array, Array]:
@@ -168,6 +170,24 @@ def inverse_cholesky(matrix: Float[Array, "*batch p p"]) -> Array:
     zero, both = jnp.zeros_like(matrix[..., 0, 0]), np.ndindex(size, size)
     entries = jnp.stack([inverse.get(at, zero) for at in both], -1)
     return entries.reshape(matrix.shape)
+
+
+def inverse_of(matrix: Float[Array, "*batch p p"]) -> tuple[Array, Array]:
+    """Inverses and log determinants of small positive definite matrices."""
+    unit = jnp.eye(matrix.shape[-1], dtype=matrix.dtype)
+    shape = matrix.shape[:-1]
+    solve = lambda row: positive_definite_solve(matrix, jnp.broadcast_to(row, shape))
+    inverse, pivots = jax.vmap(solve, out_axes=-1)(unit)
+    return inverse, jnp.sum(jnp.log(pivots[..., 0]), axis=-1)
+
+
+def inverse_root(matrix: Float[Array, "p p"]) -> Array:
+    """L^-1 of L L', NaN where a matrix is not positive definite."""
+    if matrix.shape[-1] <= MOST_WRITTEN:
+        return inverse_cholesky(matrix)
+    unit = jnp.eye(matrix.shape[-1], dtype=matrix.dtype)
+    root = jnp.linalg.cholesky(matrix)
+    return jax.scipy.linalg.solve_triangular(root, unit, lower=True)
 
 
 def after(value: Array, other: Array) -> Array:

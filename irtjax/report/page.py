@@ -25,12 +25,7 @@ from irtjax.data.wording import are, counted, percent
 from irtjax.report import page_data
 from irtjax.report.leaderboard import group_span, option_pairs
 from irtjax.report.page_bad import bad_flags, bad_items
-from irtjax.report.page_data import (
-    Sources,
-    column,
-    labels,
-    labels_of_benchmarks,
-)
+from irtjax.report.page_data import Sources, column, labels, labels_of_benchmarks
 from irtjax.report.page_figures import (
     ability_ends,
     ability_unit,

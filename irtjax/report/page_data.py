@@ -471,10 +471,7 @@ def thirds(cells: Cells | None, order: np.ndarray) -> np.ndarray | None:
 
 
 def texts_of(
-    texts: Mapping[str, str] | None,
-    names: Any,
-    chosen: Iterable[int],
-    most: int,
+    texts: Mapping[str, str] | None, names: Any, chosen: Iterable[int], most: int
 ) -> dict[int, str]:
     """Texts of items by place, shortened to `most` letters, line breaks kept."""
     found = {}

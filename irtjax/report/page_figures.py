@@ -138,7 +138,7 @@ def information_figure(fit: Calibration) -> dict[str, Any]:
     from irtjax.plots.curves import information_by_group
 
     grid = np.linspace(*ends, 201)
-    structure = fit.structure if fit.structure is not None else None
+    structure = fit.structure
     several = structure is not None and len(structure.groups) > 1
     codes, names = style.item_benchmarks(fit, COLOURS)
     if several and structure is not None:
@@ -149,48 +149,26 @@ def information_figure(fit: Calibration) -> dict[str, Any]:
     left, right, top, bottom = 60, 740, 26, 300
     high = 1.08 * max(float((parts if several else total).max()), 1e-6)
     at_x, at_y = _scaler(ends, (left, right)), _scaler((0, high), (bottom, top))
-    lines = []
+    lines, errors = [], []
     if len(names) > 1:
         for k, (name, row) in enumerate(zip(labels(names), parts, strict=True)):
             text = f"{name} ({counted(sizes[k], 'item')})"
             lines.append((text, f"s{k}", f"k{k}", _path(grid, row, at_x, at_y)))
-    errors = []
     if not several:
         text = f"all {counted(len(fit.items), 'item')}"
         lines.append((text, "all", "", _path(grid, total, at_x, at_y)))
-        error = 1 / np.sqrt(np.maximum(total, 1e-12))
-        most = 1.08 * min(float(error.max()), 6 * float(error.min()))
-        at_error = _scaler((0, most), (bottom, top))
-        # The part around the smallest error that lies within the scale.
-        beyond, least = np.flatnonzero(error > most), int(np.argmin(error))
-        begin = max(beyond[beyond < least], default=-1) + 1
-        end = min(beyond[beyond > least], default=grid.size)
-        path = _path(grid[begin:end], error[begin:end], at_x, at_error)
+        path, errors = _error_curve(grid, total, at_x, (bottom, top))
         lines.append(("standard error, all items (right scale)", "dashed", "kd", path))
-        errors = [
-            {"at": at_error(x), "text": f"{x:.3g}"} for x in _ticks(0, most, 5) if x
-        ]
     ability = column(fit.ability_table, "ability")
     ability = ability[np.isfinite(ability)]
     inside = ability[(ability >= ends[0]) & (ability <= ends[1])]
     feet = sorted({at_x(x) for x in inside.tolist()})
-    note = (
-        "Where the curve is high, items measure ability well. The standard error, 1 /"
-        " √information, is that of all items as if these were known; the leaderboard's"
-        " is larger where it counts their uncertainty."
-    )
-    if several:
-        note = (
-            "Each group of items measures an ability of its own; information on"
-            " different abilities does not add up."
-        )
+    best = f"Information is highest at ability {grid[int(np.argmax(total))]:.2g}."
+    kinds = "name", "kind", "key", "path"
     return {
-        "note": note,
+        "note": _OF_GROUPS if several else _OF_ALL,
         "unit": unit,
-        "curves": [
-            {"name": name, "kind": kind, "key": key, "path": path}
-            for name, kind, key, path in lines
-        ],
+        "curves": [dict(zip(kinds, line, strict=True)) for line in lines],
         "subjects": "".join(f"M{x:g} {bottom}v-7" for x in feet),
         "x": [{"at": at_x(x), "text": f"{x:.3g}"} for x in _ticks(*ends, 8)],
         "y": [{"at": at_y(x), "text": f"{x:,.3g}"} for x in _ticks(0, high, 5)],
@@ -200,10 +178,35 @@ def information_figure(fit: Calibration) -> dict[str, Any]:
         "bottom": bottom,
         "width": 800,
         "height": bottom + 42,
-        "description": "A curve for each group of items."
-        if several
-        else f"Information is highest at ability {grid[int(np.argmax(total))]:.2g}.",
+        "description": "A curve for each group of items." if several else best,
     }
+
+
+#: Notes under the figure of information.
+_OF_ALL = (
+    "Where the curve is high, items measure ability well. The standard error, 1 /"
+    " √information, is that of all items as if these were known; the leaderboard's"
+    " is larger where it counts their uncertainty."
+)
+_OF_GROUPS = (
+    "Each group of items measures an ability of its own; information on different"
+    " abilities does not add up."
+)
+
+
+def _error_curve(
+    grid: np.ndarray, total: np.ndarray, at_x: Any, ends: tuple[float, float]
+) -> tuple[str, list[dict[str, Any]]]:
+    """The path of the standard errors by information, and ticks of their scale."""
+    error = 1 / np.sqrt(np.maximum(total, 1e-12))
+    most = 1.08 * min(float(error.max()), 6 * float(error.min()))
+    at_error = _scaler((0, most), ends)
+    # The part around the smallest error that lies within the scale.
+    beyond, least = np.flatnonzero(error > most), int(np.argmin(error))
+    begin = max(beyond[beyond < least], default=-1) + 1
+    end = min(beyond[beyond > least], default=grid.size)
+    ticks = [{"at": at_error(x), "text": f"{x:.3g}"} for x in _ticks(0, most, 5) if x]
+    return _path(grid[begin:end], error[begin:end], at_x, at_error), ticks
 
 
 def _path(

@@ -42,13 +42,7 @@ from irtjax.models.family import AbstractResponseFamily, Items
 from irtjax.models.model import Model, Population
 from irtjax.numerics.kernels import weigh_rows
 from irtjax.numerics.programs import stored_jit
-from irtjax.scoring.block import (
-    Block,
-    Scorer,
-    map_subjects,
-    scan_scores,
-    table_of,
-)
+from irtjax.scoring.block import Block, Scorer, map_subjects, scan_scores, table_of
 from irtjax.scoring.item_error import (
     added_variance,
     coordinate_slopes,

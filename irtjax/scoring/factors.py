@@ -203,6 +203,58 @@ def _expected(model, items, share, scores: FactorScores, begin, size) -> _Expect
     return _Expected(expected @ share, gradient, along, rise, moves)
 
 
+class _Moves(NamedTuple):
+    """D_ij of a block of subjects: how their expected scores move with the items.
+
+    D_ij = (f theta_i + r u_i, f^x): `factor` is f, `residual` r, `rest` has f^x of each
+    other coordinate. `score` is m_i and `own` the first part of (2).
+    """
+
+    score: Array
+    own: Array
+    theta: Array
+    along: Array
+    factor: Array
+    residual: Array
+    rest: list[Array]
+
+    def variance(self, covariance: Float[Array, "items p p"]) -> Array:
+        """The second part of (2)."""
+        theta, u, factor, residual = self[2:6]
+        dims = theta.shape[1]
+        flat = covariance[:, :dims, :dims].reshape(len(covariance), -1)
+        parts = (
+            factor**2 * (outer(theta) @ flat.T)
+            + 2 * factor * residual * (outer(theta, u) @ flat.T)
+            + residual**2 * (outer(u) @ flat.T)
+        )
+        for h, move in enumerate(self.rest):
+            border = covariance[:, :dims, dims + h].T
+            both = factor * (theta @ border) + residual * (u @ border)
+            parts = parts + 2 * move * both
+            for k, other in enumerate(self.rest):
+                parts = parts + move * other * covariance[:, dims + h, dims + k]
+        return jnp.sum(parts, axis=1)
+
+    def of_items(self, columns: Float[Array, "items p rank"]) -> Array:
+        """Products of the rows D_i with `columns`, `[block, rank]`."""
+        size, dims = self.theta.shape
+        by_slope = columns[:, :dims].reshape(len(columns), -1)
+        shape = size, dims, columns.shape[2]
+        both = (self.factor @ by_slope).reshape(shape) * self.theta[:, :, None]
+        by_along = (self.residual @ by_slope).reshape(shape) * self.along[:, :, None]
+        total = jnp.sum(both + by_along, axis=1)
+        for h, move in enumerate(self.rest):
+            total = total + move @ columns[:, dims + h]
+        return total
+
+    def of_subjects(self, rows: Float[Array, "block rank"]) -> Array:
+        """Products of `rows` with the columns of D, `[p rank, items]`."""
+        found = outer(self.theta, rows).T @ self.factor
+        found = found + outer(self.along, rows).T @ self.residual
+        return jnp.concatenate([found, *(rows.T @ x for x in self.rest)])
+
+
 @stored_jit
 def expected_with_items(
     model: Model,
@@ -213,6 +265,9 @@ def expected_with_items(
     key: Array | None = None,
 ) -> ExpectedOnItems:
     """Expected scores on all items with the errors of the items, (1) and (2). Pure.
+
+    The shared errors are the main directions of D K^(1/2), found by one pass over the
+    data with random directions and one with an orthonormal basis of what these span.
 
     Args:
         model: A model with `dims` abilities.
@@ -240,65 +295,44 @@ def expected_with_items(
             take_block(data.exposure, begin, size),
         )
 
-    def block(begin):
-        """Score, first part of (2), theta and u, and f, r and f^x of each item."""
+    def block(begin) -> _Moves:
         part = _expected(model, items, share, scores, begin, size)
         theta = take_block(scores.ability, begin, size)
         found = item_cells(model, items, theta, *laid_out(begin))
         pull = each * (part.along @ slopes.T)
         own = jnp.sum(part.gradient * part.along, axis=1)
         moves = [x * share for x in part.moves]
-        of_rest = [m - w * pull for m, w in zip(moves, found.mixed, strict=True)]
+        rest = [m - w * pull for m, w in zip(moves, found.mixed, strict=True)]
         factor = part.rise - found.curvature * pull
-        return part.score, own, theta, part.along, factor, found.slope * each, of_rest
+        residual = found.slope * each
+        return _Moves(part.score, own, theta, part.along, factor, residual, rest)
 
-    zeros = jnp.zeros(num_subjects, dtype)
     covariance = item_covariance.astype(dtype)
-    root = jnp.linalg.cholesky(
-        covariance + 1e-12 * jnp.eye(width, dtype=dtype) * jnp.max(jnp.abs(covariance))
-    )
+    ridge = 1e-12 * jnp.eye(width, dtype=dtype) * jnp.max(jnp.abs(covariance))
+    root = jnp.linalg.cholesky(covariance + ridge)
     root = jnp.where(jnp.isfinite(root), root, 0)
     key = jax.random.key(0) if key is None else key
     sketch = jax.random.normal(key, (num_items, width, rank), dtype)
     drawn = jnp.einsum("jpq,jqm->jpm", root, sketch)
-    of_slopes = drawn[:, :dims].reshape(num_items, -1)
-    flat = covariance[:, :dims, :dims].reshape(num_items, -1)
 
     def first(carry, begin, is_new):
         del is_new
-        value, own, theta, u, factor, residual, of_rest = block(begin)
-        parts = (
-            factor**2 * (outer(theta) @ flat.T)
-            + 2 * factor * residual * (outer(theta, u) @ flat.T)
-            + residual**2 * (outer(u) @ flat.T)
-        )
-        both = (factor @ of_slopes).reshape(size, dims, rank) * theta[:, :, None]
-        both = both + (residual @ of_slopes).reshape(size, dims, rank) * u[:, :, None]
-        range_ = jnp.sum(both, axis=1)
-        for h, move in enumerate(of_rest):
-            border = covariance[:, :dims, dims + h].T
-            parts = parts + 2 * move * (
-                factor * (theta @ border) + residual * (u @ border)
-            )
-            for k, other in enumerate(of_rest):
-                parts = parts + move * other * covariance[:, dims + h, dims + k]
-            range_ = range_ + move @ drawn[:, dims + h]
-        found = value, own + jnp.sum(parts, axis=1), range_
+        moves = block(begin)
+        variance = moves.own + moves.variance(covariance)
+        found = moves.score, variance, moves.of_items(drawn)
         return tuple(put_block(x, y, begin) for x, y in zip(carry, found, strict=True))
 
+    zeros = jnp.zeros(num_subjects, dtype)
     init = zeros, zeros, jnp.zeros((num_subjects, rank), dtype)
     score, variance, range_ = scan_subject_blocks(first, init, num_subjects, size)
     basis, _ = jnp.linalg.qr(range_)
 
     def second(carry, begin, is_new):
-        _, _, theta, u, factor, residual, of_rest = block(begin)
         part = take_block(basis, begin, size) * is_new.astype(dtype)[:, None]
-        rows = outer(theta, part).T @ factor + outer(u, part).T @ residual
-        return carry + jnp.concatenate([rows, *(part.T @ x for x in of_rest)])
+        return carry + block(begin).of_subjects(part)
 
-    rows = scan_subject_blocks(
-        second, jnp.zeros((width * rank, num_items), dtype), num_subjects, size
-    )
+    none = jnp.zeros((width * rank, num_items), dtype)
+    rows = scan_subject_blocks(second, none, num_subjects, size)
     rows = rows.reshape(width, rank, num_items)
     seen = jnp.einsum("pmj,jpq->mjq", rows, root).reshape(rank, -1)
     values, vectors = jnp.linalg.eigh(seen @ seen.T)

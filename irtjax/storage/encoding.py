@@ -300,42 +300,13 @@ def from_parts(
 ) -> Calibration:
     """Returns the calibration that the parts of a folder make."""
     _check_shapes(arrays)
-    for file, kind, columns in (
-        ("items.parquet", "item", _ITEM_COLUMNS),
-        ("abilities.parquet", "subject", _ABILITY_COLUMNS),
-    ):
-        table = tables[file]
-        lacking = [name for name in columns if name not in table.column_names]
-        if lacking:
-            raise ValueError(f"{file} has no column {lacking[0]!r}")
-        for name in columns:
-            _check_column(table.schema.field(name).type, name, file)
-        size = len(arrays[f"{kind}_names"])
-        if table.num_rows != size:
-            raise ValueError(
-                f"{file} has {table.num_rows} rows, but parameters.npz has {size}"
-            )
+    _check_tables(tables, arrays)
     # The file is sorted by ability, the arrays by `subjects`.
     abilities, subjects = tables["abilities.parquet"], arrays["subject_names"]
     names = as_labels(abilities.column("subject").to_pylist())
     model = decode(content.model)
     if not isinstance(model, Model) or not isinstance(model.family, _FAMILY):
         raise ValueError("fit.json has no model with a family")
-    record = model.family.Items
-    items = record(**{name: arrays[f"items.{name}"] for name in record._fields})
-    for name, values in items._asdict().items():
-        if values.shape[:1] != arrays["item_names"].shape:
-            raise ValueError(
-                f"parameters.npz has {name} of shape {values.shape}, but"
-                f" there are {len(arrays['item_names'])} items"
-            )
-    mean, sd = arrays["population.mean"], arrays["population.sd"]
-    more = (arrays.get(f"population.{x}") for x in ("log_weights", "correlation"))
-    population = Population(mean, sd, *more)
-    lengths = None
-    if model.lengths is not None:
-        parts = {name: arrays[f"lengths.{name}"] for name in LengthItems._fields}
-        lengths = LengthParameters(LengthItems(**parts), arrays["correlation"])
     nodes = content.resolution
     rest: dict[str, Any] = {
         name: getattr(content, name) for name in (*_FLOATS, *_OTHERS)
@@ -344,7 +315,7 @@ def from_parts(
     rest |= {name: arrays.get(name) for name in _ERROR_ARRAYS}
     return Calibration(
         model=model,
-        parameters=Parameters(items, population, arrays.get("theta"), lengths),
+        parameters=_parameters(model, arrays),
         subjects=subjects,
         items=arrays["item_names"],
         benchmarks=arrays.get("benchmark_names"),
@@ -362,6 +333,26 @@ def from_parts(
         factors=factors_of(arrays),
         **rest,
     )
+
+
+def _parameters(model: Model, arrays: dict[str, Any]) -> Parameters:
+    """The estimates, once their shapes have been checked."""
+    record = model.family.Items
+    items = record(**{name: arrays[f"items.{name}"] for name in record._fields})
+    for name, values in items._asdict().items():
+        if values.shape[:1] != arrays["item_names"].shape:
+            raise ValueError(
+                f"parameters.npz has {name} of shape {values.shape}, but"
+                f" there are {len(arrays['item_names'])} items"
+            )
+    mean, sd = arrays["population.mean"], arrays["population.sd"]
+    more = (arrays.get(f"population.{x}") for x in ("log_weights", "correlation"))
+    lengths = None
+    if model.lengths is not None:
+        parts = {name: arrays[f"lengths.{name}"] for name in LengthItems._fields}
+        lengths = LengthParameters(LengthItems(**parts), arrays["correlation"])
+    population = Population(mean, sd, *more)
+    return Parameters(items, population, arrays.get("theta"), lengths)
 
 
 def _status(name: str) -> Status:
@@ -389,6 +380,25 @@ def _check_column(kind: Any, name: str, file: str) -> None:
         right = text if name in _TEXT else number
     if not right and (name in _NEEDED or not types.is_null(kind)):
         raise ValueError(f"{file}: column {name!r} holds {kind}")
+
+
+def _check_tables(tables: dict[str, pa.Table], arrays: dict[str, Any]) -> None:
+    """Refuses tables that lack a column, or have other rows than the arrays."""
+    for file, kind, columns in (
+        ("items.parquet", "item", _ITEM_COLUMNS),
+        ("abilities.parquet", "subject", _ABILITY_COLUMNS),
+    ):
+        table = tables[file]
+        lacking = [name for name in columns if name not in table.column_names]
+        if lacking:
+            raise ValueError(f"{file} has no column {lacking[0]!r}")
+        for name in columns:
+            _check_column(table.schema.field(name).type, name, file)
+        size = len(arrays[f"{kind}_names"])
+        if table.num_rows != size:
+            raise ValueError(
+                f"{file} has {table.num_rows} rows, but parameters.npz has {size}"
+            )
 
 
 def _check_shapes(arrays: dict[str, np.ndarray]) -> None:

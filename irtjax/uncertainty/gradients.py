@@ -13,9 +13,9 @@ from irtjax.data.sparse_responses import SparseResponses
 from irtjax.likelihood.counts import (
     block_log_likelihood,
     expected_counts,
-    expected_derivatives,
     sparse_log_likelihood,
 )
+from irtjax.likelihood.item_steps import expected_derivatives
 from irtjax.likelihood.problem import Problem
 from irtjax.models.model import Population
 from irtjax.numerics.kernels import (

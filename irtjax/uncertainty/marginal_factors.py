@@ -245,7 +245,7 @@ def _sums(
     free = estimated(problem, items)
     root = jnp.linalg.cholesky(posterior)
 
-    def shares(begin, flat, values, exposure, log_ratio):
+    def shares(flat, values, exposure, log_ratio):
         """Weights of the points of each subject, which sum to 1."""
         if isinstance(points, Rule):
             weights = points.weights.astype(dtype)
@@ -256,19 +256,13 @@ def _sums(
 
     def body(carry, begin, is_new):
         blocks, second, total, missing = carry
-        if isinstance(points, Rule):
-            z, log_ratio = points.nodes.astype(dtype)[None], jnp.zeros((), dtype)
-        else:
-            z, log_ratio = points.of_subjects(begin + jnp.arange(size), dtype)
-        z = jnp.broadcast_to(z, (size, count, dims))
-        at = take_block(theta, begin, size)[:, None]
-        at = at + jnp.einsum("nkl,nrl->nrk", take_block(root, begin, size), z)
+        z, log_ratio, at = _placed(points, theta, root, begin, size)
         flat = at.reshape(-1, dims)
         values = take_block(data.values, begin, size).astype(dtype)
         values = jnp.repeat(values, count, axis=0)
         exposure = take_block(data.exposure, begin, size)
         exposure = None if exposure is None else jnp.repeat(exposure, count, axis=0)
-        share = shares(begin, flat, values, exposure, log_ratio)
+        share = shares(flat, values, exposure, log_ratio)
         found = item_cells(model, items, flat, values, exposure)
         weight = is_new.astype(dtype)
         rows = take_block(data.subject_weight, begin, size)
@@ -283,11 +277,10 @@ def _sums(
         scores = [at, found, of_population, each[:, None] * free]
         factor = _coefficients(z, share, powers, *scores)
         factor = factor * jnp.sqrt(weight)[:, None, None]
+        factor = factor.reshape(-1, factor.shape[2])
         if whole:
-            factor = factor.reshape(-1, factor.shape[2])
             missing = missing + factor.T @ factor
         else:
-            factor = factor.reshape(-1, factor.shape[2])
             of_items, rest = jnp.split(factor, [num_items * columns], axis=1)
             of_items = of_items.reshape(-1, num_items, columns)
             missing = (
@@ -304,11 +297,23 @@ def _sums(
     init = blocks, zeros(dims, dims), zeros(), none
     blocks, second, total, missing = scan_subject_blocks(body, init, num_subjects, size)
     blocks = blocks * each[:, None, None]
-
     if pairs:
         sums = second, total, prior_subjects
         corner = _population_information(correlation, *sums, scales)
     return blocks, corner, missing
+
+
+def _placed(points: Points | Rule, theta: Array, root: Array, begin, size: int):
+    """Of a block of subjects: standard points, log ratios, and abilities there."""
+    dtype, dims = theta.dtype, theta.shape[1]
+    if isinstance(points, Rule):
+        z, log_ratio = points.nodes.astype(dtype)[None], jnp.zeros((), dtype)
+    else:
+        z, log_ratio = points.of_subjects(begin + jnp.arange(size), dtype)
+    z = jnp.broadcast_to(z, (size, z.shape[1], dims))
+    at = take_block(theta, begin, size)[:, None]
+    at = at + jnp.einsum("nkl,nrl->nrk", take_block(root, begin, size), z)
+    return z, log_ratio, at
 
 
 def _block_size(problem: Problem, count: int, num_functions: int, bytes_: int) -> int:

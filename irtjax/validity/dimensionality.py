@@ -216,9 +216,7 @@ def _held_out(responses: Responses, fold, most: int, report) -> _HeldOut:
     for k in watched(range(FOLDS)):
         out = seen & (fold == k)
         kept = dataclasses.replace(
-            responses,
-            observed=seen & ~out,
-            values=jnp.where(out, 0, responses.values),
+            responses, observed=seen & ~out, values=jnp.where(out, 0, responses.values)
         )
         for size in watched(found.sizes):
             report(f"fold {k + 1} of {FOLDS}, {size} factors")

@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from scipy.stats import kendalltau
 
 from irtjax._types import KeyArray, Status
 from irtjax.calibration.calibration import Calibration
@@ -43,7 +42,16 @@ from irtjax.likelihood.quadrature import nodes_for, resolution
 from irtjax.models.catalogue import known_model
 from irtjax.models.model import Model, check_one_ability
 from irtjax.numerics.memory import require_memory
-from irtjax.ranking.ranks import tied_ranks
+from irtjax.validity.rank_agreement import (
+    agreement_of,
+    interval,
+    nullable,
+    partners,
+    ranks_of,
+    ranks_of_fit,
+    reliability,
+    subject_table,
+)
 from irtjax.validity.starts import compare_starts, spearman_matrix
 
 if TYPE_CHECKING:
@@ -347,42 +355,15 @@ def _nodes(model, items, population, data) -> np.ndarray:
     return nodes_for(WIDER * probe.smallest_posterior_sd / float(population.sd))
 
 
-def ranks_of(ability: np.ndarray) -> np.ndarray:
-    """Ranks `[replicates, subjects]`, 1 the best; equal abilities share the best one.
-
-    Abilities that differ by rounding are equal. NaN where there is none.
-
-    >>> ranks_of(np.array([[0.5, 1.0, 1.0 + 1e-12, np.nan]])).tolist()
-    [[3.0, 1.0, 1.0, nan]]
-    """
-    slack = np.sqrt(np.finfo(ability.dtype).eps)
-    ranks = np.full(ability.shape, np.nan)
-    for row, values in zip(ranks, ability, strict=True):
-        known = np.isfinite(values)
-        row[known] = tied_ranks(values[known], slack)
-    return ranks
-
-
-def _agreement(first: np.ndarray, second: np.ndarray, top: int) -> tuple[float, float]:
-    """Kendall's tau-b of two rankings, and the share of the top that they share."""
-    known = np.isfinite(first) & np.isfinite(second)
-    if known.sum() < 2:
-        return np.nan, np.nan
-    x, y = first[known], second[known]
-    ahead, other = x <= top, y <= top
-    overlap = (ahead & other).sum() / max(ahead.sum(), other.sum())
-    return float(np.asarray(kendalltau(x, y))[0]), float(overlap)
-
-
 def _described(table, fit, found: _Replicates, weight, kind, top, level, note):
     """The tables and the sentence."""
     ranks, good = ranks_of(found.ability), found.good
-    full = _ranks_of_fit(fit)
-    with_all = np.array([_agreement(full, row, top) for row in ranks])
-    partner = _partners(kind, good)
+    full = ranks_of_fit(fit)
+    with_all = np.array([agreement_of(full, row, top) for row in ranks])
+    partner = partners(kind, good)
     between = np.array(
         [
-            _agreement(row, ranks[other], top) if other >= 0 else (np.nan, np.nan)
+            agreement_of(row, ranks[other], top) if other >= 0 else (np.nan, np.nan)
             for row, other in zip(ranks, partner, strict=True)
         ]
     )
@@ -393,17 +374,17 @@ def _described(table, fit, found: _Replicates, weight, kind, top, level, note):
         "top_overlap_between": between[good, 1],
     }
     if kind == "halves":
-        measures["reliability"] = _reliability(found.ability, partner)
+        measures["reliability"] = reliability(found.ability, partner)
     if kind == "subjects":
         for name, values in found.items.items():
             own = np.asarray(getattr(fit.parameters.items, name))
             both = np.concatenate([own[None], values[good]])
             measures[f"spearman_{name}"] = spearman_matrix(both)[0, 1:]
-    rows = [_interval(name, values, level) for name, values in measures.items()]
+    rows = [interval(name, values, level) for name, values in measures.items()]
     import pyarrow as pa
 
     agreement = pa.Table.from_pylist([row for row in rows if row["mean"] is not None])
-    subjects = _subject_table(fit, full, ranks[good], top, level)
+    subjects = subject_table(fit, full, ranks[good], top, level)
     runs = {"run": np.arange(len(good)), "converged": good}
     runs |= {"kendall": with_all[:, 0], "top_overlap": with_all[:, 1]}
     if kind == "benchmarks":
@@ -413,96 +394,12 @@ def _described(table, fit, found: _Replicates, weight, kind, top, level, note):
         fit.model.name,
         subjects,
         agreement,
-        pa.Table.from_pydict({k: _nullable(v) for k, v in runs.items()}),
+        pa.Table.from_pydict({k: nullable(v) for k, v in runs.items()}),
         top,
         level,
         _sentence(table, kind, agreement.to_pylist(), subjects.to_pylist(), top, level),
         _warnings(table, fit, found, kind),
         (note,) if note else (),
-    )
-
-
-def _nullable(values: np.ndarray) -> Any:
-    """A column in which numbers that are not finite are missing."""
-    import pyarrow as pa
-
-    floating = np.issubdtype(values.dtype, np.floating)
-    return pa.array(values, mask=~np.isfinite(values) if floating else None)
-
-
-def _ranks_of_fit(fit: Calibration) -> np.ndarray:
-    """Ranks from all responses; NaN for subjects without any."""
-    ability = fit.ability_table.column("ability").to_numpy()
-    observed = fit.ability_table.column("observed").to_numpy()
-    return ranks_of(np.where(observed > 0, ability, np.nan)[None])[0]
-
-
-def _partners(kind: str, good: np.ndarray) -> np.ndarray:
-    """The replicate that each is compared with, -1 for none: each pair once."""
-    partner = np.full(len(good), -1)
-    if kind == "halves":
-        partner[::2] = np.arange(1, len(good), 2)
-        both = good[::2] & good[1::2]
-        partner[::2][~both] = -1
-    elif kind != "benchmarks":
-        kept = np.flatnonzero(good)
-        following = np.roll(kept, -1)
-        if kept.size == 2:
-            # In a ring of two each would follow the other: one pair, counted twice.
-            following[1] = -1
-        partner[kept] = following
-    return partner
-
-
-def _reliability(ability: np.ndarray, partner: np.ndarray) -> np.ndarray:
-    """Spearman and Brown's reliability of all items from each pair of halves."""
-    found = []
-    for first in np.flatnonzero(partner >= 0):
-        x, y = ability[first], ability[partner[first]]
-        known = np.isfinite(x) & np.isfinite(y)
-        if known.sum() > 2 and np.ptp(x[known]) > 0 and np.ptp(y[known]) > 0:
-            r = np.corrcoef(x[known], y[known])[0, 1]
-            found.append(2 * r / (1 + r) if r > -1 else np.nan)
-    return np.array(found or [np.nan])
-
-
-def _interval(name: str, values: np.ndarray, level: float) -> dict[str, Any]:
-    """Mean and central `level` of a measure over replicates."""
-    known = values[np.isfinite(values)]
-    if not known.size:
-        return {"measure": name, "mean": None, "lower": None, "upper": None}
-    low, high = np.quantile(known, [(1 - level) / 2, (1 + level) / 2])
-    ends = {"lower": float(low), "upper": float(high)}
-    return {"measure": name, "mean": float(known.mean()), **ends}
-
-
-def _subject_table(fit, full, ranks, top: int, level: float) -> pa.Table:
-    """Ranks of each subject over the replicates, best first."""
-    import pyarrow as pa
-
-    known = np.isfinite(ranks)
-    tail = (1 - level) / 2
-    # A subject without a rank in any replicate keeps its own.
-    filled = np.where(known.any(axis=0), ranks, full)
-    filled = np.where(np.isnan(full), 0, filled)
-    low = np.nanquantile(filled, tail, axis=0, method="lower")
-    high = np.nanquantile(filled, 1 - tail, axis=0, method="higher")
-    count = known.sum(axis=0)
-    count = np.where(count > 0, count, np.nan)
-    columns = {
-        "subject": np.asarray(fit.subjects),
-        "ability": fit.ability_table.column("ability").to_numpy(),
-        "rank": full,
-        "rank_lower": np.minimum(low, full),
-        "rank_upper": np.maximum(high, full),
-        "share_first": (ranks == 1).sum(axis=0) / count,
-        "share_in_top": (ranks <= top).sum(axis=0) / count,
-    }
-    order = np.lexsort((-columns["ability"], np.nan_to_num(full, nan=np.inf)))
-    ranked = ("rank", "rank_lower", "rank_upper")
-    made = {k: _nullable(v[order]) for k, v in columns.items()}
-    return pa.table(
-        {k: v.cast(pa.int64()) if k in ranked else v for k, v in made.items()}
     )
 
 

@@ -17,7 +17,7 @@ from irtjax.models.catalogue import factor_model
 from irtjax.models.factors import Factor
 from irtjax.models.priors import Normal
 from irtjax.models.simulate import simulate_abilities
-from irtjax.numerics.rotation import align
+from irtjax.numerics.loadings import align
 
 SUBJECTS, ITEMS, CATEGORIES = 250, 40, 4
 SLOW = pytest.mark.slow

@@ -16,6 +16,7 @@ import pytest
 import irtjax
 from irtjax.adaptive import ItemBank
 from irtjax.harness import inspect as harness
+from irtjax.harness import inspect_samples
 from irtjax.harness.bank import ItemIds, open_fit
 from irtjax.harness.inspect import AdaptiveSamples, EarlyStopping, number_of
 from tests.harness import newcomer
@@ -415,7 +416,7 @@ def test_a_sample_that_does_not_show_its_test():
 
 def test_early_stopping_of_two_models_at_once(monkeypatch):
     stop = types.SimpleNamespace(EarlyStop=lambda **known: known)
-    monkeypatch.setattr(harness, "_require", lambda name: stop)
+    monkeypatch.setattr(inspect_samples, "require", lambda name: stop)
     one = EarlyStopping(plain_samples(), toy_fit(), benchmark=TASK, num_items=2)
     score = lambda value: {"match": Plain(score=Plain(value=value))}
 

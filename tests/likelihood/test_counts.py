@@ -9,8 +9,8 @@ import pytest
 
 from irtjax.data.responses import Responses
 from irtjax.likelihood import counts as module
-from irtjax.likelihood.counts import (
-    expected_counts,
+from irtjax.likelihood.counts import expected_counts
+from irtjax.likelihood.item_steps import (
     expected_derivatives,
     expected_value,
     improve_items,

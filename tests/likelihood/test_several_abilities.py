@@ -7,11 +7,8 @@ import pytest
 from scipy.special import logsumexp
 
 from irtjax.data.responses import Responses
-from irtjax.likelihood.counts import (
-    expected_counts,
-    expected_derivatives,
-    expected_value,
-)
+from irtjax.likelihood.counts import expected_counts
+from irtjax.likelihood.item_steps import expected_derivatives, expected_value
 from irtjax.models.families.logistic import Binary
 from irtjax.models.model import Model
 from irtjax.models.predictor import Moments

@@ -19,17 +19,14 @@ from scipy.linalg import expm, orthogonal_procrustes
 from scipy.optimize import linear_sum_assignment, minimize
 
 from irtjax.numerics import rotation as module
-from irtjax.numerics.rotation import (
-    ROTATIONS,
-    Rotation,
+from irtjax.numerics.loadings import (
     align,
     communality,
     congruence,
-    oblimin,
-    rotate,
     standardised_loadings,
     structure_matrix,
 )
+from irtjax.numerics.rotation import ROTATIONS, Rotation, oblimin, rotate
 
 # One shape and number of starts for most tests: each is a program to compile.
 STARTS = 20

@@ -5,7 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from irtjax.numerics.rotation import ROTATIONS, align, rotate
+from irtjax.numerics.loadings import align
+from irtjax.numerics.rotation import ROTATIONS, rotate
 from irtjax.uncertainty.rotation import (
     correlation_covariance,
     rotation_moves,

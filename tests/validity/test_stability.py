@@ -15,6 +15,7 @@ from irtjax.cli.app import app
 from irtjax.plots import plot_rank_ribbons
 from irtjax.validity import stability as module
 from irtjax.validity import starts
+from irtjax.validity.rank_agreement import partners
 
 SUBJECTS, ITEMS, NUM, TOP = 8, 24, 16, 3
 KEY = jax.random.key(5)
@@ -162,7 +163,7 @@ def test_two_replicates_are_one_pair():
     assert rows["kendall_between"]["mean"] == pytest.approx(between)
     assert f"Kendall's tau {between:.2f}" in stable.sentence
     good = np.array([True, False, True])
-    assert module._partners("items", good).tolist() == [2, -1, -1]
+    assert partners("items", good).tolist() == [2, -1, -1]
 
 
 @pytest.mark.parametrize(

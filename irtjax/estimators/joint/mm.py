@@ -56,11 +56,7 @@ from irtjax.estimators.joint.objective import (
     penalty_terms,
     weighted_moments,
 )
-from irtjax.estimators.joint.sparse import (
-    is_sparse,
-    sparse_subject_sweep,
-    sparse_sweep,
-)
+from irtjax.estimators.joint.sparse import is_sparse, sparse_subject_sweep, sparse_sweep
 from irtjax.likelihood.problem import Parameters, Problem, Start, report_scale
 from irtjax.models.catalogue import weak_priors
 from irtjax.models.families.graded import Graded, SpacedGraded
@@ -572,8 +568,8 @@ def _kkt_residual(
         items = items._replace(gradient=items.gradient.at[:, 1:].set(pulled))
     by_items = share(items, seen.items, seen.item_terms, stacked)
     if _is_positive(problem.model):
-        held = (stacked <= 0) & (by_items < 0)
-        by_items = by_items.at[:, 1:].set(jnp.where(held, 0, by_items)[:, 1:])
+        at_bound = (stacked <= 0) & (by_items < 0)
+        by_items = by_items.at[:, 1:].set(jnp.where(at_bound, 0, by_items)[:, 1:])
     by_theta = share(bounds[1], seen.subjects, seen.subject_terms, point.theta)
     largest = jnp.max(jnp.abs(jnp.where(_free(problem), by_items, 0)))
     return jnp.maximum(largest, jnp.max(jnp.abs(by_theta)))

@@ -255,9 +255,7 @@ def summarise(
     averaged over the error of the abilities; derivatives in the abilities are the same
     without. If `expected`, the items' densities are (see `item_posterior`).
     """
-    count, width, subjects = distinct.values.shape
-    groups, columns = model.num_groups, model.num_columns
-    size = distinct.design.shape[1]
+    count = distinct.values.shape[0]
     nodes, blocks = in_blocks(model, distinct, mode, order)
 
     def one(item: Block) -> dict[str, Array]:
@@ -266,52 +264,12 @@ def summarise(
             error = Error.of(item, ability_covariance, expected, ability_shift)
         return integrate(model, outer, item, error, nodes, num_newton, corrected)
 
-    rows = groups if model.has_group_effects else 0
-    num_rows = len(outer.residual_factor)
-    by_row = groups == 1 and num_rows > 1
-    zeros = lambda *shape: jnp.zeros(shape, outer.ability.dtype)
-    empty = {
-        "gradient": zeros(groups, subjects),
-        "bend": zeros(groups, subjects),
-        "safe": zeros(groups, subjects),
-        "within": zeros(num_rows, columns, columns),
-        "curvature": jnp.zeros_like(ability_covariance),
-        "cross": zeros(num_rows if by_row else groups, subjects, columns, size),
-        "square": zeros(num_rows, columns, columns, size, size),
-        "effect_gradient": zeros(rows, columns),
-        "effect_curvature": zeros(rows, columns, columns),
-    }
-
     def body(sums, block: Block):
         found = jax.vmap(one)(block)
-        group = block.group.reshape(-1)
-        sums = dict(sums)
-
-        def add(name, parts, at=group):
-            parts = parts.reshape(-1, *parts.shape[2:])
-            sums[name] = sums[name].at[at].add(parts)
-
-        weighted = block.design * block.weight[:, None]
-        row = jax.nn.one_hot(block.row, num_rows, dtype=weighted.dtype)
-        sums["within"] += jnp.einsum("ur,uab->rab", row, found["within"])
-        sums["square"] += jnp.einsum(
-            "ur,uab,ue,uf->rabef", row, found["covariance"], weighted, block.design
-        )
-        ties = jnp.einsum("uawn,ue->uwnae", found["together"], weighted)
-        add("cross", ties, block.row if by_row else group)
-        if width == 1:
-            # [distinct, subjects, subjects], added up by group.
-            shared = found["by_node"][:, :, 0]
-            add("curvature", -jnp.einsum("uqn,uqk->unk", shared, shared)[:, None])
-        else:
-            shared = found["by_node"].reshape(-1, groups * subjects)
-            sums["curvature"] = sums["curvature"].at[0].add(-shared.T @ shared)
-        for name in ("gradient", "bend", "safe", "effect_gradient", "effect_curvature"):
-            if name in found:
-                add(name, found[name])
         names = "mode", "mean", "mean_at", "covariance", "log_marginal"
-        return sums, {name: found[name] for name in names}
+        return _add_block(sums, block, found), {name: found[name] for name in names}
 
+    empty = _empty_sums(model, outer, distinct, ability_covariance)
     sums, kept = lax.scan(body, empty, blocks)
     kept = {k: x.reshape(-1, *x.shape[2:])[:count] for k, x in kept.items()}
     curvature, cross = sums["curvature"], sums["cross"]
@@ -321,6 +279,62 @@ def summarise(
     sums["cross"] = cross.reshape(-1, *cross.shape[2:])
     sums |= {name: sums[name].T for name in ("gradient", "bend", "safe")}
     return Summary(**kept, **sums)
+
+
+def _empty_sums(
+    model: MultilevelModel, outer: Outer, distinct: DistinctItems, covariance: Array
+) -> dict[str, Array]:
+    """Zeros for the sums of a `Summary`, abilities as `[groups, subjects]`."""
+    subjects, size = distinct.values.shape[2], distinct.design.shape[1]
+    groups, columns = model.num_groups, model.num_columns
+    rows = groups if model.has_group_effects else 0
+    num_rows = len(outer.residual_factor)
+    by_row = groups == 1 and num_rows > 1
+    zeros = lambda *shape: jnp.zeros(shape, outer.ability.dtype)
+    return {
+        "gradient": zeros(groups, subjects),
+        "bend": zeros(groups, subjects),
+        "safe": zeros(groups, subjects),
+        "within": zeros(num_rows, columns, columns),
+        "curvature": jnp.zeros_like(covariance),
+        "cross": zeros(num_rows if by_row else groups, subjects, columns, size),
+        "square": zeros(num_rows, columns, columns, size, size),
+        "effect_gradient": zeros(rows, columns),
+        "effect_curvature": zeros(rows, columns, columns),
+    }
+
+
+def _add_block(
+    sums: dict[str, Array], block: Block, found: dict[str, Array]
+) -> dict[str, Array]:
+    """The sums with those of a block of items."""
+    (groups, subjects), num_rows = sums["gradient"].shape, len(sums["within"])
+    group = block.group.reshape(-1)
+    sums = dict(sums)
+
+    def add(name, parts, at=group):
+        parts = parts.reshape(-1, *parts.shape[2:])
+        sums[name] = sums[name].at[at].add(parts)
+
+    weighted = block.design * block.weight[:, None]
+    row = jax.nn.one_hot(block.row, num_rows, dtype=weighted.dtype)
+    sums["within"] += jnp.einsum("ur,uab->rab", row, found["within"])
+    sums["square"] += jnp.einsum(
+        "ur,uab,ue,uf->rabef", row, found["covariance"], weighted, block.design
+    )
+    ties = jnp.einsum("uawn,ue->uwnae", found["together"], weighted)
+    add("cross", ties, block.row if groups == 1 and num_rows > 1 else group)
+    if block.group.shape[1] == 1:
+        # [distinct, subjects, subjects], added up by group.
+        shared = found["by_node"][:, :, 0]
+        add("curvature", -jnp.einsum("uqn,uqk->unk", shared, shared)[:, None])
+    else:
+        shared = found["by_node"].reshape(-1, groups * subjects)
+        sums["curvature"] = sums["curvature"].at[0].add(-shared.T @ shared)
+    for name in ("gradient", "bend", "safe", "effect_gradient", "effect_curvature"):
+        if name in found:
+            add(name, found[name])
+    return sums
 
 
 def blocks_of(covariance: Array, groups: int, aligned: bool) -> Array:

@@ -30,7 +30,6 @@ from irtjax.estimators.marginal.factor_em import (
     FactorPoint,
     Sweep,
     as_parameters,
-    inverse_of,
 )
 from irtjax.likelihood.cubature import Points
 from irtjax.likelihood.problem import Parameters, Problem, Start, rotates
@@ -38,6 +37,7 @@ from irtjax.likelihood.products import outer
 from irtjax.models.model import Population
 from irtjax.numerics.kernels import (
     BLOCK_BYTES,
+    inverse_of,
     put_block,
     scan_subject_blocks,
     take_block,
@@ -116,12 +116,7 @@ class EMAround(AbstractFactorEM):
                 cells = cells * exposure.astype(dtype)[:, None]
                 return cells.reshape(-1, num_items)
 
-            # One exponential and one logarithm for each cell.
-            tail = jnp.exp(-jnp.abs(eta))
-            chance = jnp.where(eta >= 0, 1, tail) / (1 + tail)
-            far = jnp.abs(eta) > 1e-3
-            bend = jnp.where(far, (chance - 0.5) / jnp.where(far, eta, 1), 0.25)
-            base = jnp.maximum(eta, 0) + jnp.log1p(tail)
+            base, chance, bend = _logistic(eta)
             up = values @ right
             joint = up[:, :1] + jnp.einsum("nrk,nk->nr", theta, up[:, 1:])
             joint = joint - (counted(base) @ each).reshape(size, -1)
@@ -146,20 +141,14 @@ class EMAround(AbstractFactorEM):
                 put_block(log_lik, found + constant, begin),
             )
 
-        zero = jnp.zeros((), dtype)
-        init = (
-            jnp.zeros((num_items, width**2), dtype),
-            jnp.zeros((num_items, width), dtype),
-            jnp.zeros((dims, dims), dtype),
-            zero,
-            zero,
-            jnp.zeros(num_subjects, dtype),
-        )
+        zeros = lambda *shape: jnp.zeros(shape, dtype)
+        sums = zeros(num_items, width**2), zeros(num_items, width), zeros(dims, dims)
+        init = *sums, zeros(), zeros(), zeros(num_subjects)
         found = scan_subject_blocks(body, init, num_subjects, size)
         curvature, gradient, second, total, variance, log_lik = found
         curvature = curvature.reshape(num_items, width, width)
         items = Quadratic(gradient, curvature)
-        return Sweep(log_lik, items, second / total, posterior, zero, variance)
+        return Sweep(log_lik, items, second / total, posterior, zeros(), variance)
 
     def _variance(self, share: Float[Array, "block points"]) -> Array:
         """Variance of log-likelihoods by draws, which come in pairs; 0 of a rule."""
@@ -168,6 +157,16 @@ class EMAround(AbstractFactorEM):
         half = share.shape[1] // 2
         pairs = share[:, :half] + share[:, half:]
         return jnp.sum((pairs - 1 / half) ** 2, axis=1) * half / max(half - 1, 1)
+
+
+def _logistic(eta: Array) -> tuple[Array, Array, Array]:
+    """Of cells: log(1 + e^eta), the chance of a right response, and 2 h(eta)."""
+    # One exponential and one logarithm for each cell.
+    tail = jnp.exp(-jnp.abs(eta))
+    chance = jnp.where(eta >= 0, 1, tail) / (1 + tail)
+    far = jnp.abs(eta) > 1e-3
+    bend = jnp.where(far, (chance - 0.5) / jnp.where(far, eta, 1), 0.25)
+    return jnp.maximum(eta, 0) + jnp.log1p(tail), chance, bend
 
 
 class Refined(NamedTuple):

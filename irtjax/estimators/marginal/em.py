@@ -33,14 +33,11 @@ from irtjax.estimators.estimates import Estimates, cut_estimates
 from irtjax.estimators.marginal.factor_em import check_factors, is_logistic
 from irtjax.estimators.marginal.grid import solve_on_grid
 from irtjax.estimators.marginal.normal import NormalFactors
-from irtjax.estimators.marginal.refinement import (
-    LARGE,
-    AbstractOnNodes,
-    solve_on_nodes,
-)
+from irtjax.estimators.marginal.refinement import LARGE, AbstractOnNodes, solve_on_nodes
 from irtjax.estimators.settings import check_least
-from irtjax.likelihood.counts import NARROW, expected_counts, improve_items
+from irtjax.likelihood.counts import NARROW, expected_counts
 from irtjax.likelihood.cubature import MOST_DIMS
+from irtjax.likelihood.item_steps import improve_items
 from irtjax.likelihood.lengths import LengthPart, with_lengths
 from irtjax.likelihood.padding import pad_problem, pad_start
 from irtjax.likelihood.problem import (

@@ -34,11 +34,7 @@ from jaxtyping import Array, Bool, Float
 
 from irtjax._types import KeyArray, Scalar
 from irtjax.estimators.driver import AbstractMethod, Progress, tree_where
-from irtjax.estimators.joint.bound import (
-    Quadratic,
-    add_normal_prior,
-    update_items,
-)
+from irtjax.estimators.joint.bound import Quadratic, add_normal_prior, update_items
 from irtjax.estimators.marginal.newton import Raised
 from irtjax.estimators.settings import check_least
 from irtjax.likelihood.cubature import MOST_DIMS
@@ -56,15 +52,14 @@ from irtjax.models.model import Model, Population
 from irtjax.models.priors import Normal
 from irtjax.numerics.acceleration import Memory, accelerate, empty_memory, forget
 from irtjax.numerics.kernels import (
-    inverse_cholesky,
+    inverse_of,
+    inverse_root,
     positive_definite_solve,
     weigh_rows,
 )
 
 #: Scoring steps for the correlations of the factors in a step, each from the last.
 NUM_SCORING = 3
-#: Order of matrices up to which roots are written out; see `inverse_cholesky`.
-MOST_WRITTEN = 6
 #: Subjects that the prior of the correlations is worth.
 PRIOR_SUBJECTS = 2.0
 
@@ -116,14 +111,15 @@ class Sweep(NamedTuple):
 class FactorState(NamedTuple):
     """State: the point to evaluate next, and the best one so far.
 
-    `log_lik`, `log_prior`, `objective`, `residual` and `variance` are those of `best`.
-    `image` is one step from it, tried when a proposal is refused. `refused` counts
-    points refused in a row.
+    A point has `stacked` rows (d, a) and the `correlation` of the factors. `posterior`
+    is what the next pass starts from, if anything. `log_lik`, `log_prior`, `objective`,
+    `residual` and `variance` are those of `best`. `image` is one step from it, tried
+    when a proposal is refused. `refused` counts points refused in a row.
     """
 
-    point: FactorPoint
-    best: FactorPoint
-    image: FactorPoint
+    point: Any
+    best: Any
+    image: Any
     posterior: Any
     log_lik: Float[Array, " subjects"]
     log_prior: Scalar
@@ -137,10 +133,6 @@ class FactorState(NamedTuple):
 
 class AbstractFactorMarginal(AbstractMethod):
     """Base class of marginal methods of several abilities.
-
-    A state has the fields `point`, `best`, `image`, `log_lik`, `log_prior`,
-    `objective`, `residual`, `memory`, `refused` and `num_seen` of `FactorState`; a
-    point has `stacked` rows (d, a) and the `correlation` of the factors.
 
     Attributes:
         tolerance: Converged at this residual; None for 1e-4 (1e-2 in single precision).
@@ -158,38 +150,50 @@ class AbstractFactorMarginal(AbstractMethod):
         """Refuses settings that no fit can have."""
         check_least(type(self).__name__, self, memory=0)
 
-    def _first(self, problem: Problem, point: Any) -> dict[str, Any]:
-        """The common fields of a state at a point."""
+    def _first(self, problem: Problem, point: Any, posterior: Any = None):
+        """The state at a point."""
         dtype = point.stacked.dtype
         zero, none = jnp.zeros((), dtype), jnp.zeros((), jnp.int32)
-        size = ravel_pytree(point)[0].size
-        return {
-            "point": point,
-            "best": point,
-            "image": point,
-            "log_lik": jnp.zeros(problem.data.num_subjects, dtype),
-            "log_prior": zero,
-            "objective": zero,
-            "residual": jnp.full((), jnp.inf, dtype),
-            "memory": empty_memory(size, max(self.memory, 1), dtype),
-            "refused": none,
-            "num_seen": none,
-        }
+        memory = empty_memory(ravel_pytree(point)[0].size, max(self.memory, 1), dtype)
+        return FactorState(
+            *(point,) * 3,
+            posterior=posterior,
+            log_lik=jnp.zeros(problem.data.num_subjects, dtype),
+            log_prior=zero,
+            objective=zero,
+            residual=jnp.full((), jnp.inf, dtype),
+            variance=zero,
+            memory=memory,
+            refused=none,
+            num_seen=none,
+        )
 
-    def _judged(self, problem, state, log_lik, log_prior) -> tuple[Scalar, Array]:
-        """Gain of the point over the best one, and whether it is accepted."""
+    def _next(
+        self, problem, state: FactorState, log_lik, log_prior, image, scale, **seen
+    ) -> FactorState:
+        """The next state, from what was computed at its point.
+
+        The point is accepted if it is no worse than the best one. The next point is
+        the proposal from it, or the image of the best point.
+        """
         weight = problem.data.subject_weight
         weight = jnp.ones_like(log_lik) if weight is None else weight
         # The first objective is a plain sum; later ones add small, accurate gains.
         gain = jnp.sum(weight * (log_lik - state.log_lik))
         gain = gain + log_prior - state.log_prior
         slack = 4 * jnp.finfo(gain.dtype).eps * jnp.linalg.norm(weight * log_lik)
-        return gain, (state.num_seen == 0) | (gain >= -slack)
-
-    def _next(self, state, accepted, proposal, memory, **better):
-        """The next state: at the proposal, or at the image of the best point."""
+        accepted = (state.num_seen == 0) | (gain >= -slack)
+        given = problem, state.point, image, scale, state.memory
+        proposal, memory = self._propose(*given)
         found = state._replace(
-            point=proposal, best=state.point, memory=memory, **better
+            point=proposal,
+            best=state.point,
+            image=image,
+            log_lik=log_lik,
+            log_prior=log_prior,
+            objective=state.objective + gain,
+            memory=memory,
+            **seen,
         )
         again = state._replace(point=state.image, memory=memory)
         return tree_where(accepted, found, again)._replace(
@@ -281,11 +285,8 @@ class AbstractFactorEM(AbstractFactorMarginal):
         correlation = start.population.covariance.astype(dtype)
         cuts = intercept.reshape(len(intercept), -1)
         stacked = jnp.concatenate([cuts, slopes], axis=1)
-        return FactorState(
-            **self._first(problem, FactorPoint(stacked, correlation)),
-            posterior=self.first_posterior(problem, start),
-            variance=jnp.zeros((), dtype),
-        )
+        point = FactorPoint(stacked, correlation)
+        return self._first(problem, point, self.first_posterior(problem, start))
 
     def step(
         self, problem: Problem, state: FactorState, key: KeyArray | None
@@ -293,8 +294,7 @@ class AbstractFactorEM(AbstractFactorMarginal):
         """Judges the point, and raises items and correlations: a pass over the data."""
         data, point, model = problem.data, state.point, problem.model
         seen = self.sweep(problem, point, state.posterior)
-        log_prior = log_prior_of(problem, point)
-        gain, accepted = self._judged(problem, state, seen.log_lik, log_prior)
+        log_prior = log_prior_of(problem, items_of(model, point), point.correlation)
         if seen.raised is None:
             mean, precision = prior_moments(model, point)
             items = add_normal_prior(seen.items, point.stacked, mean, precision)
@@ -303,24 +303,20 @@ class AbstractFactorEM(AbstractFactorMarginal):
         else:
             stacked, items = seen.raised
         total = jnp.sum(weigh_rows(jnp.ones_like(seen.log_lik), data.subject_weight))
-        image = FactorPoint(
-            stacked, self._correlation(problem, point.correlation, seen.second, total)
-        )
+        correlation = self._correlation(problem, point.correlation, seen.second, total)
+        image = FactorPoint(stacked, correlation)
         bend = weigh_rows(items.diagonal, data.item_weight)
-        shape = point.correlation.shape
-        scale = FactorPoint(jnp.sqrt(bend), jnp.broadcast_to(jnp.sqrt(total), shape))
+        of_pairs = jnp.full_like(point.correlation, jnp.sqrt(total))
+        scale = FactorPoint(jnp.sqrt(bend), of_pairs)
         residual = self._residual(problem, point, image, scale, items)
-        proposal, memory = self._propose(problem, point, image, scale, state.memory)
         return self._next(
+            problem,
             state,
-            accepted,
-            proposal,
-            memory,
-            image=image,
+            seen.log_lik,
+            log_prior,
+            image,
+            scale,
             posterior=seen.posterior,
-            log_lik=seen.log_lik,
-            log_prior=log_prior,
-            objective=state.objective + gain,
             residual=jnp.maximum(residual, seen.settled),
             variance=seen.variance,
         )
@@ -411,38 +407,14 @@ def items_of(model: Model, point: FactorPoint) -> Any:
     return model.family.complete(fields)
 
 
-def log_prior_of(problem: Problem, point: FactorPoint) -> Scalar:
+def log_prior_of(problem: Problem, items: Any, correlation: Array) -> Scalar:
     """Log priors of the items, with item weights, and of the correlations."""
-    priors = jax.vmap(problem.model.log_prior)(items_of(problem.model, point))
-    inverse, log_det = inverse_of(point.correlation)
+    priors = jax.vmap(problem.model.log_prior)(items)
+    inverse, log_det = inverse_of(correlation)
     # 0 for uncorrelated factors.
     rest = log_det + jnp.trace(inverse) - len(inverse)
     total = jnp.sum(weigh_rows(priors, problem.data.item_weight))
     return total - 0.5 * PRIOR_SUBJECTS * rest
-
-
-def inverse_of(matrix: Float[Array, "*batch p p"]) -> tuple[Array, Array]:
-    """Inverses and log determinants of small positive definite matrices."""
-    unit = jnp.eye(matrix.shape[-1], dtype=matrix.dtype)
-    shape = matrix.shape[:-1]
-    solve = lambda row: positive_definite_solve(matrix, jnp.broadcast_to(row, shape))
-    inverse, pivots = jax.vmap(solve, out_axes=-1)(unit)
-    return inverse, jnp.sum(jnp.log(pivots[..., 0]), axis=-1)
-
-
-def inverse_root(matrix: Float[Array, "p p"]) -> Array:
-    """L^-1 of L L', NaN where a matrix is not positive definite."""
-    if matrix.shape[-1] <= MOST_WRITTEN:
-        return inverse_cholesky(matrix)
-    unit = jnp.eye(matrix.shape[-1], dtype=matrix.dtype)
-    root = jnp.linalg.cholesky(matrix)
-    return jax.scipy.linalg.solve_triangular(root, unit, lower=True)
-
-
-def bend_of(square: Array) -> Array:
-    """2 h(t) of t^2: the curvature of the bound of log sigma."""
-    root = jnp.sqrt(jnp.maximum(square, 1e-6))
-    return jnp.where(square > 1e-6, jnp.tanh(root / 2) / (2 * root), 0.25)
 
 
 def best_correlation(

@@ -35,19 +35,14 @@ from irtjax.estimators.driver import Run, Solution, drive
 from irtjax.estimators.joint.bound import Quadratic
 from irtjax.estimators.joint.objective import block_weight
 from irtjax.estimators.marginal.around import EMAround, refine
-from irtjax.estimators.marginal.factor_em import (
-    AbstractFactorEM,
-    FactorPoint,
-    Sweep,
-    bend_of,
-    inverse_of,
-)
+from irtjax.estimators.marginal.factor_em import AbstractFactorEM, FactorPoint, Sweep
 from irtjax.estimators.settings import check_least
 from irtjax.likelihood.cubature import points_for
 from irtjax.likelihood.problem import Problem, Start
 from irtjax.likelihood.products import outer
 from irtjax.numerics.kernels import (
     block_size_for,
+    inverse_of,
     put_block,
     scan_subject_blocks,
     softplus,
@@ -143,40 +138,26 @@ class GVEM(AbstractFactorEM):
             bend = rows.bend(new) * exposure
             design = moments[:, :width] * weight[:, None]
             at = moments.reshape(-1, width, width)[:, 1:, 1:]
-            found = bound, *new
+            pairs = zip(by_subject, (bound, *new), strict=True)
             return (
                 curvature + bend.T @ (moments * weight[:, None]),
                 linear + centred.T @ design,
                 second + jnp.tensordot(weight, at, 1),
                 total + jnp.sum(weight),
                 jnp.maximum(settled, jnp.max(move)),
-                *(
-                    put_block(x, y, begin)
-                    for x, y in zip(by_subject, found, strict=True)
-                ),
+                *(put_block(x, y, begin) for x, y in pairs),
             )
 
-        init = (
-            jnp.zeros((num_items, width**2), dtype),
-            jnp.zeros((num_items, width), dtype),
-            jnp.zeros((dims, dims), dtype),
-            jnp.zeros((), dtype),
-            jnp.zeros((), dtype),
-            jnp.zeros(num_subjects, dtype),
-            *(jnp.zeros_like(x) for x in posterior),
-        )
+        zeros = lambda *shape: jnp.zeros(shape, dtype)
+        sums = zeros(num_items, width**2), zeros(num_items, width), zeros(dims, dims)
+        by_subject = zeros(num_subjects), *map(jnp.zeros_like, posterior)
+        init = *sums, zeros(), zeros(), *by_subject
         found = scan_subject_blocks(body, init, num_subjects, size)
         curvature, linear, second, total, settled, bound, mean, covariance = found
         curvature = curvature.reshape(num_items, width, width)
         gradient = linear - jnp.einsum("jpq,jq->jp", curvature, point.stacked)
-        return Sweep(
-            bound,
-            Quadratic(gradient, curvature),
-            second / total,
-            Gaussian(mean, covariance),
-            jnp.sqrt(settled),
-            jnp.zeros((), dtype),
-        )
+        new, items = Gaussian(mean, covariance), Quadratic(gradient, curvature)
+        return Sweep(bound, items, second / total, new, jnp.sqrt(settled), zeros())
 
     def solve(self, problem: Problem, start: Start, run: Run) -> Solution:
         """The variational steps, then those on points; see the class."""
@@ -193,6 +174,12 @@ class GVEM(AbstractFactorEM):
     def record(self) -> dict[str, Any]:
         """Whether the likelihood was maximised after its bound."""
         return {"correct": self.correct}
+
+
+def _bend_of(square: Array) -> Array:
+    """2 h(t) of t^2: the curvature of the bound of log sigma."""
+    root = jnp.sqrt(jnp.maximum(square, 1e-6))
+    return jnp.where(square > 1e-6, jnp.tanh(root / 2) / (2 * root), 0.25)
 
 
 def _moments(posterior: Gaussian) -> Array:
@@ -241,7 +228,7 @@ class _Rows(NamedTuple):
 
     def bend(self, posterior: Gaussian) -> Array:
         """2 h(xi) of a block of cells."""
-        return bend_of(self.square(posterior))
+        return _bend_of(self.square(posterior))
 
     def bound(self, posterior: Gaussian, log_det: Array, centred, exposure) -> Array:
         """The lower bound of each subject of a block; `log_det` are those of S."""

@@ -20,7 +20,8 @@ from jaxtyping import Array, Bool, Float
 from irtjax.estimators.joint.bound import Quadratic, add_normal_prior
 from irtjax.estimators.joint.cells import cells_of
 from irtjax.estimators.joint.cuts import closed, leaders
-from irtjax.likelihood.counts import Counts, expected_derivatives, expected_value
+from irtjax.likelihood.counts import Counts
+from irtjax.likelihood.item_steps import expected_derivatives, expected_value
 from irtjax.likelihood.problem import Problem, Start, is_positive
 from irtjax.models.model import Model
 from irtjax.numerics.kernels import positive_definite_solve

@@ -19,21 +19,20 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from irtjax._types import KeyArray, Scalar
+from irtjax._types import KeyArray
 from irtjax.data.responses import Responses
 from irtjax.estimators.joint.bound import Quadratic, add_normal_prior, update_items
 from irtjax.estimators.joint.objective import block_weight
 from irtjax.estimators.marginal.factor_em import (
-    PRIOR_SUBJECTS,
     AbstractFactorMarginal,
     FactorPoint,
+    FactorState,
     free_of,
-    inverse_of,
     is_positive,
+    log_prior_of,
     oriented,
     prior_moments,
     with_own_correlation,
@@ -43,9 +42,9 @@ from irtjax.likelihood.products import outer
 from irtjax.models.families.continuous import LogitNormalScores, ScoreItems
 from irtjax.models.model import Model
 from irtjax.models.priors import InverseChi, Normal
-from irtjax.numerics.acceleration import Memory
 from irtjax.numerics.kernels import (
     block_size_for,
+    inverse_of,
     put_block,
     scan_subject_blocks,
     take_block,
@@ -70,21 +69,6 @@ class Moments(NamedTuple):
     products: Float[Array, "items p"]
     squares: Float[Array, " items"]
     total: Float[Array, " items"]
-
-
-class NormalState(NamedTuple):
-    """The point to evaluate next, and the best one so far; see `FactorState`."""
-
-    point: NormalPoint
-    best: NormalPoint
-    image: NormalPoint
-    log_lik: Float[Array, " subjects"]
-    log_prior: Scalar
-    objective: Scalar
-    residual: Scalar
-    memory: Memory
-    refused: Array
-    num_seen: Array
 
 
 class NormalFactors(AbstractFactorMarginal):
@@ -115,37 +99,26 @@ class NormalFactors(AbstractFactorMarginal):
                     f" several abilities, not {type(prior).__name__}"
                 )
 
-    def init(self, problem: Problem, start: Start, key: KeyArray | None) -> NormalState:
+    def init(self, problem: Problem, start: Start, key: KeyArray | None) -> FactorState:
         """State at the start values."""
         self.check(problem)
         slopes, intercept, dispersion = with_own_correlation(problem, start).items
         dtype, dims = intercept.dtype, slopes.shape[1]
         stacked = jnp.concatenate([intercept[:, None], slopes], axis=1)
         point = NormalPoint(stacked, jnp.log(dispersion), jnp.eye(dims, dtype=dtype))
-        return NormalState(**self._first(problem, point))
+        return self._first(problem, point)
 
     def step(
-        self, problem: Problem, state: NormalState, key: KeyArray | None
-    ) -> NormalState:
+        self, problem: Problem, state: FactorState, key: KeyArray | None
+    ) -> FactorState:
         """Judges the point, and raises items and correlations: a pass over the data."""
         data, point = problem.data, state.point
         log_lik, moments, second = normal_sweep(data, point)
-        log_prior = _log_prior(problem, point)
-        gain, accepted = self._judged(problem, state, log_lik, log_prior)
+        log_prior = log_prior_of(problem, _items_of(point), point.correlation)
         total = jnp.sum(weigh_rows(jnp.ones_like(log_lik), data.subject_weight))
         image, scale, residual = self._raised(problem, point, moments, second, total)
-        proposal, memory = self._propose(problem, point, image, scale, state.memory)
-        return self._next(
-            state,
-            accepted,
-            proposal,
-            memory,
-            image=image,
-            log_lik=log_lik,
-            log_prior=log_prior,
-            objective=state.objective + gain,
-            residual=residual,
-        )
+        computed = log_lik, log_prior, image, scale
+        return self._next(problem, state, *computed, residual=residual)
 
     def _raised(self, problem, point: NormalPoint, moments: Moments, second, total):
         """One EM step, the roots of its curvatures, and the residual."""
@@ -170,12 +143,11 @@ class NormalFactors(AbstractFactorMarginal):
         return image, scale, self._residual(problem, point, image, scale, items)
 
     def result(
-        self, problem: Problem, state: NormalState
+        self, problem: Problem, state: FactorState
     ) -> tuple[Parameters, Float[Array, " subjects"]]:
         """Items and correlations, in the order of `factor_em.oriented`."""
-        best = state.best
-        slopes, population = oriented(problem, best)
-        items = ScoreItems(slopes, best.stacked[:, 0], jnp.exp(best.log_sd))
+        slopes, population = oriented(problem, state.best)
+        items = _items_of(state.best)._replace(discrimination=slopes)
         return Parameters(items, population), state.log_lik
 
 
@@ -222,16 +194,10 @@ def normal_sweep(
 
     zeros = lambda *shape: jnp.zeros(shape, dtype)
     width = dims + 1
-    init = (
-        zeros(num_subjects),
-        zeros(num_items, width**2),
-        zeros(num_items, width),
-        zeros(num_items),
-        zeros(dims, dims),
-    )
-    log_lik, design, cross, squares, second = scan_subject_blocks(
-        body, init, num_subjects, size
-    )
+    of_items = zeros(num_items, width**2), zeros(num_items, width), zeros(num_items)
+    init = zeros(num_subjects), *of_items, zeros(dims, dims)
+    found = scan_subject_blocks(body, init, num_subjects, size)
+    log_lik, design, cross, squares, second = found
     design = design.reshape(num_items, width, width)
     weight = data.subject_weight
     total = num_subjects if weight is None else jnp.sum(weight.astype(dtype))
@@ -252,11 +218,6 @@ def _log_sd(model: Model, moments: Moments, stacked: Array) -> Array:
     return 0.5 * jnp.log(jnp.maximum(rest / jnp.maximum(count, 1), tiny))
 
 
-def _log_prior(problem: Problem, point: NormalPoint) -> Scalar:
-    """Log priors of the items, with item weights, and of the correlations."""
-    items = ScoreItems(point.stacked[:, 1:], point.stacked[:, 0], jnp.exp(point.log_sd))
-    priors = jax.vmap(problem.model.log_prior)(items)
-    inverse, log_det = inverse_of(point.correlation)
-    rest = log_det + jnp.trace(inverse) - len(inverse)
-    total = jnp.sum(weigh_rows(priors, problem.data.item_weight))
-    return total - 0.5 * PRIOR_SUBJECTS * rest
+def _items_of(point: NormalPoint) -> ScoreItems:
+    """Item records of a point."""
+    return ScoreItems(point.stacked[:, 1:], point.stacked[:, 0], jnp.exp(point.log_sd))

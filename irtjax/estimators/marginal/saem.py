@@ -38,7 +38,8 @@ from irtjax.estimators.marginal.em import (
 )
 from irtjax.estimators.marginal.refinement import AbstractOnNodes, solve_on_nodes
 from irtjax.estimators.settings import check_least
-from irtjax.likelihood.counts import Counts, block_log_likelihood, improve_items
+from irtjax.likelihood.counts import Counts, block_log_likelihood
+from irtjax.likelihood.item_steps import improve_items
 from irtjax.likelihood.lengths import LengthPart, with_lengths
 from irtjax.likelihood.problem import (
     Parameters,

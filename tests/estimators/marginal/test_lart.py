@@ -13,7 +13,8 @@ from irtjax._types import Status
 from irtjax.data.responses import Responses
 from irtjax.estimators.marginal.saem import SAEM, burn_in
 from irtjax.estimators.start import start_values
-from irtjax.likelihood.counts import expected_counts, improve_items
+from irtjax.likelihood.counts import expected_counts
+from irtjax.likelihood.item_steps import improve_items
 from irtjax.likelihood.lengths import with_lengths
 from irtjax.likelihood.problem import Problem, Start
 from irtjax.models.catalogue import latency_response, probit_two_parameter

@@ -1,0 +1,240 @@
+"""Newton steps of items on the expected log-likelihood of their counts.
+
+Given the expected counts of a pass over the data (`likelihood.counts`), items are
+independent. Derivatives of their objectives are sums over nodes.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from irtjax.likelihood.counts import Counts
+from irtjax.models.model import Model
+from irtjax.models.predictor import Moments
+from irtjax.numerics.kernels import positive_definite_solve
+
+#: Longest move of a coordinate in one Newton step.
+LONGEST_STEP = 2.0
+
+
+class ItemDerivatives(NamedTuple):
+    """Per item: the expected objective, its gradient and minus its Hessian."""
+
+    value: Float[Array, " items"]
+    gradient: Float[Array, "items columns"]
+    curvature: Float[Array, "items columns columns"]
+
+
+def _over_cells(function, coordinates, nodes, counts: Counts):
+    """A scalar function of (row of coordinates, node, counts) on the whole table."""
+    base = jnp.broadcast_to(counts.base, counts.statistics[0].shape)
+    over_items = jax.vmap(function, in_axes=(0, None, 0))
+    over_cells = jax.vmap(over_items, in_axes=(None, 0, 0))
+    return over_cells(coordinates, nodes, (base, *counts.statistics))
+
+
+def _cell_objective(model: Model):
+    """Expected log-likelihood of one cell of the (node, item) table."""
+
+    def objective(row, node, counts):
+        natural = model.family.natural(model.family.constrain(row), node)
+        return sum(c * g for c, g in zip(counts, natural, strict=True))
+
+    return objective
+
+
+def expected_value(
+    model: Model, coordinates: Array, nodes: Array, counts: Counts, frame: Array
+) -> Float[Array, " items"]:
+    """Expected complete-data log-likelihood plus log prior of each item."""
+    cells = _over_cells(_cell_objective(model), coordinates, nodes, counts)
+    value = jnp.ones(len(nodes), coordinates.dtype) @ cells
+    return value + jax.vmap(lambda row: model.log_prior_in(row, frame))(coordinates)
+
+
+def expected_derivatives(
+    model: Model, coordinates: Array, nodes: Array, counts: Counts, frame: Array
+) -> ItemDerivatives:
+    """Value, gradient and curvature of each item's expected objective.
+
+    Derivatives are taken cell by cell in forward mode and summed over nodes by a
+    product with the abilities at the nodes and their products (`Moments`):
+    discriminations act through the predictor only, so their derivatives are those of
+    the intercepts times abilities, and are never computed apart. (Measured: 0.2 data
+    products for the 2PL where nested autodiff of the summed objective takes 2.3.)
+    """
+    family = model.family
+    cell = _cell_objective(model)
+    columns, slopes = family.num_columns, len(family.slope_columns)
+    slope, at_nodes = int(slopes > 0), Moments.of(nodes)
+    unit = jnp.eye(columns, dtype=coordinates.dtype)
+
+    def along(function, column):
+        def directional(row, node, count):
+            at_row = lambda r: function(r, node, count)
+            return jax.jvp(at_row, (row,), (unit[column],))[1]
+
+        return directional
+
+    def moments(function, order):
+        table = _over_cells(function, coordinates, nodes, counts)
+        return at_nodes.table(table, order)
+
+    value = moments(cell, 0)[0]
+    first: dict[int, Array] = {}
+    second: dict[tuple[int, int], Array] = {}
+    for i in range(slopes, columns):
+        partial = along(cell, i)
+        first[i] = moments(partial, slope)
+        for j in range(slopes, i + 1):
+            second[i, j] = second[j, i] = moments(along(partial, j), 2 * slope)
+    gradient = {i: first[i][0] for i in first}
+    hessian = {pair: second[pair][0] for pair in second}
+    intercepts = family.intercept_columns
+    total = lambda parts: jnp.sum(jnp.stack(list(parts)), axis=0)
+    for a in range(slopes):
+        gradient[a] = total(first[k][1 + a] for k in intercepts)
+        for b in range(a + 1):
+            row = at_nodes.pair[a, b]
+            hessian[a, b] = hessian[b, a] = total(
+                second[k, h][row] for k in intercepts for h in intercepts
+            )
+        for j in range(slopes, columns):
+            hessian[a, j] = hessian[j, a] = total(
+                second[k, j][1 + a] for k in intercepts
+            )
+    log_prior = lambda row: model.log_prior_in(row, frame)
+    prior, prior_gradient, prior_hessian = (
+        jax.vmap(derivative)(coordinates)
+        for derivative in (log_prior, jax.grad(log_prior), jax.hessian(log_prior))
+    )
+    every = range(columns)
+    gradients = jnp.stack([gradient[i] for i in every], -1)
+    rows = [jnp.stack([hessian[i, j] for j in every], -1) for i in every]
+    hessians = jnp.stack(rows, -2)
+    if slopes and family.parameters[0].bijection.kind == "positive":
+        is_slope = np.arange(columns) < slopes
+        scale = jnp.where(is_slope, jnp.exp(coordinates), 1)
+        gradients = gradients * scale
+        hessians = hessians * scale[:, :, None] * scale[:, None, :]
+        hessians = hessians + unit * (gradients * is_slope)[:, None, :]
+    hessians = hessians + prior_hessian
+    return ItemDerivatives(value + prior, gradients + prior_gradient, -hessians)
+
+
+class ItemUpdate(NamedTuple):
+    """New coordinates, and gradient and diagonal of the curvature at the old ones.
+
+    The gradient is 0 where a coordinate is fixed; the curvature is positive.
+    """
+
+    coordinates: Float[Array, "items columns"]
+    gradient: Float[Array, "items columns"]
+    curvature: Float[Array, "items columns"]
+
+
+def improve_items(
+    model: Model,
+    coordinates: Float[Array, "items columns"],
+    free: Array,
+    nodes: Array,
+    counts: Counts,
+    frame: Float[Array, "2"],
+    num_newton: int,
+    item_weight: Float[Array, " items"] | None = None,
+) -> ItemUpdate:
+    """Raises each item's expected objective by safeguarded Newton steps.
+
+    Items are independent, so this is one small modified Newton step for all of them
+    at once. A step that lowers an item's objective is divided by 4 for that item and,
+    after the last step, undone: the objective never falls. Common parameters make the
+    step and its acceptance one decision for all items, weighted by `item_weight`.
+    `frame` is that of the priors (`Model.prior_frame`).
+    """
+    columns = coordinates.shape[1]
+    common = model.family.common_columns
+    one = jnp.ones(coordinates.shape[0], coordinates.dtype)
+    weight = one if item_weight is None else item_weight
+
+    def joint(value):
+        return one * jnp.sum(weight * value) if common else value
+
+    identity = jnp.eye(columns, dtype=coordinates.dtype)
+
+    def propose(point):
+        """Objective, gradient and curvature at a point, and a bounded step."""
+        derivatives = expected_derivatives(model, point, nodes, counts, frame)
+        gradient = jnp.where(free, derivatives.gradient, 0)
+        both = free[:, :, None] & free[:, None, :]
+        curvature = jnp.where(both, derivatives.curvature, identity)
+        diagonal = jnp.diagonal(curvature, axis1=1, axis2=2)
+        if common:
+            step, gradient, diagonal = _common_step(
+                gradient, curvature, diagonal, common, weight
+            )
+        else:
+            step, _ = positive_definite_solve(curvature, gradient)
+        axis = None if common else 1
+        longest = jnp.max(jnp.abs(step), axis=axis, keepdims=True)
+        step = step * jnp.minimum(1, LONGEST_STEP / jnp.maximum(longest, 1e-30))
+        return joint(derivatives.value), gradient, diagonal, step
+
+    value, first_gradient, first_diagonal, step = propose(coordinates)
+    best, trial = coordinates, coordinates + step
+    for _ in range(num_newton - 1):
+        trial_value, _, _, next_step = propose(trial)
+        better = (trial_value >= value)[:, None]
+        best = jnp.where(better, trial, best)
+        value = jnp.where(better[:, 0], trial_value, value)
+        step = jnp.where(better, next_step, step / 4)
+        trial = best + step
+    tolerance = 8 * jnp.finfo(value.dtype).eps * jnp.abs(value)
+    for _ in range(2):
+        trial_value = joint(expected_value(model, trial, nodes, counts, frame))
+        better = (trial_value >= value - tolerance)[:, None]
+        trial = jnp.where(better, trial, best + (trial - best) / 4)
+    reached = joint(expected_value(model, trial, nodes, counts, frame))
+    accepted = reached >= value - tolerance
+    trial = jnp.where(accepted[:, None], trial, best)
+    floor = jnp.finfo(value.dtype).tiny * 1e6
+    curvature = jnp.maximum(jnp.abs(first_diagonal), floor)
+    return ItemUpdate(trial, first_gradient, curvature)
+
+
+def _common_step(gradient, curvature, diagonal, common: tuple[int, ...], weight):
+    """Newton step, gradient and diagonal; common columns have the totals over items.
+
+    The matrix is block diagonal with a border: the own columns of each item are
+    eliminated (Schur complement), then the common ones are solved for.
+    """
+    columns = gradient.shape[1]
+    own = np.setdiff1d(np.arange(columns), common)
+    shared = np.asarray(common)
+    blocks = curvature[:, own][:, :, own]
+    border = curvature[:, own][:, :, shared]
+    total = weight @ gradient[:, shared]
+    corner = jnp.tensordot(weight, curvature[:, shared][:, :, shared], 1)
+    inner, _ = positive_definite_solve(blocks, gradient[:, own])
+    across = [
+        positive_definite_solve(blocks, border[:, :, k])[0] for k in range(len(common))
+    ]
+    cross = jnp.stack(across, axis=-1)
+    schur = corner - jnp.einsum("j,juc,jud->cd", weight, border, cross)
+    right = total - jnp.einsum("j,juc,ju->c", weight, border, inner)
+    move, _ = positive_definite_solve(schur, right)
+    place = np.argsort(np.concatenate([own, shared]))
+
+    def joined(parts, common_part):
+        wide = jnp.broadcast_to(common_part, (len(parts), len(common)))
+        return jnp.concatenate([parts, wide], axis=1)[:, place]
+
+    return (
+        joined(inner - cross @ move, move),
+        joined(gradient[:, own], total),
+        joined(diagonal[:, own], jnp.diagonal(corner)),
+    )

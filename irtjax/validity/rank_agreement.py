@@ -1,0 +1,125 @@
+"""Rankings by replicates of a fit: their tables, and how much they agree."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from scipy.stats import kendalltau
+
+from irtjax.calibration.calibration import Calibration
+from irtjax.ranking.ranks import tied_ranks
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+def ranks_of(ability: np.ndarray) -> np.ndarray:
+    """Ranks `[replicates, subjects]`, 1 the best; equal abilities share the best one.
+
+    Abilities that differ by rounding are equal. NaN where there is none.
+
+    >>> ranks_of(np.array([[0.5, 1.0, 1.0 + 1e-12, np.nan]])).tolist()
+    [[3.0, 1.0, 1.0, nan]]
+    """
+    slack = np.sqrt(np.finfo(ability.dtype).eps)
+    ranks = np.full(ability.shape, np.nan)
+    for row, values in zip(ranks, ability, strict=True):
+        known = np.isfinite(values)
+        row[known] = tied_ranks(values[known], slack)
+    return ranks
+
+
+def agreement_of(
+    first: np.ndarray, second: np.ndarray, top: int
+) -> tuple[float, float]:
+    """Kendall's tau-b of two rankings, and the share of the top that they share."""
+    known = np.isfinite(first) & np.isfinite(second)
+    if known.sum() < 2:
+        return np.nan, np.nan
+    x, y = first[known], second[known]
+    ahead, other = x <= top, y <= top
+    overlap = (ahead & other).sum() / max(ahead.sum(), other.sum())
+    return float(np.asarray(kendalltau(x, y))[0]), float(overlap)
+
+
+def partners(kind: str, good: np.ndarray) -> np.ndarray:
+    """The replicate that each is compared with, -1 for none: each pair once."""
+    partner = np.full(len(good), -1)
+    if kind == "halves":
+        partner[::2] = np.arange(1, len(good), 2)
+        both = good[::2] & good[1::2]
+        partner[::2][~both] = -1
+    elif kind != "benchmarks":
+        kept = np.flatnonzero(good)
+        following = np.roll(kept, -1)
+        if kept.size == 2:
+            # In a ring of two each would follow the other: one pair, counted twice.
+            following[1] = -1
+        partner[kept] = following
+    return partner
+
+
+def reliability(ability: np.ndarray, partner: np.ndarray) -> np.ndarray:
+    """Spearman and Brown's reliability of all items from each pair of halves."""
+    found = []
+    for first in np.flatnonzero(partner >= 0):
+        x, y = ability[first], ability[partner[first]]
+        known = np.isfinite(x) & np.isfinite(y)
+        if known.sum() > 2 and np.ptp(x[known]) > 0 and np.ptp(y[known]) > 0:
+            r = np.corrcoef(x[known], y[known])[0, 1]
+            found.append(2 * r / (1 + r) if r > -1 else np.nan)
+    return np.array(found or [np.nan])
+
+
+def interval(name: str, values: np.ndarray, level: float) -> dict[str, Any]:
+    """Mean and central `level` of a measure over replicates."""
+    known = values[np.isfinite(values)]
+    if not known.size:
+        return {"measure": name, "mean": None, "lower": None, "upper": None}
+    low, high = np.quantile(known, [(1 - level) / 2, (1 + level) / 2])
+    ends = {"lower": float(low), "upper": float(high)}
+    return {"measure": name, "mean": float(known.mean()), **ends}
+
+
+def nullable(values: np.ndarray) -> Any:
+    """A column in which numbers that are not finite are missing."""
+    import pyarrow as pa
+
+    floating = np.issubdtype(values.dtype, np.floating)
+    return pa.array(values, mask=~np.isfinite(values) if floating else None)
+
+
+def ranks_of_fit(fit: Calibration) -> np.ndarray:
+    """Ranks from all responses; NaN for subjects without any."""
+    ability = fit.ability_table.column("ability").to_numpy()
+    observed = fit.ability_table.column("observed").to_numpy()
+    return ranks_of(np.where(observed > 0, ability, np.nan)[None])[0]
+
+
+def subject_table(fit, full, ranks, top: int, level: float) -> pa.Table:
+    """Ranks of each subject over the replicates, best first."""
+    import pyarrow as pa
+
+    known = np.isfinite(ranks)
+    tail = (1 - level) / 2
+    # A subject without a rank in any replicate keeps its own.
+    filled = np.where(known.any(axis=0), ranks, full)
+    filled = np.where(np.isnan(full), 0, filled)
+    low = np.nanquantile(filled, tail, axis=0, method="lower")
+    high = np.nanquantile(filled, 1 - tail, axis=0, method="higher")
+    count = known.sum(axis=0)
+    count = np.where(count > 0, count, np.nan)
+    columns = {
+        "subject": np.asarray(fit.subjects),
+        "ability": fit.ability_table.column("ability").to_numpy(),
+        "rank": full,
+        "rank_lower": np.minimum(low, full),
+        "rank_upper": np.maximum(high, full),
+        "share_first": (ranks == 1).sum(axis=0) / count,
+        "share_in_top": (ranks <= top).sum(axis=0) / count,
+    }
+    order = np.lexsort((-columns["ability"], np.nan_to_num(full, nan=np.inf)))
+    ranked = ("rank", "rank_lower", "rank_upper")
+    made = {k: nullable(v[order]) for k, v in columns.items()}
+    return pa.table(made | {k: made[k].cast(pa.int64()) for k in ranked})
