@@ -210,22 +210,22 @@ def _suggest_within(inside: ResponseTable, bounds: Bounds) -> tuple[str, str]:
 def _suggest_for_scores(table: ResponseTable, mixed: bool = True) -> tuple[str, str]:
     """As `_suggest`, for scores; `mixed`: some items may be right or wrong."""
     from irtjax.data.wording import are, counted, percent
+    from irtjax.models.families.bounded import MANY_ENDS, at_the_ends, binary_items
 
     values = table.seen
     low, high = float(values.min()), float(values.max())
     if low < 0 or high > 1:
-        bounds = "LOW HIGH"
+        bounds, ends = "LOW HIGH", 0.0
         if low >= 0 and (high in (5, 10) or 20 < high <= 100):
             # Ratings often begin at 1.
-            least = 1 if low == 1 and high <= 10 else 0
-            bounds = f"{least} {high if high <= 10 else 100:g}"
-        return "continuous", (
+            least, most = int(low == 1 and high <= 10), high if high <= 10 else 100
+            bounds = f"{least} {most:g}"
+            ends = float(((values == least) | (values == most)).mean())
+        return "share" if ends >= MANY_ENDS else "continuous", (
             f"scores from {low:g} to {high:g}; give the lowest and highest possible"
             f" score with --bounds {bounds}"
         )
-    from irtjax.models.families.bounded import MANY_ENDS, at_the_ends, binary_items
-
-    ends = at_the_ends(table)
+    ends = at_the_ends(table, every=not mixed)
     if ends >= MANY_ENDS:
         at = percent(round(ends, 3))
         return "share", f"{at} of the scores are at an end of their range"

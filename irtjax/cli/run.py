@@ -251,7 +251,8 @@ def _no_audit(table: ResponseTable, fit: Calibration) -> str:
 
 def _no_subset(table: ResponseTable, fit: Calibration, size: int) -> str:
     """Why these responses have no subset, or nothing."""
-    if table.trials is not None or fit.model.family.num_categories == 0:
+    scores = table.kind == "continuous" or fit.model.family.num_categories == 0
+    if table.trials is not None or scores:
         return "a subset is of right and wrong, or ordered, responses"
     if table.num_subjects < 4 or size < 1:
         return "a subset needs at least 4 subjects and 2 items"

@@ -233,7 +233,10 @@ def table_of(values, **facets):
 
 def test_parts_that_responses_have_not_are_left_out():
     one = SimpleNamespace(
-        structure=None, factors=None, parameters=SimpleNamespace(lengths=None)
+        structure=None,
+        factors=None,
+        parameters=SimpleNamespace(lengths=None),
+        model=irtjax.MODELS["2pl"](),
     )
     several = SimpleNamespace(**{**vars(one), "factors": 2})
     right = table_of(np.eye(5))
@@ -241,6 +244,8 @@ def test_parts_that_responses_have_not_are_left_out():
     assert running._no_audit(right, one) == running._no_subset(right, one, 2) == ""
     assert "continuous" in running._no_audit(scores, one)
     assert "right and wrong" in running._no_subset(scores, one, 2)
+    whole = SimpleNamespace(**{**vars(one), "model": irtjax.MODELS["share"]()})
+    assert "right and wrong" in running._no_subset(right, whole, 2)
     assert "one ability" in running._no_audit(right, several)
     assert "one ability" in running._no_subset(right, several, 2)
     assert "at least 3" in running._no_audit(table_of(np.eye(2)), one)

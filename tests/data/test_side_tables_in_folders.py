@@ -232,7 +232,10 @@ def test_info_suggests_the_bounds_of_ratings(low, bounds, tmp_path):
     rows = [f"m,a,{low}", "m,b,2.5", "n,a,5", "n,b,3.25"]
     path.write_text("\n".join(["model,item,score", *rows]))
     done = CliRunner().invoke(app, ["info", str(path), "--json"])
-    reason = json.loads(done.stdout)["reason"]
+    facts = json.loads(done.stdout)
+    reason = facts["reason"]
+    # A score of four is the highest possible one, or two are at the ends.
+    assert facts["suggested_model"] == "share"
     assert reason.endswith(
         f"give the lowest and highest possible score with --bounds {bounds}"
     )

@@ -66,7 +66,7 @@ def test_a_named_model_is_the_object_with_the_same_settings(name, settings):
 
 def test_models_has_every_name_that_fit_accepts():
     multilevel = {"multibenchmark", "multimetric", "hierarchical"}
-    assert multilevel < irtjax.MODELS.keys() and len(irtjax.MODELS) == 22
+    assert multilevel < irtjax.MODELS.keys() and len(irtjax.MODELS) == 23
     for name, kind in MULTILEVEL_MODELS.items():
         assert irtjax.MODELS[name] is kind and kind.name == name
     assert irtjax.MODELS["multimetric"] is irtjax.MultiMetric

@@ -47,14 +47,19 @@ def binary_items(table: ResponseTable, bounds: Bounds | None = None) -> np.ndarr
     return whole
 
 
-def at_the_ends(table: ResponseTable, bounds: Bounds | None = None) -> float:
+def at_the_ends(
+    table: ResponseTable, bounds: Bounds | None = None, *, every: bool = False
+) -> float:
     """Share of the scores that are at an end of their range, 0 where there are none.
 
-    Items that are right or wrong have no scores, unless all responses are at the ends.
+    Items that are right or wrong have no scores, but where `every` item has, as bounds
+    for all of them say.
     """
+    right = np.zeros(table.num_items, bool)
+    if not every and (bounds is None or isinstance(bounds, Mapping)):
+        right = binary_items(table, bounds)
     if bounds is not None:
         table = rescale(table, bounds)
-    right = binary_items(table, bounds)
     if table.trials is not None or right.all():
         return 0.0
     seen = np.broadcast_to(~right, table.values.shape)
