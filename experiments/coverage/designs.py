@@ -37,6 +37,8 @@ MOST_PAIRS = 20_000
 WANTED = (0.93, 0.97)
 #: Trials of each cell where responses are counts, and their correlation in shares.
 TRIALS, CORRELATION = 10, 0.5
+#: Highest rating.
+HIGHEST = 9
 #: Distance of the cuts of partial scores from the middle, and precision between them.
 CUT, PRECISION = 2.0, 3.0
 
@@ -52,7 +54,8 @@ class Design:
         missing: Share of cells missing at random.
         truth: "2pl", or "3pl" with lower asymptotes from .1 to .3.
         kind: "binary", "counts", "scores" (logit-normal), "shares" (of `TRIALS`
-            dependent trials) or "partial" (0, 1, or beta scores between them).
+            dependent trials), "partial" (0, 1, or beta scores between them) or
+            "ratings" (from 0 to 9, of a graded model).
         spread: Standard deviation of abilities, in logits of an average item; 0 makes
             all subjects equal.
         replications: Data sets.
@@ -114,6 +117,7 @@ FULL = (
     Design(5, 240, kind="shares"),
     Design(60, 200, missing=0.7, kind="shares"),
     Design(10, 240, kind="partial"),
+    Design(10, 80, kind="ratings"),
 )
 SMALL = (
     Design(10, 60, replications=3),
@@ -168,6 +172,12 @@ def draw(
         precision = (1 - CORRELATION) / CORRELATION
         chance = rng.beta(mean * precision, (1 - mean) * precision)
         values = rng.binomial(TRIALS, chance) / TRIALS
+    elif design.kind == "ratings":
+        shape = design.items, HIGHEST
+        steps = np.linspace(2.5, -2.0, HIGHEST) + 0.3 * rng.normal(size=shape)
+        above = 1 / (1 + np.exp(-(logit[..., None] + np.sort(steps)[:, ::-1])))
+        values = (rng.random(size)[..., None] < above).sum(axis=2)
+        mean = above.mean(axis=2)
     elif design.kind == "partial":
         above = lambda cut: 1 / (1 + np.exp(-(logit - cut)))
         uniform = rng.random(size)

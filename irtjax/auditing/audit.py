@@ -147,7 +147,7 @@ def audit(
         model, method = options.pop("model", AUTO), options.pop("method", AUTO)
         if getattr(known_model(model), "grouped", False):
             raise ValueError(several_abilities(known_model(model).name))
-        model, method, _ = choose(table, model, method, options)
+        model, method, *_ = choose(table, model, method, options)
         if "standard_errors" in getattr(_class_of(method), "options", {}):
             options.setdefault("standard_errors", "none")
         fit = make_fit(table, model, method, **options)

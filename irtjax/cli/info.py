@@ -179,6 +179,15 @@ def _suggest(table: ResponseTable) -> tuple[str | None, str]:
     if table.kind == "continuous":
         return _suggest_for_scores(table)
     if table.kind == "ordinal" and table.seen.max() < MOST_LEVELS:
+        from irtjax.fitting.defaults import choose
+
+        chosen = choose(table)
+        if chosen.bounds is not None:
+            low, high = chosen.bounds
+            return getattr(chosen.model, "name", chosen.model), (
+                f"ratings from {low:g} to {high:g} of few subjects are scores; fit them"
+                f" with --bounds {low:g} {high:g}"
+            )
         return ordered, f"the responses are ordered categories{few}"
     if table.kind == "ordinal":
         return _suggest_for_scores(table)

@@ -252,6 +252,8 @@ def _no_audit(table: ResponseTable, fit: Calibration) -> str:
 def _no_subset(table: ResponseTable, fit: Calibration, size: int) -> str:
     """Why these responses have no subset, or nothing."""
     scores = table.kind == "continuous" or fit.model.family.num_categories == 0
+    if scores and table.kind == "ordinal":
+        return "a subset of ratings needs a model of categories: --model graded"
     if table.trials is not None or scores:
         return "a subset is of right and wrong, or ordered, responses"
     if table.num_subjects < 4 or size < 1:

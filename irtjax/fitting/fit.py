@@ -90,7 +90,9 @@ def fit(
     with clock.phase("read"):
         table = data if isinstance(data, ResponseTable) else read(data)
     check_start(settings.get("start"), table.num_items)
-    model, method, reason = choose(table, model, method, settings)
+    model, method, reason, bounds = choose(table, model, method, settings)
+    if bounds is not None:
+        settings = {**settings, "bounds": bounds}
     named = method_class(method) if isinstance(method, str) else method
     specification = specify(model, named)
     parts = sort_settings(settings, specification, named, max_steps)

@@ -92,7 +92,7 @@ def _model_of(table: ResponseTable, model: Any) -> tuple[Model, str, Any]:
             "shrink does not fit multilevel and factor models: give a fit of one"
             " ability"
         )
-    name, method, _ = choose(table, model)
+    name, method, *_ = choose(table, model, categories=True)
     # Folds are fitted by `laplace` by name only.
     method = method if isinstance(name, str) else "em"
     return make_model(name, table, "weak"), method, None

@@ -235,7 +235,7 @@ def _model(table: ResponseTable, model: Model | str) -> tuple[Model | str, str]:
     """The model to fit by EM, and a note where the data decided."""
     if not (isinstance(model, str) and model == AUTO):
         return model, ""
-    chosen = choose(table)
+    chosen = choose(table, categories=True)
     # Reasons why `laplace` is not affordable are not reasons for free slopes.
     count = table.num_observed / table.num_items
     named = isinstance(chosen.model, str)

@@ -147,7 +147,7 @@ def test_whole_numbers_of_many_levels_are_scores():
     with pytest.raises(ValueError, match=r"give the lowest and highest scores"):
         irtjax.fit(table)
     few = irtjax.ResponseTable.from_arrays(values // 10)
-    assert choose(few).model == "graded"
+    assert choose(few)[:2] == ("share", "laplace") and choose(few).bounds == (0, 10)
 
 
 def test_responses_per_item_decide_the_method():
@@ -263,10 +263,24 @@ def test_many_categories_are_not_integrated_out():
     rng = np.random.default_rng(0)
     for top, method in ((4, "laplace"), (10, "em")):
         values = rng.integers(0, top + 1, (10, 40))
-        values[0, 0] = top
-        chosen = choose(irtjax.ResponseTable.from_arrays(values))
-        assert (chosen.model, chosen.method) == ("graded", method)
+        values[0, :2] = 0, top
+        table = irtjax.ResponseTable.from_arrays(values)
+        chosen = choose(table, categories=True)
+        assert chosen[:2] == ("graded", method) and chosen.bounds is None
     assert "11 categories are too many for laplace" in chosen.reason
+    # Ratings of few subjects in many categories are scores.
+    chosen = choose(table)
+    assert chosen[:2] == ("share", "laplace") and chosen.bounds == (0, 10)
+    assert "ratings from 0 to 10 are scores; method laplace" in chosen.reason
+    assert choose(table, method="em").model == "graded"
+    assert choose(table, "graded").model == "graded"
+    assert choose(table, settings={"population": "histogram"}).model == "graded"
+    many = irtjax.ResponseTable.from_arrays(np.tile(values, (10, 1)))
+    assert choose(many)[:2] == ("graded", "em")
+    few = choose(irtjax.ResponseTable.from_arrays(values[:5]))
+    assert few.model.name == "share" and few.model.scale == "unit_slope"
+    fit = irtjax.fit(table)
+    assert fit.model.name == "share" and fit.options["bounds"] == [0, 10]
     # Scores have no categories, even if they are whole numbers.
     table, settings = irtjax.ResponseTable.from_arrays(values), {"bounds": (0, 10)}
     assert choose(table, settings=settings)[:2] == ("share", "laplace")
