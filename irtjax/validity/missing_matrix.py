@@ -11,13 +11,14 @@ of variance, n_ij the number of responses in the mean. Divided by its standard
 deviation, s_ij has the same mean and variance for all subjects, however many responses
 they have.
 
-A block is a benchmark of which some subjects have no response. Without names of
-benchmarks it is a group of three or more items that nearly the same subjects miss: the
-correlation of their masks, less each subject's mean, is at least 1/2 along a chain of
-items. A subject ran a block if it has a response to any of its items; items that all
-subjects miss who did not run it join it. Whether a response is missing with its block
-is tested once for the block. Other missing responses of its items are compared among
-the subjects who ran it. Where an item has both tests, its p-value is twice the smaller.
+A block is a benchmark of three or more items of which some subjects have no response.
+Without names of benchmarks it is a group of three or more items that nearly the same
+subjects miss: the correlation of their masks, less each subject's mean if there are
+five masks or more, is at least 1/2 along a chain of items. A subject ran a block if it
+has a response to any of its items; items that all subjects miss who did not run it join
+it. Whether a response is missing with its block is tested once for the block. Other
+missing responses of its items are compared among the subjects who ran it. Where an item
+has both tests, its p-value is twice the smaller.
 
 A mask is linked to itself, and to masks that are nearly the same or nearly the reverse:
 the squared correlation is at least 1/2. So where some subjects did not run a block,
@@ -55,6 +56,9 @@ FEWEST = 3
 MOST_CELLS, MOST_MASKS = 10_000_000, 1500
 #: Squared correlation of masks from which items are linked.
 LINKED = 0.5
+#: Masks from which they are correlated less each subject's mean: of fewer, the mean
+#: is mostly the masks themselves. Two masks less their mean are each other's reverse.
+CENTRED = 5
 #: The same from which items are of one block, and items of a block at least.
 ALIKE, FEWEST_ITEMS = 0.25, 3
 #: Cells of a block of subjects by masks; its arrays stay in the processor's cache.
@@ -278,7 +282,7 @@ def _links(seen: np.ndarray, least: float = LINKED) -> list[np.ndarray]:
         return []
     z = seen - seen.mean(0, dtype=np.float32)
     # Subjects with few responses, wherever they are, link no items.
-    z -= z.mean(1, keepdims=True) if seen.shape[1] > 1 else 0
+    z -= z.mean(1, keepdims=True) if seen.shape[1] >= CENTRED else 0
     z /= np.maximum(np.sqrt(np.sum(z**2, axis=0)), 1e-12)
     phi = z.T @ z
     np.fill_diagonal(phi, 1)
@@ -396,7 +400,8 @@ def variances(
     # A subject with few responses counts less in the centre of abilities.
     weight = np.where(answers > 0, 1 / (between + within / np.maximum(answers, 1)), 0)
     centre = np.sum(weight * subject) / max(weight.sum(), 1e-300)
-    return Additive(item, total - centre * answers, answers, between, within)
+    # Of item effects too: sums without some items are of responses less both.
+    return Additive(item + centre, total - centre * answers, answers, between, within)
 
 
 def _rows(matrix: np.ndarray):

@@ -223,7 +223,9 @@ def test_the_sizes_of_a_full_run_are_those_of_the_paper():
 
 def test_blocks_of_missing_responses():
     rows = blocks.main(["--tables", "3"])
-    assert len(rows) == len(blocks.SETTINGS)
+    assert len(rows) == len(blocks.SETTINGS) + len(blocks.SEVERAL)
+    masks = blocks.main(["--tables", "1", "--masks"])
+    assert list(masks) == list(rows) and masks != rows
     related = rows["strong subjects run the second, 3 % fail"]
     # Of three tables at least two have the benchmarks flagged as a whole.
     assert related["any"] >= 0.6 and related["others"] > 0.3

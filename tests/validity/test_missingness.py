@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 import irtjax
+from irtjax.numerics.tails import permutation_tails
 from irtjax.validity.missing_draws import draw_few
-from irtjax.validity.missing_matrix import missing_by_ability
+from irtjax.validity.missing_matrix import _links, missing_by_ability
 
 
 def responses(rng, subjects, items):
@@ -112,6 +113,35 @@ def test_failed_calls_of_a_benchmark_that_some_did_not_run(named):
     # By their whole masks these are 0.0005, 0.19 and 0.016.
     assert (found.p_value[gated] < 0.006).all() and found.weak[gated].all()
     assert not any(found.more_for(0.05)[~gated])
+
+
+def test_a_block_is_tested_by_the_mean_of_the_common_items():
+    """Without a shift of the subjects who ran it, whatever the mean ability."""
+    for seed in range(10):
+        rng = np.random.default_rng(seed)
+        _, right = responses(rng, 100, 45)
+        # Of three benchmarks all ran the first, half the second, some of them the last.
+        level = rng.choice(3, size=(100, 1), p=[0.4, 0.05, 0.55])
+        seen = np.repeat([0, 1, 2], [5, 20, 20]) <= level
+        names = np.repeat(["a", "b", "c"], [5, 20, 20])
+        found = missing_by_ability(right * seen, seen, names)
+        common = np.repeat(right[:, :5].mean(1)[:, None], 2, axis=1)
+        lost = ~seen[:, [5, 25]]
+        tails = permutation_tails(lost, np.ones(lost.shape, bool), common)
+        wanted = np.minimum(1, 2 * np.minimum(*tails))
+        np.testing.assert_allclose(found.p_value[[5, 25]], wanted, rtol=1e-6)
+
+
+def test_masks_of_two_benchmarks_are_linked_if_nearly_the_same_subjects_ran_them():
+    rng = np.random.default_rng(2)
+    ran = rng.random((100, 3)) < 0.5
+    ran[:, 2] = ran[:, 0] ^ (np.arange(100) < 8)
+    for turned in (False, True):
+        by_any, by_same = _links(np.column_stack([ran[:, :2], ran[:, 2] ^ turned]))
+        np.testing.assert_array_equal(by_any, np.eye(3) + np.eye(3)[[2, 1, 0]] > 0)
+        np.testing.assert_array_equal(by_same, np.eye(3) > 0 if turned else by_any)
+    # Two masks less their mean would be each other's reverse.
+    assert [x.sum() for x in _links(ran[:, :2])] == [2, 2]
 
 
 def test_drawn_tails_are_those_of_all_choices():
