@@ -39,10 +39,15 @@ def bennett_bound(total: np.ndarray, variance: np.ndarray) -> np.ndarray:
     (Bennett 1962). Unlike a normal tail it is valid in the far tail, which many
     comparisons reach.
     """
+    return np.exp(-bennett_exponent(total, variance))
+
+
+def bennett_exponent(total: np.ndarray, variance: np.ndarray) -> np.ndarray:
+    """V h(t / V) of `bennett_bound`: how surprising a sum is."""
     # Rounding to single precision may leave a variance just below 0.
     variance = np.maximum(np.asarray(variance, np.float64), 1e-12)
     ratio = np.maximum(np.asarray(total, np.float64), 0) / variance
-    return np.exp(-variance * ((1 + ratio) * np.log1p(ratio) - ratio))
+    return variance * ((1 + ratio) * np.log1p(ratio) - ratio)
 
 
 def log_choose(n: np.ndarray, k: np.ndarray) -> np.ndarray:

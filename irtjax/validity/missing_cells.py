@@ -1,9 +1,9 @@
 """`missing_matrix` by observed cell: sums over subjects without a response as well.
 
 A subject's ability without item j differs from that of all its responses only if it
-answered j. So sums over all subjects are sums of one number for each subject, corrected
-in the observed cells. Only items of the same mask are linked, as in every table of so
-many cells, and no blocks are distinguished.
+answered j. So sums over all subjects, or over those who ran a benchmark, are sums of
+one number for each subject, corrected in the observed cells. Only items of the same
+mask are linked, and blocks are benchmarks alone, as in every table of so many masks.
 """
 
 from __future__ import annotations
@@ -14,17 +14,29 @@ from irtjax.data.sparse_table import SparseCells
 from irtjax.numerics.tails import CONSTANT, ENUMERATED, Sums, tails_of_sums
 from irtjax.validity.missing_draws import FEW, LOOK, Draws
 from irtjax.validity.missing_matrix import (
+    BLOCK,
     CHANGE,
     FEWEST,
     ROUNDS,
     Additive,
     MissingByAbility,
+    add_blocks,
+    join_absent,
+    links_of,
     missing_by_ability,
+    of_several,
+    product,
+    tested,
     variances,
 )
 
+#: Subjects by benchmarks up to which blocks are distinguished, a byte each.
+MOST_RAN = 500_000_000
 
-def missing_in_cells(cells: SparseCells, value: np.ndarray) -> MissingByAbility:
+
+def missing_in_cells(
+    cells: SparseCells, value: np.ndarray, benchmarks: np.ndarray | None = None
+) -> MissingByAbility:
     """`missing_matrix.missing_by_ability` of observed cells, `value` `[cells]`.
 
     >>> cells = SparseCells.of([0, 1, 2], [0, 1, 0], [1, 0, 1], (3, 2))
@@ -36,7 +48,7 @@ def missing_in_cells(cells: SparseCells, value: np.ndarray) -> MissingByAbility:
         # All permutations, of a matrix with few rows.
         values = np.zeros(cells.shape)
         values[cells.row, cells.column] = value
-        return missing_by_ability(values, cells.dense[1])
+        return missing_by_ability(values, cells.dense[1], benchmarks)
     count = cells.count(0)
     missing = subjects - count
     difference, p_value = np.full(items, np.nan), np.full(items, np.nan)
@@ -60,9 +72,15 @@ def missing_in_cells(cells: SparseCells, value: np.ndarray) -> MissingByAbility:
     who = np.empty(begin[-1], np.int64)
     who[pair] = cells.row[places][known]
     group = np.repeat(np.arange(leader.size), size)
-    found = _tested(who, group, own, width[group], rest, leader.size)
-    of = mask[chosen]
-    difference[chosen], p_value[chosen], weak[chosen] = (x[of] for x in found)
+    block, ran = _blocks(cells, benchmarks)
+    among = block[leader]
+    masks = _tested(who, group, own, width[group], rest, among, ran)
+    found = [x[mask[chosen]] for x in masks]
+    whole = np.flatnonzero(~ran.all(0))
+    if whole.size:
+        tests = _of_blocks(cells, value, rest, block, whole, ran)
+        mask[chosen] = add_blocks(found, tests, block[chosen], whole, mask[chosen])
+    difference[chosen], p_value[chosen], weak[chosen] = found
     mask[np.isnan(p_value)] = -1
     return result
 
@@ -79,21 +97,72 @@ def _masks(row, first, chosen) -> tuple[np.ndarray, np.ndarray]:
     return number, np.array(leader)
 
 
-def _tested(who, group, own, answers, rest: Additive, size: int):
+def _blocks(
+    cells: SparseCells, benchmarks: np.ndarray | None
+) -> tuple[np.ndarray, np.ndarray]:
+    """Blocks of items and who ran them, as by `missing_matrix`, of benchmarks alone."""
+    subjects, items = cells.shape
+    block, ran = np.full(items, -1), np.ones((subjects, 1), bool)
+    if benchmarks is None:
+        return block, ran
+    names, code = np.unique(benchmarks, return_inverse=True)
+    code = of_several(code.reshape(-1))
+    several = np.unique(code[code >= 0])
+    if len(names) < 2 or subjects * several.size > MOST_RAN:
+        return block, ran
+    code = np.where(code >= 0, np.searchsorted(several, code), -1)
+    ran = np.zeros((subjects, several.size + 1), bool)
+    ran[cells.row, code[cells.column]] = True
+    ran[:, ~ran.any(0)] = True
+    ran[:, -1] = True
+    block = np.where(ran.all(0)[code], -1, code)
+
+    def met(alone: np.ndarray, absent: np.ndarray) -> np.ndarray:
+        return cells.sum(0, absent[cells.row])[alone] > 0
+
+    return join_absent(block, ~ran, met), ran
+
+
+def _of_blocks(cells, value, rest: Additive, block, whole, ran):
+    """The tests of the blocks `whole`, from their sums by subject."""
+    number = np.full(ran.shape[1], -1)
+    number[whole] = np.arange(whole.size)
+    of_cell = np.where(block >= 0, number[block], -1)[cells.column]
+    links = links_of(ran[:, whole])
+    # Blocks at once; all of them if they are linked to each other.
+    width = whole.size if links else max(1, BLOCK // len(ran))
+    parts = []
+    for start in range(0, whole.size, width):
+        here = ran[:, whole[start : start + width]]
+        inside = (of_cell >= start) & (of_cell < start + width)
+        row, column = cells.row[inside], of_cell[inside] - start
+        place = row.astype(np.int64) * here.shape[1] + column
+        left = (value - rest.item[cells.column])[inside]
+        own, answers = (
+            np.bincount(place, x, here.size).reshape(here.shape)
+            for x in (left, np.ones(left.size))
+        )
+        parts.append(tested(here, np.ones_like(here), own, answers, rest, links))
+    return [np.concatenate(x) for x in zip(*parts, strict=True)]
+
+
+def _tested(who, group, own, answers, rest: Additive, among, ran):
     """Differences, p-values and whether they are below 0, `[masks]`.
 
     `who`, `group`, `own` and `answers` `[pairs]` are the subject, the mask, the sum and
-    the number of responses in the mask of each subject who has them.
+    the number of responses in the mask of each subject who has them. Subjects are
+    compared who ran the block `among` `[masks]`, by `ran` `[subjects, blocks]`.
     """
-    some = rest.answers > 0.5
+    some, size = rest.answers > 0.5, among.size
     before = _scores(rest.total, rest.answers, rest)
     left = rest.answers[who] - answers
     known = left > 0.5
     after = _scores(rest.total[who] - own, left, rest)
     centre = before.standard[some].mean()
     of_mask = lambda numbers: np.bincount(group, numbers, minlength=size)
-    # Of the subjects without a response: all of them, less those with one.
-    lacking = lambda numbers: numbers[some].sum() - of_mask(numbers[who])
+    # Of the subjects without a response: all who ran the block, less those with one.
+    of_block = lambda numbers: product(ran.T, np.where(some, numbers, 0))
+    lacking = lambda numbers: of_block(numbers)[among] - of_mask(numbers[who])
     ones, answered = lacking(np.ones(some.size)), of_mask(known * 1.0)
     count = ones + answered
     z, z_after = before.standard - centre, after.standard - centre
@@ -105,7 +174,8 @@ def _tested(who, group, own, answers, rest: Additive, size: int):
     sums = Sums(second, third, CONSTANT * (count + square))
     tails = tails_of_sums(count, ones, lacking(z) - ones * mean, sums)
     values = z, z_after
-    _draw(tails, values, some, known, who, group, ones, answered, lacking(z))
+    compared = lambda mask: some & ran[:, among[mask]]
+    _draw(tails, values, compared, known, who, group, ones, answered, lacking(z))
     varied = (ones > 0.5) & (answered > 0.5)
     means = [
         lacking(before.weighted) / np.maximum(lacking(before.weight), 1e-300),
@@ -122,7 +192,7 @@ def _tested(who, group, own, answers, rest: Additive, size: int):
     )
 
 
-def _draw(tails, values, some, known, who, group, ones, answered, total) -> None:
+def _draw(tails, values, compared, known, who, group, ones, answered, total) -> None:
     """`missing_draws.draw_few` by the subjects of each mask, in place."""
     (before, after), (upper, lower) = values, tails
     least = np.minimum(ones, answered)
@@ -130,7 +200,7 @@ def _draw(tails, values, some, known, who, group, ones, answered, total) -> None
     draws, begin = Draws(), np.searchsorted(group, np.arange(ones.size + 1))
     for k in np.flatnonzero(small):
         pairs = slice(begin[k], begin[k + 1])
-        lacking = some.copy()
+        lacking = compared(k)
         lacking[who[pairs]] = False
         own = after[pairs][known[pairs]]
         turned = ones[k] > least[k]

@@ -143,13 +143,15 @@ def missing_by_ability(
     # Of a block, the subjects who ran it: they miss single responses of it.
     single = observed[:, first] | ~ran[:, block[first]]
     among = _Among(ran, block)
-    masks = _of_masks(values, observed, rest, chosen, places, among, _links(single))
+    masks = _of_masks(values, observed, rest, chosen, places, among, links_of(single))
     found = [x[places] for x in masks]
     whole = np.flatnonzero(~ran.all(0))
     if whole.size:
-        _add_blocks(found, values, observed, rest, chosen, block, whole, ran[:, whole])
-        alone = np.isnan(masks[1][places]) & np.isin(block[chosen], whole)
-        mask[chosen[alone]] = first.size + block[chosen[alone]]
+        inside = np.flatnonzero(np.isin(block, whole))
+        code, own = np.searchsorted(whole, block[inside]), ran[:, whole]
+        of_blocks = values, observed, rest, inside, code, None, links_of(own), own
+        tests = _of_masks(*of_blocks)
+        mask[chosen] = add_blocks(found, tests, block[chosen], whole, places)
     difference[chosen], p_value[chosen], weak[chosen] = found
     mask[np.isnan(p_value)] = -1
     return result
@@ -166,13 +168,14 @@ class _Among(NamedTuple):
         return self.ran[:, self.block[items]]
 
 
-def _add_blocks(found, values, observed, rest, chosen, block, whole, ran) -> None:
-    """Adds to the tests of items, in place, those of the blocks that they are in."""
-    inside = np.flatnonzero(np.isin(block, whole))
-    code = np.searchsorted(whole, block[inside])
-    tests = _of_masks(values, observed, rest, inside, code, None, _links(ran), ran)
-    of = np.isin(block[chosen], whole)
-    number = np.searchsorted(whole, block[chosen[of]])
+def add_blocks(found, tests, block, whole, mask) -> np.ndarray:
+    """Adds to the tests of items, in place, those of the blocks `whole`.
+
+    Returns the masks of the items. Those without a test of their own count as one item
+    for each block, `block` `[items]`.
+    """
+    of = np.isin(block, whole)
+    number = np.searchsorted(whole, block[of])
     together, apart = [x[number] for x in tests], [x[of] for x in found]
     one, other = apart[1], together[1]
     # Two tests of an item: Bonferroni's correction.
@@ -181,6 +184,9 @@ def _add_blocks(found, values, observed, rest, chosen, block, whole, ran) -> Non
     for x, mine, its in zip(found, apart, together, strict=True):
         x[of] = np.where(smaller, its, mine)
     found[1][of] = np.minimum(1, times * np.fmin(one, other))
+    mask = mask.copy()
+    mask[of] = np.where(np.isnan(one), mask.max() + 1 + block[of], mask[of])
+    return mask
 
 
 def _of_masks(values, observed, rest, items, number, among, links, seen=None):
@@ -203,7 +209,7 @@ def _of_masks(values, observed, rest, items, number, among, links, seen=None):
         own, answers = _own(values, observed, rest, mine, places)
         lit = observed[:, mine[places]] if seen is None else seen[:, start:end]
         some = np.ones_like(lit) if among is None else among.of(mine[places])
-        parts.append(_tested(lit, some, own, answers, rest, links))
+        parts.append(tested(lit, some, own, answers, rest, links))
     return [np.concatenate(x) for x in zip(*parts, strict=True)]
 
 
@@ -215,32 +221,40 @@ def _blocks(observed, chosen, mask, first, benchmarks) -> np.ndarray:
     block = np.full(observed.shape[1], -1)
     if benchmarks is not None:
         names, code = np.unique(benchmarks, return_inverse=True)
-        code = _of_several(code.reshape(-1))
+        code = of_several(code.reshape(-1))
         if len(names) > 1:
             block = np.where(
                 np.logical_and.reduce(_ran(observed, code))[code], -1, code
             )
-    links = _links(observed[:, first], ALIKE)
+    links = links_of(observed[:, first], ALIKE)
     if links:
         from scipy.sparse.csgraph import connected_components
 
         found = np.full(block.size, -1)
         number: Any = connected_components(links[1], directed=False)[1]
         found[chosen] = number[mask[chosen]]
-        found = _of_several(np.where(block < 0, found, -1))
+        found = of_several(np.where(block < 0, found, -1))
         block = np.where(found < 0, block, found + block.max() + 1)
-    # Items that everybody misses who did not run a block.
-    absent = ~_ran(observed, block)
+    met = lambda alone, absent: observed[:, alone][absent].any(0)
+    return join_absent(block, ~_ran(observed, block), met)
+
+
+def join_absent(block: np.ndarray, absent: np.ndarray, met: Any) -> np.ndarray:
+    """Adds to blocks `[items]` the items that everybody misses who did not run one.
+
+    `absent` `[subjects, blocks + 1]` did not run a block. `met(items, subjects)` states
+    which of the items some of the subjects answered.
+    """
     size = absent.sum(0)
     for k in np.argsort(size, kind="stable")[::-1]:
-        if size[k] < FEWEST:
-            break
         alone = np.flatnonzero(block < 0)
-        block[alone[~observed[:, alone][absent[:, k]].any(0)]] = k
+        if size[k] < FEWEST or not alone.size:
+            break
+        block[alone[~met(alone, absent[:, k])]] = k
     return block
 
 
-def _of_several(code: np.ndarray) -> np.ndarray:
+def of_several(code: np.ndarray) -> np.ndarray:
     """Codes of groups of at least `FEWEST_ITEMS`; -1 for the others."""
     count = np.bincount(code + 1, minlength=2)
     return np.where(count[code + 1] < FEWEST_ITEMS, -1, code)
@@ -273,7 +287,7 @@ def _masks(observed: np.ndarray, chosen: np.ndarray) -> tuple[np.ndarray, np.nda
     return number, np.array(first)
 
 
-def _links(seen: np.ndarray, least: float = LINKED) -> list[np.ndarray]:
+def links_of(seen: np.ndarray, least: float = LINKED) -> list[np.ndarray]:
     """Which masks are linked `[masks, masks]`: by any sign, and by the same.
 
     Empty if there are too many masks.
@@ -306,7 +320,7 @@ def _own(values, observed, rest: Additive, items, starts) -> tuple[np.ndarray, .
     return own, answers
 
 
-def _tested(seen, among, own, answers, rest: Additive, links) -> tuple[np.ndarray, ...]:
+def tested(seen, among, own, answers, rest: Additive, links) -> tuple[np.ndarray, ...]:
     """`_without` the linked masks: the first of `links` that leaves who to compare."""
     if not links:
         return _without(seen, among, own, answers, rest)
@@ -373,8 +387,8 @@ def _additive(values: np.ndarray, observed: np.ndarray) -> Additive:
     subject = np.zeros(len(values))
     item, total = by_item, by_row
     for _ in range(ROUNDS):
-        item = (by_item - _product(observed.T, subject)) / np.maximum(count, 1)
-        total = by_row - _product(observed, item)
+        item = (by_item - product(observed.T, subject)) / np.maximum(count, 1)
+        total = by_row - product(observed, item)
         old, subject = subject, total / np.maximum(answers, 1)
         if np.abs(subject - old).max() < CHANGE:
             break
@@ -411,7 +425,7 @@ def _rows(matrix: np.ndarray):
         yield start, slice(start, start + height)
 
 
-def _product(mask: np.ndarray, vector: np.ndarray) -> np.ndarray:
+def product(mask: np.ndarray, vector: np.ndarray) -> np.ndarray:
     """A mask times a vector, in blocks: a mask of numbers takes eight times as much."""
     parts = [mask[rows] @ vector for _, rows in _rows(mask)]
     return np.concatenate(parts) if parts else np.zeros(0)

@@ -100,9 +100,9 @@ def missingness(
 
 def missing_of_table(table: ResponseTable) -> MissingByAbility:
     """The test of each item, by observed cell where a table has these alone."""
-    if table.sparse is not None:
-        return missing_in_cells(table.sparse, unit_values(table))
     benchmarks = table.item_facets.get("benchmark")
+    if table.sparse is not None:
+        return missing_in_cells(table.sparse, unit_values(table), benchmarks)
     return missing_by_ability(*unit_responses(table), benchmarks)
 
 

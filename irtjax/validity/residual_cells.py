@@ -17,13 +17,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from irtjax.data.sparse_table import SparseCells
+from irtjax.numerics.tails import bennett_exponent
 from irtjax.validity.residuals import (
     LEAST_NORM,
     UNEXPECTED,
     Partners,
     Residuals,
     chances,
-    log_bennett,
     partners_of,
 )
 
@@ -174,7 +174,7 @@ def dependence_of_cells(
     for first, second, sums in pairs_of_items(cells, *products):
         total, both, own, other = sums
         norms = own * other
-        best = best_of_each(first, log_bennett(total, both), norms > LEAST_NORM)
+        best = best_of_each(first, bennett_exponent(total, both), norms > LEAST_NORM)
         at = first[best]
         partner[at] = second[best]
         numbers[:, at] = total[best], both[best], norms[best]

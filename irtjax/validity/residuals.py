@@ -174,9 +174,3 @@ def partners_of(partner, total, variance, norms) -> Partners:
     p_value = np.minimum(bennett_bound(total, variance) * max(size - 1, 1), 1)
     q3 = np.where(known, total / np.sqrt(np.where(known, norms, 1)), np.nan).clip(-1, 1)
     return Partners(q3, np.where(known, partner, -1), np.where(known, p_value, 1.0))
-
-
-def log_bennett(total: np.ndarray, variance: np.ndarray) -> np.ndarray:
-    """The logarithm of `bennett_bound`, less the sign: how surprising a sum is."""
-    ratio = np.maximum(total, 0) / np.maximum(variance, 1e-12)
-    return variance * ((1 + ratio) * np.log1p(ratio) - ratio)

@@ -24,7 +24,11 @@ from irtjax.validity.classical import classical
 from irtjax.validity.dimensionality import dimensions
 from irtjax.validity.missing_cells import missing_in_cells
 from irtjax.validity.missing_matrix import missing_by_ability
-from irtjax.validity.missingness import unit_responses, unit_values
+from irtjax.validity.missingness import (
+    missing_of_table,
+    unit_responses,
+    unit_values,
+)
 from irtjax.validity.residual_cells import dependence_of_cells, item_fit_of_cells
 from irtjax.validity.residuals import dependence, item_fit
 from irtjax.validity.stability import _without_responses, stability
@@ -78,14 +82,13 @@ def agree(found, wanted, tolerance: float) -> None:
 
 
 @pytest.mark.slow
-def test_an_audit_of_observed_cells_is_that_of_the_matrix(no_matrix):
+def test_an_audit_of_observed_cells_is_that_of_the_matrix(no_matrix, monkeypatch):
     dense, few, fit = case()
+    # Masks of a matrix are linked if they are few.
+    monkeypatch.setattr("irtjax.validity.missing_matrix.MOST_MASKS", 5)
     found, wanted = irtjax.audit(fit, few), irtjax.audit(fit, dense)
     # Dependence of a matrix is in single precision.
-    # Its test of missing responses has blocks, which few cells have not.
-    of_blocks = ["missing_difference", "missing_more_for", "p_missing", "q_missing"]
-    items = (x.items.drop_columns(of_blocks) for x in (found, wanted))
-    agree(*items, 2e-4)
+    agree(found.items, wanted.items, 2e-4)
     agree(found.benchmarks, wanted.benchmarks, 1e-9)
     assert found.warnings == wanted.warnings
     assert found.flagged("negative discrimination") == ["item 4"]
@@ -154,6 +157,37 @@ def test_missing_responses_of_cells(kind, monkeypatch):
     for x, y in zip(part, wanted, strict=True):
         np.testing.assert_allclose(x, y, rtol=1e-7, atol=1e-12)
     assert found.mask[30] == found.mask[31]
+
+
+@pytest.mark.parametrize("num_blocks", [3, 30])
+def test_benchmarks_that_some_did_not_run_of_cells(num_blocks, monkeypatch):
+    """Also single items, a benchmark of two items, and one that all ran."""
+    monkeypatch.setattr("irtjax.validity.missing_matrix.MOST_MASKS", num_blocks + 1)
+    monkeypatch.setattr("irtjax.validity.missing_matrix.MOST_CELLS", 300 * num_blocks)
+    rng = np.random.default_rng(num_blocks)
+    block = np.repeat(np.arange(num_blocks + 3), 4)[:-2]
+    ability = rng.normal(size=(300, 1))
+    right = rng.random((300, block.size)) < 1 / (1 + np.exp(-ability))
+    ran = rng.random((300, num_blocks + 3)) < 0.3
+    ran[:, 1], ran[:, -2] = ability[:, 0] > 0.5, True
+    seen = ran[:, block] & (rng.random(right.shape) < 0.9)
+    # Of the last benchmark, of two items, those have responses who ran the first.
+    seen[:, -2:] = ran[:, :1] & (rng.random((300, 2)) < 0.9)
+    seen[7] = False
+    names = [f"b{k}" for k in block]
+    dense = irtjax.ResponseTable.from_arrays(
+        np.where(seen, right, np.nan), benchmark=names
+    )
+    few: Any = dense.replace(values=dense.cells, observed=None)
+    found, wanted = (missing_of_table(x) for x in (few, dense))
+    for x, y in zip(found, wanted, strict=True):
+        np.testing.assert_allclose(x, y, rtol=1e-7, atol=1e-12)
+    assert set(found.more_for(0.05)[block == 1]) == {"weak"}
+    alone = missing_in_cells(few.sparse, unit_values(few))
+    assert not np.allclose(alone.p_value, found.p_value, equal_nan=True)
+    monkeypatch.setattr("irtjax.validity.missing_cells.MOST_RAN", 300)
+    for x, y in zip(missing_of_table(few), alone, strict=True):
+        np.testing.assert_array_equal(x, y)
 
 
 def test_tables_without_signal_of_cells(no_matrix):

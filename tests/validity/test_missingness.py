@@ -8,7 +8,7 @@ import pytest
 import irtjax
 from irtjax.numerics.tails import permutation_tails
 from irtjax.validity.missing_draws import draw_few
-from irtjax.validity.missing_matrix import _links, missing_by_ability
+from irtjax.validity.missing_matrix import links_of, missing_by_ability
 
 
 def responses(rng, subjects, items):
@@ -137,11 +137,11 @@ def test_masks_of_two_benchmarks_are_linked_if_nearly_the_same_subjects_ran_them
     ran = rng.random((100, 3)) < 0.5
     ran[:, 2] = ran[:, 0] ^ (np.arange(100) < 8)
     for turned in (False, True):
-        by_any, by_same = _links(np.column_stack([ran[:, :2], ran[:, 2] ^ turned]))
+        by_any, by_same = links_of(np.column_stack([ran[:, :2], ran[:, 2] ^ turned]))
         np.testing.assert_array_equal(by_any, np.eye(3) + np.eye(3)[[2, 1, 0]] > 0)
         np.testing.assert_array_equal(by_same, np.eye(3) > 0 if turned else by_any)
     # Two masks less their mean would be each other's reverse.
-    assert [x.sum() for x in _links(ran[:, :2])] == [2, 2]
+    assert [x.sum() for x in links_of(ran[:, :2])] == [2, 2]
 
 
 def test_drawn_tails_are_those_of_all_choices():
