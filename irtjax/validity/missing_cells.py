@@ -26,8 +26,8 @@ from irtjax.validity.missing_matrix import (
     missing_by_ability,
     of_several,
     product,
-    tested,
     variances,
+    without_linked,
 )
 
 #: Subjects by benchmarks up to which blocks are distinguished, a byte each.
@@ -115,7 +115,8 @@ def _blocks(
     ran[cells.row, code[cells.column]] = True
     ran[:, ~ran.any(0)] = True
     ran[:, -1] = True
-    block = np.where(ran.all(0)[code], -1, code)
+    by_all = np.logical_and.reduce(ran)
+    block = np.where(by_all[code], -1, code)
 
     def met(alone: np.ndarray, absent: np.ndarray) -> np.ndarray:
         return cells.sum(0, absent[cells.row])[alone] > 0
@@ -142,7 +143,8 @@ def _of_blocks(cells, value, rest: Additive, block, whole, ran):
             np.bincount(place, x, here.size).reshape(here.shape)
             for x in (left, np.ones(left.size))
         )
-        parts.append(tested(here, np.ones_like(here), own, answers, rest, links))
+        everybody = np.ones_like(here)
+        parts.append(without_linked(here, everybody, own, answers, rest, links))
     return [np.concatenate(x) for x in zip(*parts, strict=True)]
 
 

@@ -209,7 +209,7 @@ def _of_masks(values, observed, rest, items, number, among, links, seen=None):
         own, answers = _own(values, observed, rest, mine, places)
         lit = observed[:, mine[places]] if seen is None else seen[:, start:end]
         some = np.ones_like(lit) if among is None else among.of(mine[places])
-        parts.append(tested(lit, some, own, answers, rest, links))
+        parts.append(without_linked(lit, some, own, answers, rest, links))
     return [np.concatenate(x) for x in zip(*parts, strict=True)]
 
 
@@ -320,7 +320,7 @@ def _own(values, observed, rest: Additive, items, starts) -> tuple[np.ndarray, .
     return own, answers
 
 
-def tested(seen, among, own, answers, rest: Additive, links) -> tuple[np.ndarray, ...]:
+def without_linked(seen, among, own, answers, rest: Additive, links):
     """`_without` the linked masks: the first of `links` that leaves who to compare."""
     if not links:
         return _without(seen, among, own, answers, rest)

@@ -31,10 +31,11 @@ class Missingness:
     Attributes:
         table: A row for each item: `item`, `missing` (subjects without a response),
             `share_missing`, `difference` (the mean ability of these subjects less that
-            of the others, in standard deviations of ability; null if either group is
-            empty, or abilities do not vary), `p_value` (two-sided), `q_value` (adjusted
-            by Benjamini and Hochberg; items that the same subjects miss count as one)
-            and `missing_more_for`: "weak", "strong" or null.
+            of the others, in standard deviations of ability, in the test of the smaller
+            p-value: with the item's benchmark, or among those who ran it; null if
+            either group is empty, or abilities do not vary), `p_value` (two-sided),
+            `q_value` (adjusted by Benjamini and Hochberg; items that the same subjects
+            miss count as one) and `missing_more_for`: "weak", "strong" or null.
         false_discovery_rate: The level of these decisions.
         sentence: The result in words.
     """
