@@ -15,6 +15,7 @@ from irtjax.calibration.scale import leaves_pairs_untested, unknown_ranks
 from irtjax.calibration.tables import floats, highest_response, score_interval
 from irtjax.data import ResponseTable, read
 from irtjax.data.matching import find_names
+from irtjax.models.families.bounded import in_unit_range
 from irtjax.ranking.accuracy import paired_difference
 
 if TYPE_CHECKING:
@@ -222,6 +223,9 @@ def compare(
     if data is not None:
         table = data if isinstance(data, ResponseTable) else read(data)
         table = table.select(subjects=[first, second])
+        if fit.options.get("bounds"):
+            shares = in_unit_range(fit.options, table, fit.items, fit.benchmarks)
+            table = dataclasses.replace(table, values=shares)
         responses = table.responses()
         exposure = table.observed if table.trials is None else table.trials
         labels = table.item_facets.get("benchmark")

@@ -73,9 +73,8 @@ def compare_command(
         result = compare(calibration, first, second, data=table, level=chosen)
         verdicts = [judge(x, calibration, data=table, level=level) for x in conditions]
         failures = gate.failures(verdicts)
-        sentences = _sentences(first, second, result, chosen)
-        if leaves_pairs_untested(calibration):
-            sentences.insert(1, _UNTESTED)
+        tested = not leaves_pairs_untested(calibration)
+        sentences = _sentences(first, second, result, chosen, tested)
         if out is not None:
             progress("write")
             more = {"texts": None if reading.texts else {}, "sentences": sentences}
@@ -110,8 +109,10 @@ def _write_page(
     write_files({out / PAGE: lambda place: write_page(place, page)})
 
 
-def _sentences(first: str, second: str, result: Comparison, level: float) -> list[str]:
-    """The comparison in words."""
+def _sentences(
+    first: str, second: str, result: Comparison, level: float, tested: bool = True
+) -> list[str]:
+    """The comparison in words; `tested`: whether the fit tests pairs of abilities."""
     from irtjax.data.wording import counted, percent
     from irtjax.report.words import interval, number
 
@@ -129,9 +130,16 @@ def _sentences(first: str, second: str, result: Comparison, level: float) -> lis
         f" p = {result.p_value:.2g}; it is the better one with probability"
         f" {number(chance, 3)}."
     ]
+    if not tested:
+        lines = [
+            f"{ahead} has a higher ability than {behind}: difference"
+            f" {number(abs(result.difference))}, {percent(level)} interval"
+            f" {interval(low, high)}.",
+            _UNTESTED,
+        ]
     # The error that z implies: equal abilities are equal on every scale.
     given = abs(result.difference / result.z) if result.z else result.standard_error
-    if result.standard_error > 1.01 * given:
+    if tested and result.standard_error > 1.01 * given:
         lines.append(
             "The interval includes the error of the scale of ability; z, p and the"
             " probability do not, because no order depends on the scale. So the"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import os
 import shlex
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -129,7 +128,7 @@ def _describe(table: ResponseTable, bounds: Bounds | None) -> dict[str, Any]:
         categories = {f"{level:g}": count for level, count in counts}
     model, reason = _suggest(table)
     if bounds is not None and model is not None:
-        model, reason = _suggest_within(inside, bounds)
+        model, reason = _suggest_within(table, bounds)
     return {
         "kind": table.kind,
         "num_subjects": table.num_subjects,
@@ -208,41 +207,56 @@ def _within(table: ResponseTable, bounds: Bounds) -> ResponseTable:
     return rescale(table, bounds)
 
 
-def _suggest_within(inside: ResponseTable, bounds: Bounds) -> tuple[str, str]:
-    """As `_suggest`, for scores whose bounds are given, as shares of their range."""
+def _suggest_within(table: ResponseTable, bounds: Bounds) -> tuple[str, str]:
+    """As `_suggest`, for scores whose bounds are given."""
     flags = shlex.join(opt.bounds_flags(bounds))
-    # Bounds for all items state that all have scores.
-    model, reason = _suggest_for_scores(inside, mixed=isinstance(bounds, Mapping))
+    model, reason = _suggest_for_scores(table, bounds)
     return model, f"{reason}; fit them with {flags}"
 
 
-def _suggest_for_scores(table: ResponseTable, mixed: bool = True) -> tuple[str, str]:
-    """As `_suggest`, for scores; `mixed`: some items may be right or wrong."""
+def _suggest_for_scores(
+    table: ResponseTable, bounds: Bounds | None = None
+) -> tuple[str, str]:
+    """As `_suggest`, for scores, of which the bounds may be given."""
     from irtjax.data.wording import are, counted, percent
-    from irtjax.models.families.bounded import MANY_ENDS, at_the_ends, binary_items
 
-    values = table.seen
+    values = (table if bounds is None else _within(table, bounds)).seen
     low, high = float(values.min()), float(values.max())
     if low < 0 or high > 1:
-        bounds, ends = "LOW HIGH", 0.0
-        if low >= 0 and (high in (5, 10) or 20 < high <= 100):
-            # Ratings often begin at 1.
-            least, most = int(low == 1 and high <= 10), high if high <= 10 else 100
-            bounds = f"{least} {most:g}"
-            ends = float(((values == least) | (values == most)).mean())
-        return "share" if ends >= MANY_ENDS else "continuous", (
-            f"scores from {low:g} to {high:g}; give the lowest and highest possible"
-            f" score with --bounds {bounds}"
-        )
-    ends = at_the_ends(table, every=not mixed)
+        return _suggest_bounds(table, low, high)
+    from irtjax.models.families.bounded import MANY_ENDS, at_the_ends, binary_items
+
+    ends = at_the_ends(table, bounds)
     if ends >= MANY_ENDS:
         at = percent(round(ends, 3))
         return "share", f"{at} of the scores are at an end of their range"
-    whole = binary_items(table)
-    if mixed and whole.any():
+    whole = binary_items(table, bounds)
+    if whole.any():
         sure = f"{counted(whole.sum(), 'item')} {are(whole.sum())}"
         return "mixed", f"{sure} right or wrong, the others scores"
     return "continuous", "the responses are scores between 0 and 1"
+
+
+def _suggest_bounds(table: ResponseTable, low: float, high: float) -> tuple[str, str]:
+    """As `_suggest`, for scores from `low` to `high` that need bounds."""
+    from irtjax.data.scores import benchmarks_of
+    from irtjax.models.families.bounded import MANY_ENDS, at_the_ends
+
+    outside = ((table.values < 0) | (table.values > 1)).any(axis=0)
+    names = list(dict.fromkeys(table.benchmarks[outside].tolist()))
+    give = (
+        f"scores from {low:g} to {high:g}; give the lowest and highest possible score"
+    )
+    if len(names) < len(benchmarks_of(table)):
+        flags = [x for name in names for x in ("--bounds-of", f"{name}=LOW:HIGH")]
+        return "auto", f"{give} with {shlex.join(flags)}"
+    if low < 0 or not (high in (5, 10) or 20 < high <= 100):
+        return "auto", f"{give} with --bounds LOW HIGH"
+    # Ratings often begin at 1.
+    ends = (1 if low == 1 and high <= 10 else 0, high if high <= 10 else 100)
+    many = at_the_ends(table, ends) >= MANY_ENDS
+    model = "share" if many else "continuous"
+    return model, f"{give} with --bounds {ends[0]} {ends[1]:g}"
 
 
 def _show(facts: dict[str, Any]) -> None:

@@ -178,11 +178,13 @@ class AbstractMethod(AbstractEstimator):
             return
         model, named = problem.model, f"the model {problem.model.name} is"
         if model.family.num_categories == 0:
+            why = "in a joint likelihood the dispersion of one item goes to 0"
+            if "dispersion" not in [part.name for part in model.family.parameters]:
+                why = ""
             others = "" if model.family.dims else ", 'saem', 'laplace', 'nuts' or 'vi'"
             raise ValueError(
                 f"{named} estimated by method='em'{others},"
-                f" not {self.name!r}: in a joint likelihood the dispersion of one item"
-                " goes to 0"
+                f" not {self.name!r}{': ' * bool(why)}{why}"
             )
         if model.lengths is not None:
             raise ValueError(

@@ -129,9 +129,7 @@ def _model_of(table: ResponseTable, settings: Mapping[str, Any]) -> tuple[Any, s
             return share(slopes="unit"), f"{at}{slopes}"
         return "share", at
     right = binary_items(table, bounds)
-    # Bounds for all items say that all have scores.
-    named = bounds is None or isinstance(bounds, Mapping)
-    if named and right.any() and not right.all():
+    if right.any() and not right.all():
         return "mixed", "some items are right or wrong, the others have scores"
     if plain:
         return _unit_scores(), f"responses are scores in an interval{slopes}"

@@ -16,6 +16,8 @@ FEW_SUBJECTS = 10
 MOST_CELLS, SOME_SUBJECTS, STEPS = 200_000, 20, 30
 #: Largest logit of a mean share.
 LARGEST_LOGIT = 12.0
+#: Least dispersion: that of shares of 10,000 independent trials.
+LEAST_DISPERSION = 1e-4
 
 
 class Intraclass(NamedTuple):
@@ -117,7 +119,9 @@ def share_dispersion(shares: np.ndarray, observed: np.ndarray) -> float:
         observed: `[subjects, items]` which are there.
 
     Returns:
-        The dispersion, above 0 and at most 1.
+        The dispersion, from `LEAST_DISPERSION` to 1. It is 1 of scores that are all 0
+        or 1, and where no estimate exists: with scores of one subject or one item, and
+        where no item has different scores.
 
     >>> rng = np.random.default_rng(0)
     >>> shares = rng.binomial(4, 0.3, size=(50, 40)) / 4
@@ -128,6 +132,12 @@ def share_dispersion(shares: np.ndarray, observed: np.ndarray) -> float:
     if shares.shape[0] > some:
         rows = np.random.default_rng(0).choice(shares.shape[0], some, replace=False)
         shares, observed = shares[rows], observed[rows]
+    if np.all((shares == 0) | (shares == 1) | ~observed):
+        return 1.0
+    # Scores of an item that are all equal have no residuals, whatever the dispersion.
+    low = np.where(observed, shares, np.inf).min(axis=0, initial=np.inf)
+    varied = low < np.where(observed, shares, -np.inf).max(axis=0, initial=-np.inf)
+    shares, observed = shares[:, varied], observed[:, varied]
     seen = observed.astype(float)
     y = np.where(observed, shares, 0.0)
     by_subject, by_item = seen.sum(1), seen.sum(0)
@@ -156,4 +166,4 @@ def share_dispersion(shares: np.ndarray, observed: np.ndarray) -> float:
     ratio = ((y - mean) ** 2).sum() / max((mean * (1 - mean)).sum(), 1e-12)
     for count in (by_item.mean(), by_subject.mean()):
         ratio = count * ratio / (count - 1 + ratio) if count > 1 else 1.0
-    return float(np.clip(ratio, 1e-6, 1))
+    return float(np.clip(ratio, LEAST_DISPERSION, 1))

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from irtjax.calibration.rank import rank
+from irtjax.calibration.scale import leaves_pairs_untested
 from irtjax.data.wording import are, counted, percent
 from irtjax.report import page_data
 from irtjax.report.leaderboard import group_span, option_pairs
@@ -268,6 +269,7 @@ def fit_data(
         "ends": ends,
         "responses": page_data.response_rows(shown, of.order),
         "by_benchmark": page_data.accuracies_by_benchmark(fit, rows),
+        **({"untested": True} if leaves_pairs_untested(fit) else {}),
         **scale_of(fit.model),
     }
 

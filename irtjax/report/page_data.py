@@ -19,6 +19,7 @@ from scipy.special import expit, ndtr
 from irtjax.data.arrays import places_of
 from irtjax.data.item_texts import refuse_other_contents
 from irtjax.data.sparse_table import SparseCells
+from irtjax.models.families.bounded import in_unit_range
 from irtjax.report.words import short, visible
 
 if TYPE_CHECKING:
@@ -206,14 +207,11 @@ def cells_of(fit: Calibration, data: ResponseTable | None) -> Cells | None:
     refuse_other_contents(data.item_contents, fit.item_contents, "the fit")
     if data.sparse is not None:
         return _sparse_cells_of(fit, data.sparse, rows, columns)
-    rate = np.asarray(data.values, float)
+    rate = in_unit_range(fit.options, data, fit.items, fit.benchmarks).astype(float)
     exposure = data.observed if data.trials is None else data.trials
     top: Any = max(fit.model.family.num_categories - 1, 1)
     if data.trials is not None:
         top = np.maximum(data.trials, 1) * top
-    bounds = fit.options.get("bounds")
-    if isinstance(bounds, list | tuple) and len(bounds) == 2:
-        rate = (rate - bounds[0]) / (bounds[1] - bounds[0])
     rate = rate / top
     if exposure is not None:
         rate = np.where(exposure > 0, rate, np.nan)

@@ -52,8 +52,11 @@ def test_pairs_without_a_test_of_abilities_are_explained(saved, tmp_path):
     fit = small_fit(errors=False)
     few = f"3 subjects {BECAUSE}: {UNTESTED}"
     changed = irtjax.save(dataclasses.replace(fit, warnings=(few,)), tmp_path / "fit")
-    assert sentence in " ".join(compare(changed).stdout.split())
-    assert sentence not in " ".join(compare(saved).stdout.split())
+    text = " ".join(compare(changed).stdout.split())
+    assert sentence in text and "has a higher ability than" in text
+    assert not any(word in text for word in ("tied", "significantly", "better", "p ="))
+    text = " ".join(compare(saved).stdout.split())
+    assert sentence not in text and "significantly ahead" in text
 
 
 def test_a_condition_that_holds_ends_with_one_sentence(saved):

@@ -239,3 +239,22 @@ def test_info_suggests_the_bounds_of_ratings(low, bounds, tmp_path):
     assert reason.endswith(
         f"give the lowest and highest possible score with --bounds {bounds}"
     )
+
+
+def test_info_suggests_bounds_of_one_benchmark_and_the_model_that_fits(tmp_path):
+    def info(rows, *more):
+        path = tmp_path / "scores.csv"
+        path.write_text("\n".join(["model,item,score,benchmark", *rows]))
+        done = CliRunner().invoke(app, ["info", str(path), "--json", *more])
+        facts = json.loads(done.stdout)
+        return facts["suggested_model"], facts["reason"]
+
+    judge = [f"{m},j{k},{x},judge" for m, x in (("m", 1), ("n", 7)) for k in range(3)]
+    share = [f"{m},s{k},{x},share" for m, x in (("m", 0), ("n", 0.5)) for k in range(3)]
+    model, reason = info(judge + share)
+    assert model == "auto" and reason.endswith(" with --bounds-of judge=LOW:HIGH")
+    # Items with bounds are scores: half of the six at an end.
+    model, reason = info(judge + share, "--bounds-of", "judge=1:7")
+    assert model == "share" and reason.startswith("75 % of the scores")
+    model, reason = info(["m,a,0,b\nm,b,62.5,b\nn,a,100,b\nn,b,50,b"])
+    assert model == "share" and reason.endswith("--bounds 0 100")

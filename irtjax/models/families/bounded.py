@@ -9,8 +9,16 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 import numpy as np
 
+from irtjax.data.arrays import places_of
 from irtjax.data.responses import Responses
-from irtjax.data.scores import Bounds, benchmarks_of, rescale, to_logits, to_shares
+from irtjax.data.scores import (
+    Bounds,
+    benchmarks_of,
+    rescale,
+    to_logits,
+    to_shares,
+    within_bounds,
+)
 from irtjax.data.table import ResponseTable
 from irtjax.models.families.continuous import AbstractScoreFamily
 from irtjax.models.families.mixed import MixedScores
@@ -37,9 +45,11 @@ class PreparedScores(NamedTuple):
 def binary_items(table: ResponseTable, bounds: Bounds | None = None) -> np.ndarray:
     """Which items are right or wrong: all responses 0 or 1, or counts of trials.
 
-    Those of benchmarks that have bounds are scores, whatever values they took.
+    Those that have bounds are scores, whatever values they took.
     """
     whole = np.all((table.values == 0) | (table.values == 1), axis=0)
+    if bounds is not None and not isinstance(bounds, Mapping):
+        whole[:] = False
     if table.trials is not None:
         whole |= np.any(table.trials > 1, axis=0)
     if isinstance(bounds, Mapping):
@@ -47,17 +57,12 @@ def binary_items(table: ResponseTable, bounds: Bounds | None = None) -> np.ndarr
     return whole
 
 
-def at_the_ends(
-    table: ResponseTable, bounds: Bounds | None = None, *, every: bool = False
-) -> float:
+def at_the_ends(table: ResponseTable, bounds: Bounds | None = None) -> float:
     """Share of the scores that are at an end of their range, 0 where there are none.
 
-    Items that are right or wrong have no scores, but where `every` item has, as bounds
-    for all of them say.
+    Items that are right or wrong have no scores (`binary_items`).
     """
-    right = np.zeros(table.num_items, bool)
-    if not every and (bounds is None or isinstance(bounds, Mapping)):
-        right = binary_items(table, bounds)
+    right = binary_items(table, bounds)
     if bounds is not None:
         table = rescale(table, bounds)
     if table.trials is not None or right.all():
@@ -178,6 +183,23 @@ def options_of(
             value = {label: each for label, each in value.items() if label in known}
         kept[name] = value or None
     return table, kept
+
+
+def in_unit_range(
+    options: Mapping[str, Any], table: ResponseTable, items, benchmarks
+) -> np.ndarray:
+    """Values of a table, from 0 to 1 where the fit had bounds of its scores.
+
+    `items` and `benchmarks` `[items]` are those of the fit; other items have the
+    benchmarks of the table.
+    """
+    bounds, labels = options.get("bounds"), table.benchmarks
+    if not bounds:
+        return table.values
+    if benchmarks is not None:
+        places = places_of(np.asarray(items), table.items)
+        labels = np.where(places >= 0, benchmarks[places], labels)
+    return within_bounds(table.values, bounds, labels)
 
 
 def worth_of(options: Mapping[str, Any], benchmarks: np.ndarray | None, count: int):

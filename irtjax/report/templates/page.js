@@ -310,7 +310,8 @@ function difference(i, j) {
   const z = Math.min(Math.max(gap / Math.max(Math.sqrt(Math.max(tested, 0)), 1e-300), -1e6), 1e6) || 0;
   return { gap, error, z, p: 2 * normal(-Math.abs(z)), greater: normal(z) };
 }
-function quantile(level) { // of the standard normal, by bisection
+// Of the standard normal, by bisection.
+function quantile(level) {
   let low = 0, high = 40;
   for (let k = 0; k < 80; k++) { const m = (low + high) / 2; if (normal(m) < level) low = m; else high = m; }
   return low;
@@ -332,22 +333,22 @@ function compare() {
   const found = difference(i, j), [a, b] = found.gap >= 0 ? [i, j] : [j, i];
   const name = (k) => bdi(subjects.names[k]);
   const half = quantile(0.5 + data.level / 2) * found.error, gap = Math.abs(found.gap);
-  const sure = found.p <= 1 - data.level, percent = `${+(100 * data.level).toPrecision(6)} %`;
+  const sure = found.p <= 1 - data.level;
   const chance = Math.max(found.greater, 1 - found.greater);
-  const p = found.p < 1e-4 ? "p < 0.0001" : `p = ${found.p.toPrecision(2)}`;
-  const answer = found.gap === 0 ? html("p", { class: "answer" }, name(i), " and ", name(j), " have the same estimate.")
-    : html("p", { class: "answer" }, name(a), " is the better one with probability ",
-    html("b", null, probability(chance)), sure ? ": significantly ahead of " : ", but statistically tied with ", name(b), ".");
+  const p = data.untested ? "" : found.p < 1e-4 ? ", p < 0.0001" : `, p = ${found.p.toPrecision(2)}`;
+  const answer = html("p", { class: "answer" }, ...found.gap === 0 ? [name(i), " and ", name(j), " have the same estimate."]
+    : data.untested ? [name(a), " has a higher ability than ", name(b), ": no pair is tested."]
+    : [name(a), " is the better one with probability ",
+    html("b", null, probability(chance)), sure ? ": significantly ahead of " : ", but statistically tied with ", name(b), "."]);
   const more = html("p", null, `Difference of ${data.unit.startsWith("Ab") ? "abilities" : "expected scores"} ${fixed(gap)}, ` +
-    `${percent} interval ${range(gap - half, gap + half)}, ${p}.` +
-    (sure && tied(i, j) ? " Among all pairs, with false discoveries controlled, the two are in one group of ties." : ""));
-  const width = 100 * chance;
+    `${+(100 * data.level).toPrecision(6)} % interval ${range(gap - half, gap + half)}${p}.` +
+    (sure && tied(i, j) ? " Corrected for all pairs, the two are in one group of ties." : ""));
   const bar = svg("svg", { viewBox: "0 0 400 30", width: 400, role: "img", "aria-label": `probability ${probability(chance)}` },
-    svg("path", { class: "line thick", d: `M2 9H${(2 + 3.96 * width).toFixed(1)}` }),
+    svg("path", { class: "line thick", d: `M2 9H${(2 + 396 * chance).toFixed(1)}` }),
     svg("path", { class: "axis", d: "M2 9H398M2 4v10M200 4v10M398 4v10" }),
     ...[[2, "0", "start"], [200, "0.5", "middle"], [398, "1", "end"]].map(([x, text, anchor]) =>
       svg("text", { x, y: 27, "text-anchor": anchor, class: "quiet" }, text)));
-  $("versus").replaceChildren(answer, bar, more);
+  $("versus").replaceChildren(answer, ...data.untested ? [] : [bar], more);
   $("separate").replaceChildren(...separating(i, j));
 }
 
