@@ -57,6 +57,16 @@ def test_a_log_that_is_cut_off_is_named(tmp_path, pattern, share):
     assert "\n" not in message
 
 
+@pytest.mark.parametrize("share", [0, 0.6])
+def test_the_subject_of_a_log_that_is_cut_off_is_named(tmp_path, share):
+    root, _ = cut(tmp_path, "tau_bench/**/*toy-1b*.json", share)
+    cure = "leave_out='toy-1b' reads the others without its subject$"
+    with pytest.raises(ValueError, match=cure):
+        irtjax.read(root, trials="mean")
+    others = irtjax.read(root, trials="mean", leave_out="toy-1b")
+    assert others.subjects.tolist() == ["toy-7b"]
+
+
 def test_other_files_that_are_damaged_are_told(tmp_path):
     root, path = cut(tmp_path, "alpaca_eval/**/toy-1b/model_outputs.json", 0.5)
     notes = irtjax.read(root).notes
@@ -82,12 +92,6 @@ def test_empty_files_next_to_tables_are_told(tmp_path):
     assert "1 other file in" in text
 
 
-def test_a_cut_off_log_of_a_subject_to_leave_out_is_not_read(tmp_path):
-    root, path = cut(tmp_path, "tau_bench/**/*toy-1b*.json", 0)
-    table = irtjax.read(root, trials="mean", leave_out="toy-1b")
-    assert table.subjects.tolist() == ["toy-7b"]
-
-
 def test_a_log_that_ends_early_at_the_end_of_a_line(tmp_path):
     root = tmp_path / "lm_eval"
     shutil.copytree(FIXTURES / "lm_eval", root)
@@ -96,7 +100,7 @@ def test_a_log_that_ends_early_at_the_end_of_a_line(tmp_path):
     assert not any("cut off" in note for note in whole.notes)
     lines = path.read_text().splitlines(keepends=True)
     path.write_text("".join(x for x in lines if json.loads(x)["doc_id"] == 0))
-    told = "has 1 of the 2 documents of its run: copy the file again if it was cut off"
+    told = f"{whole.subjects[0]}: {path.name} has 1 of the 2 documents of its run: copy"
     assert any(told in x for x in irtjax.read(path, filter="strict-match").notes)
     # Another document is not the beginning of the log, but a subset.
     path.write_text("".join(x for x in lines if json.loads(x)["doc_id"] == 1))

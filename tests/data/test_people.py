@@ -62,6 +62,46 @@ def test_a_column_that_only_has_the_name_of_a_total_stays(tmp_path):
     assert "column 'total' was read like the others: leave it out" in str(table.notes)
 
 
+@pytest.mark.parametrize(
+    "text, shape",
+    [
+        # 0 and 1 that are the sum or the mean of others by chance.
+        ("model,q1,q2,total\nm,1,0,1\nn,0,0,0\no,0,1,1\n", (3, 3)),
+        ("model,q1,q2,q3\nm,1,0,1\nn,1,0,1\nmean,1,0,1\n", (3, 3)),
+        ("model,q1,q2,q3,overall\nm,1,,,1\nn,,0,,0\no,1,1,0,\n", (3, 4)),
+        # As an item of a long table.
+        ("model,item,score\nmean,total,1\nn,total,0\nmean,q,0\nn,q,1\n", (2, 2)),
+    ],
+)
+def test_items_and_models_that_are_named_as_totals_stay(tmp_path, text, shape):
+    assert read(tmp_path, text).values.shape == shape
+
+
+@pytest.mark.parametrize(
+    "text, column",
+    [
+        ("model\titem\tscore\ttokens\nm\tq1\t1\t1,234\nn\tq1\t0\t987\n", "tokens"),
+        ("model;q1;q2\nm;1,234;1,100\nn;2,345;1,001\n", "q1"),
+    ],
+)
+def test_commas_of_thousands_are_no_decimals(tmp_path, text, column):
+    length = {"length": column} if column == "tokens" else {}
+    with pytest.raises(ValueError, match=f"{column}' is '1,234'") as refusal:
+        read(tmp_path, text, **length)
+    assert "leave separators of thousands out" in str(refusal.value)
+
+
+def test_decimal_commas_with_three_digits(tmp_path):
+    table = read(tmp_path, "model;q1;q2\n1,5;0,125;1,000\n1,50;2,500;0\n")
+    assert table.values.tolist() == [[0.125, 1.0], [2.5, 0.0]]
+    assert table.subjects.tolist() == ["1,5", "1,50"]
+
+
+def test_rows_after_an_empty_one_are_counted_without_it(tmp_path):
+    with pytest.raises(ValueError, match="t.csv without 1 empty row: row 2, column"):
+        read(tmp_path, "model,q1,q2\nm,1,0\n,,\nn,x,1\n,,\n")
+
+
 def test_totals_of_a_table_with_gaps(tmp_path):
     table = read(tmp_path, "model,q1,q2,q3,mean\nm,1,,0,0.5\nn,0,1,1,.67\no,,,,\n")
     assert table.items.tolist() == ["q1", "q2", "q3"]
@@ -106,11 +146,12 @@ def test_names_alike_are_told(tmp_path, one, two):
     text = f"model,item,score\n{one},q1,1\n{two},q2,0\nn,q1,0\nn,q2,1\n"
     table = read(tmp_path, text)
     assert table.num_subjects == 3
-    assert any("have names alike: give them one name" in x for x in table.notes)
+    assert any("are alike: give them one name" in x for x in table.notes)
 
 
 def test_distinct_names_are_not_told(tmp_path):
     text = "model,item,score\na-2.0,1,1\na-2,2,0\nn,10,0\nn,01,1\n"
+    text += "n,MATH 1 12,1\nn,MATH 11 2,0\n"
     assert not any("alike" in note for note in read(tmp_path, text).notes)
 
 

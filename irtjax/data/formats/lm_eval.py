@@ -176,9 +176,9 @@ def _cut_off(log: _Log, totals: _Totals) -> list[str]:
     if size <= len(found) or found != set(map(str, range(len(found)))):
         return []
     return [
-        f"{log.path.name} has {len(found):,} of the {counted(size, 'document')} of"
-        " its run: copy"
-        " the file again if it was cut off"
+        f"{log.subject}: {log.path.name} has {len(found):,} of the"
+        f" {counted(size, 'document')} of its run: copy the file again if it was cut"
+        " off"
     ]
 
 

@@ -30,6 +30,9 @@ _OUTCOMES = set(
 # Words for "no error" in a column of errors.
 _NO_ERROR = {"0", "false", "no", "none", "[]", "{}"}
 
+#: What to do about a cell of which no more is known.
+CORRECT = "correct the cell, leave it empty if it is missing, or leave the column out"
+
 
 def is_text(kind: pa.DataType) -> bool:
     """Whether a column holds text, coded or not."""
@@ -135,10 +138,10 @@ def cure_of(text: str) -> str:
     if re.fullmatch(r"-?[\d.,]+\s*%", stripped):
         return "divide by 100 and leave the percent signs out"
     if re.fullmatch(r"-?\d{1,3}(,\d{3})+(\.\d+)?", stripped):
-        return "leave separators of thousands out"
+        return "leave separators of thousands out, and write decimals with a point"
     if re.fullmatch(r"-?\d+,\d+", stripped):
-        return "write decimals with a point, or separate the columns by semicolons"
-    return "correct the cell, leave it empty if it is missing, or leave the column out"
+        return "write decimals with a point, or all with a comma between semicolons"
+    return CORRECT
 
 
 def no_number(column: pa.ChunkedArray, *, verdicts: bool = False) -> np.ndarray:

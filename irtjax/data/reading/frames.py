@@ -66,8 +66,14 @@ def _without_blank_rows(frame: Frame, layout: Columns) -> Frame:
         return frame
     stays = np.ones(table.num_rows, bool)
     stays[rows] = False
+    # Messages count the rows that stay.
+    inner = int(np.count_nonzero(rows < np.flatnonzero(stays)[-1]))
+    source = frame.source
+    if inner:
+        source = f"{source} without {counted(inner, 'empty row')}"
     # Rows of texts that are read later are counted in the file.
-    return dataclasses.replace(frame, table=table.filter(pa.array(stays)), take=None)
+    table = table.filter(pa.array(stays))
+    return dataclasses.replace(frame, table=table, source=source, take=None)
 
 
 def _read_long(frame: Frame, layout: Columns, options: ReadOptions) -> Records:

@@ -119,7 +119,7 @@ def alike(what: str, names: np.ndarray) -> list[str]:
         names: Distinct names.
 
     >>> alike("items", np.array(["Q 1", "q2", "q1"]))
-    ["items 'Q 1' and 'q1' have names alike: give them one name if they are one"]
+    ["the names of items 'Q 1' and 'q1' are alike: give them one name if they are one"]
     """
     if len(names) > _MOST_COMPARED:
         return []
@@ -134,14 +134,22 @@ def alike(what: str, names: np.ndarray) -> list[str]:
     (one, two), more = pairs[0], len(pairs) - 1
     more_ = f" (and {counted(more, 'other pair')})" if more else ""
     return [
-        f"{what} {one!r:.80} and {two!r:.80}{more_} have names alike: give them one"
-        " name if they are one"
+        f"the names of {what} {one!r:.80} and {two!r:.80}{more_} are alike: give them"
+        " one name if they are one"
     ]
 
 
 def _plain(name: str) -> str:
-    """A name without case, spaces, and characters that cannot be seen."""
+    """A name without case, spaces, and characters that cannot be seen.
+
+    A space between two digits stays: "1 12" is another item than "11 2".
+    """
     text = name if name.isascii() else unicodedata.normalize("NFKC", name)
-    text = "".join(c for c in text if not c.isspace() and c.isprintable()).casefold()
+    words = text.split()
+    if len(words) > 1:
+        text = re.sub(r"(?<!\d) | (?!\d)", "", " ".join(words))
+    if not text.isprintable():
+        text = "".join(c for c in text if c.isprintable())
     # Numbers of items as a table of floats has them.
-    return text.removesuffix(".0") if re.fullmatch(r"\d+\.0", text) else text
+    is_float = text.endswith(".0") and text[:-2].isdecimal()
+    return text[:-2] if is_float else text.casefold()

@@ -6,7 +6,7 @@ import dataclasses
 import importlib
 import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -33,6 +33,8 @@ _TABLES = (".csv", ".tsv", ".csv.gz", ".tsv.gz")
 _TABLE_KINDS = {"csv", "parquet", "json"}
 #: Bytes of a file that is read for a message, and how many files are.
 _SMALL, _FEW = 10_000_000, 100
+#: In messages on logs that have lost responses.
+_DAMAGED = re.compile("cut off|is empty")
 
 
 def read(
@@ -382,11 +384,18 @@ def _read_files(
             if subject_of is not None and options.subject_name is None:
                 logs, gone = files_without(logs, options.leave_out, subject_of)
                 of_others |= gone
-            for path in logs:
-                if path in damaged:
-                    raise ValueError(f"{path} {damaged[path]}")
-            if logs:
-                yield reader.read_files(_Watched(logs), options)
+            try:
+                for path in logs:
+                    if path in damaged:
+                        raise ValueError(f"{path} {damaged[path]}")
+                pieces = [reader.read_files(_Watched(logs), options)] if logs else []
+            except ValueError as error:
+                name = _of_damaged_log(str(error), logs, subject_of)
+                if name is None:
+                    raise
+                cure = f"leave_out={name!r} reads the others without its subject"
+                raise ValueError(f"{error}; {cure}") from None
+            yield from pieces
             count += 1
             continue
         for path in watched(paths.values(), "file"):
@@ -405,6 +414,19 @@ def _read_files(
 
     if without is not None and not count:
         raise without
+
+
+def _of_damaged_log(
+    message: str, logs: list[Path], subject_of: Callable[[Path], str | None] | None
+) -> str | None:
+    """The subject of the log that a message names as cut off or empty, if known."""
+    path = next((path for path in logs if message.startswith(str(path))), None)
+    if subject_of is None or path is None or not _DAMAGED.search(message):
+        return None
+    try:
+        return subject_of(path)
+    except ValueError:
+        return None
 
 
 def _place(path: Path) -> Path:

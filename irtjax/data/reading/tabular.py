@@ -131,10 +131,15 @@ def read_csv(path: Path, options: ReadOptions) -> Frame:
 
 
 def _has_decimal_commas(head: bytes, delimiter: str) -> bool:
-    """Whether cells are numbers with a comma, and none is one with a point."""
-    cell = rf'(?:^|[{delimiter}\n])"?-?\d+%s\d+"?(?=[{delimiter}\r\n]|$)'
-    found = lambda mark: re.search((cell % mark).encode(), head) is not None
-    return found(",") and not found(r"\.")
+    """Whether cells are numbers with a comma for the decimals.
+
+    No cell has a point then, and one has a comma that cannot separate thousands.
+    """
+    cell = rf'(?:^|[{delimiter}\n])"?%s"?(?=[{delimiter}\r\n]|$)'
+    found = lambda number: re.search((cell % number).encode(), head) is not None
+    thousands = r"[1-9]\d{0,2},\d{3}"
+    with_comma = rf"-?(?!{thousands}(?!\d))\d+,\d+"
+    return found(with_comma) and not found(r"-?\d+\.\d+")
 
 
 def _stream_csv(

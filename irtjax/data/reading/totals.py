@@ -48,21 +48,28 @@ def _found(
     known: np.ndarray,
     notes: list[str],
 ) -> np.ndarray:
-    """Which columns are totals of the others; adds notes."""
+    """Which columns are totals of the others; adds notes.
+
+    Whole numbers that the others have, too, may be those of an item or a subject, so
+    they do not suffice: a model named "mean" may be right wherever two others are.
+    """
     named = np.array([str(name).strip().lower() in _NAMES for name in names], bool)
     gone = np.zeros(len(names), bool)
     if not named.any() or named.sum() > len(names) - 2:
         return gone
+    whole = np.unique(values[:, ~named][known[:, ~named]])
+    whole = whole[whole == np.rint(whole)]
     others = np.where(known, values, 0.0)[:, ~named].astype(np.float64)
     total, count = others.sum(1), known[:, ~named].sum(1)
     mean = total / np.maximum(count, 1)
     for place in np.flatnonzero(named).tolist():
         seen = known[:, place] & (count > 0)
         found = values[seen, place]
+        is_sure = not np.isin(found, whole).all()
         # Means in per cent may have no decimals.
         forms = (mean, _ROUNDED, "mean"), (100 * mean, 100 * _ROUNDED, "mean")
         for expected, most, how in (*forms, (total, _ROUNDED, "sum")):
-            if seen.any() and (np.abs(found - expected[seen]) <= most).all():
+            if is_sure and (np.abs(found - expected[seen]) <= most).all():
                 gone[place] = True
                 notes.append(
                     f"{what} {names[place]!r:.80} is the {how} of the others and was"

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from irtjax.data.arrays import as_labels, check_unique, compact, names_of
 from irtjax.data.reading.cells import (
+    CORRECT,
     cure_of,
     is_text,
     is_verdict,
@@ -209,10 +210,12 @@ def _refuse_unknown(
     wordy = [name for name in names if is_wordy(table.column(name))]
     if not wordy or 2 * len(wordy) < len(names):
         return
-    first = str(table.column(wordy[0])[0])
-    if first.endswith("%"):
+    column = table.column(wordy[0])
+    row = int(np.argmax(column.is_valid().to_numpy()))
+    first = str(column[row])
+    if cure_of(first) != CORRECT:
         raise ValueError(
-            f"{source}: row 1, column {wordy[0]!r:.80} is {first!r:.40};"
+            f"{source}: row {row + 1}, column {wordy[0]!r:.80} is {first!r:.40};"
             f" {cure_of(first)}"
         )
     if all(is_verdict(table.column(name)) for name in wordy):
