@@ -23,7 +23,6 @@ from irtjax.calibration.groups import structure_of, vanishing_groups
 from irtjax.calibration.scale import leaves_pairs_untested, with_errors_of_scale
 from irtjax.calibration.tables import (
     Judged,
-    highest_response,
     item_errors,
     make_ability_table,
     make_item_table,
@@ -34,6 +33,7 @@ from irtjax.data.table import ResponseTable
 from irtjax.estimators.estimates import Estimates
 from irtjax.estimators.timing import Clock
 from irtjax.likelihood.products import by_product
+from irtjax.models.model import highest_response
 from irtjax.ranking import leading_loadings, scale_loadings
 from irtjax.scoring import ScoreFlag
 

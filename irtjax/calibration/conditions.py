@@ -29,9 +29,10 @@ from scipy.special import ndtr, ndtri
 
 from irtjax._types import Status
 from irtjax.calibration.rank import compare
-from irtjax.calibration.tables import floats, highest_response, score_interval
+from irtjax.calibration.tables import floats, score_interval
 from irtjax.data.matching import find_names
 from irtjax.data.wording import percent
+from irtjax.models.model import highest_response
 from irtjax.ranking.accuracy import difference_p_value
 
 if TYPE_CHECKING:

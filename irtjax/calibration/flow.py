@@ -23,6 +23,7 @@ from irtjax.calibration.calibration import Calibration
 from irtjax.calibration.tables import floats
 from irtjax.data import ResponseTable, read
 from irtjax.data.item_texts import refuse_other_contents
+from irtjax.data.wording import counted, have
 from irtjax.ranking.ranks import TIED, tied_ranks
 
 if TYPE_CHECKING:
@@ -180,8 +181,8 @@ def _values(fit: Calibration, against: Calibration | str):
     known = np.isfinite(ability) & np.isfinite(before) & np.isfinite(accuracy)
     if known.sum() < 2:
         raise ValueError(
-            f"{known.sum()} subjects have both ranks: a comparison needs two"
-            " (subjects are matched by name)"
+            f"{counted(known.sum(), 'subject')} {have(known.sum())} both ranks: a"
+            " comparison needs two (subjects are matched by name)"
         )
     return names[known], ability[known], before[known], slack[known], known
 

@@ -12,10 +12,11 @@ from scipy.special import ndtri
 
 from irtjax import ranking
 from irtjax.calibration.scale import leaves_pairs_untested, unknown_ranks
-from irtjax.calibration.tables import floats, highest_response, score_interval
+from irtjax.calibration.tables import floats, score_interval
 from irtjax.data import ResponseTable, read
 from irtjax.data.matching import find_names
 from irtjax.models.families.bounded import in_unit_range
+from irtjax.models.model import highest_response
 from irtjax.ranking.accuracy import paired_difference
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from irtjax import scoring
 from irtjax.calibration.item_error import ItemErrors, factor_item_errors, item_errors
 from irtjax.calibration.lengths import ability_columns
 from irtjax.calibration.scale import BECAUSE, least_error
-from irtjax.calibration.tables import highest_response, score_interval
+from irtjax.calibration.tables import score_interval
 from irtjax.data import ResponseTable, read
 from irtjax.data.matching import match_items
 from irtjax.data.responses import Responses
@@ -24,6 +24,7 @@ from irtjax.data.wording import are, counted, have, were
 from irtjax.likelihood.lengths import with_lengths
 from irtjax.likelihood.problem import Problem
 from irtjax.models.families.bounded import options_of, prepare, with_scores
+from irtjax.models.model import highest_response
 from irtjax.models.predictive import own_errors
 from irtjax.numerics.precision import full_precision
 from irtjax.scoring.factors import expected_on_items, expected_with_items, score_factors

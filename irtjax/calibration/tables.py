@@ -16,7 +16,7 @@ from irtjax.data.table import ResponseTable
 from irtjax.estimators.estimates import Estimates
 from irtjax.likelihood.padding import pad_rows, padded_size
 from irtjax.likelihood.problem import is_positive, is_rescaled
-from irtjax.models.model import Model
+from irtjax.models.model import Model, highest_response
 from irtjax.numerics.programs import stored_jit
 from irtjax.ranking import rank_intervals, without_scale
 from irtjax.ranking.accuracy import accuracies, accuracies_of_cells
@@ -48,11 +48,6 @@ class Judged(NamedTuple):
     errors: tuple[dict[str, np.ndarray], Any]
     warnings: list[str]
     notes: list[str]
-
-
-def highest_response(model: Model) -> int:
-    """The highest response of a model: 1 of scores and of right or wrong responses."""
-    return max(model.family.num_categories - 1, 1)
 
 
 @stored_jit

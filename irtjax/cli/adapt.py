@@ -395,7 +395,8 @@ def _show(
     rows = [[f"{k:,}", *(number(c[k - 1], 3) for c in curves)] for k in lengths]
     kind = "replayed" if tests.replayed else "simulated"
     title = (
-        f"{len(tests.subjects):,} {kind} subjects, {counted(len(tests.items), 'item')}"
+        f"{counted(len(tests.subjects), f'{kind} subject')},"
+        f" {counted(len(tests.items), 'item')}"
     )
     screen.show_table(console, title, header, rows)
     written = [] if out is None else [f"Written to {out}: adapt.parquet, .csv, .png"]

@@ -94,7 +94,7 @@ def _shown(result: Any, num_items: int | None) -> tuple:
     from irtjax.report.words import interval, number
 
     rows, level = result.table.num_rows, percent(result.level)
-    title = f"{rows:,} subject{'s' * (rows != 1)}, "
+    title = f"{counted(rows, 'subject')}, "
     if num_items is None:
         title += f"{result.method.upper()} scores"
         header = ["subject", "ability", "error", f"{level} interval", "accuracy"]

@@ -57,7 +57,7 @@ def _by_texts(table: pa.Table, change: Any) -> pa.Table:
     """Changes the columns of text."""
     for k, field in enumerate(table.schema):
         column, kind = table.column(k), field.type
-        if pa.types.is_dictionary(kind) and _is_text(kind.value_type):
+        if pa.types.is_dictionary(kind) and is_text(kind.value_type):
             column = column.unify_dictionaries()
             if not column.num_chunks:
                 continue
@@ -67,7 +67,7 @@ def _by_texts(table: pa.Table, change: Any) -> pa.Table:
                 for part in column.chunks
             ]
             column = pa.chunked_array(chunks, kind)
-        elif _is_text(kind):
+        elif is_text(kind):
             column = change(column)
         else:
             continue
@@ -75,7 +75,8 @@ def _by_texts(table: pa.Table, change: Any) -> pa.Table:
     return table
 
 
-def _is_text(kind: pa.DataType) -> bool:
+def is_text(kind: pa.DataType) -> bool:
+    """Whether cells of a type are text, not coded."""
     return pa.types.is_string(kind) or pa.types.is_large_string(kind)
 
 

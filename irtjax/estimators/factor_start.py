@@ -15,7 +15,7 @@ from irtjax.data.responses import Responses
 from irtjax.data.sparse_responses import SparseResponses
 from irtjax.estimators.start import column_products, row_products
 from irtjax.likelihood.problem import Start
-from irtjax.models.model import Model, Population
+from irtjax.models.model import Model, Population, highest_response
 from irtjax.numerics.programs import stored_jit
 
 #: Steps of the subspace iteration, and vectors in addition to those wanted.
@@ -24,11 +24,6 @@ NUM_ITERATIONS, OVERSAMPLED = 10, 6
 LOGITS, LOGISTIC_VARIANCE = 4.0, math.pi**2 / 3
 #: Largest slope of a start.
 LARGEST = 4.0
-
-
-def highest(model: Model) -> int:
-    """The highest response: 1 of right or wrong."""
-    return max(model.family.num_categories - 1, 1)
 
 
 def category_means(
@@ -67,7 +62,7 @@ def leading_factors(
     4 V S / sqrt(N), the factor of linear responses on the logit scale. Responses are
     shares of the highest category.
     """
-    ones, top = jnp.ones((data.num_subjects, 1), dtype), highest(model)
+    ones, top = jnp.ones((data.num_subjects, 1), dtype), highest_response(model)
     _, values, exposure = column_products(model, data, ones)
     mean = (values / top + 0.5) / (exposure + 1)
 
@@ -137,7 +132,9 @@ def factor_start(
             slopes = jnp.full((data.num_items, dims), 0.5, dtype)
         slopes = jnp.where(wanted, jnp.maximum(slopes, 0.1), 0.0)
         share = slopes / jnp.maximum(jnp.sum(slopes, axis=0), 1e-6)
-        scores = row_products(data, share / highest(model), -mean[:, None] * share)
+        scores = row_products(
+            data, share / highest_response(model), -mean[:, None] * share
+        )
         deviation = scores - jnp.mean(scores, axis=0)
         sd = jnp.sqrt(jnp.mean(deviation**2, axis=0))
         scores = deviation / jnp.maximum(sd, 1e-6)

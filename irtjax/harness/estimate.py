@@ -24,8 +24,9 @@ import numpy as np
 
 from irtjax.calibration.item_error import item_errors
 from irtjax.calibration.score import score
-from irtjax.calibration.tables import highest_response, score_interval
+from irtjax.calibration.tables import score_interval
 from irtjax.data import ResponseTable
+from irtjax.models.model import highest_response
 from irtjax.models.predictive import expected_with_errors, with_errors
 from irtjax.numerics.precision import full_precision
 from irtjax.scoring.expected import response_table_jit

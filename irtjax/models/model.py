@@ -199,3 +199,8 @@ class Model(eqx.Module):
             return jnp.where(total(trial) >= total(frame), trial, frame)
 
         return jax.lax.fori_loop(0, num_newton, improve, first)
+
+
+def highest_response(model: Model) -> int:
+    """The highest response of a model: 1 of scores and of right or wrong responses."""
+    return max(model.family.num_categories - 1, 1)

@@ -245,7 +245,10 @@ def _check_loadings(loadings: Array, entry: Rotation) -> None:
     known = np.asarray(loadings)
     if not np.isfinite(known).all():
         count = int((~np.isfinite(known).all(1)).sum())
-        raise ValueError(f"{count} items have loadings that are not finite; drop them")
+        which, them = f"{count:,} items have", "them"
+        if count == 1:
+            which, them = "1 item has", "it"
+        raise ValueError(f"{which} loadings that are not finite; drop {them}")
     rank = int(np.linalg.matrix_rank(known))
     if entry.oblique and rank < dims:
         raise ValueError(

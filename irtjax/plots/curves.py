@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from irtjax.data.wording import counted
-from irtjax.models.model import check_one_ability
+from irtjax.models.model import check_one_ability, highest_response
 from irtjax.plots import style
 from irtjax.plots.style import GREY, INK, PALETTE, WIDEST
 
@@ -93,7 +93,7 @@ def plot_item_response_functions(fit: Calibration, num_items: int = 5) -> Figure
     records = fit.parameters.items
     height = 4.2 + 0.16 * count
     figure, panels = style.new_figure(10.5, height, 2, grid="both", sharey=True)
-    names, top = fit.items.tolist(), max(family.num_categories - 1, 1)
+    names, top = fit.items.tolist(), highest_response(fit.model)
     ranked = (order, "Most informative items"), (order[::-1], "Least informative items")
     for axes, (ordered, heading) in zip(panels, ranked, strict=True):
         rows, alike = (part[:count] for part in distinct(fit, ordered))

@@ -11,6 +11,7 @@ from scipy.special import ndtri
 
 from irtjax.calibration.flags import CONSTANT, MEANING
 from irtjax.data.wording import are, counted, percent
+from irtjax.models.model import highest_response
 from irtjax.report import page_data
 from irtjax.report.page_data import Sources, column, labels, labels_of_benchmarks
 from irtjax.report.words import interval, number
@@ -69,7 +70,7 @@ def bad_items(of: Sources, flags: list[str], places: np.ndarray) -> dict[str, An
         row["discrimination_interval"] = bounds if math.isfinite(half[k]) else ""
         row["observed"] = f"{observed[k]:,}"
         if ends is not None:
-            top = max(fit.model.family.num_categories - 1, 1)
+            top = highest_response(fit.model)
             weak, strong = (top * x for x in ends[:, k].tolist())
             row |= {"weakest": number(weak), "strongest": number(strong)}
         rows.append(row)

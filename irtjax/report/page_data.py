@@ -20,6 +20,7 @@ from irtjax.data.arrays import places_of
 from irtjax.data.item_texts import refuse_other_contents
 from irtjax.data.sparse_table import SparseCells
 from irtjax.models.families.bounded import in_unit_range
+from irtjax.models.model import highest_response
 from irtjax.report.words import short, visible
 
 if TYPE_CHECKING:
@@ -209,7 +210,7 @@ def cells_of(fit: Calibration, data: ResponseTable | None) -> Cells | None:
         return _sparse_cells_of(fit, data.sparse, rows, columns)
     rate = in_unit_range(fit.options, data, fit.items, fit.benchmarks).astype(float)
     exposure = data.observed if data.trials is None else data.trials
-    top: Any = max(fit.model.family.num_categories - 1, 1)
+    top: Any = highest_response(fit.model)
     if data.trials is not None:
         top = np.maximum(data.trials, 1) * top
     rate = rate / top
@@ -287,7 +288,7 @@ def curve_data(
 
     room = CURVE_CHARACTERS // (2 * max(len(places), 1))
     grid = np.linspace(*ends, int(np.clip(room, FEWEST, MOST_POINTS)))
-    top = max(model.family.num_categories - 1, 1)
+    top = highest_response(model)
     records = type(items)(*(np.asarray(x) for x in items))
     table = np.asarray(response_table_jit(model.family, records, grid))[:, places]
     return {"ends": list(ends), "rows": two_digits(table.T / top)}
@@ -333,7 +334,7 @@ def factor_curves(
     if points < FEWEST:
         return None
     grid = np.linspace(*FACTOR_ENDS, min(points, MOST_POINTS))
-    top = max(model.family.num_categories - 1, 1)
+    top = highest_response(model)
     tables = [
         np.asarray(response_table_jit(model.family, records, grid[:, None] * axis))
         for axis in axes

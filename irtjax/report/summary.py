@@ -114,7 +114,7 @@ def verdict(
         tied = f"{it_is} significantly different from every other subject"
     share = percent(round(ranked.num_different / max(ranked.num_pairs, 1), 3))
     pairs = (
-        f"of {ranked.num_pairs:,} pair{'s' * (ranked.num_pairs != 1)} of subjects"
+        f"of {counted(ranked.num_pairs, 'pair')} of subjects"
         f" {ranked.num_different:,} ({share}) are significantly different"
     )
     if first == count:
@@ -269,7 +269,7 @@ def subject_sentences(
         count = len(ranked.groups)
         form = "overlapping groups" if count > 1 else "group"
         out.append(
-            f"Of {ranked.num_pairs:,} pair{'s' * (ranked.num_pairs != 1)} of subjects"
+            f"Of {counted(ranked.num_pairs, 'pair')} of subjects"
             f" {ranked.num_different:,} ({percent(round(share, 3))}) are significantly"
             " different (false discovery rate"
             f" {percent(round(1 - ranked.level, 6))}); the subjects form"

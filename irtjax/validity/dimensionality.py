@@ -219,7 +219,7 @@ def _held_out(responses: Responses, fold, most: int, report) -> _HeldOut:
             responses, observed=seen & ~out, values=jnp.where(out, 0, responses.values)
         )
         for size in watched(found.sizes):
-            report(f"fold {k + 1} of {FOLDS}, {size} factors")
+            report(f"fold {k + 1} of {FOLDS}, {counted(size, 'factor')}")
             chance = _chances(kept, size, most, dtype)
             judged = _judge(responses.values, out, chance)
             found.height[k, size], found.area[k, size] = judged

@@ -39,6 +39,7 @@ from scipy.special import gammaincc, gammainccinv, ndtr, ndtri
 from irtjax._types import Status
 from irtjax.data import ResponseTable, read
 from irtjax.data.responses import Responses
+from irtjax.data.wording import counted, have
 from irtjax.estimators.driver import run
 from irtjax.estimators.factor_start import factor_start
 from irtjax.estimators.joint.mm import MM
@@ -136,8 +137,10 @@ class DiscriminationPath:
         """One sentence."""
         kept, count = int(self.selected.sum()), len(self.items)
         return (
-            f"{kept:,} of {_count(count, 'item')} discriminate at level {self.level:g};"
-            f" {count - kept:,} have a discrimination of 0"
+            f"{kept:,} of {counted(count, 'item')}"
+            f" {'discriminates' if kept == 1 else 'discriminate'} at level"
+            f" {self.level:g}; {count - kept:,} {have(count - kept)} a discrimination"
+            " of 0"
         )
 
 
@@ -290,11 +293,6 @@ def _score_deviation(model: Model, data: Responses, theta: Array) -> Array:
     return jnp.where(deviation > 0, deviation, jnp.sqrt(jnp.maximum(count, 1)))
 
 
-def _count(number: int, noun: str) -> str:
-    """A number with its noun."""
-    return f"{number:,} {noun}{'s' * (number != 1)}"
-
-
 def _rows(z: np.ndarray, found: _Points, factors: int) -> pa.Table:
     """The table of the path, a row for each penalty."""
     import pyarrow as pa
@@ -323,19 +321,19 @@ def _notes(table: ResponseTable, varies: np.ndarray, found: _Points) -> tuple[st
         names = ", ".join(map(str, table.items[~varies][:5]))
         more = ", ..." if (~varies).sum() > 5 else ""
         notes.append(
-            f"{_count(int((~varies).sum()), 'item')} without right and wrong responses"
+            f"{counted(int((~varies).sum()), 'item')} without right and wrong responses"
             f" cannot discriminate: {names}{more}"
         )
     unfinished = int((found.status != Status.CONVERGED).sum())
     if unfinished:
         notes.append(
-            f"{_count(unfinished, 'point')} of the path did not converge (largest"
+            f"{counted(unfinished, 'point')} of the path did not converge (largest"
             f" residual {found.residual.max():.2g}): treat them as provisional"
         )
     fewest = int((found.slope > 0).sum(axis=1).min())
     if fewest < FEW_ITEMS:
         notes.append(
-            f"abilities depend on {_count(fewest, 'item')} at the largest penalty:"
+            f"abilities depend on {counted(fewest, 'item')} at the largest penalty:"
             f" below {FEW_ITEMS} the level is approximate"
         )
     return tuple(notes)

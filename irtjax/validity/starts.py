@@ -22,7 +22,7 @@ import numpy as np
 from scipy.stats import rankdata
 
 from irtjax._types import KeyArray, Status
-from irtjax.data.wording import counted
+from irtjax.data.wording import are, counted
 from irtjax.estimators.driver import run
 from irtjax.estimators.joint.mm import MM
 from irtjax.estimators.joint.objective import diverging
@@ -157,8 +157,9 @@ def _described(problem, method: MM, runs: Runs, setting, variances) -> StartComp
     )
     lowest = np.nanmin(agree["ability"][upper]) if upper.any() else 1.0
     sentence = (
-        f"{at_best.sum():,} of {len(setting):,} runs from random starts reach the"
-        " highest objective. The lowest Spearman correlation of abilities of two runs"
+        f"{at_best.sum():,} of {len(setting):,} runs from random starts"
+        f" {'reaches' if at_best.sum() == 1 else 'reach'} the highest objective. The"
+        " lowest Spearman correlation of abilities of two runs"
         f" is {_down(lowest)}."
     )
     warnings = _warnings(runs, at_best, reversed_runs, gap)
@@ -173,14 +174,16 @@ def _warnings(runs: Runs, at_best, reversed_runs, gap) -> tuple[str, ...]:
     found = []
     if reversed_runs.any():
         found.append(
-            f"{count(reversed_runs)} are reversed: abilities have the opposite order of"
-            " the best run; use the usual start values, or discriminations of any sign"
+            f"{count(reversed_runs)} {are(reversed_runs.sum())} reversed: abilities"
+            " have the opposite order of the best run; use the usual start values, or"
+            " discriminations of any sign"
         )
     lower = ~at_best & ~reversed_runs
     if lower.any():
         largest = np.max(gap[lower], where=np.isfinite(gap[lower]), initial=0)
         found.append(
-            f"{count(lower)} end below the best objective, by at most {largest:.3g}"
+            f"{count(lower)} {'ends' if lower.sum() == 1 else 'end'} below the best"
+            f" objective, by at most {largest:.3g}"
             " nats: there are several optima, or the step limit came first"
         )
     stopped = runs.status == Status.MAX_STEPS

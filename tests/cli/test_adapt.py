@@ -41,6 +41,11 @@ def from_python(**more):
     )
 
 
+def test_one_subject_is_singular(saved):
+    result = ok(saved, "--items", 1, "--subjects", 1, "--select", "random")
+    assert "1 simulated subject, " in result.stdout
+
+
 def test_it_writes_the_tests_that_python_gives(tmp_path, saved):
     out = tmp_path / "deep" / "adapt"
     result = ok(saved, "--items", LENGTH, "--subjects", 30, "--seed", 4, "--out", out)

@@ -1,13 +1,19 @@
 """One of something is singular in what commands print."""
 
+import dataclasses
 import re
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
 import irtjax
+from irtjax._types import Status
 from irtjax.cli.app import app
 from irtjax.data.wording import are, counted, have, were
+from irtjax.validity import starts
+from irtjax.validity.discrimination_path import DiscriminationPath
 
 #: "1 items", "1 subjects have", "1 other files": not "of 1", "item 1" or a decimal.
 PLURAL = re.compile(
@@ -43,6 +49,19 @@ def test_a_summary_of_one_item():
     text = str(table)
     assert "3 subjects x 1 item, 3 binary responses" in text
     assert not PLURAL.search(text), text
+
+
+def test_sentences_on_one_run_and_one_item():
+    runs = SimpleNamespace(status=np.array([Status.MAX_STEPS, Status.CONVERGED]))
+    first = np.array([True, False])
+    for turned in (first, ~first):  # The first run is reversed, or ends lower.
+        found = starts._warnings(runs, ~first, turned & first, np.array([3.0, 0.0]))
+        text = found[0]
+        assert text.startswith(("1 of 2 runs is reversed", "1 of 2 runs ends below"))
+    path = dict.fromkeys([x.name for x in dataclasses.fields(DiscriminationPath)])
+    path |= {"selected": first, "items": np.array(["a", "b"]), "level": 0.05}
+    told = "1 of 2 items discriminates at level 0.05; 1 has a discrimination of 0"
+    assert str(DiscriminationPath(**path)) == told
 
 
 def test_verbs():

@@ -418,12 +418,16 @@ def test_own_criterion_with_its_parameters():
     )
 
 
+ONE_LOST = np.where(np.arange(len(ATHLETES))[:, None] == 2, np.nan, ATHLETES)
+
+
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
         ({"rotation": "equamax"}, "rotation 'equamax' is not one of varimax, "),
         ({"loadings": ATHLETES[0]}, r"shape \(3,\); give a matrix"),
         ({"loadings": ATHLETES * [1, np.nan, 1]}, "10 items .* not finite; drop them"),
+        ({"loadings": ONE_LOST}, "^1 item has loadings .* not finite; drop it$"),
         ({"loadings": ATHLETES[:, [0, 1, 1]]}, "rank 2, .*; fit 2 factors or"),
         ({"num_starts": 0}, "num_starts is 0; give 1 or more"),
         ({"rotation": "target"}, "needs a target: pass target="),

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from irtjax.data import spreadsheets
 from irtjax.data.arrays import as_labels
 from irtjax.data.reading.records import Coded
 from irtjax.data.reading.tabular import NULL_WORDS, PLAIN_WORDS, parse_number
@@ -38,7 +39,7 @@ def is_text(kind: pa.DataType) -> bool:
     """Whether a column holds text, coded or not."""
     if pa.types.is_dictionary(kind):
         kind = kind.value_type
-    return pa.types.is_string(kind) or pa.types.is_large_string(kind)
+    return spreadsheets.is_text(kind)
 
 
 def is_number(kind: pa.DataType) -> bool:

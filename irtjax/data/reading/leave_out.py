@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from irtjax.data.reading import cells
 from irtjax.data.reading.records import Records
 from irtjax.data.table import ResponseTable
-from irtjax.data.wording import listing
+from irtjax.data.wording import counted, listing
 
 
 def files_without(
@@ -179,10 +179,10 @@ def without(
         left = [_without_items(table, lost) for table in left]
         records = None if records is None else _without_rows(records, lost)
     records = records if records is not None and len(records) else None
-    note = f"{len(out)} subject{'s' * (len(out) > 1)} left out: "
+    note = f"{counted(len(out), 'subject')} left out: "
     note += listing([name for name in subjects if name in out])
     if lost:
-        count = f"{len(lost):,} item{'s' * (len(lost) > 1)}"
+        count = counted(len(lost), "item")
         note += f"; with them {count} that only they met"
     return records, left, [note]
 

@@ -35,7 +35,7 @@ from irtjax.data.item_texts import cut, text_of
 from irtjax.data.reading.columns import ITEM, SUBJECT, Columns, decide, find
 from irtjax.data.reading.options import ReadOptions
 from irtjax.data.reading.streamed import collect
-from irtjax.data.spreadsheets import restore, restore_names
+from irtjax.data.spreadsheets import is_text, restore, restore_names
 from irtjax.numerics.memory import available_memory
 
 if TYPE_CHECKING:
@@ -463,7 +463,7 @@ def from_arrow(table: pa.Table, source: str) -> Frame:
     raw = (table.schema.metadata or {}).get(b"pandas")
     for k, field in enumerate(table.schema):
         kind = field.type
-        if pa.types.is_dictionary(kind) and not _holds_text(kind.value_type):
+        if pa.types.is_dictionary(kind) and not is_text(kind.value_type):
             # Categories of numbers are numbers.
             column = table.column(k).cast(kind.value_type)
             table = table.set_column(k, field.name, column)
@@ -479,10 +479,6 @@ def from_arrow(table: pa.Table, source: str) -> Frame:
         if find(others, SUBJECT) is not None:
             return Frame(table.select(others), None, source)
     return Frame(table, index, source)
-
-
-def _holds_text(kind: pa.DataType) -> bool:
-    return pa.types.is_string(kind) or pa.types.is_large_string(kind)
 
 
 def read_json(path: Path) -> Frame:

@@ -14,7 +14,7 @@ from jaxtyping import Float
 
 from irtjax._backend import num_cores
 from irtjax._types import Status
-from irtjax.data.wording import counted, percent
+from irtjax.data.wording import counted, have, percent
 from irtjax.estimators.posterior.nuts import Draws
 
 if TYPE_CHECKING:
@@ -353,8 +353,9 @@ def _on_trajectories(draws: Draws) -> list[str]:
     fraction = bfmi(draws.energy) if draws.energy.shape[1] > 1 else np.ones(1)
     if low := int((fraction < BFMI_LIMIT).sum()):
         sentences.append(
-            f"{low} of {fraction.size} chains have a low fraction of missing"
-            f" information ({fraction.min():.2f}, should be above {BFMI_LIMIT}): the"
-            " tails are explored slowly; run longer or use a non-centred form."
+            f"{low} of {counted(fraction.size, 'chain')} {have(low)} a low fraction"
+            f" of missing information ({fraction.min():.2f}, should be above"
+            f" {BFMI_LIMIT}): the tails are explored slowly; run longer or use a"
+            " non-centred form."
         )
     return sentences

@@ -183,6 +183,7 @@ DEEP = np.full((4, 500), 3)
 DEEP[:, ::10] = 10
 APART = GOOD + np.array([0.5, 0, 0, 0])[:, None, None, None] * [1, 0]
 SLOW = np.random.RandomState(4).normal(size=(4, 500)).cumsum(axis=1)
+ONE_SLOW = np.concatenate([np.random.RandomState(5).normal(size=(3, 500)), SLOW[:1]])
 
 
 @pytest.mark.parametrize(
@@ -193,6 +194,7 @@ SLOW = np.random.RandomState(4).normal(size=(4, 500)).cumsum(axis=1)
         (APART, {}, "The chains do not agree on x[0,0]"),
         (GOOD[:, :60], {}, "Too few effective draws"),
         (GOOD, {"energy": SLOW}, "4 of 4 chains have a low fraction"),
+        (GOOD, {"energy": ONE_SLOW}, "1 of 4 chains has a low fraction"),
         (GOOD[:2], {}, "2 of the 4 chains"),
         (GOOD, {"status": jnp.asarray(Status.RUNNING)}, "not finished"),
         (GOOD, {"status": jnp.asarray(Status.NONFINITE)}, "not finite"),
@@ -203,7 +205,7 @@ SLOW = np.random.RandomState(4).normal(size=(4, 500)).cumsum(axis=1)
 def test_what_is_amiss_is_said(values, changes, words):
     said = verdict(draws_with({"x": values}, **changes))
     assert sum(words in line for line in said) == 1
-    hurts = words[:2] not in ("10", "4 ", "2 ")
+    hurts = words[:2] not in ("10", "4 ", "2 ", "1 ")
     assert said[0].startswith("Not converged" if hurts else "Converged")
 
 
