@@ -188,6 +188,15 @@ def test_totals_of_subjects_are_no_responses(folder, text, message):
     ).subjects.tolist() == ["m", "n"]
 
 
+@pytest.mark.parametrize("cells", [("55%", "31 %"), ('"128,000"', '"8,192"')])
+def test_numbers_of_subjects_that_people_wrote_are_no_responses(folder, cells):
+    one, two = cells
+    (folder / "board.csv").write_text(f"model,share\nm,{one}\nn,{two}\n")
+    assert "board.csv has no responses and was left out" in read(folder).notes
+    with pytest.raises(ValueError, match="row 1, column 'share' is .*leave"):
+        read(folder / "board.csv")
+
+
 def test_responses_next_to_totals_are_responses(folder):
     text = "model,item,score,Win Rate,Standard Error\nm,q,1,55,1\nn,q,0,31,2\n"
     (folder / "long.csv").write_text(text)

@@ -210,11 +210,14 @@ def _refuse_unknown(
     wordy = [name for name in names if is_wordy(table.column(name))]
     if not wordy or 2 * len(wordy) < len(names):
         return
+    # A table of a folder that is not known to be without responses is not left out.
+    describes = _describes(table, names, subject, layout)
+    kind = NoResponsesError if describes else ValueError
     column = table.column(wordy[0])
     row = int(np.argmax(column.is_valid().to_numpy()))
     first = str(column[row])
     if cure_of(first) != CORRECT:
-        raise ValueError(
+        raise kind(
             f"{source}: row {row + 1}, column {wordy[0]!r:.80} is {first!r:.40};"
             f" {cure_of(first)}"
         )
@@ -224,9 +227,6 @@ def _refuse_unknown(
             " write 1 and 0, or name the columns of a long table with subject=, item="
             " and response="
         )
-    # A table of a folder that is not known to be without responses is not left out.
-    describes = _describes(table, names, subject, layout)
-    kind = NoResponsesError if describes else ValueError
     raise kind(
         f"{source}: its columns do not show what it holds"
         f" ({listing(table.column_names)}); for a long table name its columns with"
