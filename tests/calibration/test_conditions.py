@@ -128,6 +128,7 @@ def a_fit(ability, error, *, status=Status.CONVERGED, **columns):
         level=0.95,
         status=status,
         factors=None,
+        options={},
         model=SimpleNamespace(family=SimpleNamespace(num_categories=2)),
     )
 
