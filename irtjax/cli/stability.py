@@ -30,6 +30,8 @@ TABLES, FIGURE = ("stability.csv", "agreement.csv", "runs.csv"), "stability.png"
 def stability_command(
     files: opt.Files,
     reading: opt.Reading,
+    bounds: opt.Bounds = None,
+    bounds_of: opt.BoundsOf = None,
     by: Annotated[
         str,
         opt.option(
@@ -79,6 +81,11 @@ def stability_command(
     with ProgressLine(quiet) as progress:
         progress("read")
         table = reading.read(files)
+        known = opt.all_bounds(bounds, bounds_of).get("bounds")
+        if known is not None:
+            from irtjax.data.scores import rescale
+
+            table = rescale(table, known)
         prepare()
         import jax
 

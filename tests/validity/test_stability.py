@@ -286,3 +286,18 @@ def test_one_benchmark_cannot_be_left_out():
     single = irtjax.ResponseTable.from_arrays(responses())
     with pytest.raises(ValueError, match="one benchmark"):
         irtjax.stability(single, "benchmarks")
+
+
+def test_bounds_of_scores_are_those_of_the_command(tmp_path, monkeypatch):
+    seen = []
+
+    def caught(table, **options):
+        seen.append(table)
+        raise ValueError("enough")
+
+    monkeypatch.setattr(module, "stability", caught)
+    path = tmp_path / "scores.csv"
+    path.write_text("model,item,score\na,x,0\na,y,50\nb,x,100\nb,y,25\n")
+    done = CliRunner().invoke(app, ["stability", str(path), "--bounds", "0", "100"])
+    assert done.exit_code == 2 and "enough" in done.stderr
+    assert seen[0].values.tolist() == [[0.0, 0.5], [1.0, 0.25]]
