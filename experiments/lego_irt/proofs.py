@@ -271,7 +271,7 @@ def recovered_rows(truth: dict[str, np.ndarray], found: dict) -> list[dict]:
     rows: list[dict] = []
     for name, true in truth.items():
         estimate = np.asarray(found[name])
-        if "ability" not in name:
+        if "abilit" not in name:  # Ability and abilities.
             rows += [
                 {"quantity": f"{name} {k}", "truth": float(t), "value": float(e)}
                 for k, (t, e) in enumerate(zip(true, estimate, strict=True))
