@@ -15,6 +15,7 @@ import csv
 import dataclasses
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -337,8 +338,13 @@ def markdown(rows: list[dict[str, Any]]) -> str:
         text = f"{value:.{digits}f}"
         return text if error is None else f"{text} ± {error:.{digits}f}"
 
-    lines = [" | ".join(COLUMNS.values()), " | ".join("---" for _ in COLUMNS)]
-    lines += [" | ".join(cell(row, name) for name in COLUMNS) for row in rows]
+    return lines_of(COLUMNS, rows, cell)
+
+
+def lines_of(columns: dict[str, str], rows: list, cell: Callable) -> str:
+    """A table in Markdown, `cell` the text of a row by name of a column."""
+    lines = [" | ".join(columns.values()), " | ".join("---" for _ in columns)]
+    lines += [" | ".join(cell(row, name) for name in columns) for row in rows]
     return "\n".join(f"| {line} |" for line in lines)
 
 

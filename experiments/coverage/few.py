@@ -27,7 +27,7 @@ if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 import irtjax
-from experiments.coverage.designs import share, spread_of_pairs
+from experiments.coverage.designs import lines_of, share, spread_of_pairs
 from irtjax.calibration import build, scale
 from irtjax.calibration.identification import variation
 from irtjax.ranking import without_scale
@@ -219,9 +219,7 @@ def markdown(rows: list[dict[str, Any]]) -> str:
         text = "–" if np.isnan(value) else f"{value:.3f}"
         return text + f" ± {row['difference_error']:.3f}" * (name == "difference")
 
-    lines = [" | ".join(COLUMNS.values()), " | ".join("---" for _ in COLUMNS)]
-    lines += [" | ".join(cell(row, name) for name in COLUMNS) for row in rows]
-    return "\n".join(f"| {line} |" for line in lines)
+    return lines_of(COLUMNS, rows, cell)
 
 
 def main(argv: list[str] | None = None) -> list[dict[str, Any]]:

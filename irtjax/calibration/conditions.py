@@ -44,8 +44,6 @@ Outcome = Literal["holds", "does not hold", "undecided"]
 _COLUMNS = {"ability": "ability", "score": "expected_score", "accuracy": "accuracy"}
 #: The longest condition that is read; names of subjects can be long.
 LONGEST = 4000
-#: Letters that stand for the two subjects.
-LETTERS = ("A", "B")
 _NUMBER = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(?:[eE]([+-]?\d+))?\s*(%)?")
 _FUNCTION = re.compile(r"(ability|score|accuracy|P)\s*\(")
 _WORD = re.compile(r"[^\s<>()+]+")
