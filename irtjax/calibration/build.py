@@ -20,7 +20,11 @@ from irtjax.calibration import (
 from irtjax.calibration.calibration import Calibration
 from irtjax.calibration.discrimination import negative_discrimination, negative_in_cells
 from irtjax.calibration.groups import structure_of, vanishing_groups
-from irtjax.calibration.scale import leaves_pairs_untested, with_errors_of_scale
+from irtjax.calibration.scale import (
+    leaves_pairs_untested,
+    scale_first,
+    with_errors_of_scale,
+)
 from irtjax.calibration.tables import (
     Judged,
     item_errors,
@@ -99,7 +103,7 @@ def build(
         bic=-2 * estimates.log_likelihood + count * math.log(table.num_subjects),
         item_table=item_table,
         ability_table=ability_table,
-        warnings=(
+        warnings=scale_first(
             *_resolution_warnings(estimates, options["method"]),
             *warnings,
             *estimates.warnings,
@@ -147,6 +151,8 @@ def _judge(
     alike = copies.of_table(table)
     subjects = _subject_flags(of_subjects, estimates, alike)
     found, notes = _assumptions(table, estimates)
+    if not tested:  # Of intervals and tests that the fit does not give.
+        notes = []
     found = [*identification.warnings_of(table, estimates, vary), *found]
     found += copies.warnings_of(alike, table.subjects)
     found += assumptions.of_dependence(_dependence(table, estimates))

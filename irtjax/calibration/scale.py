@@ -116,6 +116,15 @@ def leaves_pairs_untested(fit: Any) -> bool:
     return any(BECAUSE in line and UNTESTED in line for line in fit.warnings)
 
 
+def scale_first(*warnings: str) -> tuple[str, ...]:
+    """Warnings, with that of an unidentified scale first: its cure makes others moot.
+
+    >>> scale_first("b", f"a {BECAUSE}: {UNTESTED}")[1]
+    'b'
+    """
+    return tuple(sorted(warnings, key=lambda line: UNTESTED not in line))
+
+
 def unknown_ranks(found: Ranks) -> Ranks:
     """Ranks where no pair is tested: any rank, and the same P(best) for all.
 

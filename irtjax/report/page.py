@@ -330,6 +330,7 @@ def _leaderboard(of: Sources, rows: list[dict[str, Any]]) -> dict[str, Any]:
         "left": f"{counted(left, 'more subject')} {are(left)} in abilities.csv."
         if left > 0
         else "",
+        "untested": leaves_pairs_untested(of.fit),
         "note": "Expected score: mean expected response over all items. Accuracy: mean"
         " of the responses observed.",
     }

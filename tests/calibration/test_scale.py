@@ -20,6 +20,7 @@ from irtjax.calibration.scale import (
 from irtjax.data.responses import Responses
 from irtjax.estimators.estimates import Estimates
 from irtjax.likelihood.problem import Problem
+from irtjax.report.leaderboard import leaderboard
 from irtjax.report.summary import summarise, verdict
 
 #: Responses that determine slopes.
@@ -122,6 +123,15 @@ def test_errors_are_no_less_than_the_range(count):
     assert least_error(fit) == count - 1
     fit.warnings = ("another",)
     assert least_error(fit) == 0
+
+
+def test_the_scale_comes_first_and_nothing_is_said_of_tests_that_are_not_made():
+    fit = irtjax.fit(table_of(3), "2pl", "em", standard_errors="none", max_steps=2)
+    assert len(fit.warnings) > 1
+    assert [UNTESTED in line for line in fit.warnings].index(True) == 0
+    assert not any("tests of pairs" in line for line in fit.notes)
+    page = leaderboard(fit, irtjax.rank(fit))
+    assert "all subjects share one group" in page and "statistically tied" not in page
 
 
 @pytest.mark.slow
