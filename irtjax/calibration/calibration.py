@@ -90,7 +90,8 @@ class Calibration:
         num_parameters: Estimated parameters of items and population, and abilities of
             joint methods; the effective number of a multilevel model.
         num_observed: Observed responses.
-        aic: -2 log-likelihood + 2 parameters.
+        aic: -2 log-likelihood + 2 parameters. Of shares, whose likelihood is a
+            quasi-likelihood, it compares fits of the same worth only.
         bic: -2 log-likelihood + parameters * log(subjects).
         item_table: Items, their parameters with standard errors, and flags.
         ability_table: Subjects, abilities with intervals, ranks, and flags.
@@ -177,7 +178,9 @@ class Calibration:
             f" ({counted(self.num_observed, 'response')}):"
             f" {self.status.explain()}",
             f"log-likelihood {self.log_likelihood:,.2f}, AIC {self.aic:,.1f}, BIC"
-            f" {self.bic:,.1f}",
+            f" {self.bic:,.1f}"
+            if not self.options.get("worth")
+            else f"quasi-log-likelihood {self.log_likelihood:,.2f} (no AIC or BIC)",
         ]
         names = ("subject", "rank", "ability", "ability_se", "expected_score")
         # Of equal ranks the order of `irtjax.rank`.

@@ -152,6 +152,14 @@ def _items_verdict(fit: Calibration, audit: Audit | None) -> str:
     return f"{bad:,} of {counted(total, 'item')} {verb} flagged by {by}: {kinds}."
 
 
+def _likelihood(fit: Calibration) -> str:
+    """The log-likelihood with its criteria, which a quasi-likelihood has not."""
+    value = f"log-likelihood {number(fit.log_likelihood)}"
+    if fit.options.get("worth"):
+        return f"quasi-{value} (no AIC or BIC)"
+    return f"{value}, AIC {number(fit.aic, 1)}, BIC {number(fit.bic, 1)}"
+
+
 def fit_sentences(
     fit: Calibration, escape: Callable[[str], str] = visible
 ) -> list[str]:
@@ -166,9 +174,7 @@ def fit_sentences(
         f" {counted(len(fit.subjects), 'subject')} and"
         f" {counted(len(fit.items), 'item')}"
         f" ({percent(round(missing, 3))} missing): {status.explain()} after"
-        f" {counted(fit.num_steps, 'iteration')}; log-likelihood"
-        f" {number(fit.log_likelihood)},"
-        f" AIC {number(fit.aic, 1)}, BIC {number(fit.bic, 1)}."
+        f" {counted(fit.num_steps, 'iteration')}; {_likelihood(fit)}."
     ]
     if fit.options.get("choice"):
         choice = str(fit.options["choice"])

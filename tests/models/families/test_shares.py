@@ -12,6 +12,7 @@ from irtjax.models.families.bounded import at_the_ends, in_unit_range, worth_of
 from irtjax.numerics.dispersion import share_dispersion
 from irtjax.plots.curves import information_by_group
 from irtjax.report.page_data import cells_of
+from irtjax.report.summary import fit_sentences
 
 
 def shares(seed, subjects=30, items=40, trials=10, correlation=0.5):
@@ -155,6 +156,9 @@ def test_a_fit_knows_what_its_scores_are_worth(fitted, tmp_path):
     assert fit.model.name == "share" and 1.4 < worth < 2.6
     assert fit.status.name == "CONVERGED"
     assert any(f"a score is worth {worth:.3g} responses" in x for x in fit.notes)
+    # A quasi-likelihood has no AIC.
+    for text in (fit_sentences(fit)[0], fit.summary()):
+        assert "quasi-log-likelihood" in text and "(no AIC or BIC)" in text
     rows = {row["subject"]: row for row in fit.ability_table.to_pylist()}
     score = np.array([rows[name]["expected_score"] for name in fit.subjects])
     error = np.array(
