@@ -331,10 +331,13 @@ def subset_sentences(small: Shrunken) -> list[str]:
     ]
     if small.held_out:
         held = small.held_out
+        # Rules that are compared: each subject has that which the other folds take.
+        apart = "choice and fit"
+        if small.rules and not small.reason.startswith(f"rule taken: {small.method};"):
+            apart = "choice, fit and comparison of rules"
         found.append(
             f"Full scores of {counted(held['num_subjects'], 'subject')}, each left"
-            " out of choice"
-            f" and fit: mean absolute error"
+            f" out of {apart}: mean absolute error"
             f" {number(held['mean_absolute_error'], 4)} (weighted mean response:"
             f" {number(held['mean_absolute_error_of_mean'], 4)}), Kendall's tau"
             f" {number(held['kendall'], 3)}."

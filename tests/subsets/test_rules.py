@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 
 import irtjax
 from irtjax.cli.app import app
+from irtjax.cli.shrink import subset_sentences
 from irtjax.models.catalogue import two_parameter
 from irtjax.subsets.crossfit import Pool, choose_from, learn
 from irtjax.subsets.forward import RIDGE, forward_priority, spread_priority
@@ -227,6 +228,9 @@ def test_the_default_is_the_rule_that_it_names():
     assert taken["mean_absolute_error"] == pytest.approx(single, abs=1e-12)
     assert f"rule taken: {found.method}, the simplest within" in found.reason
     assert "\n" not in found.reason and all(rule in found.reason for rule in METHODS)
+    # Its error is that of the rules of the other folds; that of one rule is not.
+    assert "left out of choice, fit and comparison" in subset_sentences(found)[-1]
+    assert "left out of choice and fit" in subset_sentences(alone)[-1]
 
 
 @pytest.mark.slow
