@@ -23,47 +23,39 @@ import dataclasses
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
 
 from irtjax._types import KeyArray
 from irtjax.data import read
-from irtjax.data.responses import Responses
 from irtjax.data.table import ResponseTable
 from irtjax.data.wording import counted
 from irtjax.estimators.driver import run_jit
 from irtjax.estimators.factor_start import factor_start
 from irtjax.estimators.joint.mm import MM
 from irtjax.likelihood.problem import Problem
-from irtjax.likelihood.products import cells, expected_cells, outer
 from irtjax.models.catalogue import factor_model
 from irtjax.models.factors import Factor
-from irtjax.models.model import Model
 from irtjax.models.priors import Normal
-from irtjax.numerics.kernels import block_size_for, scan_subject_blocks, take_block
-from irtjax.numerics.memory import require_memory
 from irtjax.numerics.precision import full_precision
 from irtjax.numerics.progress import watched
-from irtjax.scoring.factors import score_factors
+from irtjax.validity.dimension_responses import FOLDS, Folds, folds_of
 from irtjax.validity.tetrachoric import tetrachoric
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-FOLDS = 5
 #: Steps of a fit, and the KKT residual at which it ends.
 MOST_STEPS, TOLERANCE = 1000, 1e-4
 #: Permutations of parallel analysis, and the quantile of their eigenvalues.
 PERMUTATIONS, QUANTILE = 20, 0.95
 #: Items up to which tetrachoric correlations are computed, of a random subset beyond.
 MOST_ITEMS = 300
-#: Power iterations, of vectors at once; residuals simulated, the largest counts.
-POWER, VECTORS, SIMULATED = 30, 4, 20
-#: Bytes of a cell: 20,000 x 10,000 took 8.3 GB for one factor.
-CELL_BYTES = 41.0
+#: Residuals simulated, of which the largest counts.
+SIMULATED = 20
+#: Share of the pairs of items without a correlation from which a note states it.
+FEW_PAIRS = 0.5
 #: Largest certificate of a global maximum.
 GLOBAL = 1.01
 
@@ -147,26 +139,22 @@ def dimensions(
     key = jax.random.key(0) if key is None else key
     fold_key, noise_key, key = jax.random.split(key, 3)
     dtype = jnp.zeros(()).dtype
-    responses = table.responses(dtype)
-    whole = jnp.ones((table.num_subjects, table.num_items), bool)
-    seen = whole if responses.observed is None else responses.observed
-    # Always with a mask, so that the program is the same for all cells.
-    responses = dataclasses.replace(responses, observed=seen)
-    fold = jax.random.randint(fold_key, seen.shape, 0, FOLDS)
-    out = _held_out(responses, fold, most, report)
+    folds = folds_of(table, fold_key, dtype)
+    responses = folds.whole
+    out = _held_out(folds, most, report)
     report("all cells")
     heights = np.empty(most + 1)
-    heights[0] = _height(responses, _means(responses))
+    heights[0] = folds.height_of_means()
     fits = [_fit(responses, size, most, dtype) for size in watched(out.sizes, "fit")]
     heights[1:] = [float(fit.log_lik) for fit in fits[1:]]
-    large, count = max(table.num_subjects, table.num_items), int(seen.sum())
+    large, count = max(table.num_subjects, table.num_items), folds.num_observed
     jic = -2 * heights + np.arange(most + 1) * large * np.log(max(count / large, 1))
     report("parallel analysis")
     eigenvalues, permuted, notes = _parallel(table, most, key)
     above = eigenvalues > permuted
     by_parallel = int(above.argmin()) if not above.all() else len(above)
     report("rank at the penalty of noise")
-    rank, certificate = _noise_rank(responses, fits[out.chosen], most, dtype, noise_key)
+    rank, certificate = _noise_rank(folds, fits[out.chosen], most, dtype, noise_key)
     return Dimensions(
         _rows(out, heights, jic, eigenvalues, permuted),
         out.chosen,
@@ -208,21 +196,16 @@ class _HeldOut(NamedTuple):
         return int(np.flatnonzero(loss <= error)[0])
 
 
-def _held_out(responses: Responses, fold, most: int, report) -> _HeldOut:
+def _held_out(folds: Folds, most: int, report) -> _HeldOut:
     """Fits each number of factors without each fold of cells, and predicts these."""
-    seen, dtype = responses.observed, jnp.zeros(()).dtype
-    assert seen is not None
+    dtype = jnp.zeros(()).dtype
     found = _HeldOut(np.empty((FOLDS, most + 1)), np.empty((FOLDS, most + 1)))
     for k in watched(range(FOLDS)):
-        out = seen & (fold == k)
-        kept = dataclasses.replace(
-            responses, observed=seen & ~out, values=jnp.where(out, 0, responses.values)
-        )
+        kept = folds.without(k)
         for size in watched(found.sizes):
             report(f"fold {k + 1} of {FOLDS}, {counted(size, 'factor')}")
-            chance = _chances(kept, size, most, dtype)
-            judged = _judge(responses.values, out, chance)
-            found.height[k, size], found.area[k, size] = judged
+            fit = _fit(kept, size, most, dtype) if size else None
+            found.height[k, size], found.area[k, size] = folds.judge(k, kept, fit)
     return found
 
 
@@ -261,13 +244,9 @@ def _check(table: ResponseTable, most: int) -> None:
             f"most {most}: give 1 to {limit} factors for {table.num_subjects} subjects"
             f" and {table.num_items} items"
         )
-    # Held-out cells are judged by a matrix of chances.
-    size = f"{table.num_subjects:,} subjects by {table.num_items:,} items"
-    cure = "select fewer subjects or items"
-    require_memory(CELL_BYTES * table.size, f"dimensions of {size}", cure)
 
 
-def _problem(data: Responses, size: int, most: int, slope_sd: Any, dtype):
+def _problem(data: Any, size: int, most: int, slope_sd: Any, dtype):
     """The problem of `size` of `most` factors, and its start."""
     dims = max(most, 2)
     model = factor_model(Factor(dims))
@@ -288,7 +267,7 @@ def _problem(data: Responses, size: int, most: int, slope_sd: Any, dtype):
     return Problem(model, data, jnp.asarray(free)), start
 
 
-def _fit(data: Responses, size: int, most: int, dtype, slope_sd: Any = 1.0):
+def _fit(data: Any, size: int, most: int, dtype, slope_sd: Any = 1.0):
     """The joint fit of `size` factors."""
     problem, start = _problem(data, size, most, slope_sd, dtype)
     # An array: another tolerance is the same program.
@@ -296,68 +275,11 @@ def _fit(data: Responses, size: int, most: int, dtype, slope_sd: Any = 1.0):
     return run_jit(problem, method, start, max_steps=MOST_STEPS)
 
 
-def _means(data: Responses):
-    """Proportions right of the items, in the form of `_chances`."""
-    assert data.observed is not None
-    seen = jnp.sum(data.observed, axis=0)
-    right = jnp.sum(data.values, axis=0)
-    return (right + 0.5) / (seen + 1)
-
-
-def _chances(data: Responses, size: int, most: int, dtype):
-    """Chances of right responses `[subjects, items]` by a fit to the observed cells."""
-    if not size:
-        return jnp.broadcast_to(_means(data), data.values.shape)
-    fit = _fit(data, size, most, dtype)
-    items, population, theta = fit.parameters[:3]
-    return _predicted(fit.model, items, population, data, theta)
-
-
-@eqx.filter_jit
-def _predicted(model, items, population, data, theta):
-    """`[subjects, items]` posterior means of the chances."""
-    population = population._replace(sd=jnp.ones_like(population.sd), correlation=None)
-    scores = score_factors(model, items, population, data, theta)
-    slopes = items.discrimination
-    variance = scores.covariance.reshape(len(theta), -1) @ outer(slopes).T
-    return expected_cells(model, items, scores.mean @ slopes.T, variance).mean
-
-
-@jax.jit
-def _judge_sums(values, out, chance):
-    """Mean log-likelihood of the cells of a mask."""
-    tiny = jnp.finfo(chance.dtype).eps
-    chance = jnp.clip(chance, tiny, 1 - tiny)
-    height = jnp.where(values > 0, jnp.log(chance), jnp.log1p(-chance))
-    return jnp.sum(jnp.where(out, height, 0)) / jnp.sum(out)
-
-
-def _judge(values, out, chance) -> tuple[float, float]:
-    """Mean log-likelihood of the cells held out, and the area under their curve."""
-    from scipy.stats import rankdata
-
-    mask = np.asarray(out)
-    right, place = np.asarray(values)[mask] > 0, rankdata(np.asarray(chance)[mask])
-    ones = right.sum()
-    least = ones * (ones + 1) / 2
-    pairs = max(ones * (right.size - ones), 1)
-    return float(_judge_sums(values, out, chance)), (place[right].sum() - least) / pairs
-
-
-def _height(data: Responses, chance) -> float:
-    """Log-likelihood of the observed cells under chances."""
-    out, size = data.observed, data.values.shape
-    assert out is not None
-    mean = _judge_sums(data.values, out, jnp.broadcast_to(chance, size))
-    return float(mean * jnp.sum(out))
-
-
 def _parallel(table: ResponseTable, most: int, key):
     """Leading eigenvalues of tetrachoric correlations, and the permuted quantile."""
     rng = np.random.default_rng(np.asarray(jax.random.key_data(key)).tolist())
-    observed = table.observed
-    varied = np.ptp(np.where(observed is None or observed, table.values, 0), 0) > 0
-    places, notes = np.flatnonzero(varied), []
+    right, seen = _margins(table)
+    places, notes = np.flatnonzero((right > 0) & (right < seen)), []
     if len(places) < table.num_items:
         left = table.num_items - len(places)
         notes.append(
@@ -370,10 +292,17 @@ def _parallel(table: ResponseTable, most: int, key):
         places = np.sort(rng.choice(places, MOST_ITEMS, replace=False))
     part = table.select(items=places)
 
-    def leading(one: ResponseTable) -> np.ndarray:
-        found = np.nan_to_num(tetrachoric(one))
-        return np.linalg.eigvalsh(found)[::-1][:most]
+    def leading(correlation: np.ndarray) -> np.ndarray:
+        return np.linalg.eigvalsh(np.nan_to_num(correlation))[::-1][:most]
 
+    correlation = tetrachoric(part)
+    pairs = correlation[np.triu_indices(len(correlation), 1)]
+    unknown = float(np.isnan(pairs).mean()) if pairs.size else 0.0
+    if unknown > FEW_PAIRS:
+        notes.append(
+            f"parallel analysis: {unknown:.0%} of the pairs of items have no"
+            " correlation, since too few subjects have responses to both"
+        )
     draws = []
     for _ in watched(range(PERMUTATIONS), "permutation"):
         # Each item's responses and missing cells move together: its margin stays.
@@ -383,55 +312,36 @@ def _parallel(table: ResponseTable, most: int, key):
         seen = None
         if part.observed is not None:
             seen = np.take_along_axis(part.observed, order, 0)
-        draws.append(leading(dataclasses.replace(part, values=values, observed=seen)))
-    return leading(part), np.quantile(draws, QUANTILE, axis=0), notes
+        moved = part.replace(values=values, observed=seen)
+        draws.append(leading(tetrachoric(moved)))
+    return leading(correlation), np.quantile(draws, QUANTILE, axis=0), notes
 
 
-@eqx.filter_jit
-def _largest(model: Model, items, theta, data: Responses, key=None):
-    """Largest singular value of M o (Y - P), or of responses simulated from P."""
-    dtype = items.intercept.dtype
-    num_subjects, num_items = data.values.shape
-    size = block_size_for(num_subjects, num_items, dtype.itemsize)
-
-    def product(vectors):
-        def body(total, begin, is_new):
-            values = take_block(data.values, begin, size).astype(dtype)
-            exposure = take_block(data.exposure, begin, size)
-            ability = take_block(theta, begin, size)
-            if key is not None and exposure is not None:
-                eta = ability @ items.discrimination.T + items.intercept
-                part = jax.random.fold_in(key, begin)
-                draw = jax.random.bernoulli(part, jax.nn.sigmoid(eta))
-                values = draw.astype(dtype) * exposure
-            residual = cells(model, items, ability, values, exposure).slope
-            residual = residual * is_new.astype(dtype)[:, None]
-            return total + residual.T @ (residual @ vectors)
-
-        return scan_subject_blocks(body, jnp.zeros_like(vectors), num_subjects, size)
-
-    first = jax.random.normal(jax.random.key(1), (num_items, VECTORS), dtype)
-    orthogonal = lambda x: jnp.linalg.qr(x)[0]
-    step = lambda _, x: orthogonal(product(x))
-    vectors = lax.fori_loop(0, POWER, step, orthogonal(first))
-    return jnp.sqrt(jnp.linalg.norm(vectors.T @ product(vectors), 2))
+def _margins(table: ResponseTable) -> tuple[np.ndarray, np.ndarray]:
+    """`[items]` right and observed responses."""
+    if table.sparse is not None:
+        return table.sparse.sum(0), table.sparse.count(0)
+    seen = table.observed
+    if seen is None:
+        return table.values.sum(axis=0), np.full(table.num_items, table.num_subjects)
+    return np.sum(table.values, axis=0, where=seen), seen.sum(axis=0)
 
 
-def _noise_rank(data: Responses, fit, most: int, dtype, key) -> tuple[int, float]:
+def _noise_rank(folds: Folds, fit, most: int, dtype, key) -> tuple[int, float]:
     """Rank of the fit at the penalty of noise, and its certificate q."""
     items, _, theta = fit.parameters[:3]
     draws = jax.random.split(key, SIMULATED)
-    noise = max(_largest(fit.model, items, theta, data, draw) for draw in draws)
+    noise = max(folds.largest(fit, items, theta, draw) for draw in draws)
     slope_sd = 1 / noise
-    found = _fit(data, most, most, dtype, slope_sd)
+    found = _fit(folds.whole, most, most, dtype, slope_sd)
     best = found.state.best
     factors = [np.linalg.qr(np.asarray(x, float))[1] for x in (best.theta, best[0])]
     values = np.linalg.svd(factors[0] @ factors[1].T, compute_uv=False)
     # A factor that moves no logit by a hundredth is none.
-    scale = 0.01 * np.sqrt(data.num_subjects * data.num_items)
+    scale = 0.01 * np.sqrt(len(theta) * len(items.intercept))
     rank = int(np.sum(values > scale))
     record = items._replace(
         discrimination=best.discrimination, intercept=best.intercept
     )
-    largest = _largest(found.model, record, best.theta, data)
+    largest = folds.largest(found, record, best.theta)
     return rank, float(slope_sd * largest)

@@ -1,0 +1,333 @@
+"""The responses of `irtjax.dimensions`: all cells, or the observed ones alone.
+
+A fold is a part of the observed cells. Fits see the others, and its own are judged.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jaxtyping import Array
+
+from irtjax._types import KeyArray
+from irtjax.data.responses import Responses
+from irtjax.data.sparse_responses import SparseResponses
+from irtjax.data.sparse_table import SparseCells
+from irtjax.likelihood.products import cells, expected_cells, outer
+from irtjax.models.model import Model
+from irtjax.numerics.kernels import block_size_for, scan_subject_blocks, take_block
+from irtjax.numerics.memory import require_memory
+from irtjax.numerics.sparse import Bucket
+from irtjax.scoring.factors import score_factors
+
+if TYPE_CHECKING:
+    from irtjax.data.table import ResponseTable
+
+FOLDS = 5
+#: Power iterations, and vectors at once.
+POWER, VECTORS = 30, 4
+#: Bytes of a cell: 20,000 x 10,000 took 8.3 GB for one factor.
+CELL_BYTES = 41.0
+#: Observed cells that are predicted at once.
+CHUNK = 2**16
+
+
+class Judged(NamedTuple):
+    """Mean log-likelihood of the cells held out, and the area under their curve."""
+
+    height: float
+    area: float
+
+
+class Folds(Protocol):
+    """Responses in folds of cells."""
+
+    #: All of them, as the fits take them; and how many are observed.
+    whole: Any
+    num_observed: int
+
+    def without(self, fold: int) -> Any:
+        """The cells outside a fold, as the fits take them."""
+
+    def judge(self, fold: int, training: Any, fit: Any) -> Judged:
+        """Predicts the cells of a fold by a fit; None is the items' proportions."""
+
+    def height_of_means(self) -> float:
+        """Log-likelihood of the observed cells at the items' proportions."""
+
+    def largest(self, fit: Any, items: Any, theta: Array, key=None) -> Array:
+        """Largest singular value of M o (Y - P), or of responses drawn from P."""
+
+
+def folds_of(table: ResponseTable, key: KeyArray, dtype) -> Folds:
+    """The folds of a table, drawn for each observed cell in the order of the rows."""
+    number = jax.random.randint(key, (table.num_observed,), 0, FOLDS)
+    if table.sparse is not None:
+        return CellFolds(table.sparse, np.asarray(number))
+    # Held-out cells are judged by a matrix of chances.
+    size = f"{table.num_subjects:,} subjects by {table.num_items:,} items"
+    cure = "select fewer subjects or items"
+    require_memory(CELL_BYTES * table.size, f"dimensions of {size}", cure)
+    return MatrixFolds(table, number, dtype)
+
+
+class MatrixFolds:
+    """Responses as a matrix with a mask."""
+
+    def __init__(self, table: ResponseTable, number: Array, dtype) -> None:
+        responses = table.responses(dtype)
+        seen, self.num_observed = responses.observed, table.num_observed
+        if seen is None:
+            seen = jnp.ones((table.num_subjects, table.num_items), bool)
+            self.fold = number.reshape(seen.shape)
+        else:
+            place = np.flatnonzero(np.asarray(seen))
+            fold = np.full(seen.size, FOLDS, np.int32)
+            fold[place] = np.asarray(number)
+            self.fold = jnp.asarray(fold).reshape(seen.shape)
+        # Always with a mask, so that the program is the same for all cells.
+        self.whole = dataclasses.replace(responses, observed=seen)
+
+    def without(self, fold: int) -> Responses:
+        """The cells outside a fold."""
+        whole, out = self.whole, self.fold == fold
+        assert whole.observed is not None
+        values = jnp.where(out, 0, whole.values)
+        return dataclasses.replace(whole, observed=whole.observed & ~out, values=values)
+
+    def judge(self, fold: int, training: Responses, fit: Any) -> Judged:
+        """Predicts the cells of a fold."""
+        values = self.whole.values
+        if fit is None:
+            chance = jnp.broadcast_to(_means(training), values.shape)
+        else:
+            items, population, theta = fit.parameters[:3]
+            chance = _predicted(fit.model, items, population, training, theta)
+        out = self.fold == fold
+        mask = np.asarray(out)
+        area = _area(np.asarray(values)[mask] > 0, np.asarray(chance)[mask])
+        return Judged(float(_mean_height(values, out, chance)), area)
+
+    def height_of_means(self) -> float:
+        """Log-likelihood of the observed cells at the items' proportions."""
+        values, seen = self.whole.values, self.whole.observed
+        chance = jnp.broadcast_to(_means(self.whole), values.shape)
+        return float(_mean_height(values, seen, chance)) * self.num_observed
+
+    def largest(self, fit: Any, items: Any, theta: Array, key=None) -> Array:
+        """Largest singular value of residuals."""
+        return _largest(fit.model, items, theta, self.whole, key)
+
+
+class CellFolds:
+    """The observed cells alone: time and memory are proportional to their number."""
+
+    def __init__(self, table: SparseCells, number: np.ndarray) -> None:
+        self.table, self.number = table, number
+        self.num_observed = len(number)
+        self.whole = SparseResponses.of_cells(table)
+        place = np.arange(len(number), dtype=np.int32)
+        places = SparseResponses.of_cells(dataclasses.replace(table, value=place))
+        # The cell of each place of the layout: a fold is another exposure in it.
+        of_side = lambda side: tuple(np.asarray(bucket.value) for bucket in side)
+        self._places = of_side(places.subjects), of_side(places.items)
+
+    def without(self, fold: int) -> SparseResponses:
+        """The cells outside a fold, in the layout of all cells: one program."""
+        kept = self.number != fold
+
+        def cut(bucket: Bucket, place: np.ndarray) -> Bucket:
+            keep = jnp.asarray(kept[place], bucket.exposure.dtype)
+            value = bucket.value * keep.astype(bucket.value.dtype)
+            return bucket._replace(value=value, exposure=bucket.exposure * keep)
+
+        sides = (
+            tuple(map(cut, side, places))
+            for side, places in zip(
+                (self.whole.subjects, self.whole.items), self._places, strict=True
+            )
+        )
+        subjects, items = sides
+        return dataclasses.replace(self.whole, subjects=subjects, items=items)
+
+    def judge(self, fold: int, training: SparseResponses, fit: Any) -> Judged:
+        """Predicts the cells of a fold."""
+        out = self.number == fold
+        row, column = self.table.row[out], self.table.column[out]
+        right = self.table.value[out] > 0
+        if fit is None:
+            chance = self._means(~out)[column]
+        else:
+            items, population, theta = fit.parameters[:3]
+            population = _unit(population)
+            scores = score_factors(fit.model, items, population, training, theta)
+            chance = _at_cells(fit.model, items, scores, row, column)
+        dtype = jnp.zeros(()).dtype
+        return Judged(_heights(right, chance, dtype).mean(), _area(right, chance))
+
+    def height_of_means(self) -> float:
+        """Log-likelihood of the observed cells at the items' proportions."""
+        chance = self._means(np.ones(self.num_observed, bool))[self.table.column]
+        heights = _heights(self.table.value > 0, chance, jnp.zeros(()).dtype)
+        return float(heights.sum())
+
+    def _means(self, kept: np.ndarray) -> np.ndarray:
+        """Proportions right of the items over some cells."""
+        right = self.table.sum(0, self.table.value * kept)
+        return (right + 0.5) / (self.table.sum(0, kept) + 1)
+
+    def largest(self, fit: Any, items: Any, theta: Array, key=None) -> Array:
+        """Largest singular value of residuals."""
+        del fit  # Models of one link.
+        return _largest_of_cells(items, theta, self.whole, key)
+
+
+def _means(data: Responses) -> Array:
+    """Proportions right of the items."""
+    assert data.observed is not None
+    seen = jnp.sum(data.observed, axis=0)
+    right = jnp.sum(data.values, axis=0)
+    return (right + 0.5) / (seen + 1)
+
+
+def _unit(population):
+    """Abilities of standard deviation 1, uncorrelated."""
+    return population._replace(sd=jnp.ones_like(population.sd), correlation=None)
+
+
+@eqx.filter_jit
+def _predicted(model, items, population, data, theta):
+    """`[subjects, items]` posterior means of the chances."""
+    scores = score_factors(model, items, _unit(population), data, theta)
+    slopes = items.discrimination
+    variance = scores.covariance.reshape(len(theta), -1) @ outer(slopes).T
+    return expected_cells(model, items, scores.mean @ slopes.T, variance).mean
+
+
+def _at_cells(model, items, scores, row, column) -> np.ndarray:
+    """`[cells]` posterior means of the chances."""
+    fill = -len(row) % CHUNK
+    chunks = [
+        jnp.asarray(np.pad(x, (0, fill)).reshape(-1, CHUNK)) for x in (row, column)
+    ]
+    found = np.asarray(_in_chunks(model, items, scores, *chunks))
+    return found.ravel()[: len(row)]
+
+
+@eqx.filter_jit
+def _in_chunks(model: Model, items: Any, scores, row: Array, column: Array) -> Array:
+    """`[chunks, cells]` posterior means of the chances."""
+
+    def chunk(numbers):
+        person, item = numbers
+        records = jax.tree.map(lambda x: x[item], items)
+        slopes = records.discrimination
+        mean = jnp.sum(scores.mean[person] * slopes, axis=1)
+        spread = scores.covariance[person]
+        variance = jnp.einsum("cp,cpq,cq->c", slopes, spread, slopes)
+        # One row of cells, each of an item of its own.
+        return expected_cells(model, records, mean[None], variance[None]).mean[0]
+
+    return lax.map(chunk, (row, column))
+
+
+def _heights(right: np.ndarray, chance: np.ndarray, dtype) -> np.ndarray:
+    """Log-likelihoods of responses."""
+    tiny = float(jnp.finfo(dtype).eps)
+    chance = np.clip(np.asarray(chance, float), tiny, 1 - tiny)
+    return np.where(right, np.log(chance), np.log1p(-chance))
+
+
+@jax.jit
+def _mean_height(values, out, chance):
+    """Mean log-likelihood of the cells of a mask."""
+    tiny = jnp.finfo(chance.dtype).eps
+    chance = jnp.clip(chance, tiny, 1 - tiny)
+    height = jnp.where(values > 0, jnp.log(chance), jnp.log1p(-chance))
+    return jnp.sum(jnp.where(out, height, 0)) / jnp.sum(out)
+
+
+def _area(right: np.ndarray, chance: np.ndarray) -> float:
+    """Area under the curve: chances of right responses above those of wrong ones."""
+    from scipy.stats import rankdata
+
+    place, ones = rankdata(chance), right.sum()
+    least = ones * (ones + 1) / 2
+    pairs = max(ones * (right.size - ones), 1)
+    return float((place[right].sum() - least) / pairs)
+
+
+def _power(product, num_items: int, dtype) -> Array:
+    """Root of the largest eigenvalue of a symmetric product, by power iterations."""
+    first = jax.random.normal(jax.random.key(1), (num_items, VECTORS), dtype)
+    orthogonal = lambda x: jnp.linalg.qr(x)[0]
+    step = lambda _, x: orthogonal(product(x))
+    vectors = lax.fori_loop(0, POWER, step, orthogonal(first))
+    return jnp.sqrt(jnp.linalg.norm(vectors.T @ product(vectors), 2))
+
+
+@eqx.filter_jit
+def _largest(model: Model, items, theta, data: Responses, key=None):
+    """Largest singular value of M o (Y - P), or of responses simulated from P."""
+    dtype = items.intercept.dtype
+    num_subjects, num_items = data.values.shape
+    size = block_size_for(num_subjects, num_items, dtype.itemsize)
+
+    def product(vectors):
+        def body(total, begin, is_new):
+            values = take_block(data.values, begin, size).astype(dtype)
+            exposure = take_block(data.exposure, begin, size)
+            ability = take_block(theta, begin, size)
+            if key is not None and exposure is not None:
+                eta = ability @ items.discrimination.T + items.intercept
+                part = jax.random.fold_in(key, begin)
+                draw = jax.random.bernoulli(part, jax.nn.sigmoid(eta))
+                values = draw.astype(dtype) * exposure
+            residual = cells(model, items, ability, values, exposure).slope
+            residual = residual * is_new.astype(dtype)[:, None]
+            return total + residual.T @ (residual @ vectors)
+
+        return scan_subject_blocks(body, jnp.zeros_like(vectors), num_subjects, size)
+
+    return _power(product, num_items, dtype)
+
+
+@eqx.filter_jit
+def _largest_of_cells(items, theta, data: SparseResponses, key=None):
+    """`_largest` over the observed cells."""
+    dtype, slopes = items.intercept.dtype, items.discrimination
+
+    def residuals(number, bucket):
+        def chunk(part):
+            person = theta.at[part.row].get(mode="clip")
+            eta = jnp.einsum("rp,rwp->rw", person, slopes[part.column])
+            chance = jax.nn.sigmoid(eta + items.intercept[part.column])
+            values = part.value.astype(dtype)
+            if key is not None:
+                own = jax.random.fold_in(jax.random.fold_in(key, number), part.row[0])
+                values = jax.random.bernoulli(own, chance).astype(dtype)
+            return (values - chance) * part.exposure
+
+        return lax.map(chunk, bucket)
+
+    left = [residuals(k, bucket) for k, bucket in enumerate(data.subjects)]
+
+    def product(vectors):
+        def chunk(total, given):
+            column, residual = given
+            rows = jnp.einsum("rw,rwv->rv", residual, vectors[column])
+            each = residual[..., None] * rows[:, None]
+            return total.at[column].add(each), None
+
+        total = jnp.zeros_like(vectors)
+        for bucket, residual in zip(data.subjects, left, strict=True):
+            total, _ = lax.scan(chunk, total, (bucket.column, residual))
+        return total
+
+    return _power(product, data.num_items, dtype)

@@ -1,0 +1,108 @@
+"""The number of factors by observed cell is that of the matrix."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy.special import expit
+
+import irtjax
+from irtjax.data.sparse_table import SparseCells
+from irtjax.validity import dimension_responses, dimensionality
+from irtjax.validity.dimension_responses import folds_of
+
+SUBJECTS, ITEMS = 90, 24
+
+
+def tables(share: float = 0.6):
+    """A table of two factors, some cells missing, and the same by observed cell."""
+    rng = np.random.default_rng(3)
+    theta = rng.normal(size=(SUBJECTS, 2))
+    eta = 1.5 * theta[:, np.arange(ITEMS) % 2] + rng.normal(size=ITEMS)
+    seen = rng.random(eta.shape) < share
+    seen[4], seen[:, 5] = False, False
+    right = np.where(seen, rng.random(eta.shape) < expit(eta), np.nan)
+    dense = irtjax.ResponseTable.from_arrays(right)
+    few: Any = dense.replace(values=dense.cells, observed=None)
+    return dense, few
+
+
+def of_cells(pair, key: int = 0):
+    """Folds of both storages."""
+    return [folds_of(table, jax.random.key(key), jnp.zeros(()).dtype) for table in pair]
+
+
+@pytest.mark.slow
+def test_fits_and_predictions_of_a_fold_are_those_of_the_matrix():
+    matrix, cells = of_cells(tables())
+    dtype = jnp.zeros(()).dtype
+    for fold in (0, 3):
+        trainings = [x.without(fold) for x in (matrix, cells)]
+        for size in (0, 2):
+            found = []
+            for folds, training in zip((matrix, cells), trainings, strict=True):
+                fit = dimensionality._fit(training, size, 2, dtype) if size else None
+                found.append(folds.judge(fold, training, fit))
+            np.testing.assert_allclose(found[0], found[1], rtol=1e-4)
+    # Held-out cells are not in the sums.
+    other = np.where(cells.number == 3, 1 - cells.table.value, cells.table.value)
+    turned = SparseCells(cells.table.start, cells.table.column, other, ITEMS)
+    again = dimension_responses.CellFolds(turned, cells.number).without(3)
+    for x, y in zip(jax.tree.leaves(again), jax.tree.leaves(trainings[1]), strict=True):
+        np.testing.assert_array_equal(x, y)
+
+
+def test_residuals_and_proportions_are_those_of_the_matrix():
+    pair = tables()
+    matrix, cells = of_cells(pair)
+    assert matrix.num_observed == cells.num_observed
+    expected = matrix.height_of_means()
+    assert cells.height_of_means() == pytest.approx(expected, rel=1e-6)
+    rng = np.random.default_rng(0)
+    model = dimensionality.factor_model(dimensionality.Factor(2))
+    d = jnp.asarray(rng.normal(size=ITEMS))
+    slopes = jnp.asarray(rng.normal(size=(ITEMS, 2)))
+    items = model.family.start((jnp.full(ITEMS, 0.5),), jnp.ones(ITEMS))
+    items = items._replace(discrimination=slopes, intercept=d)
+    theta = jnp.asarray(rng.normal(size=(SUBJECTS, 2)))
+    wanted = dimension_responses._largest(model, items, theta, matrix.whole)
+    found = dimension_responses._largest_of_cells(items, theta, cells.whole)
+    dense, _ = pair
+    chance = expit(np.asarray(theta) @ np.asarray(slopes).T + np.asarray(d))
+    residual = np.where(dense.observed, dense.values - chance, 0)
+    assert float(wanted) == pytest.approx(np.linalg.norm(residual, 2), rel=1e-3)
+    assert float(found) == pytest.approx(float(wanted), rel=1e-5)
+
+
+@pytest.mark.slow
+def test_the_evidence_is_that_of_the_matrix(monkeypatch):
+    dense, few = tables()
+    monkeypatch.setattr(dimensionality, "MOST_ITEMS", 15)
+    wanted = irtjax.dimensions(dense, most=2)
+    shapes: list[tuple[int, int]] = []
+    full = SparseCells.__dict__["dense"].func
+    noted = lambda cells: shapes.append(cells.shape) or full(cells)
+    monkeypatch.setattr(SparseCells, "dense", property(noted))
+    found = irtjax.dimensions(few, most=2)
+    # A matrix is made of the items of parallel analysis alone.
+    assert set(shapes) <= {(SUBJECTS, 15)}
+    assert found.chosen == wanted.chosen == 2 and found.by_jic == wanted.by_jic
+    # Residuals of noise are other draws.
+    assert found.by_penalty == wanted.by_penalty
+    assert found.certificate == pytest.approx(wanted.certificate, abs=5e-3)
+    for name in wanted.table.column_names:
+        x, y = (part.table[name].to_pylist() for part in (found, wanted))
+        for one, other in zip(x, y, strict=True):
+            if other is None:
+                assert one is None, name
+            else:
+                assert one == pytest.approx(other, rel=2e-4, abs=2e-4), name
+    assert found.notes == wanted.notes
+
+
+@pytest.mark.slow
+def test_pairs_of_items_that_nobody_met_are_noted():
+    found = irtjax.dimensions(tables(0.06)[1], most=1)
+    assert any("have no correlation" in note for note in found.notes)
