@@ -36,6 +36,10 @@ from irtjax.numerics.memory import require_memory
 from irtjax.numerics.precision import full_precision
 from irtjax.numerics.progress import watched
 
+#: Bytes of a cell of replayed responses: 8,000 x 5,000 took 9, and a table of
+#: observed responses 2 more for its matrix.
+CELL_BYTES = 11.0
+
 
 class TestedFactors(NamedTuple):
     """Several abilities at the end of tests.
@@ -415,6 +419,10 @@ def _matched(bank: LabelledBank, table: ResponseTable, repeats: bool):
             )
         # Counts exceed the categories, and are checked against the trials already.
         top = max(top, int(trials.max(initial=0)))
+    size = f"{table.num_subjects:,} subjects to {len(bank.names):,} items"
+    cells = float(table.num_subjects) * len(bank.names)
+    cure = "select fewer subjects or items"
+    require_memory(CELL_BYTES * cells, f"replayed responses of {size}", cure)
     values, available, columns = arrange(
         table, bank.names, "the bank", top, bank.contents
     )

@@ -54,15 +54,19 @@ class Folds(Protocol):
 
     def without(self, fold: int) -> Any:
         """The cells outside a fold, as the fits take them."""
+        ...
 
     def judge(self, fold: int, training: Any, fit: Any) -> Judged:
         """Predicts the cells of a fold by a fit; None is the items' proportions."""
+        ...
 
     def height_of_means(self) -> float:
         """Log-likelihood of the observed cells at the items' proportions."""
+        ...
 
     def largest(self, fit: Any, items: Any, theta: Array, key=None) -> Array:
         """Largest singular value of M o (Y - P), or of responses drawn from P."""
+        ...
 
 
 def folds_of(table: ResponseTable, key: KeyArray, dtype) -> Folds:

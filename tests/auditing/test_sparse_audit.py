@@ -243,8 +243,6 @@ def test_what_needs_the_matrix_is_refused_before_it_is_made(monkeypatch):
     cure = " select fewer subjects or items"
     with pytest.raises(ValueError, match=f"^a subset from {size.format(10)}{cure}$"):
         irtjax.shrink(table, 20)
-    with pytest.raises(ValueError, match=f"^dimensions of {size.format(8.2)}{cure}$"):
-        dimensions(table)
     with pytest.raises(ValueError, match="give 1 to 9999 factors"):
         dimensions(table, most=10_000)
 

@@ -10,13 +10,14 @@ from scipy.special import expit
 
 import irtjax
 from irtjax.data.sparse_table import SparseCells
+from irtjax.numerics import memory
 from irtjax.validity import dimension_responses, dimensionality
 from irtjax.validity.dimension_responses import folds_of
 
 SUBJECTS, ITEMS = 90, 24
 
 
-def tables(share: float = 0.6):
+def tables(share: float = 0.6) -> tuple[Any, Any]:
     """A table of two factors, some cells missing, and the same by observed cell."""
     rng = np.random.default_rng(3)
     theta = rng.normal(size=(SUBJECTS, 2))
@@ -25,11 +26,11 @@ def tables(share: float = 0.6):
     seen[4], seen[:, 5] = False, False
     right = np.where(seen, rng.random(eta.shape) < expit(eta), np.nan)
     dense = irtjax.ResponseTable.from_arrays(right)
-    few: Any = dense.replace(values=dense.cells, observed=None)
+    few = dense.replace(values=dense.cells, observed=None)
     return dense, few
 
 
-def of_cells(pair, key: int = 0):
+def of_cells(pair, key: int = 0) -> list[Any]:
     """Folds of both storages."""
     return [folds_of(table, jax.random.key(key), jnp.zeros(()).dtype) for table in pair]
 
@@ -106,3 +107,11 @@ def test_the_evidence_is_that_of_the_matrix(monkeypatch):
 def test_pairs_of_items_that_nobody_met_are_noted():
     found = irtjax.dimensions(tables(0.06)[1], most=1)
     assert any("have no correlation" in note for note in found.notes)
+
+
+def test_a_matrix_of_chances_that_does_not_fit_is_refused(monkeypatch):
+    monkeypatch.setattr(memory, "available_memory", lambda: 50_000.0)
+    size = f"{SUBJECTS} subjects by {ITEMS} items: 0 MB of memory needed, 0 MB"
+    cure = "select fewer subjects or items"
+    with pytest.raises(ValueError, match=f"^dimensions of {size} available: {cure}$"):
+        irtjax.dimensions(tables()[0], most=1)
