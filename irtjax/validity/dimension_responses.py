@@ -1,6 +1,7 @@
 """The responses of `irtjax.dimensions`: all cells, or the observed ones alone.
 
-A fold is a part of the observed cells. Fits see the others, and its own are judged.
+A fold is a part of the observed cells. Models are fitted to the cells outside it, and
+evaluated by the log-likelihood of the cells in it.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from irtjax._types import KeyArray
 from irtjax.data.responses import Responses
 from irtjax.data.sparse_responses import SparseResponses
 from irtjax.data.sparse_table import SparseCells
+from irtjax.data.wording import counted
 from irtjax.likelihood.products import cells, expected_cells, outer
 from irtjax.models.model import Model
 from irtjax.numerics.kernels import block_size_for, scan_subject_blocks, take_block
@@ -41,8 +43,8 @@ CHUNK = 2**16
 class Judged(NamedTuple):
     """Mean log-likelihood of the cells held out, and the area under their curve."""
 
-    height: float
-    area: float
+    log_likelihood: float
+    auc: float
 
 
 class Folds(Protocol):
@@ -60,7 +62,7 @@ class Folds(Protocol):
         """Predicts the cells of a fold by a fit; None is the items' proportions."""
         ...
 
-    def height_of_means(self) -> float:
+    def log_likelihood_of_means(self) -> float:
         """Log-likelihood of the observed cells at the items' proportions."""
         ...
 
@@ -70,14 +72,25 @@ class Folds(Protocol):
 
 
 def folds_of(table: ResponseTable, key: KeyArray, dtype) -> Folds:
-    """The folds of a table, drawn for each observed cell in the order of the rows."""
-    number = jax.random.randint(key, (table.num_observed,), 0, FOLDS)
-    if table.sparse is not None:
-        return CellFolds(table.sparse, np.asarray(number))
-    # Held-out cells are judged by a matrix of chances.
+    """The folds of a table, drawn for each observed cell in the order of the rows.
+
+    Raises:
+        ValueError: A fold has no cell, or the matrices of a dense table do not fit into
+            the memory.
+    """
     size = f"{table.num_subjects:,} subjects by {table.num_items:,} items"
     cure = "select fewer subjects or items"
-    require_memory(CELL_BYTES * table.size, f"dimensions of {size}", cure)
+    if table.sparse is None:
+        # Held-out cells are judged by a matrix of chances.
+        require_memory(CELL_BYTES * table.size, f"dimensions of {size}", cure)
+    number = jax.random.randint(key, (table.num_observed,), 0, FOLDS)
+    if np.bincount(np.asarray(number), minlength=FOLDS).min() == 0:
+        raise ValueError(
+            f"dimensions of {size}: {counted(table.num_observed, 'response')} are too"
+            f" few for {FOLDS} folds: add subjects or items"
+        )
+    if table.sparse is not None:
+        return CellFolds(table.sparse, np.asarray(number))
     return MatrixFolds(table, number, dtype)
 
 
@@ -115,14 +128,14 @@ class MatrixFolds:
             chance = _predicted(fit.model, items, population, training, theta)
         out = self.fold == fold
         mask = np.asarray(out)
-        area = _area(np.asarray(values)[mask] > 0, np.asarray(chance)[mask])
-        return Judged(float(_mean_height(values, out, chance)), area)
+        area = _auc(np.asarray(values)[mask] > 0, np.asarray(chance)[mask])
+        return Judged(float(_mean_log_likelihood(values, out, chance)), area)
 
-    def height_of_means(self) -> float:
+    def log_likelihood_of_means(self) -> float:
         """Log-likelihood of the observed cells at the items' proportions."""
         values, seen = self.whole.values, self.whole.observed
         chance = jnp.broadcast_to(_means(self.whole), values.shape)
-        return float(_mean_height(values, seen, chance)) * self.num_observed
+        return float(_mean_log_likelihood(values, seen, chance)) * self.num_observed
 
     def largest(self, fit: Any, items: Any, theta: Array, key=None) -> Array:
         """Largest singular value of residuals."""
@@ -173,12 +186,14 @@ class CellFolds:
             scores = score_factors(fit.model, items, population, training, theta)
             chance = _at_cells(fit.model, items, scores, row, column)
         dtype = jnp.zeros(()).dtype
-        return Judged(_heights(right, chance, dtype).mean(), _area(right, chance))
+        return Judged(
+            _log_likelihoods(right, chance, dtype).mean(), _auc(right, chance)
+        )
 
-    def height_of_means(self) -> float:
+    def log_likelihood_of_means(self) -> float:
         """Log-likelihood of the observed cells at the items' proportions."""
         chance = self._means(np.ones(self.num_observed, bool))[self.table.column]
-        heights = _heights(self.table.value > 0, chance, jnp.zeros(()).dtype)
+        heights = _log_likelihoods(self.table.value > 0, chance, jnp.zeros(()).dtype)
         return float(heights.sum())
 
     def _means(self, kept: np.ndarray) -> np.ndarray:
@@ -188,7 +203,7 @@ class CellFolds:
 
     def largest(self, fit: Any, items: Any, theta: Array, key=None) -> Array:
         """Largest singular value of residuals."""
-        del fit  # Models of one link.
+        del fit  # Every model has the logistic link.
         return _largest_of_cells(items, theta, self.whole, key)
 
 
@@ -241,7 +256,7 @@ def _in_chunks(model: Model, items: Any, scores, row: Array, column: Array) -> A
     return lax.map(chunk, (row, column))
 
 
-def _heights(right: np.ndarray, chance: np.ndarray, dtype) -> np.ndarray:
+def _log_likelihoods(right: np.ndarray, chance: np.ndarray, dtype) -> np.ndarray:
     """Log-likelihoods of responses."""
     tiny = float(jnp.finfo(dtype).eps)
     chance = np.clip(np.asarray(chance, float), tiny, 1 - tiny)
@@ -249,7 +264,7 @@ def _heights(right: np.ndarray, chance: np.ndarray, dtype) -> np.ndarray:
 
 
 @jax.jit
-def _mean_height(values, out, chance):
+def _mean_log_likelihood(values, out, chance):
     """Mean log-likelihood of the cells of a mask."""
     tiny = jnp.finfo(chance.dtype).eps
     chance = jnp.clip(chance, tiny, 1 - tiny)
@@ -257,7 +272,7 @@ def _mean_height(values, out, chance):
     return jnp.sum(jnp.where(out, height, 0)) / jnp.sum(out)
 
 
-def _area(right: np.ndarray, chance: np.ndarray) -> float:
+def _auc(right: np.ndarray, chance: np.ndarray) -> float:
     """Area under the curve: chances of right responses above those of wrong ones."""
     from scipy.stats import rankdata
 

@@ -38,6 +38,7 @@ from irtjax.likelihood.problem import Problem
 from irtjax.models.catalogue import factor_model
 from irtjax.models.factors import Factor
 from irtjax.models.priors import Normal
+from irtjax.numerics.memory import require_memory
 from irtjax.numerics.precision import full_precision
 from irtjax.numerics.progress import watched
 from irtjax.validity.dimension_responses import FOLDS, Folds, folds_of
@@ -52,6 +53,8 @@ MOST_STEPS, TOLERANCE = 1000, 1e-4
 PERMUTATIONS, QUANTILE = 20, 0.95
 #: Items up to which tetrachoric correlations are computed, of a random subset beyond.
 MOST_ITEMS = 300
+#: Bytes of a cell of these items: 200,000 x 300 took 33.
+PARALLEL_BYTES = 34.0
 #: Residuals simulated, of which the largest counts.
 SIMULATED = 20
 #: Share of the pairs of items without a correlation from which a note states it.
@@ -123,8 +126,8 @@ def dimensions(
         The evidence.
 
     Raises:
-        ValueError: If responses are not right or wrong, or there are fewer subjects or
-            items than factors.
+        ValueError: If responses are not right or wrong, there are fewer subjects or
+            items than factors, a fold has no response, or the memory does not suffice.
 
     >>> rng = np.random.default_rng(0)
     >>> ability, easy = rng.normal(size=(60, 1)), rng.normal(size=12)
@@ -140,11 +143,14 @@ def dimensions(
     fold_key, noise_key, key = jax.random.split(key, 3)
     dtype = jnp.zeros(()).dtype
     folds = folds_of(table, fold_key, dtype)
+    if table.sparse is not None:
+        # A dense table needs more for its fits.
+        _check_parallel(table)
     responses = folds.whole
     out = _held_out(folds, most, report)
     report("all cells")
     heights = np.empty(most + 1)
-    heights[0] = folds.height_of_means()
+    heights[0] = folds.log_likelihood_of_means()
     fits = [_fit(responses, size, most, dtype) for size in watched(out.sizes, "fit")]
     heights[1:] = [float(fit.log_lik) for fit in fits[1:]]
     large, count = max(table.num_subjects, table.num_items), folds.num_observed
@@ -244,6 +250,14 @@ def _check(table: ResponseTable, most: int) -> None:
             f"most {most}: give 1 to {limit} factors for {table.num_subjects} subjects"
             f" and {table.num_items} items"
         )
+
+
+def _check_parallel(table: ResponseTable) -> None:
+    """Refuses subjects whose matrix of the items of parallel analysis does not fit."""
+    items = min(table.num_items, MOST_ITEMS)
+    size = f"{table.num_subjects:,} subjects by {items:,} items"
+    need = PARALLEL_BYTES * table.num_subjects * items
+    require_memory(need, f"parallel analysis of {size}", "select fewer subjects")
 
 
 def _problem(data: Any, size: int, most: int, slope_sd: Any, dtype):

@@ -59,8 +59,8 @@ def test_residuals_and_proportions_are_those_of_the_matrix():
     pair = tables()
     matrix, cells = of_cells(pair)
     assert matrix.num_observed == cells.num_observed
-    expected = matrix.height_of_means()
-    assert cells.height_of_means() == pytest.approx(expected, rel=1e-6)
+    expected = matrix.log_likelihood_of_means()
+    assert cells.log_likelihood_of_means() == pytest.approx(expected, rel=1e-6)
     rng = np.random.default_rng(0)
     model = dimensionality.factor_model(dimensionality.Factor(2))
     d = jnp.asarray(rng.normal(size=ITEMS))
@@ -104,7 +104,7 @@ def test_the_evidence_is_that_of_the_matrix(monkeypatch):
 
 
 @pytest.mark.slow
-def test_pairs_of_items_that_nobody_met_are_noted():
+def test_pairs_of_items_without_common_subjects_are_noted():
     found = irtjax.dimensions(tables(0.06)[1], most=1)
     assert any("have no correlation" in note for note in found.notes)
 
@@ -115,3 +115,28 @@ def test_a_matrix_of_chances_that_does_not_fit_is_refused(monkeypatch):
     cure = "select fewer subjects or items"
     with pytest.raises(ValueError, match=f"^dimensions of {size} available: {cure}$"):
         irtjax.dimensions(tables()[0], most=1)
+
+
+def test_a_matrix_of_parallel_analysis_that_does_not_fit_is_refused(monkeypatch):
+    monkeypatch.setattr(memory, "available_memory", lambda: 50_000.0)
+    monkeypatch.setattr(dimensionality, "MOST_ITEMS", 20)
+    size = f"{SUBJECTS} subjects by 20 items: 0 MB of memory needed, 0 MB available"
+    message = f"^parallel analysis of {size}: select fewer subjects$"
+    with pytest.raises(ValueError, match=message):
+        irtjax.dimensions(tables()[1], most=1)
+
+
+def test_a_fold_without_a_response_is_refused():
+    table = irtjax.ResponseTable.from_arrays(np.eye(3))
+    message = "9 responses are too few for 5 folds: add subjects or items$"
+    with pytest.raises(ValueError, match=message):
+        irtjax.dimensions(table, most=1)
+
+
+def test_items_whose_observed_responses_are_equal_have_no_variation(monkeypatch):
+    right = np.array([[1, 0, 1, np.nan], [1, 1, 0, 1], [np.nan, 0, 1, 0], [1, 1, 0, 1]])
+    dense = irtjax.ResponseTable.from_arrays(right)
+    monkeypatch.setattr(dimensionality, "PERMUTATIONS", 1)
+    for table in (dense, dense.replace(values=dense.cells, observed=None)):
+        notes = dimensionality._parallel(table, 1, jax.random.key(0))[-1]
+        assert notes[0] == "parallel analysis leaves out 1 item without variation"
