@@ -12,6 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from experiments.scaling.mirt import last_error
+
 FOLDER = Path(__file__).resolve().parent
 #: The exit status is the number of packages that are missing; their names are printed.
 CHECK = (
@@ -58,6 +60,5 @@ def call(script: str, data: dict[str, Any]) -> dict[str, Any]:
             check=False,
         )
     if done.returncode:
-        lines = done.stderr.strip().splitlines() or ["no message"]
-        raise RuntimeError(f"{script} failed: {lines[-1]}")
+        raise RuntimeError(f"{script} failed: {last_error(done.stderr)}")
     return json.loads(done.stdout)
