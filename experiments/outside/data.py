@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -37,6 +38,7 @@ def evaluations(items: int) -> np.ndarray | None:
 def _read(path: Path) -> np.ndarray | None:
     """The numbers of a file of Parquet, `[rows, columns]`."""
     if not path.is_file():
+        print(f"{path} is not there, skipped", file=sys.stderr)
         return None
     from pyarrow import parquet
 

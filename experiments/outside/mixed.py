@@ -59,12 +59,16 @@ def compare(name: str, values: np.ndarray, draws: int) -> list[Row]:
     b_se = np.array(sampled["b_se"])
     add("log-likelihood", theirs["log_likelihood"], theirs["at_theirs"],
         fit.log_likelihood)  # fmt: skip
+    add("log-likelihood, lme4 at irtjax's SDs", theirs["laplace"],
+        theirs["at_theirs"], fit.log_likelihood)  # fmt: skip
     add("SD of abilities", theirs["sds"][0], theirs["joint"][1], sd_subjects)
     add("SD of items", theirs["sds"][1], theirs["integrated"][1], sd_items)
     add("mean of items", theirs["mean"], theirs["joint"][0], mean)
     gap = lambda x: float((np.abs(x - truth) / error).max())
     modes = gap(np.array(theirs["ability"]))
     add("abilities: largest gap / SE", modes, 0.0, gap(ability))
+    same = gap(np.array(theirs["laplace_ability"]))
+    add("abilities: largest gap / SE, lme4 at irtjax's SDs", same, 0.0, gap(ability))
     for which, end in (("least", np.min), ("largest", np.max)):
         ratio = lambda x, end=end: float(end(np.array(x) / error))
         name_of = f"errors of abilities, {which} ratio"
@@ -87,10 +91,19 @@ def compare(name: str, values: np.ndarray, draws: int) -> list[Row]:
             float(end(by_pair / sampled_errors)))  # fmt: skip
     fixed = np.array(theirs["fixed"]["theta"])
     first, second = np.transpose(pairs)
-    theirs_z = (fixed[first] - fixed[second]) / pair_errors(
-        np.array(theirs["fixed"]["covariance"])
+    moves = fixed[first] - fixed[second]
+    theirs_z, given_sd = (
+        moves / pair_errors(np.array(theirs["fixed"][x]))
+        for x in ("covariance", "given_sd")
     )
-    add("z of pairs: largest gap", None, 0.0, float(np.abs(z - theirs_z).max()))
+    gaps = np.abs(z - theirs_z)
+    add("z of pairs: largest gap", 0.0, None, float(gaps.max()))
+    add("z of pairs: largest gap where |z| < 4", 0.0, None,
+        float(gaps[np.abs(theirs_z) < 4].max()))  # fmt: skip
+    add("z of pairs: largest gap, given the items' SD", 0.0, None,
+        float(np.abs(z - given_sd).max()))  # fmt: skip
+    add("z of pairs: largest |z|", float(np.abs(theirs_z).max()), None,
+        float(np.abs(z).max()))  # fmt: skip
     add("pairs significant at 5 %", int((np.abs(theirs_z) > 1.96).sum()), None,
         int((np.abs(z) > 1.96).sum()))  # fmt: skip
     both = (np.abs(theirs_z) > 1.96) != (np.abs(z) > 1.96)

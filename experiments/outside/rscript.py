@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
+import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,6 +16,8 @@ import numpy as np
 from experiments.scaling.mirt import last_error
 
 FOLDER = Path(__file__).resolve().parent
+#: Seconds for a script; the longest takes about five minutes.
+LIMIT = 1200
 #: The exit status is the number of packages that are missing; their names are printed.
 CHECK = (
     "need <- commandArgs(TRUE); lack <- need[!vapply(need, requireNamespace, TRUE,"
@@ -28,7 +31,11 @@ def missing(packages: Sequence[str]) -> str | None:
         return "Rscript is not installed"
     need = ["jsonlite", *packages]
     done = subprocess.run(
-        ["Rscript", "-e", CHECK, *need], capture_output=True, text=True, check=False
+        ["Rscript", "-e", CHECK, *need],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=LIMIT,
     )
     return f"R lacks {done.stdout}" if done.returncode else None
 
@@ -44,21 +51,28 @@ def plain(value: Any) -> Any:
     return None if isinstance(value, float) and np.isnan(value) else value
 
 
-def call(script: str, data: dict[str, Any]) -> dict[str, Any]:
-    """What a script of this folder returns for the data.
+def call(script: str, data: dict[str, Any], limit: float = LIMIT) -> dict[str, Any]:
+    """What a script of this folder returns for the data. Its warnings are printed.
 
     Raises:
-        RuntimeError: With R's last line, if it fails.
+        RuntimeError: With R's error, if it fails, or takes more than `limit` seconds.
     """
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "input.json"
         path.write_text(json.dumps(plain(data)), encoding="utf-8")
-        done = subprocess.run(
-            ["Rscript", str(FOLDER / script), str(path)],
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        try:
+            done = subprocess.run(
+                ["Rscript", str(FOLDER / script), str(path)],
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                check=False,
+                timeout=limit,
+            )
+        except subprocess.TimeoutExpired:
+            raise RuntimeError(f"{script} failed: over {limit:g} seconds") from None
     if done.returncode:
         raise RuntimeError(f"{script} failed: {last_error(done.stderr)}")
+    if done.stderr.strip():
+        print(f"{script}: {done.stderr.strip()}", file=sys.stderr)
     return json.loads(done.stdout)

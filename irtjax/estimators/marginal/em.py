@@ -113,7 +113,8 @@ class EM(AbstractOnNodes):
         nodes: Standardised quadrature nodes. `irtjax.fit` chooses them so that they
             resolve the narrowest posterior; see `choose_nodes`.
         tolerance: Converged when every free parameter's gradient and last move are
-            below this many standard errors. Histograms have 1e-3 for the default.
+            below this many standard errors. With histograms `irtjax.fit` uses 1e-3
+            for 1e-4, the default, also where it is given.
         population: "normal", or "histogram" to estimate the form of the ability
             distribution (its weights at the nodes) with mean 0 and variance 1.
         num_newton: Newton steps per maximisation.

@@ -15,7 +15,7 @@ import irtjax
 from irtjax._types import Status
 from irtjax.data.responses import Responses
 from irtjax.estimators.driver import begin, loop_of
-from irtjax.estimators.marginal.em import EM
+from irtjax.estimators.marginal.em import EM, TOLERANCE
 from irtjax.estimators.start import start_values
 from irtjax.likelihood.problem import Problem, Start
 from irtjax.models import catalogue
@@ -337,13 +337,15 @@ def test_a_histogram_finds_two_groups(bimodal):
 
 
 @pytest.mark.slow
-def test_a_histogram_converges_as_far_as_it_is_told():
+def test_a_histogram_converges_to_the_tolerance_that_is_given():
     table = irtjax.ResponseTable.from_arrays(simulated_two_groups())
     settings = {"priors": None, "population": "histogram"}
     default = irtjax.fit(table, "rasch", "em", **settings)
     fit = irtjax.fit(table, "rasch", "em", tolerance=3e-4, **settings)
     assert 3e-4 < default.residual <= 1e-3 and fit.residual <= 3e-4
     assert fit.log_likelihood > default.log_likelihood
+    usual = irtjax.fit(table, "rasch", "em", tolerance=TOLERANCE, **settings)
+    assert usual.residual == default.residual
 
 
 def test_a_histogram_reports_the_likelihood_of_its_own_weights(bimodal):
