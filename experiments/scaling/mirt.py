@@ -79,11 +79,21 @@ def fit_mirt(
         command = ["Rscript", script, responses, items, abilities, str(most_cycles)]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
-            said = done.stderr.strip().splitlines() or ["no message"]
-            raise RuntimeError(f"{NAME} failed: {said[-1]}")
+            raise RuntimeError(f"{NAME} failed: {last_error(done.stderr)}")
         slope, intercept = np.loadtxt(items, delimiter=",", skiprows=1, ndmin=2).T
         ability = np.loadtxt(abilities, delimiter=",", skiprows=1, ndmin=1)
     return Mirt(slope, intercept, ability, *parse(done.stdout))
+
+
+def last_error(text: str) -> str:
+    """The line of R's messages that states what failed.
+
+    >>> last_error("Error in f() : no item\\nCalls: f\\nExecution halted\\n")
+    'Error in f() : no item'
+    """
+    ends = ("Execution halted", "Calls:")
+    lines = [x for x in text.strip().splitlines() if not x.startswith(ends)]
+    return lines[-1].strip() if lines else "no message"
 
 
 def parse(text: str) -> tuple[float, int, bool]:

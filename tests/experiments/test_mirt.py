@@ -22,7 +22,7 @@ assert "library(mirt)" in pathlib.Path(script).read_text()
 header, *rows = csv.reader(open(responses))
 if cycles == "13":
     print("noise", file=sys.stderr)
-    sys.exit("Error: too few categories")
+    sys.exit("Error: too few categories\\nCalls: f\\nExecution halted")
 known = lambda cells: [float(x) for x in cells if x != "NA"]
 mean = lambda cells: sum(known(cells)) / len(known(cells))
 with open(items, "w") as file:

@@ -100,6 +100,10 @@ class EMState(NamedTuple):
     num_seen: Array
 
 
+#: The default of `EM.tolerance`.
+TOLERANCE = 1e-4
+
+
 class EM(AbstractOnNodes):
     """Marginal maximum likelihood by EM; with priors, the marginal mode (MAP).
 
@@ -109,7 +113,8 @@ class EM(AbstractOnNodes):
         nodes: Standardised quadrature nodes. `irtjax.fit` chooses them so that they
             resolve the narrowest posterior; see `choose_nodes`.
         tolerance: Converged when every free parameter's gradient and last move are
-            below this many standard errors.
+            below this many standard errors. With histograms `irtjax.fit` uses 1e-3
+            for 1e-4, the default, also where it is given.
         population: "normal", or "histogram" to estimate the form of the ability
             distribution (its weights at the nodes) with mean 0 and variance 1.
         num_newton: Newton steps per maximisation.
@@ -126,7 +131,7 @@ class EM(AbstractOnNodes):
     # on hundreds of nodes the matrix has windows of two fifths of them.
     sparse: ClassVar[float] = FEW_ON_NODES
 
-    tolerance: float | Array = 1e-4
+    tolerance: float | Array = TOLERANCE
     population: str = eqx.field(static=True, default="normal")
     num_newton: int = eqx.field(static=True, default=1)
     memory: int = eqx.field(static=True, default=5)
@@ -335,8 +340,8 @@ class EM(AbstractOnNodes):
         tolerance = self.tolerance
         if self.population == "histogram":
             # Hundreds of weights move slowly and matter little: a thousandth of a
-            # standard error will do.
-            tolerance = max(tolerance, 1e-3)
+            # standard error will do, unless another tolerance is asked for.
+            tolerance = 1e-3 if tolerance == TOLERANCE else tolerance
         if start.items[0].dtype == jnp.float32:
             # Rounding of a long sum leaves gradients of some thousandths of an error.
             tolerance = max(tolerance, 1e-2)

@@ -11,10 +11,11 @@ import pytest
 from jax.sharding import NamedSharding, PartitionSpec
 from scipy import optimize
 
+import irtjax
 from irtjax._types import Status
 from irtjax.data.responses import Responses
 from irtjax.estimators.driver import begin, loop_of
-from irtjax.estimators.marginal.em import EM
+from irtjax.estimators.marginal.em import EM, TOLERANCE
 from irtjax.estimators.start import start_values
 from irtjax.likelihood.problem import Problem, Start
 from irtjax.models import catalogue
@@ -293,6 +294,13 @@ def test_coarse_nodes_do_not_make_it_lose_ground():
     assert np.diff(trace).min() >= -1e-9
 
 
+def simulated_two_groups():
+    """80 subjects of two abilities by 6 items."""
+    rng = np.random.default_rng(6)
+    eta = rng.choice([-1.6, 1.6], 80)[:, None] + np.linspace(-1, 1, 6)
+    return (rng.random(eta.shape) < 1 / (1 + np.exp(-eta))).astype(int)
+
+
 @pytest.fixture(scope="module")
 def bimodal():
     """Two groups 3.2 apart, each of standard deviation 0.5: mean 0, variance 2.8."""
@@ -326,6 +334,18 @@ def test_a_histogram_finds_two_groups(bimodal):
     assert sides > 4 * middle
     trace = np.asarray(histogram.trace)[: int(histogram.num_steps)]
     assert np.diff(trace).min() >= -1e-9
+
+
+@pytest.mark.slow
+def test_a_histogram_converges_to_the_tolerance_that_is_given():
+    table = irtjax.ResponseTable.from_arrays(simulated_two_groups())
+    settings = {"priors": None, "population": "histogram"}
+    default = irtjax.fit(table, "rasch", "em", **settings)
+    fit = irtjax.fit(table, "rasch", "em", tolerance=3e-4, **settings)
+    assert 3e-4 < default.residual <= 1e-3 and fit.residual <= 3e-4
+    assert fit.log_likelihood > default.log_likelihood
+    usual = irtjax.fit(table, "rasch", "em", tolerance=TOLERANCE, **settings)
+    assert usual.residual == default.residual
 
 
 def test_a_histogram_reports_the_likelihood_of_its_own_weights(bimodal):

@@ -1,0 +1,69 @@
+"""irtjax against packages of R that compute the same quantity.
+
+    python experiments/outside/run.py                     # small: about a minute
+    python experiments/outside/run.py --full --out DIR    # the page's tables
+    python experiments/outside/run.py --only rotations    # one part
+
+A part whose packages are not installed is named and skipped.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+
+if __name__ == "__main__":
+    # As a script this file knows its own folder only.
+    sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from experiments.outside import classical, conditional, mixed, rotations, rscript
+
+PARTS = {
+    "rotations": rotations,
+    "classical": classical,
+    "conditional": conditional,
+    "mixed": mixed,
+}
+
+
+def shown(value: Any) -> str:
+    """A number in five digits, a dash for none."""
+    if value is None:
+        return "–"
+    return f"{value:.5g}" if isinstance(value, float) else str(value)
+
+
+def main(arguments: Sequence[str] | None = None) -> dict[str, list[dict[str, Any]]]:
+    """Runs the parts, prints their rows, and writes them with `--out`."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--full", action="store_true", help="all data sets")
+    parser.add_argument("--only", choices=PARTS, nargs="+", default=list(PARTS))
+    parser.add_argument("--out", type=Path, help="folder for a CSV file of each part")
+    options = parser.parse_args(arguments)
+    jax.config.update("jax_enable_x64", True)
+    found: dict[str, list[dict[str, Any]]] = {}
+    for name in options.only:
+        if (why := rscript.missing(PARTS[name].PACKAGES)) is not None:
+            print(f"{name}: {why}, skipped")
+            continue
+        rows = found[name] = PARTS[name].main(small=not options.full)
+        print("|", name, "|", *(" | ".join(rows[0]), "|"))
+        for row in rows:
+            print("| |", " | ".join(map(shown, row.values())), "|", flush=True)
+        if options.out is not None:
+            options.out.mkdir(parents=True, exist_ok=True)
+            with (options.out / f"{name}.csv").open("w", newline="") as file:
+                writer = csv.DictWriter(file, list(rows[0]))
+                writer.writeheader()
+                writer.writerows(rows)
+    return found
+
+
+if __name__ == "__main__":
+    main()
