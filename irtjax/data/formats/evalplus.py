@@ -20,7 +20,11 @@ from irtjax.data.reading.records import RecordBuilder, Records
 from irtjax.data.wording import listing, several
 
 _ENDING = re.compile(r"[._]?eval_results\.json(\.gz)?$")
-_SAMPLING = re.compile(r"_[A-Za-z0-9-]+_temp_[\d.]+$")
+#: Back end and temperature, then what was made of the completions.
+_SAMPLING = re.compile(
+    r"_[A-Za-z0-9-]+_temp_[\d.]*\d(-(instruct|perf-instruct|perf-CoT))?"
+    r"((\.raw)?-sanitized|\.raw)?$"
+)
 # "success" and "failed" are of the first releases.
 _STATUS = {"pass": 1.0, "success": 1.0, "fail": 0.0, "failed": 0.0, "timeout": 0.0}
 

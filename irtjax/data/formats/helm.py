@@ -276,14 +276,21 @@ def _run_of(
 def _main_metrics(suite: Path, schemas: dict[Path, dict[str, str]]) -> dict[str, str]:
     """The main metric of each group of runs, from the schema of a summarised suite."""
     if suite not in schemas:
-        path = suite / "schema.json"
-        found = load(path, _Schema) if path.is_file() else _Schema()
+        # A release of several suites has its schema in releases/RELEASE, next to runs.
+        paths = sorted(suite.parent.parent.glob("releases/*/schema.json"), key=_age)
+        paths = [path for path in (*paths, suite / "schema.json") if path.is_file()]
         schemas[suite] = {
             group.name: group.environment["main_name"]
-            for group in found.run_groups
+            for path in paths
+            for group in load(path, _Schema).run_groups
             if isinstance(group.environment.get("main_name"), str)
         }
     return schemas[suite]
+
+
+def _age(path: Path) -> str:
+    """Sorts releases by the numbers in their names, the latest last."""
+    return natural(path.parent.name)
 
 
 def _read_run(
