@@ -692,9 +692,11 @@ def test_interrupt_during_an_import_counts_at_its_end(tmp_path):
     (tmp_path / "slow.py").write_text(text)
     # Between the two imports a thread has no time to interrupt.
     program = (
-        "import sys\nfrom irtjax.cli import _listen\n_listen()\n"
+        "import os, sys\nfrom irtjax.cli import _listen\n_listen()\n"
         "try:\n    import slow\n    import json\n    print('not interrupted')\n"
-        "except KeyboardInterrupt:\n    print(sys.modules['slow'].ended)\n"
+        "except KeyboardInterrupt:\n    print(sys.modules['slow'].ended, flush=True)\n"
+        # After a second it would be raised again.
+        "    os._exit(0)\n"
     )
     found = subprocess.run(
         [sys.executable, "-c", program],

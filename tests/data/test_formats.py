@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 from irtjax.cli.app import app
 from irtjax.data import read
-from irtjax.data.formats import LOGS, lighteval
+from irtjax.data.formats import LOGS, evalplus, lighteval
 from irtjax.data.reading.sources import identify
 
 FIXTURES = Path(__file__).parent.parent / "fixtures"
@@ -265,14 +265,19 @@ def test_helm_main_metric_is_that_of_the_schema(logs, tmp_path):
     assert table.values.all()
 
 
-def test_helm_main_metric_is_that_of_the_latest_release(logs, tmp_path):
-    root, _ = helm_run(logs, tmp_path)
+def test_helm_main_metric_is_that_of_the_latest_release(logs, tmp_path, monkeypatch):
+    root, run = helm_run(logs, tmp_path)
     for release, metric in (("v1.10.0", "quasi_exact_match"), ("v1.9.0", "f1_score")):
         group = {"name": "mmlu", "environment": {"main_name": metric}}
         folder = root / "releases" / release
         folder.mkdir(parents=True)
         (folder / "schema.json").write_text(json.dumps({"run_groups": [group]}))
     assert read(root / "runs").metric == "quasi_exact_match"
+    # From within the folder of a run, and not from folders that HELM did not make.
+    monkeypatch.chdir(run)
+    assert read(".").metric == "quasi_exact_match"
+    (root / "runs").rename(root / "other")
+    assert read(root / "other").metric == "exact_match"
 
 
 def test_helm_runs_of_several_suites(logs, tmp_path):
@@ -814,6 +819,20 @@ def test_measurement_db_conditions_of_one_label_are_one(tmp_path):
     assert table.values.tolist() == [[1]]
     assert table.trials is not None
     assert table.trials.tolist() == [[2]]
+
+
+@pytest.mark.parametrize(
+    ("name", "model"),
+    [
+        ("gpt-4_temp_0.0", "gpt-4"),
+        ("my_coder_temp_0.8-contract-code", "my_coder"),
+        ("my_coder_temp_0.0-sanitized", "my_coder"),
+        ("org--my_coder_hf_gaudi_temp_0.0", "org/my_coder"),
+        ("org--m_vllm_temp_1e-05", "org/m"),
+    ],
+)
+def test_evalplus_model_of_a_name(name, model):
+    assert evalplus.subject_of(Path(f"/logs/{name}_eval_results.json")) == model
 
 
 def test_evalplus_of_the_first_releases(tmp_path):

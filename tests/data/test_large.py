@@ -155,7 +155,11 @@ peak = lambda: 1024 * int(re.search("VmHWM: *\\t* *([0-9]+)", status())[1])
 irtjax.read(sys.argv[1])
 before, begun = peak(), time.process_time()
 table = irtjax.read(sys.argv[2])
-print(table.num_items, peak() - before, time.process_time() - begun)
+seconds = time.process_time() - begun
+for _ in range(10**7):
+    pass
+loop = time.process_time() - begun - seconds
+print(table.num_items, peak() - before, seconds, loop)
 """
 
 
@@ -163,7 +167,10 @@ print(table.num_items, peak() - before, time.process_time() - begun)
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="Linux only")
 @pytest.mark.parametrize("ending", ["csv", "parquet"])
 def test_memory_and_time_of_a_row(tmp_path, ending):
-    """At most 60 bytes of peak memory and half a microsecond of processor time."""
+    """At most 60 bytes of peak memory and half a microsecond of processor time.
+
+    Machines on which ten million turns of an empty loop take over 1/6 s have more time.
+    """
     subjects, items = 1000, 10_000
     name = lambda start, count: pa.array([f"{start}{k}" for k in range(count)])
     for label, rows in (("small", 20), ("large", subjects)):
@@ -183,7 +190,8 @@ def test_memory_and_time_of_a_row(tmp_path, ending):
         text=True,
         check=True,
     )
-    count, memory, seconds = map(float, done.stdout.split())
+    count, memory, seconds, loop = map(float, done.stdout.split())
     assert count == items
     assert memory < 60 * subjects * items
-    assert seconds < 0.5e-6 * subjects * items, seconds
+    most = 0.5e-6 * subjects * items
+    assert seconds < max(most, 6 * loop * most), (seconds, loop)

@@ -20,9 +20,11 @@ from irtjax.data.reading.records import RecordBuilder, Records
 from irtjax.data.wording import listing, several
 
 _ENDING = re.compile(r"[._]?eval_results\.json(\.gz)?$")
-#: Back end and temperature, then what was made of the completions.
+#: Back end, which the first releases do not name, and temperature; then what was asked
+#: and what was made of the completions. Of an unknown back end the name is the model's.
 _SAMPLING = re.compile(
-    r"_[A-Za-z0-9-]+_temp_[\d.]*\d(-(instruct|perf-instruct|perf-CoT))?"
+    r"(_(vllm|hf|hf_gaudi|openai|ollama|anthropic|google|mistral|bedrock|gptqmodel))?"
+    r"_temp_[\d.e-]*\d(-(instruct|perf-instruct|perf-CoT|contract-(code|docstring)))?"
     r"((\.raw)?-sanitized|\.raw)?$"
 )
 # "success" and "failed" are of the first releases.

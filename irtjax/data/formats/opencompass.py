@@ -78,8 +78,8 @@ def recognise(fields: dict[str, Any], name: str) -> bool | str:
         known = {k for d in details[:100] if isinstance(d, dict) for k in d}
         if not known & set(_VERDICTS) and _UNDECIDED <= known:
             return (
-                "holds details of OpenCompass without verdicts: the evaluator of this"
-                " dataset gives a score of the whole; leave the file out"
+                "holds details of OpenCompass without verdicts: the evaluator scored"
+                " the whole dataset, not each example; leave the file out"
             )
         return bool(known & {*_VERDICTS, "example_abbr"})
     first = fields.get("0")
