@@ -119,8 +119,10 @@ def no_signal(
     counts = []
     for k in watched(range(permutations), "table without signal"):
         random = np.random.default_rng([seed, k])
-        without = _numbers(examine(permuted(table, random), known, guess), level)
-        of_model = _numbers(examine(*simulated(table, known, random), guess), level)
+        both = []
+        for draw in watched((_permuted_with, simulated)):
+            both.append(_numbers(examine(*draw(table, known, random), guess), level))
+        without, of_model = both
         counts.append(of_model | {name: without[name] for name in PERMUTED})
     rows = []
     for name, flagged in _numbers(found, level).items():
@@ -136,6 +138,11 @@ def no_signal(
             }
         )
     return pa.Table.from_pylist(rows)
+
+
+def _permuted_with(table: ResponseTable, known: Known, random: np.random.Generator):
+    """A permuted table, with the calibration of the data."""
+    return permuted(table, random), known
 
 
 def _numbers(found: Statistics, level: float) -> dict[str, int]:

@@ -28,6 +28,7 @@ from irtjax.data.matching import match_all_items, positions
 from irtjax.likelihood.quadrature import REACH
 from irtjax.models.model import check_one_ability
 from irtjax.numerics.kernels import equal_nodes
+from irtjax.numerics.progress import watched
 from irtjax.ranking.discoveries import benjamini_hochberg
 from irtjax.validity import asymptotes, classical, sum_scores
 from irtjax.validity.residual_cells import dependence_of_cells, item_fit_of_cells
@@ -205,10 +206,15 @@ def examine(table: ResponseTable, known: Known, guess: np.ndarray) -> Statistics
     of_fit = family, records, known.ability
     slope, intercept = slopes_and_intercepts(family, known.items)
     cells = table.binary_cells
+    # Pairs of items, then groups of subjects take most of the time. Of observed cells,
+    # the search for duplicates is a loop over pairs, too.
+    steps = watched(range(2 if cells is None else 3))
+    next(steps)
     if cells is not None:
         values, observed = cells, None
         residuals = item_fit_of_cells(*of_fit, cells)
         partners = dependence_of_cells(*of_fit, cells)
+        next(steps)
         twins = duplicates_of_cells(*of_fit, cells)
         everything = np.flatnonzero(cells.count(1) == table.num_items)
         complete = cells.select(everything, None).dense[0]
@@ -218,6 +224,7 @@ def examine(table: ResponseTable, known: Known, guess: np.ndarray) -> Statistics
         partners = dependence(*of_fit, values, observed)
         twins = duplicates(*of_fit, values, observed)
         complete = values if observed is None else values[observed.all(1)]
+    next(steps)
     groups = None
     if len(complete) >= LEAST_COMPLETE:
         nodes, weights = known.population()
@@ -248,9 +255,11 @@ def examine(table: ResponseTable, known: Known, guess: np.ndarray) -> Statistics
         lower_asymptotes = asymptotes.by_subjects(
             values, observed, known.ability, known.error, curves, guess
         )
+    of_sums = classical.classical(values, observed)
+    next(steps, None)
     return Statistics(
         known,
-        classical.classical(values, observed),
+        of_sums,
         item_properties(family, known.items, float(known.ability.max())),
         residuals,
         partners,

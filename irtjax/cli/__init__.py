@@ -74,7 +74,8 @@ def _listen() -> None:
 
     Raised in a callback, as of JAX at garbage collection, `KeyboardInterrupt` is only
     printed: it is raised again, each second, until the end. Raised in the import of a
-    compiled module it can abort the process: it waits for the end of the import.
+    compiled module it can abort the process: it waits for the end of the import, after
+    which the next line of whoever imports raises it.
     """
     import _thread
     import signal
@@ -85,22 +86,33 @@ def _listen() -> None:
 
     if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
         return  # A command in the background ignores it.
-    unraisable, waits = sys.unraisablehook, [0.0]
+    unraisable, due = sys.unraisablehook, [0.0]
 
     def insist() -> None:
         while True:
-            time.sleep(waits[0])
-            _thread.interrupt_main()
+            time.sleep(0.05)
+            if time.monotonic() >= due[0]:
+                _thread.interrupt_main()
 
     def interrupt(_: int, frame: FrameType | None) -> None:
-        first, waits[0] = not waits[0], 0.05
-        if first:
+        if not due[0]:
+            due[0] = time.monotonic()
             threading.Thread(target=insist, daemon=True).start()
+        importer = None
         while frame is not None:
             if frame.f_code.co_filename.startswith("<frozen importlib"):
-                return
+                importer = frame.f_back
             frame = frame.f_back
-        waits[0] = 1.0
+        if importer is not None:
+            # Between two imports there is too little time for a thread to hit it.
+            importer.f_trace = end
+            sys.settrace(lambda *_: None)
+            return
+        end()
+
+    def end(*_: object) -> None:
+        sys.settrace(None)
+        due[0] = time.monotonic() + 1
         raise KeyboardInterrupt
 
     def quiet(found: sys.UnraisableHookArgs) -> None:

@@ -17,6 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from irtjax.data.sparse_table import SparseCells
+from irtjax.numerics.progress import watched
 from irtjax.numerics.tails import bennett_exponent
 from irtjax.validity.residuals import (
     LEAST_NORM,
@@ -120,7 +121,7 @@ def pairs_of_items(
     firsts = [met.tocsc(), *(matrix(x).tocsc() for x, _ in numbers)]
     seconds = [met, *(matrix(x) for _, x in numbers)]
     width = max(1, BLOCK // max(size, 1))
-    for start in range(0, size, width):
+    for start in watched(range(0, size, width)):
         products: Any = [
             (x[:, start : start + width].T @ y).tocsr()
             for x, y in zip(firsts, seconds, strict=True)

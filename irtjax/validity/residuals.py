@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -10,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from irtjax.numerics.progress import watched
 from irtjax.numerics.tails import bennett_bound
 
 #: Items of a block; two blocks are compared at a time.
@@ -154,16 +156,17 @@ def dependence(family, items, theta, values, observed, width: int = WIDTH) -> Pa
     # Of the best partner so far: surprise, total, variance and norms.
     numbers = np.zeros((4, partner.size))
     numbers[0] = -1
-    for a, (first, seen_a) in enumerate(blocks):
-        for b, (second, seen_b) in enumerate(blocks[a:], a):
-            found = _compare(first, second, seen_a, seen_b, same=a == b)
-            for here, there, best in ((a, b, found[0]), (b, a, found[1])):
-                mine = slice(here * width, (here + 1) * width)
-                place, *new = (np.asarray(x, np.float64) for x in best)
-                better = new[0] > numbers[0, mine]
-                chosen = there * width + place.astype(int)
-                partner[mine] = np.where(better, chosen, partner[mine])
-                numbers[:, mine] = np.where(better, new, numbers[:, mine])
+    pairs = list(itertools.combinations_with_replacement(range(len(blocks)), 2))
+    for a, b in watched(pairs):
+        (first, seen_a), (second, seen_b) = blocks[a], blocks[b]
+        found = _compare(first, second, seen_a, seen_b, same=a == b)
+        for here, there, best in ((a, b, found[0]), (b, a, found[1])):
+            mine = slice(here * width, (here + 1) * width)
+            place, *new = (np.asarray(x, np.float64) for x in best)
+            better = new[0] > numbers[0, mine]
+            chosen = there * width + place.astype(int)
+            partner[mine] = np.where(better, chosen, partner[mine])
+            numbers[:, mine] = np.where(better, new, numbers[:, mine])
     return partners_of(partner[:size], *numbers[1:, :size])
 
 

@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import gammaincc, ndtr
 
+from irtjax.numerics.progress import watched
 from irtjax.validity.asymptotes import LEAST_EXPECTED, Asymptotes, Cells, drawn_test
 
 #: Groups at the most, and subjects in each at the least.
@@ -140,7 +141,7 @@ def group_tests(
     right = np.empty((values.shape[1], num_groups))
     width = max(1, BLOCK // max(num_groups * nodes.size, values.shape[0]))
     parts = []
-    for begin in range(0, values.shape[1], width):
+    for begin in watched(range(0, values.shape[1], width)):
         part = slice(begin, begin + width)
         right[part] = values[:, part].T.astype(np.float32) @ member
         windows = score_windows(chance, edges, part)

@@ -30,6 +30,7 @@ from irtjax.cli.app import app
 from irtjax.data.item_texts import ItemText, SourceId
 from irtjax.models.families.logistic import Binary, LogisticItems
 from irtjax.models.model import Population
+from irtjax.numerics.progress import watching
 from irtjax.plots import (
     plot_difficulty_discrimination,
     plot_flagged_items,
@@ -74,6 +75,28 @@ def audit_of_few() -> irtjax.Audit:
     ability, easiness = rng.normal(size=(FEW, 1)), rng.normal(size=3 * EACH)
     right = rng.random((FEW, 3 * EACH)) < 1 / (1 + np.exp(-ability - easiness))
     return irtjax.audit(of_few_subjects(right))
+
+
+@pytest.mark.parametrize("permutations", [0, pytest.param(1, marks=pytest.mark.slow)])
+def test_the_share_of_an_audit_rises_to_one(monkeypatch, permutations):
+    """Pairs of blocks of items come first, then scores of blocks of items."""
+    fit, table = planted_audit().fit, planted()[0]
+    few = functools.partial(dependence, width=32)
+    monkeypatch.setattr(sys.modules[examine.__module__], "dependence", few)
+    monkeypatch.setattr(sys.modules[group_tests.__module__], "BLOCK", 200_000)
+    noted = []
+    with watching(lambda share, name: noted.append((share, name))):
+        irtjax.audit(fit, table, permutations=permutations)
+    shares = [share for share, _ in noted]
+    ends = [k for k, share in enumerate(shares) if share is None]
+    # The data, and the two tables without signal.
+    assert len(ends) == 1 + permutations
+    for begin, end in zip([0, *[k + 1 for k in ends]], ends, strict=False):
+        part = shares[begin:end]
+        assert part == sorted(part)
+        assert (part[0], part[-1]) == (0, 1)
+        assert sum(0 < x < 0.5 for x in part) >= 2
+        assert sum(0.5 < x < 1 for x in part) >= 1
 
 
 def column(report, name):

@@ -17,6 +17,7 @@ from irtjax.calibration.flow import rank_flow
 from irtjax.data import sparse_table
 from irtjax.data.sparse_table import SparseCells
 from irtjax.numerics import memory
+from irtjax.numerics.progress import watching
 from irtjax.plots import plot_flagged_items
 from irtjax.validity import residual_cells
 from irtjax.validity.asymptotes import by_subjects
@@ -86,7 +87,15 @@ def test_an_audit_of_observed_cells_is_that_of_the_matrix(no_matrix, monkeypatch
     dense, few, fit = case()
     # Masks of a matrix are linked if they are few.
     monkeypatch.setattr("irtjax.validity.missing_matrix.MOST_MASKS", 5)
-    found, wanted = irtjax.audit(fit, few), irtjax.audit(fit, dense)
+    monkeypatch.setattr(residual_cells, "BLOCK", 1000)
+    shares: list[Any] = []
+    with watching(lambda share, _: shares.append(share)):
+        found = irtjax.audit(fit, few)
+    # Pairs for dependence, pairs for duplicates, and the rest.
+    assert shares[:-1] == sorted(shares[:-1]) and shares[-2:] == [1, None]
+    assert len({x for x in shares[:-1] if x < 1 / 3}) > 2
+    assert len({x for x in shares[:-1] if 1 / 3 < x < 2 / 3}) > 2
+    wanted = irtjax.audit(fit, dense)
     # Dependence of a matrix is in single precision.
     agree(found.items, wanted.items, 2e-4)
     agree(found.benchmarks, wanted.benchmarks, 1e-9)

@@ -687,6 +687,26 @@ def test_an_interrupt_at_any_moment_is_one_line(responses, tmp_path, delay):
     assert not list(tmp_path.glob("out/*"))
 
 
+def test_interrupt_during_an_import_counts_at_its_end(tmp_path):
+    text = "import os, signal\nos.kill(os.getpid(), signal.SIGINT)\nended = True\n"
+    (tmp_path / "slow.py").write_text(text)
+    # Between the two imports a thread has no time to interrupt.
+    program = (
+        "import os, sys\nfrom irtjax.cli import _listen\n_listen()\n"
+        "try:\n    import slow\n    import json\n    print('not interrupted')\n"
+        "except KeyboardInterrupt:\n    print(sys.modules['slow'].ended, flush=True)\n"
+        # After a second it would be raised again.
+        "    os._exit(0)\n"
+    )
+    found = subprocess.run(
+        [sys.executable, "-c", program],
+        env=os.environ | {"PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])},
+        capture_output=True,
+        text=True,
+    )
+    assert (found.stdout, found.stderr) == ("True\n", "")
+
+
 @pytest.mark.slow
 def test_a_refused_table_never_aborts_the_process(tmp_path):
     """Destructors of pyarrow and jaxlib did so 4 times in 30."""

@@ -161,3 +161,16 @@ def test_the_help_has_the_defaults_of_the_methods():
 )
 def test_other_defaults_are_shown(command, default):
     assert f"[default: {default}" in shown_help(command)
+
+
+@pytest.mark.parametrize("model", ["graded", "nominal", "partial_credit"])
+def test_very_many_categories_are_refused_before_a_fit(tmp_path, model):
+    rows = [f"m{s},q{i},{7 * s + i}\n" for s in range(20) for i in range(7)]
+    path = tmp_path / "t.csv"
+    path.write_text("model,item,score\n" + "".join(rows) + "m20,q0,100000\n")
+    words = ["fit", path, "--model", model, "--out", tmp_path / "out"]
+    found = CliRunner().invoke(app, [*map(str, words)])
+    assert found.exit_code == 2
+    assert "100,001 categories, of at most 100" in found.stderr
+    # The cure is typed as it stands.
+    assert "--model continuous and --bounds 0 100000" in found.stderr

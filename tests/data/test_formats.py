@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 from irtjax.cli.app import app
 from irtjax.data import read
-from irtjax.data.formats import LOGS
+from irtjax.data.formats import LOGS, evalplus, lighteval
 from irtjax.data.reading.sources import identify
 
 FIXTURES = Path(__file__).parent.parent / "fixtures"
@@ -265,6 +265,21 @@ def test_helm_main_metric_is_that_of_the_schema(logs, tmp_path):
     assert table.values.all()
 
 
+def test_helm_main_metric_is_that_of_the_latest_release(logs, tmp_path, monkeypatch):
+    root, run = helm_run(logs, tmp_path)
+    for release, metric in (("v1.10.0", "quasi_exact_match"), ("v1.9.0", "f1_score")):
+        group = {"name": "mmlu", "environment": {"main_name": metric}}
+        folder = root / "releases" / release
+        folder.mkdir(parents=True)
+        (folder / "schema.json").write_text(json.dumps({"run_groups": [group]}))
+    assert read(root / "runs").metric == "quasi_exact_match"
+    # From within the folder of a run, and not from folders that HELM did not make.
+    monkeypatch.chdir(run)
+    assert read(".").metric == "quasi_exact_match"
+    (root / "runs").rename(root / "other")
+    assert read(root / "other").metric == "exact_match"
+
+
 def test_helm_runs_of_several_suites(logs, tmp_path):
     root, _ = helm_run(logs, tmp_path)
     (root / "runs" / "toy-suite").rename(root / "runs" / "v1.9.0")
@@ -316,6 +331,33 @@ def test_lighteval_in_other_spellings(tmp_path):
     assert table.lengths is None  # of two responses
 
 
+@pytest.mark.parametrize(
+    ("folder", "model"),
+    [
+        ("details/gpt2/{}", "gpt2"),
+        ("details/one/org/m/{}", "one/org/m"),
+        ("details/other/org/m/{}", "other/org/m"),
+        ("details/org/m", "org/m"),
+        ("mine/org__m", "org/m"),
+        ("details_org__m_private/{}", "org/m"),
+    ],
+)
+def test_lighteval_model_has_any_number_of_parts(folder, model):
+    date = "2026-03-01T10-20-30.123456"
+    place = Path("/logs") / folder.format(date)
+    assert lighteval.subject_of(place / f"details_t|5_{date}.parquet") == model
+
+
+def test_opencompass_details_without_verdicts(logs, tmp_path):
+    root = copy_of(logs, "opencompass", tmp_path)
+    example = {"prompt": "p", "origin_prediction": "x", "predictions": "A"}
+    details = {"type": "GEN", "0": example | {"references": "B"}}
+    path = next(root.rglob("results/toy-1b")) / "gen.json"
+    path.write_text(json.dumps({"score": 50.0, "details": details}))
+    assert "holds details of OpenCompass without verdicts" in refused(path)
+    assert set(read(root, trials="mean").benchmarks) == {"gsm8k"}
+
+
 def test_opencompass_runs_are_repeats_and_gaps_are_missing(tmp_path):
     path = tmp_path / "results" / "m" / "toy.json"
     path.parent.mkdir(parents=True)
@@ -343,6 +385,20 @@ def test_evalplus_without_plus_tests(logs, tmp_path):
     assert table.subjects.tolist() == ["toyorg/toy-7b"]
     assert noted(table, "toyorg/toy-1b ran with --base-only")
     assert read(path, trials="first").metric == "base"
+
+
+@pytest.mark.parametrize("ending", ["-sanitized", ".raw", ".raw-sanitized"])
+@pytest.mark.parametrize("name", ["{}_eval_results.json", "{}/eval_results.json"])
+def test_evalplus_sanitized_completions_are_no_other_model(tmp_path, ending, name):
+    for stem, status in (("", "fail"), (ending, "pass")):
+        path = tmp_path / name.format(f"org--m_hf_temp_0.8{stem}")
+        path.parent.mkdir(exist_ok=True)
+        done = {"base_status": status, "plus_status": status}
+        file = {"date": "", "hash": "h", "eval": {"HumanEval/0": [done]}}
+        path.write_text(json.dumps(file))
+    for stem, score in (("", 0), (ending, 1)):
+        table = read(tmp_path, filter=f"hf_temp_0.8{stem}")
+        assert cells(table) == {"org/m": {"HumanEval/0": score}}
 
 
 def test_alpaca_eval_baselines_and_judges_are_not_mixed(logs, tmp_path):
@@ -763,6 +819,20 @@ def test_measurement_db_conditions_of_one_label_are_one(tmp_path):
     assert table.values.tolist() == [[1]]
     assert table.trials is not None
     assert table.trials.tolist() == [[2]]
+
+
+@pytest.mark.parametrize(
+    ("name", "model"),
+    [
+        ("gpt-4_temp_0.0", "gpt-4"),
+        ("my_coder_temp_0.8-contract-code", "my_coder"),
+        ("my_coder_temp_0.0-sanitized", "my_coder"),
+        ("org--my_coder_hf_gaudi_temp_0.0", "org/my_coder"),
+        ("org--m_vllm_temp_1e-05", "org/m"),
+    ],
+)
+def test_evalplus_model_of_a_name(name, model):
+    assert evalplus.subject_of(Path(f"/logs/{name}_eval_results.json")) == model
 
 
 def test_evalplus_of_the_first_releases(tmp_path):

@@ -1,12 +1,17 @@
 """Large tables: read in batches, and refused where they have absurdly many columns."""
 
 import gzip
+import os
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyarrow import csv
 
 import irtjax
 from irtjax.data import files
@@ -141,3 +146,52 @@ def test_absurdly_many_columns_are_refused_early(tmp_path, monkeypatch):
             irtjax.read(tmp_path / name)
     with pytest.raises(ValueError, match="the pyarrow frame has 9,001 columns"):
         irtjax.read(table)
+
+
+_READ = """
+import re, sys, time, irtjax
+status = lambda: open("/proc/self/status").read()
+peak = lambda: 1024 * int(re.search("VmHWM: *\\t* *([0-9]+)", status())[1])
+irtjax.read(sys.argv[1])
+before, begun = peak(), time.process_time()
+table = irtjax.read(sys.argv[2])
+seconds = time.process_time() - begun
+for _ in range(10**7):
+    pass
+loop = time.process_time() - begun - seconds
+print(table.num_items, peak() - before, seconds, loop)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="Linux only")
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+def test_memory_and_time_of_a_row(tmp_path, ending):
+    """At most 60 bytes of peak memory and half a microsecond of processor time.
+
+    Machines on which ten million turns of an empty loop take over 1/6 s have more time.
+    """
+    subjects, items = 1000, 10_000
+    name = lambda start, count: pa.array([f"{start}{k}" for k in range(count)])
+    for label, rows in (("small", 20), ("large", subjects)):
+        k = np.arange(rows * items)
+        columns = {
+            "model": name("m", rows).take(pa.array(k // items)),
+            "item": name("q", items).take(pa.array(k % items)),
+            "score": pa.array((k * 7919 % 13 < 6).astype(np.int8)),
+        }
+        write = csv.write_csv if ending == "csv" else pq.write_table
+        write(pa.table(columns), tmp_path / f"{label}.{ending}")
+    places = [tmp_path / f"{label}.{ending}" for label in ("small", "large")]
+    done = subprocess.run(
+        [sys.executable, "-c", _READ, *map(str, places)],
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    count, memory, seconds, loop = map(float, done.stdout.split())
+    assert count == items
+    assert memory < 60 * subjects * items
+    most = 0.5e-6 * subjects * items
+    assert seconds < max(most, 6 * loop * most), (seconds, loop)

@@ -20,7 +20,13 @@ from irtjax.data.reading.records import RecordBuilder, Records
 from irtjax.data.wording import listing, several
 
 _ENDING = re.compile(r"[._]?eval_results\.json(\.gz)?$")
-_SAMPLING = re.compile(r"_[A-Za-z0-9-]+_temp_[\d.]+$")
+#: Back end, which the first releases do not name, and temperature; then what was asked
+#: and what was made of the completions. Of an unknown back end the name is the model's.
+_SAMPLING = re.compile(
+    r"(_(vllm|hf|hf_gaudi|openai|ollama|anthropic|google|mistral|bedrock|gptqmodel))?"
+    r"_temp_[\d.e-]*\d(-(instruct|perf-instruct|perf-CoT|contract-(code|docstring)))?"
+    r"((\.raw)?-sanitized|\.raw)?$"
+)
 # "success" and "failed" are of the first releases.
 _STATUS = {"pass": 1.0, "success": 1.0, "fail": 0.0, "failed": 0.0, "timeout": 0.0}
 

@@ -260,7 +260,7 @@ def _run_of(
     asked = ",".join(
         f"{k}:{v}" for k, v in parts if k in _ADAPTER and not k.startswith("model")
     )
-    main = _main_metrics(folder.parent, schemas)
+    main = _main_metrics(located(folder).parent, schemas)
     groups = [*spec.groups, scenario]
     return _Run(
         folder=folder,
@@ -276,14 +276,23 @@ def _run_of(
 def _main_metrics(suite: Path, schemas: dict[Path, dict[str, str]]) -> dict[str, str]:
     """The main metric of each group of runs, from the schema of a summarised suite."""
     if suite not in schemas:
-        path = suite / "schema.json"
-        found = load(path, _Schema) if path.is_file() else _Schema()
+        # A release of several suites has its schema in releases/RELEASE, next to runs.
+        known = suite.parent.name == "runs"
+        found = suite.parent.parent.glob("releases/*/schema.json") if known else ()
+        paths = [*sorted(found, key=_age), suite / "schema.json"]
         schemas[suite] = {
             group.name: group.environment["main_name"]
-            for group in found.run_groups
+            for path in paths
+            if path.is_file()
+            for group in load(path, _Schema).run_groups
             if isinstance(group.environment.get("main_name"), str)
         }
     return schemas[suite]
+
+
+def _age(path: Path) -> str:
+    """Sorts releases by the numbers in their names, the latest last."""
+    return natural(path.parent.name)
 
 
 def _read_run(

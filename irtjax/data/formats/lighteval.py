@@ -90,13 +90,18 @@ def _task_of(path: Path) -> tuple[str, str]:
 
 
 def subject_of(path: Path) -> str:
-    """The model, from details/ORG/MODEL/TIME/ or a repository's name."""
+    """The model, from details/MODEL/TIME/ or a repository's name."""
     folders = [part for part in folders_of(path) if not _TIME.match(part)]
     name = folders[-1] if folders else ""
     if name.startswith("details_"):
-        return name.removeprefix("details_").replace("__", "/", 1)
-    if len(folders) > 2 and folders[-3] == "details":
-        return f"{folders[-2]}/{name}"
+        # By default a repository is private, with a name that ends so.
+        name = name.removeprefix("details_").removesuffix("_private")
+        return name.replace("__", "/", 1)
+    is_whole = folders != folders_of(path) or folders[-3:-2] == ["details"]
+    if is_whole and "details" in folders[:-1]:
+        # A name has any number of parts: "gpt2", "PROVIDER/ORG/MODEL", a path.
+        start = len(folders) - folders[::-1].index("details")
+        return "/".join(folders[start:])
     return name.replace("__", "/", 1)
 
 

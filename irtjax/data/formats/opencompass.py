@@ -24,6 +24,8 @@ _TIME = re.compile(r"\d{8}_\d{6}$")
 #: Scores, then details.
 _START = re.compile(rb'\s*\{\s*("[^"]*"\s*:\s*[-+.\deE]+\s*,\s*)+"details"\s*:\s*[\[{]')
 _VERDICTS = "correct", "is_correct", "cascade_correct"
+# What OpenCompass writes where its evaluator gives no details.
+_UNDECIDED = {"origin_prediction", "predictions", "references"}
 _Verdict = bool | float | None
 
 
@@ -74,6 +76,11 @@ def recognise(fields: dict[str, Any], name: str) -> bool | str:
         details = [v for v in details.values() if isinstance(v, dict)]
     if isinstance(details, list):
         known = {k for d in details[:100] if isinstance(d, dict) for k in d}
+        if not known & set(_VERDICTS) and _UNDECIDED <= known:
+            return (
+                "holds details of OpenCompass without verdicts: the evaluator scored"
+                " the whole dataset, not each example; leave the file out"
+            )
         return bool(known & {*_VERDICTS, "example_abbr"})
     first = fields.get("0")
     if isinstance(first, dict) and "prediction" in first and "origin_prompt" in first:
