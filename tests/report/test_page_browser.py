@@ -400,6 +400,9 @@ def test_it_is_read_in_the_dark_and_on_paper(text, open_page):
     dark.evaluate(PRINT)
     assert dark.evaluate(ground) == "rgb(255, 255, 255)"
     assert not dark.locator("nav").is_visible()
+    size = "found => parseFloat(getComputedStyle(found).fontSize)"
+    cell = dark.locator("#board td", has=dark.locator(".small")).first
+    assert 10 < cell.locator(".small").evaluate(size) < cell.evaluate(size) < 12
 
 
 def test_hashes_are_shown_as_they_are(open_page):
