@@ -131,6 +131,16 @@ class Outputs:
         new = not gone and {*states.values()} == {State.NEW} and done >= {*self.parts}
         return State.NEW if new else State.PARTS
 
+    def equal(self, target: Path) -> bool:
+        """Whether all files equal those of the uninterrupted command, to the byte.
+
+        Except three that state the seconds and the folder of their run.
+        """
+        found, timed = digests(target), {"fit.json", "leaderboard.md", "report.html"}
+        return {*found} == self.names and all(
+            found[name] == self._later[name] for name in self.names - timed
+        )
+
     def leftovers(self, target: Path) -> int:
         """Hidden files that are there after the next command that writes there."""
         from irtjax.data.writing import check_place
@@ -166,10 +176,11 @@ def digests(folder: Path) -> dict[str, str]:
 def complete(folder: Path) -> set[str]:
     """Names of the files that can be read to their end."""
     names = {*digests(folder)} - {OTHER}
-    return {name for name in names if _is_whole(folder / name)}
+    return {name for name in names if is_whole(folder / name)}
 
 
-def _is_whole(path: Path) -> bool:
+def is_whole(path: Path) -> bool:
+    """Whether a file can be read to its end."""
     try:
         _read(path)
     except Exception:

@@ -19,13 +19,13 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
-from experiments.robustness.outputs import Outputs, State  # noqa: E402
+from experiments.robustness.outputs import Outputs, State, is_whole  # noqa: E402
 from experiments.robustness.processes import Command, limit, preload  # noqa: E402
 
 #: Commands that compute for seconds, and what they write into `{out}`.
 COMMANDS = {
     "fit": "fit {data} --out {out}",
-    "fit-nuts": "fit {few} --out {out} --method nuts --draws 30 --warmup 30",
+    "fit-nuts": "fit {few} --out {out} --method nuts --draws 200 --warmup 200",
     "audit": "audit {data} --out {out}",
     "shrink": "shrink {data} --size 8 --by random --folds 3 --out {out}",
     "adapt": "adapt {saved} --subjects 30 --items 10 --out {out}",
@@ -44,6 +44,8 @@ COMMANDS = {
 IN_FOLDER = ("simulate", "score", "predict", "report")
 #: Each of so many killed commands is run again in its folder, to the end.
 RERUN = 5
+#: The same of sampling, which then resumes from its checkpoint.
+RERUN_SAMPLING = 2
 #: The earlier outputs come from other data, so that every file differs.
 BEFORE = 7
 
@@ -105,6 +107,10 @@ def killed(work: Work, outputs: Outputs, count: int, rng: random.Random) -> dict
     found = dict.fromkeys(("kills", "in writing", "in moves", "old", "new"), 0)
     found |= dict.fromkeys(("parts", "lost", "mixed", "left behind"), 0)
     found |= dict.fromkeys(("reruns", "failed"), 0)
+    sampling = outputs.name == "fit-nuts"
+    setup = save_often if sampling else None
+    if sampling:
+        found |= dict.fromkeys(("checkpoints", "damaged", "resumed", "equal"), 0)
     # A command can end before its moment, and is then run again.
     for k in range(3 * count):
         if found["kills"] == count:
@@ -113,7 +119,7 @@ def killed(work: Work, outputs: Outputs, count: int, rng: random.Random) -> dict
         # Sampling leaves its checkpoint, from which the same command resumes.
         checkpoint = target.with_name(f"{target.name}.nuts.npz")
         checkpoint.unlink(missing_ok=True)
-        running = work.start(work.command(outputs.name, target))
+        running = work.start(work.command(outputs.name, target), setup)
         seen = lambda: any(map(writes, [*outputs.places(target), target.parent]))  # noqa: B023
         # Commands in parts have moves of each.
         part = target / rng.choice(outputs.parts) if outputs.parts else target
@@ -135,15 +141,28 @@ def killed(work: Work, outputs: Outputs, count: int, rng: random.Random) -> dict
         found["in moves"] += any(map(moves, outputs.places(target)))
         found[outputs.state(target).value] += 1
         found["left behind"] += outputs.leftovers(target)
-        if k % RERUN == 0:
-            resume = " --resume" if checkpoint.exists() else ""
+        resume = " --resume" if checkpoint.exists() else ""
+        if resume:
+            found["checkpoints"] += 1
+            found["damaged"] += not is_whole(checkpoint)
+        if k % (RERUN_SAMPLING if sampling else RERUN) == 0:
             ended = work.run(work.command(outputs.name, target) + resume)
             whole = ended.status == 0 and outputs.state(target) is State.NEW
             found["reruns"] += 1
             found["failed"] += not whole
+            if resume:
+                found["resumed"] += 1
+                found["equal"] += whole and outputs.equal(target)
             if not whole:
                 print(outputs.name, ended, flush=True)
     return found
+
+
+def save_often() -> None:
+    """A checkpoint about three times a second, in place of every 20 seconds."""
+    from irtjax.estimators.posterior import sample
+
+    sample.CHUNK_SECONDS, sample.SAVE_SECONDS, sample.SAVE_SHARE = 0.1, 0.2, 0.5
 
 
 def until(running: Command, sign: Callable[[], bool], seconds: float = 300) -> None:

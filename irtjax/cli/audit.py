@@ -14,6 +14,7 @@ from irtjax.cli.errors import as_options
 from irtjax.cli.imports import own_or_name
 from irtjax.cli.machine import prepare
 from irtjax.cli.progress import ProgressLine
+from irtjax.data.writing import write_text
 
 if TYPE_CHECKING:
     from irtjax.auditing import Audit
@@ -169,18 +170,14 @@ def write(
             contents[name] = functools.partial(plots.save_figure, figure)
     if texts:
         text = flagged_page(report, texts)
-        contents[FLAGGED[0]] = functools.partial(_write_text, text)
+        contents[FLAGGED[0]] = functools.partial(write_text, text)
         contents[FLAGGED[1]] = flagged_table(report, texts)
     for name, text in _clean_samples(report, table).items():
-        contents[f"clean_{name}"] = functools.partial(_write_text, text)
+        contents[f"clean_{name}"] = functools.partial(write_text, text)
     files = {out / name: content for name, content in contents.items()}
     # What an earlier audit left in this folder is not of these tables.
     stale = (CONTROL, *FIGURES, *FLAGGED, *CLEAN)
     output.write_files(files, stale=[out / name for name in stale])
-
-
-def _write_text(text: str, path: Path) -> None:
-    path.write_text(text, encoding="utf-8")
 
 
 def _clean_samples(report: Audit, table: ResponseTable) -> dict[str, str]:

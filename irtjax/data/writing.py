@@ -115,6 +115,11 @@ def atomic_path(path: Path) -> Iterator[Path]:
             _flush_folder(target.parent)
 
 
+def write_text(text: str, path: Path) -> None:
+    """Writes text as UTF-8, as a file of `together` or `atomic_path`."""
+    path.write_text(text, encoding="utf-8")
+
+
 @contextlib.contextmanager
 def undisturbed(folder: Path) -> Iterator[None]:
     """Keeps other processes from moving files into a folder that is being read.

@@ -10,6 +10,7 @@ the subjects of the best ranks first, up to `MOST_CELLS`.
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -46,6 +47,8 @@ DIGITS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 DIGITS += "!#$%()*+,-./:;=?@[]"
 #: Highest of the levels that two digits hold; the next one marks a missing response.
 LEVELS = len(DIGITS) ** 2 - 2
+#: A name that is a hash.
+_HASH = re.compile("[0-9a-f]{8,}")
 #: Formulas of binary responses that the page's script has.
 LINKS = {"logit": expit, "probit": ndtr, "cloglog": lambda x: -np.expm1(-np.exp(x))}
 
@@ -156,6 +159,27 @@ def front_coded(names: Sequence[str]) -> str:
         lines.append(DIGITS[shared] + name[shared:])
         before = name
     return "\n".join(lines)
+
+
+def hashes(names: Sequence[str]) -> list[Any] | None:
+    """Returns names that are hashes as their length and their digits, else None.
+
+    Two digits hold three hexadecimal ones, of which the last may be padded with 0.
+
+    >>> hashes(["000ff012", "abcdef98"])
+    [8, '00oU3jX;i3U2']
+    >>> hashes(["task/1"]) is None
+    True
+    """
+    width = len(names[0]) if names else 0
+    if any(len(x) != width or not _HASH.fullmatch(x) for x in names) or not width:
+        return None
+    room, pairs = -width % 3, [a + b for a in DIGITS for b in DIGITS]
+    coded = (f"{name}{'0' * room}" for name in names)
+    text = "".join(
+        pairs[int(x[k : k + 3], 16)] for x in coded for k in range(0, width, 3)
+    )
+    return [width, text]
 
 
 def two_digits(shares: np.ndarray) -> list[str]:
@@ -380,7 +404,11 @@ def item_data(
     table: Any, places: np.ndarray, flags: Sequence[str], names: list[str]
 ) -> dict[str, Any]:
     """Columns of the items of a page; `table` has the columns of `items.csv`."""
-    found: dict[str, Any] = {"names": front_coded([names[k] for k in places])}
+    shown = [names[k] for k in places]
+    coded, short = front_coded(shown), hashes(shown)
+    found: dict[str, Any] = {
+        "names": coded if short is None or len(short[1]) > len(coded) else short
+    }
     benchmarks = ["" if x is None else x for x in table["benchmark"].to_pylist()]
     known, codes = np.unique(np.array(benchmarks)[places], return_inverse=True)
     if len(known) > 1 or known[0]:

@@ -24,7 +24,7 @@ from irtjax.data.item_texts import (
 )
 from irtjax.data.matching import arrange
 from irtjax.data.wording import are, counted
-from irtjax.data.writing import full_path, together
+from irtjax.data.writing import full_path, together, write_text
 from irtjax.models.model import Model
 from irtjax.storage.encoding import UndefinedClassError, decode, encode, plain
 from irtjax.subsets.predictor import Calibrator, Curves, Whole, curves_at, predict
@@ -227,7 +227,7 @@ class Shrunken:
         found = {"subset.csv": self.table(), "subset.json": document}
         with contextlib.suppress(ValueError):
             for name, content in self.sample_files().items():
-                found[name] = functools.partial(_write_text, content)
+                found[name] = functools.partial(write_text, content)
         if self.rules:
             found[_RULES] = pa.Table.from_pylist(list(self.rules))
         return found
@@ -251,10 +251,6 @@ class Shrunken:
         content["parameters"] = self.parameters._asdict()
         content["calibrator"] = self.calibrator._asdict()
         return {"format": FORMAT, "version": VERSION, **plain(content)}
-
-
-def _write_text(text: str, path: Path) -> None:
-    path.write_text(text, encoding="utf-8")
 
 
 def is_subset(path: str | Path) -> bool:

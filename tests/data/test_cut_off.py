@@ -108,6 +108,23 @@ def test_a_log_that_ends_early_at_the_end_of_a_line(tmp_path):
     assert not any("cut off" in note for note in found.notes)
 
 
+def test_many_logs_that_end_early_have_one_note(tmp_path):
+    old = min((FIXTURES / "lm_eval").glob("**/samples_gsm8k*"))
+    results = min(old.parent.glob(f"results_{old.stem.split('_')[-1]}*"))
+    name = irtjax.read(old, filter="strict-match").subjects[0]
+    lines = old.read_text().splitlines(keepends=True)
+    first = "".join(x for x in lines if json.loads(x)["doc_id"] == 0)
+    for k in range(5):
+        (tmp_path / f"m{k}").mkdir()
+        text = results.read_text().replace(name, f"model-{k}")
+        (tmp_path / f"m{k}" / results.name).write_text(text)
+        (tmp_path / f"m{k}" / old.name).write_text(first)
+    notes = irtjax.read(tmp_path, filter="strict-match").notes
+    (note,) = (x for x in notes if "cut off" in x)
+    assert note.startswith("5 logs have fewer documents than their runs: copy them")
+    assert note.count("1 of the 2 documents") == 3 and note.endswith("and 2 more)")
+
+
 def change(root, pattern, place, value):
     """Sets one field of the JSON value in a file of a copy of the fixtures."""
     path = min(root.glob(pattern))

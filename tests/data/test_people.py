@@ -45,6 +45,8 @@ def test_long_tables(tmp_path, text):
         ("model,q1,q2,q3\nm,1,0,1\nn,0,1,1\nMean,50,50,100\n", "row 'Mean' is the me"),
         ("model,q1,q2,q3,avg\nm,1,0,1,0.67\nn,0,1,1,.667\n", "'avg' is the mean of"),
         ("model,q1,q2,q3,Total\nm,1,0,1,2\nn,0,1,1,2\n", "'Total' is the sum of"),
+        ("model,q1,q2,q3,Average ⬆️\nm,1,0,1,67\nn,0,1,1,66.67\n", "⬆️' is the mean"),
+        ("model,q1,q2,q3\nm,1,0,1\nn,0,1,1\n📊 Avg. (%),50,50,100\n", "is the mean"),
         ("item,m,n,mean\nq1,1,0,0.5\nq2,0,1,0.5\nq3,1,1,1\n", "'mean' is the mean"),
     ],
 )
@@ -54,6 +56,55 @@ def test_wide_tables(tmp_path, text, note):
     assert table.items.tolist() == ["q1", "q2", "q3"]
     assert table.values.tolist() == list(WIDE.values())
     assert any(note in x for x in table.notes) or not note
+
+
+TABLE = "model,q1,q2,q3\nm,1,0,1\nn,0,1,1\n"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"# exported on 2026-05-01\n# by hand, of two models, and more\n\n{TABLE}",
+        f"# exported,,,\n{TABLE}",
+        f'"# of two, or more"\r\n{TABLE}',
+        f"# made by a tool\n#{TABLE}",
+        f"#{TABLE}",
+        TABLE.replace(",", ";").replace("model", "# 1,5\nmodel"),
+    ],
+)
+def test_comments_above_the_header_are_skipped(tmp_path, text):
+    table = read(tmp_path, text)
+    assert table.subjects.tolist() == list(WIDE)
+    assert table.items.tolist() == ["q1", "q2", "q3"]
+    assert table.values.tolist() == list(WIDE.values())
+
+
+def test_comments_above_a_long_table_are_skipped(tmp_path):
+    rows = [f"m{s},q{i},{(s + i) % 2}" for s in range(4) for i in range(3)]
+    text = "\n".join(["# by hand", "model,item,score", *rows]) + "\n"
+    assert read(tmp_path, text).values.shape == (4, 3)
+
+
+@pytest.mark.parametrize(
+    "above, first, row",
+    [
+        ("Results of May\n", "Results of May", 2),
+        ("Results of May,,,\n", "Results of May", 2),
+        ('"May, final"\n\n', "May, final", 3),
+        ("# by hand\nMay\nthe second try\n", "May", 4),
+    ],
+)
+def test_a_title_above_the_header_is_refused(tmp_path, above, first, row):
+    with pytest.raises(ValueError) as error:
+        read(tmp_path, above + TABLE)
+    at = 2 if above.startswith("#") else 1
+    assert f"row {at}, {first!r}, has one cell, and row {row} has 4" in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_a_first_subject_without_responses_is_no_title(tmp_path):
+    table = read(tmp_path, "m,,,\nn,0,1,1\no,1,0,1\n")
+    assert table.subjects.tolist() == ["m", "n", "o"]
 
 
 def test_a_column_that_only_has_the_name_of_a_total_stays(tmp_path):

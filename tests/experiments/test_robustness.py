@@ -41,6 +41,20 @@ def test_states_are_told_from_each_other(tmp_path):
     assert outputs.leftovers(target) == 1  # Not made by irtjax: it stays.
 
 
+@linux
+def test_a_resumed_run_is_compared_byte_for_byte(tmp_path):
+    new = fill(tmp_path / "new", {"a.csv": "x\n2\n", "fit.json": '{"seconds": 1}'})
+    old = fill(tmp_path / "old", {"a.csv": "x\n1\n", "fit.json": "{}"})
+    outputs = Outputs("fit-nuts", old, new, 1.0, ())
+    files = {"a.csv": "x\n2\n", "fit.json": '{"seconds": 2}'}
+    target = fill(tmp_path / "out", files)
+    assert outputs.equal(target)
+    (target / "a.csv").write_text("x\n3\n")
+    assert not outputs.equal(target)
+    (target / "a.csv").unlink()
+    assert not outputs.equal(target)
+
+
 def in_parts(place, hash_, *parts, **done):
     """The folder of a command that writes the parts "a" and "b", and a page."""
     record = {"data_hash": hash_, "parts": {"a": "not made", "b": "not made"} | done}

@@ -93,6 +93,10 @@ class _Row:
     wrong: str  # The answer, where it is wrong and texts are wanted.
 
 
+#: Logs that a note on many names.
+_NAMED = 3
+
+
 @dataclasses.dataclass
 class _Log:
     path: Path
@@ -122,7 +126,7 @@ def read_files(paths: Sequence[Path], options: ReadOptions) -> Records:
     skipped: dict[str, tuple[int, str]] = {}
     unscored: list[Path] = []
     unnamed: set[str] = set()
-    short: list[str] = []
+    short: list[tuple[str, str]] = []
     filters = lambda task: (*asked_filters(options, task), *_USUAL_FILTERS)
     builder.described = described = Described("lm-eval", options.texts, filters)
     texts = _Texts(described)
@@ -159,7 +163,8 @@ def read_files(paths: Sequence[Path], options: ReadOptions) -> Records:
     for name, (count, first) in skipped.items():
         where = f"{counted(count, 'record')}, first in {first}"
         records.notes.append(f"metric {name!r} has no score per item in {where}")
-    records.notes += short
+    if short:
+        records.notes.append(_cut_off_note(short))
     records.notes += [
         f"{path} holds answers without scores (--predict_only) and was left out"
         for path in unscored
@@ -167,19 +172,30 @@ def read_files(paths: Sequence[Path], options: ReadOptions) -> Records:
     return records
 
 
-def _cut_off(log: _Log, totals: _Totals) -> list[str]:
-    """The note on a log that ends before the run that its results describe did."""
+def _cut_off(log: _Log, totals: _Totals) -> list[tuple[str, str]]:
+    """Name and size of a log that ends before the run that its results describe did."""
     size = totals.size(log.path.parent, log.run, log.task)
     found = {str(row.sample.doc_id) for row in log.rows}
     # A run of some documents (--samples) states the number of all, too, but rarely has
     # the first ones.
     if size <= len(found) or found != set(map(str, range(len(found)))):
         return []
-    return [
-        f"{log.subject}: {log.path.name} has {len(found):,} of the"
-        f" {counted(size, 'document')} of its run: copy the file again if it was cut"
-        " off"
-    ]
+    name = f"{log.subject}: {log.path.name}"
+    return [(name, f"{len(found):,} of the {counted(size, 'document')}")]
+
+
+def _cut_off_note(short: list[tuple[str, str]]) -> str:
+    """The note on logs that end before their runs did; the first ones by name."""
+    if len(short) == 1:
+        ((name, size),) = short
+        return f"{name} has {size} of its run: copy the file again if it was cut off"
+    named = "; ".join(f"{name} has {size}" for name, size in short[:_NAMED])
+    left = len(short) - _NAMED
+    named += f"; and {left:,} more" if left > 0 else ""
+    return (
+        f"{len(short):,} logs have fewer documents than their runs: copy them again if"
+        f" they were cut off ({named})"
+    )
 
 
 def subject_of(path: Path) -> str:

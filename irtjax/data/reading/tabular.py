@@ -57,6 +57,8 @@ _LONGEST_LINE = 1 << 26
 Take: TypeAlias = Callable[[Sequence[str], np.ndarray], Iterable[pa.Table]]
 
 
+#: How a comment begins.
+_COMMENT = (b"#", b'"#')
 #: Null in the place of a record.
 _NULL_RECORD = re.compile(rb"(?:\A|[\n}])\s*null")
 
@@ -116,7 +118,7 @@ def read_csv(path: Path, options: ReadOptions) -> Frame:
         null_values=list(NULL_WORDS),
         include_columns=layout.used(),
     )
-    if delimiter != "," and _has_decimal_commas(read_head(path), delimiter):
+    if delimiter != "," and _has_decimal_commas(_started(read_head(path)), delimiter):
         convert["decimal_point"] = ","
     shape = {"column_names": names, "skip_rows": 1 if has_header else 0}
     take: Take | None = None
@@ -262,10 +264,68 @@ def _skip_blank(file: IO[bytes]) -> None:
 
 
 def _started(content: bytes) -> bytes:
-    """A file without a mark, blank lines, and the line in which Excel notes commas."""
+    """A file from its header on.
+
+    Without a mark, blank lines, the line in which Excel notes commas, and comments.
+    """
     content = content.removeprefix(b"\xef\xbb\xbf").lstrip(b"\r\n")
     line = re.match(rb'"?sep=[,;\t]"?\r?\n', content)
-    return content[line.end() :].lstrip(b"\r\n") if line else content
+    content = content[line.end() :].lstrip(b"\r\n") if line else content
+    if not content.startswith(_COMMENT):
+        return content
+    return content[_comments(content[: 1 << 16]) :].lstrip(b"\r\n")
+
+
+def _comments(head: bytes) -> int:
+    """Bytes of the first lines that begin with "#" and are no header.
+
+    A header may begin with "#", too: it has as many cells as the line after it.
+    """
+    lines = head.splitlines(keepends=True)
+    is_other = lambda line: line.strip() and not line.startswith(_COMMENT)
+    other = next(filter(is_other, lines), b"").decode("latin-1")
+    if not other:
+        return 0
+    delimiter = max(",\t;", key=other.count)
+    end, most = 0, len(next(csv.reader([other], delimiter=delimiter)))
+    for line in lines:
+        row = next(csv.reader([line.decode("latin-1")], delimiter=delimiter), [])
+        if is_other(line) or (len(row) == most and sum(map(bool, row)) > 1):
+            break
+        end += len(line)
+    return end
+
+
+def _refuse_title(path: Path, text: str, skipped: int) -> None:
+    """Refuses a file with a title above its header.
+
+    Args:
+        path: The file.
+        text: Its first lines.
+        skipped: Lines before these.
+    """
+    lines = [(k, x) for k, x in enumerate(text.split("\n", 12)[:12]) if x.strip()]
+    # Of a quotation mark that does not end the reader has an error of its own.
+    if not lines or lines[0][1].count('"') % 2:
+        return
+    first = next((x for _, x in lines if re.search("[,\t;]", x)), "")
+    delimiter = max(",\t;", key=first.count)
+    cells = lambda line: next(csv.reader([line], delimiter=delimiter))
+    try:
+        rows = [[x.strip() for x in cells(line)] for _, line in lines]
+    except csv.Error:
+        return
+    filled = [sum(map(bool, row)) for row in rows]
+    header = next((k for k, count in enumerate(filled) if count > 1), 0)
+    # The first row may also be of a subject whose responses are all missing.
+    names = not any(parse_number(cell)[1] for cell in rows[header][1:])
+    if header and (names or len(rows[0]) == 1):
+        number = lambda k: skipped + lines[k][0] + 1
+        raise ValueError(
+            f"{path}: row {number(0)}, {rows[0][0]!r:.80}, has one cell, and row"
+            f" {number(header)} has {filled[header]:,}: delete what stands above the"
+            " names of the columns"
+        )
 
 
 def _whole_csv(
@@ -318,8 +378,10 @@ def _first_lines(path: Path) -> tuple[str, list[list[str]]]:
         if error.start < len(head) - 4:
             read_text(path)  # raises with the line
         text = head.decode("utf-8-sig", errors="ignore")
-    text = _started(text.encode()).decode()
+    whole, text = text, _started(text.encode()).decode()
+    skipped = whole.count("\n") - text.count("\n")
     text = io.StringIO(text, newline=None).read()
+    _refuse_title(path, text, skipped)
     first = text.split("\n", 1)[0]
     delimiter = max(",\t;", key=first.count)
     check_columns(path, first.count(delimiter) + 1)

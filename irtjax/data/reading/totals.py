@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 
-_NAMES = {"average", "avg", "avg.", "mean", "total", "sum", "overall"}
+_NAMES = {"average", "avg", "mean", "total", "sum", "overall"}
 #: Largest difference by rounding to two decimals, with the error of the last bit.
 _ROUNDED = 0.005 + 1e-9
 
@@ -41,6 +43,11 @@ def without_totals(
     return rows, names, values, observed, notes
 
 
+def _plain(name: str) -> str:
+    """A name without what surrounds its words, such as an arrow: "Average \u2b06"."""
+    return re.sub(r"^[\W_]+|[\W_]+$", "", name).lower()
+
+
 def _found(
     what: str,
     names: list[str],
@@ -53,7 +60,7 @@ def _found(
     Whole numbers that the others have, too, may be those of an item or a subject, so
     they do not suffice: a model named "mean" may be right wherever two others are.
     """
-    named = np.array([str(name).strip().lower() in _NAMES for name in names], bool)
+    named = np.array([_plain(str(name)) in _NAMES for name in names], bool)
     gone = np.zeros(len(names), bool)
     if not named.any() or named.sum() > len(names) - 2:
         return gone

@@ -36,6 +36,13 @@ const numbers = (column, scale = 1000) => column && column.map((x) => (x == null
 // ---- Data ------------------------------------------------------------------
 const items = data.items, subjects = data.subjects;
 items.names = (() => {
+  if (Array.isArray(items.names)) {
+    const [width, text] = items.names, hex = {}, out = [], step = 2 * Math.ceil(width / 3);
+    for (const a of DIGITS) for (const b of DIGITS) hex[a + b] = (DIGITS.length * VALUE.get(a) + VALUE.get(b)).toString(16).padStart(3, "0");
+    for (let k = 0; k < text.length; k += step)
+      out.push(text.slice(k, k + step).replace(/../g, (pair) => hex[pair]).slice(0, width));
+    return out;
+  }
   let before = "";
   return items.names.split("\n").map((line) => (before = before.slice(0, VALUE.get(line[0])) + line.slice(1)));
 })();
