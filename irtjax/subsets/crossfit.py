@@ -31,6 +31,7 @@ from irtjax.models.families.bounded import (
     with_scores,
     worth_of,
 )
+from irtjax.models.families.shares import ShareScores
 from irtjax.models.model import Model, highest_response
 from irtjax.numerics.kernels import equal_nodes
 from irtjax.subsets.predictor import Curves, Prediction, Whole, curves_of, predict
@@ -85,6 +86,13 @@ class Pool:
         options = {} if self._scores is None else self._scores.options
         benchmarks = self.table.item_facets.get("benchmark")
         return worth_of(options, benchmarks, self.table.num_items)
+
+    @property
+    def integrated(self) -> Model | str:
+        """The model as `laplace` takes it: by name, but shares with slopes of 1."""
+        family = self.model.family
+        unit = isinstance(family, ShareScores) and not family.has_slope
+        return self.model if unit else self.model.name
 
     def full_scores(self) -> np.ndarray:
         """`[subjects]` scores on what each subject answered; NaN for nothing."""
@@ -157,7 +165,9 @@ def learn(pool: Pool, held: np.ndarray) -> Knowledge:
     model = pool.model
     if pool.method == "laplace":
         # It takes no weights: the held-out subjects leave the table.
-        found = fit(pool.table.select(subjects=~held), model.name, "laplace").parameters
+        found = fit(
+            pool.table.select(subjects=~held), pool.integrated, "laplace"
+        ).parameters
         return knowledge_of(pool, found.items, found.population, held)
     dtype = jnp.zeros(()).dtype
     weight = jnp.asarray(~held, dtype)

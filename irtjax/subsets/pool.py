@@ -33,23 +33,18 @@ def make_pool(data, model, stratify, average, aim, abilities, avoid=(), bounds=N
     if table.trials is not None:
         raise ValueError(
             "shrink needs single responses or scores, not counts: read them with"
-            " trials='mean'"
+            " trials='mean' (--trials mean)"
         )
     if isinstance(model, Calibration):
         if bounds is not None:
             raise ValueError("bounds are those of the fit: leave bounds out")
         bounds = model.options.get("bounds")
-    ends = None
-    if bounds is not None:
-        ends = item_ends(bounds, table.benchmarks)
-        table = rescale(table, bounds)
-    elif table.kind == "continuous":
-        check_range(table, (0.0, 1.0), np.ones(table.num_items, bool))
     # Full scores and success vectors are matrices, gaps filled.
     size = f"{table.num_subjects:,} subjects by {table.num_items:,} items"
     cure = "select fewer subjects or items"
     require_memory(CELL_BYTES * table.size, f"a subset from {size}", cure)
-    chosen, method, weights = _model_of(table, model)
+    scored = table.kind == "continuous" or bounds is not None
+    chosen, method, weights = _model_of(table, model, scored)
     check_one_ability(chosen, "shrink")
     scores = isinstance(chosen.family, ShareScores)
     if not (chosen.family.num_categories or scores) or chosen.lengths is not None:
@@ -57,6 +52,15 @@ def make_pool(data, model, stratify, average, aim, abilities, avoid=(), bounds=N
             f"shrink does not accept the model {chosen.name}: use one of right, wrong"
             " or ordered responses, or share for scores, without lengths"
         )
+    ends = None
+    if bounds is not None:
+        if not scores:
+            what = f"use the model share, not {chosen.name}"
+            raise ValueError(f"bounds are for scores: {what}")
+        ends = item_ends(bounds, table.benchmarks)
+        table = rescale(table, bounds)
+    elif table.kind == "continuous":
+        check_range(table, (0.0, 1.0), np.ones(table.num_items, bool))
     check_data(table, chosen, 0.5)
     stratum = np.zeros(table.num_items, int)
     if stratify is not None:
@@ -89,8 +93,11 @@ def make_pool(data, model, stratify, average, aim, abilities, avoid=(), bounds=N
     return pool, warnings
 
 
-def _model_of(table: ResponseTable, model: Any) -> tuple[Model, str, Any]:
-    """The model, the method of the folds, and log weights of a histogram population."""
+def _model_of(table: ResponseTable, model: Any, scored: bool) -> tuple[Model, str, Any]:
+    """The model, the method of the folds, and log weights of a histogram population.
+
+    Scores (`scored`) may all be at an end of their range.
+    """
     if isinstance(model, Calibration):
         if model.structure is not None and len(model.structure.groups) > 1:
             raise ValueError(
@@ -107,14 +114,15 @@ def _model_of(table: ResponseTable, model: Any) -> tuple[Model, str, Any]:
             "shrink does not fit multilevel and factor models: give a fit of one"
             " ability"
         )
-    if table.kind == "continuous" and isinstance(model, str) and model == AUTO:
+    if scored and isinstance(model, str) and model == AUTO:
         # Full scores are means, which shares have whatever the form of the scores.
         few = table.num_subjects < FEW_SUBJECTS
         model = share(slopes="unit") if few else "share"
     name, method, *_ = choose(table, model, categories=True)
-    # Folds are fitted by `laplace` by name only.
-    method = method if isinstance(name, str) else "em"
-    return make_model(name, table, "weak"), method, None
+    made = make_model(name, table, "weak")
+    # Other models are fitted by `laplace` by name only.
+    named = isinstance(name, str) or isinstance(made.family, ShareScores)
+    return made, method if named else "em", None
 
 
 def _codes(table: ResponseTable, facet: str) -> np.ndarray:

@@ -452,7 +452,7 @@ def _estimate(pool: Pool, model: Any):
         if pool.method == "em":
             found = fit(pool.table, pool.model, "em", standard_errors="none")
         else:
-            found = fit(pool.table, pool.model.name, "laplace")
+            found = fit(pool.table, pool.integrated, "laplace")
         items, population = found.parameters.items, found.parameters.population
         warnings = tuple(found.warnings)
     nobody = np.zeros(pool.table.num_subjects, bool)

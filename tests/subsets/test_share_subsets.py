@@ -10,6 +10,7 @@ from irtjax.models.families.logistic import LogisticItems
 from irtjax.models.families.shares import ShareItems
 from irtjax.models.model import Population
 from irtjax.subsets import predictor
+from irtjax.subsets.crossfit import Pool, learn
 from irtjax.subsets.pool import make_pool
 from irtjax.subsets.selection import expected_errors, worth
 from irtjax.subsets.subset import load_subset
@@ -78,13 +79,43 @@ def test_scores_count_as_shares_of_their_range():
     [
         ([[0.2, 3.0]] * 4, "auto", None, "give the lowest and highest"),
         ([[0.2, 0.3]] * 4, "beta", None, "or share for scores"),
-        ([[0.2, 3.0]] * 4, "auto", (0, 2), "3"),
+        ([[0.2, 3.0]] * 4, "auto", (0, 2), "score 3 is not between 0 and 2"),
+        ([[1, 3]] * 4, "graded", (0, 4), "use the model share, not graded"),
+        ([[0, 4]] * 4, "2pl", (0, 4), "use the model share, not 2pl"),
     ],
 )
 def test_scores_without_shares_are_refused(values, model, bounds, words):
     table = irtjax.ResponseTable.from_arrays(values)
     with pytest.raises(ValueError, match=words):
         make_pool(table, model, None, "items", "score", None, (), bounds)
+
+
+def test_scores_that_are_all_at_an_end_keep_their_bounds():
+    values = 10 * np.round(scores_of(12, 20))
+    table = irtjax.ResponseTable.from_arrays(values)
+    pool, _ = make_pool(table, "auto", None, "items", "score", None, (), (0, 10))
+    assert pool.model.name == "share"
+    np.testing.assert_array_equal(pool.ends, [[0] * 20, [10] * 20])
+
+
+def few_subjects(model) -> Pool:
+    """The pool of 6 subjects, whose slopes are 1."""
+    table = irtjax.ResponseTable.from_arrays(scores_of(6, 20))
+    model = irtjax.fit(table) if model is None else model
+    pool, _ = make_pool(table, model, None, "items", "score", None)
+    assert pool.method == "laplace" and pool.model.scale == "unit_slope"
+    return pool
+
+
+def test_few_subjects_are_fitted_by_laplace_with_slopes_of_1():
+    assert not few_subjects("auto").integrated.family.has_slope
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("model", ["auto", None])
+def test_slopes_of_few_subjects_are_1_in_the_folds_too(model):
+    known = learn(few_subjects(model), np.arange(6) == 0)
+    np.testing.assert_array_equal(known.worth.discrimination, 1)
 
 
 def test_scores_of_new_subjects_are_taken_by_item():
