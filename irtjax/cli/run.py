@@ -251,11 +251,8 @@ def _no_audit(table: ResponseTable, fit: Calibration) -> str:
 
 def _no_subset(table: ResponseTable, fit: Calibration, size: int) -> str:
     """Why these responses have no subset, or nothing."""
-    scores = table.kind == "continuous" or fit.model.family.num_categories == 0
-    if scores and table.kind == "ordinal":
-        return "a subset of ratings needs a model of categories: --model graded"
-    if table.trials is not None or scores:
-        return "a subset is of right and wrong, or ordered, responses"
+    if table.trials is not None:
+        return "a subset is of single responses or scores, not of counts"
     if table.num_subjects < 4 or size < 1:
         return "a subset needs at least 4 subjects and 2 items"
     if _several(fit) or fit.parameters.lengths is not None:
@@ -279,7 +276,11 @@ def _shrink(results: Results, table: ResponseTable, size: int) -> None:
 
     # Bad items are part of full scores, and are not what a new model should be given.
     avoid = sorted(_spoilt(results.audit)) if results.audit is not None else []
-    given = {"model": results.fit, "avoid": avoid, "key": jax.random.key(0)}
+    fit, key = results.fit, jax.random.key(0)
+    given = {"model": fit, "avoid": avoid, "key": key}
+    if not (fit.model.family.num_categories or fit.options.get("worth")):
+        # Densities of scores have no such predictor; shares of the same scores have.
+        given |= {"model": "auto", "bounds": fit.options.get("bounds")}
     results.subset = shrink(table, size, **given)
     shrinking.write(results.out / SUBSET, results.subset, None, table.notes)
 

@@ -132,6 +132,8 @@ def shrink_command(
         Path, opt.out("DIR", "Folder for the subset, its predictor and page; errors.")
     ],
     options: SubsetOptions,
+    bounds: opt.Bounds = None,
+    bounds_of: opt.BoundsOf = None,
     level: opt.Level = 0.95,
     seed: opt.Seed = 0,
     quiet: opt.Quiet = False,
@@ -143,6 +145,7 @@ def shrink_command(
     names = (*SUBSET_FILES, *ERROR_FILES, "report.html")
     check_out_folder(out, names, "shrink")
     chosen = {**options.arguments(), "level": level}
+    chosen |= opt.all_bounds(bounds, bounds_of)
     sizes = opt.numbers("--sizes", options.sizes, int)
     ranking = None if options.reference is None else _values(options.reference)
     with ProgressLine(quiet) as progress:

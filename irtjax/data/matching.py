@@ -34,23 +34,41 @@ def match_items(
 
 
 def arrange(
-    table: ResponseTable, names: np.ndarray, whole: str, top: int, contents: Contents
+    table: ResponseTable,
+    names: np.ndarray,
+    whole: str,
+    top: int,
+    contents: Contents,
+    ends: np.ndarray | None = None,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Responses 0 to `top` in the order of known items, their mask, and the places."""
+    """Responses 0 to `top` in the order of known items, their mask, and the places.
+
+    `ends` `[2, items]` are the lowest and the highest score of the known items, whose
+    scores are returned as shares of that range.
+    """
     places = match_items(table, names, whole, contents)
     known = places >= 0
     given, seen = table.values, table.observed
     if seen is None:
         seen = np.ones(given.shape, bool)
-    wrong = ((given < 0) | (given > top) | (given != np.rint(given))) & seen & known
+    low, high = np.array([[0], [top]]) if ends is None else ends[:, places]
+    wrong = (given < low) | (given > high)
+    if ends is None:
+        wrong = wrong | (given != np.rint(given))
+    wrong = wrong & seen & known
     if wrong.any():
         row, column = np.argwhere(wrong)[0]
+        what = f"an integer from 0 to {top}"
+        if ends is not None:
+            what = f"from {low[column]:g} to {high[column]:g}"
         raise ValueError(
             f"subject {table.subjects[row]}, item {table.items[column]}: the response"
-            f" {given[row, column]:g} is not an integer from 0 to {top}"
+            f" {given[row, column]:g} is not {what}"
         )
     shape = table.num_subjects, len(names)
     dtype = np.int8 if top <= np.iinfo(np.int8).max else np.int32
+    if ends is not None:
+        given, dtype = (given - low) / (high - low), np.float64
     values, observed = np.zeros(shape, dtype), np.zeros(shape, bool)
     values[:, places[known]] = np.where(seen, given, 0)[:, known]
     observed[:, places[known]] = seen[:, known]

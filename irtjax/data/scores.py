@@ -118,6 +118,17 @@ def _ends(bounds: Bounds, benchmarks: np.ndarray | None) -> Any:
     return low, high
 
 
+def item_ends(bounds: Bounds, benchmarks: np.ndarray) -> np.ndarray:
+    """Lowest and highest score of each item, `[2, items]`.
+
+    >>> item_ends({"b": (1, 9)}, np.array(["a", "b"])).tolist()
+    [[0.0, 1.0], [1.0, 9.0]]
+    """
+    low, high = _ends(bounds, benchmarks)
+    both = [np.broadcast_to(x, len(benchmarks)) for x in (low, high)]
+    return np.stack(both).astype(np.float64)
+
+
 def benchmarks_of(table: ResponseTable) -> list[str]:
     """Names of the benchmarks of a table, in order; none without labels."""
     names = list(dict.fromkeys(table.benchmarks.tolist()))

@@ -25,7 +25,14 @@ from irtjax.estimators.start import start_values
 from irtjax.fitting.fit import fit
 from irtjax.likelihood.problem import Problem
 from irtjax.likelihood.quadrature import REACH, choose_nodes, resolution
-from irtjax.models.model import Model
+from irtjax.models.families.bounded import (
+    PreparedScores,
+    prepare,
+    with_scores,
+    worth_of,
+)
+from irtjax.models.families.shares import ShareScores
+from irtjax.models.model import Model, highest_response
 from irtjax.numerics.kernels import equal_nodes
 from irtjax.subsets.predictor import Curves, Prediction, Whole, curves_of, predict
 from irtjax.subsets.selection import (
@@ -57,15 +64,39 @@ class Pool:
     form: str = "normal"  # or "histogram": of the calibration's population
     method: str = "em"  # or "laplace", which integrates items out for few subjects
     avoid: np.ndarray | None = None  # [items] to choose where no others are left
+    ends: np.ndarray | None = None  # [2, items] lowest and highest score, if rescaled
 
     @functools.cached_property
     def responses(self) -> Responses:
         """The responses as arrays."""
-        return self.table.responses()
+        dtype = jnp.zeros(()).dtype
+        return with_scores(self.table.responses(), self._scores, dtype)
+
+    @functools.cached_property
+    def _scores(self) -> PreparedScores | None:
+        """Scores as shares of right responses; None of right, wrong or ordered ones."""
+        return prepare(self.table, self.model)
+
+    @functools.cached_property
+    def worth(self) -> np.ndarray:
+        """`[items]` right or wrong responses that a score is worth; 1 of categories.
+
+        From all subjects, held out or not: one number for each benchmark.
+        """
+        options = {} if self._scores is None else self._scores.options
+        benchmarks = self.table.item_facets.get("benchmark")
+        return worth_of(options, benchmarks, self.table.num_items)
+
+    @property
+    def integrated(self) -> Model | str:
+        """The model as `laplace` takes it: by name, but shares with slopes of 1."""
+        family = self.model.family
+        unit = isinstance(family, ShareScores) and not family.has_slope
+        return self.model if unit else self.model.name
 
     def full_scores(self) -> np.ndarray:
         """`[subjects]` scores on what each subject answered; NaN for nothing."""
-        top = self.model.family.num_categories - 1
+        top = highest_response(self.model)
         right = self.table.values.astype(float) @ self.target / top
         if self.table.observed is None:
             return right / self.target.sum()
@@ -77,7 +108,7 @@ class Pool:
 
         A gap gets the item's mean plus what the subject lies above the mean.
         """
-        top = self.model.family.num_categories - 1
+        top = highest_response(self.model)
         values = self.table.values.astype(np.float32) / top
         observed = self.table.observed
         if observed is not None:
@@ -104,7 +135,7 @@ class Pool:
         low = high = values
         if observed is not None:
             observed = observed[~held]
-            low, high = (np.where(observed, values, x) for x in (count, -1))
+            low, high = (np.where(observed, values, x) for x in (max(count, 2), -1))
         tier = np.where(low.min(axis=0) >= high.max(axis=0), 2, 0)
         if count == 2:
             ability = self.full_scores()[~held]
@@ -123,8 +154,9 @@ class Knowledge(NamedTuple):
 
 def knowledge_of(pool: Pool, items: Any, population: Any, held: np.ndarray):
     """Curves and worth of items that were estimated from the subjects not held out."""
-    weigh = worth(pool.model, items, population, pool.target, pool.abilities)
-    curves = curves_of(pool.model, items, population)
+    given = pool.model, items, population
+    weigh = worth(*given, pool.target, pool.abilities, pool.worth)
+    curves = curves_of(*given, pool.worth)
     return Knowledge(held, curves, weigh, pool.tiers(held))
 
 
@@ -133,7 +165,9 @@ def learn(pool: Pool, held: np.ndarray) -> Knowledge:
     model = pool.model
     if pool.method == "laplace":
         # It takes no weights: the held-out subjects leave the table.
-        found = fit(pool.table.select(subjects=~held), model.name, "laplace").parameters
+        found = fit(
+            pool.table.select(subjects=~held), pool.integrated, "laplace"
+        ).parameters
         return knowledge_of(pool, found.items, found.population, held)
     dtype = jnp.zeros(()).dtype
     weight = jnp.asarray(~held, dtype)

@@ -9,10 +9,13 @@ import numpy as np
 from irtjax.calibration.calibration import Calibration
 from irtjax.data import ResponseTable, read
 from irtjax.data.arrays import positions
+from irtjax.data.scores import check_range, item_ends, rescale
+from irtjax.data.table import FEW_SUBJECTS
 from irtjax.data.wording import are, counted
 from irtjax.fitting.defaults import AUTO, choose, is_integrated
 from irtjax.fitting.resolve import check_data, make_model
-from irtjax.models.catalogue import known_model
+from irtjax.models.catalogue import known_model, share
+from irtjax.models.families.shares import ShareScores
 from irtjax.models.model import Model, check_one_ability
 from irtjax.numerics.memory import require_memory
 from irtjax.subsets.crossfit import Pool
@@ -24,25 +27,40 @@ CELL_BYTES = 50.0
 FOLDS = 5
 
 
-def make_pool(data, model, stratify, average, aim, abilities, avoid=()):
+def make_pool(data, model, stratify, average, aim, abilities, avoid=(), bounds=None):
     """The items to choose from, their responses, and warnings."""
     table = data if isinstance(data, ResponseTable) else read(data)
-    if table.trials is not None or table.kind == "continuous":
+    if table.trials is not None:
         raise ValueError(
-            f"shrink needs responses that are right or wrong, or ordered, not"
-            f" {table.kind}"
+            "shrink needs single responses or scores, not counts: read them with"
+            " trials='mean' (--trials mean)"
         )
+    if isinstance(model, Calibration):
+        if bounds is not None:
+            raise ValueError("bounds are those of the fit: leave bounds out")
+        bounds = model.options.get("bounds")
     # Full scores and success vectors are matrices, gaps filled.
     size = f"{table.num_subjects:,} subjects by {table.num_items:,} items"
     cure = "select fewer subjects or items"
     require_memory(CELL_BYTES * table.size, f"a subset from {size}", cure)
-    chosen, method, weights = _model_of(table, model)
+    scored = table.kind == "continuous" or bounds is not None
+    chosen, method, weights = _model_of(table, model, scored)
     check_one_ability(chosen, "shrink")
-    if not chosen.family.num_categories or chosen.lengths is not None:
+    scores = isinstance(chosen.family, ShareScores)
+    if not (chosen.family.num_categories or scores) or chosen.lengths is not None:
         raise ValueError(
             f"shrink does not accept the model {chosen.name}: use one of right, wrong"
-            " or ordered responses, without lengths"
+            " or ordered responses, or share for scores, without lengths"
         )
+    ends = None
+    if bounds is not None:
+        if not scores:
+            what = f"use the model share, not {chosen.name}"
+            raise ValueError(f"bounds are for scores: {what}")
+        ends = item_ends(bounds, table.benchmarks)
+        table = rescale(table, bounds)
+    elif table.kind == "continuous":
+        check_range(table, (0.0, 1.0), np.ones(table.num_items, bool))
     check_data(table, chosen, 0.5)
     stratum = np.zeros(table.num_items, int)
     if stratify is not None:
@@ -70,12 +88,16 @@ def make_pool(data, model, stratify, average, aim, abilities, avoid=()):
     if len(avoid):
         last = np.zeros(table.num_items, bool)
         last[positions("item", table.items, list(avoid))] = True
-    pool = Pool(table, chosen, target, stratum, aim, where, form, method, last)
+    given = target, stratum, aim, where, form, method, last, ends
+    pool = Pool(table, chosen, *given)
     return pool, warnings
 
 
-def _model_of(table: ResponseTable, model: Any) -> tuple[Model, str, Any]:
-    """The model, the method of the folds, and log weights of a histogram population."""
+def _model_of(table: ResponseTable, model: Any, scored: bool) -> tuple[Model, str, Any]:
+    """The model, the method of the folds, and log weights of a histogram population.
+
+    Scores (`scored`) may all be at an end of their range.
+    """
     if isinstance(model, Calibration):
         if model.structure is not None and len(model.structure.groups) > 1:
             raise ValueError(
@@ -92,10 +114,15 @@ def _model_of(table: ResponseTable, model: Any) -> tuple[Model, str, Any]:
             "shrink does not fit multilevel and factor models: give a fit of one"
             " ability"
         )
+    if scored and isinstance(model, str) and model == AUTO:
+        # Full scores are means, which shares have whatever the form of the scores.
+        few = table.num_subjects < FEW_SUBJECTS
+        model = share(slopes="unit") if few else "share"
     name, method, *_ = choose(table, model, categories=True)
-    # Folds are fitted by `laplace` by name only.
-    method = method if isinstance(name, str) else "em"
-    return make_model(name, table, "weak"), method, None
+    made = make_model(name, table, "weak")
+    # Other models are fitted by `laplace` by name only.
+    named = isinstance(name, str) or isinstance(made.family, ShareScores)
+    return made, method if named else "em", None
 
 
 def _codes(table: ResponseTable, facet: str) -> np.ndarray:

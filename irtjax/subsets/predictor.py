@@ -13,7 +13,7 @@ from jax import lax
 from scipy.special import ndtri
 
 from irtjax.likelihood.quadrature import REACH, nodes_for, test_information
-from irtjax.models.model import Model, Population
+from irtjax.models.model import Model, Population, highest_response
 from irtjax.numerics.kernels import equal_nodes, normal_log_weights
 
 #: Numbers that one table of items by nodes may hold, unless it has 201 nodes.
@@ -42,7 +42,13 @@ class Curves(NamedTuple):
 
 
 def moments(family: Any, item: Any, ability: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Mean and variance of the response to an item, between 0 and 1, given ability."""
+    """Mean and variance of the response to an item, between 0 and 1, given ability.
+
+    Of a share, as if it were one right or wrong response.
+    """
+    if not family.num_categories:
+        mean = family.expected_response(item, ability)
+        return mean, mean * (1 - mean)
     top = family.num_categories - 1
     categories = jnp.arange(family.num_categories, dtype=ability.dtype) / top
     chance = jnp.exp(family.category_log_probs(item, ability))
@@ -69,8 +75,13 @@ def _tables(model: Model, items: Any, theta):
     return jax.tree.map(lambda x: x.T, found)
 
 
-def curves_of(model: Model, items: Any, population: Population) -> Curves:
-    """Curves on nodes that resolve the posteriors of subjects with every response."""
+def curves_of(
+    model: Model, items: Any, population: Population, responses: np.ndarray
+) -> Curves:
+    """Curves on nodes that resolve the posteriors of subjects with every response.
+
+    `responses` `[items]` are the right or wrong ones that a score is worth, else 1.
+    """
     items = as_records(items)
     dtype = items[0].dtype
     mean, sd = float(population.mean), float(population.sd)
@@ -78,6 +89,7 @@ def curves_of(model: Model, items: Any, population: Population) -> Curves:
     if log_weight is None:
         probe = jnp.asarray(mean + sd * np.linspace(-4, 4, 33), dtype)
         largest = float(jnp.max(test_information(model, items, probe)))
+        largest *= float(np.max(responses, initial=1))
         smallest = 1 / math.sqrt(1 + max(largest, 0) * sd**2)
         most = max(201, LARGEST_TABLE // max(1, len(items[0])))
         # Multiples of 60, so that similar fits share a compiled program.
@@ -87,16 +99,26 @@ def curves_of(model: Model, items: Any, population: Population) -> Curves:
     else:
         nodes = equal_nodes(-REACH, REACH, np.shape(log_weight)[0])
         log_weight = jax.nn.log_softmax(jnp.asarray(log_weight))
-    return curves_at(model, items, mean + sd * nodes, np.asarray(log_weight, float))
+    log_weight = np.asarray(log_weight, float)
+    return curves_at(model, items, mean + sd * nodes, log_weight, responses)
 
 
 def curves_at(
-    model: Model, items: Any, ability: np.ndarray, log_weight: np.ndarray
+    model: Model,
+    items: Any,
+    ability: np.ndarray,
+    log_weight: np.ndarray,
+    responses: np.ndarray,
 ) -> Curves:
-    """Curves on given nodes, `[nodes]` abilities and log weights."""
+    """Curves on given nodes, `[nodes]` abilities and log weights; see `curves_of`."""
     items = as_records(items)
     found = _tables(model, items, jnp.asarray(ability, items[0].dtype))
-    return Curves(ability, log_weight, *jax.tree.map(np.asarray, found))
+    natural, mean, variance = jax.tree.map(np.asarray, found)
+    if np.any(responses != 1):
+        # A score has the log-likelihood of its responses, and the variance of a mean.
+        each = np.asarray(responses, mean.dtype)[:, None]
+        natural, variance = tuple(each * g for g in natural), variance / each
+    return Curves(ability, log_weight, natural, mean, variance)
 
 
 class Prediction(NamedTuple):
@@ -173,7 +195,7 @@ def predict(
 def _predict(model, curves, values, observed, target, weight, whole) -> Prediction:
     """`predict` for a block of subjects."""
     seen = observed.astype(float)
-    top = model.family.num_categories - 1
+    top = highest_response(model)
     right = values.astype(float) / top * seen
     joint = curves.log_weight + seen @ curves.natural[0]
     # Statistics are 0 where a response is missing, since its value is.

@@ -80,11 +80,12 @@ def worth(
     population: Population,
     target: Float[Array, " items"] | np.ndarray,
     abilities: Float[Array, " abilities"] | np.ndarray | None = None,
+    responses: Float[Array, " items"] | np.ndarray | None = None,
 ) -> Worth:
     """Information, slopes and noise of items at abilities, or over the population.
 
-    The model is of one ability and of categories; `target` is what each item counts in
-    the full score.
+    The model is of one ability and of categories or shares; `target` is what each item
+    counts in the full score, `responses` how many right or wrong ones a share is worth.
     """
     items = as_records(items)
     dtype = items[0].dtype
@@ -96,7 +97,13 @@ def worth(
     else:
         theta = jnp.asarray(abilities, dtype)
         weight = jnp.full(theta.shape, 1 / theta.size, dtype)
-    return _worth(model, items, jnp.asarray(target, dtype), theta, weight, 1 / sd**2)
+    target = jnp.asarray(target, dtype)
+    found = _worth(model, items, target, theta, weight, 1 / sd**2)
+    if responses is None:
+        return found
+    each = jnp.asarray(responses, dtype)
+    more, less = found.information * each, found.noise / each
+    return found._replace(information=more, noise=less)
 
 
 @partial(jax.jit, static_argnames="aim")

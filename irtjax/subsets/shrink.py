@@ -16,9 +16,11 @@ from irtjax.calibration.calibration import Calibration
 from irtjax.data import ResponseTable
 from irtjax.data.item_texts import Ids, chosen, sample_files
 from irtjax.data.matching import match_all_items
+from irtjax.data.scores import Bounds
 from irtjax.data.wording import counted, percent
 from irtjax.fitting.defaults import AUTO
 from irtjax.fitting.fit import fit
+from irtjax.models.families.shares import ShareScores
 from irtjax.models.model import Model
 from irtjax.numerics.precision import full_precision
 from irtjax.numerics.progress import watched
@@ -60,6 +62,7 @@ def shrink(
     folds: int | None = None,
     level: float = 0.95,
     key: KeyArray | None = None,
+    bounds: Bounds | None = None,
 ) -> Shrunken:
     """Chooses a subset of items that stands for all, and a predictor of full scores.
 
@@ -82,8 +85,8 @@ def shrink(
     the model fitted, correct its bias and determine how wide intervals must be.
 
     Args:
-        data: Right and wrong or ordered responses: a `ResponseTable`, or anything that
-            `irtjax.read` takes.
+        data: Right and wrong or ordered responses, or scores: a `ResponseTable`, or
+            anything that `irtjax.read` takes.
         size: Number of items; or give an error instead.
         standard_error: The fewest items whose expected error of ability is at most
             this, root mean square over the abilities that the choice weighs.
@@ -104,10 +107,12 @@ def shrink(
             for 5 (fewer with fewer than 10 subjects). 0 takes the model's own errors.
         level: Level of the intervals.
         key: Random key of folds, clusters and random items; a fixed one if None.
+        bounds: The lowest and the highest possible score, or these by benchmark, where
+            they are not 0 and 1. Full scores are means of shares of that range.
 
     Raises:
         ValueError: In one line, for a size or an error that cannot be had, an unknown
-            method, or data and models without one ability and categories.
+            method, or models other than of one ability and of categories or shares.
 
     >>> import irtjax
     >>> table = irtjax.make_demo().table
@@ -119,7 +124,8 @@ def shrink(
     check_choice(method, aim, average, level)
     if sum(x is not None for x in (size, standard_error, score_error)) != 1:
         raise ValueError("give one of size, standard_error and score_error")
-    pool, warnings = make_pool(data, model, stratify, average, aim, abilities, avoid)
+    given = data, model, stratify, average, aim, abilities, avoid, bounds
+    pool, warnings = make_pool(*given)
     table = pool.table
     if size is not None:
         check_size(size, table.num_items)
@@ -187,6 +193,10 @@ def _subset(
     table, items = pool.table, choice.items
     named = "benchmark" in table.item_facets
     ids, unsure = _ids_of(table, items)
+    scores, ends = isinstance(pool.model.family, ShareScores), None
+    if scores:
+        every = np.repeat([[0.0], [1.0]], table.num_items, axis=1)
+        ends = (every if pool.ends is None else pool.ends)[:, items]
     return Shrunken(
         items=table.items[items],
         weights=choice.weight,
@@ -210,6 +220,8 @@ def _subset(
         rules=found.rows,
         item_ids=ids,
         item_contents=chosen(table.item_contents, table.items[items].tolist()),
+        worth=pool.worth[items] if scores else None,
+        ends=ends,
     )
 
 
@@ -267,6 +279,7 @@ def subset_errors(
     level: float = 0.95,
     reference: Mapping[str, float] | None = None,
     key: KeyArray | None = None,
+    bounds: Bounds | None = None,
 ) -> SubsetErrors:
     """How well subsets predict the full scores of held-out subjects.
 
@@ -289,6 +302,7 @@ def subset_errors(
         level: Level of the intervals.
         reference: Values of subjects, higher for better, to compare the order with.
         key: Random key; a fixed one if None.
+        bounds: See `shrink`.
 
     Raises:
         ValueError: As `shrink`.
@@ -303,7 +317,8 @@ def subset_errors(
         check_choice(method, aim, average, level)
     if folds < 3:
         raise ValueError(f"folds {folds}: intervals are judged by at least 3")
-    pool, warnings = make_pool(data, model, stratify, average, aim, abilities, avoid)
+    given = data, model, stratify, average, aim, abilities, avoid, bounds
+    pool, warnings = make_pool(*given)
     subjects, num_items = pool.table.num_subjects, pool.table.num_items
     count = check_folds(folds, subjects)
     if not len(sizes) or not len(methods):
@@ -437,7 +452,7 @@ def _estimate(pool: Pool, model: Any):
         if pool.method == "em":
             found = fit(pool.table, pool.model, "em", standard_errors="none")
         else:
-            found = fit(pool.table, pool.model.name, "laplace")
+            found = fit(pool.table, pool.integrated, "laplace")
         items, population = found.parameters.items, found.parameters.population
         warnings = tuple(found.warnings)
     nobody = np.zeros(pool.table.num_subjects, bool)

@@ -25,7 +25,8 @@ from irtjax.data.item_texts import (
 from irtjax.data.matching import arrange
 from irtjax.data.wording import are, counted
 from irtjax.data.writing import full_path, together, write_text
-from irtjax.models.model import Model
+from irtjax.models.families.shares import ShareScores
+from irtjax.models.model import Model, highest_response
 from irtjax.storage.encoding import UndefinedClassError, decode, encode, plain
 from irtjax.subsets.predictor import Calibrator, Curves, Whole, curves_at, predict
 
@@ -86,6 +87,10 @@ class Shrunken:
             subject is predicted by the rule that the other folds take.
         item_ids: Ids of the items in the harness that logged them; see `sample_files`.
         item_contents: Hashes of the content of the items, where the data had them.
+        worth: `[size]` right or wrong responses that a score on an item is worth; None
+            but for scores.
+        ends: `[2, size]` lowest and highest score of each item. Full scores are means
+            of shares of that range. None but for scores.
 
     >>> import irtjax
     >>> table = irtjax.make_demo().table
@@ -118,6 +123,8 @@ class Shrunken:
         default_factory=dict
     )
     item_contents: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    worth: np.ndarray | None = None
+    ends: np.ndarray | None = None
 
     @property
     def size(self) -> int:
@@ -127,7 +134,9 @@ class Shrunken:
     @functools.cached_property
     def curves(self) -> Curves:
         """Curves of the chosen items on the nodes."""
-        return curves_at(self.model, self.parameters, self.nodes, self.log_weight)
+        worth = np.ones(self.size) if self.worth is None else self.worth
+        nodes = self.nodes, self.log_weight
+        return curves_at(self.model, self.parameters, *nodes, worth)
 
     def table(self) -> pa.Table:
         """One row per chosen item: item, benchmark, weight, rank in order of choice."""
@@ -180,10 +189,8 @@ class Shrunken:
         """Responses in the order of the subset, 0 where there are none."""
         if table.trials is not None:
             raise ValueError("counts of trials cannot be scored: use single responses")
-        top = self.model.family.num_categories - 1
-        values, observed, places = arrange(
-            table, self.items, "the subset", top, self.item_contents
-        )
+        known = "the subset", highest_response(self.model), self.item_contents
+        values, observed, places = arrange(table, self.items, *known, self.ends)
         known = places >= 0
         notes = [
             f"{known.sum():,} of the {counted(self.size, 'item')} of the subset"
@@ -293,12 +300,21 @@ def _from_content(content: dict[str, Any]) -> Shrunken:
     record = model.family.Items
     given = content["parameters"]
     parameters = record(*(np.array(given[k], float) for k in record._fields))
-    arrays = {k: np.array(content[k], float) for k in (*_ON_ITEMS, *_ON_NODES)}
+    scores = isinstance(model.family, ShareScores)
+    on_items = (*_ON_ITEMS, "worth") if scores else _ON_ITEMS
+    arrays = {k: np.array(content[k], float) for k in (*on_items, *_ON_NODES)}
     items = as_labels(content["items"])
     for name, values in {**arrays, **parameters._asdict()}.items():
         length = len(arrays["nodes"] if name in _ON_NODES else items)
         if len(values) != length or not np.isfinite(values).all():
             raise ValueError(f"its {name} are not {length} numbers")
+    ends = np.array(content["ends"], float) if scores else None
+    if ends is not None and not (
+        ends.shape == (2, len(items)) and np.all(ends[0] < ends[1])
+    ):
+        raise ValueError("its ends are not a lower and a higher score for each item")
+    if scores and not np.all(arrays["worth"] > 0):
+        raise ValueError("its worth is not above 0")
     scalars = "level", "standard_error", "score_error"
     numbers: Any = {k: float(content[k]) for k in scalars}
     if not np.isfinite([*numbers.values()]).all() or not 0 < numbers["level"] < 1:
@@ -332,6 +348,7 @@ def _from_content(content: dict[str, Any]) -> Shrunken:
         item_contents={
             str(k): str(v) for k, v in content.get("item_contents", {}).items()
         },
+        ends=ends,
         **arrays,
         **numbers,
     )

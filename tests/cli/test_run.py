@@ -243,9 +243,10 @@ def test_parts_that_responses_have_not_are_left_out():
     scores = table_of(np.linspace(0.1, 0.9, 30).reshape(5, 6))
     assert running._no_audit(right, one) == running._no_subset(right, one, 2) == ""
     assert "continuous" in running._no_audit(scores, one)
-    assert "right and wrong" in running._no_subset(scores, one, 2)
     whole = SimpleNamespace(**{**vars(one), "model": irtjax.MODELS["share"]()})
-    assert "right and wrong" in running._no_subset(right, whole, 2)
+    assert running._no_subset(scores, whole, 2) == ""
+    counts = table_of(np.eye(5), trials=np.full((5, 5), 2))
+    assert "not of counts" in running._no_subset(counts, one, 2)
     assert "one ability" in running._no_audit(right, several)
     assert "one ability" in running._no_subset(right, several, 2)
     assert "at least 3" in running._no_audit(table_of(np.eye(2)), one)

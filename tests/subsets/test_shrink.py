@@ -438,8 +438,8 @@ def test_bad_requests_are_one_line():
             irtjax.subset_errors(table(), sizes, **more)
     with pytest.raises(ValueError, match="3 subjects are too few to hold any out"):
         irtjax.shrink(table().select(subjects=np.arange(3)), 2)
-    with pytest.raises(ValueError, match="right or wrong"):
-        irtjax.shrink(scores, 1, folds=0)
+    with pytest.raises(ValueError, match="or share for scores"):
+        irtjax.shrink(scores, 1, folds=0, model="beta")
     with pytest.raises(ValueError, match="none of the 2 items"):
         small().predict(irtjax.ResponseTable.from_arrays([[1, 0]], items=["x", "y"]))
 
