@@ -14,7 +14,6 @@ from irtjax.cli.errors import as_options
 from irtjax.cli.imports import own_or_name
 from irtjax.cli.machine import prepare
 from irtjax.cli.progress import ProgressLine
-from irtjax.data.writing import write_text
 
 if TYPE_CHECKING:
     from irtjax.auditing import Audit
@@ -142,6 +141,7 @@ def write(
 ) -> None:
     """Writes tables, figures and summary, all or none."""
     from irtjax import plots
+    from irtjax.data.writing import write_text
     from irtjax.report import audit_page, report_page, write_page
     from irtjax.report.flagged import flagged_page, flagged_table
 
