@@ -177,11 +177,15 @@ class Calibration:
             f" {counted(len(self.items), 'item')}"
             f" ({counted(self.num_observed, 'response')}):"
             f" {self.status.explain()}",
-            f"log-likelihood {self.log_likelihood:,.2f}, AIC {self.aic:,.1f}, BIC"
-            f" {self.bic:,.1f}"
-            if not self.options.get("worth")
-            else f"quasi-log-likelihood {self.log_likelihood:,.2f} (no AIC or BIC)",
         ]
+        if self.options.get("worth"):
+            value = f"{self.log_likelihood:,.2f}"
+            lines.append(f"quasi-log-likelihood {value} (no AIC or BIC)")
+        else:
+            lines.append(
+                f"log-likelihood {self.log_likelihood:,.2f}, AIC {self.aic:,.1f}, BIC"
+                f" {self.bic:,.1f}"
+            )
         names = ("subject", "rank", "ability", "ability_se", "expected_score")
         # Of equal ranks the order of `irtjax.rank`.
         best_first = [("rank", "ascending"), ("ability", "descending")]

@@ -78,7 +78,7 @@ class Pool:
         return prepare(self.table, self.model)
 
     @functools.cached_property
-    def worth(self) -> np.ndarray:
+    def score_worth(self) -> np.ndarray:
         """`[items]` right or wrong responses that a score is worth; 1 of categories.
 
         From all subjects, held out or not: one number for each benchmark.
@@ -155,8 +155,8 @@ class Knowledge(NamedTuple):
 def knowledge_of(pool: Pool, items: Any, population: Any, held: np.ndarray):
     """Curves and worth of items that were estimated from the subjects not held out."""
     given = pool.model, items, population
-    weigh = worth(*given, pool.target, pool.abilities, pool.worth)
-    curves = curves_of(*given, pool.worth)
+    weigh = worth(*given, pool.target, pool.abilities, pool.score_worth)
+    curves = curves_of(*given, pool.score_worth)
     return Knowledge(held, curves, weigh, pool.tiers(held))
 
 

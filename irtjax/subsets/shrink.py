@@ -220,7 +220,7 @@ def _subset(
         rules=found.rows,
         item_ids=ids,
         item_contents=chosen(table.item_contents, table.items[items].tolist()),
-        worth=pool.worth[items] if scores else None,
+        worth=pool.score_worth[items] if scores else None,
         ends=ends,
     )
 

@@ -65,7 +65,7 @@ def test_scores_count_as_shares_of_their_range():
     np.testing.assert_allclose(pool.table.values, (values - 1) / 9)
     np.testing.assert_allclose(pool.full_scores(), (values.mean(axis=1) - 1) / 9)
     # Worth is near the number of trials: its error is about a tenth of it.
-    assert np.all(np.abs(pool.worth / TRIALS - 1) < 0.4)
+    assert np.all(np.abs(pool.score_worth / TRIALS - 1) < 0.4)
     # Items without variation are those of equal scores, with gaps too.
     flat = values.copy()
     flat[:, 0], flat[3, 1] = 5.5, np.nan
