@@ -24,12 +24,14 @@ class Rows(NamedTuple):
 
     Attributes:
         cells: Log p of the cells and its derivatives, at abilities `[rows, dims]`.
+        total: Sums of a number for each cell times v_j.
         pull: Sums of a number for each cell times v_j a_j, v the items' weights.
         bend: Sums of it times v_j a_j a_j', `[rows, dims, dims]`.
         variance: a_j'C a_j of each cell, from C `[rows, dims, dims]`.
     """
 
     cells: Callable[[Array], Cells]
+    total: Callable[[Array], Array]
     pull: Callable[[Array], Array]
     bend: Callable[[Array], Array]
     variance: Callable[[Array], Array]
@@ -41,8 +43,10 @@ def dense_rows(
     """Of a block with every item: `values` are `[rows, items]`."""
     slopes, dims = items.discrimination, items.discrimination.shape[1]
     weighted, products = weigh_rows(slopes, weight), weigh_rows(outer(slopes), weight)
+    each_item = weigh_rows(jnp.ones_like(slopes[:, 0]), weight)
     return Rows(
         lambda theta: cells(model, items, theta, values, exposure),
+        lambda each: each @ each_item,
         lambda each: each @ weighted,
         lambda each: (each @ products).reshape(-1, dims, dims),
         lambda inverse: inverse.reshape(len(inverse), -1) @ outer(slopes).T,
@@ -54,43 +58,87 @@ def observed_rows(model: Model, items: Any, weight: Array | None, part: Bucket) 
     slopes, item = items.discrimination[part.column], part.column
     dtype = slopes.dtype
     values, exposure = part.value.astype(dtype), part.exposure.astype(dtype)
-    weighted = slopes
+    each_item = jnp.ones_like(slopes[..., 0])
     if weight is not None:
-        weighted = slopes * weight.astype(dtype)[item][..., None]
+        each_item = weight.astype(dtype)[item]
+    weighted = slopes * each_item[..., None]
     product = lambda theta: jnp.einsum("rk,rwk->rw", theta, slopes)
     return Rows(
         lambda theta: chosen_cells(
             model, items, product(theta), item, values, exposure
         ),
+        lambda each: jnp.sum(each * each_item, axis=1),
         lambda each: jnp.einsum("rw,rwk->rk", each, weighted),
         lambda each: jnp.einsum("rw,rwk,rwl->rkl", each, weighted, slopes),
         lambda inverse: jnp.einsum("rkl,rwk,rwl->rw", inverse, slopes, slopes),
     )
 
 
+class _At(NamedTuple):
+    """Where the search is: log posteriors and their derivatives at abilities theta.
+
+    `share` is how much of a Newton step is tried next, `left` the length of the step.
+    """
+
+    theta: Array
+    height: Array
+    gradient: Array
+    curvature: Array
+    share: Array
+    left: Array
+
+
+def _along(rows: Array, like: Array) -> Array:
+    """A number for each row, in the dimensions of `like`."""
+    return rows.reshape(-1, *[1] * (like.ndim - 1))
+
+
 def find_modes(
     rows: Rows, first: Array, mean: Array, precision: Array, num_newton: int
 ) -> tuple[Array, Array, Array, Array]:
-    """Modes, covariances, posterior means, and the length of the last step."""
+    """Modes, covariances, posterior means, and the length of the Newton step left.
+
+    A step that lowers the log posterior is taken back, and a quarter of it tried: where
+    slopes are steep, log p is nearly linear but for a bend, and full steps from one
+    side of it to the other need not end. The search ends where all steps are below the
+    root of the rounding error.
+    """
+    dtype = first.dtype
+    eps = jnp.finfo(dtype).eps
 
     def derivatives(theta):
         found = rows.cells(theta)
         # Of families that are not concave the upward part is left out.
         weight = jnp.maximum(found.curvature, 0)
-        gradient = rows.pull(found.slope) - (theta - mean) @ precision
-        return gradient, rows.bend(weight) + precision, found.bend
+        pull = (theta - mean) @ precision
+        height = rows.total(found.log_prob) - jnp.sum(pull * (theta - mean), axis=1) / 2
+        gradient = rows.pull(found.slope) - pull
+        return height, gradient, rows.bend(weight) + precision, found.bend
 
-    def newton(_, state):
-        theta, _ = state
-        gradient, curvature, _ = derivatives(theta)
-        step, _ = positive_definite_solve(curvature, gradient)
-        length = jnp.max(jnp.abs(step), axis=1, keepdims=True)
-        step = step * jnp.minimum(1, LONGEST / jnp.maximum(length, 1e-30))
-        return theta + step, jnp.max(jnp.abs(step), axis=1)
+    def newton(state):
+        at, count = state
+        step, _ = positive_definite_solve(at.curvature, at.gradient)
+        length = jnp.max(jnp.abs(step), axis=1)
+        step = step * jnp.minimum(1, LONGEST / jnp.maximum(length, 1e-30))[:, None]
+        theta = at.theta + at.share[:, None] * step
+        height, gradient, curvature, _ = derivatives(theta)
+        slack = 8 * eps * (1 + jnp.abs(at.height))
+        better = height >= at.height - slack
+        share = jnp.where(better, jnp.minimum(1, 4 * at.share), at.share / 4)
+        new = _At(theta, height, gradient, curvature, share, length)
+        old = at._replace(share=share, left=length)
+        chosen = lambda x, y: jnp.where(_along(better, x), x, y)
+        return jax.tree.map(chosen, new, old), count + 1
 
-    none = jnp.zeros(first.shape[0], first.dtype)
-    theta, last = lax.fori_loop(0, num_newton, newton, (first, none))
-    _, curvature, bend = derivatives(theta)
+    def unfinished(state):
+        at, count = state
+        return (count < num_newton) & jnp.any(at.left > eps**0.5)
+
+    ones = jnp.ones(first.shape[0], dtype)
+    begin = _At(first, *derivatives(first)[:3], ones, jnp.inf * ones)
+    found, count = lax.while_loop(unfinished, newton, (begin, 0))
+    theta, left = found.theta, jnp.where(count > 0, found.left, 0)
+    _, _, curvature, bend = derivatives(theta)
     column = lambda unit: positive_definite_solve(
         curvature, jnp.broadcast_to(unit, theta.shape)
     )[0]
@@ -98,4 +146,4 @@ def find_modes(
     inverse = jax.vmap(column, out_axes=-1)(unit)
     skew = rows.pull(bend * rows.variance(inverse))
     skew = jnp.einsum("nkl,nl->nk", inverse, skew)
-    return theta, inverse, theta - skew / 2, last
+    return theta, inverse, theta - skew / 2, left

@@ -53,8 +53,8 @@ from irtjax.numerics.programs import stored_jit
 from irtjax.numerics.sparse import Bucket, dense_blocks, in_blocks, scan_rows
 from irtjax.scoring.factor_rows import dense_rows, find_modes, observed_rows
 
-#: Newton steps; the log-posterior of logistic items is concave, and ten are plenty.
-NUM_NEWTON = 25
+#: Most Newton steps of a block; with gentle slopes 5 to 10 are taken.
+NUM_NEWTON = 100
 #: Numbers of an observed cell that a pass holds at once, in addition to its slopes.
 CELL_NUMBERS = 12
 #: Directions of shared errors, and those sampled in addition to find them.

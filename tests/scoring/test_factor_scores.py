@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy.optimize import minimize
 from scipy.special import expit
 
 import irtjax
@@ -167,3 +168,37 @@ def test_observed_cells_alone_give_the_scores_and_errors_of_all_cells(
     kept = [score_factors(model, items, population, x, start, 0) for x in (data, few)]
     for x, y in zip(*map(jax.tree.leaves, kept), strict=True):
         np.testing.assert_allclose(y, x, rtol=1e-8, atol=1e-9)
+
+
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64])
+def test_modes_of_steep_items_and_odd_subjects_are_found(dtype):
+    """Plain Newton steps jump from side to side of steep items of one difficulty.
+
+    Subjects do not follow the model, as contaminated ones do not. SciPy is the truth.
+    """
+    rng = np.random.default_rng(0)
+    slopes = rng.normal(0, 1, (60, 3)) + [5.0, 0, 0] * (rng.random((60, 1)) < 0.7)
+    intercept = slopes[:, 0] + rng.normal(size=60)
+    right = rng.random((40, 60)) < rng.random((40, 1))
+    items = LogisticItems(
+        *(jnp.asarray(x, dtype) for x in (slopes, intercept, np.zeros(60), np.ones(60)))
+    )
+    population = Population(jnp.zeros(3, dtype), jnp.ones(3, dtype))
+    data = irtjax.Responses(jnp.asarray(right, jnp.int8))
+    given = factor_model(Factor(factors=3)), items, population
+    found = score_factors(*given, data)
+    assert bool(found.converged.all())
+
+    def loss(theta, y):
+        eta = slopes @ theta + intercept
+        chance = np.where(y, expit(eta), expit(-eta))
+        gradient = slopes.T @ (y - expit(eta)) - theta
+        return theta @ theta / 2 - np.log(chance).sum(), -gradient
+
+    for i in range(40):
+        best = minimize(loss, np.zeros(3), (right[i],), jac=True, method="BFGS")
+        error = np.asarray(found.ability[i]) - best.x
+        assert np.abs(error).max() < (1e-4 if dtype == jnp.float64 else 2e-3)
+    seen = jnp.ones(right.shape, bool)
+    sparse = SparseResponses.of(Responses(data.values, seen))
+    assert jnp.allclose(score_factors(*given, sparse).ability, found.ability, atol=1e-3)
