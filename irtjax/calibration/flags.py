@@ -368,9 +368,11 @@ def fit_warnings(
         pairs = "; 95 % intervals of differences cover 86 to 94 %: use method='laplace'"
         free = model.family.integrable and tested and not joint
         free = free and estimates_slopes(estimates)
+        scores = "; 95 % intervals of expected scores cover 85 to 94 %"
+        scores = scores * bool(dims and tested)
         found.append(
             f"only {num_subjects} subjects for a {model.name} model (about {needed}"
-            f" advised): {basis}{pairs * free}"
+            f" advised): {basis}{pairs * free}{scores}"
         )
     if components > 1:
         found.append(

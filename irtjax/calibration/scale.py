@@ -14,6 +14,11 @@ than their errors. So no pair is tested where
   (`identification.variation`). Of 20 or 50 equal subjects with 100 items 95 to 100 % of
   the data sets had a significant pair by `em`.
 
+- an item has slopes on several abilities, and there are fewer than 15 subjects, or 10
+  for each slope of an item: 95 % intervals of expected scores, by which subjects are
+  ranked, covered 68 to 81 % with 10 subjects, and 87 to 90 % at the limit
+  (`experiments/aims/few_subjects.py`).
+
 `docs/evidence/few-subjects.md` has the simulations behind the limits.
 
 An error of at least the range of all abilities makes every z at most 1 / sqrt(2): no
@@ -46,6 +51,9 @@ Ranks = TypeVar("Ranks", RankIntervals, Ranking)
 #: and 92 % with 12 (100 items). By `mm` they covered 97 % with 8, and `FEW_SUBJECTS` is
 #: the limit.
 LEAST_ESTIMATED = 12
+#: Subjects below which no pair is tested by models of several abilities: so many, and
+#: so many for each slope of an item.
+LEAST_SEVERAL, LEAST_A_SLOPE = 15, 10
 #: Responses to an item times the mean correlation of two items, below which slopes that
 #: are parameters are not determined. Of the significant pairs 20 to 86 % were false
 #: below 0.75, and at most 4 % above.
@@ -69,6 +77,8 @@ def with_errors_of_scale(
     they are. A warning states what was done, and what to use. `found` is the variation
     of the responses.
     """
+    if estimates.factors is not None:
+        return _with_errors_of_several(estimates, num_subjects)
     if not estimates_slopes(estimates) or estimates.sampled:
         return estimates
     groups = estimates.groups
@@ -83,13 +93,31 @@ def with_errors_of_scale(
             return estimates
         warning = f"{why} {BECAUSE}, on which tests of pairs depend; {CURE}"
         return _warned(estimates, warning)
+    return _untested(estimates, why)
+
+
+def _untested(estimates: Estimates, why: str) -> Estimates:
+    """Estimates with errors of ability by which no pair is significant."""
     warning = (
         f"{why} {BECAUSE}: errors of ability are set to the range of all abilities or"
         f" more, {UNTESTED}, and rank intervals and P(best) are the same for all"
         f" subjects; {CURE}"
     )
     error = np.maximum(estimates.error, _least_error(estimates.ability))
-    return _warned(estimates, warning, error=error, shared=None, scale=None)
+    changes: dict[str, Any] = {"error": error, "shared": None, "scale": None}
+    if estimates.factors is not None:  # The ability is the expected score.
+        changes["expected"] = estimates.ability, error
+    return _warned(estimates, warning, **changes)
+
+
+def _with_errors_of_several(estimates: Estimates, num_subjects: int) -> Estimates:
+    """Of a model of several abilities, whose slopes few subjects do not determine."""
+    dims = estimates.problem.model.family.dims
+    slopes = np.asarray(estimates.problem.free)[:, :dims].sum(axis=1).max(initial=0)
+    least = max(LEAST_SEVERAL, LEAST_A_SLOPE * int(slopes))
+    if not slopes or estimates.sampled or num_subjects >= least:
+        return estimates
+    return _untested(estimates, f"{num_subjects} subjects")
 
 
 def _undetermined(num_subjects: int, found: Variation, joint: bool) -> str:

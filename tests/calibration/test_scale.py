@@ -20,6 +20,7 @@ from irtjax.calibration.scale import (
 from irtjax.data.responses import Responses
 from irtjax.estimators.estimates import Estimates
 from irtjax.likelihood.problem import Problem
+from irtjax.models.catalogue import factor_model
 from irtjax.report.leaderboard import leaderboard
 from irtjax.report.summary import summarise, verdict
 
@@ -208,3 +209,34 @@ def test_draws_of_two_equal_subjects_are_tested():
     assert not any(BECAUSE in line for line in fit.warnings)
     ranked = irtjax.rank(fit)
     assert (ranked.num_pairs, ranked.num_different) == (1, 0)
+
+
+@pytest.mark.parametrize(
+    ("count", "slopes", "tested"),
+    [(14, 1, False), (15, 1, True), (19, 2, False), (20, 2, True), (29, 3, False)],
+)
+def test_several_abilities_need_subjects_for_each_slope(count, slopes, tested):
+    """Expected scores, by which subjects are ranked, get the errors too."""
+    given = estimates_of(count, "2pl")
+    responses = Responses(jnp.zeros((count, 4), jnp.int8))
+    problem = Problem.create(factor_model(irtjax.Factor(3)), responses)
+    free = problem.free & (jnp.arange(problem.free.shape[1]) < slopes)
+    problem = dataclasses.replace(problem, free=free)
+    score = np.linspace(0.2, 0.8, count), np.full(count, 0.02)
+    given = dataclasses.replace(
+        given,
+        problem=problem,
+        ability=score[0],
+        error=score[1],
+        expected=score,
+        factors=SimpleNamespace(),
+        joint=True,
+    )
+    found = with_errors_of_scale(given, count, CLEAR)
+    assert (found is given) == tested
+    if not tested:
+        assert found.expected is not None
+        assert found.expected[1].min() == 1 and UNTESTED in found.warnings[0]
+    fixed = dataclasses.replace(problem, free=jnp.zeros_like(free))
+    given = dataclasses.replace(given, problem=fixed)
+    assert with_errors_of_scale(given, count, CLEAR) is given

@@ -5,7 +5,7 @@ import csv
 import numpy as np
 import pytest
 
-from experiments.aims import factors, heterogeneity, short_tests
+from experiments.aims import factors, few_subjects, heterogeneity, short_tests
 
 
 def test_the_area_under_the_curve_counts_pairs():
@@ -60,3 +60,12 @@ def test_short_tests_small(tmp_path, capsys):
     assert rows[0]["loadings over truth"] > rows[1]["loadings over truth"]
     with (tmp_path / "short_tests.csv").open() as file:
         assert len(list(csv.DictReader(file))) == 2
+
+
+@pytest.mark.slow
+def test_few_subjects_small(tmp_path):
+    (row,) = few_subjects.main(["--out", str(tmp_path)])
+    # Errors of ten subjects are too small: intervals cover less than 95 %.
+    assert 0.5 < row["scores covered"] < 0.95
+    assert row["standard error"] < row["root mean squared error"]
+    assert (tmp_path / "few_subjects.csv").is_file()
