@@ -14,10 +14,9 @@ than their errors. So no pair is tested where
   (`identification.variation`). Of 20 or 50 equal subjects with 100 items 95 to 100 % of
   the data sets had a significant pair by `em`.
 
-- an item has slopes on several abilities, and there are fewer than 15 subjects, or 10
-  for each slope of an item: 95 % intervals of expected scores, by which subjects are
-  ranked, covered 68 to 81 % with 10 subjects, and 87 to 90 % at the limit
-  (`experiments/aims/few_subjects.py`).
+- there are several abilities, and fewer than 20 subjects, or 10 for each slope of an
+  item: 95 % intervals of expected scores, by which subjects are ranked, covered 68 to
+  80 % with 10 subjects, and 86 to 90 % at the limit (`experiments/aims/few_subjects.py`).
 
 `docs/evidence/few-subjects.md` has the simulations behind the limits.
 
@@ -53,7 +52,7 @@ Ranks = TypeVar("Ranks", RankIntervals, Ranking)
 LEAST_ESTIMATED = 12
 #: Subjects below which no pair is tested by models of several abilities: so many, and
 #: so many for each slope of an item.
-LEAST_SEVERAL, LEAST_A_SLOPE = 15, 10
+LEAST_SEVERAL, LEAST_A_SLOPE = 20, 10
 #: Responses to an item times the mean correlation of two items, below which slopes that
 #: are parameters are not determined. Of the significant pairs 20 to 86 % were false
 #: below 0.75, and at most 4 % above.

@@ -213,7 +213,7 @@ def test_draws_of_two_equal_subjects_are_tested():
 
 @pytest.mark.parametrize(
     ("count", "slopes", "tested"),
-    [(14, 1, False), (15, 1, True), (19, 2, False), (20, 2, True), (29, 3, False)],
+    [(19, 1, False), (20, 1, True), (19, 2, False), (20, 2, True), (29, 3, False)],
 )
 def test_several_abilities_need_subjects_for_each_slope(count, slopes, tested):
     """Expected scores, by which subjects are ranked, get the errors too."""
