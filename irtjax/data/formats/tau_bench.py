@@ -37,13 +37,14 @@ _POLICY_BEGINS = 1000
 _NO_RESULT = "infrastructure_error", "context_window_exceeded"
 
 
-class _Asked(Record):
-    instruction: Any = None
+def _at(value: Any, name: str) -> Any:
+    """A field of what may be an object; None if it has none."""
+    return value.get(name) if isinstance(value, dict) else None
 
 
 class _Info(Record):
     error: str | None = None
-    task: _Asked | None = None
+    task: Any = None
 
 
 class _Attempt(Record):
@@ -66,19 +67,13 @@ class _Attempt(Record):
 
     def prompt(self) -> str:
         """What the simulated user is asked to do, or ""."""
-        task = self.info.task if self.info else None
-        return text_of(task.instruction) if task and task.instruction else ""
-
-
-class _Arguments(Record):
-    temperature: Any = None
-    reasoning_effort: Any = None
+        return text_of(_at(self.info and self.info.task, "instruction"))
 
 
 class _Agent(Record):
     llm: str | None = None
-    implementation: str | None = None
-    llm_args: _Arguments | None = None
+    implementation: Any = None
+    llm_args: Any = None
 
 
 class _Environment(Record):
@@ -87,40 +82,24 @@ class _Environment(Record):
 
 class _RunInfo(Record):
     agent_info: _Agent = msgspec.field(default_factory=_Agent)
-    user_info: _Agent = msgspec.field(default_factory=_Agent)
+    user_info: Any = None
     environment_info: _Environment = msgspec.field(default_factory=_Environment)
     retrieval_config: Any = None
     speech_complexity: Any = None
 
     def settings(self) -> dict[str, str]:
         """What a run may differ in from another of the same model."""
-        own = self.agent_info.llm_args or _Arguments()
+        own = self.agent_info.llm_args
         found = {
-            "user": self.user_info.llm,
-            "temperature": own.temperature,
-            "effort": own.reasoning_effort,
+            "user": _at(self.user_info, "llm"),
+            "temperature": _at(own, "temperature"),
+            "effort": _at(own, "reasoning_effort"),
             "retrieval": self.retrieval_config,
             "speech": self.speech_complexity,
         }
         plain = {k: v for k, v in found.items() if isinstance(v, str | int | float)}
-        agent = {"agent": self.agent_info.implementation or ""}
+        agent = {"agent": text_of(self.agent_info.implementation)}
         return agent | {name: f"{name} {value}" for name, value in plain.items()}
-
-
-class _Scenario(Record):
-    instructions: Any = None
-
-
-class _Task(Record):
-    id: int | str
-    user_scenario: _Scenario | None = None
-
-    def prompt(self) -> str:
-        """What the simulated user is asked to do, or ""."""
-        found = self.user_scenario and self.user_scenario.instructions
-        if isinstance(found, dict):
-            found = "\n".join(f"{k}: {v}" for k, v in found.items() if v is not None)
-        return text_of(found) if found else ""
 
 
 class _Reward(Record):
@@ -165,9 +144,20 @@ class _Results(Record):
     cure: ClassVar[str] = "give the file as tau2-bench wrote it, or leave it out"
 
     info: _RunInfo
-    tasks: list[_Task] = []
+    tasks: Any = None
     simulations: list[_Simulation] = []
     simulation_index: list[_Simulation] | None = None
+
+    def prompts(self) -> dict[str, str]:
+        """What the simulated user of each task is asked to do."""
+        found = {}
+        for task in self.tasks if isinstance(self.tasks, list) else ():
+            asked = _at(_at(task, "user_scenario"), "instructions")
+            if isinstance(asked, dict):
+                lines = [f"{k}: {v}" for k, v in asked.items() if v is not None]
+                asked = "\n".join(lines)
+            found[str(_at(task, "id"))] = text_of(asked)
+        return found
 
 
 class _Header(Record):
@@ -254,9 +244,8 @@ def _second_form(path: Path) -> _Run:
     """The run of a file of tau2-bench."""
     results = load(path, _Results)
     model, domain = _named(path, results.info)
-    prompts = {str(task.id): task.prompt() for task in results.tasks}
-    rows = list(_simulated(results))
-    return _Run(model, domain, results.info.settings(), rows, prompts)
+    settings, rows = results.info.settings(), list(_simulated(results))
+    return _Run(model, domain, settings, rows, results.prompts())
 
 
 def _filters(runs: Sequence[_Run]) -> list[str]:
