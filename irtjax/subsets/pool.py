@@ -39,6 +39,12 @@ def make_pool(data, model, stratify, average, aim, abilities, avoid=(), bounds=N
         if bounds is not None:
             raise ValueError("bounds are those of the fit: leave bounds out")
         bounds = model.options.get("bounds")
+    warnings: tuple[str, ...] = ()
+    if bounds is None and isinstance(model, str) and model == AUTO:
+        # Ratings in many categories are scores here where they are in a fit.
+        usual = choose(table)
+        bounds = usual.bounds
+        warnings = () if bounds is None else (usual.reason,)
     # Full scores and success vectors are matrices, gaps filled.
     size = f"{table.num_subjects:,} subjects by {table.num_items:,} items"
     cure = "select fewer subjects or items"
@@ -75,11 +81,10 @@ def make_pool(data, model, stratify, average, aim, abilities, avoid=(), bounds=N
         raise ValueError("abilities must be finite numbers, one or more")
     # Held-out subjects are predicted as new ones will be, by the same form.
     form = "normal" if weights is None else "histogram"
-    warnings = ()
     if table.observed is not None and not table.observed.any(1).all():
         some = table.observed.sum(1) > 0
         table = table.select(subjects=some)
-        warnings = (
+        warnings += (
             f"{counted((~some).sum(), 'subject')} without responses"
             f" {are((~some).sum())} left out",
         )

@@ -338,6 +338,8 @@ def test_lighteval_in_other_spellings(tmp_path):
         ("details/one/org/m/{}", "one/org/m"),
         ("details/other/org/m/{}", "other/org/m"),
         ("details/org/m", "org/m"),
+        ("details/one/org/m", "one/org/m"),
+        ("details/org__m", "org/m"),
         ("mine/org__m", "org/m"),
         ("details_org__m_private/{}", "org/m"),
     ],
@@ -346,6 +348,30 @@ def test_lighteval_model_has_any_number_of_parts(folder, model):
     date = "2026-03-01T10-20-30.123456"
     place = Path("/logs") / folder.format(date)
     assert lighteval.subject_of(place / f"details_t|5_{date}.parquet") == model
+
+
+def test_lighteval_rows_of_texts_join_rows_of_lists(tmp_path):
+    """lighteval 0.3 writes all columns as texts where one of them has mixed types."""
+    open_ = {"example": "a?", "gold": ["12"], "choices": [""], "cont_tokens": [[1, 2]]}
+    choice = {
+        "example": "b?",
+        "gold": [""],
+        "choices": ["x", "y"],
+        "cont_tokens": [[1]],
+    }
+    rows = [
+        {"full_prompt": "", "metrics": {"em": 1.0}, **row} for row in (open_, choice)
+    ]
+    for model, kind in (("m", lambda x: x), ("n", str)):
+        path = (
+            tmp_path / f"details/org/{model}/details_t|5_2024-03-01T10-20-30.1.parquet"
+        )
+        path.parent.mkdir(parents=True)
+        table = [{name: kind(value) for name, value in row.items()} for row in rows]
+        pq.write_table(pa.Table.from_pylist(table), path)
+    table = read(tmp_path)
+    assert cells(table) == dict.fromkeys(["org/m", "org/n"], {"t|5/0": 1, "t|5/1": 1})
+    assert table.lengths.tolist() == [[2, 1], [2, 1]]
 
 
 def test_opencompass_details_without_verdicts(logs, tmp_path):
@@ -432,12 +458,141 @@ def test_swe_bench_runs_are_repeats(logs, tmp_path):
     assert list(row.values()) == [1, 1, 0]
 
 
+def write_report(path, resolved, unresolved=(), **more):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    fields = {"resolved_ids": resolved, "unresolved_ids": [*unresolved], **more}
+    path.write_text(json.dumps(fields))
+
+
+def test_swe_bench_failures_of_the_machine_are_missing(tmp_path):
+    """SWE-bench 5 names them; they are among the unresolved ones, too."""
+    report = tmp_path / "org__m.run.json"
+    write_report(report, ["a"], ["b", "c"], infra_failure_ids=["c"])
+    assert cells(read(report)) == {
+        "org/m": {"swe_bench/a": 1, "swe_bench/b": 0, "swe_bench/c": None}
+    }
+    fields = {"patch_exists": True, "resolved": False}
+    for task, failed in (("b", False), ("c", True)):
+        path = tmp_path / "logs/run_evaluation/run/org__m" / task / "report.json"
+        path.parent.mkdir(parents=True)
+        path.write_text(json.dumps({task: {**fields, "infra_failure": failed}}))
+    row = cells(read(tmp_path / "logs"))["org/m"]
+    assert row == {"swe_bench/b": 0, "swe_bench/c": None}
+
+
+def test_swe_bench_reports_of_one_name_are_all_read(tmp_path):
+    """As of two data sets: SWE-bench names files by model and run alone."""
+    write_report(tmp_path / "lite/org__m.run.json", ["a"], ["b"])
+    write_report(tmp_path / "verified/org__m.run.json", ["c"], ["b"])
+    row = {"swe_bench/a": 1, "swe_bench/b": 0, "swe_bench/c": 1}
+    assert cells(read(tmp_path)) == {"org/m": row}
+    write_report(tmp_path / "other/org__m.run.json", ["b"], ["a"])
+    assert "2 pairs repeat" in refused(tmp_path)
+    assert cells(read(tmp_path, trials="mean"))["org/m"]["swe_bench/b"] == 0.5
+
+
+def test_swe_bench_run_with_a_dot(tmp_path):
+    write_report(tmp_path / "org__m.v1.0.json", ["a"], ["b"])
+    path = tmp_path / "logs/run_evaluation/v1.0/org__m/b/report.json"
+    path.parent.mkdir(parents=True)
+    path.write_text(json.dumps({"b": {"patch_exists": True, "resolved": False}}))
+    assert cells(read(tmp_path)) == {"org/m": {"swe_bench/a": 1, "swe_bench/b": 0}}
+
+
 def test_swe_bench_report_of_the_service(tmp_path):
     path = tmp_path / "swe-bench_lite__dev__my.run.json"
     path.write_text(json.dumps({"resolved_ids": ["a"], "unresolved_ids": ["b"]}))
     assert cells(read(path)) == {
         "my.run": {"swe-bench_lite/a": 1, "swe-bench_lite/b": 0}
     }
+
+
+POLICIES = {
+    "airline": "# Airline Agent Policy\n\nThe current time is",
+    "retail": "# Retail agent policy\n\nAs a retail agent",
+}
+
+
+def write_tau(folder, model, user, domain, rewards, time="0301102030", **more):
+    """A file as `run.py` of tau-bench writes it: no name has the domain."""
+    strategy = more.get("strategy", "tool-calling")
+    temperature = more.get("temperature", "0.0")
+    attempts = [
+        {
+            "task_id": k,
+            "reward": reward,
+            "info": {
+                "task": {"user_id": "u", "actions": [], "instruction": f"ask {k}"},
+                "source": "user",
+                "user_cost": 0.1,
+                "reward_info": None,
+            },
+            "traj": [
+                {"role": "system", "content": POLICIES[domain]},
+                {"role": "user", "content": "hi"},
+            ],
+            "trial": 0,
+        }
+        for k, reward in enumerate(rewards)
+    ]
+    # A call that failed has no conversation.
+    attempts[0] |= {"info": {"error": "e", "traceback": "t"}, "traj": []}
+    name = f"{strategy}-{model}-{temperature}_range_0--1_user-{user}-llm_{time}.json"
+    path = folder / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(attempts, indent=2))
+
+
+def test_tau_bench_domains_of_one_folder_stay_apart(tmp_path):
+    for user in ("gpt-4o", "deepseek/v4"):  # The slash makes a folder.
+        model = "m1" if user == "gpt-4o" else "m2"
+        write_tau(tmp_path, model, user, "retail", [0.0, 1.0, 1.0])
+        write_tau(tmp_path, model, user, "airline", [0.0, 0.0], time="0301112030")
+    table = read(tmp_path, missing_as="wrong")
+    assert (
+        cells(table)["m1"]
+        == cells(table)["m2"]
+        == {
+            "retail/0": 0,
+            "retail/1": 1,
+            "retail/2": 1,
+            "airline/0": 0,
+            "airline/1": 0,
+        }
+    )
+    assert table.item_texts["retail/1"].prompt == "ask 1"
+
+
+def test_tau_bench_runs_in_other_settings_are_not_repeats(tmp_path):
+    write_tau(tmp_path, "m", "gpt-4o", "retail", [0.0, 1.0, 1.0])
+    write_tau(tmp_path, "m", "gpt-4o", "retail", [0.0, 0.0, 0.0], temperature="0.7")
+    write_tau(tmp_path, "m", "claude", "retail", [0.0, 1.0, 0.0], time="0401102030")
+    message = refused(tmp_path)
+    assert "temperature 0.7, user gpt-4o" in message
+    assert "temperature 0.0, user claude" in message
+    # The same settings on another day are repeats.
+    repeats = tmp_path / "repeats"
+    write_tau(repeats, "m", "gpt-4o", "retail", [0.0, 1.0, 1.0])
+    write_tau(repeats, "m", "gpt-4o", "retail", [0.0, 0.0, 1.0], time="0401102030")
+    assert cells(read(repeats, trials="mean"))["m"]["retail/1"] == 0.5
+
+
+def test_tau2_bench_settings_and_texts(logs, tmp_path):
+    content = json.loads((logs / "tau2_bench/toy-7b_airline.json").read_text())
+    asked = {"domain": "airline", "reason_for_call": "cancel", "known_info": None}
+    content["tasks"] = [{"id": "0", "user_scenario": {"instructions": asked}}]
+    (tmp_path / "one.json").write_text(json.dumps(content))
+    assert read(tmp_path).item_texts["airline/0"].prompt == (
+        "domain: airline\nreason_for_call: cancel"
+    )
+    content["info"]["agent_info"] |= {
+        "implementation": "llm_agent_solo",
+        "llm_args": {"temperature": 0.0, "api_key": "secret"},
+    }
+    (tmp_path / "two.json").write_text(json.dumps(content))
+    message = refused(tmp_path, trials="mean")
+    assert "llm_agent_solo, temperature 0.0" in message
+    assert "secret" not in message
 
 
 def test_tau2_bench_folder_with_an_index(logs, tmp_path):

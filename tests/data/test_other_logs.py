@@ -51,6 +51,24 @@ def test_every_eval_ever_needs_a_choice_of_metric(tmp_path):
     assert read(path, metric="acc_norm").values.tolist() == [[0]]
 
 
+def test_every_eval_ever_failed_sample_without_a_result(tmp_path):
+    """The converter of Inspect names no result of a sample that ended in an error."""
+    failed = instance("1", 0.0, error="Timeout")
+    del failed["evaluation_result_id"]
+    records = [instance("0", 1.0), failed, instance("2", 0.0)]
+    path = write_instances(tmp_path / "a_samples.jsonl", records)
+    table = read(path)
+    assert (table.metric, table.values[0, [0, 2]].tolist()) == ("acc", [1, 0])
+    assert table.observed is not None
+    assert table.observed.tolist() == [[True, False, True]]
+    # It is missing in each of several results.
+    write_instances(path, [*records, instance("0", 0.5, result="f1")])
+    table = read(path, metric="f1")
+    assert table.observed is not None
+    assert table.values[table.observed].tolist() == [0.5]
+    assert "t/1" in table.items.tolist()
+
+
 def test_every_eval_ever_filters_are_not_benchmarks(tmp_path):
     path = write_instances(
         tmp_path / "a_samples.jsonl",

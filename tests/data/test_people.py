@@ -70,6 +70,7 @@ TABLE = "model,q1,q2,q3\nm,1,0,1\nn,0,1,1\n"
         f"# made by a tool\n#{TABLE}",
         f"#{TABLE}",
         TABLE.replace(",", ";").replace("model", "# 1,5\nmodel"),
+        f"# of a, b, c, d\n# a,b,c,d\n{TABLE}",
     ],
 )
 def test_comments_above_the_header_are_skipped(tmp_path, text):
@@ -83,6 +84,16 @@ def test_comments_above_a_long_table_are_skipped(tmp_path):
     rows = [f"m{s},q{i},{(s + i) % 2}" for s in range(4) for i in range(3)]
     text = "\n".join(["# by hand", "model,item,score", *rows]) + "\n"
     assert read(tmp_path, text).values.shape == (4, 3)
+    text = text.replace("by hand", "by hand, for now, of 3")  # As many cells.
+    assert read(tmp_path, text).values.shape == (4, 3)
+
+
+def test_comments_above_items_that_are_numbers_are_skipped(tmp_path):
+    table = read(tmp_path, "# a,b,c,d\nmodel,1,2,3\nm,1,0,1\nn,0,1,1\n")
+    assert table.items.tolist() == ["1", "2", "3"]
+    # The first row below a header with a sign has numbers that count up, too.
+    table = read(tmp_path, "#model,q1,q2,q3\nm,1,2,3\nn,0,1,1\n")
+    assert table.subjects.tolist() == ["m", "n"]
 
 
 @pytest.mark.parametrize(
@@ -100,6 +111,8 @@ def test_a_title_above_the_header_is_refused(tmp_path, above, first, row):
     at = 2 if above.startswith("#") else 1
     assert f"row {at}, {first!r}, has one cell, and row {row} has 4" in str(error.value)
     assert "\n" not in str(error.value)
+    with pytest.raises(ValueError, match=f"row {row} has 4: delete"):
+        read(tmp_path, above + TABLE.replace("q", ""))  # Items 1, 2, 3.
 
 
 def test_a_first_subject_without_responses_is_no_title(tmp_path):

@@ -45,3 +45,16 @@ def check_three_commands(folder: Path, bad: list[str]) -> None:
     ok("shrink", logs, "--size", 50, "--out", folder / "subset")
     rows = list(csv.DictReader((folder / "subset" / "subset.csv").open()))
     assert len({row["item"] for row in rows}) == 50
+
+
+def check_score_of_subset(folder: Path, chosen: set[str]) -> None:
+    """The harness ran these items of the subset: their logs predict the full score."""
+    rows = list(csv.DictReader((folder / "subset" / "subset.csv").open()))
+    assert chosen == {row["item"] for row in rows}
+    result = run(
+        *("score", folder / "subset-logs", "--fit", folder / "subset"),
+        *("--out", folder / "scores.csv"),
+    )
+    assert result.exit_code == 0, result.stderr or result.exception
+    (row,) = csv.DictReader((folder / "scores.csv").open())
+    assert 0 < float(row["lower"]) < float(row["upper"]) < 1

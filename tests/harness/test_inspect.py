@@ -6,6 +6,7 @@ Without inspect-ai only the tests that need none of it run; `.ci/run` installs i
 import asyncio
 import contextvars
 import dataclasses
+import json
 import re
 import types
 from pathlib import Path
@@ -590,6 +591,12 @@ def test_the_three_commands_of_a_newcomer(tmp_path):
     # Inspect numbers samples from 1.
     bad = [f"arith/{k + 1}" for k in newcomer.BAD]
     newcomer.check_three_commands(tmp_path, bad)
+    # Inspect takes the ids of the subset, and evaluates its items only.
+    ids = json.loads((tmp_path / "subset" / "inspect_samples.json").read_text())
+    found = tmp_path / "subset-logs"
+    log = evaluate(task, found, model=fixed("new", table), sample_id=ids["arith"])
+    assert log.status == "success"
+    newcomer.check_score_of_subset(tmp_path, {f"arith/{x.id}" for x in log.samples})
 
 
 def fixed(name, table):

@@ -130,3 +130,11 @@ def test_the_three_commands_of_a_newcomer(tmp_path, tasks, monkeypatch):
         evaluate(place, tmp_path / "logs", model=name, names=["arith"])
     bad = [f"arith/{k}" for k in newcomer.BAD]
     newcomer.check_three_commands(tmp_path, bad)
+    # The harness takes the file of the subset, and evaluates its items only.
+    file = tmp_path / "subset" / "lm_eval_samples.json"
+    chosen = json.loads(file.read_text())
+    found = tmp_path / "subset-logs"
+    evaluate(place, found, samples=chosen)
+    table = irtjax.read(found)
+    assert table.num_subjects == 1 and len(chosen["arith"]) == 50
+    newcomer.check_score_of_subset(tmp_path, set(table.items.tolist()))

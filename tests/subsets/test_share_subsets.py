@@ -6,6 +6,7 @@ import pytest
 
 import irtjax
 from irtjax.data.matching import arrange
+from irtjax.fitting.defaults import choose
 from irtjax.models.families.logistic import LogisticItems
 from irtjax.models.families.shares import ShareItems
 from irtjax.models.model import Population
@@ -96,6 +97,20 @@ def test_scores_that_are_all_at_an_end_keep_their_bounds():
     pool, _ = make_pool(table, "auto", None, "items", "score", None, (), (0, 10))
     assert pool.model.name == "share"
     np.testing.assert_array_equal(pool.ends, [[0] * 20, [10] * 20])
+
+
+def test_ratings_in_many_categories_are_scores_as_in_a_fit():
+    """Those from 0 to 10 were `graded` here, and `share` in a fit."""
+    values = np.round(10 * scores_of(10, 20))
+    values[0, :2] = 0, 10
+    table = irtjax.ResponseTable.from_arrays(values)
+    assert choose(table).bounds == (0, 10)
+    pool, warnings = make_pool(table, "auto", None, "items", "score", None)
+    assert pool.model.name == "share"
+    np.testing.assert_array_equal(pool.ends, [[0] * 20, [10] * 20])
+    assert "ratings from 0 to 10 are scores" in warnings[0]
+    pool, warnings = make_pool(table, "graded", None, "items", "score", None)
+    assert (pool.model.name, pool.ends, warnings) == ("graded", None, ())
 
 
 def few_subjects(model) -> Pool:

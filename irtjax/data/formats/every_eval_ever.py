@@ -98,11 +98,12 @@ def read_files(paths: Sequence[Path], options: ReadOptions) -> Records:
         )
         for path in paths
     ]
-    variants = _variants([r for _, records in files for r in records])
+    found = [r for _, records in files for r in records]
+    variants, results = _variants(found), _results(found)
     builder = RecordBuilder()
     builder.described = Described("every_eval_ever", options.texts)
     for path, records in files:
-        _read_file(records, variants, texts, options, builder)
+        _read_file(records, variants, results, texts, options, builder)
         builder.notes += _senses(path)
     return builder.finish(paths, options.join)
 
@@ -142,9 +143,29 @@ def _variants(records: _Rows) -> set[str]:
     return out.union(*(names for names in of_sample.values() if len(names) > 1))
 
 
+def _results(records: _Rows) -> dict[str, list[str]]:
+    """The results of each evaluation, in the order in which they are met."""
+    out: dict[str, dict[str, None]] = {}
+    for record in records:
+        if record.evaluation_result_id:
+            names = out.setdefault(record.evaluation_name, {})
+            names[str(record.evaluation_result_id)] = None
+    return {name: list(names) for name, names in out.items()}
+
+
+def _own_results(record: Instance, results: dict[str, list[str]]) -> list[str]:
+    """The results that a record belongs to; a sample that failed names none."""
+    name, known = record.evaluation_name, results.get(record.evaluation_name, [])
+    if record.evaluation_result_id:
+        return [str(record.evaluation_result_id)]
+    failed = record.error and not record.score
+    return known if known and (failed or len(known) == 1) else [name]
+
+
 def _read_file(
     records: _Rows,
     variants: set[str],
+    results: dict[str, list[str]],
     texts: _Texts,
     options: ReadOptions,
     builder: RecordBuilder,
@@ -161,10 +182,7 @@ def _read_file(
     repeats: Counter[tuple[str, ...]] = Counter()
     rows = zip(names, parts, samples, records, strict=True)
     for name, (benchmark, filter_name), (sample, content), record in rows:
-        metric = str(record.evaluation_result_id or name)
-        metric = metric.removesuffix(f":{filter_name}") if filter_name else metric
         subject = options.subject_name or record.model_id
-        place = (subject, benchmark, metric, filter_name, sample)
         described, item = builder.described, (benchmark, sample, content)
         if described.needs(item) and (name, sample, content) in texts:
             described.text(item, *texts[name, sample, content])
@@ -173,18 +191,24 @@ def _read_file(
         score = record.score
         if record.error and not score:
             score = None  # a failed call is missing, not wrong
-        builder.add(
-            subject=subject,
-            item=ItemKey(benchmark, sample, content, copy[f"{benchmark}\0{sample}"]),
-            response=score,
-            benchmark=benchmark,
-            metric=metric,
-            filter=filter_name,
-            run=_run(record),
-            trial=repeats[place],
-            length=record.token_usage and record.token_usage.output_tokens,
-        )
-        repeats[place] += 1
+        for result in _own_results(record, results):
+            ending = f":{filter_name}" if filter_name else ""
+            metric = result.removesuffix(ending)
+            place = (subject, benchmark, metric, filter_name, sample)
+            builder.add(
+                subject=subject,
+                item=ItemKey(
+                    benchmark, sample, content, copy[f"{benchmark}\0{sample}"]
+                ),
+                response=score,
+                benchmark=benchmark,
+                metric=metric,
+                filter=filter_name,
+                run=_run(record),
+                trial=repeats[place],
+                length=record.token_usage and record.token_usage.output_tokens,
+            )
+            repeats[place] += 1
 
 
 def _run(record: Instance) -> str:

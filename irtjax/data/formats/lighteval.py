@@ -7,6 +7,7 @@ the structs ``doc``, ``metric`` and ``model_response``; before, it had their fie
 from __future__ import annotations
 
 import ast
+import contextlib
 import dataclasses
 import re
 from collections.abc import Sequence
@@ -97,8 +98,7 @@ def subject_of(path: Path) -> str:
         # By default a repository is private, with a name that ends so.
         name = name.removeprefix("details_").removesuffix("_private")
         return name.replace("__", "/", 1)
-    is_whole = folders != folders_of(path) or folders[-3:-2] == ["details"]
-    if is_whole and "details" in folders[:-1]:
+    if "details" in folders[:-1] and "__" not in name:
         # A name has any number of parts: "gpt2", "PROVIDER/ORG/MODEL", a path.
         start = len(folders) - folders[::-1].index("details")
         return "/".join(folders[start:])
@@ -123,6 +123,7 @@ def _columns(path: Path) -> _Details:
             f"{path} is damaged or cut off ({reason}); copy the file again"
         ) from None
     if not new:
+        rows = [_unquoted(row) for row in rows]
         scores = [_scores(path, k, row) for k, row in enumerate(rows, 1)]
         queries = [row.get("example") for row in rows]
         answers = [_answer(row.get("gold"), None) for row in rows]
@@ -205,13 +206,30 @@ def _scores(path: Path, number: int, row: dict[str, Any]) -> dict[str, Any]:
     return {name: row[name] for name in _FLAT if name in row}
 
 
+def _unquoted(row: dict[str, Any]) -> dict[str, Any]:
+    """A row of the old layout; where a column failed, all are texts of Python."""
+    if not isinstance(row.get("metrics"), str):
+        return row
+    quoted = {
+        name: row[name] for name in ("choices", "gold", "cont_tokens") if name in row
+    }
+    plain = {name: _literal(value, value) for name, value in quoted.items()}
+    return {**row, **plain}
+
+
+def _literal(value: Any, otherwise: Any) -> Any:
+    """What a text of Python states, such as a list; otherwise if it is none."""
+    if not isinstance(value, str):
+        return value
+    if len(value) < 100_000:
+        with contextlib.suppress(ValueError, SyntaxError, RecursionError, MemoryError):
+            return ast.literal_eval(value)
+    return otherwise
+
+
 def _mapping(path: Path, number: int, value: Any) -> dict[str, Any]:
     """Metrics by name; uploads of 2024 have their text in place of a struct."""
-    if isinstance(value, str) and len(value) < 100_000:
-        try:
-            value = ast.literal_eval(value)
-        except (ValueError, SyntaxError, RecursionError, MemoryError):
-            value = None
+    value = _literal(value, None)
     if not isinstance(value, dict):
         raise ValueError(
             f"{path}: row {number} has no metrics by name; give details as lighteval"

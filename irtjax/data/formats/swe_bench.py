@@ -7,6 +7,7 @@ public leaderboard, ``evaluation/SPLIT/SYSTEM/results/results.json``.
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections import Counter
 from collections.abc import Sequence
@@ -43,10 +44,13 @@ class _RunReport(Record):
     incomplete_ids: list[str] = []
     pending_ids: list[str] = []
     failed_ids: list[str] = []
+    #: Of those that are unresolved or in error, where the machine was at fault.
+    infra_failure_ids: list[str] = []
 
     def scores(self) -> _Scores:
         """Tasks that were submitted; a task that was not is absent."""
         failed = {*self.error_ids, *self.pending_ids, *self.failed_ids}
+        failed.update(self.infra_failure_ids)
         wrong = self.unresolved_ids
         if wrong is None:
             wrong = self.completed_ids or self.submitted_ids
@@ -59,6 +63,13 @@ class _TaskReport(Record):
     cure: ClassVar[str] = "give the file as SWE-bench wrote it, or leave it out"
 
     resolved: bool | None = None
+    infra_failure: bool | None = None
+
+    def score(self) -> float | None:
+        """1 or 0; None where the machine, not the model, failed."""
+        if self.resolved is None or (self.infra_failure and not self.resolved):
+            return None
+        return float(self.resolved)
 
 
 class _Board(Record):
@@ -100,17 +111,21 @@ def read_files(paths: Sequence[Path], options: ReadOptions) -> Records:
     runs: dict[tuple[str, str], dict[str, _Scores]] = {}
     boards: dict[str, list[tuple[Path, str, dict[str, Any]]]] = {}
     tasks: list[tuple[Path, dict[str, Any]]] = []
+    whole: list[Path] = []
     for path in paths:
         fields = load(path, dict[str, Any])
         if "resolved_ids" in fields:
-            benchmark, model, run = _origin(path)
-            scores = load(path, _RunReport).scores()
-            runs.setdefault((benchmark, model), {})[run] = scores
+            whole.append(path)
         elif _is_task(fields):
             tasks.append((path, fields))
         else:
             split, system = _place(path)
             boards.setdefault(split, []).append((path, system, fields))
+    named = {f"{model}.{run}": (model, run) for model, run in map(_folders, tasks)}
+    for path in whole:
+        benchmark, model, run = _origin(path, named)
+        scores = load(path, _RunReport).scores()
+        _add_run(runs.setdefault((benchmark, model), {}), run, scores)
     _add_tasks(tasks, runs)
     notes = _add_boards(boards, runs)
     builder = RecordBuilder()
@@ -135,14 +150,28 @@ def read_files(paths: Sequence[Path], options: ReadOptions) -> Records:
     return builder.finish(paths, options.join)
 
 
-def _origin(path: Path) -> tuple[str, str, str]:
-    """Benchmark, model and run from the name of a report."""
+def _add_run(by_run: dict[str, _Scores], run: str, scores: _Scores) -> None:
+    """Adds scores; reports of one name on other tasks are parts of one run."""
+    names = itertools.chain([run], (f"{run} {k}" for k in itertools.count(2)))
+    for name in names:
+        known = by_run.setdefault(name, {})
+        if all(known.get(task, score) == score for task, score in scores.items()):
+            known.update(scores)
+            return
+
+
+def _origin(path: Path, named: dict[str, tuple[str, str]]) -> tuple[str, str, str]:
+    """Benchmark, model and run from the name of a report.
+
+    Both may have dots; the folders of tasks have them one by one.
+    """
     stem = path.name.removesuffix(".json")
     found = _CLI.match(stem)
     if found:
         return found.group("subset"), found.group("run"), ""
-    model, _, run = stem.rpartition(".")
-    return "swe_bench", (model or stem).replace("__", "/", 1), run if model else ""
+    last = stem.rpartition(".")
+    model, run = named.get(stem, (last[0], last[2]) if last[0] else (stem, ""))
+    return "swe_bench", model.replace("__", "/", 1), run
 
 
 def _place(path: Path) -> tuple[str, str]:
@@ -155,6 +184,12 @@ def _place(path: Path) -> tuple[str, str]:
     return "swe_bench", folders[-1]
 
 
+def _folders(task: tuple[Path, Any]) -> tuple[str, str]:
+    """Model and run by the folders of the report of a task."""
+    folders = folders_of(task[0])
+    return (folders[-2], folders[-3]) if len(folders) > 3 else ("", "")
+
+
 def _add_tasks(
     tasks: Sequence[tuple[Path, dict[str, Any]]],
     runs: dict[tuple[str, str], dict[str, _Scores]],
@@ -162,16 +197,14 @@ def _add_tasks(
     """Adds reports of single tasks, where the report of their run is not there."""
     reported = {key: set(by_run) for key, by_run in runs.items()}
     for path, fields in tasks:
-        folders = folders_of(path)
-        run, model = (folders[-3], folders[-2]) if len(folders) > 3 else ("", "")
+        model, run = _folders((path, fields))
         key = "swe_bench", model.replace("__", "/", 1)
         if run in reported.get(key, ()):
             continue
         report = load(path, dict[str, _TaskReport])
         scores = runs.setdefault(key, {}).setdefault(run, {})
         for task in fields:
-            resolved = report[task].resolved
-            scores[task] = None if resolved is None else float(resolved)
+            scores[task] = report[task].score()
 
 
 def _add_boards(

@@ -11,6 +11,8 @@ import msgspec
 
 from irtjax.data.decode import Count, Record, decode_lines
 from irtjax.data.files import folders_of, read_head
+from irtjax.data.item_texts import text_of
+from irtjax.data.reading.described import Described
 from irtjax.data.reading.identity import ItemKey
 from irtjax.data.reading.logs import is_list, load, missing, missing_note, variants
 from irtjax.data.reading.options import ReadOptions
@@ -18,7 +20,8 @@ from irtjax.data.reading.records import RecordBuilder, Records
 from irtjax.data.wording import several
 
 _NAME = re.compile(
-    r"(?P<strategy>tool-calling|act|react|few-shot)-(?P<model>.+)-[\d.]+_range_"
+    r"(?P<strategy>tool-calling|act|react|few-shot)-(?P<model>.+)"
+    r"-(?P<temperature>[\d.]+)_range_([-\d]+_user-(?P<user>.+)-[a-z]+_\d+)?"
 )
 #: A list of attempts, or the description of a run of tau2-bench.
 _START = re.compile(
@@ -26,12 +29,22 @@ _START = re.compile(
     rb'|\{\s*("timestamp"\s*:[^,{}]*,\s*)?"info"\s*:\s*\{\s*"git_commit"\s*:)'
 )
 _DOMAIN = re.compile(r"(?<![a-z])(retail|airline|telecom)(?![a-z])")
+#: The title of the policy that the agent gets first: tau-bench itself writes the domain
+#: nowhere else.
+_POLICY = re.compile(r"\b(retail|airline|telecom) agent policy\b", re.IGNORECASE)
+_POLICY_BEGINS = 1000
 # Ends of a simulation that tau2-bench itself does not count.
 _NO_RESULT = "infrastructure_error", "context_window_exceeded"
 
 
+def _at(value: Any, name: str) -> Any:
+    """A field of what may be an object; None if it has none."""
+    return value.get(name) if isinstance(value, dict) else None
+
+
 class _Info(Record):
     error: str | None = None
+    task: Any = None
 
 
 class _Attempt(Record):
@@ -41,10 +54,26 @@ class _Attempt(Record):
     reward: float | None
     trial: Count = 0
     info: _Info | None = None
+    traj: Any = None
+
+    def domain(self) -> str:
+        """The domain by the policy at the start of the conversation, or ""."""
+        first = self.traj[0] if isinstance(self.traj, list) and self.traj else None
+        text = first.get("content") if isinstance(first, dict) else None
+        if not isinstance(text, str):
+            return ""
+        found = _POLICY.search(text[:_POLICY_BEGINS])
+        return found.group(1).lower() if found else ""
+
+    def prompt(self) -> str:
+        """What the simulated user is asked to do, or ""."""
+        return text_of(_at(self.info and self.info.task, "instruction"))
 
 
 class _Agent(Record):
     llm: str | None = None
+    implementation: Any = None
+    llm_args: Any = None
 
 
 class _Environment(Record):
@@ -53,7 +82,24 @@ class _Environment(Record):
 
 class _RunInfo(Record):
     agent_info: _Agent = msgspec.field(default_factory=_Agent)
+    user_info: Any = None
     environment_info: _Environment = msgspec.field(default_factory=_Environment)
+    retrieval_config: Any = None
+    speech_complexity: Any = None
+
+    def settings(self) -> dict[str, str]:
+        """What a run may differ in from another of the same model."""
+        own = self.agent_info.llm_args
+        found = {
+            "user": _at(self.user_info, "llm"),
+            "temperature": _at(own, "temperature"),
+            "effort": _at(own, "reasoning_effort"),
+            "retrieval": self.retrieval_config,
+            "speech": self.speech_complexity,
+        }
+        plain = {k: v for k, v in found.items() if isinstance(v, str | int | float)}
+        agent = {"agent": text_of(self.agent_info.implementation)}
+        return agent | {name: f"{name} {value}" for name, value in plain.items()}
 
 
 class _Reward(Record):
@@ -98,8 +144,20 @@ class _Results(Record):
     cure: ClassVar[str] = "give the file as tau2-bench wrote it, or leave it out"
 
     info: _RunInfo
+    tasks: Any = None
     simulations: list[_Simulation] = []
     simulation_index: list[_Simulation] | None = None
+
+    def prompts(self) -> dict[str, str]:
+        """What the simulated user of each task is asked to do."""
+        found = {}
+        for task in self.tasks if isinstance(self.tasks, list) else ():
+            asked = _at(_at(task, "user_scenario"), "instructions")
+            if isinstance(asked, dict):
+                lines = [f"{k}: {v}" for k, v in asked.items() if v is not None]
+                asked = "\n".join(lines)
+            found[str(_at(task, "id"))] = text_of(asked)
+        return found
 
 
 class _Header(Record):
@@ -113,6 +171,14 @@ class _Row(NamedTuple):
     trial: int
     score: float | None
     length: float | None
+
+
+class _Run(NamedTuple):
+    model: str
+    domain: str
+    settings: dict[str, str]
+    rows: list[_Row]
+    prompts: dict[str, str]  # By task.
 
 
 def recognise(fields: dict[str, Any], name: str) -> bool | str:
@@ -137,30 +203,22 @@ def recognise_start(head: bytes, path: Path) -> bool:
 
 
 def read_files(paths: Sequence[Path], options: ReadOptions) -> Records:
-    """Reads rewards; trials of a task are repeats."""
-    origins, rows = [], []
-    for path in paths:
-        if is_list(path):
-            rows.append(list(_attempted(decode_lines(path, _Attempt))))
-            origins.append(_from_name(path))
-        else:
-            results = load(path, _Results)
-            rows.append(list(_simulated(results)))
-            origins.append(_named(path, results.info))
-    models, domains, strategies = zip(*origins, strict=True)
-    filters = variants(models, domains, strategies)
+    """Reads rewards; trials of a task, and runs in the same settings, are repeats."""
+    runs = [_first_form(p) if is_list(p) else _second_form(p) for p in paths]
     builder = RecordBuilder()
+    builder.described = described = Described(wanted=options.texts)
     failed = 0
-    for (model, domain, _), filter_name, attempts in zip(
-        origins, filters, rows, strict=True
-    ):
-        for row in attempts:
+    for run, filter_name in zip(runs, _filters(runs), strict=True):
+        for task, prompt in run.prompts.items():
+            if prompt and described.needs((run.domain, task, "")):
+                described.text((run.domain, task, ""), prompt, "")
+        for row in run.rows:
             failed += row.score is None
             builder.add(
-                subject=options.subject_name or model,
-                item=ItemKey(domain, row.task),
+                subject=options.subject_name or run.model,
+                item=ItemKey(run.domain, row.task),
                 response=missing(options) if row.score is None else row.score,
-                benchmark=domain,
+                benchmark=run.domain,
                 filter=filter_name,
                 trial=row.trial,
                 length=row.length,
@@ -171,6 +229,42 @@ def read_files(paths: Sequence[Path], options: ReadOptions) -> Records:
         what = "that ended in an error, without a reward,"
         builder.notes.append(missing_note(failed, "attempt", what, options))
     return builder.finish(paths, options.join)
+
+
+def _first_form(path: Path) -> _Run:
+    """The run of a file of tau-bench."""
+    attempts = decode_lines(path, _Attempt)
+    model, domain, settings = _from_name(path)
+    domain = next(filter(None, (one.domain() for one in attempts)), domain)
+    prompts = {str(one.task_id): one.prompt() for one in attempts if one.prompt()}
+    return _Run(model, domain, settings, list(_attempted(attempts)), prompts)
+
+
+def _second_form(path: Path) -> _Run:
+    """The run of a file of tau2-bench."""
+    results = load(path, _Results)
+    model, domain = _named(path, results.info)
+    settings, rows = results.info.settings(), list(_simulated(results))
+    return _Run(model, domain, settings, rows, results.prompts())
+
+
+def _filters(runs: Sequence[_Run]) -> list[str]:
+    """Names of the settings in which runs of some model on a domain differ."""
+    groups: dict[tuple[str, str], list[dict[str, str]]] = {}
+    for run in runs:
+        groups.setdefault((run.model, run.domain), []).append(run.settings)
+    names = dict.fromkeys(name for run in runs for name in run.settings)
+    differing = [
+        name
+        for name in names
+        if any(len({x.get(name, "") for x in own}) > 1 for own in groups.values())
+    ]
+    labels = [
+        ", ".join(filter(None, (run.settings.get(name) for name in differing)))
+        for run in runs
+    ]
+    models, domains = [run.model for run in runs], [run.domain for run in runs]
+    return variants(models, domains, labels)
 
 
 def _attempted(attempts: Sequence[_Attempt]) -> Iterator[_Row]:
@@ -195,20 +289,25 @@ def subject_of(path: Path) -> str:
     return _named(path, load(path, _Header).info)[0]
 
 
-def _named(path: Path, info: _RunInfo) -> tuple[str, str, str]:
-    """Subject, benchmark and run of a file."""
+def _named(path: Path, info: _RunInfo) -> tuple[str, str]:
+    """Subject and benchmark of a file."""
     model, domain, _ = _from_name(path)
-    domain = info.environment_info.domain_name or domain
-    return info.agent_info.llm or model, domain, path.parent.name
+    return info.agent_info.llm or model, info.environment_info.domain_name or domain
 
 
-def _from_name(path: Path) -> tuple[str, str, str]:
-    """Model, domain and strategy as far as names of file and folders have them."""
+def _from_name(path: Path) -> tuple[str, str, dict[str, str]]:
+    """Model, domain and settings as far as names of file and folders have them."""
     stem = path.name.removesuffix(".json")
-    text = "/".join([*folders_of(path)[-3:], stem]).lower()
-    domains = _DOMAIN.findall(text)
+    folders = folders_of(path)
+    domains = _DOMAIN.findall("/".join([*folders[-3:], stem]).lower())
     domain = domains[-1] if domains else "tau_bench"
-    found = _NAME.match(stem)
-    if found:
-        return found.group("model"), domain, found.group("strategy")
-    return stem.removesuffix(f"-{domain}"), domain, ""
+    # The name of a user model with a slash makes a folder of the first part.
+    found = _NAME.match(stem) or _NAME.match("/".join([*folders[-1:], stem]))
+    if not found:
+        return stem.removesuffix(f"-{domain}"), domain, {}
+    settings = {
+        "agent": found.group("strategy"),
+        "temperature": f"temperature {found.group('temperature')}",
+        "user": f"user {found.group('user')}" if found.group("user") else "",
+    }
+    return found.group("model"), domain, settings

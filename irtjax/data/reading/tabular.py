@@ -279,21 +279,36 @@ def _started(content: bytes) -> bytes:
 def _comments(head: bytes) -> int:
     """Bytes of the first lines that begin with "#" and are no header.
 
-    A header may begin with "#", too: it has as many cells as the line after it.
+    A header may begin with "#", too: it has as many cells as the line after it, which
+    is then no header.
     """
     lines = head.splitlines(keepends=True)
     is_other = lambda line: line.strip() and not line.startswith(_COMMENT)
-    other = next(filter(is_other, lines), b"").decode("latin-1")
-    if not other:
+    others = [x.decode("latin-1") for x in itertools.islice(filter(is_other, lines), 2)]
+    if not others:
         return 0
-    delimiter = max(",\t;", key=other.count)
-    end, most = 0, len(next(csv.reader([other], delimiter=delimiter)))
+    delimiter = max(",\t;", key=others[0].count)
+    cells = lambda line: next(csv.reader([line], delimiter=delimiter), [])
+    rows = [[cell.strip() for cell in cells(line)] for line in others]
+    end, most, has_names = 0, len(rows[0]), _has_names(rows)
     for line in lines:
-        row = next(csv.reader([line.decode("latin-1")], delimiter=delimiter), [])
-        if is_other(line) or (len(row) == most and sum(map(bool, row)) > 1):
+        row = cells(line.decode("latin-1"))
+        is_header = len(row) == most and sum(map(bool, row)) > 1 and not has_names
+        if is_other(line) or is_header:
             break
         end += len(line)
     return end
+
+
+def _has_names(rows: list[list[str]]) -> bool:
+    """Whether the first row names columns: the second has numbers below its texts."""
+    first = rows[0]
+    if any(cell.lower() in (*SUBJECT, *ITEM) for cell in first):
+        return True
+    below = rows[1] if len(rows) > 1 else []
+    is_number = lambda cell: cell not in NULL_WORDS and parse_number(cell)[1]
+    pairs = itertools.islice(zip(first, below, strict=False), 1, None)
+    return any(not parse_number(a)[1] and is_number(b) for a, b in pairs)
 
 
 def _refuse_title(path: Path, text: str, skipped: int) -> None:
@@ -319,6 +334,7 @@ def _refuse_title(path: Path, text: str, skipped: int) -> None:
     header = next((k for k, count in enumerate(filled) if count > 1), 0)
     # The first row may also be of a subject whose responses are all missing.
     names = not any(parse_number(cell)[1] for cell in rows[header][1:])
+    names = names or (rows[header][0] != "" and _looks_like_header(rows[header:]))
     if header and (names or len(rows[0]) == 1):
         number = lambda k: skipped + lines[k][0] + 1
         raise ValueError(
