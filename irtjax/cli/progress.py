@@ -44,6 +44,7 @@ class ProgressLine:
         self._phase_begun = self._begun
         self._details = ""
         self._part = ""
+        #: Share done and when it was noted, in seconds without those of compilation.
         self._share: tuple[float, float] | None = None
         self._loop_begun = 0.0
         self._width = 0
@@ -93,7 +94,7 @@ class ProgressLine:
 
     def share(self, done: float | None, part: str = "") -> None:
         """Shows the share done of a loop and its part; None at its end."""
-        now = time.perf_counter()
+        now = time.perf_counter() - _compiled()
         if done is None:
             self._share, self._part = None, ""
             return
@@ -106,7 +107,7 @@ class ProgressLine:
         now = time.perf_counter()
         # What matters most first: a narrow screen cuts the end.
         part = "" if self._part == self._phase else self._part
-        parts = [self._named(now), part, self._left(now), _compiling()]
+        parts = [self._named(now), part, self._left(now - _compiled()), _compiling()]
         parts += [self._details, f"{now - self._begun:.0f} s"]
         return "  ".join(x for x in parts if x)
 
@@ -154,6 +155,12 @@ def _compiling() -> str:
     # Imported where JAX is: `irtjax --help` needs none of it.
     module = sys.modules.get("irtjax.numerics.compiling")
     return "compiling" if module is not None and module.is_compiling() else ""
+
+
+def _compiled() -> float:
+    """Seconds that compilation has taken: the parts to come need not compile again."""
+    module = sys.modules.get("irtjax.numerics.compiling")
+    return 0.0 if module is None else module.seconds()
 
 
 def duration(seconds: float) -> str:

@@ -437,11 +437,13 @@ def drive(
     clock: Clock,
 ) -> Fit:
     """Runs a method to its end, in one call or, to report progress, in chunks."""
+    clock.report("fit", 0, math.nan, math.nan)
     loop = begin_jit(problem, method, start, key=key, max_steps=max_steps)
     # Unwatched, all steps are one chunk: of the same program, compiled once.
     reported = clock.progress is not None or is_watched()
     chunk, done = 1 if reported else max_steps, 0
     expected = _Expected(getattr(method, "tolerance", None))
+    note_share(0.0, "fit")
     while True:
         began = time.perf_counter()
         done += chunk

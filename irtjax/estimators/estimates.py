@@ -25,7 +25,9 @@ from irtjax.models.family import Items
 from irtjax.models.model import Model, Population
 from irtjax.models.multilevel.covariance_mixture import Possible
 from irtjax.numerics.programs import stored_jit
-from irtjax.scoring import ScoreFlag, expected_scores, score
+from irtjax.numerics.progress import watched
+from irtjax.scoring import ScoreFlag, score
+from irtjax.scoring.expected import watched_expected_scores
 from irtjax.uncertainty import (
     Covariance,
     LengthCovariance,
@@ -334,6 +336,9 @@ def _scores(
     """Fields of `Estimates`: abilities, given the items or joint, and their scores."""
     weighted = found.population._replace(log_weights=population.log_weights)
     given = problem.model, found.items, weighted, problem.data
+    # Two passes over the data, of about the same length.
+    passes = watched(range(2), "pass")
+    next(passes)
     scores = score(
         *given,
         method="eap" if found.theta is None else "map",
@@ -341,13 +346,16 @@ def _scores(
         item_covariance=covariance,
         evidence_moves=moves,
     )
+    next(passes)
+    expected = watched_expected_scores(*given, nodes, covariance, moves)
+    next(passes, None)
     ability = scores.ability if found.theta is None else found.theta
     shared = scores.shared
     return {
         "ability": np.asarray(ability, np.float64),
         "error": np.asarray(scores.standard_error, np.float64),
         "shared": None if shared is None else np.asarray(shared, np.float64),
-        "expected": expected_scores(*given, nodes, covariance, moves),
+        "expected": expected,
         "unfinished": (np.asarray(scores.flag) & int(ScoreFlag.UNFINISHED)) > 0,
     }
 

@@ -9,6 +9,7 @@ False
 from __future__ import annotations
 
 import threading
+import time
 from typing import Any
 
 import jax.monitoring
@@ -20,6 +21,8 @@ EVENTS = "/jax/core/compile/"
 _lock = threading.Lock()
 _open: dict[str, int] = {}
 _watching = False
+#: Seconds spent by now, without the event that is open, and when that began.
+_spent, _since = 0.0, 0.0
 
 
 def watch() -> None:
@@ -38,14 +41,28 @@ def is_compiling() -> bool:
         return any(_open.values())
 
 
+def seconds() -> float:
+    """Time in which programs were traced, lowered or compiled, since `watch`."""
+    with _lock:
+        now = time.perf_counter() - _since if any(_open.values()) else 0.0
+        return _spent + now
+
+
 def _begin(event: str, value: float | int, **given: Any) -> None:
+    global _since
     if event.startswith(EVENTS):
         with _lock:
+            if not any(_open.values()):
+                _since = time.perf_counter()
             _open[event] = _open.get(event, 0) + 1
 
 
 def _end(event: str, start_time: float, end_time: float, **given: Any) -> None:
-    # Releases of JAX without a scalar at the beginning have nothing to end.
+    global _spent
     if event.startswith(EVENTS):
         with _lock:
+            was = any(_open.values())
+            # Releases of JAX without a scalar at the beginning have nothing to end.
             _open[event] = max(_open.get(event, 0) - 1, 0)
+            if was and not any(_open.values()):
+                _spent += time.perf_counter() - _since

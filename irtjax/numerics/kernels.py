@@ -40,11 +40,13 @@ def scan_subject_blocks(
     init: Carry,
     num_subjects: int,
     block_size: int,
+    between: Array | None = None,
 ) -> Carry:
     """Folds `body(carry, start, is_new)` over blocks of `block_size` rows.
 
     The last block is moved back to end at the last row, so nothing is padded or
     copied; `is_new` `[block_size]` marks the rows that are in no earlier block.
+    `between` `[2]` are the first block and the one after the last; None for all.
     """
     num_blocks = -(-num_subjects // block_size)
 
@@ -55,7 +57,8 @@ def scan_subject_blocks(
 
     if num_blocks == 1:
         return body(init, jnp.zeros((), jnp.int32), jnp.ones(block_size, bool))
-    return lax.fori_loop(0, num_blocks, step, init)
+    first, last = (0, num_blocks) if between is None else between
+    return lax.fori_loop(first, last, step, init)
 
 
 @overload

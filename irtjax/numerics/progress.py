@@ -7,12 +7,16 @@ Without a watcher nothing is reported, and nothing takes time.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import NamedTuple, TypeVar
 
 Part = TypeVar("Part")
+Carry = TypeVar("Carry")
+#: Seconds between two reports of `in_stretches`.
+STRETCH = 0.5
 #: Called with the share done of the outermost loop and its name; None at its end.
 Watcher = Callable[[float | None, str], None]
 
@@ -98,6 +102,41 @@ def note_share(share: float, name: str = "") -> None:
         stretch.watcher(None, "")
     else:
         stretch.watcher(done, name if outermost else stretch.name or "")
+
+
+def in_stretches(
+    advance: Callable[[Carry, int, int], Carry], init: Carry, count: int, name: str = ""
+) -> Carry:
+    """Folds over `count` parts by a program that takes several of them at once.
+
+    Without a watcher it is one call. With one, calls take about `STRETCH` seconds each.
+
+    Args:
+        advance: From what was found so far, the first part to take and the one after
+            the last, to what is found with them; returns when it is computed.
+        init: What is found of no part.
+        count: Number of parts.
+        name: What is computed.
+
+    >>> shares = []
+    >>> with watching(lambda share, name: shares.append(share)):
+    ...     in_stretches(lambda sum, first, last: sum + last - first, 0, 3)
+    3
+    >>> shares[0], shares[-1]
+    (0.0, None)
+    """
+    if count < 2 or not is_watched():
+        return advance(init, 0, count)
+    found, done, size = init, 0, 1
+    while done < count:
+        note_share(done / count, name)
+        began, last = time.perf_counter(), min(done + size, count)
+        found = advance(found, done, last)
+        # The first call may have compiled the program.
+        rate = (last - done) / max(time.perf_counter() - began, 1e-6)
+        size, done = int(min(max(1, rate * STRETCH), 4 * size)), last
+    note_share(1, name)
+    return found
 
 
 def _restore(watcher: Watcher, stretch: _Stretch) -> None:

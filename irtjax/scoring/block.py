@@ -7,6 +7,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array
 
 from irtjax.data.responses import Responses
@@ -15,6 +16,7 @@ from irtjax.likelihood.counts import block_log_likelihood
 from irtjax.models.family import Items
 from irtjax.models.model import Model, Population
 from irtjax.numerics import kernels
+from irtjax.numerics.progress import in_stretches
 from irtjax.numerics.sparse import Bucket, map_rows
 from irtjax.uncertainty.covariance import Covariance
 
@@ -140,10 +142,12 @@ def scan_scores(
     theta: Array,
     make: Callable[[Scorer], Callable[[Block, Array], Rows]],
     init: Rows,
+    between: Array | None = None,
 ) -> Rows:
     """Rows of all subjects from `make(scorer)(block, log-likelihood [block, nodes])`.
 
-    Of sparse responses a block is one subject and the items that it answered, which are
+    With `between` those of some blocks, put into `init`: see `scan_in_stretches`. Of
+    sparse responses a block is one subject and the items that it answered, which are
     all that the scorer of the block has.
     """
     if isinstance(data, SparseResponses):
@@ -164,7 +168,36 @@ def scan_scores(
         put = lambda old, part: kernels.put_block(old, part, start)
         return jax.tree.map(put, carry, new)
 
-    return kernels.scan_subject_blocks(body, init, num_subjects, size)
+    return kernels.scan_subject_blocks(body, init, num_subjects, size, between)
+
+
+def scan_in_stretches(
+    program: Callable[..., Rows],
+    nothing: Callable[[], Rows],
+    data: Responses | SparseResponses,
+    dtype: Any,
+    name: str,
+) -> Rows:
+    """`scan_scores` in a few calls, so that whoever watches sees the share done.
+
+    `program(init, between)` is compiled, with no arguments for all blocks in rows of
+    its own, and `nothing` makes rows to begin with. A block is computed by the same
+    program whether one call takes it or another.
+    """
+    if not isinstance(data, Responses):
+        return program()
+    shape = data.values.shape
+    size = kernels.block_size_for(*shape, jnp.dtype(dtype).itemsize)
+    count = -(-shape[0] // size)
+    if count < 2:
+        return program()
+
+    def advance(found: Rows, first: int, last: int) -> Rows:
+        # As an array: a program for each pair of numbers would be compiled otherwise.
+        found = program(found, jax.device_put(np.array([first, last], np.int32)))
+        return jax.block_until_ready(found)
+
+    return in_stretches(advance, nothing(), count, name)
 
 
 def map_subjects(

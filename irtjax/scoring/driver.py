@@ -10,7 +10,7 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
 from irtjax.data.responses import Responses
 from irtjax.data.sparse_responses import SparseResponses
@@ -20,7 +20,14 @@ from irtjax.models.model import Model, Population
 from irtjax.numerics.kernels import equal_nodes
 from irtjax.numerics.precision import full_precision
 from irtjax.numerics.programs import stored_jit
-from irtjax.scoring.block import Block, BlockScores, Scorer, is_empty, scan_scores
+from irtjax.scoring.block import (
+    Block,
+    BlockScores,
+    Scorer,
+    is_empty,
+    scan_in_stretches,
+    scan_scores,
+)
 from irtjax.scoring.item_error import added_variance, mean_sensitivity
 from irtjax.scoring.modes import mode_scores, warm_on_grid, warm_table
 from irtjax.scoring.result import METHODS, ScoreFlag, Scores
@@ -101,7 +108,18 @@ def score(
     dtype = jnp.asarray(items[0]).dtype
     given = model, items, population, data
     places = jnp.asarray(nodes, dtype), jax.device_put(np.array([low, high], dtype))
-    return _score_jit(*given, *places, item_covariance, evidence_moves, method=method)
+    given = *given, *places, item_covariance, evidence_moves
+    program = lambda *part: _score_jit(*given, *part, method=method)
+
+    def nothing() -> Scores:
+        zeros = np.zeros(data.num_subjects, dtype)
+        flags, shared = np.zeros(data.num_subjects, np.int32), None
+        if item_covariance is not None:
+            rank = item_covariance.shared.shape[0]
+            shared = np.zeros((data.num_subjects, rank), dtype)
+        return jax.device_put(Scores(zeros, zeros, zeros, flags, shared))
+
+    return scan_in_stretches(program, nothing, data, dtype, "scores")
 
 
 def score_on_nodes(
@@ -113,13 +131,17 @@ def score_on_nodes(
     bounds: Float[Array, "2"],
     item_covariance: Covariance | None = None,
     evidence_moves: Float[Array, "subjects 2 rank"] | None = None,
+    into: Scores | None = None,
+    between: Int[Array, "2"] | None = None,
     *,
     method: str,
 ) -> Scores:
     """Scores on given nodes: `score` without its host-side choices. Pure.
 
     The arguments are those of `score`: `nodes` are standardised and in increasing
-    order, `bounds` are where ML and WLE look, and `method` is static under jit.
+    order, `bounds` are where ML and WLE look, and `method` is static under jit. With
+    `into` and `between` the scores of some blocks of subjects, from the first to the
+    one before the second, are put into those of others; see `scan_in_stretches`.
     """
     if method not in METHODS:
         raise ValueError(f"method {method!r} is none of {', '.join(METHODS)}")
@@ -154,17 +176,20 @@ def score_on_nodes(
 
         return scores
 
-    zeros = jnp.zeros(data.num_subjects, mean.dtype)
-    flags = jnp.zeros(data.num_subjects, jnp.int32)
-    init = Scores(zeros, zeros, zeros, flags)
-    if isinstance(data, SparseResponses):
-        # Subjects without a response, of whom there is no block.
-        none = jnp.full_like(flags, int(ScoreFlag.NO_RESPONSES))
-        init = Scores(zeros + mean, zeros + sd, zeros, none)
-    if item_covariance is not None:
-        rank = item_covariance.shared.shape[0]
-        init = init._replace(shared=jnp.zeros((data.num_subjects, rank), mean.dtype))
-    return scan_scores(scorer, data, theta, make, init)
+    init = into
+    if init is None:
+        zeros = jnp.zeros(data.num_subjects, mean.dtype)
+        flags = jnp.zeros(data.num_subjects, jnp.int32)
+        init = Scores(zeros, zeros, zeros, flags)
+        if isinstance(data, SparseResponses):
+            # Subjects without a response, of whom there is no block.
+            none = jnp.full_like(flags, int(ScoreFlag.NO_RESPONSES))
+            init = Scores(zeros + mean, zeros + sd, zeros, none)
+        if item_covariance is not None:
+            rank = item_covariance.shared.shape[0]
+            shared = jnp.zeros((data.num_subjects, rank), mean.dtype)
+            init = init._replace(shared=shared)
+    return scan_scores(scorer, data, theta, make, init, between)
 
 
 def _block_scorer(scorer: Scorer, theta: Array, bounds: Array):

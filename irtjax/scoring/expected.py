@@ -29,11 +29,12 @@ from so few responses are too far apart. There use laplace (`mean_responses`).
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+import numpy as np
+from jaxtyping import Array, Float, Int
 
 from irtjax.data.responses import Responses
 from irtjax.data.sparse_responses import SparseResponses
@@ -42,7 +43,14 @@ from irtjax.models.family import AbstractResponseFamily, Items
 from irtjax.models.model import Model, Population
 from irtjax.numerics.kernels import weigh_rows
 from irtjax.numerics.programs import stored_jit
-from irtjax.scoring.block import Block, Scorer, map_subjects, scan_scores, table_of
+from irtjax.scoring.block import (
+    Block,
+    Scorer,
+    map_subjects,
+    scan_in_stretches,
+    scan_scores,
+    table_of,
+)
 from irtjax.scoring.item_error import (
     added_variance,
     coordinate_slopes,
@@ -77,6 +85,8 @@ def expected_scores(
     nodes: Float[Array, " nodes"],
     item_covariance: Covariance | None = None,
     evidence_moves: Float[Array, "subjects 2 rank"] | None = None,
+    into: ExpectedScores | None = None,
+    between: Int[Array, "2"] | None = None,
 ) -> ExpectedScores:
     """Mean over the items of each subject's expected response, with its error. Pure.
 
@@ -88,6 +98,8 @@ def expected_scores(
         nodes: Standardised nodes, as for `score`.
         item_covariance: Covariance of items and population; None takes them as known.
         evidence_moves: As for `score`.
+        into: Scores of other blocks of subjects, and
+        between: the first block to put into them and the one after the last.
 
     Returns:
         Scores on the scale of one response (0 to 1, or 0 to the highest category).
@@ -131,8 +143,24 @@ def expected_scores(
     if isinstance(data, SparseResponses):
         given = scorer, data, theta, log_weights, at_nodes, least, direct
         return _sparse_expected(*given)
-    zeros, make = jnp.zeros(data.num_subjects, scorer.mean.dtype), lambda _: scores
-    return scan_scores(scorer, data, theta, make, ExpectedScores(zeros, zeros))
+    if into is None:
+        zeros = jnp.zeros(data.num_subjects, scorer.mean.dtype)
+        into = ExpectedScores(zeros, zeros)
+    return scan_scores(scorer, data, theta, lambda _: scores, into, between)
+
+
+def watched_expected_scores(*given: Any) -> ExpectedScores:
+    """`expected_scores` of the same arguments, in calls that show the share done."""
+    _, items, _, data, *_ = given
+    dtype = jnp.asarray(items[0]).dtype
+    fill = (None,) * (7 - len(given))
+    program = lambda *part: expected_scores(*given, *fill, *part)
+
+    def nothing() -> ExpectedScores:
+        zeros = np.zeros(data.num_subjects, dtype)
+        return jax.device_put(ExpectedScores(zeros, zeros))
+
+    return scan_in_stretches(program, nothing, data, dtype, "expected scores")
 
 
 def _sparse_expected(

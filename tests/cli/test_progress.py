@@ -99,6 +99,39 @@ def test_compilation_is_shown_while_it_lasts():
     assert not compiling.is_compiling()
 
 
+def test_the_time_left_leaves_out_compilation(monkeypatch):
+    progress, now, spent = ProgressLine(quiet=True), [100.0], [0.0]
+    monkeypatch.setattr("time.perf_counter", lambda: now[0])
+    monkeypatch.setattr(compiling, "seconds", lambda: spent[0])
+    progress("scores")
+    progress.share(0.0)
+    now[0], spent[0] = 112.0, 10.0  # Of 12 s, 10 are compilation.
+    progress.share(0.25)
+    assert "25 % done, about 6 s left" in progress.line()
+    now[0], spent[0] = 115.0, 13.0  # Another program.
+    assert "25 % done, about 6 s left" in progress.line()
+    now[0] = 116.0
+    assert "25 % done, about 5 s left" in progress.line()
+
+
+def test_the_seconds_of_compilation_are_those_with_an_event(monkeypatch):
+    now = [10.0]
+    monkeypatch.setattr("time.perf_counter", lambda: now[0])
+    before = compiling.seconds()
+    outer, inner = (compiling.EVENTS + x for x in ("trace", "lower"))
+    compiling._begin(outer, 0)
+    now[0] = 11.0
+    compiling._begin(inner, 0)  # One within the other counts once.
+    now[0] = 13.0
+    assert compiling.seconds() - before == 3.0
+    for event in (inner, outer):
+        compiling._end(event, 0, 0)
+    now[0] = 50.0
+    assert compiling.seconds() - before == 3.0
+    compiling._end(outer, 0, 0)  # Of a release that has no beginning.
+    assert compiling.seconds() - before == 3.0
+
+
 @pytest.mark.parametrize("pipe", [True, False])
 def test_a_pipe_gets_no_progress_and_a_file_does(tmp_path, pipe):
     ends = os.pipe()

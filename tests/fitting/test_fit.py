@@ -19,6 +19,7 @@ from irtjax.fitting.resolve import check_data, make_method, make_model
 from irtjax.likelihood.problem import Start
 from irtjax.models import catalogue
 from irtjax.models.priors import Normal
+from irtjax.numerics.progress import watching
 from tests.tables import case, draw, grid_fit, true_items
 
 START = Start(true_items(catalogue.two_parameter()))
@@ -56,14 +57,21 @@ def test_it_is_the_fit_of_the_parts(calibration):
 
 
 def test_progress_is_reported_and_changes_nothing(calibration):
-    lines = []
-    other = irtjax.fit(
-        _table(), standard_errors="none", progress=lambda *args: lines.append(args)
-    )
+    lines, shares = [], []
+    note = lambda *args: lines.append(args)
+    with watching(lambda *share: shares.append((lines[-1][0], *share))):
+        other = irtjax.fit(_table(), standard_errors="none", progress=note)
     np.testing.assert_array_equal(other.trace, calibration.trace)
     chex.assert_trees_all_equal(other.parameters.items, calibration.parameters.items)
     fits = [line for line in lines if line[0] == "fit"]
     steps = [line[1] for line in fits]
+    assert steps[0] == 0  # The phase begins before the first steps are computed.
+    assert shares[0] == ("fit", 0.0, "fit")
+    passes = [(share, name) for phase, share, name in shares if phase == "scores"]
+    assert passes == [
+        *((0.0, "pass 1 of 2"), (0.5, "pass 2 of 2"), (1.0, "pass 2 of 2")),
+        (None, ""),
+    ]
     assert steps == sorted(steps) and steps[-1] == calibration.num_steps
     assert fits[-1][2] == pytest.approx(calibration.trace[-1])
     phases = {"fit", "standard errors", "scores", "tables"}

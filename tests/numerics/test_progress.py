@@ -4,7 +4,8 @@ import gc
 
 import pytest
 
-from irtjax.numerics.progress import note_share, watched, watching
+from irtjax.numerics import progress
+from irtjax.numerics.progress import in_stretches, note_share, watched, watching
 
 
 def shares_of(work):
@@ -65,3 +66,22 @@ def test_a_single_share_is_of_the_part_around_it():
 
     found = [share for share, _ in shares_of(work)]
     assert found == [0, 0.5, 0.5, 1.0, 1.0, None, 0.25, None]
+
+
+def test_parts_taken_by_one_program_are_reported_in_stretches(monkeypatch):
+    calls = []
+
+    def advance(found, first, last):
+        calls.append((first, last))
+        return [*found, *range(first, last)]
+
+    assert in_stretches(advance, [], 5) == [0, 1, 2, 3, 4] and calls == [(0, 5)]
+    calls.clear()
+    monkeypatch.setattr(progress, "STRETCH", 0.0)  # One part a call.
+    shares = shares_of(lambda: in_stretches(advance, [], 4, "scores"))
+    assert calls == [(0, 1), (1, 2), (2, 3), (3, 4)]
+    assert shares == [(k / 4, "scores") for k in range(4)] + [(None, "")]
+    calls.clear()
+    monkeypatch.setattr(progress, "STRETCH", 1e6)  # As many as four times the last.
+    shares_of(lambda: in_stretches(advance, [], 30))
+    assert calls == [(0, 1), (1, 5), (5, 21), (21, 30)]

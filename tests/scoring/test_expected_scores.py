@@ -11,7 +11,10 @@ from irtjax.adaptive import ItemBank
 from irtjax.data.responses import Responses
 from irtjax.models.families.continuous import AbstractScoreFamily
 from irtjax.models.model import Population
-from irtjax.scoring import expected_scores
+from irtjax.numerics import kernels, progress
+from irtjax.numerics.progress import watching
+from irtjax.scoring import expected_scores, score
+from irtjax.scoring.expected import watched_expected_scores
 from irtjax.uncertainty import Covariance
 from tests import brute_force, tables
 from tests.scoring.test_scoring import log_lik
@@ -198,3 +201,31 @@ def test_a_histogram_on_other_nodes_is_refused():
     with pytest.raises(ValueError, match="13 nodes, but 61 nodes were given"):
         nodes = jnp.linspace(-4, 4, 61)
         ItemBank.create(model, items, histogram, nodes=nodes)
+
+
+def test_a_watcher_sees_shares_and_changes_no_score(monkeypatch):
+    monkeypatch.setattr(kernels, "BLOCK_BYTES", 1)
+    monkeypatch.setattr(progress, "STRETCH", 0.0)
+    model = irtjax.MODELS["2pl"]()
+    items = model.constrain(jnp.asarray([[1.0, 0.5], [0.7, -1.0], [1.5, 0.0]]))
+    rng = np.random.default_rng(3)
+    data = Responses(jnp.asarray(rng.integers(0, 2, (600, 3)), jnp.int8))
+    covariance = Covariance.of_independent(jnp.full((3, 2, 2), 0.01))
+    given, nodes = (model, items, UNIT, data), jnp.asarray(NODES)
+
+    def both():
+        scores = score(*given, nodes=nodes, item_covariance=covariance)
+        return *scores, *watched_expected_scores(*given, nodes, covariance)
+
+    alone, shares = both(), []
+    with watching(lambda share, name: shares.append((share, name))):
+        seen = both()
+    # Blocks of 200 subjects.
+    thirds = [0.0, 1 / 3, 2 / 3]
+    names = "scores", "expected scores"
+    assert shares == [
+        x for name in names for x in (*((t, name) for t in thirds), (None, ""))
+    ]
+    pure = expected_scores(*given, nodes, covariance)
+    for x, y in zip((*alone, *alone[-2:]), (*seen, *pure), strict=True):
+        np.testing.assert_array_equal(x, y)
