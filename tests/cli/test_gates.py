@@ -3,6 +3,7 @@
 import csv
 import dataclasses
 import json
+import shlex
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -19,6 +20,7 @@ from irtjax.cli.compare import _sentences
 from irtjax.ranking import Comparison
 from tests.small_fits import NASTY, small_fit, small_table
 
+CHECKOUT = Path(__file__).resolve().parents[2]
 WEAK, STRONG = "vendor/model_0", "vendor/model_22"
 
 
@@ -162,3 +164,50 @@ def test_accuracies_are_compared_on_the_responses(saved, responses):
     text = "accuracy(A) < accuracy(B)"
     result = compare(saved, "--data", responses, "--fail-if", text)
     assert result.exit_code == 1 and "accuracy of" in result.stderr
+
+
+def example_steps() -> list[list[str]]:
+    """The `irtjax` commands of the GitHub Actions example in docs/ci.md."""
+    yaml = pytest.importorskip("yaml")
+    text = (CHECKOUT / "docs" / "ci.md").read_text(encoding="utf-8")
+    example = yaml.safe_load(text.split("```yaml\n")[1].split("```")[0])
+    jobs = example["jobs"]
+    # YAML 1.1 reads `on` as true; GitHub does not.
+    assert example[True] == "pull_request" and jobs["gate"]["runs-on"]
+    steps = jobs["gate"]["steps"]
+    assert all(("run" in step) != ("uses" in step) for step in steps)
+    commands = [shlex.split(x["run"], comments=True) for x in steps if "run" in x]
+    written = [x["with"]["path"].split() for x in steps if "if" in x]
+    found = [x for x in commands if x[0] == "irtjax"]
+    assert written == [["gate.xml", "calibrated"]]
+    assert written[0][0] in found[1] and written[0][1] in found[0]
+    return [x[1:] for x in found]
+
+
+def test_the_example_of_github_actions_has_known_options():
+    fit, compared = example_steps()
+    for command, *arguments in (fit, compared):
+        described = run(command, "--help").stdout
+        options = [x for x in arguments if x.startswith("--")]
+        assert options and all(option in described for option in options)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("good", [True, False])
+def test_the_example_of_github_actions_works(tmp_path, monkeypatch, good):
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(3)
+    chances = dict.fromkeys("abcdef", 0.5) | {"old-model": 0.7}
+    chances["new-model"] = 0.75 if good else 0.2
+    Path("logs").mkdir()
+    for name, chance in chances.items():
+        lines = ["model,item,score"]
+        lines += [f"{name},q{k},{int(rng.random() < chance)}" for k in range(60)]
+        Path("logs", f"{name}.csv").write_text("\n".join(lines))
+    fit, compared = example_steps()
+    assert run(*fit, "--quiet").exit_code == 0
+    done = run(*compared, "--quiet")
+    assert done.exit_code == (0 if good else 1), done.stderr
+    suite = ElementTree.parse("gate.xml").getroot()
+    assert suite.get("tests") == "2"
+    assert (suite.get("failures") == "0") == good
