@@ -63,8 +63,9 @@ def _table_of(result: Any) -> pa.Table:
     table = result if isinstance(result, pa.Table) else getattr(result, "table", None)
     table = table() if callable(table) else table
     if not isinstance(table, pa.Table):
-        names = [name for name in dir(result) if name.endswith("_table")]
-        has = [name for name in names if isinstance(getattr(result, name), pa.Table)]
+        # Fields, and not what is computed on request.
+        fields = {**vars(type(result)), **getattr(result, "__dict__", {})}
+        has = [name for name, value in fields.items() if isinstance(value, pa.Table)]
         cure = f"give one of its tables: {', '.join(has)}" if has else "it has no table"
         raise ValueError(f"a {type(result).__name__} is no table of results: {cure}")
     return table

@@ -176,7 +176,6 @@ def scan_in_stretches(
     nothing: Callable[[], Rows],
     data: Responses | SparseResponses,
     dtype: Any,
-    name: str,
 ) -> Rows:
     """`scan_scores` in a few calls, so that whoever watches sees the share done.
 
@@ -197,7 +196,7 @@ def scan_in_stretches(
         found = program(found, jax.device_put(np.array([first, last], np.int32)))
         return jax.block_until_ready(found)
 
-    return in_stretches(advance, nothing(), count, name)
+    return in_stretches(advance, nothing(), count)
 
 
 def map_subjects(

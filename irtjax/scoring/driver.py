@@ -119,7 +119,7 @@ def score(
             shared = np.zeros((data.num_subjects, rank), dtype)
         return jax.device_put(Scores(zeros, zeros, zeros, flags, shared))
 
-    return scan_in_stretches(program, nothing, data, dtype, "scores")
+    return scan_in_stretches(program, nothing, data, dtype)
 
 
 def score_on_nodes(

@@ -160,7 +160,7 @@ def watched_expected_scores(*given: Any) -> ExpectedScores:
         zeros = np.zeros(data.num_subjects, dtype)
         return jax.device_put(ExpectedScores(zeros, zeros))
 
-    return scan_in_stretches(program, nothing, data, dtype, "expected scores")
+    return scan_in_stretches(program, nothing, data, dtype)
 
 
 def _sparse_expected(

@@ -1,5 +1,7 @@
 """Frames of Inspect without Inspect, and tables as frames of other libraries."""
 
+import dataclasses
+
 import numpy as np
 import pandas as pd
 import polars as pl
@@ -93,6 +95,14 @@ def test_tables_become_frames():
     assert irtjax.to_frame(Result.item_table, "polars").shape == (1, 1)
     with pytest.raises(ValueError, match="give one of its tables: item_table"):
         irtjax.to_frame(Result())
+
+    @dataclasses.dataclass(frozen=True)
+    class Audited:
+        items: pa.Table
+        control: pa.Table | None = None
+
+    with pytest.raises(ValueError, match="give one of its tables: items$"):
+        irtjax.to_frame(Audited(arrow))
     with pytest.raises(ValueError, match="a str is no table of results: it has no"):
         irtjax.to_frame("x")
     with pytest.raises(ValueError, match="library 'excel' is not one of pandas"):
