@@ -259,6 +259,9 @@ def fit_data(
         known = fit.parameters.items, places, fit.factors.names
         factors = page_data.factor_curves(fit.model, *known)
     shown = None if of.cells is None else of.cells.of_items(places)
+    ability = None
+    if ends is not None and "group" not in items:
+        ability = np.array([row["ability"] for row in rows], float)
     return {
         "level": fit.level,
         "texts": {str(where[place]): text for place, text in found.items()},
@@ -267,7 +270,7 @@ def fit_data(
         "curves": curves,
         "factors": factors,
         "ends": ends,
-        "responses": page_data.response_rows(shown, of.order),
+        "responses": page_data.response_rows(shown, of.order, ability),
         "by_benchmark": page_data.accuracies_by_benchmark(fit, rows),
         **({"untested": True} if leaves_pairs_untested(fit) else {}),
         **scale_of(fit.model),

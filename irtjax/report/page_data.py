@@ -34,6 +34,9 @@ if TYPE_CHECKING:
 MOST_ITEMS = 20_000
 #: Binary cells in a page, a quarter of a byte each; a cell of another kind takes two.
 MOST_CELLS = 480_000
+#: Groups of subjects next to a curve, and the least variance of a response in their
+#: standard errors (that of a share of 0 or 1 would be 0): as in the script.
+GROUPS, LEAST_VARIANCE = 8, 0.01
 #: Subjects and benchmarks of the table of accuracies.
 MOST_SUBJECTS, MOST_BENCHMARKS = 50, 12
 #: Letters of a name.
@@ -86,6 +89,23 @@ class Cells(NamedTuple):
             seen = np.isfinite(rate)
             total, count = np.where(seen, rate, 0).sum(axis=0), seen.sum(axis=0)
         return np.where(count > 0, total / np.maximum(count, 1), np.nan)
+
+    def moments(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Mean, number and variance of the responses of some subjects to each item.
+
+        NaN where there is no response.
+        """
+        if isinstance(self.rate, SparseCells):
+            part = self.rate.select(rows, None)
+            total, count = part.sum(0), part.count(0)
+            count = np.where(count > 0, count, np.nan)
+            mean = total / count
+            return mean, count, mean * (1 - mean)
+        rate = self.rate[rows]
+        seen = np.isfinite(rate)
+        count = np.where(seen.any(axis=0), seen.sum(axis=0), np.nan)
+        mean = np.where(seen, rate, 0).sum(axis=0) / count
+        return mean, count, np.sum(np.where(seen, rate - mean, 0) ** 2, axis=0) / count
 
 
 @dataclasses.dataclass(frozen=True)
@@ -277,8 +297,14 @@ def no_cells_note(data: ResponseTable) -> str:
     )
 
 
-def response_rows(cells: Cells | None, order: np.ndarray) -> dict[str, Any] | None:
-    """Responses of the first subjects of an order, as many as there is room for."""
+def response_rows(
+    cells: Cells | None, order: np.ndarray, ability: np.ndarray | None = None
+) -> dict[str, Any] | None:
+    """Responses of the first subjects of an order, as many as there is room for.
+
+    Where there is no room for all, also means of groups of all of them by `ability`,
+    `[subjects]` in that order: the first subjects are no sample.
+    """
     if cells is None:
         return None
     width = max(cells.rate.shape[1], 1)
@@ -287,7 +313,25 @@ def response_rows(cells: Cells | None, order: np.ndarray) -> dict[str, Any] | No
         return None
     rate = cells.of_subjects(order[:room])
     text = packed(rate) if cells.binary else two_digits(rate)
-    return {"packed": cells.binary, "rows": text}
+    found: dict[str, Any] = {"packed": cells.binary, "rows": text}
+    if ability is not None and room < order.size:
+        found["groups"] = _groups(cells, order, ability)
+    return found
+
+
+def _groups(cells: Cells, order: np.ndarray, ability: np.ndarray) -> dict[str, Any]:
+    """Means and their standard errors by item, of groups of neighbouring ability."""
+    known = np.flatnonzero(np.isfinite(ability))
+    known = known[np.argsort(ability[known], kind="stable")]
+    parts = [x for x in np.array_split(known, GROUPS) if x.size]
+    means, errors = [], []
+    for part in parts:
+        mean, count, variance = cells.moments(order[part])
+        means.append(mean)
+        errors.append(np.sqrt(np.maximum(variance, LEAST_VARIANCE) / count))
+    theta = [round(float(ability[part].mean()), 4) for part in parts]
+    mean, error = (two_digits(np.stack(x, axis=1)) for x in (means, errors))
+    return {"theta": theta, "mean": mean, "error": error}
 
 
 def shown_items(flags: Sequence[str], most: int = MOST_ITEMS) -> np.ndarray:

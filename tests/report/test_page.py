@@ -245,6 +245,36 @@ def test_scores_take_two_digits_and_only_so_many_are_kept(monkeypatch):
     assert page_data.response_rows(cells, order) is None
 
 
+@pytest.mark.parametrize("binary", [True, False])
+def test_points_of_a_curve_are_of_all_subjects_where_few_have_responses(
+    monkeypatch, binary
+):
+    rng = np.random.default_rng(1)
+    rate = rng.random((40, 3))
+    rate = np.rint(rate) if binary else rate
+    rate[rng.random(rate.shape) < 0.3] = np.nan
+    ability = np.sort(rng.normal(size=40))[::-1].copy()
+    order = rng.permutation(40)
+    cells = page_data.Cells(rate, binary)
+    assert "groups" not in page_data.response_rows(cells, order, ability)
+    monkeypatch.setattr(page_data, "MOST_CELLS", 8 * 3 * 3)
+    found = page_data.response_rows(cells, order, ability)["groups"]
+    # Five subjects each, the weakest first, who are the last in the order.
+    for g in range(8):
+        who = np.arange(40 - 5 * g - 5, 40 - 5 * g)
+        assert found["theta"][g] == pytest.approx(ability[who].mean(), abs=1e-4)
+        for k in range(3):
+            seen = rate[order[who], k]
+            seen = seen[np.isfinite(seen)]
+            mean, error = (shares_of(found[x][k])[g] for x in ("mean", "error"))
+            if not seen.size:
+                assert np.isnan([mean, error]).all()
+                continue
+            assert mean == pytest.approx(seen.mean(), abs=1e-4)
+            expected = np.sqrt(max(seen.var(), 0.01) / seen.size)
+            assert error == pytest.approx(expected, abs=1e-4)
+
+
 def test_a_standard_error_beyond_its_scale_is_not_drawn(fit):
     """Its line ends there, and each end of the line is within the figure."""
     from irtjax.report.page_figures import information_figure

@@ -265,6 +265,24 @@ def test_items_are_found_and_show_their_curve(fit, text, open_page):
     assert set(column(page, "list", "benchmark")) == {"b1"}
 
 
+def test_points_of_a_curve_are_of_all_subjects(fit, text, open_page, monkeypatch):
+    places = []
+    for room in (None, 3):  # Responses of all subjects, and of the best three.
+        if room is not None:
+            monkeypatch.setattr(page_data, "MOST_CELLS", room * len(fit.items))
+        page = open_page(text if room is None else report_page(fit, data=small_table()))
+        rows = page.evaluate("JSON.parse(data.textContent).responses.rows")
+        assert (len(rows) == 3) == (room == 3)
+        page.locator("#list .link").first.click()
+        panel = page.locator("#item")
+        assert "means of groups of subjects of neighbouring" in panel.inner_text()
+        marks = panel.locator("circle")
+        places.append(marks.evaluate_all("x => x.map(y => y.cx.baseVal.value)"))
+    # Groups differ by missing responses; of the best three they would begin at 300.
+    ends = [(min(x), max(x)) for x in places]
+    np.testing.assert_allclose(ends[1], ends[0], atol=40)
+
+
 def test_the_figure_of_items_answers_pointer_and_keys(fit, text, open_page):
     page = open_page(text)
     figure = page.locator("#scatter")

@@ -668,10 +668,18 @@ function curveFigure(k) {
     ...marks.map((m) => svg("g", null, svg("path", { class: "line lead-line", d: `M${x(m.theta)} ${y(Math.max(m.mean - m.error, 0))}V${y(Math.min(m.mean + m.error, 1))}` }),
       svg("circle", { class: "dot lead-dot", cx: x(m.theta), cy: y(m.mean), r: 4 })))),
   html("figcaption", { class: "small" }, "Curve: the model. " +
-    (marks.length ? "Points: means of groups of subjects of neighbouring ability, ± one standard error." :
+    (marks.length ? `Points: means of groups of ${ofWhom()} of neighbouring ability, ± one standard error.` :
       subjects ? "The responses are not in this page." : "")));
 }
+const ofWhom = () =>
+  data.responses.groups || answered >= subjectCount ? "subjects" : `the first ${whole(answered)} subjects`;
 function observedShares(k) {
+  const known = data.responses && data.responses.groups;
+  // Of all subjects, where the page has the responses of some.
+  if (known) {
+    return known.theta.map((theta, g) => ({ theta, mean: pair(known.mean[k], g), error: pair(known.error[k], g) }))
+      .filter((m) => !Number.isNaN(m.mean) && m.theta >= data.ends[0] && m.theta <= data.ends[1]);
+  }
   const seen = [];
   for (let s = 0; s < answered; s++) {
     const y = response(s, k), theta = abilityOf(s, k);
