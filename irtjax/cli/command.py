@@ -83,5 +83,5 @@ def _of_file(error: Any, found: config.Configuration) -> Exception:
     source = ctx.get_parameter_source(parameter.name)
     if source is None or source.name != "DEFAULT_MAP":
         return error
-    where = f"{found.path}: [{ctx.info_name}] {config.key_of(parameter)}"
+    where = f"{found.path}: {found.table(ctx.info_name)} {config.key_of(parameter)}"
     return ValueError(f"{where}: {error.message}")

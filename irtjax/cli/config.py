@@ -39,6 +39,10 @@ class Configuration:
     tables: Mapping[str, Any]
     named: bool = False
 
+    def table(self, command: str) -> str:
+        """The head of the table with the options of a command, as in the file."""
+        return f"[{'tool.irtjax.' if self.path.name == SHARED else ''}{command}]"
+
     def defaults(
         self, commands: Mapping[str, TyperCommand]
     ) -> dict[str, dict[str, Any]]:
@@ -65,19 +69,22 @@ class Configuration:
         for key, value in self.tables.items():
             if key not in commands and isinstance(value, Mapping):
                 raise ValueError(
-                    f"{self.path}: [{key}] is no command{_instead(key, commands)}"
+                    f"{self.path}: {self.table(key)} is no command"
+                    f"{_instead(key, commands)}"
                 )
             if key in commands and not isinstance(value, Mapping):
                 raise ValueError(
-                    f"{self.path}: {key} is a command: write [{key}] above its options"
+                    f"{self.path}: {key} is a command: write {self.table(key)} above"
+                    " its options"
                 )
             for name, given in value.items() if key in commands else ():
                 if _name(name) not in known[key]:
                     raise ValueError(
-                        f"{self.path}: [{key}] {name!r} is no option of irtjax {key}"
+                        f"{self.path}: {self.table(key)} {name!r} is no option of"
+                        f" irtjax {key}"
                         f"{_instead(_name(name), known[key])}"
                     )
-                self._put(found[key], known[key], f"[{key}] ", name, given)
+                self._put(found[key], known[key], f"{self.table(key)} ", name, given)
         return found
 
     def _put(

@@ -67,6 +67,12 @@ def test_a_table_of_pyproject_is_one_too(folder):
     assert run("info", "r.csv").output == ""
     put(folder, "")
     assert run("--config", path, "info", "r.csv").output == ""
+    # A message has the name that the table has in this file.
+    path = put(folder / "project", "[tool.irtjax]\nfit = 1\n", "pyproject.toml")
+    for text in ("fit = 1", "[tool.irtjax.fit]\nlevl = 1"):
+        put(folder / "project", f"[tool.irtjax]\n{text}\n", "pyproject.toml")
+        said = run("--config", path, "info", "r.csv").stderr
+        assert "[tool.irtjax.fit]" in said and said.startswith(f"irtjax: {path}: ")
 
 
 def test_quiet_commands_are_not_noted(folder):
