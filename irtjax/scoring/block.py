@@ -185,9 +185,9 @@ def scan_in_stretches(
     """
     if not isinstance(data, Responses):
         return program()
-    shape = data.values.shape
-    size = kernels.block_size_for(*shape, jnp.dtype(dtype).itemsize)
-    count = -(-shape[0] // size)
+    rows, columns = data.values.shape
+    size = kernels.block_size_for(rows, columns, jnp.dtype(dtype).itemsize)
+    count = -(-rows // size)
     if count < 2:
         return program()
 

@@ -7,6 +7,8 @@ time. The grid makes them global maxima, where a likelihood has several modes.
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -112,8 +114,10 @@ def score(
     program = lambda *part: _score_jit(*given, *part, method=method)
 
     def nothing() -> Scores:
-        zeros = np.zeros(data.num_subjects, dtype)
-        flags, shared = np.zeros(data.num_subjects, np.int32), None
+        # Arrays of the host: one of JAX's would be a program of its own.
+        zeros: Any = np.zeros(data.num_subjects, dtype)
+        flags: Any = np.zeros(data.num_subjects, np.int32)
+        shared: Any = None
         if item_covariance is not None:
             rank = item_covariance.shared.shape[0]
             shared = np.zeros((data.num_subjects, rank), dtype)

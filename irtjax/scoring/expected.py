@@ -157,7 +157,7 @@ def watched_expected_scores(*given: Any) -> ExpectedScores:
     program = lambda *part: expected_scores(*given, *fill, *part)
 
     def nothing() -> ExpectedScores:
-        zeros = np.zeros(data.num_subjects, dtype)
+        zeros: Any = np.zeros(data.num_subjects, dtype)
         return jax.device_put(ExpectedScores(zeros, zeros))
 
     return scan_in_stretches(program, nothing, data, dtype)
