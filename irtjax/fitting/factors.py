@@ -173,7 +173,7 @@ class FactorAnalysis(AbstractSpecification):
                 "a factor model needs priors, without which its joint estimates have no"
                 " finite value: leave priors out"
             )
-        mask = plan.mask(table)
+        mask, target = plan.mask(table), plan.target_of(table)
         if model.family.dims and made.marginal and plan.priors == "weak":
             each = table.num_items / plan.count
             each = each if mask is None else mask.sum(axis=0).max()
@@ -216,11 +216,12 @@ class FactorAnalysis(AbstractSpecification):
         }
         if few and kind != "none" and not model.family.dims:
             table = table.replace(notes=(*table.notes, APPROXIMATE))
-        return Task(made, table, problem, first, plan.names(), warnings, record)
+        labelled = plan.names(), warnings, record
+        return Task(made, table, problem, first, *labelled, target=target)
 
-    def finish(self, estimates: Estimates, record: dict[str, Any]) -> Estimates:
+    def finish(self, estimates: Estimates, task: Task) -> Estimates:
         """The estimates on rotated factors."""
-        rotation = record["rotation"]
+        rotation = task.options["rotation"]
         if estimates.factors is None or rotation == "none":
             return estimates
-        return rotated(estimates, rotation)
+        return rotated(estimates, rotation, target=task.target)
