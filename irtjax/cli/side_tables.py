@@ -41,6 +41,12 @@ class SideTable:
         import pyarrow
 
         content = read_content(option, path)
+        columns = content.column_names
+        again = next((x for x in columns if columns.count(x) > 1), None)
+        if again is not None:
+            raise ValueError(
+                f"{option} {path} has two columns {again!r}: name them apart"
+            )
         keys = [str(name) for name in column(option, path, content, key)]
         row = {name: k for k, name in enumerate(keys)}
         wanted = names.tolist()
@@ -180,6 +186,11 @@ def structure_options(
     if loadings is not None:
         side = SideTable.read("--loadings", loadings, "item", table.items)
         columns = side.others("item")
+        if not columns:
+            raise ValueError(
+                f"--loadings {loadings} has no factor: give each a column, 1 where an"
+                " item measures it"
+            )
         table = side.noted(table)
         mask = np.stack([side.numbers(name) for name in columns], axis=1) != 0
         nothing = [
@@ -197,6 +208,10 @@ def structure_options(
     if target is not None:
         side = SideTable.read("--target", target, "item", table.items, every=False)
         table = side.noted(table)
+        if len(side.others("item")) < 2:
+            raise ValueError(
+                f"--target {target} has fewer than two factors: give each a column"
+            )
         columns = {name: side.numbers(name, empty=True) for name in side.others("item")}
         options["target"] = {
             item: {name: values[k] for name, values in columns.items()}

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import jax.numpy as jnp
+import numpy as np
 
 from irtjax.data.table import ResponseTable
 from irtjax.data.wording import counted
@@ -104,6 +105,25 @@ def _is_by_cell(table: ResponseTable, model: Model, method, options) -> bool:
     return possible and table.takes_cells(method.sparse)
 
 
+def _check_variation(table: ResponseTable, count: int) -> None:
+    """Refuses several factors of items of which too few have different responses."""
+    if count == 1:
+        return
+    values, seen = table.values, table.observed
+    if table.trials is not None:
+        values = values / np.maximum(table.trials, 1)
+    seen = True if seen is None else seen
+    highest = np.max(values, axis=0, where=seen, initial=values.min())
+    lowest = np.min(values, axis=0, where=seen, initial=values.max())
+    varied = int((highest > lowest).sum())
+    if varied <= count:
+        raise ValueError(
+            f"{count} factors, but only {counted(varied, 'item')} of {values.shape[1]}"
+            f" {'has' if varied == 1 else 'have'} responses that differ between"
+            " subjects: use fewer factors, or more items and subjects"
+        )
+
+
 class FactorAnalysis(AbstractSpecification):
     """A factor model, as an object or by its name."""
 
@@ -183,9 +203,12 @@ class FactorAnalysis(AbstractSpecification):
         if few:
             responses, warnings, scaling = table.sparse_responses(), (), {}
         else:
+            _check_variation(table, plan.count)
             table, responses, warnings, scaling = arrays_of(
                 table, model, parts.data, floating
             )
+        beyond = plan.beyond(table.num_items, mask)
+        warnings = (*warnings, beyond) if beyond else warnings
         problem = Problem.create(model, responses)
         if mask is not None:
             slopes = jnp.asarray(mask).reshape(table.num_items, -1)

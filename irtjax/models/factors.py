@@ -121,8 +121,8 @@ class Factor:
         if self.target is None:
             if self.rotation in needed:
                 raise ValueError(
-                    f"rotation {self.rotation!r} needs a target: give target, the"
-                    " loadings to approach"
+                    f"rotation {self.rotation!r} requires target: the loadings to"
+                    " approach"
                 )
             return
         if not self.explores:
@@ -242,6 +242,27 @@ class Factor:
                 f" {FEWEST_ITEMS}"
             )
         return mask
+
+    def beyond(self, num_items: int, mask: np.ndarray | None) -> str:
+        """A warning if there are more loadings than correlations of items; else "".
+
+        J items have J (J - 1) / 2 correlations. K factors have J K loadings, of which a
+        rotation of uncorrelated factors fixes K (K - 1) / 2 (Ledermann 1937).
+
+        >>> Factor(3).beyond(6, None), Factor(3).beyond(5, None)[:45]
+        ('', '12 loadings are more than the 10 correlations')
+        """
+        count, pairs = self.count, num_items * (num_items - 1) // 2
+        free = num_items * count - count * (count - 1) // 2
+        if mask is not None:
+            free = int(mask.sum())
+        if count == 1 or free <= pairs:
+            return ""
+        return (
+            f"{free:,} loadings are more than the {pairs:,} correlations of"
+            f" {num_items} items, which do not identify {count} factors (Ledermann"
+            " 1937): priors decide between them, so use fewer factors"
+        )
 
     def target_of(self, table: ResponseTable) -> np.ndarray | None:
         """`[items, factors]` loadings to approach, NaN where free; None without.

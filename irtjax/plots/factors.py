@@ -227,6 +227,8 @@ def _spread_out(ends: np.ndarray, strength: np.ndarray, most: int) -> list[int]:
 def plot_dimensions(found: Dimensions) -> Figure:
     """Draws the loss of held-out cells and the eigenvalues by number of factors.
 
+    Without parallel analysis there are no eigenvalues.
+
     Args:
         found: What `irtjax.dimensions` returned.
 
@@ -235,7 +237,10 @@ def plot_dimensions(found: Dimensions) -> Figure:
     """
     table = found.table.to_pydict()
     factors = np.asarray(table["factors"])
-    figure, (left, right) = style.new_figure(8.6, 3.4, 2, grid="y")
+    has_scree = found.by_parallel is not None
+    size = (8.6, 3.4, 2) if has_scree else (4.3, 3.4, 1)
+    figure, axes = style.new_figure(*size, grid="y")
+    left = axes[0]
     loss, error = (np.asarray(table[name]) for name in ("loss", "loss_se"))
     left.errorbar(factors, loss, error, fmt="o-", color=PALETTE[0], ms=4, lw=1.2)
     left.axvline(found.chosen, color=GREY, ls="--", lw=0.8)
@@ -243,17 +248,22 @@ def plot_dimensions(found: Dimensions) -> Figure:
     left.set_ylabel("Loss per held-out response (nats)")
     below = f"bars: one standard error; {found.chosen} chosen"
     style.title(left, "Held-out responses", below)
-    known = factors[1:]
+    if has_scree:
+        _scree(axes[1], found, factors[1:])
+    for each in axes:
+        each.xaxis.get_major_locator().set_params(integer=True)
+    return figure
+
+
+def _scree(axes: Axes, found: Dimensions, factors: np.ndarray) -> None:
+    """Draws the eigenvalues, and those of permuted responses."""
     for name, colour, text in (
         ("eigenvalue", PALETTE[0], "responses"),
         ("eigenvalue_permuted", PALETTE[1], "permuted, 95 % quantile"),
     ):
-        values = np.asarray(table[name][1:], float)
-        right.plot(known, values, "o-", color=colour, ms=4, lw=1.2, label=text)
-    right.set_xlabel("Factor")
-    right.set_ylabel("Eigenvalue of tetrachoric correlations")
-    right.legend(fontsize=8, frameon=False)
-    style.title(right, "Scree", f"parallel analysis: {found.by_parallel}")
-    for axes in (left, right):
-        axes.xaxis.get_major_locator().set_params(integer=True)
-    return figure
+        values = np.asarray(found.table[name].to_pylist()[1:], float)
+        axes.plot(factors, values, "o-", color=colour, ms=4, lw=1.2, label=text)
+    axes.set_xlabel("Factor")
+    axes.set_ylabel("Eigenvalue of tetrachoric correlations")
+    axes.legend(fontsize=8, frameon=False)
+    style.title(axes, "Scree", f"parallel analysis: {found.by_parallel}")

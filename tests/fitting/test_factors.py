@@ -538,7 +538,7 @@ def test_loadings_are_rotated_to_a_target(rotation):
         ),
         ({"factors": 3, "loadings": np.ones((ITEMS, 2))}, "leave factors out"),
         ({"priors": None}, "a factor model needs priors"),
-        ({"rotation": "target"}, "rotation 'target' needs a target: give target"),
+        ({"rotation": "target"}, "rotation 'target' requires target: the loa"),
         ({"target": ZEROS, "rotation": "varimax"}, "takes no target: use 'target' or"),
         ({"target": ZEROS, "positive": True}, "so leave target out"),
         ({"target": ZEROS, "factors": 3}, "the target has 2: leave factors out"),
@@ -568,6 +568,35 @@ def test_what_cannot_be_fitted_is_refused_in_one_line(settings, message):
     with pytest.raises(ValueError, match=message) as refused:
         irtjax.fit(drawn()[0], "factor", **settings)
     assert "\n" not in str(refused.value)
+
+
+def test_responses_that_do_not_differ_have_no_factors():
+    values = np.ones((30, 20), np.int8)
+    values[:10, :2] = 0
+    table = irtjax.ResponseTable.from_arrays(values)
+    message = "2 factors, but only 2 items of 20 have responses that differ"
+    with pytest.raises(ValueError, match=message):
+        irtjax.fit(table, "factor")
+
+
+def test_more_factors_than_the_correlations_identify_are_named():
+    """Ledermann's bound: 1 of 3 and 4 items, 2 of 5, 3 of 6, 14 of 20."""
+    bounds = {3: 1, 4: 1, 5: 2, 6: 3, 20: 14}
+    for items, most in bounds.items():
+        assert not Factor(most).beyond(items, None)
+        assert f"identify {most + 1} factors" in Factor(most + 1).beyond(items, None)
+    mask = np.ones((4, 2), bool)
+    assert Factor(loadings=mask).beyond(4, mask)
+    mask[2:, 1] = False
+    assert not Factor(loadings=mask).beyond(4, mask)
+
+
+@pytest.mark.slow
+def test_a_fit_warns_of_more_factors_than_the_correlations_identify():
+    table = drawn()[0].select(items=np.arange(4), subjects=np.arange(60))
+    settings: Any = {"standard_errors": "none", "max_steps": 5}
+    fit = irtjax.fit(table, "factor", "mm", **settings)
+    assert any("7 loadings are more than the 6 correl" in x for x in fit.warnings)
 
 
 def test_settings_of_factors_need_the_model():
