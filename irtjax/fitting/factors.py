@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from irtjax.data.table import ResponseTable
-from irtjax.data.wording import counted
+from irtjax.data.wording import counted, listing
 from irtjax.estimators.catalogue import method_class
 from irtjax.estimators.estimates import Estimates
 from irtjax.estimators.factor_estimates import rotated
@@ -209,6 +209,12 @@ class FactorAnalysis(AbstractSpecification):
             )
         beyond = plan.beyond(table.num_items, mask)
         warnings = (*warnings, beyond) if beyond else warnings
+        if mask is not None and not mask.any(axis=1).all():
+            nothing = table.items[~mask.any(axis=1)].tolist()
+            noun = counted(len(nothing), "item")
+            note = f"{noun} measure{'s' * (len(nothing) == 1)} no factor by loadings:"
+            note = f"{note} {listing(nothing, 3)}"
+            table = table.replace(notes=(*table.notes, note))
         problem = Problem.create(model, responses)
         if mask is not None:
             slopes = jnp.asarray(mask).reshape(table.num_items, -1)

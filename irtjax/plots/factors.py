@@ -57,9 +57,9 @@ def plot_structure(fit: Calibration, clusters: Heterogeneity | None = None) -> F
     limits = {"cmap": COLOURS, "vmin": -1, "vmax": 1, "aspect": "auto"}
     picture = axes.imshow(found.structure[order], interpolation="nearest", **limits)
     axes.spines[["left", "bottom"]].set_visible(False)
-    turned = {"rotation": 30, "ha": "right"} if width > 2 else {}
+    slanted = {"rotation": 30, "ha": "right"} if width > 2 else {}
     axes.set_xticks(
-        range(width), [style.label(str(n), 24) for n in found.names], **turned
+        range(width), [style.label(str(n), 24) for n in found.names], **slanted
     )
     if names:
         _name_blocks(axes, blocks[order], names)
@@ -74,7 +74,8 @@ def plot_structure(fit: Calibration, clusters: Heterogeneity | None = None) -> F
     bar.set_label("Correlation of item and factor", fontsize=8)
     bar.ax.tick_params(labelsize=7)
     sorted_by = "" if clusters is None else ", sorted by cluster"
-    below = f"{counted(count, 'item')}, {found.rotation} rotation{sorted_by}"
+    turned = f"{found.rotation} rotation" if found.rotation != "none" else "not rotated"
+    below = f"{counted(count, 'item')}, {turned}{sorted_by}"
     style.title(axes, "Structure of items", below)
     return figure
 

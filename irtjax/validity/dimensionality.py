@@ -74,9 +74,9 @@ class Dimensions:
     Attributes:
         table: A row for 0, 1, ... factors: `factors`, `held_out` (mean log-likelihood
             of held-out cells, nats), `loss` against the best with `loss_se`, `auc` of
-            held-out cells, `log_likelihood`, `jic`, `eigenvalue` and
-            `eigenvalue_permuted` (the quantile) of the correlation matrix, None without
-            parallel analysis.
+            held-out cells (None if all are right, or all wrong), `log_likelihood`,
+            `jic`, `eigenvalue` and `eigenvalue_permuted` (the quantile) of the
+            correlation matrix, None without parallel analysis.
         chosen: By held-out cells with the one-standard-error rule.
         best: With the highest held-out log-likelihood.
         by_jic: With the lowest JIC.
@@ -198,6 +198,14 @@ class _HeldOut(NamedTuple):
         return range(self.height.shape[1])
 
     @property
+    def mean_area(self) -> list[float | None]:
+        """Means over the folds that have right and wrong responses; None without."""
+        known = ~np.isnan(self.area).any(axis=1)
+        if not known.any():
+            return [None] * len(self.sizes)
+        return self.area[known].mean(axis=0).tolist()
+
+    @property
     def best(self) -> int:
         """The number that predicts held-out cells best."""
         return int(self.height.mean(axis=0).argmax())
@@ -241,7 +249,7 @@ def _rows(out: _HeldOut, heights, jic, eigenvalues, permuted) -> pa.Table:
             "held_out": out.height.mean(axis=0),
             "loss": loss,
             "loss_se": loss_se,
-            "auc": out.area.mean(axis=0),
+            "auc": out.mean_area,
             "log_likelihood": heights,
             "jic": jic,
             "eigenvalue": blank(eigenvalues.tolist()),

@@ -169,6 +169,9 @@ def test_a_mask_fixes_loadings_at_zero_and_names_the_factors():
     mask = np.eye(2, dtype=bool)[GROUPS]
     again = irtjax.fit(table, "factor", "mm", loadings=mask)
     assert again.log_likelihood == pytest.approx(fit.log_likelihood, abs=1e-9)
+    mask[6] = False
+    again = irtjax.fit(table, "factor", "mm", loadings=mask, max_steps=3)
+    assert f"1 item measures no factor by loadings: {table.items[6]}" in again.notes
 
 
 @pytest.mark.slow  # A program of its own.

@@ -112,6 +112,16 @@ def _found(eigenvalues, permuted):
     return dimensionality.Dimensions(rows, 1, 1, 1, None, 1, 1.0)
 
 
+def test_areas_are_of_folds_with_right_and_wrong_responses():
+    right, chance = np.array([True, False, True]), np.array([0.9, 0.2, 0.1])
+    assert dimension_responses._auc(right, chance) == 0.5
+    assert np.isnan(dimension_responses._auc(right[::2], chance[::2]))
+    area = np.array([[0.5, 0.6], [np.nan, np.nan], [0.7, 0.8]])
+    held = lambda area: dimensionality._HeldOut(np.zeros_like(area), area)
+    assert held(area).mean_area == pytest.approx([0.6, 0.7])
+    assert held(area[1:2]).mean_area == [None, None]
+
+
 def test_parallel_analysis_of_pairs_without_common_subjects_is_left_out():
     few = tables(0.06)[1]
     *found, notes = dimensionality._parallel(few, 1, jax.random.key(0))
