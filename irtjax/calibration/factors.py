@@ -46,6 +46,8 @@ class Factors(NamedTuple):
             coordinates of each item without the error of the rotation, which abilities
             follow, so that it adds nothing to the errors of expected scores. None
             without rotation or standard errors.
+        from_target: `[factors]` root mean square of the differences of loadings from
+            the specified cells of a target, NaN without any; None without a target.
     """
 
     names: np.ndarray
@@ -62,6 +64,7 @@ class Factors(NamedTuple):
     axes_known: bool = True
     correlation_error: np.ndarray | None = None
     at_fixed_axes: np.ndarray | None = None
+    from_target: np.ndarray | None = None
 
     @property
     def error(self) -> np.ndarray:
@@ -103,6 +106,7 @@ def factors_of(
         found.axes_known,
         found.correlation_error,
         found.at_fixed_axes,
+        found.from_target,
     )
 
 
@@ -138,6 +142,15 @@ def warnings_of(found: Factors, options: dict[str, Any]) -> tuple[list[str], lis
         notes.append(
             f"{100 * found.share_at_best:.2g} % of the starts of the rotation reached"
             " its best value: another rotation may be as simple"
+        )
+    if found.from_target is not None:
+        apart = ", ".join(
+            f"{x:.2f} ({name})"
+            for name, x in zip(found.names, found.from_target, strict=True)
+            if np.isfinite(x)
+        )
+        notes.append(
+            f"root mean square of the differences of loadings from the target: {apart}"
         )
     if found.loadings_error is not None and found.axes_known and free and not positive:
         notes.append("errors of loadings leave out that of the factors' directions")

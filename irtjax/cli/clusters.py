@@ -70,7 +70,12 @@ def clusters_command(
     check_out_folder(out, (*TABLES, *FIGURES), "clusters")
     with ProgressLine(quiet) as progress:
         progress("read")
-        fit = load_fit(folder)
+        try:
+            fit = load_fit(folder)
+        except ValueError as error:
+            # Other fits have no factors.
+            text = str(error).replace("fit --out", "fit --model factor --out")
+            raise ValueError(text) from None
         table = reading.read(files)
         import jax
 

@@ -50,7 +50,7 @@ VALUES: dict[str, Iterable[str]] = {
     "link": ["logit", "probit"],
     "responses": ["binary", "graded", "partial_credit", "continuous"],
     "rotation": "oblimin promax geomin geomin_orthogonal varimax quartimax bifactor"
-    " none".split(),
+    " target target_orthogonal none".split(),
     "stop": ["kkt", "relative_change"],
     "criterion": ["log_loss", "f1"],
     "head": ["irt", "deep"],

@@ -79,11 +79,18 @@ def _show(found: Dimensions, out: Path | None) -> None:
     from irtjax.report.words import number
 
     console = screen.console()
+    given = found.table.to_pylist()
+    # Without parallel analysis there are no eigenvalues.
+    columns = {
+        heading: column
+        for heading, column in _COLUMNS.items()
+        if any(row[column[0]] is not None for row in given)
+    }
     rows = [
         ["" if row[name] is None else number(row[name], digits)
-         for name, digits in _COLUMNS.values()]
-        for row in found.table.to_pylist()
+         for name, digits in columns.values()]
+        for row in given
     ]  # fmt: skip
-    screen.show_table(console, "", list(_COLUMNS), rows)
+    screen.show_table(console, "", list(columns), rows)
     place = [] if out is None else [f"Written to {out}."]
     screen.show_sentences(console, [found.sentence, *found.notes, *place])

@@ -170,7 +170,13 @@ _PANELS: dict[str | None, tuple[FitOption, ...]] = {
         FitOption(
             "rotation",
             "oblimin, promax, geomin, geomin_orthogonal, varimax, quartimax, bifactor,"
-            " or none (principal axes). \\[default: oblimin]",
+            " target or target_orthogonal (with --target), or none (principal axes)."
+            " \\[default: oblimin]",
+        ),
+        _table(
+            "target",
+            "Table with a column item and one for each factor: the standardised loading"
+            " that the rotation approaches, empty where free.",
         ),
         FitOption("link", "Of binary responses: logit or probit. \\[default: logit]"),
         FitOption(

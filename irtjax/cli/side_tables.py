@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from irtjax.data.wording import counted
+
 if TYPE_CHECKING:
     import pyarrow as pa
 
@@ -17,24 +19,41 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True)
 class SideTable:
-    """Rows of a file in the order of `names`; `option` named it, for messages."""
+    """Rows of a file in the order of `names`; `option` named it, for messages.
+
+    Rows of other names are left out; `left` counts them.
+    """
 
     option: str
     path: Path
     names: list[str]
     content: pa.Table
+    left: int = 0
 
     @classmethod
-    def read(cls, option: str, path: Path, key: str, names: np.ndarray) -> SideTable:
-        """Reads a CSV or Parquet file: the one row of each name in the column `key`."""
+    def read(
+        cls, option: str, path: Path, key: str, names: np.ndarray, every: bool = True
+    ) -> SideTable:
+        """Reads a CSV or Parquet file: the one row of each name in the column `key`.
+
+        Unless `every` name needs a row, those without one are left out.
+        """
         import pyarrow
 
         content = read_content(option, path)
+        columns = content.column_names
+        again = next((x for x in columns if columns.count(x) > 1), None)
+        if again is not None:
+            raise ValueError(
+                f"{option} {path} has two columns {again!r}: name them apart"
+            )
         keys = [str(name) for name in column(option, path, content, key)]
         row = {name: k for k, name in enumerate(keys)}
         wanted = names.tolist()
         lacking = [name for name in wanted if name not in row]
-        if lacking:
+        if not every and len(lacking) < len(wanted):
+            wanted = [name for name in wanted if name in row]
+        elif lacking:
             raise ValueError(
                 f"{option} {path} has no row for {key} {lacking[0]!r}"
                 f" ({len(lacking):,} of {len(wanted):,} are missing)"
@@ -43,11 +62,25 @@ class SideTable:
             twice = next(n for k, n in enumerate(keys) if row[n] != k)
             raise ValueError(f"{option} {path} has two rows for {key} {twice!r}")
         content = content.take(pyarrow.array([row[name] for name in wanted]))
-        return cls(option, path, wanted, content)
+        return cls(option, path, wanted, content, len(row) - len(wanted))
+
+    def noted(self, table: ResponseTable) -> ResponseTable:
+        """The responses with a note of the rows left out, if there are any."""
+        if not self.left:
+            return table
+        note = (
+            f"{counted(self.left, 'row')} of {self.option} {self.path}: no such item in"
+            " the responses, left out"
+        )
+        return table.replace(notes=(*table.notes, note))
 
     def has(self, name: str) -> bool:
         """Whether there is such a column."""
         return name in self.content.column_names
+
+    def others(self, key: str) -> list[str]:
+        """The columns other than that of names."""
+        return [name for name in self.content.column_names if name != key]
 
     def labels(self, name: str) -> np.ndarray:
         """Returns a column as text, `[names]`; what is missing there is a label too."""
@@ -56,12 +89,15 @@ class SideTable:
     def _column(self, name: str) -> list[Any]:
         return column(self.option, self.path, self.content, name)
 
-    def numbers(self, name: str) -> np.ndarray:
-        """Returns a column as finite numbers, `[names]`."""
+    def numbers(self, name: str, empty: bool = False) -> np.ndarray:
+        """Returns a column as finite numbers, `[names]`; NaN where it may be empty."""
         found = []
         for value, of in zip(self._column(name), self.names, strict=True):
             where = f"{self.option} {self.path}: column {name!r}, {of!r}"
             if value is None or value == "":
+                if empty:
+                    found.append(np.nan)
+                    continue
                 raise ValueError(
                     f"{where}: no value; give one, or leave the column out"
                 )
@@ -115,6 +151,7 @@ def structure_options(
     subject_table: Path | None = None,
     subject_covariates: tuple[str, ...] = (),
     loadings: Path | None = None,
+    target: Path | None = None,
 ) -> tuple[ResponseTable, dict[str, Any]]:
     """The responses with the labels of their items, and the options of `irtjax.fit`.
 
@@ -148,7 +185,13 @@ def structure_options(
             options["item_features"] = side.matrix(item_features)
     if loadings is not None:
         side = SideTable.read("--loadings", loadings, "item", table.items)
-        columns = [name for name in side.content.column_names if name != "item"]
+        columns = side.others("item")
+        if not columns:
+            raise ValueError(
+                f"--loadings {loadings} has no factor: give each a column, 1 where an"
+                " item measures it"
+            )
+        table = side.noted(table)
         mask = np.stack([side.numbers(name) for name in columns], axis=1) != 0
         nothing = [
             name for name, one in zip(columns, mask.T, strict=True) if one.sum() == 0
@@ -161,6 +204,18 @@ def structure_options(
         options["loadings"] = {
             item: [name for name, one in zip(columns, row, strict=True) if one]
             for item, row in zip(table.items.tolist(), mask, strict=True)
+        }
+    if target is not None:
+        side = SideTable.read("--target", target, "item", table.items, every=False)
+        table = side.noted(table)
+        if len(side.others("item")) < 2:
+            raise ValueError(
+                f"--target {target} has fewer than two factors: give each a column"
+            )
+        columns = {name: side.numbers(name, empty=True) for name in side.others("item")}
+        options["target"] = {
+            item: {name: values[k] for name, values in columns.items()}
+            for k, item in enumerate(side.names)
         }
     if subject_table is not None:
         side = SideTable.read(

@@ -124,6 +124,8 @@ class FactorEstimates(NamedTuple):
             diagonal; None where correlations are fixed or their errors not known.
         at_fixed_axes: `[items, columns, columns]` the covariances of `item_errors`
             without the error of the rotation; None without rotation or errors.
+        from_target: `[factors]` root mean square of the differences of loadings from
+            the specified cells of a target, NaN without any; None without a target.
     """
 
     ability: np.ndarray
@@ -140,6 +142,7 @@ class FactorEstimates(NamedTuple):
     item_errors: FactorCovariance | None = None
     correlation_error: np.ndarray | None = None
     at_fixed_axes: np.ndarray | None = None
+    from_target: np.ndarray | None = None
 
 
 class LengthEstimates(NamedTuple):

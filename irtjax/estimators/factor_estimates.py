@@ -264,7 +264,12 @@ def _residual_variance(model, items) -> Any:
     return np.asarray(model.family.residual_variance(items), np.float64)
 
 
-def rotated(found: Estimates, rotation: str, num_starts: int = 100) -> Estimates:
+def rotated(
+    found: Estimates,
+    rotation: str,
+    num_starts: int = 100,
+    target: np.ndarray | None = None,
+) -> Estimates:
     """The same estimates on rotated factors; the likelihood does not change.
 
     With T the transform, slopes become a T'^-1, abilities theta T and their
@@ -273,7 +278,14 @@ def rotated(found: Estimates, rotation: str, num_starts: int = 100) -> Estimates
     """
     assert found.factors is not None
     loadings = jnp.asarray(found.factors.loadings)
-    result = rotate(loadings, rotation, num_starts=num_starts, key=jax.random.key(0))
+    goal = None if target is None else jnp.asarray(target, loadings.dtype)
+    result = rotate(
+        loadings,
+        rotation,
+        num_starts=num_starts,
+        key=jax.random.key(0),
+        target=goal,
+    )
     transform = np.asarray(result.transform, np.float64)
     inverse = np.linalg.inv(transform).T
     items, population = found.parameters.items, found.parameters.population
@@ -284,7 +296,7 @@ def rotated(found: Estimates, rotation: str, num_starts: int = 100) -> Estimates
     errors, covariance, loadings_error, known = None, None, None, True
     at_fixed_axes = None
     if found.factors.item_errors is not None:
-        moves = rotation_moves(loadings, rotation, result.transform, num_starts)
+        moves = rotation_moves(loadings, rotation, result.transform, num_starts, goal)
         known = moves is None
         oblique = ROTATIONS[rotation].oblique and not known
         if moves is None:
@@ -324,11 +336,20 @@ def rotated(found: Estimates, rotation: str, num_starts: int = 100) -> Estimates
         factors=factors._replace(
             loadings_error=loadings_error,
             at_fixed_axes=at_fixed_axes,
+            from_target=None if target is None else _distance(factors.loadings, target),
             correlation_error=None
             if errors is None
             else _correlation_error(errors, len(transform)),
         ),
     )
+
+
+def _distance(loadings: np.ndarray, target: np.ndarray) -> np.ndarray:
+    """`[factors]`: root mean square over the specified cells of a target."""
+    known = ~np.isnan(target)
+    total = np.where(known, (loadings - target) ** 2, 0).sum(axis=0)
+    count = known.sum(axis=0)
+    return np.where(count > 0, np.sqrt(total / np.maximum(count, 1)), np.nan)
 
 
 def _turned_errors(

@@ -8,9 +8,10 @@ from collections.abc import Mapping
 from typing import Any
 
 import jax.numpy as jnp
+import numpy as np
 
 from irtjax.data.table import ResponseTable
-from irtjax.data.wording import counted
+from irtjax.data.wording import counted, listing
 from irtjax.estimators.catalogue import method_class
 from irtjax.estimators.estimates import Estimates
 from irtjax.estimators.factor_estimates import rotated
@@ -104,6 +105,25 @@ def _is_by_cell(table: ResponseTable, model: Model, method, options) -> bool:
     return possible and table.takes_cells(method.sparse)
 
 
+def _check_variation(table: ResponseTable, count: int) -> None:
+    """Refuses several factors of items of which too few have different responses."""
+    if count == 1:
+        return
+    values, seen = table.values, table.observed
+    if table.trials is not None:
+        values = values / np.maximum(table.trials, 1)
+    seen = True if seen is None else seen
+    highest = np.max(values, axis=0, where=seen, initial=values.min())
+    lowest = np.min(values, axis=0, where=seen, initial=values.max())
+    varied = int((highest > lowest).sum())
+    if varied <= count:
+        raise ValueError(
+            f"{count} factors, but only {counted(varied, 'item')} of {values.shape[1]}"
+            f" {'has' if varied == 1 else 'have'} responses that differ between"
+            " subjects: use fewer factors, or more items and subjects"
+        )
+
+
 class FactorAnalysis(AbstractSpecification):
     """A factor model, as an object or by its name."""
 
@@ -173,7 +193,7 @@ class FactorAnalysis(AbstractSpecification):
                 "a factor model needs priors, without which its joint estimates have no"
                 " finite value: leave priors out"
             )
-        mask = plan.mask(table)
+        mask, target = plan.mask(table), plan.target_of(table)
         if model.family.dims and made.marginal and plan.priors == "weak":
             each = table.num_items / plan.count
             each = each if mask is None else mask.sum(axis=0).max()
@@ -183,9 +203,18 @@ class FactorAnalysis(AbstractSpecification):
         if few:
             responses, warnings, scaling = table.sparse_responses(), (), {}
         else:
+            _check_variation(table, plan.count)
             table, responses, warnings, scaling = arrays_of(
                 table, model, parts.data, floating
             )
+        beyond = plan.beyond(table.num_items, mask)
+        warnings = (*warnings, beyond) if beyond else warnings
+        if mask is not None and not mask.any(axis=1).all():
+            nothing = table.items[~mask.any(axis=1)].tolist()
+            noun = counted(len(nothing), "item")
+            note = f"{noun} measure{'s' * (len(nothing) == 1)} no factor by loadings:"
+            note = f"{note} {listing(nothing, 3)}"
+            table = table.replace(notes=(*table.notes, note))
         problem = Problem.create(model, responses)
         if mask is not None:
             slopes = jnp.asarray(mask).reshape(table.num_items, -1)
@@ -216,11 +245,12 @@ class FactorAnalysis(AbstractSpecification):
         }
         if few and kind != "none" and not model.family.dims:
             table = table.replace(notes=(*table.notes, APPROXIMATE))
-        return Task(made, table, problem, first, plan.names(), warnings, record)
+        labelled = plan.names(), warnings, record
+        return Task(made, table, problem, first, *labelled, target=target)
 
-    def finish(self, estimates: Estimates, record: dict[str, Any]) -> Estimates:
+    def finish(self, estimates: Estimates, task: Task) -> Estimates:
         """The estimates on rotated factors."""
-        rotation = record["rotation"]
+        rotation = task.options["rotation"]
         if estimates.factors is None or rotation == "none":
             return estimates
-        return rotated(estimates, rotation)
+        return rotated(estimates, rotation, target=task.target)

@@ -103,7 +103,7 @@ def fit(
         solution = task.method.solve(task.problem, task.start, run)
         jax.block_until_ready(solution.fit)
     estimates = task.method.estimates(task.problem, solution, run)
-    estimates = specification.finish(estimates, task.options)
+    estimates = specification.finish(estimates, task)
     options = {
         **task.options,
         "method": task.method.name,

@@ -72,6 +72,7 @@ class Settings(TypedDict, total=False):
         factors: For "factor": number of factors, 2 where None.
         rotation: Rotation of the factors, by name; "none" for the principal axes.
         loadings: Which loadings to estimate; see `irtjax.Factor`.
+        target: Loadings that the rotation approaches; see `irtjax.Factor`.
         link: For "factor": "logit", or "probit" of binary responses.
         responses: For "factor": "binary", "graded", "partial_credit" or "continuous";
             None: as the responses are.
@@ -103,6 +104,7 @@ class Settings(TypedDict, total=False):
     factors: int | None
     rotation: str | None
     loadings: np.ndarray | Mapping[str, Sequence[str]] | None
+    target: np.ndarray | Mapping[str, Mapping[str, float]] | None
     link: str
     responses: str | None
     anchor: Anchor | None

@@ -36,6 +36,7 @@ class Task(NamedTuple):
         warnings: Of preparing the data.
         options: For the record of the fit.
         places: Where `table` has each subject of the user's; None: in the same order.
+        target: `[items, factors]` loadings that a rotation approaches; None without.
     """
 
     method: AbstractEstimator
@@ -46,6 +47,7 @@ class Task(NamedTuple):
     warnings: tuple[str, ...]
     options: dict[str, Any]
     places: np.ndarray | None = None
+    target: np.ndarray | None = None
 
 
 class AbstractSpecification(ABC):
@@ -84,8 +86,8 @@ class AbstractSpecification(ABC):
     ) -> Task:
         """The task of a fit; a ValueError in one line for what does not suit."""
 
-    def finish(self, estimates: Estimates, record: dict[str, Any]) -> Estimates:
-        """The estimates as they are reported; `record` is that of the task."""
+    def finish(self, estimates: Estimates, task: Task) -> Estimates:
+        """The estimates as they are reported."""
         return estimates
 
 

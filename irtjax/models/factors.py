@@ -22,10 +22,10 @@ from irtjax.models.families.continuous import LogitNormalScores
 from irtjax.models.families.graded import Graded, PartialCredit
 from irtjax.models.families.logistic import Binary
 from irtjax.models.priors import AbstractPrior
-from irtjax.numerics.rotation import ROTATIONS
+from irtjax.numerics.rotation import ROTATIONS, check_target
 
-#: Rotations by name, without those to a target; "none" are the principal axes.
-NAMES = ("none", *(name for name, x in ROTATIONS.items() if not x.needs_target))
+#: Rotations by name; "none" are the principal axes.
+NAMES = ("none", *ROTATIONS)
 LINKS = ("logit", "probit")
 RESPONSES = ("binary", "graded", "partial_credit", "continuous")
 #: Items with a discrimination that a factor needs: two are exchangeable with others.
@@ -39,7 +39,8 @@ class Factor:
     Attributes:
         factors: Number of factors; None: those of `loadings`, else 2.
         rotation: Name of a rotation (`NAMES`; see `irtjax.numerics.rotation`), or
-            "none" for the principal axes; None: "oblimin" for exploratory models.
+            "none" for the principal axes; None: "oblimin" for exploratory models, or
+            "target" with a target.
         positive: Keep every discrimination at or above 0; then nothing is rotated.
         loadings: Which discriminations to estimate: a mask `[items, factors]` in the
             order of the table's items, or by item name, each a list of names of
@@ -49,6 +50,10 @@ class Factor:
             (ordered categories), or "continuous" (scores in [0, 1]); None: as the
             table's responses are, ordered categories being graded.
         priors: As for other models: weak, N(0, 1) of discriminations.
+        target: Standardised loadings that a rotation approaches, for "target" (factors
+            correlate) and "target_orthogonal": an array `[items, factors]` in the order
+            of the table's items, NaN where free, or by item name, each a mapping of
+            names of factors to loadings. Items and factors that it leaves out are free.
 
     Raises:
         ValueError: For settings that do not go together.
@@ -67,6 +72,7 @@ class Factor:
     link: str = "logit"
     responses: str | None = None
     priors: Mapping[str, AbstractPrior] | str | None = "weak"
+    target: np.ndarray | Mapping[str, Mapping[str, float]] | None = None
 
     def __post_init__(self):
         if self.factors is not None:
@@ -107,13 +113,45 @@ class Factor:
                 f"rotation {self.rotation!r} requires an exploratory model: with {what}"
                 " nothing is rotated, so leave rotation out"
             )
+        self._check_target()
+
+    def _check_target(self) -> None:
+        """Refuses a target without its rotation, and such a rotation without it."""
+        needed = [name for name, entry in ROTATIONS.items() if entry.needs_target]
+        if self.target is None:
+            if self.rotation in needed:
+                raise ValueError(
+                    f"rotation {self.rotation!r} requires target: the loadings to"
+                    " approach"
+                )
+            return
+        if not self.explores:
+            what = "positive=True" if self.positive else "given loadings"
+            raise ValueError(
+                f"target requires an exploratory model: with {what} nothing is rotated,"
+                " so leave target out"
+            )
+        if self.rotation not in (None, *needed):
+            raise ValueError(
+                f"rotation {self.rotation!r} takes no target: use"
+                f" {' or '.join(map(repr, reversed(needed)))}, or leave target out"
+            )
+        columns = self._columns
+        if self.factors is not None and columns != self.factors:
+            raise ValueError(
+                f"factors {self.factors}, but the target has {columns}: leave factors"
+                " out"
+            )
+        if columns < 2:
+            raise ValueError("the target has fewer than two factors: leave it out")
 
     @property
     def _columns(self) -> int:
-        """Number of factors of the given loadings."""
-        if isinstance(self.loadings, Mapping):
+        """Number of factors of the given loadings or target."""
+        given = self.target if self.loadings is None else self.loadings
+        if isinstance(given, Mapping):
             return len(self.names())
-        shape = () if self.loadings is None else np.shape(self.loadings)
+        shape = () if given is None else np.shape(given)
         return shape[-1] if shape else 0
 
     @property
@@ -121,7 +159,12 @@ class Factor:
         """Number of factors."""
         if self.factors is not None:
             return int(self.factors)
-        return 2 if self.loadings is None else self._columns
+        return self._columns if self._is_given else 2
+
+    @property
+    def _is_given(self) -> bool:
+        """Whether loadings or a target have columns."""
+        return self.loadings is not None or self.target is not None
 
     @property
     def explores(self) -> bool:
@@ -133,7 +176,7 @@ class Factor:
         """The rotation of the estimates."""
         if not self.explores or self.count == 1:
             return "none"
-        return self.rotation or "oblimin"
+        return self.rotation or ("oblimin" if self.target is None else "target")
 
     def of(self, kind: str) -> Factor:
         """The model with the responses of a table of a kind, if none are stated."""
@@ -158,9 +201,9 @@ class Factor:
 
     def names(self) -> tuple[str, ...]:
         """Names of the factors."""
-        if isinstance(self.loadings, Mapping):
-            found = {str(name): None for row in self.loadings.values() for name in row}
-            return tuple(found)
+        given = self.target if self.loadings is None else self.loadings
+        if isinstance(given, Mapping):
+            return tuple({str(name): None for row in given.values() for name in row})
         return tuple(f"factor_{k + 1}" for k in range(self.count))
 
     def mask(self, table: ResponseTable) -> np.ndarray | None:
@@ -200,12 +243,72 @@ class Factor:
             )
         return mask
 
+    def beyond(self, num_items: int, mask: np.ndarray | None) -> str:
+        """A warning if there are more loadings than correlations of items; else "".
+
+        J items have J (J - 1) / 2 correlations. K factors have J K loadings, of which a
+        rotation of uncorrelated factors fixes K (K - 1) / 2 (Ledermann 1937).
+
+        >>> Factor(3).beyond(6, None), Factor(3).beyond(5, None)[:45]
+        ('', '12 loadings are more than the 10 correlations')
+        """
+        count, pairs = self.count, num_items * (num_items - 1) // 2
+        free = num_items * count - count * (count - 1) // 2
+        if mask is not None:
+            free = int(mask.sum())
+        if count == 1 or free <= pairs:
+            return ""
+        return (
+            f"{free:,} loadings are more than the {pairs:,} correlations of"
+            f" {num_items} items, which do not identify {count} factors (Ledermann"
+            " 1937): priors decide between them, so use fewer factors"
+        )
+
+    def target_of(self, table: ResponseTable) -> np.ndarray | None:
+        """`[items, factors]` loadings to approach, NaN where free; None without.
+
+        Raises:
+            ValueError: If the target does not suit the items, or holds anything but
+                numbers from -1 to 1.
+        """
+        if self.target is None:
+            return None
+        wanted, names = (table.num_items, self.count), self.names()
+        if isinstance(self.target, Mapping):
+            row = {item: k for k, item in enumerate(table.items.tolist())}
+            found = np.full(wanted, np.nan)
+            for item, given in self.target.items():
+                if item not in row:
+                    raise ValueError(
+                        f"the target names item {item!r}, which the table does not"
+                        " have: leave it out"
+                    )
+                for name, value in given.items():
+                    found[row[item], names.index(str(name))] = value
+        else:
+            found = np.asarray(self.target, float)
+            if found.shape != wanted:
+                raise ValueError(
+                    f"the target has shape {found.shape}: give items x factors,"
+                    f" {wanted}"
+                )
+        if (np.abs(found) > 1).any():
+            where = np.argwhere(np.abs(found) > 1)[0]
+            raise ValueError(
+                f"the target has {found[tuple(where)]:g} for item"
+                f" {str(table.items[where[0]])!r} and {names[where[1]]}: give"
+                " standardised loadings, from -1 to 1"
+            )
+        check_target(found, ROTATIONS[self.rotation_used], names)
+        return found
+
     def record(self) -> dict[str, Any]:
         """Settings for the record of a fit."""
         return {
             "factors": self.count,
             "rotation": self.rotation_used,
             "loadings": "all" if self.loadings is None else "given",
+            **({} if self.target is None else {"target": "given"}),
             "link": self.link,
             "responses": self.responses or "binary",
         }

@@ -159,9 +159,9 @@ def rotate(
 
     One start is the identity; the others are uniform random orthogonal matrices. The
     best is returned. With more than 1,500 items the starts rotate as many items drawn
-    at random, and all items are rotated from the nearest orthogonal matrix to the best
-    result, and from the identity. Under `jax.vmap` and `jax.jit` values are not checked
-    for NaN.
+    at random (to a target, of those with a specified cell), and all items are rotated
+    from the nearest orthogonal matrix to the best result, and from the identity. Under
+    `jax.vmap` and `jax.jit` values are not checked for NaN.
 
     Promax (Hendrickson and White 1964) rotates to varimax L, then takes, with
     Q = |L|^(m-1) L elementwise and m = 4,
@@ -184,7 +184,8 @@ def rotate(
         ValueError: If the rotation is unknown, the loadings are not a finite matrix of
             full column rank (orthogonal rotations take any rank), a bifactor rotation
             has one group factor, a target is missing, unused, not of the shape of the
-            loadings or specifies too few cells, or `num_starts` is below 1.
+            loadings or specifies too few cells (of a factor, if oblique), or
+            `num_starts` is below 1.
 
     Example:
         >>> import jax.numpy as jnp
@@ -201,7 +202,7 @@ def rotate(
     loadings = jnp.asarray(loadings, jnp.result_type(loadings, jnp.float32))
     if num_starts < 1:
         raise ValueError(f"num_starts is {num_starts}; give 1 or more")
-    cells = _target_cells(loadings, target, entry)
+    cells = target_cells(loadings, target, entry)
     free = jnp.all(~cells[1] | (cells[0] == 0), 0) if cells else True
     key = jax.random.key(0) if key is None else key
     turn = lambda loadings, cells, num_starts: _rotate(
@@ -217,7 +218,9 @@ def rotate(
     )
     if num_starts == 1 or loadings.shape[0] <= _SAMPLED:
         return turn(loadings, cells, num_starts)
-    drawn = np.random.default_rng(0).permutation(loadings.shape[0])[:_SAMPLED]
+    # Items without a specified cell do not enter the distance from a target.
+    used = np.flatnonzero(cells[1].any(1)) if cells else np.arange(loadings.shape[0])
+    drawn = np.random.default_rng(0).permutation(used)[:_SAMPLED]
     some = turn(loadings[drawn], tuple(x[drawn] for x in cells), num_starts)
     left, _, right = jnp.linalg.svd(some.transform)
     nearest = left @ right
@@ -258,7 +261,7 @@ def _check_loadings(loadings: Array, entry: Rotation) -> None:
         )
 
 
-def _target_cells(loadings, target, entry: Rotation) -> tuple[Array, ...]:
+def target_cells(loadings, target, entry: Rotation) -> tuple[Array, ...]:
     """Target with 0 for free cells, and the mask of those specified; or nothing."""
     if target is None and not entry.needs_target:
         return ()
@@ -274,15 +277,31 @@ def _target_cells(loadings, target, entry: Rotation) -> tuple[Array, ...]:
             " target a row for each item and a column for each factor"
         )
     if not isinstance(target, Tracer):
-        dims, known = loadings.shape[1], int((~np.isnan(target)).sum())
-        needed = max(dims * (dims - 1) // (1 if entry.oblique else 2), 1)
-        if known < needed:
-            raise ValueError(
-                f"the target specifies {known} cells, too few for {dims} factors; give"
-                f" {needed} or more"
-            )
+        check_target(np.asarray(target), entry)
     target = jnp.asarray(target, loadings.dtype)
     return jnp.where(jnp.isnan(target), 0, target), ~jnp.isnan(target)
+
+
+def check_target(target: np.ndarray, entry: Rotation, names=None) -> None:
+    """Refuses a target with too few cells to determine a rotation (Browne 2001).
+
+    Orthogonal rotations of K factors have K (K - 1) / 2 degrees of freedom. In oblique
+    ones each factor has K - 1, and needs as many cells of its own.
+    """
+    dims, known = target.shape[1], (~np.isnan(target)).sum(axis=0)
+    needed = max(dims * (dims - 1) // (1 if entry.oblique else 2), 1)
+    if known.sum() < needed:
+        raise ValueError(
+            f"the target specifies {known.sum()} cells, too few for {dims} factors;"
+            f" give {needed} or more"
+        )
+    if entry.oblique and known.min() < dims - 1:
+        which = int(np.argmin(known))
+        name = f"factor {which + 1}" if names is None else names[which]
+        raise ValueError(
+            f"the target specifies {known[which]} cells of {name}; give {dims - 1} or"
+            " more of each factor, or rotate orthogonally"
+        )
 
 
 @stored_jit

@@ -57,9 +57,9 @@ def plot_structure(fit: Calibration, clusters: Heterogeneity | None = None) -> F
     limits = {"cmap": COLOURS, "vmin": -1, "vmax": 1, "aspect": "auto"}
     picture = axes.imshow(found.structure[order], interpolation="nearest", **limits)
     axes.spines[["left", "bottom"]].set_visible(False)
-    turned = {"rotation": 30, "ha": "right"} if width > 2 else {}
+    slanted = {"rotation": 30, "ha": "right"} if width > 2 else {}
     axes.set_xticks(
-        range(width), [style.label(str(n), 24) for n in found.names], **turned
+        range(width), [style.label(str(n), 24) for n in found.names], **slanted
     )
     if names:
         _name_blocks(axes, blocks[order], names)
@@ -74,7 +74,8 @@ def plot_structure(fit: Calibration, clusters: Heterogeneity | None = None) -> F
     bar.set_label("Correlation of item and factor", fontsize=8)
     bar.ax.tick_params(labelsize=7)
     sorted_by = "" if clusters is None else ", sorted by cluster"
-    below = f"{counted(count, 'item')}, {found.rotation} rotation{sorted_by}"
+    turned = f"{found.rotation} rotation" if found.rotation != "none" else "not rotated"
+    below = f"{counted(count, 'item')}, {turned}{sorted_by}"
     style.title(axes, "Structure of items", below)
     return figure
 
@@ -227,6 +228,8 @@ def _spread_out(ends: np.ndarray, strength: np.ndarray, most: int) -> list[int]:
 def plot_dimensions(found: Dimensions) -> Figure:
     """Draws the loss of held-out cells and the eigenvalues by number of factors.
 
+    Without parallel analysis there are no eigenvalues.
+
     Args:
         found: What `irtjax.dimensions` returned.
 
@@ -235,7 +238,10 @@ def plot_dimensions(found: Dimensions) -> Figure:
     """
     table = found.table.to_pydict()
     factors = np.asarray(table["factors"])
-    figure, (left, right) = style.new_figure(8.6, 3.4, 2, grid="y")
+    has_scree = found.by_parallel is not None
+    size = (8.6, 3.4, 2) if has_scree else (4.3, 3.4, 1)
+    figure, axes = style.new_figure(*size, grid="y")
+    left = axes[0]
     loss, error = (np.asarray(table[name]) for name in ("loss", "loss_se"))
     left.errorbar(factors, loss, error, fmt="o-", color=PALETTE[0], ms=4, lw=1.2)
     left.axvline(found.chosen, color=GREY, ls="--", lw=0.8)
@@ -243,17 +249,22 @@ def plot_dimensions(found: Dimensions) -> Figure:
     left.set_ylabel("Loss per held-out response (nats)")
     below = f"bars: one standard error; {found.chosen} chosen"
     style.title(left, "Held-out responses", below)
-    known = factors[1:]
+    if has_scree:
+        _scree(axes[1], found, factors[1:])
+    for each in axes:
+        each.xaxis.get_major_locator().set_params(integer=True)
+    return figure
+
+
+def _scree(axes: Axes, found: Dimensions, factors: np.ndarray) -> None:
+    """Draws the eigenvalues, and those of permuted responses."""
     for name, colour, text in (
         ("eigenvalue", PALETTE[0], "responses"),
         ("eigenvalue_permuted", PALETTE[1], "permuted, 95 % quantile"),
     ):
-        values = np.asarray(table[name][1:], float)
-        right.plot(known, values, "o-", color=colour, ms=4, lw=1.2, label=text)
-    right.set_xlabel("Factor")
-    right.set_ylabel("Eigenvalue of tetrachoric correlations")
-    right.legend(fontsize=8, frameon=False)
-    style.title(right, "Scree", f"parallel analysis: {found.by_parallel}")
-    for axes in (left, right):
-        axes.xaxis.get_major_locator().set_params(integer=True)
-    return figure
+        values = np.asarray(found.table[name].to_pylist()[1:], float)
+        axes.plot(factors, values, "o-", color=colour, ms=4, lw=1.2, label=text)
+    axes.set_xlabel("Factor")
+    axes.set_ylabel("Eigenvalue of tetrachoric correlations")
+    axes.legend(fontsize=8, frameon=False)
+    style.title(axes, "Scree", f"parallel analysis: {found.by_parallel}")

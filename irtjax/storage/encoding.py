@@ -101,6 +101,7 @@ _AXES = {
     "factors.axes_known": "",
     "factors.correlation_error": "factors factors",
     "factors.at_fixed_axes": "items columns columns",
+    "factors.from_target": "factors",
 }
 #: Its arrays of errors, each None without standard errors.
 _ERROR_ARRAYS = ("item_covariance", "ability_shared", "ability_scale")

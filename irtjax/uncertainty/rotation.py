@@ -27,7 +27,13 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from irtjax.numerics.programs import stored_jit
-from irtjax.numerics.rotation import ROTATIONS, Rotation, placed_transform, rotate
+from irtjax.numerics.rotation import (
+    ROTATIONS,
+    Rotation,
+    placed_transform,
+    rotate,
+    target_cells,
+)
 
 #: Smallest curvature at which a direction of T is identified, as a share of the largest
 #: one and of the criterion.
@@ -39,14 +45,16 @@ def rotation_moves(
     rotation: str,
     transform: Float[Array, "dims dims"],
     num_starts: int = 100,
+    target: Float[Array, "items dims"] | None = None,
 ) -> tuple[np.ndarray, np.ndarray] | None:
     """U of rotated loadings A U, and its slopes in A.
 
     Args:
         loadings: Standardised loadings A before the rotation.
-        rotation: Name of the rotation in `ROTATIONS`, one without a target.
+        rotation: Name of the rotation in `ROTATIONS`.
         transform: T as `rotate` found it.
         num_starts: Starts of that rotation; promax repeats its varimax.
+        target: The target of a rotation that has one.
 
     Returns:
         `[dims, dims]` and `[dims, dims, items, dims]`; None where the loadings do not
@@ -69,7 +77,8 @@ def rotation_moves(
         promax = placed_transform(loadings, first, entry)
         match = np.round(np.linalg.solve(np.asarray(promax), np.asarray(transform)))
         first = first @ jnp.asarray(match, loadings.dtype)
-    turn, slope, is_flat = _moves(loadings, first, entry=entry)
+    cells = target_cells(loadings, target, entry)
+    turn, slope, is_flat = _moves(loadings, first, cells, entry=entry)
     if is_flat:
         return None
     return np.asarray(turn, np.float64), np.asarray(slope, np.float64)
@@ -139,7 +148,7 @@ def correlation_covariance(
 
 
 @stored_jit
-def _moves(loadings, first, *, entry: Rotation):
+def _moves(loadings, first, cells, *, entry: Rotation):
     """U, its slopes in the loadings, and whether the criterion has a flat direction."""
     dims = loadings.shape[1]
     oblique = entry.oblique and entry.power is None
@@ -164,7 +173,7 @@ def _moves(loadings, first, *, entry: Rotation):
             scaled = loadings / jnp.sqrt(jnp.where(length > 0, length, 1))
         transform = transform_at(t)
         inverse = jnp.linalg.inv(transform).T if oblique else transform
-        return entry.criterion(scaled @ inverse)
+        return entry.criterion(scaled @ inverse, *cells)
 
     zero = jnp.zeros(len(rows), loadings.dtype)
     hessian = jax.hessian(value)(zero, loadings)

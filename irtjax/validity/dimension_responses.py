@@ -273,13 +273,16 @@ def _mean_log_likelihood(values, out, chance):
 
 
 def _auc(right: np.ndarray, chance: np.ndarray) -> float:
-    """Area under the curve: chances of right responses above those of wrong ones."""
+    """Area under the curve: chances of right responses above those of wrong ones.
+
+    NaN where all are right, or wrong.
+    """
     from scipy.stats import rankdata
 
     place, ones = rankdata(chance), right.sum()
     least = ones * (ones + 1) / 2
-    pairs = max(ones * (right.size - ones), 1)
-    return float((place[right].sum() - least) / pairs)
+    pairs = ones * (right.size - ones)
+    return float((place[right].sum() - least) / pairs) if pairs else float("nan")
 
 
 def _power(product, num_items: int, dtype) -> Array:

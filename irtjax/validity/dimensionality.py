@@ -36,7 +36,7 @@ from irtjax.estimators.factor_start import factor_start
 from irtjax.estimators.joint.mm import MM
 from irtjax.likelihood.problem import Problem
 from irtjax.models.catalogue import factor_model
-from irtjax.models.factors import Factor
+from irtjax.models.factors import FEWEST_ITEMS, Factor
 from irtjax.models.priors import Normal
 from irtjax.numerics.memory import require_memory
 from irtjax.numerics.precision import full_precision
@@ -53,11 +53,15 @@ MOST_STEPS, TOLERANCE = 1000, 1e-4
 PERMUTATIONS, QUANTILE = 20, 0.95
 #: Items up to which tetrachoric correlations are computed, of a random subset beyond.
 MOST_ITEMS = 300
+#: Responses that a pair of items has in common on average, beyond which subjects are
+#: drawn: the error of a correlation is 0.013. With 50,000 subjects all took a minute.
+ENOUGH_PAIRED = 10_000
 #: Bytes of a cell of these items: 200,000 x 300 took 33.
 PARALLEL_BYTES = 34.0
 #: Residuals simulated, of which the largest counts.
 SIMULATED = 20
-#: Share of the pairs of items without a correlation from which a note states it.
+#: Share of the pairs of items without a correlation, each taken as 0, from which
+#: eigenvalues are those of the missing responses and are left out.
 FEW_PAIRS = 0.5
 #: Largest certificate of a global maximum.
 GLOBAL = 1.01
@@ -70,12 +74,14 @@ class Dimensions:
     Attributes:
         table: A row for 0, 1, ... factors: `factors`, `held_out` (mean log-likelihood
             of held-out cells, nats), `loss` against the best with `loss_se`, `auc` of
-            held-out cells, `log_likelihood`, `jic`, `eigenvalue` and
-            `eigenvalue_permuted` (the quantile) of the correlation matrix.
+            held-out cells (None if all are right, or all wrong), `log_likelihood`,
+            `jic`, `eigenvalue` and `eigenvalue_permuted` (the quantile) of the
+            correlation matrix, None without parallel analysis.
         chosen: By held-out cells with the one-standard-error rule.
         best: With the highest held-out log-likelihood.
         by_jic: With the lowest JIC.
-        by_parallel: Leading eigenvalues above those of permuted responses.
+        by_parallel: Leading eigenvalues above those of permuted responses; None where
+            most pairs of items have too few responses in common.
         by_penalty: Rank at the penalty of noise.
         certificate: q of that fit; None where items or subjects carry no signal.
         notes: What was left out.
@@ -85,7 +91,7 @@ class Dimensions:
     chosen: int
     best: int
     by_jic: int
-    by_parallel: int
+    by_parallel: int | None
     by_penalty: int
     certificate: float
     notes: tuple[str, ...] = ()
@@ -94,12 +100,16 @@ class Dimensions:
     def sentence(self) -> str:
         """The result in one sentence."""
         noun = "factor" if self.chosen == 1 else "factors"
+        parallel = (
+            "no parallel analysis"
+            if self.by_parallel is None
+            else f"parallel analysis {self.by_parallel}"
+        )
         proof = "" if self.certificate <= GLOBAL else ", not shown to be the best fit"
         return (
             f"Use {self.chosen} {noun}: more do not predict held-out responses better"
-            f" by a standard error. (Best {self.best}; JIC {self.by_jic}; parallel"
-            f" analysis {self.by_parallel}; rank at the penalty of noise"
-            f" {self.by_penalty}{proof}.)"
+            f" by a standard error. (Best {self.best}; JIC {self.by_jic}; {parallel};"
+            f" rank at the penalty of noise {self.by_penalty}{proof}.)"
         )
 
 
@@ -127,7 +137,8 @@ def dimensions(
 
     Raises:
         ValueError: If responses are not right or wrong, there are fewer subjects or
-            items than factors, a fold has no response, or the memory does not suffice.
+            items than factors, fewer than three items vary, a fold has no response, or
+            the memory does not suffice.
 
     >>> rng = np.random.default_rng(0)
     >>> ability, easy = rng.normal(size=(60, 1)), rng.normal(size=12)
@@ -157,8 +168,10 @@ def dimensions(
     jic = -2 * heights + np.arange(most + 1) * large * np.log(max(count / large, 1))
     report("parallel analysis")
     eigenvalues, permuted, notes = _parallel(table, most, key)
-    above = eigenvalues > permuted
-    by_parallel = int(above.argmin()) if not above.all() else len(above)
+    by_parallel = None
+    if len(eigenvalues):
+        above = eigenvalues > permuted
+        by_parallel = int(above.argmin()) if not above.all() else len(above)
     report("rank at the penalty of noise")
     rank, certificate = _noise_rank(folds, fits[out.chosen], most, dtype, noise_key)
     return Dimensions(
@@ -183,6 +196,14 @@ class _HeldOut(NamedTuple):
     def sizes(self) -> range:
         """Numbers of factors."""
         return range(self.height.shape[1])
+
+    @property
+    def mean_area(self) -> list[float | None]:
+        """Means over the folds that have right and wrong responses; None without."""
+        known = ~np.isnan(self.area).any(axis=1)
+        if not known.any():
+            return [None] * len(self.sizes)
+        return self.area[known].mean(axis=0).tolist()
 
     @property
     def best(self) -> int:
@@ -228,7 +249,7 @@ def _rows(out: _HeldOut, heights, jic, eigenvalues, permuted) -> pa.Table:
             "held_out": out.height.mean(axis=0),
             "loss": loss,
             "loss_se": loss_se,
-            "auc": out.area.mean(axis=0),
+            "auc": out.mean_area,
             "log_likelihood": heights,
             "jic": jic,
             "eigenvalue": blank(eigenvalues.tolist()),
@@ -249,6 +270,14 @@ def _check(table: ResponseTable, most: int) -> None:
         raise ValueError(
             f"most {most}: give 1 to {limit} factors for {table.num_subjects} subjects"
             f" and {table.num_items} items"
+        )
+    right, seen = _margins(table)
+    varied = int(((right > 0) & (right < seen)).sum())
+    if varied < FEWEST_ITEMS:
+        raise ValueError(
+            f"dimensions needs {FEWEST_ITEMS} items that some subjects have right and"
+            f" others wrong; there {'is' if varied == 1 else 'are'} {varied} of"
+            f" {table.num_items}"
         )
 
 
@@ -290,7 +319,10 @@ def _fit(data: Any, size: int, most: int, dtype, slope_sd: Any = 1.0):
 
 
 def _parallel(table: ResponseTable, most: int, key):
-    """Leading eigenvalues of tetrachoric correlations, and the permuted quantile."""
+    """Leading eigenvalues of tetrachoric correlations, and the permuted quantile.
+
+    Both are empty without parallel analysis, and the notes have the reason.
+    """
     rng = np.random.default_rng(np.asarray(jax.random.key_data(key)).tolist())
     right, seen = _margins(table)
     places, notes = np.flatnonzero((right > 0) & (right < seen)), []
@@ -304,7 +336,14 @@ def _parallel(table: ResponseTable, most: int, key):
             f"parallel analysis is of {counted(MOST_ITEMS, 'item')} drawn at random"
         )
         places = np.sort(rng.choice(places, MOST_ITEMS, replace=False))
+    nothing = np.empty(0)
     part = table.select(items=places)
+    share = part.num_observed / (part.num_subjects * part.num_items)
+    enough = int(ENOUGH_PAIRED / max(share, 1e-9) ** 2)
+    if enough < part.num_subjects:
+        drawn = np.sort(rng.choice(part.num_subjects, enough, replace=False))
+        part = part.select(subjects=drawn)
+        notes.append(f"parallel analysis is of {enough:,} subjects drawn at random")
 
     def leading(correlation: np.ndarray) -> np.ndarray:
         return np.linalg.eigvalsh(np.nan_to_num(correlation))[::-1][:most]
@@ -313,10 +352,11 @@ def _parallel(table: ResponseTable, most: int, key):
     pairs = correlation[np.triu_indices(len(correlation), 1)]
     unknown = float(np.isnan(pairs).mean()) if pairs.size else 0.0
     if unknown > FEW_PAIRS:
-        notes.append(
-            f"parallel analysis: {unknown:.0%} of the pairs of items have no"
+        why = (
+            f"no parallel analysis: {unknown:.0%} of the pairs of items have no"
             " correlation, since too few subjects have responses to both"
         )
+        return nothing, nothing, [why]
     draws = []
     for _ in watched(range(PERMUTATIONS), "permutation"):
         # Each item's responses and missing cells move together: its margin stays.

@@ -110,6 +110,15 @@ def test_what_tables_lack_is_said(files):
     pyarrow.csv.write_csv(nothing, files / "loadings.csv")
     with pytest.raises(ValueError, match="b has 0 items: a factor needs at least 3"):
         asked(files, loadings=files / "loadings.csv")
+    pyarrow.csv.write_csv(nothing.select(["item"]), files / "loadings.csv")
+    with pytest.raises(ValueError, match="has no factor: give each a column"):
+        asked(files, loadings=files / "loadings.csv")
+    with pytest.raises(ValueError, match="has fewer than two factors"):
+        asked(files, target=files / "loadings.csv")
+    same = nothing.rename_columns(["item", "a", "a"])
+    pyarrow.csv.write_csv(same, files / "loadings.csv")
+    with pytest.raises(ValueError, match="has two columns 'a': name them apart"):
+        asked(files, loadings=files / "loadings.csv")
     content = pyarrow.csv.read_csv(files / "items.csv")
     pyarrow.csv.write_csv(content.slice(1), files / "short.csv")
     with pytest.raises(ValueError, match=r"no row for item '\S+' \(1 of 40"):

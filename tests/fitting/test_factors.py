@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -24,9 +25,11 @@ from irtjax.models.catalogue import factor_model
 from irtjax.models.factors import Factor, bifactor, simple_structure
 from irtjax.models.priors import Normal
 from irtjax.models.simulate import simulate_abilities
+from irtjax.numerics.rotation import rotate
 
 SUBJECTS, ITEMS, FACTORS = 400, 60, 2
 GROUPS = np.arange(ITEMS) % FACTORS
+ZEROS = np.zeros((ITEMS, FACTORS))
 
 
 @functools.cache
@@ -166,6 +169,9 @@ def test_a_mask_fixes_loadings_at_zero_and_names_the_factors():
     mask = np.eye(2, dtype=bool)[GROUPS]
     again = irtjax.fit(table, "factor", "mm", loadings=mask)
     assert again.log_likelihood == pytest.approx(fit.log_likelihood, abs=1e-9)
+    mask[6] = False
+    again = irtjax.fit(table, "factor", "mm", loadings=mask, max_steps=3)
+    assert f"1 item measures no factor by loadings: {table.items[6]}" in again.notes
 
 
 @pytest.mark.slow  # A program of its own.
@@ -304,6 +310,23 @@ def test_the_command_line_writes_loadings_and_figures(tmp_path, method):
     assert done.exit_code == 0, done.output
     saved = irtjax.load(tmp_path / "masked")
     assert saved.factors.names.tolist() == ["law", "code"]
+    # A target for some items alone, of which one is not in the table.
+    goals = ["item,code,law", *(f"{item},,0" for item in few.items[1:9:2])]
+    goals += [f"{few.items[0]},0,0.5", f"{few.items[2]},0,", "unknown,0,0"]
+    (tmp_path / "target.csv").write_text("\n".join(goals) + "\n", encoding="utf-8")
+    command = [*command[:8], "--target", str(tmp_path / "target.csv"), "--no-figures"]
+    done = CliRunner().invoke(app, [*command, "--out", str(tmp_path / "turned")])
+    assert done.exit_code == 0, done.output
+    assert "1 row of --target" in " ".join(done.output.split())
+    turned = irtjax.load(tmp_path / "turned")
+    assert turned.factors.rotation == "target"
+    assert turned.factors.names.tolist() == ["code", "law"]
+    place = {item: k for k, item in enumerate(turned.items.tolist())}
+    loadings = turned.factors.loadings[[place[item] for item in few.items]]
+    apart = [np.sqrt(np.mean(loadings[[0, 2], 0] ** 2))]
+    off = loadings[[0, 1, 3, 5, 7], 1] - [0.5, 0, 0, 0, 0]
+    apart += [np.sqrt(np.mean(off**2))]
+    np.testing.assert_allclose(turned.factors.from_target, apart)
     out = tmp_path / "drawn.parquet"
     command = ["simulate", "--fit", str(tmp_path / "masked"), "--subjects", "5"]
     done = CliRunner().invoke(app, [*command, "--out", str(out)])
@@ -476,6 +499,33 @@ def test_a_bootstrap_of_a_marginal_method_has_modes():
     assert np.isfinite(found.ability).all()
 
 
+@pytest.mark.parametrize("rotation", [None, "target_orthogonal"])
+def test_loadings_are_rotated_to_a_target(rotation):
+    """As `rotate` finds them, whatever the order in which the target names items."""
+    table, *_ = drawn()
+    settings: Any = {"factors": 2, "standard_errors": "none", "max_steps": 20}
+    plain = irtjax.fit(table, "factor", "mm", rotation="none", **settings)
+    target = np.where(np.arange(ITEMS)[:, None] < 10, np.nan, ZEROS)
+    target[np.arange(ITEMS), GROUPS] = np.nan
+    rows = {
+        item: {name: x for name, x in zip("ba", row, strict=True) if not np.isnan(x)}
+        for item, row in zip(table.items[::-1].tolist(), target[::-1], strict=True)
+    }
+    del settings["factors"]
+    fit = irtjax.fit(table, "factor", "mm", target=rows, rotation=rotation, **settings)
+    found = fit.factors
+    assert found.rotation == (rotation or "target")
+    assert found.names.tolist() == ["b", "a"] and fit.options["target"] == "given"
+    goal = rotate(jnp.asarray(plain.factors.loadings), found.rotation, target=target)
+    np.testing.assert_allclose(found.loadings, goal.loadings, atol=1e-8)
+    np.testing.assert_allclose(found.correlation, goal.correlations, atol=1e-8)
+    given = irtjax.fit(
+        table, "factor", "mm", target=target, rotation=rotation, **settings
+    )
+    np.testing.assert_array_equal(given.factors.loadings, found.loadings)
+    assert any("from the target" in note for note in fit.notes)
+
+
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
@@ -491,6 +541,15 @@ def test_a_bootstrap_of_a_marginal_method_has_modes():
         ),
         ({"factors": 3, "loadings": np.ones((ITEMS, 2))}, "leave factors out"),
         ({"priors": None}, "a factor model needs priors"),
+        ({"rotation": "target"}, "rotation 'target' requires target: the loa"),
+        ({"target": ZEROS, "rotation": "varimax"}, "takes no target: use 'target' or"),
+        ({"target": ZEROS, "positive": True}, "so leave target out"),
+        ({"target": ZEROS, "factors": 3}, "the target has 2: leave factors out"),
+        ({"target": ZEROS[:, :1]}, "the target has fewer than two factors"),
+        ({"target": ZEROS[:3]}, r"target has shape \(3, 2\): give items x factors"),
+        ({"target": ZEROS + 2}, "has 2 for item 'item 1' and factor_1: give standard"),
+        ({"target": {"x": {"a": 0, "b": 0}}}, "names item 'x', which the table does"),
+        ({"target": {"item 1": {"a": 0, "b": np.nan}}}, "specifies 1 cells, too few"),
         (
             {"method": "saem"},
             "is estimated by method='em', 'gvem' or 'mm', not 'saem'",
@@ -512,6 +571,35 @@ def test_what_cannot_be_fitted_is_refused_in_one_line(settings, message):
     with pytest.raises(ValueError, match=message) as refused:
         irtjax.fit(drawn()[0], "factor", **settings)
     assert "\n" not in str(refused.value)
+
+
+def test_responses_that_do_not_differ_have_no_factors():
+    values = np.ones((30, 20), np.int8)
+    values[:10, :2] = 0
+    table = irtjax.ResponseTable.from_arrays(values)
+    message = "2 factors, but only 2 items of 20 have responses that differ"
+    with pytest.raises(ValueError, match=message):
+        irtjax.fit(table, "factor")
+
+
+def test_more_factors_than_the_correlations_identify_are_named():
+    """Ledermann's bound: 1 of 3 and 4 items, 2 of 5, 3 of 6, 14 of 20."""
+    bounds = {3: 1, 4: 1, 5: 2, 6: 3, 20: 14}
+    for items, most in bounds.items():
+        assert not Factor(most).beyond(items, None)
+        assert f"identify {most + 1} factors" in Factor(most + 1).beyond(items, None)
+    mask = np.ones((4, 2), bool)
+    assert Factor(loadings=mask).beyond(4, mask)
+    mask[2:, 1] = False
+    assert not Factor(loadings=mask).beyond(4, mask)
+
+
+@pytest.mark.slow
+def test_a_fit_warns_of_more_factors_than_the_correlations_identify():
+    table = drawn()[0].select(items=np.arange(4), subjects=np.arange(60))
+    settings: Any = {"standard_errors": "none", "max_steps": 5}
+    fit = irtjax.fit(table, "factor", "mm", **settings)
+    assert any("7 loadings are more than the 6 correl" in x for x in fit.warnings)
 
 
 def test_settings_of_factors_need_the_model():

@@ -147,6 +147,57 @@ SPSS_STRUCTURE = matrix("""
     .891 .180 -.176
     -.118 .000 .919
     -.313 -.211 .906""")
+#: Thurstone's twenty boxes, their target (- is free), and the pattern that GPArotation
+#: prints, which is the one of Jennrich (2002), to 10 digits.
+BOXES = matrix("""
+    0.659 -0.736 0.138
+    0.725 0.180 -0.656
+    0.665 0.537 0.500
+    0.869 -0.209 -0.443
+    0.834 0.182 0.508
+    0.836 0.519 0.152
+    0.856 -0.452 -0.269
+    0.848 -0.426 0.320
+    0.861 0.416 -0.299
+    0.880 -0.341 -0.354
+    0.889 -0.417 0.436
+    0.875 0.485 -0.093
+    0.667 -0.725 0.109
+    0.717 0.246 -0.619
+    0.634 0.501 0.522
+    0.936 0.257 0.165
+    0.966 -0.239 -0.083
+    0.625 -0.720 0.166
+    0.702 0.112 -0.650
+    0.664 0.536 0.488""")
+BOXES_TARGET = np.array(
+    [
+        [0 if cell == "0" else np.nan for cell in row]
+        for row in "0-0 -00 00- --0 0-- -0- --0 0-- -0- --0 0-- -0- 0-0 -00"
+        " 00- --- --- 0-0 -00 00-".split()
+    ]
+)
+BOXES_PATTERN = matrix("""
+    0.0132419456 -0.9936076528 0.0072654600
+    0.9912131454 -0.0117832070 0.0006545860
+    0.0179844732 -0.0026607685 0.9855810048
+    0.7719843508 -0.4772354834 0.0015477360
+    0.0033419865 -0.3929041695 0.8740437937
+    0.4093434784 -0.0027461055 0.8156498887
+    0.5475705552 -0.7295104493 -0.0202113539
+    0.0229237905 -0.8701171273 0.4045422528
+    0.7991105803 0.0241681048 0.4527270439
+    0.6639350236 -0.6214966501 -0.0051869283
+    -0.0583979068 -0.9151793189 0.5115219498
+    0.6392440620 0.0184175035 0.6435441963
+    0.0459708650 -0.9798080160 -0.0029186431
+    0.9710338955 0.0384706508 0.0600664504
+    -0.0262277634 -0.0248206009 0.9652727092
+    0.3799810552 -0.2807383567 0.7260479937
+    0.4898518255 -0.6522681291 0.2857389667
+    -0.0245105764 -0.9712204280 0.0191329017
+    0.9570822022 -0.0608629372 -0.0450509422
+    0.0279790373 0.0003645875 0.9760837717""")
 TURN = np.linalg.qr(np.random.default_rng(1).standard_normal((3, 3)))[0]
 
 
@@ -202,6 +253,14 @@ def test_rotations_of_ability_agree_with_gparotation(name):
     # GPArotation stops at a projected gradient of 1e-5, for oblimin at 1e-8.
     near = 1e-8 if name == "oblimin" else 2e-5
     np.testing.assert_allclose(loadings, published, atol=near)
+
+
+def test_a_target_with_free_cells_agrees_with_gparotation():
+    found = rotate(BOXES, "target", num_starts=5, target=BOXES_TARGET)
+    assert found.converged
+    # GPArotation leaves the sign of a factor to chance; here sums are positive.
+    signs = np.sign(BOXES_PATTERN.sum(0))
+    np.testing.assert_allclose(found.loadings, BOXES_PATTERN * signs, atol=1e-6)
 
 
 def test_varimax_of_ability_agrees_with_gparotation():
@@ -437,6 +496,10 @@ ONE_LOST = np.where(np.arange(len(ATHLETES))[:, None] == 2, np.nan, ATHLETES)
             r"target has shape \(3, 10\), loadings \(10, 3\); give",
         ),
         (
+            {"rotation": "target", "target": [[0.0, 0.0, np.nan]] * 10},
+            "specifies 0 cells of factor 3; give 2 or more of each factor",
+        ),
+        (
             {"rotation": "target", "target": np.where(ATHLETES > 0.8, 1, np.nan)},
             "specifies 3 cells, too few for 3 factors; give 6 or more",
         ),
@@ -511,6 +574,21 @@ def test_align_by_procrustes():
     expected = orthogonal_procrustes(noisy, ATHLETES)[0]
     np.testing.assert_allclose(found.transform, expected, atol=1e-12)
     np.testing.assert_allclose(found.loadings, noisy @ expected, atol=1e-12)
+
+
+def test_starts_to_a_target_use_the_items_with_a_target(monkeypatch):
+    """A sample of all items would have few of the ten, or none."""
+    rng = np.random.default_rng(0)
+    simple = 0.1 * rng.normal(size=(300, 3))
+    simple[np.arange(300), np.arange(300) % 3] += 0.6
+    given = jnp.asarray(simple @ np.linalg.qr(rng.normal(size=(3, 3)))[0])
+    target = np.full((300, 3), np.nan)
+    target[:10] = np.where(np.arange(10)[:, None] % 3 == np.arange(3), 0.6, 0)
+    whole = rotate(given, "target", num_starts=10, target=target)
+    monkeypatch.setattr(module, "_SAMPLED", 12)
+    some = rotate(given, "target", num_starts=10, target=target)
+    np.testing.assert_allclose(some.loadings, whole.loadings, atol=1e-6)
+    np.testing.assert_allclose(some.share_at_best, whole.share_at_best)
 
 
 def test_align_refuses_what_it_cannot_match():

@@ -106,6 +106,10 @@ def test_structure_is_sorted_by_cluster(tmp_path):
     drawn(figure, tmp_path / "s.png")
     plain = plots.plot_structure(fit).axes[0]
     assert np.asarray(plain.images[0].get_array()).shape == (41, 3)
+    assert plain.texts[0].get_text() == "41 items, oblimin rotation"
+    fit.factors = fit.factors._replace(rotation="none")
+    plain = plots.plot_structure(fit).axes[0]
+    assert plain.texts[0].get_text() == "41 items, not rotated"
 
 
 @pytest.mark.parametrize("items", [ARROWS, 1000])

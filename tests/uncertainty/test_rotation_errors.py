@@ -22,7 +22,10 @@ ITEMS, DIMS, NOISE, DRAWS = 15, 3, 0.004, 400
         "oblimin",
         *(
             pytest.param(name, marks=pytest.mark.slow)
-            for name in ("varimax", "promax", "geomin", "bifactor")
+            for name in (
+                *("varimax", "promax", "geomin", "bifactor"),
+                *("target", "target_orthogonal"),
+            )
         ),
     ],
 )
@@ -37,9 +40,13 @@ def test_errors_are_the_spread_of_rotated_loadings(rotation):
     covariance = root @ np.swapaxes(root, 1, 2)
     noise = np.einsum("jkl,rjl->rjk", root, rng.normal(size=(DRAWS, ITEMS, DIMS)))
     given = jnp.asarray(loadings)
+    target = None
+    if ROTATIONS[rotation].needs_target:  # Zeros, and free cells.
+        target = np.where(np.arange(ITEMS)[:, None] % DIMS == np.arange(DIMS), 0.5, 0)
+        target[8:] = np.nan
     # Near the axes given, so one start finds the same minimum for every draw.
-    found = rotate(given, rotation, num_starts=1)
-    moves = rotation_moves(given, rotation, found.transform, 1)
+    found = rotate(given, rotation, num_starts=1, target=target)
+    moves = rotation_moves(given, rotation, found.transform, 1, target)
     errors = np.diagonal(turned_covariance(loadings, *moves, covariance), 0, 1, 2)
     errors = np.sqrt(errors)
     # The covariance of all loadings has the same errors as its blocks.
@@ -49,7 +56,7 @@ def test_errors_are_the_spread_of_rotated_loadings(rotation):
     np.testing.assert_allclose(np.sqrt(again), errors, rtol=1e-9)
 
     def rotated(moved):
-        new = rotate(moved, rotation, num_starts=1)
+        new = rotate(moved, rotation, num_starts=1, target=target)
         aligned = align(found.loadings, new.loadings).loadings
         return aligned, new.transform.T @ new.transform
 

@@ -11,8 +11,10 @@ from scipy.special import expit
 import irtjax
 from irtjax.data.sparse_table import SparseCells
 from irtjax.numerics import memory
+from irtjax.plots import plot_dimensions
 from irtjax.validity import dimension_responses, dimensionality
 from irtjax.validity.dimension_responses import folds_of
+from irtjax.validity.tetrachoric import tetrachoric
 
 SUBJECTS, ITEMS = 90, 24
 
@@ -103,10 +105,48 @@ def test_the_evidence_is_that_of_the_matrix(monkeypatch):
     assert found.notes == wanted.notes
 
 
-@pytest.mark.slow
-def test_pairs_of_items_without_common_subjects_are_noted():
-    found = irtjax.dimensions(tables(0.06)[1], most=1)
-    assert any("have no correlation" in note for note in found.notes)
+def _found(eigenvalues, permuted):
+    """Evidence on one factor, without its fits."""
+    out = dimensionality._HeldOut(np.zeros((5, 2)), np.zeros((5, 2)))
+    rows = dimensionality._rows(out, np.zeros(2), np.zeros(2), eigenvalues, permuted)
+    return dimensionality.Dimensions(rows, 1, 1, 1, None, 1, 1.0)
+
+
+def test_areas_are_of_folds_with_right_and_wrong_responses():
+    right, chance = np.array([True, False, True]), np.array([0.9, 0.2, 0.1])
+    assert dimension_responses._auc(right, chance) == 0.5
+    assert np.isnan(dimension_responses._auc(right[::2], chance[::2]))
+    area = np.array([[0.5, 0.6], [np.nan, np.nan], [0.7, 0.8]])
+    held = lambda area: dimensionality._HeldOut(np.zeros_like(area), area)
+    assert held(area).mean_area == pytest.approx([0.6, 0.7])
+    assert held(area[1:2]).mean_area == [None, None]
+
+
+def test_parallel_analysis_of_pairs_without_common_subjects_is_left_out():
+    few = tables(0.06)[1]
+    *found, notes = dimensionality._parallel(few, 1, jax.random.key(0))
+    assert [len(x) for x in found] == [0, 0] and len(notes) == 1
+    assert "of the pairs of items have no correlation, since too few" in notes[0]
+    given = _found(*found)
+    assert "JIC 1; no parallel analysis; rank" in given.sentence
+    assert given.table["eigenvalue"].to_pylist() == [None, None]
+    assert len(plot_dimensions(given).axes) == 1
+
+
+def test_parallel_analysis_takes_as_many_subjects_as_its_errors_need(monkeypatch):
+    monkeypatch.setattr(dimensionality, "ENOUGH_PAIRED", SUBJECTS // 2)
+    monkeypatch.setattr(dimensionality, "PERMUTATIONS", 2)
+    sizes = []
+    noted = lambda part: sizes.append(part.num_subjects) or tetrachoric(part)
+    monkeypatch.setattr(dimensionality, "tetrachoric", noted)
+    dense, part = tables()[0], f"of {SUBJECTS // 2} subjects drawn at random"
+    whole = irtjax.ResponseTable.from_arrays(dense.values)
+    *_, notes = dimensionality._parallel(whole, 1, jax.random.key(0))
+    assert sizes == [SUBJECTS // 2] * 3 and f"parallel analysis is {part}" in notes
+    # Where few are observed, all subjects are needed.
+    sizes.clear()
+    *_, notes = dimensionality._parallel(dense, 1, jax.random.key(0))
+    assert set(sizes) == {SUBJECTS} and not any("subjects drawn" in x for x in notes)
 
 
 def test_a_matrix_of_chances_that_does_not_fit_is_refused(monkeypatch):

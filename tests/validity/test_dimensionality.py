@@ -89,6 +89,7 @@ def test_the_command_line(tmp_path):
         (np.full((4, 5), 0.5), 1, "right or wrong, not continuous: choose a 0/1"),
         (np.eye(4), 4, "most 4: give 1 to 3 factors for 4 subjects and 4 items"),
         (np.eye(4), 0, "most 0: give 1 to 3 factors"),
+        (np.eye(4)[:, [0, 0, 0, 0]] * [1, 1, 0, 0], 1, "wrong; there are 2 of 4"),
     ],
 )
 def test_what_cannot_be_answered_is_refused(values, most, message):

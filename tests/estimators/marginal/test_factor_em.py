@@ -333,7 +333,8 @@ def test_the_grid_of_one_ability_is_that_of_em():
     grid = run_jit(problem, method, several, max_steps=500)
     assert float(grid.objective) == pytest.approx(float(em.objective), abs=1e-10)
     found = grid.parameters.items.discrimination[:, 0]
-    np.testing.assert_allclose(found, em.parameters.items.discrimination, atol=1e-6)
+    # Near a maximum a slope moves by the root of what the objective moves.
+    np.testing.assert_allclose(found, em.parameters.items.discrimination, atol=1e-5)
 
 
 @pytest.mark.slow
