@@ -16,7 +16,7 @@ than their errors. So no pair is tested where
 
 - there are several abilities, and fewer than 20 subjects, or 10 for each slope of an
   item: 95 % intervals of expected scores, by which subjects are ranked, covered 68 to
-  80 % with 10 subjects, and 86 to 90 % at the limit (`experiments/aims/few_subjects.py`).
+  80 % with 10 subjects, and 86 to 90 % at the limit (`experiments/aims/README.md`).
 
 `docs/evidence/few-subjects.md` has the simulations behind the limits.
 
