@@ -39,6 +39,8 @@ class Found(NamedTuple):
     theta: jax.Array
     steps: int | None
     status: str
+    #: How far the method's own criterion is from 0, where it has one.
+    residual: float | None = None
 
 
 Method = Callable[..., Found]
@@ -93,7 +95,8 @@ def by_joint(make: Callable[[], Any], priors: Any = "weak") -> Method:
         theta = found.parameters.theta
         assert theta is not None
         status = Status(int(found.status)).name
-        return Found(found.parameters.items, theta, int(found.num_steps), status)
+        steps, residual = int(found.num_steps), float(found.residual)
+        return Found(found.parameters.items, theta, steps, status, residual)
 
     return fit
 
@@ -109,7 +112,7 @@ def by_em(values, observed, seed) -> Found:
     items, population = found.parameters.items, found.parameters.population
     theta = score(model, items, population, data, nodes=nodes).ability
     steps, status = int(found.num_steps), Status(int(found.status)).name
-    return Found(items, theta, steps, status)
+    return Found(items, theta, steps, status, float(found.residual))
 
 
 def by_scipy(values, observed, seed) -> Found:
@@ -161,8 +164,6 @@ METHODS: dict[str, Method] = {
 }
 #: Methods without a program to compile first.
 UNCOMPILED = ("scipy", "additive", mirt.NAME)
-#: Methods of studies of many settings, with mirt where it is installed.
-FEW = ("printed", "mm, penalty 0", "mm", "em", mirt.NAME)
 
 
 class Seconds(NamedTuple):

@@ -3,7 +3,7 @@
 python experiments/cbmm/run.py                       # medium: the README's figures
 python experiments/cbmm/run.py --small               # a minute
 python experiments/cbmm/run.py --full --out DIR      # the paper's sizes: many hours
-python experiments/cbmm/run.py --only sizes --replicates 10
+python experiments/cbmm/run.py --only sizes --replicates 10 --method mm --method em
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import csv
 import dataclasses
+import re
 import sys
 import time
 from collections.abc import Callable
@@ -23,7 +24,7 @@ if __name__ == "__main__":
     # As a script this file knows its own folder only.
     sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from experiments.cbmm import math500, methods, real, simulations
+from experiments.cbmm import figures, math500, methods, real, simulations
 from irtjax.cli.machine import prepare
 
 Row = dict[str, Any]
@@ -43,11 +44,13 @@ STUDIES: dict[str, Callable[..., list[Row]]] = {
 }
 #: What the printed tables are means over.
 REPEATED = ("replicate",)
+NUMBER = re.compile(r"-?\d+(\.\d*)?(e[+-]?\d+)?|nan|-?inf")
 
 
 def means(rows: list[Row]) -> list[Row]:
     """Rows with the means over replicates, and how many these are."""
-    settings = [k for k in rows[0] if k not in REPEATED and _labels(rows, k)]
+    names = dict.fromkeys(name for row in rows for name in row)
+    settings = [k for k in names if k not in REPEATED and _labels(rows, k)]
     groups: dict[tuple, list[Row]] = {}
     for row in rows:
         groups.setdefault(tuple(row.get(k) for k in settings), []).append(row)
@@ -65,8 +68,9 @@ def means(rows: list[Row]) -> list[Row]:
 
 def _labels(rows: list[Row], name: str) -> bool:
     """Whether a column states a setting: words, or a number that repeats with it."""
-    known = {"rows", "columns", "log10_s", "rate", "zeros", "subjects", "items"}
-    text = isinstance(rows[0][name], str) and name != "status"
+    known = {"rows", "columns", "log10_s", "rate", "zeros", "level"}
+    known |= {"subjects", "items"}
+    text = isinstance(rows[0].get(name), str) and name != "status"
     return name in known or text
 
 
@@ -81,6 +85,13 @@ def show(study: str, rows: list[Row]) -> None:
             if v is not None
         ]
         print("  " + ", ".join(cells), flush=True)
+
+
+def read(path: Path) -> list[Row]:
+    """The rows of a study from its CSV file."""
+    number = lambda x: None if x == "" else float(x) if NUMBER.fullmatch(x) else x
+    with path.open(newline="", encoding="utf-8") as file:
+        return [{k: number(x) for k, x in row.items()} for row in csv.DictReader(file)]
 
 
 def write(path: Path, rows: list[Row]) -> None:
@@ -101,6 +112,17 @@ def main(arguments: list[str] | None = None) -> dict[str, list[Row]]:
     )
     parser.add_argument("--full", action="store_true", help="the sizes of the paper")
     parser.add_argument("--replicates", type=int, help="simulated data sets")
+    parser.add_argument(
+        "--first",
+        type=int,
+        default=0,
+        help="number of the first one: above 0 rows are added to the files in --out",
+    )
+    parser.add_argument(
+        "--method",
+        action="append",
+        help="methods of the simulated studies, by default all",
+    )
     parser.add_argument("--starts", type=int, help="of each variance, for `stability`")
     parser.add_argument("--suite", action="append", help="suites, for `stability`")
     parser.add_argument("--dates", type=Path, help="release dates, for `math500`")
@@ -117,6 +139,13 @@ def main(arguments: list[str] | None = None) -> dict[str, list[Row]]:
     if options.out is not None:
         options.out.mkdir(parents=True, exist_ok=True)
     print(*methods.add_peers(), sep="\n")
+    allowed = (*methods.METHODS, *simulations.SELECTIONS)
+    for name in options.method or ():
+        if name not in allowed:
+            parser.error(f"--method {name!r} is not one of {', '.join(allowed)}")
+    scale = dataclasses.replace(
+        scale, first=options.first, methods=tuple(options.method or ())
+    )
     found = {}
     for name in options.only or STUDIES:
         began = time.perf_counter()
@@ -129,7 +158,12 @@ def main(arguments: list[str] | None = None) -> dict[str, list[Row]]:
         show(name, found[name])
         print(f"  ({time.perf_counter() - began:.0f} s)", flush=True)
         if options.out is not None:
-            write(options.out / f"{name}.csv", found[name])
+            path = options.out / f"{name}.csv"
+            if options.first and path.is_file():
+                found[name] = read(path) + found[name]
+            write(path, found[name])
+            if name in figures.STUDIES:
+                figures.draw(options.out, name, found[name])
     return found
 
 

@@ -15,7 +15,6 @@ from scipy.stats import kendalltau
 import irtjax
 from experiments.cbmm.designs import Simulated, by_place, simulated
 from experiments.cbmm.methods import (
-    FEW,
     METHODS,
     data_of,
     left_gradient,
@@ -25,6 +24,7 @@ from experiments.cbmm.methods import (
 from experiments.cbmm.printed import printed
 from experiments.scaling import mirt
 from irtjax.functional import log_likelihood
+from irtjax.validity.discrimination_path import discrimination_path
 from irtjax.validity.missing_matrix import missing_by_ability
 from irtjax.validity.recovery import (
     aligned_rmse,
@@ -40,6 +40,10 @@ OTHER = ("mm", "em", "gradient", "additive", mirt.NAME)
 #: Cells up to which `speed` runs SciPy, which takes minutes above;
 #: `experiments/scaling --case factors` has it at 2,211 x 12,032.
 SCIPY_CELLS = 2_000_000
+#: Selections of items that `redundancy` has besides those of the methods.
+SELECTIONS = ("audit", "l1 path")
+#: Share of false discoveries that selections are to keep.
+FALSE = 0.05
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,9 +51,11 @@ class Scale:
     """How large a run of the studies is.
 
     `fixed` and `sizes` are of the study of sizes, `cells` of temperature and missing
-    cells, `rates` the shares missing, `starts` those of each variance on matrices of at
-    most `side` rows and columns, `most` the largest side of other suites, and `speed`
-    numbers of items for `speed_rows` subjects.
+    cells, `rates` and `gates` the shares missing, `zeros` those of redundant items,
+    `starts` those of each variance on matrices of at most `side` rows and columns,
+    `most` the largest side of other suites, and `speed` numbers of items for
+    `speed_rows` subjects. Replicates are numbered from `first`, and `methods` are those
+    that were chosen (none: all).
     """
 
     replicates: int
@@ -57,29 +63,49 @@ class Scale:
     sizes: Sequence[int]
     cells: tuple[int, int]
     rates: Sequence[float]
+    gates: Sequence[float]
+    zeros: Sequence[float]
+    logs: Sequence[float]
     starts: int
     side: int
     most: int
     speed: Sequence[int]
     speed_rows: int
+    first: int = 0
+    methods: Sequence[str] = ()
+
+    @property
+    def seeds(self) -> range:
+        """Numbers of the replicates."""
+        return range(self.first, self.first + self.replicates)
+
+    def chosen(self, names: Sequence[str]) -> list[str]:
+        """Those of `names` that were chosen."""
+        return [name for name in names if name in self.methods or not self.methods]
 
 
+QUARTERS = tuple(np.arange(-3, 4) / 4)
 SCALES = {
-    "small": Scale(1, 60, (40,), (60, 40), (0.5,), 2, 60, 60, (40,), 60),
+    "small": Scale(
+        1, 60, (40,), (60, 40), (0.5,), (0.3,), (0.3,), (0.0,), 2, 60, 60, (40,), 60
+    ),
     "medium": Scale(
-        3, 400, (100, 400, 800), (300, 300), (0.2, 0.4, 0.6, 0.8), 8, 200, 300,
-        (541, 1192, 5761), 500,
+        3, 400, (100, 400, 800), (300, 300), (0.2, 0.4, 0.6, 0.8), (0.1, 0.3, 0.5),
+        (0.05, 0.1, 0.3, 0.5), QUARTERS, 8, 200, 300, (541, 1192, 5761), 500,
     ),
     "full": Scale(
         50, 1000, (200, 500, 1000, 2000, 5000), (1000, 1000),
-        tuple(np.arange(1, 9) / 10), 50, 100_000, 100_000,
+        tuple(np.arange(1, 9) / 10), tuple(np.arange(1, 6) / 10),
+        (0.05, 0.1, 0.2, 0.3, 0.4, 0.5), QUARTERS, 50, 100_000, 100_000,
         (541, 756, 1192, 1324, 5761, 12032), 2211,
     ),
 }  # fmt: skip
 
 
-def measured(name: str, drawn: Simulated, seed: int) -> Row:
-    """All measures of one fit."""
+def measured(
+    name: str, drawn: Simulated, seed: int, also: Callable[..., Row] | None = None
+) -> Row:
+    """All measures of one fit, and those of `also(drawn, found)`."""
     more = {"temperature": drawn.temperature} if name == "printed" else {}
     found, seconds = timed(name, drawn.values, drawn.observed, seed, **more)
     point, (items, theta) = (found.items, found.theta), drawn.truth
@@ -88,12 +114,15 @@ def measured(name: str, drawn: Simulated, seed: int) -> Row:
     if name not in OTHER:
         plain = left_gradient(found, drawn.values, drawn.observed)
     subjects, columns = share_diverging(found, drawn.values, drawn.observed)
+    shift_theta, shift_d = shifts(drawn, found)
     values = {
         "spearman_theta": spearman(theta, found.theta),
         "spearman_a": spearman(items.discrimination, found.items.discrimination),
         "rmse_theta": errors.ability,
         "rmse_a": errors.discrimination,
         "rmse_d": errors.intercept,
+        "shift_theta": shift_theta,
+        "shift_d": shift_d,
         "slope_ratio": jnp.median(found.items.discrimination)
         / jnp.median(items.discrimination * jnp.std(theta)),
         "relative_error": relative_error(drawn.truth, point),
@@ -104,28 +133,45 @@ def measured(name: str, drawn: Simulated, seed: int) -> Row:
         "seconds": seconds.clock,
         "steps": found.steps,
         "status": found.status,
+        "residual": found.residual,
         "gradient": plain,
         "diverging_subjects": subjects,
         "diverging_items": columns,
+        **(also(drawn, found) if also else {}),
     }
+
+
+def shifts(drawn: Simulated, found: Found) -> tuple[float, float]:
+    """Mean errors of abilities, and of intercepts of items with finite estimates.
+
+    On the scale of `aligned_rmse`. Items whose observed responses are all right, or all
+    wrong, have no finite estimate.
+    """
+    items, theta = drawn.truth
+    mean, sd = jnp.mean(theta), jnp.std(theta)
+    seen = True if drawn.observed is None else drawn.observed
+    share = np.mean(drawn.values, axis=0, where=seen)
+    differ = (share > 0) & (share < 1)
+    error = np.asarray(found.items.intercept - items.intercept)
+    error = error - np.asarray(items.discrimination * mean)
+    shift = np.mean(error, where=differ)
+    return float(jnp.mean(found.theta - (theta - mean) / sd)), float(shift)
 
 
 def over(
     settings: Sequence[Row],
     make: Callable[..., Simulated],
-    methods: Sequence[str],
-    replicates: int,
+    scale: Scale,
+    also: Callable[..., Row] | None = None,
 ) -> list[Row]:
-    """Rows of every method on every setting and replicate."""
+    """Rows of every chosen method on every setting and replicate."""
     rows = []
     for setting in settings:
-        for seed in range(replicates):
+        for seed in scale.seeds:
             drawn = make(seed=seed, **setting)
-            for name in methods:
-                if name not in METHODS:
-                    continue  # A peer that is not installed.
+            for name in scale.chosen(tuple(METHODS)):
                 try:
-                    row = measured(name, drawn, seed)
+                    row = measured(name, drawn, seed, also)
                 except RuntimeError as error:  # A peer that fails on these data.
                     row = {"method": name, "status": str(error)}
                 rows.append(setting | {"replicate": seed} | row)
@@ -137,32 +183,31 @@ def sizes(scale: Scale) -> list[Row]:
     pairs = [(scale.fixed, x) for x in scale.sizes]
     pairs += [(x, scale.fixed) for x in scale.sizes if x != scale.fixed]
     settings = [{"rows": n, "columns": j} for n, j in pairs]
-    return over(settings, simulated, tuple(METHODS), scale.replicates)
+    return over(settings, simulated, scale)
 
 
 def temperature(scale: Scale) -> list[Row]:
     """The logits over s: weak signal for large s, separation for small s."""
-    logs = (0.0,) if scale.replicates == 1 else np.arange(-3, 4) / 4
-    settings = [{"log10_s": float(x)} for x in logs]
+    settings = [{"log10_s": float(x)} for x in scale.logs]
     make = lambda seed, log10_s: simulated(*scale.cells, seed, temperature=10**log10_s)
-    return over(settings, make, FEW, scale.replicates)
+    return over(settings, make, scale)
 
 
 def missing(scale: Scale) -> list[Row]:
     """Cells missing at random, by place, and wrong responses of gated items."""
     rates = {"mcar": (0.0, *scale.rates), "mar": scale.rates}
-    rates["mnar"] = tuple(x for x in (0.1, 0.3, 0.5) if x in scale.rates or x > 0.2)
+    rates["mnar"] = scale.gates
     settings = [
         {"pattern": pattern, "rate": float(rate)}
         for pattern, several in rates.items()
         for rate in several
     ]
     make = lambda seed, **setting: simulated(*scale.cells, seed, **setting)
-    rows = over(settings, make, FEW, scale.replicates)
+    rows = over(settings, make, scale)
     for setting in settings:
-        if setting["pattern"] != "mnar":
+        if setting["pattern"] != "mnar" or not scale.chosen(("em",)):
             continue
-        for seed in range(scale.replicates):
+        for seed in scale.seeds:
             drawn = make(seed=seed, **setting)
             assert drawn.observed is not None
             # Here what is missing was wrong: reading it as wrong restores the data.
@@ -172,10 +217,13 @@ def missing(scale: Scale) -> list[Row]:
                 setting | {"replicate": seed} | row | {"method": "em, as wrong"}
             )
     name = {"pattern": "mcar", "method": "printed, 30 x 20"}
+    # Forty tables whatever the number of replicates.
+    seeds = range(40 if len(scale.rates) > 1 else 4)
     rises = [
         name | {"rate": rate, "replicate": seed, "runs_that_rise": _rises(seed, rate)}
         for rate in (0.0, 0.5, 0.8, 0.9)
-        for seed in range(40 if scale.replicates > 1 else 4)
+        for seed in seeds
+        if scale.chosen(("printed",)) and not scale.first
     ]
     achieved = by_place(*scale.cells, 0.4).mean()
     assert abs(achieved - 0.4) < 1e-6
@@ -192,10 +240,10 @@ def missingness(scale: Scale) -> list[Row]:
     """
     rates = [float(rate) for rate in scale.rates]
     settings = [(p, rate) for p in ("mcar", "mar") for rate in rates]
-    settings += [("mnar", rate) for rate in (0.1, 0.3, 0.5)]
+    settings += [("mnar", float(rate)) for rate in scale.gates]
     rows = []
     for pattern, rate in settings:
-        for seed in range(scale.replicates):
+        for seed in scale.seeds:
             drawn = simulated(*scale.cells, seed, pattern=pattern, rate=rate)
             seen, gated = drawn.observed, np.zeros(scale.cells[1], bool)
             assert seen is not None
@@ -230,34 +278,51 @@ def _rises(seed: int, rate: float) -> int:
 
 
 def redundancy(scale: Scale) -> list[Row]:
-    """Items with a discrimination of 0: found by a >= 0 alone, and by the audit."""
-    shares = (0.3,) if scale.replicates == 1 else (0.05, 0.1, 0.3, 0.5)
-    side, rows = scale.cells[0], []
-    for share in shares:
-        for seed in range(scale.replicates):
-            drawn = simulated(side, side, seed, zeros=share)
-            has = drawn.truth[0].discrimination > 0
-            found = METHODS["mm, penalty 0"](drawn.values, None, seed).items
+    """Items with a discrimination of 0: found by each method, the audit, the l1 path.
+
+    A method selects the items whose estimate is not 0. The l1 path has a row for each
+    level, the chance that an item which does not discriminate is kept, and one at its
+    first point where at most 5 % of the kept items are expected to be false.
+    """
+    side = scale.cells[0]
+    make = lambda seed, zeros: simulated(side, side, seed, zeros=zeros)
+    settings = [{"zeros": float(x)} for x in scale.zeros]
+    rows = over(settings, make, scale, lambda drawn, found: _selected(
+        drawn, found.items.discrimination != 0))  # fmt: skip
+    for setting in settings:
+        for seed in scale.seeds:
+            drawn = make(seed=seed, **setting)
             table = irtjax.ResponseTable.from_arrays(drawn.values)
-            report = irtjax.audit(irtjax.fit(table, "2pl"), table)
-            answered = report.items.column("discriminates").to_pylist()
-            chosen = {
-                "a >= 0": found.discrimination > 0,
-                "audit": jnp.array([bool(x) for x in answered]),
-            }
-            for name, those in chosen.items():
-                scores = selection(has, those)
-                rows.append(
-                    {
-                        "zeros": share,
-                        "replicate": seed,
-                        "method": name,
-                        "recall": float(scores.recall),
-                        "precision": float(scores.precision),
-                        "limit": (1 - share) / (1 - share / 2),
-                    }
-                )
+            label = setting | {"replicate": seed}
+            if scale.chosen(("audit",)):
+                report = irtjax.audit(irtjax.fit(table, "2pl"), table)
+                kept = [bool(x) for x in report.items["discriminates"].to_pylist()]
+                rows.append(label | {"method": "audit"} | _selected(drawn, kept))
+            if scale.chosen(("l1 path",)):
+                rows += [label | row for row in _on_path(drawn, table)]
     return rows
+
+
+def _selected(drawn: Simulated, kept) -> Row:
+    """Recall and precision of a selection, and the precision of a constraint alone."""
+    has = drawn.truth[0].discrimination > 0
+    zeros = 1 - float(jnp.mean(has))
+    recall, precision = map(float, selection(has, jnp.asarray(kept)))
+    scores = {"recall": recall, "precision": precision}
+    return scores | {"limit": (1 - zeros) / (1 - zeros / 2)}
+
+
+def _on_path(drawn: Simulated, table: irtjax.ResponseTable) -> list[Row]:
+    """Items kept by the path of lasso penalties, by level and by false discoveries."""
+    path = discrimination_path(table)
+    kept, points = path.discrimination > 0, path.table
+    rows: list[Row] = [
+        {"method": "l1 path", "level": round(level, 4)} | _selected(drawn, those)
+        for level, those in zip(points["level"].to_pylist(), kept, strict=True)
+    ]
+    bounded = np.flatnonzero(points["false_discovery_rate"].to_numpy() <= FALSE)
+    those = kept[bounded[0] if bounded.size else -1]
+    return [*rows, {"method": "l1 path, 5 % false"} | _selected(drawn, those)]
 
 
 def resampling(scale: Scale) -> list[Row]:
@@ -269,7 +334,7 @@ def resampling(scale: Scale) -> list[Row]:
     rows = []
     tau = lambda x, y: float(np.asarray(kendalltau(x, y))[0])
     for subjects, items in ((10, 240), (40, 100)):
-        for seed in range(50 * scale.replicates):
+        for seed in range(50 * scale.first, 50 * scale.seeds.stop):
             rng = np.random.default_rng([seed, subjects])
             theta, tests = rng.normal(size=(subjects, 1)), []
             for _ in range(6):
@@ -302,7 +367,7 @@ def resampling(scale: Scale) -> list[Row]:
 
 def degenerate(scale: Scale) -> list[Row]:
     """Data on which the paper's peers fail: finite numbers and flags here."""
-    size = 40 if scale.replicates == 1 else 80
+    size = min(80, scale.cells[1])
     base = simulated(size, 20, 0).values.astype(float)
     cases = {name: base.copy() for name in ("near-constant", "identical", "duplicated")}
     cases["near-constant"][1:, :5] = 1

@@ -12,7 +12,16 @@ import pytest
 from scipy.special import expit, ndtr
 
 import irtjax
-from experiments.cbmm import blocks, designs, math500, methods, real, run, simulations
+from experiments.cbmm import (
+    blocks,
+    designs,
+    figures,
+    math500,
+    methods,
+    real,
+    run,
+    simulations,
+)
 from experiments.cbmm.printed import printed
 
 
@@ -195,6 +204,80 @@ def test_means_are_over_replicates():
     ]
 
 
+def test_methods_are_chosen_and_replicates_are_added(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(run, "prepare", lambda: None)
+    common = ["--small", "--only", "temperature", "--out", str(tmp_path)]
+    common += ["--method", "additive"]
+    first = run.main(common)["temperature"]
+    assert [row["method"] for row in first] == ["additive"]
+    both = run.main([*common, "--first", "1"])["temperature"]
+    assert [row["replicate"] for row in both] == [0, 1]
+    # What was read from the file is what was written to it, and the seeds differ.
+    assert both[0]["rmse_d"] == first[0]["rmse_d"] != both[1]["rmse_d"]
+    assert both[0]["status"] == "CONVERGED" and both[0]["gradient"] is None
+    assert len(run.read(tmp_path / "temperature.csv")) == 2
+    assert (tmp_path / "temperature.png").stat().st_size > 10_000
+    with pytest.raises(SystemExit):
+        run.main(["--small", "--method", "nls"])
+    assert "--method 'nls' is not one of printed, mm" in capsys.readouterr().err
+
+
+def test_boxplots_have_a_box_for_each_setting_and_method():
+    rng = np.random.default_rng(0)
+    rows = [
+        {"rows": n, "columns": j, "method": method, "level": None, "replicate": k}
+        | {name: float(rng.random()) for name, *_ in figures.MEASURES}
+        for n, j in ((5, 2), (5, 5), (5, 9), (2, 5), (9, 5))
+        for method in ("mm", "em")
+        for k in range(4)
+    ]
+    for row in rows:
+        if row["method"] == "em":
+            row["spearman_a"] = float("nan")  # No boxes of a method without numbers.
+    drawing = figures.STUDIES["sizes"]["items"]
+    mine = [row for row in rows if drawing.keeps(row, rows)]
+    assert {row["columns"] for row in mine} == {2, 5, 9}
+    assert {row["rows"] for row in mine} == {5}
+    figure = figures.boxplots(mine, drawing)
+    panels = figure.axes
+    assert [len(axes.patches) for axes in panels] == [6, 3, 6, 6, 6, 6]
+    assert [x.get_text() for x in panels[0].get_xticklabels()] == ["2", "5", "9"]
+    assert [axes.get_yscale() for axes in panels[1:3]] == ["linear", "log"]
+    names = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert names == ["mm", "em"]
+    # The line of a box's median is at the median of its rows.
+    values = [x["rmse_d"] for x in mine if x["columns"] == 2 and x["method"] == "mm"]
+    lines = [line.get_ydata() for line in panels[2].lines]
+    assert any(np.allclose(y, np.median(values)) for y in lines if len(y) == 2)
+
+
+def test_the_curve_of_the_path_has_the_means_by_level():
+    points = {0.5: (1.0, 0.7), 0.05: (0.9, 0.95)}
+    rows = [
+        {"zeros": 0.3, "method": "l1 path", "level": level, "replicate": k,
+         "recall": recall, "precision": precision + 0.01 * (2 * k - 1)}
+        for level, (recall, precision) in points.items() for k in range(2)
+    ]  # fmt: skip
+    (axes,) = figures.precision_recall([*rows, {"method": "audit"}]).axes
+    (line,) = axes.lines
+    np.testing.assert_allclose(line.get_xydata(), [[1.0, 0.7], [0.9, 0.95]])
+
+
+def test_shifts_leave_out_items_without_variation():
+    drawn = designs.simulated(50, 6, 0)
+    items, theta = drawn.truth
+    values, observed = drawn.values.copy(), np.ones((50, 6), bool)
+    observed[:, 0] = values[:, 0] == 1  # A gated item.
+    mean, sd = theta.mean(), theta.std()
+    gap = jnp.array([99] + 5 * [2])
+    moved = items._replace(
+        intercept=items.intercept + items.discrimination * mean + gap
+    )
+    found = methods.Found(moved, (theta - mean) / sd + 3, 1, "CONVERGED")
+    drawn = drawn._replace(observed=observed)
+    assert simulations.shifts(drawn, found) == pytest.approx((3, 2), abs=1e-9)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("study", list(run.STUDIES))
 def test_studies_small(study, tmp_path, capsys, monkeypatch):
@@ -212,6 +295,15 @@ def test_studies_small(study, tmp_path, capsys, monkeypatch):
     if study == "missing":
         rises = {r["rate"]: r["runs_that_rise"] for r in rows if "runs_that_rise" in r}
         assert rises[0.0] == rises[0.5] == 0
+    if study == "redundancy":
+        path = [row for row in rows if row["method"] == "l1 path"]
+        assert path[0]["level"] == 0.5 and path[0]["recall"] == 1
+        assert path[-1]["precision"] >= path[0]["precision"]
+        (kept,) = (row for row in rows if row["method"] == "l1 path, 5 % false")
+        assert kept["precision"] > 0.9
+    if study in figures.STUDIES:
+        names = [f"{study}*{x}.png" for x in figures.STUDIES[study]]
+        assert all(list(tmp_path.glob(name)) for name in names)
 
 
 def test_the_sizes_of_a_full_run_are_those_of_the_paper():
