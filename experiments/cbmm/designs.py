@@ -16,6 +16,8 @@ from irtjax.models.families.logistic import LogisticItems
 SHARED = Path(__file__).resolve().parents[3] / "shared/data"
 #: Items of MMLU-Pro, whose factors are not in the shared data.
 MMLU_PRO = 12_032
+#: What draws from 64 factors are called, after the name of the suite.
+SHARP = "(drawn, 64)"
 #: Slope of the chance that a cell is missing, by place (A.6.3).
 BETA = 2.0
 
@@ -79,13 +81,15 @@ def by_place(rows: int, columns: int, rate: float) -> np.ndarray:
 
 
 def suites(
-    most_rows: int, most_columns: int, stand_in: bool = False
+    most_rows: int, most_columns: int, stand_in: bool = False, sharp: bool = False
 ) -> dict[str, np.ndarray]:
     """Response matrices by name: real ones, and draws from fitted factors.
 
     Random rows and columns where a matrix is larger. Simulated stand-ins, and so
     named, where the shared data are not beside the checkout. With `stand_in` there is
     one of the size of MMLU-Pro too: draws of items that are resampled from the others.
+    With `sharp` there are draws from 64 factors too, whose chances are nearer to 0 or 1
+    than those of the leaderboard, as those from 16 are farther from them.
     """
     if not SHARED.is_dir():
         size = min(most_rows, 60), min(most_columns, 40)
@@ -102,17 +106,25 @@ def suites(
     with np.load(SHARED / "llm_factors/open_llm_5suite_k16.npz") as stored:
         left, right = stored["U"], stored["V"]
     rng = np.random.default_rng(0)
-    of_suite = {
-        f"{name} (drawn)": np.flatnonzero(labels.benchmark == name)
+    places = {
+        name: np.flatnonzero(labels.benchmark == name)
         for name in labels.benchmark.unique()
     }
+    of_suite = {f"{name} (drawn)": items for name, items in places.items()}
     if stand_in:
         resampled = np.random.default_rng(2).integers(0, len(right), MMLU_PRO)
         of_suite["stand-in of mmlu_pro (drawn)"] = resampled
+    draw = lambda rng, logit: (
+        rng.random(logit.shape, np.float32) < expit(logit)
+    ).astype(np.int8)
     for name, items in of_suite.items():
-        chance = expit(left @ right[items].T)
-        drawn = rng.random(chance.shape, np.float32) < chance
-        matrices[name] = drawn.astype(np.int8)
+        matrices[name] = draw(rng, left @ right[items].T)
+    if sharp:
+        with np.load(SHARED / "llm_factors/open_llm_5suite_k64.npz") as stored:
+            left, right = stored["U"], stored["V"]
+        rng = np.random.default_rng(3)
+        for name, items in places.items():
+            matrices[f"{name} {SHARP}"] = draw(rng, left @ right[items].T)
     return {name: cut(x, most_rows, most_columns) for name, x in matrices.items()}
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from scipy.stats import spearmanr
 
 import irtjax
-from experiments.cbmm.designs import suites
+from experiments.cbmm.designs import SHARP, suites
 from experiments.cbmm.simulations import Scale
 from irtjax.calibration.flow import rank_flow
 from irtjax.calibration.heterogeneity import discrimination_heterogeneity
@@ -23,10 +23,21 @@ Row = dict[str, Any]
 LARGE, LARGEST, FEW = 500_000, 10_000_000, 2
 
 
+#: Resamples of subjects, and permutations of suites.
+RESAMPLES = 1000
+#: Ranks at the top in the study of moves, where the paper has others than 30.
+TOPS, TOP = {"gpqa": 90}, 30
+
+
+@cache
+def _suites(most: int) -> dict[str, np.ndarray]:
+    return suites(most, most, sharp=True)
+
+
 @cache
 def fitted(name: str, most: int):
     """The responses of a suite, and their 2PL by `em`."""
-    table = irtjax.ResponseTable.from_arrays(suites(most, most)[name])
+    table = irtjax.ResponseTable.from_arrays(_suites(most)[name])
     return table, irtjax.fit(table, "2pl", "em")
 
 
@@ -78,9 +89,12 @@ def stability(scale: Scale, only: list[str] | None = None) -> list[Row]:
 
 
 def discrimination(scale: Scale) -> list[Row]:
-    """How much discriminations differ, and how far ability ranks as accuracy does."""
+    """How much discriminations differ, and how far ability ranks as accuracy does.
+
+    The last rows have the rank correlation of both over the suites.
+    """
     rows = []
-    for name in suites(scale.most, scale.most):
+    for name in _suites(scale.most):
         _, fit = fitted(name, scale.most)
         found = discrimination_heterogeneity(fit)
         ability, accuracy = (
@@ -90,28 +104,70 @@ def discrimination(scale: Scale) -> list[Row]:
         rows.append(
             {"suite": name, "subjects": len(fit.subjects)}
             | found._asdict()
-            | {"spearman_top_fifth": rho(ability[best], accuracy[best])}
+            | top(ability[best], accuracy[best])
         )
-    return rows
+    return rows + relations(rows)
+
+
+def top(ability: np.ndarray, accuracy: np.ndarray) -> Row:
+    """Spearman's correlation of the best subjects, and its interval by resampling."""
+    rng, draws = np.random.default_rng(0), []
+    for _ in range(RESAMPLES):
+        kept = rng.integers(0, len(ability), len(ability))
+        if np.ptp(ability[kept]) > 0 and np.ptp(accuracy[kept]) > 0:
+            draws.append(rho(ability[kept], accuracy[kept]))
+    low, high = np.quantile(draws, [0.025, 0.975])
+    found = {"spearman_top_fifth": rho(ability, accuracy)}
+    return found | {"top_lower": float(low), "top_upper": float(high)}
+
+
+def relations(rows: list[Row]) -> list[Row]:
+    """Do correlations fall as the CV rises? Spearman over suites, one-sided p-value.
+
+    Suites that were drawn twice count once: rows with 16 factors, and with 64.
+    """
+    found, sharp = [], lambda row: SHARP in row["suite"]
+    base = lambda row: row["suite"].split(" (drawn")[0]
+    twice = {base(row) for row in rows if sharp(row)}
+    for factors in (16, 64):
+        mine = [x for x in rows if base(x) not in twice or sharp(x) == (factors == 64)]
+        for column in ("spearman", "spearman_top_fifth"):
+            pairs = [(x["cv"], x[column]) for x in mine if x[column] is not None]
+            if len(pairs) < 3 or (factors == 64 and not twice):
+                continue
+            cv, value = np.array(pairs).T
+            rng, own = np.random.default_rng(0), rho(cv, value)
+            drawn = [rho(cv, rng.permutation(value)) for _ in range(RESAMPLES)]
+            below = np.sum(np.array(drawn) <= own + 1e-12)
+            label = f"relation of CV and {column}, {factors} factors"
+            found.append(
+                {"suite": label, "subjects": len(pairs), "relation": own}
+                | {"p_value": float((1 + below) / (1 + RESAMPLES))}
+            )
+    return found
 
 
 def flow(scale: Scale, out: Path | None = None) -> list[Row]:
     """Moves from accuracy to ability in the tops of the suites, and their figures."""
     rows = []
-    for name in suites(scale.most, scale.most):
+    for name in _suites(scale.most):
+        if SHARP in name:
+            continue
         table, fit = fitted(name, scale.most)
+        best = TOPS.get(name.split()[0], TOP)
         try:
-            found = rank_flow(fit, 30, data=table)
+            found = rank_flow(fit, best, data=table)
         except ValueError as error:
             if "both rankings" not in str(error):
                 raise
             # Nobody is in both tops.
-            rows.append({"suite": name, "in_both_tops": 0})
+            rows.append({"suite": name, "top": best, "in_both_tops": 0})
             continue
         moves = found.table.to_pylist()
         rows.append(
             {
                 "suite": name,
+                "top": best,
                 "in_both_tops": len(moves),
                 "moved": sum(row["move"] != 0 for row in moves),
                 "farthest": max(abs(row["move"]) for row in moves),
@@ -120,6 +176,6 @@ def flow(scale: Scale, out: Path | None = None) -> list[Row]:
             }
         )
         if out is not None:
-            figure = plot_rank_flow(fit, 30, data=table)
+            figure = plot_rank_flow(fit, best, data=table)
             save_figure(figure, out / f"flow_{name.split()[0]}.png")
     return rows

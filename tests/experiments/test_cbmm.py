@@ -194,6 +194,27 @@ def test_the_study_of_math500_with_both_files(tmp_path, monkeypatch):
     assert (tmp_path / "math500.csv").read_text().count("\n") == len(found) + 1
 
 
+def test_the_relation_of_variation_and_rank_correlation(monkeypatch):
+    monkeypatch.setattr(real, "RESAMPLES", 300)
+    rng = np.random.default_rng(0)
+    ability = rng.normal(size=40)
+    found = real.top(ability, ability + 0.3 * rng.normal(size=40))
+    assert found["top_lower"] < found["spearman_top_fifth"] < found["top_upper"] <= 1
+    names = ["gsm8k", "a (drawn)", "b (drawn)", "c (drawn)", "a (drawn, 64)",
+             "b (drawn, 64)", "c (drawn, 64)"]  # fmt: skip
+    rows = [
+        {"suite": name, "cv": cv, "spearman": 1 - cv, "spearman_top_fifth": cv}
+        for name, cv in zip(names, (0.1, 0.2, 0.3, 0.4, 0.9, 0.8, 0.7), strict=True)
+    ]
+    found = real.relations(rows)
+    # Each has the real suite and the three suites of its own draws.
+    assert [row["subjects"] for row in found] == [4] * 4
+    assert [row["relation"] for row in found] == pytest.approx([-1, 1, -1, 1])
+    # One of 24 orders is as extreme as -1, and all are as extreme as 1.
+    assert 0.01 < found[0]["p_value"] < 0.09 and found[1]["p_value"] == 1
+    assert found[2]["suite"].endswith("64 factors")
+
+
 def test_means_are_over_replicates():
     rows = [
         {"rows": 5, "replicate": k, "method": "em", "value": float(k), "plain": None}
