@@ -46,10 +46,13 @@ def rho(x, y) -> float:
     return float(np.asarray(spearmanr(x, y))[0])
 
 
-def stability(scale: Scale, only: list[str] | None = None) -> list[Row]:
+def stability(
+    scale: Scale, only: list[str] | None = None, variances: list[int] | None = None
+) -> list[Row]:
     """Spearman's correlations of runs from starts of five variances, by suite.
 
-    `only` are parts of the names of suites.
+    `only` are parts of the names of suites; without `variances` there are five, or
+    three of large suites.
     """
     rows = []
     all_suites = suites(scale.side, scale.side, stand_in=True)
@@ -62,8 +65,8 @@ def stability(scale: Scale, only: list[str] | None = None) -> list[Row]:
         began = time.perf_counter()
         table = irtjax.ResponseTable.from_arrays(values)
         starts = scale.starts if values.size < LARGEST else FEW
-        variances = range(1, 6 if values.size < LARGE else 4)
-        found = irtjax.stability(table, "starts", num=starts, variances=variances)
+        chosen = variances or range(1, 6 if values.size < LARGE else 4)
+        found = irtjax.stability(table, "starts", num=starts, variances=chosen)
         runs = found.runs.to_pylist()
         more = {
             "at_best": np.mean([row["at_best"] for row in runs]),

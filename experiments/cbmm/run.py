@@ -124,6 +124,9 @@ def main(arguments: list[str] | None = None) -> dict[str, list[Row]]:
         help="methods of the simulated studies, by default all",
     )
     parser.add_argument("--starts", type=int, help="of each variance, for `stability`")
+    parser.add_argument(
+        "--variance", type=int, action="append", help="of starts, for `stability`"
+    )
     parser.add_argument("--suite", action="append", help="suites, for `stability`")
     parser.add_argument("--dates", type=Path, help="release dates, for `math500`")
     parser.add_argument("--levels", type=Path, help="levels of items, for `math500`")
@@ -151,7 +154,7 @@ def main(arguments: list[str] | None = None) -> dict[str, list[Row]]:
         began = time.perf_counter()
         more = {"out": options.out} if name in ("flow", "math500") else {}
         if name == "stability":
-            more = {"only": options.suite}
+            more = {"only": options.suite, "variances": options.variance}
         if name == "math500":
             more |= {"dates": options.dates, "levels": options.levels}
         found[name] = STUDIES[name](scale, **more)

@@ -194,6 +194,31 @@ def test_the_study_of_math500_with_both_files(tmp_path, monkeypatch):
     assert (tmp_path / "math500.csv").read_text().count("\n") == len(found) + 1
 
 
+def test_stability_has_the_chosen_suites_and_variances(monkeypatch):
+    seen = []
+
+    def stability(table, kind, *, num, variances):
+        seen.append((table.num_items, num, list(variances)))
+        run = {"at_best": True, "reversed": False, "steps": 3, "gap": 0.0}
+        one = SimpleNamespace(to_pylist=lambda: [run, run | {"reversed": True}])
+        pair = SimpleNamespace(to_pylist=lambda: [{"quantity": "ability", "mean": 1.0}])
+        return SimpleNamespace(runs=one, agreement=pair, sentence="", warnings=())
+
+    monkeypatch.setattr(irtjax, "stability", stability)
+    monkeypatch.setattr(run, "prepare", lambda: None)
+    monkeypatch.setattr(real, "LARGE", 50)
+    drawn = {f"{k} (drawn)": np.eye(6, k, dtype=np.int8) for k in (5, 9)}
+    monkeypatch.setattr(real, "suites", lambda *sizes, **more: drawn)
+    common = ["--small", "--only", "stability", "--starts", "3"]
+    rows = run.main(common)["stability"]
+    assert seen == [(5, 3, [1, 2, 3, 4, 5]), (9, 3, [1, 2, 3])]
+    assert [row["reversed"] for row in rows] == [1, 1] and rows[0]["runs"] == 2
+    run.main([*common, "--suite", "9", "--variance", "4", "--variance", "5"])
+    assert seen[2:] == [(9, 3, [4, 5])]
+    with pytest.raises(ValueError, match="no suite is called"):
+        run.main([*common, "--suite", "arc"])
+
+
 def test_the_relation_of_variation_and_rank_correlation(monkeypatch):
     monkeypatch.setattr(real, "RESAMPLES", 300)
     rng = np.random.default_rng(0)
