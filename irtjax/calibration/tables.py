@@ -113,15 +113,16 @@ def item_errors(estimates: Estimates):
     )
     errors = {name: np.asarray(x)[: missing.size] for name, x in errors.items()}
     difficulties = np.asarray(difficulties)[: missing.size]
-    bound = np.zeros_like(errors["discrimination"], bool)
+    # A slope at its bound 0 has no error, though it is identified; nor have slopes that
+    # a lasso sets to 0.
+    slopes = np.asarray(items.discrimination)
+    bound = np.zeros_like(slopes, bool)
     if problem.model.family.dims:
-        # A slope at its bound 0 has no error, though it is identified; nor have slopes
-        # that a lasso sets to 0.
-        slopes = np.asarray(items.discrimination)
         bound = (slopes == 0).all(axis=1, keepdims=True)
-        if is_positive(problem.model):
-            bound = bound | (slopes <= 0)
-        bound = bound & np.asarray(problem.free)[:, : slopes.shape[1]]
+    if problem.model.family.has_slope and is_positive(problem.model):
+        bound = bound | (slopes <= 0)
+    free = np.asarray(problem.free)[:, : slopes.shape[-1] if slopes.ndim > 1 else 1]
+    bound = bound & free.reshape(slopes.shape)
     for name in items._fields:
         unknown = np.isnan(errors[name])
         if name == "discrimination":

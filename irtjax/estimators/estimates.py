@@ -184,7 +184,7 @@ class Estimates:
         diverging: `[items]` whether an item has no finite estimate, or None.
         lengths: Of models with response lengths; `groups`: of multilevel models;
             `factors`: of models with several abilities.
-        verdict: What a sampler's diagnostics conclude; empty without one.
+        verdict: What a sampler's diagnostics conclude, or why items have no errors.
     """
 
     problem: Problem

@@ -197,3 +197,25 @@ def test_what_has_no_path_is_refused():
         irtjax.discrimination_path(table)
     with pytest.raises(ValueError, match="lasso is for slopes kept at or above 0"):
         irtjax.fit(drawn()[0], "2pl", irtjax.MM(lasso=3.0))
+
+
+@pytest.mark.parametrize("lasso", [pytest.param(None, marks=pytest.mark.slow), 8.0])
+def test_slopes_at_0_have_no_errors_and_are_no_fault(lasso):
+    rng = np.random.default_rng(0)
+    theta, slope = rng.normal(size=(150, 1)), np.repeat([0.0, 1.5], [8, 8])
+    right = rng.random((150, 16)) < 1 / (1 + np.exp(-theta * slope))
+    table = irtjax.ResponseTable.from_arrays(right)
+    fit = irtjax.fit(table, "2pl", MM(lasso=lasso), positive=True)
+    items = fit.item_table
+    values, errors, intercepts = (
+        items[name].to_numpy(zero_copy_only=False).astype(float)
+        for name in ("discrimination", "discrimination_se", "intercept_se")
+    )
+    at_0 = values == 0
+    assert 0 < at_0.sum() < 9 and np.isnan(errors[at_0]).all()
+    # With a lasso the likelihood is another objective, so nothing has an error.
+    assert np.isnan(errors[~at_0]).all() == np.isnan(intercepts).all() == bool(lasso)
+    assert not any(items["flags"].to_pylist())
+    assert not [x for x in fit.warnings if "identified" in x or "maximum" in x]
+    stated = [x for x in fit.notes if "no standard errors: a lasso" in x]
+    assert len(stated) == bool(lasso)

@@ -23,7 +23,8 @@ from jaxtyping import Array, Bool, Float
 from irtjax._types import KeyArray, Scalar
 from irtjax.data.sparse_responses import SparseResponses
 from irtjax.data.sparse_table import FEW_OBSERVED
-from irtjax.estimators.driver import Progress, tree_where
+from irtjax.estimators.driver import Progress, Run, Solution, tree_where
+from irtjax.estimators.estimates import Estimates
 from irtjax.estimators.joint.base import AbstractPenalised, start_abilities
 from irtjax.estimators.joint.bound import (
     Factors,
@@ -166,6 +167,19 @@ class MM(AbstractPenalised):
             return model
         priors = {**model.priors, "discrimination": Normal(1.0, 1.0)}
         return dataclasses.replace(model, priors=priors)
+
+    def estimates(self, problem: Problem, solution: Solution, run: Run) -> Estimates:
+        """Those of a joint method; with a lasso and one ability items have no errors.
+
+        The information of the likelihood, in log slopes, is not that of the penalised
+        objective, and a slope at 0 has no log.
+        """
+        if not self._sparse or problem.model.family.dims:
+            return super().estimates(problem, solution, run)
+        run = run._replace(options={**run.options, "standard_errors": "none"})
+        found = super().estimates(problem, solution, run)
+        note = "items have no standard errors: a lasso penalises their discriminations"
+        return dataclasses.replace(found, verdict=(*found.verdict, note))
 
     def laid_out(self, problem: Problem) -> Problem:
         """The problem, with its observed cells alone where they are few."""
