@@ -12,7 +12,6 @@ errors are computed for few subjects as for many.
 from __future__ import annotations
 
 import argparse
-import csv
 import sys
 from pathlib import Path
 from typing import Any
@@ -27,6 +26,7 @@ if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 import irtjax
+from experiments.aims.rows import write
 from irtjax.calibration import scale
 
 Row = dict[str, Any]
@@ -114,12 +114,7 @@ def main(arguments: list[str] | None = None) -> list[Row]:
                 row[name.replace("squared", "root mean squared")] = row.pop(name) ** 0.5
             print(", ".join(f"{k} {v:.4g}" for k, v in row.items()), flush=True)
             rows.append(row)
-    if options.out is not None:
-        options.out.mkdir(parents=True, exist_ok=True)
-        with (options.out / "few_subjects.csv").open("w", newline="") as file:
-            writer = csv.DictWriter(file, list(rows[0]))
-            writer.writeheader()
-            writer.writerows(rows)
+    write(options.out, "few_subjects", rows)
     return rows
 
 

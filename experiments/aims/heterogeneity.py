@@ -12,7 +12,6 @@ by `mm`, with two factors unless `--factors` gives another number, and
 from __future__ import annotations
 
 import argparse
-import csv
 import sys
 import time
 from pathlib import Path
@@ -27,6 +26,7 @@ if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 import irtjax
+from experiments.aims.rows import write
 from irtjax.validity.heterogeneity import CONFLICTING, NONE, ONE, RELATED
 
 #: Correlations of the two abilities; 1 is one skill.
@@ -89,12 +89,7 @@ def main(arguments: list[str] | None = None) -> list[dict[str, Any]]:
         rows.append(study(correlation, given))
         print(", ".join(f"{name} {value:.3g}" for name, value in rows[-1].items()))
         sys.stdout.flush()
-    if given.out is not None:
-        given.out.mkdir(parents=True, exist_ok=True)
-        with (given.out / "heterogeneity.csv").open("w", newline="") as file:
-            writer = csv.DictWriter(file, list(rows[0]))
-            writer.writeheader()
-            writer.writerows(rows)
+    write(given.out, "heterogeneity", rows)
     return rows
 
 

@@ -14,7 +14,6 @@ categories the marginal method is `em`.
 from __future__ import annotations
 
 import argparse
-import csv
 import sys
 from pathlib import Path
 from typing import Any
@@ -28,6 +27,7 @@ if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 import irtjax
+from experiments.aims.rows import write
 
 Row = dict[str, Any]
 #: Correlation of the factors.
@@ -153,12 +153,7 @@ def main(arguments: list[str] | None = None) -> list[Row]:
                 more = f" ± {row[f'{name} se']:.3f}" if f"{name} se" in row else ""
                 print(f"{name} {value:.4g}{more}" if more else value, end="; ")
         print()
-    if options.out is not None:
-        options.out.mkdir(parents=True, exist_ok=True)
-        with (options.out / "short_tests.csv").open("w", newline="") as file:
-            writer = csv.DictWriter(file, dict.fromkeys(n for row in rows for n in row))
-            writer.writeheader()
-            writer.writerows(rows)
+    write(options.out, "short_tests", rows)
     return rows
 
 
