@@ -94,7 +94,7 @@ def one(subjects: int, items: int, factors: int, simple: bool, seed: int) -> Row
 
 def main(arguments: list[str] | None = None) -> list[Row]:
     """Runs the designs, and prints and writes a row for each."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--full", action="store_true", help="the README's table")
     parser.add_argument("--out", type=Path, help="folder for few_subjects.csv")
     options = parser.parse_args(arguments)
