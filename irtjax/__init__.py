@@ -4,14 +4,10 @@ Every public name is loaded when it is first used, so that importing the package
 the command line's help) takes no time and leaves JAX untouched.
 """
 
-from __future__ import annotations
+import sys
 
-import importlib
-
-from irtjax._backend import guard_jax_import
-
-# As in `typing`, whose import takes most of the time before the command line listens to
-# Ctrl-C.
+# As in `typing`. Nothing is imported here that Python has not loaded: a Ctrl-C that
+# comes before the command line listens to it would show this file.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from irtjax._types import Status as Status
@@ -86,72 +82,127 @@ if TYPE_CHECKING:
     from irtjax.validity.missingness import missingness as missingness
     from irtjax.validity.stability import stability as stability
 
-#: The public names of each module that has some.
-_NAMES = {
-    "_types": "Status",
-    "adaptive.session": "AdaptiveTest",
-    "adaptive.study": "simulate_tests",
-    "auditing": "Audit audit",
-    "calibration.calibration": "Calibration",
-    "calibration.rank": "compare rank",
-    "calibration.score": "score",
-    "data": "ResponseTable read",
-    "data.frames": "to_frame",
-    "data.responses": "Responses",
-    "estimators.driver": "AbstractMethod Fit run",
-    "estimators.joint.gradient": "Gradient",
-    "estimators.joint.mm": "MM",
-    "estimators.laplace.laplace": "Laplace",
-    "estimators.marginal.em": "EM",
-    "estimators.marginal.gaussian": "GVEM",
-    "estimators.marginal.saem": "SAEM",
-    "estimators.multistart": "multistart",
-    "estimators.neural.twin": "Neural",
-    "estimators.neural.vibo": "VIBO",
-    "estimators.posterior.methods": "NUTS Variational",
-    "estimators.start": "start_values",
-    "fitting.bootstrap": "bootstrap percentile_interval",
-    "fitting.fit": "fit",
-    "harness.frames": "from_inspect",
-    "likelihood.problem": "Parameters Problem Start",
-    "models.catalogue": "MODELS",
-    "models.factors": "Factor",
-    "models.family": "AbstractResponseFamily",
-    "models.model": "Model Population",
-    "models.multilevel.model": "Hyperpriors",
-    "models.multilevel.specification": "Hierarchical MultiBenchmark MultiMetric",
-    "models.simulate": "simulate",
-    "prediction.predictive_checks": "leave_one_out predictive_checks",
-    "prediction.responses": "Predictions predict",
-    "report": "write_report",
-    "report.demo": "make_demo",
-    "scoring.information": "item_information test_information",
-    "storage": "load save",
-    "subsets.errors": "SubsetErrors",
-    "subsets.shrink": "shrink subset_errors",
-    "subsets.subset": "Shrunken load_subset",
-    "uncertainty": "item_covariance",
-    "validity.agreement": "response_icc",
-    "validity.dimensionality": "dimensions",
-    "validity.discrimination_path": "discrimination_path",
-    "validity.heterogeneity": "heterogeneity",
-    "validity.missingness": "missingness",
-    "validity.stability": "stability",
+#: The module of each public name, in the order of the names. A literal, like all here:
+#: in a loop or a call Ctrl-C could end the import.
+_HOMES = {
+    "AbstractMethod": "estimators.driver",
+    "AbstractResponseFamily": "models.family",
+    "AdaptiveTest": "adaptive.session",
+    "Audit": "auditing",
+    "Calibration": "calibration.calibration",
+    "EM": "estimators.marginal.em",
+    "Factor": "models.factors",
+    "Fit": "estimators.driver",
+    "GVEM": "estimators.marginal.gaussian",
+    "Gradient": "estimators.joint.gradient",
+    "Hierarchical": "models.multilevel.specification",
+    "Hyperpriors": "models.multilevel.model",
+    "Laplace": "estimators.laplace.laplace",
+    "MM": "estimators.joint.mm",
+    "MODELS": "models.catalogue",
+    "Model": "models.model",
+    "MultiBenchmark": "models.multilevel.specification",
+    "MultiMetric": "models.multilevel.specification",
+    "NUTS": "estimators.posterior.methods",
+    "Neural": "estimators.neural.twin",
+    "Parameters": "likelihood.problem",
+    "Population": "models.model",
+    "Predictions": "prediction.responses",
+    "Problem": "likelihood.problem",
+    "ResponseTable": "data",
+    "Responses": "data.responses",
+    "SAEM": "estimators.marginal.saem",
+    "Shrunken": "subsets.subset",
+    "Start": "likelihood.problem",
+    "Status": "_types",
+    "SubsetErrors": "subsets.errors",
+    "VIBO": "estimators.neural.vibo",
+    "Variational": "estimators.posterior.methods",
+    "audit": "auditing",
+    "bootstrap": "fitting.bootstrap",
+    "compare": "calibration.rank",
+    "dimensions": "validity.dimensionality",
+    "discrimination_path": "validity.discrimination_path",
+    "fit": "fitting.fit",
+    "from_inspect": "harness.frames",
+    "heterogeneity": "validity.heterogeneity",
+    "item_covariance": "uncertainty",
+    "item_information": "scoring.information",
+    "leave_one_out": "prediction.predictive_checks",
+    "load": "storage",
+    "load_subset": "subsets.subset",
+    "make_demo": "report.demo",
+    "missingness": "validity.missingness",
+    "multistart": "estimators.multistart",
+    "percentile_interval": "fitting.bootstrap",
+    "predict": "prediction.responses",
+    "predictive_checks": "prediction.predictive_checks",
+    "rank": "calibration.rank",
+    "read": "data",
+    "response_icc": "validity.agreement",
+    "run": "estimators.driver",
+    "save": "storage",
+    "score": "calibration.score",
+    "shrink": "subsets.shrink",
+    "simulate": "models.simulate",
+    "simulate_tests": "adaptive.study",
+    "stability": "validity.stability",
+    "start_values": "estimators.start",
+    "subset_errors": "subsets.shrink",
+    "test_information": "scoring.information",
+    "to_frame": "data.frames",
+    "write_report": "report",
 }
-_HOMES = {name: home for home, names in _NAMES.items() for name in names.split()}
 #: Modules reached as attributes of the package, such as `irtjax.plots`.
 _MODULES = (
-    "adaptive auditing calibration data estimators fitting functional harness models"
-    " numerics plots prediction ranking report scoring storage subsets uncertainty"
-    " validity"
-).split()
+    "adaptive",
+    "auditing",
+    "calibration",
+    "data",
+    "estimators",
+    "fitting",
+    "functional",
+    "harness",
+    "models",
+    "numerics",
+    "plots",
+    "prediction",
+    "ranking",
+    "report",
+    "scoring",
+    "storage",
+    "subsets",
+    "uncertainty",
+    "validity",
+)
 
-guard_jax_import()
 
-__all__ = [*sorted(_HOMES), *_MODULES]  # pyright: ignore[reportUnsupportedDunderAll]
+class _BeforeJax:
+    """An import hook that finds nothing: it acts when JAX is first imported."""
+
+    @classmethod
+    def find_spec(cls, name, path=None, target=None) -> None:
+        """Finds nothing, and sets XLA's option when JAX is about to be imported."""
+        if name == "jax" and cls in sys.meta_path:
+            sys.meta_path.remove(cls)
+            from irtjax._backend import turn_off_faulty_fusion
+
+            turn_off_faulty_fusion()
+
+
+if "jax" in sys.modules:
+    from irtjax._backend import turn_off_faulty_fusion
+
+    turn_off_faulty_fusion()
+else:
+    sys.meta_path.insert(0, _BeforeJax)
+
+__all__ = [*_HOMES, *_MODULES]  # pyright: ignore[reportUnsupportedDunderAll]
 
 
 def __getattr__(name: str) -> object:
+    import importlib
+
     if name in _HOMES:
         value = getattr(importlib.import_module(f"irtjax.{_HOMES[name]}"), name)
     elif name in _MODULES:

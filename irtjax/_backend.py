@@ -15,7 +15,6 @@ stays on only in releases that are shown to be right.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import sys
 
@@ -37,25 +36,6 @@ def num_cores() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
-
-
-class _BeforeJax:
-    """An import hook that finds nothing: it acts when JAX is first imported."""
-
-    @classmethod
-    def find_spec(cls, name, path=None, target=None) -> None:
-        """Finds nothing, and sets the option when JAX is about to be imported."""
-        if name == "jax" and cls in sys.meta_path:
-            sys.meta_path.remove(cls)
-            turn_off_faulty_fusion()
-
-
-def guard_jax_import() -> None:
-    """Calls `turn_off_faulty_fusion` once JAX is imported, or now if it was."""
-    if "jax" in sys.modules:
-        turn_off_faulty_fusion()
-    else:
-        sys.meta_path.insert(0, _BeforeJax)
 
 
 def turn_off_faulty_fusion() -> None:
@@ -124,6 +104,8 @@ def _computes_on_cpu() -> bool:
 
 def _recall_or_test(release: str) -> str:
     """The cached verdict on a release on this CPU, or a new test of it."""
+    import contextlib
+
     place = _place(release)
     with (
         contextlib.suppress(OSError, ValueError),
@@ -142,6 +124,7 @@ def _recall_or_test(release: str) -> str:
 
 def _knows_option() -> bool:
     """Whether XLA has the option: its name is in jaxlib's libraries."""
+    import contextlib
     import mmap
     from importlib.util import find_spec
     from pathlib import Path
@@ -189,6 +172,7 @@ def processor() -> str:
 
 def replace_file(place: str, content: bytes) -> None:
     """Writes a complete file of the cache, or nothing if that fails."""
+    import contextlib
     import tempfile
 
     with contextlib.suppress(OSError):

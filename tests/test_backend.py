@@ -101,7 +101,7 @@ assert not {"jax", "subprocess", "importlib.metadata"} & set(sys.modules)
 _backend._recall_or_test = lambda release: _backend.NEEDS_OPTION
 os.environ["XLA_FLAGS"] = "--xla_dump_to=x"  # Not lost, although it is set late.
 import jax
-assert _backend._BeforeJax not in sys.meta_path
+assert irtjax._BeforeJax not in sys.meta_path
 print(os.environ["XLA_FLAGS"])
 """
     assert run(program) == f"--xla_dump_to=x {OPTION}=\n"

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+import tomllib
 from pathlib import Path
 
 import jax
@@ -706,6 +707,30 @@ def test_interrupt_during_an_import_counts_at_its_end(tmp_path):
         text=True,
     )
     assert (found.stdout, found.stderr) == ("True\n", "")
+
+
+def test_interrupt_before_the_command_line_is_imported(tmp_path):
+    # The command's module, as the script of an installation imports it.
+    scripts = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())["project"]
+    module, _, name = scripts["scripts"]["irtjax"].partition(":")
+    program = (
+        "import sys\n"
+        "class Interrupt:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        "        if name == 'irtjax.cli':\n"
+        "            raise KeyboardInterrupt\n"
+        f"before = set(sys.modules)\nfrom {module} import {name} as command\n"
+        f"assert set(sys.modules) - before == {{'irtjax', '{module}'}}, sys.modules\n"
+        "sys.meta_path.insert(0, Interrupt())\ncommand()\n"
+    )
+    found = subprocess.run(
+        [sys.executable, "-c", program],
+        env=os.environ | {"PYTHONPATH": str(CHECKOUT)},
+        capture_output=True,
+        text=True,
+    )
+    assert (found.returncode, found.stdout) == (130, "")
+    assert found.stderr == "irtjax: interrupted\n"
 
 
 @pytest.mark.slow
