@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+# As in `typing`, whose import takes most of the time before Ctrl-C is listened to.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from types import FrameType
+    from typing import Any
+
 #: Bytes of address space below which the libraries abort the process as they start:
 #: measured on two cores, 3.1e9 aborts and 3.4e9 suffices for small data.
 LEAST_SPACE = 3.3e9
@@ -74,23 +80,25 @@ def _listen() -> None:
 
     Raised in a callback, as of JAX at garbage collection, `KeyboardInterrupt` is only
     printed: it is raised again, each second, until the end. Raised in the import of a
-    compiled module it can abort the process: it waits for the end of the import, after
-    which the next line of whoever imports raises it.
+    compiled module it can abort the process: it waits for the end of the import, and is
+    raised by the next import or by a thread that looks each millisecond. A trace
+    function would find that end at once, but one that is set while modules are imported
+    makes Python 3.11 crash.
     """
     import _thread
+    import builtins
     import signal
     import sys
     import threading
     import time
-    from types import FrameType
 
     if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
         return  # A command in the background ignores it.
-    unraisable, due = sys.unraisablehook, [0.0]
+    unraisable, importing, due = sys.unraisablehook, builtins.__import__, [0.0]
 
     def insist() -> None:
         while True:
-            time.sleep(0.05)
+            time.sleep(0.001)
             if time.monotonic() >= due[0]:
                 _thread.interrupt_main()
 
@@ -98,20 +106,26 @@ def _listen() -> None:
         if not due[0]:
             due[0] = time.monotonic()
             threading.Thread(target=insist, daemon=True).start()
-        importer = None
+        if within_import(frame):
+            builtins.__import__ = import_or_end
+        else:
+            end()
+
+    def import_or_end(*arguments: Any, **settings: Any) -> Any:
+        here = threading.current_thread() is threading.main_thread()
+        if here and not within_import(sys._getframe(1)):
+            end()
+        return importing(*arguments, **settings)
+
+    def within_import(frame: FrameType | None) -> bool:
         while frame is not None:
             if frame.f_code.co_filename.startswith("<frozen importlib"):
-                importer = frame.f_back
+                return True
             frame = frame.f_back
-        if importer is not None:
-            # Between two imports there is too little time for a thread to hit it.
-            importer.f_trace = end
-            sys.settrace(lambda *_: None)
-            return
-        end()
+        return False
 
-    def end(*_: object) -> None:
-        sys.settrace(None)
+    def end() -> None:
+        builtins.__import__ = importing
         due[0] = time.monotonic() + 1
         raise KeyboardInterrupt
 
