@@ -19,6 +19,7 @@ from irtjax.fitting.defaults import AUTO, choose
 from irtjax.fitting.problem import make_task, specify
 from irtjax.fitting.settings import Settings, check_start, check_values, sort_settings
 from irtjax.fitting.specification import AbstractSpecification
+from irtjax.models.factors import Factor
 from irtjax.models.model import Model
 from irtjax.models.multilevel.specification import AbstractMultilevel
 from irtjax.numerics.precision import full_precision
@@ -27,7 +28,7 @@ from irtjax.numerics.precision import full_precision
 @full_precision
 def fit(
     data: ResponseTable | Any,
-    model: Model | AbstractMultilevel | AbstractSpecification | str = AUTO,
+    model: Model | Factor | AbstractMultilevel | AbstractSpecification | str = AUTO,
     method: AbstractEstimator | str = AUTO,
     *,
     level: float = 0.95,
@@ -51,7 +52,8 @@ def fit(
             Multilevel models: "multibenchmark" and "multimetric" (an ability for each
             benchmark or metric in addition to the general one), "hierarchical" (one
             ability; items by benchmark and further facets), by name or as objects such
-            as `irtjax.MultiBenchmark(...)`.
+            as `irtjax.MultiBenchmark(...)`. Several abilities: "factor", or an
+            `irtjax.Factor`.
         method: "auto" integrates items out by "laplace" where they have few responses
             each, and uses "em" elsewhere; the summary states which and why. Or
             "em" (marginal maximum likelihood, or MAP with priors), "saem" (the same

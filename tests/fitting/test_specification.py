@@ -1,6 +1,7 @@
 """Kinds of models: named or as objects, and kinds of your own."""
 
 import dataclasses
+import typing
 
 import chex
 import numpy as np
@@ -149,3 +150,12 @@ def test_a_kind_of_model_of_your_own_plugs_in():
         irtjax.fit(TABLE, "2pl", mirror=True)
     with pytest.raises(ValueError, match="mirrored model is estimated by .*'gvem', no"):
         irtjax.fit(TABLE, Mirrored(), "mm")
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [irtjax.Factor, irtjax.Model, irtjax.MultiBenchmark, irtjax.Hierarchical],
+)
+def test_type_checkers_know_every_model_object_that_fit_takes(kind):
+    known = typing.get_args(typing.get_type_hints(irtjax.fit)["model"])
+    assert any(issubclass(kind, one) for one in known)
