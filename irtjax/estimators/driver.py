@@ -305,12 +305,16 @@ def begin(
     """The loop before its first step; see `run`."""
     state = method.init(problem, start, key)
     objective = method.progress(problem, state).objective
-    return Loop(
+    loop = Loop(
         state,
         jnp.zeros((), jnp.int32),
         jnp.full((), Status.RUNNING, jnp.int32),
         jnp.full((max_steps,), jnp.nan, objective.dtype),
     )
+    # Steps return strong types: from weak ones the first would need its own program.
+    arrays, static = eqx.partition(loop, eqx.is_array)
+    strong = jax.tree.map(lambda x: lax.convert_element_type(x, x.dtype), arrays)
+    return eqx.combine(strong, static)
 
 
 @full_precision

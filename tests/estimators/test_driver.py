@@ -1,5 +1,6 @@
 """The one loop: its verdicts, its trace, its keys, and going on where it stopped."""
 
+import dataclasses
 from typing import NamedTuple
 
 import equinox as eqx
@@ -9,8 +10,19 @@ import numpy as np
 import pytest
 
 from irtjax._types import Status
+from irtjax.data import ResponseTable
 from irtjax.data.responses import Responses
-from irtjax.estimators.driver import AbstractMethod, Progress, begin, loop_of, run
+from irtjax.estimators.catalogue import method_class
+from irtjax.estimators.driver import (
+    AbstractMethod,
+    Loop,
+    Progress,
+    begin,
+    loop_of,
+    run,
+)
+from irtjax.fitting.problem import make_task, specify
+from irtjax.fitting.settings import sort_settings
 from irtjax.likelihood.problem import (
     Parameters,
     Problem,
@@ -156,3 +168,40 @@ def test_the_reporting_scale_and_back(model):
     if model.name == "1pl":
         np.testing.assert_allclose(reported.items.discrimination, 1.4)
         assert float(reported.population.sd) == 1
+
+
+@pytest.mark.parametrize(
+    ("model", "method"),
+    [
+        ("2pl", "em"),
+        ("2pl", "saem"),
+        ("2pl", "mm"),
+        ("2pl", "gradient"),
+        ("2pl", "neural"),
+        ("2pl", "vibo"),
+        ("2pl", "laplace"),
+        ("factor", "gvem"),
+        ("factor", "mm"),
+    ],
+)
+def test_later_steps_take_the_program_of_the_first(model, method):
+    kind = method_class(method)
+    specification = specify(model, kind)
+    parts = sort_settings({}, specification, kind)
+    table = ResponseTable.from_arrays(
+        np.random.default_rng(0).integers(0, 2, size=(60, 8))
+    )
+    task = make_task(table, specification, method, parts, level=0.95, dtype=None)
+    settings = {"key": jax.random.key(0), "max_steps": 5}
+    solver = task.method
+    if hasattr(solver, "nodes"):
+        solver = dataclasses.replace(solver, nodes=jnp.linspace(-4.0, 4.0, 9))
+    inputs = task.problem, solver, task.start
+    loop = eqx.filter_eval_shape(begin, *inputs, **settings)
+    fit = eqx.filter_eval_shape(run, *inputs, **settings, resume=loop, stop_after=1)
+    later = Loop(fit.state, fit.num_steps, fit.status, fit.trace)
+    kinds = [
+        [(x.shape, x.dtype, x.weak_type) for x in jax.tree.leaves(one)]
+        for one in (loop, later)
+    ]
+    assert kinds[0] == kinds[1]
