@@ -94,6 +94,24 @@ def test_header_is_told_from_data(tmp_path, text, shape, items):
     assert table.items.tolist() == items
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "#model,item,score\nm1,q1,1\nm1,q2,0\nm2,q1,0\nm2,q2,1\n",
+        "# model,item,score\nm1,q1,1\nm1,q2,0\nm2,q1,0\nm2,q2,1\n",
+        # Below a comment, and in another order.
+        "# in May\n#item,score,model\nq1,1,m1\nq2,0,m1\nq1,0,m2\nq2,1,m2\n",
+        "#model,q1,q2\nm1,1,0\nm2,0,1\n",
+        # An empty cell below the header is no name of a column.
+        "#model,item,score\nm1,q0,\nm1,q1,1\nm1,q2,0\nm2,q1,0\nm2,q2,1\n",
+    ],
+)
+def test_a_header_may_begin_with_a_number_sign(tmp_path, text):
+    table = read(write(tmp_path, text)).select(items=["q1", "q2"])
+    assert table.subjects.tolist() == ["m1", "m2"]
+    assert table.values.tolist() == [[1, 0], [0, 1]]
+
+
 def test_header_can_be_forced(tmp_path):
     path = write(tmp_path, "0,1,2\n1,0,1\n")
     assert read(path).num_subjects == 1

@@ -47,6 +47,7 @@ ANSWER = (
     "target gold gold_answer reference correct_answer expected expected_answer"
     " answer_key answer"
 ).split()
+_LABELS = {*SUBJECT, *ITEM, *BENCHMARK}
 # Columns of text next to a wide matrix that describe its rows.
 #: Names of the column that an index of pandas becomes.
 UNNAMED = "", "Unnamed: 0", "index"
@@ -106,8 +107,17 @@ class Columns:
 
 
 def find(names: Sequence[str], synonyms: Sequence[str]) -> str | None:
-    """Returns the column with the first of several names, in upper or lower case."""
+    """Returns the column with the first of several names, in upper or lower case.
+
+    >>> find(["#model", "item", "score"], SUBJECT), find(["#correct"], RESPONSE)
+    ('#model', None)
+    """
     plain = {plain_name(name): name for name in reversed(names)}
+    # A header may begin with "#"; but "#correct" is a number of them.
+    for name in names:
+        label = plain_name(name.lstrip("#"))
+        if name.startswith("#") and label in _LABELS:
+            plain.setdefault(label, name)
     return next((plain[s] for s in synonyms if s in plain), None)
 
 
@@ -227,10 +237,11 @@ def _items(
     item = tuple(require(names, name, "item", source) for name in given)
     if item or options.orientation is not None:
         return item
-    found = find([n for n in names if n != subject], ITEM)
+    others = [n for n in names if n != subject]
+    found = find(others, ITEM)
     if found is None and subject is not None and has_responses:
         # "id" names the subject in psychometric tables, but else the item.
-        found = find([n for n in names if n != subject], ["id"])
+        found = find(others, ["id"])
     if found == index and subject is None and options.subject_name is None:
         found = None  # An index of items, and no subjects: rows of a wide frame.
     return () if found is None else (found,)

@@ -307,8 +307,9 @@ def _has_names(rows: list[list[str]]) -> bool:
         return True
     below = rows[1] if len(rows) > 1 else []
     is_number = lambda cell: cell not in NULL_WORDS and parse_number(cell)[1]
+    is_text = lambda cell: cell not in NULL_WORDS and not parse_number(cell)[1]
     pairs = itertools.islice(zip(first, below, strict=False), 1, None)
-    return any(not parse_number(a)[1] and is_number(b) for a, b in pairs)
+    return any(is_text(a) and is_number(b) for a, b in pairs)
 
 
 def _refuse_title(path: Path, text: str, skipped: int) -> None:
