@@ -91,7 +91,9 @@ def _draw_intervals(axes: Axes, fit: Calibration, order: np.ndarray) -> None:
         axes.scatter(ability[chosen], place[chosen], s=size, **point)
         label = f"{text} ({chosen.sum():,})"
         axes.plot([], [], "o-", color=colour, ms=4, lw=1.6, label=label)
-    axes.set_ylim(count - 0.4, -0.6)
+    # Points have the same size however many there are: the first and last need room.
+    room = max(0.6, 0.01 * count)
+    axes.set_ylim(count - 1 + room, -room)
     if fit.model.family.dims:
         axes.set_xlabel("Expected score on all items")
     else:

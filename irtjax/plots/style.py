@@ -134,7 +134,14 @@ def boxplots(
     # Values that are all the same are drawn as a line.
     room = 0.1 * (high - low) if high - low > 1e-9 else 0.1
     axes.locator_params(axis="x", nbins=5)
-    axes.set_xlim(low - room, high + room)
+    low, high = low - room, high + room
+    axes.set_xlim(low, high)
+    # A point at the end of the axis is drawn whole, one beyond it not at all.
+    for points in boxes["fliers"]:
+        x, y = map(np.asarray, points.get_data())
+        inside = (x >= low) & (x <= high)
+        points.set_data(x[inside], y[inside])
+        points.set_clip_on(False)
 
 
 def label_width(names: Sequence[str]) -> float:

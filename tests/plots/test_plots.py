@@ -105,6 +105,27 @@ def test_whiskers_are_drawn_whole():
     assert axes.get_xlim()[1] < 2
 
 
+def test_points_at_the_end_of_an_axis_are_drawn_whole():
+    from irtjax.plots import style
+
+    values = np.r_[np.linspace(0, 1, 1000), 2.0, 100.0]
+    _, (axes,) = style.new_figure(4, 3)
+    style.boxplots(axes, values, np.zeros(1002, int), ["a"])
+    (fliers,) = (x for x in axes.lines if x.get_marker() == ".")
+    # None is cut by the axis, and none is drawn outside of the figure's panel.
+    assert not fliers.get_clip_on() and max(fliers.get_xdata(), default=0) < 2
+    figure = plots.plot_abilities(many(small_fit(), 2000))
+    whole = figure.axes[1]
+    figure.canvas.draw()
+    (first, *_), radius = whole.transData.transform([[0, 0]]), 0.0
+    for points in whole.collections:
+        if type(points).__name__ == "PathCollection":
+            radius = max(radius, points.get_sizes().max() ** 0.5 / 2)
+    assert radius > 0
+    below_top = whole.bbox.y1 - first[1]
+    assert below_top > radius * figure.dpi / 72
+
+
 def many(fit: irtjax.Calibration, count: int) -> irtjax.Calibration:
     """The calibration with so many subjects, by repeating rows with new names."""
     import dataclasses
