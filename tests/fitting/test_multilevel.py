@@ -327,7 +327,13 @@ def test_a_gaussian_in_place_of_draws_says_how_near_it_is():
     fit = irtjax.fit(small_table(), "2pl", method, key=jax.random.key(1))
     assert fit.options["method"] == "vi" and fit.structure.draws is None
     # Mean field, far too few steps: errors that cannot be trusted, and it says so.
-    assert any("Pareto k" in text or "not settled" in text for text in fit.warnings)
+    assert any("Pareto k" in text or "not converged" in text for text in fit.warnings)
+    # Its own steps and their bound, not those of the fit that it begins at.
+    assert fit.num_steps == len(fit.trace) == 150
+    short = irtjax.fit(small_table(), "2pl", "vi", key=jax.random.key(1), max_steps=20)
+    assert short.num_steps == short.options["max_steps"] == 20
+    if short.status != 0:
+        assert any("such as max_steps=40" in text for text in short.warnings)
     table = fit.ability_table
     order = np.corrcoef(table["ability"].to_numpy(), table["accuracy"].to_numpy())
     assert order[0, 1] > 0.9

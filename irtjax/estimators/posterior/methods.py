@@ -122,13 +122,15 @@ class Variational(VariationalSearch, _Posterior):
         rank: Columns of the factor of the covariance; 0 is mean field: coordinates are
             independent, with the standard deviations that they have given all others.
         num_draws: Draws per step.
-        num_steps: Steps.
+        num_steps: Steps; `max_steps` of `irtjax.fit` replaces them.
         learning_rate: At first, in standard deviations per step; it falls to a
             hundredth along half a cosine.
         first_sd: Standard deviation of every coordinate at the start.
         num_ratios: Draws of the final approximation, for the bound and the ratios.
         tolerance: A smaller trend of the bound, in nats, counts as none.
     """
+
+    limit: ClassVar[str] = "num_steps"
 
     @property
     def name(self) -> str:
@@ -137,18 +139,23 @@ class Variational(VariationalSearch, _Posterior):
 
     def solve(self, problem: MultilevelProblem, start: Any, run: Run) -> Solution:
         """Draws of the Gaussian that is nearest to the posterior."""
-        fit, state, first, frame = _first(problem, run)
+        steps = run.steps(self.num_steps)
+        method = dataclasses.replace(self, num_steps=steps)
+        # A limit of steps is that of this method, not of the fit that it begins at.
+        fit, state, first, frame = _first(problem, run._replace(max_steps=None))
         key = jax.random.key(0) if run.key is None else run.key
         fit_key, draw_key = jax.random.split(key)
         data = (frame, problem.data)
-        found = _vary_jit(frame_log_density, first, data, key=fit_key, method=self)
+        found = _vary_jit(frame_log_density, first, data, key=fit_key, method=method)
         values = _kept_jit(found.sample(VI_DRAWS, key=draw_key), data)
         values = {name: value[None] for name, value in values.items()}
         status, warnings = Status(int(found.status)), []
         if status != Status.CONVERGED:
             warnings.append(
-                f"the bound of the evidence has not settled ({status.explain()}): pass"
-                " Variational(num_steps=...) with more steps"
+                f"the bound of the evidence has not converged in {steps:,} steps: use"
+                f" more, such as max_steps={2 * steps}"
+                if status == Status.MAX_STEPS
+                else f"the bound of the evidence: {status.explain()}"
             )
         k = pareto_k(found.log_ratio)
         if not k < 0.7:
@@ -158,7 +165,9 @@ class Variational(VariationalSearch, _Posterior):
                 " too small; use method='nuts'"
             )
         fit, more = _with_likelihood(problem, fit, state, values)
-        warnings, steps = (*warnings, *more), self.num_steps
+        warnings = (*warnings, *more)
+        taken = lambda fit: (fit.num_steps, fit.trace)
+        fit = eqx.tree_at(taken, fit, (jnp.asarray(steps), found.elbo_trace))
         return Solution(fit, self, steps, None, None, values, status, warnings)
 
 
