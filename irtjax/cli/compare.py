@@ -77,7 +77,8 @@ def compare_command(
         sentences = _sentences(first, second, result, chosen, tested)
         if out is not None:
             progress("write")
-            more = {"texts": None if reading.texts else {}, "sentences": sentences}
+            spoken = [x for x in sentences if x != _NO_RESPONSES]
+            more = {"texts": None if reading.texts else {}, "sentences": spoken}
             _write_page(out, calibration, (first, second), table, more)
         gate.write(verdicts, failures)
     if json:
@@ -97,6 +98,8 @@ _UNTESTED = (
     " abilities are not tested, and only the paired test of accuracies compares the"
     " two."
 )
+#: What is missing without the responses.
+_NO_RESPONSES = "The paired test of accuracies needs the responses: add --data FILE."
 
 
 def _write_page(
@@ -154,9 +157,7 @@ def _sentences(
             f" p = {result.sign_p_value:.2g})."
         )
     else:
-        lines.append(
-            "The paired test of accuracies needs the responses: add --data FILE."
-        )
+        lines.append(_NO_RESPONSES)
     if result.accuracy_difference is not None:
         ahead, behind = first, second
         bounds = result.accuracy_lower or 0.0, result.accuracy_upper or 0.0

@@ -33,7 +33,7 @@ from irtjax.report.page_figures import (
     information_figure,
     rank_figure,
 )
-from irtjax.report.summary import has_converged, summarise, verdict
+from irtjax.report.summary import UNSETTLED, has_converged, summarise, verdict
 from irtjax.report.words import interval, number, short
 
 if TYPE_CHECKING:
@@ -80,7 +80,8 @@ def report_page(
         texts: Text of an item (prompt, answers) by its name, shown with bad items and
             where the pointer is on an item.
         pair: Names of two subjects to compare first.
-        sentences: A comparison of the two in words.
+        sentences: A comparison of the two in words: the verdict of the page, in place
+            of that on all subjects.
         command: The command that wrote the page.
 
     Returns:
@@ -120,20 +121,24 @@ def report_page(
     items_first = items_first and audit is not None
     title = "Leaderboard" if audit is None else "Leaderboard and audit"
     title = "Audit" if items_first else title
+    conclusion = verdict(fit, standing, audit=audit, items_first=items_first)
     if pair:
         title = " and ".join(labels(pair, 40))
+    if sentences:
+        unsettled = [] if has_converged(fit) else [UNSETTLED]
+        conclusion = [*unsettled, *(short(x, SENTENCE) for x in sentences)]
     context = {
         "title": title,
         "items_first": items_first,
         "lead": _lead(fit),
-        "verdict": verdict(fit, standing, audit=audit, items_first=items_first),
+        "verdict": conclusion,
         "doubtful": not has_converged(fit),
         "warnings": [short(x, SENTENCE) for x in dict.fromkeys(warnings)],
         "notes": [short(x, SENTENCE) for x in notes],
         "sentences": summarise(fit, standing, short),
         "leaderboard": _leaderboard(of, rows),
         "ranks": rank_figure(rows, percent(standing.level)),
-        "compare": {"sentences": [short(x, SENTENCE) for x in sentences]},
+        "compare": True,
         "items": _items(of, flags, places),
         "bad": bad_items(of, flags, places),
         "few": few,

@@ -65,9 +65,10 @@ def subset_page(
         row["weight"] = number(float(weight), 4)
     # The rule comes first in a terminal; on the page what it is good for does.
     spoken = [*sentences[1:], *sentences[:1]] if small.reason else sentences
+    how = "at random" if small.method == "random" else f"by {small.method}"
     context = {
         "title": f"{small.size:,} of {counted(small.num_items, 'item')}",
-        "lead": f"A subset by {small.method}, of a {small.model.name} model",
+        "lead": f"Chosen {how}; parameters of a {small.model.name} model",
         "verdict": [short(x, SENTENCE) for x in spoken],
         "doubtful": False,
         "warnings": [short(x, SENTENCE) for x in dict.fromkeys(warnings)],

@@ -106,16 +106,23 @@ def _rows(rules, miss: np.ndarray, fold: np.ndarray, taken: int):
 
 
 def sentence(rows: tuple[dict[str, Any], ...], folds: int) -> str:
-    """One line with the rule taken and the errors of all."""
-    taken = next(row["rule"] for row in rows if row["taken"])
+    """One line with the rule taken, its error and that of the best.
+
+    >>> row = {"rule": "random", "mean_absolute_error": 0.06, "standard_error": 0.007}
+    >>> sentence(({**row, "taken": True},), 5).split(": ")[-1]
+    'random 0.0600 ± 0.0070)'
+    """
+    taken = next(row for row in rows if row["taken"])
+    # The rows are sorted by error.
+    shown = [taken] if taken is rows[0] else [taken, rows[0]]
     errors = ", ".join(
         f"{row['rule']} {row['mean_absolute_error']:.4f} ± {row['standard_error']:.4f}"
-        for row in rows
+        for row in shown
     )
     return (
-        f"rule taken: {taken}, the simplest within one standard error of the best, by"
-        f" {folds}-fold cross-validation over subjects (mean"
-        f" absolute error ± standard error: {errors})"
+        f"rule taken: {taken['rule']}, the simplest within one standard error of the"
+        f" best, by {folds}-fold cross-validation over subjects (mean absolute error ±"
+        f" standard error: {errors}{', the best' if len(shown) > 1 else ''})"
     )
 
 

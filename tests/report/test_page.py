@@ -513,9 +513,13 @@ def test_commands_write_the_page(fit, tmp_path):
     out = tmp_path / "pair"
     made = run("compare", *pair, "--fit", folder, "--out", out)
     assert made.exit_code == 0 and "report.html" in made.stdout, made.output
-    found = Page((out / "report.html").read_text("utf-8"))
-    assert found.data["pair"] == [4, 1]
-    assert "The paired test of accuracies needs the responses" in "".join(found.text)
+    html = (out / "report.html").read_text("utf-8")
+    assert Page(html).data["pair"] == [4, 1]
+    # The verdict is on the two, and a page has no option to add.
+    (shown,) = re.findall('<ol class="verdict.*?</ol>', html, re.DOTALL)
+    assert f"ahead of {pair[0]}" in shown or f"ahead of {pair[1]}" in shown
+    assert shown.count("<li>") == 1 and "add --data" not in html
+    assert "add --data" in " ".join(made.stdout.split())
 
 
 def test_a_report_of_a_fit_has_the_page(fit, tmp_path):
