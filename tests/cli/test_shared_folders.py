@@ -50,8 +50,13 @@ def test_a_command_is_refused_the_folder_of_another_that_it_would_damage(
 @pytest.mark.parametrize("name", sorted(SHARED))
 def test_a_command_replaces_its_own_files(name, tmp_path):
     for file in NAMES[name]:
-        (tmp_path / file).touch()
+        (tmp_path / file).write_text("earlier")
     check_out_folder(tmp_path, NAMES[name], name)
+    # The check writes nothing itself, and the files of another are still refused.
+    assert {file.read_text() for file in tmp_path.iterdir()} == {"earlier"}
+    with pytest.raises(ValueError, match=f"`irtjax {name}`|another page") as refused:
+        check_out_folder(tmp_path, NAMES[name], "another command")
+    assert "`irtjax another command` would replace" in str(refused.value)
 
 
 @pytest.mark.parametrize(
