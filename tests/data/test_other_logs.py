@@ -22,6 +22,42 @@ def test_every_eval_ever():
     assert table.lengths.tolist() == [[30, 30]]
 
 
+def test_converted_logs_of_lm_eval_are_read_as_the_logs():
+    """By the converter of the package, from logs of lm-eval with a toy model."""
+    folder = FIXTURES / "eee_converted" / "lm_eval"
+    table = read(folder)
+    assert table.subjects.tolist() == ["org/model-a", "org/model-d"]
+    assert table.items.tolist() == [f"{t}/{k}" for t in ("arith", "gsm") for k in KEPT]
+    assert table.values.tolist() == [[1, 1, 1, 1, 1, 0], [0] * 6]
+    # A metric without filter has no comma.
+    assert table.metric == "acc_norm / exact_match,strict-match"
+    usual = "arith: acc_norm, not acc; gsm: exact_match with strict-match, not flexible"
+    assert any(usual in note for note in table.notes)
+    other = read(folder, metric={"arith": "acc"}, filter={"gsm": "flexible-extract"})
+    assert other.values.tolist() == [[1, 1, 1, 1, 1, 1], [0, 0, 0, 0, 1, 1]]
+    assert other.metric == "acc / exact_match,flexible-extract"
+
+
+#: Documents of the converted logs.
+KEPT = (0, 6, 16)
+
+
+def test_converted_logs_of_inspect_have_means_of_epochs():
+    """By the converter, from logs of two scorers and epochs, with a failed sample."""
+    folder = FIXTURES / "eee_converted" / "inspect"
+    with pytest.raises(ValueError, match="includes:accuracy"):
+        read(folder)
+    table = read(folder, metric="match:accuracy", trials="mean")
+    assert table.subjects.tolist() == ["openai/model-a", "openai/model-b"]
+    assert table.items.tolist() == ["quiz/q0", "quiz/q2", "quiz/q4"]
+    # What Inspect's own logs have as mean of the epochs; the failure is missing.
+    assert table.values.tolist() == [[0, 0.5, 0.5], [0.5, 0, 0]]
+    assert table.observed.tolist() == [[True, True, True], [True, True, False]]
+    assert table.lengths[:, :2].tolist() == [[3, 5], [3, 5]]
+    other = read(folder, metric="includes:accuracy", trials="mean")
+    assert other.values.tolist() == [[0.5, 1, 0.5], [0.5, 0.5, 0]]
+
+
 def instance(sample_id, score, name="t", result="acc", **more):
     """One record of an Every Eval Ever instance file."""
     return {
@@ -44,11 +80,11 @@ def write_instances(path, records):
 def test_every_eval_ever_needs_a_choice_of_metric(tmp_path):
     path = write_instances(
         tmp_path / "a_samples.jsonl",
-        [instance("0", 1.0), instance("0", 0.0, result="acc_norm")],
+        [instance("0", 1.0, result="f1"), instance("0", 0.0, result="bleu")],
     )
-    with pytest.raises(ValueError, match="metric= among acc, acc_norm"):
+    with pytest.raises(ValueError, match="metric= among f1, bleu"):
         read(path)
-    assert read(path, metric="acc_norm").values.tolist() == [[0]]
+    assert read(path, metric="bleu").values.tolist() == [[0]]
 
 
 def test_every_eval_ever_failed_sample_without_a_result(tmp_path):

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 
 from irtjax.data.decode import Record, decode, json_values
 from irtjax.data.files import read_bytes
+from irtjax.data.formats.lm_eval import USUAL_FILTERS, USUAL_METRICS
 from irtjax.data.item_texts import LONGEST_WRONG, cut, text_of
 from irtjax.data.reading.described import Described
 from irtjax.data.reading.identity import ItemKey, copies
@@ -105,7 +106,10 @@ def read_files(paths: Sequence[Path], options: ReadOptions) -> Records:
     for path, records in files:
         _read_file(records, variants, results, texts, options, builder)
         builder.notes += _senses(path)
-    return builder.finish(paths, options.join)
+    out = builder.finish(paths, options.join)
+    # Converted logs of lm-eval keep its names.
+    out.usual_metrics, out.usual_filters = USUAL_METRICS, USUAL_FILTERS
+    return out
 
 
 def _without_texts(record: Instance, texts: _Texts, options: ReadOptions) -> Instance:

@@ -38,8 +38,8 @@ _PAIRS = set(
     " acc_mutual_info".split()
 )
 # What is usually reported of a task, in order of preference.
-_USUAL_METRICS = ("acc_norm", "acc", "exact_match", "prompt_level_strict_acc")
-_USUAL_FILTERS = ("strict-match",)
+USUAL_METRICS = ("acc_norm", "acc", "exact_match", "prompt_level_strict_acc")
+USUAL_FILTERS = ("strict-match",)
 # The harness writes this constant where it was set not to score the responses.
 _UNSCORED = "bypass"
 _NUMBER = bool | int | float
@@ -127,7 +127,7 @@ def read_files(paths: Sequence[Path], options: ReadOptions) -> Records:
     unscored: list[Path] = []
     unnamed: set[str] = set()
     short: list[tuple[str, str]] = []
-    filters = lambda task: (*asked_filters(options, task), *_USUAL_FILTERS)
+    filters = lambda task: (*asked_filters(options, task), *USUAL_FILTERS)
     builder.described = described = Described("lm-eval", options.texts, filters)
     texts = _Texts(described)
     # A slice: to go through the paths themselves counts as reading the files.
@@ -158,7 +158,7 @@ def read_files(paths: Sequence[Path], options: ReadOptions) -> Records:
     for metric, note in totals.lower_is_better():
         builder.note(metric, note)
     records = builder.finish(paths, options.join)
-    records.usual_metrics, records.usual_filters = _USUAL_METRICS, _USUAL_FILTERS
+    records.usual_metrics, records.usual_filters = USUAL_METRICS, USUAL_FILTERS
     records.unnamed_filters = frozenset(unnamed)
     for name, (count, first) in skipped.items():
         where = f"{counted(count, 'record')}, first in {first}"

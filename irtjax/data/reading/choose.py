@@ -38,7 +38,8 @@ def choose(records: Records, options: ReadOptions) -> _Choice:
     names = set()
     for benchmark, (name, _) in metrics.items():
         chosen = filters.get(benchmark, "none")
-        names.add(name if chosen == "none" or not name else f"{name},{chosen}")
+        no_filter = chosen in ("", "none") or not name
+        names.add(name if no_filter else f"{name},{chosen}")
     return records, " / ".join(sorted(names - {""})) or None
 
 
@@ -502,7 +503,8 @@ def _usual_note(usual: _Usual, metrics: _Pairs, filters: dict[str, str]) -> str:
     parts = []
     for name, rest in sorted(usual.items()):
         metric, chosen = metrics[name][0], filters.get(name, "none")
-        label = metric if chosen == "none" else f"{metric} with {chosen}"
+        no_filter = chosen in ("", "none")
+        label = metric if no_filter else f"{metric} with {chosen}"
         parts.append(f"{name or 'all'}: {label}, not {', '.join(rest)}")
     shown = "; ".join(parts[:SHOWN])
     left = f"; and so on for {len(parts) - SHOWN} more" * (len(parts) > SHOWN)

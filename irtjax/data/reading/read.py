@@ -235,7 +235,8 @@ def _find(
     good = _logs_first(good)
     good, damaged = _with_damaged_logs(good, [file for file in found if file.damaged])
     notes += _not_read(damaged)
-    before = len(good) + len(damaged)
+    shown = [*good, *damaged]
+    before = len(shown)
     if len(_kinds(good)) > 1:
         good = _with_responses(good, options, notes)
     kinds = _kinds(good)
@@ -246,7 +247,10 @@ def _find(
         )
     left = len(found) - before
     if left:
-        notes.append(f"{counted(left, 'other file')} in {path} {were(left)} not read")
+        others = {file.path for file in found} - {file.path for file in shown}
+        example = min(file.name for file in others)
+        text = f"{counted(left, 'other file')} in {path} {were(left)} not read"
+        notes.append(text if left == 1 else f"{text}, such as {example}")
     return good
 
 
