@@ -174,7 +174,9 @@ def _observed_shares(axes: Axes, data: ResponseTable, ability, item: int, parts)
         share = of_item.values[part, 0].mean()
         error = np.sqrt(max(share * (1 - share), 0.01) / part.size)
         middle = ability[part].mean()
-        axes.errorbar(middle, share, error, fmt="o", ms=3.5, color=PALETTE[1], lw=1)
+        # A share has no values below 0 or above 1.
+        bars = np.array([[min(error, share)], [min(error, 1 - share)]])
+        axes.errorbar(middle, share, bars, fmt="o", ms=3.5, color=PALETTE[1], lw=1)
 
 
 def _surest(audit: Audit, num_items: int) -> list[tuple[str, str]]:

@@ -142,6 +142,8 @@ def boxplots(
         inside = (x >= low) & (x <= high)
         points.set_data(x[inside], y[inside])
         points.set_clip_on(False)
+        # Else the layout makes room for points that are not clipped.
+        points.set_in_layout(False)
 
 
 def label_width(names: Sequence[str]) -> float:

@@ -476,7 +476,12 @@ def test_names_are_escaped_and_figures_drawn():
     assert "<b>" not in page and "\x1b" not in page and "&lt;b&gt;" in page
     assert plot_item_properties(report).axes
     assert plot_difficulty_discrimination(report).axes
-    assert plot_flagged_items(planted_audit(), planted()[0], 3).axes
+    drawn = plot_flagged_items(planted_audit(), planted()[0], 3).axes
+    assert drawn
+    # Bars of shares end at 0 and 1.
+    bars = [x for axes in drawn for x in axes.collections]
+    ends = np.concatenate([y for bar in bars for y in bar.get_segments()])[:, 1]
+    assert ends.size and ends.min() >= 0 and ends.max() <= 1
 
 
 def test_where_nothing_is_flagged_the_nearest_items_are_drawn():

@@ -105,6 +105,18 @@ def test_whiskers_are_drawn_whole():
     assert axes.get_xlim()[1] < 2
 
 
+def test_boxes_without_outlying_values_keep_their_size(tmp_path):
+    from irtjax.plots import style
+
+    figure = style.empty_figure(7, 4)
+    panels = style.panels(figure, 2, 2, 4).ravel()
+    for axes in panels:
+        style.boxplots(axes, np.linspace(-2, 2, 100), np.zeros(100, int), ["a"])
+    style.save_figure(figure, tmp_path / "boxes")
+    assert min(axes.get_position().width for axes in panels) > 0.4
+    assert min(axes.get_position().height for axes in panels) > 0.3
+
+
 def test_points_at_the_end_of_an_axis_are_drawn_whole():
     from irtjax.plots import style
 
