@@ -34,7 +34,7 @@ from irtjax.report.page_figures import (
     rank_figure,
 )
 from irtjax.report.summary import UNSETTLED, has_converged, summarise, verdict
-from irtjax.report.words import interval, number, short
+from irtjax.report.words import interval, listing, number, short
 
 if TYPE_CHECKING:
     from irtjax.auditing import Audit
@@ -48,6 +48,8 @@ PAGE = "report.html"
 ROWS, ITEM_ROWS = 40, 20
 #: Letters of a sentence, which can hold names of any length.
 SENTENCE = 2000
+#: Files of the data that the page names.
+SOURCES = 6
 #: Letters of an item's text where the pointer is on it.
 HOVER = 240
 #: Letters of all hover texts together.
@@ -413,7 +415,7 @@ def _provenance(fit: Calibration, command: str | None) -> list[tuple[str, str, b
         ("Page written by", command, True),
         ("Fit made by", fit.options.get("command"), True),
         ("Written at", now(), False),
-        ("Data", ", ".join(sources), False),
+        ("Data", listing(sources, SOURCES), False),
         ("SHA-256 of the data", fit.data_hash, True),
         ("Options", ", ".join(option_pairs(options)), False),
         ("Versions", ", ".join(f"{k} {v}" for k, v in fit.versions.items()), False),

@@ -273,7 +273,9 @@ def subject_sentences(
             out.append(f"{it_is} {different}.")
         share = ranked.num_different / max(ranked.num_pairs, 1)
         count = len(ranked.groups)
-        form = "overlapping groups" if count > 1 else "group"
+        form = "groups" if count > 1 else "group"
+        if sum(map(len, ranked.groups)) > table.num_rows:
+            form = f"overlapping {form}"
         out.append(
             f"Of {counted(ranked.num_pairs, 'pair')} of subjects"
             f" {ranked.num_different:,} ({percent(round(share, 3))}) are significantly"

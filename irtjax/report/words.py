@@ -47,12 +47,13 @@ def markdown(name: str) -> str:
 def number(value: float | None, digits: int = 2) -> str:
     """Returns a number with a fixed number of digits, a dash where there is none.
 
-    >>> number(1.234), number(None), number(-1234.5, 1)
-    ('1.23', '–', '-1,234.5')
+    >>> number(1.234), number(None), number(-1234.5, 1), number(-0.001)
+    ('1.23', '–', '-1,234.5', '0.00')
     """
     if value is None or not math.isfinite(value):
         return "–"
-    return f"{value:,.{digits}f}"
+    # No "-0.00".
+    return f"{value:z,.{digits}f}"
 
 
 def interval(low: float | None, high: float | None, digits: int = 2) -> str:

@@ -369,6 +369,13 @@ def test_an_audit_begins_with_its_bad_items_and_their_p_values(fit):
     )
 
 
+def test_the_page_names_a_few_of_many_files(fit):
+    sources = [f"logs/{k}.jsonl" for k in range(40)]
+    many = dataclasses.replace(fit, options={**fit.options, "sources": sources})
+    text = " ".join(Page(report_page(many)).text)
+    assert "logs/0.jsonl" in text and "logs/39.jsonl" not in text and "34 more" in text
+
+
 def test_the_verdict_has_three_sentences_and_warns_first(fit):
     ranked = rank(fit)
     sentences = verdict(fit, ranked)

@@ -199,6 +199,13 @@ def test_two_subjects_far_apart_are_two_groups():
     ranked = rank(fit)
     assert ranked.table.column("subject").to_pylist() == names[::-1]
     assert len(ranked.groups) > 1 and ranked.num_pairs == 15
+    # Groups overlap only where somebody is in two of them.
+    for groups, text in (
+        ([names[3:], names[:3]], "form 2 groups of"),
+        ([names[2:], names[:3]], "form 2 overlapping groups of"),
+    ):
+        said = subject_sentences(dataclasses.replace(ranked, groups=groups))[-1]
+        assert text in said
     wide, narrow = rank(fit, level=0.99).table, rank(fit, level=0.5).table
     spans = [
         np.subtract(
