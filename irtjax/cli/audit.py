@@ -222,8 +222,9 @@ def _show(report: Audit, out: Path | None, texts: Texts, notes: Sequence[str]) -
     screen.show_table(console, "Benchmarks", header, rows, spare=spare)
     header, rows = report_of.audit_rows(report, SHOWN)
     screen.show_table(console, "Items", header, rows)
-    sentences = [report_of.discriminating_sentence(report), report.missing]
-    screen.show_sentences(console, sentences)
+    near = report_of.nearest_sentence(report)
+    sentences = [report_of.discriminating_sentence(report), near, report.missing]
+    screen.show_sentences(console, filter(None, sentences))
     screen.show_sentences(console, flagged_lines(report, texts))
     if out is not None:
         names = (*FILES, *FLAGGED, *CLEAN, CONTROL, *FIGURES)

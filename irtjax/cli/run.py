@@ -349,6 +349,7 @@ def _of_items(audit: Audit, escape: Callable[[str], str]) -> str:
     """How many items have which defect."""
     from irtjax.auditing.examine import TESTED
     from irtjax.data.wording import counted, have, percent
+    from irtjax.report.audit import nearest_sentence
     from irtjax.report.words import listing
 
     found = {name: audit.flagged(name) for name in audit.counts()}
@@ -366,6 +367,8 @@ def _of_items(audit: Audit, escape: Callable[[str], str]) -> str:
         " significant"
     )
     text += f" defect ({rate}){': ' * bool(parts)}{'; '.join(parts)}."
+    near = nearest_sentence(audit, escape)
+    text += f" {near}" * bool(near)
     seen = [
         f"{len(names):,} with {name}" if name == "no variation" else
         f"{len(names):,} {name}"

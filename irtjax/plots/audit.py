@@ -132,7 +132,10 @@ def plot_flagged_items(audit: Audit, data: ResponseTable, num_items: int = 9) ->
     chosen = _surest(audit, num_items)
     heading = ""
     if not chosen:
-        chosen = _nearest(audit, min(num_items, NEAREST))
+        chosen = [
+            (name, f"{defect}, p = {p:.2g}: not flagged")
+            for name, defect, p in audit.nearest(min(num_items, NEAREST))
+        ]
         heading = "No item has a tested defect"
         heading += ". Nearest to a flag:" if chosen else ", and none could be tested"
     known = Known.of(audit.fit, data)
@@ -190,20 +193,3 @@ def _surest(audit: Audit, num_items: int) -> list[tuple[str, str]]:
             if turn < len(queue) and len(chosen) < num_items:
                 chosen.setdefault(queue[turn], defect)
     return list(chosen.items())
-
-
-def _nearest(audit: Audit, num_items: int) -> list[tuple[str, str]]:
-    """Names of the items with the smallest p-values, and of what."""
-    from irtjax.auditing import TESTED
-    from irtjax.auditing.examine import column_of
-
-    names = audit.items.column("item").to_pylist()
-    p = np.stack([style.column(audit.items, column_of(defect)) for defect in TESTED])
-    p = np.where(np.isfinite(p), p, np.inf)
-    least, defect = p.min(0), np.array(list(TESTED))[p.argmin(0)]
-    order = np.argsort(least, kind="stable")[:num_items]
-    return [
-        (names[k], f"{defect[k]}, p = {least[k]:.2g}: not flagged")
-        for k in order.tolist()
-        if least[k] < 1
-    ]

@@ -71,6 +71,20 @@ def discriminating_sentence(audit: Audit) -> str:
     )
 
 
+def nearest_sentence(audit: Audit, name: Callable[[str], str] = str) -> str:
+    """The items nearest to a flag where none has one; "" where none is near.
+
+    Few subjects leave the tests without power: these items are the first to read.
+    """
+    from irtjax.auditing import TESTED
+
+    if any(audit.flagged(defect) for defect in TESTED):
+        return ""
+    near = [x for x in audit.nearest() if x[2] <= audit.false_discovery_rate]
+    parts = [f"{name(item)} ({defect}, p = {p:.2g})" for item, defect, p in near]
+    return f"Nearest to a flag, before the correction: {listing(parts)}." * bool(parts)
+
+
 def audit_page(
     audit: Audit, figures: Sequence[str] = (), notes: Sequence[str] = ()
 ) -> str:
@@ -93,7 +107,9 @@ def audit_page(
         *table_lines(header, rows, (0, len(header) - 1)),
     ]
     rate = percent(audit.false_discovery_rate)
-    lines += ["", f"The test of each defect has a false discovery rate of {rate}."]
+    near = nearest_sentence(audit, markdown)
+    rate = f"The test of each defect has a false discovery rate of {rate}."
+    lines += ["", f"{rate} {near}".strip()]
     if audit.warnings:
         lines += ["", "## Warnings", "", *(f"- {markdown(w)}" for w in audit.warnings)]
     if notes:

@@ -13,8 +13,9 @@ from irtjax.calibration.flags import CONSTANT, MEANING
 from irtjax.data.wording import are, counted, percent
 from irtjax.models.model import highest_response
 from irtjax.report import page_data
+from irtjax.report.audit import nearest_sentence
 from irtjax.report.page_data import Sources, column, labels, labels_of_benchmarks
-from irtjax.report.words import interval, number
+from irtjax.report.words import interval, number, short
 
 if TYPE_CHECKING:
     from irtjax.auditing import Audit
@@ -81,6 +82,8 @@ def bad_items(of: Sources, flags: list[str], places: np.ndarray) -> dict[str, An
     )
     if not count:
         sentence = f"None of {counted(total, 'item')} is flagged."
+        near = "" if of.audit is None else nearest_sentence(of.audit, short)
+        sentence += f" {near}" * bool(near)
     rate = None if of.audit is None else percent(of.audit.false_discovery_rate)
     note = "A flag is a reason to read an item, not a verdict on it."
     if rate is not None:

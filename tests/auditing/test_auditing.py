@@ -37,6 +37,7 @@ from irtjax.plots import (
     plot_item_properties,
 )
 from irtjax.report import audit_page
+from irtjax.report.audit import nearest_sentence
 from irtjax.validity.residuals import dependence
 from irtjax.validity.sum_scores import (
     group_tests,
@@ -495,6 +496,16 @@ def test_where_nothing_is_flagged_the_nearest_items_are_drawn():
     assert [axes.get_title(loc="left") for axes in drawn] == [names[k] for k in order]
     assert all("not flagged" in axes.texts[0].get_text() for axes in drawn)
     assert "No item has a tested defect" in figure.get_suptitle()
+    nearest = report.nearest(3)
+    assert [name for name, _, _ in nearest] == [names[k] for k in order]
+    assert [x for _, _, x in nearest] == [np.nanmin(p[:, k]) for k in order]
+    # In words those whose test alone is significant, and none where one is flagged.
+    text = nearest_sentence(report)
+    assert [x in text for x, *_ in nearest] == [least <= 0.05 for *_, least in nearest]
+    sure = dataclasses.replace(report, false_discovery_rate=1.0)
+    first, defect, least = nearest[0]
+    assert f"{first} ({defect}, p = {least:.2g})" in nearest_sentence(sure)
+    assert nearest_sentence(planted_audit()) == ""
     # A property that the model fixes has no panel.
     titles = {axes.get_title(loc="left") for axes in plot_item_properties(report).axes}
     assert "Difficulty" in titles and "Guessing" not in titles
