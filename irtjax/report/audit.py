@@ -82,7 +82,8 @@ def nearest_sentence(audit: Audit, name: Callable[[str], str] = str) -> str:
         return ""
     near = [x for x in audit.nearest() if x[2] <= audit.false_discovery_rate]
     parts = [f"{name(item)} ({defect}, p = {p:.2g})" for item, defect, p in near]
-    return f"Nearest to a flag, before the correction: {listing(parts)}." * bool(parts)
+    p = "p-values without correction for the number of tests"
+    return f"Nearest to a flag ({p}): {listing(parts)}." * bool(parts)
 
 
 def audit_page(
