@@ -726,7 +726,9 @@ def test_other_json_and_text_next_to_logs_is_not_read(logs):
 def test_tables_next_to_logs_are_a_question(logs, tmp_path):
     root = copy_of(logs, "opencompass", tmp_path)
     (root / "more.csv").write_text("model,q1\nm,1\n")
-    assert "several kinds of files (csv, opencompass)" in refused(root)
+    message = refused(root)
+    assert "several kinds of files (csv, opencompass)" in message
+    assert "read together" in message
 
 
 @pytest.mark.parametrize(

@@ -90,7 +90,7 @@ def test_responses_of_two_formats_are_still_to_choose(folder):
     kinds = r"several kinds of files \(csv, parquet\)"
     # Those that have responses are named, and models.csv is not.
     names = r"of csv: more\.csv; parquet: long\.parquet$"
-    with pytest.raises(ValueError, match=f"{kinds}.*name the files, {names}"):
+    with pytest.raises(ValueError, match=f"{kinds}.*read together, {names}"):
         read(folder)
 
 

@@ -243,7 +243,8 @@ def _find(
     if len(kinds) > 1:
         raise ValueError(
             f"{path} holds several kinds of files ({', '.join(kinds)}): choose one with"
-            f" format=, or name the files, of {_names_of(good, options)}"
+            " format=, or name the files or folders to read together, of"
+            f" {_names_of(good, options)}"
         )
     left = len(found) - before
     if left:
@@ -335,7 +336,9 @@ def _names_of(files: list[Source], options: ReadOptions) -> str:
     found = [file for file in files if not file.asked]
     if len(found) <= _FEW:
         found = [file for file in found if may(file)]
-    of = lambda kind: [x.path.name for x in found if x.format == kind]
+    of = lambda kind: list(
+        dict.fromkeys(x.path.name for x in found if x.format == kind)
+    )
     parts = [f"{kind}: {listing(of(kind), 4)}" for kind in _kinds(found)]
     return "; ".join(parts)
 
