@@ -27,7 +27,11 @@ from irtjax.models.families.bounded import options_of, prepare, with_scores
 from irtjax.models.model import highest_response
 from irtjax.models.predictive import own_errors
 from irtjax.numerics.precision import full_precision
-from irtjax.scoring.factors import expected_on_items, expected_with_items, score_factors
+from irtjax.scoring.factors import (
+    expected_with_items,
+    watched_on_items,
+    watched_score_factors,
+)
 from irtjax.scoring.scale_error import with_scale_error
 from irtjax.uncertainty.covariance import Covariance
 
@@ -274,11 +278,11 @@ def _of_factors(given: _Given, blocks: np.ndarray | None) -> _Abilities:
     _check_modes(method)
     assert fit.factors is not None
     population = jax.tree.map(jnp.asarray, fit.parameters.population)
-    modes = score_factors(model, items, population, data)
+    modes = watched_score_factors(model, items, population, data)
     # On all items of the fit, also those that were not answered.
     every = jax.tree.map(jnp.asarray, fit.parameters.items)
     if blocks is None:
-        ability, error = expected_on_items(fit.model, every, modes)
+        ability, error = watched_on_items(fit.model, every, modes)
     else:
         placed = _among_all(data, rows, len(fit.items))
         covariance = jnp.asarray(blocks, every.discrimination.dtype)

@@ -15,9 +15,13 @@ from irtjax.estimators.timing import Clock
 from irtjax.likelihood.cubature import points_for
 from irtjax.likelihood.problem import Problem, correlates, is_positive, rotates
 from irtjax.numerics.rotation import ROTATIONS, rotate
-from irtjax.scoring.factors import expected_on_items, expected_with_items, score_factors
+from irtjax.scoring.factors import (
+    expected_with_items,
+    watched_on_items,
+    watched_score_factors,
+)
 from irtjax.uncertainty import Covariance
-from irtjax.uncertainty.factors import estimated, factor_covariance
+from irtjax.uncertainty.factors import estimated, watched_factor_covariance
 from irtjax.uncertainty.marginal_factors import (
     FactorCovariance,
     marginal_covariance,
@@ -54,7 +58,7 @@ def factor_estimates(
     given = model, found.items
     clock.report("scores", 0, math.nan, math.nan)
     with clock.phase("scores"):
-        modes = score_factors(*given, found.population, data, found.theta)
+        modes = watched_score_factors(*given, found.population, data, found.theta)
     errors = None
     clock.report("standard errors", 0, math.nan, math.nan)
     with clock.phase("standard_errors"):
@@ -65,7 +69,7 @@ def factor_estimates(
             blocks = jnp.asarray(errors.items, found.items.discrimination.dtype)
             ability, error, shared = expected_with_items(*given, data, modes, blocks)
         else:
-            ability, error = expected_on_items(*given, modes)
+            ability, error = watched_on_items(*given, modes)
     ability, error = (np.asarray(x, np.float64) for x in (ability, error))
     dims = model.family.dims
     free = int(np.asarray(problem.free).sum())
@@ -102,7 +106,7 @@ def _item_errors(problem: Problem, solution: Any, modes) -> FactorCovariance:
         dtype = found.items.discrimination.dtype
         names = "penalty", "temperature"
         weights = (jnp.asarray(getattr(method, name, 1.0), dtype) for name in names)
-        blocks = factor_covariance(*given, *posteriors, *weights)
+        blocks = watched_factor_covariance(*given, *posteriors, *weights)
         return FactorCovariance(*(np.asarray(x, np.float64) for x in blocks))
     family = problem.model.family
     if family.num_categories == 0:

@@ -13,6 +13,8 @@ from jax.scipy.special import digamma as _digamma
 from jax.scipy.special import gammaln as _gammaln
 from jaxtyping import Array, Float
 
+from irtjax.numerics.progress import in_stretches
+
 Carry = TypeVar("Carry")
 
 #: Bytes of one floating-point block of the data inside a pass over it. Measured on
@@ -59,6 +61,40 @@ def scan_subject_blocks(
         return body(init, jnp.zeros((), jnp.int32), jnp.ones(block_size, bool))
     first, last = (0, num_blocks) if between is None else between
     return lax.fori_loop(first, last, step, init)
+
+
+def blocks_in_stretches(
+    program: Callable[..., Carry],
+    nothing: Callable[[], Carry],
+    num_subjects: int,
+    block_size: int,
+    passes: int = 1,
+) -> Carry:
+    """`scan_subject_blocks` in a few calls, which show whoever watches the share done.
+
+    A block is computed by the same program whether one call takes it or another.
+
+    Args:
+        program: A compiled program of what other blocks found, and of the first block
+            and the one after the last, passes counted through; of nothing: all blocks.
+        nothing: What is found of no block, all zeros. It is not run.
+        num_subjects: Number of rows.
+        block_size: Rows of a block.
+        passes: Number of passes.
+    """
+    num_blocks = -(-num_subjects // block_size)
+    if num_blocks < 2:
+        return program()
+
+    def advance(found: Carry, first: int, last: int) -> Carry:
+        # As an array: a program for each pair of numbers would be compiled otherwise.
+        found = program(found, jax.device_put(np.array([first, last], np.int32)))
+        return jax.block_until_ready(found)
+
+    # By way of the host: zeros of JAX would be a program for each shape.
+    zeros = lambda leaf: np.zeros(leaf.shape, leaf.dtype)
+    init = jax.device_put(jax.tree.map(zeros, jax.eval_shape(nothing)))
+    return in_stretches(advance, init, passes * num_blocks)
 
 
 @overload

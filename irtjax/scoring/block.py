@@ -7,7 +7,6 @@ from typing import Any, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array
 
 from irtjax.data.responses import Responses
@@ -16,7 +15,6 @@ from irtjax.likelihood.counts import block_log_likelihood
 from irtjax.models.family import Items
 from irtjax.models.model import Model, Population
 from irtjax.numerics import kernels
-from irtjax.numerics.progress import in_stretches
 from irtjax.numerics.sparse import Bucket, map_rows
 from irtjax.uncertainty.covariance import Covariance
 
@@ -179,24 +177,13 @@ def scan_in_stretches(
 ) -> Rows:
     """`scan_scores` in a few calls, so that whoever watches sees the share done.
 
-    `program(init, between)` is compiled, with no arguments for all blocks in rows of
-    its own, and `nothing` makes rows to begin with. A block is computed by the same
-    program whether one call takes it or another.
+    See `kernels.blocks_in_stretches`; sparse responses are one call.
     """
     if not isinstance(data, Responses):
         return program()
     rows, columns = data.values.shape
     size = kernels.block_size_for(rows, columns, jnp.dtype(dtype).itemsize)
-    count = -(-rows // size)
-    if count < 2:
-        return program()
-
-    def advance(found: Rows, first: int, last: int) -> Rows:
-        # As an array: a program for each pair of numbers would be compiled otherwise.
-        found = program(found, jax.device_put(np.array([first, last], np.int32)))
-        return jax.block_until_ready(found)
-
-    return in_stretches(advance, nothing(), count)
+    return kernels.blocks_in_stretches(program, nothing, rows, size)
 
 
 def map_subjects(

@@ -7,8 +7,6 @@ time. The grid makes them global maxima, where a likelihood has several modes.
 
 from __future__ import annotations
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -114,14 +112,13 @@ def score(
     program = lambda *part: _score_jit(*given, *part, method=method)
 
     def nothing() -> Scores:
-        # Arrays of the host: one of JAX's would be a program of its own.
-        zeros: Any = np.zeros(data.num_subjects, dtype)
-        flags: Any = np.zeros(data.num_subjects, np.int32)
-        shared: Any = None
+        zeros = jnp.zeros(data.num_subjects, dtype)
+        flags = jnp.zeros(data.num_subjects, jnp.int32)
+        shared = None
         if item_covariance is not None:
             rank = item_covariance.shared.shape[0]
-            shared = np.zeros((data.num_subjects, rank), dtype)
-        return jax.device_put(Scores(zeros, zeros, zeros, flags, shared))
+            shared = jnp.zeros((data.num_subjects, rank), dtype)
+        return Scores(zeros, zeros, zeros, flags, shared)
 
     return scan_in_stretches(program, nothing, data, dtype)
 

@@ -33,7 +33,6 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Float, Int
 
 from irtjax.data.responses import Responses
@@ -157,8 +156,8 @@ def watched_expected_scores(*given: Any) -> ExpectedScores:
     program = lambda *part: expected_scores(*given, *fill, *part)
 
     def nothing() -> ExpectedScores:
-        zeros: Any = np.zeros(data.num_subjects, dtype)
-        return jax.device_put(ExpectedScores(zeros, zeros))
+        zeros = jnp.zeros(data.num_subjects, dtype)
+        return ExpectedScores(zeros, zeros)
 
     return scan_in_stretches(program, nothing, data, dtype)
 

@@ -36,7 +36,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
 from irtjax.data.responses import Responses
 from irtjax.data.sparse_responses import SparseResponses
@@ -44,6 +44,7 @@ from irtjax.likelihood.products import expected_cells, item_cells, outer
 from irtjax.models.model import Model, Population
 from irtjax.numerics.kernels import (
     block_size_for,
+    blocks_in_stretches,
     put_block,
     scan_subject_blocks,
     take_block,
@@ -93,6 +94,8 @@ def score_factors(
     data: Responses | SparseResponses,
     start: Array | None = None,
     num_newton: int = NUM_NEWTON,
+    into: FactorScores | None = None,
+    between: Int[Array, "2"] | None = None,
 ) -> FactorScores:
     """Modes of several abilities given items, by Newton's method. Pure.
 
@@ -104,6 +107,8 @@ def score_factors(
             count.
         start: `[subjects, dims]` first values; None for the prior mean.
         num_newton: Newton steps; with 0 the start is taken as the mode.
+        into: Scores of other blocks of subjects, and
+        between: the first block to put into them and the one after the last.
     """
     slopes = items.discrimination
     dtype, dims = slopes.dtype, slopes.shape[1]
@@ -113,9 +118,7 @@ def score_factors(
     if start is None:
         start = jnp.broadcast_to(mean, (num_subjects, dims))
     prior = mean, precision, num_newton
-    none = jnp.zeros((num_subjects, dims), dtype)
-    square = jnp.zeros((num_subjects, dims, dims), dtype)
-    init = none, square, none, jnp.zeros(num_subjects, dtype)
+    root = jnp.finfo(dtype).eps ** 0.5
 
     if isinstance(data, SparseResponses):
 
@@ -125,34 +128,67 @@ def score_factors(
             return find_modes(rows, first, *prior)
 
         # Subjects without a response, who are in no bucket, have the prior.
-        alone = start.astype(dtype) if num_newton == 0 else none + mean
-        init = alone, square + jnp.linalg.inv(precision), alone, init[-1]
+        alone = jnp.zeros((num_subjects, dims), dtype) + mean
+        alone = start.astype(dtype) if num_newton == 0 else alone
+        square = jnp.zeros((num_subjects, dims, dims), dtype)
+        square = square + jnp.linalg.inv(precision)
+        init = alone, square, alone, jnp.zeros(num_subjects, dtype)
         numbers = CELL_NUMBERS + 3 * dims
         some = tuple(in_blocks(bucket, numbers) for bucket in data.subjects)
         ability, covariance, at_mean, last = scan_rows(some, of_cells, init)
-    else:
+        return FactorScores(ability, covariance, at_mean, last < 100 * root)
 
-        def body(carry, begin, is_new):
-            del is_new
-            values = take_block(data.values, begin, size).astype(dtype)
-            exposure = take_block(data.exposure, begin, size)
-            rows = dense_rows(model, items, data.item_weight, values, exposure)
-            first = take_block(start, begin, size).astype(dtype)
-            found = find_modes(rows, first, *prior)
-            put = zip(carry, found, strict=True)
-            return tuple(put_block(x, y, begin) for x, y in put)
+    def body(carry: FactorScores, begin, is_new) -> FactorScores:
+        del is_new
+        values = take_block(data.values, begin, size).astype(dtype)
+        exposure = take_block(data.exposure, begin, size)
+        rows = dense_rows(model, items, data.item_weight, values, exposure)
+        first = take_block(start, begin, size).astype(dtype)
+        ability, covariance, at_mean, last = find_modes(rows, first, *prior)
+        new = FactorScores(ability, covariance, at_mean, last < 100 * root)
+        return jax.tree.map(lambda x, y: put_block(x, y, begin), carry, new)
 
-        size = block_size_for(num_subjects, num_items, dtype.itemsize)
-        ability, covariance, at_mean, last = scan_subject_blocks(
-            body, init, num_subjects, size
-        )
-    root = jnp.finfo(dtype).eps ** 0.5
-    return FactorScores(ability, covariance, at_mean, last < 100 * root)
+    size = block_size_for(num_subjects, num_items, dtype.itemsize)
+    init = _no_scores(num_subjects, dims, dtype) if into is None else into
+    return scan_subject_blocks(body, init, num_subjects, size, between)
+
+
+def _no_scores(num_subjects: int, dims: int, dtype) -> FactorScores:
+    """Scores of no block."""
+    none = jnp.zeros((num_subjects, dims), dtype)
+    square = jnp.zeros((num_subjects, dims, dims), dtype)
+    return FactorScores(none, square, none, jnp.zeros(num_subjects, bool))
+
+
+def watched_score_factors(
+    model: Model,
+    items: Any,
+    population: Population,
+    data: Responses | SparseResponses,
+    start: Array | None = None,
+) -> FactorScores:
+    """`score_factors` of the same arguments, in calls that show the share done."""
+    given = model, items, population, data, start
+    if isinstance(data, SparseResponses):
+        return score_factors(*given)
+    slopes = items.discrimination
+    shape = data.num_subjects, slopes.shape[1], slopes.dtype
+    size = block_size_for(data.num_subjects, data.num_items, slopes.dtype.itemsize)
+    return blocks_in_stretches(
+        lambda *part: score_factors(*given, NUM_NEWTON, *part),
+        lambda: _no_scores(*shape),
+        data.num_subjects,
+        size,
+    )
 
 
 @stored_jit
 def expected_on_items(
-    model: Model, items: Any, scores: FactorScores
+    model: Model,
+    items: Any,
+    scores: FactorScores,
+    into: tuple[Array, Array] | None = None,
+    between: Int[Array, "2"] | None = None,
 ) -> tuple[Array, Array]:
     """Expected scores on all items, and their errors with the items as known. Pure.
 
@@ -160,6 +196,8 @@ def expected_on_items(
         model: A model with `dims` abilities.
         items: Item records.
         scores: Abilities and their covariances.
+        into: What is returned of other blocks of subjects, and
+        between: the first block to put into it and the one after the last.
 
     Returns:
         Equation (1) and the root of the first part of (2), each `[subjects]`.
@@ -172,12 +210,28 @@ def expected_on_items(
     def body(carry, begin, is_new):
         del is_new
         part = _expected(model, items, share, scores, begin, size)
-        found = part.score, jnp.sum(part.gradient * part.along, axis=1)
-        return tuple(put_block(x, y, begin) for x, y in zip(carry, found, strict=True))
+        variance = jnp.sum(part.gradient * part.along, axis=1)
+        score, error = carry
+        score = put_block(score, part.score, begin)
+        return score, put_block(error, jnp.sqrt(jnp.maximum(variance, 0)), begin)
 
     zeros = jnp.zeros(num_subjects, dtype)
-    score, variance = scan_subject_blocks(body, (zeros, zeros), num_subjects, size)
-    return score, jnp.sqrt(jnp.maximum(variance, 0))
+    init = (zeros, zeros) if into is None else into
+    return scan_subject_blocks(body, init, num_subjects, size, between)
+
+
+def watched_on_items(
+    model: Model, items: Any, scores: FactorScores
+) -> tuple[Array, Array]:
+    """`expected_on_items` of the same arguments, in calls that show the share done."""
+    count, dtype = len(scores.ability), items.intercept.dtype
+    size = block_size_for(count, len(items.intercept), dtype.itemsize)
+    return blocks_in_stretches(
+        lambda *part: expected_on_items(model, items, scores, *part),
+        lambda: (jnp.zeros(count, dtype), jnp.zeros(count, dtype)),
+        count,
+        size,
+    )
 
 
 class _Expected(NamedTuple):
@@ -255,7 +309,27 @@ class _Moves(NamedTuple):
         return jnp.concatenate([found, *(rows.T @ x for x in self.rest)])
 
 
-@stored_jit
+class _Passes(NamedTuple):
+    """What the passes of `expected_with_items` found.
+
+    `range_` is D K^(1/2) times random directions, `[subjects, rank]`, and `rows` the
+    product of D with an orthonormal basis of it, `[p rank, items]`.
+    """
+
+    score: Array
+    variance: Array
+    range_: Array
+    rows: Array
+
+    @classmethod
+    def none(cls, num_subjects: int, num_items: int, width: int, dtype) -> _Passes:
+        """What no block found."""
+        rank = min(SHARED + OVERSAMPLED, num_subjects)
+        zeros = jnp.zeros(num_subjects, dtype)
+        range_ = jnp.zeros((num_subjects, rank), dtype)
+        return cls(zeros, zeros, range_, jnp.zeros((width * rank, num_items), dtype))
+
+
 def expected_with_items(
     model: Model,
     items: Any,
@@ -264,10 +338,11 @@ def expected_with_items(
     item_covariance: Float[Array, "items p p"],
     key: Array | None = None,
 ) -> ExpectedOnItems:
-    """Expected scores on all items with the errors of the items, (1) and (2). Pure.
+    """Expected scores on all items with the errors of the items, (1) and (2).
 
     The shared errors are the main directions of D K^(1/2), found by one pass over the
     data with random directions and one with an orthonormal basis of what these span.
+    The passes are made in calls that show the share done.
 
     Args:
         model: A model with `dims` abilities.
@@ -278,15 +353,55 @@ def expected_with_items(
         item_covariance: `[items, columns, columns]` of (a_j, x_j).
         key: For the directions of shared errors; a fixed one when None.
     """
+    (num_items, dims), width = items.discrimination.shape, item_covariance.shape[1]
+    dtype, count = items.discrimination.dtype, data.num_subjects
+    given = model, items, data, scores, item_covariance, key
+    size = _block_of(count, num_items, dims, width, dtype)
+    nothing = lambda: (
+        ExpectedOnItems(*(jnp.zeros(()),) * 3),
+        _Passes.none(count, num_items, width, dtype),
+    )
+
+    def program(found=None, between=None):
+        return _with_items(*given, None if found is None else found[1], between)
+
+    return blocks_in_stretches(program, nothing, count, size, passes=2)[0]
+
+
+def _block_of(num_subjects: int, num_items: int, dims: int, width: int, dtype) -> int:
+    """Subjects of a block: with several x_j a cell has several derivatives."""
+    wide = num_items * (1 if width == dims + 1 else (1 + width - dims) ** 2)
+    return block_size_for(num_subjects, wide, dtype.itemsize)
+
+
+@stored_jit
+def _with_items(
+    model: Model,
+    items: Any,
+    data: Responses | SparseResponses,
+    scores: FactorScores,
+    item_covariance: Float[Array, "items p p"],
+    key: Array | None = None,
+    into: _Passes | None = None,
+    between: Int[Array, "2"] | None = None,
+) -> tuple[ExpectedOnItems, _Passes]:
+    """`expected_with_items`, some blocks of both passes into those of others. Pure."""
     slopes = items.discrimination
     dtype, (num_items, dims) = slopes.dtype, slopes.shape
     num_subjects = data.num_subjects
     each = weigh_rows(jnp.ones(num_items, dtype), data.item_weight)
     share = each / jnp.sum(each)
     width = item_covariance.shape[1]
-    wide = num_items * (1 if width == dims + 1 else (1 + width - dims) ** 2)
-    size = block_size_for(num_subjects, wide, dtype.itemsize)
-    rank = min(SHARED + OVERSAMPLED, num_subjects)
+    size = _block_of(num_subjects, num_items, dims, width, dtype)
+    init = into
+    if init is None:
+        init = _Passes.none(num_subjects, num_items, width, dtype)
+    rank = init.range_.shape[1]
+    of_first = of_second = None
+    if between is not None:
+        num_blocks = -(-num_subjects // size)
+        of_first = jnp.minimum(between, num_blocks)
+        of_second = jnp.maximum(between - num_blocks, 0)
     if isinstance(data, SparseResponses):
         laid_out = dense_blocks(data.subjects, num_subjects, num_items, size, dtype)
     else:
@@ -322,21 +437,21 @@ def expected_with_items(
         found = moves.score, variance, moves.of_items(drawn)
         return tuple(put_block(x, y, begin) for x, y in zip(carry, found, strict=True))
 
-    zeros = jnp.zeros(num_subjects, dtype)
-    init = zeros, zeros, jnp.zeros((num_subjects, rank), dtype)
-    score, variance, range_ = scan_subject_blocks(first, init, num_subjects, size)
+    score, variance, range_ = scan_subject_blocks(
+        first, tuple(init[:3]), num_subjects, size, of_first
+    )
     basis, _ = jnp.linalg.qr(range_)
 
     def second(carry, begin, is_new):
         part = take_block(basis, begin, size) * is_new.astype(dtype)[:, None]
         return carry + block(begin).of_subjects(part)
 
-    none = jnp.zeros((width * rank, num_items), dtype)
-    rows = scan_subject_blocks(second, none, num_subjects, size)
-    rows = rows.reshape(width, rank, num_items)
-    seen = jnp.einsum("pmj,jpq->mjq", rows, root).reshape(rank, -1)
+    rows = scan_subject_blocks(second, init.rows, num_subjects, size, of_second)
+    seen = rows.reshape(width, rank, num_items)
+    seen = jnp.einsum("pmj,jpq->mjq", seen, root).reshape(rank, -1)
     values, vectors = jnp.linalg.eigh(seen @ seen.T)
     kept = slice(-min(SHARED, rank), None)
     scale = jnp.sqrt(jnp.maximum(values[kept], 0))
     shared = basis @ (vectors[:, kept] * scale)
-    return ExpectedOnItems(score, jnp.sqrt(variance), shared)
+    found = ExpectedOnItems(score, jnp.sqrt(variance), shared)
+    return found, _Passes(score, variance, range_, rows)

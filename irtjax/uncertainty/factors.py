@@ -33,6 +33,7 @@ from irtjax.likelihood.products import chosen_cells, item_cells, outer
 from irtjax.models.families.graded import CLOSEST
 from irtjax.numerics.kernels import (
     block_size_for,
+    blocks_in_stretches,
     scan_subject_blocks,
     take_block,
     weigh_rows,
@@ -55,6 +56,12 @@ def flat_share(dtype) -> float:
     return max(1e-7, 100 * float(jnp.finfo(dtype).eps))
 
 
+#: Covariances of (a_j, x_j), and what is lost, `[items, columns, columns]` each.
+BlockCovariance = tuple[
+    Float[Array, "items columns columns"], Float[Array, "items columns columns"]
+]
+
+
 @stored_jit
 def factor_covariance(
     problem: Problem,
@@ -63,9 +70,7 @@ def factor_covariance(
     posterior: Float[Array, "subjects dims dims"],
     penalty: float | Array = 1.0,
     temperature: float | Array = 1.0,
-) -> tuple[
-    Float[Array, "items columns columns"], Float[Array, "items columns columns"]
-]:
+) -> BlockCovariance:
     """Covariance of (a_j, x_j) of every item, 0 where fixed, and what is lost.
 
     The latter is what directions without identification would add; see `Covariance`.
@@ -78,11 +83,54 @@ def factor_covariance(
         penalty: Weight of the items' priors.
         temperature: s, where priors are those of s a and s d.
     """
+    weights = penalty, temperature
+    return _covariance_and_sums(problem, items, theta, posterior, *weights)[0]
+
+
+def watched_factor_covariance(
+    problem: Problem,
+    items: Any,
+    theta: Float[Array, "subjects dims"],
+    posterior: Float[Array, "subjects dims dims"],
+    penalty: Array,
+    temperature: Array,
+) -> BlockCovariance:
+    """`factor_covariance` of the same arguments, in calls that show the share done."""
+    given = problem, items, theta, posterior, penalty, temperature
+    if isinstance(problem.data, SparseResponses):
+        return _covariance_and_sums_jit(*given)[0]
+
+    def program(found=None, between=None):
+        sums = None if found is None else found[1]
+        return _covariance_and_sums_jit(*given, sums, between)
+
+    def nothing():
+        none = jnp.zeros_like(items.discrimination)
+        return (none, none), _no_sums(problem, items)
+
+    count = problem.data.num_subjects
+    return blocks_in_stretches(program, nothing, count, _block_of(problem, items))[0]
+
+
+def _covariance_and_sums(
+    problem: Problem,
+    items: Any,
+    theta: Array,
+    posterior: Array,
+    penalty: float | Array,
+    temperature: float | Array,
+    into: Any = None,
+    between: Array | None = None,
+) -> tuple[BlockCovariance, Any]:
+    """`factor_covariance`, and its sums over subjects to go on from."""
     data, slopes = problem.data, items.discrimination
     num_items, dims = slopes.shape
-    few = isinstance(data, SparseResponses)
-    sums = _sums_of_cells if few else _sums_of_blocks
-    known, square, cross, border, along, corner = sums(problem, items, theta, posterior)
+    given = problem, items, theta, posterior
+    if isinstance(data, SparseResponses):
+        sums = _sums_of_cells(*given)
+    else:
+        sums = _sums_of_blocks(*given, into, between)
+    known, square, cross, border, along, corner = sums
     cross = jnp.einsum(
         "jklp,jl->jkp", cross.reshape(num_items, dims, dims, dims), slopes
     )
@@ -103,18 +151,45 @@ def factor_covariance(
     )
     prior = prior_information(problem, items, penalty, temperature)
     information = weigh_rows(information + prior, data.item_weight)
-    return inverse_blocks(information, estimated(problem, items))
+    return inverse_blocks(information, estimated(problem, items)), sums
 
 
-def _sums_of_blocks(problem: Problem, items: Any, theta: Array, posterior: Array):
-    """The sums over subjects that the information of items is made of."""
-    data, slopes = problem.data, items.discrimination
-    dtype, (num_items, dims) = slopes.dtype, slopes.shape
+_covariance_and_sums_jit = stored_jit(_covariance_and_sums)
+
+
+def _block_of(problem: Problem, items: Any) -> int:
+    """Subjects of a block: the second derivatives of a cell are several arrays."""
+    num_items, dims = items.discrimination.shape
     rest = problem.model.family.num_columns - dims
-    # The second derivatives of a cell are several arrays.
     wide = num_items * (1 if rest == 1 else (1 + rest) ** 2)
-    size = block_size_for(data.num_subjects, wide, dtype.itemsize)
-    flat_outer = outer(slopes)
+    itemsize = items.discrimination.dtype.itemsize
+    return block_size_for(problem.data.num_subjects, wide, itemsize)
+
+
+def _no_sums(problem: Problem, items: Any):
+    """The sums of `_sums_of_blocks` over no subjects."""
+    num_items, dims = items.discrimination.shape
+    each = range(problem.model.family.num_columns - dims)
+    none = lambda *shape: jnp.zeros((num_items, *shape), items.discrimination.dtype)
+    return (
+        *(none(n) for n in (dims**2, dims**2, dims**3)),
+        [none(dims) for _ in each],
+        [none(dims**2) for _ in each],
+        [[none() for _ in each] for _ in each],
+    )
+
+
+def _sums_of_blocks(
+    problem: Problem,
+    items: Any,
+    theta: Array,
+    posterior: Array,
+    into: Any = None,
+    between: Array | None = None,
+):
+    """The sums over subjects that the information of items is made of."""
+    data, dtype = problem.data, items.discrimination.dtype
+    size, flat_outer = _block_of(problem, items), outer(items.discrimination)
 
     def body(carry, begin, is_new):
         values = take_block(data.values, begin, size).astype(dtype)
@@ -145,15 +220,8 @@ def _sums_of_blocks(problem: Problem, items: Any, theta: Array, posterior: Array
         )
         return jax.tree.map(jnp.add, carry, parts)
 
-    none = lambda *shape: jnp.zeros((num_items, *shape), dtype)
-    each = range(rest)
-    init = (
-        *(none(n) for n in (dims**2, dims**2, dims**3)),
-        [none(dims) for _ in each],
-        [none(dims**2) for _ in each],
-        [[none() for _ in each] for _ in each],
-    )
-    return scan_subject_blocks(body, init, data.num_subjects, size)
+    init = _no_sums(problem, items) if into is None else into
+    return scan_subject_blocks(body, init, data.num_subjects, size, between)
 
 
 def _sums_of_cells(problem: Problem, items: Any, theta: Array, posterior: Array):

@@ -51,6 +51,7 @@ from irtjax.likelihood.products import ItemCells, cells, item_cells
 from irtjax.models.model import Population
 from irtjax.numerics.kernels import (
     BLOCK_BYTES,
+    blocks_in_stretches,
     scan_subject_blocks,
     take_block,
     weigh_rows,
@@ -151,7 +152,7 @@ def marginal_covariance(
     whole = size <= MOST_PARAMETERS and work <= MOST_OPERATIONS
     theta, posterior = posteriors
     given = problem, items, population, theta, posterior, points, prior_subjects
-    blocks, corner, missing = _sums(*given, pairs=pairs, whole=whole)
+    blocks, corner, missing = _watched_sums(*given, pairs=pairs, whole=whole)
     prior = weigh_rows(prior_information(problem, items), problem.data.item_weight)
     if not whole:
         found = inverse_blocks(blocks - missing[0] + prior, jnp.asarray(free))
@@ -212,6 +213,52 @@ def _powers(dims: int, degree: int) -> list[tuple[int, ...]]:
     ]
 
 
+class _Sums(NamedTuple):
+    """Sums over subjects: of items, E theta theta', weights, missing information."""
+
+    blocks: Array
+    second: Array
+    total: Array
+    missing: Any
+
+    @classmethod
+    def none(cls, problem: Problem, items: Any, pairs: int, whole: bool) -> _Sums:
+        """The sums over no subjects."""
+        num_items, columns = problem.free.shape
+        dims = problem.model.family.dims
+        zeros = lambda *shape: jnp.zeros(shape, items.discrimination.dtype)
+        square = (num_items * columns + pairs,) * 2
+        blocks = zeros(num_items, columns, columns)
+        corner = zeros(*(_scales(dims, pairs, whole) + pairs,) * 2)
+        missing = zeros(*square) if whole else (blocks, corner)
+        return cls(blocks, zeros(dims, dims), zeros(), missing)
+
+
+def _scales(dims: int, pairs: int, whole: bool) -> int:
+    """Number of standard deviations of abilities that are estimated."""
+    return 0 if whole or not pairs else dims
+
+
+def _watched_sums(problem: Problem, items: Any, *given, pairs: int, whole: bool):
+    """`_sums` of the same arguments, in calls that show the share done."""
+    *_, points, _ = given
+    kind = {"pairs": pairs, "whole": whole}
+    dims = problem.model.family.dims
+    size = _block_size(problem, points, items.discrimination.dtype.itemsize)
+
+    def program(found=None, between=None):
+        sums = None if found is None else found[1]
+        return _sums(problem, items, *given, sums, between, **kind)
+
+    def nothing():
+        sums = _Sums.none(problem, items, pairs, whole)
+        corner = jnp.zeros((_scales(dims, pairs, whole) + pairs,) * 2)
+        return (sums.blocks, corner, sums.missing), sums
+
+    count = problem.data.num_subjects
+    return blocks_in_stretches(program, nothing, count, size)[0]
+
+
 @stored_jit
 def _sums(
     problem: Problem,
@@ -221,6 +268,8 @@ def _sums(
     posterior: Float[Array, "subjects dims dims"],
     points: Points | Rule,
     prior_subjects: float,
+    into: _Sums | None = None,
+    between: Array | None = None,
     *,
     pairs: int,
     whole: bool,
@@ -228,20 +277,21 @@ def _sums(
     """Complete information of items and correlations, and the missing information.
 
     The latter as a matrix of all parameters if `whole`, else its blocks of the items,
-    and that of the population: logarithms of standard deviations, correlations.
+    and that of the population: logarithms of standard deviations, correlations. Last
+    are the sums themselves, `into` which the blocks of subjects from the first of
+    `between` to the one before the second are added.
     """
     data, model, slopes = problem.data, problem.model, items.discrimination
     dtype, (num_items, dims) = slopes.dtype, slopes.shape
     columns, num_subjects = problem.free.shape[1], data.num_subjects
-    count = points.nodes.shape[0] if isinstance(points, Rule) else points.num_points
-    powers = _powers(dims, _degree(points))
-    size = _block_size(problem, count, 1 + len(powers), dtype.itemsize)
+    count, powers = _count(points), _powers(dims, _degree(points))
+    size = _block_size(problem, points, dtype.itemsize)
     each = weigh_rows(jnp.ones(num_items, dtype), data.item_weight)
     correlation = population.covariance.astype(dtype)
     inverse = jnp.linalg.inv(correlation)
     low, high = np.triu_indices(dims, 1)
     low, high = low[:pairs], high[:pairs]
-    scales = 0 if whole or not pairs else dims  # Standard deviations, estimated.
+    scales = _scales(dims, pairs, whole)
     free = estimated(problem, items)
     root = jnp.linalg.cholesky(posterior)
 
@@ -254,7 +304,7 @@ def _sums(
         log_prob = log_prob - jnp.sum((flat @ inverse) * flat, axis=1) / 2
         return jax.nn.softmax(log_prob.reshape(size, count) + log_ratio, axis=1)
 
-    def body(carry, begin, is_new):
+    def body(carry: _Sums, begin, is_new) -> _Sums:
         blocks, second, total, missing = carry
         z, log_ratio, at = _placed(points, theta, root, begin, size)
         flat = at.reshape(-1, dims)
@@ -288,19 +338,15 @@ def _sums(
                 missing[1] + rest.T @ rest,
             )
         second = second + jnp.sum(moments, axis=0).reshape(dims, dims)
-        return blocks, second, total + jnp.sum(weight), missing
+        return _Sums(blocks, second, total + jnp.sum(weight), missing)
 
-    zeros = lambda *shape: jnp.zeros(shape, dtype)
-    square = (num_items * columns + pairs,) * 2
-    blocks, corner = zeros(num_items, columns, columns), zeros(*(scales + pairs,) * 2)
-    none = zeros(*square) if whole else (blocks, corner)
-    init = blocks, zeros(dims, dims), zeros(), none
-    blocks, second, total, missing = scan_subject_blocks(body, init, num_subjects, size)
-    blocks = blocks * each[:, None, None]
+    init = _Sums.none(problem, items, pairs, whole) if into is None else into
+    found = scan_subject_blocks(body, init, num_subjects, size, between)
+    blocks, corner = found.blocks * each[:, None, None], jnp.zeros((0, 0), dtype)
     if pairs:
-        sums = second, total, prior_subjects
+        sums = found.second, found.total, prior_subjects
         corner = _population_information(correlation, *sums, scales)
-    return blocks, corner, missing
+    return (blocks, corner, found.missing), found
 
 
 def _placed(points: Points | Rule, theta: Array, root: Array, begin, size: int):
@@ -316,8 +362,15 @@ def _placed(points: Points | Rule, theta: Array, root: Array, begin, size: int):
     return z, log_ratio, at
 
 
-def _block_size(problem: Problem, count: int, num_functions: int, bytes_: int) -> int:
-    """Subjects of a block: `count` points of each, and functions of abilities."""
+def _count(points: Points | Rule) -> int:
+    """Number of points of a subject."""
+    return points.nodes.shape[0] if isinstance(points, Rule) else points.num_points
+
+
+def _block_size(problem: Problem, points: Points | Rule, bytes_: int) -> int:
+    """Subjects of a block: the points of each, and functions of abilities there."""
+    count = _count(points)
+    num_functions = 1 + len(_powers(problem.model.family.dims, _degree(points)))
     num_subjects, num_items = problem.data.values.shape
     columns, dims = problem.free.shape[1], problem.model.family.dims
     # Some arrays of a cell at each point, and one of each function and parameter.

@@ -11,17 +11,24 @@ import irtjax
 import irtjax.numerics.sparse as numerics
 from irtjax.data.responses import Responses
 from irtjax.data.sparse_responses import SparseResponses
+from irtjax.likelihood.cubature import points_for
 from irtjax.likelihood.problem import Problem
 from irtjax.models.catalogue import factor_model
 from irtjax.models.factors import Factor
 from irtjax.models.families.logistic import LogisticItems
 from irtjax.models.model import Population
+from irtjax.numerics import kernels, progress
+from irtjax.numerics.progress import watching
 from irtjax.scoring.factors import (
     expected_on_items,
     expected_with_items,
     score_factors,
+    watched_on_items,
+    watched_score_factors,
 )
-from irtjax.uncertainty.factors import factor_covariance
+from irtjax.uncertainty import marginal_factors
+from irtjax.uncertainty.factors import factor_covariance, watched_factor_covariance
+from irtjax.uncertainty.marginal_factors import marginal_covariance
 from tests.scoring_cases import check_errors_of_items
 
 SUBJECTS, ITEMS = 7, 25
@@ -202,3 +209,65 @@ def test_modes_of_steep_items_and_odd_subjects_are_found(dtype):
     seen = jnp.ones(right.shape, bool)
     sparse = SparseResponses.of(Responses(data.values, seen))
     assert jnp.allclose(score_factors(*given, sparse).ability, found.ability, atol=1e-3)
+
+
+@pytest.fixture
+def blocks_of_200(monkeypatch, case):
+    """600 subjects of the case in three blocks, each taken by one call if watched."""
+    monkeypatch.setattr(kernels, "BLOCK_BYTES", 1)
+    monkeypatch.setattr(marginal_factors, "BLOCK_BYTES", 2**24)
+    monkeypatch.setattr(progress, "STRETCH", 0.0)
+    model, items, population, _ = case
+    right = np.random.default_rng(3).integers(0, 2, (600, ITEMS)).astype(np.int8)
+    return model, items, population, irtjax.Responses(jnp.asarray(right))
+
+
+def watched(function):
+    """What a function finds, and the shares that it reports."""
+    shares = []
+    with watching(lambda share, name: shares.append(share)):
+        return function(), shares
+
+
+def assert_equal(found, others):
+    for x, y in zip(jax.tree.leaves(found), jax.tree.leaves(others), strict=True):
+        np.testing.assert_array_equal(x, y)
+
+
+def test_a_watcher_sees_shares_and_changes_no_factor_score(blocks_of_200):
+    model, items, *_ = blocks_of_200
+
+    def found():
+        modes = watched_score_factors(*blocks_of_200)
+        return modes, watched_on_items(model, items, modes)
+
+    alone, (seen, shares) = found(), watched(found)
+    assert shares == 2 * [0.0, 1 / 3, 2 / 3, None]
+    assert_equal(alone, seen)
+    assert_equal(alone[1], expected_on_items(model, items, alone[0]))
+
+
+@pytest.mark.slow
+def test_a_watcher_sees_shares_and_changes_no_error_of_factors(blocks_of_200):
+    model, items, population, data = blocks_of_200
+    modes, problem = score_factors(*blocks_of_200), Problem.create(model, data)
+    posteriors, one = (modes.ability, modes.covariance), jnp.ones(())
+    rule = points_for(2, 0, jax.random.key(0))
+
+    def found():
+        blocks = watched_factor_covariance(problem, items, *posteriors, one, one)
+        expected = expected_with_items(model, items, data, modes, blocks[0])
+        return blocks, expected
+
+    def marginal():
+        given = problem, items, population, posteriors, rule
+        return marginal_covariance(*given).items
+
+    alone, (seen, shares) = found(), watched(found)
+    # One pass over three blocks, and two.
+    assert shares == [0.0, 1 / 3, 2 / 3, None, *(k / 6 for k in range(6)), None]
+    assert_equal(alone, seen)
+    assert_equal(alone[0], factor_covariance(problem, items, *posteriors))
+    alone, (seen, shares) = marginal(), watched(marginal)
+    assert len(shares) > 2 and shares[-1] is None
+    np.testing.assert_array_equal(alone, seen)
