@@ -168,6 +168,19 @@ class AbstractMethod(AbstractEstimator):
         """Nodes that a marginal method integrated abilities on; None for others."""
         return None
 
+    def goal(self, problem: Any, dtype: Any) -> Any:
+        """The residual at which a fit ends; None where its residual is no sign of it.
+
+        With `num_planned` it is for the share done that progress shows, and for nothing
+        else.
+        """
+        return getattr(self, "tolerance", None)
+
+    @property
+    def num_planned(self) -> int:
+        """Steps that a fit takes before it ends, whatever its residual; 0 if none."""
+        return 0
+
     def for_vmap(self) -> AbstractMethod:
         """The method without what is slow under `vmap`."""
         return self
@@ -410,26 +423,35 @@ run_jit = stored_jit(run)
 
 
 class _Expected:
-    """The share of a fit that is done, if its residual falls to the tolerance evenly.
+    """The share of a fit that is done, if its residual falls to its goal evenly.
 
-    In logarithms: EM and its like converge linearly.
+    In logarithms: EM and its like converge linearly. At most the share of the steps
+    that the method takes in any case.
     """
 
-    def __init__(self, tolerance: Any) -> None:
-        self.end = math.log(float(tolerance)) if tolerance else None
-        self.begin, self.done = -math.inf, 0.0
+    def __init__(self, goal: Any, num_planned: int = 0) -> None:
+        self.end = math.log(float(goal)) if goal else None
+        self.begin, self.done, self.num_planned = -math.inf, 0.0, num_planned
 
-    def share(self, residual: float, status: int) -> float:
+    def share(self, residual: float, status: int, steps: int = 0) -> float:
         """The share, which never falls, at a residual; 1 at the end."""
         if status != Status.RUNNING:
             return 1.0
-        if self.end is not None and 0 < residual < math.inf:
-            here = math.log(residual)
-            self.begin = max(self.begin, here)
-            if self.begin > self.end:
-                done = (self.begin - here) / (self.begin - self.end)
-                self.done = max(self.done, min(done, 0.99))
+        known = self.end is not None or self.num_planned
+        most = steps / self.num_planned if self.num_planned else 1.0
+        done = min(most, 0.99) if known else 0.0
+        if self.end is not None:
+            done = min(done, self._by_residual(residual, self.end))
+        self.done = max(self.done, done)
         return self.done
+
+    def _by_residual(self, residual: float, end: float) -> float:
+        """The share by the residual alone; 0 where it has no logarithm."""
+        if not 0 < residual < math.inf:
+            return 0.0
+        here = math.log(residual)
+        self.begin = max(self.begin, here)
+        return (self.begin - here) / (self.begin - end) if self.begin > end else 0.0
 
 
 def drive(
@@ -446,7 +468,7 @@ def drive(
     # Unwatched, all steps are one chunk: of the same program, compiled once.
     reported = clock.progress is not None or is_watched()
     chunk, done = 1 if reported else max_steps, 0
-    expected = _Expected(getattr(method, "tolerance", None))
+    expected = None
     note_share(0.0, "fit")
     while True:
         began = time.perf_counter()
@@ -462,7 +484,10 @@ def drive(
         )
         status, steps = int(result.status), int(result.num_steps)
         clock.report("fit", steps, float(result.objective), float(result.residual))
-        note_share(expected.share(float(result.residual), status), "fit")
+        if expected is None:
+            goal = method.goal(problem, result.residual.dtype)
+            expected = _Expected(goal, method.num_planned)
+        note_share(expected.share(float(result.residual), status, steps), "fit")
         if status != Status.RUNNING:
             return result
         # `loop_of` of a running fit, without a program of its own.

@@ -100,7 +100,9 @@ def compare_starts(
         for one in watched(list(keys)):
             # Whole batches, so that one program serves any number of runs.
             at = jnp.asarray(variance, float)
-            parts.append(_run_batch(problem, method, one, at, MM.max_steps, size))
+            batch = _run_batch(problem, method, one, at, MM.max_steps, size)
+            # JAX computes while Python goes on: the share would be far ahead.
+            parts.append(jax.block_until_ready(batch))
         found += [jax.tree.map(lambda *x: np.concatenate(x)[:num], *parts)]
     runs = Runs(*(np.concatenate(parts) for parts in zip(*found, strict=True)))
     setting = np.repeat(np.arange(len(variances)), num)

@@ -1,15 +1,20 @@
 """Progress on standard error: shares, times, and where there is none."""
 
+import math
 import os
 import re
 import time
+from types import SimpleNamespace
 
 import jax
+import numpy as np
 import pytest
 
+import irtjax
 from irtjax._types import Status
 from irtjax.cli.progress import ProgressLine, duration
-from irtjax.estimators.driver import _Expected
+from irtjax.estimators.catalogue import METHODS, method_class
+from irtjax.estimators.driver import AbstractMethod, _Expected
 from irtjax.numerics import compiling
 from irtjax.numerics.progress import watched
 
@@ -162,3 +167,22 @@ def test_a_fit_is_as_far_as_the_logarithm_of_its_residual():
     assert expected.share(1e-9, Status.CONVERGED) == 1
     for tolerance in (None, 0.0):
         assert _Expected(tolerance).share(0.1, Status.RUNNING) == 0
+
+
+def test_a_fit_is_no_farther_than_the_steps_that_it_takes_in_any_case():
+    by_steps = _Expected(None, 40)
+    shares = [by_steps.share(math.inf, Status.RUNNING, k) for k in (10, 20, 80)]
+    assert shares == [0.25, 0.5, 0.99]
+    both = _Expected(1e-4, 40)
+    shares = [both.share(x, Status.RUNNING, k) for x, k in ((1, 10), (1e-2, 10))]
+    assert shares == pytest.approx([0, 0.25])
+    assert both.share(1e-2, Status.RUNNING, 40) == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize("name", sorted(METHODS))
+def test_every_method_of_steps_has_a_goal_or_planned_steps(name):
+    method = method_class(name)()
+    if isinstance(method, AbstractMethod):
+        problem = SimpleNamespace(model=irtjax.MODELS["2pl"]())
+        goals = [method.goal(problem, np.dtype(x)) for x in ("float32", "float64")]
+        assert method.num_planned or all(0 < float(goal) < 1 for goal in goals)

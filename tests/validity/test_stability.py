@@ -5,6 +5,7 @@ import functools
 import json
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy.stats import kendalltau, rankdata, spearmanr
@@ -12,6 +13,8 @@ from typer.testing import CliRunner
 
 import irtjax
 from irtjax.cli.app import app
+from irtjax.estimators.joint.mm import MM
+from irtjax.numerics.progress import watching
 from irtjax.plots import plot_rank_ribbons
 from irtjax.validity import stability as module
 from irtjax.validity import starts
@@ -301,3 +304,23 @@ def test_bounds_of_scores_are_those_of_the_command(tmp_path, monkeypatch):
     done = CliRunner().invoke(app, ["stability", str(path), "--bounds", "0", "100"])
     assert done.exit_code == 2 and "enough" in done.stderr
     assert seen[0].values.tolist() == [[0.0, 0.5], [1.0, 0.25]]
+
+
+def test_a_share_of_random_starts_is_that_of_batches_that_are_finished(monkeypatch):
+    begun, ready = [], []
+
+    def batch(problem, method, key, variance, max_steps, size):
+        # About 50 ms, while JAX returns at once.
+        slow = jax.lax.fori_loop(0, 40, lambda _, x: x @ x / 400, jnp.ones((400, 400)))
+        begun.append(jnp.full(size, slow[0, 0]))
+        return (begun[-1],) * 7
+
+    monkeypatch.setattr(starts, "_run_batch", batch)
+    monkeypatch.setattr(starts, "_described", lambda *given: given)
+    monkeypatch.setattr(starts, "BATCH", 2)
+    data = irtjax.Responses(jnp.ones((2, 2), jnp.int8))
+    problem = irtjax.Problem.create(irtjax.MODELS["2pl"](), data)
+    given = {"num": 4, "variances": [1.0], "key": jax.random.key(0)}
+    with watching(lambda *_: ready.extend(x.is_ready() for x in begun)):
+        starts.compare_starts(problem, MM(), **given, report=lambda _: None)
+    assert len(begun) == 2 and ready and all(ready)

@@ -363,18 +363,21 @@ class Gradient(AbstractPenalised):
             value, gradient = found()
         return value, gradient, jnp.ones((), bool)
 
+    def goal(self, problem: Any, dtype: Any) -> Any:
+        """The tolerance, by default that of the precision."""
+        usual = 1e-3 if dtype == jnp.float64 else 1e-2
+        return usual if self.tolerance is None else self.tolerance
+
     def progress(self, problem: Problem, state: GradientState) -> Progress:
         """Objective and residual of the best point."""
         log_lik = weigh_rows(state.reference.log_lik, problem.data.subject_weight)
         start = jnp.sum(log_lik) + self.penalty * jnp.sum(state.reference.log_prior)
-        patience, tolerance = self.patience, self.tolerance
+        patience = self.patience
         if patience is None:
             patience = 3 if self.optimiser is None else 200
         dtype = state.residual.dtype
-        if tolerance is None:
-            tolerance = 1e-3 if dtype == jnp.float64 else 1e-2
         objective, residual = start - state.best_value, state.residual
-        solved = residual <= jnp.asarray(tolerance, dtype)
+        solved = residual <= jnp.asarray(self.goal(problem, dtype), dtype)
         return Progress(objective, residual, solved, state.idle >= patience)
 
     def result(

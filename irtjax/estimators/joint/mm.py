@@ -480,16 +480,24 @@ class MM(AbstractPenalised):
             kept = kept._replace(cuts=keep_order(cells, proposal.cuts, image.cuts))
         return kept, memory
 
+    def goal(self, problem: Problem, dtype: Any) -> Any:
+        """The tolerance; None where it is one of relative changes."""
+        if self.stop == "relative_change":
+            return None
+        if self.tolerance is not None:
+            return self.tolerance
+        several = cells_of(problem.model).num_cuts > 1
+        single = 3e-4 if several else 3e-5  # Few responses may lie between two cuts.
+        return 1e-6 if dtype == jnp.float64 else single
+
     def progress(self, problem: Problem, state: MMState) -> Progress:
         """Objective, KKT residual and verdict of the best point."""
         dtype = state.residual.dtype
-        several = cells_of(problem.model).num_cuts > 1
-        single = 3e-4 if several else 3e-5  # Few responses may lie between two cuts.
-        measure, default = state.residual, 1e-6 if dtype == jnp.float64 else single
+        measure, goal = state.residual, self.goal(problem, dtype)
         if self.stop == "relative_change":
-            measure, default = state.change, 1e-4
-        tolerance = default if self.tolerance is None else self.tolerance
-        solved = measure <= jnp.asarray(tolerance, dtype)
+            measure = state.change
+            goal = 1e-4 if self.tolerance is None else self.tolerance
+        solved = measure <= jnp.asarray(goal, dtype)
         return Progress(state.objective, state.residual, solved, state.refused >= 2)
 
     def result(self, problem: Problem, state: MMState) -> tuple[Parameters, Array]:

@@ -243,12 +243,15 @@ class AbstractFactorMarginal(AbstractMethod):
         fine = jnp.all(jnp.isfinite(inverse_root(proposal.correlation)))
         return tree_where(fine, proposal._replace(stacked=stacked), image), memory
 
+    def goal(self, problem: Any, dtype: Any) -> Any:
+        """The tolerance, by default that of the precision."""
+        usual = 1e-4 if dtype == jnp.float64 else 1e-2
+        return usual if self.tolerance is None else self.tolerance
+
     def progress(self, problem: Problem, state: Any) -> Progress:
         """Objective and residual of the best point."""
         dtype = state.residual.dtype
-        usual = 1e-4 if dtype == jnp.float64 else 1e-2
-        tolerance = usual if self.tolerance is None else self.tolerance
-        solved = state.residual <= jnp.asarray(tolerance, dtype)
+        solved = state.residual <= jnp.asarray(self.goal(problem, dtype), dtype)
         return Progress(state.objective, state.residual, solved, state.refused >= 2)
 
 

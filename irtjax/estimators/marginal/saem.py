@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import equinox as eqx
 import jax
@@ -392,6 +392,15 @@ class SAEM(AbstractOnNodes):
             return drawn
         counts = drawn.counts
         return drawn._replace(counts=counts._replace(base=counts.nodes[:, None]))
+
+    def goal(self, problem: Any, dtype: Any) -> Any:
+        """None: the residual is found after the last step."""
+        return None
+
+    @property
+    def num_planned(self) -> int:
+        """All steps."""
+        return self.num_steps
 
     def progress(self, problem: Problem, state: SAEMState) -> Progress:
         """Objective of the last point drawn from; of the average once finished."""

@@ -373,6 +373,11 @@ class Neural(AbstractTrained):
             return 2 * hits / jnp.maximum(calls + rights, 1), log_lik
         return log_lik / jnp.maximum(cells, 1), log_lik
 
+    @property
+    def num_planned(self) -> int:
+        """The most epochs; patience may end the training before."""
+        return self.epochs
+
     def progress(self, problem: Problem, state: NeuralState) -> Progress:
         """Validation log-likelihood at the best epoch; the patience that is left."""
         early = jnp.any(state.held)

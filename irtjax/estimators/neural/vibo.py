@@ -157,6 +157,11 @@ class VIBO(AbstractTrained):
         gain = jnp.where(fresh, jnp.inf, gain)
         return VIBOState(*carry, elbo, smooth, gain, state.num_seen + 1)
 
+    @property
+    def num_planned(self) -> int:
+        """The epochs; the bound may need more to settle."""
+        return self.epochs
+
     def progress(self, problem: Problem, state: VIBOState) -> Progress:
         """The bound of the last epoch; its change in nats per response."""
         over = (state.num_seen >= self.epochs) & (state.gain <= self.tolerance)
