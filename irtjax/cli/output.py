@@ -148,11 +148,12 @@ def write_files(
     A folder that does not exist is made. Files that are `stale` and not written go.
     """
     from irtjax.data.writing import together
+    from irtjax.numerics.progress import watched
     from irtjax.storage import write_table
 
     (folder,) = {path.parent for path in contents}
     with together(folder, stale=[path.name for path in stale]) as place:
-        for path, content in contents.items():
+        for path, content in watched(contents.items(), "file"):
             if callable(content):
                 content(place / path.name)
             else:

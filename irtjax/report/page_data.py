@@ -70,6 +70,8 @@ class Cells(NamedTuple):
         """The responses to some items."""
         if isinstance(self.rate, SparseCells):
             return self._replace(rate=self.rate.select(None, places))
+        if np.array_equal(places, np.arange(self.rate.shape[1])):
+            return self  # A copy of 26 million cells takes half a second.
         return self._replace(rate=self.rate[:, places])
 
     def of_subjects(self, rows: np.ndarray) -> np.ndarray:
@@ -103,6 +105,12 @@ class Cells(NamedTuple):
             return mean, count, mean * (1 - mean)
         rate = self.rate[rows]
         seen = np.isfinite(rate)
+        if seen.size and seen.all():
+            return (
+                rate.mean(axis=0),
+                np.full(rate.shape[1], float(len(rate))),
+                rate.var(axis=0),
+            )
         count = np.where(seen.any(axis=0), seen.sum(axis=0), np.nan)
         mean = np.where(seen, rate, 0).sum(axis=0) / count
         return mean, count, np.sum(np.where(seen, rate - mean, 0) ** 2, axis=0) / count

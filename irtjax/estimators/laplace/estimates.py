@@ -22,6 +22,7 @@ from irtjax.models.model import Model, Population
 from irtjax.models.multilevel.covariance_mixture import Possible, general_weights
 from irtjax.models.multilevel.model import MultilevelModel, general_variance
 from irtjax.numerics.programs import stored_jit
+from irtjax.numerics.progress import note_share
 from irtjax.ranking import scale_loadings
 from irtjax.uncertainty import Covariance
 
@@ -56,6 +57,7 @@ def summary_of_laplace(
     groups, errors = model.num_groups, errors_of(problem, method, state)
     orders = {"order": method.order, "num_newton": method.num_newton}
     expected = mean_responses(problem, state, errors.given, errors.follow, **orders)
+    note_share(1.0)
     own = np.zeros((1, 1))
     if groups > 1:
         own = np.asarray(_specific_covariance_jit(compiled.model, components))

@@ -5,8 +5,11 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+import irtjax
 from irtjax._types import Status
+from irtjax.estimators.laplace import errors
 from irtjax.estimators.laplace.estimates import _warnings
+from irtjax.numerics.progress import watching
 
 
 @pytest.mark.parametrize(
@@ -32,3 +35,21 @@ def test_intervals_of_differences_are_named_where_pairs_are_tested(
     )
     assert ("of differences covered" in text) == pairs
     assert "of expected scores covered" in text
+
+
+@pytest.mark.slow
+def test_a_watcher_sees_shares_of_errors_and_changes_none(monkeypatch):
+    monkeypatch.setattr(errors, "MANY_ABILITIES", 1)
+    rng = np.random.default_rng(2)
+    right = (rng.random((12, 40)) < rng.uniform(0.3, 0.8, 40)).astype(float)
+    names = ["a"] * 20 + ["b"] * 20
+    table = irtjax.ResponseTable.from_arrays(right, benchmark=names)
+    found, shares = [], []
+    for watcher in (None, lambda share, _: shares.append(share)):
+        with watching(watcher):
+            found.append(irtjax.fit(table, "multibenchmark", max_steps=5))
+    steps = [*errors.SHARES, None]
+    assert shares[-len(steps) :] == steps
+    one, other = found
+    assert one.ability_table.equals(other.ability_table)
+    assert one.item_table.equals(other.item_table)
