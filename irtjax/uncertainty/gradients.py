@@ -142,7 +142,7 @@ def ability_block(setting: Setting, start, size: int, num_terms: int) -> Ability
     return AbilityBlock(posterior, basis, gradients, cells)
 
 
-def _weights(setting: Setting, start, size: int) -> Array:
+def block_weights(setting: Setting, start, size: int) -> Array:
     """Weights `[block]` of a block of subjects."""
     weight = setting.problem.data.subject_weight
     if weight is None:
@@ -239,7 +239,7 @@ def fold_blocks(setting, whitening, num_terms: int, body, init):
 
     def step(carry, start, is_new):
         gradients = ability_block(setting, start, size, num_terms).gradients
-        root = jnp.where(is_new, jnp.sqrt(_weights(setting, start, size)), 0)
+        root = jnp.where(is_new, jnp.sqrt(block_weights(setting, start, size)), 0)
         return body(carry, whitening.rows(gradients) * root[None, :, None], start)
 
     return scan_subject_blocks(step, init, setting.problem.data.num_subjects, size)
@@ -255,7 +255,7 @@ def fold_nodes(setting, whitening, body, init):
 
     def step(carry, start, is_new):
         block = ability_block(setting, start, size, 0)
-        weight = jnp.where(is_new, _weights(setting, start, size), 0)
+        weight = jnp.where(is_new, block_weights(setting, start, size), 0)
 
         def at_node(carry, k):
             items = lambda table: jnp.broadcast_to(table[k], (size, *table.shape[1:]))

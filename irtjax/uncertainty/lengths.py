@@ -22,10 +22,17 @@ from irtjax.likelihood.lengths import LengthPart, with_lengths
 from irtjax.likelihood.problem import Problem
 from irtjax.models.lengths import LengthCoordinates, LengthParameters, Lengths
 from irtjax.models.model import Population
+from irtjax.numerics.kernels import (
+    BLOCK_BYTES,
+    blocks_in_stretches,
+    scan_subject_blocks,
+    take_block,
+)
 from irtjax.uncertainty.covariance import Covariance, check_kind, default_terms
 from irtjax.uncertainty.gradients import (
     Whitening,
     ability_block,
+    block_weights,
     complete_information,
     frame_rows_of,
     make_setting,
@@ -137,37 +144,115 @@ def length_covariance(
     """
     check_kind(problem, "observed")
     terms = default_terms(problem.data) if num_terms is None else num_terms
-    return _covariance(problem, coordinates, lengths, nodes, max(terms, 2))
+    given = problem, coordinates, lengths, nodes, max(terms, 2)
+    dtype, count = coordinates.dtype, problem.data.num_subjects
+    sums = blocks_in_stretches(
+        lambda *part: _sums(*given, *part),
+        lambda: _Sums.none(problem, dtype),
+        count,
+        _block_size(problem, given[-1], dtype.itemsize),
+    )
+    return _inverted(*given[:-1], sums)
+
+
+class _Sums(NamedTuple):
+    """Sums over subjects: missing information of all parameters, complete of lengths.
+
+    `cells` are the entries of the latter, of each item; `moments` and `total` are what
+    that of rho is made of.
+    """
+
+    missing: Float[Array, "parameters parameters"]
+    cells: LengthCells
+    moments: Float[Array, "3"]
+    total: Scalar
+
+    @classmethod
+    def none(cls, problem: Problem, dtype) -> _Sums:
+        """The sums over no subjects."""
+        num_items = problem.free.shape[0]
+        zeros = lambda *shape: jnp.zeros(shape, dtype)
+        cells = LengthCells(*(zeros(num_items) for _ in LengthCells._fields))
+        size = _num_parameters(problem)
+        return cls(zeros(size, size), cells, zeros(3), zeros())
+
+
+def _num_parameters(problem: Problem) -> int:
+    """Parameters of accuracy and of lengths, and the correlation."""
+    return problem.free.size + LENGTH_COLUMNS * problem.free.shape[0] + 1
+
+
+def _block_size(problem: Problem, num_terms: int, itemsize: int) -> int:
+    """Subjects of a block with the gradients of all terms."""
+    bytes_each = (num_terms + 3) * _num_parameters(problem) * itemsize
+    count = problem.data.num_subjects
+    size = min(count, max(16, BLOCK_BYTES // bytes_each))
+    return -(-count // -(-count // size))
 
 
 @eqx.filter_jit
-def _covariance(problem, coordinates, lengths, nodes, num_terms) -> LengthCovariance:
-    """`length_covariance` in one program, at given nodes."""
+def _sums(
+    problem: Problem,
+    coordinates: Array,
+    lengths: LengthParameters,
+    nodes: Array,
+    num_terms: int,
+    into: _Sums | None = None,
+    between: Array | None = None,
+) -> _Sums:
+    """The sums over subjects, or over some of their blocks added to those of others."""
+    problem, part = with_lengths(problem, lengths)
+    assert part is not None
+    dtype, data = coordinates.dtype, problem.data
+    setting = make_setting(problem, coordinates, _standard(dtype), nodes)
+    size = _block_size(problem, num_terms, dtype.itemsize)
+    of_accuracy = problem.free.size
+
+    def body(carry: _Sums, begin, is_new) -> _Sums:
+        found = ability_block(setting, begin, size, num_terms)
+        weight = jnp.where(is_new, block_weights(setting, begin, size), 0)
+        root = jnp.sqrt(weight)
+        seen = _Seen.of(part, data, begin, size)
+        new, rows = _length_gradients(part, seen, found, setting.nodes, weight)
+        accuracy = found.gradients[1:] * root[:, None]
+        # Rows: the terms of ability, then the three with the noise of speed.
+        accuracy = accuracy[..., :of_accuracy]
+        none = jnp.zeros((3, *accuracy.shape[1:]), dtype)
+        joint = jnp.concatenate([jnp.concatenate([accuracy, none]), *rows], axis=-1)
+        joint = joint.reshape((num_terms + 3) * size, -1)
+        parts = _Sums(joint.T @ joint, *new, jnp.sum(weight))
+        return jax.tree.map(jnp.add, carry, parts)
+
+    init = _Sums.none(problem, dtype) if into is None else into
+    return scan_subject_blocks(body, init, data.num_subjects, size, between)
+
+
+def _standard(dtype) -> Population:
+    """A standard normal population."""
+    return Population(jnp.zeros((), dtype), jnp.ones((), dtype))
+
+
+@eqx.filter_jit
+def _inverted(
+    problem: Problem,
+    coordinates: Array,
+    lengths: LengthParameters,
+    nodes: Array,
+    sums: _Sums,
+) -> LengthCovariance:
+    """`length_covariance` from the sums over subjects."""
     problem, part = with_lengths(problem, lengths)
     assert part is not None
     dtype = coordinates.dtype
-    population = Population(jnp.zeros((), dtype), jnp.ones((), dtype))
-    setting = make_setting(problem, coordinates, population, nodes)
+    setting = make_setting(problem, coordinates, _standard(dtype), nodes)
     blocks, _ = complete_information(setting)
     num_items, columns = problem.free.shape
-    num_subjects, data = problem.data.num_subjects, problem.data
-    # One block of all subjects: models of this kind are small.
-    found = ability_block(setting, jnp.zeros((), jnp.int32), num_subjects, num_terms)
-    root = jnp.ones(num_subjects, dtype)
-    if data.subject_weight is not None:
-        root = jnp.sqrt(data.subject_weight.astype(dtype))
-    lines, corner, rows = _length_gradients(part, data, found, setting.nodes, root)
-    accuracy = found.gradients[1:] * root[:, None]
-    # Rows: the terms of ability, then the three with the noise of speed.
-    accuracy = accuracy[..., : num_items * columns]
-    none = jnp.zeros((3, *accuracy.shape[1:]), dtype)
-    joint = jnp.concatenate([jnp.concatenate([accuracy, none]), *rows], axis=-1)
-    joint = joint.reshape((num_terms + 3) * num_subjects, -1)
     start = num_items * columns
     of_accuracy = blocks_at(num_items, columns)
     of_lengths = blocks_at(num_items, LENGTH_COLUMNS, start)
-    information = -(joint.T @ joint)
-    information = information.at[of_accuracy].add(blocks).at[of_lengths].add(lines)
+    information = (-sums.missing).at[of_accuracy].add(blocks)
+    information = information.at[of_lengths].add(_of_lengths(part, sums.cells))
+    corner = _of_correlation(part.parameters.correlation, sums)
     information = information.at[-1, -1].add(corner)
     # The frame of the priors is estimated too: see `frame_rows_of`.
     identity = jnp.broadcast_to(jnp.eye(columns, dtype=dtype), blocks.shape)
@@ -198,18 +283,49 @@ def _covariance(problem, coordinates, lengths, nodes, num_terms) -> LengthCovari
     )
 
 
-def _length_gradients(part: LengthPart, data, found, theta, root):
-    """Complete information `[items, 3, 3]` of lengths, of atanh rho, and gradients."""
+class LengthCells(NamedTuple):
+    """Sums over subjects for the complete information of each item's lengths.
+
+    m is 1 where there is a length, g its distance from omega; tau has its posterior.
+    """
+
+    lengths: Float[Array, " items"]  # m
+    speed: Float[Array, " items"]  # tau
+    square: Float[Array, " items"]  # tau^2
+    residual: Float[Array, " items"]  # g + phi tau
+    product: Float[Array, " items"]  # tau (g + phi tau)
+    error: Float[Array, " items"]  # (g + phi tau)^2
+
+
+class _Seen(NamedTuple):
+    """Lengths of a block of subjects, and the evidence of them."""
+
+    mask: Float[Array, "block items"]
+    gap: Float[Array, "block items"]
+    precision: Float[Array, " block"]
+    slope: Float[Array, " block"]
+
+    @classmethod
+    def of(cls, part: LengthPart, data: Responses, begin, size: int) -> _Seen:
+        """The block from a subject on; distances are 0 where there is no length."""
+        assert data.log_length is not None
+        length = take_block(data.log_length, begin, size)
+        seen = take_block(data.length_observed, begin, size)
+        mask = jnp.ones_like(length) if seen is None else seen.astype(length.dtype)
+        gap = (length - part.parameters.items.speed_intercept) * mask
+        of = lambda array: take_block(array, begin, size)
+        return cls(mask, gap, of(part.summary.precision), of(part.summary.slope))
+
+
+def _length_gradients(part: LengthPart, seen: _Seen, found, theta, weight):
+    """Sums of a block: of the items' lengths and of rho; and the rows of gradients."""
     items, rho = part.parameters
-    omega, phi, variance = items
-    seen = data.length_observed
-    one = jnp.ones_like(data.log_length)
-    mask = one if seen is None else seen.astype(one.dtype)
-    gap = (data.log_length - omega) * mask
+    _, phi, variance = items
+    mask, gap, root = seen.mask, seen.gap, jnp.sqrt(weight)
     rest = 1 - rho**2
-    v = 1 / (1 / rest + part.summary.precision)
+    v = 1 / (1 / rest + seen.precision)
     lean = v * rho / rest
-    line = lean[:, None] * theta - (v * part.summary.slope)[:, None]
+    line = lean[:, None] * theta - (v * seen.slope)[:, None]
     weighted = [found.posterior * basis for basis in found.basis]
     over = lambda w, f: jnp.sum(w * f, axis=1)
     # Coefficients of tau, tau^2, theta tau and theta^2 on p_m, on p_0 epsilon,
@@ -234,33 +350,46 @@ def _length_gradients(part: LengthPart, data, found, theta, root):
     of_rho = (both * (1 + rho**2) - rho * (own + u)) / rest
     rows = tuple(s[1:] * root[:, None] for s in (gradients, of_rho))
 
-    weight = root**2
     on = lambda cells: weight @ (cells * mask)
     tau, tau2 = first[0][:, None], second[0][:, None]
-    residual = gap + phi * tau
-    error = gap**2 + 2 * gap * phi * tau + phi**2 * tau2
-    product = gap * tau + phi * tau2
+    cells = LengthCells(
+        on(mask),
+        on(tau),
+        on(tau2),
+        on(gap + phi * tau),
+        on(gap * tau + phi * tau2),
+        on(gap**2 + 2 * gap * phi * tau + phi**2 * tau2),
+    )
+    moments = jnp.stack([weight @ each for each in (square[0], cross[0], second[0])])
+    return (cells, moments), rows
+
+
+def _of_lengths(part: LengthPart, cells: LengthCells) -> Float[Array, "items 3 3"]:
+    """Complete information of omega, phi and log lambda of each item."""
+    model, variance = part.model, part.parameters.items.residual_variance
+    prior = model.prior_weight * model.prior_variance
     parts = {
-        (0, 0): on(mask) / variance,
-        (0, 1): -on(tau * mask) / variance,
-        (1, 1): on(tau2 * mask) / variance,
-        (0, 2): on(residual) / variance,
-        (1, 2): -on(product) / variance,
-        (2, 2): on(error) / (2 * variance)
-        + 0.5 * part.model.prior_weight * part.model.prior_variance / variance,
+        (0, 0): cells.lengths / variance,
+        (0, 1): -cells.speed / variance,
+        (1, 1): cells.square / variance,
+        (0, 2): cells.residual / variance,
+        (1, 2): -cells.product / variance,
+        (2, 2): (cells.error + prior) / (2 * variance),
     }
     rows_of = [[parts[min(i, j), max(i, j)] for j in range(3)] for i in range(3)]
     blocks = jnp.moveaxis(jnp.asarray(rows_of), -1, 0)
     # An item without lengths has no information: no finite errors, not 0.
-    empty = on(mask) == 0
     unknown = jnp.diag(jnp.asarray([1.0, 1.0, 0.0], blocks.dtype))
-    blocks = jnp.where(empty[:, None, None], blocks + unknown, blocks)
-    sums = [weight @ part for part in (square[0], cross[0], second[0])]
+    return jnp.where((cells.lengths == 0)[:, None, None], blocks + unknown, blocks)
+
+
+def _of_correlation(rho: Scalar, sums: _Sums) -> Scalar:
+    """Complete information of atanh rho."""
+    own, cross, speed = sums.moments
 
     def expected(atanh):
         r = jnp.tanh(atanh)
-        form = (sums[0] - 2 * r * sums[1] + sums[2]) / (2 * (1 - r**2))
-        return -0.5 * jnp.sum(weight) * jnp.log(1 - r**2) - form
+        form = (own - 2 * r * cross + speed) / (2 * (1 - r**2))
+        return -0.5 * sums.total * jnp.log(1 - r**2) - form
 
-    corner = -jax.grad(jax.grad(expected))(jnp.arctanh(rho))
-    return blocks, corner, rows
+    return -jax.grad(jax.grad(expected))(jnp.arctanh(rho))

@@ -29,10 +29,12 @@ from irtjax.models.simulate import (
     simulate_length_items,
     simulate_log_lengths,
 )
+from irtjax.numerics import progress
 from irtjax.numerics.kernels import equal_nodes
 from irtjax.scoring import score_on_nodes
 from irtjax.storage import FIT_FILES
 from irtjax.uncertainty import evidence_moves, length_covariance, speed_error
+from irtjax.uncertainty import lengths as lengths_of
 from tests.estimators.marginal.test_lart import drawn
 from tests.tables import fit_with, marginal_method
 
@@ -97,8 +99,8 @@ def test_columns_warnings_and_the_correlation():
     assert abs(lengths.correlation - RHO) < 4 * fit.correlation_error
     assert 0.02 < fit.correlation_error < 0.15
     text = "\n".join(fit.warnings)
-    assert "1 of 1,799 lengths are 0" in text
-    assert "1 of 1,800 lengths are missing" in text
+    assert "1 of 1,799 lengths is 0" in text
+    assert "1 of 1,800 lengths is missing" in text
     ability = fit.ability_table.to_pydict()
     # Speed opposes ability, and what is added up is ordered as abilities are.
     assert np.corrcoef(ability["ability"], ability["speed"])[0, 1] < -0.5
@@ -388,3 +390,27 @@ def test_simulated_files_fit_back(tmp_path):
     assert "speed_discrimination" in items.column_names
     logs = np.nanmean(np.log1p(back.lengths), axis=0)
     assert np.corrcoef(logs, items.column("speed_intercept").to_numpy())[0, 1] > 0.9
+
+
+def test_errors_are_summed_over_blocks_of_subjects_and_show_their_share(monkeypatch):
+    model = latency_response()
+    data = table().select(subjects=table().subjects[:118]).responses(length_offset=1.0)
+    problem = Problem.create(model, data)
+    found = fitted().parameters
+    coordinates = model.unconstrain(jax.tree.map(jnp.asarray, found.items))
+    given = coordinates, found.lengths, equal_nodes(-5.0, 5.0, 31)
+    whole = length_covariance(problem, *given)
+
+    monkeypatch.setattr(lengths_of, "BLOCK_BYTES", 1)
+    monkeypatch.setattr(progress, "STRETCH", 0.0)
+    weighted = dataclasses.replace(data, subject_weight=jnp.ones(118))
+    problem, shares = Problem.create(model, weighted), []
+    alone = length_covariance(problem, *given)
+    with progress.watching(lambda share, name: shares.append(share)):
+        seen = length_covariance(problem, *given)
+    # Eight blocks of fifteen, two subjects of the last one being in the one before.
+    assert len(shares) == 9 and shares[:2] == [0.0, 1 / 8]
+    found = map(jax.tree.leaves, (alone, seen, whole))
+    for one, other, all_at_once in zip(*found, strict=True):
+        np.testing.assert_array_equal(one, other)
+        np.testing.assert_allclose(one, all_at_once, rtol=1e-6, atol=1e-9)
