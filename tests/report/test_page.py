@@ -234,7 +234,7 @@ def test_right_and_wrong_cells_are_scored_without_more_matrices(fit, monkeypatch
 def test_scores_take_two_digits_and_only_so_many_are_kept(monkeypatch):
     rate = np.random.default_rng(0).random((5, 7))
     rate[1, 2] = np.nan
-    cells = page_data.page_data.Cells(rate, binary=False)
+    cells = page_data.Cells(rate, binary=False)
     order = np.array([3, 1, 0, 2, 4])
     found = page_data.response_rows(cells, order)
     shares = np.array([shares_of(row) for row in found["rows"]])
@@ -255,7 +255,7 @@ def test_points_of_a_curve_are_of_all_subjects_where_few_have_responses(
     rate[rng.random(rate.shape) < 0.3] = np.nan
     ability = np.sort(rng.normal(size=40))[::-1].copy()
     order = rng.permutation(40)
-    cells = page_data.page_data.Cells(rate, binary)
+    cells = page_data.Cells(rate, binary)
     assert "groups" not in page_data.response_rows(cells, order, ability)
     monkeypatch.setattr(page_data, "MOST_CELLS", 8 * 3 * 3)
     found = page_data.response_rows(cells, order, ability)["groups"]
