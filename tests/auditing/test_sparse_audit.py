@@ -278,4 +278,4 @@ def test_stability_of_observed_cells(kind, monkeypatch):
     )
     assert found.warnings == wanted.warnings
     agree(found.agreement, wanted.agreement, 1e-3)
-    assert "1 subjects have no responses and no rank" in found.warnings
+    assert "1 subject has no responses and no rank" in found.warnings
