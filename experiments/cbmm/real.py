@@ -18,11 +18,6 @@ from irtjax.calibration.heterogeneity import discrimination_heterogeneity
 from irtjax.plots import plot_rank_flow, save_figure
 
 Row = dict[str, Any]
-#: Cells from which there are no starts of variances 4 and 5, which take up to thirty
-#: times the steps of the others, and those from which there are `FEW` of each variance.
-LARGE, LARGEST, FEW = 500_000, 10_000_000, 2
-
-
 #: Resamples of subjects, and permutations of suites.
 RESAMPLES = 1000
 #: Ranks at the top in the study of moves, where the paper has others than 30.
@@ -51,8 +46,7 @@ def stability(
 ) -> list[Row]:
     """Spearman's correlations of runs from starts of five variances, by suite.
 
-    `only` are parts of the names of suites; without `variances` there are five, or
-    three of large suites.
+    `only` are parts of the names of suites; without `variances` there are five.
     """
     rows = []
     all_suites = suites(scale.side, scale.side, stand_in=True)
@@ -64,9 +58,8 @@ def stability(
             continue
         began = time.perf_counter()
         table = irtjax.ResponseTable.from_arrays(values)
-        starts = scale.starts if values.size < LARGEST else FEW
-        chosen = variances or range(1, 6 if values.size < LARGE else 4)
-        found = irtjax.stability(table, "starts", num=starts, variances=chosen)
+        given = {"num": scale.starts, "variances": variances or range(1, 6)}
+        found = irtjax.stability(table, "starts", **given)
         runs = found.runs.to_pylist()
         more = {
             "at_best": np.mean([row["at_best"] for row in runs]),

@@ -201,6 +201,10 @@ _PANELS: dict[str | None, tuple[FitOption, ...]] = {
             "mm: kkt (gradients that cancel), or relative_change of the objective.",
         ),
         _count("memory", "mm: depth of the acceleration; 0 turns it off.", least=0),
+        FitOption(
+            "curvature",
+            "mm: the bound of each step: uniform, or cell (fewer steps, of more time).",
+        ),
     ),
     _SAMPLED: (
         FitOption(

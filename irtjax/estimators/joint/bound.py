@@ -6,12 +6,13 @@ log-likelihood has slope r in eta / s, and curvature at most n L (`cells`), henc
     log p(eta') >= log p(eta) + (r / s) (eta' - eta) - n L (eta' - eta)^2 / (2 s^2),
 
 a weighted least-squares problem in items given abilities and in abilities given items.
+A logit may have a smaller curvature in each cell in place of L (`cells.logit_bend`).
 Everything is written for any number of latent dimensions.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -101,19 +102,23 @@ class ItemSweep(NamedTuple):
 
 
 class _Block(NamedTuple):
-    """A block of cells, `[block, items]` each; `predictor` is eta / s."""
+    """A block of cells, `[block, items]` each; `predictor` is eta / s.
+
+    `bend` is the curvature in units of L.
+    """
 
     values: Array
     exposure: Array | float
     predictor: Array
     log_prob: Array
     slope: Array
+    bend: Any
 
 
 def _block_cells(
     data: Responses, factors: Factors, temperature, cells, start, size
 ) -> _Block:
-    """Responses, n (1 if complete), eta / s, log p and its slope."""
+    """Responses, n (1 if complete), eta / s, log p, its slope and its curvature."""
     discrimination = factors.discrimination / temperature
     eta = factors.intercept / temperature
     theta = take_block(factors.theta, start, size)
@@ -128,7 +133,8 @@ def _block_cells(
     exposure = 1.0 if exposure is None else exposure.astype(dtype)
     cuts = None if factors.cuts is None else factors.cuts / temperature
     found = cells.cell(values, exposure, eta, cuts, data.trials is None)
-    return _Block(values, exposure, eta, *found)
+    bend = exposure if found.bend is None else found.bend
+    return _Block(values, exposure, eta, found.log_prob, found.slope, bend)
 
 
 def _row_sums(data: Responses, cells: Array) -> Array:
@@ -156,7 +162,7 @@ def surrogate(
         here = _block_cells(data, factors, temperature, cells, start, size)
         there = _block_cells(data, anchor, temperature, cells, start, size)
         move = here.predictor - there.predictor
-        bend = there.exposure * cells.curvature * move / 2
+        bend = there.bend * cells.curvature * move / 2
         return _row_sums(data, there.log_prob + (there.slope - bend) * move)
 
     dtype = jnp.result_type(factors.intercept, anchor.intercept)
@@ -168,13 +174,18 @@ def _outer(vectors: Float[Array, "rows p"]) -> Float[Array, "rows pp"]:
     return (vectors[:, :, None] * vectors[:, None, :]).reshape(vectors.shape[0], -1)
 
 
-def _subject_curvature(data: Responses, exposure, slope) -> Array:
-    """sum_j v_j n_ij a_j a_j' of a block, `[block or 1, dims, dims]`."""
+def _subject_curvature(data: Responses, bend, slope) -> Array:
+    """sum_j v_j w_ij a_j a_j' of a block, `[block or 1, dims, dims]`, in units of L."""
     dims = slope.shape[1]
     products = weigh_rows(_outer(slope), data.item_weight)
-    if exposure is None:
+    if bend is None:
         return jnp.sum(products, axis=0).reshape(1, dims, dims)
-    return (exposure @ products).reshape(-1, dims, dims)
+    return (bend @ products).reshape(-1, dims, dims)
+
+
+def _is_shared(data: Responses, cells: AbstractCells, common: bool) -> bool:
+    """Whether all rows have the same curvature."""
+    return (data.exposure is None and not cells.own_bend) or common
 
 
 def _cut_sums(block: _Block, cells, cuts, temperature, weight) -> CutSums:
@@ -232,7 +243,7 @@ def sweep(
     slope, theta, cuts = factors.discrimination, factors.theta, factors.cuts
     dtype, dims = slope.dtype, slope.shape[1]
     size = block_size_for(num_subjects, num_items, dtype.itemsize)
-    complete = data.exposure is None or common
+    complete = _is_shared(data, cells, common)
     right = weigh_rows(slope, data.item_weight)
 
     def body(carry, start, is_new):
@@ -246,8 +257,8 @@ def sweep(
         if complete:
             moments = moments + jnp.sum(products, axis=0)
         else:
-            moments = moments + (products.T @ found.exposure).T
-            block = _subject_curvature(data, found.exposure, slope)
+            moments = moments + (products.T @ found.bend).T
+            block = _subject_curvature(data, found.bend, slope)
             curvature = put_block(curvature, block, start)
         if of_cuts is not None:
             more = _cut_sums(found, cells, cuts, temperature, weight)
@@ -265,7 +276,7 @@ def sweep(
 
     columns = jnp.zeros((num_items, 1 + dims), dtype)
     moments = jnp.zeros((1 if complete else num_items, (1 + dims) ** 2), dtype)
-    rows, curvature = _no_rows(data, factors, common)
+    rows, curvature = _no_rows(data, factors, complete)
     none, of_cuts = jnp.zeros(num_subjects, dtype), None
     if cells.num_cuts > 1:
         each = jnp.zeros((num_items, cells.num_cuts), dtype)
@@ -288,10 +299,10 @@ def sweep(
     )
 
 
-def _no_rows(data: Responses, factors: Factors, common: bool) -> tuple[Array, Array]:
+def _no_rows(data: Responses, factors: Factors, shared: bool) -> tuple[Array, Array]:
     """Zeros for the gradients of subjects; their curvature if all have the same."""
     slope, theta = factors.discrimination, factors.theta
-    if data.exposure is None or common:
+    if shared:
         return jnp.zeros_like(theta), _subject_curvature(data, None, slope)
     shape = (*theta.shape, theta.shape[1])
     return jnp.zeros_like(theta), jnp.zeros(shape, theta.dtype)
@@ -305,19 +316,19 @@ def subject_sweep(
     common: bool = False,
 ) -> Quadratic:
     """The quadratic bound in the abilities alone: the second pass of an iteration."""
-    slope = factors.discrimination
+    slope, shared = factors.discrimination, _is_shared(data, cells, common)
     size = block_size_for(data.num_subjects, data.num_items, slope.dtype.itemsize)
     right = weigh_rows(slope, data.item_weight)
 
     def body(carry, start, is_new):
         rows, curvature = carry
         found = _block_cells(data, factors, temperature, cells, start, size)
-        if not (data.exposure is None or common):
-            block = _subject_curvature(data, found.exposure, slope)
+        if not shared:
+            block = _subject_curvature(data, found.bend, slope)
             curvature = put_block(curvature, block, start)
         return put_block(rows, found.slope @ right, start), curvature
 
-    init = _no_rows(data, factors, common)
+    init = _no_rows(data, factors, shared)
     rows, curvature = scan_subject_blocks(body, init, data.num_subjects, size)
     bend = cells.curvature / temperature**2
     return Quadratic(rows / temperature, curvature * bend)

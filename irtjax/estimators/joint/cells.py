@@ -16,6 +16,10 @@ eta, since then, r being the slope,
 Of two categories the last two are the first, with L = 1/4. Items of ordered categories
 have C - 1 intercepts: d is their mean, and `cuts` are their deviations from it. Given
 eta, log p is concave in the cuts, with the score and expected information below.
+
+For a logit the inequality also holds with w(eta) = tanh(eta / 2) / (2 eta) <= 1/4 in
+place of L (Jaakkola and Jordan 2000): far from eta = 0 about 1 / (2 |eta|), so that
+steps from extreme values are long. Each cell has its own, as with missing cells.
 """
 
 from __future__ import annotations
@@ -43,10 +47,29 @@ _HALF_LOG_TWO_PI = 0.9189385332046727
 
 
 class Cell(NamedTuple):
-    """Log p and its slope in eta; both 0 in missing cells."""
+    """Log p and its slope in eta, 0 in missing cells, and the bound of its curvature.
+
+    The bound is in units of L, so of missing cells 0; None for the exposure.
+    """
 
     log_prob: Array
     slope: Array
+    bend: Array | None = None
+
+
+#: Up to here tanh(x / 2) / (2 x) is a series, which is above it by less than x^6 / 1e3.
+SMALL_LOGIT = 0.05
+
+
+def logit_bend(eta: Array, chance: Array) -> Array:
+    """4 w(eta) = 2 tanh(eta / 2) / eta, from sigma(eta).
+
+    >>> logit_bend(jnp.array([0.0, 4.0]), jax.nn.sigmoid(jnp.array([0.0, 4.0])))
+    Array([1.       , 0.4820138], dtype=float32)
+    """
+    small = jnp.abs(eta) < SMALL_LOGIT
+    ratio = 4 * (chance - 0.5) / jnp.where(small, 1, eta)
+    return jnp.where(small, 1 - eta**2 / 12 + eta**4 / 120, ratio)
 
 
 class CutTerms(NamedTuple):
@@ -63,6 +86,11 @@ class AbstractCells(eqx.Module):
     ordered: ClassVar[bool] = False
     #: Number of cuts, 0 for families with one intercept.
     num_cuts: ClassVar[int] = 0
+
+    @property
+    def own_bend(self) -> bool:
+        """Whether the bound of the curvature depends on the eta of a cell."""
+        return False
 
     @property
     @abstractmethod
@@ -94,7 +122,17 @@ class _BinaryCells(AbstractCells):
 
 
 class LogitCells(_BinaryCells):
-    """Right or wrong, or numbers right of trials, by the logistic function."""
+    """Right or wrong, or numbers right of trials, by the logistic function.
+
+    With `by_cell` each cell has the curvature w(eta), else 1/4.
+    """
+
+    by_cell: bool = eqx.field(static=True, default=False)
+
+    @property
+    def own_bend(self) -> bool:
+        """As `by_cell`."""
+        return self.by_cell
 
     @property
     def curvature(self) -> float:
@@ -111,7 +149,9 @@ class LogitCells(_BinaryCells):
             likelier = jnp.log(jnp.maximum(distance, 1 - distance))
         else:
             likelier = jnp.log(jnp.maximum(chance, 1 - chance)) * exposure
-        return Cell(values * eta - jnp.maximum(eta, 0) * exposure + likelier, slope)
+        log_prob = values * eta - jnp.maximum(eta, 0) * exposure + likelier
+        bend = exposure * logit_bend(eta, chance) if self.own_bend else None
+        return Cell(log_prob, slope, bend)
 
 
 class ProbitCells(_BinaryCells):
@@ -270,15 +310,33 @@ class PartialCreditCells(_OrderedCells):
 
 #: The cells that the functions of `bound` take when none are given.
 LOGIT = LogitCells()
+#: Bounds of the curvature of a cell: the largest of all, or its own.
+CURVATURES = ("uniform", "cell")
 
 
-def cells_of(model: Model) -> AbstractCells:
+def cells_of(model: Model, curvature: str = "uniform") -> AbstractCells:
     """What MM needs of a model's family; a ValueError for families that it cannot fit.
 
     >>> from irtjax.models.catalogue import graded
     >>> cells_of(graded(5)).curvature
     0.5
     """
+    if curvature not in CURVATURES:
+        known = " or ".join(map(repr, CURVATURES))
+        raise ValueError(f"curvature {curvature!r} is not {known}")
+    found = _cells_of(model)
+    if curvature == "uniform":
+        return found
+    if not isinstance(found, LogitCells):
+        raise ValueError(
+            f"curvature 'cell' is for right and wrong responses with a logit link, not"
+            f" {model.name!r}: leave curvature out"
+        )
+    return LogitCells(by_cell=True)
+
+
+def _cells_of(model: Model) -> AbstractCells:
+    """`cells_of` with the curvature of all cells."""
     family = model.family
     no_lengths = model.lengths is None
     if isinstance(family, Binary) and family.asymptotes == 0 and no_lengths:

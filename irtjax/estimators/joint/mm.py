@@ -36,7 +36,7 @@ from irtjax.estimators.joint.bound import (
     update_items,
     update_subjects,
 )
-from irtjax.estimators.joint.cells import cells_of
+from irtjax.estimators.joint.cells import AbstractCells, cells_of
 from irtjax.estimators.joint.common_bound import is_common
 from irtjax.estimators.joint.cuts import (
     CutPrior,
@@ -124,6 +124,10 @@ class MM(AbstractPenalised):
             slope is 0 where the score sum_i theta_i (y_ij - p_ij) is at most lambda_j.
             With several, of any sign, all slopes of an item are 0 together, where the
             length of that vector is at most lambda_j (`group_lasso`).
+        curvature: The bound of the curvature of logistic cells: "uniform", 1/4 for all
+            (Boehning and Lindsay 1988), or "cell", tanh(eta / 2) / (2 eta) of each
+            (Jaakkola and Jordan 2000). "cell" takes fewer steps, far fewer from poor
+            start values, and each takes longer. The optimum is the same.
 
     >>> import irtjax
     >>> data = irtjax.Responses(jnp.array([[1, 1, 0], [1, 0, 0], [0, 1, 1]], jnp.int8))
@@ -144,6 +148,11 @@ class MM(AbstractPenalised):
     stop: str = eqx.field(static=True, default="kkt")
     memory: int = eqx.field(static=True, default=10)
     lasso: float | Array | None = None
+    curvature: str = eqx.field(static=True, default="uniform")
+
+    def _cells(self, model: Model) -> AbstractCells:
+        """What the bound needs of the responses of a model."""
+        return cells_of(model, self.curvature)
 
     @property
     def _sparse(self) -> bool:
@@ -186,7 +195,7 @@ class MM(AbstractPenalised):
         data = problem.data
         if isinstance(data, SparseResponses):
             return problem
-        if cells_of(problem.model).num_cuts > 1 or not is_sparse(data):
+        if self._cells(problem.model).num_cuts > 1 or not is_sparse(data):
             return problem
         return eqx.tree_at(lambda x: x.data, problem, SparseResponses.of(data))
 
@@ -197,13 +206,14 @@ class MM(AbstractPenalised):
             "temperature": float(self.temperature),
             "stop": self.stop,
             "memory": self.memory,
+            **({} if self.curvature == "uniform" else {"curvature": self.curvature}),
             **({"lasso": np.asarray(self.lasso).tolist()} if self._sparse else {}),
         }
 
     def init(self, problem: Problem, start: Start, key: KeyArray | None) -> MMState:
         """State at the start values; a ValueError for what does not suit the method."""
         self._check(problem)
-        cells, slope = cells_of(problem.model), start.items.discrimination
+        cells, slope = self._cells(problem.model), start.items.discrimination
         intercept, cuts = cells.split(start.items)
         together = None
         if cells.num_cuts > 1 and cuts is not None:
@@ -253,7 +263,7 @@ class MM(AbstractPenalised):
     def _check(self, problem: Problem) -> None:
         """Refuses models, priors and options that the bound does not cover."""
         model = problem.model
-        cells_of(model)
+        self._cells(model)
         if self._sparse and _is_positive(model) and model.family.dims > 1:
             raise ValueError(
                 "lasso of several abilities is for slopes of any sign: leave out"
@@ -279,7 +289,7 @@ class MM(AbstractPenalised):
         """Judges the point and raises items and abilities: two passes over the data."""
         data: Any = problem.data
         point = state.point
-        given = data, point, self.temperature, cells_of(problem.model)
+        given = data, point, self.temperature, self._cells(problem.model)
         if isinstance(data, SparseResponses):
             seen = sparse_sweep(*given)
         else:
@@ -403,7 +413,7 @@ class MM(AbstractPenalised):
         together: Array | None,
     ) -> Factors:
         """One MM iteration: cuts, items, abilities, then the scale of ability."""
-        cells, positive = cells_of(problem.model), _is_positive(problem.model)
+        cells, positive = self._cells(problem.model), _is_positive(problem.model)
         if together is not None:
             given = problem, cells, self.temperature, point, seen, together
             point, columns = raise_cuts(*given, self._cut_prior(problem))
@@ -476,7 +486,7 @@ class MM(AbstractPenalised):
         kept = jnp.where(_free(problem), proposal.stacked, point.stacked)
         kept = proposal._replace(discrimination=kept[:, 1:], intercept=kept[:, 0])
         if proposal.cuts is not None:
-            cells = cells_of(problem.model)
+            cells = self._cells(problem.model)
             kept = kept._replace(cuts=keep_order(cells, proposal.cuts, image.cuts))
         return kept, memory
 
@@ -486,7 +496,7 @@ class MM(AbstractPenalised):
             return None
         if self.tolerance is not None:
             return self.tolerance
-        several = cells_of(problem.model).num_cuts > 1
+        several = self._cells(problem.model).num_cuts > 1
         single = 3e-4 if several else 3e-5  # Few responses may lie between two cuts.
         return 1e-6 if dtype == jnp.float64 else single
 

@@ -66,16 +66,15 @@ def sums_of(
         eta = jnp.einsum("rp,rwp->rw", own.at[part.row].get(mode="clip"), theirs)
         exposure = part.exposure.astype(dtype)
         found = cells.cell(part.value.astype(dtype), exposure, eta, None, single)
+        bend = exposure if found.bend is None else found.bend
         each = 1 if weight is None else weight.astype(dtype)[part.column]
-        log_prob, slope, exposure = (
-            x * each for x in (found.log_prob, found.slope, exposure)
-        )
+        log_prob, slope, bend = (x * each for x in (found.log_prob, found.slope, bend))
         right = theirs[..., :kept]
         return Sums(
             jnp.sum(log_prob, axis=1),
             jnp.einsum("rw,rwp->rp", slope, right),
             jnp.einsum("rw,rwp->rp", jnp.abs(slope), jnp.abs(right)),
-            jnp.einsum("rw,rwp,rwq->rpq", exposure, right, right).reshape(-1, kept**2),
+            jnp.einsum("rw,rwp,rwq->rpq", bend, right, right).reshape(-1, kept**2),
         )
 
     zeros = lambda *shape: jnp.zeros((num, *shape), dtype)

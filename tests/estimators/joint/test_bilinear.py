@@ -15,6 +15,7 @@ from irtjax.estimators.joint.bound import (
     update_items,
     update_subjects,
 )
+from irtjax.estimators.joint.cells import LOGIT, LogitCells, logit_bend
 from irtjax.numerics.nnls import nnls
 from tests.estimators.joint.joint_cases import SHAPE, responses, simulated
 
@@ -22,7 +23,8 @@ from tests.estimators.joint.joint_cases import SHAPE, responses, simulated
 @pytest.mark.parametrize("dims", [1, 2, pytest.param(3, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("pattern", ["none", "mcar", "trials"])
 @pytest.mark.parametrize("temperature", [0.4, 2.0])
-def test_surrogate_touches_and_stays_below(dims, pattern, temperature):
+@pytest.mark.parametrize("cells", [LOGIT, LogitCells(by_cell=True)])
+def test_surrogate_touches_and_stays_below(dims, pattern, temperature, cells):
     rng = np.random.default_rng(dims)
     values, observed = simulated(pattern="mcar" if pattern == "mcar" else "none")
     rest = {}
@@ -40,7 +42,7 @@ def test_surrogate_touches_and_stays_below(dims, pattern, temperature):
     slope, intercept = rng.normal(size=(SHAPE[1], dims)), rng.normal(size=SHAPE[1])
     theta = rng.normal(size=(SHAPE[0], dims))
     factors = Factors(*(jnp.asarray(x) for x in (slope, intercept, theta)))
-    seen = sweep(data, factors, temperature)
+    seen = sweep(data, factors, temperature, cells)
     here = log_lik(slope, intercept, theta)
     np.testing.assert_allclose(seen.log_lik, here.sum(1), rtol=1e-12)
 
@@ -64,9 +66,19 @@ def test_surrogate_touches_and_stays_below(dims, pattern, temperature):
         if size == 1e-5:  # tangent: what is left is second order, 1e-10 * curvature
             np.testing.assert_allclose(lower, gain, atol=1e-7)
             np.testing.assert_allclose(lower_theta, gain_theta, atol=1e-7)
-    alone = subject_sweep(data, factors, temperature)
+    alone = subject_sweep(data, factors, temperature, cells)
     np.testing.assert_allclose(alone.gradient, seen.subjects.gradient, rtol=1e-9)
     np.testing.assert_allclose(alone.curvature, seen.subjects.curvature, rtol=1e-9)
+
+
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64])
+def test_the_bend_of_a_cell_is_that_of_jaakkola_and_jordan(dtype):
+    eta = np.concatenate([-np.geomspace(1e-9, 1e3, 200), [0], np.geomspace(1e-9, 1e3)])
+    at = jnp.asarray(eta, dtype)
+    found = np.asarray(logit_bend(at, jax.nn.sigmoid(at)), float)
+    wanted = np.where(eta == 0, 1, 2 * np.tanh(eta / 2) / np.where(eta == 0, 1, eta))
+    # Rounding of sigma(eta) - 1/2 at .05, where it is 1/80.
+    np.testing.assert_allclose(found, wanted, rtol=80 * np.finfo(dtype).eps + 1e-10)
 
 
 @pytest.mark.parametrize("dims", [2, pytest.param(3, marks=pytest.mark.slow)])

@@ -49,6 +49,7 @@ def point(dims: int) -> Factors:
     return Factors(draw(ITEMS, dims), draw(ITEMS), draw(SUBJECTS, dims))
 
 
+@pytest.mark.parametrize("curvature", ["uniform", "cell"])
 @pytest.mark.parametrize(
     ("dims", "trials", "weights"),
     [
@@ -58,10 +59,10 @@ def point(dims: int) -> Factors:
         pytest.param(3, False, False, marks=pytest.mark.slow),
     ],
 )
-def test_the_passes_are_the_dense_ones(dims, trials, weights, monkeypatch):
+def test_the_passes_are_the_dense_ones(dims, trials, weights, curvature, monkeypatch):
     monkeypatch.setattr(numerics, "CHUNK", 60)  # Several chunks, with padding.
     data, at = responses(trials, weights), point(dims)
-    cells = cells_of(factor_model(Factor(factors=dims)))
+    cells = cells_of(factor_model(Factor(factors=dims)), curvature)
     few = SparseResponses.of(data)
     assert len(few.subjects) > 2
     given = at, 0.7, cells
