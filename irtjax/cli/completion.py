@@ -36,7 +36,7 @@ VALUES: dict[str, Iterable[str]] = {
     "method": ["auto", *METHODS],
     "item_model": MODELS,
     "shrink by": _RULES.split(),
-    "stability by": ["items", "halves", "benchmarks", "subjects", "starts"],
+    "stability by": ["items", "halves", "benchmarks", "subjects", "families", "starts"],
     "device": ["cpu", "gpu", "tpu"],
     "missing_as": ["missing", "wrong"],
     "trials": ["error", "mean", "first", "counts"],

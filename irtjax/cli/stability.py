@@ -36,16 +36,23 @@ def stability_command(
         str,
         opt.option(
             "What varies: items, halves (of the items), benchmarks (left out in turn),"
-            " subjects, or starts (of a joint fit).",
+            " subjects, families (left out in turn), or starts (of a joint fit).",
             metavar="WHAT",
         ),
     ] = "items",
     num: Annotated[
         int | None,
         opt.option(
-            "Replicates, or starts of each of five variances; not of benchmarks."
-            " \\[default: 200; 50 starts]",
+            "Replicates, or starts of each of five variances; not of benchmarks or"
+            " families. \\[default: 200; 50 starts]",
             min=2,
+        ),
+    ] = None,
+    family: Annotated[
+        str | None,
+        opt.option(
+            "Facet of subjects that are left out, or resampled, together.",
+            metavar="FACET",
         ),
     ] = None,
     model: Annotated[
@@ -94,7 +101,12 @@ def stability_command(
         if by not in KINDS:
             raise ValueError(f"--by {by} is not one of {', '.join(KINDS)}")
         options = {"num": num, "model": own_or_name(model, "--model"), "top": top}
-        options |= {"level": level, "key": jax.random.key(seed), "progress": progress}
+        options |= {
+            "level": level,
+            "family": family,
+            "key": jax.random.key(seed),
+            "progress": progress,
+        }
         found = stability(table, by, **options)
     if out is not None:
         _write(found, out, figures)

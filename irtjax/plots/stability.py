@@ -33,6 +33,7 @@ VARIED = {
     "halves": "random halves of the items",
     "benchmarks": "replicates without one benchmark each",
     "subjects": "replicates with items calibrated on resampled subjects",
+    "families": "replicates with items calibrated without one family each",
 }
 
 

@@ -37,6 +37,7 @@ from irtjax.validity.cluster_scores import (
     reliabilities,
     resampled_bounds,
 )
+from irtjax.validity.families import families_of
 from irtjax.validity.item_clusters import (
     MOST_STEPS,
     Analysis,
@@ -54,8 +55,6 @@ if TYPE_CHECKING:
 FEWEST_ITEMS = 6
 #: Families of subjects without which an interval is too short.
 FEWEST_FAMILIES = 10
-#: Facet of subjects whose members are resampled together where none is named.
-FAMILY = "family"
 #: Name of no facet: all items together.
 ALL = "all"
 #: Verdicts. That one skill is not rejected does not show that there is one.
@@ -317,21 +316,11 @@ def _resampler(
 
     Subjects of a family have the same weight.
     """
-    facets = table.subject_facets
-    if family is not None and family not in facets:
-        there = listing(sorted(facets)) or "none"
-        raise ValueError(f"no facet {family!r} of subjects; there are: {there}")
-    name = family or (FAMILY if FAMILY in facets else None)
-    size = table.num_subjects
-    own, families = np.arange(size), None
-    if name is not None:
-        names, own = np.unique(facets[name], return_inverse=True)
+    own, families = np.arange(table.num_subjects), None
+    found = families_of(table, family)
+    if found is not None:
+        names, own = found
         families = len(names)
-        if families < 2:
-            raise ValueError(
-                f"all subjects have the {name} {str(names[0])!r}: intervals need at"
-                " least 2 families, so name another facet of the subjects as the family"
-            )
     rng = np.random.default_rng(np.asarray(jax.random.key_data(key)).tolist())
     units = int(own.max()) + 1
     odds = np.full(units, 1 / units)

@@ -50,7 +50,7 @@ def partners(kind: str, good: np.ndarray) -> np.ndarray:
         partner[::2] = np.arange(1, len(good), 2)
         both = good[::2] & good[1::2]
         partner[::2][~both] = -1
-    elif kind != "benchmarks":
+    elif kind not in ("benchmarks", "families"):
         kept = np.flatnonzero(good)
         following = np.roll(kept, -1)
         if kept.size == 2:
@@ -92,7 +92,9 @@ def nullable(values: np.ndarray) -> Any:
 
 def ranks_of_fit(fit: Calibration) -> np.ndarray:
     """Ranks from all responses; NaN for subjects without any."""
-    ability = fit.ability_table.column("ability").to_numpy()
+    # In the precision of the fit, whose rounding `ranks_of` leaves out.
+    dtype = np.asarray(fit.parameters.items[0]).dtype
+    ability = fit.ability_table.column("ability").to_numpy().astype(dtype)
     observed = fit.ability_table.column("observed").to_numpy()
     return ranks_of(np.where(observed > 0, ability, np.nan)[None])[0]
 

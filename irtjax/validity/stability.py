@@ -6,6 +6,9 @@ r"""How much a ranking depends on the items, the subjects, or where a fit starts
 - **Benchmarks.** Each benchmark is left out in turn.
 - **Subjects.** Subjects are drawn with replacement, items are estimated from them, and
   all subjects are scored: what calibration on other subjects would do to the ranking.
+  Families of subjects, such as fine-tunes of one model, are drawn whole.
+- **Families.** Each family is left out in turn of the subjects that items are estimated
+  from; all subjects are scored.
 - **Starts.** `irtjax.validity.starts`.
 
 Replicates are weights of the same arrays, so one compiled program serves all. They
@@ -43,6 +46,7 @@ from irtjax.likelihood.quadrature import nodes_for, resolution
 from irtjax.models.catalogue import known_model
 from irtjax.models.model import Model, check_one_ability
 from irtjax.numerics.memory import require_memory
+from irtjax.validity.families import families_of
 from irtjax.validity.rank_agreement import (
     agreement_of,
     interval,
@@ -58,7 +62,9 @@ from irtjax.validity.starts import compare_starts, spearman_matrix
 if TYPE_CHECKING:
     import pyarrow as pa
 
-KINDS = ("items", "halves", "benchmarks", "subjects", "starts")
+KINDS = ("items", "halves", "benchmarks", "subjects", "families", "starts")
+#: Kinds of which each replicate leaves one group out, and those that weigh subjects.
+LEFT_OUT, OF_SUBJECTS = ("benchmarks", "families"), ("subjects", "families")
 #: Replicates, splits or draws, and starts of each variance, where no number is given.
 REPLICATES, STARTS = 200, 50
 #: Level of intervals where none is given.
@@ -71,7 +77,7 @@ EQUAL_SLOPES = {"2pl": "1pl", "graded": "pcm"}
 #: the trapezoid rule still errs by less than 1e-8 where repeated items narrow it.
 WIDER = 1.8
 #: Standard errors within which a replicate converges: far less moves a rank.
-TOLERANCE = 1e-3
+TOLERANCE, SINGLE_TOLERANCE = 1e-3, 1e-2
 MOST_STEPS = 500
 
 
@@ -123,6 +129,7 @@ def stability(
     model: Model | str = AUTO,
     top: int | None = None,
     level: float | None = None,
+    family: str | None = None,
     variances: Sequence[float] = (1, 2, 3, 4, 5),
     key: KeyArray | None = None,
     progress: Callable[[str], None] | None = None,
@@ -131,9 +138,10 @@ def stability(
 
     Args:
         data: A `ResponseTable`, or anything `irtjax.read` takes.
-        kind: "items", "halves", "benchmarks", "subjects" or "starts"; see the module.
+        kind: "items", "halves", "benchmarks", "subjects", "families" or "starts"; see
+            the module.
         num: Number of replicates (200) or of starts of each variance (50). Of
-            benchmarks there are as many replicates as benchmarks: leave it out.
+            benchmarks and families there is one for each: leave it out.
         model: A model of one ability, fitted by `em`, or a name. "auto" chooses as
             `irtjax.fit` does, but equal discriminations (`1pl`, `pcm`) where that
             integrates items out: estimated from few responses they overfit the ranking
@@ -142,6 +150,8 @@ def stability(
         top: How many subjects are the top; None for a quarter of them, 3 to 10. Starts
             have no top.
         level: Level of the intervals; None for 0.95. Starts have no intervals.
+        family: Facet of subjects that names their families, for "subjects" and
+            "families"; None for "family" where the subjects have it.
         variances: Variances of log discriminations and intercepts; of starts alone.
         key: Random key; a fixed one when None.
         progress: Called with what is being done.
@@ -164,6 +174,7 @@ def stability(
     report = progress or (lambda text: None)
     key = jax.random.key(0) if key is None else key
     _check(table, kind, num, top, level, variances)
+    families = _families(table, kind, family)
     _check_model(model)
     if kind == "starts":
         task = _task(table, "2pl" if model == AUTO else model, "mm", positive=True)
@@ -190,11 +201,11 @@ def stability(
     units = max(table.num_subjects, table.num_items)
     what = f"num {num or REPLICATES:,}: replicates of {units:,}"
     require_memory(24.0 * (num or REPLICATES) * units, what, "lower num")
-    weight = _weights(table, kind, num or REPLICATES, key)
+    weight = _weights(table, kind, num or REPLICATES, key, families)
     report(f"{counted(len(weight), 'replicate')}")
     replicates = _replicates(table, fit, chosen, weight, kind)
     top = top or min(max(3, min(10, table.num_subjects // 4)), table.num_subjects - 1)
-    return _described(table, fit, replicates, weight, kind, top, level, note)
+    return _described(table, fit, replicates, families, kind, top, level, note)
 
 
 def _check(table: ResponseTable, kind, num, top, level, variances) -> None:
@@ -205,8 +216,9 @@ def _check(table: ResponseTable, kind, num, top, level, variances) -> None:
         raise ValueError(f"num {num}: a comparison needs at least 2")
     if level is not None and not 0 < level < 1:
         raise ValueError(f"level {level:g} is not between 0 and 1")
-    if kind == "benchmarks" and num is not None:
-        raise ValueError("each benchmark is left out once: leave num out")
+    if kind in LEFT_OUT and num is not None:
+        one = "benchmark" if kind == "benchmarks" else "family"
+        raise ValueError(f"each {one} is left out once: leave num out")
     if kind == "starts" and top is not None:
         raise ValueError("starts have no top subjects: leave top out")
     if kind == "starts" and level is not None:
@@ -222,6 +234,23 @@ def _check(table: ResponseTable, kind, num, top, level, variances) -> None:
         raise ValueError("one benchmark: none can be left out; use kind 'items'")
     if kind == "starts" and (not len(variances) or min(variances) <= 0):
         raise ValueError(f"variances {tuple(variances)}: give numbers above 0")
+
+
+def _families(table: ResponseTable, kind: str, family: str | None):
+    """`families_of` for kinds that have families; None for none."""
+    if kind not in OF_SUBJECTS:
+        if family is not None:
+            raise ValueError(
+                f"family is for the kinds {' and '.join(OF_SUBJECTS)}, not {kind}:"
+                " leave family out"
+            )
+        return None
+    found = families_of(table, family)
+    if found is None and kind == "families":
+        raise ValueError(
+            "subjects have no families: give family=, the name of a facet of subjects"
+        )
+    return found
 
 
 def _check_model(model: Model | str) -> None:
@@ -261,12 +290,21 @@ def _task(table: ResponseTable, model: Model | str, method: str, **settings) -> 
     return make_task(table, specification, method, parts, level=0.95, dtype=None)
 
 
-def _weights(table: ResponseTable, kind: str, num: int, key: KeyArray) -> np.ndarray:
+def _weights(
+    table: ResponseTable, kind: str, num: int, key: KeyArray, families=None
+) -> np.ndarray:
     """Numbers of copies of items or subjects, a row for each replicate."""
     rng = np.random.default_rng(np.asarray(jax.random.key_data(key)).tolist())
     names, code = np.unique(table.benchmarks, return_inverse=True)
     if kind == "benchmarks":
         return (code != np.arange(len(names))[:, None]).astype(float)
+    if families is not None:
+        labels, own = families
+        count = len(labels)
+        if kind == "families":
+            return (own != np.arange(count)[:, None]).astype(float)
+        drawn = rng.multinomial(count, np.full(count, 1 / count), size=num)
+        return drawn[:, own].astype(float)
     if kind == "subjects":
         code = np.zeros(table.num_subjects, int)
     order, sizes = np.argsort(code, kind="stable"), np.bincount(code)
@@ -304,9 +342,9 @@ def _replicates(table, fit: Calibration, model, weight, kind: str) -> _Replicate
     data, dtype = task.problem.data, jnp.asarray(items[0]).dtype
     nodes = _nodes(fit.model, items, population, data)
     assert isinstance(task.method, AbstractMethod)
-    tolerance = max(TOLERANCE, 1e-2 * (dtype == jnp.float32))
+    tolerance = _tolerance(dtype)
     method = EM(jnp.asarray(nodes, dtype), tolerance=tolerance)
-    unit = "subjects" if kind == "subjects" else "items"
+    unit = "subjects" if kind in OF_SUBJECTS else "items"
     order = slice(None) if task.places is None else np.argsort(task.places)
     rows = weight[:, order] if unit == "subjects" else weight
     found: Bootstrap = refit(
@@ -317,7 +355,8 @@ def _replicates(table, fit: Calibration, model, weight, kind: str) -> _Replicate
         unit=unit,
         max_steps=MOST_STEPS,
     )
-    ability = np.array(found.ability, np.float64)
+    # In their precision: abilities that differ by its rounding are equal.
+    ability = np.array(found.ability)
     ability = ability if task.places is None else ability[:, task.places]
     ability[_without_responses(table, weight, unit)] = np.nan
     status = np.asarray(found.status)
@@ -333,6 +372,11 @@ def _replicates(table, fit: Calibration, model, weight, kind: str) -> _Replicate
         if hasattr(items, name) and np.ndim(getattr(items, name)) == 1
     }
     return _Replicates(ability, good, own)
+
+
+def _tolerance(dtype) -> float:
+    """Standard errors within which a replicate converges."""
+    return SINGLE_TOLERANCE if dtype == jnp.float32 else TOLERANCE
 
 
 def _without_responses(table: ResponseTable, weight, unit: str) -> np.ndarray:
@@ -360,7 +404,9 @@ def _nodes(model, items, population, data) -> np.ndarray:
     return nodes_for(WIDER * probe.smallest_posterior_sd / float(population.sd))
 
 
-def _described(table, fit, found: _Replicates, weight, kind, top, level, note):
+def _described(
+    table, fit, found: _Replicates, families, kind, top, level, note
+) -> Stability:
     """The tables and the sentence."""
     ranks, good = ranks_of(found.ability), found.good
     full = ranks_of_fit(fit)
@@ -380,11 +426,13 @@ def _described(table, fit, found: _Replicates, weight, kind, top, level, note):
     }
     if kind == "halves":
         measures["reliability"] = reliability(found.ability, partner)
-    if kind == "subjects":
+    if kind in OF_SUBJECTS:
         for name, values in found.items.items():
             own = np.asarray(getattr(fit.parameters.items, name))
             both = np.concatenate([own[None], values[good]])
-            measures[f"spearman_{name}"] = spearman_matrix(both)[0, 1:]
+            # Items with equal responses are equal up to where replicates end.
+            tied = 2 * _tolerance(values.dtype)
+            measures[f"spearman_{name}"] = spearman_matrix(both, tied)[0, 1:]
     rows = [interval(name, values, level) for name, values in measures.items()]
     import pyarrow as pa
 
@@ -392,8 +440,9 @@ def _described(table, fit, found: _Replicates, weight, kind, top, level, note):
     subjects = subject_table(fit, full, ranks[good], top, level)
     runs = {"run": np.arange(len(good)), "converged": good}
     runs |= {"kendall": with_all[:, 0], "top_overlap": with_all[:, 1]}
-    if kind == "benchmarks":
-        runs["left_out"] = np.unique(table.benchmarks)
+    if kind in LEFT_OUT:
+        of_items = kind == "benchmarks"
+        runs["left_out"] = np.unique(table.benchmarks) if of_items else families[0]
     return Stability(
         kind,
         fit.model.name,
@@ -403,7 +452,7 @@ def _described(table, fit, found: _Replicates, weight, kind, top, level, note):
         top,
         level,
         _sentence(table, kind, agreement.to_pylist(), subjects.to_pylist(), top, level),
-        _warnings(table, fit, found, kind),
+        _warnings(table, fit, found, kind, families),
         (note,) if note else (),
     )
 
@@ -414,13 +463,15 @@ _COMPARED = {
     "subjects": "Rankings by items calibrated on two samples of {subjects:,} subjects"
     " have",
     "benchmarks": "Rankings without one of the benchmarks and by all of them have",
+    "families": "Rankings by items calibrated without one of the families and on all"
+    " subjects have",
 }
 
 
 def _sentence(table, kind, agreement, subjects, top: int, level: float) -> str:
     """The stability of the ranking in words."""
     by_name = {row["measure"]: row for row in agreement}
-    ending = "" if kind == "benchmarks" else "_between"
+    ending = "" if kind in LEFT_OUT else "_between"
     text = _COMPARED[kind].format(items=table.num_items, subjects=table.num_subjects)
     tau, overlap = by_name.get("kendall" + ending), by_name.get("top_overlap" + ending)
     if tau is None or overlap is None:
@@ -447,7 +498,7 @@ def _sentence(table, kind, agreement, subjects, top: int, level: float) -> str:
     )
 
 
-def _warnings(table, fit, found: _Replicates, kind: str) -> tuple[str, ...]:
+def _warnings(table, fit, found: _Replicates, kind: str, families) -> tuple[str, ...]:
     """Lines on replicates that failed and designs that are too small."""
     texts = []
     if fit.status != Status.CONVERGED:
@@ -461,7 +512,9 @@ def _warnings(table, fit, found: _Replicates, kind: str) -> tuple[str, ...]:
         )
     unit = "subjects" if kind == "subjects" else "items"
     count = table.num_subjects if kind == "subjects" else table.num_items
-    if count < FEW:
+    if families is not None:
+        unit, count = "families", len(families[0])
+    if kind != "families" and count < FEW:
         texts.append(
             f"only {count} {unit}: a resample repeats some and lacks others, and is"
             " not like another sample"

@@ -223,10 +223,10 @@ def fit_items(problem: Problem, runs: Runs, place: int) -> Any:
     return problem.model.family.complete(fields)
 
 
-def spearman_matrix(values: np.ndarray) -> np.ndarray:
+def spearman_matrix(values: np.ndarray, tied: float = TIED) -> np.ndarray:
     """Spearman's correlations of all pairs of rows; NaN of rows without variation.
 
-    Values that differ by less than `TIED` standard deviations are ties: subjects with
+    Values that differ by less than `tied` standard deviations are ties: subjects with
     equal responses have equal abilities, up to where a run stops.
 
     >>> spearman_matrix(np.array([[1.0, 2, 3], [2, 4, 9], [3, 2, 1]])).tolist()[0]
@@ -237,7 +237,7 @@ def spearman_matrix(values: np.ndarray) -> np.ndarray:
     ranks = np.empty(values.shape)
     for row, own in zip(ranks, values, strict=True):
         order = np.argsort(own, kind="stable")
-        apart = np.diff(own[order]) > TIED * own.std()
+        apart = np.diff(own[order]) > tied * own.std()
         row[order] = np.concatenate([[0], np.cumsum(apart)])
     ranks = rankdata(ranks, axis=1)
     ranks -= ranks.mean(axis=1, keepdims=True)

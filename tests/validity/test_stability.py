@@ -1,6 +1,7 @@
 """Stability of rankings: against rankings by sums, and runs from many starts."""
 
 import csv
+import dataclasses
 import functools
 import json
 
@@ -16,8 +17,10 @@ from irtjax.cli.app import app
 from irtjax.estimators.joint.mm import MM
 from irtjax.numerics.progress import watching
 from irtjax.plots import plot_rank_ribbons
+from irtjax.plots.stability import VARIED
 from irtjax.validity import stability as module
 from irtjax.validity import starts
+from irtjax.validity.families import families_of
 from irtjax.validity.rank_agreement import partners
 
 SUBJECTS, ITEMS, NUM, TOP = 8, 24, 16, 3
@@ -156,6 +159,76 @@ def test_a_subject_without_responses_has_no_rank_in_any_replicate():
         ends = [row[name] for name in ("rank", "rank_lower", "rank_upper")]
         assert ends == [ranks[place]] * 3
     assert "1 subject has no responses and no rank" in stable.warnings
+
+
+FAMILIES = np.array(["a", "b", "a", "c", "b", "a", "c", "b"])
+
+
+def of_families() -> irtjax.ResponseTable:
+    return dataclasses.replace(table(), subject_facets={"lab": FAMILIES})
+
+
+@pytest.mark.slow
+def test_a_family_left_out_does_not_calibrate_the_items():
+    stable = irtjax.stability(of_families(), "families", family="lab", top=TOP)
+    assert stable.runs.column("left_out").to_pylist() == ["a", "b", "c"]
+
+    def intercepts(kept):
+        part = table().select(subjects=kept)
+        fit = irtjax.fit(part, "1pl", "em", standard_errors="none")
+        # Items with equal sums have equal intercepts but for rounding: ties.
+        return np.round(fit.parameters.items.intercept, 4)
+
+    of_all = intercepts(np.ones(SUBJECTS, bool))
+    each = [spearmanr(of_all, intercepts(name != FAMILIES))[0] for name in "abc"]
+    by_name = {row["measure"]: row for row in stable.agreement.to_pylist()}
+    # Replicates end a thousandth of an error from the maximum.
+    assert by_name["spearman_intercept"]["mean"] == pytest.approx(
+        np.mean(each), abs=0.01
+    )
+    assert by_name["kendall"]["lower"] == pytest.approx(1)  # All have all responses.
+    assert stable.sentence.startswith("Rankings by items calibrated without one of")
+    assert not stable.warnings
+
+
+def test_every_kind_has_its_words():
+    assert set(VARIED) == set(module._COMPARED) == set(module.KINDS) - {"starts"}
+
+
+def test_families_are_left_out_or_drawn_whole():
+    families = families_of(of_families(), "lab")
+    left = module._weights(table(), "families", 50, KEY, families)
+    np.testing.assert_array_equal(left, [FAMILIES != name for name in "abc"])
+    drawn = module._weights(table(), "subjects", 50, KEY, families)
+    for name in "abc":
+        assert np.ptp(drawn[:, FAMILIES == name], axis=1).max() == 0
+    assert (drawn[:, [0, 1, 3]].sum(axis=1) == 3).all()  # One of each family.
+    assert len(np.unique(drawn, axis=0)) > 5
+
+
+@pytest.mark.parametrize(
+    ("kind", "settings", "message"),
+    [
+        ("families", {}, "subjects have no families: give family="),
+        ("families", {"family": "team"}, "no facet 'team' of subjects; there are: lab"),
+        ("families", {"family": "lab", "num": 9}, "each family is left out once"),
+        ("items", {"family": "lab"}, "kinds subjects and families, not items"),
+    ],
+)
+def test_families_that_do_not_exist_are_refused(kind, settings, message):
+    with pytest.raises(ValueError, match=message):
+        irtjax.stability(of_families(), kind, **settings)
+
+
+@pytest.mark.slow
+def test_rounding_in_single_precision_breaks_no_tie():
+    with jax.enable_x64(False):
+        part = dataclasses.replace(of_families(), values=responses().astype(np.int8))
+        stable = irtjax.stability(part, "families", family="lab", top=TOP)
+    ranks = [row["rank"] for row in stable.table.to_pylist()]
+    assert ranks == sorted(rankdata(-responses().sum(axis=1), "min").tolist())
+    assert len(set(ranks)) < SUBJECTS
+    assert stable.runs.column("kendall").to_pylist() == pytest.approx([1] * 3)
 
 
 def test_two_replicates_are_one_pair():
