@@ -297,6 +297,7 @@ def mm_surrogate(
     observed: Bool[Array, "subjects items"] | None = None,
     *,
     temperature: Array | float = 1.0,
+    curvature: str = "uniform",
     trials: Int[Array, "subjects items"] | None = None,
     subject_weight: Float[Array, " subjects"] | None = None,
     item_weight: Float[Array, " items"] | None = None,
@@ -311,6 +312,8 @@ def mm_surrogate(
         w v (log p(y | eta') + (r / s) (eta - eta') - L n (eta - eta')^2 / (2 s^2)).
 
     Of several intercepts d is the mean, and their distances are those of the anchor.
+    With curvature "cell", tanh(x / 2) / (2 x) with x = eta' / s is in place of L, for
+    logistic models (Jaakkola and Jordan 2000).
 
     It is nowhere above the log-likelihood, and equal to it, gradient included, at the
     anchor (the surrogate of the cBMM paper). Quadratic in the items given abilities and
@@ -324,6 +327,7 @@ def mm_surrogate(
         values: Responses, binary or numbers right.
         observed: Mask of the observed cells.
         temperature: s, for P = F(eta / s).
+        curvature: "uniform", L of all cells, or "cell".
         trials: Number of trials of each count.
         subject_weight: Number of copies of each subject.
         item_weight: Number of copies of each item.
@@ -347,7 +351,7 @@ def mm_surrogate(
     >>> far.round(3).tolist()  # The log-likelihoods are -4.159 and -2.88.
     [-4.159, -2.909]
     """
-    cells = cells_of(model)
+    cells = cells_of(model, curvature)
     data = _data(items, theta, values, observed, trials, subject_weight, item_weight)
     for name, found, wanted in (
         ("discriminations", items.discrimination, anchor[0].discrimination),

@@ -18,6 +18,7 @@ from irtjax._types import Status
 from irtjax.data.responses import Responses
 from irtjax.estimators.driver import run
 from irtjax.estimators.joint import bound, objective
+from irtjax.estimators.joint.cells import cells_of
 from irtjax.estimators.joint.mm import MM
 from irtjax.estimators.posterior.convergence import effective_draws
 from irtjax.estimators.start import start_values
@@ -337,7 +338,8 @@ def test_the_surrogate_is_nowhere_above_the_log_likelihood(
         np.testing.assert_allclose(one, two, rtol=1e-8, atol=1e-9)
 
 
-def test_the_surrogate_is_the_one_that_mm_maximises(monkeypatch):
+@pytest.mark.parametrize("curvature", ["uniform", "cell"])
+def test_the_surrogate_is_the_one_that_mm_maximises(curvature, monkeypatch):
     """Its curvature in each block is that of the update; several dimensions too."""
     small_blocks(monkeypatch)
     model, _, _, values, observed = case("2pl")
@@ -346,12 +348,13 @@ def test_the_surrogate_is_the_one_that_mm_maximises(monkeypatch):
     theta = jnp.asarray(rng.normal(size=(N, 2)))
     items = model.family.Items(a, d, jnp.zeros(J), jnp.ones(J))
     data = Responses(jnp.where(observed, values, 0), observed)
-    seen = compiled(bound.sweep)(data, bound.Factors(a, d, theta), 1.7)
+    cells, keys = cells_of(model, curvature), dict(temperature=1.7, curvature=curvature)
+    seen = compiled(bound.sweep)(data, bound.Factors(a, d, theta), 1.7, cells)
 
     def of_rows(rows):
         at = items._replace(intercept=rows[:, 0], discrimination=rows[:, 1:])
         return fn.mm_surrogate(
-            model, at, theta, (items, theta), values, observed, temperature=1.7
+            model, at, theta, (items, theta), values, observed, **keys
         )
 
     rows = jnp.concatenate([d[:, None], a], 1)
@@ -364,7 +367,7 @@ def test_the_surrogate_is_the_one_that_mm_maximises(monkeypatch):
 
     def of_theta(theta_new):
         return fn.mm_surrogate(
-            model, items, theta_new, (items, theta), values, observed, temperature=1.7
+            model, items, theta_new, (items, theta), values, observed, **keys
         )
 
     slope = jax.jit(jax.grad(of_theta))(theta)
