@@ -8,13 +8,8 @@ r"""How many abilities responses measure: four answers from one set of fits.
   log-likelihood and n the observed cells.
 - **Parallel analysis** (Horn 1965): eigenvalues of the tetrachoric correlations above
   the 95 % quantile of those with each item's responses permuted over subjects.
-- **The rank at the penalty of noise.** With N(0, 1) abilities and N(0, s^2) slopes the
-  joint posterior is convex in X = Theta A' but for its rank, since the least
-  (|Theta|^2 + |A|^2 / s^2) / 2 of all factorisations is the nuclear norm of X over s.
-  At a stationary point with residuals R = M o (Y - P) the estimate is the global
-  maximum where q = s sigma_max(R) = 1, and q > 1 elsewhere. With 1 / s the largest
-  singular value of residuals simulated from the fit of the number chosen, the largest
-  of 20, factors of the size of noise vanish.
+- **The rank at the penalty of noise** (`estimators.factor_rank`): noise is simulated
+  from the fit of the number chosen by held-out cells.
 """
 
 from __future__ import annotations
@@ -31,24 +26,17 @@ from irtjax._types import KeyArray
 from irtjax.data import read
 from irtjax.data.table import ResponseTable
 from irtjax.data.wording import counted
-from irtjax.estimators.driver import run_jit
-from irtjax.estimators.factor_start import factor_start
-from irtjax.estimators.joint.mm import MM
-from irtjax.likelihood.problem import Problem
-from irtjax.models.catalogue import factor_model
-from irtjax.models.factors import FEWEST_ITEMS, Factor
-from irtjax.models.priors import Normal
+from irtjax.estimators.factor_folds import FOLDS, Folds, folds_of
+from irtjax.estimators.factor_rank import GLOBAL, fit_factors, noise_rank
+from irtjax.models.factors import FEWEST_ITEMS
 from irtjax.numerics.memory import require_memory
 from irtjax.numerics.precision import full_precision
 from irtjax.numerics.progress import watched
-from irtjax.validity.dimension_responses import FOLDS, Folds, folds_of
 from irtjax.validity.tetrachoric import tetrachoric
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-#: Steps of a fit, and the KKT residual at which it ends.
-MOST_STEPS, TOLERANCE = 1000, 1e-4
 #: Permutations of parallel analysis, and the quantile of their eigenvalues.
 PERMUTATIONS, QUANTILE = 20, 0.95
 #: Items up to which tetrachoric correlations are computed, of a random subset beyond.
@@ -58,13 +46,9 @@ MOST_ITEMS = 300
 ENOUGH_PAIRED = 10_000
 #: Bytes of a cell of these items: 200,000 x 300 took 33.
 PARALLEL_BYTES = 34.0
-#: Residuals simulated, of which the largest counts.
-SIMULATED = 20
 #: Share of the pairs of items without a correlation, each taken as 0, from which
 #: eigenvalues are those of the missing responses and are left out.
 FEW_PAIRS = 0.5
-#: Largest certificate of a global maximum.
-GLOBAL = 1.01
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -153,7 +137,7 @@ def dimensions(
     key = jax.random.key(0) if key is None else key
     fold_key, noise_key, key = jax.random.split(key, 3)
     dtype = jnp.zeros(()).dtype
-    folds = folds_of(table, fold_key, dtype)
+    folds = folds_of(table, fold_key, dtype, what="dimensions")
     if table.sparse is not None:
         # A dense table needs more for its fits.
         _check_parallel(table)
@@ -162,7 +146,9 @@ def dimensions(
     report("all cells")
     heights = np.empty(most + 1)
     heights[0] = folds.log_likelihood_of_means()
-    fits = [_fit(responses, size, most, dtype) for size in watched(out.sizes, "fit")]
+    fits = [
+        fit_factors(responses, size, most, dtype) for size in watched(out.sizes, "fit")
+    ]
     heights[1:] = [float(fit.log_lik) for fit in fits[1:]]
     large, count = max(table.num_subjects, table.num_items), folds.num_observed
     jic = -2 * heights + np.arange(most + 1) * large * np.log(max(count / large, 1))
@@ -173,15 +159,15 @@ def dimensions(
         above = eigenvalues > permuted
         by_parallel = int(above.argmin()) if not above.all() else len(above)
     report("rank at the penalty of noise")
-    rank, certificate = _noise_rank(folds, fits[out.chosen], most, dtype, noise_key)
+    proof = noise_rank(responses, fits[out.chosen], most, dtype, noise_key)
     return Dimensions(
         _rows(out, heights, jic, eigenvalues, permuted),
         out.chosen,
         out.best,
         int(jic.argmin()),
         by_parallel,
-        rank,
-        certificate,
+        proof.rank,
+        proof.certificate,
         tuple(notes),
     )
 
@@ -231,7 +217,7 @@ def _held_out(folds: Folds, most: int, report) -> _HeldOut:
         kept = folds.without(k)
         for size in watched(found.sizes):
             report(f"fold {k + 1} of {FOLDS}, {counted(size, 'factor')}")
-            fit = _fit(kept, size, most, dtype) if size else None
+            fit = fit_factors(kept, size, most, dtype) if size else None
             found.height[k, size], found.area[k, size] = folds.judge(k, kept, fit)
     return found
 
@@ -287,35 +273,6 @@ def _check_parallel(table: ResponseTable) -> None:
     size = f"{table.num_subjects:,} subjects by {items:,} items"
     need = PARALLEL_BYTES * table.num_subjects * items
     require_memory(need, f"parallel analysis of {size}", "select fewer subjects")
-
-
-def _problem(data: Any, size: int, most: int, slope_sd: Any, dtype):
-    """The problem of `size` of `most` factors, and its start."""
-    dims = max(most, 2)
-    model = factor_model(Factor(dims))
-    # Arrays, not numbers: the program is compiled once.
-    pair = lambda sd: Normal(jnp.zeros((), dtype), jnp.asarray(sd, dtype))
-    priors = {"discrimination": pair(slope_sd), "intercept": pair(3.0)}
-    model = dataclasses.replace(model, priors=priors)
-    used = np.arange(dims) < size
-    free = np.ones((data.num_items, dims + 1), bool)
-    free[:, :dims] = used
-    start = factor_start(model, data, dtype=dtype)
-    assert start.theta is not None
-    slopes = jnp.where(used, start.items.discrimination, 0)
-    start = start._replace(
-        items=start.items._replace(discrimination=slopes),
-        theta=jnp.where(used, start.theta, 0),
-    )
-    return Problem(model, data, jnp.asarray(free)), start
-
-
-def _fit(data: Any, size: int, most: int, dtype, slope_sd: Any = 1.0):
-    """The joint fit of `size` factors."""
-    problem, start = _problem(data, size, most, slope_sd, dtype)
-    # An array: another tolerance is the same program.
-    method = MM(tolerance=jnp.asarray(TOLERANCE, dtype))
-    return run_jit(problem, method, start, max_steps=MOST_STEPS)
 
 
 def _parallel(table: ResponseTable, most: int, key):
@@ -379,23 +336,3 @@ def _margins(table: ResponseTable) -> tuple[np.ndarray, np.ndarray]:
     if seen is None:
         return table.values.sum(axis=0), np.full(table.num_items, table.num_subjects)
     return np.sum(table.values, axis=0, where=seen), seen.sum(axis=0)
-
-
-def _noise_rank(folds: Folds, fit, most: int, dtype, key) -> tuple[int, float]:
-    """Rank of the fit at the penalty of noise, and its certificate q."""
-    items, _, theta = fit.parameters[:3]
-    draws = jax.random.split(key, SIMULATED)
-    noise = max(folds.largest(fit, items, theta, draw) for draw in draws)
-    slope_sd = 1 / noise
-    found = _fit(folds.whole, most, most, dtype, slope_sd)
-    best = found.state.best
-    factors = [np.linalg.qr(np.asarray(x, float))[1] for x in (best.theta, best[0])]
-    values = np.linalg.svd(factors[0] @ factors[1].T, compute_uv=False)
-    # A factor that moves no logit by a hundredth is none.
-    scale = 0.01 * np.sqrt(len(theta) * len(items.intercept))
-    rank = int(np.sum(values > scale))
-    record = items._replace(
-        discrimination=best.discrimination, intercept=best.intercept
-    )
-    largest = folds.largest(found, record, best.theta)
-    return rank, float(slope_sd * largest)

@@ -3,7 +3,6 @@
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy.special import expit
@@ -12,8 +11,7 @@ import irtjax
 from irtjax.data.sparse_table import SparseCells
 from irtjax.numerics import memory
 from irtjax.plots import plot_dimensions
-from irtjax.validity import dimension_responses, dimensionality
-from irtjax.validity.dimension_responses import folds_of
+from irtjax.validity import dimensionality
 from irtjax.validity.tetrachoric import tetrachoric
 
 SUBJECTS, ITEMS = 90, 24
@@ -30,53 +28,6 @@ def tables(share: float = 0.6) -> tuple[Any, Any]:
     dense = irtjax.ResponseTable.from_arrays(right)
     few = dense.replace(values=dense.cells, observed=None)
     return dense, few
-
-
-def of_cells(pair, key: int = 0) -> list[Any]:
-    """Folds of both storages."""
-    return [folds_of(table, jax.random.key(key), jnp.zeros(()).dtype) for table in pair]
-
-
-@pytest.mark.slow
-def test_fits_and_predictions_of_a_fold_are_those_of_the_matrix():
-    matrix, cells = of_cells(tables())
-    dtype = jnp.zeros(()).dtype
-    for fold in (0, 3):
-        trainings = [x.without(fold) for x in (matrix, cells)]
-        for size in (0, 2):
-            found = []
-            for folds, training in zip((matrix, cells), trainings, strict=True):
-                fit = dimensionality._fit(training, size, 2, dtype) if size else None
-                found.append(folds.judge(fold, training, fit))
-            np.testing.assert_allclose(found[0], found[1], rtol=1e-4)
-    # Held-out cells are not in the sums.
-    other = np.where(cells.number == 3, 1 - cells.table.value, cells.table.value)
-    turned = SparseCells(cells.table.start, cells.table.column, other, ITEMS)
-    again = dimension_responses.CellFolds(turned, cells.number).without(3)
-    for x, y in zip(jax.tree.leaves(again), jax.tree.leaves(trainings[1]), strict=True):
-        np.testing.assert_array_equal(x, y)
-
-
-def test_residuals_and_proportions_are_those_of_the_matrix():
-    pair = tables()
-    matrix, cells = of_cells(pair)
-    assert matrix.num_observed == cells.num_observed
-    expected = matrix.log_likelihood_of_means()
-    assert cells.log_likelihood_of_means() == pytest.approx(expected, rel=1e-6)
-    rng = np.random.default_rng(0)
-    model = dimensionality.factor_model(dimensionality.Factor(2))
-    d = jnp.asarray(rng.normal(size=ITEMS))
-    slopes = jnp.asarray(rng.normal(size=(ITEMS, 2)))
-    items = model.family.start((jnp.full(ITEMS, 0.5),), jnp.ones(ITEMS))
-    items = items._replace(discrimination=slopes, intercept=d)
-    theta = jnp.asarray(rng.normal(size=(SUBJECTS, 2)))
-    wanted = dimension_responses._largest(model, items, theta, matrix.whole)
-    found = dimension_responses._largest_of_cells(items, theta, cells.whole)
-    dense, _ = pair
-    chance = expit(np.asarray(theta) @ np.asarray(slopes).T + np.asarray(d))
-    residual = np.where(dense.observed, dense.values - chance, 0)
-    assert float(wanted) == pytest.approx(np.linalg.norm(residual, 2), rel=1e-3)
-    assert float(found) == pytest.approx(float(wanted), rel=1e-5)
 
 
 @pytest.mark.slow
@@ -113,9 +64,6 @@ def _found(eigenvalues, permuted):
 
 
 def test_areas_are_of_folds_with_right_and_wrong_responses():
-    right, chance = np.array([True, False, True]), np.array([0.9, 0.2, 0.1])
-    assert dimension_responses._auc(right, chance) == 0.5
-    assert np.isnan(dimension_responses._auc(right[::2], chance[::2]))
     area = np.array([[0.5, 0.6], [np.nan, np.nan], [0.7, 0.8]])
     held = lambda area: dimensionality._HeldOut(np.zeros_like(area), area)
     assert held(area).mean_area == pytest.approx([0.6, 0.7])

@@ -1,4 +1,4 @@
-"""The responses of `irtjax.dimensions`: all cells, or the observed ones alone.
+"""Responses in folds, for factor models: all cells, or the observed ones alone.
 
 A fold is a part of the observed cells. Models are fitted to the cells outside it, and
 evaluated by the log-likelihood of the cells in it.
@@ -21,9 +21,8 @@ from irtjax.data.responses import Responses
 from irtjax.data.sparse_responses import SparseResponses
 from irtjax.data.sparse_table import SparseCells
 from irtjax.data.wording import counted
-from irtjax.likelihood.products import cells, expected_cells, outer
+from irtjax.likelihood.products import expected_cells, outer
 from irtjax.models.model import Model
-from irtjax.numerics.kernels import block_size_for, scan_subject_blocks, take_block
 from irtjax.numerics.memory import require_memory
 from irtjax.numerics.sparse import Bucket
 from irtjax.scoring.factors import score_factors
@@ -32,8 +31,6 @@ if TYPE_CHECKING:
     from irtjax.data.table import ResponseTable
 
 FOLDS = 5
-#: Power iterations, and vectors at once.
-POWER, VECTORS = 30, 4
 #: Bytes of a cell: 20,000 x 10,000 took 8.3 GB for one factor.
 CELL_BYTES = 41.0
 #: Observed cells that are predicted at once.
@@ -66,13 +63,18 @@ class Folds(Protocol):
         """Log-likelihood of the observed cells at the items' proportions."""
         ...
 
-    def largest(self, fit: Any, items: Any, theta: Array, key=None) -> Array:
-        """Largest singular value of M o (Y - P), or of responses drawn from P."""
-        ...
 
-
-def folds_of(table: ResponseTable, key: KeyArray, dtype) -> Folds:
+def folds_of(
+    table: ResponseTable, key: KeyArray, dtype, *, what: str, cells: bool | None = None
+) -> Folds:
     """The folds of a table, drawn for each observed cell in the order of the rows.
+
+    Args:
+        table: The responses.
+        key: Random key.
+        dtype: Floating type.
+        what: What the folds are for, for messages.
+        cells: Whether fits take the observed cells alone; None: if the table does.
 
     Raises:
         ValueError: A fold has no cell, or the matrices of a dense table do not fit into
@@ -80,17 +82,19 @@ def folds_of(table: ResponseTable, key: KeyArray, dtype) -> Folds:
     """
     size = f"{table.num_subjects:,} subjects by {table.num_items:,} items"
     cure = "select fewer subjects or items"
-    if table.sparse is None:
+    cells = table.sparse is not None if cells is None else cells
+    if not cells:
         # Held-out cells are judged by a matrix of chances.
-        require_memory(CELL_BYTES * table.size, f"dimensions of {size}", cure)
+        require_memory(CELL_BYTES * table.size, f"{what} of {size}", cure)
     number = jax.random.randint(key, (table.num_observed,), 0, FOLDS)
     if np.bincount(np.asarray(number), minlength=FOLDS).min() == 0:
         raise ValueError(
-            f"dimensions of {size}: {counted(table.num_observed, 'response')} are too"
+            f"{what} of {size}: {counted(table.num_observed, 'response')} are too"
             f" few for {FOLDS} folds: add subjects or items"
         )
-    if table.sparse is not None:
-        return CellFolds(table.sparse, np.asarray(number))
+    if cells:
+        assert table.binary_cells is not None
+        return CellFolds(table.binary_cells, np.asarray(number))
     return MatrixFolds(table, number, dtype)
 
 
@@ -99,17 +103,18 @@ class MatrixFolds:
 
     def __init__(self, table: ResponseTable, number: Array, dtype) -> None:
         responses = table.responses(dtype)
-        seen, self.num_observed = responses.observed, table.num_observed
-        if seen is None:
-            seen = jnp.ones((table.num_subjects, table.num_items), bool)
+        self.num_observed = table.num_observed
+        # Always with a mask, so that the program is the same for all cells.
+        self.whole = with_mask(responses)
+        seen = self.whole.observed
+        assert seen is not None
+        if responses.observed is None:
             self.fold = number.reshape(seen.shape)
         else:
             place = np.flatnonzero(np.asarray(seen))
             fold = np.full(seen.size, FOLDS, np.int32)
             fold[place] = np.asarray(number)
             self.fold = jnp.asarray(fold).reshape(seen.shape)
-        # Always with a mask, so that the program is the same for all cells.
-        self.whole = dataclasses.replace(responses, observed=seen)
 
     def without(self, fold: int) -> Responses:
         """The cells outside a fold."""
@@ -136,10 +141,6 @@ class MatrixFolds:
         values, seen = self.whole.values, self.whole.observed
         chance = jnp.broadcast_to(_means(self.whole), values.shape)
         return float(_mean_log_likelihood(values, seen, chance)) * self.num_observed
-
-    def largest(self, fit: Any, items: Any, theta: Array, key=None) -> Array:
-        """Largest singular value of residuals."""
-        return _largest(fit.model, items, theta, self.whole, key)
 
 
 class CellFolds:
@@ -201,10 +202,12 @@ class CellFolds:
         right = self.table.sum(0, self.table.value * kept)
         return (right + 0.5) / (self.table.sum(0, kept) + 1)
 
-    def largest(self, fit: Any, items: Any, theta: Array, key=None) -> Array:
-        """Largest singular value of residuals."""
-        del fit  # Every model has the logistic link.
-        return _largest_of_cells(items, theta, self.whole, key)
+
+def with_mask(data: Responses) -> Responses:
+    """The same responses with a mask of observed cells, if they have none."""
+    if data.observed is not None:
+        return data
+    return dataclasses.replace(data, observed=jnp.ones(data.values.shape, bool))
 
 
 def _means(data: Responses) -> Array:
@@ -283,73 +286,3 @@ def _auc(right: np.ndarray, chance: np.ndarray) -> float:
     least = ones * (ones + 1) / 2
     pairs = ones * (right.size - ones)
     return float((place[right].sum() - least) / pairs) if pairs else float("nan")
-
-
-def _power(product, num_items: int, dtype) -> Array:
-    """Root of the largest eigenvalue of a symmetric product, by power iterations."""
-    first = jax.random.normal(jax.random.key(1), (num_items, VECTORS), dtype)
-    orthogonal = lambda x: jnp.linalg.qr(x)[0]
-    step = lambda _, x: orthogonal(product(x))
-    vectors = lax.fori_loop(0, POWER, step, orthogonal(first))
-    return jnp.sqrt(jnp.linalg.norm(vectors.T @ product(vectors), 2))
-
-
-@eqx.filter_jit
-def _largest(model: Model, items, theta, data: Responses, key=None):
-    """Largest singular value of M o (Y - P), or of responses simulated from P."""
-    dtype = items.intercept.dtype
-    num_subjects, num_items = data.values.shape
-    size = block_size_for(num_subjects, num_items, dtype.itemsize)
-
-    def product(vectors):
-        def body(total, begin, is_new):
-            values = take_block(data.values, begin, size).astype(dtype)
-            exposure = take_block(data.exposure, begin, size)
-            ability = take_block(theta, begin, size)
-            if key is not None and exposure is not None:
-                eta = ability @ items.discrimination.T + items.intercept
-                part = jax.random.fold_in(key, begin)
-                draw = jax.random.bernoulli(part, jax.nn.sigmoid(eta))
-                values = draw.astype(dtype) * exposure
-            residual = cells(model, items, ability, values, exposure).slope
-            residual = residual * is_new.astype(dtype)[:, None]
-            return total + residual.T @ (residual @ vectors)
-
-        return scan_subject_blocks(body, jnp.zeros_like(vectors), num_subjects, size)
-
-    return _power(product, num_items, dtype)
-
-
-@eqx.filter_jit
-def _largest_of_cells(items, theta, data: SparseResponses, key=None):
-    """`_largest` over the observed cells."""
-    dtype, slopes = items.intercept.dtype, items.discrimination
-
-    def residuals(number, bucket):
-        def chunk(part):
-            person = theta.at[part.row].get(mode="clip")
-            eta = jnp.einsum("rp,rwp->rw", person, slopes[part.column])
-            chance = jax.nn.sigmoid(eta + items.intercept[part.column])
-            values = part.value.astype(dtype)
-            if key is not None:
-                own = jax.random.fold_in(jax.random.fold_in(key, number), part.row[0])
-                values = jax.random.bernoulli(own, chance).astype(dtype)
-            return (values - chance) * part.exposure
-
-        return lax.map(chunk, bucket)
-
-    left = [residuals(k, bucket) for k, bucket in enumerate(data.subjects)]
-
-    def product(vectors):
-        def chunk(total, given):
-            column, residual = given
-            rows = jnp.einsum("rw,rwv->rv", residual, vectors[column])
-            each = residual[..., None] * rows[:, None]
-            return total.at[column].add(each), None
-
-        total = jnp.zeros_like(vectors)
-        for bucket, residual in zip(data.subjects, left, strict=True):
-            total, _ = lax.scan(chunk, total, (bucket.column, residual))
-        return total
-
-    return _power(product, data.num_items, dtype)

@@ -1,0 +1,125 @@
+r"""Factors above noise: the rank of a joint fit under a prior as strong as noise.
+
+With N(0, 1) abilities and N(0, s^2) slopes the joint posterior is convex in
+X = Theta A' but for its rank, since the least (|Theta|^2 + |A|^2 / s^2) / 2 of all
+factorisations is the nuclear norm of X over s. At a stationary point with residuals
+R = M o (Y - P), M the mask of observed cells, the estimate is the global maximum over
+all numbers of factors where q = s sigma_max(R) = 1, and q > 1 elsewhere. With 1 / s the
+largest singular value of M o (Y* - P) over 20 draws of responses Y* from a fit, factors
+of the size of noise vanish.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from irtjax._types import KeyArray
+from irtjax.estimators.driver import Fit, run_jit
+from irtjax.estimators.factor_residuals import largest_residual
+from irtjax.estimators.factor_start import factor_start
+from irtjax.estimators.joint.mm import MM
+from irtjax.likelihood.problem import Problem, Start
+from irtjax.models.catalogue import factor_model
+from irtjax.models.factors import Factor
+from irtjax.models.priors import Normal
+
+#: Steps of a fit, and the KKT residual at which it ends.
+MOST_STEPS, TOLERANCE = 1000, 1e-4
+#: Residuals simulated, of which the largest counts.
+SIMULATED = 20
+#: Largest certificate of a global maximum.
+GLOBAL = 1.01
+#: A factor that moves no logit by as much is none.
+LEAST_LOGIT = 0.01
+
+
+class NoiseRank(NamedTuple):
+    """The fit at the penalty of noise.
+
+    Attributes:
+        rank: Number of factors that it keeps.
+        certificate: q: at most `GLOBAL` at the best fit of any number of factors.
+        slope_sd: s, the standard deviation of the prior of slopes.
+        log_likelihood: Of the joint fit, in nats.
+        objective: With the log priors.
+    """
+
+    rank: int
+    certificate: float
+    slope_sd: float
+    log_likelihood: float
+    objective: float
+
+
+def factor_problem(
+    data: Any, size: int, most: int, slope_sd: Any, dtype
+) -> tuple[Problem, Start]:
+    """The problem of `size` of `most` factors, and its start."""
+    dims = max(most, 2)
+    model = factor_model(Factor(dims))
+    # Arrays, not numbers: the program is compiled once.
+    pair = lambda sd: Normal(jnp.zeros((), dtype), jnp.asarray(sd, dtype))
+    priors = {"discrimination": pair(slope_sd), "intercept": pair(3.0)}
+    model = dataclasses.replace(model, priors=priors)
+    used = np.arange(dims) < size
+    free = np.ones((data.num_items, dims + 1), bool)
+    free[:, :dims] = used
+    start = factor_start(model, data, dtype=dtype)
+    assert start.theta is not None
+    slopes = jnp.where(used, start.items.discrimination, 0)
+    start = start._replace(
+        items=start.items._replace(discrimination=slopes),
+        theta=jnp.where(used, start.theta, 0),
+    )
+    return Problem(model, data, jnp.asarray(free)), start
+
+
+def fit_factors(
+    data: Any,
+    size: int,
+    most: int,
+    dtype,
+    slope_sd: Any = 1.0,
+    tolerance: float = TOLERANCE,
+) -> Fit:
+    """The joint fit of `size` factors; one program for all sizes up to `most`."""
+    problem, start = factor_problem(data, size, most, slope_sd, dtype)
+    # An array: another tolerance is the same program.
+    method = MM(tolerance=jnp.asarray(tolerance, dtype))
+    return run_jit(problem, method, start, max_steps=MOST_STEPS)
+
+
+def noise_rank(
+    data: Any,
+    fit: Fit,
+    most: int,
+    dtype,
+    key: KeyArray,
+    tolerance: float = TOLERANCE,
+) -> NoiseRank:
+    """The rank at the penalty of noise, which is simulated from a fit."""
+    items, _, theta = fit.parameters[:3]
+    draws = jax.random.split(key, SIMULATED)
+    noise = max(largest_residual(fit.model, items, theta, data, x) for x in draws)
+    slope_sd = 1 / noise
+    found = fit_factors(data, most, most, dtype, slope_sd, tolerance)
+    best = found.state.best
+    factors = [np.linalg.qr(np.asarray(x, float))[1] for x in (best.theta, best[0])]
+    values = np.linalg.svd(factors[0] @ factors[1].T, compute_uv=False)
+    scale = LEAST_LOGIT * np.sqrt(len(theta) * len(items.intercept))
+    record = items._replace(
+        discrimination=best.discrimination, intercept=best.intercept
+    )
+    largest = largest_residual(found.model, record, best.theta, data)
+    return NoiseRank(
+        int(np.sum(values > scale)),
+        float(slope_sd * largest),
+        float(slope_sd),
+        float(found.log_lik),
+        float(found.objective),
+    )
