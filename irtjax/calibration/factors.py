@@ -48,6 +48,9 @@ class Factors(NamedTuple):
             without rotation or standard errors.
         from_target: `[factors]` root mean square of the differences of loadings from
             the specified cells of a target, NaN without any; None without a target.
+        certificate: q of the fit at the penalty of noise that found the number of
+            factors: it is the best fit of any number if q is at most 1.01. None where
+            the number was given.
     """
 
     names: np.ndarray
@@ -65,6 +68,7 @@ class Factors(NamedTuple):
     correlation_error: np.ndarray | None = None
     at_fixed_axes: np.ndarray | None = None
     from_target: np.ndarray | None = None
+    certificate: float | None = None
 
     @property
     def error(self) -> np.ndarray:
@@ -107,6 +111,7 @@ def factors_of(
         found.correlation_error,
         found.at_fixed_axes,
         found.from_target,
+        found.certificate,
     )
 
 

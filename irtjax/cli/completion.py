@@ -43,7 +43,7 @@ VALUES: dict[str, Iterable[str]] = {
     "orientation": ["subjects_by_items", "items_by_subjects"],
     "run": ["latest", "all"],
     "join": ["hash", "id"],
-    "priors": ["weak", "none"],
+    "priors": ["weak", "none", "held_out"],
     "start": ["proportions", "spectral", "low_rank"],
     "standard_errors": ["observed", "cross_product", "sandwich", "none"],
     "population": ["normal", "histogram"],

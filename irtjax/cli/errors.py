@@ -38,7 +38,7 @@ _KEYWORD = re.compile(
 )
 #: A setting of `irtjax.fit` without a value, where no other word can be meant.
 _SETTING = re.compile(
-    r"^(start|priors)(?= ['\"])"
+    r"^(start|priors|penalty)(?= ['\"])"
     rf"|^({'|'.join(FLAGS)})(?= (?:requires|has|have|needs|is|takes?) )"
     rf"|(?<=raise )({'|'.join(FLAGS)})\b|(?<=leave )({'|'.join(FLAGS)})(?= out\b)"
     rf"|^({'|'.join(FLAGS)})(?= [\d,]+: )|(?<=lower )({'|'.join(FLAGS)})\b"

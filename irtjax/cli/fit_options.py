@@ -106,6 +106,16 @@ def _widths(layers: str) -> tuple[int, ...]:
     return tuple(map(int, parts))
 
 
+def _penalty(given: str) -> float | str:
+    """A weight of priors, or the name of a penalty."""
+    if given == "noise":
+        return given
+    try:
+        return float(given)
+    except ValueError:
+        raise ValueError(f"--penalty {given!r} is neither a number nor noise") from None
+
+
 _count = functools.partial(FitOption, kind=int, least=1)
 _number = functools.partial(FitOption, kind=float)
 _switch = functools.partial(FitOption, kind=bool, default=False)
@@ -125,7 +135,11 @@ _METHODS = {
 _PANELS: dict[str | None, tuple[FitOption, ...]] = {
     None: (
         # Without defaults: to type one is to ask for it, as in Python.
-        FitOption("priors", "weak, or none (maximum likelihood). \\[default: weak]"),
+        FitOption(
+            "priors",
+            "weak, none (maximum likelihood), or held_out (--model factor --method mm:"
+            " held-out responses choose that of slopes). \\[default: weak]",
+        ),
         _switch("positive", "Keep every discrimination above 0."),
         _table(
             "anchor",
@@ -190,7 +204,13 @@ _PANELS: dict[str | None, tuple[FitOption, ...]] = {
         ),
     ),
     _JOINT: (
-        _number("penalty", "Weight of all log priors: 1 is MAP, 0 no priors."),
+        FitOption(
+            "penalty",
+            "Weight of all log priors: 1 is MAP, 0 no priors. noise (--model factor"
+            " --method mm): keep the factors above noise, at most --factors.",
+            metavar="X",
+            read=_penalty,
+        ),
         _number(
             "temperature",
             "mm: P = sigma((a theta + d) / S), priors being those of a and d.",

@@ -126,6 +126,8 @@ class FactorEstimates(NamedTuple):
             without the error of the rotation; None without rotation or errors.
         from_target: `[factors]` root mean square of the differences of loadings from
             the specified cells of a target, NaN without any; None without a target.
+        certificate: Of the number of factors, if the penalty of noise found it; None
+            without.
     """
 
     ability: np.ndarray
@@ -143,6 +145,7 @@ class FactorEstimates(NamedTuple):
     correlation_error: np.ndarray | None = None
     at_fixed_axes: np.ndarray | None = None
     from_target: np.ndarray | None = None
+    certificate: float | None = None
 
 
 class LengthEstimates(NamedTuple):

@@ -44,6 +44,34 @@ class Judged(NamedTuple):
     auc: float
 
 
+class Losses(NamedTuple):
+    """Settings compared by held-out cells: `[settings]` losses against the best one.
+
+    They are means over folds, with standard errors.
+    """
+
+    best: int
+    loss: np.ndarray
+    error: np.ndarray
+
+    @property
+    def chosen(self) -> int:
+        """The first setting within one standard error of the best."""
+        return int(np.flatnonzero(self.loss <= self.error)[0])
+
+
+def losses(height: np.ndarray) -> Losses:
+    """Losses from mean log-likelihoods of held-out cells, `[folds, settings]`.
+
+    >>> losses(np.array([[-0.9, -0.5], [-0.7, -0.6]])).best
+    1
+    """
+    best = int(height.mean(axis=0).argmax())
+    loss = height[:, [best]] - height
+    error = loss.std(axis=0, ddof=1) / len(height) ** 0.5
+    return Losses(best, loss.mean(axis=0), error)
+
+
 class Folds(Protocol):
     """Responses in folds of cells."""
 

@@ -18,6 +18,15 @@ from irtjax.estimators.factor_estimates import rotated
 from irtjax.estimators.factor_start import factor_start
 from irtjax.estimators.marginal.grid import expects_grid
 from irtjax.estimators.start import start_values
+from irtjax.fitting.factor_search import (
+    METHOD,
+    NOISE,
+    Search,
+    find_rank,
+    noise_note,
+    with_found_prior,
+    with_rank,
+)
 from irtjax.fitting.one_ability import APPROXIMATE
 from irtjax.fitting.resolve import (
     check_data,
@@ -28,7 +37,7 @@ from irtjax.fitting.resolve import (
 from irtjax.fitting.specification import AbstractSpecification, Task
 from irtjax.likelihood.cubature import AFFORDABLE_NODES, MOST_DIMS, count_points
 from irtjax.likelihood.problem import Problem, Start
-from irtjax.models.catalogue import factor_model
+from irtjax.models.catalogue import HELD_OUT, factor_model
 from irtjax.models.factors import FACTOR, Factor
 from irtjax.models.families.bounded import arrays_of
 from irtjax.models.model import Model
@@ -143,6 +152,10 @@ class FactorAnalysis(AbstractSpecification):
         """By the responses of a subject to the items of a factor."""
         known = {name: settings[name] for name in FACTOR if name in settings}
         plan = Factor(**known) if isinstance(self.model, str) else self.model
+        for name, value in (("penalty", NOISE), ("priors", HELD_OUT)):
+            given = plan.priors if name == "priors" else settings.get(name)
+            if isinstance(given, str) and given == value:
+                return METHOD, f"{name} {value!r} requires it"
         if plan.count == 1:
             return "em", "the factor model has one ability"
         plan = plan.of(kind_of(table, settings.get("bounds")))
@@ -166,9 +179,24 @@ class FactorAnalysis(AbstractSpecification):
         return name, f"{reason}, below {ENOUGH_RESPONSES}"
 
     def task(self, table, method, parts, level, floating) -> Task:
-        """The task, with start values and the mask of loadings."""
+        """The task, with what is left to the data found first."""
         plan = Factor(**parts.model) if isinstance(self.model, str) else self.model
         plan = plan.of(kind_of(table, parts.data["bounds"]))
+        search = Search.of(plan, table, method, parts)
+        plan, parts = search.usual(plan, parts)
+        given = table, method, parts, level, floating
+        task = self._task(plan, *given)
+        if search.noise:
+            found, most = find_rank(task, plan, floating), plan.count
+            plan = dataclasses.replace(plan, factors=found.rank)
+            task = with_rank(self._task(plan, *given), found, most)
+        if search.held_out:
+            fixed = isinstance(parts.options.get("start"), Start)
+            task = with_found_prior(task, plan, floating, fixed)
+        return task
+
+    def _task(self, plan: Factor, table, method, parts, level, floating) -> Task:
+        """The task, with start values and the mask of loadings."""
         model = factor_model(plan, num_categories(table))
         made = make_method(method, parts.fields, model, table.num_subjects)
         if plan.priors == "weak":
@@ -249,8 +277,15 @@ class FactorAnalysis(AbstractSpecification):
         return Task(made, table, problem, first, *labelled, target=target)
 
     def finish(self, estimates: Estimates, task: Task) -> Estimates:
-        """The estimates on rotated factors."""
-        rotation = task.options["rotation"]
-        if estimates.factors is None or rotation == "none":
+        """The estimates on rotated factors, with the certificate of their number."""
+        rotation, noise = task.options["rotation"], task.options.get("noise")
+        if estimates.factors is not None and rotation != "none":
+            estimates = rotated(estimates, rotation, target=task.target)
+        if noise is None:
             return estimates
-        return rotated(estimates, rotation, target=task.target)
+        note = noise_note(noise, estimates.log_likelihood)
+        found = estimates.factors
+        if found is not None:
+            found = found._replace(certificate=noise["certificate"])
+        verdict = (*estimates.verdict, note)
+        return dataclasses.replace(estimates, factors=found, verdict=verdict)

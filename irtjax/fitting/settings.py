@@ -43,7 +43,9 @@ class Settings(TypedDict, total=False):
         priors: "weak", None for plain maximum likelihood, or a mapping of parameter
             names to priors. Unless there are anchors, priors hold up to a location
             and scale of ability, which are estimated (see `Model.prior_frame`).
-            Multilevel models estimate the priors that are not given.
+            Multilevel models estimate the priors that are not given. "held_out", for
+            "factor" by "mm": slopes are N(0, s^2), s chosen by responses held out
+            (`estimators.slope_prior`).
         positive: Keep every discrimination above 0.
         ends: For "inflated_beta": treat scores within this of 0 or 1 as 0 or 1.
         squeeze: For "continuous", "beta" and "mixed": move scores nearer to 0 or 1 than
@@ -69,7 +71,9 @@ class Settings(TypedDict, total=False):
         subject_covariates: Numbers `[subjects]` by name, or `[subjects, covariates]`,
             that shift abilities (latent regression).
         hyperpriors: Priors of variances and correlations; see `irtjax.Hyperpriors`.
-        factors: For "factor": number of factors, 2 where None.
+        factors: For "factor": number of factors, 2 where None. With the setting
+            ``penalty="noise"`` of "mm" it is the largest number: those above noise are
+            kept (`estimators.factor_rank`).
         rotation: Rotation of the factors, by name; "none" for the principal axes.
         loadings: Which loadings to estimate; see `irtjax.Factor`.
         target: Loadings that the rotation approaches; see `irtjax.Factor`.

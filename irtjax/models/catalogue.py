@@ -46,6 +46,8 @@ from irtjax.models.priors import (
 )
 
 Priors = Mapping[str, AbstractPrior] | str | None
+#: Priors of factor models whose scale held-out responses choose (`irtjax.fit`).
+HELD_OUT = "held_out"
 
 
 def weak_priors(family: AbstractResponseFamily) -> dict[str, AbstractPrior]:
@@ -84,10 +86,13 @@ def weak_priors(family: AbstractResponseFamily) -> dict[str, AbstractPrior]:
 
 def check_priors(priors: Any) -> None:
     """Refuses what is no prior; names of parameters are those of a family."""
-    if priors is None or (isinstance(priors, str) and priors in ("weak", "none")):
+    named = "weak", "none", HELD_OUT
+    if priors is None or (isinstance(priors, str) and priors in named):
         return
     if not isinstance(priors, Mapping):
-        raise ValueError(f"priors {priors!r} is neither 'weak', 'none' nor a mapping")
+        raise ValueError(
+            f"priors {priors!r} is neither 'weak', 'none', 'held_out' nor a mapping"
+        )
     for name, prior in priors.items():
         if not isinstance(prior, AbstractPrior):
             raise ValueError(
@@ -103,6 +108,10 @@ def resolve_priors(
     check_priors(priors)
     if priors is None or priors == "none":
         return {}
+    if priors == HELD_OUT:
+        raise ValueError(
+            f"priors {HELD_OUT!r} requires the model factor and method='mm': use 'weak'"
+        )
     if isinstance(priors, str):
         return weak_priors(family)
     known = {p.name for p in family.parameters} | {"discrimination"}

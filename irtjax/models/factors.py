@@ -49,7 +49,8 @@ class Factor:
         responses: "binary" (right or wrong, or counts), "graded" or "partial_credit"
             (ordered categories), or "continuous" (scores in [0, 1]); None: as the
             table's responses are, ordered categories being graded.
-        priors: As for other models: weak, N(0, 1) of discriminations.
+        priors: As for other models: weak, N(0, 1) of discriminations. "held_out" with
+            the method "mm": N(0, s^2), s chosen by responses held out.
         target: Standardised loadings that a rotation approaches, for "target" (factors
             correlate) and "target_orthogonal": an array `[items, factors]` in the order
             of the table's items, NaN where free, or by item name, each a mapping of

@@ -35,6 +35,8 @@ def factors_of(arrays: dict[str, Any]) -> Factors | None:
     own["rotation"] = str(own["rotation"])
     own["share_at_best"] = float(own["share_at_best"])
     own["axes_known"] = bool(own.get("axes_known", True))
+    if "certificate" in own:
+        own["certificate"] = float(own["certificate"])
     return Factors(**{"loadings_error": None, **own})
 
 

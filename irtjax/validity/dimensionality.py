@@ -26,7 +26,7 @@ from irtjax._types import KeyArray
 from irtjax.data import read
 from irtjax.data.table import ResponseTable
 from irtjax.data.wording import counted
-from irtjax.estimators.factor_folds import FOLDS, Folds, folds_of
+from irtjax.estimators.factor_folds import FOLDS, Folds, Losses, folds_of, losses
 from irtjax.estimators.factor_rank import GLOBAL, fit_factors, noise_rank
 from irtjax.models.factors import FEWEST_ITEMS
 from irtjax.numerics.memory import require_memory
@@ -159,11 +159,11 @@ def dimensions(
         above = eigenvalues > permuted
         by_parallel = int(above.argmin()) if not above.all() else len(above)
     report("rank at the penalty of noise")
-    proof = noise_rank(responses, fits[out.chosen], most, dtype, noise_key)
+    proof = noise_rank(responses, fits[out.losses.chosen], most, dtype, noise_key)
     return Dimensions(
         _rows(out, heights, jic, eigenvalues, permuted),
-        out.chosen,
-        out.best,
+        out.losses.chosen,
+        out.losses.best,
         int(jic.argmin()),
         by_parallel,
         proof.rank,
@@ -192,21 +192,9 @@ class _HeldOut(NamedTuple):
         return self.area[known].mean(axis=0).tolist()
 
     @property
-    def best(self) -> int:
-        """The number that predicts held-out cells best."""
-        return int(self.height.mean(axis=0).argmax())
-
-    @property
-    def loss(self) -> tuple[np.ndarray, np.ndarray]:
-        """Means over folds of the loss against the best number, and their errors."""
-        loss = self.height[:, [self.best]] - self.height
-        return loss.mean(axis=0), loss.std(axis=0, ddof=1) / FOLDS**0.5
-
-    @property
-    def chosen(self) -> int:
-        """The fewest factors within one standard error of the best."""
-        loss, error = self.loss
-        return int(np.flatnonzero(loss <= error)[0])
+    def losses(self) -> Losses:
+        """The numbers compared; `chosen` are the fewest factors close to the best."""
+        return losses(self.height)
 
 
 def _held_out(folds: Folds, most: int, report) -> _HeldOut:
@@ -227,7 +215,7 @@ def _rows(out: _HeldOut, heights, jic, eigenvalues, permuted) -> pa.Table:
     import pyarrow as pa
 
     most = len(heights) - 1
-    loss, loss_se = out.loss
+    _, loss, loss_se = out.losses
     blank = lambda x: pa.array([None, *x][: most + 1] + [None] * (most - len(x)))
     return pa.table(
         {

@@ -5,7 +5,13 @@ import csv
 import numpy as np
 import pytest
 
-from experiments.aims import factors, few_subjects, heterogeneity, short_tests
+from experiments.aims import (
+    factor_search,
+    factors,
+    few_subjects,
+    heterogeneity,
+    short_tests,
+)
 
 
 def test_the_area_under_the_curve_counts_pairs():
@@ -25,6 +31,22 @@ def test_factors_small(tmp_path, capsys):
     assert abs(rows["expected scores"] - 0.95) < 5 * (0.05 * 0.95 / 160) ** 0.5
     with (tmp_path / "coverage.csv").open() as file:
         assert len(list(csv.DictReader(file))) == len(rows)
+
+
+@pytest.mark.slow
+def test_factor_search_small(tmp_path):
+    found = factor_search.main(["--out", str(tmp_path)])
+    # Slopes from U(.5, 1.5) are well above noise; q is 1 at the best fit.
+    assert found["rank"][0]["right"] == 1
+    assert abs(found["rank"][0]["largest q - 1"]) < 1e-3
+    weak, held_out = found["prior"]
+    assert weak["slope sd"] == 1.0 and held_out["one standard error"] > 0
+    # One scale of at least three: the chosen one is at most as bad on other cells, up
+    # to five standard errors (0.6 / 480^.5) of a mean loss.
+    assert held_out["log_loss"] < weak["log_loss"] + 5 * 0.6 / 480**0.5
+    priors = {row["prior"] for row in found["coverage"]}
+    assert priors == {"weak", "held_out"}
+    assert {x.stem for x in tmp_path.iterdir()} == {"rank", "prior", "coverage"}
 
 
 @pytest.mark.slow

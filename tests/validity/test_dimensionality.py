@@ -3,6 +3,8 @@
 import functools
 import json
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy.special import expit
@@ -10,6 +12,8 @@ from typer.testing import CliRunner
 
 import irtjax
 from irtjax.cli.app import app
+from irtjax.estimators.factor_folds import with_mask
+from irtjax.estimators.factor_rank import rank_above_noise
 from irtjax.plots import plot_dimensions
 
 SUBJECTS, ITEMS = 150, 30
@@ -47,6 +51,13 @@ def test_the_planted_number_is_found(factors):
 def test_the_rank_at_the_penalty_of_noise_is_proven():
     # q is 1 at the global maximum and never below, up to the tolerance of the fit.
     assert found_of(2).certificate == pytest.approx(1, abs=2e-3)
+
+
+def test_from_the_bottom_up_the_rank_is_the_same():
+    dtype = jnp.zeros(()).dtype
+    data = with_mask(table_of(2).responses(dtype))
+    found = rank_above_noise(data, 3, dtype, jax.random.key(0))
+    assert found.rank == 2 and found.certificate == pytest.approx(1, abs=2e-3)
 
 
 def test_rows_and_the_figure():

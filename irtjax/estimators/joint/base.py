@@ -18,6 +18,15 @@ from irtjax.likelihood.quadrature import choose_nodes
 class AbstractPenalised(AbstractMethod):
     """Base class of joint methods, with a field `penalty`: the weight of log priors."""
 
+    def __check_init__(self):
+        """Refuses a penalty that is no number."""
+        penalty = self.penalty  # pyright: ignore[reportAttributeAccessIssue]
+        if isinstance(penalty, str):
+            raise ValueError(
+                f"penalty {penalty!r}: give a number of at least 0 ('noise' requires"
+                " the model factor, and method='mm' by its name)"
+            )
+
     @property
     def _penalises(self) -> bool:
         """Whether the method adds the priors."""
