@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeVar, overload
+from typing import Any, TypeVar, overload
 
 import jax
 import jax.numpy as jnp
@@ -15,7 +15,8 @@ from jaxtyping import Array, Float
 
 from irtjax.numerics.progress import in_stretches
 
-Carry, Result = TypeVar("Carry"), TypeVar("Result")
+Carry = TypeVar("Carry")
+Result = TypeVar("Result")
 
 #: Bytes of one floating-point block of the data inside a pass over it. Measured on
 #: four cores at 2,211 x 12,032: 256 to 1,024 subjects a block differ by a tenth, and

@@ -120,7 +120,8 @@ def scan_rows(
 
     def some(bucket, carry, between):
         one = lambda k, carry: chunk(carry, jax.tree.map(lambda x: x[k], bucket))[0]
-        return lax.fori_loop(*jnp.clip(between, 0, len(bucket.row)), one, carry)
+        first, last = jnp.clip(between, 0, len(bucket.row))
+        return lax.fori_loop(first, last, one, carry)
 
     done = 0
     for bucket in buckets:

@@ -108,7 +108,7 @@ def _read(path: Path, options: ReadOptions) -> Records:
     records.qualified = None  # Names of this bank are no matter of other tables.
     if options.texts:
         records.item_texts = _texts(items, path)
-    present = set(pc.unique(table["benchmark_id"]).to_pylist())
+    present = set(table["benchmark_id"].unique().to_pylist())
     records.notes += _directions(path, items, present)
     condition = _conditions(table, path)
     return records if condition is None else _conditioned(records, condition, options)
