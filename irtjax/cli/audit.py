@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from irtjax.cli import options as opt
 from irtjax.cli import output
-from irtjax.cli.errors import as_options
 from irtjax.cli.imports import own_or_name
 from irtjax.cli.machine import prepare
 from irtjax.cli.progress import ProgressLine
@@ -145,8 +144,7 @@ def write(
     from irtjax.report import audit_page, report_page, write_page
     from irtjax.report.flagged import flagged_page, flagged_table
 
-    notes = [as_options(x) for x in table.notes]
-    page = audit_page(report, FIGURES if figures else (), notes)
+    page = audit_page(report, FIGURES if figures else (), table.notes)
     command = output.command_line()
     shown = {name: text.as_text() for name, text in texts.items()}
     html = report_page(

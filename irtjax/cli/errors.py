@@ -15,6 +15,7 @@ from typer.core import TyperGroup
 
 from irtjax.cli.fit_options import FLAGS, OPTIONS
 from irtjax.cli.options import Reading
+from irtjax.report.words import wording
 
 #: Typer's class of usage errors, which it does not export itself.
 UsageError: Any = next(
@@ -66,12 +67,17 @@ def one_line(message: str) -> str:
 
 
 class Group(TyperGroup):
-    """The command group that turns every refusal into one line."""
+    """The command group that turns every refusal into one line.
+
+    Refusals, and warnings and notes in the files of a command, name options as they are
+    typed.
+    """
 
     def main(self, *args: Any, **given: Any) -> Any:
         """Runs the command; see `TyperGroup.main`."""
         try:
-            code = super().main(*args, **{**given, "standalone_mode": False})
+            with wording(as_options):
+                code = super().main(*args, **{**given, "standalone_mode": False})
         except UsageError as error:
             context = getattr(error, "ctx", None)
             command = context.command_path if context is not None else "irtjax"

@@ -16,7 +16,7 @@ from irtjax.cli import audit as auditing
 from irtjax.cli import options as opt
 from irtjax.cli import pipeline
 from irtjax.cli import shrink as shrinking
-from irtjax.cli.errors import as_options, explain, one_line
+from irtjax.cli.errors import explain, one_line
 from irtjax.cli.imports import own_or_name
 from irtjax.cli.output import (
     check_out_folder,
@@ -421,6 +421,7 @@ def _show(results: Results) -> None:
 def _write_page(results: Results, table: ResponseTable) -> None:
     """Writes the summary as Markdown, and all of it as one page."""
     from irtjax.report import page_subset
+    from irtjax.report.leaderboard import points
     from irtjax.report.page import report_page, write_page
     from irtjax.report.summary import fit_sentences
     from irtjax.report.words import markdown, visible
@@ -430,9 +431,9 @@ def _write_page(results: Results, table: ResponseTable) -> None:
         title, _, text = sentence.partition(": ")
         lines += [f"## {title}", "", text, ""]
     lines += ["## Fit", "", " ".join(fit_sentences(results.fit, markdown)), ""]
-    warnings = [f"- {markdown(as_options(x))}" for x in _warnings(results)]
+    warnings = points(_warnings(results))
     lines += ["## Warnings", "", *warnings, ""] if warnings else []
-    notes = [f"- {markdown(as_options(x))}" for x in results.fit.notes]
+    notes = points(results.fit.notes)
     lines += ["## Notes", "", *notes, ""] if notes else []
     lines += ["## Files", ""]
     lines += [

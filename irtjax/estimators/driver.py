@@ -70,6 +70,8 @@ class AbstractEstimator(eqx.Module):
         uses_priors: Whether priors of items enter the objective.
         max_steps: Step limit where `irtjax.fit` is given none.
         limit: Name of the setting that limits the steps, for messages.
+        lengths: Settings that determine the number of steps, where no limit applies:
+            `irtjax.fit` then refuses `max_steps`.
         options: Settings of a fit by this method, not fields of it, and their defaults.
     """
 
@@ -84,6 +86,7 @@ class AbstractEstimator(eqx.Module):
     uses_priors: ClassVar[bool] = True
     max_steps: ClassVar[int] = 1000
     limit: ClassVar[str] = "max_steps"
+    lengths: ClassVar[tuple[str, ...]] = ()
     options: ClassVar[Mapping[str, Any]] = MappingProxyType({})
 
     def __check_init__(self):
@@ -169,12 +172,16 @@ class AbstractMethod(AbstractEstimator):
         return None
 
     def goal(self, problem: Any, dtype: Any) -> Any:
-        """The residual at which a fit ends; None where its residual is no sign of it.
+        """The `measure` at which a fit ends; None where there is none.
 
         With `num_planned` it is for the share done that progress shows, and for nothing
         else.
         """
         return getattr(self, "tolerance", None)
+
+    def measure(self, fit: Fit) -> Array:
+        """What falls to `goal` while a fit proceeds; the residual of most methods."""
+        return fit.residual
 
     @property
     def num_planned(self) -> int:
@@ -487,7 +494,8 @@ def drive(
         if expected is None:
             goal = method.goal(problem, result.residual.dtype)
             expected = _Expected(goal, method.num_planned)
-        note_share(expected.share(float(result.residual), status, steps), "fit")
+        measure = float(method.measure(result))
+        note_share(expected.share(measure, status, steps), "fit")
         if status != Status.RUNNING:
             return result
         # `loop_of` of a running fit, without a program of its own.

@@ -67,7 +67,7 @@ def fit(
         key: Random key: for mini-batches, draws, and rank intervals (a fixed key when
             None, so results repeat).
         dtype: Floating type; JAX's default when None (float64 where x64 is on).
-        max_steps: Step limit.
+        max_steps: Step limit; "nuts" has ``num_warmup`` and ``num_draws`` instead.
         progress: Called a few times a second while the fit runs.
         **settings: See `fitting.settings.Settings`. For a method given by name also the
             fields of its class: ``num_draws=2000`` for "nuts".

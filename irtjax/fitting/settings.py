@@ -210,7 +210,7 @@ def sort_settings(
 
     Raises:
         ValueError: If a setting belongs to nothing in this fit, or limits the steps as
-            `max_steps` does.
+            `max_steps` does, or if the method has no such limit.
     """
     named = isinstance(method, type)
     kind = method if named else type(method)
@@ -228,6 +228,13 @@ def sort_settings(
     if max_steps is not None and kind.limit in fields:
         raise ValueError(
             f"{kind.limit} and max_steps set the same limit: leave one out"
+        )
+    if max_steps is not None and kind.lengths:
+        instead = " and ".join(f"{name}=" for name in kind.lengths)
+        used = kind.__name__.lower()
+        raise ValueError(
+            f"max_steps is not a limit of method {used}: set its number of steps with"
+            f" {instead}"
         )
     wrong = settings.keys() & specification.stated
     if wrong:

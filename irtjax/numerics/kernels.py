@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeVar, overload
+from typing import Any, TypeVar, overload
 
 import jax
 import jax.numpy as jnp
@@ -16,6 +16,7 @@ from jaxtyping import Array, Float
 from irtjax.numerics.progress import in_stretches
 
 Carry = TypeVar("Carry")
+Result = TypeVar("Result")
 
 #: Bytes of one floating-point block of the data inside a pass over it. Measured on
 #: four cores at 2,211 x 12,032: 256 to 1,024 subjects a block differ by a tenth, and
@@ -95,6 +96,26 @@ def blocks_in_stretches(
     zeros = lambda leaf: np.zeros(leaf.shape, leaf.dtype)
     init = jax.device_put(jax.tree.map(zeros, jax.eval_shape(nothing)))
     return in_stretches(advance, init, passes * num_blocks)
+
+
+def sums_in_stretches(
+    program: Callable[..., tuple[Result, Carry]],
+    nothing: Callable[[], Carry],
+    num_subjects: int,
+    block_size: int,
+    passes: int = 1,
+) -> Result:
+    """`blocks_in_stretches` of a program with a result and the sums behind it.
+
+    Arguments are those of `blocks_in_stretches`, but the program, which is given sums
+    to go on from, returns its result first. `nothing` are sums over no block.
+    """
+
+    def go_on(found: Any = None, between: Array | None = None) -> Any:
+        return program(None if found is None else found[1], between)
+
+    given = num_subjects, block_size, passes
+    return blocks_in_stretches(go_on, lambda: (None, nothing()), *given)[0]
 
 
 @overload

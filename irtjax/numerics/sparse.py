@@ -101,11 +101,15 @@ def _bucket(rows, start, count, width, column, value, exposure) -> Bucket:
 
 
 def scan_rows(
-    buckets: tuple[Bucket, ...], function: Callable[[Bucket], Any], init: Any
+    buckets: tuple[Bucket, ...],
+    function: Callable[[Bucket], Any],
+    init: Any,
+    between: Array | None = None,
 ) -> Any:
     """Arrays by row, with `function` of each chunk at the places of its rows.
 
-    `init` has the rows without a cell; results are of the same structure.
+    `init` has the rows without a cell; results are of the same structure. `between`
+    `[2]` are the first chunk of all and the one after the last; None for all.
     """
 
     def chunk(carry, part):
@@ -114,9 +118,30 @@ def scan_rows(
         )
         return jax.tree.map(put, carry, function(part)), None
 
+    def some(bucket, carry, between):
+        one = lambda k, carry: chunk(carry, jax.tree.map(lambda x: x[k], bucket))[0]
+        first, last = jnp.clip(between, 0, len(bucket.row))
+        return lax.fori_loop(first, last, one, carry)
+
+    done = 0
     for bucket in buckets:
-        init, _ = lax.scan(chunk, init, bucket)
+        if between is None:
+            init, _ = lax.scan(chunk, init, bucket)
+        else:
+            init = some(bucket, init, between - done)
+        done += len(bucket.row)
     return init
+
+
+def num_blocks(buckets: tuple[Bucket, ...], numbers: int) -> int:
+    """Number of chunks that `in_blocks` makes of buckets."""
+    return sum(-(-x.row.size // _rows_at_once(x, numbers)) for x in buckets)
+
+
+def _rows_at_once(bucket: Bucket, numbers: int) -> int:
+    """Rows of which `numbers` for each cell have room."""
+    width = bucket.column.shape[-1]
+    return min(max(1, MOST_NUMBERS // (width * numbers)), bucket.row.size)
 
 
 def in_blocks(bucket: Bucket, numbers: int) -> Bucket:
@@ -125,7 +150,7 @@ def in_blocks(bucket: Bucket, numbers: int) -> Bucket:
     Rows of padding have a number past any last one.
     """
     count, width = bucket.row.size, bucket.column.shape[-1]
-    size = min(max(1, MOST_NUMBERS // (width * numbers)), count)
+    size = _rows_at_once(bucket, numbers)
     fill = -count % size
 
     def cut(array: Array, inner: tuple[int, ...], filling: int = 0) -> Array:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from irtjax.data.wording import counted, percent
-from irtjax.report.leaderboard import table_lines
+from irtjax.report.leaderboard import points, table_lines
 from irtjax.report.words import listing, markdown, number
 
 if TYPE_CHECKING:
@@ -112,9 +112,9 @@ def audit_page(
     rate = f"The test of each defect has a false discovery rate of {rate}."
     lines += ["", f"{rate} {near}".strip()]
     if audit.warnings:
-        lines += ["", "## Warnings", "", *(f"- {markdown(w)}" for w in audit.warnings)]
+        lines += ["", "## Warnings", "", *points(audit.warnings)]
     if notes:
-        lines += ["", "## Notes", "", *(f"- {markdown(note)}" for note in notes)]
+        lines += ["", "## Notes", "", *points(notes)]
     for name in figures:
         title = name.removesuffix(".png").replace("_", " ").capitalize()
         lines += ["", f"## {title}", "", f"![{title}]({name})"]

@@ -9,7 +9,14 @@ from irtjax.calibration.flags import CONSTANT, is_of_items
 from irtjax.calibration.heterogeneity import discrimination_heterogeneity
 from irtjax.data.wording import are, counted, percent
 from irtjax.report.summary import has_converged, summarise
-from irtjax.report.words import interval, listing, markdown, number, score_text
+from irtjax.report.words import (
+    interval,
+    listing,
+    markdown,
+    number,
+    score_text,
+    worded,
+)
 
 if TYPE_CHECKING:
     from irtjax.calibration.calibration import Calibration
@@ -33,7 +40,7 @@ def leaderboard(
     flagged = [w for w in fit.warnings if is_of_items(w)]
     others = [w for w in fit.warnings if w not in flagged]
     if others:
-        lines += ["", "## Warnings", "", *(f"- {markdown(w)}" for w in others)]
+        lines += ["", "## Warnings", "", *points(others)]
     lines += ["", "## Subjects", "", *_subjects(ranked)]
     difference = heterogeneity_sentence(fit) if has_converged(fit) else None
     if difference is not None:
@@ -43,12 +50,17 @@ def leaderboard(
         lines += ["", "## Benchmarks", "", *benchmarks]
         lines += _accuracies(fit, ranked)
     if flagged:
-        lines += ["", "## Flagged items", "", *(f"- {markdown(w)}" for w in flagged)]
+        lines += ["", "## Flagged items", "", *points(flagged)]
         lines += ["", "All of them are in `items.csv`, column `flags`."]
     for title, name in figures:
         lines += ["", f"## {title}", "", f"![{title}]({name})"]
     lines += ["", "## How it was made", "", *_method(fit)]
     return "\n".join(lines) + "\n"
+
+
+def points(messages: Iterable[str]) -> list[str]:
+    """Returns warnings or notes as points of a list."""
+    return [f"- {markdown(message)}" for message in worded(messages)]
 
 
 def table_lines(
@@ -244,5 +256,5 @@ def _method(fit: Calibration) -> list[str]:
     return [
         *(f"- {markdown(line)}" for line in lines),
         f"- Data: SHA-256 `{fit.data_hash}`",
-        *(f"- {markdown(note)}" for note in fit.notes),
+        *points(fit.notes),
     ]

@@ -34,7 +34,7 @@ from irtjax.report.page_figures import (
     rank_figure,
 )
 from irtjax.report.summary import UNSETTLED, has_converged, summarise, verdict
-from irtjax.report.words import interval, listing, number, short
+from irtjax.report.words import interval, listing, number, short, worded
 
 if TYPE_CHECKING:
     from irtjax.auditing import Audit
@@ -135,8 +135,8 @@ def report_page(
         "lead": _lead(fit),
         "verdict": conclusion,
         "doubtful": not has_converged(fit),
-        "warnings": [short(x, SENTENCE) for x in dict.fromkeys(warnings)],
-        "notes": [short(x, SENTENCE) for x in notes],
+        "warnings": [short(x, SENTENCE) for x in worded(dict.fromkeys(warnings))],
+        "notes": [short(x, SENTENCE) for x in worded(notes)],
         "sentences": summarise(fit, standing, short),
         "leaderboard": _leaderboard(of, rows),
         "ranks": rank_figure(rows, percent(standing.level)),

@@ -19,7 +19,7 @@ from irtjax.report.page import (
     version_of_irtjax,
 )
 from irtjax.report.page_data import labels
-from irtjax.report.words import number, short
+from irtjax.report.words import number, short, worded
 
 if TYPE_CHECKING:
     from irtjax.subsets.errors import SubsetErrors
@@ -71,8 +71,8 @@ def subset_page(
         "lead": f"Chosen {how}; parameters of a {small.model.name} model",
         "verdict": [short(x, SENTENCE) for x in spoken],
         "doubtful": False,
-        "warnings": [short(x, SENTENCE) for x in dict.fromkeys(warnings)],
-        "notes": [short(x, SENTENCE) for x in notes],
+        "warnings": [short(x, SENTENCE) for x in worded(dict.fromkeys(warnings))],
+        "notes": [short(x, SENTENCE) for x in worded(notes)],
         "subset": _subset(small, errors),
         "items": {
             "heading": "Chosen items",

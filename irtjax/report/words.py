@@ -4,9 +4,41 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 
 _MARKDOWN = re.compile(r"([\\`*_\[\]{}|~#!$<>])")
+
+_wording: ContextVar[Callable[[str], str] | None] = ContextVar(
+    "irtjax_wording", default=None
+)
+
+
+@contextmanager
+def wording(translate: Callable[[str], str]) -> Iterator[None]:
+    """Within the block, reports show warnings and notes as a function words them.
+
+    The command line replaces settings of Python by options; see `worded`.
+    """
+    token = _wording.set(translate)
+    try:
+        yield
+    finally:
+        _wording.reset(token)
+
+
+def worded(messages: Iterable[str]) -> list[str]:
+    """Returns warnings and notes in the words of who makes the report.
+
+    >>> worded(["use method='mm'"])
+    ["use method='mm'"]
+    >>> with wording(lambda text: text.replace("method=", "--method ")):
+    ...     worded(["use method='mm'"])
+    ["use --method 'mm'"]
+    """
+    translate = _wording.get()
+    return list(messages) if translate is None else [translate(x) for x in messages]
 
 
 def visible(name: str) -> str:

@@ -47,11 +47,18 @@ from irtjax.numerics.kernels import (
     blocks_in_stretches,
     put_block,
     scan_subject_blocks,
+    sums_in_stretches,
     take_block,
     weigh_rows,
 )
 from irtjax.numerics.programs import stored_jit
-from irtjax.numerics.sparse import Bucket, dense_blocks, in_blocks, scan_rows
+from irtjax.numerics.sparse import (
+    Bucket,
+    dense_blocks,
+    in_blocks,
+    num_blocks,
+    scan_rows,
+)
 from irtjax.scoring.factor_rows import dense_rows, find_modes, observed_rows
 
 #: Most Newton steps of a block; with gentle slopes 5 to 10 are taken.
@@ -125,18 +132,21 @@ def score_factors(
         def of_cells(part: Bucket):
             rows = observed_rows(model, items, data.item_weight, part)
             first = start.astype(dtype).at[part.row].get(mode="clip")
-            return find_modes(rows, first, *prior)
+            ability, covariance, at_mean, last = find_modes(rows, first, *prior)
+            return FactorScores(ability, covariance, at_mean, last < 100 * root)
 
         # Subjects without a response, who are in no bucket, have the prior.
         alone = jnp.zeros((num_subjects, dims), dtype) + mean
         alone = start.astype(dtype) if num_newton == 0 else alone
         square = jnp.zeros((num_subjects, dims, dims), dtype)
         square = square + jnp.linalg.inv(precision)
-        init = alone, square, alone, jnp.zeros(num_subjects, dtype)
-        numbers = CELL_NUMBERS + 3 * dims
+        init = FactorScores(alone, square, alone, jnp.ones(num_subjects, bool))
+        if into is not None and between is not None:
+            first = between[0] == 0
+            init = jax.tree.map(lambda x, y: jnp.where(first, x, y), init, into)
+        numbers = _numbers_of_cell(dims)
         some = tuple(in_blocks(bucket, numbers) for bucket in data.subjects)
-        ability, covariance, at_mean, last = scan_rows(some, of_cells, init)
-        return FactorScores(ability, covariance, at_mean, last < 100 * root)
+        return scan_rows(some, of_cells, init, between)
 
     def body(carry: FactorScores, begin, is_new) -> FactorScores:
         del is_new
@@ -151,6 +161,11 @@ def score_factors(
     size = block_size_for(num_subjects, num_items, dtype.itemsize)
     init = _no_scores(num_subjects, dims, dtype) if into is None else into
     return scan_subject_blocks(body, init, num_subjects, size, between)
+
+
+def _numbers_of_cell(dims: int) -> int:
+    """What a pass over observed cells holds of each at once."""
+    return CELL_NUMBERS + 3 * dims
 
 
 def _no_scores(num_subjects: int, dims: int, dtype) -> FactorScores:
@@ -168,17 +183,16 @@ def watched_score_factors(
     start: Array | None = None,
 ) -> FactorScores:
     """`score_factors` of the same arguments, in calls that show the share done."""
-    given = model, items, population, data, start
+    given = model, items, population, data, start, NUM_NEWTON
+    count, (num_items, dims) = data.num_subjects, items.discrimination.shape
+    dtype = items.discrimination.dtype
+    blocks = count, block_size_for(count, num_items, dtype.itemsize)
     if isinstance(data, SparseResponses):
-        return score_factors(*given)
-    slopes = items.discrimination
-    shape = data.num_subjects, slopes.shape[1], slopes.dtype
-    size = block_size_for(data.num_subjects, data.num_items, slopes.dtype.itemsize)
+        blocks = num_blocks(data.subjects, _numbers_of_cell(dims)), 1
     return blocks_in_stretches(
-        lambda *part: score_factors(*given, NUM_NEWTON, *part),
-        lambda: _no_scores(*shape),
-        data.num_subjects,
-        size,
+        lambda *part: score_factors(*given, *part),
+        lambda: _no_scores(count, dims, dtype),
+        *blocks,
     )
 
 
@@ -357,15 +371,13 @@ def expected_with_items(
     dtype, count = items.discrimination.dtype, data.num_subjects
     given = model, items, data, scores, item_covariance, key
     size = _block_of(count, num_items, dims, width, dtype)
-    nothing = lambda: (
-        ExpectedOnItems(*(jnp.zeros(()),) * 3),
-        _Passes.none(count, num_items, width, dtype),
+    return sums_in_stretches(
+        lambda *part: _with_items(*given, *part),
+        lambda: _Passes.none(count, num_items, width, dtype),
+        count,
+        size,
+        passes=2,
     )
-
-    def program(found=None, between=None):
-        return _with_items(*given, None if found is None else found[1], between)
-
-    return blocks_in_stretches(program, nothing, count, size, passes=2)[0]
 
 
 def _block_of(num_subjects: int, num_items: int, dims: int, width: int, dtype) -> int:

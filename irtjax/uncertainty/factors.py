@@ -33,13 +33,13 @@ from irtjax.likelihood.products import chosen_cells, item_cells, outer
 from irtjax.models.families.graded import CLOSEST
 from irtjax.numerics.kernels import (
     block_size_for,
-    blocks_in_stretches,
     scan_subject_blocks,
+    sums_in_stretches,
     take_block,
     weigh_rows,
 )
 from irtjax.numerics.programs import stored_jit
-from irtjax.numerics.sparse import Bucket, in_blocks, scan_rows
+from irtjax.numerics.sparse import Bucket, in_blocks, num_blocks, scan_rows
 
 #: Intercepts met within this many times their least distance; the information about
 #: their difference, for each subject, of which other information has a hundredth.
@@ -96,20 +96,15 @@ def watched_factor_covariance(
     temperature: Array,
 ) -> BlockCovariance:
     """`factor_covariance` of the same arguments, in calls that show the share done."""
-    given = problem, items, theta, posterior, penalty, temperature
-    if isinstance(problem.data, SparseResponses):
-        return _covariance_and_sums_jit(*given)[0]
-
-    def program(found=None, between=None):
-        sums = None if found is None else found[1]
-        return _covariance_and_sums_jit(*given, sums, between)
-
-    def nothing():
-        none = jnp.zeros_like(items.discrimination)
-        return (none, none), _no_sums(problem, items)
-
-    count = problem.data.num_subjects
-    return blocks_in_stretches(program, nothing, count, _block_of(problem, items))[0]
+    given, data = (problem, items, theta, posterior, penalty, temperature), problem.data
+    blocks = data.num_subjects, _block_of(problem, items)
+    if isinstance(data, SparseResponses):
+        blocks = num_blocks(data.items, _numbers_of_cell(items)), 1
+    return sums_in_stretches(
+        lambda *part: _covariance_and_sums_jit(*given, *part),
+        lambda: _no_sums(problem, items),
+        *blocks,
+    )
 
 
 def _covariance_and_sums(
@@ -127,7 +122,7 @@ def _covariance_and_sums(
     num_items, dims = slopes.shape
     given = problem, items, theta, posterior
     if isinstance(data, SparseResponses):
-        sums = _sums_of_cells(*given)
+        sums = _sums_of_cells(*given, into, between)
     else:
         sums = _sums_of_blocks(*given, into, between)
     known, square, cross, border, along, corner = sums
@@ -224,11 +219,18 @@ def _sums_of_blocks(
     return scan_subject_blocks(body, init, data.num_subjects, size, between)
 
 
-def _sums_of_cells(problem: Problem, items: Any, theta: Array, posterior: Array):
+def _sums_of_cells(
+    problem: Problem,
+    items: Any,
+    theta: Array,
+    posterior: Array,
+    into: Any = None,
+    between: Array | None = None,
+):
     """`_sums_of_blocks` of right or wrong responses, from the observed cells alone."""
     data: Any = problem.data
     slopes = items.discrimination
-    dtype, (num_items, dims) = slopes.dtype, slopes.shape
+    dtype, num_items = slopes.dtype, len(slopes)
     weight, flat = data.subject_weight, posterior.reshape(len(theta), -1)
 
     def of_items(part: Bucket):
@@ -258,16 +260,16 @@ def _sums_of_cells(problem: Problem, items: Any, theta: Array, posterior: Array)
             [[jnp.sum(less, axis=1)]],
         )
 
-    none = lambda *shape: jnp.zeros((num_items, *shape), dtype)
-    init = (
-        *(none(n) for n in (dims**2, dims**2, dims**3)),
-        [none(dims)],
-        [none(dims**2)],
-        [[none()]],
-    )
-    numbers = CELL_NUMBERS + dims + dims**2
+    init = _no_sums(problem, items) if into is None else into
+    numbers = _numbers_of_cell(items)
     some = tuple(in_blocks(bucket, numbers) for bucket in data.items)
-    return scan_rows(some, of_items, init)
+    return scan_rows(some, of_items, init, between)
+
+
+def _numbers_of_cell(items: Any) -> int:
+    """What a pass over observed cells holds of each at once."""
+    dims = items.discrimination.shape[1]
+    return CELL_NUMBERS + dims + dims**2
 
 
 @stored_jit

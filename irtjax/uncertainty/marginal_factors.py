@@ -51,8 +51,8 @@ from irtjax.likelihood.products import ItemCells, cells, item_cells
 from irtjax.models.model import Population
 from irtjax.numerics.kernels import (
     BLOCK_BYTES,
-    blocks_in_stretches,
     scan_subject_blocks,
+    sums_in_stretches,
     take_block,
     weigh_rows,
 )
@@ -152,7 +152,12 @@ def marginal_covariance(
     whole = size <= MOST_PARAMETERS and work <= MOST_OPERATIONS
     theta, posterior = posteriors
     given = problem, items, population, theta, posterior, points, prior_subjects
-    blocks, corner, missing = _watched_sums(*given, pairs=pairs, whole=whole)
+    blocks, corner, missing = sums_in_stretches(
+        lambda *part: _sums(*given, *part, pairs=pairs, whole=whole),
+        lambda: _Sums.none(problem, items, pairs, whole),
+        problem.data.num_subjects,
+        _block_size(problem, points, items.discrimination.dtype.itemsize),
+    )
     prior = weigh_rows(prior_information(problem, items), problem.data.item_weight)
     if not whole:
         found = inverse_blocks(blocks - missing[0] + prior, jnp.asarray(free))
@@ -237,26 +242,6 @@ class _Sums(NamedTuple):
 def _scales(dims: int, pairs: int, whole: bool) -> int:
     """Number of standard deviations of abilities that are estimated."""
     return 0 if whole or not pairs else dims
-
-
-def _watched_sums(problem: Problem, items: Any, *given, pairs: int, whole: bool):
-    """`_sums` of the same arguments, in calls that show the share done."""
-    *_, points, _ = given
-    kind = {"pairs": pairs, "whole": whole}
-    dims = problem.model.family.dims
-    size = _block_size(problem, points, items.discrimination.dtype.itemsize)
-
-    def program(found=None, between=None):
-        sums = None if found is None else found[1]
-        return _sums(problem, items, *given, sums, between, **kind)
-
-    def nothing():
-        sums = _Sums.none(problem, items, pairs, whole)
-        corner = jnp.zeros((_scales(dims, pairs, whole) + pairs,) * 2)
-        return (sums.blocks, corner, sums.missing), sums
-
-    count = problem.data.num_subjects
-    return blocks_in_stretches(program, nothing, count, size)[0]
 
 
 @stored_jit

@@ -1,6 +1,7 @@
 """The command line: the whole job, and one line for every bad input."""
 
 import csv
+import dataclasses
 import json
 import os
 import pickle
@@ -19,8 +20,10 @@ from typer.testing import CliRunner
 
 import irtjax
 from irtjax.cli.app import app
+from irtjax.cli.errors import as_options
 from irtjax.cli.progress import ProgressLine
 from irtjax.models.catalogue import ORDERED_MODELS
+from irtjax.report.words import wording
 from tests.small_fits import NASTY, small_fit, small_table
 
 CHECKOUT = Path(__file__).resolve().parents[2]
@@ -63,6 +66,21 @@ def responses(tmp_path_factory) -> Path:
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory) -> Path:
     return irtjax.save(small_fit(), tmp_path_factory.mktemp("fits") / "fit")
+
+
+def test_files_of_a_command_name_options_and_those_of_python_settings(tmp_path):
+    warnings, notes = ("use method='nuts'",), ("read with missing_as='wrong'",)
+    fit = dataclasses.replace(small_fit(), warnings=warnings, notes=notes)
+    folder = irtjax.save(fit, tmp_path / "fit")
+    ok("report", folder)
+    page = (folder / "report.html").read_text(encoding="utf-8")
+    assert "use --method nuts" in page and "read with --missing-as wrong" in page
+    assert "method=" not in page.partition("<h2>Warnings")[2]
+    page = irtjax.report.leaderboard(fit, irtjax.rank(fit))
+    assert "use method='nuts'" in page and "missing\\_as='wrong'" in page
+    with wording(as_options):
+        page = irtjax.report.leaderboard(fit, irtjax.rank(fit))
+    assert "use --method nuts" in page and "read with --missing-as wrong" in page
 
 
 def test_fit_writes_everything_and_says_where(tmp_path, responses):

@@ -61,6 +61,12 @@ from irtjax.models.catalogue import MODELS, MULTILEVEL_MODELS
         ),
         ("filter='two words'", "--filter 'two words'"),
         ("read them with length=...", "read them with --length ..."),
+        (
+            "max_steps is not a limit of method nuts: set its number of steps with"
+            " num_warmup= and num_draws=",
+            "--max-steps is not a limit of method nuts: set its number of steps with"
+            " --warmup and --draws",
+        ),
         ("name with item= all columns", "name with --item all columns"),
         (
             "the family __main__.Slip, which is not defined here: import its module"

@@ -186,3 +186,10 @@ def test_every_method_of_steps_has_a_goal_or_planned_steps(name):
         problem = SimpleNamespace(model=irtjax.MODELS["2pl"]())
         goals = [method.goal(problem, np.dtype(x)) for x in ("float32", "float64")]
         assert method.num_planned or all(0 < float(goal) < 1 for goal in goals)
+
+
+def test_each_stopping_rule_of_mm_has_a_goal():
+    problem = SimpleNamespace(model=irtjax.MODELS["2pl"]())
+    goal = lambda **given: irtjax.MM(**given).goal(problem, np.dtype("float64"))
+    assert (goal(), goal(stop="relative_change")) == (1e-6, 1e-4)
+    assert goal(stop="relative_change", tolerance=1e-3) == 1e-3

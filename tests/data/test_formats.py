@@ -665,6 +665,54 @@ def test_measurement_db_direction(tmp_path):
     assert noted(read(tmp_path), "of b, lower is better; its sign was not changed")
 
 
+def test_measurement_db_of_schema_3(tmp_path):
+    """Names, types and nulls of the public schema; the file's name on Hugging Face."""
+    names = {"subject_id": ["s", "t"], "display_name": ["m", "n"]}
+    pq.write_table(pa.table(names), tmp_path / "subjects.parquet")
+    scale = {"kind": "interval", "min": 0, "max": 1, "direction": "lower_is_better"}
+    criteria = [
+        {"reference_answer": "4", "rule": None},
+        {"reference_answer": None, "rule": "tests pass", "response_scale": scale},
+    ]
+    items = {
+        "item_id": ["i", "j"],
+        "benchmark_id": ["b"] * 2,
+        "raw_item_id": ["q1", "q2"],
+        "content": ["What is 2 + 2?", "Sort a list"],
+        "grading_criterion": [json.dumps(x) for x in criteria],
+        "verifier": ["{}"] * 2,
+    }
+    pq.write_table(pa.table(items), tmp_path / "items.parquet")
+    known = {"benchmark_id": ["b", "other"], "response_type": ["mixed", "binary"]}
+    scales = ['{"kind":"mixed"}', '{"kind":"discrete","direction":"lower_is_better"}']
+    registry = {**known, "response_scale": scales}
+    pq.write_table(pa.table(registry), tmp_path / "benchmarks.parquet")
+    rows = {
+        "subject_id": ["s", "s", "t", "t"],
+        "item_id": ["i", "j"] * 2,
+        "response_id": list("abcd"),
+        "benchmark_id": ["b"] * 4,
+        "trial": pa.array([1] * 4, pa.int64()),
+        "test_condition": pa.nulls(4, pa.string()),
+        "interactors": pa.nulls(4, pa.string()),
+        "response": pa.array([1.0, 0.5, None, 0.0], pa.float64()),
+    }
+    pq.write_table(pa.table(rows), tmp_path / "response.parquet")
+    table = read(tmp_path, texts=True)
+    # An attempt without a grade is missing, not wrong.
+    assert cells(table) == {
+        "m": {"b/q1": 1, "b/q2": 0.5},
+        "n": {"b/q1": None, "b/q2": 0},
+    }
+    assert table.item_texts["b/q1"].answer == "4"
+    assert noted(table, "of 1 item of b, lower is better; signs were not changed")
+    assert not any("other" in note and "lower" in note for note in table.notes)
+    scales[0] = '{"kind":"discrete","values":[0,1],"direction":"unordered"}'
+    registry = {**known, "response_scale": scales}
+    pq.write_table(pa.table(registry), tmp_path / "benchmarks.parquet")
+    assert noted(read(tmp_path), "responses of b are categories without an order")
+
+
 def test_a_table_in_the_columns_of_the_measurement_db_keeps_benchmarks_apart(tmp_path):
     path = tmp_path / "t.csv"
     path.write_text(
@@ -672,6 +720,24 @@ def test_a_table_in_the_columns_of_the_measurement_db_keeps_benchmarks_apart(tmp
         "m,1,alpha,1,,1\nm,1,beta,1,,0\nn,1,alpha,1,,0\nn,1,beta,1,,0\n"
     )
     assert cells(read(path))["m"] == {"alpha/1": 1, "beta/1": 0}
+
+
+def test_irw_items_without_a_family_and_occasions(tmp_path):
+    """R writes NA, and tables name the occasion of a repeat in several ways."""
+    path = tmp_path / "t.csv"
+    path.write_text(
+        "id,item,resp,timepoint,item_family,cov_age,itemcov_part,Qmatrix__a\n"
+        "1,a,1,1,f,20,x,1\n1,b,0,1,f,20,x,0\n1,c,1,1,NA,20,y,1\n"
+        "2,a,NA,1,f,21,x,1\n2,b,1,1,f,21,x,0\n2,c,0,1,NA,21,y,1\n"
+        "2,c,1,2,NA,21,y,1\n"
+    )
+    assert "has 2 epochs or trials" in refused(path)
+    table = read(path, epoch=1)
+    assert cells(table) == {
+        "1": {"a": 1, "b": 0, "c": 1},
+        "2": {"a": None, "b": 1, "c": 0},
+    }
+    assert table.benchmarks.tolist() == ["f", "f", ""]
 
 
 def test_irw_time_is_no_length(logs):

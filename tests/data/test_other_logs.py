@@ -58,6 +58,43 @@ def test_converted_logs_of_inspect_have_means_of_epochs():
     assert other.values.tolist() == [[0.5, 1, 0.5], [0.5, 0.5, 0]]
 
 
+def test_converted_runs_of_helm_are_read_as_the_runs():
+    """By the converter, from two runs of HELM that differ in the scenario's argument.
+
+    The converter writes the split of an instance into the metric, and leaves the
+    argument out: both runs have ids 1 to 3 on one benchmark.
+    """
+    folder = FIXTURES / "eee_converted" / "helm"
+    table = read(folder)
+    # HELM's own files have 1, 0, 0 of toy_echo:part=a, and of part=b.
+    assert table.values.tolist() == [[1, 0, 0, 1, 0, 0]]
+    assert [x.split("~")[0] for x in table.items] == [
+        f"toy_echo/id{k}" for k in (1, 2, 3)
+    ] * 2
+    assert table.metric == "exact_match"
+    assert not any("more than once" in note for note in table.notes)
+    assert read(folder, metric="quasi_exact_match").values.tolist() == [[1, 0, 1] * 2]
+
+
+def test_converted_runs_replace_those_that_share_samples(tmp_path):
+    """Of two parts of a benchmark, the second was run again, with other responses."""
+    runs = {1: {"x": 1, "y": 1}, 2: {"z": 0}, 3: {"z": 1}}
+    for time, scores in runs.items():
+        rows = [
+            {**instance(k, score), "evaluation_id": f"t/m/{time}"}
+            for k, score in scores.items()
+        ]
+        text = "".join(json.dumps(row) + "\n" for row in rows)
+        (tmp_path / f"{time}_samples.jsonl").write_text(text)
+    table = read(tmp_path)
+    assert dict(zip(table.items.tolist(), table.values[0].tolist(), strict=True)) == {
+        "t/x": 1,
+        "t/y": 1,
+        "t/z": 1,
+    }
+    assert any("run more than once" in note for note in table.notes)
+
+
 def instance(sample_id, score, name="t", result="acc", **more):
     """One record of an Every Eval Ever instance file."""
     return {

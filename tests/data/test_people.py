@@ -213,6 +213,16 @@ def test_names_alike_are_told(tmp_path, one, two):
     assert any("are alike: give them one name" in x for x in table.notes)
 
 
+@pytest.mark.parametrize(
+    "one, two", [("org/m", "hf/org/m"), ("gpt-4o", "openai/GPT-4o"), ("3", "a/3")]
+)
+def test_a_model_named_with_and_without_provider_is_told(tmp_path, one, two):
+    text = f"model,item,score\n{one},q1,1\n{two},q2,0\norg/n,q1,0\norg/n,q2,1\n"
+    told = [x for x in read(tmp_path, text).notes if "in two harnesses" in x]
+    assert len(told) == (one != "3")
+    assert all(f"subjects {one!r} and {two!r} may be" in x for x in told)
+
+
 def test_distinct_names_are_not_told(tmp_path):
     text = "model,item,score\na-2.0,1,1\na-2,2,0\nn,10,0\nn,01,1\n"
     text += "n,MATH 1 12,1\nn,MATH 11 2,0\n"

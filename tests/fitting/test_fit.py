@@ -287,6 +287,11 @@ def test_settings_that_nothing_would_use_are_refused():
             {"method": "saem", "num_steps": 2, "max_steps": 5},
             "num_steps and max_steps set the same limit",
         ),
+        (
+            {"method": "nuts", "max_steps": 5},
+            "max_steps is not a limit of method nuts: set its number of steps with"
+            " num_warmup= and num_draws=",
+        ),
         *(
             ({"model": name, "method": method, "length_offset": 5.0}, "for the model l")
             for name in ("2pl", "multibenchmark")

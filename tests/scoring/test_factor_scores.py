@@ -247,6 +247,47 @@ def test_a_watcher_sees_shares_and_changes_no_factor_score(blocks_of_200):
     assert_equal(alone[1], expected_on_items(model, items, alone[0]))
 
 
+@pytest.fixture
+def sparse_case(monkeypatch, case):
+    """40 subjects with few responses, the first with none, in several chunks."""
+    monkeypatch.setattr(numerics, "CHUNK", 60)
+    monkeypatch.setattr(numerics, "MOST_NUMBERS", 1000)
+    monkeypatch.setattr(progress, "STRETCH", 0.0)
+    model, items, population, _ = case
+    rng = np.random.default_rng(6)
+    seen = rng.random((40, ITEMS)) < 0.3
+    seen[0] = False
+    right = jnp.asarray(seen & (rng.random(seen.shape) < 0.6), jnp.int8)
+    data = SparseResponses.of(Responses(right, jnp.asarray(seen)))
+    return model, items, population, data
+
+
+def test_a_watcher_sees_shares_and_changes_no_score_of_observed_cells(sparse_case):
+    found = lambda: watched_score_factors(*sparse_case)
+    alone, (seen, shares) = found(), watched(found)
+    assert len(shares) > 4 and shares[-1] is None
+    assert_equal(alone, seen)
+    population = sparse_case[2]
+    np.testing.assert_array_equal(alone.ability[0], population.mean)
+    np.testing.assert_allclose(alone.covariance[0], population.covariance, rtol=1e-12)
+
+
+@pytest.mark.slow
+def test_a_watcher_sees_shares_and_changes_no_error_of_observed_cells(sparse_case):
+    model, items, _, data = sparse_case
+    problem, one = Problem.create(model, data), jnp.ones(())
+    modes = score_factors(*sparse_case)
+    given = problem, items, modes.ability, modes.covariance
+    found = lambda: watched_factor_covariance(*given, one, one)
+    alone, (seen, shares) = found(), watched(found)
+    assert len(shares) > 2 and shares[-1] is None
+    assert_equal(alone, seen)
+    # The scan over all chunks may be rounded otherwise than the loop over some.
+    several = (*alone, *watched_score_factors(*sparse_case))
+    for x, y in zip(several, (*factor_covariance(*given), *modes), strict=True):
+        np.testing.assert_allclose(x, y, rtol=1e-10, atol=1e-12)
+
+
 @pytest.mark.slow
 def test_a_watcher_sees_shares_and_changes_no_error_of_factors(blocks_of_200):
     model, items, population, data = blocks_of_200

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,12 +10,16 @@ from typing import Any, ClassVar
 
 from irtjax.data.decode import Record, decode, json_values
 from irtjax.data.files import read_bytes
+from irtjax.data.formats import helm
 from irtjax.data.formats.lm_eval import USUAL_FILTERS, USUAL_METRICS
 from irtjax.data.item_texts import LONGEST_WRONG, cut, text_of
 from irtjax.data.reading.described import Described
 from irtjax.data.reading.identity import ItemKey, copies
 from irtjax.data.reading.options import ReadOptions
 from irtjax.data.reading.records import RecordBuilder, Records
+
+#: A result of a converted HELM run: metric and split, which HELM scores apart.
+_OF_HELM = re.compile(r"([^:]+):(?:train|valid|test)")
 
 
 class Evaluation(Record):
@@ -72,6 +77,8 @@ class _Totals(Record):
 
 
 _Rows = Sequence[Instance]
+#: Model, benchmark and time.
+_RunKey = tuple[str, str, str]
 #: Prompt and expected answer by evaluation, sample and content.
 _Texts = dict[tuple[str, str, str], tuple[str, str]]
 
@@ -101,14 +108,21 @@ def read_files(paths: Sequence[Path], options: ReadOptions) -> Records:
     ]
     found = [r for _, records in files for r in records]
     variants, results = _variants(found), _results(found)
+    runs = _runs(found, variants, options)
     builder = RecordBuilder()
     builder.described = Described("every_eval_ever", options.texts)
     for path, records in files:
-        _read_file(records, variants, results, texts, options, builder)
+        _read_file(records, variants, results, runs, texts, options, builder)
         builder.notes += _senses(path)
     out = builder.finish(paths, options.join)
-    # Converted logs of lm-eval keep its names.
-    out.usual_metrics, out.usual_filters = USUAL_METRICS, USUAL_FILTERS
+    # Converted logs of lm-eval and HELM keep their names.
+    usual = dict.fromkeys((*USUAL_METRICS, *helm.USUAL_METRICS))
+    out.usual_metrics, out.usual_filters = tuple(usual), USUAL_FILTERS
+    out.main_metrics = {
+        name: helm.MAIN_METRICS[name]
+        for name, ids in results.items()
+        if name in helm.MAIN_METRICS and any(map(_OF_HELM.fullmatch, ids))
+    }
     return out
 
 
@@ -170,6 +184,7 @@ def _read_file(
     records: _Rows,
     variants: set[str],
     results: dict[str, list[str]],
+    runs: dict[_RunKey, str],
     texts: _Texts,
     options: ReadOptions,
     builder: RecordBuilder,
@@ -177,7 +192,7 @@ def _read_file(
     """Adds the records of one file."""
     names = [record.evaluation_name for record in records]
     # Benchmark and answer filter of each.
-    parts = [n.rpartition("/")[::2] if n in variants else (n, "") for n in names]
+    parts = [_parts(name, variants) for name in names]
     samples = [record.sample for record in records]
     copy = copies(
         (f"{name}\0{sample}", f"{name}\0{content}")
@@ -198,6 +213,8 @@ def _read_file(
         for result in _own_results(record, results):
             ending = f":{filter_name}" if filter_name else ""
             metric = result.removesuffix(ending)
+            if split := _OF_HELM.fullmatch(metric):
+                metric = split[1]
             place = (subject, benchmark, metric, filter_name, sample)
             builder.add(
                 subject=subject,
@@ -208,14 +225,57 @@ def _read_file(
                 benchmark=benchmark,
                 metric=metric,
                 filter=filter_name,
-                run=_run(record),
+                run=runs[_run_key(record, benchmark)],
                 trial=repeats[place],
                 length=record.token_usage and record.token_usage.output_tokens,
             )
             repeats[place] += 1
 
 
-def _run(record: Instance) -> str:
+def _parts(name: str, variants: set[str]) -> tuple[str, str]:
+    """Benchmark and answer filter of the name of an evaluation."""
+    if name not in variants:
+        return name, ""
+    benchmark, _, filter_name = name.rpartition("/")
+    return benchmark, filter_name
+
+
+def _run_key(record: Instance, benchmark: str) -> _RunKey:
+    """What a run is of: model, benchmark, time."""
+    return record.model_id, benchmark, _time(record)
+
+
+def _runs(
+    records: _Rows, variants: set[str], options: ReadOptions
+) -> dict[_RunKey, str]:
+    """Times by which the runs of a model on a benchmark replace each other.
+
+    The converter of HELM leaves out the arguments of a scenario: evaluations of one
+    name may be of different parts of it, and replace each other only where they share
+    a sample. The latest of each part has the latest time of all, and so on.
+    """
+    samples: dict[_RunKey, set[Any]] = {}
+    for record in records:
+        key = _run_key(record, _parts(record.evaluation_name, variants)[0])
+        by_id = options.join == "id"
+        sample = record.sample[0] if by_id else record.sample
+        samples.setdefault(key, set()).add(sample)
+    of_pair: dict[tuple[str, str], list[str]] = {}
+    for model, benchmark, time in samples:
+        of_pair.setdefault((model, benchmark), []).append(time)
+    out: dict[_RunKey, str] = {}
+    for pair, times in of_pair.items():
+        times.sort(reverse=True)
+        later: list[tuple[int, set[Any]]] = []
+        for time in times:
+            mine = samples[*pair, time]
+            age = 1 + max((k for k, seen in later if seen & mine), default=-1)
+            later.append((age, mine))
+            out[*pair, time] = times[age]
+    return out
+
+
+def _time(record: Instance) -> str:
     """The time at the end of an evaluation's id, padded so that text sorts by it."""
     ending = str(record.evaluation_id or "").rsplit("/", 1)[-1]
     return ending.zfill(20) if ending.replace(".", "", 1).isdigit() else ""

@@ -25,14 +25,14 @@ from irtjax.data.reading.records import RecordBuilder, Records
 from irtjax.data.wording import counted, several, were
 
 # What HELM's leaderboards report, in order of preference.
-_USUAL = tuple(
+USUAL_METRICS = tuple(
     "ifeval_strict_accuracy chain_of_thought_correctness omni_math_accuracy"
     " wildbench_score_rescaled math_equiv_chain_of_thought math_equiv"
     " final_number_exact_match exact_match_indicator exact_match quasi_exact_match"
     " quasi_prefix_exact_match prefix_exact_match f1_score".split()
 )
 # Scenarios of the Lite leaderboard for which that order gives another metric.
-_MAIN = {
+MAIN_METRICS = {
     "narrative_qa": "f1_score",
     "natural_qa": "f1_score",
     "legalbench": "quasi_exact_match",
@@ -215,7 +215,7 @@ def read_files(paths: Sequence[Path], options: ReadOptions) -> Records:
             f" ({', '.join(sorted(perturbed))}) {were(perturbed.total())} left out"
         )
     records = builder.finish(paths, options.join)
-    records.usual_metrics = _USUAL
+    records.usual_metrics = USUAL_METRICS
     records.main_metrics = {
         run.benchmark: run.main_metric for run in runs if run.main_metric
     }
@@ -269,7 +269,9 @@ def _run_of(
         benchmark=f"{scenario}:{kept}" if kept else scenario,
         asked=asked,
         suite=natural(located(folder).parent.name),
-        main_metric=next((main[g] for g in groups if g in main), _MAIN.get(scenario)),
+        main_metric=next(
+            (main[g] for g in groups if g in main), MAIN_METRICS.get(scenario)
+        ),
     )
 
 

@@ -2,7 +2,8 @@
 
 A row is a response: ``subject_id, item_id, benchmark_id, trial, test_condition,
 response``, and in schema 3 ``interactors``. Readable names are in ``subjects.parquet``
-and ``items.parquet``, next to it or in the folder ``_registry``.
+and ``items.parquet``, next to it or in the folder ``_registry``. On Hugging Face the
+file of responses is ``response.parquet``.
 """
 
 from __future__ import annotations
@@ -27,13 +28,14 @@ from irtjax.data.reading.frames import qualify, read_frame
 from irtjax.data.reading.options import ReadOptions
 from irtjax.data.reading.records import Coded, Records, concatenate, join_coded
 from irtjax.data.reading.tabular import Frame
-from irtjax.data.wording import listing
+from irtjax.data.wording import counted, listing
 
 _REQUIRED = "subject_id", "item_id", "benchmark_id", "response"
 _CONDITIONS = "test_condition", "interactors"
 # What makes a subject more than its model.
 _SETTINGS = "harness", "harness_version", "reasoning_effort", "subject_features_extra"
-_ITEM = "item_id", "benchmark_id", "raw_item_id", "content", "correct_answer"
+_ITEM = "item_id", "benchmark_id", "raw_item_id", "grading_criterion"
+_TEXTS = "content", "correct_answer"
 _OTHERS = (
     {"subject_id", "display_name"},
     {"item_id", "raw_item_id"},
@@ -47,6 +49,13 @@ class _Scale(Record):
     direction: Any = None
 
 
+class _Criterion(Record):
+    """How an item is graded, in schema 3; with a scale where items differ in it."""
+
+    reference_answer: Any = None
+    response_scale: _Scale | None = None
+
+
 def recognise_columns(names: set[str], name: str) -> bool | str:
     """Whether columns are of responses; the reason for another table of the bank."""
     if names.issuperset(_REQUIRED):
@@ -58,7 +67,7 @@ def recognise_columns(names: set[str], name: str) -> bool | str:
 
 def recognise_start(head: bytes, path: Path) -> bool:
     """Whether a damaged file has the name of responses."""
-    return path.name == "responses.parquet"
+    return path.name in ("responses.parquet", "response.parquet")
 
 
 def read_files(paths: Sequence[Path], options: ReadOptions) -> Records:
@@ -80,7 +89,8 @@ def _read(path: Path, options: ReadOptions) -> Records:
     for name in _REQUIRED[:3]:
         place = table.column_names.index(name)
         table = table.set_column(place, name, _text(table[name], name, path, True))
-    items = _registry(path, "items.parquet", _ITEM if options.texts else _ITEM[:3])
+    wanted = (*_ITEM, *_TEXTS) if options.texts else _ITEM
+    items = _registry(path, "items.parquet", wanted)
     columns = {
         "subject": _renamed(table["subject_id"], _subjects(path)),
         "item": _renamed(table["item_id"], _named(items)),
@@ -97,8 +107,9 @@ def _read(path: Path, options: ReadOptions) -> Records:
     records.item = qualify(records.item, records.benchmark, True)
     records.qualified = None  # Names of this bank are no matter of other tables.
     if options.texts:
-        records.item_texts = _texts(items)
-    records.notes += _direction(path)
+        records.item_texts = _texts(items, path)
+    present = set(table["benchmark_id"].unique().to_pylist())
+    records.notes += _directions(path, items, present)
     condition = _conditions(table, path)
     return records if condition is None else _conditioned(records, condition, options)
 
@@ -172,7 +183,7 @@ def _named(rows: list[dict[str, Any]]) -> dict[str, str]:
     return _distinct(names, {r["item_id"]: r.get("benchmark_id") for r in rows})
 
 
-def _texts(rows: list[dict[str, Any]]) -> dict[str, ItemText]:
+def _texts(rows: list[dict[str, Any]], path: Path) -> dict[str, ItemText]:
     """What items ask, by their names with the benchmark."""
     names = _named(rows)
     found = {}
@@ -180,9 +191,21 @@ def _texts(rows: list[dict[str, Any]]) -> dict[str, ItemText]:
         name, benchmark = names[row["item_id"]], row.get("benchmark_id")
         label = name if name.startswith(f"{benchmark}/") else f"{benchmark}/{name}"
         if row.get("content"):
-            answer = cut(row.get("correct_answer") or "")
+            answer = row.get("correct_answer")
+            if not answer:
+                answer = _decoded(row.get("grading_criterion"), _Criterion, path)
+                answer = answer.reference_answer
+            answer = cut(answer if isinstance(answer, str) else "")
             found[label] = ItemText(cut(row["content"]), answer)
     return found
+
+
+def _decoded(text: str | None, kind: type[Any], path: Path) -> Any:
+    """A record of a registry; an empty one where there is none."""
+    try:
+        return decode((text or "{}").encode(), kind, str(path))
+    except ValueError:
+        return kind()  # Before schema 3 it was prose.
 
 
 def _distinct(names: dict[str, str], groups: dict[str, Any]) -> dict[str, str]:
@@ -242,17 +265,31 @@ def _conditioned(records: Records, condition: Coded, options: ReadOptions) -> Re
     return records
 
 
-def _direction(path: Path) -> list[str]:
-    """Notes on benchmarks of which lower is better."""
-    notes = []
-    wanted = ["benchmark_id", "response_scale"]
-    for row in _registry(path, "benchmarks.parquet", wanted):
-        text = (row.get("response_scale") or "{}").encode()
-        try:
-            scale = decode(text, _Scale, str(path))
-        except ValueError:
-            continue  # Before schema 3 it was prose.
-        if scale.direction == "lower_is_better":
-            name = row["benchmark_id"]
+def _directions(path: Path, items: list[dict[str, Any]], present: set) -> list[str]:
+    """Notes on benchmarks, and items, of which lower is better or no order is given."""
+    notes, low = [], "lower_is_better"
+    for row in _registry(
+        path, "benchmarks.parquet", ["benchmark_id", "response_scale"]
+    ):
+        name = row["benchmark_id"]
+        way = _decoded(row.get("response_scale"), _Scale, path).direction
+        if name in present and way == low:
             notes.append(f"of {name}, lower is better; its sign was not changed")
-    return notes
+        elif name in present and way == "unordered":
+            notes.append(
+                f"responses of {name} are categories without an order: use"
+                " model='nominal'"
+            )
+    count: Counter[str] = Counter()
+    for row in items:
+        if row.get("benchmark_id") in present and low in (
+            row.get("grading_criterion") or ""
+        ):
+            scale = _decoded(row["grading_criterion"], _Criterion, path).response_scale
+            count[row["benchmark_id"]] += scale is not None and scale.direction == low
+    return notes + [
+        f"of {counted(number, 'item')} of {name}, lower is better; signs were not"
+        " changed"
+        for name, number in count.items()
+        if number
+    ]

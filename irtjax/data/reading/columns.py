@@ -34,7 +34,9 @@ _SCORES = (
     " f1 label prediction"
 ).split()
 METRIC = "metric metric_name dimension".split()
-TRIAL = "trial epoch repeat attempt train_trial_index rater wave".split()
+TRIAL = (
+    "trial epoch repeat attempt train_trial_index rater wave timepoint occasion"
+).split()
 BENCHMARK = (
     "benchmark benchmark_id task task_name dataset evaluation_name item_family"
 ).split()

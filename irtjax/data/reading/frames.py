@@ -96,6 +96,8 @@ def _read_long(frame: Frame, layout: Columns, options: ReadOptions) -> Records:
             " subject's name with subject_name="
         )
     benchmark, metric = labels(layout.benchmark), labels(layout.metric)
+    if benchmark is not None and plain_name(layout.benchmark or "") == "item_family":
+        benchmark = _without_na(benchmark)
     bare = functools.reduce(_pair, columns)
     item = qualify(bare, benchmark, layout.inspect)
     item_parts = {}
@@ -399,6 +401,12 @@ def _renumbered(records: Records, names: np.ndarray) -> Records:
         return records
     place = np.searchsorted(names, records.trial_names.astype(str))
     return dataclasses.replace(records, trial=place[records.trial], trial_names=names)
+
+
+def _without_na(families: Coded) -> Coded:
+    """Families of items, "" for NA: tables of the IRW are written by R."""
+    names = ["" if name == "NA" else name for name in families.labels.tolist()]
+    return join_coded([Coded(families.codes, as_labels(names))])
 
 
 def qualify(item: Coded, benchmark: Coded | None, always: bool) -> Coded:

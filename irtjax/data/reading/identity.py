@@ -139,6 +139,35 @@ def alike(what: str, names: np.ndarray) -> list[str]:
     ]
 
 
+def with_provider(names: np.ndarray) -> list[str]:
+    """The note on subjects whose names differ only in what is before a slash.
+
+    Harnesses name a model with its provider or without.
+
+    >>> with_provider(np.array(["org/m", "hf/org/m", "org/m2"]))  # doctest: +ELLIPSIS
+    ["subjects 'org/m' and 'hf/org/m' may be one model in two harnesses: ...]
+    """
+    if len(names) > _MOST_COMPARED:
+        return []
+    known = {_plain(str(name)): str(name) for name in names}
+    pairs = []
+    for name in map(str, names):
+        rest = _plain(name)
+        while "/" in rest:
+            rest = rest.partition("/")[2]
+            if rest in known and not rest.isdecimal():
+                pairs.append((known[rest], name))
+                break
+    if not pairs:
+        return []
+    (one, two), more = pairs[0], len(pairs) - 1
+    more_ = f" (and {counted(more, 'other pair')})" if more else ""
+    return [
+        f"subjects {one!r:.80} and {two!r:.80}{more_} may be one model in two"
+        " harnesses: they are two subjects until they have one name"
+    ]
+
+
 def _plain(name: str) -> str:
     """A name without case, spaces, and characters that cannot be seen.
 

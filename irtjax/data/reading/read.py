@@ -535,7 +535,7 @@ def _finish(
 ) -> ResponseTable:
     """Adds benchmarks, lengths, notes and sources; applies ``missing_as``."""
     from irtjax.data.reading.frames import infer_benchmarks
-    from irtjax.data.reading.identity import alike
+    from irtjax.data.reading.identity import alike, with_provider
 
     notes = [*table.notes, *notes]
     facets = dict(table.item_facets)
@@ -562,6 +562,7 @@ def _finish(
         notes.append(f"{missing:,} of {counted(size, 'cell')} ({share}) {what}")
     for what, names in (("subjects", table.subjects), ("items", table.items)):
         notes += alike(what, names)
+    notes += with_provider(table.subjects)
     return table.replace(
         **changes,
         item_facets=facets,

@@ -23,7 +23,7 @@ from jaxtyping import Array, Bool, Float
 from irtjax._types import KeyArray, Scalar
 from irtjax.data.sparse_responses import SparseResponses
 from irtjax.data.sparse_table import FEW_OBSERVED
-from irtjax.estimators.driver import Progress, Run, Solution, tree_where
+from irtjax.estimators.driver import Fit, Progress, Run, Solution, tree_where
 from irtjax.estimators.estimates import Estimates
 from irtjax.estimators.joint.base import AbstractPenalised, start_abilities
 from irtjax.estimators.joint.bound import (
@@ -492,12 +492,19 @@ class MM(AbstractPenalised):
             kept = kept._replace(cuts=keep_order(cells, proposal.cuts, image.cuts))
         return kept, memory
 
+    def measure(self, fit: Fit) -> Array:
+        """The quantity that the stopping rule compares with the tolerance."""
+        return self._measure(fit.state)
+
+    def _measure(self, state: MMState) -> Array:
+        return state.change if self.stop == "relative_change" else state.residual
+
     def goal(self, problem: Problem, dtype: Any) -> Any:
-        """The tolerance; None where it is one of relative changes."""
-        if self.stop == "relative_change":
-            return None
+        """The tolerance, by default that of the stopping rule and the precision."""
         if self.tolerance is not None:
             return self.tolerance
+        if self.stop == "relative_change":
+            return 1e-4
         several = self._cells(problem.model).num_cuts > 1
         single = 3e-4 if several else 3e-5  # Few responses may lie between two cuts.
         return 1e-6 if dtype == jnp.float64 else single
@@ -505,11 +512,8 @@ class MM(AbstractPenalised):
     def progress(self, problem: Problem, state: MMState) -> Progress:
         """Objective, KKT residual and verdict of the best point."""
         dtype = state.residual.dtype
-        measure, goal = state.residual, self.goal(problem, dtype)
-        if self.stop == "relative_change":
-            measure = state.change
-            goal = 1e-4 if self.tolerance is None else self.tolerance
-        solved = measure <= jnp.asarray(goal, dtype)
+        goal = jnp.asarray(self.goal(problem, dtype), dtype)
+        solved = self._measure(state) <= goal
         return Progress(state.objective, state.residual, solved, state.refused >= 2)
 
     def result(self, problem: Problem, state: MMState) -> tuple[Parameters, Array]:

@@ -13,7 +13,7 @@ this sum; they are placed again after it has converged (`refine`).
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -21,8 +21,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from irtjax._types import Status
-from irtjax.estimators.driver import Fit, Run, begin_jit, drive, run_jit
+from irtjax._types import Scalar, Status
+from irtjax.estimators.driver import Fit, Run, drive
 from irtjax.estimators.joint.bound import Quadratic
 from irtjax.estimators.joint.objective import block_weight
 from irtjax.estimators.marginal.factor_em import (
@@ -37,13 +37,19 @@ from irtjax.likelihood.products import outer
 from irtjax.models.model import Population
 from irtjax.numerics.kernels import (
     BLOCK_BYTES,
+    blocks_in_stretches,
     inverse_of,
     put_block,
     scan_subject_blocks,
     take_block,
     weigh_rows,
 )
-from irtjax.scoring.factors import score_factors
+from irtjax.numerics.programs import stored_jit
+from irtjax.scoring.factors import (
+    FactorScores,
+    score_factors,
+    watched_score_factors,
+)
 
 #: Length of an item's slopes below which it has no direction.
 SHORTEST = 1e-6
@@ -56,6 +62,61 @@ class Placed(NamedTuple):
 
     centre: Float[Array, "subjects dims"]
     root: Float[Array, "subjects dims dims"]
+
+    @classmethod
+    def around(cls, scores: FactorScores) -> Placed:
+        """Points around modes."""
+        return cls(scores.ability, jnp.linalg.cholesky(scores.covariance))
+
+
+class Likelihoods(NamedTuple):
+    """Log-likelihood of each subject, and the variance of their sum by draws."""
+
+    by_subject: Float[Array, " subjects"]
+    variance: Scalar
+
+    @classmethod
+    def none(cls, num_subjects: int, dtype: Any) -> Likelihoods:
+        """What is found of no subject."""
+        return cls(jnp.zeros(num_subjects, dtype), jnp.zeros((), dtype))
+
+
+class _Constants(NamedTuple):
+    """What every block needs of a point: (d, a) and 1 with the weights of the items.
+
+    `precision` is the inverse of the correlations, `log_density` the logarithm of the
+    constant of their density.
+    """
+
+    right: Float[Array, "items p"]
+    each: Float[Array, " items"]
+    precision: Float[Array, "dims dims"]
+    log_density: Scalar
+
+    @classmethod
+    def of(cls, problem: Problem, point: FactorPoint) -> _Constants:
+        """Computed once for each pass."""
+        weight, (num_items, width) = problem.data.item_weight, point.stacked.shape
+        each = weigh_rows(jnp.ones(num_items, point.stacked.dtype), weight)
+        precision, log_det = inverse_of(point.correlation)
+        constant = -0.5 * (log_det + (width - 1) * jnp.log(2 * jnp.pi))
+        return cls(weigh_rows(point.stacked, weight), each, precision, constant)
+
+
+class _Block(NamedTuple):
+    """A block of subjects: responses, abilities at points, and what cells are there.
+
+    `counted` multiplies cells by the number of trials, `chance` and `bend` are those of
+    `_logistic`, and `share` is the posterior of the points.
+    """
+
+    values: Array
+    theta: Float[Array, "block points dims"]
+    counted: Callable[[Array], Array]
+    chance: Array
+    bend: Array
+    share: Float[Array, "block points"]
+    log_lik: Float[Array, " block"]
 
 
 class EMAround(AbstractFactorEM):
@@ -78,77 +139,132 @@ class EMAround(AbstractFactorEM):
         found = score_factors(
             problem.model, start.items, population, problem.data, start.theta
         )
-        return Placed(found.ability, jnp.linalg.cholesky(found.covariance))
+        return Placed.around(found)
 
     def sweep(self, problem: Problem, point: FactorPoint, posterior: Placed) -> Sweep:
         """Likelihood of every subject, and what items need of its posterior."""
-        assert self.points is not None
-        data, points = problem.data, self.points
-        dtype, (num_items, width) = point.stacked.dtype, point.stacked.shape
-        num_subjects, dims = data.num_subjects, width - 1
-        bytes_of_row = points.num_points * num_items * dtype.itemsize
-        size = min(num_subjects, max(1, BLOCK_BYTES // (4 * bytes_of_row)))
-        size = -(-num_subjects // -(-num_subjects // size))
-        each = weigh_rows(jnp.ones(num_items, dtype), data.item_weight)
-        right = weigh_rows(point.stacked, data.item_weight)
-        precision, log_det = inverse_of(point.correlation)
-        constant = -0.5 * (log_det + dims * jnp.log(2 * jnp.pi))
+        data, (num_items, width) = problem.data, point.stacked.shape
+        dtype, dims = point.stacked.dtype, width - 1
+        size = self.block_size(data.num_subjects, num_items, dtype.itemsize)
+        constants = _Constants.of(problem, point)
 
         def body(carry, begin, is_new):
             curvature, gradient, second, total, variance, log_lik = carry
-            values = take_block(data.values, begin, size).astype(dtype)
-            exposure = take_block(data.exposure, begin, size)
-            rows = begin + jnp.arange(size)
-            z, log_ratio = points.of_subjects(rows, dtype)
-            root = take_block(posterior.root, begin, size)
-            theta = take_block(posterior.centre, begin, size)[:, None]
-            theta = theta + jnp.einsum(
-                "nkl,nrl->nrk", root, jnp.broadcast_to(z, (size, *z.shape[1:]))
-            )
-            flat = theta.reshape(-1, dims)
-            eta = flat @ point.slopes.T + point.intercept
-
-            def counted(cells):
-                """Cells at every point, times the number of trials."""
-                if exposure is None:
-                    return cells
-                cells = cells.reshape(size, -1, num_items)
-                cells = cells * exposure.astype(dtype)[:, None]
-                return cells.reshape(-1, num_items)
-
-            base, chance, bend = _logistic(eta)
-            up = values @ right
-            joint = up[:, :1] + jnp.einsum("nrk,nk->nr", theta, up[:, 1:])
-            joint = joint - (counted(base) @ each).reshape(size, -1)
-            distance = jnp.sum((flat @ precision) * flat, axis=1).reshape(size, -1)
-            scale = jnp.sum(jnp.log(jnp.diagonal(root, axis1=1, axis2=2)), axis=1)
-            joint = joint - distance / 2 + log_ratio + scale[:, None]
-            found = jax.nn.logsumexp(joint, axis=1)
-            share = jnp.exp(joint - found[:, None])
+            part = self._block(problem, point, constants, posterior, begin, size)
             weight = block_weight(data, begin, is_new, dtype)
-            at = (share * weight[:, None]).reshape(-1, 1)
+            at = (part.share * weight[:, None]).reshape(-1, 1)
+            flat = part.theta.reshape(-1, dims)
             design = jnp.concatenate([jnp.ones_like(flat[:, :1]), flat], axis=1)
-            mean = jnp.einsum("nr,nrk->nk", share, theta)
+            mean = jnp.einsum("nr,nrk->nk", part.share, part.theta)
             z_mean = jnp.concatenate([jnp.ones_like(mean[:, :1]), mean], axis=1)
-            minus = counted(chance).T @ (design * at)
+            minus = part.counted(part.chance).T @ (design * at)
             moments = outer(flat) * at
             return (
-                curvature + counted(bend).T @ (outer(design) * at),
-                gradient + values.T @ (z_mean * weight[:, None]) - minus,
+                curvature + part.counted(part.bend).T @ (outer(design) * at),
+                gradient + part.values.T @ (z_mean * weight[:, None]) - minus,
                 second + jnp.sum(moments, axis=0).reshape(dims, dims),
                 total + jnp.sum(weight),
-                variance + weight**2 @ self._variance(share),
-                put_block(log_lik, found + constant, begin),
+                variance + weight**2 @ self._variance(part.share),
+                put_block(log_lik, part.log_lik, begin),
             )
 
         zeros = lambda *shape: jnp.zeros(shape, dtype)
         sums = zeros(num_items, width**2), zeros(num_items, width), zeros(dims, dims)
-        init = *sums, zeros(), zeros(), zeros(num_subjects)
-        found = scan_subject_blocks(body, init, num_subjects, size)
+        init = *sums, zeros(), zeros(), zeros(data.num_subjects)
+        found = scan_subject_blocks(body, init, data.num_subjects, size)
         curvature, gradient, second, total, variance, log_lik = found
         curvature = curvature.reshape(num_items, width, width)
         items = Quadratic(gradient, curvature)
         return Sweep(log_lik, items, second / total, posterior, zeros(), variance)
+
+    def block_size(self, num_subjects: int, num_items: int, itemsize: int) -> int:
+        """Subjects of a block, with all cells at all points."""
+        assert self.points is not None
+        bytes_of_row = self.points.num_points * num_items * itemsize
+        size = min(num_subjects, max(1, BLOCK_BYTES // (4 * bytes_of_row)))
+        return -(-num_subjects // -(-num_subjects // size))
+
+    def likelihoods(
+        self,
+        problem: Problem,
+        point: FactorPoint,
+        scores: FactorScores,
+        into: Likelihoods | None = None,
+        between: Array | None = None,
+    ) -> Likelihoods:
+        """Likelihoods on points around modes, some blocks into those of others."""
+        posterior = Placed.around(scores)
+        data, num_items = problem.data, len(point.stacked)
+        num_subjects, dtype = data.num_subjects, point.stacked.dtype
+        size = self.block_size(num_subjects, num_items, dtype.itemsize)
+        constants = _Constants.of(problem, point)
+
+        def body(carry: Likelihoods, begin, is_new) -> Likelihoods:
+            part = self._block(problem, point, constants, posterior, begin, size)
+            weight = block_weight(data, begin, is_new, dtype)
+            variance = carry.variance + weight**2 @ self._variance(part.share)
+            by_subject = put_block(carry.by_subject, part.log_lik, begin)
+            return Likelihoods(by_subject, variance)
+
+        init = Likelihoods.none(num_subjects, dtype) if into is None else into
+        return scan_subject_blocks(body, init, num_subjects, size, between)
+
+    def watched_likelihoods(
+        self, problem: Problem, point: FactorPoint, scores: FactorScores
+    ) -> Likelihoods:
+        """`likelihoods` around modes, in calls that show the share done."""
+        count, dtype = problem.data.num_subjects, point.stacked.dtype
+        return blocks_in_stretches(
+            lambda *part: _likelihoods(self, problem, point, scores, *part),
+            lambda: Likelihoods.none(count, dtype),
+            count,
+            self.block_size(count, len(point.stacked), dtype.itemsize),
+        )
+
+    def _block(
+        self,
+        problem: Problem,
+        point: FactorPoint,
+        constants: _Constants,
+        posterior: Placed,
+        begin: Array,
+        size: int,
+    ) -> _Block:
+        """Likelihoods of a block of subjects, and its cells at all points."""
+        assert self.points is not None
+        data, dtype = problem.data, point.stacked.dtype
+        num_items, dims = len(point.stacked), posterior.centre.shape[1]
+        values = take_block(data.values, begin, size).astype(dtype)
+        exposure = take_block(data.exposure, begin, size)
+        rows = begin + jnp.arange(size)
+        z, log_ratio = self.points.of_subjects(rows, dtype)
+        root = take_block(posterior.root, begin, size)
+        theta = take_block(posterior.centre, begin, size)[:, None]
+        theta = theta + jnp.einsum(
+            "nkl,nrl->nrk", root, jnp.broadcast_to(z, (size, *z.shape[1:]))
+        )
+        flat = theta.reshape(-1, dims)
+        eta = flat @ point.slopes.T + point.intercept
+
+        def counted(cells):
+            """Cells at every point, times the number of trials."""
+            if exposure is None:
+                return cells
+            cells = cells.reshape(size, -1, num_items)
+            cells = cells * exposure.astype(dtype)[:, None]
+            return cells.reshape(-1, num_items)
+
+        base, chance, bend = _logistic(eta)
+        up = values @ constants.right
+        joint = up[:, :1] + jnp.einsum("nrk,nk->nr", theta, up[:, 1:])
+        joint = joint - (counted(base) @ constants.each).reshape(size, -1)
+        distance = jnp.sum((flat @ constants.precision) * flat, axis=1)
+        scale = jnp.sum(jnp.log(jnp.diagonal(root, axis1=1, axis2=2)), axis=1)
+        joint = joint - distance.reshape(size, -1) / 2 + log_ratio + scale[:, None]
+        found = jax.nn.logsumexp(joint, axis=1)
+        share = jnp.exp(joint - found[:, None])
+        log_lik = found + constants.log_density
+        return _Block(values, theta, counted, chance, bend, share, log_lik)
 
     def _variance(self, share: Float[Array, "block points"]) -> Array:
         """Variance of log-likelihoods by draws, which come in pairs; 0 of a rule."""
@@ -167,6 +283,9 @@ def _logistic(eta: Array) -> tuple[Array, Array, Array]:
     far = jnp.abs(eta) > 1e-3
     bend = jnp.where(far, (chance - 0.5) / jnp.where(far, eta, 1), 0.25)
     return jnp.maximum(eta, 0) + jnp.log1p(tail), chance, bend
+
+
+_likelihoods = stored_jit(EMAround.likelihoods)
 
 
 class Refined(NamedTuple):
@@ -210,28 +329,16 @@ def refine(
     if points.key is not None:
         points = dataclasses.replace(points, key=jax.random.fold_in(points.key, 1))
     method = dataclasses.replace(method, points=points)
-    loop = begin_jit(problem, method, start(), key=None, max_steps=lasting)
-    one = jax.device_put(np.int32(1))
-    seen = run_jit(
-        problem,
-        method,
-        start(),
-        key=None,
-        max_steps=lasting,
-        resume=loop,
-        stop_after=one,
-    )
-    by_subject = seen.subject_log_lik
+    items, population = parameters.items, parameters.population
+    stacked = jnp.concatenate([items.intercept[:, None], items.discrimination], 1)
+    best = FactorPoint(stacked, population.covariance)
+    scores = watched_score_factors(problem.model, items, population, problem.data)
+    seen = method.watched_likelihoods(problem, best, scores)
+    by_subject = seen.by_subject
     total = by_subject if weight is None else by_subject * weight
     steps = np.concatenate(trace)
-    error = float(np.sqrt(float(seen.state.variance)))
+    error = float(np.sqrt(float(seen.variance)))
     record = {"points": points.num_points, "log_likelihood_error": error}
-    best = FactorPoint(
-        jnp.concatenate(
-            [parameters.items.intercept[:, None], parameters.items.discrimination], 1
-        ),
-        parameters.population.covariance,
-    )
     found = Fit(
         as_parameters(reported, best),
         jnp.sum(total),

@@ -90,6 +90,7 @@ class NUTS(NoUTurn, _Posterior):
             chains of "auto" and "parallel" in threads, with the same draws.
     """
 
+    lengths: ClassVar[tuple[str, ...]] = ("num_warmup", "num_draws")
     options: ClassVar[Mapping[str, Any]] = MappingProxyType(
         {"checkpoint": None, "resume": False}
     )

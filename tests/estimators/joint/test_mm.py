@@ -10,13 +10,15 @@ from scipy.optimize import minimize
 
 from irtjax._types import Status
 from irtjax.data.responses import Responses
-from irtjax.estimators.driver import loop_of, run
+from irtjax.estimators.driver import drive, loop_of, run
 from irtjax.estimators.joint.mm import MM
 from irtjax.estimators.joint.objective import diverging, joint_derivatives
 from irtjax.estimators.start import start_values
+from irtjax.estimators.timing import Clock
 from irtjax.likelihood.problem import Problem
 from irtjax.models.catalogue import rasch, three_parameter, two_parameter
 from irtjax.models.priors import Normal
+from irtjax.numerics.progress import watching
 from tests.estimators.joint.joint_cases import SHAPE, responses, simulated
 
 PRIORS = {"discrimination": Normal(1.0, 2.0), "intercept": Normal(0.0, 3.0)}
@@ -394,6 +396,23 @@ def test_relative_change_stops_early():
     assert early.status == late.status == Status.CONVERGED
     assert 2 < int(early.num_steps) < int(late.num_steps)
     assert float(early.residual) > 1e-3 > float(late.residual)
+
+
+def test_a_watcher_sees_the_share_of_a_fit_that_stops_by_the_relative_change():
+    data = responses(simulated()[0])
+    model = two_parameter(PRIORS)
+    method = MM(stop="relative_change", tolerance=1e-9, memory=0)
+    given = Problem.create(model, data), method, start_values(model, data), None, 500
+    shares = []
+    with watching(lambda share, name: shares.append(share)):
+        found = drive(*given, Clock())
+    assert found.status == Status.CONVERGED and shares[-1] is None
+    assert shares[:-1] == sorted(shares[:-1]) and 0.2 < max(shares[:-1]) < 1
+    assert all(x is None or x < 1 for x in shares)
+    for a, b in zip(
+        *map(jax.tree.leaves, (found, drive(*given, Clock()))), strict=True
+    ):
+        np.testing.assert_array_equal(a, b)
 
 
 def test_diverging_names_what_has_no_finite_estimate():

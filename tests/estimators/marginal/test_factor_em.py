@@ -13,21 +13,26 @@ from scipy.special import expit, logsumexp
 import irtjax
 from irtjax.estimators.driver import Run, run_jit
 from irtjax.estimators.factor_start import factor_start
+from irtjax.estimators.marginal import around
 from irtjax.estimators.marginal.around import EMAround
 from irtjax.estimators.marginal.em import EM
 from irtjax.estimators.marginal.factor_em import (
     PRIOR_SUBJECTS,
+    FactorPoint,
     best_correlation,
 )
 from irtjax.estimators.marginal.gaussian import GVEM
 from irtjax.estimators.marginal.grid import GridEM, nodes_for_items
 from irtjax.estimators.timing import Clock
-from irtjax.likelihood.cubature import grid_nodes, points_for
+from irtjax.likelihood.cubature import Points, grid_nodes, points_for
 from irtjax.likelihood.problem import Parameters, Problem, Start, correlates
 from irtjax.models.catalogue import factor_model
 from irtjax.models.factors import Factor
 from irtjax.models.families.logistic import LogisticItems
 from irtjax.models.model import Population
+from irtjax.numerics import progress
+from irtjax.numerics.progress import watching
+from irtjax.scoring.factors import score_factors
 
 SUBJECTS, ITEMS, DIMS = 60, 8, 2
 MASK = np.eye(DIMS, dtype=bool)[np.arange(ITEMS) % DIMS]
@@ -285,6 +290,26 @@ def test_a_posterior_too_narrow_for_a_grid_is_refused_with_the_nodes_needed():
     )
     with pytest.raises(ValueError, match=r"needs [\d,]+ nodes, above 30,000: use"):
         nodes_for_items(problem, found)
+
+
+def test_a_watcher_sees_the_last_pass_and_changes_no_likelihood(monkeypatch):
+    monkeypatch.setattr(around, "BLOCK_BYTES", 2**16)  # 20 subjects a block.
+    monkeypatch.setattr(progress, "STRETCH", 0.0)
+    problem, start = problem_of(), start_of()
+    population = Population(jnp.zeros(DIMS), jnp.ones(DIMS))
+    scores = score_factors(problem.model, start.items, population, problem.data)
+    items = start.items
+    stacked = jnp.concatenate([items.intercept[:, None], items.discrimination], 1)
+    point = FactorPoint(stacked, jnp.eye(DIMS))
+    points, shares = Points(DIMS, 10, key=jax.random.key(2)), []
+    method = EMAround(points=points)
+    found = lambda: method.watched_likelihoods(problem, point, scores)
+    alone = found()
+    with watching(lambda share, name: shares.append(share)):
+        seen = found()
+    assert shares == [0.0, 1 / 3, 2 / 3, None] and float(seen.variance) > 0
+    for a, b in zip(alone, seen, strict=True):
+        np.testing.assert_array_equal(a, b)
 
 
 @pytest.mark.slow  # Programs of four factors.
