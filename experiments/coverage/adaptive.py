@@ -11,8 +11,8 @@ Columns are defined in README.md.
 from __future__ import annotations
 
 import argparse
-import csv
 import dataclasses
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,7 +20,12 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+if __name__ == "__main__":
+    # As a script this file knows its own folder only.
+    sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
 import irtjax
+from experiments.coverage.tables import write
 from irtjax.calibration.item_error import item_errors
 from irtjax.models.predictive import expected_with_errors, with_errors
 from irtjax.scoring.expected import response_table_jit
@@ -241,15 +246,6 @@ def summarise(
             line[f"{name}_coverage_se"] = float(spread / np.sqrt(len(cover)))
         found.append(line)
     return found
-
-
-def write(folder: Path, name: str, lines: list[dict[str, Any]]) -> None:
-    """Writes the cells of a study, a row for each."""
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / f"{name}.csv").open("w", newline="") as file:
-        writer = csv.DictWriter(file, list(lines[0]))
-        writer.writeheader()
-        writer.writerows(lines)
 
 
 def rows_of(

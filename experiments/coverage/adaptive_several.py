@@ -23,7 +23,8 @@ import irtjax
 if __name__ == "__main__":  # Run as a script, from any folder.
     sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from experiments.coverage.adaptive import CELL, compare, rows_of, summarise, write
+from experiments.coverage.adaptive import CELL, compare, rows_of, summarise
+from experiments.coverage.tables import write
 
 LENGTHS = (10, 20, 30)
 

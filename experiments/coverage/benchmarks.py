@@ -25,6 +25,7 @@ if __name__ == "__main__":
 
 import irtjax
 from experiments.coverage.designs import evaluate
+from experiments.coverage.tables import markdown
 
 SHARED = Path(__file__).resolve().parents[3] / "shared/data"
 SIZES = (60, 200)
@@ -33,11 +34,14 @@ LARGE = 1000
 #: Subjects that are drawn for each sample from a benchmark with more of them.
 DRAWN = (10, 30)
 MODELS = {"default": "auto", "rasch": "rasch"}
-COLUMNS = {
+MEASURES = {
     "found": "pairs found", "gain": "more than by accuracy", "false": "false",
     "rank": "rank", "p_best": "P(best)", "is_best": "is best",
     "tau_gain": "τ less accuracy's",
 }  # fmt: skip
+COLUMNS = {
+    "benchmark": "benchmark", "subjects": "N", "items": "J", "model": "fitted",
+} | MEASURES  # fmt: skip
 
 Draw = Callable[[np.random.Generator], np.ndarray]
 
@@ -103,23 +107,11 @@ def study(
         one["tau_gain"] = one["tau"] - one["tau_accuracy"]
         found.append(one)
     row: dict[str, Any] = {"subjects": len(own), "items": items}
-    for name in COLUMNS:
+    for name in MEASURES:
         column = np.array([one[name] for one in found])
         row[name] = float(column.mean())
         row[f"{name}_error"] = float(column.std(ddof=1) / len(column) ** 0.5)
     return row
-
-
-def markdown(rows: list[dict[str, Any]]) -> str:
-    """The table, one row per benchmark, size and model."""
-    first = ["benchmark", "N", "J", "fitted"]
-    lines = ["| " + " | ".join([*first, *COLUMNS.values()]) + " |"]
-    lines.append("|" + " --- |" * (len(first) + len(COLUMNS)))
-    for row in rows:
-        cells = [row["benchmark"], row["subjects"], row["items"], row["model"]]
-        cells += [f"{row[x]:.3f} ± {row[f'{x}_error']:.3f}" for x in COLUMNS]
-        lines.append("| " + " | ".join(str(cell) for cell in cells) + " |")
-    return "\n".join(lines)
 
 
 def main() -> None:
@@ -143,12 +135,14 @@ def main() -> None:
                         responses, items, subjects, model, 40 if chosen.full else 3
                     )
                     rows.append({"benchmark": label, "model": model, **row})
-                    print(markdown(rows[-1:]).splitlines()[-1], flush=True)
+                    line = markdown(rows[-1:], COLUMNS).splitlines()[-1]
+                    print(line, flush=True)
     if not rows:
         sys.exit("the data are not here: nothing was measured")
     if chosen.out:
         chosen.out.mkdir(parents=True, exist_ok=True)
-        (chosen.out / "benchmarks.md").write_text(markdown(rows) + "\n", "utf-8")
+        text = markdown(rows, COLUMNS)
+        (chosen.out / "benchmarks.md").write_text(text + "\n", "utf-8")
 
 
 if __name__ == "__main__":

@@ -11,11 +11,9 @@ file says what the columns are.
 from __future__ import annotations
 
 import argparse
-import csv
 import dataclasses
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +25,7 @@ if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 import irtjax
+from experiments.coverage.tables import markdown, write
 from irtjax._types import Status
 from irtjax.ranking import without_scale
 from irtjax.ranking.discoveries import benjamini_hochberg
@@ -324,30 +323,6 @@ COLUMNS = {
 }  # fmt: skip
 
 
-def markdown(rows: list[dict[str, Any]]) -> str:
-    """The table, with Monte-Carlo errors of what is averaged."""
-
-    def cell(row: dict[str, Any], name: str) -> str:
-        value = row[name]
-        if not isinstance(value, float):
-            return str(value)
-        if np.isnan(value):
-            return "–"
-        error = row.get(f"{name}_error")
-        digits = 2 if name == "seconds" else 3
-        text = f"{value:.{digits}f}"
-        return text if error is None else f"{text} ± {error:.{digits}f}"
-
-    return lines_of(COLUMNS, rows, cell)
-
-
-def lines_of(columns: dict[str, str], rows: list, cell: Callable) -> str:
-    """A table in Markdown, `cell` the text of a row by name of a column."""
-    lines = [" | ".join(columns.values()), " | ".join("---" for _ in columns)]
-    lines += [" | ".join(cell(row, name) for name in columns) for row in rows]
-    return "\n".join(f"| {line} |" for line in lines)
-
-
 def main(argv: list[str] | None = None) -> list[dict[str, Any]]:
     """Runs the designs, prints the table and returns its rows."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
@@ -364,20 +339,14 @@ def main(argv: list[str] | None = None) -> list[dict[str, Any]]:
         size = f"{design.subjects}x{design.items}"
         if options.only in (None, size, f"{size} {design.name}"):
             rows.append(run_design(design, options.seed))
-            print(markdown(rows[-1:]).splitlines()[-1], file=sys.stderr, flush=True)
+            line = markdown(rows[-1:], COLUMNS).splitlines()[-1]
+            print(line, file=sys.stderr, flush=True)
     if not rows:
         parser.error(f"no design has the sizes {options.only!r}")
-    text = markdown(rows)
+    text = markdown(rows, COLUMNS)
     print(text)
     if options.out:
-        options.out.mkdir(parents=True, exist_ok=True)
-        with open(
-            options.out / "designs.csv", "w", newline="", encoding="utf-8"
-        ) as file:
-            writer = csv.DictWriter(file, rows[0].keys())
-            writer.writeheader()
-            writer.writerows(rows)
-        (options.out / "designs.md").write_text(text + "\n", encoding="utf-8")
+        write(options.out, "designs", rows, text)
     return rows
 
 

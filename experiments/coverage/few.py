@@ -12,7 +12,6 @@ are.
 from __future__ import annotations
 
 import argparse
-import csv
 import dataclasses
 import sys
 import time
@@ -27,7 +26,8 @@ if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 import irtjax
-from experiments.coverage.designs import lines_of, share, spread_of_pairs
+from experiments.coverage.designs import share, spread_of_pairs
+from experiments.coverage.tables import markdown, write
 from irtjax.calibration import build, scale
 from irtjax.calibration.identification import variation
 from irtjax.ranking import without_scale
@@ -207,19 +207,8 @@ COLUMNS = {
     "difference": "difference", "score": "score", "strength": "strength",
     "tested": "tested", "any_tested": "sets with a pair, by the rule",
 }  # fmt: skip
-
-
-def markdown(rows: list[dict[str, Any]]) -> str:
-    """The table; the coverage of differences has its Monte-Carlo error."""
-
-    def cell(row: dict[str, Any], name: str) -> str:
-        value = row[name]
-        if not isinstance(value, float):
-            return str(value)
-        text = "–" if np.isnan(value) else f"{value:.3f}"
-        return text + f" ± {row['difference_error']:.3f}" * (name == "difference")
-
-    return lines_of(COLUMNS, rows, cell)
+#: Columns with Monte-Carlo errors.
+ERRORS = ("difference",)
 
 
 def main(argv: list[str] | None = None) -> list[dict[str, Any]]:
@@ -235,18 +224,14 @@ def main(argv: list[str] | None = None) -> list[dict[str, Any]]:
     for design in FULL if options.full else SMALL:
         if options.method in (None, design.method):
             rows.append(run_design(design, options.seed))
-            print(markdown(rows[-1:]).splitlines()[-1], file=sys.stderr, flush=True)
+            line = markdown(rows[-1:], COLUMNS, ERRORS).splitlines()[-1]
+            print(line, file=sys.stderr, flush=True)
     if not rows:
         parser.error(f"no design has the method {options.method!r}")
-    text = markdown(rows)
+    text = markdown(rows, COLUMNS, ERRORS)
     print(text)
     if options.out:
-        options.out.mkdir(parents=True, exist_ok=True)
-        with open(options.out / "few.csv", "w", newline="", encoding="utf-8") as file:
-            writer = csv.DictWriter(file, rows[0].keys())
-            writer.writeheader()
-            writer.writerows(rows)
-        (options.out / "few.md").write_text(text + "\n", encoding="utf-8")
+        write(options.out, "few", rows, text)
     return rows
 
 

@@ -11,12 +11,10 @@ compiled program. The README beside this file says what is measured and how.
 from __future__ import annotations
 
 import argparse
-import csv
 import sys
 import time
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import jax
 import numpy as np
@@ -33,6 +31,7 @@ from experiments.coverage.replicate import (
     fit_nodes,
     replicate_all,
 )
+from experiments.coverage.tables import markdown, write
 from irtjax._types import Status
 from irtjax.scoring.information import difficulty
 
@@ -189,21 +188,6 @@ def run_case(case: Case, seed: int) -> tuple[list[dict], dict]:
     return rows, recovery
 
 
-def markdown(rows: list[dict], columns: dict[str, str]) -> str:
-    """A Markdown table; `columns` maps a field to its title."""
-
-    def cell(value: Any) -> str:
-        if value is None:
-            return ""
-        if isinstance(value, bool):
-            return "yes" if value else "**no**"
-        return f"{value:.3f}" if isinstance(value, float) else str(value)
-
-    lines = [" | ".join(columns.values()), " | ".join("---" for _ in columns)]
-    lines += [" | ".join(cell(row[name]) for name in columns) for row in rows]
-    return "\n".join(f"| {line} |" for line in lines)
-
-
 COVERAGE_COLUMNS = {
     "case": "case", "subjects": "N", "items": "J", "replications": "replications",
     "quantity": "quantity", "interval": "interval", "coverage": "coverage",
@@ -258,13 +242,8 @@ def draw_figure(rows: list[dict], path: Path) -> None:
 
 def save(out: Path, rows: list[dict], recoveries: list[dict], text: str) -> None:
     """Writes coverage.csv, recovery.csv, coverage.md and coverage.png."""
-    out.mkdir(parents=True, exist_ok=True)
-    for name, table in (("coverage", rows), ("recovery", recoveries)):
-        with open(out / f"{name}.csv", "w", newline="", encoding="utf-8") as file:
-            writer = csv.DictWriter(file, table[0].keys())
-            writer.writeheader()
-            writer.writerows(table)
-    (out / "coverage.md").write_text(text + "\n", encoding="utf-8")
+    write(out, "coverage", rows, text)
+    write(out, "recovery", recoveries)
     draw_figure(rows, out / "coverage.png")
 
 

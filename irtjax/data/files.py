@@ -153,6 +153,12 @@ def check_parquet(path: Path, metadata: Any, used: Sequence[str] | None) -> None
         unpacked.add(metadata.row_group(group).total_byte_size)
 
 
+def damaged(path: Path, error: Exception) -> ValueError:
+    """Returns what to raise where a reader of Parquet fails with this error."""
+    reason = str(error).splitlines()[0][:200]
+    return ValueError(f"{path} is damaged or cut off ({reason}); copy the file again")
+
+
 def check_size(path: Path, values: int) -> None:
     """Refuses a table of so many values that they take half of the free memory."""
     if values * 8 > available_memory() // 2:

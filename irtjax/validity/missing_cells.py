@@ -23,6 +23,7 @@ from irtjax.validity.missing_matrix import (
     add_blocks,
     join_absent,
     links_of,
+    masks_of,
     missing_by_ability,
     of_several,
     product,
@@ -58,7 +59,9 @@ def missing_in_cells(
     if not chosen.size or subjects < FEWEST:
         return result
     first, places = cells.by_item
-    mask[chosen], leader = _masks(cells.row[places], first, chosen)
+    row = cells.row[places]
+    rows = (row[first[j] : first[j + 1]].tobytes() for j in chosen)
+    mask[chosen], leader = masks_of(rows, chosen)
     rest = _additive(cells, value)
     # The subjects of each mask, in the order of its first item.
     size, width = count[leader], np.bincount(mask[chosen])
@@ -83,18 +86,6 @@ def missing_in_cells(
     difference[chosen], p_value[chosen], weak[chosen] = found
     mask[np.isnan(p_value)] = -1
     return result
-
-
-def _masks(row, first, chosen) -> tuple[np.ndarray, np.ndarray]:
-    """The number of each item's mask `[chosen]`, and an item of each `[masks]`."""
-    number, leader = np.empty(chosen.size, np.int64), []
-    known: dict[bytes, int] = {}
-    for k, j in enumerate(chosen):
-        key = row[first[j] : first[j + 1]].tobytes()
-        number[k] = known.setdefault(key, len(known))
-        if number[k] == len(leader):
-            leader.append(j)
-    return number, np.array(leader)
 
 
 def _blocks(

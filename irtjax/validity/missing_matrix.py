@@ -42,6 +42,7 @@ of what they would have been: given ability, no data are about them.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -136,7 +137,8 @@ def missing_by_ability(
     chosen = np.flatnonzero((missing > 0) & (missing < len(observed)))
     if not chosen.size or len(values) < FEWEST:
         return result
-    mask[chosen], first = _masks(observed, chosen)
+    columns = (np.packbits(observed[:, j]).tobytes() for j in chosen)
+    mask[chosen], first = masks_of(columns, chosen)
     rest, places = _additive(values, observed), mask[chosen]
     block = _blocks(observed, chosen, mask, first, benchmarks)
     ran = _ran(observed, block)
@@ -275,15 +277,19 @@ def _ran(observed: np.ndarray, block: np.ndarray) -> np.ndarray:
     return ran
 
 
-def _masks(observed: np.ndarray, chosen: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The number of each item's mask `[chosen]`, and an item of each `[masks]`."""
-    number, first = np.empty(chosen.size, np.int64), []
+def masks_of(
+    observed: Iterable[bytes], items: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """The number of each item's mask `[items]`, and the first item of each `[masks]`.
+
+    `observed` states for each item who responded; equal bytes are the same mask.
+    """
+    number, first = np.empty(items.size, np.int64), []
     known: dict[bytes, int] = {}
-    for k, j in enumerate(chosen):
-        key = np.packbits(observed[:, j]).tobytes()
+    for k, (key, item) in enumerate(zip(observed, items, strict=True)):
         number[k] = known.setdefault(key, len(known))
         if number[k] == len(first):
-            first.append(j)
+            first.append(item)
     return number, np.array(first)
 
 

@@ -23,6 +23,7 @@ from experiments.coverage import (
 )
 from experiments.coverage import run as coverage
 from experiments.coverage.replicate import differences
+from experiments.coverage.tables import markdown, write
 from experiments.lart import compare
 from experiments.lart import run as lart
 from experiments.lego_irt import families
@@ -511,7 +512,23 @@ def test_benchmarks_drop_copies_and_compare_with_all_items():
     # With complete responses Rasch's model keeps the order of accuracies.
     whole = benchmarks.study(values[1:9], 60, None, "rasch", 2)
     assert abs(whole["tau_gain"]) < 0.1
-    assert len(benchmarks.markdown([{"benchmark": "x", "model": "y", **row}])) > 100
+    line = markdown([{"benchmark": "x", "model": "y", **row}], benchmarks.COLUMNS)
+    assert line.splitlines()[2].startswith("| x | 9 | 60 | y | 0.")
+
+
+def test_tables_of_coverage_show_errors_of_the_fields_asked_for(tmp_path):
+    columns = {"name": "case", "a": "A", "b": "B", "met": "met", "none": "none"}
+    row = {"name": "x", "a": 0.25, "a_error": 0.5, "b": 1.0, "b_error": 0.125}
+    row |= {"met": False, "none": None}
+    head = "| case | A | B | met | none |\n| --- | --- | --- | --- | --- |\n"
+    text = markdown([row], columns)
+    assert text == head + "| x | 0.250 ± 0.500 | 1.000 ± 0.125 | **no** |  |"
+    some = markdown([row | {"a": np.nan}], columns, ("a",))
+    assert some == head + "| x | – | 1.000 | **no** |  |"
+    write(tmp_path / "new", "both", [row], text)
+    assert (tmp_path / "new/both.md").read_text("utf-8") == text + "\n"
+    lines = (tmp_path / "new/both.csv").read_text("utf-8").splitlines()
+    assert lines == [",".join(row), "x,0.25,0.5,1.0,0.125,False,"]
 
 
 def test_cells_of_adaptive_tests():

@@ -17,7 +17,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from irtjax.data.files import check_parquet, folders_of
+from irtjax.data.files import check_parquet, damaged, folders_of
 from irtjax.data.reading.described import Described
 from irtjax.data.reading.identity import ItemKey, copies
 from irtjax.data.reading.logs import digest
@@ -118,10 +118,7 @@ def _columns(path: Path) -> _Details:
     except UnicodeDecodeError:
         raise ValueError(f"{path} is damaged: text in it is not UTF-8") from None
     except (pa.ArrowException, OSError) as error:
-        reason = str(error).splitlines()[0][:200]
-        raise ValueError(
-            f"{path} is damaged or cut off ({reason}); copy the file again"
-        ) from None
+        raise damaged(path, error) from None
     if not new:
         rows = [_unquoted(row) for row in rows]
         scores = [_scores(path, k, row) for k, row in enumerate(rows, 1)]

@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 
 from irtjax.data.arrays import as_labels
 from irtjax.data.decode import Record, decode
-from irtjax.data.files import check_parquet
+from irtjax.data.files import check_parquet, damaged
 from irtjax.data.item_texts import ItemText, cut
 from irtjax.data.reading.cells import to_labels
 from irtjax.data.reading.frames import qualify, read_frame
@@ -125,10 +125,7 @@ def _columns(path: Path, wanted: Sequence[str]) -> pa.Table:
         check_parquet(path, file.metadata, found)
         return file.read(columns=found)
     except (pa.ArrowException, OSError) as error:
-        reason = str(error).splitlines()[0][:200]
-        raise ValueError(
-            f"{path} is damaged or cut off ({reason}); copy the file again"
-        ) from None
+        raise damaged(path, error) from None
 
 
 def _registry(path: Path, name: str, wanted: Sequence[str]) -> list[dict[str, Any]]:

@@ -82,7 +82,10 @@ def test_a_fit_with_padded_subjects_is_the_fit(model, table, settings, monkeypat
     padded = fit()
     monkeypatch.setattr(problem, "PADDED_CELLS", 0)
     plain = fit()
-    near, drawn = {"rtol": 1e-6, "atol": 1e-8}, {"atol": 0.02}
+    near = {"rtol": 1e-6, "atol": 1e-8}
+    # A share of 4,000 draws has an error of up to 0.5 / sqrt(4000) = 0.008, and draws
+    # depend on the sign of eigenvectors: 4.5 errors of a difference.
+    drawn = {"rtol": 0, "atol": 0.05}
     for name in ("log_likelihood", "num_parameters", "num_steps"):
         np.testing.assert_allclose(getattr(padded, name), getattr(plain, name), **near)
     for name in ("item_table", "ability_table"):
@@ -91,7 +94,7 @@ def test_a_fit_with_padded_subjects_is_the_fit(model, table, settings, monkeypat
         for column in one.column_names:
             found, expected = one[column].to_pylist(), other[column].to_pylist()
             if column in ("rank_lower", "rank_upper"):
-                # From draws, which depend on the sign of eigenvectors.
+                # From the same draws.
                 np.testing.assert_allclose(found, expected, atol=1)
             elif isinstance(expected[0], float):
                 found, expected = np.array(found, float), np.array(expected, float)
@@ -109,8 +112,14 @@ def test_a_fit_with_padded_subjects_is_the_fit(model, table, settings, monkeypat
         assert len(one) == len(other)
         for (path, found), (_, expected) in zip(one, other, strict=True):
             if np.asarray(found).dtype.kind == "f":
-                message = f"{name}{jax.tree_util.keystr(path)}"
-                np.testing.assert_allclose(found, expected, err_msg=message, **near)
+                message, how = f"{name}{jax.tree_util.keystr(path)}", near
+                if ".possible." in message:
+                    # Draws magnify roundings. Their means have an error of 7 % of
+                    # their standard deviation, so 0.001 % of it is no difference.
+                    sd = np.std(expected, axis=0)
+                    sd, how = np.where(sd > 0, sd, 1), near | {"atol": 1e-5}
+                    found, expected = found / sd, expected / sd
+                np.testing.assert_allclose(found, expected, err_msg=message, **how)
             else:
                 np.testing.assert_array_equal(found, expected)
 

@@ -103,13 +103,12 @@ def test_sigma_is_recovered_where_the_prior_of_discriminations_is_given(kind):
         assert fit.status is Status.CONVERGED
         scales = np.exp(fit.estimates["log scales"])
         alike = np.eye(3)
-        alike[np.tril_indices(3, -1)] = fit.estimates["correlations of own parts"]
+        correlations = fit.estimates["correlations of residual abilities"]
+        alike[np.tril_indices(3, -1)] = correlations
         alike = alike + np.tril(alike, -1).T
         found.append(alike * np.outer(scales, scales))
-        part = fit.estimates["own parts of ability"]
-        assert (
-            np.corrcoef(part.ravel(), truth["own parts of ability"].ravel())[0, 1] > 0.8
-        )
+        parts = [x["residual abilities"].ravel() for x in (fit.estimates, truth)]
+        assert np.corrcoef(*parts)[0, 1] > 0.8
 
     # Errors of a covariance of so many subjects, and of the units: each the mean of the
     # logarithms of its items, of all of them where metrics share theirs.
