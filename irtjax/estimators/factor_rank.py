@@ -15,6 +15,10 @@ many its chances are too near to 0 and 1, noise is too small, and factors of noi
 from the fit of 8 factors to 300 x 200 responses of none, 2 of 3 ranks were 1. With too
 few it is a little too large. `rank_above_noise` therefore begins without factors, and
 refits with those found until no more are found.
+
+MM may end where a factor has vanished though another one would raise the posterior:
+q > 1 there, and the singular pair of the residuals is a direction in which it rises. A
+vanished factor then begins again in it.
 """
 
 from __future__ import annotations
@@ -28,8 +32,9 @@ import numpy as np
 
 from irtjax._types import KeyArray
 from irtjax.estimators.driver import Fit, run_jit
-from irtjax.estimators.factor_residuals import largest_residual
+from irtjax.estimators.factor_residuals import leading_residual
 from irtjax.estimators.factor_start import factor_start
+from irtjax.estimators.joint.bound import Factors
 from irtjax.estimators.joint.mm import MM
 from irtjax.likelihood.problem import Problem, Start
 from irtjax.models.catalogue import factor_model
@@ -45,6 +50,8 @@ SIMULATED = 20
 GLOBAL = 1.01
 #: A factor that moves no logit by as much is none.
 LEAST_LOGIT = 0.01
+#: Of that, what a factor has that has vanished.
+VANISHED = 1e-3
 
 
 class NoiseRank(NamedTuple):
@@ -56,6 +63,7 @@ class NoiseRank(NamedTuple):
         slope_sd: s, the standard deviation of the prior of slopes.
         log_likelihood: Of the joint fit, in nats.
         objective: With the log priors.
+        used: Factors that have not vanished; some may be too small to be kept.
     """
 
     rank: int
@@ -63,6 +71,7 @@ class NoiseRank(NamedTuple):
     slope_sd: float
     log_likelihood: float
     objective: float
+    used: int
 
 
 def factor_problem(
@@ -95,9 +104,17 @@ def fit_factors(
     dtype,
     slope_sd: Any = 1.0,
     tolerance: float = TOLERANCE,
+    begin: Factors | None = None,
 ) -> Fit:
-    """The joint fit of `size` factors; one program for all sizes up to `most`."""
+    """The joint fit of `size` factors; one program for all sizes up to `most`.
+
+    From the point `begin`; None for the usual start values.
+    """
     problem, start = factor_problem(data, size, most, slope_sd, dtype)
+    if begin is not None:
+        slopes, intercept, theta = (jnp.asarray(x, dtype) for x in begin[:3])
+        items = start.items._replace(discrimination=slopes, intercept=intercept)
+        start = start._replace(items=items, theta=theta)
     # An array: another tolerance is the same program.
     method = MM(tolerance=jnp.asarray(tolerance, dtype))
     return run_jit(problem, method, start, max_steps=MOST_STEPS)
@@ -115,24 +132,45 @@ def noise_rank(
     items, _, theta = fit.parameters[:3]
     assert theta is not None
     draws = jax.random.split(key, SIMULATED)
-    noise = max(largest_residual(fit.model, items, theta, data, x) for x in draws)
-    slope_sd = 1 / noise
-    found = fit_factors(data, most, most, dtype, slope_sd, tolerance)
-    best = found.state.best
-    factors = [np.linalg.qr(np.asarray(x, float))[1] for x in (best.theta, best[0])]
-    values = np.linalg.svd(factors[0] @ factors[1].T, compute_uv=False)
-    scale = LEAST_LOGIT * np.sqrt(len(theta) * len(items.intercept))
-    record = items._replace(
-        discrimination=best.discrimination, intercept=best.intercept
-    )
-    largest = largest_residual(found.model, record, best.theta, data)
-    return NoiseRank(
-        int(np.sum(values > scale)),
-        float(slope_sd * largest),
-        float(slope_sd),
-        float(found.log_lik),
-        float(found.objective),
-    )
+    residuals = (leading_residual(fit.model, items, theta, data, x) for x in draws)
+    slope_sd = float(1 / max(found.value for found in residuals))
+    least = LEAST_LOGIT * np.sqrt(len(theta) * len(items.intercept))
+    begin, result = None, None
+    for _ in range(most + 1):
+        found = fit_factors(data, most, most, dtype, slope_sd, tolerance, begin)
+        best: Factors = found.state.best
+        record = items._replace(
+            discrimination=best.discrimination, intercept=best.intercept
+        )
+        leading = leading_residual(found.model, record, best.theta, data)
+        left, values, right = _singular(best)
+        rank = int(np.sum(values > least))
+        result = NoiseRank(
+            rank,
+            slope_sd * float(leading.value),
+            slope_sd,
+            float(found.log_lik),
+            float(found.objective),
+            used := int(np.sum(values > VANISHED * least)),
+        )
+        if result.certificate <= GLOBAL or used >= most:
+            break
+        values[used:] = 0
+        left[:, used], right[:, used] = leading.subjects, leading.items
+        values[used] = least
+        # The sizes of both sides that have the highest prior for these products.
+        sizes = np.sqrt(values / slope_sd)
+        begin = Factors(slope_sd * sizes * right, np.asarray(best[1]), sizes * left)
+    assert result is not None
+    return result
+
+
+def _singular(point: Factors) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Singular vectors and values of Theta A', `[., dims]`, largest first."""
+    sides = (np.asarray(x, float) for x in (point.theta, point.discrimination))
+    (first, upper), (second, lower) = (np.linalg.qr(side) for side in sides)
+    left, values, right = np.linalg.svd(upper @ lower.T)
+    return first @ left, values, second @ right.T
 
 
 def rank_above_noise(data: Any, most: int, dtype, key: KeyArray) -> NoiseRank:

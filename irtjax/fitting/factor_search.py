@@ -130,7 +130,7 @@ def with_rank(task: Task, found: NoiseRank, most: int) -> Task:
     """The task of the refit, with the record of the fit at the penalty of noise."""
     warnings = task.warnings
     if found.certificate > GLOBAL:
-        cure = "raise factors" if found.rank == most else "it may be a local maximum"
+        cure = "raise factors" if found.used >= most else "it may be a local maximum"
         warnings = (
             *warnings,
             f"the fit at the penalty of noise is not shown to be the best one (q ="

@@ -13,7 +13,7 @@ from irtjax.data.sparse_table import SparseCells
 from irtjax.estimators import factor_folds
 from irtjax.estimators.factor_folds import CellFolds, folds_of
 from irtjax.estimators.factor_rank import fit_factors
-from irtjax.estimators.factor_residuals import largest_residual
+from irtjax.estimators.factor_residuals import leading_residual
 from irtjax.models.catalogue import factor_model
 from irtjax.models.factors import Factor
 
@@ -72,13 +72,18 @@ def test_residuals_and_proportions_are_those_of_the_matrix():
     items = model.family.start((jnp.full(ITEMS, 0.5),), jnp.ones(ITEMS))
     items = items._replace(discrimination=slopes, intercept=d)
     theta = jnp.asarray(rng.normal(size=(SUBJECTS, 2)))
-    wanted = largest_residual(model, items, theta, matrix.whole)
-    found = largest_residual(model, items, theta, cells.whole)
+    wanted = leading_residual(model, items, theta, matrix.whole)
+    found = leading_residual(model, items, theta, cells.whole)
     dense, _ = pair
     chance = expit(np.asarray(theta) @ np.asarray(slopes).T + np.asarray(d))
     residual = np.where(dense.observed, dense.values - chance, 0)
-    assert float(wanted) == pytest.approx(np.linalg.norm(residual, 2), rel=1e-3)
-    assert float(found) == pytest.approx(float(wanted), rel=1e-5)
+    left, values, right = np.linalg.svd(residual)
+    for pair in (wanted, found):
+        assert float(pair.value) == pytest.approx(values[0], rel=1e-6)
+        assert abs(left[:, 0] @ np.asarray(pair.subjects)) == pytest.approx(1, abs=1e-5)
+        assert abs(right[0] @ np.asarray(pair.items)) == pytest.approx(1, abs=1e-5)
+        # Of one sign: the product of the two is a direction of the residuals.
+        assert pair.subjects @ residual @ pair.items == pytest.approx(values[0])
 
 
 def test_areas_are_of_right_and_wrong_responses():

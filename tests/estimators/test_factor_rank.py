@@ -9,9 +9,11 @@ import pytest
 from scipy.special import expit
 
 import irtjax
+from irtjax.estimators import factor_rank
 from irtjax.estimators.driver import run_jit
 from irtjax.estimators.factor_folds import with_mask
 from irtjax.estimators.factor_rank import factor_problem, fit_factors, rank_above_noise
+from irtjax.estimators.joint.bound import Factors
 
 DTYPE = jnp.zeros(()).dtype
 SUBJECTS, ITEMS, FACTORS = 60, 80, 2
@@ -94,3 +96,28 @@ def test_a_mask_of_all_cells_is_made_once():
     assert with_mask(data) is data
     whole = with_mask(dataclasses.replace(data, observed=None))
     assert whole.observed is not None and bool(whole.observed.all())
+
+
+def test_a_factor_that_has_vanished_begins_again(monkeypatch):
+    """Without slopes and abilities all gradients of factors are 0: a saddle."""
+    data, begun = responses(), []
+
+    def from_nothing(*given):
+        *rest, begin = given
+        begun.append(begin is not None)
+        dims = max(given[1], 2)
+        nothing = Factors(
+            np.zeros((ITEMS, dims)), np.zeros(ITEMS), np.zeros((SUBJECTS, dims))
+        )
+        return fit_factors(*rest, nothing if begin is None else begin)
+
+    light = fit_factors(data, FACTORS, 3, DTYPE)
+    given = data, light, 3, DTYPE, jax.random.key(0)
+    usual = factor_rank.noise_rank(*given)
+    monkeypatch.setattr(factor_rank, "fit_factors", from_nothing)
+    found = factor_rank.noise_rank(*given)
+    assert begun[0] is False and sum(begun) >= FACTORS
+    assert found.rank == usual.rank == FACTORS
+    assert found.certificate == pytest.approx(1, abs=1e-3)
+    # Objectives of two runs that end at a KKT residual of 1e-4.
+    assert found.objective == pytest.approx(usual.objective, abs=0.05)

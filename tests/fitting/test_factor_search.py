@@ -62,7 +62,7 @@ def of_held_out():
 def fitted_without_search(monkeypatch, **proof: Any):
     """The fit of data that other tests compile for, after a search that found two."""
     proof = {"rank": 2, "certificate": 1.0001, "slope_sd": 0.06, **proof}
-    found = NoiseRank(**proof, log_likelihood=-9000.0, objective=-9900.0)
+    found = NoiseRank(**{"used": 2, **proof}, log_likelihood=-9000.0, objective=-9900.0)
     monkeypatch.setattr(factors, "find_rank", lambda *given: found)
     table = test_factors.drawn()[0]
     model = Factor(factors=3, rotation="none")
@@ -90,7 +90,9 @@ def test_the_record_is_that_of_the_refit(monkeypatch):
 @pytest.mark.parametrize(("rank", "cure"), [(2, "local maximum"), (3, "raise factors")])
 def test_a_fit_that_is_not_proven_is_warned_of(monkeypatch, rank, cure):
     made = factor_search.with_rank
-    changed = lambda task, found, most: made(task, found._replace(rank=rank), most)
+    changed = lambda task, found, most: made(
+        task, found._replace(rank=rank, used=rank), most
+    )
     monkeypatch.setattr(factors, "with_rank", changed)
     fit = fitted_without_search(monkeypatch, certificate=1.05)
     assert "q = 1.050, 1 at the best" in fit.warnings[0]
