@@ -112,9 +112,10 @@ def fit_factors(
     """
     problem, start = factor_problem(data, size, most, slope_sd, dtype)
     if begin is not None:
-        slopes, intercept, theta = (jnp.asarray(x, dtype) for x in begin[:3])
-        items = start.items._replace(discrimination=slopes, intercept=intercept)
-        start = start._replace(items=items, theta=theta)
+        items = start.items._replace(
+            discrimination=begin.discrimination, intercept=begin.intercept
+        )
+        start = start._replace(items=items, theta=begin.theta)
     # An array: another tolerance is the same program.
     method = MM(tolerance=jnp.asarray(tolerance, dtype))
     return run_jit(problem, method, start, max_steps=MOST_STEPS)
@@ -160,7 +161,10 @@ def noise_rank(
         values[used] = least
         # The sizes of both sides that have the highest prior for these products.
         sizes = np.sqrt(values / slope_sd)
-        begin = Factors(slope_sd * sizes * right, np.asarray(best[1]), sizes * left)
+        slopes, theta = (
+            jnp.asarray(x, dtype) for x in (slope_sd * sizes * right, sizes * left)
+        )
+        begin = Factors(slopes, best.intercept, theta)
     assert result is not None
     return result
 

@@ -106,9 +106,8 @@ def test_a_factor_that_has_vanished_begins_again(monkeypatch):
         *rest, begin = given
         begun.append(begin is not None)
         dims = max(given[1], 2)
-        nothing = Factors(
-            np.zeros((ITEMS, dims)), np.zeros(ITEMS), np.zeros((SUBJECTS, dims))
-        )
+        zeros = lambda *shape: jnp.zeros(shape, DTYPE)
+        nothing = Factors(zeros(ITEMS, dims), zeros(ITEMS), zeros(SUBJECTS, dims))
         return fit_factors(*rest, nothing if begin is None else begin)
 
     light = fit_factors(data, FACTORS, 3, DTYPE)
