@@ -193,6 +193,11 @@ _PANELS: dict[str | None, tuple[FitOption, ...]] = {
             " that the rotation approaches, empty where free.",
         ),
         FitOption("link", "Of binary responses: logit or probit. \\[default: logit]"),
+        _count(
+            "num_starts",
+            "With --positive and --method mm: starts, of which the best end is kept."
+            " \\[default: 6; 1 of more than a million cells]",
+        ),
         FitOption(
             "responses",
             "binary, graded, partial_credit or continuous. \\[default: by the data]",

@@ -27,6 +27,7 @@ from irtjax.fitting.factor_search import (
     with_found_prior,
     with_rank,
 )
+from irtjax.fitting.factor_starts import num_starts_of, with_best_start
 from irtjax.fitting.one_ability import APPROXIMATE
 from irtjax.fitting.resolve import (
     check_data,
@@ -193,7 +194,8 @@ class FactorAnalysis(AbstractSpecification):
         if search.held_out:
             fixed = isinstance(parts.options.get("start"), Start)
             task = with_found_prior(task, plan, floating, fixed)
-        return task
+        num = num_starts_of(plan, task)
+        return with_best_start(task, num) if num > 1 else task
 
     def _task(self, plan: Factor, table, method, parts, level, floating) -> Task:
         """The task, with start values and the mask of loadings."""

@@ -77,6 +77,8 @@ class Settings(TypedDict, total=False):
         rotation: Rotation of the factors, by name; "none" for the principal axes.
         loadings: Which loadings to estimate; see `irtjax.Factor`.
         target: Loadings that the rotation approaches; see `irtjax.Factor`.
+        num_starts: For "factor" with `positive`, by "mm": starts, of which the best
+            end is kept; see `irtjax.Factor`.
         link: For "factor": "logit", or "probit" of binary responses.
         responses: For "factor": "binary", "graded", "partial_credit" or "continuous";
             None: as the responses are.
@@ -109,6 +111,7 @@ class Settings(TypedDict, total=False):
     rotation: str | None
     loadings: np.ndarray | Mapping[str, Sequence[str]] | None
     target: np.ndarray | Mapping[str, Mapping[str, float]] | None
+    num_starts: int | None
     link: str
     responses: str | None
     anchor: Anchor | None

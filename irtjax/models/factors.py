@@ -55,6 +55,9 @@ class Factor:
             correlate) and "target_orthogonal": an array `[items, factors]` in the order
             of the table's items, NaN where free, or by item name, each a mapping of
             names of factors to loadings. Items and factors that it leaves out are free.
+        num_starts: With `positive` and several factors by "mm": how many starts are
+            tried, the usual one and random ones around it. The end with the highest
+            objective is kept. None: 6, or 1 of more than a million cells.
 
     Raises:
         ValueError: For settings that do not go together.
@@ -74,8 +77,10 @@ class Factor:
     responses: str | None = None
     priors: Mapping[str, AbstractPrior] | str | None = "weak"
     target: np.ndarray | Mapping[str, Mapping[str, float]] | None = None
+    num_starts: int | None = None
 
     def __post_init__(self):
+        self._check_starts()
         if self.factors is not None:
             whole = isinstance(self.factors, int | np.integer)
             if not whole or isinstance(self.factors, bool) or self.factors < 1:
@@ -115,6 +120,20 @@ class Factor:
                 " nothing is rotated, so leave rotation out"
             )
         self._check_target()
+
+    def _check_starts(self) -> None:
+        """Refuses numbers of starts that are none, and where there is one optimum."""
+        num = self.num_starts
+        if num is None:
+            return
+        whole = isinstance(num, int | np.integer) and not isinstance(num, bool)
+        if not whole or num < 1:
+            raise ValueError(f"num_starts {num!r}: give a whole number from 1")
+        if not self.positive or self.loadings is not None or self.count == 1:
+            raise ValueError(
+                "num_starts is for positive=True with several factors and no loadings,"
+                " where there may be several optima: leave it out"
+            )
 
     def _check_target(self) -> None:
         """Refuses a target without its rotation, and such a rotation without it."""

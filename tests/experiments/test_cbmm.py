@@ -207,12 +207,11 @@ def test_stability_has_the_chosen_suites_and_variances(monkeypatch):
     monkeypatch.setattr(irtjax, "stability", stability)
     monkeypatch.setattr(run, "prepare", lambda: None)
     monkeypatch.setattr(methods, "add_peers", list)
-    monkeypatch.setattr(real, "LARGE", 50)
     drawn = {f"{k} (drawn)": np.eye(6, k, dtype=np.int8) for k in (5, 9)}
     monkeypatch.setattr(real, "suites", lambda *sizes, **more: drawn)
     common = ["--small", "--only", "stability", "--starts", "3"]
     rows = run.main(common)["stability"]
-    assert seen == [(5, 3, [1, 2, 3, 4, 5]), (9, 3, [1, 2, 3])]
+    assert seen == [(5, 3, [1, 2, 3, 4, 5]), (9, 3, [1, 2, 3, 4, 5])]
     assert [row["reversed"] for row in rows] == [1, 1] and rows[0]["runs"] == 2
     run.main([*common, "--suite", "9", "--variance", "4", "--variance", "5"])
     assert seen[2:] == [(9, 3, [4, 5])]

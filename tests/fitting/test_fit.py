@@ -156,7 +156,7 @@ def test_data_that_cannot_be_fitted(table, message):
         ({"start": None}, "start None: give proportions, spectral, low_rank"),
         ({"start": 3}, "start 3: give proportions"),
         ({"start": START}, "start has 6 items, but the data have 3"),
-        ({"priors": 3}, "priors 3 is neither 'weak', 'none' nor a mapping"),
+        ({"priors": 3}, "priors 3 is neither 'weak', 'none', 'held_out' nor a mapping"),
         ({"priors": "strong", "method": "laplace"}, "priors 'strong' is neither"),
         ({"priors": {"intercept": 3}}, "prior of intercept 3: give an object of"),
         ({"key": 3}, r"key 3: give jax\.random\.key\(0\)"),

@@ -51,7 +51,9 @@ def test_priors_by_name_mapping_or_none():
     assert resolve_priors(family, "none") == resolve_priors(family, None) == {}
     chosen = {"lower_asymptote": Beta(5.0, 17.0)}
     assert resolve_priors(family, chosen) == chosen
-    with pytest.raises(ValueError, match="neither 'weak', 'none' nor a mapping"):
+    with pytest.raises(
+        ValueError, match="neither 'weak', 'none', 'held_out' nor a mapping"
+    ):
         resolve_priors(family, "strong")
     with pytest.raises(ValueError, match="no parameter named 'guessing' in this model"):
         resolve_priors(family, {"guessing": Beta(5.0, 17.0)})
