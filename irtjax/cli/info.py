@@ -332,7 +332,7 @@ def _show_offers(out: Any, facts: dict[str, Any]) -> None:
 def _show_fit(fit: Calibration) -> None:
     """Prints what a saved fit has."""
     from irtjax.cli import screen
-    from irtjax.report.leaderboard import benchmark_rows, option_pairs
+    from irtjax.report.leaderboard_page import benchmark_rows, option_pairs
     from irtjax.report.summary import fit_sentences, item_sentences
 
     out = screen.console()

@@ -421,7 +421,7 @@ def _show(results: Results) -> None:
 def _write_page(results: Results, table: ResponseTable) -> None:
     """Writes the summary as Markdown, and all of it as one page."""
     from irtjax.report import page_subset
-    from irtjax.report.leaderboard import points
+    from irtjax.report.leaderboard_page import points
     from irtjax.report.page import report_page, write_page
     from irtjax.report.summary import fit_sentences
     from irtjax.report.words import markdown, visible

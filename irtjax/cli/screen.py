@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from irtjax.report.leaderboard import subject_cells, subject_header
+from irtjax.report.leaderboard_page import subject_cells, subject_header
 from irtjax.report.words import visible
 
 if TYPE_CHECKING:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from irtjax.report.audit import audit_page
+    from irtjax.report.leaderboard_page import leaderboard
     from irtjax.report.page import report_page, write_page
     from irtjax.report.page_subset import subset_page
     from irtjax.report.summary import flag_counts, summarise
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 _PLACES = {
     "audit_page": "audit",
     "flag_counts": "summary",
+    "leaderboard": "leaderboard_page",
     "report_page": "page",
     "subset_page": "page_subset",
     "summarise": "summary",
@@ -28,6 +30,7 @@ _PLACES = {
 __all__ = [
     "audit_page",
     "flag_counts",
+    "leaderboard",
     "report_page",
     "subset_page",
     "summarise",

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from irtjax.data.wording import counted, percent
-from irtjax.report.leaderboard import points, table_lines
+from irtjax.report.leaderboard_page import points, table_lines
 from irtjax.report.words import listing, markdown, number
 
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ from irtjax.calibration.rank import rank
 from irtjax.calibration.scale import leaves_pairs_untested
 from irtjax.data.wording import are, counted, percent
 from irtjax.report import page_data
-from irtjax.report.leaderboard import group_span, option_pairs
+from irtjax.report.leaderboard_page import group_span, option_pairs
 from irtjax.report.page_bad import bad_flags, bad_items
 from irtjax.report.page_data import Sources, column, labels, labels_of_benchmarks
 from irtjax.report.page_figures import (

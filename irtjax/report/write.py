@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from irtjax.numerics.progress import watched
-from irtjax.report.leaderboard import leaderboard
+from irtjax.report.leaderboard_page import leaderboard
 from irtjax.report.page import PAGE, report_page, write_page
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from irtjax.data.responses import Responses
 from irtjax.estimators.estimates import Estimates
 from irtjax.likelihood.problem import Problem
 from irtjax.models.catalogue import factor_model
-from irtjax.report.leaderboard import leaderboard
+from irtjax.report.leaderboard_page import leaderboard
 from irtjax.report.summary import summarise, verdict
 
 #: Responses that determine slopes.

@@ -14,7 +14,7 @@ from irtjax.calibration.heterogeneity import discrimination_heterogeneity
 from irtjax.calibration.rank import rank
 from irtjax.ranking.accuracy import accuracies
 from irtjax.report import flag_counts, summarise
-from irtjax.report.leaderboard import leaderboard, subject_cells
+from irtjax.report.leaderboard_page import leaderboard, subject_cells
 from irtjax.report.summary import fit_sentences, subject_sentences
 from irtjax.report.words import listing, markdown, number, score_text, visible
 from tests.small_fits import NASTY, small_fit, small_table
