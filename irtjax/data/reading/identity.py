@@ -152,11 +152,11 @@ def with_provider(names: np.ndarray) -> list[str]:
     known = {_plain(str(name)): str(name) for name in names}
     pairs = []
     for name in map(str, names):
-        rest = _plain(name)
-        while "/" in rest:
-            rest = rest.partition("/")[2]
-            if rest in known and not rest.isdecimal():
-                pairs.append((known[rest], name))
+        ending = _plain(name)
+        while "/" in ending:
+            ending = ending.partition("/")[2]
+            if ending in known and not ending.isdecimal():
+                pairs.append((known[ending], name))
                 break
     if not pairs:
         return []
