@@ -25,7 +25,14 @@ if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 import irtjax
-from experiments.aims.factors import Row, auc, drawn_factors, logits, one_coverage
+from experiments.aims.factors import (
+    Row,
+    auc,
+    called,
+    drawn_factors,
+    logits,
+    one_coverage,
+)
 from experiments.aims.rows import write
 
 #: Largest number of factors of the first study.
@@ -109,7 +116,7 @@ def priors(name: str, subjects: int, items: int, factors: tuple[int, ...]) -> li
             scale = fit.options.get("prior_scale", {})
             rows.append(
                 {
-                    "generator": name,
+                    "generator": called(name),
                     "factors": count,
                     "prior": prior,
                     "slope sd": scale.get("slope_sd", 1.0),

@@ -38,9 +38,19 @@ CORRELATION = 0.3
 FACTORS = (1, 2, 4, 8)
 
 
+def published(name: str) -> Path:
+    """The file of fitted factors."""
+    return SHARED / f"open_llm_5suite_{name}.npz"
+
+
+def called(name: str) -> str:
+    """A generator in tables: drawn factors are not called as the published ones are."""
+    return name if published(name).is_file() else f"{name} (drawn, none published)"
+
+
 def logits(name: str, subjects: int, items: int, rng) -> np.ndarray:
     """Logits of random rows and columns of fitted factors; of drawn ones without."""
-    path = SHARED / f"open_llm_5suite_{name}.npz"
+    path = published(name)
     if path.is_file():
         with np.load(path) as stored:
             left, right = stored["U"], stored["V"]
@@ -71,7 +81,7 @@ def held_out(name: str, subjects: int, items: int, factors=FACTORS) -> list[Row]
     def row(label, predicted, **more) -> Row:
         sign = 2 * right[out] - 1
         loss = float(np.mean(np.logaddexp(0, -sign * predicted[out])))
-        found = {"generator": name, "model": label}
+        found = {"generator": called(name), "model": label}
         return found | {"auc": auc(right[out], predicted[out]), "log_loss": loss} | more
 
     seen = np.where(out, 0, 1)
@@ -103,7 +113,7 @@ def number(name: str, subjects: int, items: int, most: int) -> list[Row]:
     loss = {int(r["model"].split()[0]): r["log_loss"] for r in rows[1:-1]}
     return [
         {
-            "generator": name,
+            "generator": called(name),
             "chosen": found.chosen,
             "best by its folds": found.best,
             "best for other cells": min(loss, key=loss.__getitem__),

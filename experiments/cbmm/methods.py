@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 from scipy.optimize import minimize
 from scipy.special import expit
 
@@ -17,7 +19,6 @@ import irtjax
 from experiments.cbmm.printed import printed
 from experiments.scaling import mirt
 from irtjax._types import Status
-from irtjax.estimators.driver import run_jit
 from irtjax.estimators.joint.gradient import Gradient
 from irtjax.estimators.joint.objective import diverging, weighted_moments
 from irtjax.estimators.marginal.em import EM
@@ -32,17 +33,29 @@ MOST_STEPS = 1000
 NODES = 301
 
 
+class Seconds(NamedTuple):
+    """How long a fit took: on the clock, and of all processors."""
+
+    clock: float
+    processor: float
+
+
 class Found(NamedTuple):
-    """An estimate: items and abilities, and how it was reached."""
+    """An estimate: items and abilities, and how it was reached; a row per replicate.
+
+    `status` is a code of `Status` in compiled programs and its name elsewhere.
+    `residual` is how far the method's own criterion is from 0, where it has one.
+    """
 
     items: LogisticItems
     theta: jax.Array
-    steps: int | None
-    status: str
-    #: How far the method's own criterion is from 0, where it has one.
-    residual: float | None = None
+    steps: Any
+    status: Any
+    residual: Any = None
+    seconds: Seconds | None = None
 
 
+#: A fit: responses, the mask of those observed (or None), a seed, the temperature.
 Method = Callable[..., Found]
 
 
@@ -59,24 +72,22 @@ def standardised(theta, a, d) -> tuple[LogisticItems, jax.Array]:
     return record(a * sd, d + a * mean), (theta - mean) / sd
 
 
-def by_printed(values, observed, seed, temperature: float = 1.0) -> Found:
+def by_printed(values, observed, seed, temperature) -> Found:
     """Algorithm 1 as printed, from one random start; logits are over the temperature.
 
     The random start is on the scale of the temperature, so that it matters here.
     """
-    sign = 2.0 * values - 1
-    sign = sign if observed is None else np.where(observed, sign, 0)
-    key = jax.random.key(seed)
-    found = printed(jnp.asarray(sign), key, temperature=temperature)
+    sign = jnp.where(True if observed is None else observed, 2.0 * values - 1, 0)
+    found = printed(sign, jax.random.key(seed), temperature=temperature)
     theta, a, b, steps, _ = found
-    a, b = a / temperature, b / temperature
-    status = "CONVERGED" if int(steps) < MOST_STEPS else "MAX_STEPS"
-    return Found(*standardised(theta, a, b), int(steps), status)
+    point = standardised(theta, a / temperature, b / temperature)
+    ended = jnp.where(steps < MOST_STEPS, Status.CONVERGED, Status.MAX_STEPS)
+    return Found(*point, steps, ended)
 
 
 def data_of(values, observed) -> irtjax.Responses:
     """The arrays that irtjax takes."""
-    values = values if observed is None else np.where(observed, values, 0)
+    values = values if observed is None else jnp.where(observed, values, 0)
     mask = None if observed is None else jnp.asarray(observed)
     return irtjax.Responses(jnp.asarray(values, jnp.int8), mask)
 
@@ -84,49 +95,56 @@ def data_of(values, observed) -> irtjax.Responses:
 def by_joint(make: Callable[[], Any], priors: Any = "weak") -> Method:
     """A joint method of irtjax, with discriminations of at least 0."""
 
-    def fit(values, observed, seed) -> Found:
-        del seed
+    def fit(values, observed, seed, temperature) -> Found:
+        del seed, temperature
         method = make()
         model = method.adapted(irtjax.MODELS["2pl"](priors, positive=True))
         data = data_of(values, observed)
         problem = irtjax.Problem.create(model, data)
         start = irtjax.start_values(model, data)
-        found = run_jit(problem, method, start, max_steps=MOST_STEPS)
+        found = irtjax.run(problem, method, start, max_steps=MOST_STEPS)
         theta = found.parameters.theta
         assert theta is not None
-        status = Status(int(found.status)).name
-        steps, residual = int(found.num_steps), float(found.residual)
-        return Found(found.parameters.items, theta, steps, status, residual)
+        ended = found.num_steps, found.status, found.residual
+        return Found(found.parameters.items, theta, *ended)
 
     return fit
 
 
-def by_em(values, observed, seed) -> Found:
+def by_em(values, observed, seed, temperature) -> Found:
     """Marginal maximum likelihood with weak priors; EAP scores."""
-    del seed
+    del seed, temperature
     model, data = irtjax.MODELS["2pl"](), data_of(values, observed)
     start = irtjax.start_values(model, data)
     nodes = jnp.asarray(equal_nodes(-6.0, 6.0, NODES))
     problem = irtjax.Problem.create(model, data)
-    found = run_jit(problem, EM(nodes), start, max_steps=MOST_STEPS)
+    found = irtjax.run(problem, EM(nodes), start, max_steps=MOST_STEPS)
     items, population = found.parameters.items, found.parameters.population
     theta = score(model, items, population, data, nodes=nodes).ability
-    steps, status = int(found.num_steps), Status(int(found.status)).name
-    return Found(items, theta, steps, status, float(found.residual))
+    return Found(items, theta, found.num_steps, found.status, found.residual)
 
 
-def by_scipy(values, observed, seed) -> Found:
+@jax.jit
+def _loss_and_gradient(x, right, seen):
+    """Plain joint loss in nats and its gradient in (theta, a, d)."""
+    rows, columns = right.shape
+    theta, a, d = jnp.split(x, [rows, rows + columns])
+    eta = jnp.outer(theta, a) + d
+    value = jnp.sum(jnp.where(seen, jnp.logaddexp(0, eta) - right * eta, 0))
+    left = jnp.where(seen, jax.nn.sigmoid(eta) - right, 0)
+    return value, jnp.concatenate([left @ a, theta @ left, left.sum(axis=0)])
+
+
+def by_scipy(values, observed, seed, temperature) -> Found:
     """Plain joint likelihood by SciPy's L-BFGS-B, from the start of the paper."""
+    del temperature
     (rows, columns), rng = values.shape, np.random.default_rng(seed)
-    right = np.asarray(values, float)
-    seen = np.ones_like(right) if observed is None else observed.astype(float)
+    right = jnp.asarray(values, float)
+    seen = jnp.ones(values.shape, bool) if observed is None else jnp.asarray(observed)
 
     def loss(x):
-        theta, a, d = np.split(x, [rows, rows + columns])
-        eta = np.outer(theta, a) + d
-        value = np.sum(seen * (np.logaddexp(0, eta) - right * eta))
-        left = seen * (expit(eta) - right)
-        return value, np.concatenate([left @ a, theta @ left, left.sum(axis=0)])
+        value, gradient = _loss_and_gradient(x, right, seen)
+        return float(value), np.asarray(gradient)
 
     normal = rng.normal(size=rows + 2 * columns)
     normal[rows : rows + columns] = np.exp(normal[rows : rows + columns])
@@ -140,9 +158,9 @@ def by_scipy(values, observed, seed) -> Found:
     return Found(*point, int(found.nit), status)
 
 
-def by_means(values, observed, seed) -> Found:
+def by_means(values, observed, seed, temperature) -> Found:
     """Log odds of subject and item added: equal discriminations, no iteration."""
-    del seed
+    del seed, temperature
     seen = np.ones(values.shape) if observed is None else observed
     odds = lambda axis: np.log(
         (np.sum(seen * values, axis) + 0.5) / (np.sum(seen * (1 - values), axis) + 0.5)
@@ -162,31 +180,72 @@ METHODS: dict[str, Method] = {
     "scipy": by_scipy,
     "additive": by_means,
 }
-#: Methods without a program to compile first.
-UNCOMPILED = ("scipy", "additive", mirt.NAME)
+#: Methods that are no JAX program: their replicates run one by one.
+ON_HOST = ("scipy", "additive", mirt.NAME)
 
 
-class Seconds(NamedTuple):
-    """How long a fit took: on the clock, and of all processors."""
+def fits(
+    name: str,
+    values: Sequence[np.ndarray],
+    observed: Sequence[np.ndarray] | None,
+    seeds: Sequence[int],
+    temperature: float = 1.0,
+) -> list[Found | RuntimeError]:
+    """Fits of replicates of one size, with their seconds after compilation.
 
-    clock: float
-    processor: float
+    The replicates of a JAX method are one program, a `lax.map` over them, so that each
+    has their mean time. A peer may fail: its error is then in place of the fit.
+    """
+    if name in ON_HOST:
+        masks = [None] * len(values) if observed is None else observed
+        return [
+            _on_host(name, *given, temperature)
+            for given in zip(values, masks, seeds, strict=True)
+        ]
+    stack = lambda parts: None if parts is None else jnp.asarray(np.stack(parts))
+    given = stack(values), stack(observed), jnp.asarray(seeds), temperature
+    shape = name, len(values), values[0].shape, observed is None
+    if shape not in _compiled:
+        _compiled[shape] = _mapped.lower(name, *given).compile()
+    began = _now()
+    several = jax.block_until_ready(_compiled[shape](*given))
+    seconds = Seconds(*((_now() - began) / len(values)))
+    return [
+        _read(several, number)._replace(seconds=seconds)
+        for number in range(len(values))
+    ]
 
 
-def timed(name: str, values, observed, seed: int, **more) -> tuple[Found, Seconds]:
-    """A fit and its seconds, after one that compiles for this shape."""
-    shape = name, values.shape, observed is None
-    if shape not in _compiled and name not in UNCOMPILED:
-        jax.block_until_ready(METHODS[name](values, observed, seed, **more).theta)
-        _compiled.add(shape)
-    began = time.perf_counter(), time.process_time()
-    found = METHODS[name](values, observed, seed, **more)
-    jax.block_until_ready(found.theta)
-    clock, processor = time.perf_counter() - began[0], time.process_time() - began[1]
-    return found, Seconds(clock, processor)
+@partial(jax.jit, static_argnums=0)
+def _mapped(name, values, observed, seeds, temperature) -> Found:
+    one = lambda given: METHODS[name](*given, temperature)
+    return lax.map(one, (values, observed, seeds))
 
 
-_compiled: set[Any] = set()
+def _on_host(name: str, *given) -> Found | RuntimeError:
+    began = _now()
+    try:
+        found = METHODS[name](*given)
+    except RuntimeError as error:
+        return error
+    return found._replace(seconds=Seconds(*(_now() - began)))
+
+
+def _read(several: Found, number: int) -> Found:
+    """The fit of one replicate, from what a program returned."""
+    found = jax.tree.map(lambda x: x[number], several)
+    residual = None if found.residual is None else float(found.residual)
+    status = Status(int(found.status)).name
+    return found._replace(steps=int(found.steps), status=status, residual=residual)
+
+
+def _now() -> np.ndarray:
+    """Seconds of the clock and of all processors."""
+    return np.array([time.perf_counter(), time.process_time()])
+
+
+#: Compiled programs by method, number and shape of replicates, and whether complete.
+_compiled: dict[tuple, Any] = {}
 
 
 def left_gradient(found: Found, values, observed) -> float:
@@ -218,9 +277,9 @@ def share_diverging(found: Found, values, observed) -> tuple[float, float]:
     return float(jnp.mean(where.subjects)), float(jnp.mean(where.items))
 
 
-def by_mirt(values, observed, seed) -> Found:
+def by_mirt(values, observed, seed, temperature) -> Found:
     """Marginal 2PL and EAP scores of R's mirt, as in the paper."""
-    del seed
+    del seed, temperature
     found = mirt.fit_mirt(values, observed, MOST_STEPS)
     point = standardised(found.ability, found.discrimination, found.intercept)
     # A sign is a convention; here it is that of the other methods.

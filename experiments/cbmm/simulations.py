@@ -16,10 +16,11 @@ import irtjax
 from experiments.cbmm.designs import Simulated, by_place, simulated
 from experiments.cbmm.methods import (
     METHODS,
+    Found,
     data_of,
+    fits,
     left_gradient,
     share_diverging,
-    timed,
 )
 from experiments.cbmm.printed import printed
 from experiments.scaling import mirt
@@ -102,12 +103,31 @@ SCALES = {
 }  # fmt: skip
 
 
-def measured(
-    name: str, drawn: Simulated, seed: int, also: Callable[..., Row] | None = None
-) -> Row:
-    """All measures of one fit, and those of `also(drawn, found)`."""
-    more = {"temperature": drawn.temperature} if name == "printed" else {}
-    found, seconds = timed(name, drawn.values, drawn.observed, seed, **more)
+def several(
+    name: str,
+    drawn: Sequence[Simulated],
+    seeds: Sequence[int],
+    also: Callable[..., Row] | None = None,
+) -> list[Row]:
+    """All measures of the fits of replicates, and those of `also(drawn, found)`.
+
+    The replicates have one size, pattern and temperature.
+    """
+    masks = [x.observed for x in drawn if x.observed is not None]
+    given = [x.values for x in drawn], masks or None, seeds, drawn[0].temperature
+    rows: list[Row] = []
+    for one, fit in zip(drawn, fits(name, *given), strict=True):
+        row: Row = {"method": name}
+        if isinstance(fit, RuntimeError):  # A peer that fails on these data.
+            rows.append(row | {"status": str(fit)})
+            continue
+        row |= measures(name, one, fit) | {"seconds": fit.seconds.clock}
+        rows.append(row | (also(one, fit) if also else {}))
+    return rows
+
+
+def measures(name: str, drawn: Simulated, found: Found) -> Row:
+    """How far a fit is from the truth, and how it ended."""
     point, (items, theta) = (found.items, found.theta), drawn.truth
     errors = aligned_rmse(drawn.truth, point)
     plain = None
@@ -128,16 +148,13 @@ def measured(
         "relative_error": relative_error(drawn.truth, point),
         "hellinger": hellinger(drawn.truth, point),
     }
-    row: Row = {"method": name} | {k: float(v) for k, v in values.items()}
-    return row | {
-        "seconds": seconds.clock,
+    return {k: float(v) for k, v in values.items()} | {
         "steps": found.steps,
         "status": found.status,
         "residual": found.residual,
         "gradient": plain,
         "diverging_subjects": subjects,
         "diverging_items": columns,
-        **(also(drawn, found) if also else {}),
     }
 
 
@@ -167,14 +184,13 @@ def over(
     """Rows of every chosen method on every setting and replicate."""
     rows = []
     for setting in settings:
-        for seed in scale.seeds:
-            drawn = make(seed=seed, **setting)
-            for name in scale.chosen(tuple(METHODS)):
-                try:
-                    row = measured(name, drawn, seed, also)
-                except RuntimeError as error:  # A peer that fails on these data.
-                    row = {"method": name, "status": str(error)}
-                rows.append(setting | {"replicate": seed} | row)
+        drawn = [make(seed=seed, **setting) for seed in scale.seeds]
+        for name in scale.chosen(tuple(METHODS)):
+            found = several(name, drawn, scale.seeds, also)
+            rows += [
+                setting | {"replicate": seed} | row
+                for seed, row in zip(scale.seeds, found, strict=True)
+            ]
     return rows
 
 
@@ -207,15 +223,18 @@ def missing(scale: Scale) -> list[Row]:
     for setting in settings:
         if setting["pattern"] != "mnar" or not scale.chosen(("em",)):
             continue
-        for seed in scale.seeds:
-            drawn = make(seed=seed, **setting)
-            assert drawn.observed is not None
-            # Here what is missing was wrong: reading it as wrong restores the data.
-            values = np.where(drawn.observed, drawn.values, 0)
-            row = measured("em", drawn._replace(values=values, observed=None), seed)
-            rows.append(
-                setting | {"replicate": seed} | row | {"method": "em, as wrong"}
+        drawn = [make(seed=seed, **setting) for seed in scale.seeds]
+        # Here what is missing was wrong: reading it as wrong restores the data.
+        wrong = [
+            one._replace(values=np.where(one.observed, one.values, 0), observed=None)
+            for one in drawn
+        ]
+        rows += [
+            setting | {"replicate": seed} | row | {"method": "em, as wrong"}
+            for seed, row in zip(
+                scale.seeds, several("em", wrong, scale.seeds), strict=True
             )
+        ]
     name = {"pattern": "mcar", "method": "printed, 30 x 20"}
     # Forty tables whatever the number of replicates.
     seeds = range(40 if len(scale.rates) > 1 else 4)
@@ -418,14 +437,16 @@ def speed(scale: Scale) -> list[Row]:
             names += ["scipy", *([mirt.NAME] if mirt.NAME in METHODS else [])]
         for name in names:
             load = os.getloadavg()[0]
-            found, seconds = timed(name, drawn.values, None, 0)
+            (found,) = fits(name, [drawn.values], None, [0])
+            if isinstance(found, RuntimeError):
+                raise found
             rows.append(
                 {
                     "subjects": subjects,
                     "items": columns,
                     "method": name,
-                    "seconds": seconds.clock,
-                    "processor_seconds": seconds.processor,
+                    "seconds": found.seconds.clock,
+                    "processor_seconds": found.seconds.processor,
                     "load": load,
                     "steps": found.steps,
                     "status": found.status,

@@ -119,7 +119,7 @@ def item_errors(estimates: Estimates):
     bound = np.zeros_like(slopes, bool)
     if problem.model.family.dims:
         bound = (slopes == 0).all(axis=1, keepdims=True)
-    if problem.model.family.has_slope and is_positive(problem.model):
+    if is_positive(problem.model):
         bound = bound | (slopes <= 0)
     free = np.asarray(problem.free)[:, : slopes.shape[-1] if slopes.ndim > 1 else 1]
     bound = bound & free.reshape(slopes.shape)

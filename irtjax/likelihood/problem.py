@@ -132,8 +132,9 @@ def orient(problem: Problem, start: Start) -> Start:
 
 
 def is_positive(model: Model) -> bool:
-    """Whether discriminations are kept at or above 0."""
-    return model.family.parameters[0].bijection.kind == "positive"
+    """Whether there are discriminations, kept at or above 0."""
+    family = model.family
+    return family.has_slope and family.parameters[0].bijection.kind == "positive"
 
 
 def rotates(problem: Problem) -> Array:

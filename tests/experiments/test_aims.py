@@ -19,6 +19,13 @@ def test_the_area_under_the_curve_counts_pairs():
     assert factors.auc(right, predicted) == pytest.approx(3 / 4)
 
 
+def test_without_published_factors_a_table_says_so(tmp_path, monkeypatch):
+    monkeypatch.setattr(factors, "SHARED", tmp_path)
+    assert factors.called("k16") == "k16 (drawn, none published)"
+    (tmp_path / "open_llm_5suite_k16.npz").touch()
+    assert factors.called("k16") == "k16"
+
+
 @pytest.mark.slow
 def test_factors_small(tmp_path, capsys):
     found = factors.main(["--out", str(tmp_path)])

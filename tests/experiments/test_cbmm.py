@@ -51,7 +51,7 @@ def test_a_step_of_the_printed_algorithm_is_lines_5_to_9():
 def test_plain_joint_likelihood_has_one_optimum_by_two_methods():
     drawn = designs.simulated(60, 40, 0)
     found = {
-        name: methods.METHODS[name](drawn.values, None, 0)
+        name: methods.fits(name, [drawn.values], None, [0])[0]
         for name in ("mm, penalty 0", "scipy")
     }
     for one in found.values():
@@ -254,11 +254,11 @@ def test_methods_are_chosen_and_replicates_are_added(tmp_path, monkeypatch, caps
     monkeypatch.setattr(run, "prepare", lambda: None)
     monkeypatch.setattr(methods, "add_peers", list)
 
-    def measured(name, drawn, seed, also=None):
-        values = {"rmse_d": drawn.values.mean() / 3, "seconds": 1e-5 * (seed + 1)}
-        return {"method": name, "status": "CONVERGED", "gradient": None} | values
+    def measures(name, drawn, found):
+        values = {"rmse_d": drawn.values.mean() / 3, "gap": 1e-5 * drawn.values.sum()}
+        return {"status": "CONVERGED", "gradient": None} | values
 
-    monkeypatch.setattr(simulations, "measured", measured)
+    monkeypatch.setattr(simulations, "measures", measures)
     drawn = []
     monkeypatch.setattr(figures, "draw", lambda *given: drawn.append(given))
     common = ["--small", "--only", "temperature", "--out", str(tmp_path)]

@@ -18,7 +18,7 @@ import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Float
 
 from irtjax._types import KeyArray, Scalar
 from irtjax.data.sparse_responses import SparseResponses
@@ -38,6 +38,12 @@ from irtjax.estimators.joint.bound import (
 )
 from irtjax.estimators.joint.cells import AbstractCells, cells_of
 from irtjax.estimators.joint.common_bound import is_common
+from irtjax.estimators.joint.constraints import (
+    EARLY_STEPS,
+    feasible,
+    free_mask,
+    free_slopes,
+)
 from irtjax.estimators.joint.cuts import (
     CutPrior,
     closed,
@@ -58,7 +64,13 @@ from irtjax.estimators.joint.objective import (
     weighted_moments,
 )
 from irtjax.estimators.joint.sparse import is_sparse, sparse_subject_sweep, sparse_sweep
-from irtjax.likelihood.problem import Parameters, Problem, Start, report_scale
+from irtjax.likelihood.problem import (
+    Parameters,
+    Problem,
+    Start,
+    is_positive,
+    report_scale,
+)
 from irtjax.models.catalogue import weak_priors
 from irtjax.models.families.graded import Graded, SpacedGraded
 from irtjax.models.model import Model, Population
@@ -266,12 +278,12 @@ class MM(AbstractPenalised):
         """Refuses models, priors and options that the bound does not cover."""
         model = problem.model
         self._cells(model)
-        if self._sparse and _is_positive(model) and model.family.dims > 1:
+        if self._sparse and is_positive(model) and model.family.dims > 1:
             raise ValueError(
                 "lasso of several abilities is for slopes of any sign: leave out"
                 " positive"
             )
-        if self._sparse and not _is_positive(model) and model.family.dims < 2:
+        if self._sparse and not is_positive(model) and model.family.dims < 2:
             raise ValueError(
                 "lasso is for slopes kept at or above 0: use positive=True"
             )
@@ -318,7 +330,7 @@ class MM(AbstractPenalised):
             of_cuts = residual_of(problem, point, seen.cuts, state.together, prior)
             residual = jnp.maximum(residual, of_cuts)
         proposal, memory = self._propose(
-            problem, point, image, seen, bounds, state.memory
+            problem, point, image, seen, bounds, state.memory, state.num_seen
         )
         better = state._replace(
             point=proposal,
@@ -342,7 +354,7 @@ class MM(AbstractPenalised):
         terms = self._penalties(problem, point)
         lasso = self._lasso_at(problem, point.theta)
         if lasso is not None:
-            lengths = lasso.lengths(_free_slopes(problem, point))
+            lengths = lasso.lengths(free_slopes(problem, point))
             weighted = weigh_rows(lasso.pull * lengths, problem.data.item_weight)
             terms = terms.at[len(point.theta) :].add(-weighted)
         return terms
@@ -388,7 +400,7 @@ class MM(AbstractPenalised):
         """Adds what depends on abilities to a bound in them."""
         theta, lasso = point.theta, self._lasso_at(problem, point.theta)
         if lasso is not None:
-            slopes = _free_slopes(problem, point)
+            slopes = free_slopes(problem, point)
             precision = lasso.ability_precision(slopes, problem.data.item_weight)
             subjects = Quadratic(
                 subjects.gradient + (lasso.mean - theta) @ precision,
@@ -415,14 +427,16 @@ class MM(AbstractPenalised):
         together: Array | None,
     ) -> Factors:
         """One MM iteration: cuts, items, abilities, then the scale of ability."""
-        cells, positive = self._cells(problem.model), _is_positive(problem.model)
+        cells, positive = self._cells(problem.model), is_positive(problem.model)
         if together is not None:
             given = problem, cells, self.temperature, point, seen, together
             point, columns = raise_cuts(*given, self._cut_prior(problem))
             there = seen.items._replace(gradient=columns)
             items, _ = self._bounds(problem, point, there, seen.subjects)
         lasso = self._lasso_at(problem, point.theta)
-        stacked = update_items(items, point.stacked, _free(problem), positive, lasso)
+        stacked = update_items(
+            items, point.stacked, free_mask(problem), positive, lasso
+        )
         raised = point._replace(discrimination=stacked[:, 1:], intercept=stacked[:, 0])
         data: Any = problem.data
         given = data, raised, self.temperature, cells
@@ -458,7 +472,7 @@ class MM(AbstractPenalised):
         return tree_where(is_movable(problem, point.discrimination), folded, point)
 
     def _propose(
-        self, problem, point, image, seen, bounds, memory
+        self, problem, point, image, seen, bounds, memory, step
     ) -> tuple[Factors, Memory]:
         """Accelerated proposal; the image itself when acceleration is off."""
         if self.memory == 0:
@@ -476,20 +490,17 @@ class MM(AbstractPenalised):
         flat_point, unravel = ravel_pytree(point)
         flat_image, flat_scale = ravel_pytree(image)[0], ravel_pytree(scale)[0]
         flat, memory = accelerate(memory, flat_point, flat_image, flat_scale)
-        proposal = unravel(flat)
-        if _is_positive(problem.model):
-            slope = jnp.maximum(proposal.discrimination, 0)
-            proposal = proposal._replace(discrimination=slope)
-        if self._sparse:  # What a step sets to 0 is 0 in the proposal too.
-            zero = jnp.all(_free_slopes(problem, image) == 0, axis=1, keepdims=True)
-            slope = jnp.where(zero, 0, proposal.discrimination)
-            proposal = proposal._replace(discrimination=slope)
-        # Fixed coordinates stay exactly, not up to the rounding of a mixture.
-        kept = jnp.where(_free(problem), proposal.stacked, point.stacked)
-        kept = proposal._replace(discrimination=kept[:, 1:], intercept=kept[:, 0])
-        if proposal.cuts is not None:
+        kept = feasible(
+            problem,
+            unravel(flat),
+            image,
+            point,
+            lasso=self._sparse,
+            early=step < EARLY_STEPS,
+        )
+        if kept.cuts is not None:
             cells = self._cells(problem.model)
-            kept = kept._replace(cuts=keep_order(cells, proposal.cuts, image.cuts))
+            kept = kept._replace(cuts=keep_order(cells, kept.cuts, image.cuts))
         return kept, memory
 
     def measure(self, fit: Fit) -> Array:
@@ -561,29 +572,6 @@ def _record(model: Model, point: Factors) -> Any:
     return cells_of(model).join(slope, point.intercept, point.cuts)
 
 
-def _is_positive(model: Model) -> bool:
-    """Whether discriminations are constrained to be positive."""
-    family = model.family
-    return family.has_slope and family.parameters[0].bijection.kind == "positive"
-
-
-def _free(problem: Problem) -> Bool[Array, "items p"]:
-    """The free mask in the order (d, a); slopes of unit families are fixed.
-
-    The mean of several intercepts is free if each of them is.
-    """
-    family, free = problem.model.family, problem.free
-    mean = jnp.all(free[:, list(family.intercept_columns)], axis=1, keepdims=True)
-    if not family.has_slope:
-        return jnp.concatenate([mean, jnp.zeros_like(mean)], axis=1)
-    return jnp.concatenate([mean, free[:, list(family.slope_columns)]], axis=1)
-
-
-def _free_slopes(problem: Problem, point: Factors) -> Float[Array, "items dims"]:
-    """The slopes that are estimated, 0 elsewhere."""
-    return jnp.where(_free(problem)[:, 1:], point.discrimination, 0)
-
-
 def _kkt_residual(
     problem: Problem,
     point: Factors,
@@ -601,13 +589,13 @@ def _kkt_residual(
 
     stacked, items = point.stacked, bounds[0]
     if lasso is not None:
-        slopes, free = stacked[:, 1:], _free(problem)[:, 1:]
+        slopes, free = stacked[:, 1:], free_mask(problem)[:, 1:]
         pulled = lasso.gradient(items.gradient[:, 1:], slopes, free)
         items = items._replace(gradient=items.gradient.at[:, 1:].set(pulled))
     by_items = share(items, seen.items, seen.item_terms, stacked)
-    if _is_positive(problem.model):
+    if is_positive(problem.model):
         at_bound = (stacked <= 0) & (by_items < 0)
         by_items = by_items.at[:, 1:].set(jnp.where(at_bound, 0, by_items)[:, 1:])
     by_theta = share(bounds[1], seen.subjects, seen.subject_terms, point.theta)
-    largest = jnp.max(jnp.abs(jnp.where(_free(problem), by_items, 0)))
+    largest = jnp.max(jnp.abs(jnp.where(free_mask(problem), by_items, 0)))
     return jnp.maximum(largest, jnp.max(jnp.abs(by_theta)))

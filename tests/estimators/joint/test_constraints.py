@@ -1,0 +1,71 @@
+"""Constraints of joint estimation: early proposals that change many zeros."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from irtjax.data.responses import Responses
+from irtjax.estimators.driver import run_jit
+from irtjax.estimators.factor_start import factor_start
+from irtjax.estimators.joint import mm
+from irtjax.estimators.joint.bound import Factors
+from irtjax.estimators.joint.constraints import EARLY_STEPS, FEW_ITEMS, feasible
+from irtjax.likelihood.problem import Problem
+from irtjax.models.catalogue import factor_model
+from irtjax.models.factors import Factor
+
+ITEMS = 20
+
+
+def problem_of(positive: bool, seed: int = 0) -> Problem:
+    """Two factors, half of the items on each, 60 subjects."""
+    rng = np.random.default_rng(seed)
+    theta = rng.normal(size=(60, 2))
+    slope = np.kron(np.eye(2), np.full((ITEMS // 2, 1), 1.5))
+    chance = 1 / (1 + np.exp(-theta @ slope.T))
+    values = (rng.random(chance.shape) < chance).astype(np.int8)
+    model = mm.MM().adapted(factor_model(Factor(2, positive=positive)))
+    return Problem.create(model, Responses(jnp.asarray(values)))
+
+
+@pytest.mark.parametrize(
+    ("positive", "changed", "early", "refused"),
+    [
+        (True, 2, True, False),  # A tenth of the items, not more.
+        (True, 3, True, True),
+        (True, 3, False, False),
+        (False, 3, True, False),  # Slopes of any sign have no bound to cycle at.
+    ],
+)
+def test_early_proposals_that_change_many_zeros_are_refused(
+    positive, changed, early, refused
+):
+    problem = problem_of(positive)
+    image = Factors(jnp.ones((ITEMS, 2)), jnp.zeros(ITEMS), jnp.zeros((60, 2)), None)
+    # Below 0: raised to it where slopes are positive.
+    slope = image.discrimination.at[:changed, 0].set(-0.5).at[changed:, 1].set(3.0)
+    proposal = image._replace(discrimination=slope, theta=image.theta + 1)
+    found = feasible(
+        problem, proposal, image, image, lasso=False, early=jnp.asarray(early)
+    )
+    raised = jnp.maximum(slope, 0) if positive else slope
+    expected = image if refused else proposal._replace(discrimination=raised)
+    for part, other in zip(found[:3], expected[:3], strict=True):
+        np.testing.assert_array_equal(part, other)
+
+
+def test_the_first_proposals_of_a_fit_keep_most_zeros():
+    problem, method = problem_of(True), mm.MM()
+    start = factor_start(problem.model, problem.data, dtype=jnp.float64)
+    step, state = jax.jit(method.step), method.init(problem, start, None)
+    share = lambda x: np.mean(np.any((x.point.discrimination == 0)
+        != (x.image.discrimination == 0), axis=1))  # fmt: skip
+    for _ in range(EARLY_STEPS):
+        state = step(problem, state, None)
+        assert share(state) <= FEW_ITEMS
+    # The optimum is that of the plain iteration.
+    fits = [run_jit(problem, mm.MM(memory=m), start, max_steps=5000) for m in (0, 10)]
+    plain, found = (float(fit.objective) for fit in fits)
+    assert all(int(fit.status) == 0 for fit in fits)
+    assert found == pytest.approx(plain, abs=1e-4)
