@@ -11,10 +11,10 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, NamedTuple
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
+from irtjax._types import KeyArray
 from irtjax.data.responses import Responses
 from irtjax.data.table import ResponseTable
 from irtjax.data.wording import counted
@@ -108,7 +108,7 @@ def _check(
         raise ValueError(f"{what} does not accept a lasso: leave lasso out")
 
 
-def find_rank(task: Task, plan: Factor, floating: Any) -> NoiseRank:
+def find_rank(task: Task, plan: Factor, floating: Any, key: KeyArray) -> NoiseRank:
     """The factors above noise, of at most those of the task.
 
     Raises:
@@ -117,7 +117,7 @@ def find_rank(task: Task, plan: Factor, floating: Any) -> NoiseRank:
     data = task.problem.data
     if isinstance(data, Responses):
         data = with_mask(data)
-    found = rank_above_noise(data, plan.count, floating, jax.random.key(0))
+    found = rank_above_noise(data, plan.count, floating, key)
     if not found.rank:
         raise ValueError(
             f"no factor is above noise (0 of {plan.count}): use a model with one"
@@ -154,10 +154,10 @@ def noise_note(noise: dict[str, Any], log_likelihood: float) -> str:
 
 
 def with_found_prior(
-    task: Task, plan: Factor, floating: Any, given_start: bool
+    task: Task, plan: Factor, floating: Any, given_start: bool, key: KeyArray
 ) -> Task:
     """The task with the prior of slopes that held-out responses choose."""
-    path = _path_of(task, plan, floating)
+    path = _path_of(task, plan, floating, key)
     model = task.problem.model
     prior = Normal(0.0, path.best)
     model = dataclasses.replace(model, priors={**model.priors, "discrimination": prior})
@@ -195,7 +195,7 @@ def with_found_prior(
     )
 
 
-def _path_of(task: Task, plan: Factor, floating: Any) -> PriorPath:
+def _path_of(task: Task, plan: Factor, floating: Any, key: KeyArray) -> PriorPath:
     """Held-out responses by scale; one factor is fitted as the first of two."""
     table, data = task.table, task.problem.data
     dims = max(plan.count, 2)
@@ -211,7 +211,6 @@ def _path_of(task: Task, plan: Factor, floating: Any) -> PriorPath:
         free = problem.free.at[:, :dims].set(jnp.asarray(mask))
         problem = dataclasses.replace(problem, free=free)
     cells = not isinstance(data, Responses)
-    key = jax.random.key(0)
     what = "the prior of slopes by held-out responses"
     folds = folds_of(table, key, floating, what=what, cells=cells)
     method: Any = task.method

@@ -13,7 +13,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from irtjax._types import Status
+from irtjax._types import KeyArray, Status
 from irtjax.estimators.driver import run_jit
 from irtjax.estimators.multistart import random_starts
 from irtjax.fitting.specification import Task
@@ -54,9 +54,8 @@ def num_starts_of(plan: Factor, task: Task) -> int:
     return given or (USUAL if few else 1)
 
 
-def with_best_start(task: Task, num: int) -> Task:
+def with_best_start(task: Task, num: int, key: KeyArray) -> Task:
     """The task from the best end of several runs, with what they reached."""
-    key = jax.random.key(0)
     given = {"key": key, "around": task.start, "noise_sd": NOISE_SD}
     starts = random_starts(task.problem, num, **given)
     best: Any = None

@@ -7,6 +7,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -186,16 +187,17 @@ class FactorAnalysis(AbstractSpecification):
         search = Search.of(plan, table, method, parts)
         plan, parts = search.usual(plan, parts)
         given = table, method, parts, level, floating
+        key = jax.random.key(0) if parts.key is None else parts.key
         task = self._task(plan, *given)
         if search.noise:
-            found, most = find_rank(task, plan, floating), plan.count
+            found, most = find_rank(task, plan, floating, key), plan.count
             plan = dataclasses.replace(plan, factors=found.rank)
             task = with_rank(self._task(plan, *given), found, most)
         if search.held_out:
             fixed = isinstance(parts.options.get("start"), Start)
-            task = with_found_prior(task, plan, floating, fixed)
+            task = with_found_prior(task, plan, floating, fixed, key)
         num = num_starts_of(plan, task)
-        return with_best_start(task, num) if num > 1 else task
+        return with_best_start(task, num, key) if num > 1 else task
 
     def _task(self, plan: Factor, table, method, parts, level, floating) -> Task:
         """The task, with start values and the mask of loadings."""

@@ -64,8 +64,8 @@ def fit(
             posterior) or "vi" (the Gaussian nearest to it), the three for multilevel
             models; or a method object with its own settings.
         level: Level of the intervals.
-        key: Random key: for mini-batches, draws, and rank intervals (a fixed key when
-            None, so results repeat).
+        key: Random key: for starts, folds, mini-batches, draws, and rank intervals (a
+            fixed key when None, so results repeat).
         dtype: Floating type; JAX's default when None (float64 where x64 is on).
         max_steps: Step limit; "nuts" has ``num_warmup`` and ``num_draws`` instead.
         progress: Called a few times a second while the fit runs.
@@ -98,6 +98,7 @@ def fit(
     named = method_class(method) if isinstance(method, str) else method
     specification = specify(model, named)
     parts = sort_settings(settings, specification, named, max_steps)
+    parts = parts._replace(key=key)
     with clock.phase("start"):
         task = make_task(table, specification, method, parts, level=level, dtype=dtype)
     run = Run(clock, key, max_steps, level, parts.options)

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from irtjax._types import KeyArray
 from irtjax.data.table import ResponseTable
 from irtjax.estimators.driver import AbstractEstimator
 from irtjax.estimators.estimates import Estimates
@@ -17,12 +18,16 @@ from irtjax.models.multilevel.design import Layout
 
 
 class Parts(NamedTuple):
-    """Settings by what they belong to, with defaults but in `fields`."""
+    """Settings by what they belong to, with defaults but in `fields`.
+
+    `key` is that of searches before the fit; None for a fixed one.
+    """
 
     model: dict[str, Any]
     data: dict[str, Any]
     fields: dict[str, Any]
     options: dict[str, Any]
+    key: KeyArray | None = None
 
 
 class Task(NamedTuple):

@@ -18,13 +18,14 @@ from irtjax.estimators.factor_folds import folds_of
 from irtjax.estimators.factor_rank import NoiseRank, fit_factors
 from irtjax.estimators.joint.gradient import Gradient
 from irtjax.estimators.slope_prior import PriorPath, prior_path
-from irtjax.fitting import factor_search, factors
+from irtjax.fitting import factor_search, factor_starts, factors
 from irtjax.fitting.bootstrap import bootstrap
 from irtjax.fitting.defaults import choose
 from irtjax.likelihood.problem import Problem, Start
 from irtjax.models.catalogue import factor_model
 from irtjax.models.factors import Factor
 from irtjax.models.priors import Normal
+from irtjax.numerics.progress import watching
 from tests.fitting import test_factors
 
 SUBJECTS, ITEMS, MOST = 150, 24, 3
@@ -87,6 +88,26 @@ def test_the_record_is_that_of_the_refit(monkeypatch):
     )
 
 
+def test_searches_and_starts_have_the_key_of_the_fit(monkeypatch):
+    kept = []
+
+    def stop(*given, **rest):
+        kept.append(rest.get("key", given[-1]))
+        raise StopIteration
+
+    # Each ends where it would first use the key.
+    monkeypatch.setattr(factor_search, "rank_above_noise", stop)
+    folds = lambda table, key, dtype, **rest: stop(key)
+    monkeypatch.setattr(factor_search, "folds_of", folds)
+    monkeypatch.setattr(factor_starts, "random_starts", stop)
+    table, key = test_factors.drawn()[0], jax.random.key(8)
+    for settings in ({"penalty": "noise"}, {"priors": "held_out"}, {"positive": True}):
+        for given in (key, None):
+            with pytest.raises(StopIteration):
+                irtjax.fit(table, "factor", "mm", factors=2, key=given, **settings)
+    assert kept == [key, jax.random.key(0)] * 3
+
+
 @pytest.mark.parametrize(("rank", "cure"), [(2, "local maximum"), (3, "raise factors")])
 def test_a_fit_that_is_not_proven_is_warned_of(monkeypatch, rank, cure):
     made = factor_search.with_rank
@@ -144,6 +165,20 @@ def test_scores_and_replicates_are_of_the_found_model(make):
     again = run_jit(problem, method, start, max_steps=500)
     eta = lambda x: x.theta @ x.items.discrimination.T + x.items.intercept
     np.testing.assert_allclose(eta(again.parameters), eta(parts), atol=1e-3)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("settings", "name"),
+    [({"penalty": "noise"}, "pass"), ({"priors": "held_out"}, "prior")],
+)
+def test_a_watcher_sees_the_share_of_a_search(settings, name):
+    seen = []
+    with watching(lambda share, part: seen.append((share, part))):
+        fitted(factors=2, **settings)
+    shares = [share for share, part in seen if part.startswith(name)]
+    # Both end before the last part where more would not help.
+    assert shares == sorted(shares) and shares[0] == 0 and shares[-1] > 0.3
 
 
 @pytest.mark.slow

@@ -68,7 +68,7 @@ def test_it_is_refused_where_it_does_nothing(settings, message):
 def test_large_tables_have_one_start_unless_more_are_asked_for(monkeypatch):
     asked = []
 
-    def seen(task, num):
+    def seen(task, num, key):
         asked.append(num)
         return task
 

@@ -129,14 +129,8 @@ def alike(what: str, names: np.ndarray) -> list[str]:
         other = first.setdefault(_plain(name), name)
         if other != name:
             pairs.append((other, name))
-    if not pairs:
-        return []
-    (one, two), more = pairs[0], len(pairs) - 1
-    more_ = f" (and {counted(more, 'other pair')})" if more else ""
-    return [
-        f"the names of {what} {one!r:.80} and {two!r:.80}{more_} are alike: give them"
-        " one name if they are one"
-    ]
+    cure = "give them one name if they are one"
+    return [f"the names of {what} {named} are alike: {cure}" for named in _pairs(pairs)]
 
 
 def with_provider(names: np.ndarray) -> list[str]:
@@ -158,14 +152,18 @@ def with_provider(names: np.ndarray) -> list[str]:
             if ending in known and not ending.isdecimal():
                 pairs.append((known[ending], name))
                 break
+    known_as = "may be one model in two harnesses"
+    so = "they are two subjects until they have one name"
+    return [f"subjects {named} {known_as}: {so}" for named in _pairs(pairs)]
+
+
+def _pairs(pairs: Sequence[tuple[str, str]]) -> list[str]:
+    """The first pair of names and how many others there are; nothing without one."""
     if not pairs:
         return []
     (one, two), more = pairs[0], len(pairs) - 1
-    more_ = f" (and {counted(more, 'other pair')})" if more else ""
-    return [
-        f"subjects {one!r:.80} and {two!r:.80}{more_} may be one model in two"
-        " harnesses: they are two subjects until they have one name"
-    ]
+    others = f" (and {counted(more, 'other pair')})" if more else ""
+    return [f"{one!r:.80} and {two!r:.80}{others}"]
 
 
 def _plain(name: str) -> str:
