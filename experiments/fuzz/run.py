@@ -13,6 +13,8 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import ctypes
+import gc
 import io
 import json
 import os
@@ -31,10 +33,14 @@ if __name__ == "__main__":
     # As a script this file knows its own folder only.
     sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
+from experiments.fuzz.enlarge import enlarge
 from experiments.fuzz.mutate import alter, seeds, write_more
 
-#: Seconds that one file may take; memory that it may take for each byte, and beyond.
-SECONDS, TIMES, FLOOR = 20, 20, 200 << 20
+#: Seconds that one file may take; memory that it may take for each byte, for each
+#: column of a table of text, and beyond: Arrow's reader takes as much for any file.
+SECONDS, TIMES, COLUMN, FLOOR = 20, 20, 4096, 16 << 20
+#: Bytes of a file of `--large`.
+LARGE = 1 << 20
 #: One file of so many is given to the command, too.
 INFO = 20
 
@@ -56,8 +62,19 @@ def memory(name: str) -> int:
     return int(text.split(f"{name}:")[1].split()[0]) * 1024
 
 
+def release() -> None:
+    """Gives free memory back, so that the growth of a call is what it takes."""
+    import pyarrow as pa
+
+    gc.collect()
+    pa.default_memory_pool().release_unused()
+    with contextlib.suppress(OSError, AttributeError):  # Not with every C library.
+        ctypes.CDLL(None).malloc_trim(0)
+
+
 def watched(call: Any, limit: int = SECONDS) -> tuple[str, float, int]:
     """What a call ends in ("table", "refused" or a problem), seconds and memory."""
+    release()
     with contextlib.suppress(OSError):
         Path("/proc/self/clear_refs").write_text("5")  # The peak starts here.
     before, start = memory("VmRSS"), time.monotonic()
@@ -122,6 +139,7 @@ def check(path: Path, info: bool = True, fit: bool = False) -> list[dict[str, An
         words = ("fit", str(path), "--model", "rasch", "--max-steps", "2", "--out", out)
         calls["fit"] = lambda: run_command(*words)
     allowed = TIMES * sum(p.stat().st_size for p in files_of(path)) + FLOOR
+    allowed += 0 if path.is_dir() else COLUMN * columns_of(path)
     rows = []
     for name, call in calls.items():
         found, seconds, taken = watched(call)
@@ -131,19 +149,31 @@ def check(path: Path, info: bool = True, fit: bool = False) -> list[dict[str, An
     return rows
 
 
+def columns_of(path: Path) -> int:
+    """About how many columns a table of text has; 1 of other files."""
+    with path.open("rb") as file:
+        line = file.readline()
+    return 1 + max(map(line.count, b",;\t")) if path.suffix == ".csv" else 1
+
+
 def files_of(path: Path) -> list[Path]:
     """A file, or the files in a folder."""
     return sorted(x for x in path.rglob("*") if x.is_file()) or [path]
 
 
-def make(kind: str, whole: list[Path], number: int, folder: Path) -> Path:
-    """Writes the altered file of a number."""
+def make(
+    kind: str, whole: list[Path], number: int, folder: Path, size: int = 0
+) -> Path:
+    """Writes the altered file of a number, enlarged to about `size` bytes before."""
     rng = random.Random(f"{kind} {number}")
     source = rng.choice(whole)
     if source.is_dir():
         target = folder / "altered"
         shutil.rmtree(target, ignore_errors=True)
         shutil.copytree(source, target)
+        files = files_of(target) if size else []
+        for path in files:
+            path.write_bytes(enlarge(path, path.read_bytes(), size // len(files)))
         names = [
             path for path in files_of(target) if path.suffix != ".csv"
         ] or files_of(target)
@@ -152,17 +182,18 @@ def make(kind: str, whole: list[Path], number: int, folder: Path) -> Path:
             path.write_bytes(alter(path.name, data, rng) if data else data)
         return target
     target = folder / source.name
-    target.write_bytes(alter(source.name, source.read_bytes(), rng))
+    content = enlarge(source, source.read_bytes(), size)
+    target.write_bytes(alter(source.name, content, rng))
     return target
 
 
-def work(kind: str, whole: list[Path], numbers: range, fits: int) -> None:
+def work(kind: str, whole: list[Path], numbers: range, fits: int, size: int) -> None:
     """Checks the files of some numbers and prints a line of JSON for each."""
     run_command("info", str(seeds()["CSV"][-1]))  # Imports are not counted.
     with tempfile.TemporaryDirectory() as place:
         for number in numbers:
             print(json.dumps({"begin": number}), flush=True)
-            path = make(kind, whole, number, Path(place))
+            path = make(kind, whole, number, Path(place), size)
             fit = fits > 0 and number % max(len(numbers) // fits, 1) == 0
             rows = check(path, number % INFO == 0, fit and not path.is_dir())
             print(json.dumps({"number": number, "rows": rows}), flush=True)
@@ -171,7 +202,7 @@ def work(kind: str, whole: list[Path], numbers: range, fits: int) -> None:
 
 
 def survey(
-    kind: str, whole: list[Path], count: int, fits: int = 0
+    kind: str, whole: list[Path], count: int, fits: int = 0, size: int = 0
 ) -> tuple[list[dict[str, Any]], list[tuple[int, str, str]]]:
     """Rows of all calls, and problems as number, call and what was found."""
     rows: list[dict[str, Any]] = []
@@ -180,6 +211,7 @@ def survey(
     while start < count:
         words = [sys.executable, __file__, "--work", kind, str(start), str(count)]
         words += ["--fits", str(fits), "--whole", *map(str, whole)]
+        words += ["--large"] if size else []
         done = subprocess.run(words, capture_output=True, text=True, check=False)
         begun = start - 1
         for line in done.stdout.splitlines():
@@ -218,12 +250,16 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--count", type=int, default=0, help="files of each format")
     parser.add_argument("--fits", type=int, default=2, help="fits of each format")
     parser.add_argument("--only", nargs="*", help="formats")
+    parser.add_argument(
+        "--large", action="store_true", help="files of a megabyte, before they change"
+    )
     parser.add_argument("--work", nargs=3, help=argparse.SUPPRESS)
     parser.add_argument("--whole", nargs="*", type=Path, help=argparse.SUPPRESS)
     asked = parser.parse_args(arguments)
     if asked.work:
         kind, start, stop = asked.work
-        work(kind, asked.whole, range(int(start), int(stop)), asked.fits)
+        numbers = range(int(start), int(stop))
+        work(kind, asked.whole, numbers, asked.fits, LARGE * asked.large)
         return 0
     count = asked.count or (2000 if asked.full else 50)
     total = 0
@@ -241,7 +277,7 @@ def main(arguments: list[str] | None = None) -> int:
                 continue
             if kind == "saved fit":
                 _save_fit(whole[0])
-            rows, problems = survey(kind, whole, count, asked.fits)
+            rows, problems = survey(kind, whole, count, asked.fits, LARGE * asked.large)
             print(report(kind, rows, problems), flush=True)
             for number, call, found in problems[:20]:
                 print(

@@ -148,6 +148,48 @@ def test_absurdly_many_columns_are_refused_early(tmp_path, monkeypatch):
         irtjax.read(table)
 
 
+@pytest.mark.parametrize("by_item", [False, True])
+def test_a_short_table_of_many_columns_is_read_in_parts(tmp_path, monkeypatch, by_item):
+    rng = np.random.default_rng(0)
+    names = [f"q{k}" for k in range(1500)]
+    frame = pd.DataFrame(rng.integers(0, 2, (3, 1500)), columns=names)
+    frame["q3"], frame.loc[1, "q700"] = [0.5, 1, 0], np.nan
+    label = "item" if by_item else "model"
+    frame.insert(0, label, ["007", "8", 'a "b", c'])
+    path = tmp_path / "w.csv"
+    frame.to_csv(path, index=False)
+    whole = irtjax.read(path)
+    read = []
+    kept = csv.read_csv
+    monkeypatch.setattr(csv, "read_csv", lambda *a: (read.append(1), kept(*a))[1])
+    monkeypatch.setattr(tabular, "_FEW_COLUMNS", 400)
+    parts = irtjax.read(path)
+    assert len(read) == 4 and same(whole, parts)
+    assert "007" in (parts.items if by_item else parts.subjects)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="Linux only")
+def test_memory_of_a_column(tmp_path):
+    """At most 4 kB, of which Arrow takes 2."""
+    for name, count in (("small", 20), ("large", 30_000)):
+        header = ",".join(f"item{k}" for k in range(count))
+        rows = [f"m{i}," + ",".join("01"[k % (i + 2) == 0] for k in range(count))
+                for i in range(2)]  # fmt: skip
+        path = tmp_path / f"{name}.csv"
+        path.write_text("\n".join([f"model,{header}", *rows, ""]))
+    places = [str(tmp_path / f"{name}.csv") for name in ("small", "large")]
+    done = subprocess.run(
+        [sys.executable, "-c", _READ, *places],
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    count, memory, *_ = map(float, done.stdout.split())
+    assert count == 30_000 and memory < 4096 * count
+
+
 _READ = """
 import re, sys, time, irtjax
 status = lambda: open("/proc/self/status").read()

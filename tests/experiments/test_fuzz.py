@@ -5,7 +5,9 @@ from collections import Counter
 
 import pytest
 
+import irtjax
 from experiments.fuzz import fits, guided, run
+from experiments.fuzz.enlarge import enlarge
 from experiments.fuzz.mutate import seeds, write_more
 
 
@@ -91,3 +93,19 @@ def test_the_corpus_of_the_guided_run_is_read(tmp_path):
     )
     assert found.keys() <= {"table", "refused"} and found["table"] > 10
     assert guided.outcome(b"", tmp_path) == "refused"
+
+
+@pytest.mark.parametrize(
+    "kind", ["lm-eval", "Inspect archive", "Every Eval Ever", "CSV", "flat JSON"]
+)
+def test_enlarged_files_have_copies_under_other_names(tmp_path, whole, kind):
+    times = 0
+    for source in whole[kind]:
+        content = source.read_bytes()
+        path = tmp_path / source.name
+        path.write_bytes(enlarge(source, content, 5 * len(content)))
+        if run.read_one(source) == run.read_one(path) == "table":
+            few, many = (irtjax.read(x, trials="mean") for x in (source, path))
+            larger = many.num_items * many.num_subjects
+            times = max(times, larger / (few.num_items * few.num_subjects))
+    assert times == 5

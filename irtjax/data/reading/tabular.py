@@ -59,6 +59,8 @@ Take: TypeAlias = Callable[[Sequence[str], np.ndarray], Iterable[pa.Table]]
 
 #: How a comment begins.
 _COMMENT = (b"#", b'"#')
+#: Columns of a wide table that are read together, and bytes of a column below which.
+_FEW_COLUMNS, _SHORT = 2000, 256
 #: Null in the place of a record.
 _NULL_RECORD = re.compile(rb"(?:\A|[\n}])\s*null")
 
@@ -352,24 +354,40 @@ def _whole_csv(
     from pyarrow import csv as arrow_csv
 
     content = _started(read_bytes(path))
+    names = shape["column_names"]
     # A block spans all columns: one of a few megabytes would cut a wide matrix into
     # thousands of tiny pieces.
-    wide = len(shape["column_names"]) > 1000
+    wide = len(names) > 1000
     block = min(len(content) + 1, 1 << 30) if wide else 0
+    used = convert["include_columns"] or names
+    # Ten thousand columns at once take Arrow 9 kB each, whatever they hold.
+    short = wide and len(content) < _SHORT * len(names)
+    step = _FEW_COLUMNS if short else max(len(used), 1)
     try:
-        return arrow_csv.read_csv(
-            pa.BufferReader(content),
-            arrow_csv.ReadOptions(**shape, block_size=max(1 << 24, block)),
-            arrow_csv.ParseOptions(
-                delimiter=delimiter, newlines_in_values=b'"' in content
-            ),
-            arrow_csv.ConvertOptions(**convert),
-        )
+        parts = [
+            arrow_csv.read_csv(
+                pa.BufferReader(content),
+                arrow_csv.ReadOptions(
+                    **shape, block_size=max(1 << 24, block), use_threads=not short
+                ),
+                arrow_csv.ParseOptions(
+                    delimiter=delimiter, newlines_in_values=b'"' in content
+                ),
+                arrow_csv.ConvertOptions(
+                    **{**convert, "include_columns": used[start : start + step]}
+                ),
+            )
+            for start in range(0, len(used), step)
+        ]
     except pa.ArrowInvalid as error:
         read_text(path)  # names the line if the text is not UTF-8
         raise ValueError(
             f"{path} is no table of equally long lines: {_tidy(error)}"
         ) from None
+    if len(parts) == 1:
+        return parts[0]
+    columns = [column for part in parts for column in part.columns]
+    return pa.Table.from_arrays(columns, names=used)
 
 
 def _tidy(error: Exception) -> str:
