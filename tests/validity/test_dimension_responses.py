@@ -1,11 +1,8 @@
 """The number of factors by observed cell is that of the matrix."""
 
-from typing import Any
-
 import jax
 import numpy as np
 import pytest
-from scipy.special import expit
 
 import irtjax
 from irtjax.data.sparse_table import SparseCells
@@ -13,21 +10,7 @@ from irtjax.numerics import memory
 from irtjax.plots import plot_dimensions
 from irtjax.validity import dimensionality
 from irtjax.validity.tetrachoric import tetrachoric
-
-SUBJECTS, ITEMS = 90, 24
-
-
-def tables(share: float = 0.6) -> tuple[Any, Any]:
-    """A table of two factors, some cells missing, and the same by observed cell."""
-    rng = np.random.default_rng(3)
-    theta = rng.normal(size=(SUBJECTS, 2))
-    eta = 1.5 * theta[:, np.arange(ITEMS) % 2] + rng.normal(size=ITEMS)
-    seen = rng.random(eta.shape) < share
-    seen[4], seen[:, 5] = False, False
-    right = np.where(seen, rng.random(eta.shape) < expit(eta), np.nan)
-    dense = irtjax.ResponseTable.from_arrays(right)
-    few = dense.replace(values=dense.cells, observed=None)
-    return dense, few
+from tests.estimators.test_factor_folds import ITEMS, SUBJECTS, tables
 
 
 @pytest.mark.slow
