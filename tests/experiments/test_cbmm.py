@@ -61,6 +61,44 @@ def test_plain_joint_likelihood_has_one_optimum_by_two_methods():
     np.testing.assert_allclose(first.theta, second.theta, atol=1e-2)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["printed", "mm", "em", "gradient"])
+def test_replicates_of_one_program_are_the_single_fits(name):
+    drawn = [designs.simulated(30, 20, k, pattern="mcar", rate=0.1) for k in range(3)]
+    values = [one.values for one in drawn]
+    masks = [one.observed for one in drawn if one.observed is not None]
+    together = methods.fits(name, values, masks, [4, 5, 6])
+    for found, value, mask, seed in zip(
+        together, values, masks, [4, 5, 6], strict=True
+    ):
+        (alone,) = methods.fits(name, [value], [mask], [seed])
+        assert isinstance(found, methods.Found) and isinstance(alone, methods.Found)
+        assert (found.steps, found.status) == (alone.steps, alone.status)
+        np.testing.assert_allclose(found.theta, alone.theta, rtol=1e-9, atol=1e-9)
+    # Another seed is another start of the printed algorithm.
+    if name == "printed":
+        (other,) = methods.fits(name, values[:1], masks[:1], [9])
+        assert np.abs(other.theta - together[0].theta).max() > 1e-6
+
+
+@pytest.mark.slow
+def test_a_peer_that_fails_leaves_the_other_replicates(monkeypatch):
+    def fails(values, observed, seed, temperature):
+        if seed == 1:
+            raise RuntimeError("too few categories")
+        return methods.by_means(values, observed, seed, temperature)
+
+    monkeypatch.setitem(methods.METHODS, "additive", fails)
+    drawn = [designs.simulated(9, 8, k) for k in range(3)]
+    rows = simulations.several("additive", drawn, range(3))
+    assert [row["status"] for row in rows] == [
+        "CONVERGED",
+        "too few categories",
+        "CONVERGED",
+    ]
+    assert rows[0]["seconds"] > 0 and "rmse_d" not in rows[1]
+
+
 def test_missing_patterns():
     rng = np.random.default_rng(0)
     values = (rng.random((300, 200)) < 0.5).astype(np.int8)
