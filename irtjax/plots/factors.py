@@ -213,15 +213,25 @@ def _name_points(axes: Axes, ends: np.ndarray, names: list[str]) -> None:
 
 
 def _spread_out(ends: np.ndarray, strength: np.ndarray, most: int) -> list[int]:
-    """The strongest items whose names do not lie on each other."""
+    """Strong items far from each other, whose names do not lie on each other.
+
+    The strongest is first, then each time the one that is farthest from those before.
+    Items less than half as strong have names where there are few items.
+    """
     room = np.array([0.25, 0.06]) * max(
         float(np.ptp(ends, axis=0).max(initial=0)), 1e-9
     )
+    few = len(ends) <= most
+    strong = (strength >= 0.5 * strength.max(initial=0)) | few
     kept: list[int] = []
-    for k in np.argsort(-strength)[: 50 * most]:
-        apart = np.abs(ends[kept] - ends[k]) / room
-        if len(kept) < most and (not kept or (apart.max(axis=1) > 1).all()):
-            kept.append(int(k))
+    apart = np.where(strong, 1e9 + strength, 0.0)
+    while len(kept) < most and apart.max(initial=0) > 0:
+        k = int(np.argmax(apart))
+        kept.append(k)
+        away = np.abs(ends - ends[k])
+        covered = (away <= room).all(axis=1)
+        distance = np.where(covered, 0.0, np.linalg.norm(away, axis=1))
+        apart = np.minimum(apart, distance)
     return kept
 
 

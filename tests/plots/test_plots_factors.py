@@ -10,7 +10,7 @@ import pytest
 from irtjax import plots
 from irtjax.calibration.factors import Factors
 from irtjax.plots.clusters import twins
-from irtjax.plots.factors import ARROWS, NAMED_ITEMS
+from irtjax.plots.factors import ARROWS, NAMED_ITEMS, _spread_out
 from irtjax.validity.heterogeneity import Heterogeneity
 
 
@@ -139,6 +139,15 @@ def test_biplot_has_every_subject_and_item(tmp_path, items):
     for k, box in enumerate(boxes):
         assert not any(box.overlaps(other) for other in boxes[:k])
     drawn(figure, tmp_path / "b.png")
+
+
+def test_a_strong_item_that_stands_alone_has_its_name():
+    rng = np.random.default_rng(0)
+    # Forty strong items on one factor, and a weaker one on the other.
+    ends = np.column_stack([rng.uniform(0.7, 1, 41), rng.uniform(-0.2, 0.2, 41)])
+    ends[17] = [0.05, 0.7]
+    named = _spread_out(ends, np.linalg.norm(ends, axis=1), NAMED_ITEMS)
+    assert 17 in named[:2] and len(named) <= NAMED_ITEMS
 
 
 def test_factors_that_are_not_there_are_refused():
