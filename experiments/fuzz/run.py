@@ -15,6 +15,7 @@ import argparse
 import contextlib
 import ctypes
 import gc
+import gzip
 import io
 import json
 import os
@@ -25,6 +26,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import zlib
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -138,8 +140,7 @@ def check(path: Path, info: bool = True, fit: bool = False) -> list[dict[str, An
         out = str(path.parent / "out")
         words = ("fit", str(path), "--model", "rasch", "--max-steps", "2", "--out", out)
         calls["fit"] = lambda: run_command(*words)
-    allowed = TIMES * sum(p.stat().st_size for p in files_of(path)) + FLOOR
-    allowed += 0 if path.is_dir() else COLUMN * columns_of(path)
+    allowed = FLOOR + sum(allowed_for(p) for p in files_of(path))
     rows = []
     for name, call in calls.items():
         found, seconds, taken = watched(call)
@@ -149,11 +150,14 @@ def check(path: Path, info: bool = True, fit: bool = False) -> list[dict[str, An
     return rows
 
 
-def columns_of(path: Path) -> int:
-    """About how many columns a table of text has; 1 of other files."""
-    with path.open("rb") as file:
-        line = file.readline()
-    return 1 + max(map(line.count, b",;\t")) if path.suffix == ".csv" else 1
+def allowed_for(path: Path) -> int:
+    """Memory that a file may take: what it unpacks to counts, and columns of text."""
+    content = path.read_bytes()
+    if content[:2] == b"\x1f\x8b":
+        with contextlib.suppress(OSError, EOFError, zlib.error):
+            content = gzip.decompress(content)
+    line = content[: content.find(b"\n") + 1] if path.suffix == ".csv" else b""
+    return TIMES * len(content) + COLUMN * max(map(line.count, b",;\t"))
 
 
 def files_of(path: Path) -> list[Path]:

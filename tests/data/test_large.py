@@ -148,6 +148,14 @@ def test_absurdly_many_columns_are_refused_early(tmp_path, monkeypatch):
         irtjax.read(table)
 
 
+def test_repeated_names_of_columns_take_numbers_that_no_other_has(tmp_path):
+    path = tmp_path / "w.csv"
+    path.write_text("model,q,q,q.1,q\nm,1,0,1,0\nn,0,1,1,1\n")
+    table = irtjax.read(path)
+    assert table.items.tolist() == ["q", "q.2", "q.1", "q.3"]
+    assert table.values.tolist() == [[1, 0, 1, 0], [0, 1, 1, 1]]
+
+
 @pytest.mark.parametrize("by_item", [False, True])
 def test_a_short_table_of_many_columns_is_read_in_parts(tmp_path, monkeypatch, by_item):
     rng = np.random.default_rng(0)

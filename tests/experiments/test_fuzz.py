@@ -1,5 +1,6 @@
 """Altered files of every format end in a table or in one line."""
 
+import gzip
 import random
 from collections import Counter
 
@@ -44,8 +45,14 @@ def test_problems_are_found(tmp_path):
     assert run.watched(lambda: "table")[0] == "table"
     assert run.watched(fails)[0] == "KeyError: 'x'"
     assert run.run_command("nothing").startswith("refused")
+    run.check(path)  # Imports are not counted.
     rows = run.check(path)
     assert [row["found"] for row in rows] == ["table", "table"]
+    packed = tmp_path / "t.csv.gz"
+    packed.write_bytes(gzip.compress(path.read_bytes()))
+    size = path.stat().st_size
+    assert run.allowed_for(path) == 20 * size + 2 * run.COLUMN
+    assert run.allowed_for(packed) == 20 * size
     problems = [(3, "read", "timeout")]
     assert "| CSV | 1 | 1 | 0 | 0 | 1 |" in run.report("CSV", rows, problems)
 
@@ -109,3 +116,16 @@ def test_enlarged_files_have_copies_under_other_names(tmp_path, whole, kind):
             larger = many.num_items * many.num_subjects
             times = max(times, larger / (few.num_items * few.num_subjects))
     assert times == 5
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [10, 31, 38, 60, 92])
+def test_tables_of_many_columns_end_in_time(tmp_path, whole, number):
+    """Names that numbering of repeated ones made equal; a minute of copies of a table.
+
+    They have 16,000 to 58,000 columns.
+    """
+    path = run.make("CSV", whole["CSV"], number, tmp_path, run.LARGE)
+    run.read_one(path)  # Imports are not counted.
+    (row,) = run.check(path, info=False)
+    assert row["found"] in ("table", "refused")

@@ -488,12 +488,22 @@ def _counts_up(cells: list[str]) -> bool:
 
 
 def _distinct(names: list[str]) -> list[str]:
-    """Makes equal column names unique, as pandas does: q, q.1, q.2."""
+    """Makes equal column names unique, nearly as pandas does: q, q.1, q.2.
+
+    >>> _distinct(["q", "q", "q.1", "q"])
+    ['q', 'q.2', 'q.1', 'q.3']
+    """
     seen: Counter[str] = Counter()
+    taken = set(names)
     out = []
     for name in names:
-        out.append(f"{name}.{seen[name]}" if seen[name] else name)
-        seen[name] += 1
+        new = name
+        while seen[name] and new in taken:
+            new = f"{name}.{seen[name]}"
+            seen[name] += 1
+        taken.add(new)
+        seen[name] += not seen[name]
+        out.append(new)
     return out
 
 
@@ -558,12 +568,14 @@ def from_arrow(table: pa.Table, source: str) -> Frame:
         table = table.rename_columns(_distinct(table.column_names))
     index = None
     raw = (table.schema.metadata or {}).get(b"pandas")
-    for k, field in enumerate(table.schema):
-        kind = field.type
+    parts = list(table.columns)
+    for k, part in enumerate(parts):
+        kind = part.type
         if pa.types.is_dictionary(kind) and not is_text(kind.value_type):
             # Categories of numbers are numbers.
-            column = table.column(k).cast(kind.value_type)
-            table = table.set_column(k, field.name, column)
+            parts[k] = part.cast(kind.value_type)
+    kept = {"names": table.column_names, "metadata": table.schema.metadata}
+    table = pa.Table.from_arrays(parts, **kept)
     if raw:
         # What another program wrote there is no reason to refuse the table.
         with contextlib.suppress(ValueError):
