@@ -75,10 +75,9 @@ class Rules(TypedDict, total=False):
         select: How the next item is chosen. "information" (the default): the most
             information about the reported ability at the current estimate.
             "mutual_information": the largest expected decrease of the posterior's
-            entropy. "random", or "fixed": a given order. Of one ability also "kl": the
-            KL information around the estimate. Of several also "d_optimal" and
-            "a_optimal": the smallest determinant, or trace, of their covariance. See
-            `adaptive.merits`.
+            entropy. "kl": the KL information around the estimate. "random", or "fixed":
+            a given order. Of several abilities also "d_optimal" and "a_optimal": the
+            smallest determinant, or trace, of their covariance. See `adaptive.merits`.
         score: "eap" (the default) or "map".
         standard_error: Also end below this standard error.
         reliability: Also end above this reliability, 1 - se^2 / sd^2.

@@ -36,6 +36,7 @@ from irtjax.adaptive.factor_errors import (
 )
 from irtjax.adaptive.factor_posterior import FactorPosterior, known_posterior
 from irtjax.adaptive.factor_rules import (
+    kullback_leibler,
     mutual_information,
     points_of,
     responses,
@@ -84,6 +85,7 @@ class FactorBank(AbstractBank):
         "d_optimal",
         "a_optimal",
         "mutual_information",
+        "kl",
     )
     several: ClassVar[bool] = True
     repeatable: ClassVar[bool] = True
@@ -328,12 +330,15 @@ class FactorBank(AbstractBank):
         covariance = known.covariance
         spread = covariance.reshape(-1) @ self.products
         repeated = isinstance(state.memory, Repeats)
-        if select == "mutual_information":
+        if select in ("mutual_information", "kl"):
             factor = None if repeated else self._factor(known.mean)
-            mean = slopes @ known.mean
-            return mutual_information(
-                self.model, self.items, mean, spread, state.memory, factor
-            )
+            given = self.model, self.items, slopes @ known.mean
+            if select == "mutual_information":
+                return mutual_information(*given, spread, state.memory, factor)
+            number = state.num_given.astype(spread.dtype)
+            width = merits.KL_REACH / jnp.sqrt(number + 1)
+            width = width * jnp.sqrt(self.spread.reshape(-1) @ self.products)
+            return kullback_leibler(*given, width, state.memory, factor)
         factor = None if repeated else self._factor(known.mode)
         weight = weights(
             self.model, self.items, slopes @ known.mode, state.memory, factor

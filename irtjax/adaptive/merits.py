@@ -21,7 +21,11 @@ information of a response between the estimate and abilities around it,
 
     int_{|u - theta| < delta} sum_c p_c(theta) log(p_c(theta) / p_c(u)) du,
 
-delta = 3 s / sqrt(n + 1) after n items, s the standard deviation of the population.
+delta = 3 s / sqrt(n + 1) after n items, s the standard deviation of the population. Of
+several abilities the integral is over (u - theta)' Sigma^-1 (u - theta) < delta^2 with
+s = 1, Sigma the covariance of the population, which no rotation changes (Wang, Chang
+and Boughton 2011 take a cube): `factor_rules.kullback_leibler` is its mean.
+
 Both look at more than one ability, and so differ from information where little is
 known: early in a test.
 """

@@ -66,7 +66,7 @@ class RuleOptions:
         str,
         _choose(
             "information, mutual_information, kl, random or fixed; of several abilities"
-            " d_optimal or a_optimal too, not kl."
+            " d_optimal or a_optimal too."
         ),
     ] = "information"
     score: Annotated[str, _choose("eap or map.")] = "eap"

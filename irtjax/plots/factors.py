@@ -267,13 +267,16 @@ def plot_dimensions(found: Dimensions) -> Figure:
 
 
 def _scree(axes: Axes, found: Dimensions, factors: np.ndarray) -> None:
-    """Draws the eigenvalues, and those of permuted responses."""
-    for name, colour, text in (
-        ("eigenvalue", PALETTE[0], "responses"),
-        ("eigenvalue_permuted", PALETTE[1], "permuted, 95 % quantile"),
-    ):
-        values = np.asarray(found.table[name].to_pylist()[1:], float)
-        axes.plot(factors, values, "o-", color=colour, ms=4, lw=1.2, label=text)
+    """Draws the eigenvalues, and the band of those of permuted responses."""
+    names = "eigenvalue_permuted_lower", "eigenvalue_permuted", "eigenvalue"
+    values = [np.asarray(found.table[x].to_pylist()[1:], float) for x in names]
+    text = "permuted responses, 5 to 95 %"
+    look = {"color": PALETTE[1], "alpha": 0.3, "lw": 0, "label": text}
+    axes.fill_between(factors, values[0], values[1], **look)
+    axes.plot(factors, values[1], color=PALETTE[1], lw=1.0)
+    axes.plot(
+        factors, values[2], "o-", color=PALETTE[0], ms=4, lw=1.2, label="responses"
+    )
     axes.set_xlabel("Factor")
     axes.set_ylabel("Eigenvalue of tetrachoric correlations")
     axes.legend(fontsize=8, frameon=False)

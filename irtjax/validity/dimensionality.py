@@ -37,8 +37,9 @@ from irtjax.validity.tetrachoric import tetrachoric
 if TYPE_CHECKING:
     import pyarrow as pa
 
-#: Permutations of parallel analysis, and the quantile of their eigenvalues.
-PERMUTATIONS, QUANTILE = 20, 0.95
+#: Permutations of parallel analysis, and the quantiles of their eigenvalues: those of
+#: the band of the figure, the second of which an eigenvalue must exceed.
+PERMUTATIONS, QUANTILES = 20, (0.05, 0.95)
 #: Items up to which tetrachoric correlations are computed, of a random subset beyond.
 MOST_ITEMS = 300
 #: Responses that a pair of items has in common on average, beyond which subjects are
@@ -59,8 +60,9 @@ class Dimensions:
         table: A row for 0, 1, ... factors: `factors`, `held_out` (mean log-likelihood
             of held-out cells, nats), `loss` against the best with `loss_se`, `auc` of
             held-out cells (None if all are right, or all wrong), `log_likelihood`,
-            `jic`, `eigenvalue` and `eigenvalue_permuted` (the quantile) of the
-            correlation matrix, None without parallel analysis.
+            `jic`, `eigenvalue` of the correlation matrix with the 5 and 95 % quantiles
+            of permuted responses, `eigenvalue_permuted_lower` and
+            `eigenvalue_permuted`, None without parallel analysis.
         chosen: By held-out cells with the one-standard-error rule.
         best: With the highest held-out log-likelihood.
         by_jic: With the lowest JIC.
@@ -156,7 +158,7 @@ def dimensions(
     eigenvalues, permuted, notes = _parallel(table, most, key)
     by_parallel = None
     if len(eigenvalues):
-        above = eigenvalues > permuted
+        above = eigenvalues > permuted[1]
         by_parallel = int(above.argmin()) if not above.all() else len(above)
     report("rank at the penalty of noise")
     proof = noise_rank(responses, fits[out.losses.chosen], most, dtype, noise_key)
@@ -227,7 +229,8 @@ def _rows(out: _HeldOut, heights, jic, eigenvalues, permuted) -> pa.Table:
             "log_likelihood": heights,
             "jic": jic,
             "eigenvalue": blank(eigenvalues.tolist()),
-            "eigenvalue_permuted": blank(permuted.tolist()),
+            "eigenvalue_permuted_lower": blank(permuted[0].tolist()),
+            "eigenvalue_permuted": blank(permuted[1].tolist()),
         }
     )
 
@@ -264,9 +267,9 @@ def _check_parallel(table: ResponseTable) -> None:
 
 
 def _parallel(table: ResponseTable, most: int, key):
-    """Leading eigenvalues of tetrachoric correlations, and the permuted quantile.
+    """Leading eigenvalues of tetrachoric correlations, and the permuted quantiles.
 
-    Both are empty without parallel analysis, and the notes have the reason.
+    All are empty without parallel analysis, and the notes have the reason.
     """
     rng = np.random.default_rng(np.asarray(jax.random.key_data(key)).tolist())
     right, seen = _margins(table)
@@ -281,7 +284,7 @@ def _parallel(table: ResponseTable, most: int, key):
             f"parallel analysis is of {counted(MOST_ITEMS, 'item')} drawn at random"
         )
         places = np.sort(rng.choice(places, MOST_ITEMS, replace=False))
-    nothing = np.empty(0)
+    nothing = np.empty(0), np.empty((2, 0))
     part = table.select(items=places)
     share = part.num_observed / (part.num_subjects * part.num_items)
     enough = int(ENOUGH_PAIRED / max(share, 1e-9) ** 2)
@@ -301,7 +304,7 @@ def _parallel(table: ResponseTable, most: int, key):
             f"no parallel analysis: {unknown:.0%} of the pairs of items have no"
             " correlation, since too few subjects have responses to both"
         )
-        return nothing, nothing, [why]
+        return *nothing, [why]
     draws = []
     for _ in watched(range(PERMUTATIONS), "permutation"):
         # Each item's responses and missing cells move together: its margin stays.
@@ -313,7 +316,7 @@ def _parallel(table: ResponseTable, most: int, key):
             seen = np.take_along_axis(part.observed, order, 0)
         moved = part.replace(values=values, observed=seen)
         draws.append(leading(tetrachoric(moved)))
-    return leading(correlation), np.quantile(draws, QUANTILE, axis=0), notes
+    return leading(correlation), np.quantile(draws, QUANTILES, axis=0), notes
 
 
 def _margins(table: ResponseTable) -> tuple[np.ndarray, np.ndarray]:

@@ -344,7 +344,6 @@ def test_what_does_not_suit_is_refused_in_one_line():
     scores = factor_model(Factor(factors=2, responses="continuous"))
     for call, match in (
         (lambda: AdaptiveTest(several, gain=0.1), "gain is for one ability"),
-        (lambda: AdaptiveTest(several, select="kl"), "does not suit several abilities"),
         (lambda: composite(*parts, composite=[1]), "give 2 finite weights"),
         (lambda: composite(*parts, composite=[0, 0]), "a weight other than 0"),
         (lambda: AdaptiveTest(one, composite=[1]), "several abilities: leave it out"),

@@ -7,9 +7,12 @@ import pytest
 from scipy.integrate import quad
 from scipy.special import expit
 
-from irtjax.adaptive import Design, merits, start
+from irtjax.adaptive import Design, FactorBank, merits, start
 from irtjax.adaptive.simulation import run_tests_jit
+from irtjax.models.families.logistic import Binary
+from irtjax.models.model import Model, Population
 from tests.adaptive.test_adaptive_factors import bank_of as factor_bank
+from tests.adaptive.test_adaptive_factors import run_of
 from tests.adaptive_cases import KEY, LENGTH, SIZE, THETA, bank_of
 
 SLOW = pytest.mark.slow
@@ -108,6 +111,49 @@ def test_mutual_information_of_several_abilities_is_that_of_the_plane():
     want = entropy(np.tensordot(weight, chance, 1)) - weight @ entropy(chance)
     # What lies beyond 4.5 standard deviations: 7e-6 of the posterior.
     np.testing.assert_allclose(got, want, atol=1e-5)
+
+
+@pytest.mark.parametrize("num_given", [0, 8])
+def test_kl_of_several_abilities_is_the_mean_over_an_ellipse(num_given):
+    bank = factor_bank()
+    state = start(bank, Design.create(LENGTH), key=KEY)
+    mean, count = np.array([0.3, -0.4]), jnp.asarray(num_given, jnp.int32)
+    known = state.posterior._replace(mean=jnp.asarray(mean), mode=jnp.zeros(2))
+    got = bank.merit("kl", state._replace(posterior=known, num_given=count))
+    # Midpoints of angles, and Gauss's nodes of the radius, for uniform points.
+    angle = (np.arange(200) + 0.5) * np.pi / 100
+    node, weight = np.polynomial.legendre.leggauss(60)
+    radius, weight = (node + 1) / 2, weight * (node + 1) / 2
+    disc = radius[:, None, None] * np.stack([np.cos(angle), np.sin(angle)], -1)
+    reach = 3 / np.sqrt(num_given + 1)
+    around = mean + reach * disc @ np.linalg.cholesky(bank.spread).T
+    slopes, intercept = (np.asarray(x) for x in bank.items[:2])
+    p, q = (expit(x @ slopes.T + intercept) for x in (mean, around))
+    divergence = p * np.log(p / q) + (1 - p) * np.log((1 - p) / (1 - q))
+    want = np.tensordot(weight / weight.sum(), divergence.mean(axis=1), 1)
+    np.testing.assert_allclose(got, want, rtol=1e-3)
+
+
+def test_kl_of_one_factor_is_that_of_one_ability():
+    one = bank_of()
+    items = one.items._replace(discrimination=one.items.discrimination[:, None])
+    population = Population(one.mean[None], one.sd[None])
+    model = Model("factor", Binary(dims=1))
+    several = FactorBank.create(model, items, population, composite=[1.0])
+    state, other = state_of(one), start(several, Design.create(LENGTH), key=KEY)
+    known = other.posterior._replace(mean=state.ability[None])
+    other = other._replace(posterior=known, num_given=state.num_given)
+    length = 2 * 3 * one.sd / np.sqrt(int(state.num_given) + 1)
+    # The nodes of one ability have an error, see above.
+    want, step = one.merit("kl", state) / length, one.theta[1] - one.theta[0]
+    error = 2 * float(step / length) ** 2
+    np.testing.assert_allclose(several.merit("kl", other), want, rtol=2 * error)
+
+
+@SLOW
+def test_tests_of_several_abilities_by_kl_end_as_those_by_information():
+    last = lambda select: float(run_of(select).standard_error[:, -1].mean())
+    assert last("kl") < 1.1 * last("information") < 0.95 * last("random")
 
 
 @SLOW

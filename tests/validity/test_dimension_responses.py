@@ -56,7 +56,7 @@ def test_areas_are_of_folds_with_right_and_wrong_responses():
 def test_parallel_analysis_of_pairs_without_common_subjects_is_left_out():
     few = tables(0.06)[1]
     *found, notes = dimensionality._parallel(few, 1, jax.random.key(0))
-    assert [len(x) for x in found] == [0, 0] and len(notes) == 1
+    assert [x.size for x in found] == [0, 0] and len(notes) == 1
     assert "of the pairs of items have no correlation, since too few" in notes[0]
     given = _found(*found)
     assert "JIC 1; no parallel analysis; rank" in given.sentence

@@ -72,8 +72,17 @@ def test_rows_and_the_figure():
     jic = [-2 * x + k * SUBJECTS * np.log(table_of(2).num_observed / SUBJECTS)
            for k, x in enumerate(heights)]  # fmt: skip
     np.testing.assert_allclose([row["jic"] for row in rows], jic)
+    low, high = (
+        np.array([row[name] for row in rows[1:]])
+        for name in ("eigenvalue_permuted_lower", "eigenvalue_permuted")
+    )
+    assert (low < high).all()
     figure = plot_dimensions(found)
     assert len(figure.axes) == 2
+    # The band of the scree, between these quantiles.
+    (band,) = figure.axes[1].collections
+    edge = band.get_paths()[0].vertices[:, 1]
+    assert edge.min() == low.min() and edge.max() == high.max()
 
 
 def test_numbers_are_those_of_the_first_version():
