@@ -134,9 +134,13 @@ def warnings_of(found: Factors, options: dict[str, Any]) -> tuple[list[str], lis
     if positive and free:
         share = found.loadings**2 / np.maximum(found.communality, 1e-12)[:, None]
         pure = (share >= PURE).sum(axis=0)
-        vague = [
-            str(n) for n, k in zip(found.names, pure, strict=True) if k < FEWEST_ITEMS
-        ]
+        names = [str(n) for n in found.names]
+        counts = ", ".join(f"{k} ({n})" for n, k in zip(names, pure, strict=True))
+        notes.append(
+            f"items with at least {100 * PURE:g} % of their communality on one factor:"
+            f" {counts}"
+        )
+        vague = [n for n, k in zip(names, pure, strict=True) if k < FEWEST_ITEMS]
         if vague:
             warnings.append(
                 f"fewer than {FEWEST_ITEMS} items measure {', '.join(vague)} alone:"

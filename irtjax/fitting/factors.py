@@ -35,6 +35,7 @@ from irtjax.fitting.resolve import (
     make_method,
     nearly_binary,
     num_categories,
+    weighted_priors,
 )
 from irtjax.fitting.specification import AbstractSpecification, Task
 from irtjax.likelihood.cubature import AFFORDABLE_NODES, MOST_DIMS, count_points
@@ -205,6 +206,7 @@ class FactorAnalysis(AbstractSpecification):
         made = make_method(method, parts.fields, model, table.num_subjects)
         if plan.priors == "weak":
             model = made.adapted(model)
+        model = weighted_priors(model, made)
         check_data(table, model, level)
         most = min(table.num_subjects, table.num_items) - 1
         if plan.count > most:
@@ -223,7 +225,7 @@ class FactorAnalysis(AbstractSpecification):
         if not model.priors:
             raise ValueError(
                 "a factor model needs priors, without which its joint estimates have no"
-                " finite value: leave priors out"
+                " finite value: leave priors out, or give a penalty above 0"
             )
         mask, target = plan.mask(table), plan.target_of(table)
         if model.family.dims and made.marginal and plan.priors == "weak":

@@ -20,7 +20,12 @@ from irtjax.fitting.anchors import (
     read_anchor,
     refuse_other_anchors,
 )
-from irtjax.fitting.resolve import check_data, make_method, make_model
+from irtjax.fitting.resolve import (
+    check_data,
+    make_method,
+    make_model,
+    weighted_priors,
+)
 from irtjax.fitting.settings import MODEL
 from irtjax.fitting.specification import (
     AbstractSpecification,
@@ -71,6 +76,7 @@ class OneAbility(AbstractSpecification):
                 f"priors has no effect by method {made.name!r}, which uses none: leave"
                 " it out, or use method='em'"
             )
+        chosen = weighted_priors(chosen, made)
         check_data(table, chosen, level)
         check_used(chosen, parts)
         check_common(chosen, made, options.get("anchor"))

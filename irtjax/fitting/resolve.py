@@ -111,6 +111,16 @@ def make_method(
     return dataclasses.replace(suited, **fields) if fields else suited
 
 
+def weighted_priors(model: Model, method: AbstractEstimator) -> Model:
+    """The model without priors where the method gives them no weight: `penalty` 0.
+
+    Estimates are the same. Flags and errors are those of no priors.
+    """
+    penalty = getattr(method, "penalty", None)
+    unweighted = penalty is not None and np.ndim(penalty) == 0 and float(penalty) == 0
+    return dataclasses.replace(model, priors={}) if unweighted else model
+
+
 def check_data(table: ResponseTable, model: Model, level: float) -> None:
     """Refuses data that no model, or not this one, can be fitted to: place and cure."""
     if not 0 < level < 1:

@@ -664,7 +664,10 @@ def test_factors_that_few_items_measure_are_named():
     assert warnings[0].startswith("fewer than 3 items have a structure coefficient")
     assert "on code: use fewer factors" in warnings[0]
     assert "items measure code alone" in warnings[1] and "law" not in warnings[1]
-    assert notes[0].startswith("1 % of the starts of the rotation")
+    assert notes[0] == (
+        "items with at least 95 % of their communality on one factor: 4 (law), 2 (code)"
+    )
+    assert notes[1].startswith("1 % of the starts of the rotation")
     # Loadings fixed at 0 identify factors without items of their own.
     given, _ = warnings_of(found, options | {"loadings": "given"})
     assert given == warnings[:1]

@@ -15,7 +15,12 @@ from irtjax.data.table import ResponseTable
 from irtjax.estimators.catalogue import METHODS
 from irtjax.estimators.marginal.em import EM
 from irtjax.fitting.defaults import choose
-from irtjax.fitting.resolve import check_data, make_method, make_model
+from irtjax.fitting.resolve import (
+    check_data,
+    make_method,
+    make_model,
+    weighted_priors,
+)
 from irtjax.likelihood.problem import Start
 from irtjax.models import catalogue
 from irtjax.models.priors import Normal
@@ -368,3 +373,28 @@ def test_simulated_items_and_abilities_are_recovered():
     true_ability = theta[[place[name] for name in table["subject"]]]
     inside = (table["lower"] <= true_ability) & (true_ability <= table["upper"])
     assert inside.mean() == pytest.approx(0.95, abs=4 * 0.007)
+
+
+@pytest.mark.parametrize("penalty", [0, 0.0])
+def test_priors_without_weight_are_none(penalty):
+    model = catalogue.two_parameter()
+    assert not weighted_priors(model, irtjax.MM(penalty=penalty)).priors
+    assert weighted_priors(model, irtjax.MM(penalty=0.5)) is model
+    assert weighted_priors(model, irtjax.EM()) is model
+    several = irtjax.ResponseTable.from_arrays(np.eye(12))
+    with pytest.raises(ValueError, match="needs priors, .* give a penalty above 0"):
+        irtjax.fit(several, "factor", "mm", factors=2, penalty=penalty)
+
+
+@pytest.mark.slow  # A program of its own.
+def test_a_penalty_of_0_has_the_flags_of_no_priors():
+    right = np.array(_table().values)
+    right[0], right[:, 2] = 1, 1
+    table = irtjax.ResponseTable.from_arrays(right)
+    given = {"standard_errors": "none", "max_steps": 300}
+    one = irtjax.fit(table, "2pl", "mm", penalty=0.0, **given)
+    two = irtjax.fit(table, "2pl", "mm", priors=None, **given)
+    chex.assert_trees_all_equal(one.parameters.items, two.parameters.items)
+    assert one.item_table.equals(two.item_table) and one.warnings == two.warnings
+    assert "no finite estimate" in one.ability_table["flags"].to_pylist()[0]
+    assert not any("depends on the prior" in text for text in one.warnings)
