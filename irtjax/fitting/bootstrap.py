@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
 from irtjax._types import KeyArray
@@ -52,6 +54,7 @@ def bootstrap(
     key: KeyArray,
     num_replicates: int = 200,
     unit: str = "subjects",
+    groups: Sequence[Any] | np.ndarray | None = None,
     max_steps: int = 200,
     batch_size: int = 8,
 ) -> Bootstrap:
@@ -70,6 +73,9 @@ def bootstrap(
         key: Random key.
         num_replicates: Number of replicates.
         unit: "subjects" or "items".
+        groups: `[size]` the group of each unit, such as the family of a model: groups
+            are drawn whole, since their members are not independent. None: each unit
+            alone.
         max_steps: Step limit of a replicate.
         batch_size: Replicates run at once.
 
@@ -77,15 +83,34 @@ def bootstrap(
         The replicates; see `percentile_interval`.
 
     Raises:
-        ValueError: If `unit` is neither of the two.
+        ValueError: If `unit` is neither of the two, or groups are of another size or
+            fewer than two.
     """
     size = _size(problem.data, unit)
     what = f"{num_replicates:,} replicates of {size:,} {unit}"
     require_memory(16.0 * num_replicates * size, what, "lower num_replicates")
     keys = jax.random.split(key, num_replicates)
-    weight = _draw_weights(keys, size, jnp.asarray(start.items[0]).dtype)
+    dtype = jnp.asarray(start.items[0]).dtype
+    if groups is None:
+        weight = _draw_weights(keys, size, dtype)
+    else:
+        codes, count = _codes(groups, size, unit)
+        weight = _draw_weights(keys, count, dtype)[:, codes]
     options = {"unit": unit, "max_steps": max_steps, "batch_size": batch_size}
     return refit(problem, method, start, weight, keys, **options)
+
+
+def _codes(groups: Any, size: int, unit: str) -> tuple[np.ndarray, int]:
+    """The number of each unit's group, and how many groups there are."""
+    names = np.asarray(groups)
+    if names.shape != (size,):
+        raise ValueError(f"groups have shape {names.shape}; {unit} need ({size},)")
+    found, codes = np.unique(names, return_inverse=True)
+    if len(found) < 2:
+        raise ValueError(
+            f"groups: all {unit} are of one group, which has no replicates"
+        )
+    return codes, len(found)
 
 
 @partial(jax.jit, static_argnums=(1, 2))

@@ -112,6 +112,28 @@ def test_replicates_in_batches_are_single_fits():
     )
 
 
+def test_groups_are_drawn_whole():
+    simulated = case("2pl")
+    size = simulated.data.num_subjects
+    families = np.array(["law", "code", "math", "chat"])[np.arange(size) % 4]
+    given = Problem.create(simulated.model, simulated.data), marginal_method()
+    draw = lambda groups, num=COUNT: bootstrap(
+        *given, Start(simulated.items), key=KEY, num_replicates=num, groups=groups,
+        batch_size=2,
+    )  # fmt: skip
+    weight = np.asarray(draw(families).weight)
+    by_family = np.stack([weight[:, families == x] for x in np.unique(families)])
+    assert (by_family == by_family[:, :, :1]).all()
+    # Four families with replacement.
+    np.testing.assert_array_equal(by_family[:, :, 0].sum(axis=0), 4)
+    for groups, message in (
+        (families[1:], "groups have shape"),
+        (np.zeros(size), "all subjects are of one group"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            draw(groups)
+
+
 @pytest.mark.slow
 def test_weights_of_the_data_multiply_those_drawn():
     simulated = case("2pl")
