@@ -15,6 +15,7 @@ from scipy.stats import kendalltau
 import irtjax
 from experiments.cbmm.designs import Simulated, by_place, simulated
 from experiments.cbmm.methods import (
+    EARLY,
     METHODS,
     Found,
     data_of,
@@ -428,11 +429,14 @@ def degenerate(scale: Scale) -> list[Row]:
 
 
 def speed(scale: Scale) -> list[Row]:
-    """Seconds by number of items, at the paper's stop and at a small KKT residual."""
+    """Seconds by number of items, at the paper's stop and at a small KKT residual.
+
+    `gb` is the peak of memory above that with the responses, in 10^9 bytes.
+    """
     rows, subjects = [], scale.speed_rows
     for columns in scale.speed:
         drawn = simulated(subjects, columns, 0)
-        names = ["mm", "mm, penalty 0", "printed"]
+        names = ["mm", "mm, penalty 0", "printed", *EARLY]
         if subjects * columns <= SCIPY_CELLS:
             names += ["scipy", *([mirt.NAME] if mirt.NAME in METHODS else [])]
         for name in names:
@@ -447,6 +451,7 @@ def speed(scale: Scale) -> list[Row]:
                     "method": name,
                     "seconds": found.seconds.clock,
                     "processor_seconds": found.seconds.processor,
+                    "gb": None if found.memory is None else found.memory / 1e9,
                     "load": load,
                     "steps": found.steps,
                     "status": found.status,
