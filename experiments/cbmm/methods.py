@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import ctypes
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -20,7 +18,6 @@ from scipy.special import expit
 import irtjax
 from experiments.cbmm.printed import printed
 from experiments.scaling import mirt
-from experiments.scaling.measure import peak_bytes
 from irtjax._types import Status
 from irtjax.estimators.joint.gradient import Gradient
 from irtjax.estimators.joint.objective import diverging, weighted_moments
@@ -48,7 +45,7 @@ class Found(NamedTuple):
 
     `status` is a code of `Status` in compiled programs and its name elsewhere.
     `residual` is how far the method's own criterion is from 0, where it has one, and
-    `memory` the bytes at its peak above those before it, compilation left out.
+    `memory` the bytes of its compiled program: responses, results, temporaries.
     """
 
     items: LogisticItems
@@ -210,23 +207,30 @@ def fits(
     has their mean time. A peer may fail: its error is then in place of the fit.
     """
     if name in ON_HOST:
-        if name == "scipy":  # Its loss is compiled.
+        memory = None
+        if name.startswith("scipy"):  # Its loss is compiled.
             zero, shape = jnp.zeros(values[0].shape), values[0].shape
-            _loss_and_gradient(jnp.zeros(shape[0] + 2 * shape[1]), zero, zero > 0)
+            point = jnp.zeros(shape[0] + 2 * shape[1]), zero, zero > 0
+            _loss_and_gradient(*point)
+            memory = memory_of(_loss_and_gradient.lower(*point).compile())
         masks = [None] * len(values) if observed is None else observed
-        return [
+        found = [
             _on_host(name, *given, temperature)
             for given in zip(values, masks, seeds, strict=True)
+        ]
+        return [
+            one if isinstance(one, RuntimeError) else one._replace(memory=memory)
+            for one in found
         ]
     stack = lambda parts: None if parts is None else jnp.asarray(np.stack(parts))
     given = stack(values), stack(observed), jnp.asarray(seeds), temperature
     shape = name, len(values), values[0].shape, observed is None
     if shape not in _compiled:
         _compiled[shape] = _mapped.lower(name, *given).compile()
-    before, began = from_here(), _now()
+    began = _now()
     several = jax.block_until_ready(_compiled[shape](*given))
     seconds = Seconds(*((_now() - began) / len(values)))
-    memory = above(before)
+    memory = memory_of(_compiled[shape])
     return [
         _read(several, number)._replace(seconds=seconds, memory=memory)
         for number in range(len(values))
@@ -240,12 +244,12 @@ def _mapped(name, values, observed, seeds, temperature) -> Found:
 
 
 def _on_host(name: str, *given) -> Found | RuntimeError:
-    before, began = from_here(), _now()
+    began = _now()
     try:
         found = (METHODS | EARLY)[name](*given)
     except RuntimeError as error:
         return error
-    return found._replace(seconds=Seconds(*(_now() - began)), memory=above(before))
+    return found._replace(seconds=Seconds(*(_now() - began)))
 
 
 def _read(several: Found, number: int) -> Found:
@@ -256,20 +260,11 @@ def _read(several: Found, number: int) -> Found:
     return found._replace(steps=int(found.steps), status=status, residual=residual)
 
 
-def from_here() -> int | None:
-    """Resident bytes, after which the peak is measured anew; None except on Linux."""
-    try:
-        # Pages that earlier fits have freed, and the mark of the largest size.
-        ctypes.CDLL(None).malloc_trim(0)
-        Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
-    except (AttributeError, OSError):
-        return None
-    return peak_bytes()
-
-
-def above(before: int | None) -> int | None:
-    """Bytes at the peak since `from_here` above those then."""
-    return None if before is None else peak_bytes() - before
+def memory_of(compiled: Any) -> int:
+    """Bytes of a compiled program: arguments, results and temporaries."""
+    sizes = compiled.memory_analysis()
+    arrays = sizes.argument_size_in_bytes + sizes.output_size_in_bytes
+    return int(arrays + sizes.temp_size_in_bytes)
 
 
 def _now() -> np.ndarray:

@@ -431,7 +431,8 @@ def degenerate(scale: Scale) -> list[Row]:
 def speed(scale: Scale) -> list[Row]:
     """Seconds by number of items, at the paper's stop and at a small KKT residual.
 
-    `gb` is the peak of memory above that with the responses, in 10^9 bytes.
+    `gb` is the memory of the compiled program, in 10^9 bytes: responses, results and
+    temporaries (of SciPy, of one evaluation of its loss).
     """
     rows, subjects = [], scale.speed_rows
     for columns in scale.speed:

@@ -398,6 +398,12 @@ def test_studies_small(study, tmp_path, capsys, monkeypatch):
         assert path[-1]["precision"] >= path[0]["precision"]
         (kept,) = (row for row in rows if row["method"] == "l1 path, 5 % false")
         assert kept["precision"] > 0.9
+    if study == "speed":
+        sizes = {row["method"]: row["gb"] for row in rows}
+        # At least the responses, in bytes; a few matrices of floats at the most.
+        assert {"mm", "mm, 1e-4", "scipy, 1e-4"} <= set(sizes)
+        cells = rows[0]["subjects"] * rows[0]["items"]
+        assert all(cells <= 1e9 * size <= 200 * cells for size in sizes.values())
     if study in figures.STUDIES:
         names = [f"{study}*{x}.png" for x in figures.STUDIES[study]]
         assert all(list(tmp_path.glob(name)) for name in names)
