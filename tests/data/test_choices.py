@@ -119,6 +119,27 @@ def test_filter_of_a_benchmark_is_not_replaced(tmp_path, asked):
         offered(tmp_path, **asked)
 
 
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"metric": Choices(["t=foo,second"])},
+        {"metric": {"t": "foo,second"}},
+        {"metric": "foo,second"},
+    ],
+)
+def test_filter_in_the_name_of_a_metric_leaves_nothing_to_choose(tmp_path, asked):
+    write_log(tmp_path, "a", {"foo": [1, 0], "bar": [0, 1]}, filters=("first", "second"))
+    assert offered(tmp_path, **asked) == {}
+    assert read(tmp_path, **asked).metric == "foo,second"
+
+
+def test_an_unknown_filter_is_shown_as_it_was_typed(tmp_path):
+    write_log(tmp_path, "a", {"exact_match": [1, 0]}, filters=FILTERS)
+    write_log(tmp_path, "a", {"acc": [1, 0]}, task="u")
+    with pytest.raises(ValueError, match="no filter other, t=strict-match; there are"):
+        read(tmp_path, filter={"*": "other", "t": "strict-match"})
+
+
 def test_filter_of_all_benchmarks_leaves_those_with_one(tmp_path):
     write_log(tmp_path, "a", {"exact_match": [1, 0]}, filters=FILTERS)
     write_log(tmp_path, "a", {"acc": [1, 0]}, task="u")

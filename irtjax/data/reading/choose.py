@@ -51,6 +51,7 @@ def missing_choices(records: Records, options: ReadOptions) -> dict[str, Any]:
     records = _choose_epoch(_choose_run(records, options), options)
     options = _resolved(records, options)
     found: dict[str, Any] = {}
+    of_metric: dict[str, str] = {}  # filters of names as "metric,filter"
     for option in ("metric", "filter"):
         labels = getattr(records, option)
         if labels is None:
@@ -60,6 +61,12 @@ def missing_choices(records: Records, options: ReadOptions) -> dict[str, Any]:
         for name, rows in _groups(records, labels).items():
             pair = _pick(wish[name], list(rows))
             label = pair[0] if pair else None
+            if option == "metric" and pair and pair[1] is not None:
+                of_metric[name] = pair[1]
+            if label is None and wish[name] is None and option == "filter":
+                label = of_metric.get(name)
+                if label is not None and label not in rows:
+                    continue  # `choose` refuses the name.
             if label is None and wish[name] is None:
                 label = _usual_of(records, option, name, rows)
             if label is None and option == "filter" and len(rows) == 1:
@@ -388,9 +395,13 @@ def _choose_metric(
 
 def _shown(asked: Metric) -> str:
     """What was asked for, in a message."""
-    if isinstance(asked, Mapping):
-        return ", ".join(f"{name}={wanted}" for name, wanted in asked.items())
-    return repr(asked)
+    if not isinstance(asked, Mapping):
+        return repr(asked)
+    shown = []
+    for name, wanted in asked.items():
+        text = wanted if isinstance(wanted, str) else " or ".join(wanted)
+        shown.append(text if name == "*" else f"{name}={text}")
+    return ", ".join(shown)
 
 
 def _pick(
