@@ -221,7 +221,7 @@ def test_text_that_is_not_utf8(tmp_path, content, line):
         ('{"cut off', "is not valid JSON"),
         ("[1, 2]", "not records with named fields"),
         ('{"ability": [0], "diff": [1], "disc": [1]}', "parameters of a fitted model"),
-        ('{"deep": {"er": {}}}', "JSON of no known kind (fields deep)"),
+        ('{"deep": {"er": {}}}', "JSON of no known kind (fields deep); write it as"),
         ('{"model": "m", "item": "q", "score": "?"}', "row 1, column 'score' is '?'"),
     ],
 )

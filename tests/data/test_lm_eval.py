@@ -263,6 +263,8 @@ def test_metrics_and_filters_by_benchmark():
     assert set(others.benchmarks) == {"arc_easy", "gsm8k"}
     note = "benchmark 'ifeval' has no metric 'exact_match' and was left out"
     assert any(note in x for x in others.notes)
+    with pytest.raises(ValueError, match="no metric 'acc' on benchmark 'gsm8k'; there"):
+        read(paths, metric={"gsm8k": "acc"})
     by_filter = read(paths, filter={"gsm8k": "flexible-extract"})
     assert by_filter.metric is not None and "flexible-extract" in by_filter.metric
     for option in ("metric", "filter"):

@@ -378,6 +378,11 @@ def _choose_metric(
             lacking[name] = found
         else:
             shown = wanted[0] if wanted and len(wanted) == 1 else wanted
+            if name in wish.named:
+                raise ValueError(
+                    f"{source}: no metric {shown!r}{_where(name)}; there are:"
+                    f" {listing(found)}"
+                )
             notes.append(
                 f"benchmark {name!r:.80} has no metric {shown!r} and was left out (it"
                 f" has {listing(found)})"

@@ -24,6 +24,8 @@ _NO_DATA = (
     *(".md", ".py", ".html", ".yaml", ".yml", ".toml", ".log"),
     *(".sh", ".diff", ".patch", ".tex"),
 )
+#: The cure for a file that no reader knows.
+_LONG_TABLE = "write it as a CSV table with a column each of models, items and scores"
 #: Endings of files with data, and what the reason of a damaged file begins with.
 _DATA = tuple(
     ending + packed
@@ -148,7 +150,7 @@ def _format_of(path: Path, head: bytes) -> str:
     if head[:2] == b"PK" or name.endswith(".eval"):
         return "inspect"
     if b"\0" in head:
-        return "is a binary file of no known kind"
+        return f"is a binary file of no known kind; {_LONG_TABLE}"
     if head.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] in (b"{", b"["):
         return _format_of_json(path, head)
     if name.endswith(_NO_DATA):
@@ -211,7 +213,7 @@ def _format_of_json(path: Path, head: bytes) -> str:
         reason = str(error).removeprefix(f"{path}: ")
         return reason[3:] if reason.startswith("it ") else f"is {reason}"
     if not isinstance(first, dict):
-        return "holds JSON, but not records with named fields"
+        return f"holds JSON, but not records with named fields; {_LONG_TABLE}"
     if len(first) > MOST_COLUMNS:
         return f"has {len(first):,} fields in a record, of at most {MOST_COLUMNS:,}"
     keys = set(first)
@@ -232,5 +234,6 @@ def _format_of_json(path: Path, head: bytes) -> str:
         return "holds the totals of an evaluation; give its *_samples.jsonl file"
     kinds = set(map(type, first.values()))
     if kinds & {dict, list} and not kinds & {int, float, bool}:
-        return f"is JSON of no known kind (fields {', '.join(sorted(keys)[:12])})"
+        fields = ", ".join(sorted(keys)[:12])
+        return f"is JSON of no known kind (fields {fields}); {_LONG_TABLE}"
     return "json"
