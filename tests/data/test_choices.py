@@ -128,7 +128,8 @@ def test_filter_of_a_benchmark_is_not_replaced(tmp_path, asked):
     ],
 )
 def test_filter_in_the_name_of_a_metric_leaves_nothing_to_choose(tmp_path, asked):
-    write_log(tmp_path, "a", {"foo": [1, 0], "bar": [0, 1]}, filters=("first", "second"))
+    scores = {"foo": [1, 0], "bar": [0, 1]}
+    write_log(tmp_path, "a", scores, filters=("first", "second"))
     assert offered(tmp_path, **asked) == {}
     assert read(tmp_path, **asked).metric == "foo,second"
 
