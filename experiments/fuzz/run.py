@@ -74,22 +74,27 @@ def release() -> None:
         ctypes.CDLL(None).malloc_trim(0)
 
 
+def ended(call: Any, limit: int = SECONDS) -> str:
+    """What a call ends in: "table", "refused" or a problem."""
+    signal.signal(signal.SIGALRM, _alarm)
+    signal.alarm(limit)
+    try:
+        return call()
+    except _Hang:
+        return "timeout"
+    except Exception as error:
+        return f"{type(error).__name__}: {str(error)[:200]}"
+    finally:
+        signal.alarm(0)
+
+
 def watched(call: Any, limit: int = SECONDS) -> tuple[str, float, int]:
     """What a call ends in ("table", "refused" or a problem), seconds and memory."""
     release()
     with contextlib.suppress(OSError):
         Path("/proc/self/clear_refs").write_text("5")  # The peak starts here.
     before, start = memory("VmRSS"), time.monotonic()
-    signal.signal(signal.SIGALRM, _alarm)
-    signal.alarm(limit)
-    try:
-        found = call()
-    except _Hang:
-        found = "timeout"
-    except Exception as error:
-        found = f"{type(error).__name__}: {str(error)[:200]}"
-    finally:
-        signal.alarm(0)
+    found = ended(call, limit)
     return found, time.monotonic() - start, max(memory("VmHWM") - before, 0)
 
 
@@ -169,7 +174,11 @@ def make(
     kind: str, whole: list[Path], number: int, folder: Path, size: int = 0
 ) -> Path:
     """Writes the altered file of a number, enlarged to about `size` bytes before."""
-    rng = random.Random(f"{kind} {number}")
+    return make_by(random.Random(f"{kind} {number}"), whole, folder, size)
+
+
+def make_by(rng: random.Random, whole: list[Path], folder: Path, size: int = 0) -> Path:
+    """Writes an altered file, whatever makes the random draws."""
     source = rng.choice(whole)
     if source.is_dir():
         target = folder / "altered"

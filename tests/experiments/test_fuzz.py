@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 
 import irtjax
-from experiments.fuzz import fits, guided, run
+from experiments.fuzz import fits, guided, minimal, run
 from experiments.fuzz.enlarge import enlarge
 from experiments.fuzz.mutate import seeds, write_more
 
@@ -55,6 +55,30 @@ def test_problems_are_found(tmp_path):
     assert run.allowed_for(packed) == 20 * size
     problems = [(3, "read", "timeout")]
     assert "| CSV | 1 | 1 | 0 | 0 | 1 |" in run.report("CSV", rows, problems)
+
+
+@pytest.mark.parametrize("kind", ["lm-eval", "CSV", "Inspect archive", "SWE-bench"])
+def test_files_that_hypothesis_draws_end_in_a_table_or_a_line(tmp_path, whole, kind):
+    assert minimal.examine(whole[kind], 25, tmp_path) == ("", None)
+
+
+def test_of_files_that_fail_the_smallest_is_kept(tmp_path, monkeypatch):
+    source = tmp_path / "t.csv"
+    source.write_text("model,q1,q2\nm,1,0\nn,0,1\n")
+
+    def read_one(path):
+        content = path.read_bytes()
+        if content[:2] != b"\x1f\x8b" and b"=1+1" in content:
+            raise KeyError("x")
+        return "table"
+
+    monkeypatch.setattr(run, "read_one", read_one)
+    (tmp_path / "made").mkdir()
+    found, path = minimal.examine([source], 1000, tmp_path / "made")
+    assert found == "KeyError: 'x'"
+    # Of the cells that can stand in the place of another it is the only one.
+    assert path is not None and path.read_text().count("=1+1") == 1
+    assert len(path.read_text()) < 30
 
 
 def test_inputs_of_fits_are_written_again_by_their_number(tmp_path):
