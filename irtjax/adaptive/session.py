@@ -31,6 +31,7 @@ from irtjax.adaptive.steps import (
     update,
     withdraw,
 )
+from irtjax.data.frames import HasTable
 from irtjax.numerics.precision import full_precision
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ _reported_jit = full_precision(eqx.filter_jit(lambda bank, x: bank.reported(x)))
 _passed_jit = full_precision(eqx.filter_jit(passed))
 
 
-class AdaptiveTest:
+class AdaptiveTest(HasTable):
     """A test of one subject that hands out items by name and takes responses.
 
     >>> import irtjax

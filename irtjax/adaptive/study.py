@@ -25,6 +25,7 @@ from irtjax.adaptive.repeats import Counts
 from irtjax.adaptive.simulation import SIDE_BY_SIDE, run_tests_jit
 from irtjax.calibration.calibration import Calibration
 from irtjax.data import ResponseTable, read
+from irtjax.data.frames import HasTable
 from irtjax.data.matching import arrange
 from irtjax.data.responses import Responses
 from irtjax.data.wording import counted, were
@@ -62,7 +63,7 @@ TestedFactors.__test__ = False  # pyright: ignore[reportAttributeAccessIssue]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class SimulatedTests:
+class SimulatedTests(HasTable):
     """Tests of many subjects over one bank; what `simulate_tests` returns.
 
     Attributes:

@@ -22,6 +22,7 @@ from scipy.stats import kendalltau
 from irtjax.calibration.calibration import Calibration
 from irtjax.calibration.tables import floats
 from irtjax.data import ResponseTable, read
+from irtjax.data.frames import HasTable
 from irtjax.data.item_texts import refuse_other_contents
 from irtjax.data.wording import counted, have
 from irtjax.ranking.ranks import TIED, tied_ranks
@@ -36,7 +37,7 @@ ROUNDING = 1e-12
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class RankFlow:
+class RankFlow(HasTable):
     """Moves of the subjects that are in the top of both rankings.
 
     Attributes:

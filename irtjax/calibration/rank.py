@@ -14,6 +14,7 @@ from irtjax import ranking
 from irtjax.calibration.scale import leaves_pairs_untested, unknown_ranks
 from irtjax.calibration.tables import floats, score_interval
 from irtjax.data import ResponseTable, read
+from irtjax.data.frames import HasTable
 from irtjax.data.matching import find_names
 from irtjax.models.families.bounded import in_unit_range
 from irtjax.models.model import highest_response
@@ -49,7 +50,7 @@ class GroupNames(Sequence[tuple[str, ...]]):
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class RankedSubjects:
+class RankedSubjects(HasTable):
     """Subjects in the order of their ranks.
 
     Attributes:

@@ -16,6 +16,7 @@ from irtjax.calibration.lengths import ability_columns
 from irtjax.calibration.scale import BECAUSE, least_error
 from irtjax.calibration.tables import score_interval
 from irtjax.data import ResponseTable, read
+from irtjax.data.frames import HasTable
 from irtjax.data.matching import match_items
 from irtjax.data.responses import Responses
 from irtjax.data.sparse_responses import SparseResponses
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class ScoredSubjects:
+class ScoredSubjects(HasTable):
     """Scores of subjects, with items fixed.
 
     Attributes:

@@ -53,6 +53,28 @@ def to_frame(result: Any, library: str = "pandas") -> Any:
     return module.from_arrow(table) if library == "polars" else module.Dataset(table)
 
 
+class HasTable:
+    """A result with a table, which it gives as a data frame."""
+
+    def to_frame(self, library: str = "pandas") -> Any:
+        """Returns the table as a data frame of another library: `irtjax.to_frame`.
+
+        Args:
+            library: "pandas", "polars", "datasets" (a data set of Hugging Face) or
+                "arrow".
+
+        Raises:
+            ImportError: the library is not installed.
+            ValueError: it is another.
+
+        >>> import irtjax
+        >>> table = irtjax.ResponseTable.from_arrays([[1, 1, 0], [1, 0, 0], [0, 1, 0]])
+        >>> irtjax.rank(irtjax.fit(table, "rasch")).to_frame("arrow").num_rows
+        3
+        """
+        return to_frame(self, library)
+
+
 def _table_of(result: Any) -> pa.Table:
     """The table of a result; refuses a result that has none or several."""
     import pyarrow as pa

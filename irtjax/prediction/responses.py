@@ -16,6 +16,7 @@ from jaxtyping import Array, Float
 from irtjax._types import KeyArray
 from irtjax.calibration.calibration import Calibration
 from irtjax.calibration.tables import floats, number_column
+from irtjax.data.frames import HasTable
 from irtjax.data.matching import find_names
 from irtjax.data.wording import counted
 from irtjax.estimators.laplace.components import outer_of
@@ -37,7 +38,7 @@ BLOCK_CELLS = 2**21
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Predictions:
+class Predictions(HasTable):
     """Expected responses of subjects to items.
 
     Attributes:

@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 from scipy import stats
 
+from irtjax.data.frames import HasTable
 from irtjax.subsets.predictor import Prediction, join
 from irtjax.subsets.rules import Compared, counts
 
@@ -18,7 +19,7 @@ FOLD_SUBJECTS = 10
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class SubsetErrors:
+class SubsetErrors(HasTable):
     """Errors of subsets by method and size: what `irtjax.subset_errors` returns.
 
     Attributes:

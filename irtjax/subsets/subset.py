@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from irtjax.data import ResponseTable, read
 from irtjax.data.arrays import as_labels
+from irtjax.data.frames import HasTable
 from irtjax.data.item_texts import (
     SAMPLE_FILES,
     SourceId,
@@ -40,7 +41,7 @@ _ON_ITEMS = ("weights", "target")
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class PredictedScores:
+class PredictedScores(HasTable):
     """Full scores predicted from a subset.
 
     Attributes:
@@ -57,7 +58,7 @@ class PredictedScores:
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Shrunken:
+class Shrunken(HasTable):
     """A small benchmark that stands for a large one.
 
     Attributes:

@@ -24,6 +24,7 @@ import numpy as np
 
 from irtjax._types import KeyArray
 from irtjax.data import read
+from irtjax.data.frames import HasTable
 from irtjax.data.table import ResponseTable
 from irtjax.data.wording import counted
 from irtjax.estimators.factor_folds import FOLDS, Folds, Losses, folds_of, losses
@@ -53,7 +54,7 @@ FEW_PAIRS = 0.5
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Dimensions:
+class Dimensions(HasTable):
     """Evidence on the number of factors.
 
     Attributes:

@@ -38,6 +38,7 @@ from scipy.special import gammaincc, gammainccinv, ndtr, ndtri
 
 from irtjax._types import Status
 from irtjax.data import ResponseTable, read
+from irtjax.data.frames import HasTable
 from irtjax.data.responses import Responses
 from irtjax.data.wording import counted, have
 from irtjax.estimators.driver import run
@@ -84,7 +85,7 @@ class _Points(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class DiscriminationPath:
+class DiscriminationPath(HasTable):
     """Discriminations at each penalty, and the items that are kept at a level.
 
     Attributes:

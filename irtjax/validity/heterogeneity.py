@@ -24,6 +24,7 @@ import numpy as np
 from irtjax._types import KeyArray
 from irtjax.calibration.calibration import Calibration
 from irtjax.data import read
+from irtjax.data.frames import HasTable
 from irtjax.data.matching import match_all_items
 from irtjax.data.table import ResponseTable
 from irtjax.data.wording import listing, percent
@@ -64,7 +65,7 @@ NONE = "no verdict"
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Heterogeneity:
+class Heterogeneity(HasTable):
     """Clusters of the items of each benchmark, and whether they measure one skill.
 
     Attributes:

@@ -13,6 +13,7 @@ import numpy as np
 from irtjax.calibration.discrimination import FALSE_DISCOVERY_RATE
 from irtjax.calibration.tables import number_column
 from irtjax.data import ResponseTable, read
+from irtjax.data.frames import HasTable
 from irtjax.data.wording import percent
 from irtjax.validity.missing_cells import missing_in_cells
 from irtjax.validity.missing_matrix import MissingByAbility, missing_by_ability
@@ -25,7 +26,7 @@ SHOWN = 5
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Missingness:
+class Missingness(HasTable):
     """Which items are missing more often for weak or for strong subjects.
 
     Attributes:

@@ -29,6 +29,7 @@ import numpy as np
 from irtjax._types import KeyArray, Status
 from irtjax.calibration.calibration import Calibration
 from irtjax.data import read
+from irtjax.data.frames import HasTable
 from irtjax.data.table import ResponseTable
 from irtjax.data.wording import are, counted, have
 from irtjax.estimators.driver import AbstractMethod
@@ -82,7 +83,7 @@ MOST_STEPS = 500
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Stability:
+class Stability(HasTable):
     """How stable a ranking, or an optimum, is.
 
     Attributes:

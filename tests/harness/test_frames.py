@@ -1,6 +1,9 @@
 """Frames of Inspect without Inspect, and tables as frames of other libraries."""
 
+import ast
 import dataclasses
+import re
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -9,6 +12,7 @@ import pyarrow as pa
 import pytest
 
 import irtjax
+from irtjax.data.frames import HasTable
 from tests.small_fits import small_table
 
 NAMES = ["id", "epoch", "model", "task_name", "score_match", "model_usage", "log"]
@@ -107,6 +111,30 @@ def test_tables_become_frames():
         irtjax.to_frame("x")
     with pytest.raises(ValueError, match="library 'excel' is not one of pandas"):
         table.to_frame("excel")
+
+
+def test_every_result_with_a_table_gives_it_as_a_frame():
+    @dataclasses.dataclass(frozen=True)
+    class Result(HasTable):
+        table: pa.Table
+
+    frame = Result(pa.table({"a": [1, 2]})).to_frame("polars")
+    assert isinstance(frame, pl.DataFrame) and frame["a"].to_list() == [1, 2]
+    found = []
+    for path in Path(irtjax.__path__[0]).rglob("*.py"):
+        text = path.read_text(encoding="utf-8")
+        if "pa.Table" not in text or "data" in path.parts:  # Readers have no results.
+            continue
+        for node in ast.walk(ast.parse(text)):
+            bases = [ast.unparse(x) for x in getattr(node, "bases", ())]
+            if not isinstance(node, ast.ClassDef) or "NamedTuple" in bases:
+                continue
+            parts = [ast.unparse(part) for part in node.body]
+            own = r"^table: pa\.Table|def table\(self\) -> pa\.Table"
+            if any(re.search(own, part) for part in parts):
+                assert "HasTable" in bases, (path, node.name)
+                found.append(node.name)
+    assert len(found) == 14
 
 
 def test_data_sets_of_hugging_face():
