@@ -665,6 +665,22 @@ def test_measurement_db_direction(tmp_path):
     assert noted(read(tmp_path), "of b, lower is better; its sign was not changed")
 
 
+@pytest.mark.parametrize("name", ["_registry/items", "alpha/responses"])
+def test_measurement_db_of_other_bytes_than_text(logs, tmp_path, name):
+    folder = shutil.copytree(logs / "measurement_db", tmp_path / "bank")
+    path = folder / f"{name}.parquet"
+    table = pq.read_table(path)
+    bad = pa.array([b"\xe9"] * table.num_rows, pa.binary()).view(pa.string())
+    place = table.column_names.index("item_id")
+    pq.write_table(table.set_column(place, "item_id", bad), path)
+    with pytest.raises(ValueError, match=f"{path.name} is damaged.*UTF"):
+        read(folder)
+    pq.write_table(table, path, compression="none")
+    path.write_bytes(path.read_bytes().replace(b"item_id", b"\xe9tem_id"))
+    with pytest.raises(ValueError, match="is damaged.*utf-8|holds several kinds"):
+        read(folder)
+
+
 def test_measurement_db_of_schema_3(tmp_path):
     """Names, types and nulls of the public schema; the file's name on Hugging Face."""
     names = {"subject_id": ["s", "t"], "display_name": ["m", "n"]}

@@ -123,9 +123,11 @@ def _columns(path: Path, wanted: Sequence[str]) -> pa.Table:
         if twice:
             raise ValueError(f"{path} has two columns {twice[0]!r}; leave one out")
         check_parquet(path, file.metadata, found)
-        return file.read(columns=found)
-    except (pa.ArrowException, OSError) as error:
+        table = file.read(columns=found)
+        table.validate(full=True)  # Its texts may be no UTF-8.
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise damaged(path, error) from None
+    return table
 
 
 def _registry(path: Path, name: str, wanted: Sequence[str]) -> list[dict[str, Any]]:
