@@ -17,11 +17,12 @@ from scipy.special import expit
 
 import irtjax
 from experiments.cbmm.printed import printed
-from experiments.scaling import mirt
+from experiments.scaling import mirt, pyirt
 from irtjax._types import Status
 from irtjax.estimators.joint.gradient import Gradient
 from irtjax.estimators.joint.objective import diverging, weighted_moments
 from irtjax.estimators.marginal.em import EM
+from irtjax.likelihood.problem import Start
 from irtjax.models.families.logistic import LogisticItems
 from irtjax.numerics.kernels import equal_nodes
 from irtjax.scoring import score
@@ -191,7 +192,7 @@ EARLY: dict[str, Method] = {
     "scipy, 1e-4": partial(by_scipy, change=1e-4),
 }
 #: Methods that are no JAX program: their replicates run one by one.
-ON_HOST = ("scipy", "scipy, 1e-4", "additive", mirt.NAME)
+ON_HOST = ("scipy", "scipy, 1e-4", "additive", mirt.NAME, pyirt.NAME)
 
 
 def fits(
@@ -295,6 +296,20 @@ def left_gradient(found: Found, values, observed) -> float:
     return max(float(np.max(np.abs(g) / np.sqrt(h + 1e-12))) for g, h in parts)
 
 
+def left_kkt(found: Found, values, observed) -> float:
+    """Relative KKT residual of the plain joint likelihood with a >= 0, that of `MM`."""
+    return float(_kkt(found.items, found.theta, data_of(values, observed)))
+
+
+@jax.jit
+def _kkt(items: LogisticItems, theta: jax.Array, data: irtjax.Responses) -> jax.Array:
+    method = irtjax.MM(penalty=0.0)
+    model = irtjax.MODELS["2pl"](None, positive=True)
+    problem = irtjax.Problem.create(method.adapted(model), data)
+    start = method.init(problem, Start(items, theta), None)
+    return method.step(problem, start, None).residual
+
+
 _diverging = eqx.filter_jit(diverging)
 
 
@@ -309,21 +324,33 @@ def by_mirt(values, observed, seed, temperature) -> Found:
     """Marginal 2PL and EAP scores of R's mirt, as in the paper."""
     del seed, temperature
     found = mirt.fit_mirt(values, observed, MOST_STEPS)
+    status = "CONVERGED" if found.converged else "MAX_STEPS"
+    return _of_peer(found, found.cycles, status)
+
+
+def by_pyirt(values, observed, seed, temperature) -> Found:
+    """Variational 2PL of py-irt, as in the paper."""
+    del seed, temperature
+    found = pyirt.fit_pyirt(values, observed)
+    return _of_peer(found, pyirt.EPOCHS, "CONVERGED")  # It has no criterion.
+
+
+def _of_peer(found: mirt.Mirt | pyirt.PyIrt, steps: int, status: str) -> Found:
     point = standardised(found.ability, found.discrimination, found.intercept)
     # A sign is a convention; here it is that of the other methods.
     if point[0].discrimination.sum() < 0:
         items, theta = point
         point = record(-items.discrimination, items.intercept), -theta
-    status = "CONVERGED" if found.converged else "MAX_STEPS"
-    return Found(*point, found.cycles, status)
+    return Found(*point, steps, status)
 
 
 def add_peers() -> list[str]:
-    """Adds mirt to the methods if it is installed; lines on what is left out."""
-    why = mirt.missing()
-    if why is None:
-        METHODS[mirt.NAME] = by_mirt
-    return [
-        *([] if why is None else [why]),
-        "py-irt, girth: left out here; experiments/scaling has them (--case peers)",
-    ]
+    """Adds installed peers to the methods; lines on those that are left out."""
+    lines = []
+    for peer, fit in ((mirt, by_mirt), (pyirt, by_pyirt)):
+        why = peer.missing()
+        if why is None:
+            METHODS[peer.NAME] = fit
+        else:
+            lines.append(why)
+    return lines

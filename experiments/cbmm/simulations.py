@@ -21,10 +21,11 @@ from experiments.cbmm.methods import (
     data_of,
     fits,
     left_gradient,
+    left_kkt,
     share_diverging,
 )
 from experiments.cbmm.printed import printed
-from experiments.scaling import mirt
+from experiments.scaling import mirt, pyirt
 from irtjax.functional import log_likelihood
 from irtjax.validity.discrimination_path import discrimination_path
 from irtjax.validity.missing_matrix import missing_by_ability
@@ -38,7 +39,7 @@ from irtjax.validity.recovery import (
 
 Row = dict[str, Any]
 #: Methods without a plain joint likelihood to be a stationary point of.
-OTHER = ("mm", "em", "gradient", "additive", mirt.NAME)
+OTHER = ("mm", "em", "gradient", "additive", mirt.NAME, pyirt.NAME)
 #: Cells up to which `speed` runs SciPy, which takes minutes above;
 #: `experiments/scaling --case factors` has it at 2,211 x 12,032.
 SCIPY_CELLS = 2_000_000
@@ -131,9 +132,11 @@ def measures(name: str, drawn: Simulated, found: Found) -> Row:
     """How far a fit is from the truth, and how it ended."""
     point, (items, theta) = (found.items, found.theta), drawn.truth
     errors = aligned_rmse(drawn.truth, point)
-    plain = None
+    plain, residual = None, found.residual
     if name not in OTHER:
         plain = left_gradient(found, drawn.values, drawn.observed)
+        if residual is None:
+            residual = left_kkt(found, drawn.values, drawn.observed)
     subjects, columns = share_diverging(found, drawn.values, drawn.observed)
     shift_theta, shift_d = shifts(drawn, found)
     values = {
@@ -152,7 +155,7 @@ def measures(name: str, drawn: Simulated, found: Found) -> Row:
     return {k: float(v) for k, v in values.items()} | {
         "steps": found.steps,
         "status": found.status,
-        "residual": found.residual,
+        "residual": residual,
         "gradient": plain,
         "diverging_subjects": subjects,
         "diverging_items": columns,
@@ -439,23 +442,27 @@ def speed(scale: Scale) -> list[Row]:
         drawn = simulated(subjects, columns, 0)
         names = ["mm", "mm, penalty 0", "printed", *EARLY]
         if subjects * columns <= SCIPY_CELLS:
-            names += ["scipy", *([mirt.NAME] if mirt.NAME in METHODS else [])]
+            names += ["scipy", *(x for x in (mirt.NAME, pyirt.NAME) if x in METHODS)]
         for name in names:
             load = os.getloadavg()[0]
             (found,) = fits(name, [drawn.values], None, [0])
-            if isinstance(found, RuntimeError):
-                raise found
+            row: Row = {"subjects": subjects, "items": columns, "method": name}
+            if isinstance(found, RuntimeError):  # A peer that fails on these data.
+                rows.append(row | {"status": str(found)})
+                continue
+            residual = found.residual
+            if residual is None:
+                residual = left_kkt(found, drawn.values, None)
             rows.append(
-                {
-                    "subjects": subjects,
-                    "items": columns,
-                    "method": name,
+                row
+                | {
                     "seconds": found.seconds.clock,
                     "processor_seconds": found.seconds.processor,
                     "gb": None if found.memory is None else found.memory / 1e9,
                     "load": load,
                     "steps": found.steps,
                     "status": found.status,
+                    "residual": residual,
                     "gradient": left_gradient(found, drawn.values, None),
                     "log_likelihood": float(_height(found, drawn)),
                 }

@@ -13,7 +13,6 @@ import importlib.util
 import json
 import os
 import sys
-import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -28,7 +27,7 @@ if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 import irtjax
-from experiments.scaling import mirt
+from experiments.scaling import mirt, pyirt
 from irtjax.models.catalogue import two_parameter
 from irtjax.models.simulate import simulate, simulate_abilities, simulate_items
 
@@ -58,25 +57,6 @@ def fit_girth(values: np.ndarray) -> np.ndarray:
     """Marginal 2PL of girth, which wants items in rows."""
     girth = importlib.import_module("girth")
     return girth.twopl_mml(values.T.astype(int))["Discrimination"]
-
-
-def fit_py_irt(values: np.ndarray) -> np.ndarray:
-    """Variational 2PL of py-irt with its default of 2,000 epochs."""
-    config = importlib.import_module("py_irt.config")
-    training = importlib.import_module("py_irt.training")
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "responses.jsonlines"
-        with open(path, "w", encoding="utf-8") as file:
-            for i, row in enumerate(values.tolist()):
-                answers = {f"i{j}": float(y) for j, y in enumerate(row)}
-                line = {"subject_id": f"s{i}", "responses": answers}
-                file.write(json.dumps(line) + "\n")
-        settings = config.IrtConfig(model_type="2pl", epochs=2000, log_every=2000)
-        trainer = training.IrtModelTrainer(
-            data_path=path, config=settings, verbose=False
-        )
-        trainer.train(device="cpu")
-    return np.asarray(trainer.last_params["disc"])
 
 
 def fit_scipy(values: np.ndarray) -> np.ndarray:
@@ -114,10 +94,10 @@ def fit_scipy(values: np.ndarray) -> np.ndarray:
     return a * theta.std()
 
 
-#: Module (none of a package of R), call, and the method of irtjax that does the same.
+#: Module (none of peers with a file here), call, and a method of irtjax that is alike.
 PEERS: dict[str, tuple[str, Callable[[np.ndarray], Any], str]] = {
     "girth (marginal)": ("girth", fit_girth, "em"),
-    "py-irt (variational)": ("py_irt", fit_py_irt, "em"),
+    pyirt.NAME: ("", pyirt.fit_pyirt, "em"),
     mirt.NAME: ("", mirt.fit_mirt, "em"),
     "scipy L-BFGS-B (joint)": ("scipy", fit_scipy, "mm"),
 }
@@ -125,8 +105,8 @@ PEERS: dict[str, tuple[str, Callable[[np.ndarray], Any], str]] = {
 
 def absent(name: str, module: str) -> str | None:
     """Why a peer cannot run here; None if it can."""
-    if name == mirt.NAME:
-        return mirt.missing()
+    if name in (mirt.NAME, pyirt.NAME):
+        return (mirt if name == mirt.NAME else pyirt).missing()
     if importlib.util.find_spec(module) is None:
         return f"{name}: not installed, skipped"
     return None
@@ -160,7 +140,7 @@ def measure(spec: dict[str, Any]) -> dict[str, Any]:
             notes.append(why)
             continue
         taken, slopes = seconds(lambda: call(values))  # noqa: B023
-        if isinstance(slopes, mirt.Mirt):
+        if isinstance(slopes, mirt.Mirt | pyirt.PyIrt):
             # Without the start of R and the files of responses.
             taken, slopes = slopes.seconds, slopes.discrimination
         add(name, taken, "s")
