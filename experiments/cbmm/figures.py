@@ -1,5 +1,7 @@
 """Figures of the studies: boxplots over replicates, as A.1 to A.7 of the paper.
 
+`discrimination` has the relation of section 4.4, with bootstrap intervals.
+
 A study has one file for each way in which its settings vary; `redundancy` has the curve
 of precision and recall of its l1 path too. Errors and seconds have a logarithmic axis.
 """
@@ -23,6 +25,8 @@ MEASURES = (
     ("hellinger", "squared Hellinger distance", True),
     ("seconds", "seconds", True),
 )
+#: Of correlations, on Fisher's scale.
+TICKS = (0, 0.2, 0.4, 0.6, 0.8, 0.9, 0.95, 0.98, 0.99, 0.995, 0.999)
 PAIR = ("recall", "precision")
 SELECTED = tuple((name, name, False) for name in PAIR)
 
@@ -67,6 +71,7 @@ STUDIES: Mapping[str, Mapping[str, Drawing]] = {
             ("mnar", "gated items"),
         )
     },
+    "discrimination": {},
     "redundancy": {
         "": Drawing("zeros", "share of items that do not discriminate", more=SELECTED),
     },
@@ -76,6 +81,9 @@ STUDIES: Mapping[str, Mapping[str, Drawing]] = {
 def draw(folder: Path, study: str, rows: list[Row]) -> list[Path]:
     """Writes the figures of a study; their paths."""
     found = []
+    if study == "discrimination":
+        found.append(folder / "discrimination.png")
+        discriminations(rows).savefig(found[0], dpi=120)
     for ending, drawing in STUDIES[study].items():
         path = folder / f"{'_'.join(filter(None, (study, ending)))}.png"
         mine = [row for row in rows if drawing.keeps(row, rows)]
@@ -141,6 +149,58 @@ def boxplots(rows: list[Row], drawing: Drawing) -> Figure:
         axes.set_axis_off()
     figure.legend(shown.values(), shown.keys(), loc="outside right upper")
     return figure
+
+
+def discriminations(rows: list[Row]) -> Figure:
+    """Rank correlation of ability and accuracy against the variation of slopes (4.4).
+
+    A point for each suite with its 95 % bootstrap intervals: all subjects at the left,
+    the best fifth at the right. The variation is without errors of estimation.
+    """
+    rows = [row for row in rows if _number(row, "cv_corrected") is not None]
+    figure = Figure(figsize=(11, 4.8), layout="constrained")
+    panels = (
+        ("all subjects", "spearman", "lower", "upper"),
+        ("best fifth by accuracy", "spearman_top_fifth", "top_lower", "top_upper"),
+    )
+    sides = figure.subplots(1, 2, sharex=True)
+    for axes, (title, column, low, high) in zip(sides, panels, strict=True):
+        for k, sharp in enumerate((False, True)):
+            mine = [row for row in rows if ("64" in row["suite"]) == sharp]
+            x, y = (_of(mine, name) for name in ("cv_corrected", column))
+            bars = {"xerr": _sides(mine, x, "cv_lower", "cv_upper")}
+            bars |= {"yerr": _sides(mine, y, low, high)}
+            label = "draws from 64 factors" if sharp else "responses, or 16 factors"
+            look = {"fmt": "os"[k], "ms": 4, "lw": 1, "color": f"C{k}", "label": label}
+            axes.errorbar(x, y, **bars, **look)
+            for row, *end in zip(mine, x, y, strict=True):
+                text = {"textcoords": "offset points", "fontsize": 7, "color": f"C{k}"}
+                text |= {"ha": "right"} if sharp else {}
+                name = row["suite"].split(" (")[0]
+                axes.annotate(name, end, (-4 if sharp else 4, -8 * sharp), **text)
+        axes.set_xscale("log")
+        # Correlations near 1 are apart on it.
+        axes.set_yscale("function", functions=(_fisher, np.tanh))
+        axes.set_yticks(TICKS, [f"{x:g}" for x in TICKS])
+        axes.set_title(title)
+        axes.set_xlabel("coefficient of variation of discriminations")
+        axes.set_ylabel("Spearman's correlation, ability and accuracy")
+    axes.legend()
+    return figure
+
+
+def _fisher(correlation: np.ndarray) -> np.ndarray:
+    most = np.tanh(4.5)
+    return np.arctanh(np.clip(correlation, -most, most))
+
+
+def _of(rows: list[Row], name: str) -> np.ndarray:
+    return np.array([float(row[name]) for row in rows])
+
+
+def _sides(rows: list[Row], middle: np.ndarray, low: str, high: str) -> np.ndarray:
+    """Lengths of bars; an interval of a CV need not hold its corrected estimate."""
+    return np.maximum([middle - _of(rows, low), _of(rows, high) - middle], 0)
 
 
 def precision_recall(rows: list[Row]) -> Figure:

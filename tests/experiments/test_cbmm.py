@@ -348,6 +348,25 @@ def test_boxplots_have_a_box_for_each_setting_and_method():
     assert any(np.allclose(y, np.median(values)) for y in lines if len(y) == 2)
 
 
+def test_the_figure_of_discriminations_has_bars_of_intervals(tmp_path):
+    rows = [
+        {"suite": name, "cv": cv, "cv_corrected": cv - 0.1, "cv_lower": cv - 0.2,
+         "cv_upper": cv, "spearman": 1 - cv / 3, "lower": 0.4, "upper": 1 - cv / 4,
+         "spearman_top_fifth": 0.5, "top_lower": 0.3, "top_upper": 0.6}
+        for name, cv in (("gsm8k", 0.3), ("bbh (drawn)", 0.5), ("bbh (drawn, 64)", 0.9))
+    ]  # fmt: skip
+    rows.append({"suite": "relation of CV and spearman, 16 factors", "relation": -1.0})
+    left, right = figures.discriminations(rows).axes
+    first, second = left.containers
+    np.testing.assert_allclose(first[0].get_xydata(), [[0.2, 0.9], [0.4, 1 - 0.5 / 3]])
+    np.testing.assert_allclose(second[0].get_xydata(), [[0.8, 0.7]])
+    ((_, low), (_, high)) = right.containers[1][2][1].get_segments()[0]
+    assert (low, high) == pytest.approx((0.3, 0.6))
+    assert [text.get_text() for text in left.texts] == ["gsm8k", "bbh", "bbh"]
+    (path,) = figures.draw(tmp_path, "discrimination", rows)
+    assert path.name == "discrimination.png" and path.stat().st_size > 10_000
+
+
 def test_the_curve_of_the_path_has_the_means_by_level():
     points = {0.5: (1.0, 0.7), 0.05: (0.9, 0.95)}
     rows = [
