@@ -150,7 +150,7 @@ def discrimination_path(
     data: ResponseTable | Any,
     *,
     level: float = 0.05,
-    num: int = 17,
+    num: int = 30,
     highest: float = HIGHEST,
     factors: int = 1,
 ) -> DiscriminationPath:
