@@ -20,6 +20,7 @@ import numpy as np
 from scipy.optimize import minimize
 
 import irtjax
+from experiments.scaling import mirt, pyirt
 from experiments.scaling.measure import (
     Row,
     Spec,
@@ -190,6 +191,18 @@ def steps_by_rank(table: irtjax.ResponseTable, spec: Spec) -> list[Row]:
     ]
 
 
+def by_call(values: np.ndarray) -> tuple[float, irtjax.Calibration]:
+    """Seconds of a second whole call of `mm` for one ability, and its fit."""
+    table = table_of(values)
+    call = lambda: irtjax.fit(
+        table, "2pl", method="mm", standard_errors="none", dtype=jnp.float32
+    )
+    call()
+    began = time.perf_counter()
+    fit = call()
+    return time.perf_counter() - began, fit
+
+
 def by_cells(values: np.ndarray, spec: Spec) -> list[Row]:
     """Whole calls of `mm` with the items of the smallest and of the largest suite."""
     sizes = spec.get("cells")
@@ -197,14 +210,8 @@ def by_cells(values: np.ndarray, spec: Spec) -> list[Row]:
         return []
     rows, found = [], []
     for items in sizes:
-        table = table_of(values[:, :items])
-        call = lambda table=table: irtjax.fit(
-            table, "2pl", method="mm", standard_errors="none", dtype=jnp.float32
-        )
-        call()
-        began = time.perf_counter()
-        fit = call()
-        found.append(time.perf_counter() - began)
+        seconds, fit = by_call(values[:, :items])
+        found.append(seconds)
         rows.append(row(f"2pl by mm, {items:,} items, whole call", found[-1], "s"))
         rows.append(row("  steps", fit.num_steps))
     cells = sizes[1] / sizes[0]
@@ -242,6 +249,25 @@ def by_density(spec: Spec) -> list[Row]:
                        spec.get("max_density_ratio"))]  # fmt: skip
 
 
+def by_peers(values: np.ndarray, spec: Spec) -> tuple[list[Row], list[str]]:
+    """mirt and py-irt on the fewest items of `cells` where installed, and notes.
+
+    Both fit one ability, and so does the call of `mm` beside them.
+    """
+    rows, notes = [], []
+    values = values[:, : spec.get("cells", [values.shape[1]])[0]]
+    for peer, fit in ((mirt, mirt.fit_mirt), (pyirt, pyirt.fit_pyirt)):
+        why = peer.missing()
+        if why is not None:
+            notes.append(why)
+            continue
+        own, _ = by_call(values)
+        taken = fit(values).seconds
+        rows.append(row(f"{peer.NAME}, {values.shape[1]:,} items", taken, "s"))
+        rows.append(row("  over 2pl by mm, whole call", taken / own, "times"))
+    return rows, notes
+
+
 def measure(spec: Spec) -> dict[str, Any]:
     """All rows of the case, with the load of the machine around it."""
     load_before = os.getloadavg()[0]
@@ -265,7 +291,9 @@ def measure(spec: Spec) -> dict[str, Any]:
     rows += by_cells(values, spec)
     rows += by_density(spec)
     rows += against_scipy(values, spec)
-    return {"rows": rows, "load": [load_before, os.getloadavg()[0]]}
+    more, notes = by_peers(values, spec)
+    load = [load_before, os.getloadavg()[0]]
+    return {"rows": rows + more, "load": load, "notes": notes}
 
 
 if __name__ == "__main__":

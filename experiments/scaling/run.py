@@ -180,7 +180,7 @@ def table(name: str, spec: Spec, result: dict[str, Any]) -> str:
         digits = ",.0f" if abs(row["value"]) >= 10_000 else ".4g"
         measured = f"{format(row['value'], digits)} {row['unit']}".strip()
         lines.append(
-            f"  {row['quantity']:<52}{measured:<24}{target:<14}{verdict(row)}".rstrip()
+            f"  {row['quantity']:<51} {measured:<24}{target:<14}{verdict(row)}".rstrip()
         )
     lines += [f"  {note}" for note in result.get("notes", ())]
     return "\n".join(lines)

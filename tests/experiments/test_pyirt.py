@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from experiments.cbmm import methods, run, simulations
-from experiments.scaling import mirt, peers, pyirt
+from experiments.scaling import factors, mirt, peers, pyirt
 
 
 class Trainer:
@@ -81,3 +81,23 @@ def test_studies_have_it_where_it_is_installed(installed, monkeypatch):
     rows = run.main(["--small", "--only", "temperature"])["temperature"]
     assert [row["method"] for row in rows] == ["additive", pyirt.NAME]
     assert rows[1]["spearman_theta"] > 0.5 and rows[1]["steps"] == pyirt.EPOCHS
+
+
+def test_the_case_of_factors_has_peers_that_are_installed(monkeypatch):
+    values = (np.random.default_rng(0).random((40, 12)) < 0.5).astype(np.int8)
+    sizes = []
+
+    def fit(given):
+        sizes.append(given.shape)
+        return pyirt.PyIrt(*3 * [np.zeros(1)], seconds=3.0)
+
+    monkeypatch.setattr(factors, "by_call", lambda given: (0.5, None))
+    monkeypatch.setattr(pyirt, "missing", lambda: None)
+    monkeypatch.setattr(pyirt, "fit_pyirt", fit)
+    monkeypatch.setattr(mirt, "missing", lambda: "mirt (R): not here, skipped")
+    rows, notes = factors.by_peers(values, {"cells": [8, 12]})
+    assert sizes == [(40, 8)] and notes == ["mirt (R): not here, skipped"]
+    assert [(x["quantity"], x["value"]) for x in rows] == [
+        ("py-irt (variational), 8 items", 3.0),
+        ("  over 2pl by mm, whole call", 6.0),
+    ]
