@@ -153,6 +153,35 @@ def check_parquet(path: Path, metadata: Any, used: Sequence[str] | None) -> None
         unpacked.add(metadata.row_group(group).total_byte_size)
 
 
+def check_text(path: Path, table: Any) -> None:
+    """Refuses an Arrow table with names or texts that are not UTF-8.
+
+    Arrow reads such texts without an error. The error would come where they are used.
+
+    Args:
+        path: The file that the table was read from, for messages.
+        table: A `pyarrow.Table`.
+
+    Raises:
+        ValueError: A name or a value is not UTF-8, or a column is damaged otherwise.
+    """
+    import pyarrow as pa
+
+    try:
+        names = table.column_names
+    except UnicodeDecodeError:
+        reason = "the name of a column is not UTF-8 text"
+        raise ValueError(f"cannot read {path}: {reason}") from None
+    for name, column in zip(names, table.columns, strict=True):
+        try:
+            column.validate(full=True)
+        except pa.ArrowException as error:
+            what = f"is damaged ({' '.join(str(error).split())[:200]})"
+            if "UTF8" in what:
+                what = "holds bytes that are not UTF-8 text"
+            raise ValueError(f"cannot read {path}: column {name!r} {what}") from None
+
+
 def damaged(path: Path, error: Exception) -> ValueError:
     """Returns what to raise where a reader of Parquet fails with this error."""
     reason = str(error).splitlines()[0][:200]

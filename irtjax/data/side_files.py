@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from irtjax.data.files import check_parquet, read_bytes, special
+from irtjax.data.files import check_parquet, check_text, read_bytes, special
 from irtjax.data.spreadsheets import restore
 
 if TYPE_CHECKING:
@@ -23,7 +23,8 @@ def read_side_file(path: Path, what: str) -> pa.Table:
         what: The path with the option that named it, for messages.
 
     Raises:
-        ValueError: It is no file, it is damaged, or a column holds lists or records.
+        ValueError: It is no file, it is damaged, a text in it is not UTF-8, or a
+            column holds lists or records.
     """
     import pyarrow as pa
     from pyarrow import csv, parquet
@@ -34,6 +35,7 @@ def read_side_file(path: Path, what: str) -> pa.Table:
         if path.suffix == ".parquet":
             check_parquet(path, parquet.read_metadata(path), None)
             table = parquet.read_table(path)
+            check_text(path, table)
         else:
             # As text, names such as 007 keep their leading zeros.
             names = csv.ConvertOptions(column_types=dict.fromkeys(_NAMES, pa.string()))

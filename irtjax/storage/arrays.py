@@ -62,10 +62,9 @@ def _array(data: bytes, name: str) -> np.ndarray:
         raise zipfile.BadZipFile(f"{name} is no plain array")
     array = np.frombuffer(data, dtype, offset=file.tell())
     array = array.reshape(shape, order="F" if fortran else "C").copy()
-    if (
-        dtype.kind == "U"
-        and size
-        and array.reshape(-1).view(np.uint32).max() > 0x10FFFF
-    ):
-        raise zipfile.BadZipFile(f"{name} holds no text")
+    if dtype.kind == "U" and size:
+        codes = array.reshape(-1).view(np.uint32)
+        # Halves of surrogate pairs are no characters: no file or terminal takes them.
+        if codes.max() > 0x10FFFF or (codes >> 11 == 0xD800 >> 11).any():
+            raise zipfile.BadZipFile(f"{name} holds no text")
     return array

@@ -20,7 +20,7 @@ import numpy as np
 from irtjax.calibration.calibration import Calibration
 from irtjax.data import writing
 from irtjax.data.decode import Record, decode
-from irtjax.data.files import check_parquet, read_bytes
+from irtjax.data.files import check_parquet, check_text, read_bytes
 from irtjax.data.item_texts import contents_table, texts_from_rows, texts_table
 from irtjax.data.spreadsheets import defuse
 from irtjax.storage.arrays import read_arrays
@@ -249,15 +249,17 @@ def _read_json(folder: Path) -> bytes:
 
 
 def _read_table(path: Path) -> pa.Table:
-    """A Parquet table of at most the size that is allowed."""
+    """A Parquet table of at most the size that is allowed, whose texts are UTF-8."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     try:
         check_parquet(path, pq.read_metadata(path), None)
-        return pq.read_table(path)
+        table = pq.read_table(path)
     except pa.ArrowException as error:
         raise ValueError(f"{path.name}: {error}") from None
+    check_text(path, table)
+    return table
 
 
 def _damaged(folder: Path, reason: str) -> ValueError:

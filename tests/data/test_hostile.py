@@ -425,6 +425,10 @@ def test_side_files(tmp_path):
                 assert str(path) in str(error)
             else:
                 assert name == "item"
+    bytes_for_text = pa.array([b"\xff"] * 2).view(pa.string())
+    pq.write_table(pa.table({**good, "item": bytes_for_text}), path)
+    with pytest.raises(ValueError, match=r"anchors.parquet: .*'item' .*not UTF-8"):
+        read_anchor(path)
     table = tmp_path / "anchors.csv"
     for content in (b"", b"\xff\xfe", b'"', b"item,intercept\na\n", b"\0" * 9):
         table.write_bytes(content)

@@ -225,6 +225,27 @@ def truncate(name):
     return damage
 
 
+def recode(file, name):
+    """Names of a table in a file become bytes that are not UTF-8."""
+
+    def damage(place):
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        table = pq.read_table(place / file)
+        names = pa.array([b"\xff"] * table.num_rows).view(pa.string())
+        k = table.column_names.index(name)
+        pq.write_table(table.set_column(k, name, names), place / file)
+
+    return damage
+
+
+def damage_names(place):
+    arrays = dict(np.load(place / "parameters.npz"))
+    arrays["item_names"][3] = "\ud800"
+    np.savez(place / "parameters.npz", **arrays)
+
+
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
@@ -241,6 +262,9 @@ def truncate(name):
         (truncate("fit.json"), "fit.json: not valid JSON"),
         (truncate("parameters.npz"), "damaged"),
         (truncate("items.parquet"), "damaged: items.parquet"),
+        (recode("items.parquet", "item"), "items.parquet: column 'item' .*not UTF-8"),
+        (recode("abilities.parquet", "subject"), "'subject' .*not UTF-8 text; run"),
+        (damage_names, "item_names.npy holds no text"),
     ],
 )
 def test_a_damaged_folder_gets_one_clear_line(tmp_path, damage, message):
