@@ -180,12 +180,34 @@ def test_a_damaged_field_is_named(tmp_path, pattern, place, value, told):
         irtjax.read(root, trials="mean")
 
 
-def test_a_score_of_lm_eval_that_is_no_number_is_told_with_its_place(tmp_path):
+@pytest.mark.parametrize(
+    ("value", "kind"),
+    [
+        ("x", "text"),
+        ({"a": 1}, "an object"),
+        ([], "an empty list"),
+        ([1, "x"], "a list with others than numbers"),
+    ],
+)
+def test_a_score_of_lm_eval_that_is_no_number(tmp_path, value, kind):
     root = tmp_path / "lm_eval"
     shutil.copytree(FIXTURES / "lm_eval", root)
     path = min(root.glob("**/samples_arc_easy*"))
     lines = path.read_text().splitlines()
-    lines[1] = json.dumps({**json.loads(lines[1]), "acc_norm": "x"})
-    path.write_text("\n".join(lines))
-    told = f"metric 'acc_norm' has no score per item in 1 record, first in {path.name}"
-    assert f"{told}: record 2" in irtjax.read(path).notes
+    lines[1] = json.dumps({**json.loads(lines[1]), "acc_norm": value})
+    path.write_text("\n" + "\n".join(lines))  # An empty line is a line, too.
+    told = (
+        f"{path}: line 3, field 'acc_norm': it is {kind}, not a number; the score is"
+        " missing, as of 'acc_norm' in 1 record in all: write a number or null, or"
+        " evaluate the task again"
+    )
+    assert told in irtjax.read(path).notes
+
+
+def test_only_scores_of_lm_eval_that_are_no_numbers(tmp_path):
+    fields = {"doc_id": 0, "doc": {}, "resps": [], "metrics": ["acc"], "acc": "x"}
+    path = tmp_path / "samples_t_2026-01-01T00-00-00.jsonl"
+    path.write_text(json.dumps(fields))
+    told = "no record has a score that is a number; .*line 1, field 'acc': it is text"
+    with pytest.raises(ValueError, match=told):
+        irtjax.read(path)

@@ -86,6 +86,7 @@ class _Row:
     """What is kept of a record: the name of its item, and its metrics by name."""
 
     sample: Sample
+    place: str  # The file and its line, for messages.
     name: str
     content: str  # A hash of it; "" where it does not identify the item.
     metrics: dict[str, Score]
@@ -95,6 +96,27 @@ class _Row:
 
 #: Logs that a note on many names.
 _NAMED = 3
+
+
+@dataclasses.dataclass
+class _NoScores:
+    """Values of a metric that are no scores: how many, and where the first is."""
+
+    count: int
+    place: str
+    field: str
+    kind: str  # What the first is; "" of a total of the whole set.
+
+    def note(self, metric: str) -> str:
+        """The note on them."""
+        where = f"{counted(self.count, 'record')}, first in {self.place}"
+        if not self.kind:
+            return f"metric {metric!r} has no score per item in {where}"
+        return (
+            f"{self.place}, field {self.field!r}: it is {self.kind}, not a number; the"
+            f" score is missing, as of {metric!r} in {counted(self.count, 'record')} in"
+            " all: write a number or null, or evaluate the task again"
+        )
 
 
 @dataclasses.dataclass
@@ -123,7 +145,7 @@ def read_files(paths: Sequence[Path], options: ReadOptions) -> Records:
     """Reads sample logs; items join across the files by content."""
     builder = RecordBuilder()
     totals = _Totals()
-    skipped: dict[str, tuple[int, str]] = {}
+    skipped: dict[tuple[str, bool], _NoScores] = {}
     unscored: list[Path] = []
     unnamed: set[str] = set()
     short: list[tuple[str, str]] = []
@@ -153,16 +175,18 @@ def read_files(paths: Sequence[Path], options: ReadOptions) -> Records:
             f"{several(unscored)} holds answers without scores: the run was made with"
             " --predict_only; evaluate it again without that, or give other logs"
         )
+    notes = [found.note(metric) for (metric, _), found in skipped.items()]
     if len(builder) == 0:
-        raise ValueError(f"{several(paths)}: no record has a score that is a number")
+        about = "".join(f"; {note}" for note in notes[:1])
+        raise ValueError(
+            f"{several(paths)}: no record has a score that is a number{about}"
+        )
     for metric, note in totals.lower_is_better():
         builder.note(metric, note)
     records = builder.finish(paths, options.join)
     records.usual_metrics, records.usual_filters = USUAL_METRICS, USUAL_FILTERS
     records.unnamed_filters = frozenset(unnamed)
-    for name, (count, first) in skipped.items():
-        where = f"{counted(count, 'record')}, first in {first}"
-        records.notes.append(f"metric {name!r} has no score per item in {where}")
+    records.notes += notes
     if short:
         records.notes.append(_cut_off_note(short))
     records.notes += [
@@ -260,7 +284,7 @@ def _row(
     if texts is not None:
         texts.described.id(item, name if options.item is None else str(sample.doc_id))
         wrong = texts.take(item, fields, metrics) if options.texts else ""
-    return _Row(sample, name, content, metrics, _UNSCORED in names, wrong)
+    return _Row(sample, place, name, content, metrics, _UNSCORED in names, wrong)
 
 
 class _Texts:
@@ -533,7 +557,7 @@ def _read_log(
     log: _Log,
     options: ReadOptions,
     builder: RecordBuilder,
-    skipped: dict[str, tuple[int, str]],
+    skipped: dict[tuple[str, bool], _NoScores],
     known: dict[str, dict[str, Any]],
 ) -> bool:
     """Adds the records of a log; whether its only filter has no name."""
@@ -548,9 +572,7 @@ def _read_log(
     unnamed = _unnamed(rows, {} if has_names else known)
     totals = _pair_metrics(rows)
     lists: set[str] = set()
-    for number, (row, name, content) in enumerate(
-        zip(rows, names, hashes, strict=True), 1
-    ):
+    for row, name, content in zip(rows, names, hashes, strict=True):
         filter_name = row.sample.filter
         if filter_name is None:
             filter_name = unnamed[repeats[name]]
@@ -560,12 +582,15 @@ def _read_log(
             builder.described.wrong((log.task, name, content), row.wrong, filter_name)
         scores = row.sample.scores_per_repeat or {}
         for metric, value in row.metrics.items():
-            for trial, attempt in enumerate(scores.get(metric) or [value]):
-                parts = None if metric in totals else _score(attempt, options.parts)
+            repeated = scores.get(metric)
+            for trial, attempt in enumerate(repeated or [value]):
+                total = metric in totals
+                parts = None if total else _score(attempt, options.parts)
                 if parts is None:
-                    place = f"{log.path.name}: record {number}"
-                    count, first = skipped.get(metric, (0, place))
-                    skipped[metric] = count + 1, first
+                    field = "scores_per_repeat" if repeated else metric
+                    kind = "" if total else _kind(attempt)
+                    first = _NoScores(0, row.place, field, kind)
+                    skipped.setdefault((metric, total), first).count += 1
                     continue
                 if isinstance(attempt, list):
                     lists.add(metric)
@@ -612,3 +637,10 @@ def _score(value: Any, parts: str) -> list[tuple[str, float | None]] | None:
     if parts == "mean":
         return [("", sum(map(float, value)) / len(value))]
     return [(f"#{k}", number) for k, number in enumerate(value, 1)]
+
+
+def _kind(value: Any) -> str:
+    """What a value is that is no score."""
+    if isinstance(value, list):
+        return "a list with others than numbers" if value else "an empty list"
+    return "an object" if isinstance(value, dict) else "text"
