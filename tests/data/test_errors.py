@@ -209,6 +209,38 @@ def test_text_that_is_not_utf8(tmp_path, content, line):
         ('{"subject_id": "m", "responses": {"q": "x"}}', "line 1, item 'q' is 'x'"),
         ('{"subject_id": "m", "responses": {}}', "no responses"),
         (
+            '{"evalId": "e", "results": {"version": 3, "results": [], "stats": {}},'
+            ' "config": {"providers": []}, "shareableUrl": null}',
+            "holds results of promptfoo, which irtjax does not read; write each",
+        ),
+        (
+            '{"version": 2, "timestamp": "t", "results": [{"success": true}],'
+            ' "table": {"head": {}, "body": []}, "stats": {"successes": 1}}',
+            "model (provider.id), item (testIdx) and correct (success)",
+        ),
+        (
+            '{"promptIdx": 0, "testIdx": 1, "provider": {"id": "m"}, "score": 1,'
+            ' "success": true, "gradingResult": {"pass": true}}',
+            "results of promptfoo",
+        ),
+        (
+            '{"spec": {"completion_fns": ["m"], "eval_name": "e.dev", "base_eval": "e",'
+            ' "run_id": "r"}}\n{"run_id": "r", "event_id": 0, "sample_id": "e.dev.0",'
+            ' "type": "match", "data": {"correct": true}}',
+            "is a log of OpenAI Evals, which irtjax does not read; write its events of",
+        ),
+        (
+            '{"run_id": "r", "event_id": 7, "sample_id": "e.dev.0", "type": "match",'
+            ' "data": {"correct": true}, "created_by": "", "created_at": "t"}',
+            "item (sample_id) and correct (data.correct)",
+        ),
+        ('{"final_report": {"accuracy": 0.5}}', "log of OpenAI Evals"),
+        (
+            '{"object": "list", "data": [{"object": "eval.run.output_item",'
+            ' "status": "pass", "datasource_item_id": 5}]}',
+            "model (sample.model), item (datasource_item_id) and correct (status)",
+        ),
+        (
             '{"doc_id": 0, "doc": {}, "acc": 1}\n{"doc": {}}',
             "line 2: no field 'doc_id'; sample logs of",
         ),
@@ -231,6 +263,20 @@ def test_bad_json(tmp_path, text, part):
     message = refused(path)
     assert part in message
     assert "t.jsonl" in message
+
+
+def test_configuration_files(tmp_path):
+    for name, text, kind in (
+        ("a.toml", "[tool]\nx = 1\n", "a configuration file (TOML): give the file"),
+        ("b.toml", "x = 1\n", "a configuration file (TOML)"),
+        ("c.ini", "[pytest]\n", "a configuration file (INI)"),
+        ("d.yaml", "task: x\n", "YAML, as configuration files are: give the file of"),
+    ):
+        path = tmp_path / name
+        path.write_text(text)
+        assert f"{name} is {kind}" in refused(path)
+    (tmp_path / "r.csv").write_text("model,q1,q2\nm,1,0\nn,0,1\n")
+    assert read(tmp_path).num_observed == 4
 
 
 def test_forced_format_that_does_not_fit(tmp_path):

@@ -26,4 +26,4 @@ LOGS = {
     "py_irt": "py-irt .jsonlines",
 }
 #: Modules that recognise files which irtjax does not read.
-OTHERS = ("arena",)
+OTHERS = ("arena", "promptfoo", "openai_evals")

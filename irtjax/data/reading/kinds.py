@@ -37,6 +37,8 @@ _ZIPS = {
     ".docx": ("a document", "give the file of responses"),
     ".npz": ("a numpy archive", "save its matrix as CSV or Parquet"),
 }
+#: Endings of configuration files, which may begin as JSON does.
+_CONFIGURATION = {".toml": "TOML", ".ini": "INI", ".cfg": "INI"}
 
 
 def foreign_kind(head: bytes, name: str) -> str:
@@ -45,6 +47,9 @@ def foreign_kind(head: bytes, name: str) -> str:
     >>> foreign_kind(b"SQLite format 3", "a.db")
     'is an SQLite database: export the table as CSV'
     """
+    for ending, what in _CONFIGURATION.items():
+        if name.endswith(ending):
+            return f"is a configuration file ({what}): give the file of responses"
     for magic, what, cure in _MAGIC:
         # Letters alone can begin a table, too.
         if head.startswith(magic) and (not magic.isalnum() or b"\0" in head):

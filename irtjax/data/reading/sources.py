@@ -21,7 +21,7 @@ from irtjax.data.wording import TABLE_FORMAT
 
 _PICKLE_ENDINGS = (".pkl", ".pickle", ".pt", ".pth", ".joblib", ".dill", ".rds")
 _NO_DATA = (
-    *(".md", ".py", ".html", ".yaml", ".yml", ".toml", ".log"),
+    *(".md", ".py", ".html", ".log"),
     *(".sh", ".diff", ".patch", ".tex"),
 )
 #: The cure for a file that no reader knows.
@@ -153,8 +153,13 @@ def _format_of(path: Path, head: bytes) -> str:
         return f"is a binary file of no known kind; {_LONG_TABLE}"
     if head.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] in (b"{", b"["):
         return _format_of_json(path, head)
+    if name.endswith((".yaml", ".yml")):
+        return (
+            "is YAML, as configuration files are: give the file of responses, or save"
+            " it as JSON lines"
+        )
     if name.endswith(_NO_DATA):
-        return "is not a data file"
+        return "is not a data file; give the file of responses"
     return "csv"
 
 
