@@ -265,6 +265,13 @@ def test_bad_json(tmp_path, text, part):
     assert "t.jsonl" in message
 
 
+def test_the_file_of_data_is_named_among_others(tmp_path):
+    (tmp_path / "README.md").write_text("# notes")
+    (tmp_path / "pyproject.toml").write_text("[tool]\n")
+    (tmp_path / "results.json").write_text('{"promptIdx": 0, "testIdx": 0}')
+    assert "for example results.json holds results of promptfoo" in refused(tmp_path)
+
+
 def test_configuration_files(tmp_path):
     for name, text, kind in (
         ("a.toml", "[tool]\nx = 1\n", "a configuration file (TOML): give the file"),

@@ -206,7 +206,13 @@ def _find(
     path: str | os.PathLike[str], options: ReadOptions, notes: list[str]
 ) -> list[Source]:
     """Returns the readable files of a path, and a note on the others."""
-    from irtjax.data.reading.sources import Source, expand, identify, without_copies
+    from irtjax.data.reading.sources import (
+        DATA,
+        Source,
+        expand,
+        identify,
+        without_copies,
+    )
 
     found = []
     files, copies = without_copies(expand(path))
@@ -228,9 +234,10 @@ def _find(
     good = [s for s in found if s.format and options.format in (None, s.format)]
     if not good:
         shown = f" as {options.format}" if options.format else ""
-        # What is damaged first: other files may only describe what it held.
-        known = [(not s.damaged, s.path.name, s.reason) for s in found if s.reason]
-        why = f"; for example {' '.join(min(known)[1:])}" if known else ""
+        # What is damaged first, then data: other files may only describe what it held.
+        order = lambda s: (not s.damaged, not s.path.name.endswith(DATA), s.path.name)
+        first = min((s for s in found if s.reason), key=order, default=None)
+        why = f"; for example {first.path.name} {first.reason}" if first else ""
         raise ValueError(f"nothing in {path} can be read{shown}{why}")
     good = _logs_first(good)
     good, damaged = _with_damaged_logs(good, [file for file in found if file.damaged])

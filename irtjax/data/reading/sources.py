@@ -27,7 +27,7 @@ _NO_DATA = (
 #: The cure for a file that no reader knows.
 _LONG_TABLE = "write it as a CSV table with a column each of models, items and scores"
 #: Endings of files with data, and what the reason of a damaged file begins with.
-_DATA = tuple(
+DATA = tuple(
     ending + packed
     for ending in (".json", ".jsonl", ".jsonlines", ".csv", ".tsv", ".parquet", ".eval")
     for packed in ("", ".gz")
@@ -119,7 +119,7 @@ def identify(path: Path, asked: bool = True) -> Source:
     if found in FORMATS:
         return Source(path, found, "", asked)
     damaged = head.strip() == b"" or found.startswith(_DAMAGE)
-    return Source(path, None, found, asked, damaged and path.name.endswith(_DATA))
+    return Source(path, None, found, asked, damaged and path.name.endswith(DATA))
 
 
 def is_damaged_log(file: Source, kind: str) -> bool:
