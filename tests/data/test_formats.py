@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 from irtjax.cli.app import app
 from irtjax.data import read
-from irtjax.data.formats import LOGS, evalplus, lighteval
+from irtjax.data.formats import LOGS, evalplus, irw, lighteval
 from irtjax.data.reading.sources import identify
 
 FIXTURES = Path(__file__).parent.parent / "fixtures"
@@ -754,6 +754,14 @@ def test_irw_items_without_a_family_and_occasions(tmp_path):
         "2": {"a": None, "b": 1, "c": 0},
     }
     assert table.benchmarks.tolist() == ["f", "f", ""]
+
+
+def test_irw_repeats_have_the_names_of_its_columns(tmp_path):
+    for name in irw.REPEATS:
+        path = tmp_path / f"{name}.csv"
+        path.write_text(f"id,item,resp,{name}\n1,a,1,x\n1,a,0,y\n2,a,1,x\n2,a,1,y\n")
+        assert "has 2 epochs or trials" in refused(path)
+        assert cells(read(path, trials="mean")) == {"1": {"a": 0.5}, "2": {"a": 1}}
 
 
 def test_irw_time_is_no_length(logs):

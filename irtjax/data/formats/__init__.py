@@ -7,6 +7,9 @@ or the reason why a file of this tool holds no responses, or False.
 ``recognise_start(head, path)`` is for files that are damaged or empty, by their first
 bytes and their names: reading such a file is then refused, where without it the
 responses in it would be missing unnoticed.
+
+Tables of the Item Response Warehouse are long tables of CSV or Parquet: `irw` has the
+names of their columns, and no reader of its own.
 """
 
 #: The modules by name, with what they read.

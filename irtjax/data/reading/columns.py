@@ -7,20 +7,24 @@ import functools
 import re
 from collections.abc import Sequence
 
-from irtjax.data.formats import arena
+from irtjax.data.formats import arena, irw
 from irtjax.data.reading.options import ReadOptions
 from irtjax.data.wording import listing
 
-SUBJECT = (
-    "subject subject_id model model_id model_name model_repr system system_id source"
-    " respondent respondent_id person person_id user user_id student student_id"
-    " examinee agent llm participant id"
-).split()
+SUBJECT = [
+    *(
+        "subject subject_id model model_id model_name model_repr system system_id"
+        " source respondent respondent_id person person_id user user_id student"
+        " student_id examinee agent llm participant"
+    ).split(),
+    irw.SUBJECT,
+]
 ITEM = (
     "item item_id question_id question doc_id sample_id task_id problem_id problem"
     " instance_id example_id prompt_id"
 ).split()
-RESPONSE = "response resp score correct acc accuracy y value is_correct".split()
+_SURE = ("response", irw.RESPONSE)
+RESPONSE = [*_SURE, *"score correct acc accuracy y value is_correct".split()]
 # Where none of these is there: what coding benchmarks write.
 PASSED = "passed pass@1 pass1 pass_at_1".split()
 # One of these, next to subjects and items, where it is the only column of outcomes.
@@ -34,12 +38,11 @@ _SCORES = (
     " f1 label prediction"
 ).split()
 METRIC = "metric metric_name dimension".split()
-TRIAL = (
-    "trial epoch repeat attempt train_trial_index rater wave timepoint occasion"
-).split()
-BENCHMARK = (
-    "benchmark benchmark_id task task_name dataset evaluation_name item_family"
-).split()
+TRIAL = [*"trial epoch repeat attempt train_trial_index".split(), *irw.REPEATS]
+BENCHMARK = [
+    *"benchmark benchmark_id task task_name dataset evaluation_name".split(),
+    irw.FAMILY,
+]
 # The condition of a response, of which one is read.
 FILTER = "filter test_condition".split()
 LENGTH = "length cot_length output_tokens completion_tokens num_output_tokens".split()
@@ -204,7 +207,7 @@ def decide(
         benchmark=named("benchmark", BENCHMARK),
         length=length,
         error=find(rest, ["error"]),
-        time=find(rest, ["rt"]) if length is None else None,
+        time=find(rest, [irw.TIME]) if length is None else None,
         trials="trials" if "trials" in rest and responses == ("response",) else None,
     )
     rest = [name for name in rest if name not in (layout.used() or ())]
@@ -262,12 +265,12 @@ def _responses(
     found = tuple(s for s in RESPONSE if s in lower)
     found = found or tuple(s for s in PASSED if s in lower)[:1]
     # An "id" may number the rows of one model's log.
-    sure = subject is not None and plain_name(subject) != "id"
+    sure = subject is not None and plain_name(subject) != irw.SUBJECT
     if not found and (sure or options.subject is not None):
         judged = tuple(s for s in (*OUTCOME, *_SCORES) if s in lower)
         found = judged if len(judged) == 1 and judged[0] in JUDGED else ()
     # The generic names win over those of metrics: "response" is unambiguous.
-    sure = tuple(s for s in found if s in ("response", "resp"))
+    sure = tuple(s for s in found if s in _SURE)
     return tuple(lower[s] for s in sure[:1] or found)
 
 

@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from irtjax.data.arrays import as_labels
+from irtjax.data.formats import irw
 from irtjax.data.item_texts import ItemText
 from irtjax.data.reading import cells
 from irtjax.data.reading.columns import JUDGED, Columns, decide, plain_name
@@ -96,8 +97,8 @@ def _read_long(frame: Frame, layout: Columns, options: ReadOptions) -> Records:
             " subject's name with subject_name="
         )
     benchmark, metric = labels(layout.benchmark), labels(layout.metric)
-    if benchmark is not None and plain_name(layout.benchmark or "") == "item_family":
-        benchmark = _without_na(benchmark)
+    if benchmark is not None and plain_name(layout.benchmark or "") == irw.FAMILY:
+        benchmark = irw.without_na(benchmark)
     bare = functools.reduce(_pair, columns)
     item = qualify(bare, benchmark, layout.inspect)
     item_parts = {}
@@ -110,10 +111,7 @@ def _read_long(frame: Frame, layout: Columns, options: ReadOptions) -> Records:
     trial, trial_names = _trials(table, layout.trial, source)
     errors, notes = _errors(table, layout, options, source)
     if layout.time is not None:
-        notes.append(
-            f"{source}: column {layout.time!r} is a time, not a length in tokens, and"
-            f" was not read (length={layout.time!r} reads it as lengths)"
-        )
+        notes.append(irw.time_note(layout.time, source))
     if options.response is None:
         notes += [
             f"column {name!r} was read as the responses (response= names another)"
@@ -401,12 +399,6 @@ def _renumbered(records: Records, names: np.ndarray) -> Records:
         return records
     place = np.searchsorted(names, records.trial_names.astype(str))
     return dataclasses.replace(records, trial=place[records.trial], trial_names=names)
-
-
-def _without_na(families: Coded) -> Coded:
-    """Families of items, "" for NA: tables of the IRW are written by R."""
-    names = ["" if name == "NA" else name for name in families.labels.tolist()]
-    return join_coded([Coded(families.codes, as_labels(names))])
 
 
 def qualify(item: Coded, benchmark: Coded | None, always: bool) -> Coded:
