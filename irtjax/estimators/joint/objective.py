@@ -22,7 +22,8 @@ from jaxtyping import Array, Bool, Float
 from irtjax._types import Scalar
 from irtjax.data.responses import Responses
 from irtjax.data.sparse_responses import SparseResponses
-from irtjax.likelihood.problem import Parameters, Problem, report_scale
+from irtjax.estimators.joint.separation import separable_items, separable_subjects
+from irtjax.likelihood.problem import Parameters, Problem, is_positive, report_scale
 from irtjax.models.family import Items
 from irtjax.models.model import Model, Population
 from irtjax.numerics.kernels import (
@@ -270,14 +271,48 @@ def diverging(
     model: Model,
     data: Responses | SparseResponses,
     items,
-    theta: Float[Array, " subjects"],
+    theta: Float[Array, "subjects ..."],
+    free: Bool[Array, "items columns"] | None = None,
 ) -> Divergence:
     """Which subjects and items have no finite maximum likelihood estimate.
 
-    For binary models without asymptotes. Given the other block, an item has none
-    exactly when its responses do not vary or one ability separates right from wrong,
-    and a subject when every informative response moves theta the same way.
+    For binary models without asymptotes. Each block is judged given the other.
+
+    With one ability the answer is exact: an item has no finite estimate exactly when
+    its responses do not vary or one ability separates right from wrong, and a subject
+    when every informative response moves theta the same way.
+
+    With K abilities a subject has none if a direction u has (2 y_ij - 1) a_j'u >= 0
+    for all observed responses and > 0 for one, and an item if a (d, a) does so with
+    d + a'theta_i. `separable` finds these directions by Newton steps. The answer is a
+    certificate in double precision for rows with finite estimates, and for rows whose
+    responses a direction separates with margins above 0. The others are an
+    approximation: a row counts as diverging if its logits still grow after 40 steps
+    (16 in single precision). Rows and columns without an informative response, and
+    items without variation, diverge.
+
+    Args:
+        model: The model.
+        data: Responses.
+        items: The items, with `discrimination` `[items]` or `[items, K]`.
+        theta: Abilities `[subjects]` or `[subjects, K]`.
+        free: With K abilities, which coordinates of items are estimated
+            (`Problem.free`); None for all.
+
+    >>> from irtjax.models.catalogue import factor_model
+    >>> from irtjax.models.factors import Factor
+    >>> model = factor_model(Factor(2))
+    >>> data = Responses(jnp.array([[1, 1, 1], [0, 1, 0], [1, 0, 1], [0, 0, 1]]))
+    >>> slope = jnp.array([[1.0, 0.0], [0.0, 1.0], [-1.0, -1.0]])
+    >>> fields = {"discrimination": slope, "intercept": jnp.zeros(3)}
+    >>> items = model.family.complete(fields)
+    >>> theta = jnp.array([[1.0, 1.0], [-1.0, 1.0], [1.0, -1.0], [-1.0, -1.0]])
+    >>> found = diverging(model, data, items, theta)
+    >>> found.subjects.tolist(), found.items.tolist()
+    ([False, True, True, True], [True, True, True])
     """
+    if theta.ndim > 1:
+        return _diverging_in_several(model, data, items, theta, free)
     slope = items.discrimination
     if isinstance(data, SparseResponses):
         subjects, extremes = _sparse_ends(data, slope, theta)
@@ -307,6 +342,17 @@ def diverging(
     init = (jnp.zeros(data.num_subjects, bool), jnp.full((4, data.num_items), infinite))
     subjects, extremes = scan_subject_blocks(body, init, data.num_subjects, size)
     return _diverging(model, subjects, extremes)
+
+
+def _diverging_in_several(model: Model, data, items, theta, free) -> Divergence:
+    """`diverging` with several abilities."""
+    slope = items.discrimination
+    if free is None:
+        free = jnp.ones(slope.shape, bool)
+    free = free[:, : slope.shape[1]]
+    positive = is_positive(model)
+    subjects = separable_subjects(data, slope)
+    return Divergence(subjects, separable_items(data, theta, free, positive))
 
 
 def _sparse_ends(data: SparseResponses, slope, theta) -> tuple[Array, Array]:
