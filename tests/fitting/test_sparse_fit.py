@@ -179,6 +179,8 @@ def test_the_fit_is_the_dense_fit(method, model, errors, monkeypatch):
     check_tables(few, all_, tolerance)
     assert found.warnings == wanted.warnings
     assert found.options["storage"] == "cells" and "storage" not in wanted.options
+    said = [sum("mm visited" in x for x in fit.notes) for fit in (found, wanted)]
+    assert said == [method == "mm", 0]
 
 
 def test_the_record_says_that_errors_are_of_cells(monkeypatch):

@@ -63,7 +63,12 @@ from irtjax.estimators.joint.objective import (
     penalty_terms,
     weighted_moments,
 )
-from irtjax.estimators.joint.sparse import is_sparse, sparse_subject_sweep, sparse_sweep
+from irtjax.estimators.joint.sparse import (
+    cells_note,
+    is_sparse,
+    sparse_subject_sweep,
+    sparse_sweep,
+)
 from irtjax.likelihood.problem import (
     Parameters,
     Problem,
@@ -197,19 +202,28 @@ class MM(AbstractPenalised):
         The information of the likelihood, in log slopes, is not that of the penalised
         objective, and a slope at 0 has no log.
         """
-        if not self._sparse or problem.model.family.dims:
-            return super().estimates(problem, solution, run)
-        run = run._replace(options={**run.options, "standard_errors": "none"})
+        notes = []
+        if self._sparse and not problem.model.family.dims:
+            run = run._replace(options={**run.options, "standard_errors": "none"})
+            notes.append(
+                "items have no standard errors: a lasso penalises their discriminations"
+            )
+        if self._visits_cells(problem):
+            notes.append(cells_note(problem.data))
         found = super().estimates(problem, solution, run)
-        note = "items have no standard errors: a lasso penalises their discriminations"
-        return dataclasses.replace(found, verdict=(*found.verdict, note))
+        return dataclasses.replace(found, verdict=(*found.verdict, *notes))
+
+    def _visits_cells(self, problem: Problem) -> bool:
+        """Whether passes are over the observed cells alone, because they are few."""
+        data: Any = problem.data
+        if isinstance(data, SparseResponses):
+            return True
+        return self._cells(problem.model).num_cuts <= 1 and is_sparse(data)
 
     def laid_out(self, problem: Problem) -> Problem:
         """The problem, with its observed cells alone where they are few."""
-        data = problem.data
-        if isinstance(data, SparseResponses):
-            return problem
-        if self._cells(problem.model).num_cuts > 1 or not is_sparse(data):
+        data: Any = problem.data
+        if isinstance(data, SparseResponses) or not self._visits_cells(problem):
             return problem
         return eqx.tree_at(lambda x: x.data, problem, SparseResponses.of(data))
 

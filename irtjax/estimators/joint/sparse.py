@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
 from irtjax.data.responses import Responses
@@ -37,6 +38,16 @@ def is_sparse(data: Responses) -> bool:
     if seen is None or data.values.size < MANY_CELLS:
         return False
     return float(jnp.mean(seen != 0)) <= FEW_OBSERVED
+
+
+def cells_note(data: Responses | SparseResponses) -> str:
+    """The note of a fit whose passes are over the observed cells of these data."""
+    if isinstance(data, SparseResponses):
+        seen = sum(int((np.asarray(x.exposure) != 0).sum()) for x in data.subjects)
+    else:
+        seen = int(np.count_nonzero(np.asarray(data.exposure)))
+    share = 100 * seen / (data.num_subjects * data.num_items)
+    return f"mm visited the observed cells alone: {share:.2g} % of all cells"
 
 
 def sums_of(

@@ -84,6 +84,8 @@ def test_a_fit_is_the_dense_fit(monkeypatch):
     problem = Problem.create(dense.model, data)
     assert isinstance(MM().laid_out(problem).data, SparseResponses)
     few = irtjax.fit(table, "2pl", method="mm")
+    note = sparse.cells_note(data)
+    assert note in few.notes and note not in dense.notes
     assert few.log_likelihood == pytest.approx(dense.log_likelihood, abs=1e-8)
     for name in ("ability", "ability_se"):
         x, y = (fit.ability_table[name].to_numpy() for fit in (few, dense))
@@ -104,7 +106,11 @@ def test_complete_data_and_small_data_stay_dense():
     large = Responses(jnp.zeros((1024, 1024), jnp.int8))
     assert not sparse.is_sparse(large)
     seen = jnp.zeros((1024, 1024), bool).at[:50].set(True)
-    assert sparse.is_sparse(dataclasses.replace(large, observed=seen))
+    some = dataclasses.replace(large, observed=seen)
+    assert sparse.is_sparse(some)
+    note = "mm visited the observed cells alone: 4.9 % of all cells"
+    for data in (some, SparseResponses.of(some)):
+        assert sparse.cells_note(data) == note
 
 
 @pytest.mark.slow
