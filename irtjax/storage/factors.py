@@ -41,7 +41,7 @@ def factors_of(arrays: dict[str, Any]) -> Factors | None:
 
 
 def factor_tables(fit: Calibration) -> dict[str, pa.Table]:
-    """Tables for people by file name: loadings, and correlations of factors.
+    """Tables for people by file name: loadings, structure, correlations of factors.
 
     The errors of correlations, where known, are a table of their own, by pair.
     """
@@ -53,11 +53,13 @@ def factor_tables(fit: Calibration) -> dict[str, pa.Table]:
     items: dict[str, Any] = {"item": fit.items.tolist()}
     if fit.benchmarks is not None:
         items["benchmark"] = fit.benchmarks.tolist()
-    names = found.names.tolist()
+    names, columns = found.names.tolist(), loading_columns(found)
+    structure = {k: x for k, x in columns.items() if not k.startswith("loading_")}
     rows = {"factor": names}
     rows |= {name: found.correlation[:, k] for k, name in enumerate(names)}
     tables = {
-        "loadings": pa.table(items | loading_columns(found)),
+        "loadings": pa.table(items | columns),
+        "structure": pa.table(items | structure),
         "factor_correlations": pa.table(rows),
     }
     if found.correlation_error is not None:

@@ -7,6 +7,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
 from scipy.optimize import linear_sum_assignment, minimize
@@ -299,9 +300,19 @@ def test_the_command_line_writes_loadings_and_figures(tmp_path, method):
     done = CliRunner().invoke(app, [*command, "--out", str(tmp_path / "fit")])
     assert done.exit_code == 0, done.output
     names = {path.name for path in (tmp_path / "fit").iterdir()}
-    assert {"loadings.csv", "factor_correlations.csv", "structure.png"} <= names
+    files = "loadings.csv structure.csv factor_correlations.csv structure.png"
+    assert set(files.split()) <= names
     text = (tmp_path / "fit" / "loadings.csv").read_text(encoding="utf-8")
     assert "loading_factor_2_se" in text.splitlines()[0]
+    structure = pyarrow.csv.read_csv(tmp_path / "fit" / "structure.csv").to_pydict()
+    numbers = [f"structure_factor_{k}" for k in (1, 2)]
+    assert list(structure) == ["item", "benchmark", *numbers, "communality"]
+    found = irtjax.load(tmp_path / "fit")
+    assert structure["item"] == found.items.tolist()
+    written = np.column_stack([structure[name] for name in numbers])
+    np.testing.assert_allclose(written, found.factors.structure, atol=1e-6)
+    communality = structure["communality"]
+    np.testing.assert_allclose(communality, found.factors.communality, atol=1e-6)
     masks = ["item,law,code"]
     masks += [f"{item},{k % 2 == 0:d},{k % 2:d}" for k, item in enumerate(few.items)]
     (tmp_path / "mask.csv").write_text("\n".join(masks) + "\n", encoding="utf-8")
