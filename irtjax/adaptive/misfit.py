@@ -91,16 +91,45 @@ def true_bank(
     """The bank by which simulated subjects respond: see `simulate_tests`, truth."""
     if isinstance(truth, Calibration):
         return _of_calibration(truth, bank)
+    if hasattr(truth, "_fields"):
+        return with_items(bank.bank, _as_those_of(bank.bank, truth))
+    if not isinstance(truth, str):
+        raise ValueError(
+            f"truth is of type {type(truth).__name__}: give 'bank', 'draw', a"
+            " calibration or an item record"
+        )
     if truth == "bank":
         return bank.bank
     if truth != "draw":
-        raise ValueError(f"truth {truth!r} is neither 'bank', 'draw' nor a calibration")
+        raise ValueError(
+            f"truth {truth!r} is neither 'bank', 'draw', a calibration nor an item"
+            " record"
+        )
     if not isinstance(source, Calibration):
         raise ValueError("truth 'draw' needs a calibration, which has errors of items")
     known = bank.bank
     if isinstance(known, FactorBank) and known.errors is not None:
         return with_items(known, _drawn(known, key))
     return with_items(known, draw_items(source, key))
+
+
+def _as_those_of(bank: Any, items: Items) -> Items:
+    """An item record with the types of a bank's; refuses another kind or size."""
+    known = bank.items
+    if type(items) is not type(known):
+        raise ValueError(
+            f"truth: the record is of type {type(items).__name__}, the items of the"
+            f" bank of type {type(known).__name__}"
+        )
+    for name, given, own in zip(known._fields, items, known, strict=True):
+        if np.shape(given) != np.shape(own):
+            raise ValueError(
+                f"truth: {name} has shape {np.shape(given)}, that of the bank's items"
+                f" {np.shape(own)}: give a record of these items in their order"
+            )
+        if np.isnan(np.asarray(given, float)).any():
+            raise ValueError(f"truth: {name} has values that are no numbers")
+    return jax.tree.map(lambda given, own: jnp.asarray(given, own.dtype), items, known)
 
 
 def _drawn(bank: FactorBank, key: KeyArray) -> Items:

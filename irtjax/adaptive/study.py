@@ -23,7 +23,6 @@ from irtjax.adaptive.misfit import true_bank
 from irtjax.adaptive.populations import population_of
 from irtjax.adaptive.repeats import Counts
 from irtjax.adaptive.simulation import SIDE_BY_SIDE, run_tests_jit
-from irtjax.calibration.calibration import Calibration
 from irtjax.data import ResponseTable, read
 from irtjax.data.frames import HasTable
 from irtjax.data.matching import arrange
@@ -231,7 +230,9 @@ def simulate_tests(
             another draw from their errors for each response, and of the errors of
             location and scale, or of the axes, for each subject. "draw": items drawn
             once from the errors of the bank. Another calibration that has these items,
-            on the same scale: its estimates of them and its population.
+            on the same scale: its estimates of them and its population. An item record,
+            such as `fit.parameters.items` with other values: these parameters, in the
+            order and on the scale of the items of the bank.
         names: `[items]` names of the items of a bank.
         groups: `[items]` content groups; None takes the calibration's benchmarks.
         **rules: Those of `adaptive.Rules`, such as `select` and `reliability`.
@@ -241,8 +242,8 @@ def simulate_tests(
         and over the errors of the items that a calibration states.
 
     Raises:
-        ValueError: If a rule is unknown, a number out of range, or responses or the
-            population do not suit the bank.
+        ValueError: If a rule is unknown, a number out of range, or responses, truth
+            or the population do not suit the bank.
 
     >>> import irtjax
     >>> fit = irtjax.fit(irtjax.make_demo().table, "2pl", standard_errors="none")
@@ -363,7 +364,7 @@ def _simulated(
         theta = _given_abilities(bank, jnp.asarray(ability, bank.bank.mean.dtype))
     names = np.array([f"subject_{k + 1}" for k in range(theta.shape[0])])
     placed = theta
-    if not isinstance(truth, Calibration):
+    if isinstance(truth, str):
         placed = bank.bank.placed(theta, jax.random.fold_in(key, 2))
     known = answers.truth(theta if bank.bank.on_axes else placed)
     return _Subjects(names, placed, known, answers, theta)

@@ -41,8 +41,8 @@ STRUCTURE_FILES = tuple(
     "effects.csv variance_components.csv subject_effects.csv group_abilities.csv"
     " correlations.csv diagnostics.csv trajectories.csv draws.nc group_abilities.png"
     " correlations.png loadings.csv structure.csv"
-    " factor_correlations.csv factor_correlation_errors.csv structure.png biplot.png item_texts.parquet"
-    " item_contents.parquet".split()
+    " factor_correlations.csv factor_correlation_errors.csv structure.png biplot.png"
+    " item_texts.parquet item_contents.parquet".split()
 )
 #: Prompts and answers of the items, where the data had them.
 _TEXTS = "item_texts.parquet"

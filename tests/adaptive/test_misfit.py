@@ -57,8 +57,9 @@ def test_subjects_respond_by_the_items_of_another_calibration():
     easy = items._replace(intercept=np.full_like(items.intercept, 60.0))
     object.__setattr__(other, "parameters", other.parameters._replace(items=easy))
     bank = small_fit(errors=False)
-    tests = irtjax.simulate_tests(bank, 20, key=KEY, num_items=5, truth=other)
-    assert (tests.responses == 1).all()
+    for truth in (other, easy):
+        tests = irtjax.simulate_tests(bank, 20, key=KEY, num_items=5, truth=truth)
+        assert (tests.responses == 1).all()
 
 
 @pytest.mark.slow
@@ -109,8 +110,9 @@ def test_random_items_of_a_study_have_no_rule_of_choice_and_no_end_but_the_budge
 @pytest.mark.parametrize(
     ("call", "match"),
     [
-        (dict(truth="both"), "neither 'bank', 'draw' nor a calibration"),
+        (dict(truth="both"), "neither 'bank', 'draw', a calibration nor"),
         (dict(truth="draw"), "no errors of items"),
+        (dict(truth=3), "truth is of type int"),
         (dict(truth="draw", responses=0), "leave responses out"),
     ],
 )
@@ -120,6 +122,40 @@ def test_what_does_not_suit_is_refused(call, match):
         call = call | {"responses": small_table()}
     with pytest.raises(ValueError, match=match):
         irtjax.simulate_tests(fit, 5, key=KEY, num_items=3, **call)
+
+
+def test_subjects_respond_by_an_item_record():
+    bank = rasch_bank(15)
+    items = bank.items
+    hard = items._replace(intercept=np.where(np.arange(15) % 2, 60.0, -60.0))
+    found = irtjax.simulate_tests(bank, 20, key=KEY, num_items=5, truth=hard)
+    np.testing.assert_array_equal(found.responses, found.given % 2)
+    # The items of the bank itself are its truth.
+    usual = irtjax.simulate_tests(bank, 20, key=KEY, num_items=5)
+    same = irtjax.simulate_tests(bank, 20, key=KEY, num_items=5, truth=items)
+    np.testing.assert_array_equal(same.responses, usual.responses)
+    np.testing.assert_array_equal(same.truth, usual.truth)
+
+
+def test_an_item_record_of_several_abilities_is_the_truth():
+    known = label(factor_bank(), 3, None, None, {})
+    items = known.bank.items
+    moved = items._replace(intercept=np.asarray(items.intercept) + 1)
+    true = true_bank(None, known, moved, KEY)
+    np.testing.assert_allclose(true.items.intercept, items.intercept + 1, atol=1e-6)
+    assert true.errors is None
+
+
+def test_an_item_record_of_another_kind_or_size_is_refused():
+    known = label(rasch_bank(15), 3, None, None, {})
+    nan = np.full(15, np.nan)
+    for items, match in (
+        (rasch_bank(14).items, r"discrimination has shape \(14,\), .* \(15,\): give"),
+        (Population(jnp.array(0.0), jnp.array(1.0)), "of type Population"),
+        (known.bank.items._replace(intercept=nan), "intercept has values that are no"),
+    ):
+        with pytest.raises(ValueError, match=match):
+            true_bank(None, known, items, KEY)
 
 
 def rasch_bank(size: int) -> ItemBank:
