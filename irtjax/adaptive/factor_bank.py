@@ -59,6 +59,7 @@ from irtjax.models.simulate import simulate_abilities
 from irtjax.numerics.kernels import inverse_cholesky
 from irtjax.numerics.precision import full_precision
 from irtjax.scoring.factors import expected_on_items, score_factors
+from irtjax.scoring.scale_error import with_shared_error
 
 
 class FactorBank(AbstractBank):
@@ -306,7 +307,7 @@ class FactorBank(AbstractBank):
         gap = theta - self.center
         axes = gap, self.spread, self.precision, self.sampling, self.axes_fixed
         error = axes_variance(*axes)
-        return with_axes_error(covariance, gap, self.spread, error)
+        return with_axes_error(covariance, gap, self.spread, self.precision, error)
 
     def of_composite(self, theta: Array, variance: Array) -> Array:
         """A variance of the composite with the errors of the axes."""
@@ -315,9 +316,7 @@ class FactorBank(AbstractBank):
         gap, along = theta - self.center, self.composite
         axes = gap, self.spread, self.precision, self.sampling, self.axes_fixed
         error, whole = along @ axes_variance(*axes) @ along, along @ self.spread @ along
-        wide = lambda x: x[None, None]
-        parts = wide(variance), (along @ gap)[None], wide(whole), wide(error)
-        return with_axes_error(*parts)[0, 0]
+        return with_shared_error(variance, along @ gap, whole, error)
 
     def begun(self, score: str, state: State) -> State:
         """The population, whose standard deviation is known exactly."""

@@ -24,9 +24,12 @@ At abilities x from the mean of the population, of covariance Phi, this is an er
 
 of axes that are fixed Phi / N + x_k x_l r_kl^2 / (2 N), r the correlations. All
 subjects share it, and expected scores do not depend on it. As in
-`irtjax.scoring.scale_error`, given the population abilities are off by
+`irtjax.scoring.scale_error`, responses are about abilities with this error, and modes
+at x with covariance C under the population are off by
 
-    (I - R) C (I - R)' + R Phi + R x x' R',    R = V (Phi + V)^-1.
+    C + R D + R x x' R',    R = D Phi^-1 (V^-1 + Phi^-1 D Phi^-1)^-1 Phi^-1,
+
+D = Phi - C: never below C, and C where the responses say nothing, D = 0.
 
 The error of a rotation is left out: abilities are those on the rotated axes.
 """
@@ -215,17 +218,27 @@ def axes_variance(
 
 
 def with_axes_error(
-    covariance: Array, gap: Array, spread: Array, error: Array
+    covariance: Array, gap: Array, spread: Array, precision: Array, error: Array
 ) -> Float[Array, "dims dims"]:
     """C of abilities with the error V of their axes, given the population.
 
+    Args:
+        covariance: `[dims, dims]` C.
+        gap: `[dims]` x, the abilities from the mean of the population.
+        spread: `[dims, dims]` Phi.
+        precision: Its inverse.
+        error: `[dims, dims]` V.
+
     >>> one = jnp.eye(1)
     >>> gap, error = jnp.array([0.0]), 0.1 * one
-    >>> float(with_axes_error(0.2 * one, gap, one, error)[0, 0].round(4))
-    0.2562
+    >>> float(with_axes_error(0.2 * one, gap, one, one, error)[0, 0].round(4))
+    0.2593
     """
-    root = inverse_cholesky(spread + error)
-    part = error @ (root.T @ root)
-    left = jnp.eye(len(gap), dtype=gap.dtype) - part
-    moved = part @ gap
-    return left @ covariance @ left.T + part @ spread + moved[:, None] * moved
+    told = (spread - covariance) @ precision
+    root = inverse_cholesky(error)
+    factor = inverse_cholesky(root.T @ root + precision @ told)
+    moved = told @ factor.T
+    shift = moved @ (factor @ (precision @ gap))
+    found = covariance + moved @ moved.T + shift[:, None] * shift
+    # Errors of items may make C much larger than Phi: without the population then.
+    return jnp.where(jnp.all(jnp.isfinite(factor)), found, covariance + error)

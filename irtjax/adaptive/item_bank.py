@@ -201,11 +201,6 @@ class ItemBank(AbstractNodeBank):
         change = jnp.einsum("jn,jcn->jc", slope * weight, self.moves)
         return jnp.sum(change**2)
 
-    def begun(self, score: str, state: State) -> State:
-        """The population, whose standard deviation is given."""
-        state = super().begun(score, state)
-        return state if self.scale is None else state._replace(standard_error=self.sd)
-
     def placed(self, theta: Array, key: KeyArray) -> Array:
         """Abilities on the scale of a calibration whose location and scale err."""
         if self.scale is None:

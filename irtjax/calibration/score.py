@@ -250,11 +250,7 @@ def _whole_error(errors: ItemErrors | None, population, ability, own, method: st
     known = None
     if method in ("eap", "map"):
         known = float(population.mean), float(population.sd)
-    found = with_scale_error(errors.scale, ability, own**2, known)
-    # Where nothing is known of a subject its error is that of the population.
-    return np.where(
-        own >= population.sd, np.maximum(own, np.sqrt(found)), np.sqrt(found)
-    )
+    return np.sqrt(with_scale_error(errors.scale, ability, own**2, known))
 
 
 def _left_out(fit: Calibration) -> tuple[str, ...]:

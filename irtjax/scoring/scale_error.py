@@ -9,14 +9,17 @@ ability theta of the population with an error that all subjects share,
 
 V follows from the shared errors of the calibrated subjects (`Scores.shared`): these are
 linear in ability, so the loadings u_i are regressed on (1, t_i), u_i = A'(1, t_i)', and
-V = A A'. Given t an ability of the population N(mu, sigma^2) is theta = mu +
-(1 - r)(t - mu) with variance r sigma^2, r = s^2 / (sigma^2 + s^2). A score m with
-variance v on the scale of the calibration is therefore off from theta by
+V = A A'. Responses are about t: a score m with variance v on the scale of the
+calibration, under the population N(mu, sigma^2), is that of a normal likelihood of
+variance L, 1 / L = 1 / v - 1 / sigma^2. About theta the responses say what a likelihood
+of variance L + s^2 says, so that m is off from theta by
 
-    E (theta - m)^2 = (1 - r)^2 v + r sigma^2 + r^2 (m - mu)^2,                    (2)
+    E (theta - m)^2 = (1 - r) v + r sigma^2 + r^2 (m - mu)^2,                      (2)
+    r = k s^2 / (sigma^2 + k s^2),    k = sigma^2 / (sigma^2 + L) = 1 - v / sigma^2,
 
-and by v + s^2 where the population is not used. The score itself stays on the scale of
-the calibration, on which it is compared with the calibrated subjects.
+and by v + s^2 where the population is not used. (2) is v where the responses say
+nothing, k = 0, and never below it. The score itself stays on the scale of the
+calibration, on which it is compared with the calibrated subjects.
 """
 
 from __future__ import annotations
@@ -81,13 +84,30 @@ def with_scale_error(
     >>> half = 0.1 * jnp.eye(2)
     >>> float(with_scale_error(half, jnp.array(0.0), jnp.array(0.2)).round(3))
     0.3
-    >>> known = with_scale_error(half, jnp.array(0.0), jnp.array(1.0), (0.0, 1.0))
+    >>> known = with_scale_error(half, jnp.array(0.0), jnp.array(0.2), (0.0, 1.0))
     >>> float(known.round(3))
-    0.917
+    0.259
     """
     error = scale_variance(covariance, ability)
     if population is None:
         return variance + error
     mean, sd = population
-    r = error / (sd**2 + error)
-    return (1 - r) ** 2 * variance + r * sd**2 + (r * (ability - mean)) ** 2
+    return with_shared_error(variance, ability - mean, sd**2, error)
+
+
+def with_shared_error(variance: Any, gap: Any, spread: Any, error: Any) -> Array:
+    """The squared error (2) of scores `gap` from the mean of the population.
+
+    Args:
+        variance: v.
+        gap: m - mu.
+        spread: sigma^2.
+        error: s^2.
+
+    >>> nothing_known = with_shared_error(1.0, 0.0, 1.0, 0.1)
+    >>> float(nothing_known)
+    1.0
+    """
+    told = error * jnp.clip(1 - variance / spread, 0, 1)
+    r = told / (spread + told)
+    return (1 - r) * variance + r * spread + (r * gap) ** 2

@@ -146,10 +146,47 @@ def test_the_error_of_the_axes_of_one_ability_is_that_of_its_scale():
     error = axes_variance(gap, spread, 1 / spread, sample, False)
     scale = np.diag([0.05 * 1.7, 0.05 / 2])
     want = with_scale_error(scale, 1.3, 0.4, (0.0, np.sqrt(1.7)))
-    found = with_axes_error(jnp.array([[0.4]]), gap, spread, error)
+    found = with_axes_error(jnp.array([[0.4]]), gap, spread, 1 / spread, error)
     assert float(found[0, 0]) == pytest.approx(float(want), rel=1e-12)
     fixed = axes_variance(gap, spread, 1 / spread, sample, True)
     np.testing.assert_allclose(fixed, error)
+
+
+@pytest.mark.parametrize("noise", [0.3, 1.5])
+def test_abilities_on_axes_that_err_are_off_as_stated(noise):
+    """Abilities of two dimensions, scored from measures on axes with an error."""
+    rng, count = np.random.default_rng(7), 200_000
+    spread = np.array([[1.5, 0.6], [0.6, 1.0]])
+    error = np.array([[0.3, -0.1], [-0.1, 0.2]])
+    blur = noise**2 * np.array([[1.0, 0.3], [0.3, 2.0]])
+    draw = lambda covariance: rng.multivariate_normal(np.zeros(2), covariance, count)
+    theta = draw(spread)
+    share = spread @ np.linalg.inv(spread + blur)
+    covariance = spread - share @ spread
+    score = (theta + draw(error) + draw(blur)) @ share.T
+    # At one score: errors are normal given it, about a linear function of it.
+    gap = np.sqrt(np.diag(share @ spread))
+    slope = np.linalg.lstsq(score, score - theta, rcond=None)[0]
+    left = score - theta - score @ slope
+    want = np.cov(left.T) + np.outer(gap @ slope, gap @ slope)
+    parts = jnp.asarray(spread), jnp.linalg.inv(spread), jnp.asarray(error)
+    found = with_axes_error(jnp.asarray(covariance), jnp.asarray(gap), *parts)
+    # Five Monte-Carlo errors of a covariance, and of the squared shift.
+    atol = 5 * np.sqrt(2 / count) * np.max(np.diag(want)) * 2
+    np.testing.assert_allclose(found, want, atol=atol)
+
+
+def test_abilities_are_never_better_known_with_the_error_of_their_axes():
+    spread, error = jnp.array([[1.5, 0.6], [0.6, 1.0]]), 0.1 * jnp.eye(2)
+    known = spread, jnp.linalg.inv(spread), error
+    nothing = with_axes_error(spread, jnp.array([2.0, 1.0]), *known)
+    np.testing.assert_allclose(nothing, spread, rtol=1e-12)
+    rng = np.random.default_rng(8)
+    for scale in (0.1, 0.5, 1.0, 3.0, 30.0):  # To errors larger than the population.
+        root = jnp.asarray(rng.normal(size=(2, 2)))
+        own = scale * (root @ root.T + 0.1 * jnp.eye(2))
+        found = with_axes_error(own, jnp.asarray(rng.normal(size=2)), *known)
+        assert np.linalg.eigvalsh(np.asarray(found - own)).min() > -1e-12
 
 
 def test_the_axes_of_a_sample_err_as_stated():
