@@ -225,22 +225,48 @@ def test_sense_of_a_metric_is_said(tmp_path):
     assert any("'error_rate', lower is better" in note for note in table.notes)
 
 
-def test_harness_metric_that_a_task_lacks_is_left_out_and_said():
-    # Nothing could be chosen in place of the one metric that these tasks have.
-    names = ("arc_easy", "gsm8k", "aime")
+def test_harness_metric_that_a_task_lacks_is_the_usual_one_there_and_said():
+    names = ("arc_easy", "gsm8k", "ifeval", "aime")
     paths = [next(HARNESS.glob(f"samples_{name}_*")) for name in names]
-    table = read(paths, metric="acc")
-    assert set(table.benchmarks) == {"arc_easy"}
-    assert sum("has no metric 'acc' and was left out" in n for n in table.notes) == 2
+    table = read(paths, metric="acc", trials="mean")
+    assert set(table.benchmarks) == set(names)
+    assert table.metric == (
+        "acc / exact_match,score-first / exact_match,strict-match"
+        " / prompt_level_strict_acc"
+    )
+    (note,) = (x for x in table.notes if "lack the metric 'acc'" in x)
+    for text in (
+        "3 benchmarks",
+        "ifeval: prompt_level_strict_acc",
+        "aime: exact_match",
+    ):
+        assert text in note
+    # A list is all that is wanted.
+    only = read(paths, metric=["acc"])
+    assert set(only.benchmarks) == {"arc_easy"}
+    assert sum("has no metric 'acc' and was left out" in n for n in only.notes) == 3
+    for missing in ("nope", ["nope"], {"*": "nope"}):
+        with pytest.raises(
+            ValueError, match="no metric .*nope.*; there are: acc, acc_"
+        ):
+            read(paths, metric=missing)
 
 
-def test_harness_metric_that_a_task_lacks_needs_a_choice_among_its_others():
-    with pytest.raises(ValueError, match="benchmark 'ifeval' has no metric") as caught:
-        read(FIXTURES / "lm_eval", metric="acc")
+def test_harness_metric_that_a_task_lacks_needs_a_choice_where_none_is_usual(tmp_path):
+    paths = [next(HARNESS.glob("samples_arc_easy_*"))]
+    many = {"metrics": ["bleu", "rouge"], "bleu": 1.0, "rouge": 0.0}
+    paths += [write_log(tmp_path, "a", [{**sample(0, 1.0, metric="bleu"), **many}])]
+    with pytest.raises(ValueError, match="benchmark 't' has no metric") as caught:
+        read(paths, metric="acc")
     message = str(caught.value)
     assert "\n" not in message
-    assert "it has prompt_level_strict_acc, inst_level_strict_acc" in message
-    assert "metric={'arc_easy': 'acc', 'ifeval': 'prompt_level_strict_acc'}" in message
+    assert "it has bleu, rouge" in message
+    assert "metric={'arc_easy': 'acc', 't': 'bleu'}" in message
+    # One other metric that is not usual: nothing to choose, and nothing is guessed.
+    write_log(tmp_path, "a", [sample(0, 1.0, metric="bleu")])
+    table = read(paths, metric="acc")
+    assert set(table.benchmarks) == {"arc_easy"}
+    assert any("'t' has no metric 'acc' and was left out" in n for n in table.notes)
 
 
 def test_metrics_and_filters_by_benchmark():

@@ -56,9 +56,13 @@ def missing_choices(records: Records, options: ReadOptions) -> dict[str, Any]:
         labels = getattr(records, option)
         if labels is None:
             continue
-        wish = _Wish.of(getattr(options, option))
+        groups, asked = _groups(records, labels), getattr(options, option)
+        wish = _Wish.of(asked)
+        whole = option == "metric" and isinstance(asked, str)
+        if option == "metric":
+            _check_known(asked, groups, records.source)
         named, keep = {}, np.zeros(len(records), bool)
-        for name, rows in _groups(records, labels).items():
+        for name, rows in groups.items():
             pair = _pick(wish[name], list(rows))
             label = pair[0] if pair else None
             if option == "metric" and pair and pair[1] is not None:
@@ -67,7 +71,7 @@ def missing_choices(records: Records, options: ReadOptions) -> dict[str, Any]:
                 label = of_metric.get(name)
                 if label is not None and label not in rows:
                     continue  # `choose` refuses the name.
-            if label is None and wish[name] is None:
+            if label is None and (wish[name] is None or whole):
                 label = _usual_of(records, option, name, rows)
             if label is None and option == "filter" and len(rows) == 1:
                 label = next(iter(rows))
@@ -352,12 +356,14 @@ def _choose_metric(
     groups = _groups(records, records.metric)
     wish = _Wish.of(asked)
     wish.check("metric", list(groups), source)
+    _check_known(asked, groups, source)
     keep = np.zeros(len(records), bool)
     chosen: _Pairs = {}
     usual: _Usual = {}
     notes: list[str] = []
     lost = _Lost(records, "metric")
     lacking: dict[str, list[str]] = {}
+    instead: list[str] = []
     for name, rows in groups.items():
         found, wanted = list(rows), wish[name]
         pair = _pick(wanted, found)
@@ -370,6 +376,12 @@ def _choose_metric(
                 )
             pair = preferred, None
             usual[name] = [x for x in found if x != preferred]
+        if pair is None and isinstance(asked, str):
+            # One name for all: a folder of two kinds of tasks is read whole.
+            preferred = _usual_of(records, "metric", name, rows)
+            if preferred is not None:
+                pair = preferred, None
+                instead.append(f"{name}: {preferred}")
         if pair is not None:
             keep[rows[pair[0]]] = True
             chosen[name] = pair
@@ -387,15 +399,29 @@ def _choose_metric(
                 f"benchmark {name!r:.80} has no metric {shown!r} and was left out (it"
                 f" has {listing(found)})"
             )
-    if not chosen:
-        found = sorted({label for rows in groups.values() for label in rows})
-        raise ValueError(f"{source}: no metric {asked!r}; there are: {listing(found)}")
     if lacking:
         raise ValueError(f"{source}: {_lacking_message(str(asked), lacking, chosen)}")
-    if len({metric for metric, _ in chosen.values()}) > 1 and not usual:
+    if instead:
+        lack = "lacks" if len(instead) == 1 else "lack"
+        notes.append(
+            f"{counted(len(instead), 'benchmark')} {lack} the metric {asked!r}: the"
+            f" usual one was read ({listing(instead)}); leave its files out, or give"
+            " another by benchmark"
+        )
+    elif len({metric for metric, _ in chosen.values()}) > 1 and not usual:
         shown = [f"{k}: {v}" for k, (v, _) in sorted(chosen.items())]
         notes.append(f"the metric differs by benchmark ({listing(shown)})")
     return records.take(keep, *notes, *lost.notes()), chosen, usual
+
+
+def _check_known(asked: Any, groups: _Groups, source: str) -> None:
+    """Refuses metrics for all benchmarks that none of them has."""
+    wish = _Wish.of(asked)
+    if wish.others is None or wish.named:
+        return
+    if all(_pick(wish.others, list(rows)) is None for rows in groups.values()):
+        found = sorted({label for rows in groups.values() for label in rows})
+        raise ValueError(f"{source}: no metric {asked!r}; there are: {listing(found)}")
 
 
 def _shown(asked: Metric) -> str:
