@@ -61,6 +61,15 @@ def test_pairs_without_a_test_of_abilities_are_explained(saved, tmp_path):
     assert sentence not in text and "significantly ahead" in text
 
 
+def test_the_fit_of_a_gate_may_stand_in_the_configuration(saved, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "irtjax.toml").write_text(
+        f"[compare]\nfit = {json.dumps(str(saved))}\n"
+    )
+    assert run("compare", WEAK, STRONG, "--fail-if", "A < B").exit_code == 1
+    assert run("compare", STRONG, WEAK, "--fail-if", "A < B").exit_code == 0
+
+
 def test_a_condition_that_holds_ends_with_one_sentence(saved):
     failed = compare(saved, "--fail-if", "A < B")
     assert failed.exit_code == 1
