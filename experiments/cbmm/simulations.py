@@ -105,7 +105,7 @@ SCALES = {
 }  # fmt: skip
 
 
-def several(
+def rows_of(
     name: str,
     drawn: Sequence[Simulated],
     seeds: Sequence[int],
@@ -190,7 +190,7 @@ def over(
     for setting in settings:
         drawn = [make(seed=seed, **setting) for seed in scale.seeds]
         for name in scale.chosen(tuple(METHODS)):
-            found = several(name, drawn, scale.seeds, also)
+            found = rows_of(name, drawn, scale.seeds, also)
             rows += [
                 setting | {"replicate": seed} | row
                 for seed, row in zip(scale.seeds, found, strict=True)
@@ -219,8 +219,8 @@ def missing(scale: Scale) -> list[Row]:
     rates["mnar"] = scale.gates
     settings = [
         {"pattern": pattern, "rate": float(rate)}
-        for pattern, several in rates.items()
-        for rate in several
+        for pattern, each in rates.items()
+        for rate in each
     ]
     make = lambda seed, **setting: simulated(*scale.cells, seed, **setting)
     rows = over(settings, make, scale)
@@ -236,7 +236,7 @@ def missing(scale: Scale) -> list[Row]:
         rows += [
             setting | {"replicate": seed} | row | {"method": "em, as wrong"}
             for seed, row in zip(
-                scale.seeds, several("em", wrong, scale.seeds), strict=True
+                scale.seeds, rows_of("em", wrong, scale.seeds), strict=True
             )
         ]
     name = {"pattern": "mcar", "method": "printed, 30 x 20"}

@@ -60,12 +60,7 @@ class HasTable:
         """Returns the table as a data frame of another library: `irtjax.to_frame`.
 
         Args:
-            library: "pandas", "polars", "datasets" (a data set of Hugging Face) or
-                "arrow".
-
-        Raises:
-            ImportError: the library is not installed.
-            ValueError: it is another.
+            library: As there, and so are the errors raised.
 
         >>> import irtjax
         >>> table = irtjax.ResponseTable.from_arrays([[1, 1, 0], [1, 0, 0], [0, 1, 0]])

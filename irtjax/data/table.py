@@ -417,12 +417,7 @@ class ResponseTable:
         ``trials="counts"``.
 
         Args:
-            library: "pandas", "polars", "datasets" (a data set of Hugging Face) or
-                "arrow".
-
-        Raises:
-            ImportError: the library is not installed.
-            ValueError: it is another.
+            library: As that of `irtjax.to_frame`, and so are the errors raised.
 
         >>> table = ResponseTable.from_arrays([[1, 0]], items=["x", "y"])
         >>> table.to_frame("arrow").to_pylist()[1]
