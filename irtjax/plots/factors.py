@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 
 #: Items drawn as arrows; more are drawn as points, of which so many are named.
 ARROWS, NAMED_ITEMS = 30, 8
+#: Times the largest eigenvalue is that of permuted responses, from which the scree is
+#: drawn on a logarithmic axis.
+FLAT = 8
 
 
 def plot_structure(fit: Calibration, clusters: Heterogeneity | None = None) -> Figure:
@@ -277,6 +280,14 @@ def _scree(axes: Axes, found: Dimensions, factors: np.ndarray) -> None:
     axes.plot(
         factors, values[2], "o-", color=PALETTE[0], ms=4, lw=1.2, label="responses"
     )
+    if min(map(np.min, values)) > 0 and values[2].max() > FLAT * values[1].max():
+        from matplotlib.ticker import LogLocator, NullLocator
+
+        # Else the band would be a line at the foot.
+        axes.set_yscale("log")
+        axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axes.yaxis.set_minor_locator(NullLocator())
+        axes.yaxis.set_major_formatter("{x:g}")
     axes.set_xlabel("Factor")
     axes.set_ylabel("Eigenvalue of tetrachoric correlations")
     axes.legend(fontsize=8, frameon=False)

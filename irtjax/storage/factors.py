@@ -8,6 +8,8 @@ import numpy as np
 
 from irtjax.calibration.calibration import Calibration
 from irtjax.calibration.factors import Factors, correlation_columns, loading_columns
+from irtjax.calibration.tables import floats, number_column
+from irtjax.models.factors import Factor
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -40,6 +42,40 @@ def factors_of(arrays: dict[str, Any]) -> Factors | None:
     return Factors(**{"loadings_error": None, **own})
 
 
+def _only_factor(fit: Calibration) -> Factors | None:
+    """The loadings of a factor model with one factor; None for other models.
+
+    Its fit is that of one ability theta, so abilities are in no array here. A loading
+    l = a / sqrt(a^2 + v) has the standard error v / (a^2 + v)^1.5 of that of a, unless
+    the residual variance v is estimated for each item, too.
+    """
+    if fit.options.get("model") != Factor.name:
+        return None
+    names = "discrimination", "discrimination_se"
+    sd = float(fit.parameters.population.sd)
+    slope, slope_error = (sd * x for x in floats(fit.item_table, *names))
+    known = fit.model.family.residual_variance(fit.parameters.items)
+    variance = np.asarray(known, float)
+    total = slope**2 + variance
+    loadings = (slope / np.sqrt(total))[:, None]
+    error = (slope_error * variance / total**1.5)[:, None]
+    has_error = variance.ndim == 0 and np.isfinite(error).any()
+    none = np.empty((0, 1))
+    return Factors(
+        names=np.array(["factor_1"]),
+        loadings=loadings,
+        loadings_error=error if has_error else None,
+        structure=loadings,
+        communality=loadings[:, 0] ** 2,
+        correlation=np.eye(1),
+        ability=none,
+        covariance=none[:, :, None],
+        mean=none,
+        rotation="none",
+        share_at_best=float("nan"),
+    )
+
+
 def factor_tables(fit: Calibration) -> dict[str, pa.Table]:
     """Tables for people by file name: loadings, structure, correlations of factors.
 
@@ -47,13 +83,15 @@ def factor_tables(fit: Calibration) -> dict[str, pa.Table]:
     """
     import pyarrow as pa
 
-    found = fit.factors
+    found = fit.factors or _only_factor(fit)
     if found is None:
         return {}
     items: dict[str, Any] = {"item": fit.items.tolist()}
     if fit.benchmarks is not None:
         items["benchmark"] = fit.benchmarks.tolist()
-    names, columns = found.names.tolist(), loading_columns(found)
+    names = found.names.tolist()
+    # Errors that are not known, as those of loadings at their bound 0, are empty.
+    columns = {name: number_column(x) for name, x in loading_columns(found).items()}
     structure = {k: x for k, x in columns.items() if not k.startswith("loading_")}
     rows = {"factor": names}
     rows |= {name: found.correlation[:, k] for k, name in enumerate(names)}
@@ -66,6 +104,6 @@ def factor_tables(fit: Calibration) -> dict[str, pa.Table]:
         pairs = correlation_columns(found, fit.level)
         first, second, *numbers = pairs.items()
         columns = {name: x.tolist() for name, x in (first, second)}
-        columns |= {name: pa.array(x, mask=np.isnan(x)) for name, x in numbers}
+        columns |= {name: number_column(x) for name, x in numbers}
         tables["factor_correlation_errors"] = pa.table(columns)
     return tables

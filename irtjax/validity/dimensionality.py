@@ -84,20 +84,39 @@ class Dimensions(HasTable):
     notes: tuple[str, ...] = ()
 
     @property
+    def most(self) -> int:
+        """Largest number of factors that was tried."""
+        return self.table.num_rows - 1
+
+    @property
     def sentence(self) -> str:
         """The result in one sentence."""
         noun = "factor" if self.chosen == 1 else "factors"
+        head = (
+            f"Use {self.chosen} {noun}: more do not predict held-out responses better"
+            " by a standard error."
+        )
+        if self.chosen == self.most:
+            head = (
+                f"Use {self.chosen} {noun} or more: fewer predict held-out responses"
+                f" worse by a standard error, and {self.most} is the largest number"
+                " tried, so try more."
+            )
         parallel = (
             "no parallel analysis"
             if self.by_parallel is None
-            else f"parallel analysis {self.by_parallel}"
+            else f"parallel analysis {self._up_to(self.by_parallel)}"
         )
         proof = "" if self.certificate <= GLOBAL else ", not shown to be the best fit"
         return (
-            f"Use {self.chosen} {noun}: more do not predict held-out responses better"
-            f" by a standard error. (Best {self.best}; JIC {self.by_jic}; {parallel};"
-            f" rank at the penalty of noise {self.by_penalty}{proof}.)"
+            f"{head} (Best {self._up_to(self.best)}; JIC {self._up_to(self.by_jic)};"
+            f" {parallel}; rank at the penalty of noise"
+            f" {self._up_to(self.by_penalty)}{proof}.)"
         )
+
+    def _up_to(self, count: int) -> str:
+        """A number of factors; the largest that was tried is a lower bound."""
+        return f"at least {count}" if count == self.most else f"{count}"
 
 
 @full_precision

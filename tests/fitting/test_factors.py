@@ -27,6 +27,7 @@ from irtjax.models.factors import Factor, bifactor, simple_structure
 from irtjax.models.priors import Normal
 from irtjax.models.simulate import simulate_abilities
 from irtjax.numerics.rotation import rotate
+from irtjax.storage.factors import factor_tables
 
 SUBJECTS, ITEMS, FACTORS = 400, 60, 2
 GROUPS = np.arange(ITEMS) % FACTORS
@@ -123,6 +124,27 @@ def test_one_factor_is_the_2pl_by_mm():
     other = irtjax.fit(table, model, "mm")
     assert fit.log_likelihood == pytest.approx(other.log_likelihood, abs=1e-10)
     assert fit.factors is None
+    # Its loadings are a / sqrt(a^2 + pi^2 / 3), with errors by the delta method.
+    assert not factor_tables(other)
+    rows, items = factor_tables(fit)["loadings"], fit.item_table
+    slope, error = (
+        items[name].to_numpy() for name in ("discrimination", "discrimination_se")
+    )
+    standard = lambda a: a / np.sqrt(a**2 + np.pi**2 / 3)
+    found = rows["loading_factor_1"].to_numpy()
+    np.testing.assert_allclose(found, standard(slope), rtol=1e-12)
+    move = (standard(slope + 1e-5) - standard(slope - 1e-5)) / 2e-5
+    found = rows["loading_factor_1_se"].to_numpy()
+    np.testing.assert_allclose(found, move * error, rtol=1e-6)
+
+
+def test_errors_that_are_not_known_are_empty_in_the_tables():
+    fit = fitted()
+    error = fit.factors.loadings_error.copy()
+    error[3, 1] = np.nan
+    fit = dataclasses.replace(fit, factors=fit.factors._replace(loadings_error=error))
+    column = factor_tables(fit)["loadings"]["loading_factor_2_se"].to_pylist()
+    assert column[3] is None and column[2] == error[2, 1]
 
 
 @pytest.mark.parametrize(
@@ -492,6 +514,17 @@ def test_items_that_the_only_factor_leaves_out_have_no_slope():
     fit = irtjax.fit(table, "factor", "mm", loadings=mask, standard_errors="none")
     slopes = np.asarray(fit.parameters.items.discrimination)
     assert (slopes[:2] == 0).all() and (np.abs(slopes[2:]) > 0.01).all()
+    # The files of a factor model are written for one factor, too.
+    files = factor_tables(fit)
+    assert list(files) == ["loadings", "structure", "factor_correlations"]
+    rows = files["loadings"].to_pydict()
+    loading = np.array(rows["loading_factor_1"])
+    # Slopes of 0 leave abilities on the scale of the fit.
+    scaled = slopes * float(fit.parameters.population.sd)
+    np.testing.assert_allclose(loading, scaled / np.sqrt(scaled**2 + np.pi**2 / 3))
+    np.testing.assert_allclose(rows["communality"], loading**2)
+    assert "loading_factor_1_se" not in rows
+    assert files["factor_correlations"]["factor_1"].to_pylist() == [1.0]
     with pytest.raises(ValueError, match="of one factor with positive=True"):
         Factor(loadings=mask, positive=True)
 

@@ -1,5 +1,6 @@
 """How many abilities: planted numbers, the certificate, the command line."""
 
+import dataclasses
 import functools
 import json
 
@@ -48,6 +49,18 @@ def test_the_planted_number_is_found(factors):
     assert found.sentence.startswith(f"Use {factors} factor")
 
 
+def test_the_largest_number_tried_is_a_lower_bound():
+    found = found_of(2)
+    # As if no more than two had been tried.
+    short = dataclasses.replace(found, table=found.table.slice(0, 3))
+    assert short.most == 2 and found.most == 3
+    assert short.sentence.startswith("Use 2 factors or more: fewer predict held-out")
+    assert "2 is the largest number tried, so try more. (Best at" in short.sentence
+    assert "JIC at least 2; parallel analysis at least 2; rank" in short.sentence
+    assert "noise at least 2.)" in short.sentence
+    assert "at least" not in found.sentence
+
+
 def test_the_rank_at_the_penalty_of_noise_is_proven():
     # q is 1 at the global maximum and never below, up to the tolerance of the fit.
     assert found_of(2).certificate == pytest.approx(1, abs=2e-3)
@@ -83,6 +96,13 @@ def test_rows_and_the_figure():
     (band,) = figure.axes[1].collections
     edge = band.get_paths()[0].vertices[:, 1]
     assert edge.min() == low.min() and edge.max() == high.max()
+    assert figure.axes[1].get_yscale() == "linear"
+    # One eigenvalue that is much larger than all others would flatten the band.
+    place = found.table.column_names.index("eigenvalue")
+    steep = [None, 100.0, *(row["eigenvalue"] for row in rows[2:])]
+    table = found.table.set_column(place, "eigenvalue", [steep])
+    scree = plot_dimensions(dataclasses.replace(found, table=table)).axes[1]
+    assert scree.get_yscale() == "log"
 
 
 def test_numbers_are_those_of_the_first_version():
