@@ -8,7 +8,8 @@ a-bar the mean discrimination, item j therefore moves subject i by
 
 on the scale of accuracy, n_i its responses: items that it got right and that
 discriminate more than others move it up. This is exact for the order of subjects by a
-2PL with complete responses, and a guide elsewhere.
+2PL with complete responses, and a guide elsewhere. Of several abilities the derivative
+of the subject's expected score with respect to its response takes the place of a_j.
 """
 
 from __future__ import annotations
@@ -188,12 +189,41 @@ def _values(fit: Calibration, against: Calibration | str):
     return names[known], ability[known], before[known], slack[known], known
 
 
-def _weights(fit: Calibration) -> np.ndarray | None:
-    """Discriminations over their mean; None where the fit has none of its own."""
-    if "discrimination" not in fit.item_table.column_names or fit.factors is not None:
+def _weights(fit: Calibration, names: np.ndarray) -> np.ndarray | None:
+    """`[subjects or 1, items]` weights of responses, of mean 1; None without any.
+
+    Discriminations, or for several abilities the derivative of each subject's expected
+    score with respect to its response to an item, g'C a_j over the residual variance
+    of the item: g is the gradient of the expected score, C the posterior covariance.
+    """
+    if "discrimination" not in fit.item_table.column_names:
         return None
-    slope = np.nan_to_num(floats(fit.item_table, "discrimination")[0])
+    if fit.factors is not None:
+        return _sensitivities(fit, names)
+    slope = np.nan_to_num(floats(fit.item_table, "discrimination")[0])[None]
     return slope / slope.mean() if slope.mean() > 0 else None
+
+
+def _sensitivities(fit: Calibration, names: np.ndarray) -> np.ndarray | None:
+    """`_weights` of a factor model; None where a subject's have no positive mean."""
+    import jax
+    import jax.numpy as jnp
+
+    from irtjax.likelihood.products import by_product
+
+    found, items = fit.factors, jax.tree.map(jnp.asarray, fit.parameters.items)
+    assert found is not None
+    places = {name: k for k, name in enumerate(fit.subjects.tolist())}
+    rows = [places[name] for name in names.tolist()]
+    slopes, mean = np.asarray(items.discrimination, float), found.mean[rows]
+    family, records = by_product(fit.model, items)
+    score = lambda product: jax.vmap(family.expected_response)(records, product)
+    rise = lambda product: jax.jvp(score, (product,), (jnp.ones_like(product),))[1]
+    rises = np.asarray(jax.vmap(rise)(jnp.asarray(mean @ slopes.T)), float)
+    along = np.einsum("ikl,il->ik", found.covariance[rows], rises @ slopes)
+    own = along @ slopes.T / np.asarray(family.residual_variance(items), float)
+    size = own.mean(axis=1, keepdims=True)
+    return own / size if (size > 0).all() else None
 
 
 def _reasons(fit, against, data, names, move) -> dict[str, list[str | None]]:
@@ -201,26 +231,27 @@ def _reasons(fit, against, data, names, move) -> dict[str, list[str | None]]:
     columns: dict[str, list[str | None]] = {
         f"item_{k + 1}": [None] * len(names) for k in range(REASONS)
     }
-    after = _weights(fit)
-    before = np.ones(len(fit.items))
+    after = _weights(fit, names)
+    before = np.ones((1, len(fit.items)))
     if not isinstance(against, str):
-        other = _weights(against)
+        other = _weights(against, names)
         places = {name: k for k, name in enumerate(against.items.tolist())}
         if other is None or not set(fit.items.tolist()) <= set(places):
             return columns
         refuse_other_contents(against.item_contents, fit.item_contents, "the fit")
-        before = other[[places[name] for name in fit.items.tolist()]]
+        before = other[:, [places[name] for name in fit.items.tolist()]]
     if after is None:
         return columns
     table = data if isinstance(data, ResponseTable) else read(data)
     refuse_other_contents(table.item_contents, fit.item_contents, "the fit")
     table = table.select(items=fit.items)
     mean, weight = np.nan_to_num(table.item_accuracy()), after - before
+    weight = np.broadcast_to(weight, (len(names), len(mean)))
     part = table.select(subjects=names)
     for i in np.flatnonzero(move):
         place, share = _row(part, i)
         # Contributions in the direction of the move, largest first.
-        own = weight[place] * (share - mean[place]) * np.sign(move[i])
+        own = weight[i, place] * (share - mean[place]) * np.sign(move[i])
         best = np.argsort(-own, kind="stable")[:REASONS]
         for k, j in enumerate(best[own[best] > 0]):
             columns[f"item_{k + 1}"][i] = str(fit.items[place[j]])

@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from scipy.special import expit
 from scipy.stats import chi2, spearmanr
 from typer.testing import CliRunner
 
 import irtjax
-from irtjax.calibration.flow import rank_flow
+from irtjax.calibration.flow import _weights, rank_flow
 from irtjax.calibration.heterogeneity import (
     _grouped,
     _weighted_spearman,
@@ -22,6 +23,9 @@ from irtjax.calibration.heterogeneity import (
     variation,
 )
 from irtjax.cli.app import app
+from irtjax.models.catalogue import factor_model
+from irtjax.models.factors import Factor
+from irtjax.models.families.logistic import LogisticItems
 from irtjax.models.priors import Normal
 from irtjax.plots import plot_rank_flow
 from tests.small_fits import small_fit, small_table
@@ -133,6 +137,46 @@ def test_reasons_are_the_items_that_weigh_more_or_less():
     assert [rows["s0"][f"item_{k}"] for k in (1, 2, 3)] == ["b", "d", "a"]
     assert [rows["s2"][f"item_{k}"] for k in (1, 2, 3)] == ["c", "b", "d"]
     assert rows["s3"]["item_1"] is None
+
+
+def test_weights_of_several_abilities_are_derivatives_of_expected_scores():
+    """By differences in a response, which the mode of the abilities follows."""
+    rng = np.random.default_rng(0)
+    slopes, level = rng.uniform(0.2, 1.5, (6, 2)), rng.normal(size=6)
+    chance = lambda theta: expit(slopes @ theta + level)
+
+    def mode(y):
+        theta = np.zeros(2)
+        for _ in range(30):
+            p = chance(theta)
+            step = slopes.T @ (y - p) - theta
+            precision = np.eye(2) + (slopes.T * (p * (1 - p))) @ slopes
+            theta = theta + np.linalg.solve(precision, step)
+        return theta, np.linalg.inv(precision)
+
+    values = rng.integers(0, 2, (3, 6))
+    modes, covariances = map(np.array, zip(*map(mode, values), strict=True))
+    found = types.SimpleNamespace(mean=modes, covariance=covariances)
+    fit = of_ranks([3, 2, 1], values.mean(axis=1))
+    zero = np.zeros(6)
+    items = LogisticItems(slopes, level, zero, zero + 1)
+    fit = dataclasses.replace(
+        fit,
+        model=factor_model(Factor(2)),
+        parameters=fit.parameters._replace(items=items),
+        factors=found,
+        item_table=pa.table({"discrimination": zero}),
+    )
+    weights = _weights(fit, fit.subjects[::-1])
+    assert weights is not None
+    for y, row in zip(values[::-1], weights, strict=True):
+        ends = [
+            [chance(mode(y + sign * 1e-4 * (np.arange(6) == j))[0]).mean()
+             for j in range(6)]
+            for sign in (1, -1)
+        ]  # fmt: skip
+        moves = np.subtract(*ends)
+        np.testing.assert_allclose(row, moves / moves.mean(), rtol=1e-5)
 
 
 def test_another_fit_takes_the_place_of_accuracy():
