@@ -18,7 +18,7 @@ from irtjax.data.responses import Responses
 from irtjax.data.sparse_responses import SparseResponses
 from irtjax.likelihood.padding import padded_size
 from irtjax.models.family import Items
-from irtjax.models.model import Model, Population
+from irtjax.models.model import Model, Population, check_one_ability
 from irtjax.numerics.kernels import equal_nodes
 from irtjax.numerics.programs import stored_jit
 
@@ -67,7 +67,8 @@ class Resolution(NamedTuple):
 def test_information(
     model: Model, items: Items, theta: Array, item_weight: Array | None = None
 ) -> Float[Array, " nodes"]:
-    """Sum of the items' Fisher information at each ability."""
+    """Sum of the items' Fisher information at each ability, of models with one."""
+    check_one_ability(model, "information")
     over_items = jax.vmap(model.family.information, in_axes=(0, None))
 
     def at_node(node):

@@ -169,7 +169,12 @@ def _matrix(axes: Axes, values: np.ndarray, columns: list, limit: float, **more:
 
 
 def _structure(fit: Calibration) -> Structure:
-    """The estimates by group of a fit; refuses one with a single ability."""
+    """The estimates by group of a fit; refuses one without groups."""
+    if fit.factors is not None:
+        raise ValueError(
+            "abilities of a factor model belong to no groups of items: use"
+            " plots.plot_structure or plots.plot_biplot"
+        )
     if fit.structure is None or len(fit.structure.groups) < 2:
         raise ValueError(
             "this fit has one ability per subject: fit model='multibenchmark' or"

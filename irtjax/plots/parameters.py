@@ -20,9 +20,15 @@ FLAT = 0.1
 
 
 def parameter_columns(fit: Calibration) -> list[tuple[str, str, np.ndarray]]:
-    """Returns title, formula and value of each item, NaN where there is none."""
-    items = fit.parameters.items
+    """Returns title, formula and value of each item, NaN where there is none.
+
+    Of several abilities the discrimination is the length of the item's slopes, as in
+    the table of items.
+    """
+    items, several = fit.parameters.items, fit.factors is not None
     slope = np.asarray(items.discrimination, float)
+    slope = np.linalg.norm(slope, axis=1) if several else slope
+    size = "|a|" if several else "a"
     middle = getattr(items, fit.model.family.intercept_name)
     middle = np.asarray(middle, float).reshape(len(slope), -1).mean(axis=1)
 
@@ -30,8 +36,8 @@ def parameter_columns(fit: Calibration) -> list[tuple[str, str, np.ndarray]]:
         return values / np.where(np.abs(divisor) < FLAT, np.nan, divisor)
 
     columns = [
-        ("Discrimination", "a", slope),
-        ("Difficulty", "−d / a", over(-middle, slope)),
+        ("Discrimination", size, slope),
+        ("Difficulty", f"−d / {size}", over(-middle, slope)),
     ]
     lengths = fit.parameters.lengths
     if lengths is not None:

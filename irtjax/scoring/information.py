@@ -14,7 +14,7 @@ from jaxtyping import Array, Float
 from irtjax.likelihood.quadrature import REACH, test_information
 from irtjax.models.families.graded import GradedItems
 from irtjax.models.family import Items
-from irtjax.models.model import Model, Population
+from irtjax.models.model import Model, Population, check_one_ability
 from irtjax.numerics.programs import stored_jit
 from irtjax.scoring.block import table_of
 
@@ -39,12 +39,16 @@ def item_information(
     Returns:
         `[nodes, items]` information, in units of 1 / ability^2.
 
+    Raises:
+        ValueError: If the model has several abilities.
+
     >>> import irtjax
     >>> model = irtjax.MODELS["2pl"]()
     >>> one = model.constrain(jnp.array([[2.0, 0.0]]))  # discrimination, intercept
     >>> float(item_information(model, one, jnp.array([0.0]))[0, 0])
     1.0
     """
+    check_one_ability(model, "information")
     return table_of(model.family.information, items, theta)
 
 

@@ -27,6 +27,7 @@ from irtjax.models.factors import Factor, bifactor, simple_structure
 from irtjax.models.priors import Normal
 from irtjax.models.simulate import simulate_abilities
 from irtjax.numerics.rotation import rotate
+from irtjax.plots.parameters import parameter_columns
 from irtjax.storage.factors import factor_tables
 
 SUBJECTS, ITEMS, FACTORS = 400, 60, 2
@@ -255,10 +256,20 @@ def test_every_verb_works_or_refuses_in_one_line(tmp_path):
         lambda: irtjax.shrink(table, 10, model=fit),
         lambda: irtjax.plots.plot_wright_map(fit),
         lambda: irtjax.score(fit, table, method="wle"),
+        lambda: irtjax.item_information(fit.model, fit.parameters.items, jnp.zeros(3)),
+        lambda: irtjax.test_information(fit.model, fit.parameters.items, jnp.zeros(3)),
     ):
         with pytest.raises(ValueError, match="one ability") as refused:
             call()
         assert "\n" not in str(refused.value)
+    for plot in (irtjax.plots.plot_correlations, irtjax.plots.plot_abilities_by_group):
+        with pytest.raises(ValueError, match="no groups of items: use plots"):
+            plot(fit)
+    (_, size, slope), (_, formula, difficulty) = parameter_columns(fit)
+    assert (size, formula) == ("|a|", "−d / |a|")
+    for name, values in (("discrimination", slope), ("difficulty", difficulty)):
+        np.testing.assert_allclose(fit.item_table[name].to_numpy(), values)
+    assert len(irtjax.plots.plot_item_parameters(fit).axes) == 2
 
 
 @pytest.mark.slow
