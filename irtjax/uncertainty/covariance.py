@@ -26,7 +26,7 @@ from jaxtyping import Array, Bool, Float
 from irtjax.data.responses import Responses
 from irtjax.data.sparse_responses import SparseResponses
 from irtjax.likelihood.problem import Problem, is_rescaled
-from irtjax.models.model import Population
+from irtjax.models.model import Population, check_one_ability
 from irtjax.numerics.kernels import inverse_cholesky, symmetric_eigen_2x2
 from irtjax.numerics.precision import full_precision
 from irtjax.numerics.programs import stored_jit
@@ -423,8 +423,9 @@ def item_covariance(
         The covariance. Check `identified` before using it.
 
     Raises:
-        ValueError: See `check_kind`.
+        ValueError: See `check_kind`; and of models with several abilities.
     """
+    check_one_ability(problem.model, "item_covariance")
     check_kind(problem, kind)
     data, columns = problem.data, problem.free.shape[1]
     num_subjects, num_items = _counts(data)

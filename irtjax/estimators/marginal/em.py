@@ -50,7 +50,7 @@ from irtjax.likelihood.problem import (
 )
 from irtjax.models.families.continuous import LogitNormalScores
 from irtjax.models.lengths import LengthCoordinates, LengthParameters, orient_speed
-from irtjax.models.model import Model, Population, check_one_ability
+from irtjax.models.model import Model, Population
 from irtjax.numerics.acceleration import Memory, accelerate, empty_memory, forget
 from irtjax.numerics.kernels import normal_log_weights
 
@@ -168,7 +168,12 @@ class EM(AbstractOnNodes):
     def init(self, problem: Problem, start: Start, key: KeyArray | None) -> EMState:
         """State at the start values."""
         self.check_nodes()
-        check_one_ability(problem.model, "a step of EM")
+        if problem.model.family.dims:
+            raise ValueError(
+                f"a step of EM needs one ability, and a {problem.model.name} model has"
+                f" {problem.model.family.dims}: use GVEM(), or GridEM with nodes of"
+                " several abilities (irtjax.estimators.marginal.grid)"
+            )
         if self.population not in ("normal", "histogram"):
             raise ValueError(
                 f"population {self.population!r} is neither 'normal' nor 'histogram'"

@@ -24,6 +24,7 @@ from irtjax.estimators.marginal.factor_em import (
 from irtjax.estimators.marginal.gaussian import GVEM
 from irtjax.estimators.marginal.grid import GridEM, nodes_for_items
 from irtjax.estimators.timing import Clock
+from irtjax.fitting.bootstrap import refit
 from irtjax.likelihood.cubature import Points, grid_nodes, points_for
 from irtjax.likelihood.problem import Parameters, Problem, Start, correlates
 from irtjax.models.catalogue import factor_model
@@ -380,3 +381,14 @@ def test_too_many_nodes_are_refused_before_anything_is_fitted():
     method = EM(jnp.linspace(-6, 6, 2001))
     with pytest.raises(ValueError, match="2001 nodes for each of 2 abilities are 4,0"):
         method.solve(problem_of(), start_of(), Run(Clock()))
+
+
+def test_functions_of_one_ability_name_those_of_several():
+    problem, start = problem_of(), start_of()
+    nodes, weight = jnp.linspace(-6, 6, 21), jnp.ones((1, SUBJECTS))
+    with pytest.raises(ValueError, match=r"use GVEM\(\), or GridEM with nodes"):
+        refit(problem, EM(nodes), start, weight)
+    coordinates = problem.model.unconstrain(start.items)
+    population = Population(jnp.zeros(DIMS), jnp.ones(DIMS))
+    with pytest.raises(ValueError, match="item_covariance needs one ability"):
+        irtjax.item_covariance(problem, coordinates, population, nodes)
