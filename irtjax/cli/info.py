@@ -61,6 +61,10 @@ def info_command(
         _show(document) if fit is None else _show_fit(fit)
 
 
+#: What begins the advice to give bounds; the options follow.
+GIVE_BOUNDS = "give the lowest and highest possible score"
+
+
 def _read(
     files: list[str], reading: opt.Reading, bounds: Bounds | None
 ) -> dict[str, Any]:
@@ -88,6 +92,9 @@ def _read(
             fits = min(table.num_subjects, table.num_items) > 1
             words = ["irtjax", "fit" if fits else "info", *map(shlex.quote, files)]
             words += [*chosen.flags(), *map(shlex.quote, opt.bounds_flags(bounds))]
+            # A fit of these scores is refused without bounds.
+            asked = facts["reason"].partition(f"{GIVE_BOUNDS} with ")[2]
+            words += [asked] * bool(fits and asked)
             facts[name] = " ".join([*words, *["--out", "calibrated"] * fits])
     return facts
 
@@ -244,9 +251,7 @@ def _suggest_bounds(table: ResponseTable, low: float, high: float) -> tuple[str,
 
     outside = ((table.values < 0) | (table.values > 1)).any(axis=0)
     names = list(dict.fromkeys(table.benchmarks[outside].tolist()))
-    give = (
-        f"scores from {low:g} to {high:g}; give the lowest and highest possible score"
-    )
+    give = f"scores from {low:g} to {high:g}; {GIVE_BOUNDS}"
     if len(names) < len(benchmarks_of(table)):
         flags = [x for name in names for x in ("--bounds-of", f"{name}=LOW:HIGH")]
         return "auto", f"{give} with {shlex.join(flags)}"
@@ -313,7 +318,7 @@ def _show_offers(out: Any, facts: dict[str, Any]) -> None:
             [
                 *(offer[name] or "-" for name in header[:3]),
                 *(f"{offer[name]:,}" for name in header[3:]),
-                "0 or 1" if offer["binary"] else "scores",
+                _values(offer),
             ]
             for offer in offers[:_MOST_OFFERS]
         ]
@@ -327,6 +332,13 @@ def _show_offers(out: Any, facts: dict[str, Any]) -> None:
         sentence = "The usual ones are read. To read others, change the names in:"
         screen.show_sentences(out, [sentence])
         screen.show_command(out, facts["usual"])
+
+
+def _values(offer: dict[str, Any]) -> str:
+    """What the values of an offer are."""
+    if not offer["numeric"]:
+        return "no numbers"
+    return "0 or 1" if offer["binary"] else "scores"
 
 
 def _show_fit(fit: Calibration) -> None:

@@ -9,7 +9,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
+from irtjax.cli.app import app
 from irtjax.data import read
 from irtjax.data.formats import inspect
 
@@ -171,14 +173,53 @@ def test_inspect_error_is_missing_and_mapping_is_metrics(tmp_path):
         ],
         status="error",
     )
-    with pytest.raises(ValueError, match="s/first, s/second"):
+    with pytest.raises(ValueError, match="among s/first .*of s/second are no num"):
         read(path)
     table = read(path, metric="s/first")
     assert table.items.tolist() == ["t/1", "t/2", "t/3"]
     assert table.num_observed == 1
     assert any("ended as 'error'" in note for note in table.notes)
-    with pytest.raises(ValueError, match='s/second\' has the value "\\?"'):
+    place = r"a.json: sample 1, epoch 1, field 'scores.s.value.second'"
+    with pytest.raises(ValueError, match=f'{place}: the score is "\\?", not a number'):
         read(path, metric="s/second")
+
+
+@pytest.mark.parametrize("value", ["splendid", ["good", "bad"], [], {"a": {"b": "hi"}}])
+def test_inspect_scores_of_text_or_objects_name_sample_field_and_cure(tmp_path, value):
+    scores = [{"a/b": {"value": 1}}, {"a/b": {"value": value}}]
+    path = inspect_log(tmp_path / "a.json", scores)
+    metric = "a/b/a/b" if isinstance(value, dict) else "a/b"
+    field = "scores.a/b.value" + ".a.b" * isinstance(value, dict)
+    with pytest.raises(ValueError) as error:
+        read(path, metric=metric)
+    assert f"a.json: sample 2, epoch 1, field '{field}': " in str(error.value)
+    assert "`inspect score LOG --scorer NAME`" in str(error.value)
+    # Where another metric has numbers, that is the other cure.
+    other = "or choose another with metric= among a/b"
+    assert (other in str(error.value)) == isinstance(value, dict)
+
+
+def test_inspect_text_on_one_task_leaves_the_metric_of_others(tmp_path):
+    for task, value in (("x", "splendid"), ("y", 1)):
+        scores = [{"s": {"value": value}, "r": {"value": 0}}] * 2
+        inspect_log(tmp_path / f"{task}.json", scores, task=task)
+    table = read(tmp_path, metric={"x": "r", "y": "s"})
+    assert table.values.tolist() == [[0, 0, 1, 1]]
+    with pytest.raises(ValueError, match="x.json: sample 1.*among r"):
+        read(tmp_path, metric="s")
+
+
+def test_inspect_info_chooses_a_metric_of_numbers(tmp_path):
+    """Scores of text were all missing, and so "0 or 1", and suggested first."""
+    for model in "mn":
+        scores = [{"a": {"value": "fine"}, "b": {"value": k % 2}} for k in range(3)]
+        inspect_log(tmp_path / f"{model}.json", scores, model=model)
+    result = CliRunner().invoke(app, ["info", str(tmp_path), "--json"])
+    document = json.loads(result.stdout)
+    assert "--metric b " in document["command"] and document["num_items"] == 3
+    assert [offer["numeric"] for offer in document["offers"]] == [False, True]
+    shown = CliRunner().invoke(app, ["info", str(tmp_path)]).stdout
+    assert "no numbers" in shown and shown.count("0 or 1") == 1
 
 
 def test_inspect_later_log_of_the_same_task_wins(tmp_path):

@@ -419,11 +419,9 @@ def _read_log(
                 unanswered[metric] += not is_invalid
             elif number is None:
                 # Other metrics may be fine: an error only if this one is chosen.
-                message = (
-                    f"{path}: metric {metric!r} has the value {json.dumps(raw)[:40]},"
-                    " which is not a number; choose another with metric="
-                )
-                builder.unscored.setdefault(metric, message)
+                if (task, metric) not in builder.unscored:
+                    message = _no_number(path, sample, metric, raw)
+                    builder.unscored[task, metric] = message
             builder.add(
                 subject=options.subject_name or model,
                 item=ItemKey(task, name, content, part=part),
@@ -442,6 +440,18 @@ def _read_log(
             builder.notes.append(f"{path.name}: {note}")
     for metric, count in unanswered.items():
         builder.note(metric, f"{path.name}: {unanswered_note(count, options)}")
+
+
+def _no_number(path: Path, sample: Sample, metric: str, raw: Any) -> str:
+    """Where a score is text or an object, and what it may be."""
+    scorer = next(x for x in sample.scores or {} if f"{metric}/".startswith(f"{x}/"))
+    field = f"scores.{scorer}.value{metric[len(scorer) :].replace('/', '.')}"
+    return (
+        f"{path}: sample {sample.id!r:.80}, epoch {sample.epoch or 1}, field"
+        f" {field!r:.200}: the score is {json.dumps(raw)[:40]}, not a number: score the"
+        " logs with a scorer that returns a number, true or false, or C, I, P or N"
+        " (`inspect score LOG --scorer NAME`)"
+    )
 
 
 def _describe(sample: Sample, place: Place, wrong: bool, found: Described) -> None:

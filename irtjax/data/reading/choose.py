@@ -27,11 +27,15 @@ def choose(records: Records, options: ReadOptions) -> _Choice:
     """
     records = _choose_epoch(_choose_run(records, options), options)
     options = _resolved(records, options)
+    offered = {} if records.metric is None else _groups(records, records.metric)
     records, metrics, usual = _choose_metric(records, options)
     records, filters = _choose_filter(records, options, metrics, usual)
+    for name, (metric, _) in metrics.items():
+        if (name, metric) in records.unscored:
+            others = _numeric(records, name, offered[name])
+            cure = f", or choose another with metric= among {listing(others)}"
+            raise ValueError(records.unscored[name, metric] + cure * bool(others))
     for name in _names(records.metric):
-        if name in records.unscored:
-            raise ValueError(records.unscored[name])
         records.notes = [*records.notes, *records.metric_notes.get(name, [])]
     if usual:
         records.notes = [*records.notes, _usual_note(usual, metrics, filters)]
@@ -78,7 +82,7 @@ def missing_choices(records: Records, options: ReadOptions) -> dict[str, Any]:
             if label is None and name in wish.named:
                 continue  # `choose` leaves the benchmark out, or refuses the name.
             if label is None:
-                label = _first_binary(records, rows)
+                label = _first_binary(records, name, rows)
                 named[name] = label
             keep[rows[label]] = True
         records = records.take(keep)
@@ -120,13 +124,19 @@ def _split(text: str, benchmarks: list[str], labels: list[str]) -> tuple[str, st
     return "*", text
 
 
-def _first_binary(records: Records, rows: dict[str, np.ndarray]) -> str:
-    """The first label whose scores are all 0 or 1, else the first."""
-    for label, places in rows.items():
-        scores = records.response[places]
+def _first_binary(records: Records, benchmark: str, rows: dict[str, np.ndarray]) -> str:
+    """The first label whose scores are all 0 or 1, else the first with numbers."""
+    numeric = _numeric(records, benchmark, rows)
+    for label in numeric:
+        scores = records.response[rows[label]]
         if np.isin(scores[~np.isnan(scores)], (0.0, 1.0)).all():
             return label
-    return next(iter(rows))
+    return next(iter(numeric or rows))
+
+
+def _numeric(records: Records, benchmark: str, labels: Iterable[str]) -> list[str]:
+    """The labels that are no metrics with scores that are text or objects."""
+    return [label for label in labels if (benchmark, label) not in records.unscored]
 
 
 def _usual_of(
@@ -372,7 +382,7 @@ def _choose_metric(
             if preferred is None:
                 raise ValueError(
                     f"{source}: several metrics{_where(name)}: choose one with"
-                    f" metric= among {_choices(records, rows)}"
+                    f" metric= among {_choices(records, name, rows)}"
                 )
             pair = preferred, None
             usual[name] = [x for x in found if x != preferred]
@@ -469,13 +479,21 @@ def _where(benchmark: str) -> str:
     return f" on benchmark {benchmark!r:.80}" if benchmark else ""
 
 
-def _choices(records: Records, groups: dict[str, np.ndarray]) -> str:
-    """Lists metrics as 'metric,filter' where filters are many, as logs write them."""
+def _choices(records: Records, benchmark: str, groups: dict[str, np.ndarray]) -> str:
+    """Lists metrics as 'metric,filter' where filters are many, as logs write them.
+
+    Those with scores that are no numbers are named last: they cannot be chosen.
+    """
     shown: list[str] = []
-    for label, rows in groups.items():
-        filters = _names(None if records.filter is None else records.filter[rows])
+    numeric = _numeric(records, benchmark, groups)
+    for label in numeric or groups:
+        filters = (
+            [] if records.filter is None else _names(records.filter[groups[label]])
+        )
         shown += [f"{label},{f}" for f in filters] if len(filters) > 1 else [label]
-    return listing(shown)
+    rest = [label for label in groups if label not in numeric] if numeric else []
+    others = f" (the scores of {listing(rest)} are no numbers)"
+    return listing(shown) + others * bool(rest)
 
 
 def _choose_filter(

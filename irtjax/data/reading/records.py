@@ -71,8 +71,9 @@ class Records:
     length: np.ndarray | None = None  # In tokens; NaN where unknown.
     file: Coded | None = None  # For messages; None if it is the source, or unknown.
     notes: list[str] = dataclasses.field(default_factory=list)
-    # Only if a metric is chosen: why its values are no numbers, and notes on it.
-    unscored: dict[str, str] = dataclasses.field(default_factory=dict)
+    # Only if a metric is chosen: why its values on a benchmark are no numbers (by
+    # benchmark and metric), and notes on it.
+    unscored: dict[tuple[str, str], str] = dataclasses.field(default_factory=dict)
     metric_notes: dict[str, list[str]] = dataclasses.field(default_factory=dict)
     # Those to take where nothing else is asked for, in order of preference.
     usual_metrics: tuple[str, ...] = ()
@@ -213,7 +214,7 @@ class RecordBuilder:
         #: The distinct names of each text column, with their codes.
         self._names: dict[str, dict[Any, int]] = {name: {} for name in _NAMES}
         self._columns: dict[str, list[Any]] = {name: [] for name in _FILL}
-        self.unscored: dict[str, str] = {}
+        self.unscored: dict[tuple[str, str], str] = {}
         self.notes: list[str] = []
         self.metric_notes: dict[str, list[str]] = {}
         #: Files with their first rows, where a reader keeps them for messages.

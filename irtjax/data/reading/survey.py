@@ -23,6 +23,7 @@ class Offer(NamedTuple):
         items: Number of items.
         epochs: Most responses of a subject to an item.
         binary: Whether all scores are 0 or 1.
+        numeric: Whether all are numbers; text and objects cannot be read.
     """
 
     benchmark: str
@@ -32,6 +33,7 @@ class Offer(NamedTuple):
     items: int
     epochs: int
     binary: bool
+    numeric: bool = True
 
 
 def survey(records: Records) -> list[Offer]:
@@ -58,7 +60,8 @@ def survey(records: Records) -> list[Offer]:
         known = scores[~np.isnan(scores)]
         size = len(np.unique(subject)), len(np.unique(item))
         binary = bool(np.isin(known, (0.0, 1.0)).all())
-        offers.append(Offer(benchmark, metric, filter, *size, epochs, binary))
+        numeric = (benchmark, metric) not in records.unscored
+        offers.append(Offer(benchmark, metric, filter, *size, epochs, binary, numeric))
     return offers
 
 
