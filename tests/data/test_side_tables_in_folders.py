@@ -1,14 +1,17 @@
 """Tables of a folder that describe subjects or items, without responses."""
 
 import json
+import shutil
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
+import irtjax
 from irtjax.cli.app import app
 from irtjax.data import read
+from tests.small_fits import small_fit
 
 MODELS = "model_name,family\nm,a\nn,b\n"
 
@@ -267,3 +270,23 @@ def test_info_suggests_bounds_of_one_benchmark_and_the_model_that_fits(tmp_path)
     assert model == "share" and reason.startswith("75 % of the scores")
     model, reason = info(["m,a,0,b\nm,b,62.5,b\nn,a,100,b\nn,b,50,b"])
     assert model == "share" and reason.endswith("--bounds 0 100")
+
+
+def test_results_of_irtjax_below_a_folder_are_not_read(folder):
+    fit = small_fit(errors=False)
+    irtjax.write_report(fit, folder / "out", figures=False)
+    irtjax.write_report(fit, folder / "run" / "fit", figures=False)
+    shutil.copy(folder / "out" / "report.html", folder / "run")
+    (folder / "run" / "run.json").write_text('{"format": {}, "parts": {}}')
+    table = read(folder)
+    assert table.values.tolist() == [[0, 50, 100]] * 2
+    names = f"{folder / 'out'}, {folder / 'run'}"
+    assert f"2 folders that irtjax wrote were not read: {names}" in table.notes
+    # Alone it is named as what it is.
+    for name in ("out", "run"):
+        with pytest.raises(ValueError, match=f"{name} is a folder that irtjax wrote"):
+            read(folder / name)
+    # Files of such names without our page are other people's.
+    (folder / "out" / "report.html").write_text("<!DOCTYPE html>")
+    with pytest.raises(ValueError, match="several kinds"):
+        read(folder)

@@ -212,10 +212,18 @@ def _find(
         expand,
         identify,
         without_copies,
+        without_outputs,
     )
 
     found = []
-    files, copies = without_copies(expand(path))
+    files, outputs = without_outputs(expand(path), Path(path).expanduser())
+    if outputs:
+        names = listing([str(folder) for folder in outputs], 4)
+        count = counted(len(outputs), "folder")
+        notes.append(
+            f"{count} that irtjax wrote {were(len(outputs))} not read: {names}"
+        )
+    files, copies = without_copies(files)
     if copies:
         names = listing([file.name for file in copies], 4)
         these = (
@@ -233,6 +241,7 @@ def _find(
         found.append(source)
     good = [s for s in found if s.format and options.format in (None, s.format)]
     if not good:
+        _refuse_output(path)
         shown = f" as {options.format}" if options.format else ""
         # What is damaged first, then data: other files may only describe what it held.
         order = lambda s: (not s.damaged, not s.path.name.endswith(DATA), s.path.name)
@@ -248,6 +257,7 @@ def _find(
         good = _with_responses(good, options, notes)
     kinds = _kinds(good)
     if len(kinds) > 1:
+        _refuse_output(path)
         raise ValueError(
             f"{path} holds several kinds of files ({', '.join(kinds)}): choose one with"
             " format=, or name the files or folders to read together, of"
@@ -260,6 +270,17 @@ def _find(
         text = f"{counted(left, 'other file')} in {path} {were(left)} not read"
         notes.append(text if left == 1 else f"{text}, such as {example}")
     return good
+
+
+def _refuse_output(path: str | os.PathLike[str]) -> None:
+    """Refuses a folder of results, where it cannot be read as responses."""
+    from irtjax.data.reading.sources import is_output
+
+    if is_output(Path(path).expanduser()):
+        raise ValueError(
+            f"{path} is a folder that irtjax wrote, not one of responses: give the"
+            " files that it was made from"
+        )
 
 
 def _with_damaged_logs(

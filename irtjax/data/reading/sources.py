@@ -33,6 +33,9 @@ DATA = tuple(
     for packed in ("", ".gz")
 )
 _DAMAGE = "is not valid JSON", "is nested too deeply", "holds bytes that are not UTF-8"
+#: Files that show, next to a page of irtjax, which command wrote a folder.
+_WRITTEN = ("fit.json", "subset.json", "run.json", "summary.md")
+_PAGE = re.compile(rb'<meta name="generator" content="irtjax')
 #: What makes the name of a copy: "a (1).json", "a copy.json", "a - Copy.json".
 _COPY = re.compile(r"( \(\d+\)| copy( \d+)?| - [Cc]opy( \(\d+\))?)(?=\.\w)")
 _INSPECT = re.compile(rb'"eval"\s*:\s*\{[^{}]*"(eval_id|run_id|task)"')
@@ -86,6 +89,36 @@ def without_copies(
             copies.append(path)
     gone = {*copies}
     return [pair for pair in files if pair[0] not in gone], copies
+
+
+def is_output(folder: Path) -> bool:
+    """Whether irtjax wrote a folder: of a fit, an audit or a small benchmark."""
+    page = folder / "report.html"
+    if not any((folder / name).is_file() for name in _WRITTEN):
+        return False
+    return page.is_file() and _PAGE.search(read_head(page)) is not None
+
+
+def without_outputs(
+    files: list[tuple[Path, bool]], top: Path
+) -> tuple[list[tuple[Path, bool]], list[Path]]:
+    """The files without those in folders below `top` that irtjax wrote, and these.
+
+    All files, and no folder, where nothing else is left.
+    """
+    output: dict[Path, Path | None] = {top: None}
+
+    def of(folder: Path) -> Path | None:
+        if folder not in output:
+            above = of(folder.parent) if top in folder.parents else None
+            output[folder] = above or (folder if is_output(folder) else None)
+        return output[folder]
+
+    kept = [pair for pair in files if pair[1] or of(pair[0].parent) is None]
+    if not kept:
+        return files, []
+    found = {of(file.parent) for file, asked in files if not asked}
+    return kept, sorted(folder for folder in found if folder is not None)
 
 
 def _same(first: Path, second: Path) -> bool:
