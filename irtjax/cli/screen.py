@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from irtjax.report.leaderboard_page import subject_cells, subject_header
-from irtjax.report.words import visible
+from irtjax.report.leaderboard_page import (
+    accuracy_cells,
+    benchmarks_with_accuracy,
+    subject_cells,
+    subject_header,
+)
+from irtjax.report.words import short, visible
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -21,6 +26,8 @@ NAME_WIDTH = 20
 WORDS = ("flags", "smallest p-values")
 #: What a ranking can do without on a narrow screen, least needed first.
 SPARE = ("responses", "accuracy", "score", "error", "flags", "P(best)", "ability")
+#: Letters of the name of a benchmark above its column.
+MOST_LETTERS = 30
 #: Columns of a terminal that is none (a pipe, a file).
 WIDTH = 160
 
@@ -97,8 +104,9 @@ def narrow(
         for k, name in enumerate(header)
     ]
     for name in spare:
-        if sum(3 + widths[k] for k in kept) > width and name in header:
-            kept.remove(list(header).index(name))
+        places = [k for k in kept if header[k] == name]
+        if places and sum(3 + widths[k] for k in kept) > width:
+            kept.remove(places[-1])
     return [header[k] for k in kept], [[row[k] for k in kept] for row in rows]
 
 
@@ -132,25 +140,44 @@ def show_command(out: Console, command: str) -> None:
 
 
 def show_ranking(out: Console, ranked: RankedSubjects, everything: bool) -> None:
-    """Prints the ranked table, the middle left out when it is long."""
-    from irtjax.data.wording import counted
+    """Prints the ranked table, the middle left out when it is long.
+
+    Where the fit has several benchmarks, a second table has the accuracies on them.
+    """
+    from irtjax.data.wording import are, counted
 
     header = [*subject_header(ranked.level), "responses", "flags"]
     size = ranked.table.num_rows
-    cells = lambda part: [
-        [*subject_cells(row), f"{row['observed']:,}", row["flags"] or ""]
-        for row in part
-    ]
-    if everything or size <= LONGEST:
-        rows = cells(ranked.rows())
-    else:
-        # Only what is shown is made into rows.
-        first, last = ranked.rows(stop=ENDS), ranked.rows(size - ENDS)
-        rows = [*cells(first), _gap(size, len(header)), *cells(last)]
+    whole = everything or size <= LONGEST
+    # Only what is shown is made into rows.
+    parts = [ranked.rows(stop=None if whole else ENDS)]
+    parts += [] if whole else [ranked.rows(size - ENDS)]
+
+    def lines(cells: Callable[[dict[str, Any]], list[str]]) -> list[list[str]]:
+        found = [list(map(cells, part)) for part in parts]
+        if whole:
+            return found[0]
+        return [*found[0], _gap(size, len(found[0][0])), *found[1]]
+
+    rows = lines(
+        lambda row: [*subject_cells(row), f"{row['observed']:,}", row["flags"] or ""]
+    )
     if not any(row[-1] for row in rows):
         header = header[:-1]
         rows = [row[:-1] for row in rows]
     show_table(out, f"{counted(size, 'subject')}", header, rows, spare=SPARE)
+    names = benchmarks_with_accuracy(ranked)
+    if not names or not rows:
+        return
+    rows = lines(lambda row: [row["subject"], *accuracy_cells(row, names)])
+    header = ["subject", *(short(name, MOST_LETTERS) for name in names)]
+    # The last benchmarks are left out where the screen is too narrow for all.
+    header, rows = narrow(header, rows, 1, header[:1:-1], out.width)
+    show_table(out, "Accuracy by benchmark", header, rows)
+    left = len(names) - len(header) + 1
+    if left:
+        more = f"{counted(left, 'more benchmark')} {are(left)} in abilities.csv."
+        show_sentences(out, [more, ""])
 
 
 def show_warnings(out: Console, warnings: Iterable[str], notes: Iterable[str]) -> None:

@@ -48,7 +48,7 @@ def leaderboard(
     if fit.benchmarks is not None and len(set(fit.benchmarks.tolist())) > 1:
         benchmarks = table_lines(*benchmark_rows(fit, markdown))
         lines += ["", "## Benchmarks", "", *benchmarks]
-        lines += _accuracies(fit, ranked)
+        lines += _accuracies(ranked)
     if flagged:
         lines += ["", "## Flagged items", "", *points(flagged)]
         lines += ["", "All of them are in `items.csv`, column `flags`."]
@@ -144,21 +144,36 @@ def _subjects(ranked: RankedSubjects) -> list[str]:
     return lines
 
 
-def _accuracies(fit: Calibration, ranked: RankedSubjects) -> list[str]:
-    """The section of accuracies by benchmark; nothing where the fit has none."""
+def benchmarks_with_accuracy(ranked: RankedSubjects) -> list[str]:
+    """Returns the benchmarks on which a ranking has accuracies, in alphabetical order.
+
+    None where a fit has one benchmark, or very many.
+    """
+    columns = {*ranked.table.column_names}
+    names = [name for name in columns if f"{name}_se" in columns]
+    first = "accuracy["
+    return sorted(name[len(first) : -1] for name in names if name.startswith(first))
+
+
+def accuracy_cells(row: Mapping[str, Any], benchmarks: Iterable[str]) -> list[str]:
+    """Returns a subject's accuracies on benchmarks, with their intervals, as text."""
     from irtjax.calibration.tables import of_benchmark
 
-    known = [] if fit.benchmarks is None else sorted({*fit.benchmarks.tolist()})
-    names = [x for x in known if of_benchmark(x)[0] in ranked.table.column_names]
+    cells = []
+    for name in benchmarks:
+        value, _, low, high = (row.get(column) for column in of_benchmark(name))
+        cells.append(score_text(value, low, high))
+    return cells
+
+
+def _accuracies(ranked: RankedSubjects) -> list[str]:
+    """The section of accuracies by benchmark; nothing where the fit has none."""
+    names = benchmarks_with_accuracy(ranked)
     if not names:
         return []
     shown, rows = names[:MOST_BENCHMARKS], []
     for row in ranked.rows(stop=MOST_SUBJECTS):
-        cells = []
-        for name in shown:
-            value, _, low, high = (row.get(x) for x in of_benchmark(name))
-            cells.append(score_text(value, low, high))
-        rows.append([markdown(row["subject"]), *cells])
+        rows.append([markdown(row["subject"]), *accuracy_cells(row, shown)])
     header = ["subject", *map(markdown, shown)]
     lines = ["", "## Accuracy by benchmark", "", *table_lines(header, rows), ""]
     lines += [

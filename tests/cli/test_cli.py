@@ -277,6 +277,43 @@ def test_a_narrow_screen_loses_whole_columns_not_digits():
         assert max(map(len, text.splitlines())) <= width
 
 
+def test_accuracies_by_benchmark_are_shown_where_there_are_several(responses, tmp_path):
+    import io
+
+    from rich.console import Console
+
+    from irtjax.calibration.rank import rank
+    from irtjax.cli import screen
+    from irtjax.report.words import score_text
+
+    fast = ("--standard-errors", "none", "--no-figures")
+    shown = ok("fit", responses, "-o", tmp_path / "fit", *fast).stdout
+    section = shown.split("Accuracy by benchmark")[1]
+    ranked = rank(irtjax.load(tmp_path / "fit"))
+    for row in ranked.rows(stop=3):
+        cells = [
+            score_text(
+                *(row[f"accuracy[{name}]{end}"] for end in ("", "_lower", "_upper"))
+            )
+            for name in ("b0", "b1")
+        ]
+        assert f"{cells[0]}   {cells[1]}" in section
+    # Benchmarks for which a narrow screen has no room are counted.
+    out = Console(file=io.StringIO(), width=50, highlight=False)
+    screen.show_ranking(out, ranked, everything=True)
+    section = out.file.getvalue().split("Accuracy by benchmark")[1]
+    assert "b0" in section and "1 more benchmark is in abilities.csv." in section
+    assert section.count("[.") == len(ranked.rows())
+
+
+def test_one_benchmark_has_no_accuracies_of_its_own(tmp_path):
+    lines = [f"m{k},q{j},{(k + j) % 2}" for k in range(4) for j in range(4)]
+    (tmp_path / "one.csv").write_text("model,item,score\n" + "\n".join(lines))
+    fast = ("--standard-errors", "none", "--no-figures")
+    shown = ok("fit", tmp_path / "one.csv", "-o", tmp_path / "fit", *fast).stdout
+    assert "Accuracy by benchmark" not in shown
+
+
 def test_names_reach_the_terminal_as_text(saved):
     text = ok("rank", saved).stdout
     assert "\x1b" not in text
@@ -362,6 +399,23 @@ def test_info_lists_metrics_to_choose_from(tmp_path):
     alone = strict(ok("info", path, "--leave-out", "b", "--json").stdout)
     assert alone["command"] == f"irtjax info {path} --metric acc --leave-out b"
     ok(*shlex.split(alone["command"])[1:])
+
+
+def test_the_command_that_info_prints_has_the_bounds_that_scores_need(tmp_path):
+    import shlex
+
+    path = tmp_path / "rated.csv"
+    rows = [
+        f"m{k},q{j},{metric},{1 + (7 * k + 3 * j) % 17 / 4:g}"
+        for k in range(6)
+        for j in range(8)
+        for metric in ("clear", "true")
+    ]
+    path.write_text("\n".join(["model,item,metric,score", *rows]))
+    command = strict(ok("info", path, "--json").stdout)["command"]
+    assert command == f"irtjax fit {path} --metric clear --bounds 1 5 --out calibrated"
+    words = shlex.split(command)[1:-1]
+    ok(*words, tmp_path / "fit", "--no-figures", "--standard-errors", "none")
 
 
 def write_harness_logs(folder: Path) -> Path:
