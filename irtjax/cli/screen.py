@@ -26,6 +26,8 @@ NAME_WIDTH = 20
 WORDS = ("flags", "smallest p-values")
 #: What a ranking can do without on a narrow screen, least needed first.
 SPARE = ("responses", "accuracy", "score", "error", "flags", "P(best)", "ability")
+#: Most letters of the first cell of a row, which is a name, and of any other.
+MOST_OF_NAME, MOST_OF_CELL = 200, 2000
 #: Letters of the name of a benchmark above its column.
 MOST_LETTERS = 30
 #: Columns of a terminal that is none (a pipe, a file).
@@ -59,7 +61,10 @@ def show_table(
     from rich.table import Table
     from rich.text import Text
 
-    cells = [[visible(str(cell)) for cell in row] for row in rows]
+    cells = [
+        [_cut(cell, MOST_OF_CELL if k else MOST_OF_NAME) for k, cell in enumerate(row)]
+        for row in rows
+    ]
     header, cells = narrow(header, cells, left, spare, out.width)
     table = Table(
         title=Text(title) if title else None,
@@ -81,6 +86,12 @@ def show_table(
     for row in cells:
         table.add_row(*(Text(cell) for cell in row))
     out.print(table)
+
+
+def _cut(cell: Any, most: int) -> str:
+    """The text of a cell, cut in the middle when very long."""
+    text = visible(str(cell))
+    return short(text, most) if len(text) > most else text
 
 
 def narrow(

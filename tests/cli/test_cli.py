@@ -306,6 +306,19 @@ def test_accuracies_by_benchmark_are_shown_where_there_are_several(responses, tm
     assert section.count("[.") == len(ranked.rows())
 
 
+def test_names_of_any_length_take_two_lines_of_the_screen():
+    import io
+
+    from rich.console import Console
+
+    from irtjax.cli import screen
+
+    out = Console(file=io.StringIO(), width=160, highlight=False)
+    screen.show_table(out, "", ["subject", "rank"], [["x" * 50_000 + "end", "1"]])
+    text = out.file.getvalue()
+    assert "end" in text and len(text.splitlines()) < 8
+
+
 def test_one_benchmark_has_no_accuracies_of_its_own(tmp_path):
     lines = [f"m{k},q{j},{(k + j) % 2}" for k in range(4) for j in range(4)]
     (tmp_path / "one.csv").write_text("model,item,score\n" + "\n".join(lines))

@@ -27,12 +27,12 @@ def choose(records: Records, options: ReadOptions) -> _Choice:
     """
     records = _choose_epoch(_choose_run(records, options), options)
     options = _resolved(records, options)
-    offered = {} if records.metric is None else _groups(records, records.metric)
+    before = records
     records, metrics, usual = _choose_metric(records, options)
     records, filters = _choose_filter(records, options, metrics, usual)
     for name, (metric, _) in metrics.items():
-        if (name, metric) in records.unscored:
-            others = _numeric(records, name, offered[name])
+        if before.metric is not None and (name, metric) in records.unscored:
+            others = _numeric(records, name, _groups(before, before.metric)[name])
             cure = f", or choose another with metric= among {listing(others)}"
             raise ValueError(records.unscored[name, metric] + cure * bool(others))
     for name in _names(records.metric):
