@@ -85,6 +85,8 @@ class Group(TyperGroup):
             message = one_line(error.format_message())
             if option in _BEFORE:
                 message = f"{option} is written before the command, as irtjax {option}"
+            elif option == "--fit" and context is not None:
+                message = _without_fit(context)
             _end(f"{message} (see `{command} --help`)", 2)
         except typer.Abort:
             _end("interrupted", INTERRUPTED)
@@ -102,6 +104,14 @@ class Group(TyperGroup):
             if code == INTERRUPTED:  # What Typer makes of Ctrl-C.
                 _end("interrupted", INTERRUPTED)
             sys.exit(code if isinstance(code, int) else 0)
+
+
+def _without_fit(context: Any) -> str:
+    """Where a command that has no option --fit takes the fit, if it does."""
+    command, parameters = context.command_path, context.command.params
+    if any(x.param_type_name == "argument" and x.metavar == "DIR" for x in parameters):
+        return f"the folder of a fit stands without an option: {command} DIR"
+    return f"{command} takes no fit: leave --fit out"
 
 
 def explain(error: BaseException) -> str:

@@ -180,3 +180,18 @@ def test_very_many_categories_are_refused_before_a_fit(tmp_path, model):
     assert "100,001 categories, of at most 100" in found.stderr
     # The cure is typed as it stands.
     assert "--model continuous and --bounds 0 100000" in found.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "cure"),
+    [
+        ("adapt --fit DIR", "stands without an option: irtjax adapt DIR"),
+        ("report --fit DIR --out x.html", "without an option: irtjax report DIR"),
+        ("shrink r.csv --fit DIR --out x", "irtjax shrink takes no fit: leave --fit"),
+        ("fit r.csv --fit=DIR", "irtjax fit takes no fit: leave --fit out"),
+    ],
+)
+def test_a_fit_where_no_option_takes_it(words, cure):
+    result = CliRunner().invoke(app, words.split(), prog_name="irtjax")
+    assert result.exit_code == 2 and result.stderr.count("\n") == 1
+    assert cure in result.stderr
