@@ -32,7 +32,14 @@ _COLUMNS = {
 def dimensions_command(
     files: opt.Files,
     reading: opt.Reading,
-    most: Annotated[int, opt.option("Largest number of factors.", min=1)] = 8,
+    most: Annotated[
+        int | None,
+        opt.option(
+            "Largest number of factors; by default 8, or fewer than half as many as"
+            " there are subjects and items.",
+            min=1,
+        ),
+    ] = None,
     out: Annotated[
         Path | None, opt.out("DIR", "Folder for dimensions.csv and dimensions.png.")
     ] = None,

@@ -3,7 +3,9 @@ r"""How many abilities responses measure: four answers from one set of fits.
 - **Held-out cells.** Models of 0, 1, ... factors are fitted to the cells outside each
   of five folds; what counts is the mean log-likelihood of the cells in it. 0 factors
   are the items' proportions. The number chosen is the smallest whose loss against the
-  best is at most one standard error of it, over the folds.
+  best is at most one standard error of it, over the folds. It is 1 in place of 0 where
+  one factor orders these cells better by two standard errors of the area under the
+  curve: with few subjects predictions are in order, but surer than they should be.
 - **JIC** (Chen and Li 2022): -2 l_K + K max(N, J) log(n / max(N, J)), l_K the joint
   log-likelihood and n the observed cells.
 - **Parallel analysis** (Horn 1965): eigenvalues of the tetrachoric correlations above
@@ -48,6 +50,12 @@ MOST_ITEMS = 300
 ENOUGH_PAIRED = 10_000
 #: Bytes of a cell of these items: 200,000 x 300 took 33.
 PARALLEL_BYTES = 34.0
+#: Largest number of factors that is tried where none is given, and the share of the
+#: subjects or items, the fewer of them, below which it stays: a matrix of half its rank
+#: is no simpler than the responses.
+MOST, MOST_SHARE = 8, 0.5
+#: Standard errors of the area under the curve by which one factor is better than none.
+ORDERED = 2.0
 #: Share of the pairs of items without a correlation, each taken as 0, from which
 #: eigenvalues are those of the missing responses and are left out.
 FEW_PAIRS = 0.5
@@ -64,7 +72,8 @@ class Dimensions(HasTable):
             `jic`, `eigenvalue` of the correlation matrix with the 5 and 95 % quantiles
             of permuted responses, `eigenvalue_permuted_lower` and
             `eigenvalue_permuted`, None without parallel analysis.
-        chosen: By held-out cells with the one-standard-error rule.
+        chosen: By held-out cells with the one-standard-error rule; 1 in place of 0
+            where one factor orders them better.
         best: With the highest held-out log-likelihood.
         by_jic: With the lowest JIC.
         by_parallel: Leading eigenvalues above those of permuted responses; None where
@@ -72,6 +81,7 @@ class Dimensions(HasTable):
         by_penalty: Rank at the penalty of noise.
         certificate: q of that fit; None where items or subjects carry no signal.
         notes: What was left out.
+        ordered: Whether 1 was chosen in place of 0.
     """
 
     table: pa.Table
@@ -82,6 +92,7 @@ class Dimensions(HasTable):
     by_penalty: int
     certificate: float
     notes: tuple[str, ...] = ()
+    ordered: bool = False
 
     @property
     def most(self) -> int:
@@ -96,7 +107,14 @@ class Dimensions(HasTable):
             f"Use {self.chosen} {noun}: more do not predict held-out responses better"
             " by a standard error."
         )
-        if self.chosen == self.most:
+        if self.ordered:
+            none, one = self.table["auc"].to_pylist()[:2]
+            head = (
+                "Use 1 factor: it orders held-out responses better than none (area"
+                f" under the curve {one:.2f} against {none:.2f}), but its predictions"
+                " are too sure, as with few subjects."
+            )
+        elif self.chosen == self.most:
             head = (
                 f"Use {self.chosen} {noun} or more: fewer predict held-out responses"
                 f" worse by a standard error, and {self.most} is the largest number"
@@ -123,7 +141,7 @@ class Dimensions(HasTable):
 def dimensions(
     data: ResponseTable | Any,
     *,
-    most: int = 8,
+    most: int | None = None,
     key: KeyArray | None = None,
     progress: Callable[[str], None] | None = None,
 ) -> Dimensions:
@@ -134,7 +152,8 @@ def dimensions(
 
     Args:
         data: A `ResponseTable`, or anything `irtjax.read` takes.
-        most: Largest number of factors.
+        most: Largest number of factors; None for 8, or fewer than half as many as
+            there are subjects and items, the fewer of them.
         key: Random key of folds and permutations; a fixed one when None.
         progress: Called with what is being done.
 
@@ -154,6 +173,9 @@ def dimensions(
     (1, 3)
     """
     table = data if isinstance(data, ResponseTable) else read(data)
+    if most is None:
+        fewest = min(table.num_subjects, table.num_items)
+        most = min(MOST, max(1, int(np.ceil(MOST_SHARE * fewest)) - 1))
     _check(table, most)
     report = progress or (lambda text: None)
     key = jax.random.key(0) if key is None else key
@@ -181,16 +203,17 @@ def dimensions(
         above = eigenvalues > permuted[1]
         by_parallel = int(above.argmin()) if not above.all() else len(above)
     report("rank at the penalty of noise")
-    proof = noise_rank(responses, fits[out.losses.chosen], most, dtype, noise_key)
+    proof = noise_rank(responses, fits[out.chosen], most, dtype, noise_key)
     return Dimensions(
         _rows(out, heights, jic, eigenvalues, permuted),
-        out.losses.chosen,
+        out.chosen,
         out.losses.best,
         int(jic.argmin()),
         by_parallel,
         proof.rank,
         proof.certificate,
         tuple(notes),
+        out.chosen > out.losses.chosen,
     )
 
 
@@ -217,6 +240,16 @@ class _HeldOut(NamedTuple):
     def losses(self) -> Losses:
         """The numbers compared; `chosen` are the fewest factors close to the best."""
         return losses(self.height)
+
+    @property
+    def chosen(self) -> int:
+        """The fewest factors close to the best, 1 in place of 0 where it orders."""
+        chosen, gain = self.losses.chosen, self.area[:, 1] - self.area[:, 0]
+        gain = gain[~np.isnan(gain)]
+        if chosen or len(gain) < 2:
+            return chosen
+        error = gain.std(ddof=1) / len(gain) ** 0.5
+        return int(gain.mean() > ORDERED * error)
 
 
 def _held_out(folds: Folds, most: int, report) -> _HeldOut:

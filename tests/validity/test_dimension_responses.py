@@ -59,7 +59,7 @@ def test_parallel_analysis_of_pairs_without_common_subjects_is_left_out():
     assert [x.size for x in found] == [0, 0] and len(notes) == 1
     assert "of the pairs of items have no correlation, since too few" in notes[0]
     given = _found(*found)
-    assert "JIC 1; no parallel analysis; rank" in given.sentence
+    assert "JIC at least 1; no parallel analysis; rank" in given.sentence
     assert given.table["eigenvalue"].to_pylist() == [None, None]
     assert len(plot_dimensions(given).axes) == 1
 

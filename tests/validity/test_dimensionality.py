@@ -61,6 +61,21 @@ def test_the_largest_number_tried_is_a_lower_bound():
     assert "at least" not in found.sentence
 
 
+@pytest.mark.parametrize("slope", [0.0, 0.7])
+def test_ten_subjects_have_one_ability_or_none(slope):
+    """Joint estimates from few subjects are too sure, but in order."""
+    rng = np.random.default_rng(2)
+    ability, easy = rng.normal(size=(10, 1)), rng.normal(0, 1.2, 80)
+    chance = 1 / (1 + np.exp(-slope * ability - easy))
+    right = rng.random(chance.shape) < chance
+    found = irtjax.dimensions(irtjax.ResponseTable.from_arrays(right))
+    # Fewer than half as many factors as subjects are tried.
+    assert found.most == 4 and found.best == 0
+    assert found.chosen == int(found.ordered) == int(slope > 0)
+    start = "Use 1 factor: it orders" if slope else "Use 0 factors: more do not"
+    assert found.sentence.startswith(start)
+
+
 def test_the_rank_at_the_penalty_of_noise_is_proven():
     # q is 1 at the global maximum and never below, up to the tolerance of the fit.
     assert found_of(2).certificate == pytest.approx(1, abs=2e-3)
