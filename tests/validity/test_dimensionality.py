@@ -16,6 +16,7 @@ from irtjax.cli.app import app
 from irtjax.estimators.factor_folds import with_mask
 from irtjax.estimators.factor_rank import rank_above_noise
 from irtjax.plots import plot_dimensions
+from irtjax.validity.dimensionality import Dimensions, _HeldOut
 
 SUBJECTS, ITEMS = 150, 30
 
@@ -61,18 +62,29 @@ def test_the_largest_number_tried_is_a_lower_bound():
     assert "at least" not in found.sentence
 
 
-@pytest.mark.parametrize("slope", [0.0, 0.7])
+@pytest.mark.parametrize("slope", [0.0, 1.0])
 def test_ten_subjects_have_one_ability_or_none(slope):
-    """Joint estimates from few subjects are too sure, but in order."""
     rng = np.random.default_rng(2)
     ability, easy = rng.normal(size=(10, 1)), rng.normal(0, 1.2, 80)
     chance = 1 / (1 + np.exp(-slope * ability - easy))
     right = rng.random(chance.shape) < chance
     found = irtjax.dimensions(irtjax.ResponseTable.from_arrays(right))
     # Fewer than half as many factors as subjects are tried.
-    assert found.most == 4 and found.best == 0
-    assert found.chosen == int(found.ordered) == int(slope > 0)
-    start = "Use 1 factor: it orders" if slope else "Use 0 factors: more do not"
+    assert found.most == 4 and found.chosen == int(slope)
+
+
+@pytest.mark.parametrize(("gain", "chosen"), [(0.1, 1), (0.003, 0), (-0.1, 0)])
+def test_one_factor_that_orders_held_out_responses_is_kept(gain, chosen):
+    """Joint estimates from few subjects are too sure, but in order."""
+    noise = np.array([-1, 0, 1, -1, 1])[:, None] * 0.01
+    height = np.tile([-0.65, -0.67, -0.8], (5, 1)) + noise * [0, 1, 1]
+    area = np.tile([0.65, 0.65 + gain, 0.6], (5, 1)) + noise * [0, 1, 1]
+    area[4] = np.nan  # Of a fold whose responses are all right.
+    out = _HeldOut(height, area)
+    assert out.losses.chosen == 0 and out.chosen == chosen
+    rows = found_of(2).table.slice(0, 3).set_column(4, "auc", [out.mean_area])
+    found = Dimensions(rows, out.chosen, 0, 1, 1, 1, 1.0, (), bool(chosen))
+    start = "Use 1 factor: it orders" if chosen else "Use 0 factors: more do not"
     assert found.sentence.startswith(start)
 
 
