@@ -79,6 +79,8 @@ class Rules(TypedDict, total=False):
             a given order. Of several abilities also "d_optimal" and "a_optimal": the
             smallest determinant, or trace, of their covariance. See `adaptive.merits`.
         score: "eap" (the default) or "map".
+        min_items: Items before which only the number of items, the items left and the
+            budget end a test.
         standard_error: Also end below this standard error.
         reliability: Also end above this reliability, 1 - se^2 / sd^2.
         gain: Of one ability: also end when the best item left has less than this share
@@ -117,6 +119,7 @@ class Rules(TypedDict, total=False):
 
     select: str
     score: str
+    min_items: int
     standard_error: float | None
     reliability: float | None
     gain: float | None
@@ -140,6 +143,7 @@ class Rules(TypedDict, total=False):
 DEFAULTS: dict[str, Any] = dict.fromkeys(Rules.__annotations__) | {
     "select": "information",
     "score": "eap",
+    "min_items": 1,
     "randomesque": 1,
     "losses": (1.0, 1.0),
     "repeats": 1,
@@ -154,6 +158,7 @@ class Design(eqx.Module):
     score: str = eqx.field(static=True, default="eap")
     randomesque: int = eqx.field(static=True, default=1)
     repeats: int = eqx.field(static=True, default=1)
+    min_items: Int[Array, ""] | None = None
     standard_error: Float[Array, ""] | None = None
     reliability: Float[Array, ""] | None = None
     gain: Float[Array, ""] | None = None
@@ -204,10 +209,13 @@ class Design(eqx.Module):
         if score not in SCORES:
             raise ValueError(f"score {score!r} is not one of {', '.join(SCORES)}")
         repeats = chosen["repeats"]
+        least = chosen["min_items"]
         counts = dict(num_items=num_items, randomesque=randomesque, repeats=repeats)
-        for name, number in counts.items():
+        for name, number in (counts | {"min_items": least}).items():
             if number < 1:
                 raise ValueError(f"{name} {number} is not at least 1")
+        if least > num_items:
+            raise ValueError(f"min_items {least} is above num_items {num_items}")
         if randomesque > 1 and select in ORDERS:
             raise ValueError(
                 f"randomesque {randomesque} needs a rule that compares items, such as"
@@ -230,6 +238,8 @@ class Design(eqx.Module):
         losses = None if chosen["pass_mark"] is None else chosen["losses"]
         content |= dict(cost=optional(_costs(chosen)), losses=optional(losses))
         content |= dict(mark_error=optional(mark_error))
+        # At 1 all rules end a test as they would without it, before the first item too.
+        content |= dict(min_items=optional(least if least > 1 else None, jnp.int32))
         return cls(*static, **limits, **content)
 
     def mark(self, dtype: Any) -> tuple[Float[Array, ""], Float[Array, ""]]:

@@ -303,10 +303,11 @@ def decided_by_population(bank: AbstractBank, design: Design) -> bool:
 def stop(bank: AbstractBank, design: Design, state: State) -> Int[Array, ""]:
     """Why the test is over: `StopFlag` codes, 0 if it is not."""
     dtype = state.ability.dtype
-    ends: list[tuple[StopFlag, Array]] = [
+    always: list[tuple[StopFlag, Array]] = [
         (StopFlag.NUM_ITEMS, state.num_given >= design.num_items),
         (StopFlag.NO_ITEMS, ~jnp.any(state.available)),
     ]
+    ends: list[tuple[StopFlag, Array]] = []
     if design.standard_error is not None:
         limit = design.standard_error.astype(dtype)
         ends.append((StopFlag.STANDARD_ERROR, state.standard_error < limit))
@@ -316,7 +317,7 @@ def stop(bank: AbstractBank, design: Design, state: State) -> Int[Array, ""]:
         ends.append((StopFlag.RELIABILITY, reliability > limit))
     if design.budget is not None:
         left = jnp.any(state.available) & ~jnp.any(affordable(design, state))
-        ends.append((StopFlag.BUDGET, left))
+        always.append((StopFlag.BUDGET, left))
     if design.price is not None:
         assert state.worth is not None
         # Minus infinity where no item can be given, which is another reason.
@@ -333,5 +334,8 @@ def stop(bank: AbstractBank, design: Design, state: State) -> Int[Array, ""]:
         so_far = jnp.sum(jnp.where(state.given, information[state.items], 0))
         best = jnp.max(jnp.where(state.available, information, 0))
         ends.append((StopFlag.GAIN, best < design.gain.astype(dtype) * so_far))
-    flags = (jnp.where(ended, int(flag), 0) for flag, ended in ends)
+    if design.min_items is not None:
+        enough = state.num_given >= design.min_items
+        ends = [(flag, enough & ended) for flag, ended in ends]
+    flags = (jnp.where(ended, int(flag), 0) for flag, ended in always + ends)
     return sum(flags, jnp.zeros((), jnp.int32)).astype(jnp.int32)

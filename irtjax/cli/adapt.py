@@ -30,6 +30,7 @@ FILES = ("adapt.parquet", "adapt.csv", "adapt.png")
 #: Options for arguments of `irtjax.simulate_tests`, in messages.
 _OPTIONS = {
     "num_items": "--items",
+    "min_items": "--min-items",
     "num_subjects": "--subjects",
     "standard_error": "--se",
     "max_exposure": "--max-exposure",
@@ -52,6 +53,9 @@ class RuleOptions:
     """Rules of a test: each field is an option."""
 
     items: Annotated[int, _stop("Items of a test, at the most.")] = 50
+    min_items: Annotated[
+        int, _stop("Items before which no rule on error, gain or decision ends a test.")
+    ] = 1
     se: Annotated[float | None, _stop("End below this error.")] = None
     reliability: Annotated[float | None, _stop("End above this reliability.")] = None
     gain: Annotated[

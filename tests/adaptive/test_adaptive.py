@@ -238,6 +238,30 @@ def test_several_rules_end_a_test_at_the_first():
     assert tests.num_given.tolist() == counts
 
 
+def test_no_rule_ends_a_test_before_its_fewest_items():
+    least, budget = 4, 2.0
+    rules = dict(standard_error=0.9, reliability=0.1, gain=0.9)
+    free, kept = (
+        run_tests_jit(bank_of(), Design.create(LENGTH, **rules, min_items=k), key=KEY,
+                      theta=THETA)
+        for k in (1, least)
+    )  # fmt: skip
+    counts = np.asarray(free.num_given)
+    assert counts.min() < least
+    np.testing.assert_array_equal(kept.num_given, np.maximum(counts, least))
+    # A budget ends them all the same.
+    cost = np.ones(SIZE)
+    design = Design.create(LENGTH, min_items=least, cost=cost, budget=budget)
+    poor = run_tests_jit(bank_of(), design, key=KEY, theta=THETA)
+    assert (np.asarray(poor.num_given) == budget).all()
+    for wrong, match in (
+        (0, "min_items 0 is not at least 1"),
+        (LENGTH + 1, "is above"),
+    ):
+        with pytest.raises(ValueError, match=match):
+            Design.create(LENGTH, min_items=wrong)
+
+
 NUM_MANY, MANY_LENGTH = 1500, 12
 
 
