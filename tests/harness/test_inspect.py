@@ -303,6 +303,52 @@ def test_fewer_samples_give_the_error_of_a_full_run(tmp_path, saved):
     assert gap < 2 * found["ability_se"].value
 
 
+@needs_inspect
+@pytest.mark.slow
+def test_a_fifth_of_the_samples_has_nearly_the_error_of_a_full_run(tmp_path):
+    """The figures of docs/harness.md are those of twelve models in place of three."""
+    from inspect_ai.dataset import Sample
+    from inspect_ai.model import ModelOutput, ModelUsage, get_model
+
+    rng, size = np.random.default_rng(0), 200
+    slope, level = np.exp(rng.normal(0, 0.4, size)), rng.normal(0, 1.3, size)
+    chances = lambda theta: 1 / (1 + np.exp(-(theta[:, None] * slope + level)))
+    right = rng.random((40, size)) < chances(rng.normal(size=40))
+    names = [f"{TASK}/{k}" for k in range(size)]
+    fit = irtjax.fit(irtjax.ResponseTable.from_arrays(right, items=names))
+    saved = irtjax.save(fit, tmp_path / "fit")
+    samples = [Sample(id=k, input=str(k), target="yes") for k in range(size)]
+
+    def run(task, answers, folder):
+        def outputs(messages, tools, tool_choice, config):
+            text = "yes" if answers[int(messages[-1].text)] else "no"
+            output = ModelOutput.from_content("mockllm/model", text)
+            output.usage = ModelUsage(input_tokens=1, output_tokens=1, total_tokens=2)
+            return output
+
+        mock = get_model("mockllm/model", custom_outputs=outputs, memoize=False)
+        return evaluate(task, folder, model=mock).results.scores[0].metrics
+
+    spent = []
+    for k, theta in enumerate(rng.normal(size=3)):
+        answers = rng.random(size) < chances(np.array([theta]))[0]
+        full = task_of(
+            dataset=samples, metrics=[harness.ability(saved, benchmark=TASK)]
+        )
+        whole = run(full, answers, tmp_path / f"full{k}")
+        error = 1.25 * whole["ability_se"].value
+        rules = dict(benchmark=TASK, standard_error=error, num_items=size)
+        short = harness.adaptive(task_of(dataset=samples), saved, **rules)
+        found = run(short, answers, tmp_path / f"short{k}")
+        # The test integrates the errors of items out, the metric adds them.
+        assert found["ability_se"].value <= error * 1.05
+        assert whole["items"].value == size
+        gap = abs(found["ability"].value - whole["ability"].value)
+        assert gap < 3 * found["ability_se"].value
+        spent.append(found["items"].value)
+    assert max(spent) < 0.3 * size
+
+
 def test_early_stopping_needs_a_rule_and_an_order(monkeypatch):
     manager = lambda **rules: EarlyStopping(
         plain_samples(), toy_fit(), benchmark=TASK, **rules
