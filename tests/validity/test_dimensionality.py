@@ -62,7 +62,7 @@ def test_the_largest_number_tried_is_a_lower_bound():
     assert "at least" not in found.sentence
 
 
-@pytest.mark.parametrize("slope", [0.0, 1.0])
+@pytest.mark.parametrize("slope", [pytest.param(0.0, marks=pytest.mark.slow), 1.0])
 def test_ten_subjects_have_one_ability_or_none(slope):
     rng = np.random.default_rng(2)
     ability, easy = rng.normal(size=(10, 1)), rng.normal(0, 1.2, 80)
