@@ -234,10 +234,10 @@ def with_axes_error(
     >>> float(with_axes_error(0.2 * one, gap, one, one, error)[0, 0].round(4))
     0.2593
     """
-    told = (spread - covariance) @ precision
+    reduction = (spread - covariance) @ precision
     root = inverse_cholesky(error)
-    factor = inverse_cholesky(root.T @ root + precision @ told)
-    moved = told @ factor.T
+    factor = inverse_cholesky(root.T @ root + precision @ reduction)
+    moved = reduction @ factor.T
     shift = moved @ (factor @ (precision @ gap))
     found = covariance + moved @ moved.T + shift[:, None] * shift
     # Errors of items may make C much larger than Phi: without the population then.

@@ -108,6 +108,6 @@ def with_shared_error(variance: Any, gap: Any, spread: Any, error: Any) -> Array
     >>> float(nothing_known)
     1.0
     """
-    told = error * jnp.clip(1 - variance / spread, 0, 1)
-    r = told / (spread + told)
+    part = error * jnp.clip(1 - variance / spread, 0, 1)
+    r = part / (spread + part)
     return (1 - r) * variance + r * spread + (r * gap) ** 2

@@ -34,9 +34,9 @@ def test_the_squared_error_is_that_of_simulated_abilities(noise):
     mean, sd = 0.4, 1.3
     theta = mean + sd * rng.normal(size=count)
     # Responses are about abilities on the scale of the calibration, and scored there.
-    told = theta + error * rng.normal(size=count) + noise * rng.normal(size=count)
+    seen = theta + error * rng.normal(size=count) + noise * rng.normal(size=count)
     share = sd**2 / (sd**2 + noise**2)
-    score = mean + share * (told - mean)
+    score = mean + share * (seen - mean)
     near = np.abs(score - mean - share) < 0.05 * share
     scale = np.diag([error**2, 0.0])
     known = (mean, sd)
@@ -52,10 +52,10 @@ def test_the_squared_error_is_never_below_that_on_the_scale():
     root, ability = rng.normal(size=(2, 2)), rng.normal(size=200) * 3
     variance = rng.uniform(0, 2, 200)
     found = np.asarray(with_scale_error(root @ root.T, ability, variance, (0.0, 1.2)))
-    told = variance < 1.2**2
-    assert (found[told] > variance[told]).all()
+    seen = variance < 1.2**2
+    assert (found[seen] > variance[seen]).all()
     # Where the responses say nothing the scale does not matter.
-    np.testing.assert_allclose(found[~told], variance[~told], rtol=1e-12)
+    np.testing.assert_allclose(found[~seen], variance[~seen], rtol=1e-12)
     known = with_scale_error(root @ root.T, ability, 1.2**2, (0.0, 1.2))
     np.testing.assert_allclose(known, 1.2**2, rtol=1e-12)
     # The population adds information: without it errors are larger at its mean.
