@@ -81,7 +81,7 @@ class Dimensions(HasTable):
         by_penalty: Rank at the penalty of noise.
         certificate: q of that fit; None where items or subjects carry no signal.
         notes: What was left out.
-        ordered: Whether 1 was chosen in place of 0.
+        by_order: Whether 1 was chosen in place of 0.
     """
 
     table: pa.Table
@@ -92,7 +92,7 @@ class Dimensions(HasTable):
     by_penalty: int
     certificate: float
     notes: tuple[str, ...] = ()
-    ordered: bool = False
+    by_order: bool = False
 
     @property
     def most(self) -> int:
@@ -107,7 +107,7 @@ class Dimensions(HasTable):
             f"Use {self.chosen} {noun}: more do not predict held-out responses better"
             " by a standard error."
         )
-        if self.ordered:
+        if self.by_order:
             none, one = self.table["auc"].to_pylist()[:2]
             head = (
                 "Use 1 factor: it orders held-out responses better than none (area"

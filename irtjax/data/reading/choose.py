@@ -377,21 +377,20 @@ def _choose_metric(
     for name, rows in groups.items():
         found, wanted = list(rows), wish[name]
         pair = _pick(wanted, found)
-        if pair is None and wanted is None:
-            preferred = _usual_of(records, "metric", name, rows)
-            if preferred is None:
-                raise ValueError(
-                    f"{source}: several metrics{_where(name)}: choose one with"
-                    f" metric= among {_choices(records, name, rows)}"
-                )
-            pair = preferred, None
-            usual[name] = [x for x in found if x != preferred]
-        if pair is None and isinstance(asked, str):
+        if pair is None and (wanted is None or isinstance(asked, str)):
             # One name for all: a folder of two kinds of tasks is read whole.
             preferred = _usual_of(records, "metric", name, rows)
             if preferred is not None:
                 pair = preferred, None
-                instead.append(f"{name}: {preferred}")
+                if wanted is None:
+                    usual[name] = [x for x in found if x != preferred]
+                else:
+                    instead.append(f"{name}: {preferred}")
+            elif wanted is None:
+                raise ValueError(
+                    f"{source}: several metrics{_where(name)}: choose one with"
+                    f" metric= among {_choices(records, name, rows)}"
+                )
         if pair is not None:
             keep[rows[pair[0]]] = True
             chosen[name] = pair
