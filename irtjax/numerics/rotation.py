@@ -36,9 +36,9 @@ from irtjax.numerics.programs import stored_jit
 _MOST_TRIALS = 2000
 #: Starts whose values differ by less than this share of a typical value are equal.
 _SAME_VALUE = 1e-5
-#: Loadings of all starts together from which starts run one by one: less memory, and on
-#: a CPU a third of the time with 2,000 items x 6, a seventh with 20,000.
-_MOST_LOADINGS = 2**18
+#: Loadings of the starts that run together. With `_SAMPLED` items x 8 these are more
+#: than 1,000 starts; of more, only as many as have room, since memory is in proportion.
+_MOST_LOADINGS = 2**24
 #: Items above which random starts are made on a sample of so many of them: with 12,032
 #: items x 8 the rotation took a quarter of the time of a whole fit.
 _SAMPLED = 1500
@@ -327,8 +327,9 @@ def _rotate(
     starts = jax.vmap(_orthonormalise)(normal)
     oblique = entry.oblique and entry.power is None
     problem = _Problem(scaled, cells, entry.criterion, oblique)
-    together = starts.shape[0] * loadings.size < _MOST_LOADINGS
-    many = jax.vmap if together else lambda each: partial(lax.map, each)
+    room = max(1, _MOST_LOADINGS // loadings.size)
+    few = partial(lax.map, batch_size=room)
+    many = jax.vmap if len(starts) <= room else lambda each: partial(few, each)
     first = many(problem.evaluate)(starts)
     scale, typical = jnp.mean(first.size), jnp.mean(jnp.abs(first.value))
     first = jax.tree.map(lambda x: x[:num_starts], first)

@@ -58,8 +58,8 @@ FEWEST_ITEMS = 6
 FEWEST_FAMILIES = 10
 #: Name of no facet: all items together.
 ALL = "all"
-#: Verdicts. That one skill is not rejected does not show that there is one.
-ONE = "no evidence against one skill"
+#: Verdicts. One skill is what is not rejected: that does not show that there is one.
+ONE = "one skill"
 RELATED, CONFLICTING = "related skills", "conflicting skills"
 NONE = "no verdict"
 
@@ -112,7 +112,8 @@ def _sentence(row: dict[str, Any], level: float) -> str:
     name, count = row["benchmark"] or "all items", row["clusters"]
     if count is None:
         return f"{name}: {NONE}, with fewer than {FEWEST_ITEMS} items that vary."
-    head = f"{name}: {row['verdict']}."
+    verdict = row["verdict"]
+    head = f"{name}: {verdict}{' (no evidence against it)' if verdict == ONE else ''}."
     if count == 1:
         return f"{head} The {row['items']:,} items are one cluster."
     if row["smallest"] is None:
@@ -154,8 +155,8 @@ def heterogeneity(
     The verdict on a benchmark depends on the smallest correlation of two clusters,
     without their unreliability, of those with 3 items and a reliability of 0.7:
 
-    - "no evidence against one skill": it lies in the band of one skill, or there is
-      one cluster;
+    - "one skill": there is no evidence against it, since the correlation lies in its
+      band or there is one cluster;
     - "related skills": it lies below the band, which one skill does with a probability
       of (1 - level) / 2 at most. Verdicts are not corrected for the number of
       benchmarks;

@@ -116,6 +116,22 @@ def test_the_estimate_is_a_maximum_of_the_penalised_joint_likelihood():
     assert -found.fun == pytest.approx(float(fit.objective), abs=1e-6)
 
 
+@pytest.mark.parametrize(
+    ("method", "tolerance", "objective"),
+    [("mm", 1e-10, -2238.875535454324), ("em", 1e-8, -2275.106749467052)],
+)
+def test_one_factor_has_the_objective_of_before(method, tolerance, objective):
+    """Objectives of a 2PL by the last version without factor models."""
+    rng = np.random.default_rng(5)
+    theta, slope = rng.normal(size=(120, 1)), rng.uniform(0.6, 1.8, 40)
+    chance = expit(theta * slope + rng.normal(size=40))
+    right = (rng.random(chance.shape) < chance).astype(np.int8)
+    seen = rng.random(chance.shape) < 0.85
+    table = irtjax.ResponseTable.from_arrays(right, observed=seen)
+    fit = irtjax.fit(table, "factor", method, factors=1, tolerance=tolerance)
+    assert fit.trace[-1] == pytest.approx(objective, rel=0, abs=1e-10)
+
+
 @pytest.mark.slow
 def test_one_factor_is_the_2pl_by_mm():
     table, *_ = drawn()

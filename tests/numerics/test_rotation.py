@@ -513,10 +513,11 @@ def test_single_precision():
     assert found.share_at_best == 1
 
 
-def test_many_items_run_start_by_start(monkeypatch):
+@pytest.mark.parametrize(("room", "num_starts"), [(1, STARTS - 1), (4, STARTS - 2)])
+def test_more_starts_than_have_room_run_in_turn(monkeypatch, room, num_starts):
     expected = turned(ATHLETES, "quartimax")
-    monkeypatch.setattr(module, "_MOST_LOADINGS", 1)
-    found = rotate(ATHLETES, "quartimax", num_starts=STARTS - 1)
+    monkeypatch.setattr(module, "_MOST_LOADINGS", room * ATHLETES.size)
+    found = rotate(ATHLETES, "quartimax", num_starts=num_starts)
     np.testing.assert_allclose(found.loadings, expected.loadings, atol=1e-7)
 
 

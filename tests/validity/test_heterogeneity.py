@@ -71,7 +71,7 @@ def test_two_skills_are_found_and_one_is_not_split():
     # Independent skills: the correlation is 0 within its interval.
     assert rows["two"]["lower"] < 0 < rows["two"]["upper"]
     assert rows["two"]["smallest"] < rows["two"]["band_lower"] <= 1.05
-    assert rows["one"]["verdict"] == "no evidence against one skill"
+    assert rows["one"]["verdict"] == "one skill"
     assert rows["few"]["verdict"] == "no verdict" and rows["few"]["clusters"] is None
     assert [rows[name]["excluded"] for name in ("one", "two", "few")] == [0, 1, 0]
     texts = {text.partition(":")[0]: text for text in found.sentences}
@@ -140,7 +140,7 @@ def test_a_fit_that_does_not_converge_and_few_families_are_doubted():
 @pytest.mark.parametrize(
     ("pair", "verdict"),
     [
-        ((0.95, 0.9, 1.0, True), "no evidence against one skill"),
+        ((0.95, 0.9, 1.0, True), "one skill"),
         ((0.5, 0.4, 0.6, True), "related skills"),
         ((0.0, -0.2, 0.2, True), "related skills"),
         ((-0.5, -0.7, -0.3, True), "conflicting skills"),
@@ -152,7 +152,7 @@ def test_the_rule_of_the_verdict(pair, verdict):
     row = dict(zip(("correlation", "lower", "upper", "compared"), pair, strict=True))
     found = _judged(2, [row], 0.9, 1.0)
     assert found["verdict"] == verdict
-    assert _judged(1, [], 0.9, 1.0)["verdict"] == "no evidence against one skill"
+    assert _judged(1, [], 0.9, 1.0)["verdict"] == "one skill"
     assert found.get("smallest") == (row["correlation"] if row["compared"] else None)
 
 
