@@ -32,10 +32,13 @@ from experiments.scaling.measure import (
 )
 from irtjax.data.responses import Responses
 from irtjax.data.sparse_responses import SparseResponses
+from irtjax.data.sparse_table import SparseCells
 from irtjax.estimators.driver import run_jit
 from irtjax.estimators.factor_start import factor_start
 from irtjax.estimators.joint.bound import Factors as Point
+from irtjax.estimators.joint.cells import cells_of
 from irtjax.estimators.joint.mm import MM
+from irtjax.estimators.joint.sparse import sums_of
 from irtjax.estimators.start import start_values
 from irtjax.likelihood.problem import Problem
 from irtjax.models.catalogue import factor_model
@@ -249,6 +252,45 @@ def by_density(spec: Spec) -> list[Row]:
                        spec.get("max_density_ratio"))]  # fmt: skip
 
 
+def segment_sums(order, shape: tuple[int, int], own, other):
+    """`sparse.sums_of` with one sorted `segment_sum` over the cells of all rows."""
+    row, column, value = order
+    theirs = other[column]
+    eta = jnp.sum(own[row] * theirs, axis=1)
+    sums = lambda x: jax.ops.segment_sum(x, row, shape[0], indices_are_sorted=True)
+    return (
+        sums(jax.nn.log_sigmoid(jnp.where(value > 0, eta, -eta))),
+        sums((value - jax.nn.sigmoid(eta))[:, None] * theirs),
+        sums(jax.vmap(jnp.outer)(theirs, theirs).reshape(len(row), -1)),
+    )
+
+
+def by_layout(spec: Spec) -> list[Row]:
+    """Sums over the cells of each row: rows of one width, beside `segment_sum`."""
+    shape = spec.get("sparse", (300, 400))[::-1]
+    rng = np.random.default_rng(0)
+    place = np.unique(rng.integers(0, shape[0] * shape[1], shape[0] * shape[1] // 100))
+    value = rng.integers(0, 2, place.size).astype(np.int8)
+    cells = SparseCells.of_places(place, value, shape)
+    data = SparseResponses.of_cells(cells)
+    order = tuple(map(jnp.asarray, (place // shape[1], cells.column, value)))
+    rows = []
+    for factors in (1, FACTORS):
+        draw = lambda n, k=factors: jnp.asarray(rng.normal(size=(n, 1 + k)), "f4")
+        given = draw(shape[0]), draw(shape[1])
+        kind = cells_of(factor_model(Factor(factors=factors)))
+        rest = None, kind, True, 1 + factors
+        padded = jax.jit(lambda a, b, rest=rest: sums_of(data.subjects, a, b, *rest))
+        sorted_sums = jax.jit(lambda a, b: segment_sums(order, shape, a, b))
+        ours = best_seconds(lambda run=padded, at=given: run(*at))
+        theirs = best_seconds(lambda run=sorted_sums, at=given: run(*at))
+        rows += [
+            row(f"sums of 1% of the cells, {factors} factors", ours, "s"),
+            row("  time of segment_sum", theirs / ours, "times"),
+        ]
+    return rows
+
+
 def by_peers(values: np.ndarray, spec: Spec) -> tuple[list[Row], list[str]]:
     """mirt and py-irt on the fewest items of `cells` where installed, and notes.
 
@@ -289,7 +331,7 @@ def measure(spec: Spec) -> dict[str, Any]:
     rows += [row(f"  {k}", v, "s") for k, v in fit.timings.items()]
     rows += steps_by_rank(table, spec)
     rows += by_cells(values, spec)
-    rows += by_density(spec)
+    rows += by_density(spec) + by_layout(spec)
     rows += against_scipy(values, spec)
     more, notes = by_peers(values, spec)
     load = [load_before, os.getloadavg()[0]]

@@ -10,6 +10,7 @@ import pytest
 
 import irtjax
 import irtjax.numerics.sparse as numerics
+from experiments.scaling.factors import segment_sums
 from irtjax.data.responses import Responses
 from irtjax.data.sparse_responses import SparseResponses
 from irtjax.estimators.driver import Run
@@ -69,6 +70,20 @@ def test_the_passes_are_the_dense_ones(dims, trials, weights, curvature, monkeyp
     found = (sparse.sparse_sweep(few, *given), sparse.sparse_subject_sweep(few, *given))
     wanted = sweep(data, *given), subject_sweep(data, *given)
     for x, y in zip(*map(jax.tree.leaves, (found, wanted)), strict=True):
+        np.testing.assert_allclose(x, y, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("dims", [1, 3])
+def test_sums_are_segment_sums_of_sorted_cells(dims):
+    data, at = responses(), point(dims)
+    row, column = np.nonzero(np.asarray(data.observed).T)
+    value = np.asarray(data.values).T[row, column]
+    own, other = at.stacked, jnp.column_stack([jnp.ones(SUBJECTS), at.theta])
+    wanted = segment_sums((row, column, value), (ITEMS, SUBJECTS), own, other)
+    cells = cells_of(factor_model(Factor(factors=dims)), "uniform")
+    given = own, other, None, cells, True, 1 + dims
+    found = sparse.sums_of(SparseResponses.of(data).items, *given)
+    for x, y in zip((found[0], found[1], found[3]), wanted, strict=True):
         np.testing.assert_allclose(x, y, rtol=1e-12, atol=1e-12)
 
 
