@@ -132,6 +132,20 @@ def test_one_factor_has_the_objective_of_before(method, tolerance, objective):
     assert fit.trace[-1] == pytest.approx(objective, rel=0, abs=1e-10)
 
 
+def test_one_factor_with_a_mask_is_that_of_its_items():
+    """Items with a loading of 0 tell nothing of ability, and do not set its scale."""
+    table = drawn()[0]
+    mask = np.arange(ITEMS)[:, None] < ITEMS - 10
+    masked = irtjax.fit(table, "factor", "mm", factors=1, loadings=mask, tolerance=1e-9)
+    part = table.select(items=table.items[:-10])
+    alone = irtjax.fit(part, "factor", "mm", factors=1, tolerance=1e-9)
+    ability, ours = (x.ability_table["ability"].to_numpy() for x in (masked, alone))
+    assert ability.mean() == pytest.approx(0, abs=1e-9)
+    assert ability.std() == pytest.approx(1, abs=1e-9)
+    assert np.all(masked.item_table["discrimination"].to_numpy()[-10:] == 0)
+    np.testing.assert_allclose(ability, ours, atol=1e-5)
+
+
 @pytest.mark.slow
 def test_one_factor_is_the_2pl_by_mm():
     table, *_ = drawn()

@@ -289,24 +289,29 @@ def test_a_task_becomes_an_adaptive_test(tmp_path, saved):
 
 
 @needs_inspect
-def test_fewer_samples_give_the_error_of_a_full_run(tmp_path, saved):
-    """Items spent against a full run that is stopped at the same error."""
-    full = task_of(metrics=[harness.ability(saved, benchmark=TASK)])
-    whole = evaluate(full, tmp_path / "full").results.scores[0].metrics
-    error = whole["ability_se"].value * 1.15
+def test_fewer_samples_have_the_error_of_a_full_run(tmp_path, saved):
+    """Samples spent against a full run of 10 (`--limit 10`) at its error."""
+    metrics = [harness.ability(saved, benchmark=TASK)]
+    whole = evaluate(task_of(metrics=metrics), tmp_path / "full", limit=10)
+    whole = whole.results.scores[0].metrics
+    error = whole["ability_se"].value
     rules = dict(benchmark=TASK, standard_error=error, parallel=2)
     short = evaluate(harness.adaptive(task_of(), saved, **rules), tmp_path / "short")
     found = short.results.scores[0].metrics
     assert found["ability_se"].value <= error
-    assert whole["items"].value == 12 and found["items"].value <= 9
+    assert whole["items"].value == 10 and found["items"].value <= 9
     gap = abs(found["ability"].value - whole["ability"].value)
     assert gap < 2 * found["ability_se"].value
 
 
 @needs_inspect
 @pytest.mark.slow
-def test_a_fifth_of_the_samples_has_nearly_the_error_of_a_full_run(tmp_path):
-    """The figures of docs/harness.md are those of twelve models in place of three."""
+@pytest.mark.parametrize(("limit", "times", "most"), [(100, 1.0, 75), (200, 1.25, 60)])
+def test_samples_spent_against_a_full_run(tmp_path, limit, times, most):
+    """At the error of a run of half the samples, and near that of a run of all.
+
+    The figures of docs/harness.md are those of twelve models in place of three.
+    """
     from inspect_ai.dataset import Sample
     from inspect_ai.model import ModelOutput, ModelUsage, get_model
 
@@ -319,7 +324,7 @@ def test_a_fifth_of_the_samples_has_nearly_the_error_of_a_full_run(tmp_path):
     saved = irtjax.save(fit, tmp_path / "fit")
     samples = [Sample(id=k, input=str(k), target="yes") for k in range(size)]
 
-    def run(task, answers, folder):
+    def run(task, answers, folder, **more):
         def outputs(messages, tools, tool_choice, config):
             text = "yes" if answers[int(messages[-1].text)] else "no"
             output = ModelOutput.from_content("mockllm/model", text)
@@ -327,7 +332,7 @@ def test_a_fifth_of_the_samples_has_nearly_the_error_of_a_full_run(tmp_path):
             return output
 
         mock = get_model("mockllm/model", custom_outputs=outputs, memoize=False)
-        return evaluate(task, folder, model=mock).results.scores[0].metrics
+        return evaluate(task, folder, model=mock, **more).results.scores[0].metrics
 
     spent = []
     for k, theta in enumerate(rng.normal(size=3)):
@@ -335,18 +340,18 @@ def test_a_fifth_of_the_samples_has_nearly_the_error_of_a_full_run(tmp_path):
         full = task_of(
             dataset=samples, metrics=[harness.ability(saved, benchmark=TASK)]
         )
-        whole = run(full, answers, tmp_path / f"full{k}")
-        error = 1.25 * whole["ability_se"].value
+        whole = run(full, answers, tmp_path / f"full{k}", limit=limit)
+        error = times * whole["ability_se"].value
         rules = dict(benchmark=TASK, standard_error=error, num_items=size)
         short = harness.adaptive(task_of(dataset=samples), saved, **rules)
         found = run(short, answers, tmp_path / f"short{k}")
         # The test integrates the errors of items out, the metric adds them.
         assert found["ability_se"].value <= error * 1.05
-        assert whole["items"].value == size
+        assert whole["items"].value == limit
         gap = abs(found["ability"].value - whole["ability"].value)
         assert gap < 3 * found["ability_se"].value
         spent.append(found["items"].value)
-    assert max(spent) < 0.3 * size
+    assert max(spent) < most
 
 
 def test_early_stopping_needs_a_rule_and_an_order(monkeypatch):

@@ -410,15 +410,16 @@ class Scale(NamedTuple):
 def identify(problem: Problem, theta: Array, slope: Array) -> Scale:
     """Mean 0, variance 1 and a positive sum of slopes, where nothing fixed sets them.
 
-    With unit slopes the standard deviation is kept; with fixed item coordinates neither
-    mean nor standard deviation is free: the population determines them. Abilities are
+    With unit slopes the standard deviation is kept; with fixed item coordinates other
+    than slopes of 0 neither mean nor standard deviation is free: the population
+    determines them. Abilities are
     `[subjects]` or `[subjects, dims]`, and slopes `[items]` or `[items, dims]`.
     """
     family = problem.model.family
     mean, sd = weighted_moments(theta, problem.data.subject_weight)
     if problem.anchored:
         return Scale(jnp.zeros_like(mean), jnp.ones_like(sd), Population(mean, sd))
-    movable = jnp.all(problem.free)
+    movable = is_movable(problem, slope)
     shift = jnp.where(movable, mean, 0)
     scale = jnp.where(family.has_slope & movable, sd, 1)
     population = Population(mean - shift, sd / scale)
@@ -437,12 +438,14 @@ class FactorScale(NamedTuple):
     population: Population
 
 
-def is_movable(problem: Problem, slope: Float[Array, "items dims"]) -> Array:
+def is_movable(problem: Problem, slope: Array) -> Array:
     """Whether location and scale of ability are free: what is fixed is a slope of 0."""
-    free, dims = problem.free, problem.model.family.dims
-    if not dims:
-        return jnp.all(free)
-    return jnp.all(free[:, :dims] | (slope == 0)) & jnp.all(free[:, dims:])
+    free, family = jnp.asarray(problem.free), problem.model.family
+    if family.has_slope:
+        columns = jnp.array(family.slope_columns)
+        still = slope.reshape(len(free), -1) == 0
+        free = free.at[:, columns].set(free[:, columns] | still)
+    return jnp.all(free)
 
 
 def identify_factors(
@@ -498,10 +501,11 @@ def reported(
 ) -> Parameters:
     """Items, and standardised, oriented abilities, as `identify` has them."""
     model = problem.model
-    scale = identify(problem, theta, model.constrain(coordinates).discrimination)
+    slope = model.constrain(coordinates).discrimination
+    scale = identify(problem, theta, slope)
     folded = model.fold(coordinates, scale.shift, scale.scale)
     # Fixed coordinates come back as they were given, not through a round trip.
-    movable = ~jnp.asarray(problem.anchored) & jnp.all(problem.free)
+    movable = ~jnp.asarray(problem.anchored) & is_movable(problem, slope)
     items = model.constrain(jnp.where(movable, folded, coordinates))
     theta = (theta - scale.shift) / scale.scale
     return report_scale(problem, Parameters(items, scale.population, theta))
