@@ -34,9 +34,15 @@ from jaxtyping import Array, Bool, Float, Int, Num
 
 from irtjax._types import KeyArray, Scalar
 from irtjax.data.responses import Responses
-from irtjax.estimators.joint.bound import Factors, surrogate
-from irtjax.estimators.joint.cells import AbstractCells, cells_of
+from irtjax.estimators.joint.bound import factors_of, surrogate
+from irtjax.estimators.joint.cells import cells_of
 from irtjax.estimators.joint.objective import joint_log_likelihood, log_penalty
+from irtjax.estimators.joint.segments import (
+    CellBounds,
+    ObservedCells,
+    cell_bounds,
+    observed_cells,
+)
 from irtjax.likelihood import counts
 from irtjax.likelihood.problem import Problem
 from irtjax.models import simulate as simulation
@@ -47,14 +53,18 @@ from irtjax.numerics.precision import full_precision
 from irtjax.scoring.information import item_information
 
 __all__ = [
+    "CellBounds",
     "FisherInformation",
     "ItemPrior",
+    "ObservedCells",
+    "cell_bounds",
     "expected_counts",
     "fisher_information",
     "item_prior",
     "log_density",
     "log_likelihood",
     "mm_surrogate",
+    "observed_cells",
     "simulate",
 ]
 
@@ -362,12 +372,7 @@ def mm_surrogate(
                 f"{name} have shape {jnp.shape(found)} at the point and"
                 f" {jnp.shape(wanted)} at the anchor"
             )
-    point, tight = _factors(cells, items, theta), _factors(cells, *anchor)
-    if point.discrimination.shape[1] != point.theta.shape[1]:
-        raise ValueError(
-            f"discriminations have {point.discrimination.shape[1]} dimensions and"
-            f" abilities {point.theta.shape[1]}"
-        )
+    point, tight = factors_of(cells, items, theta), factors_of(cells, *anchor)
     bound = surrogate(data, point, tight, temperature, cells)
     return jnp.sum(weigh_rows(bound, data.subject_weight))
 
@@ -498,15 +503,3 @@ def _check_shapes(shape: tuple[int, ...], **arrays: Array | None) -> None:
             raise ValueError(
                 f"{name} has shape {jnp.shape(array)}; items and abilities need {shape}"
             )
-
-
-def _factors(cells: AbstractCells, items: Items, theta: Array) -> Factors:
-    """Items and abilities with a trailing axis of dimensions."""
-    slope = jnp.asarray(items.discrimination)
-    intercept, cuts = cells.split(items)
-    return Factors(
-        slope.reshape(slope.shape[0], -1),
-        jnp.asarray(intercept),
-        theta.reshape(theta.shape[0], -1),
-        cuts,
-    )

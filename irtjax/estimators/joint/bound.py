@@ -59,6 +59,24 @@ class Factors(NamedTuple):
         return jnp.concatenate([self.intercept[:, None], self.discrimination], axis=1)
 
 
+def factors_of(cells: AbstractCells, items: Any, theta: Array) -> Factors:
+    """Items and abilities with a trailing axis of dimensions.
+
+    Raises:
+        ValueError: If they have different numbers of dimensions.
+    """
+    slope = jnp.asarray(items.discrimination)
+    intercept, cuts = cells.split(items)
+    slope = slope.reshape(slope.shape[0], -1)
+    theta = theta.reshape(theta.shape[0], -1)
+    if slope.shape[1] != theta.shape[1]:
+        raise ValueError(
+            f"discriminations have {slope.shape[1]} dimensions and abilities"
+            f" {theta.shape[1]}"
+        )
+    return Factors(slope, jnp.asarray(intercept), theta, cuts)
+
+
 class Quadratic(NamedTuple):
     """Independent quadratics; the curvature is `[1, p, p]` if all rows share it."""
 
