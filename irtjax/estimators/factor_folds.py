@@ -24,6 +24,7 @@ from irtjax.data.wording import counted
 from irtjax.likelihood.products import expected_cells, outer
 from irtjax.models.model import Model
 from irtjax.numerics.memory import require_memory
+from irtjax.numerics.programs import stored_jit
 from irtjax.numerics.sparse import Bucket
 from irtjax.scoring.factors import score_factors
 
@@ -251,7 +252,7 @@ def _unit(population):
     return population._replace(sd=jnp.ones_like(population.sd), correlation=None)
 
 
-@eqx.filter_jit
+@stored_jit
 def _predicted(model, items, population, data, theta):
     """`[subjects, items]` posterior means of the chances."""
     scores = score_factors(model, items, _unit(population), data, theta)

@@ -35,15 +35,15 @@ from irtjax.estimators.driver import Fit, run_jit
 from irtjax.estimators.factor_residuals import leading_residual
 from irtjax.estimators.factor_start import factor_start
 from irtjax.estimators.joint.bound import Factors
-from irtjax.estimators.joint.mm import MM
+from irtjax.estimators.joint.quasi_newton import QuasiNewton
 from irtjax.likelihood.problem import Problem, Start
 from irtjax.models.catalogue import factor_model
 from irtjax.models.factors import Factor
 from irtjax.models.priors import Normal
 from irtjax.numerics.progress import watched
 
-#: Steps of a fit, and the KKT residual at which it ends.
-MOST_STEPS, TOLERANCE = 1000, 1e-4
+#: Steps of a fit, and the gradient in standard errors at which it ends.
+MOST_STEPS, TOLERANCE = 1000, 1e-3
 #: Residuals simulated, of which the largest counts.
 SIMULATED = 20
 #: Largest certificate of a global maximum.
@@ -117,7 +117,7 @@ def fit_factors(
         )
         start = start._replace(items=items, theta=begin.theta)
     # An array: another tolerance is the same program.
-    method = MM(tolerance=jnp.asarray(tolerance, dtype))
+    method = QuasiNewton(tolerance=jnp.asarray(tolerance, dtype))
     return run_jit(problem, method, start, max_steps=MOST_STEPS)
 
 

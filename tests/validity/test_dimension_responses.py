@@ -68,7 +68,9 @@ def test_parallel_analysis_takes_as_many_subjects_as_its_errors_need(monkeypatch
     monkeypatch.setattr(dimensionality, "ENOUGH_PAIRED", SUBJECTS // 2)
     monkeypatch.setattr(dimensionality, "PERMUTATIONS", 2)
     sizes = []
-    noted = lambda part: sizes.append(part.num_subjects) or tetrachoric(part)
+    noted = lambda part, solved: (
+        sizes.append(part.num_subjects) or tetrachoric(part, solved)
+    )
     monkeypatch.setattr(dimensionality, "tetrachoric", noted)
     dense, part = tables()[0], f"of {SUBJECTS // 2} subjects drawn at random"
     whole = irtjax.ResponseTable.from_arrays(dense.values)

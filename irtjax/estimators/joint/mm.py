@@ -556,7 +556,7 @@ class MM(AbstractPenalised):
         else:
             point = point._replace(theta=best.theta / self.temperature)
         if family.dims:
-            return self._of_factors(problem, point), state.log_lik
+            return factor_parameters(problem, point), state.log_lik
         scale = identify(problem, point.theta, point.discrimination)
         point = point._replace(
             discrimination=point.discrimination * scale.scale,
@@ -567,16 +567,17 @@ class MM(AbstractPenalised):
         found = Parameters(_record(problem.model, point), population, point.theta[:, 0])
         return report_scale(problem, found), state.log_lik
 
-    def _of_factors(self, problem: Problem, point: Factors) -> Parameters:
-        """Several abilities with sample means 0 and variances 1, in a fixed order."""
-        found = identify_factors(problem, point.theta, point.discrimination)
-        moved = Factors(
-            found.discrimination,
-            point.intercept + point.discrimination @ found.shift,
-            found.theta,
-            point.cuts,
-        )
-        return Parameters(_record(problem.model, moved), found.population, found.theta)
+
+def factor_parameters(problem: Problem, point: Factors) -> Parameters:
+    """Several abilities with sample means 0 and variances 1, in a fixed order."""
+    found = identify_factors(problem, point.theta, point.discrimination)
+    moved = Factors(
+        found.discrimination,
+        point.intercept + point.discrimination @ found.shift,
+        found.theta,
+        point.cuts,
+    )
+    return Parameters(_record(problem.model, moved), found.population, found.theta)
 
 
 def _record(model: Model, point: Factors) -> Any:

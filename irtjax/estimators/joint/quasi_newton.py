@@ -1,0 +1,279 @@
+r"""Joint MAP of factor models of right and wrong responses by a quasi-Newton method.
+
+L-BFGS (Nocedal and Wright 2006, algorithm 7.5) in coordinates z = x / s, with s the
+approximate standard error of x, a slope, an intercept or an ability:
+1 / s^2 = prior precision + `CURVATURE` n, n the responses of the row. The length of a
+step meets the weak Wolfe conditions, found by doubling and halving (Lewis and Overton
+2013). A step of the driver is one pass over the data.
+
+It ends at the optima of `MM`, with fewer and shorter steps where factors are weak. There
+the objective has saddle points, and an iteration from one fixed point to the next, even
+an accelerated one, leaves them slowly. Of the 48 fits of `irtjax dimensions` to MATH-500,
+158 x 500 and up to 8 factors, 42 of `MM` converged within 1,000 steps. Both methods ended
+at the same objective in these.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jax.flatten_util import ravel_pytree
+from jaxtyping import Array, Float
+
+from irtjax._types import KeyArray, Scalar
+from irtjax.data.sparse_responses import SparseResponses
+from irtjax.estimators.driver import AbstractMethod, Progress, tree_where
+from irtjax.estimators.joint.base import start_abilities
+from irtjax.estimators.joint.bound import Factors, sweep
+from irtjax.estimators.joint.cells import LOGIT
+from irtjax.estimators.joint.constraints import free_mask
+from irtjax.estimators.joint.mm import factor_parameters
+from irtjax.estimators.joint.objective import penalty_terms
+from irtjax.estimators.joint.sparse import sparse_sweep
+from irtjax.likelihood.problem import Parameters, Problem, Start
+from irtjax.numerics.kernels import weigh_rows
+
+#: Mean of p (1 - p) of a response, from which standard errors are approximated.
+CURVATURE = 0.1
+#: Shares of the slope at the start of a search: of it the gain is at least `ASCENT`, and
+#: what is left at its end at most `FLATTER`.
+ASCENT, FLATTER = 1e-4, 0.9
+#: Points of a search without an acceptable one, after which it ends.
+MOST_POINTS = 30
+
+
+class _Seen(NamedTuple):
+    """At a point: terms of the objective by subject, and subject and item; gradient.
+
+    The gradient is flat, and in standard errors.
+    """
+
+    log_lik: Float[Array, " subjects"]
+    log_prior: Float[Array, " rows"]
+    gradient: Float[Array, " size"]
+
+
+class QuasiNewtonState(NamedTuple):
+    """State of the method: the best point, and the search from it.
+
+    The search goes along `direction`, in which the objective rises by `rise`; the
+    length is between `low` and `high`, and `length` is tried next. `moves` and `bends`
+    are the last differences of points and of gradients, `num_moves` their number.
+    """
+
+    best: Factors
+    seen: _Seen
+    objective: Scalar
+    scale: Float[Array, " size"]
+    direction: Float[Array, " size"]
+    rise: Scalar
+    low: Scalar
+    high: Scalar
+    length: Scalar
+    moves: Float[Array, "memory size"]
+    bends: Float[Array, "memory size"]
+    num_moves: Array
+    refused: Array
+
+
+class QuasiNewton(AbstractMethod):
+    """Joint MAP of a logistic factor model with slopes of any sign; see the module.
+
+    Maximises sum log p + log N(theta; 0, I) + item log priors. The residual is the
+    largest gradient in approximate standard errors of its coordinate. With t of it in
+    each of n coordinates the objective is about n t^2 / 2 below its maximum: for 5,000
+    and 1e-3 a four-hundredth of a nat.
+
+    Attributes:
+        tolerance: Converged when the residual is at most this.
+        memory: Number of differences that the curvature is estimated from.
+    """
+
+    tolerance: float | Array = 1e-3
+    memory: int = eqx.field(static=True, default=10)
+
+    def init(
+        self, problem: Problem, start: Start, key: KeyArray | None
+    ) -> QuasiNewtonState:
+        """State at the start values."""
+        items, theta = start.items, start_abilities(problem, start)
+        point = Factors(items.discrimination, items.intercept, theta)
+        scale = _standard_errors(problem, point)
+        seen = _evaluate(problem, point, scale)
+        none, zero = jnp.zeros((), jnp.int32), jnp.zeros_like(seen.gradient[0])
+        log_lik = weigh_rows(seen.log_lik, problem.data.subject_weight)
+        size = jnp.linalg.norm(seen.gradient)
+        memory = jnp.zeros((self.memory, scale.size), scale.dtype)
+        return QuasiNewtonState(
+            point,
+            seen,
+            objective=jnp.sum(log_lik) + jnp.sum(seen.log_prior),
+            scale=scale,
+            direction=seen.gradient,
+            rise=size**2,
+            low=zero,
+            high=zero + jnp.inf,
+            # The first step, without an estimate of the curvature, is short.
+            length=1 / jnp.maximum(size, 1),
+            moves=memory,
+            bends=memory,
+            num_moves=none,
+            refused=none,
+        )
+
+    def step(
+        self, problem: Problem, state: QuasiNewtonState, key: KeyArray | None
+    ) -> QuasiNewtonState:
+        """Evaluates one point of the search; from an acceptable one the next begins."""
+        flat, unravel = ravel_pytree(state.best)
+        length = state.length
+        point = unravel(flat + length * state.scale * state.direction)
+        seen = _evaluate(problem, point, state.scale)
+        gain, slack = _gain(problem, seen, state.seen)
+        high_enough = gain >= ASCENT * length * state.rise - slack
+        flat_enough = seen.gradient @ state.direction <= FLATTER * state.rise
+        # Out of the search: at a point that is higher, if not by as much as it should.
+        last = state.refused + 1 >= MOST_POINTS
+        accepted = jnp.isfinite(gain) & high_enough & (flat_enough | last)
+        begun = self._begun(state, point, seen, gain)
+        low = jnp.where(high_enough, length, state.low)
+        high = jnp.where(high_enough, state.high, length)
+        longer = jnp.where(jnp.isinf(high), 2 * length, (low + high) / 2)
+        going = state._replace(
+            low=low, high=high, length=longer, refused=state.refused + 1
+        )
+        return tree_where(accepted, begun, going)
+
+    def _begun(
+        self, state: QuasiNewtonState, point: Factors, seen: _Seen, gain: Scalar
+    ) -> QuasiNewtonState:
+        """The search that begins at a point."""
+        move = state.length * state.direction
+        bend = state.seen.gradient - seen.gradient
+        # The estimate of the curvature must stay positive.
+        size = jnp.linalg.norm(move) * jnp.linalg.norm(bend)
+        kept = move @ bend > jnp.finfo(move.dtype).eps * size
+        slot = state.num_moves % self.memory
+        put = lambda old, new: jnp.where(kept, old.at[slot].set(new), old)
+        moves, bends = put(state.moves, move), put(state.bends, bend)
+        count = state.num_moves + kept
+        direction = _direction(seen.gradient, moves, bends, count)
+        rise = direction @ seen.gradient
+        upward = rise > 0
+        direction = jnp.where(upward, direction, seen.gradient)
+        return state._replace(
+            best=point,
+            seen=seen,
+            objective=state.objective + gain,
+            direction=direction,
+            rise=direction @ seen.gradient,
+            low=jnp.zeros_like(state.low),
+            high=jnp.full_like(state.high, jnp.inf),
+            length=jnp.ones_like(state.length),
+            moves=moves,
+            bends=bends,
+            num_moves=jnp.where(upward, count, 0),
+            refused=jnp.zeros_like(state.refused),
+        )
+
+    def progress(self, problem: Problem, state: QuasiNewtonState) -> Progress:
+        """Objective, residual and verdict of the best point."""
+        residual = jnp.max(jnp.abs(state.seen.gradient))
+        solved = residual <= jnp.asarray(self.tolerance, residual.dtype)
+        return Progress(
+            state.objective, residual, solved, state.refused >= MOST_POINTS
+        )
+
+    def result(
+        self, problem: Problem, state: QuasiNewtonState
+    ) -> tuple[Parameters, Array]:
+        """Items and abilities as `MM` gives them."""
+        return factor_parameters(problem, state.best), state.seen.log_lik
+
+
+def _prior(problem: Problem, point: Factors) -> Array:
+    """Log priors of subjects and items."""
+    items = LOGIT.join(point.discrimination, point.intercept, None)
+    return penalty_terms(problem, items, point.theta)
+
+
+def _evaluate(problem: Problem, point: Factors, scale: Array) -> _Seen:
+    """Objective and gradient at a point, in one pass over the data."""
+    data: Any = problem.data
+    if isinstance(data, SparseResponses):
+        found = sparse_sweep(data, point, 1.0, LOGIT)
+    else:
+        found = sweep(data, point, 1.0, LOGIT, common=True)
+    log_prior, pull = jax.vjp(lambda at: _prior(problem, at), point)
+    (by_prior,) = pull(jnp.ones_like(log_prior))
+    items = weigh_rows(found.items.gradient, data.item_weight)
+    subjects = weigh_rows(found.subjects.gradient, data.subject_weight)
+    rows = by_prior.stacked + items
+    rows = jnp.where(free_mask(problem), rows, 0)
+    gradient = Factors(rows[:, 1:], rows[:, 0], by_prior.theta + subjects)
+    return _Seen(found.log_lik, log_prior, ravel_pytree(gradient)[0] * scale)
+
+
+def _gain(problem: Problem, new: _Seen, old: _Seen) -> tuple[Scalar, Scalar]:
+    """Difference of two objectives, term by term, and its rounding."""
+    weight = problem.data.subject_weight
+    gain = jnp.sum(weigh_rows(new.log_lik - old.log_lik, weight))
+    gain = gain + jnp.sum(new.log_prior - old.log_prior)
+    terms = jnp.concatenate([weigh_rows(new.log_lik, weight), new.log_prior])
+    return gain, 4 * jnp.finfo(gain.dtype).eps * jnp.linalg.norm(terms)
+
+
+def _standard_errors(problem: Problem, point: Factors) -> Array:
+    """Approximate standard errors of all coordinates, flat."""
+    data: Any = problem.data
+    ones = jax.tree.map(jnp.ones_like, point)
+    gradient = jax.grad(lambda at: jnp.sum(_prior(problem, at)))
+    # Priors are of one coordinate each, so that this is the diagonal.
+    _, bend = jax.jvp(gradient, (point,), (ones,))
+    if isinstance(data, SparseResponses):
+        count = lambda side, rows: sum(
+            jnp.zeros(rows).at[part.row].add(part.exposure.sum(-1), mode="drop")
+            for part in side
+        )
+        seen = (
+            count(data.items, data.num_items),
+            count(data.subjects, data.num_subjects),
+        )
+    else:
+        exposure = jnp.ones_like(data.values)
+        exposure = exposure if data.exposure is None else data.exposure
+        seen = jnp.sum(exposure, axis=0), jnp.sum(exposure, axis=1)
+    items, subjects = (CURVATURE * x.astype(point.theta.dtype) for x in seen)
+    by_data = Factors(items[:, None], items, subjects[:, None])
+    error = lambda known, bend: 1 / jnp.sqrt(jnp.maximum(known - bend, 1e-6))
+    return ravel_pytree(jax.tree.map(error, by_data, bend))[0]
+
+
+def _direction(gradient: Array, moves: Array, bends: Array, count: Array) -> Array:
+    """The gradient times the inverse curvature, by the two loops of L-BFGS."""
+    memory = len(moves)
+    inner = jnp.sum(moves * bends, axis=1)
+    share = jnp.where(inner > 0, 1 / jnp.where(inner > 0, inner, 1), 0)
+
+    def backward(k, found):
+        rest, weights = found
+        at = (count - 1 - k) % memory
+        weight = share[at] * (moves[at] @ rest)
+        return rest - weight * bends[at], weights.at[at].set(weight)
+
+    rest, weights = lax.fori_loop(
+        0, memory, backward, (gradient, jnp.zeros_like(share))
+    )
+    newest = (count - 1) % memory
+    square = jnp.sum(bends[newest] ** 2)
+    size = jnp.where(count > 0, inner[newest] / jnp.where(square > 0, square, 1), 1)
+
+    def forward(k, rest):
+        at = (count + k) % memory
+        return rest + moves[at] * (weights[at] - share[at] * (bends[at] @ rest))
+
+    return lax.fori_loop(0, memory, forward, size * rest)
