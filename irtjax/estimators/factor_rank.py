@@ -43,7 +43,13 @@ from irtjax.models.priors import Normal
 from irtjax.numerics.progress import watched
 
 #: Steps of a fit, and the gradient in standard errors at which it ends.
-MOST_STEPS, TOLERANCE = 1000, 1e-3
+#: Where all fits of MM to MATH-500 converged, mean log-likelihoods of held-out cells
+#: differ by up to 4e-6 nats from those of MM; the smallest standard error is 4e-4.
+MOST_STEPS, TOLERANCE = 1000, 3e-4
+#: The same of a fit at the penalty of noise, in which factors that vanish do so slowly.
+OF_NOISE = 1e-4
+#: The smallest tolerance that single precision reaches.
+SINGLE = 1e-2
 #: Residuals simulated, of which the largest counts.
 SIMULATED = 20
 #: Largest certificate of a global maximum.
@@ -116,6 +122,8 @@ def fit_factors(
             discrimination=begin.discrimination, intercept=begin.intercept
         )
         start = start._replace(items=items, theta=begin.theta)
+    if dtype == jnp.float32:
+        tolerance = max(tolerance, SINGLE)
     # An array: another tolerance is the same program.
     method = QuasiNewton(tolerance=jnp.asarray(tolerance, dtype))
     return run_jit(problem, method, start, max_steps=MOST_STEPS)
@@ -127,7 +135,7 @@ def noise_rank(
     most: int,
     dtype,
     key: KeyArray,
-    tolerance: float = TOLERANCE,
+    tolerance: float = OF_NOISE,
 ) -> NoiseRank:
     """The rank at the penalty of noise, which is simulated from a fit."""
     items, _, theta = fit.parameters[:3]
