@@ -5,11 +5,12 @@ What is known of the abilities is a normal distribution around the mode,
     theta = argmax log N(theta; mu, Sigma) + sum_given log p(y_j | a_j'theta),
     P = Sigma^-1 + sum_given w_j a_j a_j',     C = P^-1,
 
-found by Newton's method from the last mode, on all responses given. The reported
-ability is the expected score on all items, as in `irtjax.scoring.factors` (equations 1
-and 2 there), or a composite c'theta. Its variance is g'C g with the gradient g (c of
-the composite), and `merits` states what an item would take from it. `factor_errors`
-has what errors of the items and of the axes add.
+found by Newton's method from the last mode, on all responses given. The rules of choice
+use it: g'C g is the variance of the reported ability with the gradient g, and `merits`
+states what an item would take from it. What is reported is that of the nearest normal
+distribution (`irtjax.scoring.factor_moments`): the expected score on all items, as in
+`irtjax.scoring.factors` (equations 1 and 2 there), or a composite c'theta.
+`factor_errors` has what errors of the items and of the axes add.
 """
 
 from __future__ import annotations
@@ -52,12 +53,18 @@ from irtjax.adaptive.repeats import (
 from irtjax.adaptive.state import Memory, Observation, State
 from irtjax.data.responses import Responses
 from irtjax.likelihood.product_errors import of_predictor, shrinkage, shrunken
-from irtjax.likelihood.products import by_product, expected_cells, outer
+from irtjax.likelihood.products import (
+    ExpectedCells,
+    by_product,
+    expected_cells,
+    outer,
+)
 from irtjax.models.family import Items
 from irtjax.models.model import Model, Population
 from irtjax.models.simulate import simulate_abilities
 from irtjax.numerics.kernels import inverse_cholesky
 from irtjax.numerics.precision import full_precision
+from irtjax.scoring.factor_moments import variance_of_score
 from irtjax.scoring.factors import expected_on_items, score_factors
 from irtjax.scoring.scale_error import with_shared_error
 
@@ -167,7 +174,7 @@ class FactorBank(AbstractBank):
             zero = jnp.zeros((), dtype)
             bank = cls(zero, zero, *known, **more)
             sd = jnp.std(bank.truth(points_of(population, dtype)))
-            value, _ = _expected_jit(bank, center, spread)
+            value = _expected_jit(bank, center, spread).mean
             return cls(jnp.mean(value), sd, *known, **more)
         weights = np.asarray(composite, float)
         if weights.shape != (dims,) or not np.isfinite(weights).all():
@@ -208,9 +215,8 @@ class FactorBank(AbstractBank):
     def prior(self) -> FactorPosterior:
         """The population."""
         none = jnp.zeros_like(self.center)
-        return FactorPosterior(
-            self.center, self.precision, self.spread, self.center, none
-        )
+        known = self.center, self.precision, self.spread, self.center, self.spread
+        return FactorPosterior(*known, none)
 
     def learn(
         self, before: State, after: State, item: Array, observation: Observation
@@ -241,37 +247,49 @@ class FactorBank(AbstractBank):
             return None
         return self.errors.shrinkage(self.model, theta)
 
-    def _expected(self, theta: Array, spread: Array) -> tuple[Array, Array]:
-        """`[items]` expected responses and their slopes over N(theta, spread)."""
+    def _expected(self, theta: Array, spread: Array) -> ExpectedCells:
+        """Expected responses `[items]` over N(theta, spread)."""
         product = theta[None] @ self.items.discrimination.T
         variance = spread.reshape(1, -1) @ self.products
         if self.errors is not None:
             variance = variance + self.errors.variance(theta, spread)
         found = expected_cells(self.model, self.items, product, variance)
-        return found.mean[0], found.slope[0]
+        return jax.tree.map(lambda x: x[0], found)
+
+    def _score(self, theta: Array, spread: Array) -> tuple[Array, Array, Array, Array]:
+        """Expected score over N(theta, spread), its variance and gradient, slopes."""
+        found = self._expected(theta, spread)
+        gradient = found.slope @ self.items.discrimination / self.num_items
+        hessian = (self.products @ found.bend).reshape(spread.shape) / self.num_items
+        each = (x[None] for x in (gradient, hessian, spread))
+        variance = variance_of_score(*each)[0]
+        return jnp.mean(found.mean), variance, gradient, found.slope
 
     def scored(self, score: str, state: State) -> State:
         """The reported ability, its error, and its gradient.
 
-        "eap": the posterior mean; "map": the value at the mode.
+        "eap": the posterior mean; "map": the value at the mode, whose error as an
+        expected score counts its distance from the mean.
         """
         known = state.posterior
         at_mode = score == "map"
-        theta = known.mode if at_mode else known.mean
-        slopes = self.items.discrimination
         if self.composite is not None:
-            ability, gradient = self.composite @ theta, self.composite
-            covariance = self.whole(theta, known.covariance)
-            square = gradient @ covariance @ gradient
-        else:
+            gradient = self.composite
+            theta, spread = known.mean, known.spread
             if at_mode:
-                value, rise = responses(
-                    self.model, self.items, slopes @ theta, self._factor(theta)
-                )
-            else:
-                value, rise = self._expected(theta, known.covariance)
-            ability, gradient = jnp.mean(value), rise @ slopes / self.num_items
-            square = gradient @ known.covariance @ gradient
+                theta, spread = known.mode, known.covariance
+            ability = gradient @ theta
+            square = gradient @ self.whole(theta, spread) @ gradient
+        else:
+            theta = known.mean
+            ability, square, gradient, rise = self._score(theta, known.spread)
+            if at_mode:
+                theta, mean = known.mode, ability
+                slopes = self.items.discrimination
+                curves = self.model, self.items, slopes @ theta, self._factor(theta)
+                value, rise = responses(*curves)
+                ability, gradient = jnp.mean(value), rise @ slopes / self.num_items
+                square = square + (ability - mean) ** 2
             if self.errors is not None:
                 square = square + self._of_items(state, theta, rise, gradient)
         return state._replace(
@@ -333,6 +351,7 @@ class FactorBank(AbstractBank):
             factor = None if repeated else self._factor(known.mean)
             given = self.model, self.items, slopes @ known.mean
             if select == "mutual_information":
+                spread = known.spread.reshape(-1) @ self.products
                 return mutual_information(*given, spread, state.memory, factor)
             number = state.num_given.astype(spread.dtype)
             width = merits.KL_REACH / jnp.sqrt(number + 1)
@@ -370,7 +389,7 @@ class FactorBank(AbstractBank):
         """Of a normal posterior of the reported ability, a mark on the same axes."""
         own = state.standard_error
         if self.composite is not None:
-            own = jnp.sqrt(self.composite @ state.posterior.covariance @ self.composite)
+            own = jnp.sqrt(self.composite @ state.posterior.spread @ self.composite)
         spread = jnp.hypot(own, error)
         spread = jnp.maximum(spread, jnp.finfo(mark.dtype).tiny)
         return ndtr((state.ability - mark) / spread)
@@ -491,7 +510,7 @@ def _bounds(bank: FactorBank, design: Any, allowed: Array, points: Array) -> Arr
 
 @full_precision
 @eqx.filter_jit
-def _expected_jit(bank: FactorBank, theta: Array, spread: Array) -> tuple[Array, Array]:
+def _expected_jit(bank: FactorBank, theta: Array, spread: Array) -> ExpectedCells:
     """`FactorBank._expected`, compiled."""
     return bank._expected(theta, spread)
 
@@ -510,7 +529,7 @@ def _all_items(bank: FactorBank, data: Responses) -> Array:
         found = bank._flat(bank.items, blocks, row, seen, bank.center)
         if bank.composite is not None:
             return bank.composite @ found.mean
-        return jnp.mean(bank._expected(found.mean, found.covariance)[0])
+        return jnp.mean(bank._expected(found.mean, found.spread).mean)
 
     return lax.map(one, (values, given), batch_size=64)
 

@@ -44,9 +44,11 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Bool, Float
 
-from irtjax.likelihood.product_errors import flat_log_probs, shrinkage
+from irtjax.likelihood.product_errors import flat_log_probs, shrinkage, shrunken
+from irtjax.likelihood.products import mean_cells
 from irtjax.models.model import Model
 from irtjax.numerics.kernels import inverse_cholesky, positive_definite_solve
+from irtjax.scoring.factor_moments import normal_moments
 
 #: More Newton steps than a mode needs from the one before the last response.
 MOST_NEWTON = 30
@@ -87,12 +89,13 @@ class SlopeErrors(NamedTuple):
 
 
 class Known(NamedTuple):
-    """A normal posterior: its mode, precision, covariance and mean."""
+    """A normal posterior: see `irtjax.adaptive.factor_posterior.FactorPosterior`."""
 
     mode: Array
     precision: Array
     covariance: Array
     mean: Array
+    spread: Array
 
 
 def flat_posterior(
@@ -134,8 +137,63 @@ def flat_posterior(
     bend = jnp.where(proper, bend, precision)
     root = jnp.where(proper, root, inverse_cholesky(precision))
     covariance = root.T @ root
-    skew = jax.grad(lambda theta: -jnp.sum(bend_at(theta) * covariance))(mode)
-    return Known(mode, bend, covariance, mode - covariance @ skew / 2)
+    # Around the mode the curves are those of items as flat as they are there.
+    wide = jnp.append(mode, jnp.ones_like(mode[:1]))
+    factor = shrinkage(model, jnp.einsum("k,jkl,l->j", wide, blocks, wide))
+    flat = given._replace(discrimination=jnp.ones_like(factor))
+    flat = shrunken(flat, factor)._replace(discrimination=factor[:, None] * slopes)
+    responses = model, flat, values[None], seen[None], None
+    mean, spread = moments(responses, prior, mode, covariance, bend)
+    return Known(mode, bend, covariance, mean, spread)
+
+
+def moments(
+    responses: tuple[Model, Any, Array, Array, Any],
+    prior: tuple[Array, Array],
+    mode: Array,
+    covariance: Array,
+    precision: Array | None = None,
+) -> tuple[Array, Array]:
+    """Posterior mean `[dims]` and covariance by `irtjax.scoring.factor_moments`.
+
+    Args:
+        responses: Model, item records, values `[1, cells]`, whether there is one, and
+            the change of log-probabilities (`irtjax.likelihood.products.cells`).
+        prior: Mean and precision of the population.
+        mode: `[dims]`.
+        covariance: Of the normal approximation at the mode.
+        precision: Its inverse, of curves that differ from those of the item records;
+            the difference at the mode is then added everywhere. None: they are these.
+    """
+    model, given, values, seen, change = responses
+    center, inverse = prior
+    slopes = given.discrimination
+
+    def derivatives(mean, spread):
+        variance = jnp.sum((slopes @ spread[0]) * slopes, axis=1)[None]
+        cells_of = model, given, mean, variance, values, seen, change
+        slope, curvature = mean_cells(*cells_of)
+        weight = jnp.maximum(curvature[0], 0)
+        bend = inverse + slopes.T @ (weight[:, None] * slopes)
+        return slope @ slopes - (mean - center) @ inverse, bend[None]
+
+    at_mode, square = mode[None], covariance[None]
+    if precision is None:
+        mean, spread = normal_moments(derivatives, at_mode, square)
+        return mean[0], spread[0]
+    slope, bend = derivatives(at_mode, jnp.zeros_like(square))
+    more = precision - bend
+
+    def moved(mean, spread):
+        gradient, curvature = derivatives(mean, spread)
+        return gradient - slope - (mean - at_mode) @ more[0], curvature + more
+
+    mean, spread = (x[0] for x in normal_moments(moved, at_mode, square))
+    root = inverse_cholesky(spread)
+    # As the curves are not quite concave.
+    proper = jnp.all(jnp.isfinite(root)) & jnp.all(jnp.isfinite(mean))
+    choose = lambda x, y: jnp.where(proper, x, y)
+    return choose(mean, mode), choose(spread, covariance)
 
 
 def find_mode(slopes: Array, derivatives: Any, start: Array) -> Array:

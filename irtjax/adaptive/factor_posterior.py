@@ -10,7 +10,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from irtjax.adaptive.factor_errors import find_mode, shared_covariance
+from irtjax.adaptive.factor_errors import find_mode, moments, shared_covariance
 from irtjax.adaptive.repeats import Repeats, before_each, next_log_prob
 from irtjax.adaptive.state import State
 from irtjax.likelihood.products import cells
@@ -26,7 +26,8 @@ class FactorPosterior(NamedTuple):
         mode: `[dims]` posterior mode.
         precision: `[dims, dims]` P, minus the Hessian of the log posterior there.
         covariance: `[dims, dims]` its inverse C.
-        mean: `[dims]` posterior mean, to second order (`irtjax.scoring.factors`).
+        mean: `[dims]` posterior mean (`irtjax.scoring.factor_moments`).
+        spread: `[dims, dims]` posterior covariance, of the same source.
         gradient: `[dims]` g, of the reported ability.
     """
 
@@ -34,6 +35,7 @@ class FactorPosterior(NamedTuple):
     precision: Float[Array, "*tests dims dims"]
     covariance: Float[Array, "*tests dims dims"]
     mean: Float[Array, "*tests dims"]
+    spread: Float[Array, "*tests dims dims"]
     gradient: Float[Array, "*tests dims"]
 
 
@@ -80,13 +82,13 @@ def known_posterior(
     curved = curvature_of(found)
     root = inverse_cholesky(curved)
     covariance = root.T @ root
-    variance = jnp.sum((slopes @ covariance) * slopes, axis=1)
-    skew = covariance @ ((found.bend[0] * variance) @ slopes)
-    mean = mode - skew / 2
+    responses = model, given, values, seen, change
+    mean, spread = moments(responses, (center, precision), mode, covariance)
     if blocks is not None:
         same = (after.items[:, None] == after.items) & after.given & seen.T
         where = slopes, blocks, found, mode, covariance, same
-        covariance = covariance + shared_covariance(*where)
+        shared = shared_covariance(*where)
+        covariance, spread = covariance + shared, spread + shared
         root = inverse_cholesky(covariance)
         curved = root.T @ root
-    return FactorPosterior(mode, curved, covariance, mean, mean)
+    return FactorPosterior(mode, curved, covariance, mean, spread, mean)

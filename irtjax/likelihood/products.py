@@ -18,6 +18,10 @@ from irtjax.models.model import Model
 
 #: Gauss-Hermite nodes over t, whose posterior standard deviation is about 1 at most.
 NUM_NODES = 9
+#: The same for derivatives of log-probabilities: bells that are narrow compared with
+#: the posterior of few responses. Of products with standard deviations of 8 the errors
+#: of scores are up to 20 % off with 9 nodes, and 7 % with 15.
+DERIVATIVE_NODES = 15
 
 
 class Cells(NamedTuple):
@@ -78,6 +82,26 @@ def _derivatives(
     return Cells(value, first, -second, -third)
 
 
+def mean_cells(
+    model: Model, items: Any, theta: Array, variance, values, exposure, change=None
+) -> tuple[Array, Array]:
+    """Means of `Cells.slope` and `Cells.curvature`, products N(a'theta, variance)."""
+    family, records = by_product(model, items)
+    over_items = jax.vmap(family.natural)
+    natural = lambda t: jax.vmap(over_items, (None, 0))(records, t)
+    at = lambda t: _derivatives(family, natural, t, values, exposure, change)[1:3]
+    product = theta @ items.discrimination.T
+    return _over_nodes(at, product, variance, size=DERIVATIVE_NODES)
+
+
+def mean_chosen_cells(
+    model: Model, items: Any, product: Array, variance, item: Array, values, exposure
+) -> tuple[Array, Array]:
+    """`mean_cells` of `chosen_cells`."""
+    at = lambda t: chosen_cells(model, items, t, item, values, exposure)[1:3]
+    return _over_nodes(at, product, variance, size=DERIVATIVE_NODES)
+
+
 class ItemCells(NamedTuple):
     """Of a block of cells: r, w, and derivatives in an item's numbers.
 
@@ -130,20 +154,23 @@ def item_cells(model: Model, items: Any, theta: Array, values, exposure) -> Item
 
 
 class ExpectedCells(NamedTuple):
-    """Means of the expected response, of its slope in t, and of its square.
+    """Means of the expected response, of two derivatives in t, and of its square.
 
     `moves` are its slopes in the coordinates of the item; see `ItemCells`.
     """
 
     mean: Array
     slope: Array
+    bend: Array
     square: Array
     moves: tuple[Array, ...]
 
 
-def _over_nodes(function, mean: Array, variance: Array, unroll: bool = False) -> Any:
+def _over_nodes(
+    function, mean: Array, variance: Array, unroll: bool = False, size: int = NUM_NODES
+) -> Any:
     """Means of a function of the product where that is N(mean, variance)."""
-    nodes, weights = np.polynomial.hermite_e.hermegauss(NUM_NODES)
+    nodes, weights = np.polynomial.hermite_e.hermegauss(size)
     pairs = jnp.asarray(nodes, mean.dtype), jnp.asarray(weights, mean.dtype)
     pairs = pairs[0], pairs[1] / jnp.sum(pairs[1])
     sd = jnp.sqrt(jnp.maximum(variance, 0))
@@ -170,12 +197,13 @@ def expected_cells(model: Model, items: Any, mean, variance) -> ExpectedCells:
 
     def found(product):
         at = lambda t: response(records, t)
-        value, slope = jax.jvp(at, (product,), (ones,))
+        rise = lambda t: jax.jvp(at, (t,), (ones,))
+        (value, slope), (_, bend) = jax.jvp(rise, (product,), (ones,))
         moves = (slope,)  # An intercept adds to the product.
         if family.num_columns > 1:
             each = over_rows(rows, product)
             moves = tuple(each[..., h] for h in range(rows.shape[1]))
-        return ExpectedCells(value, slope, value**2, moves)
+        return ExpectedCells(value, slope, bend, value**2, moves)
 
     # Unrolled it is one pass over the cells.
     return _over_nodes(found, mean, variance, unroll=family.num_columns == 1)

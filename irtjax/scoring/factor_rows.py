@@ -10,10 +10,18 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array
 
-from irtjax.likelihood.products import Cells, cells, chosen_cells, outer
+from irtjax.likelihood.products import (
+    Cells,
+    cells,
+    chosen_cells,
+    mean_cells,
+    mean_chosen_cells,
+    outer,
+)
 from irtjax.models.model import Model
-from irtjax.numerics.kernels import positive_definite_solve, weigh_rows
+from irtjax.numerics.kernels import inverse_of, positive_definite_solve, weigh_rows
 from irtjax.numerics.sparse import Bucket
+from irtjax.scoring.factor_moments import normal_moments
 
 #: Longest step, in prior standard deviations.
 LONGEST = 2.0
@@ -24,6 +32,8 @@ class Rows(NamedTuple):
 
     Attributes:
         cells: Log p of the cells and its derivatives, at abilities `[rows, dims]`.
+        means: Means of their slopes and curvatures, from means and covariances of
+            abilities.
         total: Sums of a number for each cell times v_j.
         pull: Sums of a number for each cell times v_j a_j, v the items' weights.
         bend: Sums of it times v_j a_j a_j', `[rows, dims, dims]`.
@@ -31,6 +41,7 @@ class Rows(NamedTuple):
     """
 
     cells: Callable[[Array], Cells]
+    means: Callable[[Array, Array], tuple[Array, Array]]
     total: Callable[[Array], Array]
     pull: Callable[[Array], Array]
     bend: Callable[[Array], Array]
@@ -44,12 +55,16 @@ def dense_rows(
     slopes, dims = items.discrimination, items.discrimination.shape[1]
     weighted, products = weigh_rows(slopes, weight), weigh_rows(outer(slopes), weight)
     each_item = weigh_rows(jnp.ones_like(slopes[:, 0]), weight)
+    variance = lambda inverse: inverse.reshape(len(inverse), -1) @ outer(slopes).T
     return Rows(
         lambda theta: cells(model, items, theta, values, exposure),
+        lambda theta, spread: mean_cells(
+            model, items, theta, variance(spread), values, exposure
+        ),
         lambda each: each @ each_item,
         lambda each: each @ weighted,
         lambda each: (each @ products).reshape(-1, dims, dims),
-        lambda inverse: inverse.reshape(len(inverse), -1) @ outer(slopes).T,
+        variance,
     )
 
 
@@ -63,14 +78,18 @@ def observed_rows(model: Model, items: Any, weight: Array | None, part: Bucket) 
         each_item = weight.astype(dtype)[item]
     weighted = slopes * each_item[..., None]
     product = lambda theta: jnp.einsum("rk,rwk->rw", theta, slopes)
+    variance = lambda inverse: jnp.einsum("rkl,rwk,rwl->rw", inverse, slopes, slopes)
     return Rows(
         lambda theta: chosen_cells(
             model, items, product(theta), item, values, exposure
         ),
+        lambda theta, spread: mean_chosen_cells(
+            model, items, product(theta), variance(spread), item, values, exposure
+        ),
         lambda each: jnp.sum(each * each_item, axis=1),
         lambda each: jnp.einsum("rw,rwk->rk", each, weighted),
         lambda each: jnp.einsum("rw,rwk,rwl->rkl", each, weighted, slopes),
-        lambda inverse: jnp.einsum("rkl,rwk,rwl->rw", inverse, slopes, slopes),
+        variance,
     )
 
 
@@ -95,8 +114,8 @@ def _along(rows: Array, like: Array) -> Array:
 
 def find_modes(
     rows: Rows, first: Array, mean: Array, precision: Array, num_newton: int
-) -> tuple[Array, Array, Array, Array]:
-    """Modes, covariances, posterior means, and the length of the Newton step left.
+) -> tuple[Array, Array, Array]:
+    """Modes, covariances there, and the length of the Newton step left.
 
     A step that lowers the log posterior is taken back, and a quarter of it tried: where
     slopes are steep, log p is nearly linear but for a bend, and full steps from one
@@ -113,7 +132,7 @@ def find_modes(
         pull = (theta - mean) @ precision
         height = rows.total(found.log_prob) - jnp.sum(pull * (theta - mean), axis=1) / 2
         gradient = rows.pull(found.slope) - pull
-        return height, gradient, rows.bend(weight) + precision, found.bend
+        return height, gradient, rows.bend(weight) + precision
 
     def newton(state):
         at, count = state
@@ -121,7 +140,7 @@ def find_modes(
         length = jnp.max(jnp.abs(step), axis=1)
         step = step * jnp.minimum(1, LONGEST / jnp.maximum(length, 1e-30))[:, None]
         theta = at.theta + at.share[:, None] * step
-        height, gradient, curvature, _ = derivatives(theta)
+        height, gradient, curvature = derivatives(theta)
         slack = 8 * eps * (1 + jnp.abs(at.height))
         better = height >= at.height - slack
         share = jnp.where(better, jnp.minimum(1, 4 * at.share), at.share / 4)
@@ -135,15 +154,20 @@ def find_modes(
         return (count < num_newton) & jnp.any(at.left > eps**0.5)
 
     ones = jnp.ones(first.shape[0], dtype)
-    begin = _At(first, *derivatives(first)[:3], ones, jnp.inf * ones)
+    begin = _At(first, *derivatives(first), ones, jnp.inf * ones)
     found, count = lax.while_loop(unfinished, newton, (begin, 0))
     theta, left = found.theta, jnp.where(count > 0, found.left, 0)
-    _, _, curvature, bend = derivatives(theta)
-    column = lambda unit: positive_definite_solve(
-        curvature, jnp.broadcast_to(unit, theta.shape)
-    )[0]
-    unit = jnp.eye(theta.shape[1], dtype=theta.dtype)
-    inverse = jax.vmap(column, out_axes=-1)(unit)
-    skew = rows.pull(bend * rows.variance(inverse))
-    skew = jnp.einsum("nkl,nl->nk", inverse, skew)
-    return theta, inverse, theta - skew / 2, left
+    return theta, inverse_of(derivatives(theta)[2])[0], left
+
+
+def moments_of(
+    rows: Rows, mode: Array, covariance: Array, mean: Array, precision: Array
+) -> tuple[Array, Array]:
+    """Means and covariances of abilities (`factor_moments`), a normal prior given."""
+
+    def derivatives(theta, spread):
+        slope, curvature = rows.means(theta, spread)
+        gradient = rows.pull(slope) - (theta - mean) @ precision
+        return gradient, rows.bend(jnp.maximum(curvature, 0)) + precision
+
+    return normal_moments(derivatives, mode, covariance)

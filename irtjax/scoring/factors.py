@@ -6,27 +6,26 @@ product of matrices. The mode of theta_i solves
 
     sum_j r_ij a_j = Sigma^-1 (theta_i - mu),  C_i^-1 = Sigma^-1 + sum_j w_ij a_j a_j',
 
-C_i the covariance of the normal approximation of its posterior. The mean of the
-posterior differs from the mode by its skewness, to second order (Tierney, Kass and
-Kadane 1989)
+C_i the covariance of abilities about their modes. With few responses the posterior is
+not normal around its mode; its mean m_i and covariance S_i are those of the nearest
+normal distribution (`factor_moments`).
 
-    mean_i = theta_i - C_i sum_j w'_ij (a_j'C_i a_j) a_j / 2.
+The expected score sum_j s_j E[y | theta_i] on all items (shares s_j sum to 1) has the
+posterior mean and the variance
 
-The expected score S_i = sum_j s_j E[y | theta_i] on all items (shares s_j sum to 1) has
-the posterior mean and the variance
+    e_i = sum_j s_j E[y | t_ij],  t_ij ~ N(a_j'm_i, a_j'S_i a_j),               (1)
+    V_i = g_i' S_i g_i + tr(H_i S_i H_i S_i) / 2 + sum_j D_ij' K_j D_ij,        (2)
+    g_i = sum_j s_j m'_ij a_j,   H_i = sum_j s_j m''_ij a_j a_j',
 
-    m_i = sum_j s_j E[y | t_ij],  t_ij ~ N(a_j'mean_i, a_j'C_i a_j),            (1)
-    V_i = g_i' C_i g_i + sum_j D_ij' K_j D_ij,   g_i = sum_j s_j m'_ij a_j,     (2)
-
-K_j the covariance of (a_j, x_j), x the intercept or other coordinates of the item, and
-D_ij the derivative of m_i in them: how the expected response moves, and how the mode
+m'_ij and m''_ij the mean derivatives of the expected response in t_ij, K_j the covariance of (a_j, x_j), x the intercept or other coordinates of the item, and
+D_ij the derivative of e_i in them: how the expected response moves, and how the mode
 moves with the items. With w^x minus the second derivative of log p in t and x and m^x
 the derivative of the mean response in x,
 
     D_ij = (f_ij theta_i + r_ij u_i, f^x_ij),   u_i = C_i g_i,
     f_ij = s_j m'_ij - w_ij u_i'a_j,   f^x_ij = s_j m^x_ij - w^x_ij u_i'a_j.
 
-The second part of (2) is common to subjects; its main directions are returned as shared
+The last part of (2) is common to subjects; its main directions are returned as shared
 errors, so that differences of subjects have the right error.
 """
 
@@ -59,7 +58,14 @@ from irtjax.numerics.sparse import (
     num_blocks,
     scan_rows,
 )
-from irtjax.scoring.factor_rows import dense_rows, find_modes, observed_rows
+from irtjax.scoring.factor_moments import variance_of_score
+from irtjax.scoring.factor_rows import (
+    Rows,
+    dense_rows,
+    find_modes,
+    moments_of,
+    observed_rows,
+)
 
 #: Most Newton steps of a block; with gentle slopes 5 to 10 are taken.
 NUM_NEWTON = 100
@@ -70,18 +76,20 @@ SHARED, OVERSAMPLED = 24, 8
 
 
 class FactorScores(NamedTuple):
-    """Modes of several abilities, their covariances, and posterior means.
+    """Modes of several abilities, their covariances, and posterior moments.
 
     Attributes:
         ability: `[subjects, dims]`.
         covariance: `[subjects, dims, dims]`.
-        mean: `[subjects, dims]`, as in the module.
+        mean: `[subjects, dims]` m of the module.
+        spread: `[subjects, dims, dims]` S of the module.
         converged: `[subjects]` whether the mode was found.
     """
 
     ability: Float[Array, "subjects dims"]
     covariance: Float[Array, "subjects dims dims"]
     mean: Float[Array, "subjects dims"]
+    spread: Float[Array, "subjects dims dims"]
     converged: Array
 
 
@@ -127,20 +135,25 @@ def score_factors(
     prior = mean, precision, num_newton
     root = jnp.finfo(dtype).eps ** 0.5
 
+    def of_rows(rows: Rows, first: Array) -> FactorScores:
+        ability, covariance, last = find_modes(rows, first, *prior)
+        moments = moments_of(rows, ability, covariance, mean, precision)
+        return FactorScores(ability, covariance, *moments, last < 100 * root)
+
     if isinstance(data, SparseResponses):
 
         def of_cells(part: Bucket):
             rows = observed_rows(model, items, data.item_weight, part)
             first = start.astype(dtype).at[part.row].get(mode="clip")
-            ability, covariance, at_mean, last = find_modes(rows, first, *prior)
-            return FactorScores(ability, covariance, at_mean, last < 100 * root)
+            return of_rows(rows, first)
 
         # Subjects without a response, who are in no bucket, have the prior.
-        alone = jnp.zeros((num_subjects, dims), dtype) + mean
-        alone = start.astype(dtype) if num_newton == 0 else alone
+        at_mean = jnp.zeros((num_subjects, dims), dtype) + mean
+        alone = start.astype(dtype) if num_newton == 0 else at_mean
         square = jnp.zeros((num_subjects, dims, dims), dtype)
         square = square + jnp.linalg.inv(precision)
-        init = FactorScores(alone, square, alone, jnp.ones(num_subjects, bool))
+        converged = jnp.ones(num_subjects, bool)
+        init = FactorScores(alone, square, at_mean, square, converged)
         if into is not None and between is not None:
             first = between[0] == 0
             init = jax.tree.map(lambda x, y: jnp.where(first, x, y), init, into)
@@ -154,8 +167,7 @@ def score_factors(
         exposure = take_block(data.exposure, begin, size)
         rows = dense_rows(model, items, data.item_weight, values, exposure)
         first = take_block(start, begin, size).astype(dtype)
-        ability, covariance, at_mean, last = find_modes(rows, first, *prior)
-        new = FactorScores(ability, covariance, at_mean, last < 100 * root)
+        new = of_rows(rows, first)
         return jax.tree.map(lambda x, y: put_block(x, y, begin), carry, new)
 
     size = block_size_for(num_subjects, num_items, dtype.itemsize)
@@ -172,7 +184,7 @@ def _no_scores(num_subjects: int, dims: int, dtype) -> FactorScores:
     """Scores of no block."""
     none = jnp.zeros((num_subjects, dims), dtype)
     square = jnp.zeros((num_subjects, dims, dims), dtype)
-    return FactorScores(none, square, none, jnp.zeros(num_subjects, bool))
+    return FactorScores(none, square, none, square, jnp.zeros(num_subjects, bool))
 
 
 def watched_score_factors(
@@ -214,7 +226,7 @@ def expected_on_items(
         between: the first block to put into it and the one after the last.
 
     Returns:
-        Equation (1) and the root of the first part of (2), each `[subjects]`.
+        Equation (1) and the root of the first two parts of (2), each `[subjects]`.
     """
     num_subjects, num_items = scores.ability.shape[0], items.intercept.shape[0]
     dtype = items.intercept.dtype
@@ -224,7 +236,7 @@ def expected_on_items(
     def body(carry, begin, is_new):
         del is_new
         part = _expected(model, items, share, scores, begin, size)
-        variance = jnp.sum(part.gradient * part.along, axis=1)
+        variance = part.variance
         score, error = carry
         score = put_block(score, part.score, begin)
         return score, put_block(error, jnp.sqrt(jnp.maximum(variance, 0)), begin)
@@ -249,10 +261,10 @@ def watched_on_items(
 
 
 class _Expected(NamedTuple):
-    """Of a block of subjects: score, its gradient g, u = C g, s_j m'_ij and m^x_ij."""
+    """Of a block: score, its variance by the abilities, u = C g, s_j m'_ij, m^x_ij."""
 
     score: Array
-    gradient: Array
+    variance: Array
     along: Array
     rise: Array
     moves: tuple[Array, ...]
@@ -263,19 +275,23 @@ def _expected(model, items, share, scores: FactorScores, begin, size) -> _Expect
     slopes = items.discrimination
     theta = take_block(scores.mean, begin, size)
     covariance = take_block(scores.covariance, begin, size)
-    variance = covariance.reshape(size, -1) @ outer(slopes).T
-    expected, rise, _, moves = expected_cells(model, items, theta @ slopes.T, variance)
-    rise = rise * share
+    spread = take_block(scores.spread, begin, size)
+    squares = outer(slopes)
+    wide = spread.reshape(size, -1) @ squares.T
+    found = expected_cells(model, items, theta @ slopes.T, wide)
+    rise = found.slope * share
     gradient = rise @ slopes
+    hessian = ((found.bend * share) @ squares).reshape(spread.shape)
+    variance = variance_of_score(gradient, hessian, spread)
     along = jnp.einsum("nkl,nl->nk", covariance, gradient)
-    return _Expected(expected @ share, gradient, along, rise, moves)
+    return _Expected(found.mean @ share, variance, along, rise, found.moves)
 
 
 class _Moves(NamedTuple):
     """D_ij of a block of subjects: how their expected scores move with the items.
 
     D_ij = (f theta_i + r u_i, f^x): `factor` is f, `residual` r, `rest` has f^x of each
-    other coordinate. `score` is m_i and `own` the first part of (2).
+    other coordinate. `score` is e_i and `own` the first two parts of (2).
     """
 
     score: Array
@@ -287,7 +303,7 @@ class _Moves(NamedTuple):
     rest: list[Array]
 
     def variance(self, covariance: Float[Array, "items p p"]) -> Array:
-        """The second part of (2)."""
+        """The last part of (2)."""
         theta, u, factor, residual = self[2:6]
         dims = theta.shape[1]
         flat = covariance[:, :dims, :dims].reshape(len(covariance), -1)
@@ -427,12 +443,12 @@ def _with_items(
         theta = take_block(scores.ability, begin, size)
         found = item_cells(model, items, theta, *laid_out(begin))
         pull = each * (part.along @ slopes.T)
-        own = jnp.sum(part.gradient * part.along, axis=1)
         moves = [x * share for x in part.moves]
         rest = [m - w * pull for m, w in zip(moves, found.mixed, strict=True)]
         factor = part.rise - found.curvature * pull
         residual = found.slope * each
-        return _Moves(part.score, own, theta, part.along, factor, residual, rest)
+        known = part.score, part.variance, theta, part.along
+        return _Moves(*known, factor, residual, rest)
 
     covariance = item_covariance.astype(dtype)
     ridge = 1e-12 * jnp.eye(width, dtype=dtype) * jnp.max(jnp.abs(covariance))

@@ -141,7 +141,8 @@ def test_merits_are_those_of_whole_matrices():
     root = rng.normal(size=(2, 2))
     precision, mode = root @ root.T + np.eye(2), rng.normal(size=2)
     covariance, gradient = np.linalg.inv(precision), rng.normal(size=2)
-    known = (*(jnp.asarray(x) for x in (mode, precision, covariance, mode, gradient)),)
+    moments = mode, covariance
+    known = map(jnp.asarray, (mode, precision, covariance, *moments, gradient))
     state = state._replace(posterior=FactorPosterior(*known))
     slopes, intercept = (np.asarray(x) for x in items_of()[:2])
     chance = expit(slopes @ mode + intercept)
