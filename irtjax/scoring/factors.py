@@ -17,9 +17,10 @@ posterior mean and the variance
     V_i = g_i' S_i g_i + tr(H_i S_i H_i S_i) / 2 + sum_j D_ij' K_j D_ij,        (2)
     g_i = sum_j s_j m'_ij a_j,   H_i = sum_j s_j m''_ij a_j a_j',
 
-m'_ij and m''_ij the mean derivatives of the expected response in t_ij, K_j the covariance of (a_j, x_j), x the intercept or other coordinates of the item, and
-D_ij the derivative of e_i in them: how the expected response moves, and how the mode
-moves with the items. With w^x minus the second derivative of log p in t and x and m^x
+m'_ij and m''_ij the mean derivatives of the expected response in t_ij, K_j the
+covariance of (a_j, x_j), x the intercept or other coordinates of the item, and D_ij the
+derivative of e_i in them: how the expected response moves, and how the mode moves with
+the items. With w^x minus the second derivative of log p in t and x and m^x
 the derivative of the mean response in x,
 
     D_ij = (f_ij theta_i + r_ij u_i, f^x_ij),   u_i = C_i g_i,
