@@ -87,8 +87,8 @@ def known_posterior(
     if blocks is not None:
         same = (after.items[:, None] == after.items) & after.given & seen.T
         where = slopes, blocks, found, mode, covariance, same
-        shared = shared_covariance(*where)
-        covariance, spread = covariance + shared, spread + shared
+        more = shared_covariance(*where)
+        covariance, spread = covariance + more, spread + more
         root = inverse_cholesky(covariance)
         curved = root.T @ root
     return FactorPosterior(mode, curved, covariance, mean, spread, mean)
