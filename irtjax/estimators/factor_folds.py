@@ -257,7 +257,7 @@ def _predicted(model, items, population, data, theta):
     """`[subjects, items]` posterior means of the chances."""
     scores = score_factors(model, items, _unit(population), data, theta)
     slopes = items.discrimination
-    variance = scores.covariance.reshape(len(theta), -1) @ outer(slopes).T
+    variance = scores.spread.reshape(len(theta), -1) @ outer(slopes).T
     return expected_cells(model, items, scores.mean @ slopes.T, variance).mean
 
 
@@ -280,7 +280,7 @@ def _in_chunks(model: Model, items: Any, scores, row: Array, column: Array) -> A
         records = jax.tree.map(lambda x: x[item], items)
         slopes = records.discrimination
         mean = jnp.sum(scores.mean[person] * slopes, axis=1)
-        spread = scores.covariance[person]
+        spread = scores.spread[person]
         variance = jnp.einsum("cp,cpq,cq->c", slopes, spread, slopes)
         # One row of cells, each of an item of its own.
         return expected_cells(model, records, mean[None], variance[None]).mean[0]
