@@ -31,8 +31,10 @@ class Factors(NamedTuple):
         correlation: `[factors, factors]` Phi.
         ability: `[subjects, factors]` abilities, in the order of the fit's `subjects`.
             They are posterior modes.
-        covariance: `[subjects, factors, factors]` their posterior covariances.
+        covariance: `[subjects, factors, factors]` their covariances, by the curvature
+            there.
         mean: `[subjects, factors]` posterior means, of which expected scores are.
+        spread: `[subjects, factors, factors]` posterior covariances about them.
         rotation: Name of the rotation, or "none".
         share_at_best: Share of the rotation's random starts that reached its best
             value; NaN without rotation.
@@ -62,6 +64,7 @@ class Factors(NamedTuple):
     ability: np.ndarray
     covariance: np.ndarray
     mean: np.ndarray
+    spread: np.ndarray
     rotation: str
     share_at_best: float
     axes_known: bool = True
@@ -105,6 +108,7 @@ def factors_of(
         found.ability[places],
         found.covariance[places],
         found.mean[places],
+        found.spread[places],
         found.rotation,
         float("nan") if best is None else best,
         found.axes_known,

@@ -107,7 +107,8 @@ class FactorEstimates(NamedTuple):
 
     Attributes:
         ability: `[subjects, factors]` modes, with posterior covariance
-            `[subjects, factors, factors]`; `mean` has posterior means.
+            `[subjects, factors, factors]` about them; `mean` and `spread` are mean and
+            covariance of the nearest normal distribution.
         loadings: `[items, factors]` standardised, a / sqrt(a'Phi a + v), v the variance
             of the link's distribution, with standard errors (None without).
         correlation: `[factors, factors]` Phi.
@@ -133,6 +134,7 @@ class FactorEstimates(NamedTuple):
     ability: np.ndarray
     covariance: np.ndarray
     mean: np.ndarray
+    spread: np.ndarray
     loadings: np.ndarray
     loadings_error: np.ndarray | None
     correlation: np.ndarray

@@ -158,7 +158,7 @@ def _factors(problem: Problem, found, modes, errors) -> FactorEstimates:
     correlation = np.asarray(found.population.covariance, np.float64)
     variance = _residual_variance(problem.model, found.items)
     described = _described(
-        slopes, correlation, variance, *(np.asarray(x, np.float64) for x in modes[:3])
+        slopes, correlation, variance, *(np.asarray(x, np.float64) for x in modes[:4])
     )
     if errors is None:
         return described
@@ -182,7 +182,7 @@ def _correlation_error(errors: FactorCovariance, dims: int) -> np.ndarray | None
     return found
 
 
-def _described(slopes, correlation, variance, ability, posterior, mean, **more):
+def _described(slopes, correlation, variance, ability, posterior, mean, spread, **more):
     """Loadings, structure and communality of slopes on factors of variance 1."""
     total = np.sum(slopes @ correlation * slopes, axis=1) + variance
     loadings = slopes / np.sqrt(total)[:, None]
@@ -190,6 +190,7 @@ def _described(slopes, correlation, variance, ability, posterior, mean, **more):
         ability=ability,
         covariance=posterior,
         mean=mean,
+        spread=spread,
         loadings=loadings,
         loadings_error=None,
         correlation=correlation,
@@ -317,16 +318,15 @@ def rotated(
     )
     if errors is not None:
         covariance = _in_coordinates(found.problem, parameters, errors)
-    posterior = np.einsum(
-        "kp,nkl,lq->npq", transform, found.factors.covariance, transform
-    )
+    turned = lambda x: np.einsum("kp,nkl,lq->npq", transform, x, transform)
     factors = _described(
         slopes,
         correlation,
         _residual_variance(found.problem.model, items),
         found.factors.ability @ transform,
-        posterior,
+        turned(found.factors.covariance),
         found.factors.mean @ transform,
+        turned(found.factors.spread),
         rotation=rotation,
         share_at_best=float(result.share_at_best),
         axes_known=known,

@@ -171,7 +171,7 @@ def _predict_factors(
     """`predict` of a factor model, a'theta of each cell being normal."""
     assert fit.factors is not None
     records = jax.tree.map(lambda x: jnp.asarray(x)[places], fit.parameters.items)
-    ability, covariance = fit.factors.mean[rows], fit.factors.covariance[rows]
+    ability, covariance = fit.factors.mean[rows], fit.factors.spread[rows]
     expected, error = np.empty((2, len(rows), len(places)))
     count = fit.model.family.num_categories
     kinds = np.empty((*expected.shape, count)) if categories else None

@@ -96,6 +96,7 @@ _AXES = {
     "factors.ability": "subjects factors",
     "factors.covariance": "subjects factors factors",
     "factors.mean": "subjects factors",
+    "factors.spread": "subjects factors factors",
     "factors.rotation": "",
     "factors.share_at_best": "",
     "factors.axes_known": "",

@@ -37,6 +37,8 @@ def factors_of(arrays: dict[str, Any]) -> Factors | None:
     own["rotation"] = str(own["rotation"])
     own["share_at_best"] = float(own["share_at_best"])
     own["axes_known"] = bool(own.get("axes_known", True))
+    # Files of before have the covariances about the modes alone.
+    own.setdefault("spread", own.get("covariance"))
     if "certificate" in own:
         own["certificate"] = float(own["certificate"])
     return Factors(**{"loadings_error": None, **own})
@@ -71,6 +73,7 @@ def _only_factor(fit: Calibration) -> Factors | None:
         ability=none,
         covariance=none[:, :, None],
         mean=none,
+        spread=none[:, :, None],
         rotation="none",
         share_at_best=float("nan"),
     )

@@ -742,7 +742,7 @@ def test_factors_that_few_items_measure_are_named():
         structure[:6],
         np.sum(structure**2, axis=1),
         np.eye(2),
-        *(none, none, none, "oblimin", 0.01),
+        *(none, none, none, none, "oblimin", 0.01),
     )
     options = {"positive": True, "loadings": "all"}
     warnings, notes = warnings_of(found, options)

@@ -30,6 +30,7 @@ def fit_of(items: int, factors: int = 3, subjects: int = 80) -> Any:
         ability=ability,
         covariance=np.zeros((subjects, factors, factors)),
         mean=ability,
+        spread=np.zeros((subjects, factors, factors)),
         rotation="oblimin",
         share_at_best=1.0,
     )
