@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 RHAT_LIMIT, ESS_LIMIT = 1.01, 400
 #: Below it the momenta do not reach the energies of the posterior (Betancourt 2016).
 BFMI_LIMIT = 0.3
+#: Share of a chain's transitions from which, if they diverge, it counts as stuck.
+STUCK_SHARE = 0.5
 #: Numbers in a block of draws: 2 MB, the size of a core's cache.
 BLOCK = 250_000
 
@@ -336,6 +338,14 @@ def _on_trajectories(draws: Draws) -> list[str]:
     """Sentences on divergences, depths and energies."""
     sentences = []
     divergent = np.asarray(draws.divergent)
+    often = divergent.sum(axis=1) >= STUCK_SHARE * max(divergent.shape[1], 1)
+    if stuck := int(often.sum()):
+        sentences.append(
+            f"{stuck} of {counted(len(divergent), 'chain')} {have(stuck)} not moved:"
+            f" {percent(STUCK_SHARE)} or more of the transitions diverged; do not use"
+            " these draws: sample with another key, or raise num_warmup and"
+            " target_acceptance."
+        )
     if count := int(divergent.sum()):
         sentences.append(
             f"{count:,} of {divergent.size:,} transitions diverged"

@@ -209,6 +209,22 @@ def test_what_is_amiss_is_said(values, changes, words):
     assert said[0].startswith("Not converged" if hurts else "Converged")
 
 
+def test_a_chain_that_has_not_moved_is_named():
+    """Constant draws have R-hat 1, so that R-hat does not show it."""
+    num = 100
+    still, all_of_it = np.zeros((4, num, 1)), np.ones((4, num), bool)
+    for divergent, words in (
+        (all_of_it, "4 of 4 chains have not moved: 50 % or more"),
+        (all_of_it * (np.arange(4) == 1)[:, None], "1 of 4 chains has not moved"),
+    ):
+        values = np.where(divergent[..., None], still, GOOD[:, :num, 0])
+        said = verdict(draws_with({"x": values}, divergent=divergent))
+        assert said[0].startswith("Not converged")
+        assert sum(words in line for line in said) == 1
+    said = verdict(draws_with({"x": GOOD}, divergent=DIVERGENT))
+    assert not any("not moved" in line for line in said)
+
+
 def test_nothing_amiss(monkeypatch):
     diagnosed = []
     note = lambda values: diagnosed.append(values) or diagnose(values)
