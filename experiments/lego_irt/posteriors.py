@@ -27,7 +27,7 @@ from irtjax.estimators.laplace.laplace import Laplace
 from irtjax.estimators.laplace.problem import MultilevelProblem, start_multilevel
 from irtjax.estimators.posterior.methods import NUTS, frame_log_density, position_of
 from irtjax.estimators.posterior.nuts import Chain, Keep, advance, begin
-from irtjax.estimators.posterior.sampling_frame import SamplingFrame, item_centring
+from irtjax.estimators.posterior.sampling_frame import Centring, SamplingFrame
 from irtjax.models.families.continuous import LogitNormalScores
 from irtjax.models.families.logistic import Binary
 from irtjax.models.multilevel.density import log_prior, total_log_likelihood
@@ -176,7 +176,7 @@ def sample_posterior(
 ) -> Chain:
     """Chains of a posterior to their end, inside one program."""
     start = start_multilevel(model, data)
-    frame = SamplingFrame(model, item_centring(model, *start, data))
+    frame = SamplingFrame(model, Centring.create(model, *start, data))
     start_key, chain_key, noise_key = jax.random.split(key, 3)
     starts = jax.vmap(lambda key: frame.coordinates(first_position(model, key)))(
         jax.random.split(start_key, method.num_chains)

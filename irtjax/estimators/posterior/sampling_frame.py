@@ -17,11 +17,13 @@ s, so the density is the model's. For effects and covariances see `level_frame`.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.scipy.linalg import solve_triangular
 from jaxtyping import Array, Float
 
 from irtjax._types import Scalar
@@ -35,6 +37,7 @@ from irtjax.estimators.posterior.level_frame import (
     towards,
     turn,
 )
+from irtjax.models.families.continuous import first_and_second
 from irtjax.models.multilevel.density import cell_log_lik, log_density
 from irtjax.models.multilevel.model import MultilevelModel, Position
 
@@ -47,6 +50,57 @@ MANY_ITEMS, MANY_RESPONSES = 200, 30
 CAUTION, LIKELY_VARIANCES = 0.25, (0.0005, 0.02)
 
 
+class Centring(NamedTuple):
+    """Rough values of abilities and items, and what the responses inform about them.
+
+    A coordinate x ~ N(mu, v) with estimated v about which the responses have the
+    information I, near y, is about normal given them, with mean (1 - w) mu + w y and
+    variance v / (1 + I v), w = I v / (1 + I v). Standardised so it depends little on v,
+    from v near 0, where a direct coordinate makes a funnel, to large v, where distances
+    from mu make one (Papaspiliopoulos, Roberts and Skoeld 2007). Where items are None
+    they are sampled directly.
+
+    Attributes:
+        ability: y of abilities.
+        ability_information: I of a mean subject's responses about each ability.
+        items: y of items, relative to the rough abilities (`SamplingFrame`).
+        item_information: `item_information` at the rough values.
+        share: `share_of_data` at a plausible variance: which effects items inform.
+    """
+
+    ability: Float[Array, "subjects groups"]
+    ability_information: Float[Array, " groups"]
+    items: Float[Array, "stems columns"] | None
+    item_information: Float[Array, "stems columns"] | None
+    share: Float[Array, "stems columns"] | None
+
+    @classmethod
+    def create(
+        cls,
+        model: MultilevelModel,
+        ability: Float[Array, "subjects groups"],
+        items: Float[Array, "stems columns"],
+        data: Responses,
+        *,
+        variance: float | Float[Array, " columns"] = 0.02,
+    ) -> Centring:
+        """From rough abilities and items; `variance` of items given columns before."""
+        move, moved = (
+            _moves(model, ability, model.zeros(items.dtype).group_effects),
+            items,
+        )
+        for k in range(model.num_columns):
+            moved = moved.at[:, k].add(move(items, k))
+        information = item_information(model, ability, items, data)
+        share = share_of_data(information, variance)
+        own = ability_information(model, ability, items, data)
+        return cls(ability, own, moved, information, share)
+
+    def of_abilities(self) -> Centring:
+        """The same with items sampled directly."""
+        return self._replace(items=None, item_information=None, share=None)
+
+
 class SamplingFrame(eqx.Module):
     """A multilevel model in the sampler's coordinates; shapes are those of a position.
 
@@ -56,30 +110,32 @@ class SamplingFrame(eqx.Module):
 
     Args:
         model: The model.
-        centring: Weights w between 0 and 1, such as `item_centring`; None for 1
-            throughout. The coordinate of an item is c = w mu + (x + w move - mu) /
-            sigma^(1 - w), with `move` the change above, and mu and sigma the prior mean
-            and standard deviation given the item's columns before, in the order of
-            `levels`. Not used for priors that are given.
+        centring: See `Centring`; None to sample abilities and items directly. The
+            coordinate of an item is c = (x + w move - (1 - w) mu - w y) sqrt(1 / v +
+            I), with `move` the change above, and mu and v the prior mean and variance
+            given the item's columns before, in the order of `levels`. Not used for
+            priors that are given. Abilities likewise, each group's given those before,
+            of models that are `centred`.
         rough: Abilities near the posterior's, of models that are `centred`: reflections
             with the normals `direction` make their deviations' direction a coordinate.
         order: Of the columns; see `LevelFrame`.
     """
 
     model: MultilevelModel
-    centring: Float[Array, "stems columns"] | None
+    centring: Centring | None
     levels: LevelFrame
     direction: Float[Array, "groups subjects"] | None
 
     def __init__(
         self,
         model: MultilevelModel,
-        centring: Float[Array, "stems columns"] | None = None,
+        centring: Centring | None = None,
         rough: Float[Array, "subjects groups"] | None = None,
         order: tuple[int, ...] | None = None,
     ):
         self.model, self.centring = model, centring
-        self.levels = LevelFrame(model, centring, order)
+        share = None if centring is None else centring.share
+        self.levels = LevelFrame(model, share, order)
         self.direction = None
         if rough is not None and model.centred and rough.shape[0] > 2:
             self.direction = towards(turn(rough).at[0].set(0).T, 1)
@@ -90,19 +146,30 @@ class SamplingFrame(eqx.Module):
 
     def coordinates(self, position: Position) -> Position:
         """The coordinates of a position of the model, such as a start."""
-        move, prior = self._moves(position), _ItemPrior(self, position)
+        theta = self.model.abilities(position)
+        move = _moves(self.model, theta, position.group_effects)
+        prior = _ItemPrior(self, position)
         rows, columns = position.items, position.items
         for k in prior.order:
-            w, column = self._weight(k), rows[:, k]
-            if w is None:
+            column, known = rows[:, k], self._known(k)
+            if known is None:
                 column = column + move(rows, k)
             else:
+                near, information = known
                 mean, log_sd = prior.given(rows, k)
-                gap = column + w * move(rows, k) - mean
-                column = w * mean + gap * jnp.exp((w - 1) * log_sd)
+                w, log_scale = posterior_scale(information, log_sd)
+                gap = column + w * (move(rows, k) - near) - (1 - w) * mean
+                column = gap * jnp.exp(-log_scale)
             columns = columns.at[:, k].set(column)
+        ability = position.ability
+        if self._standardises:
+            change = self._of_abilities(position)
+            gap = (ability - change.mean[:, None]).T
+            standard = solve_triangular(change.factor, gap, lower=True)
+            gap = (change.mixed @ standard).T - change.offset
+            ability = gap * jnp.exp(-change.log_scale)
         # A reflection is its own inverse.
-        ability = self._turned(turn(position.ability))
+        ability = self._turned(turn(ability))
         taken = self.levels.towards(self.model, position)
         return taken._replace(ability=ability, items=columns)
 
@@ -113,23 +180,51 @@ class SamplingFrame(eqx.Module):
 
     def _position(self, coordinates: Position) -> tuple[Position, Array | float]:
         """The position, and the log determinant of its derivatives."""
-        ability = turn(self._turned(coordinates.ability))
+        ability, of_ability = turn(self._turned(coordinates.ability)), 0.0
+        if self._standardises:
+            change = self._of_abilities(coordinates)
+            gap = ability * jnp.exp(change.log_scale) + change.offset
+            standard = solve_triangular(change.mixed, gap.T, lower=True)
+            ability = change.mean[:, None] + (change.factor @ standard).T
+            of_ability = ability.shape[0] * jnp.sum(change.log_scale)
         turned = coordinates._replace(ability=ability)
         turned, log_det = self.levels.back(self.model, turned)
-        move, prior, rows = self._moves(turned), _ItemPrior(self, turned), turned.items
+        log_det = log_det + of_ability
+        theta = self.model.abilities(turned)
+        move = _moves(self.model, theta, turned.group_effects)
+        prior, rows = _ItemPrior(self, turned), turned.items
         # Column by column: a move depends on the model's values of those before.
         for k in prior.order:
-            w, column = self._weight(k), rows[:, k]
-            if w is None:
+            column, known = rows[:, k], self._known(k)
+            if known is None:
                 column = column - move(rows, k)
             else:
+                near, information = known
                 mean, log_sd = prior.given(rows, k)
-                stretch = (1 - w) * log_sd
-                column = mean + jnp.exp(stretch) * (column - w * mean)
-                column = column - w * move(rows, k)
-                log_det = log_det + jnp.sum(stretch)
+                w, log_scale = posterior_scale(information, log_sd)
+                column = jnp.exp(log_scale) * column + (1 - w) * mean
+                column = column + w * (near - move(rows, k))
+                log_det = log_det + jnp.sum(log_scale)
             rows = rows.at[:, k].set(column)
         return turned._replace(items=rows), log_det
+
+    @property
+    def _standardises(self) -> bool:
+        """Whether abilities are standardised: others are, by the model."""
+        return self.centring is not None and self.model.centred
+
+    def _of_abilities(self, at: Position) -> _AbilityChange:
+        """The change of abilities at hyperparameters."""
+        assert self.centring is not None
+        factor = self.model.covariance_factor(at)
+        own = jnp.diagonal(factor)
+        known = self.centring.ability_information
+        w, log_scale = posterior_scale(known, jnp.log(own))
+        # L_kk z_k + w_k sum_j<k L_kj z_j = scale_k c_k + w_k (y_k - mean).
+        mixed = w[:, None] * factor + jnp.diag((1 - w) * own)
+        mean = self.model.subject_design @ at.subject_effects
+        offset = w * (self.centring.ability - mean[:, None])
+        return _AbilityChange(factor, mixed, log_scale, mean, offset)
 
     def _turned(self, ability: Array) -> Array:
         """Every column reflected, with its own normal."""
@@ -138,52 +233,68 @@ class SamplingFrame(eqx.Module):
         normal = self.direction.T
         return ability - 2 * normal * jnp.sum(normal * ability, axis=0)
 
-    def _weight(self, column: int) -> Array | None:
-        """Weights of a column; None where they are 1."""
-        if self.centring is None or not self.model.learned[column]:
+    def _known(self, column: int) -> tuple[Array, Array] | None:
+        """Rough values of a column and their information; None if sampled directly."""
+        found = self.centring
+        if found is None or not self.model.learned[column]:
             return None
-        return self.centring[:, column]
+        if found.items is None or found.item_information is None:
+            return None
+        return found.items[:, column], found.item_information[:, column]
 
     def kept(self, coordinates: Position, data: Responses) -> dict[str, Array]:
         """The parts of the model's position by name: what to keep of each draw."""
         return self.position(coordinates)._asdict()
 
-    def _by_stem(self, values: Float[Array, " items"]) -> Float[Array, " stems"]:
+
+class _AbilityChange(NamedTuple):
+    """Abilities mean + L z of coordinates c, by M z = scale c + offset."""
+
+    factor: Float[Array, "groups groups"]
+    mixed: Float[Array, "groups groups"]
+    log_scale: Float[Array, " groups"]
+    mean: Float[Array, " subjects"]
+    offset: Float[Array, "subjects groups"]
+
+
+def _moves(
+    model: MultilevelModel,
+    ability: Float[Array, "subjects groups"],
+    effects: Float[Array, "groups columns"],
+) -> Callable[[Array, int], Array | float]:
+    """The change of a column of items, given the model's values of those before."""
+    mean, log_sd = centre(ability)
+    added: Array | None = None
+    if model.has_group_effects:
+        learned = jnp.asarray(model.learned, effects.dtype)
+        added = learned * jnp.mean(effects, axis=0)
+
+    def by_stem(values: Float[Array, " items"]) -> Float[Array, " stems"]:
         """The mean of each stem's columns."""
-        stem, size = self.model.stem, self.model.num_stems
+        stem, size = model.stem, model.num_stems
         width = jnp.bincount(stem, length=size).astype(values.dtype)
         return jax.ops.segment_sum(values, stem, size) / width
 
-    def _moves(self, position: Position) -> Callable[[Array, int], Array | float]:
-        """The change of a column of items, given the model's values of those before."""
-        model, effects = self.model, position.group_effects
-        mean, log_sd = centre(model.abilities(position))
-        added: Array | None = None
-        if model.has_group_effects:
-            learned = jnp.asarray(model.learned, effects.dtype)
-            added = learned * jnp.mean(effects, axis=0)
+    def of_stems(values: Array) -> Array:
+        return values[0] if model.num_groups == 1 else by_stem(values[model.group])
 
-        def of_stems(values: Array) -> Array:
-            one = model.num_groups == 1
-            return values[0] if one else self._by_stem(values[model.group])
+    def move(rows: Array, column: int) -> Array | float:
+        own = 0.0 if added is None else added[column]
+        if not moves(model):
+            return own
+        if column == 0 and scales(model):
+            return of_stems(log_sd) + own
+        if column not in model.family.intercept_columns:
+            return own
+        # Depends on discriminations only, which are the first column.
+        constrain = jax.vmap(model.family.constrain)
+        if not model.has_group_effects:
+            return constrain(rows).discrimination * of_stems(mean)
+        each = rows[model.stem] + effects[model.group]
+        shift = constrain(each).discrimination * mean[model.group]
+        return by_stem(shift) + own
 
-        def move(rows: Array, column: int) -> Array | float:
-            own = 0.0 if added is None else added[column]
-            if not moves(model):
-                return own
-            if column == 0 and scales(model):
-                return of_stems(log_sd) + own
-            if column not in model.family.intercept_columns:
-                return own
-            # Depends on discriminations only, which are the first column.
-            constrain = jax.vmap(model.family.constrain)
-            if not model.has_group_effects:
-                return constrain(rows).discrimination * of_stems(mean)
-            each = rows[model.stem] + effects[model.group]
-            shift = constrain(each).discrimination * mean[model.group]
-            return self._by_stem(shift) + own
-
-        return move
+    return move
 
 
 class _ItemPrior:
@@ -233,9 +344,11 @@ def suitable_frame(
     """
     count = data.values.size if data.observed is None else jnp.sum(data.observed)
     each = float(count) / max(model.num_stems, 1)
+    centring = _centring_jit(model, *start, data)
     if model.num_stems >= MANY_ITEMS and each >= MANY_RESPONSES:
-        return _frame_jit(model, None, ability, None)
-    information = _information_jit(model, *start, data)
+        return _frame_jit(model, centring.of_abilities(), ability, None)
+    information = centring.item_information
+    assert information is not None
     size, sd = model.num_correlated, jnp.diagonal(factor)
     known = share_of_data(information, sd**2)
     by_data = np.argsort(-np.asarray(known).mean(axis=0)[1:size], kind="stable") + 1
@@ -244,8 +357,16 @@ def suitable_frame(
         left = jnp.diagonal(reordered(factor[:size, :size], order))
         sd = sd.at[jnp.asarray(order)].set(left)
     variance = jnp.clip(CAUTION * sd**2, *LIKELY_VARIANCES)
-    weights = share_of_data(information, variance)
-    return _frame_jit(model, weights, ability, order)
+    centring = centring._replace(share=share_of_data(information, variance))
+    return _frame_jit(model, centring, ability, order)
+
+
+def posterior_scale(
+    information: Array, log_sd: Array, least: float = 1e-9
+) -> tuple[Array, Array]:
+    """Weight w = I v / (1 + I v) and log sqrt(v / (1 + I v)), by the log of sqrt(v)."""
+    ratio = jnp.log(jnp.maximum(information, least)) + 2 * log_sd
+    return jax.nn.sigmoid(ratio), log_sd - 0.5 * jax.nn.softplus(ratio)
 
 
 def share_of_data(information: Array, variance: float | Array) -> Array:
@@ -253,23 +374,19 @@ def share_of_data(information: Array, variance: float | Array) -> Array:
     return information * variance / (1 + information * variance)
 
 
-def item_centring(
+def ability_information(
     model: MultilevelModel,
     ability: Float[Array, "subjects groups"],
     items: Float[Array, "stems columns"],
     data: Responses,
-    *,
-    variance: float | Float[Array, " columns"] = 0.02,
-) -> Float[Array, "stems columns"]:
-    """Share of the precision of each item coordinate that comes from the data.
-
-    `share_of_data`, for a plausible `variance` of an estimated prior given the columns
-    before. If the data are informative, the coordinate is sampled; if not, its
-    standardised distance from the prior mean (Papaspiliopoulos, Roberts and Skoeld
-    2007; in between, Gorinova, Moore and Hoffman 2020). Otherwise an estimated sd near
-    0 makes a funnel that the sampler cannot enter. Other arguments may be rough.
-    """
-    return share_of_data(item_information(model, ability, items, data), variance)
+) -> Float[Array, " groups"]:
+    """Information of a mean subject's responses about the ability of each group."""
+    rows = model.family.with_offsets(items[model.stem])
+    records, theta = jax.vmap(model.family.constrain)(rows), ability[:, model.group]
+    along = lambda t: cell_log_lik(model.family, records, theta + t, data)
+    curvature = -jnp.mean(first_and_second(along, theta.dtype)[1], axis=0)
+    by_group = jax.ops.segment_sum(curvature, model.group, model.num_groups)
+    return _at_least_zero(by_group)
 
 
 def item_information(
@@ -289,9 +406,15 @@ def item_information(
     columns = jax.tree.map(lambda leaf: leaf.T[:, :, None], cells)
     curvature = jax.vmap(jax.hessian(log_lik))(rows, ability.T[model.group], columns)
     information = -jnp.diagonal(curvature, axis1=1, axis2=2)
+    information = _at_least_zero(information)
+    return jax.ops.segment_sum(information, model.stem, model.num_stems)
+
+
+def _at_least_zero(information: Array) -> Array:
+    """Information where it is a number and positive, else 0."""
     information = jnp.nan_to_num(information, nan=0.0, posinf=1e9, neginf=0.0)
-    return jax.ops.segment_sum(jnp.maximum(information, 0), model.stem, model.num_stems)
+    return jnp.maximum(information, 0)
 
 
-_information_jit = eqx.filter_jit(item_information)
+_centring_jit = eqx.filter_jit(Centring.create)
 _frame_jit = eqx.filter_jit(SamplingFrame)

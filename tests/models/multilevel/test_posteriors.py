@@ -16,7 +16,7 @@ from irtjax.estimators.posterior import diagnose
 from irtjax.estimators.posterior.estimates import kept_quantities
 from irtjax.estimators.posterior.methods import NUTS, frame_log_density
 from irtjax.estimators.posterior.sample import sample
-from irtjax.estimators.posterior.sampling_frame import SamplingFrame, item_centring
+from irtjax.estimators.posterior.sampling_frame import Centring, SamplingFrame
 
 SUBJECTS, ITEMS = 10, 30
 
@@ -67,7 +67,7 @@ def test_posteriors_are_those_of_numpyro(kind):
     truth = simulate_position(model, keys[0]).position
     data = simulate_multilevel(model, truth, keys[1])
     rough = start_multilevel(model, data)
-    frame = SamplingFrame(model, item_centring(model, *rough, data))
+    frame = SamplingFrame(model, Centring.create(model, *rough, data))
     start = model.zeros()._replace(log_residual_sd=jnp.full(model.num_columns, -1.0))
     draws = sample(
         frame_log_density,
