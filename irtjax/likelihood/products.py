@@ -89,16 +89,18 @@ def mean_cells(
     family, records = by_product(model, items)
     over_items = jax.vmap(family.natural)
     natural = lambda t: jax.vmap(over_items, (None, 0))(records, t)
-    at = lambda t: _derivatives(family, natural, t, values, exposure, change)[1:3]
+    at = lambda t, _: _derivatives(family, natural, t, values, exposure, change)[1:3]
     product = theta @ items.discrimination.T
-    return _over_nodes(at, product, variance, size=DERIVATIVE_NODES)
+    # Of one subject the steps of a loop would take longer than their cells.
+    unroll = len(theta) == 1 and family.num_columns == 1
+    return _over_nodes(at, product, variance, unroll, DERIVATIVE_NODES)
 
 
 def mean_chosen_cells(
     model: Model, items: Any, product: Array, variance, item: Array, values, exposure
 ) -> tuple[Array, Array]:
     """`mean_cells` of `chosen_cells`."""
-    at = lambda t: chosen_cells(model, items, t, item, values, exposure)[1:3]
+    at = lambda t, _: chosen_cells(model, items, t, item, values, exposure)[1:3]
     return _over_nodes(at, product, variance, size=DERIVATIVE_NODES)
 
 
@@ -169,7 +171,11 @@ class ExpectedCells(NamedTuple):
 def _over_nodes(
     function, mean: Array, variance: Array, unroll: bool = False, size: int = NUM_NODES
 ) -> Any:
-    """Means of a function of the product where that is N(mean, variance)."""
+    """Means of a function of the product where that is N(mean, variance).
+
+    The function takes the product and its distance from the mean in standard
+    deviations.
+    """
     nodes, weights = np.polynomial.hermite_e.hermegauss(size)
     pairs = jnp.asarray(nodes, mean.dtype), jnp.asarray(weights, mean.dtype)
     pairs = pairs[0], pairs[1] / jnp.sum(pairs[1])
@@ -177,10 +183,10 @@ def _over_nodes(
 
     def add(total, part):
         node, weight = part
-        found = function(mean + node * sd)
+        found = function(mean + node * sd, node)
         return jax.tree.map(lambda x, y: x + weight * y, total, found), None
 
-    shapes = jax.eval_shape(function, mean)
+    shapes = jax.eval_shape(function, mean, pairs[0][0])
     none = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
     return lax.scan(add, none, pairs, unroll=unroll)[0]
 
@@ -195,25 +201,30 @@ def expected_cells(model: Model, items: Any, mean, variance) -> ExpectedCells:
     )
     over_rows = jax.vmap(jax.vmap(by_row), (None, 0))
 
-    def found(product):
+    def found(product, node):
         at = lambda t: response(records, t)
-        rise = lambda t: jax.jvp(at, (t,), (ones,))
-        (value, slope), (_, bend) = jax.jvp(rise, (product,), (ones,))
+        value, slope = jax.jvp(at, (product,), (ones,))
         moves = (slope,)  # An intercept adds to the product.
         if family.num_columns > 1:
             each = over_rows(rows, product)
             moves = tuple(each[..., h] for h in range(rows.shape[1]))
-        return ExpectedCells(value, slope, bend, value**2, moves)
+        return ExpectedCells(value, slope, node * slope, value**2, moves)
 
     # Unrolled it is one pass over the cells.
-    return _over_nodes(found, mean, variance, unroll=family.num_columns == 1)
+    means = _over_nodes(found, mean, variance, unroll=family.num_columns == 1)
+    # E[f'] = E[z f] / sd over t = mean + sd z (Stein 1981); 0 where t is known, since
+    # the derivative then counts for nothing.
+    sd = jnp.sqrt(jnp.maximum(variance, 0))
+    known = sd <= jnp.finfo(sd.dtype).eps ** 0.5
+    bend = jnp.where(known, 0, means.bend / jnp.where(known, 1, sd))
+    return means._replace(bend=bend)
 
 
 def expected_categories(model: Model, items: Any, mean, variance) -> Array:
     """Probabilities of the categories, `[subjects, items, categories]`."""
     family, records = by_product(model, items)
     chances = jax.vmap(jax.vmap(family.category_log_probs), (None, 0))
-    return _over_nodes(lambda t: jnp.exp(chances(records, t)), mean, variance)
+    return _over_nodes(lambda t, _: jnp.exp(chances(records, t)), mean, variance)
 
 
 def outer(left: Array, right: Array | None = None) -> Float[Array, "rows pq"]:
