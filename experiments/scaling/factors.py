@@ -279,8 +279,8 @@ def by_layout(spec: Spec) -> list[Row]:
         draw = lambda n, k=factors: jnp.asarray(rng.normal(size=(n, 1 + k)), "f4")
         given = draw(shape[0]), draw(shape[1])
         kind = cells_of(factor_model(Factor(factors=factors)))
-        rest = None, kind, True, 1 + factors
-        padded = jax.jit(lambda a, b, rest=rest: sums_of(data.subjects, a, b, *rest))
+        more = None, kind, True, 1 + factors
+        padded = jax.jit(lambda a, b, more=more: sums_of(data.subjects, a, b, *more))
         sorted_sums = jax.jit(lambda a, b: segment_sums(order, shape, a, b))
         ours = best_seconds(lambda run=padded, at=given: run(*at))
         theirs = best_seconds(lambda run=sorted_sums, at=given: run(*at))

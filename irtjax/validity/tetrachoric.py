@@ -76,10 +76,10 @@ def tetrachoric_of_counts(
         low, high, r, change, count = search
         excess = above(r) - share
         low, high = jnp.where(excess < 0, r, low), jnp.where(excess < 0, high, r)
-        rest = 1 - r**2
-        height = jnp.exp((twice * r - apart) / (2 * rest))
+        residual = 1 - r**2
+        height = jnp.exp((twice * r - apart) / (2 * residual))
         # The derivative in atanh(r), in which the function has less of a bend.
-        slope = height * jnp.sqrt(rest) / (2 * jnp.pi)
+        slope = height * jnp.sqrt(residual) / (2 * jnp.pi)
         tiny = jnp.finfo(r.dtype).tiny
         new = jnp.tanh(jnp.arctanh(r) - excess / jnp.maximum(slope, tiny))
         within = (new >= low) & (new <= high)

@@ -262,20 +262,21 @@ def _direction(gradient: Array, moves: Array, bends: Array, count: Array) -> Arr
     share = jnp.where(inner > 0, 1 / jnp.where(inner > 0, inner, 1), 0)
 
     def backward(k, found):
-        rest, weights = found
+        direction, weights = found
         at = (count - 1 - k) % memory
-        weight = share[at] * (moves[at] @ rest)
-        return rest - weight * bends[at], weights.at[at].set(weight)
+        weight = share[at] * (moves[at] @ direction)
+        return direction - weight * bends[at], weights.at[at].set(weight)
 
-    rest, weights = lax.fori_loop(
+    direction, weights = lax.fori_loop(
         0, memory, backward, (gradient, jnp.zeros_like(share))
     )
     newest = (count - 1) % memory
     square = jnp.sum(bends[newest] ** 2)
     size = jnp.where(count > 0, inner[newest] / jnp.where(square > 0, square, 1), 1)
 
-    def forward(k, rest):
+    def forward(k, direction):
         at = (count + k) % memory
-        return rest + moves[at] * (weights[at] - share[at] * (bends[at] @ rest))
+        change = weights[at] - share[at] * (bends[at] @ direction)
+        return direction + moves[at] * change
 
-    return lax.fori_loop(0, memory, forward, size * rest)
+    return lax.fori_loop(0, memory, forward, size * direction)
