@@ -91,6 +91,10 @@ class AbstractBank(eqx.Module):
     def merit(self, select: str, state: State) -> Float[Array, " items"]:
         """What a rule of selection maximises, for every item."""
 
+    def order(self, select: str, state: State) -> Float[Array, " items"]:
+        """Numbers in the order of `merit`, for rules that compare items alone."""
+        return self.merit(select, state)
+
     @abstractmethod
     def decrease(self, design: Any, state: State) -> Float[Array, " items"]:
         """Expected decrease of the loss by each item: see `Rules`, price."""

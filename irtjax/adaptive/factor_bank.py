@@ -343,6 +343,14 @@ class FactorBank(AbstractBank):
 
     def merit(self, select: str, state: State) -> Float[Array, " items"]:
         """What each item adds by a rule (`merits`), at the mode."""
+        return self._merit(select, state, merits.d_optimal)
+
+    def order(self, select: str, state: State) -> Float[Array, " items"]:
+        """`merit`, of "d_optimal" without the logarithm: a fifth of a test."""
+        return self._merit(select, state, jnp.multiply)
+
+    def _merit(self, select: str, state: State, d_optimal: Any) -> Array:
+        """`merit`, that of "d_optimal" as a function of w_j and q_j."""
         known, slopes = state.posterior, self.items.discrimination
         covariance = known.covariance
         spread = covariance.reshape(-1) @ self.products
@@ -362,7 +370,7 @@ class FactorBank(AbstractBank):
             self.model, self.items, slopes @ known.mode, state.memory, factor
         )
         if select == "d_optimal":
-            return merits.d_optimal(weight, spread)
+            return d_optimal(weight, spread)
         if select == "a_optimal":
             square = (covariance @ covariance).reshape(-1) @ self.products
             return merits.a_optimal(weight, spread, square)

@@ -208,10 +208,11 @@ def find_mode(slopes: Array, derivatives: Any, start: Array) -> Array:
         slope, curvature = derivatives(theta)
         step, _ = positive_definite_solve(curvature, slope)
         # The logistic's third derivative is at most r times its second one along
-        # the step, so that this share of it always ascends; near the mode it is
-        # all of it (generalised self-concordance: Sun and Tran-Dinh 2019).
+        # the step, so that a share log(1 + r) / r of it always ascends, and all of
+        # it where (e^r - r - 1) / r^2 < 1, r < 1.79 (generalised self-concordance:
+        # Sun and Tran-Dinh 2019). The latter converges in fewer steps.
         r = jnp.max(jnp.abs(slopes @ step))
-        share = jnp.where(r > 1e-6, jnp.log1p(r) / jnp.maximum(r, 1e-6), 1)
+        share = jnp.where(r > 1, jnp.log1p(r) / jnp.maximum(r, 1), 1)
         return theta + share * step, jnp.max(jnp.abs(step)), count + 1
 
     # The error after a step is of the order of its square.

@@ -203,7 +203,8 @@ def _informed(bank: AbstractBank, design: Design, state: State) -> State:
     # Kept in the state, and not computed where it is used: inside the loop of a
     # maximum it would not vectorise, which takes five times as long on a CPU.
     if design.select not in ("random", "fixed"):
-        state = state._replace(merit=bank.merit(design.select, state))
+        find = bank.order if design.cost is None else bank.merit
+        state = state._replace(merit=find(design.select, state))
     if design.gain is not None:
         state = state._replace(information=bank.merit("information", state))
     if design.price is not None:

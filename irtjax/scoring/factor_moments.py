@@ -28,10 +28,12 @@ from jaxtyping import Array, Float
 
 from irtjax.numerics.kernels import inverse_of, positive_definite_solve
 
-#: Iterations, and the share of a new precision in each but the first. Of 100 tests of
-#: items with slopes of 2.6 errors of scores are within 2 % after 3, and at most 1.4 %
-#: from the fixed point.
-NUM_ITERATIONS, SHARE = 3, 0.6
+#: Share of the new precision in each iteration. Undamped, a covariance that is too
+#: small is followed by one that is too large. After these two errors of scores are on
+#: average .2 to .4 % below those of the fixed point, at most 1 %, and scores differ by
+#: .3 % of an error (slopes of .8, 4 abilities, 1 to 50 responses); .2 to .6 %, at most
+#: 4 %, and 1.8 % of an error with slopes of 2 and 2 abilities.
+SHARES = 0.6, 0.8
 #: Longest step of the mean, in prior standard deviations.
 LONGEST = 2.0
 
@@ -66,18 +68,16 @@ def normal_moments(
     """
     begin = mode, inverse_of(covariance)[0], covariance
 
-    def improve(count, state):
+    def improve(state, share):
         mean, precision, covariance = state
         gradient, curvature = derivatives(mean, covariance)
         step, _ = positive_definite_solve(curvature, gradient)
         length = jnp.max(jnp.abs(step), axis=1, keepdims=True)
         step = step * jnp.minimum(1, LONGEST / jnp.maximum(length, 1e-30))
-        # Undamped, a covariance too small is followed by one too large.
-        share = jnp.where(count == 0, 1, SHARE).astype(mode.dtype)
         precision = precision + share * (curvature - precision)
-        return mean + step, precision, inverse_of(precision)[0]
+        return (mean + step, precision, inverse_of(precision)[0]), None
 
-    mean, _, found = lax.fori_loop(0, NUM_ITERATIONS, improve, begin)
+    (mean, _, found), _ = lax.scan(improve, begin, jnp.asarray(SHARES, mode.dtype))
     return mean, found
 
 
