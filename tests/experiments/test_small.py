@@ -19,6 +19,7 @@ from experiments.coverage import (
     benchmarks,
     designs,
     few,
+    few_items,
     replicate,
 )
 from experiments.coverage import run as coverage
@@ -553,6 +554,23 @@ def test_cells_of_adaptive_tests():
         (9, 0),
         (9, 1),
     ]
+
+
+@pytest.mark.slow
+def test_few_items(tmp_path):
+    rng = np.random.default_rng(1)
+    logits = rng.normal(size=(60, 2)) @ rng.uniform(0.5, 2, (2, 12)) + rng.normal(
+        size=12
+    )
+    right = (rng.random((60, 12)) < expit(logits)) * 1
+    irtjax.ResponseTable.from_arrays(right).save(tmp_path / "responses.parquet")
+    given = [str(tmp_path / "responses.parquet"), "--factors", "2", "--tested", "500"]
+    rows = few_items.main([*given, "--out", str(tmp_path)])
+    assert len(rows) == 8 and (tmp_path / "few_items.csv").exists()
+    for row in rows:
+        # Four Monte-Carlo errors, and 4 % of the normal approximation.
+        assert abs(row["difference"]) < 4 * row["noise"] + 4
+        assert row["coverage"] > 0.95 - 4 * (0.95 * 0.05 / 500) ** 0.5 - 0.02
 
 
 @pytest.mark.slow
