@@ -123,8 +123,11 @@ class LabelledBank(NamedTuple):
         errors, weights = (np.asarray(x, float) for x in found)
         # Where nobody is the errors do not matter: beyond 3 standard deviations.
         errors = np.where(weights > 1e-3 * weights.max(), errors, np.inf)
-        smallest = float(errors.min())
-        at_best = f"standard error {smallest:.3g}"
+        smallest, at = float(errors.min()), "at best"
+        if self.bank.several:
+            # Near the ends of the score its error vanishes, whatever the items.
+            smallest, at = float(np.sqrt(weights @ errors**2)), "on average at best"
+        at_best = f"{at} standard error {smallest:.3g}"
         at_best += f" (reliability {1 - (smallest / sd) ** 2:.3g})"
         sentences = []
         for name, limit in limits.items():
@@ -134,12 +137,12 @@ class LabelledBank(NamedTuple):
             items = f"{design.num_items:,} {noun} of this bank"
             if share == 0:
                 sentences.append(
-                    f"{target} cannot be reached: {items} give at best {at_best}"
+                    f"{target} cannot be reached: {items} give {at_best}"
                 )
             elif share < REACHED:
                 sentences.append(
                     f"{target} can be reached for {100 * share:.2g} % of the population"
-                    f" alone: {items} give at best {at_best}"
+                    f" alone: {items} give {at_best}"
                 )
         return tuple(sentences)
 
