@@ -15,6 +15,7 @@ from irtjax.models.model import highest_response
 from irtjax.report import page_data
 from irtjax.report.audit import nearest_sentence
 from irtjax.report.page_data import Sources, column, labels, labels_of_benchmarks
+from irtjax.report.summary import constant_items, constant_sentence, none_flagged
 from irtjax.report.words import interval, number, short
 
 if TYPE_CHECKING:
@@ -76,12 +77,13 @@ def bad_items(of: Sources, flags: list[str], places: np.ndarray) -> dict[str, An
             row |= {"weakest": number(weak), "strongest": number(strong)}
         rows.append(row)
     total, count = len(flags), len(chosen)
+    still = constant_items(fit)
     sentence = (
-        f"{count:,} of {counted(total, 'item')} {'is' if count == 1 else 'are'}"
-        " flagged."
-    )
+        f"{count:,} of {counted(total, 'item')} {are(count)} flagged."
+        f" {constant_sentence(still, total)}"
+    ).rstrip()
     if not count:
-        sentence = f"None of {counted(total, 'item')} is flagged."
+        sentence = none_flagged(still, total)
         near = "" if of.audit is None else nearest_sentence(of.audit, short)
         sentence += f" {near}" * bool(near)
     rate = None if of.audit is None else percent(of.audit.false_discovery_rate)

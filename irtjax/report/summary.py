@@ -125,12 +125,13 @@ def verdict(
 
 
 def _items_verdict(fit: Calibration, audit: Audit | None) -> str:
-    """How many items a test finds bad."""
+    """How many items a test finds bad, and how many have no variation."""
     total = len(fit.items)
     if audit is not None:
         from irtjax.auditing import TESTED
 
         counts = {x: n for x, n in audit.counts().items() if n and x in TESTED}
+        still = {"": audit.counts()["no variation"]}
         rows = audit.items.column("flags").to_pylist()
         bad = sum(not set(TESTED).isdisjoint(x.split("; ")) for x in rows)
         by = "the audit"
@@ -138,6 +139,7 @@ def _items_verdict(fit: Calibration, audit: Audit | None) -> str:
         found = items_by_flag(fit)
         counts = {flag: len(names) for flag, names in found.items()}
         bad = len({name for names in found.values() for name in names})
+        still = constant_items(fit)
         by = "the fit"
     if not bad:
         few = ""
@@ -146,10 +148,52 @@ def _items_verdict(fit: Calibration, audit: Audit | None) -> str:
                 f"; {counted(len(fit.subjects), 'subject')} have very little power to"
                 " find one"
             )
-        return f"None of {counted(total, 'item')} is flagged by {by}{few}."
+        return none_flagged(still, total, f" by {by}{few}")
     kinds = ", ".join(f"{n:,} {flag}" for flag, n in counts.items())
     verb = "is" if bad == 1 else "are"
-    return f"{bad:,} of {counted(total, 'item')} {verb} flagged by {by}: {kinds}."
+    flagged = f"{bad:,} of {counted(total, 'item')} {verb} flagged by {by}: {kinds}."
+    return f"{flagged} {constant_sentence(still, total)}".rstrip()
+
+
+def constant_items(fit: Calibration) -> dict[str, int]:
+    """Returns the number of items without variation by flag, for `none_flagged`."""
+    found = items_by_flag(fit, constant=True)
+    return {flag: len(names) for flag, names in found.items()}
+
+
+def constant_sentence(still: dict[str, int], total: int) -> str:
+    """Returns a sentence on items without variation by flag; "" if there are none.
+
+    >>> constant_sentence({"all wrong": 11}, 500)
+    '11 of 500 items have no variation, which is no evidence of a fault: 11 all wrong.'
+    >>> constant_sentence({"": 1}, 15)
+    '1 of 15 items has no variation, which is no evidence of a fault.'
+    """
+    count = sum(still.values())
+    if not count:
+        return ""
+    kinds = ", ".join(f"{n:,} {flag}" for flag, n in still.items() if flag)
+    return (
+        f"{count:,} of {counted(total, 'item')} {have(count)} no variation, which is no"
+        f" evidence of a fault{': ' * bool(kinds)}{kinds}."
+    )
+
+
+def none_flagged(still: dict[str, int], total: int, end: str = "") -> str:
+    """Returns that no item with variation is flagged, and how many have none.
+
+    >>> none_flagged({"all wrong": 1}, 3, " by the fit").split(". ")[0]
+    'None of the 2 items with variation is flagged by the fit'
+    >>> none_flagged({}, 3)
+    'None of 3 items is flagged.'
+    """
+    count, rest = total - sum(still.values()), constant_sentence(still, total)
+    if not rest:
+        return f"None of {counted(total, 'item')} is flagged{end}."
+    if not count:
+        return rest
+    varying = f"the {counted(count, 'item')} with variation"
+    return f"None of {varying} is flagged{end}. {rest}"
 
 
 def _likelihood(fit: Calibration) -> str:

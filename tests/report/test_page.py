@@ -338,6 +338,40 @@ def test_bad_items_come_with_evidence_and_text(fit):
         assert f"<td>{mean:.2f}</td>" in section, label
 
 
+@pytest.mark.parametrize(
+    ("flags", "sentence", "section"),
+    [
+        ({}, "None of 15 items is flagged{by}.", ""),
+        (
+            {1: "all right", 2: "all wrong", 5: "all wrong"},
+            "None of the 12 items with variation is flagged{by}.",
+            "3 of 15 items have no variation, which is no evidence of a fault: 2 all"
+            " wrong, 1 all right.",
+        ),
+        (
+            {1: "all right", 3: "negative discrimination"},
+            "1 of 15 items is flagged{by}{kinds}.",
+            "1 of 15 items has no variation, which is no evidence of a fault: 1 all"
+            " right.",
+        ),
+        (dict.fromkeys(range(15), "all wrong"), "", "15 of 15 items have no variation"),
+    ],
+)
+def test_items_without_variation_are_counted_apart(fit, flags, sentence, section):
+    place = fit.item_table.column_names.index("flags")
+    found = pa.array([flags.get(k, "") for k in range(15)])
+    table = fit.item_table.set_column(place, "flags", found)
+    with_flags = dataclasses.replace(fit, item_table=table)
+    kinds = ": 1 negative discrimination"
+    expected = sentence.format(by=" by the fit", kinds=kinds), section
+    stated = verdict(with_flags, rank(fit))[2]
+    assert stated.startswith(" ".join(filter(None, expected)))
+    source = report_page(with_flags)
+    bad = source[source.index('id="bad-h"') : source.index('id="information-h"')]
+    expected = sentence.format(by="", kinds=""), section
+    assert " ".join(filter(None, expected)) in bad
+
+
 def test_an_audit_begins_with_its_bad_items_and_their_p_values(fit):
     import pyarrow as pa
 
@@ -367,6 +401,13 @@ def test_an_audit_begins_with_its_bad_items_and_their_p_values(fit):
     assert verdict(fit, rank(fit), audit=found, items_first=True)[0] == (
         "1 of 15 items is flagged by the audit: 1 misfit."
     )
+    flags[2], flags[7] = "", "no variation"
+    still = pa.table({**columns, "flags": flags})
+    found = dataclasses.replace(found, items=still)
+    assert verdict(fit, rank(fit), audit=found)[2] == (
+        "None of the 14 items with variation is flagged by the audit."
+        " 1 of 15 items has no variation, which is no evidence of a fault."
+    )
 
 
 def test_the_page_names_a_few_of_many_files(fit):
@@ -383,7 +424,10 @@ def test_the_verdict_has_three_sentences_and_warns_first(fit):
     assert len(sentences) == 3
     assert f"with probability {best['probability_best']:.2f}" in sentences[0]
     assert f"{ranked.num_different:,} (" in sentences[1]
-    assert sentences[2] == "None of 15 items is flagged by the fit."
+    assert sentences[2] == (
+        "None of the 14 items with variation is flagged by the fit."
+        " 1 of 15 items has no variation, which is no evidence of a fault: 1 all right."
+    )
     assert 'href="#bad"' in report_page(fit, ranked=ranked)
     low, high = best["rank_lower"], best["rank_upper"]
     assert low < high and f"its rank between {low} and {high} (95 %)." in sentences[0]
