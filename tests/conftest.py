@@ -8,8 +8,12 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-import jax
-import pytest
+# Before NumPy is imported: threads of OpenBLAS wait in a loop that takes a core from
+# the other workers, and matrices of tests are small.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+import jax  # noqa: E402
+import pytest  # noqa: E402
 
 CHECKOUT = Path(__file__).resolve().parent.parent
 #: XLA's own loops in place of fused kernels, and a program as one piece for LLVM
