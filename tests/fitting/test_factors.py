@@ -128,7 +128,9 @@ def test_one_factor_has_the_objective_of_before(method, tolerance, objective):
     right = (rng.random(chance.shape) < chance).astype(np.int8)
     seen = rng.random(chance.shape) < 0.85
     table = irtjax.ResponseTable.from_arrays(right, observed=seen)
-    fit = irtjax.fit(table, "factor", method, factors=1, tolerance=tolerance)
+    fit = irtjax.fit(
+        table, "factor", method, factors=1, tolerance=tolerance, standard_errors="none"
+    )
     assert fit.trace[-1] == pytest.approx(objective, rel=0, abs=1e-10)
 
 
@@ -136,9 +138,10 @@ def test_one_factor_with_a_mask_is_that_of_its_items():
     """Items with a loading of 0 tell nothing of ability, and do not set its scale."""
     table = drawn()[0]
     mask = np.arange(ITEMS)[:, None] < ITEMS - 10
-    masked = irtjax.fit(table, "factor", "mm", factors=1, loadings=mask, tolerance=1e-9)
+    given = {"factors": 1, "tolerance": 1e-9, "standard_errors": "none"}
+    masked = irtjax.fit(table, "factor", "mm", loadings=mask, **given)
     part = table.select(items=table.items[:-10])
-    alone = irtjax.fit(part, "factor", "mm", factors=1, tolerance=1e-9)
+    alone = irtjax.fit(part, "factor", "mm", **given)
     ability, ours = (x.ability_table["ability"].to_numpy() for x in (masked, alone))
     assert ability.mean() == pytest.approx(0, abs=1e-9)
     assert ability.std() == pytest.approx(1, abs=1e-9)
