@@ -469,6 +469,7 @@ def test_names_with_an_equals_sign_are_chosen(tmp_path):
     words = shlex.split(command)[1:-2]
     assert words.count("--metric") == 2
     out = ("--model", "rasch", "--method", "em", "--no-figures")
+    out += ("--standard-errors", "none")
     ok(*words, "--out", tmp_path / "one", *out)
     facts = strict(ok("info", path, "--metric", "pass@k=5", "--json").stdout)
     assert facts["metric"] == "pass@k=5" and facts["mean"] == 1
@@ -486,7 +487,8 @@ def test_an_ordinary_folder_of_logs_is_fitted_by_the_command_that_info_prints(
     command = next(x for x in shown.splitlines() if x.startswith("  irtjax fit"))
     words = shlex.split(command)
     assert words[3:5] == ["--trials", "first"]
-    ok(*words[1:], "--no-figures", "--model", "rasch", "--method", "em")
+    quick = ("--no-figures", "--standard-errors", "none")
+    ok(*words[1:], *quick, "--model", "rasch", "--method", "em")
     fit = irtjax.load(tmp_path / "calibrated")
     assert len(fit.items) == 24
     assert any(
