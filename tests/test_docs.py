@@ -154,6 +154,7 @@ LONG = {
     "estimators",
     "factors",
     "functional",
+    "functional-recipes",
     "harness",
     "joint-estimation",
     "joint-bias",
