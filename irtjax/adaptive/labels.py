@@ -136,9 +136,7 @@ class LabelledBank(NamedTuple):
             noun = "items" if design.repeats == 1 else "responses to items"
             items = f"{design.num_items:,} {noun} of this bank"
             if share == 0:
-                sentences.append(
-                    f"{target} cannot be reached: {items} give {at_best}"
-                )
+                sentences.append(f"{target} cannot be reached: {items} give {at_best}")
             elif share < REACHED:
                 sentences.append(
                     f"{target} can be reached for {100 * share:.2g} % of the population"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from irtjax.cli import options as opt
 from irtjax.cli.errors import lead_with_option
 from irtjax.cli.harness import HarnessOptions, run_rounds
-from irtjax.cli.output import check_out_folder, print_json, write_files
+from irtjax.cli.output import check_out_folder, print_json, write_files, written
 from irtjax.cli.pipeline import load_fit
 from irtjax.cli.progress import ProgressLine
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 SHOWN = (1, 2, 5, 10, 15, 20, 30, 40, 50, 75, 100, 150, 200, 300, 500, 1000)
 
 #: What `--out` writes.
-FILES = ("adapt.parquet", "adapt.csv", "adapt.png")
+FILES = ("adapt.parquet", "adapt.csv", "adapt.png", "trajectory.png")
 
 #: Options for arguments of `irtjax.simulate_tests`, in messages.
 _OPTIONS = {
@@ -341,12 +341,15 @@ def _simulate(
 
 
 def _write(out: Path, tests: SimulatedTests, baseline: SimulatedTests | None) -> None:
-    """Writes the errors by test length as Parquet, CSV and a figure."""
-    from irtjax.plots import plot_adaptive, save_figure
+    """Writes the errors by test length as Parquet, CSV and a figure, and one test."""
+    from irtjax.plots import plot_adaptive, plot_trajectory, save_figure
 
-    figure = plot_adaptive(tests, baseline)
-    table, picture = tests.table(), functools.partial(save_figure, figure)
-    contents = zip(FILES, (table, table, picture), strict=True)
+    table, figures = (
+        tests.table(),
+        (plot_adaptive(tests, baseline), plot_trajectory(tests)),
+    )
+    pictures = (functools.partial(save_figure, figure) for figure in figures)
+    contents = zip(FILES, (table, table, *pictures), strict=True)
     write_files({out / name: content for name, content in contents})
 
 
@@ -403,9 +406,9 @@ def _show(
         f" {counted(len(tests.items), 'item')}"
     )
     screen.show_table(console, title, header, rows)
-    written = [] if out is None else [f"Written to {out}: adapt.parquet, .csv, .png"]
+    place = [] if out is None else [written(out, FILES)]
     more = [*_of_costs(tests, baseline), *_of_decisions(tests)]
-    screen.show_sentences(console, [*_sentences(tests, noun), *more, *written])
+    screen.show_sentences(console, [*_sentences(tests, noun), *more, *place])
     screen.show_warnings(console, [], tests.notes)
 
 

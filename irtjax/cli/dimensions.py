@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from irtjax.cli import options as opt
 from irtjax.cli.machine import prepare
-from irtjax.cli.output import check_out_folder, print_json, write_files
+from irtjax.cli.output import check_out_folder, print_json, write_files, written
 from irtjax.cli.progress import ProgressLine
 
 if TYPE_CHECKING:
@@ -99,5 +99,5 @@ def _show(found: Dimensions, out: Path | None) -> None:
         for row in given
     ]  # fmt: skip
     screen.show_table(console, "", list(columns), rows)
-    place = [] if out is None else [f"Written to {out}."]
+    place = [] if out is None else [written(out, (TABLE, FIGURE))]
     screen.show_sentences(console, [found.sentence, *found.notes, *place])

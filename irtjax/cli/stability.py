@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from irtjax.cli import options as opt
 from irtjax.cli.imports import own_or_name
 from irtjax.cli.machine import prepare
-from irtjax.cli.output import check_out_folder, print_json, write_files
+from irtjax.cli.output import check_out_folder, print_json, write_files, written
 from irtjax.cli.progress import ProgressLine
 
 if TYPE_CHECKING:
@@ -166,6 +166,6 @@ def _show(found: Stability, out: Path | None) -> None:
                 " --json"
             )
             screen.show_sentences(console, [more])
-    place = [] if out is None else [f"Written to {out}."]
+    place = [] if out is None else [written(out, (*TABLES, FIGURE))]
     screen.show_sentences(console, [found.sentence, *place])
     screen.show_warnings(console, found.warnings, found.notes)

@@ -172,10 +172,14 @@ def constant_sentence(still: dict[str, int], total: int) -> str:
     count = sum(still.values())
     if not count:
         return ""
-    kinds = ", ".join(f"{n:,} {flag}" for flag, n in still.items() if flag)
+    return _constant(count, total, [f"{n:,} {x}" for x, n in still.items() if x])
+
+
+def _constant(count: int, total: int, kinds: list[str]) -> str:
+    """The sentence on items without variation, of what kinds if these are known."""
     return (
         f"{count:,} of {counted(total, 'item')} {have(count)} no variation, which is no"
-        f" evidence of a fault{': ' * bool(kinds)}{kinds}."
+        f" evidence of a fault{': ' * bool(kinds)}{', '.join(kinds)}."
     )
 
 
@@ -187,13 +191,13 @@ def none_flagged(still: dict[str, int], total: int, end: str = "") -> str:
     >>> none_flagged({}, 3)
     'None of 3 items is flagged.'
     """
-    count, rest = total - sum(still.values()), constant_sentence(still, total)
-    if not rest:
+    count, others = total - sum(still.values()), constant_sentence(still, total)
+    if not others:
         return f"None of {counted(total, 'item')} is flagged{end}."
     if not count:
-        return rest
+        return others
     varying = f"the {counted(count, 'item')} with variation"
-    return f"None of {varying} is flagged{end}. {rest}"
+    return f"None of {varying} is flagged{end}. {others}"
 
 
 def _likelihood(fit: Calibration) -> str:
@@ -351,9 +355,5 @@ def item_sentences(
             f"{len(which):,} {flag} ({listing([escape(x) for x in which], 3)})"
             for flag, which in still.items()
         ]
-        count = sum(map(len, still.values()))
-        out.append(
-            f"{count:,} of {counted(total, 'item')} {have(count)} no variation, which"
-            f" is no evidence of a fault: {', '.join(counts)}."
-        )
+        out.append(_constant(sum(map(len, still.values())), total, counts))
     return out

@@ -377,3 +377,15 @@ def test_single_precision_stays_single(strict_promotion):
         score, _ = expected_on_items(bank_of().model, items_of(), found)
     # The search stops at steps below eps^(2/3) = 2.4e-5.
     np.testing.assert_allclose(tests.ability.ravel(), score, atol=5e-5)
+
+
+def test_what_a_bank_reaches_is_what_its_tests_reach_on_average():
+    bank = bank_of()
+    tests = irtjax.simulate_tests(
+        bank, 300, key=jax.random.key(5), num_items=6, reliability=0.999
+    )
+    (said,) = tests.notes
+    bound = float(said.split("on average at best standard error ")[1].split()[0])
+    stated = np.sqrt(np.mean(tests.standard_error[:, -1] ** 2))
+    # A lower bound by the delta method, which posteriors of six responses exceed.
+    assert 0.6 * stated < bound < 1.02 * stated

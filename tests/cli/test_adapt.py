@@ -49,14 +49,15 @@ def test_one_subject_is_singular(saved):
 def test_it_writes_the_tests_that_python_gives(tmp_path, saved):
     out = tmp_path / "deep" / "adapt"
     result = ok(saved, "--items", LENGTH, "--subjects", 30, "--seed", 4, "--out", out)
-    names = {"adapt.parquet", "adapt.csv", "adapt.png"}
+    names = {"adapt.parquet", "adapt.csv", "adapt.png", "trajectory.png"}
     assert {path.name for path in out.iterdir()} == names
     want = from_python()
     table = pyarrow.parquet.read_table(out / "adapt.parquet")
     assert table.equals(want.table())
     read = pyarrow.csv.read_csv(out / "adapt.csv")
     np.testing.assert_allclose(read["ability"], want.ability[:, -1])
-    assert (out / "adapt.png").read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
+    for name in ("adapt.png", "trajectory.png"):
+        assert (out / name).read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
     assert "30 simulated subjects, 15 items" in result.stdout
     assert f"Tests took {LENGTH}.0 items on average" in result.stdout
     last = [f"{LENGTH}", f"{want.rmse()[-1]:.3f}"]

@@ -139,8 +139,8 @@ def test_numbers_are_those_of_another_method():
     # By MM at a KKT residual of 1e-7. Here fits end at a gradient of 3e-4 standard
     # errors; the smallest standard error of a loss is 4e-3.
     rows = found_of(2).table
-    held_out = [-0.6330452954505341, -0.5609916710373926, -0.46703186419066933,
-                -0.4868674581806588]  # fmt: skip
+    held_out = [-0.6330452954505341, -0.5609638012813977, -0.46702250204060797,
+                -0.4868312667405303]  # fmt: skip
     height = [-2534.17691634668, -2018.5427364499556, -1501.4390731739961,
               -1354.0455970176467]  # fmt: skip
     for name, wanted, within in (
