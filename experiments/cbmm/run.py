@@ -24,12 +24,13 @@ if __name__ == "__main__":
     # As a script this file knows its own folder only.
     sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from experiments.cbmm import figures, math500, methods, real, simulations
+from experiments.cbmm import coverage, figures, math500, methods, real, simulations
 from irtjax.cli.machine import prepare
 
 Row = dict[str, Any]
 STUDIES: dict[str, Callable[..., list[Row]]] = {
     "sizes": simulations.sizes,
+    "coverage": coverage.coverage,
     "temperature": simulations.temperature,
     "missing": simulations.missing,
     "missingness": simulations.missingness,

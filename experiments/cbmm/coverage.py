@@ -1,0 +1,53 @@
+"""Coverage of the intervals of joint and marginal fits by the number of items."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+import irtjax
+from experiments.cbmm.designs import simulated
+from experiments.cbmm.simulations import Scale
+
+Row = dict[str, Any]
+METHODS = ("mm", "em")
+#: Two-sided 95 % of the normal distribution.
+Z95 = 1.959964
+#: Columns of the tables of a fit with the truth of each.
+QUANTITIES = ("ability", "discrimination", "intercept")
+
+
+def coverage(scale: Scale) -> list[Row]:
+    """Shares of 95 % intervals of `irtjax.fit` that hold the truth, 2PL.
+
+    Errors of a joint fit are those of the marginal likelihood at its estimates.
+    """
+    rows: list[Row] = []
+    for columns in scale.sizes:
+        for seed in scale.seeds:
+            drawn = simulated(scale.fixed, columns, seed)
+            table = irtjax.ResponseTable.from_arrays(drawn.values)
+            for method in scale.chosen(METHODS):
+                fit: Any = irtjax.fit(table, "2pl", method)
+                row: Row = {"rows": scale.fixed, "columns": columns, "replicate": seed}
+                row |= {"method": method, "status": fit.status.name}
+                rows.append(row | _covered(fit, drawn.truth))
+    return rows
+
+
+def _covered(fit: Any, truth: Any) -> Row:
+    """Of each quantity: coverage, mean standard error and RMSE."""
+    items, theta = truth
+    true = theta, items.discrimination, items.intercept
+    tables = fit.ability_table, fit.item_table, fit.item_table
+    row: Row = {}
+    for name, table, value in zip(QUANTITIES, tables, true, strict=True):
+        gap = table[name].to_numpy() - np.asarray(value)
+        error = table[f"{name}_se"].to_numpy()
+        row |= {
+            f"{name}_covered": float(np.mean(np.abs(gap) < Z95 * error)),
+            f"{name}_stated": float(np.sqrt(np.mean(error**2))),
+            f"{name}_rmse": float(np.sqrt(np.mean(gap**2))),
+        }
+    return row
