@@ -9,11 +9,10 @@ import numpy as np
 import irtjax
 from experiments.cbmm.designs import simulated
 from experiments.cbmm.simulations import Scale
+from experiments.coverage.adaptive import compare
 
 Row = dict[str, Any]
 METHODS = ("mm", "em")
-#: Two-sided 95 % of the normal distribution.
-Z95 = 1.959964
 #: Columns of the tables of a fit with the truth of each.
 QUANTITIES = ("ability", "discrimination", "intercept")
 
@@ -37,7 +36,7 @@ def coverage(scale: Scale) -> list[Row]:
 
 
 def _covered(fit: Any, truth: Any) -> Row:
-    """Of each quantity: coverage, mean standard error and RMSE."""
+    """Of each quantity: squared errors, squared stated ones, and coverage."""
     items, theta = truth
     true = theta, items.discrimination, items.intercept
     tables = fit.ability_table, fit.item_table, fit.item_table
@@ -45,9 +44,5 @@ def _covered(fit: Any, truth: Any) -> Row:
     for name, table, value in zip(QUANTITIES, tables, true, strict=True):
         gap = table[name].to_numpy() - np.asarray(value)
         error = table[f"{name}_se"].to_numpy()
-        row |= {
-            f"{name}_covered": float(np.mean(np.abs(gap) < Z95 * error)),
-            f"{name}_stated": float(np.sqrt(np.mean(error**2))),
-            f"{name}_rmse": float(np.sqrt(np.mean(gap**2))),
-        }
+        row |= compare(name, gap, error)
     return row

@@ -25,6 +25,7 @@ from irtjax.adaptive.simulation import run_tests_jit
 if __name__ == "__main__":  # Run as a script, from any folder.
     sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
+from experiments.coverage.adaptive import compare
 from experiments.coverage.tables import write
 
 LENGTHS = (1, 2, 5, 10, 20, 50)
@@ -43,13 +44,14 @@ def compared(fit: Any, tested: int) -> list[dict[str, Any]]:
         for length in (x for x in LENGTHS if x <= bank.num_items):
             gap = np.asarray(tests.ability[:, length - 1]) - truth
             error = np.asarray(tests.standard_error[:, length - 1])
-            rmse, stated = (np.sqrt(np.mean(x**2)) for x in (gap, error))
+            found = compare("score", gap, error)
+            rmse = np.sqrt(found["score_square"])
+            stated = np.sqrt(found["score_stated"])
             noise = np.std(gap**2) / np.sqrt(tested) / (2 * rmse**2)
-            row = dict(factors=theta.shape[1], select=select, items=length, rmse=rmse)
-            row |= dict(difference=100 * (stated / rmse - 1), noise=100 * noise)
-            row |= dict(coverage=np.mean(np.abs(gap) < 1.959964 * error))
+            row = dict(factors=theta.shape[1], select=select, items=length)
+            row |= dict(rmse=float(rmse), difference=float(100 * (stated / rmse - 1)))
             rows.append(
-                {key: x if isinstance(x, str) else float(x) for key, x in row.items()}
+                row | dict(noise=float(100 * noise), coverage=found["score_coverage"])
             )
     return rows
 

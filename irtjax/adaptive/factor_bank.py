@@ -346,7 +346,7 @@ class FactorBank(AbstractBank):
         return self._merit(select, state, merits.d_optimal)
 
     def order(self, select: str, state: State) -> Float[Array, " items"]:
-        """`merit`, of "d_optimal" without the logarithm: a fifth of a test."""
+        """`merit`, of "d_optimal" without logarithms: a fifth of the time of tests."""
         return self._merit(select, state, jnp.multiply)
 
     def _merit(self, select: str, state: State, d_optimal: Any) -> Array:

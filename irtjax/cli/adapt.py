@@ -344,10 +344,8 @@ def _write(out: Path, tests: SimulatedTests, baseline: SimulatedTests | None) ->
     """Writes the errors by test length as Parquet, CSV and a figure, and one test."""
     from irtjax.plots import plot_adaptive, plot_trajectory, save_figure
 
-    table, figures = (
-        tests.table(),
-        (plot_adaptive(tests, baseline), plot_trajectory(tests)),
-    )
+    table = tests.table()
+    figures = plot_adaptive(tests, baseline), plot_trajectory(tests)
     pictures = (functools.partial(save_figure, figure) for figure in figures)
     contents = zip(FILES, (table, table, *pictures), strict=True)
     write_files({out / name: content for name, content in contents})

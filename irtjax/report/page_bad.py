@@ -77,13 +77,13 @@ def bad_items(of: Sources, flags: list[str], places: np.ndarray) -> dict[str, An
             row |= {"weakest": number(weak), "strongest": number(strong)}
         rows.append(row)
     total, count = len(flags), len(chosen)
-    still = constant_items(fit)
+    constant = constant_items(fit)
     sentence = (
         f"{count:,} of {counted(total, 'item')} {are(count)} flagged."
-        f" {constant_sentence(still, total)}"
+        f" {constant_sentence(constant, total)}"
     ).rstrip()
     if not count:
-        sentence = none_flagged(still, total)
+        sentence = none_flagged(constant, total)
         near = "" if of.audit is None else nearest_sentence(of.audit, short)
         sentence += f" {near}" * bool(near)
     rate = None if of.audit is None else percent(of.audit.false_discovery_rate)

@@ -131,7 +131,7 @@ def _items_verdict(fit: Calibration, audit: Audit | None) -> str:
         from irtjax.auditing import TESTED
 
         counts = {x: n for x, n in audit.counts().items() if n and x in TESTED}
-        still = {"": audit.counts()["no variation"]}
+        constant = {"": audit.counts()["no variation"]}
         rows = audit.items.column("flags").to_pylist()
         bad = sum(not set(TESTED).isdisjoint(x.split("; ")) for x in rows)
         by = "the audit"
@@ -139,7 +139,7 @@ def _items_verdict(fit: Calibration, audit: Audit | None) -> str:
         found = items_by_flag(fit)
         counts = {flag: len(names) for flag, names in found.items()}
         bad = len({name for names in found.values() for name in names})
-        still = constant_items(fit)
+        constant = constant_items(fit)
         by = "the fit"
     if not bad:
         few = ""
@@ -148,11 +148,11 @@ def _items_verdict(fit: Calibration, audit: Audit | None) -> str:
                 f"; {counted(len(fit.subjects), 'subject')} have very little power to"
                 " find one"
             )
-        return none_flagged(still, total, f" by {by}{few}")
+        return none_flagged(constant, total, f" by {by}{few}")
     kinds = ", ".join(f"{n:,} {flag}" for flag, n in counts.items())
     verb = "is" if bad == 1 else "are"
     flagged = f"{bad:,} of {counted(total, 'item')} {verb} flagged by {by}: {kinds}."
-    return f"{flagged} {constant_sentence(still, total)}".rstrip()
+    return f"{flagged} {constant_sentence(constant, total)}".rstrip()
 
 
 def constant_items(fit: Calibration) -> dict[str, int]:
@@ -161,7 +161,7 @@ def constant_items(fit: Calibration) -> dict[str, int]:
     return {flag: len(names) for flag, names in found.items()}
 
 
-def constant_sentence(still: dict[str, int], total: int) -> str:
+def constant_sentence(constant: dict[str, int], total: int) -> str:
     """Returns a sentence on items without variation by flag; "" if there are none.
 
     >>> constant_sentence({"all wrong": 11}, 500)
@@ -169,10 +169,10 @@ def constant_sentence(still: dict[str, int], total: int) -> str:
     >>> constant_sentence({"": 1}, 15)
     '1 of 15 items has no variation, which is no evidence of a fault.'
     """
-    count = sum(still.values())
+    count = sum(constant.values())
     if not count:
         return ""
-    return _constant(count, total, [f"{n:,} {x}" for x, n in still.items() if x])
+    return _constant(count, total, [f"{n:,} {x}" for x, n in constant.items() if x])
 
 
 def _constant(count: int, total: int, kinds: list[str]) -> str:
@@ -183,7 +183,7 @@ def _constant(count: int, total: int, kinds: list[str]) -> str:
     )
 
 
-def none_flagged(still: dict[str, int], total: int, end: str = "") -> str:
+def none_flagged(constant: dict[str, int], total: int, end: str = "") -> str:
     """Returns that no item with variation is flagged, and how many have none.
 
     >>> none_flagged({"all wrong": 1}, 3, " by the fit").split(". ")[0]
@@ -191,7 +191,7 @@ def none_flagged(still: dict[str, int], total: int, end: str = "") -> str:
     >>> none_flagged({}, 3)
     'None of 3 items is flagged.'
     """
-    count, others = total - sum(still.values()), constant_sentence(still, total)
+    count, others = total - sum(constant.values()), constant_sentence(constant, total)
     if not others:
         return f"None of {counted(total, 'item')} is flagged{end}."
     if not count:
@@ -349,11 +349,11 @@ def item_sentences(
         out.append(
             f"No item has negative discrimination (false discovery rate {rate}{power})."
         )
-    still = items_by_flag(fit, constant=True)
-    if still:
+    constant = items_by_flag(fit, constant=True)
+    if constant:
         counts = [
             f"{len(which):,} {flag} ({listing([escape(x) for x in which], 3)})"
-            for flag, which in still.items()
+            for flag, which in constant.items()
         ]
-        out.append(_constant(sum(map(len, still.values())), total, counts))
+        out.append(_constant(sum(map(len, constant.values())), total, counts))
     return out

@@ -411,7 +411,7 @@ def test_studies_small(study, tmp_path, capsys, monkeypatch):
     if study == "coverage":
         # One data set: its subjects share the error of the axes.
         assert {row["method"] for row in rows} == {"mm", "em"}
-        assert all(row["ability_covered"] > 0.8 for row in rows)
+        assert all(row["ability_coverage"] > 0.8 for row in rows)
     if study == "missing":
         rises = {r["rate"]: r["runs_that_rise"] for r in rows if "runs_that_rise" in r}
         assert rises[0.0] == rises[0.5] == 0
