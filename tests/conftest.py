@@ -176,6 +176,15 @@ def shared_data() -> Path:
     return folder
 
 
+@pytest.fixture(scope="session")
+def shared_cases() -> Path:
+    """Folder of small inputs that people really have; skips the test when absent."""
+    folder = CHECKOUT.parent / "shared" / "cases" / "inputs"
+    if not folder.is_dir():
+        pytest.skip(f"needs the inputs in {folder}, which are not there")
+    return folder
+
+
 @pytest.fixture
 def stores_one_each(tmp_path, monkeypatch):
     """Stores programs; a function that asserts that each of some is stored once."""
