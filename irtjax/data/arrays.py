@@ -9,6 +9,8 @@ import numpy as np
 
 #: Most characters of a name, and of all if each had the length of the longest.
 _LONGEST, _CHARACTERS = 1_000_000, 1_000_000_000
+#: Most trials of a cell: a float32 holds each count of as many.
+_MOST_TRIALS = 2**24
 
 
 def as_labels(labels: Iterable[Any]) -> np.ndarray:
@@ -50,8 +52,9 @@ def fill_missing(
     if matrix.dtype.kind not in "biuf":
         matrix = matrix.astype(np.float64)
     if matrix.dtype.kind == "f":
-        mask = ~np.isnan(matrix) & (True if mask is None else mask)
-        if np.isinf(matrix[mask]).any():
+        known = ~np.isnan(matrix)
+        mask = known if mask is None else known & mask
+        if np.isinf(matrix, where=mask, out=np.zeros_like(mask)).any():
             row, column = np.argwhere(np.isinf(matrix) & mask)[0]
             raise ValueError(
                 f"infinite value in row {row + 1}, column {column + 1}: scores must"
@@ -59,7 +62,46 @@ def fill_missing(
             )
     if mask is None or mask.all():
         return matrix, None
+    if not ((matrix != 0) & ~mask).any():
+        return matrix, mask
     return np.where(mask, matrix, 0).astype(matrix.dtype), mask
+
+
+def checked_trials(trials: Any, values: Any, mask: np.ndarray | None) -> np.ndarray:
+    """Trials as whole numbers, 0 in missing cells, behind counts that they can have.
+
+    Args:
+        trials: `[subjects, items]` numbers; 0 is missing.
+        values: `[subjects, items]` counts; NaN is missing.
+        mask: `[subjects, items]` observed cells; None for all.
+
+    Raises:
+        ValueError: Shapes differ, or a number cannot be; it names row and column.
+    """
+    trials, values = np.asarray(trials, np.float64), np.asarray(values, np.float64)
+    if trials.shape != values.shape:
+        raise ValueError(
+            f"trials has shape {trials.shape}, but values has {values.shape}"
+        )
+    known = ~np.isnan(values) & (True if mask is None else mask)
+    known &= trials != 0
+    whole = (trials > 0) & (trials <= _MOST_TRIALS) & (trials == np.floor(trials))
+    # An item of one trial each may have scores.
+    count = known & (trials > 1).any(axis=0)
+    for wrong, what in (
+        (~whole, f"trials must be whole numbers from 0 to {_MOST_TRIALS:,}"),
+        (count & (values < 0), "counts must not be negative"),
+        (count & (values != np.floor(values)), "counts must be whole numbers"),
+        (count & (values > trials), "a count must not exceed its trials"),
+    ):
+        if (wrong & known).any():
+            row, column = np.argwhere(wrong & known)[0]
+            raise ValueError(
+                f"row {row + 1}, column {column + 1} has"
+                f" {values[row, column]:g} of {trials[row, column]:g} trials: {what};"
+                " correct the cell, or give it 0 trials if it is missing"
+            )
+    return np.where(known, trials, 0).astype(np.int32)
 
 
 def compact(array: np.ndarray) -> np.ndarray:

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Num
 
 
@@ -11,7 +16,7 @@ class Responses(eqx.Module):
 
     Missing cells hold 0 in ``values`` and ``False`` in ``observed``: a 0 adds nothing
     to any sufficient statistic of a response family, so only the base term of the
-    log-likelihood needs the mask.
+    log-likelihood needs the mask. Other numbers in missing cells are replaced by 0.
 
     Weights, not shapes, express bootstrap replicates, folds and padding: changing
     ``subject_weight`` or ``item_weight`` never recompiles.
@@ -47,6 +52,11 @@ class Responses(eqx.Module):
     length_observed: Bool[Array, "subjects items"] | None = None
     evidence: Float[Array, "subjects 2"] | None = None
 
+    def __post_init__(self) -> None:
+        """Puts 0 in missing cells."""
+        self.values = _filled(self.values, self.observed)
+        self.trials = _filled(self.trials, self.observed)
+
     @property
     def num_subjects(self) -> int:
         """Number of rows."""
@@ -66,3 +76,28 @@ class Responses(eqx.Module):
     def exposure(self) -> Array | None:
         """What the base term is multiplied by: trials, the mask, or None for ones."""
         return self.observed if self.trials is None else self.trials
+
+
+def _filled(values: Any, observed: Any) -> Any:
+    """Values with 0 where they are not observed."""
+    # Of in_axes= of a vmap, which has this class too, these are no matrices.
+    if np.ndim(values) < 2 or np.ndim(observed) < 2:
+        return values
+    if _is_on_host(values) and _is_on_host(observed):
+        # Most data have no other number there. To compare arrays on the host compiles
+        # nothing; a masked copy is one program for each shape.
+        missing = ~np.asarray(observed, bool)
+        if not (missing & (np.asarray(values) != 0)).any():
+            return values
+    return jnp.where(observed, values, jnp.zeros((), values.dtype))
+
+
+def _is_on_host(array: Any) -> bool:
+    """Whether NumPy sees the memory of an array without a copy."""
+    if isinstance(array, jax.core.Tracer):
+        return False
+    if not isinstance(array, jax.Array):
+        return True
+    return array.is_fully_addressable and all(
+        device.platform == "cpu" for device in array.devices()
+    )

@@ -124,11 +124,24 @@ class ResponseTable:
                 )
         arrays.check_unique("subject", self.subjects)
         arrays.check_unique("item", self.items)
+        self._clear_missing()
         for facets, size in ((self.item_facets, columns), (self.subject_facets, rows)):
             for name, labels in facets.items():
                 if len(labels) != size:
                     message = f"facet {name!r} has {len(labels)} labels, not {size}"
                     raise ValueError(message)
+
+    def _clear_missing(self) -> None:
+        """Puts 0 in missing cells, which are those of NaN too; the dtype as stated."""
+        stored = vars(self)
+        if isinstance(stored["values"], SparseCells):
+            return
+        observed = stored["observed"]
+        observed = None if observed is None else np.asarray(observed, bool)
+        values, observed = arrays.fill_missing(stored["values"], observed)
+        stored |= {"values": arrays.compact(values), "observed": observed}
+        if observed is not None and self.trials is not None:
+            stored["trials"] = arrays.fill_missing(self.trials, observed)[0]
 
     def __repr__(self) -> str:
         """Sizes: arrays are not shown, and those of a sparse table not made."""
@@ -499,7 +512,8 @@ class ResponseTable:
             subjects: names; None numbers them from 1.
             items: names; None numbers them from 1.
             observed: `[subjects, items]` mask.
-            trials: `[subjects, items]` trials per cell; ``values`` are then counts.
+            trials: `[subjects, items]` trials per cell, 0 where missing; ``values``
+                are then counts.
             benchmark: benchmark of each item.
             metric: name of the metric.
             lengths: `[subjects, items]` response lengths.
@@ -507,7 +521,8 @@ class ResponseTable:
             sources: where the data came from.
 
         Raises:
-            ValueError: shapes disagree, names repeat, or a value is infinite.
+            ValueError: shapes disagree, names repeat, a value is infinite, trials are
+                no whole numbers from 0 on, or a count exceeds its trials.
 
         >>> ResponseTable.from_arrays([[0.2, 0.5]], subjects=["m"]).kind
         'continuous'
@@ -519,9 +534,8 @@ class ResponseTable:
             )
         mask = None if observed is None else np.asarray(observed, dtype=bool)
         if trials is not None:
-            trials = np.asarray(trials).astype(np.int32)
-            mask = (trials > 0) & (True if mask is None else mask)
-            trials = np.where(mask, trials, 0).astype(np.int32)
+            trials = arrays.checked_trials(trials, matrix, mask)
+            mask = trials > 0
         matrix, mask = arrays.fill_missing(matrix, mask)
         facets = {} if benchmark is None else {"benchmark": arrays.as_labels(benchmark)}
         return ResponseTable(
