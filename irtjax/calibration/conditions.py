@@ -29,7 +29,7 @@ from scipy.special import ndtr, ndtri
 
 from irtjax._types import Status
 from irtjax.calibration.rank import compare
-from irtjax.calibration.tables import floats, score_interval
+from irtjax.calibration.tables import OWN, floats, score_interval
 from irtjax.data.matching import find_names
 from irtjax.data.wording import percent
 from irtjax.models.model import highest_response
@@ -441,7 +441,11 @@ def _of_one(condition: Condition, fit: Calibration, level: float, _) -> _Measure
         half = float(ndtri(0.5 + level / 2)) * error
         return _Measured(value, value - half, value + half)
     top = highest_response(fit.model)
-    ends = score_interval(np.array([value]), np.array([error]), top=top, level=level)
+    own = (x[row] for x in floats(fit.ability_table, *OWN))
+    own = dict(zip(OWN, own, strict=True))
+    ends = score_interval(
+        np.array([value]), np.array([error]), top=top, level=level, **own
+    )
     return _Measured(value, float(ends[0][0]), float(ends[1][0]))
 
 

@@ -12,7 +12,7 @@ from scipy.special import ndtri
 
 from irtjax import ranking
 from irtjax.calibration.scale import leaves_pairs_untested, unknown_ranks
-from irtjax.calibration.tables import floats, score_interval
+from irtjax.calibration.tables import OWN, floats, score_interval
 from irtjax.data import ResponseTable, read
 from irtjax.data.frames import HasTable
 from irtjax.data.matching import find_names
@@ -173,7 +173,9 @@ def _intervals(fit: Calibration, table: pa.Table, level: float) -> dict[str, Any
     names = "ability", "ability_se", "expected_score", "expected_score_se"
     ability, error, *score = floats(table, *names)
     half = ndtri(0.5 + level / 2) * error
-    bounds = score_interval(*score, top=highest_response(fit.model), level=level)
+    own = dict(zip(OWN, floats(table, *OWN), strict=True))
+    top = highest_response(fit.model)
+    bounds = score_interval(*score, top=top, level=level, **own)
     # Of several abilities the ability is the expected score.
     own = bounds if fit.factors is not None else (ability - half, ability + half)
     names = "lower", "upper", "expected_score_lower", "expected_score_upper"

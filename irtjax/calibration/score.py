@@ -139,7 +139,7 @@ def score(
     speeds = {} if part is None else ability_columns(part, ability, error)
     if fit.model.lengths is not None and part is None:
         notes += ("scored from accuracy alone: no lengths were used",)
-    interval = _interval(fit, ability, error, chosen)
+    interval = _interval(fit, table, ability, error, chosen)
     more = speeds | found.columns
     scored = _table(table, ability, error, interval, found.flags, more)
     return ScoredSubjects(scored, notes, chosen, method, own)
@@ -196,13 +196,7 @@ def _table(table: ResponseTable, ability, error, interval, flags, more) -> pa.Ta
     """One row per subject; `more` are columns of numbers after these."""
     import pyarrow as pa
 
-    accuracy = table.subject_accuracy()
-    if table.sparse is not None:
-        observed = table.sparse.count(1)
-    elif table.observed is not None:
-        observed = table.observed.sum(1)
-    else:
-        observed = np.full(table.num_subjects, table.num_items)
+    accuracy, observed = table.subject_accuracy(), _observed(table)
     columns = {
         "subject": pa.array(table.subjects.tolist(), pa.string()),
         "ability": ability,
@@ -215,6 +209,15 @@ def _table(table: ResponseTable, ability, error, interval, flags, more) -> pa.Ta
     }
     numbers = {name: np.asarray(x, np.float64) for name, x in more.items()}
     return pa.table(columns | numbers)
+
+
+def _observed(table: ResponseTable) -> np.ndarray:
+    """Number of responses of each subject."""
+    if table.sparse is not None:
+        return table.sparse.count(1)
+    if table.observed is not None:
+        return table.observed.sum(1)
+    return np.full(table.num_subjects, table.num_items)
 
 
 def _of_one_ability(given: _Given, errors: ItemErrors | None) -> _Abilities:
@@ -319,11 +322,12 @@ def _by_ability(names: list[str], ability, error, converged):
     return flags, columns
 
 
-def _interval(fit: Calibration, ability, error, level: float):
+def _interval(fit: Calibration, table: ResponseTable, ability, error, level: float):
     """Bounds of abilities; those of expected scores stay in their range."""
     if fit.model.family.dims:
-        top = highest_response(fit.model)
-        return score_interval(ability, error, top=top, level=level)
+        options = {"top": highest_response(fit.model), "level": level}
+        own = {"accuracy": table.subject_accuracy(), "observed": _observed(table)}
+        return score_interval(ability, error, **options, **own)
     half = ndtri(0.5 + level / 2) * error
     return ability - half, ability + half
 

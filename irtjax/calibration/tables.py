@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from scipy.special import expit, ndtri
+from scipy.special import betaincinv, expit, ndtri
 
 from irtjax.calibration import lengths
 from irtjax.calibration.flags import Margins
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 MOST_BENCHMARKS = 60
 #: Endings of the columns of a score: itself, its error, and its interval.
 _ENDS = ("", "_se", "_lower", "_upper")
+#: Columns of a subject's own responses, which limit the interval of its score.
+OWN = ("accuracy", "observed")
 #: Parameters that begin the item table, of every model.
 _FIRST = ("discrimination", "intercept", "difficulty")
 _FIRST += ("lower_asymptote", "upper_asymptote")
@@ -212,12 +214,12 @@ def make_ability_table(
     import pyarrow as pa
 
     ability, error = estimates.ability, estimates.error
+    scores = _score_columns(table, estimates, judged.margins[1].observed, level)
     half = float(ndtri(0.5 + level / 2)) * error
     lower, upper = ability - half, ability + half
     if estimates.factors is not None:
         # The ability is an expected score, whose interval stays in its bounds.
-        top = highest_response(estimates.problem.model)
-        lower, upper = score_interval(ability, error, top=top, level=level)
+        lower, upper = (scores[f"expected_score{end}"] for end in _ENDS[2:])
     own, rest = without_scale(error, shared, scale)
     ranking = rank_intervals(ability, own, key=key, shared=rest, level=level)
     if leaves_pairs_untested(estimates):
@@ -236,7 +238,7 @@ def make_ability_table(
         "rank_lower": pa.array(np.asarray(ranking.rank_lower, np.int64)),
         "rank_upper": pa.array(np.asarray(ranking.rank_upper, np.int64)),
         "probability_best": number_column(ranking.probability_best),
-        **_score_columns(table, estimates, level),
+        **scores,
         "observed": pa.array(judged.margins[1].observed),
         "flags": pa.array(judged.flags[1]),
         **{name: number_column(values) for name, values in speeds.items()},
@@ -273,7 +275,9 @@ def _columns_by_benchmark(table: ResponseTable, top: float, level: float):
     return columns
 
 
-def _score_columns(table: ResponseTable, estimates: Estimates, level: float):
+def _score_columns(
+    table: ResponseTable, estimates: Estimates, observed: np.ndarray, level: float
+):
     """Expected scores on all items, and accuracies, each with error and interval."""
     score, error = (np.asarray(x, np.float64) for x in estimates.expected)
     options = {"top": highest_response(estimates.problem.model), "level": level}
@@ -283,7 +287,8 @@ def _score_columns(table: ResponseTable, estimates: Estimates, level: float):
     else:
         exposure = table.observed if table.trials is None else table.trials
         accuracy = accuracies(table.values, exposure, benchmarks, **options)
-    expected = score, error, *score_interval(score, error, **options)
+    own = {"accuracy": accuracy.accuracy, "observed": observed}
+    expected = score, error, *score_interval(score, error, **options, **own)
     return {
         name + end: number_column(values)
         for name, found in (("expected_score", expected), ("accuracy", accuracy))
@@ -292,19 +297,48 @@ def _score_columns(table: ResponseTable, estimates: Estimates, level: float):
 
 
 def score_interval(
-    score: np.ndarray, error: np.ndarray, *, top: float = 1.0, level: float = 0.95
+    score: np.ndarray,
+    error: np.ndarray,
+    *,
+    top: float = 1.0,
+    level: float = 0.95,
+    accuracy: np.ndarray | None = None,
+    observed: np.ndarray | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Interval of an expected score, normal on the logit scale: it stays in bounds.
 
-    >>> low, high = score_interval(np.array([0.9]), np.array([0.05]))
-    >>> round(float(low[0]), 3), round(float(high[0]), 3)
-    (0.752, 0.964)
+    Where the error exceeds the distance from an end, that scale magnifies it without
+    limit. So no bound is farther out than both of these: the one-sided Chebyshev bound
+    of Cantelli, which holds for any distribution with this mean and error, and the
+    bound of Clopper and Pearson from the subject's own mean response (`accuracy`,
+    `observed` responses), which is conservative for responses in [0, top].
+
+    >>> low, high = score_interval(np.array([0.9, 0.0]), np.array([0.05, 1e-9]))
+    >>> round(float(low[0]), 3), round(float(high[0]), 3), float(high[1]) < 1e-8
+    (0.752, 0.964, True)
     """
+    share, spread = np.clip(score / top, 0, 1), error / top
+    inside = share * (1 - share) > 0
     with np.errstate(divide="ignore", invalid="ignore"):
-        share = score / top
-        half = float(ndtri(0.5 + level / 2)) * error / top / (share * (1 - share))
+        half = float(ndtri(0.5 + level / 2)) * spread / (share * (1 - share))
         middle = np.log(share) - np.log1p(-share)
-    return top * expit(middle - half), top * expit(middle + half)
+        low = np.where(inside, expit(middle - half), 0.0)
+        high = np.where(inside, expit(middle + half), 1.0)
+    far = ((1 + level) / (1 - level)) ** 0.5 * spread
+    lowest, highest = np.maximum(share - far, 0), np.minimum(share + far, 1)
+    if accuracy is not None and observed is not None:
+        own = _clopper_pearson(accuracy / top, observed, level)
+        lowest, highest = np.fmin(lowest, own[0]), np.fmax(highest, own[1])
+    return top * np.maximum(low, lowest), top * np.minimum(high, highest)
+
+
+def _clopper_pearson(share, count, level: float) -> tuple[np.ndarray, np.ndarray]:
+    """Exact interval of a binomial chance; from 0 to 1 without responses."""
+    right, tail = share * count, (1 - level) / 2
+    wrong = count - right
+    low = np.where(right > 0, betaincinv(np.maximum(right, 1e-9), wrong + 1, tail), 0)
+    high = betaincinv(right + 1, np.maximum(wrong, 1e-9), 1 - tail)
+    return low, np.where(wrong > 0, high, 1)
 
 
 def floats(table: pa.Table, *names: str) -> list[np.ndarray]:

@@ -133,7 +133,12 @@ def estimate(
         own = float(scored.own_error[0])
         scores, errors = _scores(fit, ability.value, own, chosen)
     top = highest_response(fit.model)
-    lower, upper = score_interval(scores, errors, top=top, level=scored.level)
+    parts = [table.select(items=x) for x in chosen]
+    own = {
+        "accuracy": np.array([part.subject_accuracy()[0] for part in parts]),
+        "observed": np.array([part.num_observed for part in parts]),
+    }
+    lower, upper = score_interval(scores, errors, top=top, level=scored.level, **own)
     columns = (np.asarray(x, float).tolist() for x in (scores, errors, lower, upper))
     rows = (Number(*row) for row in zip(*columns, strict=True))
     found = dict(zip(sets, rows, strict=True))
