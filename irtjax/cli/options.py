@@ -130,6 +130,14 @@ class Reading:
         list[str] | None,
         _read("Subject to leave out, or a pattern; may be repeated.", metavar="NAME"),
     ] = None
+    missing_values: Annotated[
+        list[str] | None,
+        _read(
+            "Number or word that means no score, such as 99; may be repeated. none"
+            " takes all numbers as scores.",
+            metavar="VALUE",
+        ),
+    ] = None
     length: Annotated[
         str | None,
         _read("Column of response lengths; for a wide matrix, the file of them."),

@@ -64,7 +64,10 @@ def test_lengths_of_a_twin_matrix(shared_data):
 def test_long_tables(shared_data):
     path = shared_data / "livecodebench/execution_long.parquet"
     table = read(path)
-    other = read(path, response="pass1_cot")
+    with pytest.raises(ValueError, match="2,874 of 17,723 scores are -1, apart from"):
+        read(path, response="pass1_cot")
+    other = read(path, response="pass1_cot", missing_values=-1)
+    assert other.num_subjects * other.num_items - other.num_observed == 2_874
     assert table.values.mean() != other.values.mean()
     assert table.values.shape == (37, 479)
     assert table.values.mean() == pytest.approx(39.92, abs=6e-3)

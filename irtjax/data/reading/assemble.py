@@ -9,6 +9,7 @@ import numpy as np
 
 from irtjax.data.arrays import compact
 from irtjax.data.item_texts import chosen
+from irtjax.data.reading import missing_codes
 from irtjax.data.reading.choose import choose
 from irtjax.data.reading.options import ReadOptions, Trials
 from irtjax.data.reading.records import Coded, Records
@@ -30,6 +31,7 @@ def assemble(records: Records, options: ReadOptions) -> ResponseTable:
     if len(records) == 0:
         raise ValueError(f"{source}: there are no responses in it")
     records, metric = choose(records, options)
+    records = missing_codes.of_records(records, options)
     subject, item = records.subject.compact(), records.item.compact()
     shape = (len(subject.labels), len(item.labels))
     few = _is_few(records, shape, options)

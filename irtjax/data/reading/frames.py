@@ -15,7 +15,7 @@ import pyarrow as pa
 from irtjax.data.arrays import as_labels
 from irtjax.data.formats import irw
 from irtjax.data.item_texts import ItemText
-from irtjax.data.reading import cells
+from irtjax.data.reading import cells, missing_codes
 from irtjax.data.reading.columns import JUDGED, Columns, decide, plain_name
 from irtjax.data.reading.leave_out import rows_without, sound
 from irtjax.data.reading.options import ReadOptions, unanswered_note
@@ -80,6 +80,7 @@ def _without_blank_rows(frame: Frame, layout: Columns) -> Frame:
 def _read_long(frame: Frame, layout: Columns, options: ReadOptions) -> Records:
     """The records of a table with one response a row."""
     table, source = _sound(frame.table, layout, options), frame.source
+    table = missing_codes.without_words(table, layout.responses, options)
     size = table.num_rows
 
     def labels(name: str | None, optional: bool = True) -> Any:
@@ -137,6 +138,12 @@ def _read_long(frame: Frame, layout: Columns, options: ReadOptions) -> Records:
     parts = []
     for name in layout.responses:
         response, more = _scores(table, name, options, source)
+        failed = missing_codes.of_judges(
+            response, frame.names or table.column_names, options
+        )
+        more += failed.notes
+        if failed.missing is not None:
+            errors = errors | failed.missing
         if errors.any():
             response = np.where(errors, _missing(options), response)
         part = dataclasses.replace(whole, response=response)

@@ -65,6 +65,7 @@ class ReadOptions:
     header: bool | None = None
     subject_name: str | None = None
     leave_out: str | Sequence[str] | None = None
+    missing_values: float | str | Sequence[float | str] | None = None
     texts: bool = True
 
     def __post_init__(self) -> None:

@@ -59,6 +59,7 @@ def read(
     header: bool | None = None,
     subject_name: str | None = None,
     leave_out: str | Sequence[str] | None = None,
+    missing_values: float | str | Sequence[float | str] | None = None,
     texts: bool = True,
 ) -> ResponseTable:
     r"""Reads evaluation results into one response table.
@@ -95,6 +96,8 @@ def read(
         header: whether the first line of a CSV file holds names.
         subject_name: name of the one subject of a file without subject names.
         leave_out: subjects to leave out, by name or by pattern ("*-4bit").
+        missing_values: numbers or words that mean no score, such as 99 or [-1, "skip"];
+            "none" takes all numbers as scores. Without it usual codes are found.
         texts: whether to keep the prompts and answers of items (`item_texts`).
 
     Returns:
@@ -483,17 +486,17 @@ class _Watched(list[Path]):
 
 def _read_table_file(kind: str, path: Path, options: ReadOptions) -> Piece:
     """The records of a table in a file, or the table that irtjax saved there."""
-    from irtjax.data.reading import frames, tabular
+    from irtjax.data.reading import frames, missing_codes, tabular
     from irtjax.data.table_files import is_saved_table
 
     if kind == "table":
-        return ResponseTable.load(path)
+        return missing_codes.of_table(ResponseTable.load(path), options)
     if kind == "csv":
         frame = tabular.read_csv(path, options)
     elif kind == "parquet":
         frame = tabular.read_parquet(path, options)
         if is_saved_table(frame.table.schema):
-            return ResponseTable.load(path)
+            return missing_codes.of_table(ResponseTable.load(path), options)
     else:
         frame = tabular.read_json(path)
     piece = frames.read_frame(frame, options)
@@ -516,12 +519,13 @@ def _splits(entry: Any) -> list[Any]:
 
 def _read_native(frame: Any, options: ReadOptions) -> Piece:
     """Reads a data frame of any library that narwhals supports."""
-    from irtjax.data.reading import frames, tabular
+    from irtjax.data.reading import frames, missing_codes, tabular
 
     if isinstance(frame, ResponseTable):
-        return frame
+        return missing_codes.of_table(frame, options)
     if isinstance(frame, np.ndarray):
-        return ResponseTable.from_arrays(frame)
+        table = ResponseTable.from_arrays(frame)
+        return missing_codes.of_table(table, options)
     source = f"the {type(frame).__module__.split('.')[0]} frame"
     return frames.read_frame(
         tabular.from_arrow(to_arrow(frame, source), source), options

@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from irtjax.data.arrays import as_labels, check_unique, compact, names_of
+from irtjax.data.reading import missing_codes
 from irtjax.data.reading.cells import (
     CORRECT,
     cure_of,
@@ -63,6 +64,7 @@ def read_wide(frame: Frame, layout: Columns, options: ReadOptions) -> Piece:
         raise NoResponsesError(
             f"{source}: there are no columns of responses in it{cure}"
         )
+    table = missing_codes.without_words(table, names, options)
     _refuse_unknown(table, names, subject, layout, source)
     table = _sound(table, names, subject, layout, options)
     values, observed = _matrix(table, names, source)
@@ -80,6 +82,8 @@ def read_wide(frame: Frame, layout: Columns, options: ReadOptions) -> Piece:
             rows, names, values, observed
         )
         notes += more
+    values, observed, more = missing_codes.of_matrix(values, observed, options, source)
+    notes += more
     columns = None if layout.transposed and frame.headerless else as_labels(names)
     if layout.transposed:
         values, rows, columns = values.T, columns, rows
