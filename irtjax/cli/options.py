@@ -126,6 +126,25 @@ class Reading:
     subject_name: Annotated[
         str | None, _read("Name of the subject of a file that has none.")
     ] = None
+    subject_from: Annotated[
+        str | None,
+        _read("Name the subject of each table after its file or its folder."),
+    ] = None
+    key: Annotated[
+        str | None,
+        _read(
+            "Right choices where responses are letters: a file with a row (item,key)"
+            " for each item, or the name of the row or column that holds them.",
+            metavar="FILE",
+        ),
+    ] = None
+    right: Annotated[
+        list[str] | None,
+        _read(
+            "Word that is a right response, all others being wrong; may be repeated.",
+            metavar="WORD",
+        ),
+    ] = None
     leave_out: Annotated[
         list[str] | None,
         _read("Subject to leave out, or a pattern; may be repeated.", metavar="NAME"),

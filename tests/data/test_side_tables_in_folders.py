@@ -56,7 +56,6 @@ def test_side_tables_of_the_same_format_are_left_out(tmp_path):
         "llm_under_test,prompt_text,verdict\nm,a,good\nn,b,bad\n",
         "id,llm_under_test,prompt_text,verdict\n1,m,a,good\n2,n,a,bad\n",
         "model,prompt_text,verdict\nm,a,good\nm,b,bad\n",
-        "model,q1,q2\nm,pass,fail\nn,pass,pass\n",
         "item,prompt_text,verdict\na,what?,pass\nb,why?,fail\n",
         "sample_id,prompt_text,how_it_went\na,what?,solved\nb,why?,unsolved\n",
         "sample_id,prompt_text,outcome\na,what?,splendid\nb,why?,so so\n",
@@ -191,12 +190,19 @@ def test_totals_of_subjects_are_no_responses(folder, text, message):
     ).subjects.tolist() == ["m", "n"]
 
 
-@pytest.mark.parametrize("cells", [("55%", "31 %"), ('"128,000"', '"8,192"')])
-def test_numbers_of_subjects_that_people_wrote_are_no_responses(folder, cells):
-    one, two = cells
+@pytest.mark.parametrize(
+    ("one", "two", "message"),
+    [
+        ("55%", "31 %", "one number for each subject .'share'.*orientation= reads"),
+        ('"128,000"', '"8,192"', "row 1, column 'share' is .*leave"),
+    ],
+)
+def test_numbers_of_subjects_that_people_wrote_are_no_responses(
+    folder, one, two, message
+):
     (folder / "board.csv").write_text(f"model,share\nm,{one}\nn,{two}\n")
     assert "board.csv has no responses and was left out" in read(folder).notes
-    with pytest.raises(ValueError, match="row 1, column 'share' is .*leave"):
+    with pytest.raises(ValueError, match=message):
         read(folder / "board.csv")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+from collections.abc import Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -12,22 +13,16 @@ import pyarrow.compute as pc
 from irtjax.data import spreadsheets
 from irtjax.data.arrays import as_labels
 from irtjax.data.reading.records import Coded
-from irtjax.data.reading.tabular import NULL_WORDS, PLAIN_WORDS, parse_number
+from irtjax.data.reading.tabular import NULL_WORDS, parse_number
+from irtjax.data.reading.verdicts import counts_of, percentage, plain_word, verdicts_of
 
-# Verdicts that evaluation tools write instead of numbers; no answer is no number.
-_VERDICTS = {
-    **PLAIN_WORDS,
-    **dict.fromkeys(("yes", "correct", "pass", "c"), 1.0),
-    **dict.fromkeys(("no", "incorrect", "fail", "i"), 0.0),
-    "p": 0.5,
-}
-_NO_ANSWER = "n"
 # Words for outcomes that are not read as numbers: tools differ in what they count.
 _OUTCOMES = set(
-    "good bad solved unsolved resolved unresolved success failure succeeded failed"
-    " passed accepted rejected valid invalid positive negative hit miss win loss ok"
-    " error timeout partial unknown refused skipped complete incomplete".split()
+    "good bad accepted rejected valid invalid positive negative hit miss win loss ok"
+    " error timeout partial unknown refused complete incomplete".split()
 )
+#: Those of them that are right for most tools.
+_LIKELY = {*"a good accepted valid positive hit win ok complete".split()}
 # Words for "no error" in a column of errors.
 _NO_ERROR = {"0", "false", "no", "none", "[]", "{}"}
 
@@ -64,11 +59,11 @@ def is_verdict(column: pa.ChunkedArray) -> bool:
         return True
     if not (is_text(column.type) or is_number(column.type)):
         return False
-    values = {str(x).strip().lower() for x in column.unique().to_pylist()}
-    values -= {"none", "", _NO_ANSWER}
+    texts = {str(x) for x in column.unique().to_pylist() if x is not None}
+    known = verdicts_of(texts)
+    words = {plain_word(x) for x in texts} - known.no_answer - {"none", ""}
     numbers = {"0", "1", "0.0", "1.0"}
-    words = {*_VERDICTS, *_OUTCOMES, "right", "wrong"}
-    return bool(values) and values <= words | numbers
+    return bool(words) and words <= numbers | _OUTCOMES | {*known.scores}
 
 
 def to_numbers(
@@ -110,34 +105,69 @@ def to_numbers(
 def _from_text(array: pa.Array, name: str, source: str, verdicts: bool) -> pa.Array:
     """Reads text as numbers, one distinct text at a time."""
     coded = array if pa.types.is_dictionary(array.type) else array.dictionary_encode()
-    words = _VERDICTS if verdicts else PLAIN_WORDS
-    numbers: list[float | None] = []
-    wrong: dict[int, str] = {}
-    for code, text in enumerate(coded.dictionary.to_pylist()):
-        value, valid = parse_number(text, words)
-        numbers.append(value)
-        if not valid and not (verdicts and text.strip().lower() == _NO_ANSWER):
-            wrong[code] = text
-    if wrong:
-        # Codes of a frame can be unsigned, without room for -1.
-        codes = pc.cast(coded.indices, pa.int64()).fill_null(-1)
-        codes = codes.to_numpy(zero_copy_only=False)
-        bad = np.isin(codes, list(wrong))
-        if bad.any():
-            row = int(np.argmax(bad))
-            raise ValueError(
-                f"{source}: row {row + 1}, column {name!r:.80} is"
-                f" {wrong[codes[row]]!r:.80}, which is not a number;"
-                f" {cure_of(wrong[codes[row]])}"
-            )
+    texts = coded.dictionary.to_pylist()
+    numbers, valid = _parsed(texts, verdicts)
+    # Codes of a frame can be unsigned, without room for -1.
+    codes = pc.cast(coded.indices, pa.int64()).fill_null(-1)
+    codes = codes.to_numpy(zero_copy_only=False)
+    bad = np.isin(codes, np.flatnonzero(~valid))
+    if bad.any():
+        row = int(np.argmax(bad))
+        text = texts[codes[row]]
+        # One misspelt cell among numbers is another matter than words alone.
+        if verdicts and bad.sum() > 1 and not any(map(_is_plain_number, texts)):
+            words = [texts[code] for code in codes[bad]]
+            raise ValueError(f"{source}: column {name!r:.80} {asks_for_right(words)}")
+        raise ValueError(
+            f"{source}: row {row + 1}, column {name!r:.80} is {text!r:.80}, which is"
+            f" not a number; {cure_of(text)}"
+        )
+    signed = np.isin(codes, [k for k, x in enumerate(texts) if percentage(x or "")])
+    others = np.isin(codes, [k for k, x in enumerate(numbers) if x]) & ~signed
+    if signed.any() and others.any():
+        rows = [int(np.argmax(found)) for found in (others, signed)]
+        one, other = (f"row {row + 1} is {texts[codes[row]]!r:.40}" for row in rows)
+        raise ValueError(
+            f"{source}: column {name!r:.80}: {one} and {other}: write all with a"
+            " percent sign, or none"
+        )
     return pc.take(pa.array(numbers, pa.float64()), coded.indices)
+
+
+def _parsed(
+    texts: Sequence[str | None], verdicts: bool
+) -> tuple[list[float | None], np.ndarray]:
+    """The numbers in texts, None for missing ones, and which texts are valid."""
+    known = verdicts_of(texts) if verdicts else None
+    numbers: list[float | None] = []
+    valid: list[bool] = []
+    for text in texts:
+        number, is_valid = parse_number(text)
+        if known is not None and not is_valid and known.knows(text or ""):
+            number, is_valid = known.scores.get(plain_word(text or "")), True
+        numbers.append(number)
+        valid.append(is_valid)
+    return numbers, np.asarray(valid, bool)
+
+
+def _is_plain_number(text: str | None) -> bool:
+    """Whether a text is a number, and neither missing nor a word."""
+    return bool(text) and parse_number(text, {})[0] is not None
+
+
+def asks_for_right(words: Sequence[str]) -> str:
+    """What is wrong with words of which some may be right, and what to do."""
+    found = {word.strip() for word in words}
+    likely = [x for x in found if plain_word(x) in _LIKELY] or sorted(found)
+    return (
+        f"holds words of which some may be right: {counts_of(words)}; name those that"
+        f" are, such as right={min(likely, key=len)!r}: the others are then wrong"
+    )
 
 
 def cure_of(text: str) -> str:
     """What to do about a cell that is no number."""
     stripped = text.strip()
-    if re.fullmatch(r"-?[\d.,]+\s*%", stripped):
-        return "divide by 100 and leave the percent signs out"
     if re.fullmatch(r"-?\d{1,3}(,\d{3})+(\.\d+)?", stripped):
         return "leave separators of thousands out, and write decimals with a point"
     if re.fullmatch(r"-?\d+,\d+", stripped):
@@ -145,17 +175,22 @@ def cure_of(text: str) -> str:
     return CORRECT
 
 
+def in_per_cent(column: pa.ChunkedArray) -> bool:
+    """Whether a column has cells with a percent sign."""
+    if not is_text(column.type):
+        return False
+    return any(
+        percentage(text or "") is not None for text in column.unique().to_pylist()
+    )
+
+
 def no_number(column: pa.ChunkedArray, *, verdicts: bool = False) -> np.ndarray:
     """Returns the mask of cells with text that is no number, or an infinite number."""
     if is_text(column.type):
-        words = _VERDICTS if verdicts else PLAIN_WORDS
         coded = to_labels(column, "", "", optional=True)
-        bad = []
-        for text in coded.labels.tolist():
-            value, valid = parse_number(text, words)
-            valid |= verdicts and text.lower() == _NO_ANSWER
-            bad.append(not valid or (value is not None and np.isinf(value)))
-        return np.asarray(bad, bool)[coded.codes]
+        numbers, valid = _parsed(coded.labels.tolist(), verdicts)
+        infinite = np.isinf(np.asarray(numbers, np.float64))
+        return (~valid | infinite)[coded.codes]
     if not pa.types.is_floating(column.type):
         return np.zeros(len(column), bool)
     return np.isinf(column.to_numpy())
@@ -168,11 +203,13 @@ def is_blank(column: pa.ChunkedArray) -> np.ndarray:
 
 
 def unanswered(column: pa.ChunkedArray) -> np.ndarray:
-    """Returns the mask of cells that hold the verdict of no answer, "N"."""
+    """Returns the mask of cells with a verdict of no answer, such as "N"."""
     if not is_text(column.type):
         return np.zeros(len(column), bool)
-    coded = to_labels(column, "", "", optional=True)
-    return np.char.lower(coded.labels)[coded.codes] == _NO_ANSWER
+    coded = to_labels(column, "", "", optional=True).compact()
+    texts = coded.labels.tolist()
+    none = verdicts_of(texts).no_answer
+    return np.asarray([plain_word(x) in none for x in texts], bool)[coded.codes]
 
 
 def failed(column: pa.ChunkedArray) -> np.ndarray:

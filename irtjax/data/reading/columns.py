@@ -52,6 +52,8 @@ ANSWER = (
     "target gold gold_answer reference correct_answer expected expected_answer"
     " answer_key answer"
 ).split()
+# Columns that hold nothing but the right choice.
+KEY = "key answer_key correct_answer correct_choice correct_option".split()
 _LABELS = {*SUBJECT, *ITEM, *BENCHMARK}
 # Columns of text next to a wide matrix that describe its rows.
 #: Names of the column that an index of pandas becomes.
@@ -95,12 +97,14 @@ class Columns:
     trials: str | None = None  # Of how many the response is a number of successes.
     transposed: bool | None = None  # A wide table has items as rows.
     inspect: bool = False  # Whether it is a frame of Inspect.
+    key: str | None = None  # The right choice of a row's item.
     prompt: str | None = None  # Not read with the others: see `frames`.
     answer: str | None = None
 
     def labels(self) -> list[str]:
         """Columns that hold names."""
         names = (self.subject, *self.item, self.metric, self.filter, self.benchmark)
+        names = (*names, self.key)
         return [name for name in names if name is not None]
 
     def used(self) -> list[str] | None:
@@ -211,6 +215,8 @@ def decide(
         trials="trials" if "trials" in rest and responses == ("response",) else None,
     )
     rest = [name for name in rest if name not in (layout.used() or ())]
+    key = options.key if options.key in names else find(rest, KEY)
+    layout = dataclasses.replace(layout, key=key)
     prompt, answer = find(rest, PROMPT), find(rest, ANSWER)
     return dataclasses.replace(layout, prompt=prompt, answer=answer)
 
@@ -307,12 +313,17 @@ def _wide(
     rest = [name for name in rest if name != subject]
     sure = options.orientation is not None or transposed
     if not sure and len(rest) == 1 and find(rest, (*RESPONSE, *JUDGED)):
-        raise NoResponsesError(
-            f"{source} has one number for each subject ({rest[0]!r}), not responses to"
-            " items: give the responses; item= names a column of items, orientation="
-            " reads the numbers as responses"
-        )
+        raise NoResponsesError(one_number_message(rest[0], source))
     return Columns(subject=subject, transposed=transposed)
+
+
+def one_number_message(name: str, source: str) -> str:
+    """Refuses a table of one number for each subject."""
+    return (
+        f"{source} has one number for each subject ({name!r:.80}), not responses to"
+        " items: give the responses; item= names a column of items, orientation= reads"
+        " the numbers as responses"
+    )
 
 
 def _board_message(names: Sequence[str], source: str) -> str:

@@ -15,7 +15,7 @@ import pyarrow as pa
 from irtjax.data.arrays import as_labels
 from irtjax.data.formats import irw
 from irtjax.data.item_texts import ItemText
-from irtjax.data.reading import cells, missing_codes
+from irtjax.data.reading import cells, missing_codes, scoring
 from irtjax.data.reading.columns import JUDGED, Columns, decide, plain_name
 from irtjax.data.reading.leave_out import rows_without, sound
 from irtjax.data.reading.options import ReadOptions, unanswered_note
@@ -137,7 +137,7 @@ def _read_long(frame: Frame, layout: Columns, options: ReadOptions) -> Records:
     )
     parts = []
     for name in layout.responses:
-        response, more = _scores(table, name, options, source)
+        response, more = _scores(table, name, layout, bare, options, source)
         failed = missing_codes.of_judges(
             response, frame.names or table.column_names, options
         )
@@ -252,15 +252,27 @@ def _numbers(
 
 
 def _scores(
-    table: pa.Table, name: str, options: ReadOptions, source: str
+    table: pa.Table,
+    name: str,
+    layout: Columns,
+    item: Coded,
+    options: ReadOptions,
+    source: str,
 ) -> tuple[np.ndarray, list[str]]:
     """Returns the scores of a column, NaN where missing, and notes on them."""
+    found = scoring.score_column(table, name, layout, item, options, source)
+    if found is not None:
+        response, notes = found
+        response[np.isnan(response)] = _missing(options)
+        return response, notes
     response = _numbers(table, name, source, verdicts=True)
     no_answer = cells.unanswered(table.column(name))
     if not no_answer.any():
         return response, []
     response[no_answer] = _missing(options)
-    note = unanswered_note(int(no_answer.sum()), options)
+    coded = cells.to_labels(table.column(name), "", "", optional=True)
+    words = coded[no_answer].compact().labels.tolist()
+    note = unanswered_note(int(no_answer.sum()), options, words)
     return response, [f"{source}: column {name!r}: {note}"]
 
 

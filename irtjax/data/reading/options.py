@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal, TypeAlias
 
 from irtjax.data.formats import LOGS
-from irtjax.data.wording import are, counted
+from irtjax.data.wording import are, counted, listing
 
 #: A name, names in order of preference, or either by benchmark ("*" for the others).
 Metric: TypeAlias = str | Sequence[str] | Mapping[str, str | Sequence[str]] | None
@@ -39,6 +39,7 @@ _CHOICES: dict[str, tuple[str | None, ...]] = {
     "run": ("latest", "all"),
     "join": ("hash", "id"),
     "parts": ("mean", "items"),
+    "subject_from": (None, "file", "folder"),
 }
 
 
@@ -64,12 +65,17 @@ class ReadOptions:
     orientation: Literal["subjects_by_items", "items_by_subjects"] | None = None
     header: bool | None = None
     subject_name: str | None = None
+    subject_from: Literal["file", "folder"] | None = None
+    key: Any = None
+    right: str | Sequence[str] | None = None
     leave_out: str | Sequence[str] | None = None
     missing_values: float | str | Sequence[float | str] | None = None
     texts: bool = True
 
     def __post_init__(self) -> None:
         """Refuses a value that no reader accepts."""
+        if self.subject_name is not None and self.subject_from is not None:
+            raise ValueError("give subject_name= or subject_from=, not both")
         for name, choices in _CHOICES.items():
             value = getattr(self, name)
             if value not in choices:
@@ -105,10 +111,13 @@ def _asked(given: Metric, benchmark: str) -> tuple[str, ...]:
     return (*own, *given)
 
 
-def unanswered_note(count: int, options: ReadOptions) -> str:
-    """Returns the note on scores of the verdict that there was no answer."""
+def unanswered_note(
+    count: int, options: ReadOptions, words: Sequence[str] = ("N",)
+) -> str:
+    """Returns the note on scores of verdicts that there was no answer."""
     what = missing_or_wrong(count, options)
-    return f"{counted(count, 'score')} of no answer ('N') {what}"
+    shown = listing([repr(word) for word in words], 4)
+    return f"{counted(count, 'score')} of no answer ({shown}) {what}"
 
 
 def missing_or_wrong(count: int, options: ReadOptions) -> str:

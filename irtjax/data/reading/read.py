@@ -58,6 +58,9 @@ def read(
     orientation: Literal["subjects_by_items", "items_by_subjects"] | None = None,
     header: bool | None = None,
     subject_name: str | None = None,
+    subject_from: Literal["file", "folder"] | None = None,
+    key: Any = None,
+    right: str | Sequence[str] | None = None,
     leave_out: str | Sequence[str] | None = None,
     missing_values: float | str | Sequence[float | str] | None = None,
     texts: bool = True,
@@ -95,6 +98,11 @@ def read(
         orientation: "subjects_by_items" or "items_by_subjects" for a wide matrix.
         header: whether the first line of a CSV file holds names.
         subject_name: name of the one subject of a file without subject names.
+        subject_from: name the subject of each table after its "file" or "folder"; of
+            several files without subject names that is the default.
+        key: right choices of items that have letters or numbers of choices as
+            responses: a file, a mapping by item, or the name of the row or column.
+        right: words that are right responses; all others are then wrong.
         leave_out: subjects to leave out, by name or by pattern ("*-4bit").
         missing_values: numbers or words that mean no score, such as 99 or [-1, "skip"];
             "none" takes all numbers as scores. Without it usual codes are found.
@@ -182,7 +190,8 @@ def gather(source: Any, options: ReadOptions) -> Gathered:
             pieces.append(_read_native(entry, options))
             names.append(type(entry).__name__)
     if files and not pieces and all(file.format in LOGS for file in files):
-        for option in ("subject", "response", "benchmark", "trial", "orientation"):
+        tables = "subject response benchmark trial orientation subject_from key right"
+        for option in tables.split():
             if getattr(options, option) is not None:
                 raise ValueError(
                     f"{option}= is for tables; a log contains it (subject_name= sets"

@@ -35,6 +35,7 @@ from irtjax.data.item_texts import cut, text_of
 from irtjax.data.reading.columns import ITEM, SUBJECT, Columns, decide, find
 from irtjax.data.reading.options import ReadOptions
 from irtjax.data.reading.streamed import collect
+from irtjax.data.reading.verdicts import percentage, verdicts_of
 from irtjax.data.spreadsheets import is_text, restore, restore_names
 from irtjax.numerics.memory import available_memory
 
@@ -110,7 +111,7 @@ def read_csv(path: Path, options: ReadOptions) -> Frame:
         names = restore_names(_distinct(lines[0]))
         layout = decide(names, None, options, str(path))
     else:
-        start = [] if parse_number(lines[0][0])[1] else ["subject"]
+        start = [] if _first_is_response(lines) else ["subject"]
         names = start + [f"item {k}" for k in range(1, len(lines[0]) - len(start) + 1)]
         layout = Columns("subject")
     label_type = pa.dictionary(pa.int32(), pa.string())
@@ -456,18 +457,21 @@ def parse_number(
     stripped = "" if text is None else text.strip()
     if stripped in NULL_WORDS:
         return None, True
-    try:
-        number = words.get(stripped.lower())
+    number = words.get(stripped.lower())
+    with contextlib.suppress(ValueError):
         return float(stripped) if number is None else number, True
-    except ValueError:
-        return None, False
+    share = percentage(stripped)
+    return share, share is not None
 
 
 def _looks_like_header(lines: list[list[str]]) -> bool:
     """Whether the first line holds names: text, or distinct numbers counting up."""
     first, rest = lines[0], lines[0][1:]
     if not all(parse_number(cell)[1] for cell in rest):
-        return True
+        # Names of columns differ; letters and words of two rows of responses do not.
+        below = [cell for line in lines[1:] for cell in line[1:]]
+        twice = len(set(rest)) < len(rest) > 2
+        return not (twice and below and all(map(_is_response, [*rest, *below])))
     counts_up = len(rest) >= 2 and _counts_up(rest)
     if parse_number(first[0])[1]:
         if first[0] == "" and len(lines) > 1:
@@ -476,6 +480,20 @@ def _looks_like_header(lines: list[list[str]]) -> bool:
     # Text in the first cell only: a name for the column of subjects, or a subject.
     known = first[0].lower() in (*SUBJECT, *ITEM)
     return counts_up and (known or len(rest) > 2)
+
+
+def _first_is_response(lines: list[list[str]]) -> bool:
+    """Whether lines without a header begin with a response, not with a name."""
+    if parse_number(lines[0][0])[1]:
+        return True
+    numbers = all(parse_number(cell)[1] for cell in lines[0][1:])
+    return not numbers and all(_is_response(line[0]) for line in lines)
+
+
+def _is_response(cell: str) -> bool:
+    """Whether a cell is a number, a verdict or a letter."""
+    is_letter = len(cell) == 1 and cell.isalpha() and cell.isascii()
+    return is_letter or parse_number(cell)[1] or verdicts_of([cell]).knows(cell)
 
 
 def _counts_up(cells: list[str]) -> bool:

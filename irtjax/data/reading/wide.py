@@ -13,7 +13,9 @@ from irtjax.data.arrays import as_labels, check_unique, compact, names_of
 from irtjax.data.reading import missing_codes
 from irtjax.data.reading.cells import (
     CORRECT,
+    asks_for_right,
     cure_of,
+    in_per_cent,
     is_text,
     is_verdict,
     is_wordy,
@@ -29,6 +31,7 @@ from irtjax.data.reading.columns import (
     Columns,
     NoResponsesError,
     find,
+    one_number_message,
     parameter_columns,
     parameter_message,
     plain_name,
@@ -36,6 +39,7 @@ from irtjax.data.reading.columns import (
 from irtjax.data.reading.leave_out import columns_without, rows_without, sound
 from irtjax.data.reading.options import ReadOptions
 from irtjax.data.reading.records import Coded, Records
+from irtjax.data.reading.scoring import score_matrix
 from irtjax.data.reading.tabular import Frame
 from irtjax.data.reading.totals import without_totals
 from irtjax.data.table import ResponseTable
@@ -50,11 +54,13 @@ _KEYS = {*SUBJECT, *ITEM} - {"id"}
 
 def read_wide(frame: Frame, layout: Columns, options: ReadOptions) -> Piece:
     """Reads a matrix of responses as a table, or as `Records` if subjects repeat."""
+    frame, scored = score_matrix(frame, layout, options)
     table, source = frame.table, frame.source
     # The name may be "": the header of a column that a pandas index became.
     subject = _column_of_names(frame) if layout.subject is None else layout.subject
     names = [name for name in table.column_names if name != subject]
     names, notes = _without_numbers(frame, names, subject)
+    notes += scored
     side = _facets(table, names, layout, source)
     names = [name for name in names if name not in side]
     if not names:
@@ -211,6 +217,10 @@ def _refuse_unknown(
     table: pa.Table, names: list[str], subject: str | None, layout: Columns, source: str
 ) -> None:
     """Refuses a table that is mostly text: it is no matrix, nor a known long table."""
+    oriented = layout.transposed is not None
+    if len(names) == 1 and subject is not None and not oriented:
+        if in_per_cent(table.column(names[0])):
+            raise NoResponsesError(one_number_message(names[0], source))
     wordy = [name for name in names if is_wordy(table.column(name))]
     if not wordy or 2 * len(wordy) < len(names):
         return
@@ -226,11 +236,8 @@ def _refuse_unknown(
             f" {cure_of(first)}"
         )
     if all(is_verdict(table.column(name)) for name in wordy):
-        raise ValueError(
-            f"{source}: its columns hold words such as {first!r:.40}, not numbers:"
-            " write 1 and 0, or name the columns of a long table with subject=, item="
-            " and response="
-        )
+        words = [x for name in wordy for x in table.column(name).to_pylist() if x]
+        raise ValueError(f"{source}: {asks_for_right(words)}")
     raise kind(
         f"{source}: its columns do not show what it holds"
         f" ({listing(table.column_names)}); for a long table name its columns with"
@@ -278,6 +285,14 @@ def _matrix(
         if mask is not None:
             observed = np.ones(out.shape, bool) if observed is None else observed
             observed[k] = mask
+    signed = np.array([in_per_cent(table.column(name)) for name in names])
+    large = (out > 1).any(axis=1) & ~signed
+    if signed.any() and large.any():
+        one, other = (names[int(np.argmax(found))] for found in (signed, large))
+        raise ValueError(
+            f"{source}: column {one!r:.80} is in per cent, and column {other!r:.80} has"
+            " numbers beyond 1: write all with a percent sign, or none"
+        )
     known = None if observed is None else np.ascontiguousarray(observed.T)
     return np.ascontiguousarray(out.T), known
 
