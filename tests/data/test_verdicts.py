@@ -196,3 +196,15 @@ def test_order_of_letters_does_not_matter():
     for letters in itertools.permutations("yn"):
         assert verdicts_of(letters).scores["y"] == 1
     assert not verdicts_of(["A", "B", "C", "D"]).knows("C")
+
+
+@pytest.mark.parametrize("form", [long, wide])
+def test_letters_of_no_answer_are_missing_if_told(tmp_path, form):
+    """As of SimpleQA: A is correct, B is incorrect, C is not attempted."""
+    path = tmp_path / "t.csv"
+    letters = np.where(VALUES, "A", "B")
+    letters[0, 1] = "C"
+    path.write_text(form(letters))
+    table = read(path, right="A", missing_values="C")
+    np.testing.assert_array_equal(table.values, VALUES)
+    assert np.argwhere(~table.observed).tolist() == [[0, 1]]
