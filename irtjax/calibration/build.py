@@ -21,7 +21,7 @@ from irtjax.calibration.calibration import Calibration
 from irtjax.calibration.discrimination import negative_discrimination, negative_in_cells
 from irtjax.calibration.groups import structure_of, vanishing_groups
 from irtjax.calibration.scale import (
-    leaves_pairs_untested,
+    compares_means,
     scale_first,
     with_errors_of_scale,
 )
@@ -63,12 +63,12 @@ def build(
     """Assembles a calibration; see `Task` for `places` of the `original` subjects."""
     # Findings about items and assumptions follow from the errors given the scale.
     vary, given = identification.variation(table), estimates
-    estimates = with_errors_of_scale(given, table.num_subjects, vary)
-    tested = not leaves_pairs_untested(estimates)
     level, count = options["level"], estimates.num_parameters
-    shared, scale = None, estimates.scale
-    if estimates.shared is not None:
-        shared = leading_loadings(estimates.shared, SHARED_RANK)
+    estimates = with_errors_of_scale(given, table, vary, level)
+    tested = not compares_means(estimates)
+    shared, scale = estimates.shared, estimates.scale
+    if shared is not None and tested:
+        shared = leading_loadings(shared, SHARED_RANK)
         if scale is None:
             scale = scale_loadings(estimates.ability, shared)
     clock.report("tables", 0, math.nan, math.nan)

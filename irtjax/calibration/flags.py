@@ -364,7 +364,7 @@ def fit_warnings(
             else "item parameters are poorly determined"
         )
         # By `em` with 12 to 50 subjects; by joint methods they cover 94 to 97 %.
-        # `with_errors_of_scale` warns where no pair is tested.
+        # `with_errors_of_scale` warns where mean responses are compared.
         pairs = "; 95 % intervals of differences cover 86 to 94 %: use method='laplace'"
         free = model.family.integrable and tested and not joint
         free = free and estimates_slopes(estimates)
@@ -389,7 +389,7 @@ def fit_warnings(
                 f"{count} {noun}: {name} ({_of_subjects(name, priors, joint)})"
             )
     if joint and not estimates.trained and responses_per_subject < ENOUGH_RESPONSES:
-        # Where no pair is tested, `em` is no cure.
+        # Where mean responses are compared, `em` is no cure.
         cure, family = ": use method='em'" * tested, model.family
         if family.dims:  # Several abilities: gvem for logits, else em on a grid.
             logit = family.by_cell and getattr(family, "link", "") == "logit"

@@ -11,7 +11,6 @@ import numpy as np
 from scipy.special import ndtri
 
 from irtjax import ranking
-from irtjax.calibration.scale import leaves_pairs_untested, unknown_ranks
 from irtjax.calibration.tables import OWN, floats, score_interval
 from irtjax.data import ResponseTable, read
 from irtjax.data.frames import HasTable
@@ -61,8 +60,7 @@ class RankedSubjects(HasTable):
             of the fit only). A subject is in every group from first to last; 1 is the
             best.
         groups: Names of each group: subjects among whom no two differ significantly.
-        num_pairs: Number of pairs tested; 0 where a warning of the fit says that none
-            is, and P(best) is then the same for all.
+        num_pairs: Number of pairs tested.
         num_different: How many differ, false discoveries controlled at 1 - level.
         level: Level of all intervals.
     """
@@ -136,8 +134,6 @@ def rank(
     options = {"level": chosen, "num_draws": num_draws, "intervals": intervals}
     key = jax.random.key(seed or 0)
     found = ranking.rank(ability[known], own[known], key=key, shared=shared, **options)
-    if leaves_pairs_untested(fit):
-        found = unknown_ranks(found)._replace(num_pairs=0)
     names = table.column("subject").take(pa.array(known)).combine_chunks()
     groups = GroupNames(names, found.groups)
     order = np.argsort(-ability[known], kind="stable")

@@ -1,9 +1,10 @@
-"""Errors of abilities of fits whose slopes the subjects do not determine.
+"""Abilities of fits whose slopes the subjects do not determine.
 
 Tests of pairs are differences of abilities over their errors given the scale. Free
 slopes put the scale into the items: with few subjects, or subjects who hardly differ,
 they follow the responses of single subjects. Equal abilities then differ by much more
-than their errors. So no pair is tested where
+than their errors. A test of equal subjects needs no scale, so mean responses take the
+place of abilities (`ranking.paired`), and pairs are tested as by the paired test, where
 
 - items are integrated out, and there are fewer than 4 subjects. Of equal subjects with
   100 items, by `laplace`, half of the data sets of 2 and 12 % of those of 3 had a
@@ -20,64 +21,62 @@ than their errors. So no pair is tested where
 
 `docs/evidence/few-subjects.md` has the simulations behind the limits.
 
-An error of at least the range of all abilities makes every z at most 1 / sqrt(2): no
-pair differs (as by NUTS, whose errors of two such subjects are 1.3). Intervals of ranks
-contain all subjects, and P(best) is the same for all. Expected scores and accuracies
-keep their errors, which the scale does not enter.
+Adjusted means get the mean and the standard deviation of the estimated abilities. The
+scale of these is uncertain by a factor from 0 to 2 at a level of 95 %: that is part of
+the errors of abilities and of their differences, and of no test. Of several abilities
+the ability is an expected score, and so is a mean response: there is no such error.
+Expected scores given one ability keep their errors, which the scale does not enter.
 
-Scores given the items of such a fit have the same least error.
+Scores given the items of such a fit have errors of at least the range of abilities.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from irtjax.calibration.identification import LEVEL, Variation
-from irtjax.data.table import FEW_SUBJECTS, LEAST_INTEGRATED
+from irtjax.data.table import FEW_SUBJECTS, LEAST_INTEGRATED, ResponseTable
 from irtjax.estimators.estimates import Estimates
-from irtjax.ranking import Ranking, RankIntervals
+from irtjax.models.model import highest_response
+from irtjax.ranking.paired import PairedMeans, paired_means
 
 if TYPE_CHECKING:
     from irtjax.calibration.calibration import Calibration
 
-Ranks = TypeVar("Ranks", RankIntervals, Ranking)
-
-#: Subjects below which no pair is tested where items are parameters but abilities are
+#: Subjects below which means are compared where items are parameters but abilities are
 #: not. By `em` 95 % intervals of differences covered 67 % with 8 subjects, 89 % with 10
 #: and 92 % with 12 (100 items). By `mm` they covered 97 % with 8, and `FEW_SUBJECTS` is
 #: the limit.
 LEAST_ESTIMATED = 12
-#: Subjects below which no pair is tested by models of several abilities: so many, and
+#: Subjects below which they are by models of several abilities: so many, and
 #: so many for each slope of an item.
 LEAST_SEVERAL, LEAST_A_SLOPE = 20, 10
 #: Responses to an item times the mean correlation of two items, below which slopes that
 #: are parameters are not determined. Of the significant pairs 20 to 86 % were false
 #: below 0.75, and at most 4 % above.
 LEAST_STRENGTH = 0.75
-#: How the warnings begin and end.
+#: Standard error of the scale, by which its 95 % interval is from 0 to 2.
+SCALE_ERROR = 1 / 1.959964
+#: How the warnings begin and go on.
 BECAUSE = "do not determine slopes and the scale of ability"
-UNTESTED = "no pair of subjects is tested"
-CURE = (
-    "use the default model and method, a model with slopes of 1 ('rasch', 'pcm'), or"
-    " the paired test of accuracies (irtjax compare --data)"
-)
+BY_MEANS = "subjects are ranked and compared by mean responses"
 
 
 def with_errors_of_scale(
-    estimates: Estimates, num_subjects: int, found: Variation
+    estimates: Estimates, table: ResponseTable, found: Variation, level: float = 0.95
 ) -> Estimates:
-    """Estimates whose errors of ability include that of an unidentified scale.
+    """Estimates with mean responses for abilities whose scale is not identified.
 
     Of slopes that the subjects determine, of models with slopes of 1, of fixed slopes,
     and of methods whose draws include the scale (`nuts`, `vi`), they are returned as
-    they are. A warning states what was done, and what to use. `found` is the variation
-    of the responses.
+    they are. A warning states what was done. `found` is the variation of the responses.
     """
+    num_subjects = table.num_subjects
     if estimates.factors is not None:
-        return _with_errors_of_several(estimates, num_subjects)
+        return _with_errors_of_several(estimates, table, level)
     if not estimates_slopes(estimates) or estimates.sampled:
         return estimates
     groups = estimates.groups
@@ -90,33 +89,83 @@ def with_errors_of_scale(
     if groups is not None and num_subjects >= LEAST_INTEGRATED:
         if groups.ability.shape[1] > 1:
             return estimates
-        warning = f"{why} {BECAUSE}, on which tests of pairs depend; {CURE}"
+        warning = (
+            f"{why} {BECAUSE}, on which tests of pairs depend: use a model with slopes"
+            " of 1 ('rasch', 'pcm'), or the paired test of accuracies (irtjax compare"
+            " --data)"
+        )
         return _warned(estimates, warning)
-    return _untested(estimates, why)
+    return _by_means(estimates, table, why, level)
 
 
-def _untested(estimates: Estimates, why: str) -> Estimates:
-    """Estimates with errors of ability by which no pair is significant."""
-    warning = (
-        f"{why} {BECAUSE}: errors of ability are set to the range of all abilities or"
-        f" more, {UNTESTED}, and rank intervals and P(best) are the same for all"
-        f" subjects; {CURE}"
+def _by_means(
+    estimates: Estimates, table: ResponseTable, why: str, level: float
+) -> Estimates:
+    """Estimates with adjusted mean responses and their errors for abilities."""
+    top = float(highest_response(estimates.problem.model))
+    exposure = table.observed if table.trials is None else table.trials
+    found = paired_means(
+        table.values if table.sparse is None else table.sparse,
+        None if table.sparse is not None else exposure,
+        table.item_facets.get("benchmark"),
+        top=1.0 if table.trials is not None else top,
+        level=level,
     )
-    error = np.maximum(estimates.error, _least_error(estimates.ability))
-    changes: dict[str, Any] = {"error": error, "shared": None, "scale": None}
     if estimates.factors is not None:  # The ability is the expected score.
-        changes["expected"] = estimates.ability, error
+        return _of_scores(estimates, found, why)
+    known = estimates.ability[np.isfinite(estimates.ability)]
+    spread, own = (float(np.std(x)) if x.size else 0.0 for x in (known, found.mean))
+    factor = spread / own if spread > 0 and own > 0 else 1.0
+    gap = factor * (found.mean - found.mean.mean())
+    scale = SCALE_ERROR * gap
+    error = np.hypot(factor * found.standard_error, scale)
+    warning = (
+        f"{why} {BECAUSE}: {BY_MEANS}, by the paired test, which needs neither;"
+        " abilities are these means with the standard deviation of the model's"
+        " abilities, and their errors include that of the scale; a model with slopes"
+        " of 1 ('rasch', 'pcm') has a scale"
+    )
+    changes: dict[str, Any] = {
+        "ability": gap + (float(known.mean()) if known.size else 0.0),
+        "error": error,
+        "shared": np.column_stack([factor * found.shared, scale]),
+        "scale": scale,
+    }
     return _warned(estimates, warning, **changes)
 
 
-def _with_errors_of_several(estimates: Estimates, num_subjects: int) -> Estimates:
+def _of_scores(estimates: Estimates, found: PairedMeans, why: str) -> Estimates:
+    """Of several abilities: mean responses for expected scores."""
+    warning = (
+        f"{why} {BECAUSE}: {BY_MEANS}, by the paired test, which needs neither;"
+        " expected scores are these means"
+    )
+    score = np.asarray(estimates.ability, float)
+    score = found.mean - found.mean.mean() + score[np.isfinite(score)].mean()
+    top = float(highest_response(estimates.problem.model))
+    # An interval on the logit scale needs a score within its bounds.
+    score = np.clip(score, 0.01 * top, 0.99 * top)
+    changes: dict[str, Any] = {
+        "ability": score,
+        "error": found.standard_error,
+        "shared": found.shared,
+        "scale": np.zeros_like(score),
+        "expected": (score, found.standard_error),
+    }
+    return _warned(estimates, warning, **changes)
+
+
+def _with_errors_of_several(
+    estimates: Estimates, table: ResponseTable, level: float
+) -> Estimates:
     """Of a model of several abilities, whose slopes few subjects do not determine."""
+    num_subjects = table.num_subjects
     dims = estimates.problem.model.family.dims
     slopes = np.asarray(estimates.problem.free)[:, :dims].sum(axis=1).max(initial=0)
     least = max(LEAST_SEVERAL, LEAST_A_SLOPE * int(slopes))
     if not slopes or estimates.sampled or num_subjects >= least:
         return estimates
-    return _untested(estimates, f"{num_subjects} subjects")
+    return _by_means(estimates, table, f"{num_subjects} subjects", level)
 
 
 def _undetermined(num_subjects: int, found: Variation, joint: bool) -> str:
@@ -138,40 +187,23 @@ def estimates_slopes(estimates: Estimates) -> bool:
     return bool(np.asarray(estimates.problem.free)[:, 0].all())
 
 
-def leaves_pairs_untested(fit: Any) -> bool:
-    """Whether the errors of ability of a fit were set so that no pair is tested."""
-    return any(BECAUSE in line and UNTESTED in line for line in fit.warnings)
+def compares_means(fit: Any) -> bool:
+    """Whether abilities of a fit are mean responses, as its slopes are unknown."""
+    return any(BECAUSE in line and BY_MEANS in line for line in fit.warnings)
 
 
 def scale_first(*warnings: str) -> tuple[str, ...]:
     """Warnings, with that of an unidentified scale first: its cure makes others moot.
 
-    >>> scale_first("b", f"a {BECAUSE}: {UNTESTED}")[1]
+    >>> scale_first("b", f"a {BECAUSE}: {BY_MEANS}")[1]
     'b'
     """
-    return tuple(sorted(warnings, key=lambda line: UNTESTED not in line))
-
-
-def unknown_ranks(found: Ranks) -> Ranks:
-    """Ranks where no pair is tested: any rank, and the same P(best) for all.
-
-    >>> import jax
-    >>> from irtjax.ranking import rank_intervals
-    >>> found = rank_intervals(np.array([0.0, 9.0]), np.ones(2), key=jax.random.key(0))
-    >>> unknown_ranks(found).probability_best.tolist()
-    [0.5, 0.5]
-    """
-    count = len(found.rank)
-    return found._replace(
-        rank_lower=np.ones_like(found.rank_lower),
-        rank_upper=np.full_like(found.rank_upper, count),
-        probability_best=np.full(count, 1 / max(count, 1)),
-    )
+    return tuple(sorted(warnings, key=lambda line: BY_MEANS not in line))
 
 
 def least_error(fit: Calibration) -> float:
     """The least error of an ability given the items of a fit; 0 for most fits."""
-    if not leaves_pairs_untested(fit):
+    if not compares_means(fit):
         return 0.0
     return _least_error(fit.ability_table.column("ability").to_numpy())
 

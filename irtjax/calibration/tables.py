@@ -11,7 +11,7 @@ from scipy.special import betaincinv, expit, ndtri
 
 from irtjax.calibration import lengths
 from irtjax.calibration.flags import Margins
-from irtjax.calibration.scale import leaves_pairs_untested, unknown_ranks
+from irtjax.calibration.scale import compares_means
 from irtjax.data.table import ResponseTable
 from irtjax.estimators.estimates import Estimates
 from irtjax.likelihood.padding import pad_rows, padded_size
@@ -222,12 +222,12 @@ def make_ability_table(
         lower, upper = (scores[f"expected_score{end}"] for end in _ENDS[2:])
     own, rest = without_scale(error, shared, scale)
     ranking = rank_intervals(ability, own, key=key, shared=rest, level=level)
-    if leaves_pairs_untested(estimates):
-        ranking = unknown_ranks(ranking)
     speeds = {}
     if estimates.lengths is not None:
         part, _, speed = estimates.lengths
-        speeds = lengths.ability_columns(part, ability, error, estimates.shared, speed)
+        # Loadings of mean responses are not those of the parameters.
+        joint = None if compares_means(estimates) else estimates.shared
+        speeds = lengths.ability_columns(part, ability, error, joint, speed)
     columns = {
         "subject": pa.array(table.subjects.tolist()),
         "ability": number_column(ability),

@@ -65,7 +65,7 @@ def compare_command(
         calibration = load_fit(fit)
         from irtjax.calibration.conditions import judge
         from irtjax.calibration.rank import compare
-        from irtjax.calibration.scale import leaves_pairs_untested
+        from irtjax.calibration.scale import compares_means
 
         chosen = calibration.level if level is None else level
         table = reading.read(data) if data else None
@@ -73,8 +73,8 @@ def compare_command(
         result = compare(calibration, first, second, data=table, level=chosen)
         verdicts = [judge(x, calibration, data=table, level=level) for x in conditions]
         failures = gate.failures(verdicts)
-        tested = not leaves_pairs_untested(calibration)
-        sentences = _sentences(first, second, result, chosen, tested)
+        means = compares_means(calibration)
+        sentences = _sentences(first, second, result, chosen, means)
         if out is not None:
             progress("write")
             spoken = [x for x in sentences if x != _NO_RESPONSES]
@@ -93,10 +93,9 @@ def compare_command(
 
 
 #: Of a fit whose subjects do not determine the scale: see `calibration.scale`.
-_UNTESTED = (
-    "The subjects of this fit do not determine slopes and the scale of ability:"
-    " abilities are not tested, and only the paired test of accuracies compares the"
-    " two."
+_BY_MEANS = (
+    "The subjects of this fit do not determine slopes and the scale of ability: the two"
+    " are compared by mean responses, as by the paired test."
 )
 #: What is missing without the responses.
 _NO_RESPONSES = "The paired test of accuracies needs the responses: add --data FILE."
@@ -113,9 +112,9 @@ def _write_page(
 
 
 def _sentences(
-    first: str, second: str, result: Comparison, level: float, tested: bool = True
+    first: str, second: str, result: Comparison, level: float, means: bool = False
 ) -> list[str]:
-    """The comparison in words; `tested`: whether the fit tests pairs of abilities."""
+    """The comparison in words; `means`: whether abilities are mean responses."""
     from irtjax.data.wording import counted, percent
     from irtjax.report.words import interval, number
 
@@ -133,16 +132,10 @@ def _sentences(
         f" p = {result.p_value:.2g}; it is the better one with probability"
         f" {number(chance, 3)}."
     ]
-    if not tested:
-        lines = [
-            f"{ahead} has a higher ability than {behind}: difference"
-            f" {number(abs(result.difference))}, {percent(level)} interval"
-            f" {interval(low, high)}.",
-            _UNTESTED,
-        ]
+    lines += [_BY_MEANS] * means
     # The error that z implies: equal abilities are equal on every scale.
     given = abs(result.difference / result.z) if result.z else result.standard_error
-    if tested and result.standard_error > 1.01 * given:
+    if result.standard_error > 1.01 * given:
         lines.append(
             "The interval includes the error of the scale of ability; z, p and the"
             " probability do not, because no order depends on the scale. So the"

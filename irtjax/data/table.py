@@ -22,8 +22,8 @@ MOST_LEVELS = 21
 #: data sets) the test of a pair at 5 % was significant in 90, 29 and 20 % of the pairs
 #: of 2, 3 and 5 subjects by the 2PL, in 4, 3 and 2 % by Rasch's model.
 FEW_SUBJECTS = 8
-#: Subjects below which no pair is tested where slopes are free and items are integrated
-#: out (`irtjax.calibration.scale`).
+#: Subjects below which mean responses are compared where slopes are free and items are
+#: integrated out (`irtjax.calibration.scale`).
 LEAST_INTEGRATED = 4
 
 if TYPE_CHECKING:

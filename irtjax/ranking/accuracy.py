@@ -83,7 +83,7 @@ def accuracies(
     >>> [round(float(x[0]), 3) for x in found]
     [0.5, 0.289, 0.061, 0.939]
     """
-    starts, order, _ = _clusters(benchmarks, values.shape[1])
+    starts, order, _ = clusters_of(benchmarks, values.shape[1])
     rows, blocks = max(BLOCK_CELLS // max(values.shape[1], 1), 1), []
     for at in range(0, max(len(values), 1), rows):
         seen = None if exposure is None else exposure[at : at + rows]
@@ -97,7 +97,7 @@ def accuracies_of_cells(
     cells: SparseCells, benchmarks: np.ndarray | None = None, *, level: float = 0.95
 ) -> Accuracies:
     """`accuracies` of right and wrong responses of which few are observed."""
-    starts, _, by_benchmark = _clusters(benchmarks, cells.num_items)
+    starts, _, by_benchmark = clusters_of(benchmarks, cells.num_items)
     total, count = cells.sum(1), cells.count(1).astype(np.float64)
     mean = np.divide(total, count, out=np.full_like(total, np.nan), where=count > 0)
     clusters, squares = cells.count(1), total * (1 - np.nan_to_num(mean))
@@ -174,7 +174,7 @@ def paired_difference(
         return None
     each = np.asarray(values, np.float64)[:, shared] / seen[:, shared]
     labels = None if benchmarks is None else np.asarray(benchmarks)[shared]
-    starts, order, by_benchmark = _clusters(labels, size)
+    starts, order, by_benchmark = clusters_of(labels, size)
     found = _means(each[:1] - each[1:], None, starts, order)
     difference, error, clusters = (x.item() for x in found)
     error = error if error > ROUNDING * top else 0.0
@@ -215,7 +215,7 @@ def difference_p_value(
     return min(1.0, 2 * (1 - share) ** clusters)
 
 
-def _clusters(benchmarks: np.ndarray | None, num_items: int):
+def clusters_of(benchmarks: np.ndarray | None, num_items: int):
     """First of each cluster among sorted items, their order, whether by benchmark."""
     if benchmarks is not None:
         names, label = np.unique(np.asarray(benchmarks), return_inverse=True)

@@ -129,14 +129,12 @@ def _subjects(ranked: RankedSubjects) -> list[str]:
             "",
             f"{counted(left, 'more subject')} {are(left)} in `abilities.csv`.",
         ]
-    ties = " Subjects that share a group are statistically tied."
-    if ranked.table.num_rows > 1 and not ranked.num_pairs:
-        ties = " No pair is tested: all subjects share one group (see the warnings)."
     lines += [
         "",
         f"Ranks: the interval leaves out at most {percent(round(1 - ranked.level, 6))}"
         " of the probability, at most half of it at either end. P(best): probability"
-        f" of rank 1.{ties} Error: standard error.",
+        " of rank 1. Subjects that share a group are statistically tied. Error:"
+        " standard error.",
         " Score: expected mean response over all items of the fit, with its interval."
         " Accuracy: mean of the observed responses; its interval is over items, or over"
         " benchmarks where the summary states it.",

@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from irtjax.calibration.rank import rank
-from irtjax.calibration.scale import leaves_pairs_untested
 from irtjax.data.wording import are, counted, percent
 from irtjax.report import page_data
 from irtjax.report.leaderboard_page import group_span, option_pairs
@@ -279,7 +278,6 @@ def fit_data(
         "ends": ends,
         "responses": page_data.response_rows(shown, of.order, ability),
         "by_benchmark": page_data.accuracies_by_benchmark(fit, rows),
-        **({"untested": True} if leaves_pairs_untested(fit) else {}),
         **scale_of(fit.model),
     }
 
@@ -340,7 +338,6 @@ def _leaderboard(of: Sources, rows: list[dict[str, Any]]) -> dict[str, Any]:
         "left": f"{counted(left, 'more subject')} {are(left)} in abilities.csv."
         if left > 0
         else "",
-        "untested": leaves_pairs_untested(of.fit),
         "note": "Expected score: mean expected response over all items. Accuracy: mean"
         " of the responses observed.",
     }

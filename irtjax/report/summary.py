@@ -21,12 +21,6 @@ if TYPE_CHECKING:
     from irtjax.calibration.calibration import Calibration
     from irtjax.calibration.rank import RankedSubjects
 
-#: Instead of what pairs show, where none is tested.
-UNTESTED = (
-    "No pair of subjects is tested, because the subjects do not determine slopes and"
-    " the scale of ability: ranks by ability are no evidence. Fit again with the"
-    " default model and method, or with a model with slopes of 1 (rasch, pcm)."
-)
 #: Warning about subjects where a fit has not converged.
 UNSETTLED = "The fit has not converged: do not use the abilities and errors below."
 
@@ -98,13 +92,8 @@ def verdict(
         if first == 1
         else f"{first:,} of {counted(count, 'subject')} share the highest ability."
     )
-    untested = count > 1 and not ranked.num_pairs
-    if untested and first == 1:
-        lead = f"{escape(best['subject'])} has the highest of {count:,} abilities."
     if not has_converged(fit):
         return [UNSETTLED, lead, items]
-    if untested:
-        return [items, lead, UNTESTED] if items_first else [lead, UNTESTED, items]
     leaders = set(table.column("subject").slice(0, first).to_pylist())
     rivals = [name for name in ranked.groups[0] if name not in leaders]
     rivals[:MOST_RIVALS] = map(escape, rivals[:MOST_RIVALS])
@@ -293,19 +282,14 @@ def subject_sentences(
     height = f"ability, {number(best['ability'])} ± {number(half)}"
     height += f" ({percent(ranked.level)})"
     it_is = "It is" if first == 1 else "They are"
-    untested = table.num_rows > 1 and not ranked.num_pairs
     out.append(
-        f"{name} has the highest {height}."
-        if untested and first == 1
-        else f"{name} has the highest {height}. It is the best of all with probability"
+        f"{name} has the highest {height}. It is the best of all with probability"
         f" {number(best['probability_best'])}; {percent(ranked.level)} interval of its"
         f" rank: {interval(best['rank_lower'], best['rank_upper'], 0)}."
         if first == 1
         else f"{first:,} subjects share the highest {height}."
     )
-    if untested:
-        out.append(UNTESTED)
-    elif table.num_rows > 1:
+    if table.num_rows > 1:
         # The best subject is in the first group alone or with those that it ties with.
         leaders = set(table.column("subject").slice(0, first).to_pylist())
         rivals = [name for name in ranked.groups[0] if name not in leaders]

@@ -181,7 +181,7 @@ def test_a_clean_fit_has_no_warning():
 def test_intervals_of_few_subjects_are_said_to_cover_less():
     text = " ".join(_warnings(num_subjects=20))
     assert "differences cover 86 to 94 %: use method='laplace'" in text
-    # Where no pair is tested another warning has the reason; joint ones cover more.
+    # Where means are compared another warning has the reason; joint ones cover more.
     for changes in ({"tested": False}, {"joint": True}):
         text = " ".join(_warnings(num_subjects=20, **changes))
         assert "only 20 subjects" in text and "laplace" not in text

@@ -1,6 +1,7 @@
 """Abilities whose scale so few subjects do not determine."""
 
 import dataclasses
+import itertools
 from types import SimpleNamespace
 
 import jax.numpy as jnp
@@ -12,48 +13,66 @@ import irtjax
 from irtjax.calibration.identification import Variation
 from irtjax.calibration.scale import (
     BECAUSE,
-    UNTESTED,
+    BY_MEANS,
+    compares_means,
     least_error,
-    leaves_pairs_untested,
     with_errors_of_scale,
 )
 from irtjax.data.responses import Responses
 from irtjax.estimators.estimates import Estimates
 from irtjax.likelihood.problem import Problem
 from irtjax.models.catalogue import factor_model
+from irtjax.ranking.accuracy import paired_difference
+from irtjax.ranking.discoveries import benjamini_hochberg
 from irtjax.report.leaderboard_page import leaderboard
-from irtjax.report.summary import summarise, verdict
+from irtjax.report.summary import summarise
 
 #: Responses that determine slopes.
 CLEAR = Variation(True, 0.0, 5.0)
 
 
-def table_of(count: int) -> irtjax.ResponseTable:
-    """Subjects of equal ability: each item is right with one chance for all."""
-    rng = np.random.default_rng(1)
-    chance = 1 / (1 + np.exp(-rng.normal(0.5, 1, 60)))
-    return irtjax.ResponseTable.from_arrays(rng.random((count, 60)) < chance)
+def table_of(count: int, best: float = 0.0, seed: int = 1) -> irtjax.ResponseTable:
+    """Subjects of equal ability: each item is right with one chance for all.
+
+    But for the first, whose log odds are higher by `best`.
+    """
+    rng = np.random.default_rng(seed)
+    logit = rng.normal(0.5, 1, 60) + best * (np.arange(count) == 0)[:, None]
+    chance = 1 / (1 + np.exp(-logit))
+    return irtjax.ResponseTable.from_arrays(rng.random(chance.shape) < chance)
 
 
-def no_pair_differs(fit) -> None:
-    ranked = irtjax.rank(fit)
-    assert ranked.num_pairs == ranked.num_different == 0 and len(ranked.groups) == 1
-    table, count = fit.ability_table, len(fit.subjects)
-    assert set(table["rank_lower"].to_pylist()) == {1}
-    assert set(table["rank_upper"].to_pylist()) == {count}
-    # Nobody is more likely the best, at the level of the fit and at another.
-    assert np.ptp(table["probability_best"].to_numpy()) == 0
-    other = irtjax.rank(fit, level=0.5).table
-    assert np.ptp(other["probability_best"].to_numpy()) == 0
-    assert set(other["rank_upper_50"].to_pylist()) == {count}
-    compared = irtjax.compare(fit, *fit.subjects[:2])
-    assert compared.p_value > 0.4
-    assert compared.lower < 0 < compared.upper
-    assert sum(BECAUSE in line for line in fit.warnings) == 1
+def significant(table) -> np.ndarray:
+    """Whether pairs differ by the paired t test, corrected for all of them."""
+    pairs = itertools.combinations(table.values, 2)
+    tests = [paired_difference(np.stack(pair)) for pair in pairs]
+    assert all(tests)
+    return benjamini_hochberg(np.array([x.p_value for x in tests])) <= 0.05
+
+
+def pairs_are_those_of_the_paired_test(fit, table) -> None:
+    ranked, count = irtjax.rank(fit), len(fit.subjects)
+    assert ranked.num_pairs == count * (count - 1) // 2
+    wanted = int(significant(table).sum())
+    # Errors are enlarged for all pairs: some more, or fewer, are at the limit.
+    assert abs(ranked.num_different - wanted) <= 0.05 * max(wanted, 1)
+    # The order is that of the mean responses, at every level.
+    places = [
+        fit.subjects.tolist().index(x) for x in ranked.table["subject"].to_pylist()
+    ]
+    assert np.all(np.diff(table.values.mean(axis=1)[places]) <= 1e-12)
+    assert irtjax.rank(fit, level=0.5).num_pairs == ranked.num_pairs
+    one, other = fit.subjects[[places[0], places[-1]]]
+    found = irtjax.compare(fit, one, other, data=table)
+    # t with 59 degrees of freedom as a normal z, enlarged by up to 8 %.
+    t = found.accuracy_difference / found.accuracy_se
+    assert found.z <= t + 1e-9 <= 1.08 * found.z + 2e-9
+    assert found.lower < found.difference < found.upper
+    (line,) = (line for line in fit.warnings if BECAUSE in line)
+    assert BY_MEANS in line and "default" not in line
     said = " ".join(summarise(fit, ranked))
-    assert "No pair of subjects is tested" in said
-    assert "with probability" not in said and "significantly different" not in said
-    assert "with probability" not in " ".join(verdict(fit, ranked))
+    assert f"Of {ranked.num_pairs:,} pair" in said
+    assert np.all(np.isfinite(fit.ability_table["ability_se"].to_numpy()))
 
 
 def estimates_of(count: int, model: str, fixed: bool = False) -> Estimates:
@@ -69,21 +88,27 @@ def estimates_of(count: int, model: str, fixed: bool = False) -> Estimates:
     return Estimates(**others)
 
 
+def responses_of(count: int) -> irtjax.ResponseTable:
+    """The table of those estimates."""
+    return irtjax.ResponseTable.from_arrays(np.eye(count, 4, dtype=int))
+
+
 @pytest.mark.parametrize(
     ("count", "model", "fixed"),
     [(12, "2pl", False), (7, "rasch", False), (7, "1pl", False), (7, "2pl", True)],
 )
 def test_a_scale_that_is_determined_changes_nothing(count, model, fixed):
     given = estimates_of(count, model, fixed)
-    assert with_errors_of_scale(given, count, CLEAR) is given
+    assert with_errors_of_scale(given, responses_of(count), CLEAR) is given
 
 
 def test_joint_methods_need_eight_subjects():
     for count, tested in ((7, False), (8, True), (11, True)):
         given = dataclasses.replace(estimates_of(count, "2pl"), joint=True)
-        assert (with_errors_of_scale(given, count, CLEAR) is given) == tested
+        found = with_errors_of_scale(given, responses_of(count), CLEAR)
+        assert (found is given) == tested
     given = estimates_of(11, "2pl")
-    assert leaves_pairs_untested(with_errors_of_scale(given, 11, CLEAR))
+    assert compares_means(with_errors_of_scale(given, responses_of(11), CLEAR))
 
 
 @pytest.mark.parametrize(
@@ -95,58 +120,64 @@ def test_joint_methods_need_eight_subjects():
 )
 def test_slopes_need_subjects_who_differ(found, words):
     for joint in (False, True):
-        given = dataclasses.replace(estimates_of(500, "2pl"), joint=joint)
-        (line,) = with_errors_of_scale(given, 500, found).warnings
-        assert line.startswith(f"500 subjects {words} {BECAUSE}") and UNTESTED in line
-        assert "use the default model and method" in line
+        given = dataclasses.replace(estimates_of(60, "2pl"), joint=joint)
+        (line,) = with_errors_of_scale(given, responses_of(60), found).warnings
+        assert line.startswith(f"60 subjects {words} {BECAUSE}") and BY_MEANS in line
     # Integrated items and slopes of 1 need no such thing.
-    groups = SimpleNamespace(ability=np.zeros((500, 1)))
-    integrated = dataclasses.replace(estimates_of(500, "2pl"), groups=groups)
-    for other in (estimates_of(500, "1pl"), integrated):
-        assert with_errors_of_scale(other, 500, found) is other
+    groups = SimpleNamespace(ability=np.zeros((60, 1)))
+    integrated = dataclasses.replace(estimates_of(60, "2pl"), groups=groups)
+    for other in (estimates_of(60, "1pl"), integrated):
+        assert with_errors_of_scale(other, responses_of(60), found) is other
 
 
 def test_draws_of_the_posterior_include_the_scale():
     sampled = dataclasses.replace(estimates_of(3, "2pl"), sampled=True)
-    assert with_errors_of_scale(sampled, 3, CLEAR) is sampled
+    assert with_errors_of_scale(sampled, responses_of(3), CLEAR) is sampled
 
 
 @pytest.mark.parametrize("count", [2, 7])
-def test_errors_are_no_less_than_the_range(count):
-    found = with_errors_of_scale(estimates_of(count, "2pl"), count, CLEAR)
-    assert found.error.tolist() == [count - 1.0] * count
-    assert found.shared is None and BECAUSE in found.warnings[0]
-    z = (count - 1) / np.hypot(*found.error[:2])
-    assert z <= 1 / np.sqrt(2) + 1e-12
-    # A fit, saved or not, has the same least error; most fits have none.
-    table = pa.table({"ability": found.ability})
-    fit = SimpleNamespace(warnings=found.warnings, ability_table=table)
-    assert least_error(fit) == count - 1
+def test_mean_responses_have_the_scale_of_abilities_with_its_error(count):
+    table = table_of(count)
+    found = with_errors_of_scale(estimates_of(count, "2pl"), table, CLEAR)
+    mean = table.values.mean(axis=1)
+    score = (mean - mean.mean()) / mean.std()
+    assert BECAUSE in found.warnings[0]
+    # Those given were 0, 1, ...
+    given = np.arange(count)
+    wanted = given.mean() + given.std() * score
+    np.testing.assert_allclose(found.ability, wanted, atol=1e-12)
+    # The 95 % interval of the scale is from 0 to 2.
+    gap = found.ability - found.ability.mean()
+    np.testing.assert_allclose(1.959964 * found.scale, gap)
+    assert np.all(found.error**2 >= found.scale**2)
+    # Scores given the items have errors of the range at least; most fits have none.
+    column = pa.table({"ability": found.ability})
+    fit = SimpleNamespace(warnings=found.warnings, ability_table=column)
+    assert least_error(fit) == max(np.ptp(found.ability), 1)
     fit.warnings = ("another",)
     assert least_error(fit) == 0
 
 
-def test_the_scale_comes_first_and_nothing_is_said_of_tests_that_are_not_made():
+def test_the_scale_comes_first_and_its_assumptions_are_not_said():
     fit = irtjax.fit(table_of(3), "2pl", "em", standard_errors="none", max_steps=2)
     assert len(fit.warnings) > 1
-    assert [UNTESTED in line for line in fit.warnings].index(True) == 0
+    assert [BY_MEANS in line for line in fit.warnings].index(True) == 0
     assert not any("tests of pairs" in line for line in fit.notes)
-    page = leaderboard(fit, irtjax.rank(fit))
-    assert "all subjects share one group" in page and "statistically tied" not in page
+    assert "statistically tied" in leaderboard(fit, irtjax.rank(fit))
 
 
 @pytest.mark.slow
-def test_estimated_slopes_of_three_subjects_test_no_pair(tmp_path):
+def test_estimated_slopes_of_three_subjects_are_compared_by_means(tmp_path):
     """By EM three of three equal subjects differed, with p below .001."""
     table = table_of(3)
     found = irtjax.fit(table, "2pl", "em", standard_errors="none", max_steps=60)
-    no_pair_differs(found)
+    pairs_are_those_of_the_paired_test(found, table)
     # Scores of the same responses have the errors of the fit, saved or not.
     saved = irtjax.save(found, tmp_path / "fit")
     for kept in (found, irtjax.load(saved)):
         scored = irtjax.score(kept, table)
-        least = found.ability_table["ability_se"].to_numpy().min()
-        assert np.all(scored.table["ability_se"].to_numpy() >= least - 1e-9)
+        errors = scored.table["ability_se"].to_numpy()
+        assert np.all(errors >= least_error(kept) - 1e-9)
         assert any(BECAUSE in line for line in scored.notes)
     # Accuracies are tested all the same.
     both = irtjax.compare(found, *found.subjects[:2], data=table)
@@ -162,9 +193,11 @@ def test_estimated_slopes_of_three_subjects_test_no_pair(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("count", [2, 3])
-def test_integrated_items_of_two_and_three_subjects_test_no_pair(count):
+def test_integrated_items_of_two_and_three_subjects_are_compared_by_means(count):
     """By `laplace` 63 % of two equal subjects differed."""
-    no_pair_differs(irtjax.fit(table_of(count), "2pl"))
+    for best in (0.0, 3.0):
+        table = table_of(count, best)
+        pairs_are_those_of_the_paired_test(irtjax.fit(table, "2pl"), table)
 
 
 @pytest.mark.slow
@@ -188,7 +221,22 @@ def test_four_subjects_whose_items_are_integrated_out_are_tested():
 def test_equal_subjects_of_estimated_slopes_do_not_differ(method, count):
     """Of equal subjects 95 to 100 % of such tables had a significant pair."""
     options = {"standard_errors": "none", "max_steps": 60}
-    no_pair_differs(irtjax.fit(table_of(count), "2pl", method, **options))
+    table = table_of(count)
+    fit = irtjax.fit(table, "2pl", method, **options)
+    pairs_are_those_of_the_paired_test(fit, table)
+    assert irtjax.rank(fit).num_different == 0
+
+
+def test_one_who_differs_from_many_equal_ones_is_found():
+    # Nobody differed, and P(best) was the same for all.
+    table = table_of(40, 3.0)
+    options = {"standard_errors": "none", "max_steps": 60}
+    fit = irtjax.fit(table, "2pl", "em", **options)
+    pairs_are_those_of_the_paired_test(fit, table)
+    ranked = irtjax.rank(fit)
+    best = ranked.rows(stop=1)[0]
+    assert ranked.num_different >= 39 and best["subject"] == "subject 1"
+    assert best["rank_upper"] == 1 and best["probability_best"] > 0.99
 
 
 @pytest.mark.slow
@@ -216,7 +264,7 @@ def test_draws_of_two_equal_subjects_are_tested():
     [(19, 1, False), (20, 1, True), (19, 2, False), (20, 2, True), (29, 3, False)],
 )
 def test_several_abilities_need_subjects_for_each_slope(count, slopes, tested):
-    """Expected scores, by which subjects are ranked, get the errors too."""
+    """Below, expected scores, by which subjects are ranked, are mean responses."""
     given = estimates_of(count, "2pl")
     responses = Responses(jnp.zeros((count, 4), jnp.int8))
     problem = Problem.create(factor_model(irtjax.Factor(3)), responses)
@@ -232,11 +280,14 @@ def test_several_abilities_need_subjects_for_each_slope(count, slopes, tested):
         factors=SimpleNamespace(),
         joint=True,
     )
-    found = with_errors_of_scale(given, count, CLEAR)
+    table = table_of(count)
+    found = with_errors_of_scale(given, table, CLEAR)
     assert (found is given) == tested
     if not tested:
-        assert found.expected is not None
-        assert found.expected[1].min() == 1 and UNTESTED in found.warnings[0]
+        assert found.expected is not None and BY_MEANS in found.warnings[0]
+        mean = table.values.mean(axis=1)
+        np.testing.assert_allclose(found.expected[0], mean - mean.mean() + 0.5)
+        assert np.all(found.expected[1] < 0.1)
     fixed = dataclasses.replace(problem, free=jnp.zeros_like(free))
     given = dataclasses.replace(given, problem=fixed)
-    assert with_errors_of_scale(given, count, CLEAR) is given
+    assert with_errors_of_scale(given, responses_of(count), CLEAR) is given

@@ -17,7 +17,6 @@ import pytest
 
 import irtjax
 from irtjax.calibration.rank import rank
-from irtjax.calibration.scale import BECAUSE, UNTESTED
 from irtjax.models.catalogue import factor_model
 from irtjax.models.factors import Factor
 from irtjax.report import page_data, report_page, write_page
@@ -178,14 +177,6 @@ def test_rows_mark_those_they_are_tied_with(fit, text, open_page):
         <= min(row["last_group"], rows[5]["last_group"])
     ]
     assert marked == len(tied) > 1
-
-
-def test_a_fit_that_tests_no_pair_calls_no_two_subjects_tied(open_page):
-    warning = f"3 subjects {BECAUSE}: {UNTESTED}"
-    fit = dataclasses.replace(small_fit(errors=False), warnings=(warning,))
-    shown = open_page(report_page(fit)).inner_text("#versus")
-    assert "has a higher ability than" in shown and "no pair is tested" in shown
-    assert not any(word in shown for word in ("tied", "significantly", "p ="))
 
 
 def test_two_subjects_are_compared_as_by_the_library(fit, text, open_page):

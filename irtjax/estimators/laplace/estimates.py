@@ -314,7 +314,7 @@ def _warnings(problem: MultilevelProblem, fit, gone, wide) -> list[str]:
         num_observed = int(np.sum(np.asarray(data.observed)))
     subjects, groups = model.subject_design.shape[0], model.num_groups
     few = num_observed < LEAST_RESPONSES or subjects < FEW_SUBJECTS
-    # Where no pair is tested the coverage of differences is nobody's concern.
+    # Where means are compared the coverage of differences is nobody's concern.
     tested = subjects >= LEAST_INTEGRATED or not model.family.has_slope
     pairs = "of differences covered 88 to 98 %, " * tested
     fewest = int(np.bincount(np.asarray(model.group), minlength=groups).min())

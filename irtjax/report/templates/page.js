@@ -342,9 +342,8 @@ function compare() {
   const half = quantile(0.5 + data.level / 2) * found.error, gap = Math.abs(found.gap);
   const sure = found.p <= 1 - data.level;
   const chance = Math.max(found.greater, 1 - found.greater);
-  const p = data.untested ? "" : found.p < 1e-4 ? ", p < 0.0001" : `, p = ${found.p.toPrecision(2)}`;
+  const p = found.p < 1e-4 ? ", p < 0.0001" : `, p = ${found.p.toPrecision(2)}`;
   const answer = html("p", { class: "answer" }, ...found.gap === 0 ? [name(i), " and ", name(j), " have the same estimate."]
-    : data.untested ? [name(a), " has a higher ability than ", name(b), ": no pair is tested."]
     : [name(a), " is the better one with probability ",
     html("b", null, probability(chance)), sure ? ": significantly ahead of " : ", but statistically tied with ", name(b), "."]);
   const more = html("p", null, `Difference of ${data.unit.startsWith("Ab") ? "abilities" : "expected scores"} ${fixed(gap)}, ` +
@@ -355,7 +354,7 @@ function compare() {
     svg("path", { class: "axis", d: "M2 9H398M2 4v10M200 4v10M398 4v10" }),
     ...[[2, "0", "start"], [200, "0.5", "middle"], [398, "1", "end"]].map(([x, text, anchor]) =>
       svg("text", { x, y: 27, "text-anchor": anchor, class: "quiet" }, text)));
-  $("versus").replaceChildren(answer, ...data.untested ? [] : [bar], more);
+  $("versus").replaceChildren(answer, bar, more);
   $("separate").replaceChildren(...separating(i, j));
 }
 
