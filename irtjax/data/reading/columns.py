@@ -179,9 +179,12 @@ def decide(
         )
     subject = named("subject", SUBJECT)
     responses = _responses(names, options, source, subject)
+    if subject is not None and options.subject is None and options.subject_name:
+        # Of one subject, "id" numbers the items.
+        subject = subject if plain_name(subject) != "id" or not responses else None
     item = _items(names, index, subject, bool(responses), options, source)
     if options.item is None and options.response is None:
-        if item and not responses and subject is None:
+        if item and not responses and subject is None and not options.subject_name:
             # A column of item names and no subjects: a matrix with items as rows.
             return Columns(subject=item[0], transposed=True)
         if not item or (index is not None and not responses):
@@ -192,6 +195,8 @@ def decide(
             f" {listing(list(names))}"
         )
     rest = [name for name in names if name not in (subject, *item, *responses)]
+    if not responses and len(rest) == 1 and options.subject_name is not None:
+        responses, rest = (rest[0],), []  # Of one subject there is one column of them.
     if not responses:
         # One of them alone may describe the items of a long table.
         if len(parameter_columns(rest)) > 1 or parameter_columns(rest) == rest:
@@ -251,7 +256,8 @@ def _items(
         return item
     others = [n for n in names if n != subject]
     found = find(others, ITEM)
-    if found is None and subject is not None and has_responses:
+    has_subject = subject is not None or options.subject_name is not None
+    if found is None and has_subject and has_responses:
         # "id" names the subject in psychometric tables, but else the item.
         found = find(others, ["id"])
     if found == index and subject is None and options.subject_name is None:
@@ -322,7 +328,7 @@ def one_number_message(name: str, source: str) -> str:
     return (
         f"{source} has one number for each subject ({name!r:.80}), not responses to"
         " items: give the responses; item= names a column of items, orientation= reads"
-        " the numbers as responses"
+        " the numbers as responses, subject_from='file' takes the file as one subject"
     )
 
 

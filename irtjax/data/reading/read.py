@@ -412,10 +412,13 @@ def _read_files(
     Tables of a folder without responses are added to `left` if others have some, and
     logs of subjects to leave out, which are not read, to `of_others`.
     """
+    from irtjax.data.reading import file_subjects
     from irtjax.data.reading.columns import NoResponsesError
     from irtjax.data.reading.leave_out import files_without
     from irtjax.data.reading.sources import Source
 
+    unnamed = file_subjects.without_subjects(files, options)
+    of_file: dict[Path, Piece] = {}
     asked = {file.path for file in files if file.asked}
     damaged = {file.path: file.reason for file in files if file.damaged}
     without: NoResponsesError | None = None
@@ -447,7 +450,11 @@ def _read_files(
             continue
         for path in watched(paths.values(), "file"):
             try:
-                yield _read_table_file(kind, path, options)
+                if path in unnamed:
+                    anonymous = file_subjects.anonymous(options)
+                    of_file[path] = _read_table_file(kind, path, anonymous)
+                else:
+                    yield _read_table_file(kind, path, options)
                 count += 1
             except NoResponsesError as error:
                 if path in asked:
@@ -459,6 +466,7 @@ def _read_files(
                     f"{path} is damaged: text in it is not UTF-8"
                 ) from None
 
+    yield from file_subjects.name_subjects(of_file, options)
     if without is not None and not count:
         raise without
 

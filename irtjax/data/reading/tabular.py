@@ -135,6 +135,12 @@ def read_csv(path: Path, options: ReadOptions) -> Frame:
     return Frame(restore(table), None, str(path), not has_header, take, names)
 
 
+def header_of(path: Path) -> list[str]:
+    """The names of the columns of a CSV file; none without a header."""
+    _, lines = _first_lines(path)
+    return restore_names(_distinct(lines[0])) if _looks_like_header(lines) else []
+
+
 def _has_decimal_commas(head: bytes, delimiter: str) -> bool:
     """Whether cells are numbers with a comma for the decimals.
 
