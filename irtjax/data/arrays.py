@@ -19,6 +19,9 @@ def as_labels(labels: Iterable[Any]) -> np.ndarray:
         labels = list(labels)
         # The longest determines the width of all.
         longest = max((len(x) for x in labels if isinstance(x, str)), default=0)
+        if any(isinstance(x, str) and x.endswith("\0") for x in labels):
+            name = next(x for x in labels if isinstance(x, str) and x.endswith("\0"))
+            raise ValueError(f"the name {name!r:.80} ends with a NUL character: cut it")
         if longest > _LONGEST or longest * len(labels) > _CHARACTERS:
             raise ValueError(
                 f"a name has {longest:,} characters, which is too long for one of"

@@ -8,6 +8,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 from jaxtyping import Array, Bool, Float, Int, Num
 
 
@@ -94,7 +95,7 @@ def _filled(values: Any, observed: Any) -> Any:
 
 def _is_on_host(array: Any) -> bool:
     """Whether NumPy sees the memory of an array without a copy."""
-    if isinstance(array, jax.core.Tracer):
+    if isinstance(array, Tracer):
         return False
     if not isinstance(array, jax.Array):
         return True

@@ -29,6 +29,7 @@ from irtjax.models.family import AbstractResponseFamily
 from irtjax.models.lengths import LengthItems, LengthParameters, Lengths
 from irtjax.models.model import Model, Population
 from irtjax.models.priors import AbstractPrior
+from irtjax.storage import checks
 from irtjax.storage.factors import factor_arrays, factors_of
 from irtjax.storage.multilevel import structure_arrays, structure_of
 
@@ -295,6 +296,9 @@ class FitDocument(Record):
     warnings: list[str]
     notes: list[str]
     correlation_se: float | None = None
+    num_subjects: Whole | None = None
+    num_items: Whole | None = None
+    digests: dict[str, str] | None = None
 
 
 def from_parts(
@@ -314,10 +318,18 @@ def from_parts(
         name: getattr(content, name) for name in (*_FLOATS, *_OTHERS)
     }
     rest |= {name: math.nan for name in _FLOATS if rest[name] is None}
-    rest |= {name: arrays.get(name) for name in _ERROR_ARRAYS}
+    errors = {name: arrays.get(name) for name in _ERROR_ARRAYS}
+    parameters = _parameters(model, arrays)
+    checks.check_counts(content, arrays)
+    checks.check_options(content.options, model)
+    checks.check_parameters(model, parameters)
+    checks.check_errors(errors)
+    for name, table in tables.items():
+        checks.check_table(name, table)
+    rest |= errors
     return Calibration(
         model=model,
-        parameters=_parameters(model, arrays),
+        parameters=parameters,
         subjects=subjects,
         items=arrays["item_names"],
         benchmarks=arrays.get("benchmark_names"),

@@ -48,6 +48,8 @@ STRUCTURE_FILES = tuple(
 _TEXTS = "item_texts.parquet"
 #: Hashes of the content of the items, where the data had them.
 _CONTENTS = "item_contents.parquet"
+#: The files that `load` reads, in addition to `fit.json`.
+_READ = ("parameters.npz", "items.parquet", "abilities.parquet", _TEXTS, _CONTENTS)
 
 
 def save(
@@ -109,6 +111,7 @@ def is_fit(folder: str | Path) -> bool:
 
 def _write_files(calibration: Calibration, folder: Path) -> None:
     """Writes all files of a fit into a folder."""
+    from irtjax.storage.checks import digest_of, digests
     from irtjax.storage.encoding import to_arrays, to_json
     from irtjax.storage.factors import factor_tables
     from irtjax.storage.multilevel import best_first, structure_tables
@@ -127,6 +130,8 @@ def _write_files(calibration: Calibration, folder: Path) -> None:
     arrays: dict[str, Any] = to_arrays(calibration)
     np.savez_compressed(folder / "parameters.npz", **arrays)
     content = {"format": FIT_FORMAT, "version": FIT_VERSION, **to_json(calibration)}
+    content["digests"] = digests(folder, _READ)
+    content["digests"] |= {"fit.json": digest_of(content)}
     text = json.dumps(content, indent=2, allow_nan=False, ensure_ascii=False)
     (folder / "fit.json").write_text(text + "\n", encoding="utf-8")
 
@@ -165,6 +170,7 @@ def load(folder: str | Path) -> Calibration:
 
 def _load(folder: Path) -> Calibration:
     """The fit in a folder, or a refusal that names the damage."""
+    from irtjax.storage.checks import check_digests
     from irtjax.storage.encoding import FitDocument, UndefinedClassError, from_parts
 
     data = _read_json(folder)
@@ -184,6 +190,8 @@ def _load(folder: Path) -> Calibration:
         raise _damaged(folder, str(error)) from None
     try:
         found = from_parts(content, arrays, tables)
+        if content.digests is not None:
+            check_digests(folder, data, content.digests)
         about = {"item_texts": texts_from_rows(texts), "item_contents": contents}
         return dataclasses.replace(found, **about)
     except KeyError as error:

@@ -216,7 +216,7 @@ def test_json_lines_and_array(tmp_path):
         '{"model": "m", "item": "q\u2028", "score": true}\n{"model": "n", "item": 5}\n'
     )
     table = read(write(tmp_path, lines, "t.jsonl"))
-    assert table.items.tolist() == ["q", "5"]
+    assert table.items.tolist() == ["q\u2028", "5"]
     assert table.num_observed == 1
     array = '[{"model": "m", "item": "q", "score": 1, "extra": {"a": []}}]'
     assert read(write(tmp_path, array, "t.json")).values.tolist() == [[1]]

@@ -305,8 +305,17 @@ def use(place):
     return ""
 
 
+def without_digests(place):
+    """Makes a fit one of before, whose files have no digests."""
+    path = place / "fit.json"
+    content = json.loads(path.read_text())
+    del content["digests"]
+    path.write_text(json.dumps(content))
+
+
 def test_a_fit_with_any_field_of_its_document_altered(tmp_path, monkeypatch):
     place = irtjax.save(small_fit(), tmp_path / "fit")
+    without_digests(place)
     path = place / "fit.json"
     whole = path.read_text()
     # These files stay as they are.
@@ -351,6 +360,7 @@ def test_a_fit_with_any_field_of_its_document_altered(tmp_path, monkeypatch):
 )
 def test_a_fit_with_any_array_altered(tmp_path, odd):
     place = irtjax.save(small_fit(), tmp_path / "fit")
+    without_digests(place)
     with np.load(place / "parameters.npz") as file:
         whole = dict(file)
     for name in whole:
@@ -378,6 +388,7 @@ def test_a_fit_with_any_column_of_its_tables_altered(tmp_path):
     import pyarrow.parquet as pq
 
     place = irtjax.save(small_fit(), tmp_path / "fit")
+    without_digests(place)
     for file in ("items.parquet", "abilities.parquet"):
         whole = pq.read_table(place / file)
         for k, name in enumerate(whole.column_names):
@@ -392,6 +403,98 @@ def test_a_fit_with_any_column_of_its_tables_altered(tmp_path):
                 use(place)
         pq.write_table(whole, place / file)
     assert use(place) == ""
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "message"),
+    [
+        (
+            "items.discrimination",
+            lambda x: x * np.nan,
+            "discrimination that is not fin",
+        ),
+        ("items.intercept", lambda x: x + np.inf, "intercept that is not finite"),
+        ("items.intercept", lambda x: x.astype(np.float16), "of type float16"),
+        ("items.intercept", lambda x: x.astype(int), "of type int64 and shape"),
+        ("items.lower_asymptote", lambda x: x - 2, "is not between 0 and 1"),
+        ("population.sd", lambda x: -x, "sd that is not between 0 and inf"),
+        ("population.mean", lambda x: np.stack([x, x]), r"needs floats of shape \(\)"),
+        ("item_covariance", lambda x: x * np.nan, "item_covariance that is not fin"),
+    ],
+)
+@pytest.mark.parametrize("has_digests", [True, False])
+def test_a_fit_with_numbers_that_its_model_cannot_have(
+    tmp_path, name, change, message, has_digests
+):
+    place = irtjax.save(small_fit(), tmp_path / "fit")
+    with np.load(place / "parameters.npz") as file:
+        arrays = dict(file)
+    np.savez(place / "parameters.npz", **{**arrays, name: change(arrays[name])})
+    if not has_digests:
+        without_digests(place)
+    with pytest.raises(ValueError, match=f"is damaged: .*{message}.*; run the fit aga"):
+        irtjax.load(place)
+
+
+def test_a_fit_of_before_has_no_digests_and_loads(tmp_path):
+    place = irtjax.save(small_fit(), tmp_path / "fit")
+    without_digests(place)
+    assert use(place) == ""
+
+
+@pytest.mark.parametrize("file", ["items.parquet", "parameters.npz", "fit.json"])
+def test_a_plausible_change_of_a_file_is_named(tmp_path, file):
+    import pyarrow.parquet as pq
+
+    place = irtjax.save(small_fit(), tmp_path / "fit")
+    if file == "fit.json":
+        content = json.loads((place / file).read_text())
+        content["status"]["name"] = "max_steps"
+        (place / file).write_text(json.dumps(content))
+    elif file == "parameters.npz":
+        with np.load(place / file) as arrays:
+            changed = {**arrays, "items.intercept": arrays["items.intercept"] + 0.1}
+        np.savez(place / file, **changed)
+    else:
+        table = pq.read_table(place / file)
+        k = table.column_names.index("difficulty")
+        pq.write_table(
+            table.set_column(k, "difficulty", [table["accuracy"]]), place / file
+        )
+    with pytest.raises(ValueError, match=f"{file} was changed after it was written"):
+        irtjax.load(place)
+
+
+def test_a_fit_loads_after_its_layout_changed_or_prompts_were_deleted(tmp_path):
+    texts = {str(small_fit().items[0]): ItemText("prompt", "a", "b", 2)}
+    fit = dataclasses.replace(small_fit(), item_texts=texts)
+    place = irtjax.save(fit, tmp_path / "fit")
+    path = place / "fit.json"
+    path.write_text(json.dumps(json.loads(path.read_text()), sort_keys=True))
+    (place / "item_texts.parquet").unlink()
+    assert irtjax.load(place).item_texts == {}
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("bounds", [1, 0]),
+        ("bounds", "x"),
+        ("worth", -1),
+        ("sources", [1]),
+        ("loadings", 3),
+        ("item_uncertainty", "no"),
+        ("method", None),
+    ],
+)
+def test_a_fit_with_options_that_cannot_be(tmp_path, name, value):
+    place = irtjax.save(small_fit(), tmp_path / "fit")
+    without_digests(place)
+    path = place / "fit.json"
+    content = json.loads(path.read_text())
+    content["options"][name] = value
+    path.write_text(json.dumps(content))
+    assert bool(use(place)) == (value is not None)
 
 
 def test_a_fit_refuses_items_of_other_content(tmp_path):

@@ -224,7 +224,7 @@ def failed(column: pa.ChunkedArray) -> np.ndarray:
 def to_labels(
     column: pa.ChunkedArray, name: str, source: str, *, optional: bool = False
 ) -> Coded:
-    """Returns stripped names as codes; a missing one may be "" if ``optional``."""
+    """Returns names as codes, as they are; a blank one may be "" if ``optional``."""
     kind = column.type
     if not pa.types.is_dictionary(kind):
         if pa.types.is_floating(kind):
@@ -242,15 +242,15 @@ def to_labels(
     if column.num_chunks == 1 and not column.null_count:
         # As it is, where nothing has to be renamed: a large table has no room for two.
         codes, names = column.chunk(0).indices, column.chunk(0).dictionary.to_pylist()
-        plain = [name.strip() for name in names if isinstance(name, str)]
-        if plain == names and "" not in plain and len(set(plain)) == len(plain):
+        named = all(isinstance(name, str) and name.strip() for name in names)
+        if named and len(set(names)) == len(names):
             codes = codes.to_numpy(zero_copy_only=False)
             return Coded(codes.astype(np.int32, copy=False), as_labels(names)).compact()
     out = np.empty(len(column), np.int32)
     start = 0
     for chunk in column.chunks:
         names = [
-            known.setdefault("" if text is None else text.strip(), len(known))
+            known.setdefault(text if text and text.strip() else "", len(known))
             for text in chunk.dictionary.cast(pa.string()).to_pylist()
         ]
         # A missing name gets the code of an empty text at the end.

@@ -137,9 +137,12 @@ def plain_name(name: str) -> str:
 
 
 def require(names: Sequence[str], column: str, option: str, source: str) -> str:
-    """Returns ``column``; a ValueError that lists the columns refuses another."""
+    """Returns the column of a name; a ValueError that lists all refuses another."""
     if column in names:
         return column
+    spaced = [name for name in names if name.strip() == column.strip()]
+    if len(spaced) == 1:
+        return spaced[0]
     raise ValueError(
         f"{source}: no column {column!r} for {option}=; its columns are:"
         f" {listing([n or '(unnamed)' for n in names])}"

@@ -567,16 +567,32 @@ def to_arrow(frame: Any, source: str) -> pa.Table:
         # Rows that were selected or sorted are still where they were in `.data`.
         return frame.with_format("arrow")[:]
     try:
-        native = nw.from_native(frame, pass_through=True)
+        native = nw.from_native(_of_plain_objects(frame), pass_through=True)
         if not isinstance(native, nw.DataFrame | nw.LazyFrame):
             raise ValueError(
                 f"cannot read a {type(frame).__name__}: give a path, a data frame, a"
                 " matrix, or a list of them"
             )
         return native.lazy().collect().to_arrow()
-    except (ValueError, TypeError) as error:
-        # Columns of mixed type, or two of one name: each library has its own message.
+    except (ValueError, TypeError, OverflowError) as error:
+        # Two columns of one name and the like: each library has its own message.
         raise ValueError(f"{source}: {' '.join(str(error).split())}") from None
+
+
+def _of_plain_objects(frame: Any) -> Any:
+    """A frame of pandas whose columns of several types, or wide integers, are text."""
+    if not _is_of(frame, "pandas") or not hasattr(frame, "dtypes"):
+        return frame
+    from irtjax.data.reading.tabular import texts_of_mixed
+
+    objects = [k for k, kind in enumerate(frame.dtypes) if str(kind) == "object"]
+    changed = {k: texts_of_mixed(frame.iloc[:, k].tolist()) for k in objects}
+    changed = {k: texts for k, texts in changed.items() if texts is not None}
+    if changed:
+        frame = frame.copy()
+        for k, texts in changed.items():
+            frame.isetitem(k, texts)
+    return frame
 
 
 def _finish(

@@ -34,8 +34,8 @@ class _Texts:
             if not places.null_count:
                 return self.codes[places.to_numpy()]
         known = self.known
-        strips = ((word or "").strip() for word in words.to_pylist())
-        codes = [known.setdefault(word, len(known)) for word in strips]
+        names = (x if x and x.strip() else "" for x in words.to_pylist())
+        codes = [known.setdefault(name, len(known)) for name in names]
         self.written = words.drop_null()
         self.codes = np.asarray(codes, np.int32)[words.is_valid().to_numpy(False)]
         return np.asarray(codes, np.int32)

@@ -10,6 +10,7 @@ import gzip
 import io
 import itertools
 import json
+import math
 import re
 import zlib
 from collections import Counter
@@ -106,6 +107,10 @@ class Frame:
 def read_csv(path: Path, options: ReadOptions) -> Frame:
     """Reads CSV or TSV."""
     delimiter, lines = _first_lines(path)
+    spaced = all(cell[:1] == " " for line in lines for cell in line[1:])
+    if spaced:
+        # "model, item, score": the space is part of the delimiter.
+        lines = [[cell.strip(" ") for cell in line] for line in lines]
     has_header = _looks_like_header(lines) if options.header is None else options.header
     if has_header:
         names = restore_names(_distinct(lines[0]))
@@ -126,11 +131,11 @@ def read_csv(path: Path, options: ReadOptions) -> Frame:
     shape = {"column_names": names, "skip_rows": 1 if has_header else 0}
     take: Take | None = None
     table = None
-    if layout.item and not is_gzip(path):
+    if layout.item and not is_gzip(path) and not spaced:
         table = _stream_csv(path, shape, delimiter, convert)
     if table is None:
-        table = _whole_csv(path, shape, delimiter, convert)
-    if layout.item:
+        table = _whole_csv(path, shape, delimiter, convert, spaced=spaced)
+    if layout.item and not spaced:
         take = functools.partial(_rows_of_csv, path, shape, delimiter)
     return Frame(restore(table), None, str(path), not has_header, take, names)
 
@@ -355,12 +360,20 @@ def _refuse_title(path: Path, text: str, skipped: int) -> None:
 
 
 def _whole_csv(
-    path: Path, shape: dict[str, Any], delimiter: str, convert: dict[str, Any]
+    path: Path,
+    shape: dict[str, Any],
+    delimiter: str,
+    convert: dict[str, Any],
+    *,
+    spaced: bool = False,
 ) -> pa.Table:
-    """A CSV file that is read at once, not in pieces."""
+    """A CSV file that is read at once, not in pieces; `spaced`: after delimiters."""
     from pyarrow import csv as arrow_csv
 
     content = _started(read_bytes(path))
+    if spaced:
+        mark = delimiter.encode()
+        content = re.sub(rb" *" + mark + rb" *", mark, content)
     names = shape["column_names"]
     # A block spans all columns: one of a few megabytes would cut a wide matrix into
     # thousands of tiny pieces.
@@ -434,7 +447,7 @@ def _first_lines(path: Path) -> tuple[str, list[list[str]]]:
         raise ValueError(f"{path} is no readable table: {error}") from None
     if not lines:
         raise ValueError(f"{path} is empty")
-    return delimiter, [[cell.strip() for cell in row] for row in lines]
+    return delimiter, lines
 
 
 def _count_columns(path: Path) -> int | None:
@@ -480,11 +493,11 @@ def _looks_like_header(lines: list[list[str]]) -> bool:
         return not (twice and below and all(map(_is_response, [*rest, *below])))
     counts_up = len(rest) >= 2 and _counts_up(rest)
     if parse_number(first[0])[1]:
-        if first[0] == "" and len(lines) > 1:
+        if not first[0].strip() and len(lines) > 1:
             return counts_up or not parse_number(lines[1][0])[1]
         return len(first) >= 3 and _counts_up(first)
     # Text in the first cell only: a name for the column of subjects, or a subject.
-    known = first[0].lower() in (*SUBJECT, *ITEM)
+    known = first[0].strip().lower() in (*SUBJECT, *ITEM)
     return counts_up and (known or len(rest) > 2)
 
 
@@ -504,6 +517,7 @@ def _is_response(cell: str) -> bool:
 
 def _counts_up(cells: list[str]) -> bool:
     """Whether cells are numbers of items, not responses."""
+    cells = [cell.strip() for cell in cells]
     if not all(cell.isdigit() for cell in cells):
         return False
     numbers = [int(cell) for cell in cells]
@@ -625,7 +639,8 @@ def read_json(path: Path) -> Frame:
     if not (array or hard or _has_many_fields(content)):
         try:
             table = arrow_json.read_json(pa.BufferReader(content))
-            return Frame(table, None, str(path))
+            if not _has_wide_floats(table):
+                return Frame(table, None, str(path))
         except pa.ArrowInvalid:
             pass  # fields of mixed type: read them one by one
     records = decode_lines(path, dict[str, Any])
@@ -655,11 +670,32 @@ def _has_many_fields(content: bytes) -> bool:
     return len(names) > 500
 
 
+def _has_wide_floats(table: pa.Table) -> bool:
+    """Whether a column has floats that may have been different whole numbers."""
+    for column in table.columns:
+        if pa.types.is_floating(column.type):
+            values = np.concatenate([np.zeros(1), column.drop_null().to_numpy()])
+            if np.abs(values[np.isfinite(values)]).max() >= 2**53:
+                return True
+    return False
+
+
 def _column(values: list[Any]) -> pa.Array:
     """A column, as text if its values are of several types."""
+    texts = texts_of_mixed(values)
+    return pa.array(values) if texts is None else pa.array(texts, pa.string())
+
+
+def texts_of_mixed(values: list[Any]) -> list[str | None] | None:
+    """Values as texts, if they are of several types or too wide; else None."""
     try:
-        return pa.array(values)
+        # Arrow would make one float of two whole numbers beside a fraction.
+        wide = any(isinstance(x, int) and abs(x) > 2**53 for x in values)
+        if not (wide and any(isinstance(x, float) for x in values)):
+            pa.array(values)
+            return None
     except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
-        as_is = (str, type(None))
-        texts = [v if isinstance(v, as_is) else json.dumps(v) for v in values]
-        return pa.array(texts, pa.string())
+        pass
+    text = lambda x: x if isinstance(x, str) else json.dumps(x, default=str)
+    nothing = lambda x: x is None or (isinstance(x, float) and math.isnan(x))
+    return [None if nothing(x) else text(x) for x in values]
