@@ -211,17 +211,11 @@ def test_text_that_is_not_utf8(tmp_path, content, line):
         (
             '{"evalId": "e", "results": {"version": 3, "results": [], "stats": {}},'
             ' "config": {"providers": []}, "shareableUrl": null}',
-            "holds results of promptfoo, which irtjax does not read; write each",
+            "t.jsonl: no record has a score",
         ),
         (
-            '{"version": 2, "timestamp": "t", "results": [{"success": true}],'
-            ' "table": {"head": {}, "body": []}, "stats": {"successes": 1}}',
-            "model (provider.id), item (testIdx) and correct (success)",
-        ),
-        (
-            '{"promptIdx": 0, "testIdx": 1, "provider": {"id": "m"}, "score": 1,'
-            ' "success": true, "gradingResult": {"pass": true}}',
-            "results of promptfoo",
+            '{"version": 3, "timestamp": "t", "prompts": [], "stats": {"errors": 1}}',
+            "a summary of promptfoo without results; write --output results.jsonl",
         ),
         (
             '{"spec": {"completion_fns": ["m"], "eval_name": "e.dev", "base_eval": "e",'
@@ -268,8 +262,8 @@ def test_bad_json(tmp_path, text, part):
 def test_the_file_of_data_is_named_among_others(tmp_path):
     (tmp_path / "README.md").write_text("# notes")
     (tmp_path / "pyproject.toml").write_text("[tool]\n")
-    (tmp_path / "results.json").write_text('{"promptIdx": 0, "testIdx": 0}')
-    assert "for example results.json holds results of promptfoo" in refused(tmp_path)
+    (tmp_path / "results.json").write_text('{"final_report": {"accuracy": 0.5}}')
+    assert "for example results.json is a log of OpenAI Evals" in refused(tmp_path)
 
 
 def test_configuration_files(tmp_path):

@@ -6,7 +6,8 @@ A module has ``read_files(paths, options)``, and recognises its own files:
 or the reason why a file of this tool holds no responses, or False.
 ``recognise_start(head, path)`` is for files that are damaged or empty, by their first
 bytes and their names: reading such a file is then refused, where without it the
-responses in it would be missing unnoticed.
+responses in it would be missing unnoticed. ``recognise_header(names, name)`` is for CSV
+files, by the names of their columns, and ``recognise_yaml(head)`` for YAML.
 
 Tables of the Item Response Warehouse are long tables of CSV or Parquet: `irw` has the
 names of their columns, and no reader of its own.
@@ -20,13 +21,30 @@ LOGS = {
     "helm": "HELM runs (per_instance_stats.json or display_predictions.json)",
     "lighteval": "lighteval and Open LLM Leaderboard details (.parquet)",
     "opencompass": "OpenCompass results with details",
-    "evalplus": "EvalPlus *eval_results.json",
+    "evalplus": "EvalPlus and BigCodeBench *eval_results.json",
     "livecodebench": "LiveCodeBench *_eval_all.json",
+    "terminal_bench": "Terminal-Bench results.json, and those of Harbor",
     "swe_bench": "SWE-bench reports",
     "tau_bench": "tau-bench and tau2-bench results",
     "alpaca_eval": "AlpacaEval annotations.json",
     "measurement_db": "the AI Measurement Data Bank (responses.parquet)",
+    "deepeval": "deepeval test runs",
+    "evalscope": "evalscope reviews",
+    "mteb": "MTEB results of tasks",
+    "braintrust": "Braintrust experiments",
+    "wildbench": "WildBench scores",
+    "langfuse": "Langfuse scores (CSV or JSON)",
+    "promptfoo": "promptfoo results (JSON, JSON lines or CSV)",
+    "mlflow": "MLflow eval_results_table.json",
+    "aider": "Aider's .aider.results.json",
+    "arena_hard": "Arena-Hard judgments",
     "py_irt": "py-irt .jsonlines",
 }
 #: Modules that recognise files which irtjax does not read.
-OTHERS = ("arena", "promptfoo", "openai_evals")
+OTHERS = ("arena", "openai_evals", "totals")
+#: Formats of CSV files that are recognised by the names of their columns.
+HEADERS = ("langfuse", "promptfoo")
+#: Those of them of which options may name the columns.
+TABLES = ("langfuse",)
+#: Names of files that are read in folders, although they are hidden.
+HIDDEN = (".aider.results.json", ".latest_test_run.json")

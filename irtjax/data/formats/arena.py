@@ -1,30 +1,63 @@
-"""Battles of two models, such as Chatbot Arena's: recognised, and not read."""
+"""Comparisons of models, such as Chatbot Arena's battles: recognised, and not read.
+
+A row compares two models. Tools name them ``model_a, model_b`` (Chatbot Arena),
+``model_1, model_2`` (MT-bench), ``winner, loser`` (choix), ``agent_a, agent_b`` (Item
+Response Warehouse), or ``model_id`` and ``sibling_model_ids`` (Open WebUI).
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import Any
 
-_PAIRS = ({"model_a", "model_b"}, {"agent_a", "agent_b"})
+#: Names of the two sides of a comparison, without what tells them apart.
+_SIDE = re.compile(
+    r"(?P<stem>(model|agent|player|system|assistant|llm|bot|team|generator)(_?(id|name))?)"
+    r"[_ ]?(?P<side>a|b|1|2|left|right)(_?(id|name))?"
+)
+_SIDES = ({"a", "b"}, {"1", "2"}, {"left", "right"})
+#: Of a column with the outcome; a matrix with columns of two models has none.
+_OUTCOME = re.compile(r".*(winner|prefer|verdict|outcome|judg).*|score_(a|b|1|2)|tie")
+_WON = (
+    *({"winner", "loser"}, {"winner_id", "loser_id"}, {"winner_name", "loser_name"}),
+    {"chosen_model", "rejected_model"},
+)
 
 MESSAGE = (
-    "holds battles (a row compares two models), not responses to items; irtjax has no"
-    " model of comparisons yet: rank the models with a package for Bradley-Terry"
-    " models, such as arena-rank or choix"
+    "holds battles (a row compares two models), and irtjax reads responses of models to"
+    " items: it has no model of comparisons yet; rank the models with a package for"
+    " Bradley-Terry models, such as arena-rank or choix"
 )
 
 
 def is_battles(names: Iterable[str]) -> bool:
-    """Whether columns are those of a table of battles."""
+    """Whether columns are those of a table of comparisons.
+
+    >>> is_battles(["model_a", "model_b", "winner"]), is_battles(["winner", "loser"])
+    (True, True)
+    >>> is_battles(["item", "model_a", "model_b", "model_c"])
+    False
+    """
     lower = {name.strip().lower() for name in names}
-    return any(pair <= lower for pair in _PAIRS)
+    if any(pair <= lower for pair in _WON):
+        return True
+    sides: dict[str, set[str]] = {}
+    for name in lower:
+        if found := _SIDE.fullmatch(name):
+            sides.setdefault(found["stem"], set()).add(found["side"])
+    outcome = any(map(_OUTCOME.fullmatch, lower))
+    return outcome and any(pair <= x for pair in _SIDES for x in sides.values())
 
 
 def recognise(fields: dict[str, Any], name: str) -> bool | str:
-    """The reason why a file of battles is not read."""
+    """The reason why a file of comparisons is not read."""
+    feedback = fields.get("data")
+    if isinstance(feedback, dict) and {"model_id", "rating"} <= feedback.keys():
+        return MESSAGE
     return MESSAGE if is_battles(fields) else False
 
 
 def recognise_columns(names: set[str], name: str) -> bool | str:
-    """The reason why a table of battles is not read."""
+    """The reason why a table of comparisons is not read."""
     return MESSAGE if is_battles(names) else False

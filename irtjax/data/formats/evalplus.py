@@ -1,7 +1,8 @@
-"""Results of EvalPlus, ``MODEL_BACKEND_temp_T.eval_results.json``.
+"""Results of EvalPlus and BigCodeBench, ``*eval_results.json``.
 
-A task has one entry per completion. ``base`` are the tests of HumanEval or MBPP,
-``plus`` those and EvalPlus's own.
+A task has one entry per completion. Of EvalPlus (``MODEL_BACKEND_temp_T``), ``base``
+are the tests of HumanEval or MBPP, ``plus`` those and EvalPlus's own. BigCodeBench
+(``MODEL--REVISION--bigcodebench-SPLIT--BACKEND-T-N``) has one status.
 """
 
 from __future__ import annotations
@@ -27,13 +28,32 @@ _SAMPLING = re.compile(
     r"_temp_[\d.e-]*\d(-(instruct|perf-instruct|perf-CoT|contract-(code|docstring)))?"
     r"((\.raw)?-sanitized|\.raw)?$"
 )
+#: Revision, split and sampling in names of BigCodeBench.
+_BIG = re.compile(
+    r"(--main)?--bigcodebench(-hard)?-(instruct|complete)(--.*)?$", re.IGNORECASE
+)
 # "success" and "failed" are of the first releases.
 _STATUS = {"pass": 1.0, "success": 1.0, "fail": 0.0, "failed": 0.0, "timeout": 0.0}
 
 
 class _Completion(Record):
-    base_status: str | None
+    base_status: str | None = ""
     plus_status: str | None = None
+    status: str | None = ""  # Of BigCodeBench.
+
+    def __post_init__(self) -> None:
+        """Refuses a completion without a status."""
+        if self.base_status == self.status == "":
+            raise ValueError("Object missing required field `base_status`")
+
+    def scores(self, tested: bool, place: str) -> dict[str, float | None]:
+        """The score by metric; ``tested``: whether there were the tests of plus."""
+        if self.status != "":
+            return {"status": _score(self.status, place)}
+        base, plus = _score(self.base_status, place), _score(self.plus_status, place)
+        # It passes only with the tests of base, too.
+        more = {"plus": base if plus == 1.0 else plus} if tested else {}
+        return {"base": base, **more}
 
 
 class _Task(Record):
@@ -66,8 +86,12 @@ class _File(Record):
         }
 
 
-def recognise(fields: dict[str, Any], name: str) -> bool:
-    """Whether a file maps tasks to evaluated completions."""
+def recognise(fields: dict[str, Any], name: str) -> bool | str:
+    """Whether a file maps tasks to evaluated completions; the reason for totals."""
+    if {"pass@1", "gt_pass_rate"} <= fields.keys():
+        return (
+            "holds the totals of BigCodeBench; give the *_eval_results.json next to it"
+        )
     is_named = _ENDING.search(name) is not None
     return "eval" in fields and (is_named or "pass_at_k" in fields or "hash" in fields)
 
@@ -83,9 +107,9 @@ def read_files(paths: Sequence[Path], options: ReadOptions) -> Records:
     for path in paths:
         files.append(load(path, _File).completions())
         stem = _stem(path)
-        sampling = _SAMPLING.search(stem)
+        sampling = _SAMPLING.search(stem) or _BIG.search(stem)
         subjects.append(options.subject_name or _model(stem))
-        labels.append(sampling.group().strip("_") if sampling else stem)
+        labels.append(sampling.group().strip("_-") if sampling else stem)
     benchmarks = [_benchmark(next(iter(file), "")) for file in files]
     filters = variants(subjects, benchmarks, labels)
     builder = RecordBuilder()
@@ -93,19 +117,14 @@ def read_files(paths: Sequence[Path], options: ReadOptions) -> Records:
     for path, file, subject, filter_name in zip(
         paths, files, subjects, filters, strict=True
     ):
-        tested = any(c.plus_status is not None for done in file.values() for c in done)
-        if not tested:
+        every = [completion for done in file.values() for completion in done]
+        tested = any(x.plus_status is not None for x in every)
+        if not tested and any(x.status == "" for x in every):
             base_only.append(subject)
         for task, completions in file.items():
             for trial, completion in enumerate(completions):
                 place = f"{path}: task {task!r}"
-                base = _score(completion.base_status, place)
-                plus = _score(completion.plus_status, place)
-                for metric, score in (("base", base), ("plus", plus)):
-                    if metric == "plus" and not tested:
-                        continue
-                    if metric == "plus" and score == 1.0:
-                        score = base  # It passes only with the tests of base, too.
+                for metric, score in completion.scores(tested, place).items():
                     builder.add(
                         subject=subject,
                         item=ItemKey(_benchmark(task), task.rpartition("/")[2]),
@@ -124,7 +143,7 @@ def read_files(paths: Sequence[Path], options: ReadOptions) -> Records:
             " (metric='base' reads it)",
         )
     records = builder.finish(paths, options.join)
-    records.usual_metrics = ("plus", "base")
+    records.usual_metrics = ("plus", "base", "status")
     return records
 
 
@@ -140,7 +159,7 @@ def _stem(path: Path) -> str:
 
 def _model(stem: str) -> str:
     """The model that a file's name states."""
-    return _SAMPLING.sub("", stem).replace("--", "/", 1)
+    return _BIG.sub("", _SAMPLING.sub("", stem)).replace("--", "/", 1)
 
 
 def _benchmark(task: str) -> str:

@@ -1,6 +1,7 @@
 """Results of LiveCodeBench: ``output/MODEL/SCENARIO_N_TEMPERATURE_eval_all.json``.
 
-Also the file of its web site, with one ``pass@1`` in percent per model and question.
+Also the files of its web site, with one ``pass@1`` in percent per model and question;
+of the execution of code one per sample, with and without chain of thought.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ from irtjax.data.reading.records import RecordBuilder, Records
 from irtjax.data.wording import several
 
 _SCENARIOS = "codegeneration", "selfrepair", "testoutputprediction", "codeexecution"
+#: The metric of files of the web site.
+_SITE = "pass@1"
 _NAME = re.compile(
     rf"(?:(?P<model>.+)_)?(?:Scenario\.)?(?P<scenario>{'|'.join(_SCENARIOS)})"
     r"(?:_(?P<sampling>\d+_[\d.]+))?(?:_output)?_eval_all\.json$"
@@ -50,7 +53,18 @@ class _Performance(Record):
 
     model: str
     question_id: str | int
+    sample_id: str | int | None = None  # Of the execution of code.
     score: float | None = msgspec.field(name="pass@1", default=None)
+    of_sample: float | None = msgspec.field(name="Pass@1", default=None)
+    with_thought: float | None = msgspec.field(name="Pass@1-COT", default=None)
+
+    def scores(self) -> dict[str, float | None]:
+        """The score of each metric that the file may have."""
+        score = self.score if self.of_sample is None else self.of_sample
+        scores: dict[str, float | None] = {_SITE: score}
+        if self.with_thought is not None:
+            scores[f"{_SITE}-COT"] = self.with_thought
+        return scores
 
 
 class _Site(Record):
@@ -109,7 +123,9 @@ def read_files(paths: Sequence[Path], options: ReadOptions) -> Records:
                 )
     if len(builder) == 0:
         raise ValueError(f"{several(paths)}: no question has grades")
-    return builder.finish(paths, options.join)
+    records = builder.finish(paths, options.join)
+    records.usual_metrics = (_SITE,)
+    return records
 
 
 def subject_of(path: Path) -> str | None:
@@ -123,10 +139,13 @@ def subject_of(path: Path) -> str | None:
 def _add_site(site: _Site, builder: RecordBuilder) -> None:
     """Adds the records of the web site's file."""
     for record in site.performances:
-        builder.add(
-            subject=record.model,
-            item=ItemKey("livecodebench", str(record.question_id)),
-            response=record.score,
-            benchmark="livecodebench",
-            metric="pass@1",
-        )
+        sample = record.sample_id
+        name = record.question_id if sample is None else sample
+        for metric, score in record.scores().items():
+            builder.add(
+                subject=record.model,
+                item=ItemKey("livecodebench", str(name)),
+                response=score,
+                benchmark="livecodebench",
+                metric=metric,
+            )

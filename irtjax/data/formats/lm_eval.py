@@ -20,6 +20,7 @@ import msgspec
 
 from irtjax.data.decode import Fields, Record, Score, decode, json_values
 from irtjax.data.files import read_bytes
+from irtjax.data.formats import lmms_eval
 from irtjax.data.item_texts import LONGEST_WRONG, cut, text_of
 from irtjax.data.reading.columns import PROMPT
 from irtjax.data.reading.described import Described, Place
@@ -136,8 +137,8 @@ def recognise(fields: dict[str, Any], name: str) -> bool:
 
 def recognise_start(head: bytes, path: Path) -> bool:
     """Whether a damaged file begins as a log, or has the name of one."""
-    is_named = path.name.startswith("samples_")
-    is_named = is_named and path.name.endswith((".jsonl", ".jsonl.gz", ".json"))
+    is_named = path.name.startswith("samples_") or lmms_eval.NAME.match(path.name)
+    is_named = bool(is_named) and path.name.endswith((".jsonl", ".jsonl.gz", ".json"))
     return is_named or re.match(rb'\s*\{\s*"doc_id"\s*:', head) is not None
 
 
@@ -430,6 +431,9 @@ def _origin(path: Path, totals: _Totals) -> tuple[str, str, str]:
             task, run = task.rsplit("_", 1)
         model = totals.model(path.parent, run) or folder.replace("__", "/", 1)
         return model, task, run
+    if found := lmms_eval.NAME.match(stem):
+        model = totals.model(path.parent, found["run"]) or folder.replace("__", "/", 1)
+        return model, found["task"], found["run"]
     # Up to 0.4.2 the name was {model_args}_{task}, with / and = both turned into __, as
     # in pretrained__org__name,dtype__float16_task.
     tasks = sorted(totals.tasks(path.parent), key=len, reverse=True)
@@ -571,6 +575,12 @@ def _read_log(
     has_names = any(row.sample.filter is not None for row in rows)
     unnamed = _unnamed(rows, {} if has_names else known)
     totals = _pair_metrics(rows)
+    if lmms_eval.NAME.match(log.path.name):
+        means = {x: mean for found in known.values() for x, mean in found.items()}
+        of_lmms, without = lmms_eval.take_scores([row.metrics for row in rows], means)
+        totals |= without
+        for metric, text in of_lmms.items():
+            builder.note(metric, f"{log.task}: {text}")
     lists: set[str] = set()
     for row, name, content in zip(rows, names, hashes, strict=True):
         filter_name = row.sample.filter

@@ -1,28 +1,200 @@
-"""Results of promptfoo: recognised, and not read.
+"""Results of promptfoo, ``promptfoo eval --output results.json``, .jsonl or .csv.
 
-``promptfoo eval --output`` writes one object with ``results`` and ``config``
-(``.json``), or a result a line (``.jsonl``). A result is of one test, prompt and
-provider.
+A result is of one test, prompt and provider. The subject is the provider; where there
+are several prompts, provider and prompt. Tests are the same item if their variables and
+assertions are. A CSV file has a row for each test, and for each provider and prompt a
+column of text that begins with the verdict, or columns with verdict and score.
 """
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
-MESSAGE = (
-    "holds results of promptfoo, which irtjax does not read; write each result as a row"
-    " of a CSV table with the columns model (provider.id), item (testIdx) and correct"
-    " (success)"
+from irtjax.data.files import read_head
+from irtjax.data.item_texts import text_of
+from irtjax.data.reading.options import ReadOptions
+from irtjax.data.reading.record_files import (
+    Found,
+    listed,
+    objects,
+    table_rows,
+    whole_of,
+)
+from irtjax.data.reading.records import Records
+from irtjax.data.reading.tool import Tool
+
+#: Columns of an output after its text, in newer CSV files.
+_PARTS = ["Status", "Score", "Named Scores"]
+_OUTPUT = re.compile(r"\[([^\]]+)\] ?(.*)", re.DOTALL)
+_CELL = re.compile(r"\[(PASS|FAIL|ERROR)\]\s*(?:\(([-\d.]+)[^)]*\))?")
+#: Where a file has its results; `evaluate` of Node returns the inner part alone.
+_LISTS = "results.results", "results.outputs", "results", "outputs"
+#: `failureReason` of a call that failed, not of an answer that was wrong.
+_FAILED = 2
+_SUMMARY = "holds a summary of promptfoo without results; write --output results.jsonl"
+_YAML = (
+    "holds results of promptfoo as YAML; write them as JSON (promptfoo export eval ID"
+    " --output results.json)"
 )
 
 
 def recognise(fields: dict[str, Any], name: str) -> bool | str:
-    """The reason why a file of results, or its summary alone, is not read."""
-    summary = fields.get("results")
-    # The whole file has the summary as a field; `evaluate` of Node returns it alone.
-    if not isinstance(summary, dict):
-        summary = fields if "timestamp" in fields else {}
-    parts = {"results", "prompts", "table", "outputs"}
-    is_summary = isinstance(summary.get("stats"), dict) and parts & summary.keys()
-    is_result = {"promptIdx", "testIdx"} <= fields.keys()
-    return MESSAGE if is_summary or is_result else False
+    """Whether a file has results: all of them, or one a line."""
+    if {"promptIdx", "testIdx"} <= fields.keys():
+        return True
+    summary = _summary(fields)
+    if not isinstance(summary.get("stats"), dict):
+        return False
+    if isinstance(summary.get("results") or summary.get("outputs"), list):
+        return True
+    return _SUMMARY if {"table", "prompts"} & summary.keys() else False
+
+
+def recognise_header(names: Sequence[str], name: str) -> bool:
+    """Whether the columns of a CSV file are those of outputs."""
+    pairs = zip(names, names[1:], strict=False)
+    parts = any(pair == ("Status", "Score") for pair in pairs)
+    return (parts and _PARTS[2] in names) or any(map(_is_output, names))
+
+
+def recognise_yaml(head: bytes) -> str:
+    """The reason why results in YAML are not read."""
+    return _YAML if re.match(rb"evalId:.*\nresults:", head) else ""
+
+
+def recognise_start(head: bytes, path: Path) -> bool:
+    """Whether a damaged file begins as results."""
+    return re.match(rb'\s*\{\s*"(evalId|promptIdx)"\s*:', head) is not None
+
+
+def read_files(paths: Sequence[Path], options: ReadOptions) -> Records:
+    """Reads results; tests of equal variables and assertions are repeats."""
+    files = {path: list(_rows(path)) for path in paths}
+    prompts: dict[str, set[str]] = {}
+    for row in (row for rows in files.values() for _, row, _ in rows):
+        prompts.setdefault(row["provider"], set()).add(row["prompt"])
+    several = any(len(found) > 1 for found in prompts.values())
+    for _, row, _ in (row for rows in files.values() for row in rows):
+        label = f"{row['provider']}: {row['prompt']}"
+        row["subject"] = label if several else row["provider"]
+    tool = Tool(
+        name="promptfoo",
+        marks=(),
+        rows=lambda path: files[path],
+        subject=("subject",),
+        item=("test",),
+        content=("asked",),
+        repeats=True,
+        scores=("scores.success", "scores.score", "named.*"),
+        usual=("success",),
+        failed=("failed",),
+        length=("length",),
+        prompt=("vars",),
+        note="a subject is a provider with a prompt" * several,
+    )
+    return tool.read_files(paths, options)
+
+
+def _rows(path: Path) -> Iterator[Found]:
+    """The results of a file in the form that `read_files` declares."""
+    start = read_head(path).removeprefix(b"\xef\xbb\xbf").lstrip()[:1]
+    if start not in (b"{", b"["):
+        yield from _of_csv(path)
+        return
+    whole = whole_of(path, _LISTS)
+    found = listed(path, _LISTS, whole) if whole else objects(path)
+    for place, record, _ in found:
+        yield Found(place, _result(record))
+
+
+def _summary(fields: dict[str, Any]) -> dict[str, Any]:
+    """The part of a file with the results; `evaluate` of Node returns it alone."""
+    found = fields.get("results")
+    if isinstance(found, dict):
+        return found
+    return fields if {"timestamp", "stats"} & fields.keys() else {}
+
+
+def _result(result: dict[str, Any]) -> dict[str, Any]:
+    """A result of JSON in the form that `read_files` declares."""
+    inner = lambda name: x if isinstance(x := result.get(name), dict) else {}
+    provider, prompt, test = inner("provider"), inner("prompt"), inner("testCase")
+    name = provider.get("label") or provider.get("id") or result.get("provider")
+    vars = result.get("vars") or test.get("vars")
+    usage = inner("response").get("tokenUsage")
+    reason = result.get("failureReason")
+    failed = reason == _FAILED
+    if reason is None:  # Of older versions: an error, and nothing that was graded.
+        failed = bool(result.get("error")) and not result.get("gradingResult")
+    asserted = test.get("assert") or test.get("description") or ""
+    return {
+        "provider": text_of(name) or "provider",
+        "prompt": text_of(prompt.get("label") or prompt.get("display")).strip()[:80],
+        "test": text_of(test.get("description") or result.get("testIdx")),
+        "asked": text_of([vars, asserted] if asserted else vars),
+        "vars": vars,
+        "scores": {"success": result.get("success"), "score": result.get("score")},
+        "named": inner("namedScores"),
+        "failed": failed,
+        "length": usage.get("completion") if isinstance(usage, dict) else None,
+    }
+
+
+def _is_output(name: str) -> bool:
+    """Whether a column is one of outputs: the provider in brackets, then the prompt."""
+    found = _OUTPUT.fullmatch(name)
+    return found is not None and (":" in found[1] or "." in found[1] or bool(found[2]))
+
+
+def _of_csv(path: Path) -> Iterator[Found]:
+    """The results of a CSV file."""
+    header, rows = table_rows(path)
+    outputs = [
+        k
+        for k, name in enumerate(header)
+        if header[k + 1 : k + 3] == _PARTS[:2] or _is_output(name)
+    ]
+    if not outputs:
+        raise ValueError(f"{path}: no column has outputs; give the file as exported")
+    first = outputs[0]
+    for number, (place, cells) in enumerate(rows):
+        asked = dict(zip(header[:first], cells[:first], strict=True))
+        for k in outputs:
+            named = _OUTPUT.fullmatch(header[k])
+            verdict, score = _verdict(header, cells, k, place)
+            if verdict is None:
+                continue
+            yield Found(
+                place,
+                {
+                    "provider": named[1] if named else header[k],
+                    "prompt": named[2].strip()[:80] if named else "",
+                    "test": asked.get("Description") or str(number),
+                    "asked": text_of(asked),
+                    "vars": asked,
+                    "scores": {"success": verdict == "PASS", "score": score},
+                    "named": {},
+                    "failed": verdict == "ERROR",
+                },
+            )
+
+
+def _verdict(
+    header: list[str], cells: list[str], k: int, place: str
+) -> tuple[str | None, str | None]:
+    """Verdict and score of an output; None where a test has none."""
+    if header[k + 1 : k + 3] == _PARTS[:2]:
+        verdict, score = cells[k + 1].strip().upper(), cells[k + 2] or None
+        return verdict or None, score
+    if not cells[k].strip():
+        return None, None
+    found = _CELL.match(cells[k].strip())
+    if found is None:
+        raise ValueError(
+            f"{place}, column {header[k]!r:.80} begins with no verdict ([PASS], [FAIL]"
+            " or [ERROR]); give the file as promptfoo wrote it"
+        )
+    return found[1], found[2]

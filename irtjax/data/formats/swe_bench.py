@@ -1,8 +1,9 @@
 """Reports of SWE-bench.
 
-Three layouts: the report of a run, ``MODEL.RUN.json`` (also of sb-cli); the report of
-one task, ``logs/run_evaluation/RUN/MODEL/TASK/report.json``; and the results of the
-public leaderboard, ``evaluation/SPLIT/SYSTEM/results/results.json``.
+Four layouts: the report of a run, ``MODEL.RUN.json`` (also of sb-cli); the report of
+one task, ``logs/run_evaluation/RUN/MODEL/TASK/report.json``; the results of the public
+leaderboard, ``evaluation/SPLIT/SYSTEM/results/results.json``; and what its page shows
+of single tasks, by model and task (``info_for_leaderboard.json``).
 """
 
 from __future__ import annotations
@@ -81,13 +82,13 @@ class _Board(Record):
 
 
 def recognise(fields: dict[str, Any], name: str) -> bool:
-    """Whether an object is one of the three kinds of reports."""
+    """Whether an object is one of the four kinds of reports."""
     if "resolved_ids" in fields:
         is_list = isinstance(fields["resolved_ids"], list)
         return is_list or "submitted_ids" in fields
     if isinstance(fields.get("resolved"), list):
         return bool({"no_generation", "no_logs", "applied"} & fields.keys())
-    return _is_task(fields)
+    return _is_task(fields) or _is_info(fields)
 
 
 def recognise_start(head: bytes, path: Path) -> bool:
@@ -106,6 +107,20 @@ def _is_task(fields: dict[str, Any]) -> bool:
     return isinstance(found, dict) and {"resolved", "patch_exists"} <= found.keys()
 
 
+def _is_info(fields: dict[str, Any]) -> bool:
+    """Whether fields are outcomes by model and task, with what they cost."""
+    found = next(iter(fields.values()), None)
+    if not isinstance(found, dict) or not found:
+        return False
+    task, first = next(iter(found.items()))
+    known = {"cost", "api_calls", "instance_cost"}
+    return (
+        isinstance(first, dict)
+        and "resolved" in first
+        and (bool(known & first.keys()) or "__" in task)
+    )
+
+
 def read_files(paths: Sequence[Path], options: ReadOptions) -> Records:
     """Reads reports; several runs of a model are repeats."""
     runs: dict[tuple[str, str], dict[str, _Scores]] = {}
@@ -118,6 +133,10 @@ def read_files(paths: Sequence[Path], options: ReadOptions) -> Records:
             whole.append(path)
         elif _is_task(fields):
             tasks.append((path, fields))
+        elif _is_info(fields):
+            for model, by_task in load(path, dict[str, dict[str, _TaskReport]]).items():
+                scores = {task: report.score() for task, report in by_task.items()}
+                _add_run(runs.setdefault(("swe_bench", model), {}), path.stem, scores)
         else:
             split, system = _place(path)
             boards.setdefault(split, []).append((path, system, fields))

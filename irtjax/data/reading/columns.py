@@ -68,6 +68,14 @@ _BOARD = (
     "win_rate winrate length_controlled_winrate length_controlled_win_rate lc_win_rate"
     " elo elo_rating elo_score arena_score arena_elo"
 ).split()
+#: Columns that a leaderboard has at most.
+_MOST_ON_BOARD = 20
+# Of a leaderboard: one score of each model, with columns of its interval.
+_TOTAL = "score scores rating elo mean average avg accuracy win_rate winrate".split()
+_INTERVAL = re.compile(
+    r"(.*_)?(q_?0?25|q_?975|ci|std_?err(or)?|standard_error|moe)|(95%?_?)?ci(_.*)?"
+    r"|(.*_)?(ci_|score_|rating_|conf_?int_)?(low|lower|high|upper)(_bound)?"
+)
 _PARAMETER = re.compile(
     r"^(a\d*|b\d*|c|d\d*|g|u|theta|ability|disc|diff|discrimination|difficulty"
     r"|guessing|feasibility|slope|intercept|lower_asymptote|upper_asymptote)"
@@ -305,7 +313,7 @@ def _wide(
                 " response="
             )
     rest = [name for name in names if name not in (subject, index)]
-    if options.orientation is None and find(rest, _BOARD) is not None:
+    if options.orientation is None and (find(rest, _BOARD) or _has_interval(rest)):
         raise NoResponsesError(_board_message(names, source))
     transposed = None
     if options.orientation is not None:
@@ -335,13 +343,26 @@ def one_number_message(name: str, source: str) -> str:
     )
 
 
+def _has_interval(names: Sequence[str]) -> bool:
+    """Whether columns are those of a score and of its interval."""
+    if find(names, _TOTAL) is None or len(names) > _MOST_ON_BOARD:
+        return False
+    return any(map(_INTERVAL.fullmatch, map(plain_name, names)))
+
+
 def _board_message(names: Sequence[str], source: str) -> str:
     """Refuses a leaderboard."""
-    shown = [name for name in names if plain_name(name) in {*_TOTALS, *_BOARD}]
+    known = {*_TOTALS, *_BOARD, *_TOTAL}
+    intervals = {name for name in names if _INTERVAL.fullmatch(plain_name(name))}
+    shown = [name for name in names if plain_name(name) in known or name in intervals]
+    cure = "give the responses, of AlpacaEval its annotations.json"
+    if intervals:
+        cure += ", of Arena-Hard its model_judgment/JUDGE/MODEL.jsonl"
+    else:
+        cure += "; orientation= reads the totals as responses"
     return (
         f"{source} holds the totals of a leaderboard ({listing(shown)}), not responses"
-        " to items; give the responses, of AlpacaEval its annotations.json;"
-        " orientation= reads the totals as responses"
+        f" to items; {cure}"
     )
 
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from irtjax.data.arrays import places_of
 from irtjax.data.files import located
-from irtjax.data.formats import LOGS
+from irtjax.data.formats import LOGS, TABLES
 from irtjax.data.reading.options import Metric, ReadOptions, Trials
 from irtjax.data.table import ResponseTable
 from irtjax.data.wording import are, counted, listing, percent, were
@@ -189,7 +189,8 @@ def gather(source: Any, options: ReadOptions) -> Gathered:
         else:
             pieces.append(_read_native(entry, options))
             names.append(type(entry).__name__)
-    if files and not pieces and all(file.format in LOGS for file in files):
+    logs = {*LOGS} - {*TABLES}
+    if files and not pieces and all(file.format in logs for file in files):
         tables = "subject response benchmark trial orientation subject_from key right"
         for option in tables.split():
             if getattr(options, option) is not None:

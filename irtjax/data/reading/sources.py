@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import csv
 import dataclasses
 import filecmp
 import glob
@@ -14,7 +15,7 @@ from typing import Any
 
 from irtjax.data.decode import decode, json_values
 from irtjax.data.files import MOST_COLUMNS, read_bytes, read_head, special
-from irtjax.data.formats import LOGS, OTHERS
+from irtjax.data.formats import HEADERS, HIDDEN, LOGS, OTHERS
 from irtjax.data.reading.kinds import foreign_kind
 from irtjax.data.reading.options import FORMATS
 from irtjax.data.wording import TABLE_FORMAT
@@ -135,7 +136,8 @@ def _files_in(folder: Path) -> list[Path]:
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         if {"blobs", "snapshots"} <= set(folders):
             folders.remove("blobs")  # A cache of Hugging Face: links lead to them.
-        out += [Path(root, name) for name in sorted(files) if name[0] != "."]
+        seen = (name for name in files if name[0] != "." or name in HIDDEN)
+        out += [Path(root, name) for name in sorted(seen)]
     if not out:
         raise ValueError(f"{folder} is a folder without files")
     return out
@@ -187,12 +189,26 @@ def _format_of(path: Path, head: bytes) -> str:
     if head.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] in (b"{", b"["):
         return _format_of_json(path, head)
     if name.endswith((".yaml", ".yml")):
-        return (
+        return _recognised("recognise_yaml", head) or (
             "is YAML, as configuration files are: give the file of responses, or save"
             " it as JSON lines"
         )
     if name.endswith(_NO_DATA):
         return "is not a data file; give the file of responses"
+    return _format_of_text(head, path.name)
+
+
+def _format_of_text(head: bytes, name: str) -> str:
+    """The format of a table in text by the names of its columns, "csv" for any."""
+    line = head.lstrip(b"\xef\xbb\xbf\r\n").partition(b"\n")[0]
+    text = line.decode("utf-8", "ignore")
+    delimiter = max(",\t;", key=text.count)
+    with contextlib.suppress(csv.Error, StopIteration):
+        names = [x.strip() for x in next(csv.reader([text], delimiter=delimiter))]
+        for log in HEADERS:
+            module = importlib.import_module(f"irtjax.data.formats.{log}")
+            if module.recognise_header(names, name):
+                return log
     return "csv"
 
 

@@ -1,0 +1,166 @@
+"""Records of files, values at paths in them, and names of files.
+
+A path has steps between dots, as in ``metadata.model``. The step ``*`` is every field
+of an object, and ``metrics[name]`` is every element of the list ``metrics``, labelled
+by its field ``name``. A path that begins with ``^`` is one of the whole file, others
+are of a record.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import io
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from irtjax.data.decode import decode, json_values
+from irtjax.data.files import folders_of, read_bytes, read_text
+from irtjax.data.item_texts import text_of
+
+_ENDINGS = re.compile(r"(\.(jsonl?|jsonlines|csv|tsv))?(\.gz)?$")
+#: Folders that name no subject.
+_COMMON = set("artifacts data logs output outputs results runs".split())
+
+
+class Found(NamedTuple):
+    """A record of a file, where it is, and the whole file if that is one object."""
+
+    place: str
+    record: dict[str, Any]
+    whole: dict[str, Any] = {}
+
+
+def values(value: Any, path: str) -> Iterator[tuple[str, Any]]:
+    """The values at a path, each with the label of its steps `*` and `[name]`.
+
+    >>> record = {"a": {"x": 1, "y": 2}, "b": [{"id": "p", "s": 3}]}
+    >>> list(values(record, "a.*")), list(values(record, "b[id].s"))
+    ([('x', 1), ('y', 2)], [('p', 3)])
+    >>> list(values(record, "a.x")), list(values(record, "a.z"))
+    ([('', 1)], [])
+    """
+    step, _, rest = path.partition(".")
+    if not isinstance(value, dict):
+        return
+    if step == "*":
+        found = [(str(name), part) for name, part in value.items()]
+    elif step.endswith("]"):
+        field, _, name = step[:-1].partition("[")
+        parts = value.get(field)
+        parts = parts if isinstance(parts, list) else []
+        found = [(name_of(x.get(name)), x) for x in parts if isinstance(x, dict)]
+    elif step in value:
+        found = [("", value[step])]
+    else:
+        return
+    for label, part in found:
+        if not rest:
+            yield label, part
+            continue
+        for more, inner in values(part, rest):
+            yield "/".join(filter(None, [label, more])), inner
+
+
+def objects(path: Path) -> Iterator[Found]:
+    """The objects of JSON lines or of one array."""
+    for place, value in json_values(path):
+        yield Found(place, decode(value, dict[str, Any], place))
+
+
+def table_rows(path: Path) -> tuple[list[str], list[tuple[str, list[str]]]]:
+    """The header of a CSV file, and its rows with their places."""
+    text = read_text(path)
+    first = text.lstrip("\r\n").partition("\n")[0]
+    delimiter = max(",\t;", key=first.count)
+    try:
+        lines = [x for x in csv.reader(io.StringIO(text), delimiter=delimiter) if x]
+    except csv.Error as error:
+        raise ValueError(f"{path} is no readable table: {error}") from None
+    header = [name.strip() for name in lines[0]] if lines else []
+    for number, line in enumerate(lines[1:], 1):
+        if len(line) != len(header):
+            raise ValueError(
+                f"{path}: row {number} has {len(line)} cells, and the header has"
+                f" {len(header)}; give the file as it was exported"
+            )
+    return header, [(f"{path}: row {k}", x) for k, x in enumerate(lines[1:], 1)]
+
+
+def file_names(paths: Sequence[Path], common: str = "") -> list[str]:
+    """Names of files that tell them apart: their own, else those of folders.
+
+    Args:
+        paths: Files.
+        common: A pattern of what is no part of the name.
+
+    >>> file_names([Path("a/scores.json"), Path("b/scores.json")])
+    ['a', 'b']
+    >>> file_names([Path("run_a.json"), Path("run_b.json")], "run_")
+    ['a', 'b']
+    """
+    stems = [re.sub(common, "", _ENDINGS.sub("", path.name)) for path in paths]
+    folders = [[*folders_of(path)[1:]][::-1] for path in paths]
+    deepest = min(map(len, folders), default=0)
+    levels = [stems, *([x[k] for x in folders] for k in range(deepest))]
+    # A name that every file of the tool has, such as results.json, is cut to nothing.
+    useful = [x for x in levels if all(x) and not {*map(str.lower, x)} <= _COMMON]
+    distinct = (x for x in useful if len({*x}) == len(x))
+    found = next(distinct, useful[0] if useful else stems)
+    return [name.replace("__", "/", 1) for name in found]
+
+
+def whole_of(path: Path, lists: Sequence[str]) -> dict[str, Any]:
+    """The one object of a file with lists of records; nothing for JSON lines."""
+    data = read_bytes(path).removeprefix(b"\xef\xbb\xbf").lstrip()
+    if data[:1] != b"{":
+        return {}
+    line = data[: data.find(b"\n") + 1]
+    with contextlib.suppress(ValueError):
+        first = decode(line, dict[str, Any], "")
+        if not any(found for place in lists for found in values(first, place)):
+            return {}
+    return decode(data, dict[str, Any], str(path))
+
+
+def listed(path: Path, lists: Sequence[str], whole: dict[str, Any]) -> Iterator[Found]:
+    """The records in the lists of a file of one object."""
+    for place in lists:
+        for _, found in values(whole, place):
+            if not isinstance(found, list):
+                continue
+            for number, record in enumerate(found, 1):
+                where = f"{path}: {place} {number}"
+                if not isinstance(record, dict):
+                    raise ValueError(f"{where} is no object; give the file as written")
+                yield Found(where, record, whole)
+
+
+def value_at(found: Found, path: str) -> Any:
+    """The first value at a path of a record, or of its file; None without one."""
+    source = found.whole if path.startswith("^") else found.record
+    return next((x for _, x in values(source, path.removeprefix("^"))), None)
+
+
+def first_at(found: Found, paths: Sequence[str]) -> Any:
+    """The first value at one of several paths that is not empty; None without one."""
+    each = (value_at(found, path) for path in paths)
+    return next((x for x in each if x not in (None, "")), None)
+
+
+def text_at(found: Found, paths: Sequence[str]) -> str:
+    """The first text at a path; of a chat, what its messages say, without their ids."""
+    value = first_at(found, paths)
+    if isinstance(value, list) and all(isinstance(x, dict) for x in value):
+        said = [text_of(x["content"]) for x in value if "content" in x]
+        return "\n".join(said) or text_of(value)
+    return text_of(value)
+
+
+def name_of(value: Any) -> str:
+    """A name as text; "" for null."""
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    return text_of(value)
