@@ -48,7 +48,7 @@ def recognise(fields: dict[str, Any], name: str) -> bool | str:
     summary = _summary(fields)
     if not isinstance(summary.get("stats"), dict):
         return False
-    if isinstance(summary.get("results") or summary.get("outputs"), list):
+    if any(isinstance(summary.get(x), list) for x in ("results", "outputs")):
         return True
     return _SUMMARY if {"table", "prompts"} & summary.keys() else False
 
