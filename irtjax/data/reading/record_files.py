@@ -17,12 +17,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from irtjax.data.decode import decode, json_values
-from irtjax.data.files import folders_of, read_bytes, read_text
+from irtjax.data.files import read_bytes, read_text
 from irtjax.data.item_texts import text_of
-
-_ENDINGS = re.compile(r"(\.(jsonl?|jsonlines|csv|tsv))?(\.gz)?$")
-#: Folders that name no subject.
-_COMMON = set("artifacts data logs output outputs results runs".split())
+from irtjax.data.reading.file_subjects import place_names
 
 
 class Found(NamedTuple):
@@ -101,14 +98,13 @@ def file_names(paths: Sequence[Path], common: str = "") -> list[str]:
     >>> file_names([Path("run_a.json"), Path("run_b.json")], "run_")
     ['a', 'b']
     """
-    stems = [re.sub(common, "", _ENDINGS.sub("", path.name)) for path in paths]
-    folders = [[*folders_of(path)[1:]][::-1] for path in paths]
-    deepest = min(map(len, folders), default=0)
-    levels = [stems, *([x[k] for x in folders] for k in range(deepest))]
+    if not paths:
+        return []
+    known = place_names(paths)
     # A name that every file of the tool has, such as results.json, is cut to nothing.
-    useful = [x for x in levels if all(x) and not {*map(str.lower, x)} <= _COMMON]
-    distinct = (x for x in useful if len({*x}) == len(x))
-    found = next(distinct, useful[0] if useful else stems)
+    own = [re.sub(common, "", known[path].file) for path in paths]
+    is_own = all(own) and len({*own}) == len(own)
+    found = own if is_own else [known[path].folder for path in paths]
     return [name.replace("__", "/", 1) for name in found]
 
 
