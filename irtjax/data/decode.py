@@ -17,6 +17,8 @@ from irtjax.data.files import read_bytes
 
 T = TypeVar("T")
 _MARK = b"\xef\xbb\xbf"
+#: Notes on repeated keys of a file.
+_MOST_REPEATS = 3
 #: The fields of an object by name, their values not decoded yet.
 Fields: TypeAlias = dict[str, msgspec.Raw]
 #: A score as logs write it, and a part of one: numbers become float.
@@ -121,6 +123,33 @@ def _convert(data: bytes, type: Any) -> Any:
     if type == list[msgspec.Raw] and isinstance(found, list):
         return [msgspec.Raw(json.dumps(v).encode()) for v in found]
     return msgspec.convert(found, type)
+
+
+def repeated_keys(data: bytes, place: str) -> list[str]:
+    """The note on keys that an object has twice, of which decoders take the last.
+
+    Args:
+        data: JSON that is decoded elsewhere too, which names what is no JSON.
+        place: Where it is from.
+
+    >>> repeated_keys(b'{"a": {"q1": 1, "q1": 0}}', "x.json")
+    ["x.json: 'q1' stands twice in one object: the last was read"]
+    """
+    found: dict[str, None] = {}
+
+    def note_repeats(pairs: list[tuple[str, Any]]) -> None:
+        names = [name for name, _ in pairs]
+        if len(set(names)) < len(names):
+            found.update(dict.fromkeys(x for x in names if names.count(x) > 1))
+
+    try:
+        json.loads(data.removeprefix(_MARK), object_pairs_hook=note_repeats)
+    except (ValueError, RecursionError):
+        return []
+    return [
+        f"{place}: {name!r:.80} stands twice in one object: the last was read"
+        for name in found
+    ][:_MOST_REPEATS]
 
 
 def json_values(path: Path) -> Iterator[tuple[str, bytes | msgspec.Raw]]:

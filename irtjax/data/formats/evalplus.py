@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
-from irtjax.data.decode import Record
-from irtjax.data.files import folders_of
+from irtjax.data.decode import Record, repeated_keys
+from irtjax.data.files import folders_of, read_bytes
 from irtjax.data.reading.identity import ItemKey
 from irtjax.data.reading.logs import load, variants
 from irtjax.data.reading.options import ReadOptions
@@ -113,6 +113,8 @@ def read_files(paths: Sequence[Path], options: ReadOptions) -> Records:
     benchmarks = [_benchmark(next(iter(file), "")) for file in files]
     filters = variants(subjects, benchmarks, labels)
     builder = RecordBuilder()
+    for path in paths:
+        builder.notes += repeated_keys(read_bytes(path), str(path))
     base_only = []
     for path, file, subject, filter_name in zip(
         paths, files, subjects, filters, strict=True

@@ -25,7 +25,7 @@ from irtjax.data.reading.identity import ItemKey
 from irtjax.data.reading.logs import digest, missing_note
 from irtjax.data.reading.options import ReadOptions, unanswered_note
 from irtjax.data.reading.records import UNFINISHED, RecordBuilder, Records
-from irtjax.data.wording import several
+from irtjax.data.wording import counted, several
 
 # What Inspect writes for a verdict: correct, incorrect, partial.
 _VERDICTS = {"C": 1.0, "I": 0.0, "P": 0.5}
@@ -53,6 +53,10 @@ _DAMAGE = (
 )
 #: A metric, the part of an item, and the score as written.
 _Row = tuple[str, str, Any]
+
+
+#: A sample of an archive is one file, or a folder with a file sample.json and more.
+_SAMPLE = re.compile(r"^samples/(?:[^/]+\.json|[^/]+/sample\.json)$")
 
 
 class Failure(Record):
@@ -99,6 +103,12 @@ class Eval(Record):
     created: str | None = None
 
 
+class Totals(Record):
+    """What the results of a log announce; samples are counted for each epoch."""
+
+    total_samples: Count | None = None
+
+
 class Header(Record):
     """A log without its samples."""
 
@@ -109,6 +119,7 @@ class Header(Record):
     eval: Eval
     status: str | None = None
     error: Failure | str | None = None
+    results: Totals | None = None
 
 
 class Log(Header):
@@ -143,6 +154,7 @@ def read_files(paths: Sequence[Path], options: ReadOptions) -> Records:
             )
             continue
         seen.add(identity)
+        builder.notes += _counted_notes(path, header, samples)
         status = header.status or "started"
         if status != "success":
             builder.notes.append(f"{path.name}: the evaluation ended as {status!r}")
@@ -159,6 +171,46 @@ def read_files(paths: Sequence[Path], options: ReadOptions) -> Records:
             f"{several(paths)}: there are no scored samples in it{_failures(failed)}"
         )
     return builder.finish(paths, options.join, inputs.identify)
+
+
+def _counted_notes(path: Path, header: Header, samples: Sequence[Sample]) -> list[str]:
+    """Notes on samples that a log announces and does not hold, or holds twice."""
+    notes = []
+    total = header.results.total_samples if header.results else None
+    if total and len(samples) < total:
+        notes.append(
+            f"{path.name} announces {counted(total, 'sample')} and holds"
+            f" {len(samples):,}: the others are missing"
+        )
+    pairs = Counter((str(x.id), x.epoch) for x in samples)
+    twice = [pair for pair, count in pairs.items() if count > 1]
+    if twice:
+        notes.append(
+            f"{path.name} holds {counted(len(twice), 'sample')} more than once, such as"
+            f" {twice[0][0]!r:.80}"
+        )
+    if path.suffix == ".eval":
+        notes += _archive_notes(path, len(samples))
+    return notes
+
+
+def _archive_notes(path: Path, num_samples: int) -> list[str]:
+    """Notes on members of an archive that are not what is read of it."""
+    with zipfile.ZipFile(path) as archive:
+        names = archive.namelist()
+    notes = []
+    twice = [name for name, count in Counter(names).items() if count > 1]
+    if twice:
+        notes.append(
+            f"{path.name} holds {twice[0]!r:.80} more than once: the last was read"
+        )
+    stored = len({name for name in names if _SAMPLE.match(name)})
+    if stored and stored != num_samples:
+        notes.append(
+            f"{path.name} holds {counted(stored, 'sample')}, and its summaries list"
+            f" {num_samples:,}, which were read"
+        )
+    return notes
 
 
 def subject_of(path: Path) -> str:
@@ -331,9 +383,7 @@ def _load_archive(
         return header, []
     if "summaries.json" in names:
         return header, load("summaries.json", list[Sample])
-    # A sample is one file, or a folder with a file sample.json and more.
-    is_sample = re.compile(r"^samples/(?:[^/]+\.json|[^/]+/sample\.json)$")
-    samples = sorted(name for name in names if is_sample.match(name))
+    samples = sorted(name for name in names if _SAMPLE.match(name))
     if samples:
         return header, [load(name, Sample) for name in samples]
     # A run that was interrupted has only its journal.

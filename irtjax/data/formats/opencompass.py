@@ -11,8 +11,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
-from irtjax.data.decode import Record
-from irtjax.data.files import folders_of
+from irtjax.data.decode import Record, repeated_keys
+from irtjax.data.files import folders_of, read_bytes
 from irtjax.data.reading.described import Described
 from irtjax.data.reading.identity import ItemKey
 from irtjax.data.reading.logs import load
@@ -112,6 +112,7 @@ def read_files(paths: Sequence[Path], options: ReadOptions) -> Records:
         dataset = path.name.removesuffix(".json")
         folders = folders_of(path)
         run = next((part for part in reversed(folders) if _TIME.match(part)), "")
+        builder.notes += repeated_keys(read_bytes(path), str(path))
         for name, example in load(path, _Results).examples(path):
             place = dataset, name, ""
             if isinstance(example.prompt, str) and described.needs(place):

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
-from irtjax.data.decode import Record, Score, decode, json_values
+from irtjax.data.decode import Record, Score, decode, json_values, repeated_keys
 from irtjax.data.reading.identity import ItemKey
 from irtjax.data.reading.options import ReadOptions
 from irtjax.data.reading.records import RecordBuilder, Records
@@ -37,6 +37,7 @@ def read_files(paths: Sequence[Path], options: ReadOptions) -> Records:
     for path in paths:
         for place, line in json_values(path):
             record = decode(line, Subject, place)
+            builder.notes += repeated_keys(bytes(line), place)
             subject = options.subject_name or str(record.subject_id)
             for item, value in record.responses.items():
                 number = _number(value, f"{place}, item {item!r}")

@@ -15,8 +15,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
-from irtjax.data.decode import Record
-from irtjax.data.files import folders_of
+from irtjax.data.decode import Record, repeated_keys
+from irtjax.data.files import folders_of, read_bytes
 from irtjax.data.reading.identity import ItemKey
 from irtjax.data.reading.logs import load, missing, missing_note, natural
 from irtjax.data.reading.options import ReadOptions
@@ -147,6 +147,8 @@ def read_files(paths: Sequence[Path], options: ReadOptions) -> Records:
         _add_run(runs.setdefault((benchmark, model), {}), run, scores)
     _add_tasks(tasks, runs)
     notes = _add_boards(boards, runs)
+    for path, _ in tasks:
+        notes += repeated_keys(read_bytes(path), str(path))
     builder = RecordBuilder()
     builder.notes += notes
     failed: Counter[str] = Counter()

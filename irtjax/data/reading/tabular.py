@@ -21,7 +21,14 @@ from typing import IO, TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from irtjax.data.decode import Fields, Record, decode, decode_lines, is_nested
+from irtjax.data.decode import (
+    Fields,
+    Record,
+    decode,
+    decode_lines,
+    is_nested,
+    repeated_keys,
+)
 from irtjax.data.files import (
     MOST_COLUMNS,
     check_columns,
@@ -641,8 +648,15 @@ def read_json(path: Path) -> Frame:
             table = arrow_json.read_json(pa.BufferReader(content))
             if not _has_wide_floats(table):
                 return Frame(table, None, str(path))
-        except pa.ArrowInvalid:
-            pass  # fields of mixed type: read them one by one
+        except pa.ArrowInvalid as error:
+            # Fields of mixed type are read one by one.
+            twice = re.search(r"Column\(/(.*)\) was specified twice", str(error))
+            if twice:
+                raise ValueError(
+                    f"{path}: a record has the field {twice[1]!r:.80} twice; rename one"
+                ) from None
+    elif repeats := repeated_keys(content, str(path)):
+        raise ValueError(f"{repeats[0]}; rename one")
     records = decode_lines(path, dict[str, Any])
     names = dict.fromkeys(key for record in records for key in record)
     check_columns(path, len(names))
