@@ -49,6 +49,8 @@ _SETTING = re.compile(
 )
 #: A metric or filter for each of some benchmarks.
 _BY_BENCHMARK = re.compile(r"\b(metric|filter)=\{([^}]*)\}")
+#: A comma between two options.
+_BETWEEN = re.compile(rf"(--[\w-]+ (?:{_TEXT}|[^\s,;'\"]+)), (?=--\w)")
 _BOUNDS = re.compile(r"\bbounds=\(([-\d.e]+), ([-\d.e]+)\)")
 _UNDEFINED = re.compile(
     r"(?<= )((?!__main__)\S+)(\.\w+, which is not defined here: )"
@@ -137,12 +139,14 @@ def as_options(message: str) -> str:
     'as in --metric arc=acc --metric gsm8k=exact_match, or leave'
     >>> as_options("take them as scores, with bounds=(0, 100)")
     'take them as scores, with --bounds 0 100'
+    >>> as_options("it may be subject='a model', item='doc.id'")
+    "it may be --subject 'a model' --item doc.id"
     >>> as_options("benchmark math:subject=algebra,level=1 has several metrics")
     'benchmark math:subject=algebra,level=1 has several metrics'
     """
     message = _BY_BENCHMARK.sub(_options_by_benchmark, message)
     message = _BOUNDS.sub(r"--bounds \1 \2", message)
-    message = _KEYWORD.sub(_option, message)
+    message = _BETWEEN.sub(r"\1 ", _KEYWORD.sub(_option, message))
     message = _SETTING.sub(lambda found: _FLAGS[found[0]], message)
     return _UNDEFINED.sub(r"\1\2add --import \1 before the command", message)
 

@@ -59,7 +59,7 @@ _LABELS = {*SUBJECT, *ITEM, *BENCHMARK}
 #: Names of the column that an index of pandas becomes.
 UNNAMED = "", "Unnamed: 0", "index"
 SUBJECT_FACETS = "base_model family organization organisation developer group".split()
-_INSPECT = {"sample_id", "eval_id", "id", "epoch", "model"}
+_INSPECT = {"sample_id", "eval_id", "id"}
 
 # Columns of AlpacaEval's leaderboards, and those of any leaderboard, which no item has
 # as its name.
@@ -177,6 +177,11 @@ def decide(
     if scores and options.item is None and _INSPECT <= set(names):
         if options.response is not None:
             scores = (require(names, options.response, "response", source),)
+        if "model" not in names and not (options.subject or options.subject_name):
+            raise ValueError(
+                f"{source} is a data frame of Inspect without a column 'model': make it"
+                " with samples_df(logs, columns=EvalModel + SampleSummary)"
+            )
         return Columns(
             subject=named("subject", ["model"]),
             item=("id",),

@@ -92,6 +92,8 @@ def name_subjects(pieces: Mapping[Path, Piece], options: ReadOptions) -> list[Pi
         return []
     names = place_names(list(pieces))
     how = options.subject_from or _usual(names, pieces)
+    if how == "file" and len({name.file for name in names.values()}) == 1 < len(names):
+        how = "folder"  # Files of one name are named after their folders.
     other = "folder" if how == "file" else "file"
     subjects = {path: getattr(name, how) for path, name in names.items()}
     several = len(set(subjects.values())) < len(subjects)

@@ -18,6 +18,7 @@ from irtjax.data.item_texts import ItemText
 from irtjax.data.reading import cells, missing_codes, scoring
 from irtjax.data.reading.columns import JUDGED, Columns, decide, plain_name
 from irtjax.data.reading.leave_out import rows_without, sound
+from irtjax.data.reading.nested import with_paths
 from irtjax.data.reading.options import ReadOptions, unanswered_note
 from irtjax.data.reading.records import Coded, Records, concatenate, join_coded
 from irtjax.data.reading.tabular import Frame
@@ -39,16 +40,25 @@ def read_frame(frame: Frame, options: ReadOptions) -> Piece:
     """Reads a wide matrix as a `ResponseTable`, a long table as `Records`."""
     if frame.table.num_rows == 0:
         raise ValueError(f"{frame.source} has a header but no rows")
-    names = frame.table.column_names
-    layout = decide(names, frame.index, options, frame.source)
+    frame = with_paths(frame, options)
+    layout = _layout(frame, options)
     frame = _without_blank_rows(frame, layout)
     if layout.item:
-        if frame.take is not None:
-            all_of_file = decide(frame.names, frame.index, options, frame.source)
-            found = {name: getattr(all_of_file, name) for name in ("prompt", "answer")}
-            layout = dataclasses.replace(layout, **found)
         return _read_long(frame, layout, options)
     return read_wide(frame, layout, options)
+
+
+def _layout(frame: Frame, options: ReadOptions) -> Columns:
+    """The roles of the columns: those of the whole file, if these were read."""
+    # Records and lists are no names and no numbers; one may report an error.
+    may = lambda x: not pa.types.is_nested(x.type) or plain_name(x.name) == "error"
+    flat = [field.name for field in frame.table.schema if may(field)]
+    names = flat or frame.table.column_names
+    if frame.take is not None:
+        layout = decide(frame.names, frame.index, options, frame.source)
+        if layout.item and {*(layout.used() or ())} <= {*names}:
+            return layout
+    return decide(names, frame.index, options, frame.source)
 
 
 def _without_blank_rows(frame: Frame, layout: Columns) -> Frame:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, TypeAlias
 
 from irtjax.data.formats import LOGS
@@ -81,6 +81,23 @@ class ReadOptions:
             if value not in choices:
                 known = ", ".join(repr(c) for c in choices if c is not None)
                 raise ValueError(f"{name}={value!r} is not one of {known}")
+
+
+#: Options that name columns.
+_COLUMNS = "subject item response metric benchmark trial length key".split()
+
+
+def paths_in(options: ReadOptions, names: Iterable[str]) -> list[str]:
+    """The paths, such as "metric.bleu", that options name into columns.
+
+    >>> paths_in(ReadOptions(subject="m", response="metric.bleu"), ["m", "metric"])
+    ['metric.bleu']
+    """
+    given = [getattr(options, option) for option in _COLUMNS]
+    flat = [x for y in given for x in (y if isinstance(y, list | tuple) else [y])]
+    known = {*names}
+    paths = (x for x in flat if isinstance(x, str) and "." in x and x not in known)
+    return [path for path in dict.fromkeys(paths) if path.split(".")[0] in known]
 
 
 def asked_filters(options: ReadOptions, benchmark: str) -> tuple[str, ...]:

@@ -224,6 +224,7 @@ def _find(
         Source,
         expand,
         identify,
+        with_named_fields,
         without_copies,
         without_outputs,
     )
@@ -245,7 +246,7 @@ def _find(
         )
         notes.append(f"{these} not read: {names}")
     for file, asked in watched(files, "file"):
-        source = identify(file, asked)
+        source = with_named_fields(identify(file, asked), options)
         firm = re.search("pickle|not a file|UTF-16", source.reason)
         if options.format is not None and asked and not firm:
             source = Source(file, options.format)

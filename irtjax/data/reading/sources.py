@@ -8,8 +8,10 @@ import dataclasses
 import filecmp
 import glob
 import importlib
+import itertools
 import os
 import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +19,7 @@ from irtjax.data.decode import decode, json_values
 from irtjax.data.files import MOST_COLUMNS, read_bytes, read_head, special
 from irtjax.data.formats import HEADERS, HIDDEN, LOGS, OTHERS
 from irtjax.data.reading.kinds import foreign_kind
-from irtjax.data.reading.options import FORMATS
+from irtjax.data.reading.options import FORMATS, ReadOptions
 from irtjax.data.wording import TABLE_FORMAT
 
 _PICKLE_ENDINGS = (".pkl", ".pickle", ".pt", ".pth", ".joblib", ".dill", ".rds")
@@ -40,6 +42,10 @@ _PAGE = re.compile(rb'<meta name="generator" content="irtjax')
 #: What makes the name of a copy: "a (1).json", "a copy.json", "a - Copy.json".
 _COPY = re.compile(r"( \(\d+\)| copy( \d+)?| - [Cc]opy( \(\d+\))?)(?=\.\w)")
 _INSPECT = re.compile(rb'"eval"\s*:\s*\{[^{}]*"(eval_id|run_id|task)"')
+#: Records that are looked at for a message.
+_FEW = 200
+#: Begins the reason of JSON that is read where the options name its fields.
+_UNKNOWN_JSON = "is JSON of no known kind"
 _PARAMETER_KEYS = {"ability", "diff", "disc", "item_ids", "subject_ids"}
 
 
@@ -157,6 +163,17 @@ def identify(path: Path, asked: bool = True) -> Source:
     return Source(path, None, found, asked, damaged and path.name.endswith(DATA))
 
 
+def with_named_fields(source: Source, options: ReadOptions) -> Source:
+    """A file of nested JSON as a table, if it has the fields that the options name."""
+    if options.response is None or not source.reason.startswith(_UNKNOWN_JSON):
+        return source
+    item = [options.item] if isinstance(options.item, str) else options.item or ()
+    given = filter(None, (options.subject, *item, options.response))
+    first = _first_object(source.path, read_head(source.path))
+    has_all = all(name in first or name.split(".")[0] in first for name in given)
+    return Source(source.path, "json", "", source.asked) if has_all else source
+
+
 def is_damaged_log(file: Source, kind: str) -> bool:
     """Whether a damaged or empty file would be a log of this format."""
     module = importlib.import_module(f"irtjax.data.formats.{kind}")
@@ -226,6 +243,19 @@ def _first_object(path: Path, head: bytes) -> Any:
     return decode(read_bytes(path), Any, str(path))
 
 
+def _first_records(path: Path, head: bytes) -> list[dict[str, Any]]:
+    """The records of the first lines of a file, or the first ones of an array."""
+    text = head.removeprefix(b"\xef\xbb\xbf").lstrip()
+    found: list[dict[str, Any]] = []
+    with contextlib.suppress(ValueError):
+        values: Iterable[Any] = text.splitlines()
+        if text[:1] == b"[":
+            values = (value for _, value in json_values(path))
+        for value in itertools.islice(values, _FEW):
+            found.append(decode(value, dict[str, Any], str(path)))
+    return found
+
+
 def _recognised(hook: str, *seen: Any) -> str:
     """The format of the module that recognises a file, why it has none, or ""."""
     for name in (*LOGS, *OTHERS):
@@ -288,6 +318,12 @@ def _format_of_json(path: Path, head: bytes) -> str:
         return "holds the totals of an evaluation; give its *_samples.jsonl file"
     kinds = set(map(type, first.values()))
     if kinds & {dict, list} and not kinds & {int, float, bool}:
+        from irtjax.data.reading.suggest import hint
+
         fields = ", ".join(sorted(keys)[:12])
-        return f"is JSON of no known kind (fields {fields}); {_LONG_TABLE}"
+        cure = (
+            hint(_first_records(path, head) or [first]).removeprefix("; ")
+            or _LONG_TABLE
+        )
+        return f"{_UNKNOWN_JSON} (fields {fields}); {cure}"
     return "json"

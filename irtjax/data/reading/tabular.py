@@ -41,7 +41,7 @@ from irtjax.data.files import (
 )
 from irtjax.data.item_texts import cut, text_of
 from irtjax.data.reading.columns import ITEM, SUBJECT, Columns, decide, find
-from irtjax.data.reading.options import ReadOptions
+from irtjax.data.reading.options import ReadOptions, paths_in
 from irtjax.data.reading.streamed import collect
 from irtjax.data.reading.verdicts import percentage, verdicts_of
 from irtjax.data.spreadsheets import is_text, restore, restore_names
@@ -567,6 +567,9 @@ def read_parquet(path: Path, options: ReadOptions) -> Frame:
             check_size(path, table.num_rows * table.num_columns)
         else:
             file = _open_parquet(path)
+            if paths_in(options, file.schema_arrow.names):
+                check_parquet(path, file.metadata, None)
+                return from_arrow(file.read(), str(path))
             layout = decide(file.schema_arrow.names, None, options, str(path))
             check_parquet(path, file.metadata, layout.used())
             nested = any(pa.types.is_nested(x.type) for x in file.schema_arrow)
@@ -657,7 +660,7 @@ def read_json(path: Path) -> Frame:
                 ) from None
     elif repeats := repeated_keys(content, str(path)):
         raise ValueError(f"{repeats[0]}; rename one")
-    records = decode_lines(path, dict[str, Any])
+    records = _records(path, content)
     names = dict.fromkeys(key for record in records for key in record)
     check_columns(path, len(names))
     if len(names) * len(records) * 64 > available_memory():
@@ -665,8 +668,16 @@ def read_json(path: Path) -> Frame:
             f"{path}: its {len(records):,} records have {len(names):,} different fields"
             " in all; give records of the same fields"
         )
-    columns = {name: _column([r.get(name) for r in records]) for name in names}
+    columns = {name: column_of([r.get(name) for r in records]) for name in names}
     return Frame(pa.table(columns), None, str(path))
+
+
+def _records(path: Path, content: bytes) -> list[dict[str, Any]]:
+    """The records of JSON lines or an array, or the one that has several lines."""
+    first = content.lstrip().partition(b"\n")[0].strip()
+    if first == b"{" or (first[:1] == b"{" and first[-1:] in (b",", b"[", b"{")):
+        return [decode(content, dict[str, Any], str(path))]
+    return decode_lines(path, dict[str, Any])
 
 
 def _has_many_fields(content: bytes) -> bool:
@@ -694,7 +705,7 @@ def _has_wide_floats(table: pa.Table) -> bool:
     return False
 
 
-def _column(values: list[Any]) -> pa.Array:
+def column_of(values: list[Any]) -> pa.Array:
     """A column, as text if its values are of several types."""
     texts = texts_of_mixed(values)
     return pa.array(values) if texts is None else pa.array(texts, pa.string())

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from irtjax.data.arrays import as_labels, check_unique, compact, names_of
-from irtjax.data.reading import missing_codes
+from irtjax.data.reading import missing_codes, suggest
 from irtjax.data.reading.cells import (
     CORRECT,
     asks_for_right,
@@ -73,7 +73,11 @@ def read_wide(frame: Frame, layout: Columns, options: ReadOptions) -> Piece:
     table = missing_codes.without_words(table, names, options)
     _refuse_unknown(table, names, subject, layout, source)
     table = _sound(table, names, subject, layout, options)
-    values, observed = _matrix(table, names, source)
+    try:
+        values, observed = _matrix(table, names, source)
+    except ValueError as error:
+        wordy = any(is_wordy(table.column(name)) for name in names)
+        raise ValueError(f"{error}{suggest.hint_of(table) * wordy}") from None
     parameters = parameter_columns(names)
     if parameters and values.dtype != np.int8:
         if 2 * len(parameters) >= len(names) or len(names) < 12:
@@ -238,11 +242,11 @@ def _refuse_unknown(
     if all(is_verdict(table.column(name)) for name in wordy):
         words = [x for name in wordy for x in table.column(name).to_pylist() if x]
         raise ValueError(f"{source}: {asks_for_right(words)}")
+    cure = "; a wide one has a column of numbers for each item"
     raise kind(
-        f"{source}: its columns do not show what it holds"
+        f"{source}: its columns do not show who answered what"
         f" ({listing(table.column_names)}); for a long table name its columns with"
-        " subject=, item= and response=; a wide one has a column of numbers for each"
-        " item"
+        f" subject=, item= and response={suggest.hint_of(table) or cure}"
     )
 
 

@@ -1,0 +1,181 @@
+"""Which columns may be subjects, items and responses, for the message of a refusal."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+
+from irtjax.data.reading.columns import (
+    ITEM,
+    JUDGED,
+    RESPONSE,
+    SUBJECT,
+    find,
+    plain_name,
+)
+from irtjax.data.reading.nested import flat
+from irtjax.data.reading.tabular import parse_number
+from irtjax.data.reading.verdicts import verdicts_of
+
+#: Rows that are looked at, and columns of names that are tried as pairs.
+_ROWS, _MOST = 5000, 12
+_SUBJECT = re.compile(
+    "model|system|student|subject|user|person|llm|agent|candidate|learner|examinee"
+    "|模型|学生|модель|schüler|élève|alumno",
+    re.I,
+)
+_ITEM = re.compile(
+    "question|item|task|prompt|problem|case|sample|example|instance|input|query|doc"
+    "|题|问|задани|вопрос|frage|aufgabe|pregunta|tarea",
+    re.I,
+)
+_RESPONSE = re.compile(
+    "score|correct|acc|pass|right|match|success|solved|resolved|reward|grade|verdict"
+    "|point|bleu|rouge|f1|rating|result|valid|得分|分数|成绩|балл|оценк|punkt|note|faithful"
+    "|relevan|recall|precision",
+    re.I,
+)
+_OTHER = re.compile(
+    "index|seed|epoch|time|date|token|cost|price|latency|duration|length|count|number"
+    r"|size|version|year|threshold|retries|limit|\bid\b|_id\b|^n_|^num|unnamed",
+    re.I,
+)
+
+
+class Roles(NamedTuple):
+    """The columns of a long table, as far as they can be guessed."""
+
+    subject: str | None
+    item: str | None
+    response: str
+
+    def options(self) -> str:
+        """The roles as options of `irtjax.read`, in words for one message."""
+        given = {"subject": self.subject, "item": self.item, "response": self.response}
+        found = [f"{name}={value!r}" for name, value in given.items() if value]
+        if self.subject is None:
+            found.append("subject_from='file'")
+        return ", ".join(found)
+
+
+def hint_of(table: pa.Table) -> str:
+    """The end of a message that names what the columns of a table may be, or ""."""
+    return hint(table.slice(0, _ROWS).to_pylist())
+
+
+def hint(records: Iterable[Mapping[str, Any]]) -> str:
+    """As `hint_of`, for records, whose fields are paths where they are nested."""
+    roles = guess(records)
+    return "" if roles is None else f"; it may be {roles.options()}"
+
+
+def guess(records: Iterable[Mapping[str, Any]]) -> Roles | None:
+    """The roles of the fields of records; None where no field can be a response."""
+    columns = flat(itertools.islice(records, _ROWS))
+    names = {name: [_name(x) for x in column] for name, column in columns.items()}
+    scores = {name: _likely_response(name, x) for name, x in columns.items()}
+    order = lambda name: (-scores[name], name.count("."))
+    found = sorted((name for name, x in scores.items() if x), key=order)
+    subject = _subject(names)
+    for response in found:
+        others = [x for x in names if x != response and _may_name(x, columns[x])]
+        # The names of fields around others are the shorter ones.
+        others = sorted(others, key=lambda name: name.count("."))
+        pair = _pair(others, names, subject)
+        if pair is not None:
+            return Roles(*pair, response)
+    return None
+
+
+def _subject(columns: Mapping[str, Sequence[str]]) -> str | None:
+    """The column with a name of subjects, or one with the model of all records."""
+    outer = find([name for name in columns if "." not in name], SUBJECT[:-1])
+    inner = [x for x in columns if _last(x) in ("model", "model_name", "model_id")]
+    inner += [
+        name
+        for name, column in columns.items()
+        if re.match("model_|llm", _last(name)) and len({*column}) == 1
+    ]
+    return outer or next(iter(inner), None)
+
+
+def _name(value: Any) -> str:
+    """A value as the name that it would be."""
+    return "" if value is None or value != value else str(value).strip()
+
+
+def _last(name: str) -> str:
+    """The name of a field without those around it."""
+    return plain_name(name.rpartition(".")[2])
+
+
+def _likely_response(name: str, column: Sequence[Any]) -> float:
+    """How likely a column holds responses; 0 if it cannot."""
+    known = [x for x in column if x is not None and x == x and str(x).strip()]
+    if not known or any(isinstance(x, list | dict) for x in known):
+        return 0.0
+    texts = {str(x) for x in known}
+    words = verdicts_of(texts)
+    if not all(parse_number(x)[1] or words.knows(x) for x in texts):
+        return 0.0
+    numbers = [parse_number(x)[0] for x in texts]
+    in_range = all(x is None or 0 <= x <= 1 for x in numbers)
+    last = _last(name)
+    likely = 1.0 + 2.0 * in_range + 0.5 * (len(texts) > 1)
+    likely += 4.0 * (last in RESPONSE) + 3.0 * (last in JUDGED)
+    likely += 2.0 * bool(_RESPONSE.search(last))
+    whole = all(x is None or float(x).is_integer() for x in numbers)
+    if _OTHER.search(last) or (whole and not in_range and len(texts) == len(known) > 5):
+        return 0.0
+    return likely
+
+
+def _may_name(name: str, column: Sequence[Any]) -> bool:
+    """Whether a column may hold names: texts or whole numbers, not all equal."""
+    known = [x for x in column if x is not None and x == x]
+    if not known or any(isinstance(x, list | dict | bool | float) for x in known):
+        return False
+    # Of what is like a score the name decides.
+    if _RESPONSE.search(_last(name)) and _likely_response(name, column):
+        return False
+    return len(known) == len(column) and len({*map(str, known)}) > 1
+
+
+def _pair(
+    names: Sequence[str],
+    columns: Mapping[str, Sequence[str]],
+    subject: str | None,
+) -> tuple[str | None, str] | None:
+    """The columns of subjects and of items that cross best; the first may be None."""
+    best: tuple[float, tuple[str, str] | None] = (0.0, None)
+    subjects = (
+        [x for x in names[:_MOST] if x != subject] if subject is None else [subject]
+    )
+    for one, other in itertools.product(subjects, names[:_MOST]):
+        if one == other:
+            continue
+        pairs = {*zip(columns[one], columns[other], strict=True)}
+        rows, cells = len({*columns[one]}), len({*columns[other]})
+        fill, unique = len(pairs) / (rows * cells), len(pairs) / len(columns[one])
+        likely = 2.0 * fill + 2.0 * unique + 0.5 * (cells >= rows)
+        likely += _fits(one, _SUBJECT, SUBJECT) - _fits(one, _ITEM, ITEM)
+        likely += _fits(other, _ITEM, [*ITEM, "id"]) - _fits(other, _SUBJECT, SUBJECT)
+        if fill > 0.3 and unique > 0.3 and likely > best[0]:
+            best = likely, (one, other)
+    if best[1] is not None:
+        return best[1]
+    # Of one subject each item has a row of its own.
+    single = [x for x in names if len({*columns[x]}) == len(columns[x])]
+    fits = lambda name: _fits(name, _ITEM, [*ITEM, "id"])
+    item = max(single, key=fits, default=None)
+    return None if item is None else (None, item)
+
+
+def _fits(name: str, pattern: re.Pattern[str], usual: Sequence[str]) -> float:
+    """How well the name of a column suits a role."""
+    last = _last(name)
+    return 1.0 * bool(pattern.search(last)) + 1.0 * (last in usual)
