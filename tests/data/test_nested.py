@@ -139,14 +139,14 @@ def test_published_nested_logs(shared_cases):
         "item": "sample_score.sample_id",
         "response": "sample_score.score.value.acc",
     }
-    table = read(shared_cases / "C43", format="json", subject_from="folder", **reviews)
+    files = sorted((shared_cases / "C43").rglob("*.jsonl"))
+    table = read(files, format="json", subject_from="folder", **reviews)
     assert (table.num_subjects, table.num_items) == (6, 30)
     assert "alpha-70b" in table.subjects.tolist()
     factuality: dict[str, Any] = {
         "item": "dataset_record_id",
         "response": "scores.Factuality",
     }
-    table = read(
-        shared_cases / "C19", format="json", subject="metadata.model", **factuality
-    )
+    files = sorted((shared_cases / "C19").rglob("*.jsonl"))
+    table = read(files, format="json", subject="metadata.model", **factuality)
     assert (table.num_subjects, table.num_items) == (5, 20)
