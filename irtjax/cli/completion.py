@@ -39,7 +39,7 @@ VALUES: dict[str, Iterable[str]] = {
     "stability by": ["items", "halves", "benchmarks", "subjects", "families", "starts"],
     "device": ["cpu", "gpu", "tpu"],
     "missing_as": ["missing", "wrong"],
-    "trials": ["error", "mean", "first", "counts"],
+    "trials": ["auto", "error", "mean", "first", "counts"],
     "orientation": ["subjects_by_items", "items_by_subjects"],
     "run": ["latest", "all"],
     "join": ["hash", "id"],

@@ -102,10 +102,10 @@ class Reading:
     trials: Annotated[
         str,
         _read(
-            "Of repeated responses of a subject to an item: error, mean, first or"
-            " counts."
+            "Repeated responses of a subject to an item: auto (counts of right ones,"
+            " means of scores), error, mean, first or counts."
         ),
-    ] = "error"
+    ] = "auto"
     format: Annotated[
         str | None, _read("Form of the input; recognised by content if not given.")
     ] = None

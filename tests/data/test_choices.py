@@ -199,7 +199,11 @@ def test_failed_repeats_count_as_wrong_if_asked(tmp_path):
     assert counts.trials is not None
     assert counts.trials.tolist() == [[2, 2, 2]]
     single = inspect_log(tmp_path / "b.json", [["C", None]])
-    assert offered(single, missing_as="wrong") == {"trials": "first"}
+    assert offered(single, missing_as="wrong") == {}
+    usual = read(single, missing_as="wrong")
+    assert usual.values.tolist() == [[1]] and usual.trials is not None
+    assert usual.trials.tolist() == [[2]]
+    assert offered(single, missing_as="wrong", trials="error") == {"trials": "auto"}
 
 
 def test_subject_of_a_log_in_the_working_folder(tmp_path, monkeypatch):
@@ -213,21 +217,21 @@ def test_repeats_in_two_files_name_both(tmp_path):
     write_log(tmp_path / "y", "a", {"acc": [0, 0]})
     names = r"2 responses, in .*x/a/samples_t_.*, .*y/a/samples_t_.* distinct names$"
     with pytest.raises(ValueError, match=names):
-        read(tmp_path)
+        read(tmp_path, trials="error")
     rows = "model,item,score\nm,q,1\nm,r,0\n"
     for name in ("one.csv", "two.csv"):
         (tmp_path / name).write_text(rows)
     paths = [tmp_path / "one.csv", tmp_path / "two.csv"]
     with pytest.raises(ValueError, match=r"2 responses, in .*one.csv, .*two.csv; 2"):
-        read(paths)
+        read(paths, trials="error")
     for path in paths:
         path.write_text("model,q,r\nm,1,0\nn,1,1\n")
     with pytest.raises(ValueError, match=r"two.csv: the .* also in .*one.csv \(4"):
-        read(paths)
+        read(paths, trials="error")
     # Epochs in one file do not name it twice.
     path = inspect_log(tmp_path / "a.json", [["C", "I"]])
     with pytest.raises(ValueError, match="2 epochs or trials: choose"):
-        read(path)
+        read(path, trials="error")
 
 
 def test_item_that_occurs_twice_names_the_file(tmp_path):

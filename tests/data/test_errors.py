@@ -57,20 +57,24 @@ def refused(source, **options) -> str:
         ("model,q1,q2\nm,,\nn,,NA\n", {}, ["every response is missing"]),
         (
             "model,item,correct\nm,q1,1\nm,q1,0\nm,q2,1\nm,q2,1\n",
-            {},
+            {"trials": "error"},
             ["('m', 'q1') has 2 responses; 2 pairs repeat", "trials='mean'"],
         ),
         (
             "model,item,trial,correct\nm,q1,0,1\nm,q1,1,0\n",
-            {},
+            {"trials": "error"},
             ["('m', 'q1') has 2 epochs or trials", "epoch= (epochs found: 0, 1)"],
         ),
         (
             "model,item,trial,correct\n" + "".join(f"m,q,{k},1\n" for k in range(12)),
-            {},
+            {"trials": "error"},
             ["(epochs found: 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, ... (12 in all))"],
         ),
-        ("model,q1\nm,1\nm,0\n", {}, ["('m', 'q1') has 2 responses", "trials="]),
+        (
+            "model,q1\nm,1\nm,0\n",
+            {"trials": "error"},
+            ["('m', 'q1') has 2 responses", "trials="],
+        ),
         (
             "model,item,metric,score\nm,q,acc,1\nm,q,f1,0.5\n",
             {},
@@ -82,7 +86,7 @@ def refused(source, **options) -> str:
             ["several metrics", "score, correct"],
         ),
         (
-            "model,item,filter,score\nm,q,a,1\nm,q,b,0\n",
+            "model,item,test_condition,score\nm,q,a,1\nm,q,b,0\n",
             {},
             ["several filters", "filter= among a, b"],
         ),
@@ -97,7 +101,7 @@ def refused(source, **options) -> str:
             {},
             ["name, kind", "name its columns with subject="],
         ),
-        ("model,q1\nm,1\n", {"trials": "sum"}, ["trials='sum' is not one of 'error'"]),
+        ("model,q1\nm,1\n", {"trials": "sum"}, ["trials='sum' is not one of 'auto'"]),
         ("model,q1\nm,1\n", {"format": "excel"}, ["format='excel' is not one of"]),
         ("model,q1\nm,1\n", {"length": "nope.csv"}, ["no such file or folder: nope"]),
         (

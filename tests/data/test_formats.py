@@ -446,7 +446,8 @@ def test_swe_bench_runs_are_repeats(logs, tmp_path):
     shutil.rmtree(root / "logs")
     report = root / "toyorg__toy-7b.run_1.json"
     shutil.copyfile(report, root / "toyorg__toy-7b.run_2.json")
-    assert "trials='mean', 'first' or 'counts'" in refused(root)
+    assert "trials='mean', 'first' or 'counts'" in refused(root, trials="error")
+    assert read(root).kind == "counts"
     wrong = read(root, trials="first", missing_as="wrong")
     assert noted(wrong, "1 task whose evaluation ended in an error counts as wrong")
     assert wrong.observed is None
@@ -487,7 +488,7 @@ def test_swe_bench_reports_of_one_name_are_all_read(tmp_path):
     row = {"swe_bench/a": 1, "swe_bench/b": 0, "swe_bench/c": 1}
     assert cells(read(tmp_path)) == {"org/m": row}
     write_report(tmp_path / "other/org__m.run.json", ["b"], ["a"])
-    assert "2 pairs repeat" in refused(tmp_path)
+    assert noted(read(tmp_path), "2 subject-item pairs had repeats, which count")
     assert cells(read(tmp_path, trials="mean"))["org/m"]["swe_bench/b"] == 0.5
 
 
@@ -747,7 +748,7 @@ def test_irw_items_without_a_family_and_occasions(tmp_path):
         "2,a,NA,1,f,21,x,1\n2,b,1,1,f,21,x,0\n2,c,0,1,NA,21,y,1\n"
         "2,c,1,2,NA,21,y,1\n"
     )
-    assert "has 2 epochs or trials" in refused(path)
+    assert noted(read(path), "had repeats by column 'timepoint' (1, 2)")
     table = read(path, epoch=1)
     assert cells(table) == {
         "1": {"a": 1, "b": 0, "c": 1},
@@ -760,7 +761,7 @@ def test_irw_repeats_have_the_names_of_its_columns(tmp_path):
     for name in irw.REPEATS:
         path = tmp_path / f"{name}.csv"
         path.write_text(f"id,item,resp,{name}\n1,a,1,x\n1,a,0,y\n2,a,1,x\n2,a,1,y\n")
-        assert "has 2 epochs or trials" in refused(path)
+        assert noted(read(path), f"had repeats by column {name!r} (x, y)")
         assert cells(read(path, trials="mean")) == {"1": {"a": 0.5}, "2": {"a": 1}}
 
 
@@ -795,11 +796,16 @@ def test_frames_and_parquet_of_battles(logs, tmp_path):
 
 def test_the_command_line_lists_what_there_is_to_choose(logs, monkeypatch):
     monkeypatch.chdir(logs)
-    for folder, command in (
-        ("helm", None),
-        ("evalplus", "irtjax fit evalplus --trials first --out calibrated"),
+    for folder, more, command in (
+        ("helm", [], None),
+        ("evalplus", [], None),
+        (
+            "evalplus",
+            ["--trials", "error"],
+            "irtjax fit evalplus --out calibrated",
+        ),
     ):
-        result = CliRunner().invoke(app, ["info", folder, "--json"])
+        result = CliRunner().invoke(app, ["info", folder, *more, "--json"])
         document = json.loads(result.stdout)
         assert document.get("command") == command
         assert len(document["offers"]) == 2

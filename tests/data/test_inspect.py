@@ -33,8 +33,9 @@ def test_inspect(name):
     counts = read(path, trials="counts")
     assert counts.trials is not None
     assert (counts.values.tolist(), counts.trials.tolist()) == ([[2, 0]], [[2, 1]])
+    assert read(path).data_hash() == counts.data_hash()
     with pytest.raises(ValueError, match="2 epochs or trials"):
-        read(path)
+        read(path, trials="error")
 
 
 def test_inspect_zstandard_equals_deflate():

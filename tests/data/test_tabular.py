@@ -433,13 +433,20 @@ def test_files_that_overlap(tmp_path):
     a = write(tmp_path, "model,x,y\nm,1,0\n", "a.csv")
     b = write(tmp_path, "model,x\nm,0\nn,1\n", "b.csv")
     with pytest.raises(ValueError, match="'m' to 'x' is also in .*a.csv:"):
-        read([a, b])
+        read([a, b], trials="error")
     assert read([a, b], trials="mean").values.tolist() == [[0.5, 0], [1, 0]]
     assert read([a, b], trials="first").values.tolist() == [[1, 0], [1, 0]]
     counts = read([a, b], trials="counts")
     assert counts.trials is not None
     assert counts.trials.tolist() == [[2, 1], [1, 0]]
     assert counts.values.tolist() == [[1, 0], [1, 0]]
+    assert read([a, b]).data_hash() == counts.data_hash()
+    # Scores of another file may be of another metric, but not those of another run.
+    one = write(tmp_path, "model,x,y\nm,1,0.5\n", "run1.csv")
+    two = write(tmp_path, "model,x\nm,0.2\nn,1\n", "run2.csv")
+    assert read([one, two]).values.tolist() == [[0.6, 0.5], [1, 0]]
+    with pytest.raises(ValueError, match="is also in"):
+        read([one, b])
 
 
 def test_patterns_with_frequencies(tmp_path):
@@ -565,8 +572,9 @@ def test_a_frame_of_counts_is_read_again():
     assert again.trials is not None
     assert again.trials.tolist() == [[2, 2], [2, 1]]
     assert read(frame, trials="mean").values.tolist() == [[1, 0.5], [0, 1]]
+    assert read(frame).data_hash() == again.data_hash()
     with pytest.raises(ValueError, match="numbers of successes .* trials='counts'"):
-        read(frame)
+        read(frame, trials="first")
     with pytest.raises(ValueError, match="row 1 has 3 successes in 2 trials"):
         read(frame.assign(response=3), trials="counts")
 

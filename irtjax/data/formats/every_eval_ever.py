@@ -118,6 +118,7 @@ def read_files(paths: Sequence[Path], options: ReadOptions) -> Records:
     # Converted logs of lm-eval and HELM keep their names.
     usual = dict.fromkeys((*USUAL_METRICS, *helm.USUAL_METRICS))
     out.usual_metrics, out.usual_filters = tuple(usual), USUAL_FILTERS
+    out.first_filter = True
     out.main_metrics = {
         name: helm.MAIN_METRICS[name]
         for name, ids in results.items()

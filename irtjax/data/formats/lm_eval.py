@@ -186,6 +186,7 @@ def read_files(paths: Sequence[Path], options: ReadOptions) -> Records:
         builder.note(metric, note)
     records = builder.finish(paths, options.join)
     records.usual_metrics, records.usual_filters = USUAL_METRICS, USUAL_FILTERS
+    records.first_filter = True
     records.unnamed_filters = frozenset(unnamed)
     records.notes += notes
     if short:

@@ -13,10 +13,11 @@ from irtjax.data.reading import missing_codes
 from irtjax.data.reading.choose import choose
 from irtjax.data.reading.options import ReadOptions, Trials
 from irtjax.data.reading.records import Coded, Records
+from irtjax.data.reading.repeats import separated, shown_trials
 from irtjax.data.sparse_table import SparseCells, is_sparse
 from irtjax.data.table import ResponseTable
 from irtjax.data.wording import counted, listing, were
-from irtjax.numerics.memory import require_memory
+from irtjax.numerics.memory import available_memory, require_memory
 
 # Of the dense table while it is made: counts, values, and what is known; and of each
 # response of a sparse one, whose cells are sorted.
@@ -32,9 +33,13 @@ def assemble(records: Records, options: ReadOptions) -> ResponseTable:
         raise ValueError(f"{source}: there are no responses in it")
     records, metric = choose(records, options)
     records = missing_codes.of_records(records, options)
+    if options.trials == "auto":
+        records = separated(records)
     subject, item = records.subject.compact(), records.item.compact()
     shape = (len(subject.labels), len(item.labels))
     few = _is_few(records, shape, options)
+    if few and options.trials == "auto":
+        options = dataclasses.replace(options, trials="mean")  # Without trials.
     require_memory(
         float(_BYTES_A_RESPONSE) * len(records)
         if few
@@ -133,10 +138,21 @@ def _is_few(records: Records, shape: tuple[int, int], options: ReadOptions) -> b
     """
     if records.length is not None or options.trials == "counts":
         return False
+    fits = float(_BYTES_A_CELL) * shape[0] * shape[1] < available_memory()
+    if fits and options.trials == "auto" and _repeats(records):
+        return False
     enough = len(records) > _FEWEST_EACH * min(shape)
     return (
         enough and options.missing_as == "missing" and is_sparse(len(records), *shape)
     )
+
+
+def _repeats(records: Records) -> bool:
+    """Whether a pair of a subject and an item has several responses."""
+    subject, item = records.subject.codes, records.item.codes
+    pair = subject.astype(np.int64) * len(records.item.labels) + item
+    pair = pair[~np.isnan(records.response)]
+    return not np.all(pair[1:] > pair[:-1]) and len(np.unique(pair)) < len(pair)
 
 
 def _distinct(cell: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -159,42 +175,80 @@ def _one_value(
     response = records.response
     if repeated and options.trials == "error":
         raise ValueError(_repeat_message(records, cell, count, repeated))
-    trials, notes = None, []
-    if options.trials == "counts":
-        scored, of_scores = _scored(records)
-        values, notes = np.bincount(cell, response, minlength=size), []
-        if len(of_scores):
-            # The mean of scores is one score.
-            mine = np.unique(cell[scored])
-            values[mine] /= count[mine]
-            count[mine] = 1
-            shown = listing(of_scores)
-            notes += [f"scores of benchmarks {shown} are no counts: they were averaged"]
-        most = int(count.max())
-        notes = [
-            f"repeats were summed: up to {counted(most, 'trial')} per cell",
-            *notes,
-        ]
-        count = trials = count.astype(np.int32)
+    how, trials, notes = options.trials, None, []
+    if how == "auto" and repeated:
+        how = "mean" if _scored(records)[0].all() else "counts"
+    if how == "counts":
+        values, count, notes = _counts(records, cell, count)
+        trials = count = count.astype(np.int32)
     elif not repeated:
         response = compact(response)
         values = np.zeros(size, response.dtype)
         values[cell] = response
     else:
-        values = _one_per_cell(response, records, cell, size, options.trials)
-        what = "averaged" if options.trials == "mean" else "cut to the first"
+        values = _one_per_cell(response, records, cell, size, how)
+    if how == "counts" and options.trials == "counts":
         notes = [
-            f"{counted(repeated, 'subject-item pair')} had repeats, which"
-            f" {were(repeated)} {what}"
+            f"repeats were summed: up to {counted(int(count.max()), 'trial')} per cell",
+            *notes,
         ]
+    elif repeated and "counts" not in records.roles:
+        notes = [_repeats_note(records, cell, count, how, options), *notes]
     return values, count, trials, notes
 
 
-def _scored(records: Records) -> tuple[np.ndarray, list[str]]:
-    """Rows of benchmarks with scores other than 0 and 1, and the benchmarks.
+def _counts(
+    records: Records, cell: np.ndarray, count: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, list[str]]:
+    """Numbers of right responses and of responses of each cell, and notes."""
+    scored, of_scores = _scored(records)
+    if scored.all() and len(scored):
+        odd = records.response[~np.isin(records.response, (0.0, 1.0))][0]
+        raise ValueError(
+            f"{records.source}: trials='counts' needs responses of 0 and 1, but there"
+            f" is {odd:g}; use trials='mean'"
+        )
+    values = np.bincount(cell, records.response, minlength=len(count))
+    if not len(of_scores):
+        return values, count, []
+    # The mean of scores is one score.
+    mine = np.unique(cell[scored])
+    count = count.astype(np.int64)
+    values[mine] /= count[mine]
+    count[mine] = 1
+    shown = listing(of_scores)
+    note = f"scores of benchmarks {shown} are no counts: they were averaged"
+    return values, count, [note]
 
-    Refused where that is all of them.
-    """
+
+def _repeats_note(
+    records: Records,
+    cell: np.ndarray,
+    count: np.ndarray,
+    how: Trials,
+    options: ReadOptions,
+) -> str:
+    """What became of repeats, and what tells them apart."""
+    repeated = np.count_nonzero(count > 1)
+    were_read = {
+        "mean": f"which {were(repeated)} averaged",
+        "first": f"which {were(repeated)} cut to the first",
+        "counts": f"which count as up to {counted(count.max(), 'trial')} of right or"
+        " wrong",
+    }[how]
+    by = shown_trials(records)
+    if not by and records.file is not None:
+        row = int(np.argmax(count[cell] > 1))
+        files = records.file[cell == cell[row]].compact().labels.tolist()
+        by = f" in files such as {' and '.join(files[:2])}" * (len(files) > 1)
+    cure = " (trials= chooses otherwise)" * (options.trials == "auto")
+    return (
+        f"{counted(repeated, 'subject-item pair')} had repeats{by}, {were_read}{cure}"
+    )
+
+
+def _scored(records: Records) -> tuple[np.ndarray, list[str]]:
+    """Rows of benchmarks with scores other than 0 and 1, and the benchmarks."""
     response, benchmark = records.response, records.benchmark
     odd = ~np.isin(response, (0.0, 1.0))
     if not odd.any():
@@ -202,11 +256,6 @@ def _scored(records: Records) -> tuple[np.ndarray, list[str]]:
     labels = Coded.constant("", len(records)) if benchmark is None else benchmark
     codes = np.unique(labels.codes[odd])
     scored = np.isin(labels.codes, codes)
-    if scored.all():
-        raise ValueError(
-            f"{records.source}: trials='counts' needs responses of 0 and 1, but there"
-            f" is {response[odd][0]:g}; use trials='mean'"
-        )
     return scored, labels.labels[codes].tolist()
 
 

@@ -144,6 +144,10 @@ def _usual_of(
 ) -> str | None:
     """The first usual name that every subject of a benchmark has, else the first."""
     found = [x for x in records.usual(option, benchmark) if x in rows]
+    if option == "filter" and records.first_filter:
+        # As the harness lists them.
+        rest = [x for x in rows if x not in found]
+        found += sorted(rest, key=lambda x: int(rows[x][0]))
     if len(found) < 2:
         return next(iter(found), None)
     having = {label: _subjects(records, [rows[label]]) for label in rows}

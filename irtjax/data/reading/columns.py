@@ -9,6 +9,13 @@ from collections.abc import Sequence
 
 from irtjax.data.formats import arena, irw
 from irtjax.data.reading.options import ReadOptions
+from irtjax.data.reading.roles import (
+    conditions_of,
+    is_repeat,
+    is_successes,
+    is_trials,
+    plain_name,
+)
 from irtjax.data.wording import listing
 
 SUBJECT = [
@@ -54,6 +61,8 @@ ANSWER = (
 ).split()
 # Columns that hold nothing but the right choice.
 KEY = "key answer_key correct_answer correct_choice correct_option".split()
+#: Next to one of these, "subject" is a topic.
+_OVER_TOPIC = [x for x in SUBJECT[2:] if x not in ("source", irw.SUBJECT)]
 _LABELS = {*SUBJECT, *ITEM, *BENCHMARK}
 # Columns of text next to a wide matrix that describe its rows.
 #: Names of the column that an index of pandas becomes.
@@ -108,12 +117,14 @@ class Columns:
     key: str | None = None  # The right choice of a row's item.
     prompt: str | None = None  # Not read with the others: see `frames`.
     answer: str | None = None
+    conditions: tuple[str, ...] = ()  # May tell repeated pairs apart.
+    notes: tuple[str, ...] = ()
 
     def labels(self) -> list[str]:
         """Columns that hold names."""
         names = (self.subject, *self.item, self.metric, self.filter, self.benchmark)
-        names = (*names, self.key)
-        return [name for name in names if name is not None]
+        names = (*names, self.key, *self.conditions)
+        return list(dict.fromkeys(name for name in names if name is not None))
 
     def used(self) -> list[str] | None:
         """Columns that are read; None for all columns of a wide table."""
@@ -135,13 +146,6 @@ def find(names: Sequence[str], synonyms: Sequence[str]) -> str | None:
         if name.startswith("#") and (label := plain_name(name.lstrip("#"))) in _LABELS:
             plain.setdefault(label, name)
     return next((plain[s] for s in synonyms if s in plain), None)
-
-
-def plain_name(name: str) -> str:
-    """A name of a column as synonyms are written: "Model Name" is model_name."""
-    plain = name.strip().lower()
-    # A table may have 100,000 columns.
-    return re.sub(r"[ -]+", "_", plain) if " " in plain or "-" in plain else plain
 
 
 def require(names: Sequence[str], column: str, option: str, source: str) -> str:
@@ -194,6 +198,10 @@ def decide(
             answer=find(names, ["target"]),
         )
     subject = named("subject", SUBJECT)
+    topic = None
+    if options.subject is None and plain_name(subject or "") == "subject":
+        over = find(names, _OVER_TOPIC)
+        subject, topic = (subject, None) if over is None else (over, subject)
     responses = _responses(names, options, source, subject)
     if subject is not None and options.subject is None and options.subject_name:
         # Of one subject, "id" numbers the items.
@@ -222,6 +230,14 @@ def decide(
             f" {listing(rest)}"
         )
     length = named("length", LENGTH)
+    benchmark, notes = named("benchmark", BENCHMARK), []
+    if topic is not None and item and topic not in item:
+        as_topic = "" if benchmark else f" and {topic!r} as the benchmarks"
+        notes = [
+            f"columns {subject!r} and {topic!r} may both name subjects: {subject!r} was"
+            f" read as these{as_topic} (subject={topic!r} reads the other)"
+        ]
+        benchmark = benchmark or topic
     layout = Columns(
         subject=subject,
         item=item,
@@ -229,17 +245,37 @@ def decide(
         metric=find(names, METRIC),
         filter=find(names, FILTER),
         trial=named("trial", TRIAL),
-        benchmark=named("benchmark", BENCHMARK),
+        benchmark=benchmark,
         length=length,
         error=find(rest, ["error"]),
         time=find(rest, [irw.TIME]) if length is None else None,
-        trials="trials" if "trials" in rest and responses == ("response",) else None,
+        trials=_counts(rest, responses),
+        notes=tuple(notes),
     )
     rest = [name for name in rest if name not in (layout.used() or ())]
     key = options.key if options.key in names else find(rest, KEY)
     layout = dataclasses.replace(layout, key=key)
     prompt, answer = find(rest, PROMPT), find(rest, ANSWER)
-    return dataclasses.replace(layout, prompt=prompt, answer=answer)
+    rest = [name for name in rest if plain_name(name) not in (*PROMPT, *ANSWER)]
+    trial = layout.trial or next(filter(is_repeat, rest), None)
+    return dataclasses.replace(
+        layout,
+        prompt=prompt,
+        answer=answer,
+        trial=trial,
+        conditions=conditions_of([name for name in rest if name != trial]),
+    )
+
+
+def _counts(rest: Sequence[str], responses: tuple[str, ...]) -> str | None:
+    """The column of numbers of trials, where the responses may be numbers right."""
+    if len(responses) != 1:
+        return None
+    if responses == ("response",):
+        return "trials" if "trials" in rest else None
+    if not is_successes(responses[0]):
+        return None
+    return next(filter(is_trials, rest), None)
 
 
 def _named(
@@ -292,6 +328,8 @@ def _responses(
     lower = {plain_name(name): name for name in names}
     found = tuple(s for s in RESPONSE if s in lower)
     found = found or tuple(s for s in PASSED if s in lower)[:1]
+    if not found and any(map(is_trials, names)):
+        found = tuple(s for s in lower if is_successes(s))[:1]
     # An "id" may number the rows of one model's log.
     sure = subject is not None and plain_name(subject) != irw.SUBJECT
     if not found and (sure or options.subject is not None):

@@ -16,11 +16,13 @@ from irtjax.data.arrays import as_labels
 from irtjax.data.formats import irw
 from irtjax.data.item_texts import ItemText
 from irtjax.data.reading import cells, missing_codes, scoring
-from irtjax.data.reading.columns import JUDGED, Columns, decide, plain_name
+from irtjax.data.reading.columns import JUDGED, TRIAL, Columns, decide, find, plain_name
 from irtjax.data.reading.leave_out import rows_without, sound
 from irtjax.data.reading.nested import with_paths
 from irtjax.data.reading.options import ReadOptions, unanswered_note
 from irtjax.data.reading.records import Coded, Records, concatenate, join_coded
+from irtjax.data.reading.repeats import MOST_ROWS, numbers_of, repeated_rows, telling
+from irtjax.data.reading.roles import is_sure
 from irtjax.data.reading.tabular import Frame
 from irtjax.data.reading.wide import Piece, read_wide
 from irtjax.data.wording import are, counted
@@ -119,10 +121,11 @@ def _read_long(frame: Frame, layout: Columns, options: ReadOptions) -> Records:
         for name, column in zip(layout.item, columns, strict=True):
             values = column[first].texts().tolist()
             item_parts[name] = dict(zip(names, values, strict=True))
-    trial, trial_names = _trials(table, layout.trial, source)
+    trial, trial_names = _trials(table, layout.trial, source, options.trial is not None)
     errors, notes = _errors(table, layout, options, source)
     if layout.time is not None:
         notes.append(irw.time_note(layout.time, source))
+    notes += layout.notes
     if options.response is None:
         notes += [
             f"column {name!r} was read as the responses (response= names another)"
@@ -136,15 +139,24 @@ def _read_long(frame: Frame, layout: Columns, options: ReadOptions) -> Records:
         benchmark=benchmark,
         metric=metric,
         filter=labels(layout.filter),
+        first_filter=plain_name(layout.filter or "") == "filter",
         trial=trial,
         length=None
         if layout.length is None
         else _numbers(table, layout.length, source),
         source=source,
         item_parts=item_parts,
+        conditions={
+            name: labels(name)
+            for name in layout.conditions
+            if not pa.types.is_nested(table.column(name).type)
+        },
+        roles=_roles(layout, source),
         item_texts=_texts(frame, layout, item) if options.texts else {},
         unsure_answers=_is_own(layout.answer) and len(subject.labels) == 1,
     )
+    if options.trials == "auto" and whole.subject is not None:
+        whole, trial_names = _with_unknown(frame, layout, whole, trial_names)
     parts = []
     for name in layout.responses:
         response, more = _scores(table, name, layout, bare, options, source)
@@ -163,12 +175,51 @@ def _read_long(frame: Frame, layout: Columns, options: ReadOptions) -> Records:
             part.metric_notes = {label: more}
             more = []
         part.notes = [*notes, *more]
-        parts.append(_counted(part, table, layout.trials, options))
+        parts.append(_counted(part, table, layout, options))
     records = concatenate(parts)
     if benchmark is not None and not layout.inspect:
         records.qualified = item is not bare
     records.trial_names = trial_names
     return records
+
+
+def _roles(layout: Columns, source: str) -> dict[str, str]:
+    """Names of the columns of subjects, items and repeats, for notes."""
+    found = {"subject": layout.subject, "trial": layout.trial}
+    if len(layout.item) == 1:
+        found["item"] = layout.item[0]
+    return {role: name for role, name in found.items() if name is not None}
+
+
+def _with_unknown(
+    frame: Frame, layout: Columns, records: Records, trial_names: Any
+) -> tuple[Records, Any]:
+    """Records with a column of another name that tells repeated pairs apart, if any."""
+    size = len(records.subject.codes)
+    used = {*(layout.used() or ()), layout.prompt, layout.answer}
+    names = frame.table.column_names if frame.take is None else frame.names
+    others = [name for name in names if name not in used]
+    rows = repeated_rows(records) if others and size <= MOST_ROWS else np.zeros(0, int)
+    if not len(rows):
+        return records, trial_names
+    pair = np.stack([records.subject.codes[rows], records.item.codes[rows]])
+    pair = np.unique(pair, axis=1, return_inverse=True)[1].reshape(-1)
+    try:
+        found = telling(others, frame.texts(others, rows), pair)
+        name = next(found, None)
+        if name is None:
+            return records, trial_names
+        [texts] = frame.texts([name], np.arange(size))
+    except (pa.ArrowException, OSError, EOFError, zlib.error):
+        return records, trial_names
+    labels, codes = np.unique(as_labels(texts), return_inverse=True)
+    column = Coded(codes.reshape(-1).astype(np.int32), labels)
+    if records.trial is None and numbers_of(labels.tolist()):
+        roles = {**records.roles, "trial": name}
+        trial = labels.astype(np.int64)[column.codes]
+        return dataclasses.replace(records, trial=trial, roles=roles), None
+    conditions = {**records.conditions, name: column}
+    return dataclasses.replace(records, conditions=conditions), trial_names
 
 
 def _sound(table: pa.Table, layout: Columns, options: ReadOptions) -> pa.Table:
@@ -315,9 +366,10 @@ def _errors(
 
 
 def _counted(
-    records: Records, table: pa.Table, name: str | None, options: ReadOptions
+    records: Records, table: pa.Table, layout: Columns, options: ReadOptions
 ) -> Records:
     """Records with a row for each trial, where a row has the successes of several."""
+    name = layout.trials
     if name is None:
         return records
     source, successes = records.source, records.response
@@ -325,6 +377,13 @@ def _counted(
     if (trials == 1).all():
         return records
     known = ~np.isnan(successes)
+    [response] = layout.responses
+    if not (response == "response" or is_sure(response)):
+        # The name may also be that of responses right or wrong.
+        whole = successes[known] == np.rint(successes[known])
+        within = (successes[known] >= 0) & (successes[known] <= trials[known])
+        if not (whole & within).all() or successes[known].max(initial=0) <= 1:
+            return records
     valid = (trials >= known) & (trials == np.floor(trials))
     valid &= ~known | ((successes == np.floor(successes)) & (successes >= 0))
     valid &= ~known | (successes <= trials)
@@ -334,7 +393,7 @@ def _counted(
             f"{source}: row {row + 1} has {successes[row]:g} successes in"
             f" {trials[row]:g} trials; correct it, or leave the column {name!r} out"
         )
-    if options.trials not in ("counts", "mean"):
+    if options.trials not in ("auto", "counts", "mean"):
         raise ValueError(
             f"{source}: responses are numbers of successes (column {name!r}): choose"
             " trials='counts' or 'mean', or leave the column out"
@@ -348,18 +407,29 @@ def _counted(
     rows = np.repeat(np.arange(len(size)), size)
     number = np.arange(len(rows)) - np.repeat(np.cumsum(size) - size, size)
     out = records.take(rows)
-    response = np.where(np.isnan(out.response), np.nan, number < out.response)
-    return dataclasses.replace(out, response=response, trial=number + 1)
+    right = np.where(np.isnan(out.response), np.nan, number < out.response)
+    notes = out.notes
+    if response != "response":
+        what = f"column {response!r} was read as numbers of right responses out of"
+        notes = [*notes, f"{what} those in {name!r}"]
+    roles = {k: v for k, v in out.roles.items() if k != "trial"} | {"counts": name}
+    trial = number + 1
+    return dataclasses.replace(
+        out, response=right, trial=trial, roles=roles, notes=notes
+    )
 
 
 def _trials(
-    table: pa.Table, name: str | None, source: str
+    table: pa.Table, name: str | None, source: str, is_given: bool
 ) -> tuple[np.ndarray | None, np.ndarray | None]:
     """Numbers of the repeats, and the names that are numbered in their order."""
     if name is None:
         return None, None
     column = table.column(name)
-    if cells.is_text(column.type):
+    if pa.types.is_nested(column.type):
+        return None, None
+    known = is_given or find([name], TRIAL) is not None
+    if cells.is_text(column.type) or not (known or pa.types.is_integer(column.type)):
         coded = cells.to_labels(column, name, source, optional=True)
         order = np.argsort(coded.labels)
         return np.argsort(order)[coded.codes], coded.labels[order]

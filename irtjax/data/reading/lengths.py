@@ -21,6 +21,11 @@ _NAME = re.compile(
 _SCORES, _UNUSUAL = 100, 1000
 
 
+def is_named_lengths(table: ResponseTable) -> bool:
+    """Whether the file of a matrix has a name as of response lengths."""
+    return _NAME.search(_file(table)) is not None
+
+
 def refuse_lengths(
     tables: Sequence[ResponseTable],
     asked: Container[str] = (),
@@ -47,7 +52,7 @@ def refuse_lengths(
     notes = []
     highest = {id(table): _highest(table) for table in tables}
     # A file of that name may have means of lengths.
-    named = {id(x): _highest(x, whole=False) for x in tables if _NAME.search(_file(x))}
+    named = {id(x): _highest(x, whole=False) for x in tables if is_named_lengths(x)}
     sure = {place for place, high in named.items() if high}
     highest |= named
     responses = [x for x in tables if id(x) not in sure]

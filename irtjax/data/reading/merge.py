@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 
@@ -33,7 +35,14 @@ def merge(tables: Sequence[ResponseTable], options: ReadOptions) -> ResponseTabl
         "read them as one long table, with a row for each response",
     )
     is_small = all(t.values.dtype == np.int8 for t in tables)
-    summed = options.trials in ("mean", "counts")
+    how = options.trials
+    if how == "auto":
+        right = all(t.kind in ("binary", "counts") for t in tables)
+        # Scores of other files may be of another metric.
+        how = "counts" if right else "mean" if _are_numbered(tables) else "error"
+    # Sums of right responses of few tables fit into a byte.
+    few = len(tables) < 128 and all(t.trials is None for t in tables)
+    summed = how == "mean" or (how == "counts" and not few)
     values = np.zeros(shape, np.int8 if is_small and not summed else np.float64)
     count = np.zeros(shape, np.int32)
     has_lengths = any(t.lengths is not None for t in tables)
@@ -48,7 +57,7 @@ def merge(tables: Sequence[ResponseTable], options: ReadOptions) -> ResponseTabl
         before = count[block]
         again = (before > 0) & (new > 0)
         repeated += int(np.count_nonzero(again))
-        if options.trials == "error" and repeated:
+        if how == "error" and repeated:
             row, column = np.argwhere(again)[0]
             more = f" ({counted(repeated, 'such pair')})" if repeated > 1 else ""
             names = str(table.subjects[row]), str(table.items[column])
@@ -59,7 +68,7 @@ def merge(tables: Sequence[ResponseTable], options: ReadOptions) -> ResponseTabl
                 " 'first' or 'counts', give models and items distinct names, name one"
                 " of the files alone, or, for one subject a file, subject_from='file'"
             )
-        if options.trials == "first":
+        if how == "first":
             new = np.where(again, 0, new)
         weight = new if table.trials is None else (new > 0)
         values[block] += (table.values * weight).astype(values.dtype)
@@ -67,14 +76,21 @@ def merge(tables: Sequence[ResponseTable], options: ReadOptions) -> ResponseTabl
         if lengths is not None and table.lengths is not None:
             old = lengths[block]
             lengths[block] = np.where(np.isnan(old), table.lengths, old)
-    has_trials = options.trials == "counts" or any(t.trials is not None for t in tables)
-    if options.trials == "mean" and not has_trials:
+    has_trials = any(t.trials is not None for t in tables)
+    has_trials |= how == "counts" and (repeated > 0 or options.trials == how)
+    if how == "mean" and not has_trials:
         values = np.divide(values, count, out=np.zeros(shape), where=count > 0)
     notes = list(dict.fromkeys(note for t in tables for note in t.notes))
     if repeated:
+        done = {
+            "mean": "averaged",
+            "counts": "counted as trials",
+            "first": "cut to one",
+        }
         notes.append(
             f"{counted(repeated, 'subject-item pair')} {were(repeated)} in more than"
-            " one file"
+            f" one file and {were(repeated)} {done.get(how, 'joined')} (give subjects"
+            " distinct names if they are several)"
         )
     merged = ResponseTable.from_arrays(
         values,
@@ -94,6 +110,48 @@ def merge(tables: Sequence[ResponseTable], options: ReadOptions) -> ResponseTabl
         item_ids=joined_ids(t.item_ids for t in tables),
         item_contents=contents,
     )
+
+
+def _are_numbered(tables: Sequence[ResponseTable]) -> bool:
+    """Whether names of files differ in their numbers alone, as those of repeats."""
+    stems = {re.sub(r"\d+", "#", Path(_name(table)).name) for table in tables}
+    return len(stems) == 1
+
+
+def numbered_on(
+    tables: Sequence[ResponseTable], unnamed: Sequence[ResponseTable], notes: list[str]
+) -> list[ResponseTable]:
+    """Tables in which rows without names are other subjects in each file; adds a note.
+
+    Rows of files of other items are those of the same subjects, if they are as many.
+    """
+    is_unnamed = lambda table: any(table is x for x in unnamed)
+    taken: list[ResponseTable] = []
+    moved = start = 0
+    out = []
+    for table in tables:
+        if is_unnamed(table):
+            new = not taken or any(_shares_items(table, x) for x in taken)
+            new |= any(table.num_subjects != x.num_subjects for x in taken)
+            taken.append(table)
+            if new and start:
+                count = table.num_subjects
+                names = [f"subject {start + k}" for k in range(1, count + 1)]
+                table = dataclasses.replace(table, subjects=as_labels(names))
+                moved += 1
+            start += table.num_subjects * new
+        out.append(table)
+    if moved:
+        notes.append(
+            f"rows without names are other subjects in each of {len(taken)} files:"
+            f" {counted(start, 'subject')} in all (name the rows if some are the same)"
+        )
+    return out
+
+
+def _shares_items(one: ResponseTable, other: ResponseTable) -> bool:
+    """Whether two tables have an item in common."""
+    return not {*one.items.tolist()}.isdisjoint(other.items.tolist())
 
 
 def _name(table: ResponseTable) -> str:

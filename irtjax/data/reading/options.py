@@ -21,7 +21,7 @@ class Choices(tuple[str, ...]):
     """
 
 
-Trials: TypeAlias = Literal["error", "mean", "first", "counts"]
+Trials: TypeAlias = Literal["auto", "error", "mean", "first", "counts"]
 
 FORMATS = {
     "csv": "CSV or TSV, wide (a row per subject) or long (a row per response)",
@@ -33,7 +33,7 @@ FORMATS = {
 
 _CHOICES: dict[str, tuple[str | None, ...]] = {
     "format": (None, *FORMATS),
-    "trials": ("error", "mean", "first", "counts"),
+    "trials": ("auto", "error", "mean", "first", "counts"),
     "missing_as": ("missing", "wrong"),
     "orientation": (None, "subjects_by_items", "items_by_subjects"),
     "run": ("latest", "all"),
@@ -53,7 +53,7 @@ class ReadOptions:
     response: str | None = None
     metric: Metric = None
     filter: Metric = None
-    trials: Trials = "error"
+    trials: Trials = "auto"
     missing_as: Literal["missing", "wrong"] = "missing"
     benchmark: str | None = None
     length: Any = None

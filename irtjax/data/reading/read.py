@@ -46,7 +46,7 @@ def read(
     response: str | None = None,
     metric: Metric = None,
     filter: Metric = None,
-    trials: Trials = "error",
+    trials: Trials = "auto",
     missing_as: Literal["missing", "wrong"] = "missing",
     benchmark: str | None = None,
     length: Any = None,
@@ -84,8 +84,9 @@ def read(
             benchmark to either, "*" for the other benchmarks. Needed where items have
             several and none is usual. "metric,filter" names both.
         filter: answer filter to read where logs have several; as ``metric``.
-        trials: for several responses of a subject to an item: "error" refuses them;
-            "mean", "first", or binomial "counts".
+        trials: for several responses of a subject to an item: "auto" counts those that
+            are right or wrong and averages scores; "error" refuses them; "mean",
+            "first", or "counts" of right ones.
         missing_as: "missing", or "wrong" to count missing cells as 0.
         benchmark: column of benchmark names.
         length: column of response lengths; for a wide matrix, the file or frame of
@@ -171,6 +172,8 @@ def gather(source: Any, options: ReadOptions) -> Gathered:
     """Reads the inputs, without a choice of metric, filter or epoch."""
     from irtjax.data.reading.frames import agree
     from irtjax.data.reading.leave_out import without
+    from irtjax.data.reading.lengths import is_named_lengths
+    from irtjax.data.reading.merge import numbered_on
     from irtjax.data.reading.records import Records, concatenate, settled
 
     entries = list(source) if isinstance(source, list | tuple) else [source]
@@ -178,6 +181,7 @@ def gather(source: Any, options: ReadOptions) -> Gathered:
     if not entries:
         raise ValueError("there is nothing to read: the list of inputs is empty")
     pieces: list[Piece] = []
+    nameless: list[ResponseTable] = []  # Tables whose rows have no names.
     files: list[Source] = []
     notes: list[str] = []
     names: list[str] = []
@@ -187,7 +191,7 @@ def gather(source: Any, options: ReadOptions) -> Gathered:
             files += found
             names += [str(file.path) for file in found]
         else:
-            pieces.append(_read_native(entry, options))
+            pieces.append(_read_native(entry, options, nameless))
             names.append(type(entry).__name__)
     logs = {*LOGS} - {*TABLES}
     if files and not pieces and all(file.format in logs for file in files):
@@ -200,12 +204,14 @@ def gather(source: Any, options: ReadOptions) -> Gathered:
                 )
     left: list[Source] = []
     of_others: dict[Path, str] = {}
-    pieces += _read_files(files, options, left, of_others)
+    pieces += _read_files(files, options, left, of_others, nameless)
     notes += map(_left_out, left)
     out = {str(path) for path in (*(file.path for file in left), *of_others)}
     names = [name for name in names if name not in out]
     records = agree([piece for piece in pieces if isinstance(piece, Records)])
     tables = [piece for piece in pieces if isinstance(piece, ResponseTable)]
+    rows = [table for table in nameless if not is_named_lengths(table)]
+    tables = numbered_on(tables, rows, notes)
     joined = concatenate(settled(records)) if records else None
     joined, tables, more = without(
         joined, tables, options.leave_out, of_others.values()
@@ -390,7 +396,7 @@ def _has_responses(file: Source, options: ReadOptions) -> bool:
     from irtjax.data.reading.columns import NoResponsesError
 
     try:
-        _read_table_file(str(file.format), file.path, options)
+        _read_table_file(str(file.format), file.path, options, [])
     except NoResponsesError:
         return False
     except (ValueError, OSError):
@@ -408,11 +414,13 @@ def _read_files(
     options: ReadOptions,
     left: list[Source],
     of_others: dict[Path, str],
+    nameless: list[ResponseTable],
 ) -> Iterator[Piece]:
     """Reads files, each once; those of one format after each other.
 
     Tables of a folder without responses are added to `left` if others have some, and
-    logs of subjects to leave out, which are not read, to `of_others`.
+    logs of subjects to leave out, which are not read, to `of_others`. Tables whose rows
+    have no names are added to `nameless`.
     """
     from irtjax.data.reading import file_subjects
     from irtjax.data.reading.columns import NoResponsesError
@@ -454,9 +462,10 @@ def _read_files(
             try:
                 if path in unnamed:
                     anonymous = file_subjects.anonymous(options)
-                    of_file[path] = _read_table_file(kind, path, anonymous)
+                    piece = _read_table_file(kind, path, anonymous, nameless)
+                    of_file[path] = piece
                 else:
-                    yield _read_table_file(kind, path, options)
+                    yield _read_table_file(kind, path, options, nameless)
                 count += 1
             except NoResponsesError as error:
                 if path in asked:
@@ -503,7 +512,9 @@ class _Watched(list[Path]):
         return watched(tuple(super().__iter__()), "file")
 
 
-def _read_table_file(kind: str, path: Path, options: ReadOptions) -> Piece:
+def _read_table_file(
+    kind: str, path: Path, options: ReadOptions, nameless: list[ResponseTable]
+) -> Piece:
     """The records of a table in a file, or the table that irtjax saved there."""
     from irtjax.data.reading import frames, missing_codes, tabular
     from irtjax.data.table_files import is_saved_table
@@ -521,6 +532,7 @@ def _read_table_file(kind: str, path: Path, options: ReadOptions) -> Piece:
     piece = frames.read_frame(frame, options)
     if isinstance(piece, ResponseTable):
         piece = dataclasses.replace(piece, sources=(str(path),))
+        nameless += [piece] * frame.unnamed
     return piece
 
 
@@ -536,19 +548,25 @@ def _splits(entry: Any) -> list[Any]:
     return [entry]
 
 
-def _read_native(frame: Any, options: ReadOptions) -> Piece:
+def _read_native(
+    frame: Any, options: ReadOptions, nameless: list[ResponseTable]
+) -> Piece:
     """Reads a data frame of any library that narwhals supports."""
     from irtjax.data.reading import frames, missing_codes, tabular
 
     if isinstance(frame, ResponseTable):
         return missing_codes.of_table(frame, options)
     if isinstance(frame, np.ndarray):
-        table = ResponseTable.from_arrays(frame)
-        return missing_codes.of_table(table, options)
+        nameless.append(
+            missing_codes.of_table(ResponseTable.from_arrays(frame), options)
+        )
+        return nameless[-1]
     source = f"the {type(frame).__module__.split('.')[0]} frame"
-    return frames.read_frame(
-        tabular.from_arrow(to_arrow(frame, source), source), options
-    )
+    table = tabular.from_arrow(to_arrow(frame, source), source)
+    piece = frames.read_frame(table, options)
+    if isinstance(piece, ResponseTable):
+        nameless += [piece] * table.unnamed
+    return piece
 
 
 def to_arrow(frame: Any, source: str) -> pa.Table:
@@ -603,10 +621,16 @@ def _finish(
     """Adds benchmarks, lengths, notes and sources; applies ``missing_as``."""
     from irtjax.data.reading.frames import infer_benchmarks
     from irtjax.data.reading.identity import alike, with_provider
+    from irtjax.data.reading.roles import side_of
 
     notes = [*table.notes, *notes]
     facets = dict(table.item_facets)
     inferred = None if "benchmark" in facets else infer_benchmarks(table.items)
+    if inferred is not None and any(
+        side_of(name) == "item" and np.array_equal(labels, inferred)
+        for name, labels in facets.items()
+    ):
+        inferred = None  # Languages, judges and the like are no benchmarks.
     if inferred is not None:
         facets["benchmark"] = inferred
         notes.append("benchmarks were read off the names of the items")

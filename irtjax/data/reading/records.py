@@ -78,6 +78,8 @@ class Records:
     # Those to take where nothing else is asked for, in order of preference.
     usual_metrics: tuple[str, ...] = ()
     usual_filters: tuple[str, ...] = ()
+    # Whether the first filter of a benchmark is the usual one, if none is by its name.
+    first_filter: bool = False
     # Benchmarks with logs that do not name their filter, which is then "none".
     unnamed_filters: frozenset[str] = frozenset()
     # By benchmark, the metric to take in place of the usual ones.
@@ -91,6 +93,9 @@ class Records:
     qualified: bool | None = None
     # Where repeats have names, such as raters: the names that `trial` numbers.
     trial_names: np.ndarray | None = None
+    # Columns that may tell repeated pairs apart, and the columns of other roles.
+    conditions: dict[str, Coded] = dataclasses.field(default_factory=dict)
+    roles: dict[str, str] = dataclasses.field(default_factory=dict)
     # By item name.
     item_texts: Texts = dataclasses.field(default_factory=dict)
     item_ids: Ids = dataclasses.field(default_factory=dict)
@@ -110,6 +115,7 @@ class Records:
         """Returns the chosen rows (a mask or positions), with more notes."""
         columns = {name: getattr(self, name) for name in _FILL}
         cut = {name: c[rows] for name, c in columns.items() if c is not None}
+        cut["conditions"] = {name: c[rows] for name, c in self.conditions.items()}
         return dataclasses.replace(self, notes=[*self.notes, *notes], **cut)
 
 
@@ -132,6 +138,7 @@ def concatenate(parts: Sequence[Records]) -> Records:
         columns[name] = join_coded(full) if is_text else np.concatenate(full)
     metric_notes: dict[str, list[str]] = {}
     item_parts: dict[str, dict[str, str]] = {}
+    conditions = dict.fromkeys(name for part in parts for name in part.conditions)
     for part in parts:
         for metric, notes in part.metric_notes.items():
             metric_notes.setdefault(metric, []).extend(notes)
@@ -143,12 +150,20 @@ def concatenate(parts: Sequence[Records]) -> Records:
         metric_notes=metric_notes,
         usual_metrics=_union(part.usual_metrics for part in parts),
         usual_filters=_union(part.usual_filters for part in parts),
+        first_filter=any(part.first_filter for part in parts),
         unnamed_filters=frozenset().union(*(x.unnamed_filters for x in parts)),
         main_metrics={k: v for part in parts for k, v in part.main_metrics.items()},
         notes=list(dict.fromkeys(note for part in parts for note in part.notes)),
         source=several([part.source for part in parts]),
         unsure_answers=any(part.unsure_answers for part in parts),
         item_parts=item_parts,
+        conditions={
+            name: join_coded(
+                [x.conditions.get(name) or Coded.constant("", len(x)) for x in parts]
+            )
+            for name in conditions
+        },
+        roles={k: v for part in parts for k, v in part.roles.items()},
         item_texts=joined_texts(part.item_texts for part in parts),
         item_ids=joined_ids(part.item_ids for part in parts),
         item_contents={k: v for part in parts for k, v in part.item_contents.items()},

@@ -77,10 +77,7 @@ def open_choices(records: Records, options: ReadOptions) -> dict[str, Any]:
         cell = np.stack([chosen.subject.codes, chosen.item.codes])
         known = ~np.isnan(chosen.response) | (options.missing_as == "wrong")
         if np.unique(cell[:, known], axis=1).shape[1] < known.sum():
-            # Counts would take trials as independent, which they rarely are.
-            scores = np.nan_to_num(chosen.response[known])
-            binary = np.isin(scores, (0.0, 1.0)).all()
-            found["trials"] = "first" if binary else "mean"
+            found["trials"] = "auto"
     return found
 
 

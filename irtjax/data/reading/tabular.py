@@ -91,6 +91,7 @@ class Frame:
     #: Takes rows of columns that were not read with the others, and all of the columns.
     take: Take | None = None
     names: Sequence[str] = ()
+    unnamed: bool = False  # Whether rows of a matrix have no names, once it is read.
 
     def texts(self, columns: Sequence[str], rows: np.ndarray) -> list[list[str]]:
         """Texts of some rows, cut, of each column: "" where there is none.

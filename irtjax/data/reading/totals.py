@@ -43,6 +43,15 @@ def without_totals(
     return rows, names, values, observed, notes
 
 
+def is_total(name: str) -> bool:
+    """Whether a name is that of a mean or a sum.
+
+    >>> is_total("Average"), is_total("age")
+    (True, False)
+    """
+    return _plain(name) in _NAMES
+
+
 def _plain(name: str) -> str:
     """A name without what surrounds its words, such as an arrow: "Average \u2b06"."""
     return re.sub(r"^[\W_]+|[\W_]+$", "", name).lower()
@@ -60,7 +69,7 @@ def _found(
     Whole numbers that the others have, too, may be those of an item or a subject, so
     they do not suffice: a model named "mean" may be right wherever two others are.
     """
-    named = np.array([_plain(str(name)) in _NAMES for name in names], bool)
+    named = np.array([is_total(str(name)) for name in names], bool)
     gone = np.zeros(len(names), bool)
     if not named.any() or named.sum() > len(names) - 2:
         return gone

@@ -36,9 +36,11 @@ from irtjax.data.reading.columns import (
     parameter_message,
     plain_name,
 )
+from irtjax.data.reading.covariates import covariates
 from irtjax.data.reading.leave_out import columns_without, rows_without, sound
 from irtjax.data.reading.options import ReadOptions
 from irtjax.data.reading.records import Coded, Records
+from irtjax.data.reading.roles import describing
 from irtjax.data.reading.scoring import score_matrix
 from irtjax.data.reading.tabular import Frame
 from irtjax.data.reading.totals import without_totals
@@ -49,6 +51,8 @@ from irtjax.numerics.memory import available_memory
 Piece: TypeAlias = ResponseTable | Records
 #: Names of columns without one, also as `pandas` and `tabular` number them.
 _NAMELESS = re.compile(r"(\.\d+|Unnamed: \d+)?")
+#: Rows with one label of a column without a usual name, from which it describes them.
+_MANY = 8
 _KEYS = {*SUBJECT, *ITEM} - {"id"}
 
 
@@ -63,6 +67,11 @@ def read_wide(frame: Frame, layout: Columns, options: ReadOptions) -> Piece:
     notes += scored
     side = _facets(table, names, layout, source)
     names = [name for name in names if name not in side]
+    what = "items" if layout.transposed else "subjects"
+    more, of_rows = covariates(table, names, what, source)
+    names = [name for name in names if name not in more]
+    side |= {name: texts for name, texts in more.items() if texts is not None}
+    notes += of_rows
     if not names:
         cure = ""
         if table.num_columns == 1:
@@ -88,10 +97,14 @@ def read_wide(frame: Frame, layout: Columns, options: ReadOptions) -> Piece:
     if "freq" in names:
         return _expand(names, values, source)
     if not frame.headerless:
-        rows, names, values, observed, more = without_totals(
+        before = rows
+        rows, names, values, observed, of_totals = without_totals(
             rows, names, values, observed
         )
-        notes += more
+        notes += of_totals
+        if before is not None and rows is not None and len(rows) < len(before):
+            kept = np.isin(before, rows)
+            side = {name: texts[kept] for name, texts in side.items()}
     values, observed, more = missing_codes.of_matrix(values, observed, options, source)
     notes += more
     columns = None if layout.transposed and frame.headerless else as_labels(names)
@@ -108,6 +121,7 @@ def read_wide(frame: Frame, layout: Columns, options: ReadOptions) -> Piece:
             " round, pass"
             " orientation='items_by_subjects'"
         )
+    frame.unnamed = rows is None and options.subject_name is None
     if options.subject_name is not None:
         rows = as_labels([options.subject_name] * len(values))
     if rows is not None and len(set(rows.tolist())) < len(rows):
@@ -125,6 +139,15 @@ def read_wide(frame: Frame, layout: Columns, options: ReadOptions) -> Piece:
                 np.tile(np.arange(len(items), dtype=np.int32), len(rows)), items
             ),
             response=np.where(known, values, np.nan).ravel(),
+            conditions={
+                name: Coded(np.repeat(codes.astype(np.int32), len(items)), labels)
+                for name, (labels, codes) in (
+                    (name, np.unique(texts, return_inverse=True))
+                    for name, texts in side.items()
+                )
+            }
+            if not layout.transposed
+            else {},
             notes=notes,
             source=source,
         )
@@ -200,6 +223,10 @@ def _column_of_names(frame: Frame) -> str | None:
         # Beyond any usual score.
         return first if table.num_rows > 10 and _counts_rows(column) else None
     if not is_text(column.type) or not is_wordy(column):
+        return None
+    # Genders and countries are no names of the rows.
+    labels = column.combine_chunks().unique()
+    if describing(table.column_names[:1]) or _MANY * len(labels) < table.num_rows:
         return None
     return None if any(is_wordy(table.column(name)) for name in rest) else first
 

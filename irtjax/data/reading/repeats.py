@@ -1,0 +1,193 @@
+"""Repeated responses of a subject to an item: what tells them apart."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from irtjax.data.arrays import as_labels
+from irtjax.data.item_texts import ItemText
+from irtjax.data.reading.records import Coded, Records, join_coded
+from irtjax.data.reading.roles import Side, side_of
+from irtjax.data.wording import listing
+
+#: Subjects with a response to an item under one condition, as a share of those with a
+#: response to the item, from which it is an item of its own.
+_SHARED = 0.4
+#: Repeated pairs and rows whose columns are compared, and characters of a name.
+_PAIRS, _ROWS, _LONGEST = 40, 400, 60
+#: Rows of a file that are searched for repeats by columns of unknown names.
+MOST_ROWS = 2_000_000
+
+
+def separated(records: Records) -> Records:
+    """Records in which conditions are parts of names where pairs repeat without them.
+
+    An item in another language is another item, a model with another effort another
+    subject. Columns that do not differ within repeated pairs are left out. So are those
+    under which few subjects share an item, such as judges drawn at random.
+    """
+    for name, column in records.conditions.items():
+        pair = _pairs(records)
+        order, start = _sorted(pair)
+        if len(start) == len(pair):
+            break
+        # Places, in the sorted rows, that begin a new value within a pair.
+        codes = column.codes[order]
+        differs = np.ones(len(order), bool)
+        differs[1:] = codes[1:] != codes[:-1]
+        differs[start] = False
+        if not differs.any():
+            continue
+        records = _with_condition(records, name, column)
+    return records
+
+
+def _pairs(records: Records) -> np.ndarray:
+    """A number for each pair of a subject and an item, by row."""
+    return records.subject.codes.astype(np.int64) * len(
+        records.item.labels
+    ) + records.item.codes.astype(np.int64)
+
+
+def _sorted(pair: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Rows by pair, and where each pair begins among them."""
+    order = np.argsort(pair, kind="stable")
+    return order, np.flatnonzero(np.diff(pair[order], prepend=-1))
+
+
+def _with_condition(records: Records, name: str, column: Coded) -> Records:
+    """Records with a condition as part of the names of items or subjects."""
+    side: Side = side_of(name) or "item"
+    item = records.roles.get("item", "item")
+    if side == "subject":
+        subject = records.roles.get("subject", "subject")
+        note = (
+            f"column {name!r} makes subject-item pairs unique: a subject is a pair of"
+            f" {subject!r} and {name!r} (trials='mean' averages over it)"
+        )
+        named = joined(column, records.subject, after=True)
+        return dataclasses.replace(records, subject=named, notes=[*records.notes, note])
+    new = joined(column, records.item)
+    before, after = (_mean_subjects(records.subject, x) for x in (records.item, new))
+    if after < max(_SHARED * before, 2):
+        return records
+    rows = np.unique(new.codes, return_index=True)[1]
+    names, old = new[rows].texts().tolist(), records.item[rows].texts().tolist()
+    values = column[rows].texts().tolist()
+    known = dict(zip(names, old, strict=True))
+    parts = {
+        key: {x: found[known[x]] for x in names if known[x] in found}
+        for key, found in records.item_parts.items()
+    }
+    topic = side == "benchmark" and records.benchmark is None
+    note = (
+        f"column {name!r} makes subject-item pairs unique: an item is a pair of"
+        f" {name!r} and {item!r}{', and a benchmark one value of it' * topic}"
+        " (trials='mean' averages over it)"
+    )
+    return dataclasses.replace(
+        records,
+        item=new,
+        benchmark=column if topic else records.benchmark,
+        item_parts={
+            item: known,
+            **parts,
+            name: dict(zip(names, values, strict=True)),
+        },
+        item_texts=_texts_of_first(records, new),
+        notes=[*records.notes, note],
+    )
+
+
+def joined(first: Coded, second: Coded, after: bool = False) -> Coded:
+    """Names as first/second, or with the first ``after`` the second."""
+    width = len(first.labels)
+    pair = second.codes.astype(np.int64) * width + first.codes
+    _, rows, codes = np.unique(pair, return_index=True, return_inverse=True)
+    one, two = first[rows].texts(), second[rows].texts()
+    ends = zip(two, one, strict=True) if after else zip(one, two, strict=True)
+    names = ["/".join(filter(None, map(str, ends_of))) for ends_of in ends]
+    return join_coded([Coded(codes.astype(np.int32).reshape(-1), as_labels(names))])
+
+
+def _mean_subjects(subject: Coded, item: Coded) -> float:
+    """Mean number of subjects with a response to an item."""
+    pair = item.codes.astype(np.int64) * len(subject.labels) + subject.codes
+    return len(np.unique(pair)) / len(np.unique(item.codes))
+
+
+def _texts_of_first(records: Records, new: Coded) -> dict[str, ItemText]:
+    """Texts of items, which are those of their first rows."""
+    rows = np.sort(np.unique(records.item.codes, return_index=True)[1])
+    pairs = zip(records.item[rows].texts(), new[rows].texts(), strict=True)
+    texts = records.item_texts
+    return {str(after): texts[x] for x, after in pairs if x in texts}
+
+
+def repeated_rows(records: Records) -> np.ndarray:
+    """Some rows of pairs that repeat and that no known column tells apart."""
+    pair = _pairs(records)
+    columns = list(records.conditions.values())
+    for column in (records.benchmark, records.metric, records.filter, *columns):
+        if column is not None:
+            pair = np.unique(pair, return_inverse=True)[1].reshape(-1)
+            pair = pair.astype(np.int64) * len(column.labels) + column.codes
+    if records.trial is not None:
+        number = np.unique(records.trial, return_inverse=True)[1].reshape(-1)
+        pair = np.unique(pair, return_inverse=True)[1].reshape(-1).astype(np.int64)
+        pair = pair * (int(number.max(initial=0)) + 1) + number
+    order, start = _sorted(pair)
+    size = np.diff(start, append=len(pair))
+    several = np.flatnonzero(size > 1)
+    # Of the beginning, the middle and the end of the file.
+    several = several[:: max(len(several) // _PAIRS, 1)][:_PAIRS]
+    chosen = [order[start[k] : start[k] + size[k]] for k in several.tolist()]
+    rows = np.concatenate(chosen)[:_ROWS] if chosen else np.zeros(0, int)
+    return np.sort(rows)
+
+
+def telling(
+    names: Sequence[str], texts: Sequence[Sequence[str]], pair: np.ndarray
+) -> Iterator[str]:
+    """Columns whose values differ within each repeated pair, and repeat between them.
+
+    Args:
+        names: Names of columns.
+        texts: Of each, the texts of some rows.
+        pair: The pair of each row.
+    """
+    size = int(np.bincount(pair).max(initial=0))
+    for name, found in zip(names, texts, strict=True):
+        cells = set(zip(pair.tolist(), found, strict=True))
+        values = set(found)
+        # Outputs, times and the like have a value of their own in every row.
+        few = len(values) <= max(3 * size, len(found) // 4)
+        short = max(map(len, values), default=0) <= _LONGEST
+        if len(cells) == len(found) and few and short and "" not in values:
+            yield name
+
+
+def numbers_of(labels: Sequence[str]) -> bool:
+    """Whether names number repeats: all the whole numbers from 0 or from 1.
+
+    >>> numbers_of(["0", "2", "1"]), numbers_of(["en", "fr"])
+    (True, False)
+    """
+    if not all(x.isdecimal() for x in labels):
+        return False
+    found = sorted(map(int, labels))
+    return found in (list(range(len(found))), list(range(1, len(found) + 1)))
+
+
+def shown_trials(records: Records, limit: int = 4) -> str:
+    """The column that numbers repeats and its values, for a note; nothing without."""
+    name = records.roles.get("trial")
+    if name is None or records.trial is None:
+        return ""
+    numbers = np.unique(records.trial).tolist()
+    named = records.trial_names
+    found = [str(k if named is None else named[k]) for k in numbers]
+    return f" by column {name!r} ({listing(found, limit)})" if len(found) > 1 else ""
