@@ -27,11 +27,13 @@ from irtjax.auditing.tables import benchmark_table, item_table
 from irtjax.calibration import copies
 from irtjax.calibration.calibration import Calibration
 from irtjax.data import ResponseTable, read
+from irtjax.data.scores import MAJORITY, as_majority
 from irtjax.data.wording import counted, have
 from irtjax.estimators.catalogue import method_class
 from irtjax.fitting.defaults import AUTO, choose
 from irtjax.fitting.fit import fit as make_fit
 from irtjax.models.catalogue import known_model
+from irtjax.models.families.bounded import binary_items
 from irtjax.numerics.precision import full_precision
 from irtjax.numerics.tails import ENUMERATED, log_choose
 from irtjax.validity import classical, sum_scores
@@ -138,6 +140,8 @@ def audit(
             alone: they are fitted by the model and the method that `irtjax.fit` chooses
             for right and wrong responses, unless `options` name others.
         data: Right and wrong responses: a `ResponseTable`, or what `irtjax.read` takes.
+            Counts of trials are right where at least half of them are; they are then
+            fitted again.
         false_discovery_rate: Level for each defect.
         chance: Lower asymptote that is not suspicious, such as 0.25 for four choices:
             one number, or one for each benchmark by name.
@@ -161,6 +165,17 @@ def audit(
     data = data if given else fit
     table = data if isinstance(data, ResponseTable) else read(data)
     level = false_discovery_rate
+    if given and options:
+        raise ValueError(
+            f"{', '.join(options)}: options of a fit, but a fit is given; leave one out"
+        )
+    single = table.kind != "counts" or not binary_items(table).all()
+    if not single:
+        table = as_majority(table)
+    if not single and isinstance(fit, Calibration):
+        # Curves of one trial are not those of the majority.
+        right = fit.model.family.num_categories == 2
+        fit, options["model"] = table, fit.model.name if right else AUTO
     _check(table, level, permutations)
     guess = _guessing(table, chance)
     if not isinstance(fit, Calibration):
@@ -174,10 +189,6 @@ def audit(
         # The fit's own phases are over.
         if options.get("progress") is not None:
             options["progress"]("examine items", 0, math.nan, math.nan, 0.0)
-    elif options:
-        raise ValueError(
-            f"{', '.join(options)}: options of a fit, but a fit is given; leave one out"
-        )
     known = Known.of(fit, table)
     found = examine(table, known, guess)
     decided = decide(found, level)
@@ -195,7 +206,10 @@ def audit(
         alpha=found.classical.alpha,
         false_discovery_rate=level,
         missing=describe(missing, table.items, table.benchmarks, level),
-        warnings=tuple(_warnings(table, found, flags, level)),
+        warnings=(
+            *([] if single else [MAJORITY]),
+            *_warnings(table, found, flags, level),
+        ),
     )
 
 

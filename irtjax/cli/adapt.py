@@ -207,8 +207,8 @@ class SubjectOptions:
     trials: Annotated[
         str | None,
         opt.option(
-            "Of --responses: repeated responses to an item: error, mean, first or"
-            " counts (the default with --repeats)."
+            "Of --responses: repeated responses to an item: auto, error, mean, first"
+            " or counts (the default with --repeats)."
         ),
     ] = None
     join: Annotated[
@@ -235,7 +235,7 @@ class SubjectOptions:
         """Returns the recorded responses, if any, for tests with so many repeats."""
         if not self.responses:
             return None
-        trials = self.trials or ("counts" if repeats > 1 else "error")
+        trials = self.trials or ("counts" if repeats > 1 else "auto")
         reading = opt.Reading(length=self.length, trials=trials, join=self.join)
         return reading.read(self.responses)
 

@@ -140,10 +140,12 @@ def write(
 ) -> None:
     """Writes tables, figures and summary, all or none."""
     from irtjax import plots
+    from irtjax.data.scores import as_majority
     from irtjax.data.writing import write_text
     from irtjax.report import audit_page, report_page, write_page
     from irtjax.report.flagged import flagged_page, flagged_table
 
+    table = as_majority(table)
     page = audit_page(report, FIGURES if figures else (), table.notes)
     command = output.command_line()
     shown = {name: text.as_text() for name, text in texts.items()}

@@ -242,7 +242,7 @@ def _several(fit: Calibration) -> bool:
 
 def _no_audit(table: ResponseTable, fit: Calibration) -> str:
     """Why these responses have no audit, or nothing."""
-    if table.kind != "binary":
+    if table.kind not in ("binary", "counts"):
         return f"an audit is of right and wrong responses, not of {table.kind} ones"
     if table.num_subjects < 3 or table.num_items < 3:
         return "an audit needs at least 3 subjects and 3 items"
@@ -251,8 +251,6 @@ def _no_audit(table: ResponseTable, fit: Calibration) -> str:
 
 def _no_subset(table: ResponseTable, fit: Calibration, size: int) -> str:
     """Why these responses have no subset, or nothing."""
-    if table.trials is not None:
-        return "a subset is of single responses or scores, not of counts"
     if table.num_subjects < 4 or size < 1:
         return "a subset needs at least 4 subjects and 2 items"
     if _several(fit) or fit.parameters.lengths is not None:

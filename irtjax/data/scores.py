@@ -225,6 +225,56 @@ def to_logits(
     return Logits(np.where(columns, logits, table.values), int(near.sum()), sizes)
 
 
+def as_shares(table: ResponseTable) -> ResponseTable:
+    """Counts of trials as shares of right responses; any other table as it is.
+
+    >>> counts = ResponseTable.from_arrays([[1, 0]], trials=[[4, 2]])
+    >>> as_shares(counts).values.tolist()
+    [[0.25, 0.0]]
+    """
+    if table.trials is None:
+        return table
+    shares = table.values / np.maximum(table.trials, 1)
+    return dataclasses.replace(table, values=shares, trials=None)
+
+
+#: What examines right and wrong responses where they are counts.
+MAJORITY = (
+    "repeated responses to an item count as one, which is right where at least half of"
+    " them are"
+)
+
+
+def as_majority(table: ResponseTable) -> ResponseTable:
+    """Counts of trials as right where at least half are; any other table as it is.
+
+    >>> counts = ResponseTable.from_arrays([[1, 2]], trials=[[4, 3]])
+    >>> as_majority(counts).values.tolist()
+    [[0, 1]]
+    """
+    if table.trials is None:
+        return table
+    right = (2 * table.values >= np.maximum(table.trials, 1)).astype(np.int8)
+    if table.observed is not None:
+        right *= table.observed
+    return dataclasses.replace(table, values=right, trials=None)
+
+
+def trial_dependence(table: ResponseTable) -> float:
+    """Times that errors of independent trials are too small for counts; 1 or more.
+
+    The dispersion of shares (`share_dispersion`) is compared with that of independent
+    trials, the mean of one over their number.
+    """
+    assert table.trials is not None
+    seen = table.trials > 1
+    if not seen.any():
+        return 1.0
+    least = float((1 / table.trials[seen]).mean())
+    found = share_dispersion(as_shares(table).values, seen)
+    return float(np.sqrt(max(found / least, 1.0)))
+
+
 class Shares(NamedTuple):
     """Scores as shares of right responses, for ``jit``."""
 

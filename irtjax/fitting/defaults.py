@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from irtjax.data.scores import Bounds
+from irtjax.data.scores import Bounds, trial_dependence
 from irtjax.data.table import FEW_SUBJECTS, MOST_LEVELS, ResponseTable
 from irtjax.data.wording import are, counted, percent
 from irtjax.fitting.problem import specify
@@ -43,6 +43,10 @@ MOST_INTEGRATED = 600
 #: Ordered categories that `laplace` integrates over in seconds: 10 x 349 responses of 5
 #: take it 13 processor seconds, of 11 more than 200, `em` 6.
 MOST_CATEGORIES = 5
+#: Times that errors are too small, from which trials are no independent responses.
+LEAST_DEPENDENCE = 1.1
+#: Settings with which counts are right and wrong responses.
+ONLY_BINARY = {"item_model", "priors", "positive", *ITEMS}
 #: Settings of multilevel models that do not determine the method.
 KEPT = ("item_model", "metric_effects")
 
@@ -113,7 +117,12 @@ def _model_of(table: ResponseTable, settings: Mapping[str, Any]) -> tuple[Any, s
     slopes = f", and {subjects} too few for slopes" * few
     if table.trials is not None:
         if binary_items(table, bounds).all():
-            return binary, f"responses are counts of right responses{slopes}"
+            times = trial_dependence(table)
+            if times < LEAST_DEPENDENCE or settings.keys() & ONLY_BINARY:
+                return binary, f"responses are counts of right responses{slopes}"
+            why = "repeated responses of a subject to an item are alike"
+            why += f" (as independent ones, errors were {times:.1f} times too small)"
+            return (share(slopes="unit") if few else "share"), f"{why}{slopes}"
         return "mixed", "some items have counts of right responses, the others scores"
     if bounds is None and nearly_binary(table):
         # A response that is neither is refused with its place.

@@ -9,7 +9,7 @@ import numpy as np
 from irtjax.calibration.calibration import Calibration
 from irtjax.data import ResponseTable, read
 from irtjax.data.arrays import positions
-from irtjax.data.scores import check_range, item_ends, rescale
+from irtjax.data.scores import as_shares, check_range, item_ends, rescale
 from irtjax.data.table import FEW_SUBJECTS
 from irtjax.data.wording import are, counted
 from irtjax.fitting.defaults import AUTO, choose, is_integrated
@@ -31,10 +31,10 @@ def make_pool(data, model, stratify, average, aim, abilities, avoid=(), bounds=N
     """The items to choose from, their responses, and warnings."""
     table = data if isinstance(data, ResponseTable) else read(data)
     if table.trials is not None:
-        raise ValueError(
-            "shrink needs single responses or scores, not counts: read them with"
-            " trials='mean' (--trials mean)"
-        )
+        # Full scores are means of shares, and a fit of counts is of single trials.
+        table = as_shares(table)
+        if isinstance(model, Calibration) and model.model.family.num_categories:
+            model = AUTO
     if isinstance(model, Calibration):
         if bounds is not None:
             raise ValueError("bounds are those of the fit: leave bounds out")

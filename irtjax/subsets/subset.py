@@ -24,6 +24,7 @@ from irtjax.data.item_texts import (
     sample_files,
 )
 from irtjax.data.matching import arrange
+from irtjax.data.scores import as_shares
 from irtjax.data.wording import are, counted
 from irtjax.data.writing import full_path, together, write_text
 from irtjax.models.families.shares import ShareScores
@@ -188,8 +189,7 @@ class Shrunken(HasTable):
 
     def _arrange(self, table: ResponseTable):
         """Responses in the order of the subset, 0 where there are none."""
-        if table.trials is not None:
-            raise ValueError("counts of trials cannot be scored: use single responses")
+        table = as_shares(table)
         known = "the subset", highest_response(self.model), self.item_contents
         values, observed, places = arrange(table, self.items, *known, self.ends)
         known = places >= 0

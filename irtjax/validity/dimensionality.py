@@ -27,11 +27,13 @@ import numpy as np
 from irtjax._types import KeyArray
 from irtjax.data import read
 from irtjax.data.frames import HasTable
+from irtjax.data.scores import MAJORITY, as_majority
 from irtjax.data.table import ResponseTable
 from irtjax.data.wording import counted
 from irtjax.estimators.factor_folds import FOLDS, Folds, Losses, folds_of, losses
 from irtjax.estimators.factor_rank import GLOBAL, fit_factors, noise_rank
 from irtjax.models.factors import FEWEST_ITEMS
+from irtjax.models.families.bounded import binary_items
 from irtjax.numerics.memory import require_memory
 from irtjax.numerics.precision import full_precision
 from irtjax.numerics.progress import watched
@@ -178,6 +180,9 @@ def dimensions(
     if most is None:
         fewest = min(table.num_subjects, table.num_items)
         most = min(MOST, max(1, int(np.ceil(MOST_SHARE * fewest)) - 1))
+    of_counts: list[str] = []
+    if table.trials is not None and binary_items(table).all():
+        table, of_counts = as_majority(table), [MAJORITY]
     _check(table, most)
     report = progress or (lambda text: None)
     key = jax.random.key(0) if key is None else key
@@ -218,7 +223,7 @@ def dimensions(
         by_parallel,
         proof.rank,
         proof.certificate,
-        tuple(notes),
+        (*of_counts, *notes),
         out.chosen > out.losses.chosen,
     )
 

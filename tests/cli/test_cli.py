@@ -486,14 +486,16 @@ def test_an_ordinary_folder_of_logs_is_fitted_by_the_command_that_info_prints(
     shown = ok("info", logs).stdout
     command = next(x for x in shown.splitlines() if x.startswith("  irtjax fit"))
     words = shlex.split(command)
-    assert words[3:5] == ["--trials", "first"]
+    assert words[3] == "--metric"
     quick = ("--no-figures", "--standard-errors", "none")
     ok(*words[1:], *quick, "--model", "rasch", "--method", "em")
     fit = irtjax.load(tmp_path / "calibrated")
     assert len(fit.items) == 24
+    plain = irtjax.read(logs)
     assert any(
-        "arc_easy: acc_norm, not acc; gsm8k: exact_match" in x for x in fit.notes
+        "arc_easy: acc_norm, not acc; gsm8k: exact_match" in x for x in plain.notes
     )
+    assert plain.items.tolist() == fit.items.tolist()
     # What is usual has a name for each task that has several, to change.
     usual = strict(ok("info", logs, "--trials", "first", "--json").stdout)["usual"]
     assert usual in ok("info", logs, "--trials", "first").stdout

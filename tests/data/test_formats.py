@@ -488,7 +488,7 @@ def test_swe_bench_reports_of_one_name_are_all_read(tmp_path):
     row = {"swe_bench/a": 1, "swe_bench/b": 0, "swe_bench/c": 1}
     assert cells(read(tmp_path)) == {"org/m": row}
     write_report(tmp_path / "other/org__m.run.json", ["b"], ["a"])
-    assert noted(read(tmp_path), "2 subject-item pairs had repeats, which count")
+    assert noted(read(tmp_path), "2 subject-item pairs had repeats, read as")
     assert cells(read(tmp_path, trials="mean"))["org/m"]["swe_bench/b"] == 0.5
 
 

@@ -38,6 +38,7 @@ LOGS = {
     "mlflow": "MLflow eval_results_table.json",
     "aider": "Aider's .aider.results.json",
     "arena_hard": "Arena-Hard judgments",
+    "nemo_skills": "NeMo-Skills output*.jsonl",
     "py_irt": "py-irt .jsonlines",
 }
 #: Modules that recognise files which irtjax does not read.

@@ -233,8 +233,7 @@ def _repeats_note(
     were_read = {
         "mean": f"which {were(repeated)} averaged",
         "first": f"which {were(repeated)} cut to the first",
-        "counts": f"which count as up to {counted(count.max(), 'trial')} of right or"
-        " wrong",
+        "counts": f"read as numbers right of up to {counted(count.max(), 'trial')}",
     }[how]
     by = shown_trials(records)
     if not by and records.file is not None:

@@ -94,9 +94,21 @@ def missing_choices(records: Records, options: ReadOptions) -> dict[str, Any]:
     return found
 
 
+def check_response(records: Records, options: ReadOptions) -> None:
+    """Refuses a name of the response that is no metric of logs."""
+    known = _names(records.metric)
+    if options.response is not None and options.response not in known:
+        raise ValueError(
+            f"{records.source}: no metric {options.response!r:.80} for response=; there"
+            f" are: {listing(known) or 'no names of metrics'}"
+        )
+
+
 def _resolved(records: Records, options: ReadOptions) -> ReadOptions:
     """Options in which what was typed is a name, or a mapping by benchmark."""
     found: dict[str, Any] = {}
+    if options.metric is None and options.response in _names(records.metric):
+        options = dataclasses.replace(options, metric=options.response)
     for option in ("metric", "filter"):
         given, column = getattr(options, option), getattr(records, option)
         if not isinstance(given, Choices):

@@ -170,6 +170,7 @@ class Gathered:
 
 def gather(source: Any, options: ReadOptions) -> Gathered:
     """Reads the inputs, without a choice of metric, filter or epoch."""
+    from irtjax.data.reading.choose import check_response
     from irtjax.data.reading.frames import agree
     from irtjax.data.reading.leave_out import without
     from irtjax.data.reading.lengths import is_named_lengths
@@ -195,7 +196,7 @@ def gather(source: Any, options: ReadOptions) -> Gathered:
             names.append(type(entry).__name__)
     logs = {*LOGS} - {*TABLES}
     if files and not pieces and all(file.format in logs for file in files):
-        tables = "subject response benchmark trial orientation subject_from key right"
+        tables = "subject benchmark trial orientation subject_from key right"
         for option in tables.split():
             if getattr(options, option) is not None:
                 raise ValueError(
@@ -213,6 +214,8 @@ def gather(source: Any, options: ReadOptions) -> Gathered:
     rows = [table for table in nameless if not is_named_lengths(table)]
     tables = numbered_on(tables, rows, notes)
     joined = concatenate(settled(records)) if records else None
+    if joined is not None and files and all(file.format in logs for file in files):
+        check_response(joined, options)
     joined, tables, more = without(
         joined, tables, options.leave_out, of_others.values()
     )

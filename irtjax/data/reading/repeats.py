@@ -184,10 +184,11 @@ def numbers_of(labels: Sequence[str]) -> bool:
 
 def shown_trials(records: Records, limit: int = 4) -> str:
     """The column that numbers repeats and its values, for a note; nothing without."""
-    name = records.roles.get("trial")
-    if name is None or records.trial is None:
+    if records.trial is None:
         return ""
+    name = records.roles.get("trial")
+    column = "epoch or trial" if name is None else f"column {name!r}"
     numbers = np.unique(records.trial).tolist()
     named = records.trial_names
     found = [str(k if named is None else named[k]) for k in numbers]
-    return f" by column {name!r} ({listing(found, limit)})" if len(found) > 1 else ""
+    return f" by {column} ({listing(found, limit)})" if len(found) > 1 else ""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Literal, TypeAlias
 
 #: What a column changes: the item, its benchmark, or the subject.
@@ -100,12 +100,12 @@ def side_of(name: str) -> Side | None:
     ['item', 'benchmark', 'subject', None]
     """
     words = _words(name)
-    sides: tuple[tuple[Side, set[str]], ...]
+    sides: tuple[tuple[Side, Collection[str]], ...]
     sides = ("item", _ITEM), ("benchmark", _TOPIC), ("subject", _SUBJECT)
     known = _ITEM | _TOPIC | _SUBJECT | _ANY
     if not words <= known:
         return None
-    return next((side for side, own in sides if words & own), None)
+    return next((side for side, own in sides if not words.isdisjoint(own)), None)
 
 
 def conditions_of(names: Sequence[str]) -> tuple[str, ...]:

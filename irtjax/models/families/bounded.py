@@ -13,6 +13,7 @@ from irtjax.data.arrays import places_of
 from irtjax.data.responses import Responses
 from irtjax.data.scores import (
     Bounds,
+    as_shares,
     benchmarks_of,
     rescale,
     to_logits,
@@ -105,6 +106,8 @@ def prepare(
                 " bounds={'name': (low, high)} (--bounds-of NAME=LOW:HIGH)"
             )
         _check_binary(table, ~columns)
+    if isinstance(family, ShareScores):
+        table = as_shares(table)
     if bounds is not None:
         table = rescale(table, bounds, columns)
     if table.trials is not None and np.any(table.trials[:, columns] > 1):
