@@ -23,7 +23,10 @@ def table_of(subjects, items, kind="binary", missing=0.0, seed=0):
         options["observed"] = rng.random(size) >= missing
     if kind == "counts":
         options["trials"] = np.full(size, 5)
-        values = rng.integers(0, 6, size)
+        values = rng.binomial(5, 0.5, size)
+    elif kind == "same counts":
+        options["trials"] = np.full(size, 5)
+        values = 5 * rng.integers(0, 2, size)
     elif kind == "ordinal":
         values = rng.integers(0, 4, size)
     elif kind == "scores":
@@ -41,6 +44,7 @@ def table_of(subjects, items, kind="binary", missing=0.0, seed=0):
     [
         ("binary", "2pl"),
         ("counts", "2pl"),
+        ("same counts", "share"),
         ("ordinal", "graded"),
         ("scores", "continuous"),
         ("mixed", "mixed"),
@@ -60,6 +64,7 @@ def test_the_kind_of_the_data_decides_the_model(kind, model):
     [
         ("binary", "rasch"),
         ("counts", "rasch"),
+        ("same counts", "share"),
         ("ordinal", "pcm"),
         ("scores", "continuous"),
     ],
