@@ -95,6 +95,12 @@ ANATOMY = [f"mmlu:subject=anatomy/id{k}" for k in (10, 11, 12, 13)]
             ["gsm8k/0", "gsm8k/1", "gsm8k/2"],
             {"toy-1b": [1, 0, 0], "toy-7b": [1, 1, 0]},
         ),
+        (  # Two seeds of one model.
+            "nemo_skills",
+            {},
+            ["aime24/a-0", "aime24/a-1", "aime24/a-2"],
+            {"toy-1b": [2, 0, 1], "toy-7b": [1, 1, 0]},
+        ),
         (  # Plus needs both tests; a completion without plus tests is missing.
             "evalplus",
             {"trials": "mean"},
@@ -488,7 +494,7 @@ def test_swe_bench_reports_of_one_name_are_all_read(tmp_path):
     row = {"swe_bench/a": 1, "swe_bench/b": 0, "swe_bench/c": 1}
     assert cells(read(tmp_path)) == {"org/m": row}
     write_report(tmp_path / "other/org__m.run.json", ["b"], ["a"])
-    assert noted(read(tmp_path), "2 subject-item pairs had repeats, read as")
+    assert noted(read(tmp_path), "2 subject-item pairs had repeats")
     assert cells(read(tmp_path, trials="mean"))["org/m"]["swe_bench/b"] == 0.5
 
 

@@ -189,7 +189,7 @@ def test_logs_merge_with_tables(tmp_path):
 
 
 def test_column_names_for_logs_are_refused():
-    with pytest.raises(ValueError, match="response= is for tables"):
+    with pytest.raises(ValueError, match="no metric 'x' for response="):
         read(FIXTURES / "py_irt" / "toy.jsonlines", response="x")
 
 

@@ -235,8 +235,7 @@ def test_copies_of_files_are_not_read(tmp_path, name):
     (tmp_path / "t.csv").write_text(text)
     (tmp_path / name).write_text(text)
     assert f"1 copy of other files was not read: {name}" in irtjax.read(tmp_path).notes
-    # Another content is another file, with repeats.
+    # Another content is another file, whose repeats are a question.
     (tmp_path / name).write_text(text.replace("q2,1", "q2,0"))
     with pytest.raises(ValueError, match="has 2 responses"):
-        irtjax.read(tmp_path, trials="error")
-    assert irtjax.read(tmp_path).kind == "counts"
+        irtjax.read(tmp_path)

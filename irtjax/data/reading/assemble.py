@@ -13,7 +13,7 @@ from irtjax.data.reading import missing_codes
 from irtjax.data.reading.choose import choose
 from irtjax.data.reading.options import ReadOptions, Trials
 from irtjax.data.reading.records import Coded, Records
-from irtjax.data.reading.repeats import separated, shown_trials
+from irtjax.data.reading.repeats import are_repeats, separated, shown_trials
 from irtjax.data.sparse_table import SparseCells, is_sparse
 from irtjax.data.table import ResponseTable
 from irtjax.data.wording import counted, listing, were
@@ -173,11 +173,13 @@ def _one_value(
         count = np.bincount(cell, minlength=size)
     repeated = int(np.count_nonzero(count > 1))
     response = records.response
-    if repeated and options.trials == "error":
-        raise ValueError(_repeat_message(records, cell, count, repeated))
     how, trials, notes = options.trials, None, []
     if how == "auto" and repeated:
         how = "mean" if _scored(records)[0].all() else "counts"
+        if _clash(records, cell, np.count_nonzero(count)):
+            how = "error"
+    if repeated and how == "error":
+        raise ValueError(_repeat_message(records, cell, count, repeated))
     if how == "counts":
         values, count, notes = _counts(records, cell, count)
         trials = count = count.astype(np.int32)
@@ -195,6 +197,18 @@ def _one_value(
     elif repeated and "counts" not in records.roles:
         notes = [_repeats_note(records, cell, count, how, options), *notes]
     return values, count, trials, notes
+
+
+def _clash(records: Records, cell: np.ndarray, num_cells: int) -> bool:
+    """Whether tables of several files share pairs and may be of other benchmarks.
+
+    Logs name their benchmarks.
+    """
+    if records.file is None or "subject" not in records.roles:
+        return False
+    file = records.file.compact()
+    pair = cell.astype(np.int64) * len(file.labels) + file.codes
+    return len(np.unique(pair)) > num_cells and not are_repeats(file.labels.tolist())
 
 
 def _counts(

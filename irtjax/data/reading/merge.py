@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-import re
 from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
 
 from irtjax.data.arrays import as_labels, places_of
 from irtjax.data.item_texts import joined_ids, joined_texts, refuse_other_contents
 from irtjax.data.reading.options import ReadOptions
+from irtjax.data.reading.repeats import are_repeats
 from irtjax.data.table import ResponseTable
 from irtjax.data.wording import counted, were
 from irtjax.numerics.memory import require_memory
@@ -38,8 +37,10 @@ def merge(tables: Sequence[ResponseTable], options: ReadOptions) -> ResponseTabl
     how = options.trials
     if how == "auto":
         right = all(t.kind in ("binary", "counts") for t in tables)
-        # Scores of other files may be of another metric.
-        how = "counts" if right else "mean" if _are_numbered(tables) else "error"
+        how = "counts" if right else "mean"
+        # Other files may be of other benchmarks, metrics or models.
+        if not are_repeats([_name(table) for table in tables]):
+            how = "error"
     # Sums of right responses of few tables fit into a byte.
     few = len(tables) < 128 and all(t.trials is None for t in tables)
     summed = how == "mean" or (how == "counts" and not few)
@@ -110,12 +111,6 @@ def merge(tables: Sequence[ResponseTable], options: ReadOptions) -> ResponseTabl
         item_ids=joined_ids(t.item_ids for t in tables),
         item_contents=contents,
     )
-
-
-def _are_numbered(tables: Sequence[ResponseTable]) -> bool:
-    """Whether names of files differ in their numbers alone, as those of repeats."""
-    stems = {re.sub(r"\d+", "#", Path(_name(table)).name) for table in tables}
-    return len(stems) == 1
 
 
 def numbered_on(

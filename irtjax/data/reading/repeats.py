@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -18,6 +19,12 @@ from irtjax.data.wording import listing
 _SHARED = 0.4
 #: Repeated pairs and rows whose columns are compared, and characters of a name.
 _PAIRS, _ROWS, _LONGEST = 40, 400, 60
+#: A number of a repeat in a path.
+_RUN = re.compile(
+    r"(?<![a-z])(seed|run|trial|epoch|rep|repeat|replicate|attempt|rollout|iter"
+    r"|iteration|rs)[-_ ]?(\d+|[a-z])(?![a-z\d])",
+    re.IGNORECASE,
+)
 #: Rows of a file that are searched for repeats by columns of unknown names.
 MOST_ROWS = 2_000_000
 
@@ -168,6 +175,15 @@ def telling(
         short = max(map(len, values), default=0) <= _LONGEST
         if len(cells) == len(found) and few and short and "" not in values:
             yield name
+
+
+def are_repeats(paths: Sequence[str]) -> bool:
+    """Whether paths of files differ in the number of a run or a seed alone.
+
+    >>> are_repeats(["run1/a.csv", "run2/a.csv"]), are_repeats(["aime24", "aime25"])
+    (True, False)
+    """
+    return len({_RUN.sub("#", path) for path in paths}) == 1
 
 
 def numbers_of(labels: Sequence[str]) -> bool:

@@ -58,6 +58,7 @@ _KEYS = {*SUBJECT, *ITEM} - {"id"}
 
 def read_wide(frame: Frame, layout: Columns, options: ReadOptions) -> Piece:
     """Reads a matrix of responses as a table, or as `Records` if subjects repeat."""
+    given = frame
     frame, scored = score_matrix(frame, layout, options)
     table, source = frame.table, frame.source
     # The name may be "": the header of a column that a pandas index became.
@@ -121,7 +122,7 @@ def read_wide(frame: Frame, layout: Columns, options: ReadOptions) -> Piece:
             " round, pass"
             " orientation='items_by_subjects'"
         )
-    frame.unnamed = rows is None and options.subject_name is None
+    given.unnamed = rows is None and options.subject_name is None
     if options.subject_name is not None:
         rows = as_labels([options.subject_name] * len(values))
     if rows is not None and len(set(rows.tolist())) < len(rows):
