@@ -261,18 +261,21 @@ def as_majority(table: ResponseTable) -> ResponseTable:
 
 
 def trial_dependence(table: ResponseTable) -> float:
-    """Times that errors of independent trials are too small for counts; 1 or more.
+    """Times that errors of independent trials are too small for counts.
 
     The dispersion of shares (`share_dispersion`) is compared with that of independent
-    trials, the mean of one over their number.
+    trials, the mean of one over their number. 1 where it is not two standard errors
+    above that; for a mean of so many squares the error is sqrt(2 / degrees).
     """
     assert table.trials is not None
     seen = table.trials > 1
     if not seen.any():
         return 1.0
     least = float((1 / table.trials[seen]).mean())
-    found = share_dispersion(as_shares(table).values, seen)
-    return float(np.sqrt(max(found / least, 1.0)))
+    ratio = share_dispersion(as_shares(table).values, seen) / least
+    lines = seen.any(axis=1).sum() + seen.any(axis=0).sum()
+    degrees = max(int(seen.sum()) - int(lines) + 1, 1)
+    return float(np.sqrt(ratio)) if ratio > 1 + 2 * np.sqrt(2 / degrees) else 1.0
 
 
 class Shares(NamedTuple):

@@ -562,7 +562,7 @@ def bad_all_missing(folder):
 
 def bad_duplicates(folder):
     (folder / "x.csv").write_text("model,item,correct\na,q,1\na,q,0\nb,q,1\n")
-    return [folder / "x.csv"], "'?a'?.*'?q'?.*--trials"
+    return [folder / "x.csv", "--trials", "error"], "'?a'?.*'?q'?.*--trials"
 
 
 def bad_metrics(folder):
