@@ -383,6 +383,19 @@ def test_deepeval_names_count_cases_and_do_not_join_others(logs):
     assert list(cells(read(root, join="id"))[LARGE]) == [0, 1, 1]
 
 
+def test_deepeval_metrics_that_failed_are_no_verdict(logs):
+    """The judge's call failed, and deepeval counts the case as failed."""
+    root = logs("deepeval")
+    path = root / "test_run_toy-7b.json"
+    run = json.loads(path.read_text())
+    run["testCases"][0]["success"] = False
+    run["testCases"][0]["metricsData"][0] |= {"score": None, "error": "timeout"}
+    write(path, run)
+    table = read(root)
+    assert cells(table)[LARGE] == [None, 1, 0]
+    assert noted(table, "1 failed call is missing")
+
+
 # evalscope
 
 
@@ -630,6 +643,13 @@ def test_promptfoo_lines_prompts_and_failed_calls(tmp_path):
     assert table.subjects.tolist() == ["m: prompt 0", "m: prompt 1"]
 
 
+def test_promptfoo_variables_that_differ_by_provider(tmp_path):
+    rows = promptfoo_rows()
+    for number, row in enumerate(rows):
+        row["testCase"]["vars"] |= {"sessionId": f"{number}", "when": f"{number}"}
+    assert cells(read(write(tmp_path / "r.jsonl", rows, lines=True))) == OPENAI
+
+
 @pytest.mark.parametrize("kind", ["cells", "columns"])
 def test_promptfoo_csv(tmp_path, kind):
     path = tmp_path / "results.csv"
@@ -686,6 +706,19 @@ def test_lmms_eval_objects_without_scores(logs):
     for path in root.rglob("*_results.json"):
         path.unlink()
     assert cells(read(root)) == {SMALL: [0.25] * 3, LARGE: [0.25] * 3}
+
+
+def test_the_cure_of_older_logs_of_lmms_eval(tmp_path):
+    records = [
+        {"doc_id": k, "target": "A", "filtered_resps": ["A"], "doc_hash": f"h{k}",
+         "acc": {"score": k}}
+        for k in range(2)
+    ]  # fmt: skip
+    old = {"args": {}, "model_configs": {}, "logs": records, "time": "t"}
+    message = refused(write(tmp_path / "mmmu_val.json", old))
+    name = message.rpartition("MODEL/")[2].replace("TASK", "mmmu_val")
+    write(tmp_path / "m" / name, records, lines=True)
+    assert cells(read(tmp_path / "m")) == {"m": [0, 1]}
 
 
 def test_lmms_eval_later_run_counts(logs):
@@ -771,6 +804,7 @@ def test_ordinary_tables_are_none_of_a_tool(tmp_path):
         "model,[a],[b]",
         "id,Status,Score,q1",
         "traceId,name,value",
+        "model,[GSM8K] accuracy,[openai:m] score",
     ):
         path = tmp_path / "t.csv"
         path.write_text(f"{header}\nm,0,1\n")

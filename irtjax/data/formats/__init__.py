@@ -6,8 +6,9 @@ A module has ``read_files(paths, options)``, and recognises its own files:
 or the reason why a file of this tool holds no responses, or False.
 ``recognise_start(head, path)`` is for files that are damaged or empty, by their first
 bytes and their names: reading such a file is then refused, where without it the
-responses in it would be missing unnoticed. ``recognise_header(names, name)`` is for CSV
-files, by the names of their columns, and ``recognise_yaml(head)`` for YAML.
+responses in it would be missing unnoticed. ``recognise_header(names, cells)`` is for
+CSV files, by the names of their columns and the first row, and ``recognise_yaml(head)``
+for YAML.
 
 Tables of the Item Response Warehouse are long tables of CSV or Parquet: `irw` has the
 names of their columns, and no reader of its own.

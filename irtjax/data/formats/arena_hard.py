@@ -39,12 +39,12 @@ def _win(games: Any, place: str) -> float | None:
         verdict = game.get("score") if isinstance(game, dict) else None
         if verdict is None:
             return None
-        if verdict not in _VERDICTS:
+        if str(verdict) not in _VERDICTS:
             raise ValueError(
                 f"{place}: the verdict {str(verdict)!r:.40} is none of"
                 f" {', '.join(_VERDICTS)}; correct it, or write null"
             )
-        win, weight = _VERDICTS[verdict]
+        win, weight = _VERDICTS[str(verdict)]
         wins += weight * (1 - win if baseline_is_a else win)
         weights += weight
     return wins / weights

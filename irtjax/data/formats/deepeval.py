@@ -33,6 +33,7 @@ TOOL = Tool(
     content=("input", "expectedOutput", "expected_output", "scenario"),
     scores=("success", "metricsData[name].score", "metrics_data[name].score"),
     usual=("success",),
+    failed=("metricsData[name].error", "metrics_data[name].error"),
     length=("outputTokenCount",),
     prompt=("input", "scenario"),
     answer=("expectedOutput", "expected_output"),

@@ -44,10 +44,10 @@ def recognise(fields: dict[str, Any], name: str) -> bool:
     """Whether a first record is a score, or the item of a run."""
     found = fields.get("data")
     first = found[0] if isinstance(found, list) and found else fields
-    return isinstance(first, dict) and recognise_header([*first], name)
+    return isinstance(first, dict) and recognise_header([*first], ())
 
 
-def recognise_header(names: Sequence[str], name: str) -> bool:
+def recognise_header(names: Sequence[str], cells: Sequence[str]) -> bool:
     """Whether columns are those of scores, or of items of runs."""
     return _SCORE <= {*names} or _RUN_ITEM <= {*names}
 

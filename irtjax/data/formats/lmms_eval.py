@@ -10,6 +10,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from irtjax.data.reading.record_files import number_of
+
 #: The names of files, without ending.
 NAME = re.compile(r"(?P<run>\d{8}_\d{4,6})_samples_(?P<task>.+)")
 _SCORES = "score acc accuracy correct is_correct hit true_false exact_match".split()
@@ -61,10 +63,10 @@ def take_scores(
 def _score(value: Any) -> float | None:
     """The score of a record; None where an object has none."""
     if not isinstance(value, dict):
-        return float(value) if isinstance(value, bool | int | float) else None
+        return number_of(value)
     for name in _SCORES:
-        if isinstance(value.get(name), bool | int | float):
-            return float(value[name])
+        if (score := number_of(value.get(name))) is not None:
+            return score
     if not _has_pair(value):
         return None
     answer, prediction = _of(value, _ANSWERS), _of(value, _PREDICTIONS)
@@ -89,6 +91,7 @@ def _of(value: dict[str, Any], names: Sequence[str]) -> Any:
 
 def _agree(mean: float, total: Any) -> bool:
     """Whether a mean is the total that the results have, if they have one."""
-    if not isinstance(total, int | float) or isinstance(total, bool):
+    total = number_of(total)
+    if total is None:
         return True
     return min(abs(mean - total), abs(mean - total / 100)) <= _ROUNDED

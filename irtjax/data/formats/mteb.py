@@ -17,6 +17,7 @@ from irtjax.data.files import folders_of, read_bytes
 from irtjax.data.reading.identity import ItemKey
 from irtjax.data.reading.logs import load
 from irtjax.data.reading.options import ReadOptions
+from irtjax.data.reading.record_files import number_of
 from irtjax.data.reading.records import RecordBuilder, Records
 from irtjax.data.wording import counted, several
 
@@ -133,11 +134,8 @@ def _subsets(found: Any) -> Iterator[tuple[str, dict[str, float]]]:
     else:
         return
     for name, scores in parts:
-        numbers = {
-            metric: float(score)
-            for metric, score in scores.items()
-            if isinstance(score, int | float) and not isinstance(score, bool)
-        }
+        known = ((metric, number_of(x)) for metric, x in scores.items())
+        numbers = {metric: x for metric, x in known if x is not None}
         if "main_score" in numbers:
             yield str(name), numbers
 

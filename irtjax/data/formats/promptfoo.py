@@ -32,6 +32,8 @@ _OUTPUT = re.compile(r"\[([^\]]+)\] ?(.*)", re.DOTALL)
 _CELL = re.compile(r"\[(PASS|FAIL|ERROR)\]\s*(?:\(([-\d.]+)[^)]*\))?")
 #: Where a file has its results; `evaluate` of Node returns the inner part alone.
 _LISTS = "results.results", "results.outputs", "results", "outputs"
+#: A variable that promptfoo adds.
+_SESSION = "sessionId"
 #: `failureReason` of a call that failed, not of an answer that was wrong.
 _FAILED = 2
 _SUMMARY = "holds a summary of promptfoo without results; write --output results.jsonl"
@@ -53,11 +55,12 @@ def recognise(fields: dict[str, Any], name: str) -> bool | str:
     return _SUMMARY if {"table", "prompts"} & summary.keys() else False
 
 
-def recognise_header(names: Sequence[str], name: str) -> bool:
-    """Whether the columns of a CSV file are those of outputs."""
-    pairs = zip(names, names[1:], strict=False)
-    parts = any(pair == ("Status", "Score") for pair in pairs)
-    return (parts and _PARTS[2] in names) or any(map(_is_output, names))
+def recognise_header(names: Sequence[str], cells: Sequence[str]) -> bool:
+    """Whether the columns and the first row of a CSV file are those of outputs."""
+    pairs = zip(names, cells, strict=False)
+    return any(names[k + 1 : k + 4] == _PARTS for k in range(len(names))) or any(
+        _OUTPUT.fullmatch(name) and _CELL.match(cell) for name, cell in pairs
+    )
 
 
 def recognise_yaml(head: bytes) -> str:
@@ -73,6 +76,11 @@ def recognise_start(head: bytes, path: Path) -> bool:
 def read_files(paths: Sequence[Path], options: ReadOptions) -> Records:
     """Reads results; tests of equal variables and assertions are repeats."""
     files = {path: list(_rows(path)) for path in paths}
+    for rows in files.values():
+        # Some variables, such as the id of a session, differ between providers.
+        first: dict[str, Any] = {}
+        for _, row, _ in rows:
+            row["asked"] = first.setdefault(row["number"], row["asked"])
     prompts: dict[str, set[str]] = {}
     for row in (row for rows in files.values() for _, row, _ in rows):
         prompts.setdefault(row["provider"], set()).add(row["prompt"])
@@ -107,7 +115,7 @@ def _rows(path: Path) -> Iterator[Found]:
     whole = whole_of(path, _LISTS)
     found = listed(path, _LISTS, whole) if whole else objects(path)
     for place, record, _ in found:
-        yield Found(place, _result(record))
+        yield Found(place, _result(record, place))
 
 
 def _summary(fields: dict[str, Any]) -> dict[str, Any]:
@@ -118,12 +126,14 @@ def _summary(fields: dict[str, Any]) -> dict[str, Any]:
     return fields if {"timestamp", "stats"} & fields.keys() else {}
 
 
-def _result(result: dict[str, Any]) -> dict[str, Any]:
+def _result(result: dict[str, Any], place: str) -> dict[str, Any]:
     """A result of JSON in the form that `read_files` declares."""
     inner = lambda name: x if isinstance(x := result.get(name), dict) else {}
     provider, prompt, test = inner("provider"), inner("prompt"), inner("testCase")
     name = provider.get("label") or provider.get("id") or result.get("provider")
-    vars = result.get("vars") or test.get("vars")
+    vars = test.get("vars") or result.get("vars")
+    if isinstance(vars, dict):
+        vars = {k: x for k, x in vars.items() if k != _SESSION and k[:1] != "_"}
     usage = inner("response").get("tokenUsage")
     reason = result.get("failureReason")
     failed = reason == _FAILED
@@ -134,6 +144,7 @@ def _result(result: dict[str, Any]) -> dict[str, Any]:
         "provider": text_of(name) or "provider",
         "prompt": text_of(prompt.get("label") or prompt.get("display")).strip()[:80],
         "test": text_of(test.get("description") or result.get("testIdx")),
+        "number": text_of(result.get("testIdx", place)),
         "asked": text_of([vars, asserted] if asserted else vars),
         "vars": vars,
         "scores": {"success": result.get("success"), "score": result.get("score")},
@@ -143,10 +154,11 @@ def _result(result: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _is_output(name: str) -> bool:
-    """Whether a column is one of outputs: the provider in brackets, then the prompt."""
-    found = _OUTPUT.fullmatch(name)
-    return found is not None and (":" in found[1] or "." in found[1] or bool(found[2]))
+def _is_output(name: str, k: int, rows: Sequence[tuple[str, list[str]]]) -> bool:
+    """Whether a column is one of outputs: its name has the provider in brackets."""
+    if not _OUTPUT.fullmatch(name):
+        return False
+    return any(_CELL.match(cells[k].strip()) for _, cells in rows)
 
 
 def _of_csv(path: Path) -> Iterator[Found]:
@@ -155,7 +167,7 @@ def _of_csv(path: Path) -> Iterator[Found]:
     outputs = [
         k
         for k, name in enumerate(header)
-        if header[k + 1 : k + 3] == _PARTS[:2] or _is_output(name)
+        if header[k + 1 : k + 3] == _PARTS[:2] or _is_output(name, k, rows)
     ]
     if not outputs:
         raise ValueError(f"{path}: no column has outputs; give the file as exported")
@@ -173,6 +185,7 @@ def _of_csv(path: Path) -> Iterator[Found]:
                     "provider": named[1] if named else header[k],
                     "prompt": named[2].strip()[:80] if named else "",
                     "test": asked.get("Description") or str(number),
+                    "number": str(number),
                     "asked": text_of(asked),
                     "vars": asked,
                     "scores": {"success": verdict == "PASS", "score": score},

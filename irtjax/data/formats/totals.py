@@ -17,8 +17,16 @@ BIGCODE = (
 )
 
 
+OLD_LMMS = (
+    "is a log of lmms-eval of a version that wrote one object a task; write each record"
+    " of its list logs as a line of MODEL/20260301_102030_samples_TASK.jsonl"
+)
+
+
 def recognise(fields: dict[str, Any], name: str) -> bool | str:
     """The reason why totals of EuroEval or the BigCode harness are not read."""
+    if {"args", "model_configs", "logs"} <= fields.keys():
+        return OLD_LMMS
     results, config = fields.get("results"), fields.get("config")
     if {"dataset", "task", "model"} <= fields.keys() and isinstance(results, dict):
         known = {"euroeval_version", "scandeval_version"} & fields.keys()

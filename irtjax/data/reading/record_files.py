@@ -155,6 +155,14 @@ def text_at(found: Found, paths: Sequence[str]) -> str:
     return text_of(value)
 
 
+def number_of(value: Any) -> float | None:
+    """A number as float; None for another value, or one that no float holds."""
+    if isinstance(value, bool | int | float):
+        with contextlib.suppress(OverflowError):
+            return float(value)
+    return None
+
+
 def name_of(value: Any) -> str:
     """A name as text; "" for null."""
     if isinstance(value, float) and value.is_integer():

@@ -8,6 +8,7 @@ import dataclasses
 import filecmp
 import glob
 import importlib
+import io
 import itertools
 import os
 import re
@@ -212,19 +213,20 @@ def _format_of(path: Path, head: bytes) -> str:
         )
     if name.endswith(_NO_DATA):
         return "is not a data file; give the file of responses"
-    return _format_of_text(head, path.name)
+    return _format_of_text(head)
 
 
-def _format_of_text(head: bytes, name: str) -> str:
-    """The format of a table in text by the names of its columns, "csv" for any."""
-    line = head.lstrip(b"\xef\xbb\xbf\r\n").partition(b"\n")[0]
-    text = line.decode("utf-8", "ignore")
-    delimiter = max(",\t;", key=text.count)
-    with contextlib.suppress(csv.Error, StopIteration):
-        names = [x.strip() for x in next(csv.reader([text], delimiter=delimiter))]
+def _format_of_text(head: bytes) -> str:
+    """The format of a table in text by its first rows, "csv" for any."""
+    text = head.lstrip(b"\xef\xbb\xbf\r\n").decode("utf-8", "ignore")
+    delimiter = max(",\t;", key=text.partition("\n")[0].count)
+    with contextlib.suppress(csv.Error):
+        lines = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)
+        names, cells = (*itertools.islice(filter(None, lines), 2), [], [])[:2]
+        names = [name.strip() for name in names]
         for log in HEADERS:
             module = importlib.import_module(f"irtjax.data.formats.{log}")
-            if module.recognise_header(names, name):
+            if module.recognise_header(names, cells):
                 return log
     return "csv"
 

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import re
 from collections import Counter
@@ -26,9 +25,9 @@ from irtjax.data.reading.record_files import (
     first_at,
     listed,
     name_of,
+    number_of,
     objects,
     text_at,
-    value_at,
     values,
     whole_of,
 )
@@ -205,7 +204,8 @@ class Tool:
             for path in self.scores
             for label, value in values(found.record, path)
         ]
-        length = first_at(found, self.length)
+        failures = [x for path in self.failed for _, x in values(found.record, path)]
+        length = number_of(first_at(found, self.length))
         return _Row(
             place=found.place,
             subject=name_of(first_at(found, self.subject)),
@@ -213,8 +213,8 @@ class Tool:
             content=digest(*contents) if any(contents) else "",
             scores=scores,
             main=name_of(first_at(found, [self.main])),
-            failed=any(value_at(found, path) for path in self.failed),
-            length=float(length) if isinstance(length, int | float) else None,
+            failed=any(failures),
+            length=length,
             texts=(text_at(found, self.prompt), text_at(found, self.answer)),
         )
 
@@ -283,12 +283,10 @@ def _score(
     """A score as a number; the metric of another value is noted as one without."""
     if row.failed:
         return missing(options)
-    number, is_valid = None, value is None or isinstance(value, bool | int | float)
+    number = number_of(value)
+    is_valid = value is None or number is not None
     if isinstance(value, str):
         number, is_valid = parse_number(value, _WORDS)
-    elif is_valid and value is not None:
-        with contextlib.suppress(OverflowError):
-            number = float(value)
     if not is_valid:
         builder.unscored.setdefault(
             (item.benchmark, metric),
