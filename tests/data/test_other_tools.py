@@ -641,6 +641,11 @@ def test_promptfoo_lines_prompts_and_failed_calls(tmp_path):
         row["prompt"] = {"label": f"prompt {row['promptIdx']}"}
     table = read(write(tmp_path / "prompts.jsonl", rows, lines=True))
     assert table.subjects.tolist() == ["m: prompt 0", "m: prompt 1"]
+    for row in rows:  # Of long prompts only the ends differ.
+        row["prompt"] = {"label": "x" * 99 + str(row["promptIdx"])}
+    table = read(write(tmp_path / "prompts.jsonl", rows, lines=True))
+    long = "m: " + "x" * 60 + "..."
+    assert table.subjects.tolist() == [long, f"{long} (2)"]
 
 
 def test_promptfoo_variables_that_differ_by_provider(tmp_path):

@@ -32,6 +32,8 @@ _OUTPUT = re.compile(r"\[([^\]]+)\] ?(.*)", re.DOTALL)
 _CELL = re.compile(r"\[(PASS|FAIL|ERROR)\]\s*(?:\(([-\d.]+)[^)]*\))?")
 #: Where a file has its results; `evaluate` of Node returns the inner part alone.
 _LISTS = "results.results", "results.outputs", "results", "outputs"
+#: Characters of the name of a prompt.
+_LONG = 60
 #: A variable that promptfoo adds.
 _SESSION = "sessionId"
 #: `failureReason` of a call that failed, not of an answer that was wrong.
@@ -85,8 +87,9 @@ def read_files(paths: Sequence[Path], options: ReadOptions) -> Records:
     for row in (row for rows in files.values() for _, row, _ in rows):
         prompts.setdefault(row["provider"], set()).add(row["prompt"])
     several = any(len(found) > 1 for found in prompts.values())
+    short = _short([*dict.fromkeys(x for found in prompts.values() for x in found)])
     for _, row, _ in (row for rows in files.values() for row in rows):
-        label = f"{row['provider']}: {row['prompt']}"
+        label = f"{row['provider']}: {short[row['prompt']]}"
         row["subject"] = label if several else row["provider"]
     tool = Tool(
         name="promptfoo",
@@ -104,6 +107,16 @@ def read_files(paths: Sequence[Path], options: ReadOptions) -> Records:
         note="a subject is a provider with a prompt" * several,
     )
     return tool.read_files(paths, options)
+
+
+def _short(prompts: list[str]) -> dict[str, str]:
+    """Names of prompts, which may be long texts; equal ones are numbered."""
+    found: dict[str, str] = {}
+    for number, prompt in enumerate(prompts, 1):
+        name = prompt if len(prompt) <= _LONG else f"{prompt[:_LONG]}..."
+        taken = name in found.values()
+        found[prompt] = f"{name} ({number})" if taken else name
+    return found
 
 
 def _rows(path: Path) -> Iterator[Found]:
@@ -142,7 +155,7 @@ def _result(result: dict[str, Any], place: str) -> dict[str, Any]:
     asserted = test.get("assert") or test.get("description") or ""
     return {
         "provider": text_of(name) or "provider",
-        "prompt": text_of(prompt.get("label") or prompt.get("display")).strip()[:80],
+        "prompt": text_of(prompt.get("label") or prompt.get("display")),
         "test": text_of(test.get("description") or result.get("testIdx")),
         "number": text_of(result.get("testIdx", place)),
         "asked": text_of([vars, asserted] if asserted else vars),
@@ -183,7 +196,7 @@ def _of_csv(path: Path) -> Iterator[Found]:
                 place,
                 {
                     "provider": named[1] if named else header[k],
-                    "prompt": named[2].strip()[:80] if named else "",
+                    "prompt": named[2] if named else "",
                     "test": asked.get("Description") or str(number),
                     "number": str(number),
                     "asked": text_of(asked),
