@@ -83,9 +83,9 @@ def read_files(paths: Sequence[Path], options: ReadOptions) -> Records:
         first: dict[str, Any] = {}
         for _, row, _ in rows:
             row["asked"] = first.setdefault(row["number"], row["asked"])
-    prompts: dict[str, set[str]] = {}
+    prompts: dict[str, dict[str, None]] = {}
     for row in (row for rows in files.values() for _, row, _ in rows):
-        prompts.setdefault(row["provider"], set()).add(row["prompt"])
+        prompts.setdefault(row["provider"], {})[row["prompt"]] = None
     several = any(len(found) > 1 for found in prompts.values())
     short = _short([*dict.fromkeys(x for found in prompts.values() for x in found)])
     for _, row, _ in (row for rows in files.values() for row in rows):
