@@ -18,6 +18,7 @@ def main() -> None:
     import sys
 
     code: object = 1
+    _open_streams()
     try:
         _listen()
         code = _run()
@@ -30,6 +31,19 @@ def main() -> None:
     except BaseException as error:
         sys.excepthook(type(error), error, error.__traceback__)
     _leave(code)
+
+
+def _open_streams() -> None:
+    """Opens streams that are closed, as those of some schedulers, to nowhere.
+
+    A file that is opened later would have the number of a closed stream.
+    """
+    import os
+    import sys
+
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))
 
 
 def _run() -> int:

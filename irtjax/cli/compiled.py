@@ -3,7 +3,7 @@
 JAX writes a file of its cache in place and reads it back unchecked. A process that is
 killed while it writes leaves a part of a program, which JAX reports in every later run
 and never replaces; changed bytes would be executed. Here files appear whole, and one
-whose digest is wrong is deleted and compiled again.
+whose digest is wrong, or that is of another key, is deleted and compiled again.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class DigestCache:
             content = place.read_bytes()
         except OSError:
             return None
-        if hashlib.sha256(content[_SIZE:]).digest() == content[:_SIZE]:
+        if _digest(key, content[_SIZE:]) == content[:_SIZE]:
             return content[_SIZE:]
         with contextlib.suppress(OSError):
             place.unlink()
@@ -54,8 +54,12 @@ class DigestCache:
 
     def put(self, key: str, value: bytes) -> None:
         """Stores the program of a key, whole or not at all."""
-        content = hashlib.sha256(value).digest() + value
-        replace_file(str(self._place(key)), content)
+        replace_file(str(self._place(key)), _digest(key, value) + value)
 
     def _place(self, key: str) -> Path:
         return self.path / f"{key}-checked"
+
+
+def _digest(key: str, value: bytes) -> bytes:
+    """Digest of a program together with its key."""
+    return hashlib.sha256(key.encode() + b"\0" + value).digest()

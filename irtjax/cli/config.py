@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 OWN, SHARED = "irtjax.toml", "pyproject.toml"
 #: Parameters whose value is a program to run.
 _PROGRAMS = ("run",)
+#: Parameters that name what is written, and those that let files be replaced.
+_WRITTEN, _REPLACING = ("out",), ("overwrite",)
 #: The largest file that is read, in bytes.
 LARGEST = 1_000_000
 #: What the running command took: file and options; None without a file.
@@ -98,8 +100,13 @@ class Configuration:
         code = parameter.name in ("model", "method") and ":" in str(value)
         code = "MODULE:NAME imports code" if code else ""
         code = "it runs a program" if parameter.name in _PROGRAMS else code
+        if parameter.name in _REPLACING and value:
+            code = "it replaces files"
+        if any(map(self._is_outside, _written(parameter, value))):
+            code = "it writes outside the folder of this file"
         if code and not self.named:
-            # A folder from elsewhere must not run code because a command is run in it.
+            # A folder from elsewhere must not run code, or write elsewhere, because a
+            # command is run in it.
             raise ValueError(
                 f"{where}: {code}: write it on the command line, or name the file,"
                 f" irtjax --config {self.path}"
@@ -108,6 +115,22 @@ class Configuration:
             join = lambda x: os.path.join(self.path.parent, os.path.expanduser(x))
             value = [*map(join, value)] if isinstance(value, list) else join(value)
         found[parameter.name] = value
+
+    def _is_outside(self, path: str) -> bool:
+        """Whether a path leads out of the folder of the file."""
+        folder = os.path.realpath(self.path.parent)
+        place = os.path.realpath(os.path.join(folder, os.path.expanduser(path)))
+        return os.path.commonpath([folder, place]) != folder
+
+
+def _written(parameter: Any, value: Any) -> list[str]:
+    """Paths that an option has written, as of `out`, or of the setting `checkpoint`."""
+    if parameter.name in _WRITTEN:
+        return [str(value)]
+    if parameter.name != "set_":
+        return []
+    pairs = (str(setting).partition("=") for setting in value)
+    return [path for name, _, path in pairs if name == "checkpoint"]
 
 
 def find() -> Configuration | None:
@@ -181,7 +204,11 @@ def note_taken(context: Any, configuration: Configuration | None) -> None:
     if not taken:
         return
     _taken.set({"file": str(configuration.path), "options": _plain(taken)})
-    if not context.params.get("quiet"):
+    # A file must not write to a folder of its own in silence.
+    chosen = context.params.get("quiet") and (
+        "quiet" not in taken or "out" not in taken
+    )
+    if not chosen:
         from irtjax.cli.errors import one_line
 
         shown = ", ".join(f"{key} = {_shown(value)}" for key, value in taken.items())

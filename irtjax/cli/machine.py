@@ -33,6 +33,8 @@ def prepare(float32: bool = False, device: str | None = None) -> Any:
     jax.config.update("jax_enable_x64", not float32)
     if device is not None:
         _choose(jax, device)
+    elif jax.config.jax_platforms not in (None, "", "cpu"):
+        _check_platforms(jax)
     _keep_compiled_code(jax)
     return np.float32 if float32 else np.float64
 
@@ -68,6 +70,18 @@ def _choose(jax: Any, device: str) -> None:
         raise ValueError(f"no {device} was found on this machine: {cure}") from None
     # It becomes the default, whatever else there is.
     jax.config.update("jax_default_device", found[0])
+
+
+def _check_platforms(jax: Any) -> None:
+    """Refuses platforms of the environment that this machine does not have."""
+    try:
+        jax.devices()
+    except (RuntimeError, AssertionError):
+        named = jax.config.jax_platforms
+        cure = "unset JAX_PLATFORMS, or install irtjax[gpu] for an NVIDIA GPU"
+        raise ValueError(
+            f"JAX_PLATFORMS is {named!r:.80}, which JAX cannot use here: {cure}"
+        ) from None
 
 
 def _keep_compiled_code(jax: Any) -> None:

@@ -32,7 +32,7 @@ def simulate_command(
     subjects: Annotated[int, opt.option("Number of subjects.", min=1)] = 200,
     items: Annotated[int, opt.option("Number of items.", min=1)] = 100,
     categories: Annotated[
-        int, opt.option("Categories of an ordered response.", min=2)
+        int, opt.option("Categories of an ordered response.", min=2, max=1000)
     ] = 4,
     missing: Annotated[float, opt.option("Share of cells that are missing.")] = 0.0,
     fit: Annotated[
@@ -124,7 +124,7 @@ def draw(
     item_key, ability_key, key = jax.random.split(jax.random.key(seed), 3)
     length_key, log_key = jax.random.split(jax.random.fold_in(key, 1))
     if folder is None:
-        _check_size(num_subjects, num_items, categories)
+        _check_size(num_subjects, num_items)
         source = _drawn_items(model, num_items, categories, item_key, length_key)
     else:
         source = _saved_items(folder, num_subjects)
@@ -223,22 +223,17 @@ def _item_table(source: _Source) -> pa.Table:
     return pa.table(columns)
 
 
-def _check_size(num_subjects: int, num_items: int, categories: int) -> None:
+def _check_size(num_subjects: int, num_items: int) -> None:
     """Refuses what does not fit into the memory, before anything is drawn.
 
     At least two copies of a byte for each response, 200 bytes for each name with its
-    parameters, 24 for each category of an item.
+    parameters.
     """
     from irtjax.data.wording import counted
     from irtjax.numerics.memory import require_memory
 
-    names = 200.0 * (num_subjects + num_items) + 24.0 * num_items * categories
+    names = 200.0 * (num_subjects + num_items)
     what = f"{counted(num_subjects, 'subject')} x {counted(num_items, 'item')}"
-    what += (
-        f" of {counted(categories, 'category', 'categories')}"
-        if categories > 1000
-        else ""
-    )
     require_memory(2.0 * num_subjects * num_items + names, what, "simulate fewer")
 
 

@@ -175,8 +175,8 @@ class stored_jit(Generic[R]):
         except (ValueError, NotImplementedError, TypeError):
             # Programs with keys, callbacks or results that are no plain records.
             return None
-        size = len(text).to_bytes(8, "little")
-        replace_file(str(path), zlib.compress(size + text + bytes(content), 1))
+        whole = len(text).to_bytes(8, "little") + text + bytes(content)
+        replace_file(str(path), zlib.compress(_digest(path, whole) + whole, 1))
         _delete_oldest(path.parent)
         return _program(exported.call, results[0])
 
@@ -229,10 +229,21 @@ def _find_lapack() -> None:
     jax.jit(jax.lax.linalg.cholesky).lower(shape)
 
 
+_DIGEST_SIZE = hashlib.sha256().digest_size
+
+
+def _digest(path: Path, content: bytes) -> bytes:
+    """Digest of a stored program together with its key, the name of the file."""
+    return hashlib.sha256(path.name.encode() + b"\0" + content).digest()
+
+
 def _load(path: Path) -> _Program | None:
     """A stored program; None if there is none, or none that can be read."""
     try:
-        content = zlib.decompress(path.read_bytes())
+        whole = zlib.decompress(path.read_bytes())
+        digest, content = whole[:_DIGEST_SIZE], whole[_DIGEST_SIZE:]
+        if digest != _digest(path, content):
+            return None
         if b"lapack" in content:
             _find_lapack()
         size = int.from_bytes(content[:8], "little")

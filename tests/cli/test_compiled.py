@@ -26,6 +26,17 @@ def test_a_damaged_program_is_forgotten_and_replaced(tmp_path):
         assert cache.get("a") == program
 
 
+def test_a_program_of_another_key_is_forgotten(tmp_path):
+    cache = DigestCache(tmp_path)
+    cache.put("a", b"of a")
+    (place,) = tmp_path.iterdir()
+    cache.put("b", b"of b")
+    other = next(x for x in tmp_path.iterdir() if x != place)
+    other.write_bytes(place.read_bytes())
+    assert cache.get("a") == b"of a"
+    assert cache.get("b") is None and not other.exists()
+
+
 def test_a_cache_that_cannot_be_written_is_no_error(tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
     cache = DigestCache(tmp_path / "file")

@@ -75,6 +75,34 @@ def test_a_table_of_pyproject_is_one_too(folder):
         assert "[tool.irtjax.fit]" in said and said.startswith(f"irtjax: {path}: ")
 
 
+@pytest.mark.parametrize(
+    ("text", "because"),
+    [
+        ('out = "../elsewhere"', "it writes outside the folder of this file"),
+        ('out = "/tmp/elsewhere"', "it writes outside the folder of this file"),
+        ('out = "link/fit"', "it writes outside the folder of this file"),
+        ('set.checkpoint = "../run.npz"', "it writes outside the folder of this file"),
+        ("overwrite = true", "it replaces files"),
+    ],
+)
+def test_a_found_file_neither_writes_elsewhere_nor_replaces(folder, text, because):
+    (folder / "project" / "logs" / "link").symlink_to(folder)
+    path = put(folder / "project" / "logs", f"[fit]\n{text}\n")
+    refused = run("fit", "r.csv")
+    assert refused.exit_code == 2 and because in refused.stderr
+    assert f"irtjax --config {path}" in " ".join(refused.stderr.split())
+    # A file that is named is trusted.
+    assert defaults(f"[fit]\n{text}\n", folder / "project" / "logs", named=True)["fit"]
+
+
+def test_a_found_file_that_writes_is_noted_though_it_asks_for_silence(folder):
+    path = put(folder / "project" / "logs", 'quiet = true\n[fit]\nout = "fit"\n')
+    found = run("fit", "r.csv", "--model", "rasch")
+    assert found.exit_code == 0
+    assert found.stderr.startswith(f"note: from {path}: ")
+    assert "out = " in found.stderr
+
+
 def test_quiet_commands_are_not_noted(folder):
     put(folder, "[info]\njson = true\n")
     assert run("info", "r.csv", "--quiet").stderr == ""
@@ -97,6 +125,7 @@ def test_values_are_as_typed(folder):
         'out = "/o"\n[audit]\nchance = {arc = 0.25}\nno-figures = true\n'
         '[score]\nfit = "f"\n',
         folder,
+        named=True,
     )
     fit = found["fit"]
     assert fit["level"] == "0.8" and found["rank"]["level"] == "0.9"

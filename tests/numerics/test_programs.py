@@ -59,6 +59,17 @@ def test_a_stored_program_is_not_traced_again(folder, monkeypatch):
     np.testing.assert_array_equal(information(), expected)
 
 
+def test_a_program_of_another_call_is_replaced(folder):
+    information()
+    (two,) = folder.iterdir()
+    information(num_groups=3)
+    three = next(x for x in folder.iterdir() if x != two)
+    three.write_bytes(two.read_bytes())
+    group_information.programs.clear()
+    assert information(num_groups=3).shape == (5, 3)
+    assert three.read_bytes() != two.read_bytes()
+
+
 def test_a_program_does_not_depend_on_where_its_arguments_come_from():
     # Otherwise results of programs compile the next one a second time.
     array = jnp.ones(3)
