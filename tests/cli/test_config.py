@@ -96,8 +96,9 @@ def test_a_found_file_neither_writes_elsewhere_nor_replaces(folder, text, becaus
 
 
 def test_a_found_file_that_writes_is_noted_though_it_asks_for_silence(folder):
-    path = put(folder / "project" / "logs", 'quiet = true\n[fit]\nout = "fit"\n')
-    found = run("fit", "r.csv", "--model", "rasch")
+    text = 'quiet = true\n[simulate]\nout = "s.csv"\n'
+    path = put(folder / "project" / "logs", text)
+    found = run("simulate", "--subjects", 5, "--items", 3)
     assert found.exit_code == 0
     assert found.stderr.startswith(f"note: from {path}: ")
     assert "out = " in found.stderr

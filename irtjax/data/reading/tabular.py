@@ -498,7 +498,9 @@ def _looks_like_header(lines: list[list[str]]) -> bool:
         # Names of columns differ; letters and words of two rows of responses do not.
         below = [cell for line in lines[1:] for cell in line[1:]]
         twice = len(set(rest)) < len(rest) > 2
-        return not (twice and below and all(map(_is_response, [*rest, *below])))
+        # Below letters as names of columns there are numbers.
+        words = not all(parse_number(cell)[1] for cell in below)
+        return not (twice and words and all(map(_is_response, [*rest, *below])))
     counts_up = len(rest) >= 2 and _counts_up(rest)
     if parse_number(first[0])[1]:
         if not first[0].strip() and len(lines) > 1:
