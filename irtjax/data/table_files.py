@@ -264,6 +264,13 @@ def is_saved_table(schema: pa.Schema) -> bool:
     return _PARQUET_KEY in (schema.metadata or {})
 
 
+def num_items(schema: pa.Schema) -> int:
+    """Number of items of a saved table with a matrix; 0 of one of observed cells."""
+    if _PLACES in schema.names:
+        return 0
+    return len(_checked((schema.metadata or {})[_PARQUET_KEY], _Facts).items)
+
+
 def _from_arrow(frame: pa.Table) -> Fields:
     """The fields of a table that was saved as Parquet."""
     import pyarrow as pa

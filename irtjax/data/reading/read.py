@@ -176,6 +176,7 @@ def gather(source: Any, options: ReadOptions) -> Gathered:
     from irtjax.data.reading.lengths import is_named_lengths
     from irtjax.data.reading.merge import numbered_on
     from irtjax.data.reading.records import Records, concatenate, settled
+    from irtjax.data.reading.sizes import check_sizes
 
     entries = list(source) if isinstance(source, list | tuple) else [source]
     entries = [part for entry in entries for part in _splits(entry)]
@@ -203,6 +204,7 @@ def gather(source: Any, options: ReadOptions) -> Gathered:
                     f"{option}= is for tables; a log contains it (subject_name= sets"
                     " the name of its subject)"
                 )
+    check_sizes(files, options)
     left: list[Source] = []
     of_others: dict[Path, str] = {}
     pieces += _read_files(files, options, left, of_others, nameless)
