@@ -6,9 +6,11 @@ gigabytes is refused before they are in memory.
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import io
 import os
+import re
 import stat
 import zlib
 from collections.abc import Sequence
@@ -18,6 +20,10 @@ from typing import IO, Any
 from irtjax.numerics.memory import available_memory
 
 _HEAD = 1 << 16
+#: Encodings without a mark, and the letters beyond ASCII in names written in them.
+_ENCODINGS = {"GB18030": r"[\u3000-\u9fff\uff00-\uffef]", "CP1252": r"\w"}
+#: How text in UTF-16 begins.
+_UTF16 = (b"\xff\xfe", b"\xfe\xff")
 _CHUNK = 1 << 20
 #: Bytes that any file may unpack to, and beyond them, times its size: logs of
 #: evaluations pack to a twentieth or a fortieth, and files of zeros to a thousandth.
@@ -223,20 +229,30 @@ def read_head(path: Path, size: int = _HEAD) -> bytes:
     except OSError as error:
         raise ValueError(f"cannot read {path}: {error.strerror or error}") from None
     if head[:2] != b"\x1f\x8b":
-        return head
+        return _as_utf8(head, path, "ignore")
     try:
         with gzip.open(path, "rb") as file:
-            return file.read(size)
+            return _as_utf8(file.read(size), path, "ignore")
     except _DAMAGE as error:
         raise ValueError(f"{path} is a damaged gzip file ({error})") from None
 
 
-def is_gzip(path: Path) -> bool:
-    """Whether a file is compressed by gzip."""
+def is_encoded(path: Path) -> bool:
+    """Whether a file is compressed by gzip, or text in UTF-16: not read as it is."""
     if not file_size(path):
         return False  # Files of the system, of which some wait for content.
     with open(path, "rb") as file:
-        return file.read(2) == b"\x1f\x8b"
+        return file.read(2) in (b"\x1f\x8b", *_UTF16)
+
+
+def _as_utf8(data: bytes, path: Path, errors: str = "strict") -> bytes:
+    """Text in UTF-16, as Excel saves "Unicode text", in UTF-8; other bytes as is."""
+    if data[:2] not in _UTF16 or data[2:4] == b"\0\0":
+        return data
+    try:
+        return data.decode("utf-16", errors).encode("utf-8", errors)
+    except UnicodeError:
+        raise ValueError(f"{path} is damaged: it begins as UTF-16 text") from None
 
 
 def read_bytes(path: Path) -> bytes:
@@ -256,12 +272,12 @@ def read_bytes(path: Path) -> bytes:
         with open(path, "rb") as file:
             if file.read(2) != b"\x1f\x8b":
                 file.seek(0)
-                return file.read()
+                return _as_utf8(file.read(), path)
     except OSError as error:
         raise ValueError(f"cannot read {path}: {error.strerror or error}") from None
     try:
         with gzip.open(path, "rb") as packed:
-            return Unpacked(path).read(packed)
+            return _as_utf8(Unpacked(path).read(packed), path)
     except _DAMAGE as error:
         raise ValueError(f"{path} is a damaged gzip file ({error})") from None
 
@@ -275,5 +291,19 @@ def read_text(path: Path) -> str:
         line = data.count(b"\n", 0, error.start) + 1
         raise ValueError(
             f"{path}: line {line} is not UTF-8 text (byte {data[error.start]:#04x});"
-            " save the file as UTF-8"
+            f" save the file as UTF-8{_conversion(data, path)}"
         ) from None
+
+
+def _conversion(data: bytes, path: Path) -> str:
+    """How to convert text that is likely in GB 18030, or of Windows in Europe."""
+    for name, letters in (
+        ("GB18030", r"[\u3000-\u9fff\uff00-\uffef]"),
+        ("CP1252", r"\w"),
+    ):
+        with contextlib.suppress(UnicodeDecodeError):
+            others = [x for x in data.decode(name) if not x.isascii()]
+            if all(re.fullmatch(letters, x) for x in others):
+                new = path.with_stem(f"{path.stem}-utf8").name
+                return f", such as with `iconv -f {name} -t UTF-8 {path} > {new}`"
+    return ""

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 #: First bytes of a file, what it is, and what to do with it.
 _MAGIC = (
-    (b"\xff\xfe", "UTF-16 text", "save it as UTF-8"),
-    (b"\xfe\xff", "UTF-16 text", "save it as UTF-8"),
     (b"\x28\xb5\x2f\xfd", "packed with zstd", "unpack it with `zstd -d`"),
     (b"\xfd7zXZ\0", "packed with xz", "unpack it with `xz -d`"),
     (b"BZh", "packed with bzip2", "unpack it with `bzip2 -d`"),

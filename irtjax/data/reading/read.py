@@ -258,7 +258,7 @@ def _find(
         notes.append(f"{these} not read: {names}")
     for file, asked in watched(files, "file"):
         source = with_named_fields(identify(file, asked), options)
-        firm = re.search("pickle|not a file|UTF-16", source.reason)
+        firm = re.search("pickle|not a file", source.reason)
         if options.format is not None and asked and not firm:
             source = Source(file, options.format)
         if asked and source.format is None:

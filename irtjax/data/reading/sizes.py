@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from irtjax.data.files import file_size, is_gzip, read_head
+from irtjax.data.files import file_size, is_encoded, read_head
 from irtjax.data.reading.columns import decide
 from irtjax.data.reading.options import ReadOptions
 from irtjax.data.reading.sources import Source
@@ -68,7 +68,7 @@ def _values(file: Source, options: ReadOptions, available: float) -> float:
 
 def _of_text(path: Path, size: int, options: ReadOptions) -> float:
     """Values of a CSV file, by those in its middle."""
-    if is_gzip(path):
+    if is_encoded(path):
         return 0.0
     line, end, _ = read_head(path).partition(b"\n")
     text = line.decode("utf-8", errors="replace")

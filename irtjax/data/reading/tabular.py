@@ -34,7 +34,7 @@ from irtjax.data.files import (
     check_columns,
     check_parquet,
     check_size,
-    is_gzip,
+    is_encoded,
     read_bytes,
     read_head,
     read_text,
@@ -139,7 +139,7 @@ def read_csv(path: Path, options: ReadOptions) -> Frame:
     shape = {"column_names": names, "skip_rows": 1 if has_header else 0}
     take: Take | None = None
     table = None
-    if layout.item and not is_gzip(path) and not spaced:
+    if layout.item and not is_encoded(path) and not spaced:
         table = _stream_csv(path, shape, delimiter, convert)
     if table is None:
         table = _whole_csv(path, shape, delimiter, convert, spaced=spaced)
@@ -269,7 +269,11 @@ def _expected(path: Path) -> int:
 
 def _opened(path: Path) -> IO[bytes]:
     """Opens a file, to be unpacked while it is read."""
-    return gzip.open(path, "rb") if is_gzip(path) else open(path, "rb")  # type: ignore[return-value]
+    if not is_encoded(path):
+        return open(path, "rb")
+    with open(path, "rb") as file:
+        packed = file.read(2) == b"\x1f\x8b"
+    return gzip.open(path, "rb") if packed else io.BytesIO(read_bytes(path))  # type: ignore[return-value]
 
 
 def _has_quotes(path: Path) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -16,6 +16,7 @@ from irtjax.data.reading.cells import (
     asks_for_right,
     cure_of,
     in_per_cent,
+    is_number,
     is_text,
     is_verdict,
     is_wordy,
@@ -76,7 +77,10 @@ def read_wide(frame: Frame, layout: Columns, options: ReadOptions) -> Piece:
     if not names:
         cure = ""
         if table.num_columns == 1:
-            cure = "; columns are separated by commas, tabs or semicolons"
+            cure = (
+                "; columns are separated by commas, tabs or semicolons: write one"
+                " between all responses, also of a string such as 1101"
+            )
         raise NoResponsesError(
             f"{source}: there are no columns of responses in it{cure}"
         )
@@ -250,9 +254,16 @@ def _refuse_unknown(
 ) -> None:
     """Refuses a table that is mostly text: it is no matrix, nor a known long table."""
     oriented = layout.transposed is not None
-    if len(names) == 1 and subject is not None and not oriented:
-        if in_per_cent(table.column(names[0])):
+    if len(names) == 1 and not oriented:
+        column = table.column(names[0])
+        if subject is not None and in_per_cent(column):
             raise NoResponsesError(one_number_message(names[0], source))
+        if is_number(column.type) and _are_strings(column.to_pylist()):
+            raise ValueError(
+                f"{source}: column {names[0]!r:.80} holds strings of responses, such as"
+                f" {column[0]}: write a comma between all responses, and a header with"
+                " a name for each"
+            )
     wordy = [name for name in names if is_wordy(table.column(name))]
     if not wordy or 2 * len(wordy) < len(names):
         return
@@ -276,6 +287,13 @@ def _refuse_unknown(
         f" ({listing(table.column_names)}); for a long table name its columns with"
         f" subject=, item= and response={suggest.hint_of(table) or cure}"
     )
+
+
+def _are_strings(values: list[Any]) -> bool:
+    """Whether numbers of many digits are 0 and 1 alone: right and wrong in a row."""
+    texts = {str(value) for value in values}
+    digits = len(texts) > 1 and all(re.fullmatch("[01]+", text) for text in texts)
+    return digits and max(map(len, texts)) > 3
 
 
 def _describes(
