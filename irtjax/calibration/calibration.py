@@ -152,6 +152,17 @@ class Calibration:
     item_contents: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     @property
+    def reversed_scores(self) -> dict[str, str]:
+        """By item, the formula of scores of which lower is better, as "1 - wer"."""
+        if "reversed_scores" not in self.item_table.column_names:
+            return {}
+        names, formulas = (
+            self.item_table.column(x).to_pylist() for x in ("item", "reversed_scores")
+        )
+        pairs = zip(names, formulas, strict=True)
+        return {name: formula for name, formula in pairs if formula}
+
+    @property
     def correlation_interval(self) -> tuple[float, float] | None:
         """Bounds of the correlation of ability and speed at `level`, by Fisher's z."""
         if self.parameters.lengths is None or self.correlation_error is None:

@@ -25,6 +25,7 @@ from irtjax.calibration.tables import floats
 from irtjax.data import ResponseTable, read
 from irtjax.data.frames import HasTable
 from irtjax.data.item_texts import refuse_other_contents
+from irtjax.data.reversal import aligned
 from irtjax.data.wording import counted, have
 from irtjax.ranking.ranks import TIED, tied_ranks
 
@@ -243,6 +244,7 @@ def _reasons(fit, against, data, names, move) -> dict[str, list[str | None]]:
     if after is None:
         return columns
     table = data if isinstance(data, ResponseTable) else read(data)
+    table = aligned(table, fit.reversed_scores, fit.items.tolist())
     refuse_other_contents(table.item_contents, fit.item_contents, "the fit")
     table = table.select(items=fit.items)
     mean, weight = np.nan_to_num(table.item_accuracy()), after - before

@@ -15,6 +15,7 @@ from irtjax.calibration.tables import OWN, floats, score_interval
 from irtjax.data import ResponseTable, read
 from irtjax.data.frames import HasTable
 from irtjax.data.matching import find_names
+from irtjax.data.reversal import aligned
 from irtjax.models.families.bounded import in_unit_range
 from irtjax.models.model import highest_response
 from irtjax.ranking.accuracy import paired_difference
@@ -222,6 +223,7 @@ def compare(
     chosen = fit.level if level is None else level
     if data is not None:
         table = data if isinstance(data, ResponseTable) else read(data)
+        table = aligned(table, fit.reversed_scores, fit.items.tolist())
         table = table.select(subjects=[first, second])
         if fit.options.get("bounds"):
             shares = in_unit_range(fit.options, table, fit.items, fit.benchmarks)

@@ -19,6 +19,7 @@ from irtjax.data import ResponseTable, read
 from irtjax.data.frames import HasTable
 from irtjax.data.matching import match_items
 from irtjax.data.responses import Responses
+from irtjax.data.reversal import aligned
 from irtjax.data.sparse_responses import SparseResponses
 from irtjax.data.sparse_table import FEW_OBSERVED, FEW_ON_NODES
 from irtjax.data.wording import are, counted, have, were
@@ -414,6 +415,7 @@ def _match(
     fit: Calibration, table: ResponseTable
 ) -> tuple[ResponseTable, np.ndarray, tuple[str, ...]]:
     """The columns of known items, and where these are among the items of the fit."""
+    table = aligned(table, fit.reversed_scores, fit.items.tolist())
     rows = match_items(table, fit.items, "the fit", fit.item_contents)
     known = rows >= 0
     notes = (

@@ -186,6 +186,9 @@ def make_item_table(table: ResponseTable, estimates: Estimates, judged: Judged):
             columns |= _columns(name, np.where(used, value, np.nan), error)
     for name, value in lengths.item_columns(estimates.lengths).items():
         vectors[name] = number_column(value, size)
+    if table.reversed_scores:
+        formulas = [table.reversed_scores.get(x) for x in table.items.tolist()]
+        columns["reversed_scores"] = pa.array(formulas, pa.string())
     return pa.table({**columns, **vectors})
 
 

@@ -231,13 +231,13 @@ class SubjectOptions:
             if given[option] and not self.responses:
                 raise ValueError(f"{option} requires --responses FILE: it {reason}")
 
-    def read(self, repeats: int) -> ResponseTable | None:
+    def read(self, repeats: int, fit: Any) -> ResponseTable | None:
         """Returns the recorded responses, if any, for tests with so many repeats."""
         if not self.responses:
             return None
         trials = self.trials or ("counts" if repeats > 1 else "auto")
         reading = opt.Reading(length=self.length, trials=trials, join=self.join)
-        return reading.read(self.responses)
+        return reading.read(self.responses, fit)
 
 
 @functools.partial(opt.with_fields, name="live", kind=HarnessOptions, last=True)
@@ -279,7 +279,7 @@ def adapt_command(
     with ProgressLine(quiet) as progress:
         progress("read")
         fit = load_fit(folder)
-        table = who.read(rules.repeats)
+        table = who.read(rules.repeats, fit)
         chosen = rules.rules(fit.items)
         progress("adapt")
         tests, baseline = _simulate(fit, chosen, who, table, seed, progress)

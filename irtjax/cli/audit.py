@@ -83,15 +83,16 @@ def audit_command(
     guess = _chances(chance or [])
     with ProgressLine(quiet) as progress:
         progress("read")
-        table = reading.read(files)
-        progress("prepare")
         dtype = prepare(float32, device)
         from irtjax.auditing import audit
         from irtjax.storage import load
 
+        known = None if fit is None else load(fit)
+        table = reading.read(files, known)
+        progress("prepare")
         what, options = (table,), {}
-        if fit is not None:
-            what = load(fit), table
+        if known is not None:
+            what = known, table
         else:
             chosen = "auto" if model is None else own_or_name(model, "--model")
             shown = None if quiet else progress

@@ -68,7 +68,7 @@ def compare_command(
         from irtjax.calibration.scale import compares_means
 
         chosen = calibration.level if level is None else level
-        table = reading.read(data) if data else None
+        table = reading.read(data, calibration) if data else None
         progress("compare")
         result = compare(calibration, first, second, data=table, level=chosen)
         verdicts = [judge(x, calibration, data=table, level=level) for x in conditions]

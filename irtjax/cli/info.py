@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 import shlex
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -120,8 +122,11 @@ def _describe(table: ResponseTable, bounds: Bounds | None) -> dict[str, Any]:
     """What is worth knowing about responses before a fit."""
     import numpy as np
 
+    from irtjax.data.reversal import bounds_of_values
+
     mean = table.subject_accuracy()
-    inside = table if bounds is None else _within(table, bounds)
+    inner = bounds_of_values(table, bounds)
+    inside = table if inner is None else _within(table, inner)
     by_item, by_subject = inside.item_accuracy(), inside.subject_accuracy()
     seen = table.seen
     largest = float(seen.max())
@@ -134,8 +139,8 @@ def _describe(table: ResponseTable, bounds: Bounds | None) -> dict[str, Any]:
         counts = list(_counts(seen).items())[:20]
         categories = {f"{level:g}": count for level, count in counts}
     model, reason = _suggest(table)
-    if bounds is not None and model is not None:
-        model, reason = _suggest_within(table, bounds)
+    if bounds is not None and inner is not None and model is not None:
+        model, reason = _suggest_within(table, bounds, inner)
     return {
         "kind": table.kind,
         "num_subjects": table.num_subjects,
@@ -214,10 +219,12 @@ def _within(table: ResponseTable, bounds: Bounds) -> ResponseTable:
     return rescale(table, bounds)
 
 
-def _suggest_within(table: ResponseTable, bounds: Bounds) -> tuple[str, str]:
-    """As `_suggest`, for scores whose bounds are given."""
+def _suggest_within(
+    table: ResponseTable, bounds: Bounds, inner: Bounds
+) -> tuple[str, str]:
+    """As `_suggest`, for scores whose bounds are given; `inner`: of their values."""
     flags = shlex.join(opt.bounds_flags(bounds))
-    model, reason = _suggest_for_scores(table, bounds)
+    model, reason = _suggest_for_scores(table, inner)
     return model, f"{reason}; fit them with {flags}"
 
 
@@ -246,11 +253,18 @@ def _suggest_for_scores(
 
 def _suggest_bounds(table: ResponseTable, low: float, high: float) -> tuple[str, str]:
     """As `_suggest`, for scores from `low` to `high` that need bounds."""
+    import numpy as np
+
+    from irtjax.data.reversal import bounds_of_values
     from irtjax.data.scores import benchmarks_of
     from irtjax.models.families.bounded import MANY_ENDS, at_the_ends
 
     outside = ((table.values < 0) | (table.values > 1)).any(axis=0)
     names = list(dict.fromkeys(table.benchmarks[outside].tolist()))
+    part = table.select(items=np.flatnonzero(outside))
+    with contextlib.suppress(ValueError):  # Of items of two directions.
+        ends = bounds_of_values(part, (low, high))
+        low, high = (low, high) if isinstance(ends, Mapping) else ends
     give = f"scores from {low:g} to {high:g}; {GIVE_BOUNDS}"
     if len(names) < len(benchmarks_of(table)):
         flags = [x for name in names for x in ("--bounds-of", f"{name}=LOW:HIGH")]
@@ -259,7 +273,7 @@ def _suggest_bounds(table: ResponseTable, low: float, high: float) -> tuple[str,
         return "auto", f"{give} with --bounds LOW HIGH"
     # Ratings often begin at 1.
     ends = (1 if low == 1 and high <= 10 else 0, high if high <= 10 else 100)
-    many = at_the_ends(table, ends) >= MANY_ENDS
+    many = at_the_ends(table, bounds_of_values(table, ends)) >= MANY_ENDS
     model = "share" if many else "continuous"
     return model, f"{give} with --bounds {ends[0]} {ends[1]:g}"
 

@@ -157,6 +157,18 @@ class Reading:
             metavar="VALUE",
         ),
     ] = None
+    lower_is_better: Annotated[
+        list[str] | None,
+        _read(
+            "Metric, benchmark or item of which lower is better, or a pattern; may be"
+            " repeated.",
+            metavar="NAME",
+        ),
+    ] = None
+    higher_is_better: Annotated[
+        list[str] | None,
+        _read("The same of which higher is better, whatever its name.", metavar="NAME"),
+    ] = None
     length: Annotated[
         str | None,
         _read("Column of response lengths; for a wide matrix, the file of them."),
@@ -183,11 +195,24 @@ class Reading:
             if getattr(self, field.name) != field.default
         }
 
-    def read(self, files: list[str]) -> Any:
-        """Returns the response table of files, folders and globs."""
+    def read(self, files: list[str], fit: Any = None) -> Any:
+        """Returns the response table of files, folders and globs.
+
+        Errors are reversed where they are in a `fit` or subset that is given.
+        """
         from irtjax.data import read
 
-        return read(files[0] if len(files) == 1 else files, **self.arguments())
+        options = self.arguments()
+        source = files[0] if len(files) == 1 else files
+        if fit is None:
+            return read(source, **options)
+        from irtjax.data.reversal import aligned
+
+        if not (self.lower_is_better or self.higher_is_better):
+            # As they are: the fit has the directions.
+            options["higher_is_better"] = "*"
+        table = read(source, **options)
+        return aligned(table, fit.reversed_scores, fit.items.tolist())
 
     def arguments(self) -> dict[str, Any]:
         """Returns the arguments of `irtjax.read`."""

@@ -104,7 +104,7 @@ def rank_command(
     with ProgressLine(quiet) as progress:
         progress("load")
         fit = load_fit(folder)
-        given = reading.read(moves.data) if moves.data else None
+        given = reading.read(moves.data, fit) if moves.data else None
     if moves.flow is not None:
         _flow(fit, moves.flow, moves, given, quiet=quiet, as_json=json)
         return

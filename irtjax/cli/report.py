@@ -80,6 +80,6 @@ def _page(folder: Path, data: list[str] | None, reading: opt.Reading) -> str:
     from irtjax.storage import load
 
     fit = load(folder)
-    table = reading.read(data) if data else None
+    table = reading.read(data, fit) if data else None
     texts = None if reading.texts else {}
     return report_page(fit, data=table, command=command, texts=texts)

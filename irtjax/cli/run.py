@@ -270,6 +270,7 @@ def _shrink(results: Results, table: ResponseTable, size: int) -> None:
     """Chooses a small benchmark and writes it."""
     import jax
 
+    from irtjax.data.reversal import bounds_of_values
     from irtjax.subsets.shrink import shrink
 
     # Bad items are part of full scores, and are not what a new model should be given.
@@ -277,8 +278,9 @@ def _shrink(results: Results, table: ResponseTable, size: int) -> None:
     fit, key = results.fit, jax.random.key(0)
     given = {"model": fit, "avoid": avoid, "key": key}
     if not (fit.model.family.num_categories or fit.options.get("worth")):
+        bounds = bounds_of_values(table, fit.options.get("bounds"))
         # Densities of scores have no such predictor; shares of the same scores have.
-        given |= {"model": "auto", "bounds": fit.options.get("bounds")}
+        given |= {"model": "auto", "bounds": bounds}
     results.subset = shrink(table, size, **given)
     shrinking.write(results.out / SUBSET, results.subset, None, table.notes)
 

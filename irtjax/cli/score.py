@@ -51,7 +51,7 @@ def score_command(
         from irtjax.storage import load
 
         saved: Any = load_subset(fit) if subset else load(fit)
-        table = reading.read(files)
+        table = reading.read(files, saved)
         progress("score")
         if subset:
             result, num_items = saved.predict(table), saved.num_items

@@ -90,9 +90,10 @@ def stability_command(
         table = reading.read(files)
         known = opt.all_bounds(bounds, bounds_of).get("bounds")
         if known is not None:
+            from irtjax.data.reversal import bounds_of_values
             from irtjax.data.scores import rescale
 
-            table = rescale(table, known)
+            table = rescale(table, bounds_of_values(table, known))
         prepare()
         import jax
 

@@ -109,8 +109,20 @@ def long_table(table: Any) -> pa.Table:
         for name, labels in found.items():
             # A facet may have the name of a column.
             columns.setdefault(name, names(labels, rows))
+    if table.reversed_scores:
+        # A reader must not reverse them again.
+        formulas = [table.reversed_scores.get(x, "score") for x in table.items.tolist()]
+        if all(_one_each(formulas, table.benchmarks.tolist())):
+            columns["metric"] = names(np.array(formulas), which)
     if table.trials is not None:
         columns["trials"] = pa.array(table.trials[who, which])
     if table.lengths is not None:
         columns["length"] = pa.array(table.lengths[who, which], from_pandas=True)
     return pa.table(columns)
+
+
+def _one_each(formulas: list[str], benchmarks: list[str]) -> list[bool]:
+    """Whether each item has the formula of its benchmark's first item."""
+    first: dict[str, str] = {}
+    pairs = zip(formulas, benchmarks, strict=True)
+    return [first.setdefault(name, text) == text for text, name in pairs]

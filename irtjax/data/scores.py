@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from irtjax.data.reversal import reported
 from irtjax.data.table import ResponseTable
 from irtjax.numerics.dispersion import share_dispersion
 
@@ -77,7 +78,11 @@ def rescale(
         check_range(table, (low, high), chosen)
         inside = (table.values - low) / (high - low)
         scaled = np.where(chosen, inside, scaled)
-        notes.append(f"scores{whose} from {low:g} to {high:g} were rescaled to 0 to 1")
+        column = int(np.argmax(chosen))
+        first, last = (reported(table, column, x) for x in (low, high))
+        notes.append(
+            f"scores{whose} from {first:g} to {last:g} were rescaled to 0 to 1"
+        )
     if table.observed is not None:
         scaled = np.where(table.observed, scaled, 0.0)
     return dataclasses.replace(table, values=scaled, notes=(*table.notes, *notes))
@@ -146,9 +151,13 @@ def check_range(
     if wrong.any():
         row, column = np.argwhere(wrong)[0]
         where = f"{table.sources[0]}: " if table.sources else ""
+        value = reported(table, column, float(table.values[row, column]))
+        # Reversed scores from 0 to 1 are reported from 0 to 1, whatever the formula.
+        if bounds != (0.0, 1.0):
+            low, high = sorted(reported(table, column, x) for x in bounds)
         raise ValueError(
             f"{where}subject {str(table.subjects[row])!r}, item"
-            f" {str(table.items[column])!r}: score {table.values[row, column]:g} is not"
+            f" {str(table.items[column])!r}: score {value:g} is not"
             f" between {low:g} and {high:g}; give the lowest and highest scores"
             f" with {_bounds_option(table, column)}"
         )

@@ -88,6 +88,8 @@ class ResponseTable:
             to 2,000 characters, where the data had them.
         item_ids: ids of items in the harness that logged them; see `sample_ids`.
         item_contents: hashes of the content of items, where logs have them.
+        reversed_scores: by item, the formula of scores of which lower is better, such
+            as "1 - wer"; None of a table that was not read.
 
     >>> table = ResponseTable.from_arrays([[1, 0], [1, np.nan]], items=["x", "y"])
     >>> table.kind, table.num_observed, table.item_accuracy().tolist()
@@ -110,6 +112,7 @@ class ResponseTable:
         default_factory=dict
     )
     item_contents: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    reversed_scores: Mapping[str, str] | None = None
 
     def __post_init__(self) -> None:
         """Checks shapes and names, since labels and arrays are joined by position."""
@@ -300,7 +303,8 @@ class ResponseTable:
 
         cells, observed = self._chosen(rows, columns, cut)
         names = self.items[columns]
-        about = self.item_texts, self.item_ids, self.item_contents
+        reversals = self.reversed_scores
+        about = self.item_texts, self.item_ids, self.item_contents, reversals
         kept = names.tolist() if any(about) else []
         # Names of a part are distinct as those of the whole are: sorting 500,000 of
         # them again takes a tenth of a second.
@@ -319,6 +323,7 @@ class ResponseTable:
             item_texts=item_texts.chosen(self.item_texts, kept),
             item_ids=item_texts.chosen(self.item_ids, kept),
             item_contents=item_texts.chosen(self.item_contents, kept),
+            reversed_scores=reversals and item_texts.chosen(reversals, kept),
         )
 
     def _part(self, **changes: Any) -> ResponseTable:

@@ -77,6 +77,7 @@ class _Facts(Record, kw_only=True):
     dtype: Literal["int8", "float64"]
     item_ids: dict[str, list[tuple[str, str, str]]] = {}
     item_contents: dict[str, str] = {}
+    reversed_scores: dict[str, str] = {}
 
 
 class _Text(Record):
@@ -137,6 +138,7 @@ def _meta(table: Fields) -> dict[str, Any]:
         "dtype": str(values.value.dtype if few else values.dtype),
         "item_ids": table["item_ids"],
         "item_contents": table["item_contents"],
+        "reversed_scores": table["reversed_scores"] or {},
     }
 
 
@@ -155,6 +157,7 @@ def _from_meta(meta: _Facts, values: np.ndarray) -> Fields:
         "values": typed,
         "item_ids": ids_from_lists(meta.item_ids),
         "item_contents": meta.item_contents,
+        "reversed_scores": meta.reversed_scores,
     }
 
 

@@ -11,6 +11,7 @@ from irtjax._types import KeyArray
 from irtjax.calibration.build import build
 from irtjax.calibration.calibration import Calibration
 from irtjax.data import read
+from irtjax.data.reversal import bounds_of_values
 from irtjax.data.table import ResponseTable
 from irtjax.estimators.catalogue import method_class
 from irtjax.estimators.driver import AbstractEstimator, Run
@@ -91,6 +92,8 @@ def fit(
     clock = Clock(progress)
     with clock.phase("read"):
         table = data if isinstance(data, ResponseTable) else read(data)
+    if (known := settings.get("bounds")) is not None:
+        settings = {**settings, "bounds": bounds_of_values(table, known)}
     check_start(settings.get("start"), table.num_items)
     model, method, reason, bounds = choose(table, model, method, settings)
     if bounds is not None:
@@ -111,6 +114,7 @@ def fit(
         **task.options,
         "method": task.method.name,
         **({"choice": reason} if reason else {}),
+        **_directions(table),
         **solution.method.record(),
         **solution.record,
         "level": level,
@@ -128,3 +132,9 @@ def fit(
         original=table,
         places=task.places,
     )
+
+
+def _directions(table: ResponseTable) -> dict[str, Any]:
+    """The formulas of reversed scores, as an option that the fit keeps."""
+    found = list(dict.fromkeys((table.reversed_scores or {}).values()))
+    return {"reversed_scores": found} if found else {}

@@ -24,6 +24,7 @@ import numpy as np
 from irtjax.data.decode import Record, decode
 from irtjax.data.files import read_bytes
 from irtjax.data.item_texts import Contents, other_contents
+from irtjax.data.reversal import aligned
 from irtjax.data.wording import are, counted, listing, were
 from irtjax.data.writing import atomic_path
 from irtjax.harness.bank import open_fit
@@ -229,7 +230,9 @@ class Rounds:
             folder = self._logs_of(number)
             if not any(folder.rglob("samples_*.json*")):
                 continue
-            logs = read_logs(folder, self.settings.metric, self.settings.filter)
+            logs = read_logs(
+                folder, self.settings.metric, self.settings.filter, self.fit
+            )
             if model not in (None, logs.model):
                 raise ValueError(
                     f"{folder} has logs of model {logs.model!r}, those before are of"
@@ -408,8 +411,8 @@ def samples_of(
     return {task: sorted(numbers) for task, numbers in sorted(found.items())}
 
 
-def read_logs(folder: Path, metric: Any, filter: Any) -> _Logs:
-    """Reads the sample logs of one model.
+def read_logs(folder: Path, metric: Any, filter: Any, fit: Any = None) -> _Logs:
+    """Reads the sample logs of one model, errors reversed as they are in a fit.
 
     Raises:
         ValueError: If they cannot be read, or are of several models.
@@ -422,9 +425,17 @@ def read_logs(folder: Path, metric: Any, filter: Any) -> _Logs:
         Choices(x) if isinstance(x, list) else x for x in (metric, filter)
     )
     # Numbers, not contents: the file of samples had numbers.
-    options = ReadOptions(format="lm_eval", join="id", metric=metric, filter=filter)
+    options = ReadOptions(
+        format="lm_eval",
+        join="id",
+        metric=metric,
+        filter=filter,
+        higher_is_better=None if fit is None else "*",
+    )
     gathered = gather(folder, options)
     table = gathered.table(options)
+    if fit is not None:
+        table = aligned(table, fit.reversed_scores, fit.items.tolist())
     if table.num_subjects > 1:
         raise ValueError(
             f"{folder} has logs of several models ({listing(table.subjects.tolist())}):"

@@ -19,6 +19,7 @@ from scipy.special import expit, ndtr
 
 from irtjax.data.arrays import places_of
 from irtjax.data.item_texts import refuse_other_contents
+from irtjax.data.reversal import aligned
 from irtjax.data.sparse_table import SparseCells
 from irtjax.models.families.bounded import in_unit_range
 from irtjax.models.model import highest_response
@@ -249,6 +250,7 @@ def cells_of(fit: Calibration, data: ResponseTable | None) -> Cells | None:
     """
     if data is None:
         return None
+    data = aligned(data, fit.reversed_scores, fit.items.tolist())
     rows = places_of(data.subjects, np.asarray(fit.subjects))
     columns = places_of(data.items, np.asarray(fit.items))
     for places, what in ((rows, "subject"), (columns, "item")):

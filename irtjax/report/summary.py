@@ -9,6 +9,7 @@ from irtjax._types import Status
 from irtjax.calibration.discrimination import FALSE_DISCOVERY_RATE
 from irtjax.calibration.factors import correlation_columns
 from irtjax.calibration.flags import CONSTANT, NEGATIVE, NOT_IDENTIFIED
+from irtjax.data.reversal import directions_of
 from irtjax.data.wording import counted, have, percent
 from irtjax.ranking.accuracy import ENOUGH_CLUSTERS
 from irtjax.report.words import interval, listing, number, short, visible
@@ -216,6 +217,8 @@ def fit_sentences(
     if fit.options.get("choice"):
         choice = str(fit.options["choice"])
         sentences.append(f"{choice[0].upper()}{choice[1:]}.")
+    found = directions_of(fit.options.get("reversed_scores") or ())
+    sentences += map(escape, found)
     benchmarks = 0 if fit.benchmarks is None else len(set(fit.benchmarks.tolist()))
     if benchmarks >= ENOUGH_CLUSTERS:
         sentences.append(

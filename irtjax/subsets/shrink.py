@@ -220,6 +220,7 @@ def _subset(
         rules=found.rows,
         item_ids=ids,
         item_contents=chosen(table.item_contents, table.items[items].tolist()),
+        reversed_scores=chosen(table.reversed_scores or {}, table.items[items]),
         worth=pool.score_worth[items] if scores else None,
         ends=ends,
     )

@@ -24,6 +24,7 @@ from irtjax.data.item_texts import (
     sample_files,
 )
 from irtjax.data.matching import arrange
+from irtjax.data.reversal import aligned
 from irtjax.data.scores import as_shares
 from irtjax.data.wording import are, counted
 from irtjax.data.writing import full_path, together, write_text
@@ -89,6 +90,7 @@ class Shrunken(HasTable):
             subject is predicted by the rule that the other folds take.
         item_ids: Ids of the items in the harness that logged them; see `sample_files`.
         item_contents: Hashes of the content of the items, where the data had them.
+        reversed_scores: By item, the formula of scores of which lower is better.
         worth: `[size]` right or wrong responses that a score on an item is worth; None
             but for scores.
         ends: `[2, size]` lowest and highest score of each item. Full scores are means
@@ -125,6 +127,7 @@ class Shrunken(HasTable):
         default_factory=dict
     )
     item_contents: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    reversed_scores: Mapping[str, str] = dataclasses.field(default_factory=dict)
     worth: np.ndarray | None = None
     ends: np.ndarray | None = None
 
@@ -189,6 +192,7 @@ class Shrunken(HasTable):
 
     def _arrange(self, table: ResponseTable):
         """Responses in the order of the subset, 0 where there are none."""
+        table = aligned(table, self.reversed_scores, self.items.tolist())
         table = as_shares(table)
         known = "the subset", highest_response(self.model), self.item_contents
         values, observed, places = arrange(table, self.items, *known, self.ends)
@@ -346,8 +350,9 @@ def _from_content(content: dict[str, Any]) -> Shrunken:
         reason=str(content.get("reason", "")),
         rules=tuple(dict(row) for row in content.get("rules", ())),
         item_ids=ids_from_lists(content.get("item_ids", {})),
-        item_contents={
-            str(k): str(v) for k, v in content.get("item_contents", {}).items()
+        **{
+            name: {str(k): str(v) for k, v in content.get(name, {}).items()}
+            for name in ("item_contents", "reversed_scores")
         },
         ends=ends,
         **arrays,

@@ -669,7 +669,9 @@ def test_measurement_db_direction(tmp_path):
     scale = '{"kind":"interval","min":0,"max":1,"direction":"lower_is_better"}'
     columns = {"benchmark_id": ["b"], "response_type": ["x"], "response_scale": [scale]}
     pq.write_table(pa.table(columns), tmp_path / "benchmarks.parquet")
-    assert noted(read(tmp_path), "of b, lower is better; its sign was not changed")
+    table = read(tmp_path)
+    assert noted(table, "lower b is better: scores are 1 - b")
+    assert set(table.reversed_scores.values()) == {"1 - b"}
 
 
 @pytest.mark.parametrize("name", ["_registry/items", "alpha/responses"])
@@ -725,10 +727,11 @@ def test_measurement_db_of_schema_3(tmp_path):
     # An attempt without a grade is missing, not wrong.
     assert cells(table) == {
         "m": {"b/q1": 1, "b/q2": 0.5},
-        "n": {"b/q1": None, "b/q2": 0},
+        "n": {"b/q1": None, "b/q2": 1},
     }
     assert table.item_texts["b/q1"].answer == "4"
-    assert noted(table, "of 1 item of b, lower is better; signs were not changed")
+    assert noted(table, "lower b is better: scores of 1 item are 1 - b")
+    assert table.reversed_scores == {"b/q2": "1 - b"}
     assert not any("other" in note and "lower" in note for note in table.notes)
     scales[0] = '{"kind":"discrete","values":[0,1],"direction":"unordered"}'
     registry = {**known, "response_scale": scales}
@@ -1144,7 +1147,7 @@ def test_a_column_that_may_be_something_else_is_to_be_chosen(header, tmp_path):
     with pytest.raises(ValueError, match="no column of responses; name it with resp"):
         read(path)
     subject, _, _, last = header.split(",")
-    table = read(path, response=last, subject=subject)
+    table = read(path, response=last, subject=subject, higher_is_better="*")
     assert table.values.tolist() == [[1], [0]]
 
 

@@ -213,7 +213,7 @@ def test_old_and_new_versions_of_one_task_merge(tmp_path):
     assert table.values.tolist() == [[1], [0]]
 
 
-def test_sense_of_a_metric_is_said(tmp_path):
+def test_direction_of_a_metric_is_that_of_the_results(tmp_path):
     write_log(tmp_path, "a", [sample(0, 1.0, metric="error_rate")])
     totals = {"results": {"t": {}}, "higher_is_better": {"t": {"error_rate": False}}}
     (tmp_path / "a" / f"results_{DATE}.json").write_text(
@@ -221,7 +221,8 @@ def test_sense_of_a_metric_is_said(tmp_path):
     )
     table = read(tmp_path)
     assert table.subjects.tolist() == ["org/a"]
-    assert any("'error_rate', lower is better" in note for note in table.notes)
+    assert any("lower error_rate is better" in note for note in table.notes)
+    assert table.values.tolist() == [[0]]
 
 
 def test_harness_metric_that_a_task_lacks_is_the_usual_one_there_and_said():

@@ -156,7 +156,7 @@ def test_every_eval_ever_filters_are_not_benchmarks(tmp_path):
     assert table.values.tolist() == [[1]]
 
 
-def test_every_eval_ever_error_is_missing_and_sense_is_said(tmp_path):
+def test_every_eval_ever_error_is_missing_and_direction_is_read(tmp_path):
     write_instances(
         tmp_path / "a_samples.jsonl",
         [instance("0", 0.0, error="timeout"), instance("1", 0.0)],
@@ -169,7 +169,8 @@ def test_every_eval_ever_error_is_missing_and_sense_is_said(tmp_path):
     (tmp_path / "a.json").write_text(json.dumps(totals))
     table = read(tmp_path)
     assert table.num_observed == 1
-    assert any("of t, lower is better" in note for note in table.notes)
+    assert any("lower acc is better" in note for note in table.notes)
+    assert table.values[table.observed].tolist() == [1]
 
 
 def test_py_irt():

@@ -69,6 +69,7 @@ class _Config(Record):
 
 class _Result(Record):
     evaluation_name: str | None = None
+    evaluation_result_id: str | None = None
     metric_config: _Config | None = None
 
 
@@ -113,7 +114,7 @@ def read_files(paths: Sequence[Path], options: ReadOptions) -> Records:
     builder.described = Described("every_eval_ever", options.texts)
     for path, records in files:
         _read_file(records, variants, results, runs, texts, options, builder)
-        builder.notes += _senses(path)
+        builder.directions |= _directions(path, variants)
     out = builder.finish(paths, options.join)
     # Converted logs of lm-eval and HELM keep their names.
     usual = dict.fromkeys((*USUAL_METRICS, *helm.USUAL_METRICS))
@@ -213,9 +214,7 @@ def _read_file(
             score = None  # a failed call is missing, not wrong
         for result in _own_results(record, results):
             ending = f":{filter_name}" if filter_name else ""
-            metric = result.removesuffix(ending)
-            if split := _OF_HELM.fullmatch(metric):
-                metric = split[1]
+            metric = _metric(result.removesuffix(ending))
             place = (subject, benchmark, metric, filter_name, sample)
             builder.add(
                 subject=subject,
@@ -282,19 +281,35 @@ def _time(record: Instance) -> str:
     return ending.zfill(20) if ending.replace(".", "", 1).isdigit() else ""
 
 
-def _senses(path: Path) -> list[str]:
-    """Notes on metrics of which less is better, from the totals in its folder."""
+def _directions(path: Path, variants: set[str]) -> dict[tuple[str, str], bool]:
+    """Whether lower is better, by benchmark and metric, from the totals next to it.
+
+    A benchmark whose results all have one direction has it for any metric.
+    """
     totals = path.with_name(path.name.replace("_samples.jsonl", ".json"))
     if totals == path or not totals.is_file():
-        return []
+        return {}
     try:
-        found = decode(read_bytes(totals), _Totals, str(totals))
+        results = decode(read_bytes(totals), _Totals, str(totals)).evaluation_results
     except ValueError:
-        return []  # The totals are optional.
-    names = {
-        str(result.evaluation_name)
-        for result in found.evaluation_results
-        if result.metric_config and result.metric_config.lower_is_better
-    }
-    note = "lower is better; its sign was not changed"
-    return [f"of {name}, {note}" for name in sorted(names)]
+        return {}  # The totals are optional.
+    found: dict[tuple[str, str], bool] = {}
+    of_benchmark: dict[str, set[bool]] = {}
+    for result in results:
+        lower = result.metric_config and result.metric_config.lower_is_better
+        if lower is None:
+            continue
+        benchmark, filter_name = _parts(str(result.evaluation_name), variants)
+        of_benchmark.setdefault(benchmark, set()).add(lower)
+        if result.evaluation_result_id:
+            ending = f":{filter_name}" if filter_name else ""
+            metric = _metric(result.evaluation_result_id.removesuffix(ending))
+            found[benchmark, metric] = lower
+    of_all = {name: ways.pop() for name, ways in of_benchmark.items() if len(ways) == 1}
+    return {**{(name, ""): lower for name, lower in of_all.items()}, **found}
+
+
+def _metric(result: str) -> str:
+    """The metric of a result, of which HELM's have more in their names."""
+    split = _OF_HELM.fullmatch(result)
+    return split[1] if split else result

@@ -137,10 +137,16 @@ class _Group(Record):
     environment: dict[str, Any] = {}
 
 
+class _Metric(Record):
+    name: str
+    lower_is_better: bool | None = None
+
+
 class _Schema(Record):
     cure: ClassVar[str] = "give the file as HELM wrote it, or leave it out"
 
     run_groups: list[_Group] = []
+    metrics: list[_Metric] = []
 
 
 @dataclasses.dataclass
@@ -184,7 +190,7 @@ def read_files(paths: Sequence[Path], options: ReadOptions) -> Records:
     by_folder: dict[Path, list[Path]] = {}
     for path in paths:
         by_folder.setdefault(path.parent, []).append(path)
-    schemas: dict[Path, dict[str, str]] = {}
+    schemas: dict[Path, list[_Schema]] = {}
     runs = []
     for folder, files in by_folder.items():
         # The statistics have all metrics; the predictions only those displayed.
@@ -214,6 +220,13 @@ def read_files(paths: Sequence[Path], options: ReadOptions) -> Records:
             f"{counted(perturbed.total(), 'score')} of perturbed instances"
             f" ({', '.join(sorted(perturbed))}) {were(perturbed.total())} left out"
         )
+    builder.directions |= {
+        ("", metric.name): metric.lower_is_better
+        for found in schemas.values()
+        for schema in found
+        for metric in schema.metrics
+        if metric.lower_is_better is not None
+    }
     records = builder.finish(paths, options.join)
     records.usual_metrics = USUAL_METRICS
     records.main_metrics = {
@@ -247,7 +260,7 @@ def _run_of(
     folder: Path,
     path: Path,
     options: ReadOptions,
-    schemas: dict[Path, dict[str, str]],
+    schemas: dict[Path, list[_Schema]],
 ) -> _Run:
     """Model and scenario of a run, from its specification or its folder's name."""
     spec, scenario, parts, model = _named(folder)
@@ -260,7 +273,7 @@ def _run_of(
     asked = ",".join(
         f"{k}:{v}" for k, v in parts if k in _ADAPTER and not k.startswith("model")
     )
-    main = _main_metrics(located(folder).parent, schemas)
+    main = _main_metrics(_schemas(located(folder).parent, schemas))
     groups = [*spec.groups, scenario]
     return _Run(
         folder=folder,
@@ -275,21 +288,25 @@ def _run_of(
     )
 
 
-def _main_metrics(suite: Path, schemas: dict[Path, dict[str, str]]) -> dict[str, str]:
-    """The main metric of each group of runs, from the schema of a summarised suite."""
-    if suite not in schemas:
+def _schemas(suite: Path, known: dict[Path, list[_Schema]]) -> list[_Schema]:
+    """The schemas of a summarised suite, the one that counts last."""
+    if suite not in known:
         # A release of several suites has its schema in releases/RELEASE, next to runs.
-        known = suite.parent.name == "runs"
-        found = suite.parent.parent.glob("releases/*/schema.json") if known else ()
+        in_runs = suite.parent.name == "runs"
+        found = suite.parent.parent.glob("releases/*/schema.json") if in_runs else ()
         paths = [*sorted(found, key=_age), suite / "schema.json"]
-        schemas[suite] = {
-            group.name: group.environment["main_name"]
-            for path in paths
-            if path.is_file()
-            for group in load(path, _Schema).run_groups
-            if isinstance(group.environment.get("main_name"), str)
-        }
-    return schemas[suite]
+        known[suite] = [load(path, _Schema) for path in paths if path.is_file()]
+    return known[suite]
+
+
+def _main_metrics(schemas: Sequence[_Schema]) -> dict[str, str]:
+    """The main metric of each group of runs."""
+    return {
+        group.name: group.environment["main_name"]
+        for schema in schemas
+        for group in schema.run_groups
+        if isinstance(group.environment.get("main_name"), str)
+    }
 
 
 def _age(path: Path) -> str:

@@ -17,10 +17,11 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from irtjax.data.decode import Record
 from irtjax.data.files import check_parquet, damaged, folders_of
 from irtjax.data.reading.described import Described
 from irtjax.data.reading.identity import ItemKey, copies
-from irtjax.data.reading.logs import digest
+from irtjax.data.reading.logs import digest, load
 from irtjax.data.reading.options import ReadOptions
 from irtjax.data.reading.records import RecordBuilder, Records
 from irtjax.data.wording import listing, several
@@ -47,6 +48,28 @@ class _Details:
     tokens: list[Any]
 
 
+class _Metric(Record):
+    metric_name: str | list[str] = ""
+    higher_is_better: bool | dict[str, bool | None] | None = None
+
+    def ways(self) -> list[tuple[str, bool | None]]:
+        """Each metric of a group, and whether higher is better."""
+        if isinstance(self.higher_is_better, dict):
+            return [*self.higher_is_better.items()]
+        names = self.metric_name
+        names = names if isinstance(names, list) else [names]
+        return [(name, self.higher_is_better) for name in names]
+
+
+class _Task(Record):
+    metric: list[_Metric] = []
+    metrics: list[_Metric] = []
+
+
+class _Results(Record):
+    config_tasks: dict[str, _Task] = {}
+
+
 def recognise_columns(names: set[str], name: str) -> bool | str:
     """Whether columns are those of details."""
     plain = {column.strip("_") for column in names}
@@ -66,6 +89,8 @@ def read_files(paths: Sequence[Path], options: ReadOptions) -> Records:
     builder = RecordBuilder()
     builder.described = Described("lighteval", options.texts)
     main: dict[str, str] = {}
+    for folder in dict.fromkeys(path.parent for path in paths[:]):
+        builder.directions |= _directions(folder)
     for path in paths:
         task, run = _task_of(path)
         details = _columns(path)
@@ -78,6 +103,29 @@ def read_files(paths: Sequence[Path], options: ReadOptions) -> Records:
     records = builder.finish(paths, options.join)
     records.usual_metrics, records.main_metrics = _USUAL, main
     return records
+
+
+def _directions(folder: Path) -> dict[tuple[str, str], bool]:
+    """Whether lower is better, by task and metric, from the results of a run.
+
+    They are in results/MODEL/, and the details in details/MODEL/TIME/.
+    """
+    above = [place for place in folder.parents if place.name == "details"]
+    if not above:
+        return {}
+    model = folder.parent.relative_to(above[0])
+    found: dict[tuple[str, str], bool] = {}
+    for path in sorted((above[0].parent / "results" / model).glob("results_*.json")):
+        # The totals are optional.
+        with contextlib.suppress(ValueError):
+            for task, config in load(path, _Results).config_tasks.items():
+                for metric in (*config.metric, *config.metrics):
+                    found |= {
+                        (task, name): not higher
+                        for name, higher in metric.ways()
+                        if higher is not None
+                    }
+    return found
 
 
 def _task_of(path: Path) -> tuple[str, str]:

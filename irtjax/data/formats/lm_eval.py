@@ -182,8 +182,7 @@ def read_files(paths: Sequence[Path], options: ReadOptions) -> Records:
         raise ValueError(
             f"{several(paths)}: no record has a score that is a number{about}"
         )
-    for metric, note in totals.lower_is_better():
-        builder.note(metric, note)
+    builder.directions |= totals.directions()
     records = builder.finish(paths, options.join)
     records.usual_metrics, records.usual_filters = USUAL_METRICS, USUAL_FILTERS
     records.first_filter = True
@@ -499,20 +498,16 @@ class _Totals:
         number = found.get("effective") if isinstance(found, dict) else None
         return number if isinstance(number, int) else 0
 
-    def lower_is_better(self) -> list[tuple[str, str]]:
-        """Metrics of which lower is better, each with a note."""
-        found = {
-            (
-                metric,
-                f"{task}: of {metric!r}, lower is better; its sign was not changed",
-            )
+    def directions(self) -> dict[tuple[str, str], bool]:
+        """Whether lower is better, by task and metric."""
+        return {
+            (task, metric): not higher
             for results in self._seen.values()
             for _, content in results
             for task, senses in (content.higher_is_better or {}).items()
-            for metric, sense in (senses or {}).items()
-            if sense is False
+            for metric, higher in (senses or {}).items()
+            if higher is not None
         }
-        return sorted(found)
 
 
 def _model_name(content: _Results) -> str | None:

@@ -28,7 +28,7 @@ from irtjax.data.reading.frames import qualify, read_frame
 from irtjax.data.reading.options import ReadOptions
 from irtjax.data.reading.records import Coded, Records, concatenate, join_coded
 from irtjax.data.reading.tabular import Frame
-from irtjax.data.wording import counted, listing
+from irtjax.data.wording import listing
 
 _REQUIRED = "subject_id", "item_id", "benchmark_id", "response"
 _CONDITIONS = "test_condition", "interactors"
@@ -109,7 +109,7 @@ def _read(path: Path, options: ReadOptions) -> Records:
     if options.texts:
         records.item_texts = _texts(items, path)
     present = set(table["benchmark_id"].unique().to_pylist())
-    records.notes += _directions(path, items, present)
+    _add_directions(records, path, items, present)
     condition = _conditions(table, path)
     return records if condition is None else _conditioned(records, condition, options)
 
@@ -188,7 +188,7 @@ def _texts(rows: list[dict[str, Any]], path: Path) -> dict[str, ItemText]:
     found = {}
     for row in rows:
         name, benchmark = names[row["item_id"]], row.get("benchmark_id")
-        label = name if name.startswith(f"{benchmark}/") else f"{benchmark}/{name}"
+        label = _label(name, benchmark)
         if row.get("content"):
             answer = row.get("correct_answer")
             if not answer:
@@ -264,31 +264,34 @@ def _conditioned(records: Records, condition: Coded, options: ReadOptions) -> Re
     return records
 
 
-def _directions(path: Path, items: list[dict[str, Any]], present: set) -> list[str]:
-    """Notes on benchmarks, and items, of which lower is better or no order is given."""
-    notes, low = [], "lower_is_better"
+def _add_directions(
+    records: Records, path: Path, items: list[dict[str, Any]], present: set
+) -> None:
+    """Adds benchmarks and items of which lower is better; notes those without order."""
+    low = "lower_is_better"
     for row in _registry(
         path, "benchmarks.parquet", ["benchmark_id", "response_scale"]
     ):
         name = row["benchmark_id"]
         way = _decoded(row.get("response_scale"), _Scale, path).direction
-        if name in present and way == low:
-            notes.append(f"of {name}, lower is better; its sign was not changed")
+        if name in present and way in (low, "higher_is_better"):
+            records.directions[name, ""] = way == low
         elif name in present and way == "unordered":
-            notes.append(
+            records.notes.append(
                 f"responses of {name} are categories without an order: use"
                 " model='nominal'"
             )
-    count: Counter[str] = Counter()
+    names, lower = _named(items), set()
     for row in items:
         if row.get("benchmark_id") in present and low in (
             row.get("grading_criterion") or ""
         ):
             scale = _decoded(row["grading_criterion"], _Criterion, path).response_scale
-            count[row["benchmark_id"]] += scale is not None and scale.direction == low
-    return notes + [
-        f"of {counted(number, 'item')} of {name}, lower is better; signs were not"
-        " changed"
-        for name, number in count.items()
-        if number
-    ]
+            if scale is not None and scale.direction == low:
+                lower.add(_label(names[row["item_id"]], row.get("benchmark_id")))
+    records.lower_items = frozenset(lower)
+
+
+def _label(name: str, benchmark: Any) -> str:
+    """The name of an item, with its benchmark before it."""
+    return name if name.startswith(f"{benchmark}/") else f"{benchmark}/{name}"

@@ -11,9 +11,11 @@ from irtjax.data.arrays import compact
 from irtjax.data.item_texts import chosen
 from irtjax.data.reading import missing_codes
 from irtjax.data.reading.choose import choose
+from irtjax.data.reading.directions import Directions, of_records
 from irtjax.data.reading.options import ReadOptions, Trials
 from irtjax.data.reading.records import Coded, Records
 from irtjax.data.reading.repeats import are_repeats, separated, shown_trials
+from irtjax.data.reversal import metric_of
 from irtjax.data.sparse_table import SparseCells, is_sparse
 from irtjax.data.table import ResponseTable
 from irtjax.data.wording import counted, listing, were
@@ -26,7 +28,9 @@ _BYTES_A_CELL, _BYTES_A_RESPONSE = 24, 48
 _FEWEST_EACH = 1.5
 
 
-def assemble(records: Records, options: ReadOptions) -> ResponseTable:
+def assemble(
+    records: Records, options: ReadOptions, directions: Directions
+) -> ResponseTable:
     """Returns the table of one measure: dense, or of observed cells where few are."""
     source = records.source
     if len(records) == 0:
@@ -35,6 +39,7 @@ def assemble(records: Records, options: ReadOptions) -> ResponseTable:
     records = missing_codes.of_records(records, options)
     if options.trials == "auto":
         records = separated(records)
+    records, formulas = of_records(records, directions)
     subject, item = records.subject.compact(), records.item.compact()
     shape = (len(subject.labels), len(item.labels))
     few = _is_few(records, shape, options)
@@ -59,7 +64,7 @@ def assemble(records: Records, options: ReadOptions) -> ResponseTable:
         "subjects": subject.labels,
         "items": item.labels,
         "benchmark": _benchmark_of_item(records, item),
-        "metric": metric,
+        "metric": _named(metric, formulas),
     }
     if few:
         place, cell = _distinct(cell)
@@ -96,7 +101,17 @@ def assemble(records: Records, options: ReadOptions) -> ResponseTable:
         item_contents={}
         if options.join == "id"
         else chosen(records.item_contents, names),
+        reversed_scores=formulas,
     )
+
+
+def _named(metric: str | None, formulas: dict[str, str]) -> str | None:
+    """The metric of a table, as the formula of its scores where they were reversed."""
+    found = {metric_of(text): text for text in formulas.values()}
+    if metric is None:
+        return " / ".join(sorted(found.values())) or None
+    names = metric.split(" / ")
+    return " / ".join(found.get(x, found.get(x.split(",")[0], x)) for x in names)
 
 
 def _known(

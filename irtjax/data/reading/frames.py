@@ -174,6 +174,7 @@ def _read_long(frame: Frame, layout: Columns, options: ReadOptions) -> Records:
             part.metric = Coded.constant(label, size)
             part.metric_notes = {label: more}
             more = []
+        part.measure = name
         part.notes = [*notes, *more]
         parts.append(_counted(part, table, layout, options))
     records = concatenate(parts)

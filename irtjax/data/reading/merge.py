@@ -11,6 +11,7 @@ from irtjax.data.arrays import as_labels, places_of
 from irtjax.data.item_texts import joined_ids, joined_texts, refuse_other_contents
 from irtjax.data.reading.options import ReadOptions
 from irtjax.data.reading.repeats import are_repeats
+from irtjax.data.reversal import aligned
 from irtjax.data.table import ResponseTable
 from irtjax.data.wording import counted, were
 from irtjax.numerics.memory import require_memory
@@ -20,6 +21,7 @@ def merge(tables: Sequence[ResponseTable], options: ReadOptions) -> ResponseTabl
     """Returns one table over all subjects and items."""
     if len(tables) == 1:
         return tables[0]
+    tables, formulas = _alike(tables)
     contents: dict[str, str] = {}
     for table in tables:
         refuse_other_contents(table.item_contents, contents, "another table")
@@ -110,6 +112,7 @@ def merge(tables: Sequence[ResponseTable], options: ReadOptions) -> ResponseTabl
         item_texts=joined_texts(t.item_texts for t in tables),
         item_ids=joined_ids(t.item_ids for t in tables),
         item_contents=contents,
+        reversed_scores=formulas,
     )
 
 
@@ -147,6 +150,22 @@ def numbered_on(
 def _shares_items(one: ResponseTable, other: ResponseTable) -> bool:
     """Whether two tables have an item in common."""
     return not {*one.items.tolist()}.isdisjoint(other.items.tolist())
+
+
+def _alike(
+    tables: Sequence[ResponseTable],
+) -> tuple[list[ResponseTable], dict[str, str]]:
+    """Tables whose items have one formula each, that of the first table with it."""
+    formulas: dict[str, str] = {}
+    met: dict[str, None] = {}
+    found = []
+    for table in tables:
+        if any(t.reversed_scores for t in tables):
+            table = aligned(table, formulas, met)
+            met |= dict.fromkeys(table.items.tolist())
+            formulas |= table.reversed_scores or {}
+        found.append(table)
+    return found, formulas
 
 
 def _name(table: ResponseTable) -> str:

@@ -70,6 +70,8 @@ class ReadOptions:
     right: str | Sequence[str] | None = None
     leave_out: str | Sequence[str] | None = None
     missing_values: float | str | Sequence[float | str] | None = None
+    lower_is_better: str | Sequence[str] | None = None
+    higher_is_better: str | Sequence[str] | None = None
     texts: bool = True
 
     def __post_init__(self) -> None:

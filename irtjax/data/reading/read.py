@@ -63,6 +63,8 @@ def read(
     right: str | Sequence[str] | None = None,
     leave_out: str | Sequence[str] | None = None,
     missing_values: float | str | Sequence[float | str] | None = None,
+    lower_is_better: str | Sequence[str] | None = None,
+    higher_is_better: str | Sequence[str] | None = None,
     texts: bool = True,
 ) -> ResponseTable:
     r"""Reads evaluation results into one response table.
@@ -107,6 +109,9 @@ def read(
         leave_out: subjects to leave out, by name or by pattern ("*-4bit").
         missing_values: numbers or words that mean no score, such as 99 or [-1, "skip"];
             "none" takes all numbers as scores. Without it usual codes are found.
+        lower_is_better: metrics, benchmarks or items of which lower is better, by name
+            or pattern; they are reversed, as those are that a log or their name states.
+        higher_is_better: those of which higher is better, whatever these state.
         texts: whether to keep the prompts and answers of items (`item_texts`).
 
     Returns:
@@ -143,6 +148,7 @@ class Gathered:
     def table(self, options: ReadOptions, *, lengths: bool = False) -> ResponseTable:
         """The one table, with everything chosen; ``lengths``: of response lengths."""
         from irtjax.data.reading.assemble import assemble
+        from irtjax.data.reading.directions import Directions, of_tables
         from irtjax.data.reading.lengths import refuse_lengths
         from irtjax.data.reading.merge import merge
 
@@ -151,6 +157,7 @@ class Gathered:
             # Names that the caller trusts are not compared with others by content.
             tables = [dataclasses.replace(x, item_contents={}) for x in tables]
         notes, gone = self.notes, set()
+        directions = Directions(options)
         if not lengths:
             everything, forced = tables, options.format is not None
             given = options.length is not None
@@ -160,10 +167,13 @@ class Gathered:
             gone = {x for t in everything for x in t.sources}
             gone -= {x for t in tables for x in t.sources}
             notes = [*notes, *more]
+            tables = of_tables(tables, directions)
         if self.records is not None:
             # Choosing adds notes.
             records = dataclasses.replace(self.records, notes=[*self.records.notes])
-            tables.insert(0, assemble(records, options))
+            tables.insert(0, assemble(records, options, directions))
+        if not lengths:
+            directions.check()
         sources = [x for x in self.sources if x not in gone]
         return _finish(merge(tables, options), options, notes, sources)
 
@@ -672,7 +682,7 @@ def _finish(
 
 def _other_lengths(table: ResponseTable, source: Any) -> np.ndarray:
     """Reads a matrix of lengths and puts it in the order of the table."""
-    plain = ReadOptions()
+    plain = ReadOptions(missing_values="none")
     other = gather(source, plain).table(plain, lengths=True)
     row = places_of(other.subjects, table.subjects)
     column = places_of(other.items, table.items)

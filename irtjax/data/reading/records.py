@@ -85,6 +85,12 @@ class Records:
     # By benchmark, the metric to take in place of the usual ones.
     main_metrics: dict[str, str] = dataclasses.field(default_factory=dict)
     source: str = ""
+    # Name of the column of scores, where no metric names them.
+    measure: str = ""
+    # Whether lower is better, by benchmark ("" for all) and metric ("" for all), where
+    # logs state it; and items of which they do.
+    directions: dict[tuple[str, str], bool] = dataclasses.field(default_factory=dict)
+    lower_items: frozenset[str] = frozenset()
     # Whether the expected answers may be what the one subject answered.
     unsure_answers: bool = False
     # Where several columns make an item, by column its value for every item name.
@@ -153,6 +159,9 @@ def concatenate(parts: Sequence[Records]) -> Records:
         first_filter=any(part.first_filter for part in parts),
         unnamed_filters=frozenset().union(*(x.unnamed_filters for x in parts)),
         main_metrics={k: v for part in parts for k, v in part.main_metrics.items()},
+        measure=next((x.measure for x in parts if x.measure), ""),
+        directions={k: v for part in parts for k, v in part.directions.items()},
+        lower_items=frozenset().union(*(x.lower_items for x in parts)),
         notes=list(dict.fromkeys(note for part in parts for note in part.notes)),
         source=several([part.source for part in parts]),
         unsure_answers=any(part.unsure_answers for part in parts),
@@ -232,6 +241,7 @@ class RecordBuilder:
         self.unscored: dict[tuple[str, str], str] = {}
         self.notes: list[str] = []
         self.metric_notes: dict[str, list[str]] = {}
+        self.directions: dict[tuple[str, str], bool] = {}
         #: Files with their first rows, where a reader keeps them for messages.
         self._files: list[tuple[str, int]] = []
         #: What readers learn about items.
@@ -307,6 +317,7 @@ class RecordBuilder:
             unscored=self.unscored,
             notes=[*self.notes, *notes],
             metric_notes=self.metric_notes,
+            directions=self.directions,
             source=several(paths),
             item_texts=texts,
             item_ids=ids,
