@@ -31,6 +31,7 @@ TOOL = Tool(
     content=("input", "expected"),
     has_ids=True,
     scores=("scores.*",),
+    lower={"Levenshtein": False, "LevenshteinScorer": False},  # Similarities.
     failed=("error",),
     length=("metrics.completion_tokens",),
     prompt=("input",),

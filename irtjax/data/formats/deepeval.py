@@ -32,6 +32,7 @@ TOOL = Tool(
     item=("name",),
     content=("input", "expectedOutput", "expected_output", "scenario"),
     scores=("success", "metricsData[name].score", "metrics_data[name].score"),
+    lower=dict.fromkeys(("Hallucination", "Bias", "Toxicity"), True),
     usual=("success",),
     failed=("metricsData[name].error", "metrics_data[name].error"),
     length=("outputTokenCount",),

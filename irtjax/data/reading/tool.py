@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -89,6 +89,7 @@ class Tool:
         scores: Paths of scores. The name of a metric is its label, or the last step.
         usual: Metrics to take where no other is asked for.
         main: Path of the name of the usual metric.
+        lower: Metrics of which lower is better, and others whose names suggest it.
         failed: Paths of which one is set where the call failed.
         length: Paths of which the first that is there is a number of output tokens.
         prompt: Paths of which the first that is there is what an item asks.
@@ -117,6 +118,7 @@ class Tool:
     scores: tuple[str, ...]
     usual: tuple[str, ...] = ()
     main: str = ""
+    lower: Mapping[str, bool] = dataclasses.field(default_factory=dict)
     failed: tuple[str, ...] = ()
     length: tuple[str, ...] = ()
     prompt: tuple[str, ...] = ()
@@ -176,6 +178,7 @@ class Tool:
         if failed:
             builder.notes.append(missing_note(failed, "failed call", "", options))
         builder.notes += [self.note] * bool(self.note)
+        builder.directions |= {("", name): x for name, x in self.lower.items()}
         records = builder.finish(paths, options.join)
         records.usual_metrics = (*self.usual, *_plain_metric(records))
         records.main_metrics = {
