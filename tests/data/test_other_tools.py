@@ -301,6 +301,10 @@ def test_euroeval_of_older_versions(tmp_path):
         ["player_1", "player_2", "score_1", "score_2"],
         ["prompt", "model_left", "model_right", "preference"],
         ["system_a_id", "system_b_id", "verdict"],
+        ["model1", "model2", "result"],
+        ["answer1_model_id", "answer2_model_id", "score"],
+        ["model", "opponent", "result"],
+        ["home_team", "away_team", "home_score", "away_score"],
     ],
 )
 def test_comparisons_are_recognised(names, tmp_path):
@@ -321,6 +325,7 @@ def test_comparisons_are_recognised(names, tmp_path):
         "question,model_1,model_2",
         "model,winner_q1,loser_q2",
         "model_a,q1,q2",
+        "question,model_a,model_b,gold",
     ],
 )
 def test_ordinary_tables_are_no_comparisons(header, tmp_path):
@@ -329,6 +334,14 @@ def test_ordinary_tables_are_no_comparisons(header, tmp_path):
     cut = ",1" * header.count(",")
     path.write_text(f"{header}\na{cut}\nb{cut.replace('1', '0', 1)}\n")
     assert read(path).num_observed == 2 * header.count(",")
+
+
+def test_lists_of_wrong_responses_alone_are_no_responses(tmp_path):
+    """Read as they are, every response would be wrong."""
+    totals = {"accuracy": 0.5, "correct_count": 1, "total_count": 2}
+    wrong = {"id": "simple_1", "model_name": "m", "valid": False, "error": ["x"]}
+    path = write(tmp_path / "BFCL_v3_simple_score.json", [totals, wrong], lines=True)
+    assert "holds the wrong responses of BFCL alone" in refused(path)
 
 
 def test_feedback_of_open_webui(tmp_path):

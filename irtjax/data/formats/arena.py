@@ -15,13 +15,22 @@ from typing import Any
 _SIDE = re.compile(
     r"(?P<stem>(model|agent|player|system|assistant|llm|bot|team|generator)(_?(id|name))?)"
     r"[_ ]?(?P<side>a|b|1|2|left|right)(_?(id|name))?"
+    r"|(answer|response)_?(?P<of>a|b|1|2)_(?P<what>model|generator)(_?(id|name))?"
 )
 _SIDES = ({"a", "b"}, {"1", "2"}, {"left", "right"})
+#: Sides that have names of their own.
+_NAMED = (
+    *({"model", "opponent"}, {"player", "opponent"}, {"agent", "opponent"}),
+    *({"home_team", "away_team"}, {"white", "black"}),
+)
 #: Of a column with the outcome; a matrix with columns of two models has none.
-_OUTCOME = re.compile(r".*(winner|prefer|verdict|outcome|judg).*|score_(a|b|1|2)|tie")
+_OUTCOME = re.compile(
+    r".*(winner|prefer|verdict|outcome|judg).*|(home_|away_)?score(_?(a|b|1|2))?|tie"
+    r"|result|wins?|won|vote|choice|rating"
+)
 _WON = (
     *({"winner", "loser"}, {"winner_id", "loser_id"}, {"winner_name", "loser_name"}),
-    {"chosen_model", "rejected_model"},
+    {"winning_model", "losing_model"},
 )
 
 MESSAGE = (
@@ -45,9 +54,11 @@ def is_battles(names: Iterable[str]) -> bool:
     sides: dict[str, set[str]] = {}
     for name in lower:
         if found := _SIDE.fullmatch(name):
-            sides.setdefault(found["stem"], set()).add(found["side"])
-    outcome = any(map(_OUTCOME.fullmatch, lower))
-    return outcome and any(pair <= x for pair in _SIDES for x in sides.values())
+            stem, side = found["stem"] or found["what"], found["side"] or found["of"]
+            sides.setdefault(stem, set()).add(side)
+    paired = any(pair <= x for pair in _SIDES for x in sides.values())
+    paired = paired or any(pair <= lower for pair in _NAMED)
+    return paired and any(map(_OUTCOME.fullmatch, lower))
 
 
 def recognise(fields: dict[str, Any], name: str) -> bool | str:

@@ -17,6 +17,11 @@ BIGCODE = (
 )
 
 
+BFCL = (
+    "holds the wrong responses of BFCL alone, after its totals; write a CSV table with"
+    " the columns model, item and response, with 0 for each id of this file and 1 for"
+    " the others of the result file"
+)
 OLD_LMMS = (
     "is a log of lmms-eval of a version that wrote one object a task; write each record"
     " of its list logs as a line of MODEL/20260301_102030_samples_TASK.jsonl"
@@ -24,9 +29,11 @@ OLD_LMMS = (
 
 
 def recognise(fields: dict[str, Any], name: str) -> bool | str:
-    """The reason why totals of EuroEval or the BigCode harness are not read."""
+    """The reason why a file of totals is not read."""
     if {"args", "model_configs", "logs"} <= fields.keys():
         return OLD_LMMS
+    if {"accuracy", "correct_count", "total_count"} <= fields.keys():
+        return BFCL
     results, config = fields.get("results"), fields.get("config")
     if {"dataset", "task", "model"} <= fields.keys() and isinstance(results, dict):
         known = {"euroeval_version", "scandeval_version"} & fields.keys()
