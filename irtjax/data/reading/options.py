@@ -26,7 +26,7 @@ Trials: TypeAlias = Literal["auto", "error", "mean", "first", "counts"]
 FORMATS = {
     "csv": "CSV or TSV, wide (a row per subject) or long (a row per response)",
     "parquet": "Parquet or Arrow, wide or long",
-    "json": "JSON lines or a JSON array of flat records, long",
+    "json": "JSON lines, a JSON array of records, or JSON tables of pandas",
     **LOGS,
     "table": "a table saved by irtjax (.json and .parquet)",
 }

@@ -19,6 +19,7 @@ from typing import Any
 from irtjax.data.decode import decode, json_values
 from irtjax.data.files import MOST_COLUMNS, read_bytes, read_head, special
 from irtjax.data.formats import HEADERS, HIDDEN, LOGS, OTHERS
+from irtjax.data.reading import json_tables
 from irtjax.data.reading.kinds import foreign_kind
 from irtjax.data.reading.options import FORMATS, ReadOptions
 from irtjax.data.wording import TABLE_FORMAT
@@ -318,6 +319,8 @@ def _format_of_json(path: Path, head: bytes) -> str:
         )
     if "evaluation_results" in keys:
         return "holds the totals of an evaluation; give its *_samples.jsonl file"
+    if json_tables.is_table(first):
+        return "json"
     kinds = set(map(type, first.values()))
     if kinds & {dict, list} and not kinds & {int, float, bool}:
         from irtjax.data.reading.suggest import hint

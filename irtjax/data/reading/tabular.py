@@ -40,6 +40,7 @@ from irtjax.data.files import (
     read_text,
 )
 from irtjax.data.item_texts import cut, text_of
+from irtjax.data.reading import json_tables
 from irtjax.data.reading.columns import ITEM, SUBJECT, Columns, decide, find
 from irtjax.data.reading.options import ReadOptions, paths_in
 from irtjax.data.reading.streamed import collect
@@ -646,14 +647,15 @@ def from_arrow(table: pa.Table, source: str) -> Frame:
 
 
 def read_json(path: Path) -> Frame:
-    """Reads JSON lines or a JSON array of flat records."""
+    """Reads JSON lines, a JSON array of records, or a table in one object."""
     from pyarrow import json as arrow_json
 
     content = read_bytes(path).removeprefix(b"\xef\xbb\xbf")
     array = content[:4096].lstrip()[:1] == b"["
+    rows = [] if array else json_tables.rows_of(_one_object(content), str(path))
     # Arrow's reader crashes at some of these, and takes minutes for others.
     hard = is_nested(content) or _NULL_RECORD.search(content)
-    if not (array or hard or _has_many_fields(content)):
+    if not (rows or array or hard or _has_many_fields(content)):
         try:
             table = arrow_json.read_json(pa.BufferReader(content))
             if not _has_wide_floats(table):
@@ -667,7 +669,7 @@ def read_json(path: Path) -> Frame:
                 ) from None
     elif repeats := repeated_keys(content, str(path)):
         raise ValueError(f"{repeats[0]}; rename one")
-    records = _records(path, content)
+    records = rows or _records(path, content)
     names = dict.fromkeys(key for record in records for key in record)
     check_columns(path, len(names))
     if len(names) * len(records) * 64 > available_memory():
@@ -677,6 +679,16 @@ def read_json(path: Path) -> Frame:
         )
     columns = {name: column_of([r.get(name) for r in records]) for name in names}
     return Frame(pa.table(columns), None, str(path))
+
+
+def _one_object(content: bytes) -> dict[str, Any]:
+    """The object that a file is; nothing for JSON lines."""
+    text = content.strip()
+    line, end, _ = text.partition(b"\n")
+    with contextlib.suppress(ValueError):
+        if not end or line.rstrip()[-1:] != b"}":
+            return decode(text, dict[str, Any], "")
+    return {}
 
 
 def _records(path: Path, content: bytes) -> list[dict[str, Any]]:
