@@ -173,6 +173,10 @@ def _judge(
             items=table.items,
             responses_per_subject=float(np.median(of_subjects.observed)),
         )
+    if estimates.directions is not None:
+        negative = np.asarray(estimates.directions.sign) < 0
+        note = flags.direction_note(negative, items, table.items)
+        notes = [*notes, note] if note else notes
     of_factors = factors.factors_of(estimates, layout)
     if of_factors is not None:
         more = factors.warnings_of(of_factors, options)

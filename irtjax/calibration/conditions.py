@@ -441,11 +441,9 @@ def _of_one(condition: Condition, fit: Calibration, level: float, _) -> _Measure
         half = float(ndtri(0.5 + level / 2)) * error
         return _Measured(value, value - half, value + half)
     top = highest_response(fit.model)
-    own = (x[row] for x in floats(fit.ability_table, *OWN))
-    own = dict(zip(OWN, own, strict=True))
-    ends = score_interval(
-        np.array([value]), np.array([error]), top=top, level=level, **own
-    )
+    mean, count = (x[row] for x in floats(fit.ability_table, *OWN))
+    given = np.array([value]), np.array([error])
+    ends = score_interval(*given, top=top, level=level, own=(mean, count))
     return _Measured(value, float(ends[0][0]), float(ends[1][0]))
 
 

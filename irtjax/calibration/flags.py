@@ -316,6 +316,27 @@ def separation_note(separated: np.ndarray) -> str | None:
     )
 
 
+def direction_note(
+    negative: np.ndarray, flags: list[str], items: np.ndarray
+) -> str | None:
+    """A note on items with negative slopes that no test flags; None without any.
+
+    >>> direction_note(np.array([True, False]), ["", ""], np.array(["a", "b"]))[:33]
+    '1 item is fitted with a negative '
+    """
+    flagged = np.array([NEGATIVE in flag.split("; ") for flag in flags])
+    names = [str(name) for name in items[negative & ~flagged]]
+    if not names:
+        return None
+    several = len(names) > 1
+    subject = f"{len(names):,} items are" if several else "1 item is"
+    return (
+        f"{subject} fitted with a negative discrimination, the likelier sign (without"
+        f" error control): {_listed(names)}; check"
+        f" {'their keys' if several else 'its key'}"
+    )
+
+
 def _status_cure(estimates: Estimates) -> str:
     """What to do about a fit that did not converge."""
     # Networks and variational approximations take no other priors.

@@ -170,9 +170,9 @@ def _intervals(fit: Calibration, table: pa.Table, level: float) -> dict[str, Any
     names = "ability", "ability_se", "expected_score", "expected_score_se"
     ability, error, *score = floats(table, *names)
     half = ndtri(0.5 + level / 2) * error
-    own = dict(zip(OWN, floats(table, *OWN), strict=True))
+    mean, count = floats(table, *OWN)
     top = highest_response(fit.model)
-    bounds = score_interval(*score, top=top, level=level, **own)
+    bounds = score_interval(*score, top=top, level=level, own=(mean, count))
     # Of several abilities the ability is the expected score.
     own = bounds if fit.factors is not None else (ability - half, ability + half)
     names = "lower", "upper", "expected_score_lower", "expected_score_upper"

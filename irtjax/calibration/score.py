@@ -326,9 +326,9 @@ def _by_ability(names: list[str], ability, error, converged):
 def _interval(fit: Calibration, table: ResponseTable, ability, error, level: float):
     """Bounds of abilities; those of expected scores stay in their range."""
     if fit.model.family.dims:
-        options = {"top": highest_response(fit.model), "level": level}
-        own = {"accuracy": table.subject_accuracy(), "observed": _observed(table)}
-        return score_interval(ability, error, **options, **own)
+        own = table.subject_accuracy(), _observed(table)
+        top = highest_response(fit.model)
+        return score_interval(ability, error, top=top, level=level, own=own)
     half = ndtri(0.5 + level / 2) * error
     return ability - half, ability + half
 

@@ -14,6 +14,7 @@ from irtjax.calibration.flags import Margins
 from irtjax.calibration.scale import compares_means
 from irtjax.data.table import ResponseTable
 from irtjax.estimators.estimates import Estimates
+from irtjax.estimators.laplace.direction import error_with_directions
 from irtjax.likelihood.padding import pad_rows, padded_size
 from irtjax.likelihood.problem import is_positive, is_rescaled
 from irtjax.models.model import Model, highest_response
@@ -115,6 +116,9 @@ def item_errors(estimates: Estimates):
     )
     errors = {name: np.asarray(x)[: missing.size] for name, x in errors.items()}
     difficulties = np.asarray(difficulties)[: missing.size]
+    if (directions := estimates.directions) is not None:
+        known = np.asarray(items.discrimination), errors["discrimination"]
+        errors["discrimination"] = error_with_directions(*known, directions)
     # A slope at its bound 0 has no error, though it is identified; nor have slopes that
     # a lasso sets to 0.
     slopes = np.asarray(items.discrimination)
@@ -290,8 +294,8 @@ def _score_columns(
     else:
         exposure = table.observed if table.trials is None else table.trials
         accuracy = accuracies(table.values, exposure, benchmarks, **options)
-    own = {"accuracy": accuracy.accuracy, "observed": observed}
-    expected = score, error, *score_interval(score, error, **options, **own)
+    bounds = score_interval(score, error, own=(accuracy.accuracy, observed), **options)
+    expected = score, error, *bounds
     return {
         name + end: number_column(values)
         for name, found in (("expected_score", expected), ("accuracy", accuracy))
@@ -305,16 +309,15 @@ def score_interval(
     *,
     top: float = 1.0,
     level: float = 0.95,
-    accuracy: np.ndarray | None = None,
-    observed: np.ndarray | None = None,
+    own: tuple[np.ndarray, np.ndarray] | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Interval of an expected score, normal on the logit scale: it stays in bounds.
 
     Where the error exceeds the distance from an end, that scale magnifies it without
     limit. So no bound is farther out than both of these: the one-sided Chebyshev bound
     of Cantelli, which holds for any distribution with this mean and error, and the
-    bound of Clopper and Pearson from the subject's own mean response (`accuracy`,
-    `observed` responses), which is conservative for responses in [0, top].
+    bound of Clopper and Pearson from the subject's `own` mean and number of responses,
+    which is conservative for responses in [0, top].
 
     >>> low, high = score_interval(np.array([0.9, 0.0]), np.array([0.05, 1e-9]))
     >>> round(float(low[0]), 3), round(float(high[0]), 3), float(high[1]) < 1e-8
@@ -329,9 +332,9 @@ def score_interval(
         high = np.where(inside, expit(middle + half), 1.0)
     far = ((1 + level) / (1 - level)) ** 0.5 * spread
     lowest, highest = np.maximum(share - far, 0), np.minimum(share + far, 1)
-    if accuracy is not None and observed is not None:
-        own = _clopper_pearson(accuracy / top, observed, level)
-        lowest, highest = np.fmin(lowest, own[0]), np.fmax(highest, own[1])
+    if own is not None:
+        exact = _clopper_pearson(own[0] / top, own[1], level)
+        lowest, highest = np.minimum(lowest, exact[0]), np.maximum(highest, exact[1])
     return top * np.maximum(low, lowest), top * np.minimum(high, highest)
 
 

@@ -258,6 +258,7 @@ class Solution(NamedTuple):
         status: Status of a sampler, if it is not that of the fit.
         warnings: Warnings about the estimates.
         record: What the run found out, for the record of the fit.
+        directions: By `laplace`, signs of slopes that their prior keeps positive.
     """
 
     fit: Fit
@@ -269,6 +270,7 @@ class Solution(NamedTuple):
     status: Status | None = None
     warnings: tuple[str, ...] = ()
     record: Mapping[str, Any] = MappingProxyType({})
+    directions: Any = None
 
 
 class Fit(eqx.Module):

@@ -190,6 +190,7 @@ class Estimates:
         lengths: Of models with response lengths; `groups`: of multilevel models;
             `factors`: of models with several abilities.
         verdict: What a sampler's diagnostics conclude, or why items have no errors.
+        directions: `[items]` signs of slopes and chances of the others, by `laplace`.
     """
 
     problem: Problem
@@ -226,6 +227,7 @@ class Estimates:
     factors: FactorEstimates | None = None
     draws: Any = None
     verdict: tuple[str, ...] = ()
+    directions: Any = None
 
 
 def item_estimates(

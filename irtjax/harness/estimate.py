@@ -134,11 +134,9 @@ def estimate(
         scores, errors = _scores(fit, ability.value, own, chosen)
     top = highest_response(fit.model)
     parts = [table.select(items=x) for x in chosen]
-    own = {
-        "accuracy": np.array([part.subject_accuracy()[0] for part in parts]),
-        "observed": np.array([part.num_observed for part in parts]),
-    }
-    lower, upper = score_interval(scores, errors, top=top, level=scored.level, **own)
+    mean = np.array([part.subject_accuracy()[0] for part in parts])
+    own = mean, np.array([part.num_observed for part in parts])
+    lower, upper = score_interval(scores, errors, top=top, level=scored.level, own=own)
     columns = (np.asarray(x, float).tolist() for x in (scores, errors, lower, upper))
     rows = (Number(*row) for row in zip(*columns, strict=True))
     found = dict(zip(sets, rows, strict=True))

@@ -12,6 +12,7 @@ from autodiff. A new model is therefore one small family.
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from abc import abstractmethod
 from collections.abc import Iterator
@@ -59,6 +60,15 @@ class AbstractResponseFamily(eqx.Module):
     def with_free_slopes(self) -> AbstractResponseFamily | None:
         """The family with a discrimination for each item; None if there is none."""
         return None
+
+    def with_any_sign(self) -> AbstractResponseFamily | None:
+        """The family with discriminations of any sign; None if they are not positive.
+
+        The other parameters are the same.
+        """
+        if getattr(self, "slopes", "") != "positive":
+            return None
+        return dataclasses.replace(self, slopes="free")
 
     def of_products(self) -> AbstractResponseFamily:
         """The family of one ability with slopes of 1, for families with `dims`.

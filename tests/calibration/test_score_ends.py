@@ -92,8 +92,7 @@ def test_intervals_of_scores_at_the_ends(name):
 
 def test_an_interval_is_that_of_logits_where_the_error_is_small():
     score, error = np.array([0.2, 0.5, 0.93]), np.array([0.02, 0.1, 0.02])
-    own = {"accuracy": np.array([0.2, 0.5, 0.93]), "observed": np.full(3, 30)}
-    low, high = score_interval(score, error, **own)
+    low, high = score_interval(score, error, own=(score, np.full(3, 30)))
     middle = np.log(score / (1 - score))
     half = 1.959963985 * error / (score * (1 - score))
     np.testing.assert_allclose(low, 1 / (1 + np.exp(half - middle)), rtol=1e-8)
@@ -105,9 +104,8 @@ def test_an_interval_is_that_of_logits_where_the_error_is_small():
 @pytest.mark.parametrize("error", [0.0, 5e-6, 0.01])
 def test_bounds_at_the_ends_are_numbers_in_range_that_hold_the_score(share, error, top):
     given = np.array([share * top]), np.array([error * top])
-    for own in ({}, {"accuracy": np.round(given[0] / top) * top, "observed": [30.0]}):
-        own = {name: np.asarray(x) for name, x in own.items()}
-        low, high = (float(x[0]) for x in score_interval(*given, top=top, **own))
+    for own in (None, (np.round(given[0] / top) * top, np.array([30.0]))):
+        low, high = (float(x[0]) for x in score_interval(*given, top=top, own=own))
         # A rounding of the share divided by the top and multiplied again.
         assert 0 <= low <= share * top * (1 + 1e-12) + 1e-300
         assert share * top * (1 - 1e-12) <= high <= top

@@ -12,6 +12,7 @@ from irtjax._types import Status
 from irtjax.data.table import FEW_SUBJECTS, LEAST_INTEGRATED
 from irtjax.estimators.estimates import Estimates, GroupEstimates
 from irtjax.estimators.laplace.components import log_prior, num_effective, without_end
+from irtjax.estimators.laplace.direction import in_any_direction, in_directions
 from irtjax.estimators.laplace.errors import Errors, errors_of
 from irtjax.estimators.laplace.expected_scores import mean_responses
 from irtjax.estimators.laplace.problem import LaplaceState, MultilevelProblem
@@ -239,7 +240,9 @@ def laplace_estimates(
     problem: MultilevelProblem, solution: Any, *, level: float
 ) -> Estimates:
     """Estimates of the Laplace approximation, errors averaged over the covariances."""
-    fit = solution.fit
+    fit, directions = solution.fit, solution.directions
+    if directions is not None:
+        problem = in_directions(problem, directions.sign)
     summary = summary_of_laplace(problem, solution.method, fit.state, level)
     ends = without_end(problem.model, fit.state.components)
     gone, wide = (np.asarray(x) & (int(fit.status) == Status.STALLED) for x in ends)
@@ -261,7 +264,16 @@ def multilevel_estimates(
 ) -> Estimates:
     """Estimates of a multilevel model from its summary and the fit by `Laplace`."""
     fit, family, data = solution.fit, problem.model.family, problem.data
-    found = found._replace(group=np.asarray(problem.model.group))
+    found, directions = found._replace(group=np.asarray(problem.model.group)), None
+    if solution.directions is not None:
+        directions = solution.directions.of(np.asarray(problem.model.stem))
+        if (directions.sign < 0).any():
+            given = found.coordinates, found.covariance, directions.sign
+            coordinates, covariance = in_any_direction(*given)
+            found = found._replace(coordinates=coordinates, covariance=covariance)
+            free = family.with_any_sign()
+            assert free is not None
+            family = free
     components = fit.state.components
     # Slopes of 1 leave the scale of ability to the items, as in the Rasch model.
     scale = "standard" if family.has_slope else "unit_slope"
@@ -301,6 +313,7 @@ def multilevel_estimates(
         normal=_assumes_normal(problem.model),
         draws=draws,
         verdict=verdict,
+        directions=directions,
     )
 
 

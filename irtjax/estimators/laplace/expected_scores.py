@@ -115,7 +115,7 @@ def _mean_responses(
         def at(row):
             items = jax.vmap(family.constrain)(row + shift)
             per_subject = jax.vmap(family.expected_response, in_axes=(None, 0))
-            mean = lambda t: jax.vmap(per_subject)(items, t)
+            mean = lambda t: jax.vmap(per_subject)(items, item.sign * t)
             one = jnp.ones_like(theta)
             value, slope = jax.jvp(mean, (theta,), (one,))
             score = jax.jvp(lambda t: terms(row, t, shift), (theta,), (one,))[1]

@@ -127,6 +127,7 @@ class Block(NamedTuple):
     offset: Array | None
     weight: Array
     row: Array
+    sign: Array
     mode: Array
 
 
@@ -210,7 +211,7 @@ def joint_density(
     def terms(row, theta, shift):
         items = jax.vmap(family.constrain)(row + shift)
         per_subject = jax.vmap(family.natural, in_axes=(None, 0))
-        base, *rest = jax.vmap(per_subject)(items, theta)
+        base, *rest = jax.vmap(per_subject)(items, item.sign * theta)
         total = base * exposure
         for cell, natural in zip(cells, rest, strict=True):
             total = total + cell * natural

@@ -53,6 +53,7 @@ class DistinctItems(NamedTuple):
         weight: Number of stems with the same responses, groups and design: with few
             subjects many are equal. 0 for rows that pad a block.
         row: Index of the item's factor of Omega (`MultilevelModel.factor_row`).
+        sign: -1 for items with negative slopes, whose abilities are reversed; else 1.
         of_stem: Place of each stem among the distinct items.
     """
 
@@ -63,6 +64,7 @@ class DistinctItems(NamedTuple):
     offset: Float[Array, "distinct width columns"] | None
     weight: Float[Array, " distinct"]
     row: Int[Array, " distinct"]
+    sign: Float[Array, " distinct"]
     of_stem: Int[Array, " stems"]
 
     @property
@@ -71,8 +73,14 @@ class DistinctItems(NamedTuple):
         return self.group.shape[1] > 1
 
 
-def arrange(model: MultilevelModel, data: Responses) -> DistinctItems:
-    """Responses by stem; not for use under jit. Refuses two columns of one group."""
+def arrange(
+    model: MultilevelModel, data: Responses, sign: np.ndarray | None = None
+) -> DistinctItems:
+    """Responses by stem; not for use under jit. Refuses two columns of one group.
+
+    `sign` is that of each stem's slope; None for positive ones.
+    """
+    sign = np.ones(model.num_stems) if sign is None else sign
     stem, group = np.asarray(model.stem), np.asarray(model.group)
     aligned = int(np.bincount(stem, minlength=1).max()) > 1
     width = model.num_groups if aligned else 1
@@ -99,7 +107,7 @@ def arrange(model: MultilevelModel, data: Responses) -> DistinctItems:
     if offset is not None:
         offset = np.where(absent, 0, offset[column])
     design = np.asarray(model.design)
-    first, of_stem, count = _distinct(values, seen, groups, design)
+    first, of_stem, count = _distinct(values, seen, groups, design, sign)
     # Rows of weight 0, so that data of about this size share programs. Few items are
     # counted as if all differed, since how many do varies with the responses.
     few = model.num_stems <= MOST_UNMERGED
@@ -118,17 +126,19 @@ def arrange(model: MultilevelModel, data: Responses) -> DistinctItems:
         None if offset is None else jnp.asarray(offset[first], design.dtype),
         jnp.asarray(count, design.dtype),
         jnp.array(np.asarray(model.factor_row)[first]),
+        jnp.asarray(sign[first], design.dtype),
         jnp.array(of_stem),
     )
 
 
-def _distinct(values, seen, groups, design):
+def _distinct(values, seen, groups, design, sign):
     """First of each kind of items, the kind of each, and how many each stands for."""
     count = values.shape[0]
     if not np.issubdtype(values.dtype, np.integer):
         return np.arange(count), np.arange(count), np.ones(count)
     _, row = np.unique(design, axis=0, return_inverse=True)
     parts = (values, seen.astype(values.dtype), groups, row.reshape(-1, 1))
+    parts += (sign[:, None],)
     flat = np.concatenate(
         [np.ascontiguousarray(p).reshape(count, -1).astype(np.int32) for p in parts],
         axis=1,
@@ -193,7 +203,7 @@ def in_blocks(
             array = jnp.concatenate([array, rest])
         return array.reshape(-1, size, *array.shape[1:])
 
-    return (nodes, *jax.tree.map(block, (Block(*distinct[:7], mode), *more)))
+    return (nodes, *jax.tree.map(block, (Block(*distinct[:8], mode), *more)))
 
 
 def expected_responses(
@@ -223,7 +233,7 @@ def expected_responses(
         if ability_covariance is not None:
             error = Error.of(item, ability_covariance, True)
         log_joint, *_, shift = joint_density(model, outer, item, error)
-        theta = ability.T[item.group]
+        theta = item.sign * ability.T[item.group]
         _, rows, share, _ = posterior(model, outer, item, log_joint, nodes, num_newton)
 
         def at(row):

@@ -50,6 +50,12 @@ from irtjax.estimators.laplace.components import (
     without_end,
 )
 from irtjax.estimators.laplace.curvature import centred, factorise, fix_scales
+from irtjax.estimators.laplace.direction import (
+    MOST_REFITS,
+    directions_of,
+    has_directions,
+    in_directions,
+)
 from irtjax.estimators.laplace.estimates import laplace_estimates
 from irtjax.estimators.laplace.item_posterior import has_shares
 from irtjax.estimators.laplace.items import Summary, summarise
@@ -317,9 +323,22 @@ class Laplace(AbstractMethod):
         return state, state.log_marginal[problem.distinct.of_stem]
 
     def solve(self, problem: MultilevelProblem, start: Any, run: Run) -> Solution:
-        """Drives the method on padded data; results are those of the data."""
+        """Drives the method on padded data; results are those of the data.
+
+        Again with other signs of slopes where these are likelier (`direction`).
+        """
         # No step is random: with and without a key it is one compiled program.
-        solution = super().solve(problem.by_distinct(), start, run._replace(key=None))
+        run, directions = run._replace(key=None), None
+        solution = super().solve(problem.by_distinct(), start, run)
+        if has_directions(problem):
+            directions = directions_of(problem, solution.fit.state, self.order)
+            for _ in range(MOST_REFITS):
+                if np.array_equal(directions.likelier, directions.sign):
+                    break
+                problem = in_directions(problem, directions.likelier)
+                start = solution.fit.state.components
+                solution = super().solve(problem.by_distinct(), start, run)
+                directions = directions_of(problem, solution.fit.state, self.order)
         each = np.asarray(solution.fit.state.log_marginal)
         each = jnp.array(each[np.asarray(problem.distinct.of_stem)])
         fit = dataclasses.replace(
@@ -329,7 +348,7 @@ class Laplace(AbstractMethod):
             model=problem.model,
             state=with_subjects(solution.fit.state, problem.data.num_subjects),
         )
-        return solution._replace(fit=fit)
+        return solution._replace(fit=fit, directions=directions)
 
     def suited(self, model: Any, num_subjects: int) -> Laplace:
         """With the nodes that integrate items of the model's family well enough."""

@@ -147,13 +147,15 @@ class SpacedItems(NamedTuple):
 class SpacedGraded(AbstractOrdered):
     """Graded response by a mean intercept and positive distances of its neighbours.
 
-    The model of `Graded` (Samejima 1969), C >= 3, with a > 0 and with intercepts in
-    order whatever the coordinates: those may be normal around an estimated mean. Where
-    all items have the same distances it is the rating-scale form (Muraki 1990).
+    The model of `Graded` (Samejima 1969), C >= 3, with intercepts in order whatever the
+    coordinates: those may be normal around an estimated mean. Where all items have the
+    same distances it is the rating-scale form (Muraki 1990). `slopes` is "positive" or
+    "free".
     """
 
     Items: ClassVar[type] = SpacedItems
     simulated = {"spacing": (0.5, 2.0)}
+    slopes: str = eqx.field(static=True, default="positive")
 
     def __check_init__(self):
         if self.categories < 3:
@@ -166,7 +168,7 @@ class SpacedGraded(AbstractOrdered):
     def parameters(self) -> tuple[Parameter, ...]:
         """Discrimination, mean intercept and C - 2 distances."""
         spacing = Parameter("spacing", POSITIVE, size=self.categories - 2)
-        return *slope_parameters("positive"), Parameter("intercept"), spacing
+        return *slope_parameters(self.slopes), Parameter("intercept"), spacing
 
     def natural(self, item: SpacedItems, theta: Array) -> tuple[Array, ...]:
         """Log P(0) and log P(k) - log P(0), as `Graded` has them."""
@@ -176,7 +178,7 @@ class SpacedGraded(AbstractOrdered):
 
     def start(self, means: tuple[Array, ...], slope: Array) -> SpacedItems:
         """Distances and mean of intercepts that give the observed cumulative shares."""
-        slope = start_slope(slope, "positive")
+        slope = start_slope(slope, self.slopes)
         intercept = _cumulative_logits(means, slope)
         spacing = jnp.maximum(-jnp.diff(intercept, axis=-1), LEAST_START)
         return SpacedItems(slope, jnp.mean(intercept, axis=-1), spacing)
