@@ -52,6 +52,9 @@ class Design:
         items: Number of items.
         abilities: "normal", "skewed", "exponential", "bimodal" or "clustered".
         missing: Share of cells missing at random.
+        skips: Chances of missing responses are those of a logit of `skips` times
+            difficulty less ability; 0 for none.
+        reversed: Share of items with a wrong key.
         truth: "2pl", or "3pl" with lower asymptotes from .1 to .3.
         kind: "binary", "counts", "scores" (logit-normal), "shares" (of `TRIALS`
             dependent trials), "partial" (0, 1, or beta scores between them) or
@@ -68,6 +71,8 @@ class Design:
     truth: str = "2pl"
     kind: str = "binary"
     spread: float = 1.0
+    skips: float = 0.0
+    reversed: float = 0.0
     replications: int = 40
 
     @property
@@ -75,6 +80,8 @@ class Design:
         """Everything but the sizes, in words."""
         parts = [self.abilities, self.truth, self.kind]
         parts += [f"{self.missing:.0%} missing"] * bool(self.missing)
+        parts += [f"weak skip hard ({self.skips})"] * bool(self.skips)
+        parts += [f"{self.reversed:.0%} reversed"] * bool(self.reversed)
         parts += ["equal" if self.spread == 0 else f"SD {self.spread}"] * (
             self.spread != 1
         )
@@ -118,6 +125,11 @@ FULL = (
     Design(60, 200, missing=0.7, kind="shares"),
     Design(10, 240, kind="partial"),
     Design(10, 80, kind="ratings"),
+    Design(60, 200, skips=1.5),
+    Design(60, 200, skips=2.5),
+    Design(10, 200, reversed=0.03),
+    Design(20, 200, reversed=0.03),
+    Design(40, 200, reversed=0.03),
 )
 SMALL = (
     Design(10, 60, replications=3),
@@ -150,7 +162,10 @@ def draw(
     theta = draw_abilities(design.abilities, design.subjects, rng)
     slope = np.exp(rng.normal(0.1, 0.4, size=design.items))
     theta = theta * (design.spread > 0)
-    intercept = -slope * rng.normal(-0.3, 1.2, size=design.items)
+    difficulty = rng.normal(-0.3, 1.2, size=design.items)
+    intercept = -slope * difficulty
+    wrong_keys = np.arange(design.items) < round(design.reversed * design.items)
+    slope, intercept = (np.where(wrong_keys, -x, x) for x in (slope, intercept))
     # Abilities have the unit that fits have: the spread is that of their effect.
     logit = theta[:, None] * slope * design.spread + intercept
     low = rng.uniform(0.1, 0.3, design.items) if design.truth == "3pl" else 0.0
@@ -189,6 +204,9 @@ def draw(
         values = (rng.random(size) < mean).astype(float)
     if design.missing:
         options["observed"] = rng.random(size) >= design.missing
+    if design.skips:
+        skipped = design.skips * (difficulty - theta[:, None])
+        options["observed"] = rng.random(size) >= 1 / (1 + np.exp(-skipped))
     table = irtjax.ResponseTable.from_arrays(values, **options)
     return theta, mean.mean(axis=1), table
 

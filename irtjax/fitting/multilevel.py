@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 from irtjax.data.table import ResponseTable
 from irtjax.estimators.laplace.problem import MultilevelProblem
 from irtjax.fitting.resolve import check_data, make_method, make_model
 from irtjax.fitting.settings import MODEL
+from irtjax.fitting.skipped import NOTE, covariates_of_missing
 from irtjax.fitting.specification import (
     AbstractSpecification,
     Parts,
@@ -49,6 +51,11 @@ class Multilevel(AbstractSpecification):
         """The task, with the labels of the table as groups and facets."""
         plan = self._plan(parts)
         table = plan.with_facets(table)
+        if plan.item_covariates is None and plan.shared_items is None:
+            known = covariates_of_missing(table)
+            if known is not None:
+                plan = dataclasses.replace(plan, item_covariates=known)
+                table = dataclasses.replace(table, notes=(*table.notes, NOTE))
         chosen = self._item_model(plan, table, parts)
         made = make_method(method, parts.fields, chosen, table.num_subjects)
         if chosen.lengths is not None:
