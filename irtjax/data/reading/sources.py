@@ -304,6 +304,10 @@ def _format_of_json(path: Path, head: bytes) -> str:
     if len(first) > MOST_COLUMNS:
         return f"has {len(first):,} fields in a record, of at most {MOST_COLUMNS:,}"
     keys = set(first)
+    if isinstance(first.get("eval"), dict) and "status" in keys:
+        # A name with a brace hides the beginning of a log of Inspect.
+        if first["eval"].keys() & {"eval_id", "run_id", "task"}:
+            return "inspect"
     found = _recognised("recognise", first, path.name)
     if found:
         return found
