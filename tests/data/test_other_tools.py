@@ -396,6 +396,20 @@ def test_deepeval_names_count_cases_and_do_not_join_others(logs):
     assert list(cells(read(root, join="id"))[LARGE]) == [0, 1, 1]
 
 
+def test_deepeval_thresholds_show_where_lower_is_better(logs):
+    root = logs("deepeval")
+    for path in root.glob("*.json"):
+        run = json.loads(path.read_text())
+        for k, case in enumerate(run["testCases"]):
+            safe = {"name": "Risk", "threshold": 0.5, "success": k < 2}
+            case["metricsData"].append(safe | {"score": [0.125, 0.25, 0.75][k]})
+        write(path, run)
+    table = read(root, metric="Risk")
+    assert cells(table)[SMALL] == [0.875, 0.75, 0.25]
+    assert noted(table, "lower Risk is better")
+    assert cells(read(root, metric="Correctness (GEval)"))[SMALL] == [0.8, 0.3, 0.3]
+
+
 def test_deepeval_metrics_that_failed_are_no_verdict(logs):
     """The judge's call failed, and deepeval counts the case as failed."""
     root = logs("deepeval")

@@ -1,12 +1,20 @@
 """Test runs of deepeval: ``.latest_test_run.json``, or a file a run.
 
 The files of ``DEEPEVAL_RESULTS_FOLDER`` have no ending. A test case has the verdict of
-all its metrics, and the score of each. ``evaluate()`` returns the same with other
+all its metrics, and the score of each with its threshold: of some, such as toxicity,
+scores below the threshold pass. ``evaluate()`` returns the same with other
 names, which people dump as JSON.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from irtjax.data.reading.options import ReadOptions
+from irtjax.data.reading.record_files import number_of, values
+from irtjax.data.reading.records import Records
 from irtjax.data.reading.tool import Tool
 
 TOOL = Tool(
@@ -42,4 +50,28 @@ TOOL = Tool(
 )
 recognise = TOOL.recognise
 recognise_start = TOOL.recognise_start
-read_files = TOOL.read_files
+
+
+def read_files(paths: Sequence[Path], options: ReadOptions) -> Records:
+    """Reads test runs; the verdicts show in which metrics lower is better."""
+    records = TOOL.read_files(paths, options)
+    lower: dict[str, set[bool]] = {}
+    for path in paths:
+        for found in TOOL.found_in(path):
+            for name, metric in _metrics(found.record):
+                score = number_of(metric.get("score"))
+                threshold = number_of(metric.get("threshold"))
+                passed = metric.get("success")
+                if score is None or threshold is None or not isinstance(passed, bool):
+                    continue
+                if score != threshold:
+                    lower.setdefault(name, set()).add((score < threshold) == passed)
+    sure = {name: found for name, found in lower.items() if len(found) == 1}
+    records.directions |= {("", name): True in found for name, found in sure.items()}
+    return records
+
+
+def _metrics(record: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The metrics of a test case by name."""
+    for place in ("metricsData[name]", "metrics_data[name]"):
+        yield from values(record, place)

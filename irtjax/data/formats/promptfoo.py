@@ -101,6 +101,7 @@ def read_files(paths: Sequence[Path], options: ReadOptions) -> Records:
         repeats=True,
         scores=("scores.success", "scores.score", "named.*"),
         usual=("success",),
+        higher=True,
         failed=("failed",),
         length=("length",),
         prompt=("vars",),

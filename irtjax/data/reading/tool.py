@@ -90,6 +90,7 @@ class Tool:
         usual: Metrics to take where no other is asked for.
         main: Path of the name of the usual metric.
         lower: Metrics of which lower is better, and others whose names suggest it.
+        higher: Whether higher is better in all metrics, whatever their names.
         failed: Paths of which one is set where the call failed.
         length: Paths of which the first that is there is a number of output tokens.
         prompt: Paths of which the first that is there is what an item asks.
@@ -119,6 +120,7 @@ class Tool:
     usual: tuple[str, ...] = ()
     main: str = ""
     lower: Mapping[str, bool] = dataclasses.field(default_factory=dict)
+    higher: bool = False
     failed: tuple[str, ...] = ()
     length: tuple[str, ...] = ()
     prompt: tuple[str, ...] = ()
@@ -147,7 +149,7 @@ class Tool:
         builder = RecordBuilder()
         builder.described = Described(wanted=options.texts)
         files = [
-            (path, [self._row(x) for x in self._rows(path) if self.keep(x.record)])
+            (path, [self._row(x) for x in self.found_in(path) if self.keep(x.record)])
             for path in paths
         ]
         benchmarks = [self.benchmark(path) for path in paths]
@@ -178,7 +180,9 @@ class Tool:
         if failed:
             builder.notes.append(missing_note(failed, "failed call", "", options))
         builder.notes += [self.note] * bool(self.note)
-        builder.directions |= {("", name): x for name, x in self.lower.items()}
+        metrics = {x for _, rows in files for row in rows for x, _ in row.scores}
+        lower = dict.fromkeys(metrics, False) if self.higher else self.lower
+        builder.directions |= {("", name): x for name, x in lower.items()}
         records = builder.finish(paths, options.join)
         records.usual_metrics = (*self.usual, *_plain_metric(records))
         records.main_metrics = {
@@ -189,7 +193,7 @@ class Tool:
         }
         return records
 
-    def _rows(self, path: Path) -> Iterable[Found]:
+    def found_in(self, path: Path) -> Iterable[Found]:
         """The records of a file."""
         if self.rows is not None:
             return self.rows(path)
