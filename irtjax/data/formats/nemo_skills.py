@@ -129,7 +129,8 @@ def read_files(paths: Sequence[Path], options: ReadOptions) -> Records:
     files = list(paths)
     places = _places(files)
     ways = ["greedy" if "-greedy" in path.name else "sampled" for path in files]
-    filters = variants(*zip(*places, strict=True), ways)
+    models, benchmarks = [x for x, _ in places], [x for _, x in places]
+    filters = variants(models, benchmarks, ways)
     for path, (model, benchmark), way in zip(paths, places, filters, strict=True):
         builder.begin(path)
         seed = _SEED.search(path.name)

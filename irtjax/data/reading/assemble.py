@@ -191,7 +191,7 @@ def _one_value(
     how, trials, notes = options.trials, None, []
     if how == "auto" and repeated:
         how = "mean" if _scored(records)[0].all() else "counts"
-        if _clash(records, cell, np.count_nonzero(count)):
+        if _clash(records, cell, int(np.count_nonzero(count))):
             how = "error"
     if repeated and how == "error":
         raise ValueError(_repeat_message(records, cell, count, repeated))

@@ -151,6 +151,7 @@ class Gathered:
         from irtjax.data.reading.directions import Directions, of_tables
         from irtjax.data.reading.lengths import refuse_lengths
         from irtjax.data.reading.merge import merge
+        from irtjax.data.reading.repeats import is_of_items, of_items_message
 
         tables = list(self.tables)
         if options.join == "id":
@@ -171,6 +172,8 @@ class Gathered:
         if self.records is not None:
             # Choosing adds notes.
             records = dataclasses.replace(self.records, notes=[*self.records.notes])
+            if not tables and is_of_items(records, options):
+                raise ValueError(of_items_message(records))
             tables.insert(0, assemble(records, options, directions))
         if not lengths:
             directions.check()
@@ -440,6 +443,7 @@ def _read_files(
     from irtjax.data.reading import file_subjects
     from irtjax.data.reading.columns import NoResponsesError
     from irtjax.data.reading.leave_out import files_without
+    from irtjax.data.reading.repeats import is_of_items
     from irtjax.data.reading.sources import Source
 
     unnamed = file_subjects.without_subjects(files, options)
@@ -480,7 +484,14 @@ def _read_files(
                     piece = _read_table_file(kind, path, anonymous, nameless)
                     of_file[path] = piece
                 else:
-                    yield _read_table_file(kind, path, options, nameless)
+                    piece = _read_table_file(kind, path, options, nameless)
+                    if len(paths) > 1 and is_of_items(piece, options):
+                        # Its "id" names problems, as those of one subject do.
+                        anonymous = file_subjects.anonymous(options)
+                        piece = _read_table_file(kind, path, anonymous, nameless)
+                        of_file[path] = piece
+                    else:
+                        yield piece
                 count += 1
             except NoResponsesError as error:
                 if path in asked:

@@ -10,10 +10,13 @@ import numpy as np
 
 from irtjax.data.arrays import as_labels
 from irtjax.data.item_texts import ItemText
+from irtjax.data.reading.options import ReadOptions
 from irtjax.data.reading.records import Coded, Records, join_coded
-from irtjax.data.reading.roles import Side, side_of
+from irtjax.data.reading.roles import Side, plain_name, side_of
 from irtjax.data.wording import listing
 
+#: Names of columns of subjects that may also be those of items.
+_UNSURE = {"id", "source", "system", "agent", "user", "user_id", "subject", "group"}
 #: Subjects with a response to an item under one condition, as a share of those with a
 #: response to the item, from which it is an item of its own.
 _SHARED = 0.4
@@ -27,6 +30,31 @@ _RUN = re.compile(
 )
 #: Rows of a file that are searched for repeats by columns of unknown names.
 MOST_ROWS = 2_000_000
+
+
+def is_of_items(piece: object, options: ReadOptions) -> bool:
+    """Whether the column taken for the subjects describes items instead.
+
+    Each item then has responses of one of its values. Names such as "model" are sure.
+    """
+    if not isinstance(piece, Records) or options.subject_name is not None:
+        return False
+    name = plain_name(piece.roles.get("subject", ""))
+    if name not in _UNSURE or options.subject is not None:
+        return False
+    subjects, items = (len(np.unique(x.codes)) for x in (piece.subject, piece.item))
+    return subjects > 1 and len(np.unique(_pairs(piece))) == items > 1
+
+
+def of_items_message(records: Records) -> str:
+    """Refuses such a table: what was taken for the subjects, and the options."""
+    name = records.roles["subject"]
+    return (
+        f"{records.source}: each item has responses of one value of column {name!r},"
+        " which describes items and names no subjects: name the column of subjects with"
+        f" subject= (subject={name!r} if it is that), or the one subject with"
+        " subject_name="
+    )
 
 
 def separated(records: Records) -> Records:
