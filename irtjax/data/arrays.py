@@ -27,7 +27,17 @@ def as_labels(labels: Iterable[Any]) -> np.ndarray:
                 f"a name has {longest:,} characters, which is too long for one of"
                 f" {len(labels):,} names; shorten it"
             )
-    return np.asarray(labels, dtype=np.str_).reshape(-1)
+    names = np.ascontiguousarray(labels, dtype=np.str_).reshape(-1)
+    codes = names.view(np.uint32) if names.dtype.itemsize else np.zeros(0, np.uint32)
+    if codes.size and codes.max() >= 0xD800 and (codes >> 11 == 0xD800 >> 11).any():
+        name = next(
+            x for x in names.tolist() if any("\ud800" <= c < "\ue000" for c in x)
+        )
+        raise ValueError(
+            f"the name {name!a:.80} holds half of a surrogate pair, which is no"
+            " character: replace it"
+        )
+    return names
 
 
 def as_bytes(labels: np.ndarray) -> bytes:
@@ -53,7 +63,7 @@ def fill_missing(
 ) -> tuple[np.ndarray, np.ndarray | None]:
     """Puts 0 in missing cells (NaN or masked); returns the mask, None if none is."""
     if matrix.dtype.kind not in "biuf":
-        matrix = matrix.astype(np.float64)
+        matrix = _as_numbers(matrix)
     if matrix.dtype.kind == "f":
         known = ~np.isnan(matrix)
         mask = known if mask is None else known & mask
@@ -68,6 +78,25 @@ def fill_missing(
     if not ((matrix != 0) & ~mask).any():
         return matrix, mask
     return np.where(mask, matrix, 0).astype(matrix.dtype), mask
+
+
+def _as_numbers(matrix: np.ndarray) -> np.ndarray:
+    """Objects and texts as numbers; refuses what is none, with its place."""
+    if matrix.dtype.kind not in "OSUT":
+        raise ValueError(f"values are of type {matrix.dtype}, not numbers")
+    try:
+        return matrix.astype(np.float64)
+    except (TypeError, ValueError):
+        for place, value in np.ndenumerate(matrix):
+            try:
+                float(value)
+            except (TypeError, ValueError):
+                row, column = (k + 1 for k in place)
+                raise ValueError(
+                    f"row {row}, column {column} is {value!r:.80}, which is not a"
+                    " number; use NaN where it is missing"
+                ) from None
+        raise
 
 
 def checked_trials(trials: Any, values: Any, mask: np.ndarray | None) -> np.ndarray:

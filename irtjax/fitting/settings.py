@@ -139,7 +139,7 @@ def check_values(
 ) -> None:
     """Refuses values that no fit can have, in one line with the cure."""
     try:
-        floating = dtype is None or jnp.issubdtype(jnp.dtype(dtype), jnp.floating)
+        floating = dtype is None or jnp.dtype(dtype) in (jnp.float32, jnp.float64)
     except TypeError:
         floating = False
     number = isinstance(level, float | int | np.floating)

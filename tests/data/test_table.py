@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import irtjax
 from irtjax.data import Responses, ResponseTable, read
 from irtjax.data.arrays import as_bytes
 
@@ -214,3 +215,32 @@ def test_refused_saves_and_loads(tmp_path):
 def test_refused_arrays(arguments, message):
     with pytest.raises(ValueError, match=message):
         ResponseTable.from_arrays(**arguments)
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        (np.ones((2, 2), complex), "values are of type complex128, not numbers"),
+        (np.zeros((1, 1), "datetime64[s]"), "values are of type datetime64"),
+        (np.array([["1", "x"]]), r"row 1, column 2 is .*'x'.*, which is not a number"),
+        (np.array([[1, None], [[2], 0]], object), "row 1, column 2 is None, which is"),
+    ],
+)
+def test_a_matrix_of_something_else_is_refused_with_its_place(values, message):
+    with pytest.raises(ValueError, match=message):
+        ResponseTable.from_arrays(values)
+
+
+def test_texts_of_numbers_are_numbers():
+    table = ResponseTable.from_arrays(np.array([["1", "0"], [0, True]], object))
+    assert table.kind == "binary" and table.num_observed == 4
+
+
+def test_half_a_character_in_a_name_is_refused():
+    with pytest.raises(ValueError, match=r"name 'a\\ud800' holds half of a surrogate"):
+        ResponseTable.from_arrays([[1, 0]], items=["b", "a\ud800"])
+
+
+def test_a_fit_in_another_precision_is_refused_at_once():
+    with pytest.raises(ValueError, match="dtype.*'float64' or 'float32'"):
+        irtjax.fit(ResponseTable.from_arrays([[1, 0], [0, 1]]), dtype=np.float16)

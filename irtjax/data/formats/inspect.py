@@ -128,6 +128,12 @@ class Log(Header):
     samples: list[Sample] | None = None
 
 
+def recognise(fields: dict[str, Any], name: str) -> bool:
+    """Whether an object is a log in one JSON file."""
+    spec = fields.get("eval")
+    return isinstance(spec, dict) and {"model", "task"} <= spec.keys()
+
+
 def recognise_start(head: bytes, path: Path) -> bool:
     """Whether a damaged file has the ending of a log."""
     return path.suffix == ".eval"

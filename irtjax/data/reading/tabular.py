@@ -41,7 +41,7 @@ from irtjax.data.files import (
 )
 from irtjax.data.item_texts import cut, text_of
 from irtjax.data.reading import json_tables
-from irtjax.data.reading.columns import ITEM, SUBJECT, Columns, decide, find
+from irtjax.data.reading.columns import ITEM, SUBJECT, Columns, decide, find, plain_name
 from irtjax.data.reading.options import ReadOptions, paths_in
 from irtjax.data.reading.streamed import collect
 from irtjax.data.reading.verdicts import percentage, verdicts_of
@@ -512,8 +512,8 @@ def _looks_like_header(lines: list[list[str]]) -> bool:
             return counts_up or not parse_number(lines[1][0])[1]
         return len(first) >= 3 and _counts_up(first)
     # Text in the first cell only: a name for the column of subjects, or a subject.
-    known = first[0].strip().lower() in (*SUBJECT, *ITEM)
-    return counts_up and (known or len(rest) > 2)
+    known = plain_name(first[0]) in (*SUBJECT, *ITEM)
+    return known or (counts_up and len(rest) > 2)
 
 
 def _first_is_response(lines: list[list[str]]) -> bool:
