@@ -1,6 +1,7 @@
 """Files of evaluation tools that are described by paths, and files of totals."""
 
 import csv
+import gzip
 import json
 import shutil
 from pathlib import Path
@@ -631,6 +632,12 @@ def test_langfuse_exports_without_runs(logs, tmp_path):
     write(tmp_path / "s" / "items.jsonl", items, lines=True)
     message = refused(tmp_path / "s")
     assert "holds several scores of an item, and nothing names their models" in message
+    renamed = [
+        x | {"who": old["datasetRunName"], "what": old["datasetItemId"]}
+        for x, old in zip(bare, rows, strict=True)
+    ]
+    own = write(tmp_path / "own.jsonl", renamed, lines=True)
+    assert cells(read(own, subject="who", item="what")) == PLAIN
     for row, old in zip(bare, rows, strict=True):
         row["metadata"] = json.dumps({"model": old["datasetRunName"]})
     write(scores, bare, lines=True)
@@ -802,6 +809,20 @@ def test_logs_that_are_cut_off_are_refused_by_name(logs, folder, pattern):
     message = refused(root)
     assert str(path) in message
     assert "cut off" in message or "line" in message
+
+
+@pytest.mark.parametrize(
+    "folder",
+    ["deepeval", "evalscope", "terminal_bench", "mlflow", "promptfoo", "langfuse"],
+)
+def test_packed_files_are_read_alike(logs, folder):
+    root = logs(folder)
+    for path in [x for x in root.rglob("*") if x.is_file()]:
+        if path.name != "run_metadata.json":
+            packed = path.with_name(f"{path.name}.gz")
+            packed.write_bytes(gzip.compress(path.read_bytes()))
+            path.unlink()
+    assert cells(read(root)) == cells(read(FIXTURES / folder))
 
 
 def test_a_score_that_is_no_number_names_its_place(tmp_path):

@@ -27,7 +27,7 @@ _SCENARIOS = "codegeneration", "selfrepair", "testoutputprediction", "codeexecut
 _SITE = "pass@1"
 _NAME = re.compile(
     rf"(?:(?P<model>.+)_)?(?:Scenario\.)?(?P<scenario>{'|'.join(_SCENARIOS)})"
-    r"(?:_(?P<sampling>\d+_[\d.]+))?(?:_output)?_eval_all\.json$"
+    r"(?:_(?P<sampling>\d+_[\d.]+))?(?:_output)?_eval_all\.json(\.gz)?$"
 )
 
 

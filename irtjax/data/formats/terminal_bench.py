@@ -77,7 +77,8 @@ def read_files(paths: Sequence[Path], options: ReadOptions) -> Records:
     """Reads results; several runs of a model are repeats."""
     folders = {path.parent for path in paths}
     # The file of a run has the trials whose own files are in folders below it.
-    paths = [x for x in paths if x.name != _RUN or folders.isdisjoint(x.parents[1:])]
+    is_run = lambda path: path.name.removesuffix(".gz") == _RUN
+    paths = [x for x in paths if not is_run(x) or folders.isdisjoint(x.parents[1:])]
     who = {path: _who(path) for path in paths}
     agents: dict[str, set[str]] = {}
     for model, agent in who.values():
