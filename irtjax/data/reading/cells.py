@@ -21,6 +21,8 @@ _OUTCOMES = set(
     "good bad accepted rejected valid invalid positive negative hit miss win loss ok"
     " error timeout partial unknown refused complete incomplete".split()
 )
+#: A share such as 7/10, which may also be a date or a name.
+_RATIO = re.compile(r"\s*\d+(\.\d+)?\s*/\s*\d+\s*")
 #: Those of them that are right for most tools.
 _LIKELY = {*"a good accepted valid positive hit win ok complete".split()}
 # Words for "no error" in a column of errors.
@@ -115,9 +117,11 @@ def _from_text(array: pa.Array, name: str, source: str, verdicts: bool) -> pa.Ar
         row = int(np.argmax(bad))
         text = texts[codes[row]]
         # One misspelt cell among numbers is another matter than words alone.
-        if verdicts and bad.sum() > 1 and not any(map(_is_plain_number, texts)):
-            words = [texts[code] for code in codes[bad]]
-            raise ValueError(f"{source}: column {name!r:.80} {asks_for_right(words)}")
+        known = [x for x in texts if x and verdicts_of(texts).knows(x)]
+        worded = bad.sum() > 1 or known
+        if verdicts and worded and not any(map(_is_like_number, texts)):
+            words = asks_for_right([texts[code] for code in codes[bad]], known)
+            raise ValueError(f"{source}: column {name!r:.80} {words}")
         raise ValueError(
             f"{source}: row {row + 1}, column {name!r:.80} is {text!r:.80}, which is"
             f" not a number; {cure_of(text)}"
@@ -150,18 +154,29 @@ def _parsed(
     return numbers, np.asarray(valid, bool)
 
 
-def _is_plain_number(text: str | None) -> bool:
-    """Whether a text is a number, and neither missing nor a word."""
-    return bool(text) and parse_number(text, {})[0] is not None
+def _is_like_number(text: str | None) -> bool:
+    """Whether a text is a number or a ratio, and neither missing nor a word."""
+    number = parse_number(text, {})[0] is not None
+    return bool(text) and (number or _RATIO.fullmatch(text) is not None)
 
 
-def asks_for_right(words: Sequence[str]) -> str:
-    """What is wrong with words of which some may be right, and what to do."""
+def asks_for_right(words: Sequence[str], known: Sequence[str] = ()) -> str:
+    """What is wrong with words of no known meaning, and what to do.
+
+    Args:
+        words: Their cells.
+        known: Words next to them that are verdicts.
+    """
+    right = [x.strip() for x in known if verdicts_of(known).scores.get(plain_word(x))]
     found = {word.strip() for word in words}
     likely = [x for x in found if plain_word(x) in _LIKELY] or sorted(found)
+    right = sorted(right)[:1] or [min(likely, key=len)]
+    if right == ["+"]:
+        return f"holds signs ({counts_of(words)}): write 1 and 0"
     return (
-        f"holds words of which some may be right: {counts_of(words)}; name those that"
-        f" are, such as right={min(likely, key=len)!r}: the others are then wrong"
+        f"holds words that may be right, wrong or no score: {counts_of(words)}; name"
+        f" the right ones, such as right={right[0]!r}, and those of no score with"
+        " missing_values=; all others are then wrong"
     )
 
 
@@ -170,6 +185,8 @@ def cure_of(text: str) -> str:
     stripped = text.strip()
     if re.fullmatch(r"-?\d{1,3}(,\d{3})+(\.\d+)?", stripped):
         return "leave separators of thousands out, and write decimals with a point"
+    if _RATIO.fullmatch(stripped):
+        return "write it as a decimal"
     if re.fullmatch(r"-?\d+,\d+", stripped):
         return "write decimals with a point, or all with a comma between semicolons"
     return CORRECT

@@ -34,8 +34,8 @@ KEY_NAMES = {
     *"correct_answers correct_choice correct_option right_answer solution".split(),
     *"solutions schlüssel lösung lösungen clave clé corrigé 答案 正确答案 ключ".split(),
 }
-#: A response that is a choice of an item: one letter.
-_LETTER = re.compile(r"[A-Ja-j]")
+#: A response that is a choice of an item: one letter, or several in their order.
+_LETTER = re.compile("[A-Ja-j]|(?=[A-J]{2,5}$)A?B?C?D?E?F?G?H?I?J?")
 #: Marks among letters that are no choices.
 _MARKS = {"", "x", "*", "?", *(word.lower() for word in NULL_WORDS)}
 
@@ -67,7 +67,8 @@ def are_letters(texts: Sequence[Any]) -> bool:
     """Whether texts are choices of items: letters, and at least two of them."""
     words = {str(text).strip() for text in texts if text is not None}
     words = {word for word in words if word.lower() not in _MARKS}
-    return len(words) > 1 and all(map(_LETTER.fullmatch, words))
+    single = sum(len(word) == 1 for word in words)
+    return len(words) > 1 and single > 0 and all(map(_LETTER.fullmatch, words))
 
 
 def scored(texts: Sequence[Any], keys: Sequence[Key]) -> np.ndarray:
@@ -98,6 +99,10 @@ def right_words(texts: Sequence[Any], options: ReadOptions) -> np.ndarray:
     right = {
         plain_word(x) for x in ([given] if isinstance(given, str) else given or ())
     }
+    if "+" in right:
+        raise ValueError(
+            "right='+': '-' is read as missing, so write 1 and 0 in place of + and -"
+        )
     score: dict[Any, float] = {}
     for text in set(texts):
         if text is None or text != text or str(text).strip() in NULL_WORDS:
@@ -187,8 +192,9 @@ def _of_rows(
 
 def no_key(source: str, texts: Iterable[Any], cure: str) -> ValueError:
     """The refusal of letters without a key."""
+    known = [text for text in map(str, texts) if text.strip() not in NULL_WORDS]
     return ValueError(
-        f"{source}: responses are letters ({counts_of(texts)}), which need a key: give"
+        f"{source}: responses are letters ({counts_of(known)}), which need a key: give"
         f" key='key.csv', a file with a row (item,key) for each item, or {cure}"
     )
 

@@ -225,9 +225,10 @@ def decide(
         # One of them alone may describe the items of a long table.
         if len(parameter_columns(rest)) > 1 or parameter_columns(rest) == rest:
             raise NoResponsesError(parameter_message(names, source))
+        named = [name for name in rest if name.strip() not in UNNAMED]
         raise ValueError(
             f"{source}: no column of responses; name it with response= among:"
-            f" {listing(rest)}"
+            f" {listing(named or rest)}"
         )
     length = named("length", LENGTH)
     benchmark, notes = named("benchmark", BENCHMARK), []

@@ -58,16 +58,31 @@ def _lacks_subject(file: Source, options: ReadOptions) -> bool:
     """Whether a table has items and responses, and no column of subjects."""
     try:
         names, source = _column_names(file), str(file.path)
-        # A column named after its subject is one of a matrix with items as rows.
-        if (
-            columns.find(names, columns.SUBJECT)
-            or columns.decide(names, None, options, source).transposed
+        subject = columns.find(names, columns.SUBJECT)
+        if subject is not None and not (
+            columns.plain_name(subject) == "id"
+            and columns.find(names, columns.ITEM)
+            and _numbers_rows(file, subject, options)
         ):
+            return False
+        # A column named after its subject is one of a matrix with items as rows.
+        if columns.decide(names, None, options, source).transposed:
             return False
         plain = columns.decide(names, None, anonymous(options), source)
     except (ValueError, OSError, StopIteration):
         return False  # Reading it raises the error.
     return bool(plain.item and plain.responses) and plain.subject is None
+
+
+def _numbers_rows(file: Source, name: str, options: ReadOptions) -> bool:
+    """Whether a column has another value in each row, so that it names no subjects."""
+    if file.format == "csv":
+        table = tabular.read_csv(file.path, options).table
+    elif file.format == "parquet":
+        table = tabular.read_parquet(file.path, options).table
+    else:
+        table = tabular.read_json(file.path).table
+    return 1 < table.num_rows == len(table.column(name).unique())
 
 
 def _column_names(file: Source) -> list[str]:

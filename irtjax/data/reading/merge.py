@@ -69,7 +69,8 @@ def merge(tables: Sequence[ResponseTable], options: ReadOptions) -> ResponseTabl
                 f"{_name(table)}: the response of {names[0]!r:.80} to {names[1]!r:.80}"
                 f" is also in {other or 'another file'}{more}: choose trials='mean',"
                 " 'first' or 'counts', give models and items distinct names, name one"
-                " of the files alone, or, for one subject a file, subject_from='file'"
+                " of the files alone, or, of one subject a file, add"
+                " subject_from='file' with item= and response= for its columns"
             )
         if how == "first":
             new = np.where(again, 0, new)

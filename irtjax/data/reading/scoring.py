@@ -139,7 +139,9 @@ def _most(some: Sequence[str], names: Sequence[str]) -> bool:
 
 def _all_letters(texts: Sequence[Any]) -> bool:
     """Whether the texts of a column are choices, perhaps all the same one."""
-    return any(texts) and choices.are_letters([*texts, "A", "B"])
+    marks = {"", "x", "*", "?"}
+    letters = [text for text in texts if text and text.strip().lower() not in marks]
+    return bool(letters) and choices.are_letters([*texts, "A", "B"])
 
 
 def _is_facet(name: str) -> bool:

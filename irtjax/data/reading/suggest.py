@@ -46,11 +46,15 @@ _OTHER = re.compile(
 )
 
 
+#: Names of fields whose meaning is that of the field around them.
+_GENERIC = {"name", "id", "key", "label"}
+
+
 class Roles(NamedTuple):
     """The columns of a long table, as far as they can be guessed."""
 
     subject: str | None
-    item: str | None
+    item: str
     response: str
 
     def options(self) -> str:
@@ -65,6 +69,30 @@ class Roles(NamedTuple):
 def hint_of(table: pa.Table) -> str:
     """The end of a message that names what the columns of a table may be, or ""."""
     return hint(table.slice(0, _ROWS).to_pylist())
+
+
+def is_long(table: pa.Table) -> bool:
+    """Whether a table has a row for each response, to judge by names and values.
+
+    Texts of subjects and several items cross completely; or, of one subject, a column
+    of text that is not the first one names an item in each row.
+    """
+    if table.num_columns > _MOST or table.num_rows < 4:
+        return False
+    records = table.slice(0, _ROWS).to_pylist()
+    roles = guess(records)
+    if roles is None or {roles.item} - {*table.column_names}:
+        return False
+    items = [row[roles.item] for row in records]
+    distinct = len({*items})
+    if roles.subject is None:
+        is_first = roles.item == table.column_names[0]
+        fits = _fits(roles.item, _ITEM, ITEM) > 0 and isinstance(items[0], str)
+        return fits and not is_first and distinct == len(items)
+    subjects = [row.get(roles.subject) for row in records]
+    pairs = {*zip(subjects, items, strict=True)}
+    crossed = len(pairs) == len(records) == len({*subjects}) * distinct
+    return crossed and distinct > 2 and all(isinstance(x, str) for x in subjects)
 
 
 def hint(records: Iterable[Mapping[str, Any]]) -> str:
@@ -109,8 +137,11 @@ def _name(value: Any) -> str:
 
 
 def _last(name: str) -> str:
-    """The name of a field without those around it."""
-    return plain_name(name.rpartition(".")[2])
+    """The name of a field without those around it; "model.name" is a model's."""
+    outer, _, last = name.rpartition(".")
+    if last in _GENERIC and outer:
+        last = f"{outer.rpartition('.')[2].rstrip('s')}_{last}"
+    return plain_name(last)
 
 
 def _likely_response(name: str, column: Sequence[Any]) -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from collections import Counter
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -54,6 +55,8 @@ Piece: TypeAlias = ResponseTable | Records
 _NAMELESS = re.compile(r"(\.\d+|Unnamed: \d+)?")
 #: Rows with one label of a column without a usual name, from which it describes them.
 _MANY = 8
+#: Distinct words of a matrix that may be responses.
+_FEW_WORDS = 6
 _KEYS = {*SUBJECT, *ITEM} - {"id"}
 
 
@@ -67,6 +70,8 @@ def read_wide(frame: Frame, layout: Columns, options: ReadOptions) -> Piece:
     names = [name for name in table.column_names if name != subject]
     names, notes = _without_numbers(frame, names, subject)
     notes += scored
+    if layout.transposed is None and suggest.is_long(table):
+        raise _unknown(ValueError, table, source)
     side = _facets(table, names, layout, source)
     names = [name for name in names if name not in side]
     what = "items" if layout.transposed else "subjects"
@@ -280,9 +285,27 @@ def _refuse_unknown(
         )
     if all(is_verdict(table.column(name)) for name in wordy):
         words = [x for name in wordy for x in table.column(name).to_pylist() if x]
-        raise ValueError(f"{source}: {asks_for_right(words)}")
+        raise ValueError(f"{source}: it {asks_for_right(words)}")
+    if _share_words(table, wordy):
+        words = [x for name in wordy for x in table.column(name).to_pylist() if x]
+        raise ValueError(f"{source}: it {asks_for_right(words)}")
+    raise _unknown(kind, table, source)
+
+
+def _share_words(table: pa.Table, wordy: list[str]) -> bool:
+    """Whether columns hold few words, each with one of another: those of responses."""
+    if len(wordy) < 2 or not all(is_text(table.column(name).type) for name in wordy):
+        return False
+    words = [{*table.column(x).unique().to_pylist()} - {None, "", "-"} for x in wordy]
+    count = Counter(word for found in words for word in found)
+    shared = all(any(count[word] > 1 for word in found) for found in words if found)
+    return shared and len(count) <= _FEW_WORDS
+
+
+def _unknown(kind: type[ValueError], table: pa.Table, source: str) -> ValueError:
+    """The refusal of a table whose columns are not known."""
     cure = "; a wide one has a column of numbers for each item"
-    raise kind(
+    return kind(
         f"{source}: its columns do not show who answered what"
         f" ({listing(table.column_names)}); for a long table name its columns with"
         f" subject=, item= and response={suggest.hint_of(table) or cure}"
