@@ -185,7 +185,10 @@ def test_missing_words(tmp_path, word):
         ("model,item,score\nm,q1,75 %\nn,q1,5\n", "write all with a percent sign"),
         ('model,item,score\nm,q1,"1,200"\nn,q1,5\n', "leave separators of thousands"),
         ('model,item,score\nm,q1,"0,5"\nn,q1,1\n', "write decimals with a point, or"),
-        ("model,q1,q2\nm,hit,miss\nn,miss,hit\n", "such as right='hit': the others"),
+        (
+            "model,q1,q2\nm,hit,miss\nn,miss,hit\n",
+            "the right ones, such as right='hit', and",
+        ),
         ("model|item|score\nm|q1|1\n", "columns are separated by commas, tabs or"),
     ],
 )

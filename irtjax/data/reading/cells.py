@@ -121,7 +121,8 @@ def _from_text(array: pa.Array, name: str, source: str, verdicts: bool) -> pa.Ar
         worded = bad.sum() > 1 or known
         if verdicts and worded and not any(map(_is_like_number, texts)):
             words = asks_for_right([texts[code] for code in codes[bad]], known)
-            raise ValueError(f"{source}: column {name!r:.80} {words}")
+            place = f"row {row + 1}, column {name!r:.80} is {text!r:.80}"
+            raise ValueError(f"{source}: {place}; the column {words}")
         raise ValueError(
             f"{source}: row {row + 1}, column {name!r:.80} is {text!r:.80}, which is"
             f" not a number; {cure_of(text)}"
