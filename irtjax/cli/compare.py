@@ -66,6 +66,7 @@ def compare_command(
         from irtjax.calibration.conditions import judge
         from irtjax.calibration.rank import compare
         from irtjax.calibration.scale import compares_means
+        from irtjax.report.summary import direction_sentences
 
         chosen = calibration.level if level is None else level
         table = reading.read(data, calibration) if data else None
@@ -75,6 +76,7 @@ def compare_command(
         failures = gate.failures(verdicts)
         means = compares_means(calibration)
         sentences = _sentences(first, second, result, chosen, means)
+        sentences += direction_sentences(calibration)
         if out is not None:
             progress("write")
             spoken = [x for x in sentences if x != _NO_RESPONSES]

@@ -128,11 +128,18 @@ def rank_command(
         )
     elif not quiet:
         from irtjax.cli import screen
-        from irtjax.report.summary import has_converged, subject_sentences
+        from irtjax.report.summary import (
+            direction_sentences,
+            has_converged,
+            subject_sentences,
+        )
 
         out = screen.console()
         screen.show_ranking(out, ranked, everything)
-        sentences = subject_sentences(ranked, converged=has_converged(fit))
+        sentences = [
+            *direction_sentences(fit),
+            *subject_sentences(ranked, converged=has_converged(fit)),
+        ]
         screen.show_sentences(out, sentences)
 
 

@@ -48,6 +48,7 @@ def score_command(
         progress("read")
         prepare(float32, device)
         from irtjax.calibration.score import score
+        from irtjax.data.reversal import directions_of
         from irtjax.storage import load
 
         saved: Any = load_subset(fit) if subset else load(fit)
@@ -60,7 +61,9 @@ def score_command(
             result, num_items = score(saved, table, **options), None
     if out is not None:
         write_files({out: result.table})
-    _report(result, num_items, [*table.notes, *result.notes], out, quiet, json)
+    ways = directions_of(dict.fromkeys(saved.reversed_scores.values()))
+    notes = [*ways, *table.notes, *result.notes]
+    _report(result, num_items, notes, out, quiet, json)
 
 
 def _report(result, num_items, notes, out: Path | None, quiet: bool, json: bool):

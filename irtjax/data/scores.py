@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from irtjax.data.reversal import reported
+from irtjax.data.reversal import metric_of, reported
 from irtjax.data.table import ResponseTable
 from irtjax.numerics.dispersion import share_dispersion
 
@@ -159,8 +159,25 @@ def check_range(
             f"{where}subject {str(table.subjects[row])!r}, item"
             f" {str(table.items[column])!r}: score {value:g} is not"
             f" between {low:g} and {high:g}; give the lowest and highest scores"
-            f" with {_bounds_option(table, column)}"
+            f" with {_bounds_option(table, column)}{_range_of(table, column)}"
         )
+
+
+def _range_of(table: ResponseTable, column: int) -> str:
+    """The range of errors, which rarely have a highest value, as the end of a message.
+
+    Of the scores of the same formula as the item's; nothing of other scores.
+    """
+    formulas = table.reversed_scores or {}
+    text = formulas.get(str(table.items[column]))
+    if text is None:
+        return ""
+    same = [k for k, name in enumerate(table.items) if formulas.get(str(name)) == text]
+    seen = table.select(items=np.array(same)).seen
+    low, high = sorted(
+        reported(table, column, float(x)) for x in (seen.min(), seen.max())
+    )
+    return f"; those of {metric_of(text)} are from {low:g} to {high:g}"
 
 
 def _bounds_option(table: ResponseTable, column: int) -> str:

@@ -198,6 +198,14 @@ def _likelihood(fit: Calibration) -> str:
     return f"{value}, AIC {number(fit.aic, 1)}, BIC {number(fit.bic, 1)}"
 
 
+def direction_sentences(
+    fit: Calibration, escape: Callable[[str], str] = visible
+) -> list[str]:
+    """Returns sentences on scores of which lower is better, none without such."""
+    found = dict.fromkeys(fit.reversed_scores.values())
+    return [escape(sentence) for sentence in directions_of(found)]
+
+
 def fit_sentences(
     fit: Calibration, escape: Callable[[str], str] = visible
 ) -> list[str]:
@@ -217,8 +225,7 @@ def fit_sentences(
     if fit.options.get("choice"):
         choice = str(fit.options["choice"])
         sentences.append(f"{choice[0].upper()}{choice[1:]}.")
-    found = directions_of(fit.options.get("reversed_scores") or ())
-    sentences += map(escape, found)
+    sentences += direction_sentences(fit, escape)
     benchmarks = 0 if fit.benchmarks is None else len(set(fit.benchmarks.tolist()))
     if benchmarks >= ENOUGH_CLUSTERS:
         sentences.append(

@@ -244,3 +244,39 @@ def test_runs_of_codes():
     found = find(np.array([1.0, 2, 3, 4, 97, 98, 99]), np.arange(1, 8))
     assert [code.value for code in found] == [97, 98, 99]
     assert all(code.sure for code in found)
+
+
+def test_successes_of_trials_may_be_codes(tmp_path):
+    lines = ["model,item,response,trials"]
+    lines += [f"m{i},q{j},{-1 if i == j else i},4" for i in range(4) for j in range(3)]
+    (tmp_path / "a.csv").write_text("\n".join(lines))
+    table = irtjax.read(tmp_path / "a.csv", trials="counts", missing_values=-1)
+    assert np.array_equal(~table.observed, np.eye(4, 3, dtype=bool))
+    assert sum("3 scores of -1 are missing" in note for note in table.notes) == 1
+
+
+def test_a_code_of_one_metric_is_no_code_of_another():
+    frame = pd.DataFrame(
+        {
+            "sample_id": ["a", "b"],
+            "eval_id": "e",
+            "id": ["1", "2"],
+            "epoch": 1,
+            "model": "m",
+            "score_match": [1, -1],
+            "score_judge": [0.5, 0.75],
+        }
+    )
+    judge = irtjax.read(frame, metric="judge", missing_values=-1)
+    assert judge.num_observed == 2
+    assert irtjax.read(frame, metric="match", missing_values=-1).num_observed == 1
+
+
+def test_logs_take_the_option(tmp_path):
+    from tests.data.test_lm_eval import sample, write_log
+
+    for name, right in (("a", [1.0, 0.0, -1.0, 1.0]), ("b", [0.0, 1.0, 1.0, -1.0])):
+        write_log(tmp_path, name, [sample(k, x) for k, x in enumerate(right)])
+    with pytest.raises(ValueError, match="add missing_values='-1' if -1 means no resp"):
+        irtjax.read(tmp_path)
+    assert irtjax.read(tmp_path, missing_values=-1).num_observed == 6

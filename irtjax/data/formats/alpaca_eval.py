@@ -96,7 +96,7 @@ def read_files(paths: Sequence[Path], options: ReadOptions) -> Records:
 
 def _win(preference: float | None, place: str) -> float | None:
     """The share of a win, 0 to 1, of a preference from 1 to 2; None if missing."""
-    if preference is None or preference != preference:
+    if preference is None or preference != preference or preference == -1:
         return None
     preference = preference or _DRAW
     if not 1 <= preference <= 2:

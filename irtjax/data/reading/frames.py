@@ -160,14 +160,12 @@ def _read_long(frame: Frame, layout: Columns, options: ReadOptions) -> Records:
     parts = []
     for name in layout.responses:
         response, more = _scores(table, name, layout, bare, options, source)
-        failed = missing_codes.of_judges(
-            response, frame.names or table.column_names, options
-        )
-        more += failed.notes
-        if failed.missing is not None:
-            errors = errors | failed.missing
-        if errors.any():
-            response = np.where(errors, _missing(options), response)
+        names = frame.names or table.column_names
+        codes = missing_codes.of_column(response, names, options)
+        more += codes.notes
+        gone = errors if codes.missing is None else errors | codes.missing
+        if gone.any():
+            response = np.where(gone, _missing(options), response)
         part = dataclasses.replace(whole, response=response)
         if len(layout.responses) > 1 or layout.inspect or name == options.metric:
             label = name.removeprefix("score_")

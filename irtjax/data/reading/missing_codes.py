@@ -72,9 +72,7 @@ def named(options: ReadOptions) -> Named:
     >>> named(ReadOptions(missing_values="none")).open
     False
     """
-    found = options.missing_values
-    several = [found] if isinstance(found, str | int | float) else list(found or ())
-    texts = [part.strip() for x in several for part in str(x).split(",")]
+    texts = _texts(options)
     numbers: list[float] = []
     words: set[str] = set()
     for text in texts:
@@ -84,6 +82,13 @@ def named(options: ReadOptions) -> Named:
         elif number is not None:
             numbers.append(number)
     return Named(tuple(numbers), frozenset(words), NONE not in texts)
+
+
+def _texts(options: ReadOptions) -> list[str]:
+    """What the option names, as it is typed."""
+    found = options.missing_values
+    several = [found] if isinstance(found, str | int | float) else list(found or ())
+    return [part.strip() for x in several for part in str(x).split(",")]
 
 
 def without_words(
@@ -126,7 +131,7 @@ def of_scores(
             count = gone.sum()
             notes.append(
                 f"{counted(count, 'score')} of {listing(shown)}{where} {are(count)}"
-                " missing, as missing_values states"
+                " missing, as missing_values= states"
             )
             rest = scores[~gone]
         else:
@@ -153,8 +158,14 @@ def of_scores(
     return Found(gone, signs, notes)
 
 
-def of_judges(scores: np.ndarray, names: Sequence[str], options: ReadOptions) -> Found:
-    """The codes of a judgment that failed, in logs of MT-bench and of its relatives."""
+def of_column(scores: np.ndarray, names: Sequence[str], options: ReadOptions) -> Found:
+    """The codes that the options name, or those of a judgment that failed.
+
+    Such are in logs of MT-bench and of its relatives, which `names` of columns show.
+    """
+    if named(options).numbers:
+        only = dataclasses.replace(options, missing_values=[*_texts(options), NONE])
+        return of_scores(scores, only, "")
     failed = scores == -1
     if not (mt_bench.is_judgments(names) and named(options).open and failed.any()):
         return Found(None, False, [])
