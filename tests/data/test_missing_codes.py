@@ -62,6 +62,8 @@ SURE = [
     ("Likert", -1),
     ("judge", -1),
     ("judge", -99),
+    ("Likert", -9),
+    ("Likert", -8),
 ]
 
 
@@ -280,3 +282,21 @@ def test_logs_take_the_option(tmp_path):
     with pytest.raises(ValueError, match="add missing_values='-1' if -1 means no resp"):
         irtjax.read(tmp_path)
     assert irtjax.read(tmp_path, missing_values=-1).num_observed == 6
+
+
+def test_codes_of_several_kinds():
+    """Surveys have several codes; a sure one does not make the others sure."""
+    binary = matrix([0, 1], [7, 8, 9])[0]
+    table = irtjax.read(wide(binary))
+    assert table.kind == "binary"
+    assert (
+        sum("scores of 7, 8, 9 are missing: these are" in x for x in table.notes) == 1
+    )
+    mixed, _ = matrix([0, 1], [-1, -9])
+    with pytest.raises(ValueError) as refusal:
+        irtjax.read(wide(mixed))
+    cures = re.findall(r"missing_values='([^']*)'", str(refusal.value))
+    assert cures == ["-9,-1", "-9,0", "-9,none"]
+    for cure in cures:
+        table = irtjax.read(wide(mixed), missing_values=cure)
+        assert table.values.min() >= -1 and not table.observed.all()

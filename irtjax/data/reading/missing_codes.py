@@ -144,18 +144,26 @@ def of_scores(
     codes = find(values, counts)
     others = values[~np.isin(values, [code.value for code in codes])]
     _refuse_unsure(values, counts, codes, known, source, where)
-    for code in codes:
-        mine = scores == code.value
-        gone = mine if gone is None else gone | mine
-        notes.append(
-            f"{counted(code.number, 'score')} of {code.value:g}{where}"
-            f" {are(code.number)} missing: {code.value:g} is a usual code for no score"
-            " (missing_values='none' keeps it)"
-        )
+    if codes:
+        usual = np.isin(scores, [code.value for code in codes])
+        gone = usual if gone is None else gone | usual
+        notes.append(_usual_note(codes, where))
     signs = np.array_equal(others, (-1, 1))
     if signs:
         notes.append(f"responses{where} are -1 and 1: -1 was read as wrong, 1 as right")
     return Found(gone, signs, notes)
+
+
+def _usual_note(codes: list[Code], where: str) -> str:
+    """The note on codes that were found."""
+    number = sum(code.number for code in codes)
+    shown = listing([f"{code.value:.15g}" for code in sorted(codes)])
+    what = f"{shown} is a usual code" if len(codes) == 1 else "these are usual codes"
+    them = "it" if len(codes) == 1 else "them"
+    return (
+        f"{counted(number, 'score')} of {shown}{where} {are(number)} missing: {what}"
+        f" for no score (missing_values='none' keeps {them})"
+    )
 
 
 def of_column(scores: np.ndarray, names: Sequence[str], options: ReadOptions) -> Found:
@@ -269,7 +277,11 @@ def find(values: np.ndarray, counts: np.ndarray) -> list[Code]:
             enough = sure or not at_top or counts.sum() >= _ENOUGH
             if sure is not None and enough:
                 pairs = zip(values[here].tolist(), counts[here].tolist(), strict=True)
-                found += [Code(value, count, sure) for value, count in pairs]
+                # One of them alone may be surer than all.
+                found += [
+                    Code(x, n, sure or bool(judge(np.array([x]), values[rest])))
+                    for x, n in pairs
+                ]
                 values, counts = values[rest], counts[rest]
                 break
     return found
@@ -308,6 +320,8 @@ def _below(codes: np.ndarray, scores: np.ndarray) -> bool | None:
     )
     if is_symmetric or not shaped:
         return None
+    if whole and codes[-1] <= -7 and -codes[-1] >= high:
+        return True
     if codes[-1] <= -9:
         return bool(-codes[-1] > 2 * max(high, 1.0))
     # A scale from 1 on has no place for -1; on one from 0 on it can be a penalty.
@@ -328,11 +342,11 @@ def _refuse_unsure(
     where: str,
 ) -> None:
     """Asks what values mean that can be a code or a score."""
-    is_code = np.isin(values, [code.value for code in codes])
-    others = values[~is_code]
-    before = [f"{x:g}" for x in known.numbers] + sorted(known.words)
+    sure = [code.value for code in codes if code.sure]
+    is_code = np.isin(values, sure)
+    before = [f"{x:.15g}" for x in (*known.numbers, *sure)] + sorted(known.words)
     option = lambda *more: f"missing_values={','.join([*before, *more])!r}"
-    if np.array_equal(others, (-1, 0, 1)):
+    if np.array_equal(values[~is_code], (-1, 0, 1)):
         wrong, none, right = (counts[~is_code] / counts[~is_code].sum()).tolist()
         share = lambda x: percent(round(x, 3))
         cures = [
@@ -347,7 +361,8 @@ def _refuse_unsure(
         )
     unsure = [code for code in codes if not code.sure]
     if unsure:
-        shown = [f"{code.value:g}" for code in sorted(unsure)]
+        others = values[~np.isin(values, [code.value for code in codes])]
+        shown = [f"{code.value:.15g}" for code in sorted(unsure)]
         count, total = sum(code.number for code in unsure), int(counts.sum())
         raise ValueError(
             f"{source}: {count:,} of {counted(total, 'score')}{where}"
