@@ -31,9 +31,12 @@ def prepare(float32: bool = False, device: str | None = None) -> Any:
 
     compiling.watch()
     jax.config.update("jax_enable_x64", not float32)
+    # Numbers that do not exist are NaN, and no mistake.
+    jax.config.update("jax_debug_nans", False)
+    jax.config.update("jax_debug_infs", False)
     if device is not None:
         _choose(jax, device)
-    elif jax.config.jax_platforms not in (None, "", "cpu"):
+    else:
         _check_platforms(jax)
     _keep_compiled_code(jax)
     return np.float32 if float32 else np.float64
@@ -74,6 +77,8 @@ def _choose(jax: Any, device: str) -> None:
 
 def _check_platforms(jax: Any) -> None:
     """Refuses platforms of the environment that this machine does not have."""
+    if jax.config.jax_platforms in (None, "", "cpu"):
+        return
     try:
         jax.devices()
     except (RuntimeError, AssertionError):

@@ -1,10 +1,11 @@
-"""Products of single-precision matrices in single precision, on every device."""
+"""Settings of JAX under which programs run: full precision, NaN as a value."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import ExitStack
 from functools import wraps
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 import jax
 
@@ -21,6 +22,9 @@ def full_precision(function: Callable[P, R]) -> Callable[P, R]:
     times as much. A precision that the user has chosen
     (`jax.default_matmul_precision`) stays. On a processor nothing changes.
 
+    NaN and infinity stand for what does not exist, such as the error of an item without
+    responses, so `jax.debug_nans` and `jax.debug_infs` are off inside.
+
     >>> import jax.numpy as jnp
     >>> double = full_precision(lambda x: x @ (2 * jnp.eye(2)))
     >>> double(jnp.ones(2)).tolist()
@@ -29,10 +33,14 @@ def full_precision(function: Callable[P, R]) -> Callable[P, R]:
 
     @wraps(function)
     def wrapped(*args: P.args, **kwargs: P.kwargs) -> R:
-        chosen = jax.config.jax_default_matmul_precision is not None  # pyright: ignore
-        if chosen or jax.default_backend() == "cpu":
-            return function(*args, **kwargs)
-        with jax.default_matmul_precision("float32"):
+        config: Any = jax.config
+        with ExitStack() as settings:
+            if config.jax_debug_nans or config.jax_debug_infs:
+                settings.enter_context(jax.debug_nans(False))
+                settings.enter_context(jax.debug_infs(False))
+            chosen = config.jax_default_matmul_precision is not None
+            if not chosen and jax.default_backend() != "cpu":
+                settings.enter_context(jax.default_matmul_precision("float32"))
             return function(*args, **kwargs)
 
     return wrapped

@@ -100,7 +100,7 @@ def test_code_of_a_user_is_never_stored(folder):
 
 def test_a_setting_of_jax_is_part_of_the_key(folder):
     information()
-    with jax.debug_nans(True):
+    with jax.numpy_rank_promotion("warn"):
         information()
     assert len(list(folder.iterdir())) == 2
 

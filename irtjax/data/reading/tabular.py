@@ -425,7 +425,9 @@ def _whole_csv(
 
 def _tidy(error: Exception) -> str:
     """The first line of an error, cut at 200 characters."""
-    text = str(error).splitlines()[0]
+    # Of a line of another length not its content: the file may be another's.
+    text = re.sub(r"(Expected \d+ columns, got \d+): .*", r"\1", str(error), flags=re.S)
+    text = text.splitlines()[0]
     return text if len(text) < 200 else text[:200] + "..."
 
 
