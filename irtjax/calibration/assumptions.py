@@ -10,7 +10,11 @@ takes away. With z_ib = u_ib / sqrt(I_ib) less its projections on both,
     X = sum_ib z_ib^2  ~  chi^2 with (subjects - 1)(benchmarks - 1) degrees of freedom.
 
 A group-specific ability of variance s^2 adds s^2 I_ib to the variance of u_ib
-(Liang 1987, A locally most powerful test for homogeneity with many strata).
+(Liang 1987, A locally most powerful test for homogeneity with many strata). Benchmarks
+count as a sample of those that might have been given. With the weights w_ib = I_ib /
+sum_b I_ib, ability, which is what all of them would measure, then has the variance
+s^2 sum_b w_ib^2 more. The expected score is of the items of these benchmarks. With its
+slopes g_ib over the items of each, it has s^2 sum_b (w_ib sum_c g_ic - g_ib)^2 more.
 
 Normal abilities. With theta ~ N(0, 1) and a posterior N(m, v) given the responses, m is
 N(0, 1 - v). So x = m / sqrt(1 - v) are standard normal, and their skewness and kurtosis
@@ -24,8 +28,9 @@ trials of a cell correlate by rho, which is estimated (`numerics.dispersion`).
 
 from __future__ import annotations
 
+import dataclasses
 import math
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -34,6 +39,9 @@ import numpy as np
 from irtjax.data.sparse_table import SparseCells
 from irtjax.numerics.dispersion import intraclass
 from irtjax.numerics.programs import stored_jit
+
+if TYPE_CHECKING:
+    from irtjax.estimators.estimates import Estimates
 
 #: Level at which an assumption counts as violated.
 LEVEL = 0.01
@@ -59,13 +67,21 @@ class BenchmarkTest(NamedTuple):
     """X with its degrees of freedom and p-value: are abilities benchmark-specific?
 
     `sd` is the standard deviation of the group-specific abilities, estimated by
-    moments; 0 where X is below its mean.
+    moments; 0 where X is below its mean. By subject, `ability` and `score` are the
+    variances that a standard deviation of 1 adds to ability and expected score.
     """
 
     statistic: float
     degrees: int
     p_value: float
     sd: float
+    ability: np.ndarray | float = 0.0
+    score: np.ndarray | float = 0.0
+
+    def matters(self, error: np.ndarray) -> bool:
+        """Whether abilities differ, by enough for standard errors of abilities."""
+        least = SMALLEST_SD * np.nanmedian(error)
+        return self.p_value < LEVEL and not self.sd < least
 
 
 class NormalityTest(NamedTuple):
@@ -133,14 +149,20 @@ def dependence_test(
 
 @stored_jit
 def _slopes(family: Any, items: Any, theta, values, exposure, onto):
-    """Slopes of the log-likelihood and information by benchmark, of some subjects."""
+    """Slopes of the log-likelihood, information, and slopes of the expected score.
+
+    By benchmark, of some subjects.
+    """
     log_prob = lambda at: family.log_prob(values, items, at, exposure)
     _, slope = jax.jvp(log_prob, (theta,), (jnp.ones_like(theta),))
     over_items = jax.vmap(family.information, in_axes=(0, None))
     information = jax.vmap(over_items, in_axes=(None, 0))(items, theta)
     if exposure is not None:
         information = information * exposure
-    return slope @ onto, information @ onto
+    over_items = jax.vmap(family.expected_response, in_axes=(0, None))
+    expected = lambda at: jax.vmap(over_items, in_axes=(None, 0))(items, at)
+    _, rate = jax.jvp(expected, (theta,), (jnp.ones_like(theta),))
+    return slope @ onto, information @ onto, rate @ onto / len(onto)
 
 
 def one_ability_test(
@@ -187,8 +209,7 @@ def one_ability_test(
         )
         kept = min(size, subjects - start)
         parts.append([np.asarray(x, float)[:kept] for x in found])
-    slope, information = (np.concatenate(x) for x in zip(*parts, strict=True))
-    return _benchmark_test(slope, information)
+    return _benchmark_test(*(np.concatenate(x) for x in zip(*parts, strict=True)))
 
 
 @stored_jit
@@ -232,8 +253,10 @@ def one_ability_test_of_cells(
     return _benchmark_test(*(x.reshape(subjects, width) for x in sums))
 
 
-def _benchmark_test(slope: np.ndarray, information: np.ndarray) -> BenchmarkTest | None:
-    """`one_ability_test` from slopes and information, `[subjects, benchmarks]`."""
+def _benchmark_test(
+    slope: np.ndarray, information: np.ndarray, rate: np.ndarray | None = None
+) -> BenchmarkTest | None:
+    """`one_ability_test` from what is `[subjects, benchmarks]`; see `_slopes`."""
     from scipy.special import chdtrc  # All of scipy.stats takes 0.5 s to import.
 
     # Benchmarks or subjects without information are left out.
@@ -256,7 +279,15 @@ def _benchmark_test(slope: np.ndarray, information: np.ndarray) -> BenchmarkTest
     excess = max(statistic - degrees, 0.0)
     share = degrees / max(used.sum(), 1)
     sd = float(np.sqrt(excess / max(share * weight.sum(), 1e-12)))
-    return BenchmarkTest(statistic, degrees, float(chdtrc(degrees, statistic)), sd)
+    total = weight.sum(axis=1, keepdims=True)
+    weight = np.divide(weight, total, out=np.zeros_like(weight), where=total > 0)
+    score = 0.0
+    if rate is not None:
+        gap = weight * rate.sum(axis=1, keepdims=True) - rate
+        score = np.sum(gap**2, axis=1)
+    p_value = float(chdtrc(degrees, statistic))
+    ability = np.sum(weight**2, axis=1)
+    return BenchmarkTest(statistic, degrees, p_value, sd, ability, score)
 
 
 def normality_test(ability: np.ndarray, variance: np.ndarray) -> NormalityTest | None:
@@ -340,31 +371,44 @@ def of_dependence(found: DependenceTest | None) -> list[str]:
     ]
 
 
-def warnings_of(
-    benchmarks: BenchmarkTest | None, normality: NormalityTest | None, error: np.ndarray
-) -> list[str]:
-    """What violated assumptions mean for the numbers, and what to do.
+def with_errors_of_benchmarks(
+    estimates: Estimates, found: BenchmarkTest | None
+) -> Estimates:
+    """Estimates whose errors count that abilities differ by benchmark, if they do."""
+    if found is None or not found.matters(estimates.error):
+        return estimates
+    error = np.sqrt(estimates.error**2 + found.sd**2 * found.ability)
+    expected = estimates.expected
+    if expected is not None:
+        more = found.sd**2 * found.score
+        expected = expected[0], np.sqrt(np.asarray(expected[1], float) ** 2 + more)
+    return dataclasses.replace(estimates, error=error, expected=expected)
 
-    `error` are the standard errors of abilities.
+
+def note_of_benchmarks(found: BenchmarkTest | None, error: np.ndarray) -> list[str]:
+    """That errors count the choice of benchmarks, if they do.
+
+    `error` are the standard errors of abilities without it.
 
     >>> found = BenchmarkTest(90.0, 20, 1e-9, 0.4)
-    >>> warnings_of(found, None, np.array([0.3, 0.5]))[0][:41]
+    >>> note_of_benchmarks(found, np.array([0.3, 0.5]))[0][:41]
     'abilities differ by benchmark (p < 0.001,'
-    >>> warnings_of(found, None, np.array([1.3, 1.5]))
+    >>> note_of_benchmarks(found, np.array([1.3, 1.5]))
     []
     """
+    if found is None or not found.matters(error):
+        return []
+    return [
+        f"abilities differ by benchmark ({_p(found.p_value)}, standard deviation"
+        f" {found.sd:.2f} around one ability): errors of ability, ranks and tests of"
+        " pairs count these benchmarks as a sample of others, expected scores and"
+        " accuracies are on these; the model 'multibenchmark' has an ability for each"
+    ]
+
+
+def warnings_of(normality: NormalityTest | None) -> list[str]:
+    """What violated assumptions mean for the numbers, and what to do."""
     said = []
-    if (
-        benchmarks is not None
-        and benchmarks.p_value < LEVEL
-        and not benchmarks.sd < SMALLEST_SD * np.nanmedian(error)
-    ):
-        said.append(
-            f"abilities differ by benchmark ({_p(benchmarks.p_value)}, standard"
-            f" deviation {benchmarks.sd:.2f} around one ability): errors are for these"
-            " benchmarks together; use the model 'multibenchmark' for an ability by"
-            " benchmark, and for errors that count the choice of benchmarks"
-        )
     if normality is not None and normality.p_value < LEVEL and _matters(normality):
         said.append(
             "abilities are not normal, as assumed (skewness"

@@ -64,8 +64,11 @@ def build(
     # Findings about items and assumptions follow from the errors given the scale.
     vary, given = identification.variation(table), estimates
     level, count = options["level"], estimates.num_parameters
+    benchmarks = _of_benchmarks(table, given)
     estimates = with_errors_of_scale(given, table, vary, level)
     tested = not compares_means(estimates)
+    if tested:
+        estimates = assumptions.with_errors_of_benchmarks(estimates, benchmarks)
     shared, scale = estimates.shared, estimates.scale
     if shared is not None and tested:
         shared = leading_loadings(shared, SHARED_RANK)
@@ -73,7 +76,7 @@ def build(
             scale = scale_loadings(estimates.ability, shared)
     clock.report("tables", 0, math.nan, math.nan)
     with clock.phase("tables"):
-        judged = _judge(table, given, layout, options, vary, tested)
+        judged = _judge(table, given, layout, options, (vary, benchmarks), tested)
         item_table = make_item_table(table, estimates, judged)
         ability_table = make_ability_table(
             table, estimates, judged, shared, scale, level, key
@@ -132,7 +135,7 @@ def _judge(
     estimates: Estimates,
     layout,
     options,
-    vary: identification.Variation,
+    tests: tuple[identification.Variation, assumptions.BenchmarkTest | None],
     tested: bool,
 ) -> Judged:
     """Flags of items and subjects, errors of items, and warnings."""
@@ -150,7 +153,9 @@ def _judge(
     items = flags.item_flags(model, of_items, findings)
     alike = copies.of_table(table)
     subjects = _subject_flags(of_subjects, estimates, alike)
+    vary, benchmarks = tests
     found, notes = _assumptions(table, estimates)
+    notes = [*assumptions.note_of_benchmarks(benchmarks, estimates.error), *notes]
     if not tested:  # Of intervals and tests that the fit does not give.
         notes = []
     found = [*identification.warnings_of(table, estimates, vary), *found]
@@ -298,26 +303,34 @@ def _dependence(table: ResponseTable, estimates: Estimates):
     return assumptions.dependence_test(*found, table.values, table.trials)
 
 
+def _of_benchmarks(
+    table: ResponseTable, estimates: Estimates
+) -> assumptions.BenchmarkTest | None:
+    """Test of one ability for all benchmarks; None of joint fits, and of several."""
+    if estimates.joint or estimates.factors is not None:
+        return None
+    groups = 1 if estimates.groups is None else estimates.groups.ability.shape[1]
+    grouped = "benchmark" in table.item_facets and groups == 1
+    if not grouped or estimates.lengths is not None:
+        return None
+    problem, items = estimates.problem, estimates.parameters.items
+    model = problem.model.family, items, estimates.ability
+    if isinstance(problem.data, SparseResponses):
+        given = *model, table.cells, table.benchmarks
+        return assumptions.one_ability_test_of_cells(*given)
+    data = problem.data.values, problem.data.exposure, table.benchmarks
+    return assumptions.one_ability_test(*model, *data)
+
+
 def _assumptions(table: ResponseTable, estimates: Estimates):
     """Warnings of violated assumptions, notes of untested ones; joint fits have none.
 
-    They are one ability for all benchmarks, and independent normal abilities. Models
-    with several abilities have none that are tested here.
+    They are independent normal abilities. Models with several abilities have none that
+    are tested here.
     """
     if estimates.joint or estimates.factors is not None:
         return [], []
-    benchmarks = normality = None
-    groups = 1 if estimates.groups is None else estimates.groups.ability.shape[1]
-    grouped = "benchmark" in table.item_facets and groups == 1
-    if grouped and estimates.lengths is None:
-        problem, items = estimates.problem, estimates.parameters.items
-        model = problem.model.family, items, estimates.ability
-        if isinstance(problem.data, SparseResponses):
-            given = *model, table.cells, table.benchmarks
-            benchmarks = assumptions.one_ability_test_of_cells(*given)
-        else:
-            data = problem.data.values, problem.data.exposure, table.benchmarks
-            benchmarks = assumptions.one_ability_test(*model, *data)
+    normality = None
     if estimates.normal:
         variance = estimates.error**2
         # Multilevel fits keep all errors of abilities as shared ones.
@@ -327,7 +340,7 @@ def _assumptions(table: ResponseTable, estimates: Estimates):
     # A histogram is estimated, not assumed.
     form = normality is None and estimates.parameters.population.log_weights is None
     notes = [assumptions.untested(table.num_subjects, form, estimates.normal)]
-    return assumptions.warnings_of(benchmarks, normality, estimates.error), notes
+    return assumptions.warnings_of(normality), notes
 
 
 def _versions() -> dict[str, str]:

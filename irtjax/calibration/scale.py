@@ -6,15 +6,15 @@ they follow the responses of single subjects. Equal abilities then differ by muc
 than their errors. A test of equal subjects needs no scale, so mean responses take the
 place of abilities (`ranking.paired`), and pairs are tested as by the paired test, where
 
-- items are integrated out, and there are fewer than 4 subjects. Of equal subjects with
-  100 items, by `laplace`, half of the data sets of 2 and 12 % of those of 3 had a
-  significant pair, none of 4 and 7 % of 6 (40 data sets each);
-- items are parameters (`em`, `mm`), and there are fewer than 12 subjects (8 where
-  abilities are parameters too), abilities are not significantly different, or the
-  responses to an item times the mean correlation of two items are below 0.75
-  (`identification.variation`). Of 20 or 50 equal subjects with 100 items 95 to 100 % of
-  the data sets had a significant pair by `em`.
-
+- abilities are not significantly different, or the responses to an item times the mean
+  correlation of two items are below 0.75 (`identification.variation`). Of 20 or 50
+  equal subjects with 100 items 95 to 100 % of the data sets had a significant pair by
+  `em`. By `laplace` none had, and one of 20 whose log odds were higher by 1 differed
+  from nobody, where the paired test found 16 of 19 pairs;
+- there are fewer than 12 subjects, 8 where abilities are parameters too (`mm`), and 4
+  where items are integrated out. Of equal subjects with 100 items, by `laplace`, half
+  of the data sets of 2 and 12 % of those of 3 had a significant pair, none of 4 and 7 %
+  of 6 (40 data sets each);
 - there are several abilities, and fewer than 20 subjects, or 10 for each slope of an
   item: 95 % intervals of expected scores, by which subjects are ranked, covered 68 to
   80 % with 10 subjects, and 86 to 90 % at the limit (`experiments/aims/README.md`).
@@ -80,22 +80,21 @@ def with_errors_of_scale(
     if not estimates_slopes(estimates) or estimates.sampled:
         return estimates
     groups = estimates.groups
-    if groups is None:
-        why = _undetermined(num_subjects, found, estimates.joint)
-    else:
-        why = f"{num_subjects} subjects" * (num_subjects < FEW_SUBJECTS)
-    if not why:
+    several = groups is not None and groups.ability.shape[1] > 1
+    if num_subjects < _least(estimates):
+        return _by_means(estimates, table, f"{num_subjects} subjects", level)
+    if several:
         return estimates
-    if groups is not None and num_subjects >= LEAST_INTEGRATED:
-        if groups.ability.shape[1] > 1:
-            return estimates
+    if why := _alike(num_subjects, found):
+        return _by_means(estimates, table, why, level)
+    if num_subjects < FEW_SUBJECTS:
         warning = (
-            f"{why} {BECAUSE}, on which tests of pairs depend: use a model with slopes"
-            " of 1 ('rasch', 'pcm'), or the paired test of accuracies (irtjax compare"
-            " --data)"
+            f"{num_subjects} subjects {BECAUSE}, on which tests of pairs depend: use a"
+            " model with slopes of 1 ('rasch', 'pcm'), or the paired test of accuracies"
+            " (irtjax compare --data)"
         )
         return _warned(estimates, warning)
-    return _by_means(estimates, table, why, level)
+    return estimates
 
 
 def _by_means(
@@ -168,11 +167,16 @@ def _with_errors_of_several(
     return _by_means(estimates, table, f"{num_subjects} subjects", level)
 
 
-def _undetermined(num_subjects: int, found: Variation, joint: bool) -> str:
-    """Subject of the sentence on slopes that are not determined; "" if they are."""
+def _least(estimates: Estimates) -> int:
+    """Subjects below which no slopes are determined."""
+    if estimates.groups is not None:
+        return LEAST_INTEGRATED
+    return FEW_SUBJECTS if estimates.joint else LEAST_ESTIMATED
+
+
+def _alike(num_subjects: int, found: Variation) -> str:
+    """Subject of the sentence on subjects who differ too little; "" if they do not."""
     few = f"{num_subjects:,} subjects"
-    if num_subjects < (FEW_SUBJECTS if joint else LEAST_ESTIMATED):
-        return few
     if found.p_value > LEVEL:
         return f"{few} whose abilities are not significantly different"
     if found.strength < LEAST_STRENGTH:

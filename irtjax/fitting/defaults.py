@@ -1,10 +1,16 @@
 """The model and the method that suit the data: what `irtjax.fit` does by default.
 
-The kind of responses determines the model, and the number of responses to an item the
-method. An item that few subjects answered has a discrimination that is hardly
-estimated: maximum likelihood makes it too large, and treats it as known when abilities
-are scored. `laplace` integrates such items out, with priors estimated from all items.
-With many responses to an item both agree, and `em` is faster.
+The kind of responses determines the model, and what they carry the method. With n
+responses to an item and a mean correlation r of two items, n r determines the slope of
+an item (`identification.variation`). Where it is small, because subjects are few or
+hardly differ, a slope is hardly estimated: maximum likelihood makes it too large, and
+treats it as known when abilities are scored. With many more items than subjects the
+errors of items add up. `laplace` integrates items out, with priors estimated from all
+of them. Else both agree, and `em` is faster.
+
+`laplace` takes abilities as normal given the responses. Of m responses of a subject,
+with m r below about 1.5 and slopes that are hardly estimated, neither method orders
+subjects as well as accuracy does: all slopes are equal then (`1pl`).
 
 Fewer than eight subjects do not even determine the scale of ability, on which slopes
 depend: models with slopes of 1 have the items' scale, and tests of pairs that hold.

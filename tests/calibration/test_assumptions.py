@@ -1,5 +1,7 @@
 """Tests of assumptions reject as often as they should, and find what is there."""
 
+import dataclasses
+
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -10,9 +12,11 @@ from irtjax.calibration.assumptions import (
     BenchmarkTest,
     NormalityTest,
     normality_test,
+    note_of_benchmarks,
     one_ability_test,
     untested,
     warnings_of,
+    with_errors_of_benchmarks,
     z_of_kurtosis,
     z_of_skewness,
 )
@@ -77,6 +81,60 @@ def test_abilities_by_benchmark_are_found_and_measured():
     assert abs(np.mean(sds) - 0.7) < 3 * 0.15 * 0.7 / 20**0.5 + 0.05
 
 
+@dataclasses.dataclass
+class Errors:
+    """What an estimate has of abilities and scores."""
+
+    error: np.ndarray
+    expected: tuple[np.ndarray, np.ndarray] | None
+
+
+@pytest.mark.parametrize("sizes", [(60, 60, 60, 60), (120, 60, 40, 20)])
+def test_errors_count_the_choice_of_benchmarks(sizes):
+    # Items and the standard deviation are those of the truth, so that abilities and
+    # expected scores miss it by what is counted and by the noise of responses.
+    names, missed, stated, scores = (
+        np.repeat(np.arange(4), sizes).astype(str),
+        [],
+        [],
+        [],
+    )
+    for seed in range(40):
+        rng = np.random.default_rng([seed, *sizes])
+        general, specific = rng.normal(size=12), 0.7 * rng.normal(size=(12, 4))
+        slope = np.exp(rng.normal(0.1, 0.4, size=240))
+        intercept = -slope * rng.normal(-0.3, 1.2, size=240)
+        each = (general[:, None] + specific)[:, names]
+        chance = 1 / (1 + np.exp(-(slope * each + intercept)))
+        values = (rng.random(chance.shape) < chance).astype(float)
+        nothing = jnp.zeros(240)
+        record = LogisticItems(
+            jnp.asarray(slope), jnp.asarray(intercept), nothing, 1 + nothing
+        )
+        theta = estimated(general, record, values, np.ones(values.shape))
+        found = one_ability_test(Binary(), record, theta, values, None, names)
+        alone = 1 / (1 + np.exp(-(slope * theta[:, None] + intercept)))
+        information = (slope**2 * alone * (1 - alone)).sum(axis=1)
+        rate = (slope * alone * (1 - alone)).mean(axis=1)
+        score = alone.mean(axis=1), rate / np.sqrt(information)
+        given = Errors(1 / np.sqrt(information), score)
+        whole = with_errors_of_benchmarks(given, found._replace(sd=0.7))
+        missed.append((theta - general) / whole.error)
+        stated.append((whole.error / given.error).min())
+        scores.append((score[0] - chance.mean(axis=1)) / whole.expected[1])
+    # 480 subjects: a variance of 1 has an error of .065, and curvature adds a little.
+    assert min(stated) > 1.2
+    assert np.var(missed) == pytest.approx(1, abs=0.25)
+    assert np.var(scores) == pytest.approx(1, abs=0.25)
+
+
+def test_one_ability_leaves_errors_as_they_are():
+    given = Errors(np.full(3, 0.3), None)
+    assert with_errors_of_benchmarks(given, None) is given
+    same = BenchmarkTest(20.0, 20, 0.5, 0.0, np.full(3, 0.25))
+    assert with_errors_of_benchmarks(given, same) is given
+
+
 def test_one_benchmark_is_not_tested():
     rng = np.random.default_rng(0)
     theta, record, values, _, names = responses(rng, 12, 30, 1, 0.0)
@@ -111,12 +169,13 @@ def test_skewed_abilities_are_found():
 
 def test_what_violations_mean():
     normal, error = NormalityTest(0.1, 0.2, 1e-9), np.array([0.2, 0.3, np.nan])
-    assert warnings_of(BenchmarkTest(20.0, 20, 0.5, 0.0), normal, error) == []
-    assert warnings_of(None, None, error) == []
+    assert note_of_benchmarks(BenchmarkTest(20.0, 20, 0.5, 0.0), error) == []
+    assert note_of_benchmarks(None, error) == warnings_of(None) == []
+    assert warnings_of(normal) == []
     # Of many responses a small deviation is significant: 0.06 adds nothing to errors.
-    assert warnings_of(BenchmarkTest(90.0, 20, 1e-9, 0.06), None, error) == []
-    assert len(warnings_of(BenchmarkTest(90.0, 20, 1e-9, 0.1), None, error)) == 1
-    said = warnings_of(None, NormalityTest(1.4, 1.0, 1e-5), error)
+    assert note_of_benchmarks(BenchmarkTest(90.0, 20, 1e-9, 0.06), error) == []
+    assert len(note_of_benchmarks(BenchmarkTest(90.0, 20, 1e-9, 0.1), error)) == 1
+    said = warnings_of(NormalityTest(1.4, 1.0, 1e-5))
     assert "skewness 1.4" in said[0] and "population='histogram'" in said[0]
     assert normality_test(np.zeros(20), np.ones(20)) is None
     assert "normal abilities (10 subjects are too few)" in untested(10, True, True)
