@@ -105,9 +105,9 @@ def not_identified(
         )
     elif count > 1 and p_value > LEVEL:
         said.append(
-            f"abilities of the {count:,} subjects are not significantly different"
-            f" (p = {p_value:.2g}): {slopes} not identified if they are equal; add"
-            " items, or subjects that differ more"
+            f"abilities of the {count:,} subjects are not significantly different as a"
+            f" whole (p = {p_value:.2g}): {slopes} not identified if they are equal;"
+            " add items, or subjects that differ more"
         )
     slope = np.asarray(getattr(items, "discrimination", np.ones(1)))
     if slope.size and not slope.any():

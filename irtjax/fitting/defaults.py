@@ -24,6 +24,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from irtjax.calibration.identification import variation
+from irtjax.calibration.scale import ENOUGH_STRENGTH, LEAST_CARRIED
 from irtjax.data.scores import Bounds, trial_dependence
 from irtjax.data.table import FEW_SUBJECTS, MOST_LEVELS, ResponseTable
 from irtjax.data.wording import are, counted, percent
@@ -42,6 +44,17 @@ AUTO = "auto"
 #: 95 % intervals of differences covered 94 % with 60 responses to an item and 91 % with
 #: 18, where those by Laplace covered 95 %.
 FEW_RESPONSES = 50
+#: Items to a subject from which they are integrated out, as they are where strength is
+#: below `ENOUGH_STRENGTH`. By EM intervals of differences covered 91 to 93 % at 2 to 5
+#: and 95 % at 12, and 88 % of 60 subjects and 1,000 items.
+MOST_ITEMS = 5
+#: Subjects from which slopes are equal below `LEAST_CARRIED`. Of 200 x 25 with a
+#: standard deviation of 0.3 logits Kendall's tau was .07 less than that of accuracy by
+#: `laplace`, and expected scores covered 80 %.
+LEAST_SUBJECTS = 20
+#: Subjects squared times items that `laplace` integrates over in a minute or two, and
+#: responses in ordered categories.
+MOST_WORK, MOST_ORDERED = 4e8, 15_000
 #: Models with slopes of 1 that are integrated over with few subjects.
 UNIT_SLOPES = ("rasch", "pcm")
 #: Subjects whose abilities `laplace` stores a dense covariance of in seconds.
@@ -108,6 +121,11 @@ def choose(
             reason = _sentence(chosen.model, chosen.method, why, "")
             reason = "; ".join(filter(None, (reason, method_part)))
             return chosen._replace(reason=reason, bounds=(low, high))
+        if by_data and model == "2pl" and _equal_slopes(table, settings):
+            model = "1pl"
+            why_model += (
+                ", and subjects hardly differ on so few items: slopes are equal"
+            )
     if not (isinstance(method, str) and method == AUTO):
         return Choice(model, method, _sentence(model, method, why_model, ""))
     method, why_method = _method_of(table, model, settings)
@@ -198,18 +216,50 @@ def _method_of(
     if not (unit and subjects < FEW_SUBJECTS) and not is_integrated(model):
         return "em", ""
     each = _responses_per_item(table)
+    why = f"an item has {counted(round(each), 'response')} on average"
+    ordered = _has_categories(model)
     if each >= FEW_RESPONSES:
-        return "em", f"an item has {counted(round(each), 'response')} on average"
+        if _too_large(table, ordered):
+            return "em", why
+        strength = _carried(table)[0]
+        if strength >= ENOUGH_STRENGTH and table.num_items <= MOST_ITEMS * subjects:
+            return "em", f"{why}, which determine its slope"
+        why = f"the {counted(round(each), 'response')} to an item"
+        why += " hardly determine its slope" * (strength < ENOUGH_STRENGTH)
+        why += " leave errors that add up" * (strength >= ENOUGH_STRENGTH)
+        return "laplace", f"{why}: items are integrated out"
     if subjects > MOST_INTEGRATED:
         return "em", f"{subjects:,} subjects are too many for laplace"
     categories = int(np.max(table.seen, initial=0)) + 1
-    if categories > MOST_CATEGORIES and _has_categories(model):
+    if categories > MOST_CATEGORIES and ordered:
         return "em", f"{categories} categories are too many for laplace"
-    return "laplace", (
-        f"an item has {counted(round(each), 'response')} on average, below"
-        f" {FEW_RESPONSES}: items"
-        " are integrated out"
-    )
+    return "laplace", f"{why}, below {FEW_RESPONSES}: items are integrated out"
+
+
+def _too_large(table: ResponseTable, ordered: bool) -> bool:
+    """Whether `laplace` takes much longer than `em` where items have many responses."""
+    subjects = table.num_subjects
+    if subjects > MOST_INTEGRATED or subjects**2 * table.num_items > MOST_WORK:
+        return True
+    categories = int(np.max(table.seen, initial=0)) + 1
+    large = table.num_observed > MOST_ORDERED or categories > MOST_CATEGORIES
+    return ordered and large
+
+
+def _carried(table: ResponseTable) -> tuple[float, float]:
+    """Mean correlation of two items times responses to an item, and of a subject."""
+    found = variation(table).strength
+    return found, found * table.num_items / table.num_subjects
+
+
+def _equal_slopes(table: ResponseTable, settings: Mapping[str, Any]) -> bool:
+    """Whether responses are too few for slopes, whatever the method; see the module."""
+    free = not given(settings, {**dict.fromkeys(ITEMS), "priors": "weak"})
+    free = free and not given(settings, dict.fromkeys(MULTILEVEL))
+    if not free or not LEAST_SUBJECTS <= table.num_subjects <= MOST_INTEGRATED:
+        return False
+    strength, own = _carried(table)
+    return strength < ENOUGH_STRENGTH and own < LEAST_CARRIED
 
 
 def is_integrated(model: Any) -> bool:

@@ -114,7 +114,10 @@ def test_joint_methods_need_eight_subjects():
 @pytest.mark.parametrize(
     ("found", "words"),
     [
-        (Variation(True, 0.06, 5.0), "whose abilities are not significantly different"),
+        (
+            Variation(True, 0.06, 5.0),
+            "whose abilities are not significantly different as a whole",
+        ),
         (Variation(True, 0.04, 0.7), "who differ so little"),
     ],
 )
@@ -123,11 +126,13 @@ def test_slopes_need_subjects_who_differ(found, words):
         given = dataclasses.replace(estimates_of(60, "2pl"), joint=joint)
         (line,) = with_errors_of_scale(given, responses_of(60), found).warnings
         assert line.startswith(f"60 subjects {words} {BECAUSE}") and BY_MEANS in line
-    # Integrated items and slopes of 1 need no such thing.
+    # Integrated items and a common slope do not determine it either, slopes of 1 do.
     groups = SimpleNamespace(ability=np.zeros((60, 1)))
     integrated = dataclasses.replace(estimates_of(60, "2pl"), groups=groups)
     for other in (estimates_of(60, "1pl"), integrated):
-        assert with_errors_of_scale(other, responses_of(60), found) is other
+        assert compares_means(with_errors_of_scale(other, responses_of(60), found))
+    unit = estimates_of(60, "rasch")
+    assert with_errors_of_scale(unit, responses_of(60), found) is unit
 
 
 def test_draws_of_the_posterior_include_the_scale():
@@ -142,10 +147,7 @@ def test_mean_responses_have_the_scale_of_abilities_with_its_error(count):
     mean = table.values.mean(axis=1)
     score = (mean - mean.mean()) / mean.std()
     assert BECAUSE in found.warnings[0]
-    # Those given were 0, 1, ...
-    given = np.arange(count)
-    wanted = given.mean() + given.std() * score
-    np.testing.assert_allclose(found.ability, wanted, atol=1e-12)
+    np.testing.assert_allclose(found.ability, score, atol=1e-12)
     # The 95 % interval of the scale is from 0 to 2.
     gap = found.ability - found.ability.mean()
     np.testing.assert_allclose(1.959964 * found.scale, gap)

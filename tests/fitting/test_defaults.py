@@ -16,14 +16,17 @@ from irtjax.report import summarise
 
 
 def table_of(subjects, items, kind="binary", missing=0.0, seed=0):
+    """Half of the subjects respond by chance, the others nearly always the best."""
     rng = np.random.default_rng(seed)
     size = subjects, items
     options = {}
+    good = (np.arange(subjects) % 2 == 0)[:, None]
+    highest = (rng.random(size) < 0.9) & good & (kind != "counts")
     if missing:
         options["observed"] = rng.random(size) >= missing
     if kind == "counts":
         options["trials"] = np.full(size, 5)
-        values = rng.binomial(5, 0.5, size)
+        values = rng.binomial(5, np.where(good, 0.9, 0.5), size)
     elif kind == "same counts":
         options["trials"] = np.full(size, 5)
         values = 5 * rng.integers(0, 2, size)
@@ -36,6 +39,10 @@ def table_of(subjects, items, kind="binary", missing=0.0, seed=0):
         values[:, ::2] = values[:, ::2] > 0.5
     else:
         values = rng.integers(0, 2, size)
+    top = {"same counts": 5, "ordinal": 3, "scores": 0.99}.get(kind, 1)
+    if kind == "mixed":
+        top = np.where(np.arange(items) % 2 == 0, 1, 0.99)
+    values = np.where(highest, top, values)
     return irtjax.ResponseTable.from_arrays(values, **options)
 
 
