@@ -10,11 +10,7 @@ takes away. With z_ib = u_ib / sqrt(I_ib) less its projections on both,
     X = sum_ib z_ib^2  ~  chi^2 with (subjects - 1)(benchmarks - 1) degrees of freedom.
 
 A group-specific ability of variance s^2 adds s^2 I_ib to the variance of u_ib
-(Liang 1987, A locally most powerful test for homogeneity with many strata). Benchmarks
-count as a sample of those that might have been given. With the weights w_ib = I_ib /
-sum_b I_ib, ability, which is what all of them would measure, then has the variance
-s^2 sum_b w_ib^2 more. The expected score is of the items of these benchmarks. With its
-slopes g_ib over the items of each, it has s^2 sum_b (w_ib sum_c g_ic - g_ib)^2 more.
+(Liang 1987, A locally most powerful test for homogeneity with many strata).
 
 Normal abilities. With theta ~ N(0, 1) and a posterior N(m, v) given the responses, m is
 N(0, 1 - v). So x = m / sqrt(1 - v) are standard normal, and their skewness and kurtosis
@@ -28,9 +24,8 @@ trials of a cell correlate by rho, which is estimated (`numerics.dispersion`).
 
 from __future__ import annotations
 
-import dataclasses
 import math
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -39,9 +34,6 @@ import numpy as np
 from irtjax.data.sparse_table import SparseCells
 from irtjax.numerics.dispersion import intraclass
 from irtjax.numerics.programs import stored_jit
-
-if TYPE_CHECKING:
-    from irtjax.estimators.estimates import Estimates
 
 #: Level at which an assumption counts as violated.
 LEVEL = 0.01
@@ -67,16 +59,13 @@ class BenchmarkTest(NamedTuple):
     """X with its degrees of freedom and p-value: are abilities benchmark-specific?
 
     `sd` is the standard deviation of the group-specific abilities, estimated by
-    moments; 0 where X is below its mean. By subject, `ability` and `score` are the
-    variances that a standard deviation of 1 adds to ability and expected score.
+    moments; 0 where X is below its mean.
     """
 
     statistic: float
     degrees: int
     p_value: float
     sd: float
-    ability: np.ndarray | float = 0.0
-    score: np.ndarray | float = 0.0
 
     def matters(self, error: np.ndarray) -> bool:
         """Whether abilities differ, by enough for standard errors of abilities."""
@@ -110,7 +99,7 @@ class DependenceTest(NamedTuple):
 
 
 @stored_jit
-def _chances(family: Any, items: Any, theta):
+def chances(family: Any, items: Any, theta):
     """Expected shares of right responses, `theta` by subject and item."""
     over_items = jax.vmap(family.expected_response)
     return jax.vmap(over_items, in_axes=(None, 0))(items, theta)
@@ -139,7 +128,7 @@ def dependence_test(
         theta, right, trials = (x[rows] for x in (theta, right, trials))
     if not (trials > 1).any():
         return None
-    chance = np.asarray(_chances(family, items, jnp.asarray(theta)))
+    chance = np.asarray(chances(family, items, jnp.asarray(theta)))
     found = intraclass(chance, right, trials)
     if found is None:
         return None
@@ -149,20 +138,14 @@ def dependence_test(
 
 @stored_jit
 def _slopes(family: Any, items: Any, theta, values, exposure, onto):
-    """Slopes of the log-likelihood, information, and slopes of the expected score.
-
-    By benchmark, of some subjects.
-    """
+    """Slopes of the log-likelihood and information by benchmark, of some subjects."""
     log_prob = lambda at: family.log_prob(values, items, at, exposure)
     _, slope = jax.jvp(log_prob, (theta,), (jnp.ones_like(theta),))
     over_items = jax.vmap(family.information, in_axes=(0, None))
     information = jax.vmap(over_items, in_axes=(None, 0))(items, theta)
     if exposure is not None:
         information = information * exposure
-    over_items = jax.vmap(family.expected_response, in_axes=(0, None))
-    expected = lambda at: jax.vmap(over_items, in_axes=(None, 0))(items, at)
-    _, rate = jax.jvp(expected, (theta,), (jnp.ones_like(theta),))
-    return slope @ onto, information @ onto, rate @ onto / len(onto)
+    return slope @ onto, information @ onto
 
 
 def one_ability_test(
@@ -253,10 +236,8 @@ def one_ability_test_of_cells(
     return _benchmark_test(*(x.reshape(subjects, width) for x in sums))
 
 
-def _benchmark_test(
-    slope: np.ndarray, information: np.ndarray, rate: np.ndarray | None = None
-) -> BenchmarkTest | None:
-    """`one_ability_test` from what is `[subjects, benchmarks]`; see `_slopes`."""
+def _benchmark_test(slope: np.ndarray, information: np.ndarray) -> BenchmarkTest | None:
+    """`one_ability_test` from slopes and information, `[subjects, benchmarks]`."""
     from scipy.special import chdtrc  # All of scipy.stats takes 0.5 s to import.
 
     # Benchmarks or subjects without information are left out.
@@ -279,15 +260,7 @@ def _benchmark_test(
     excess = max(statistic - degrees, 0.0)
     share = degrees / max(used.sum(), 1)
     sd = float(np.sqrt(excess / max(share * weight.sum(), 1e-12)))
-    total = weight.sum(axis=1, keepdims=True)
-    weight = np.divide(weight, total, out=np.zeros_like(weight), where=total > 0)
-    score = 0.0
-    if rate is not None:
-        gap = weight * rate.sum(axis=1, keepdims=True) - rate
-        score = np.sum(gap**2, axis=1)
-    p_value = float(chdtrc(degrees, statistic))
-    ability = np.sum(weight**2, axis=1)
-    return BenchmarkTest(statistic, degrees, p_value, sd, ability, score)
+    return BenchmarkTest(statistic, degrees, float(chdtrc(degrees, statistic)), sd)
 
 
 def normality_test(ability: np.ndarray, variance: np.ndarray) -> NormalityTest | None:
@@ -371,20 +344,6 @@ def of_dependence(found: DependenceTest | None) -> list[str]:
     ]
 
 
-def with_errors_of_benchmarks(
-    estimates: Estimates, found: BenchmarkTest | None
-) -> Estimates:
-    """Estimates whose errors count that abilities differ by benchmark, if they do."""
-    if found is None or not found.matters(estimates.error):
-        return estimates
-    error = np.sqrt(estimates.error**2 + found.sd**2 * found.ability)
-    expected = estimates.expected
-    if expected is not None:
-        more = found.sd**2 * found.score
-        expected = expected[0], np.sqrt(np.asarray(expected[1], float) ** 2 + more)
-    return dataclasses.replace(estimates, error=error, expected=expected)
-
-
 def note_of_benchmarks(found: BenchmarkTest | None, error: np.ndarray) -> list[str]:
     """That errors count the choice of benchmarks, if they do.
 
@@ -400,9 +359,9 @@ def note_of_benchmarks(found: BenchmarkTest | None, error: np.ndarray) -> list[s
         return []
     return [
         f"abilities differ by benchmark ({_p(found.p_value)}, standard deviation"
-        f" {found.sd:.2f} around one ability): errors of ability, ranks and tests of"
-        " pairs count these benchmarks as a sample of others, expected scores and"
-        " accuracies are on these; the model 'multibenchmark' has an ability for each"
+        f" {found.sd:.2f} around one ability): subjects are ranked by mean responses,"
+        " whose errors count these benchmarks as a sample of others; expected scores"
+        " are on these; the model 'multibenchmark' has an ability for each"
     ]
 
 

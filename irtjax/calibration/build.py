@@ -17,6 +17,7 @@ from irtjax.calibration import (
     identification,
     lengths,
 )
+from irtjax.calibration.benchmarks import with_errors_of_benchmarks
 from irtjax.calibration.calibration import Calibration
 from irtjax.calibration.discrimination import negative_discrimination, negative_in_cells
 from irtjax.calibration.groups import structure_of, vanishing_groups
@@ -67,10 +68,11 @@ def build(
     benchmarks = _of_benchmarks(table, given)
     estimates = with_errors_of_scale(given, table, vary, level)
     tested = not compares_means(estimates)
-    if tested:
-        estimates = assumptions.with_errors_of_benchmarks(estimates, benchmarks)
+    differ = tested and benchmarks is not None and benchmarks.matters(given.error)
+    if differ:
+        estimates = with_errors_of_benchmarks(estimates, table, level)
     shared, scale = estimates.shared, estimates.scale
-    if shared is not None and tested:
+    if shared is not None and tested and not differ:
         shared = leading_loadings(shared, SHARED_RANK)
         if scale is None:
             scale = scale_loadings(estimates.ability, shared)

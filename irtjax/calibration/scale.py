@@ -131,7 +131,9 @@ def _by_means(
     factor = 1 / float(np.std(found.mean) or 1.0)
     gap = factor * (found.mean - found.mean.mean())
     scale = SCALE_ERROR * gap
-    error = np.hypot(factor * found.standard_error, scale)
+    # The mean of these subjects is not that of the population.
+    location = np.full(len(gap), 1 / np.sqrt(len(gap)))
+    error = np.sqrt((factor * found.standard_error) ** 2 + scale**2 + location**2)
     warning = (
         f"{why} {BECAUSE}: {BY_MEANS}, by the paired test, which needs neither;"
         " abilities are these means with a standard deviation of 1, and their errors"
@@ -141,7 +143,7 @@ def _by_means(
     changes: dict[str, Any] = {
         "ability": gap,
         "error": error,
-        "shared": np.column_stack([factor * found.shared, scale]),
+        "shared": np.column_stack([factor * found.shared, scale, location]),
         "scale": scale,
     }
     return _warned(estimates, warning, **changes)

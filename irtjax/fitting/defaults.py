@@ -256,6 +256,7 @@ def _equal_slopes(table: ResponseTable, settings: Mapping[str, Any]) -> bool:
     """Whether responses are too few for slopes, whatever the method; see the module."""
     free = not given(settings, {**dict.fromkeys(ITEMS), "priors": "weak"})
     free = free and not given(settings, dict.fromkeys(MULTILEVEL))
+    free = free and not settings.get("positive")
     if not free or not LEAST_SUBJECTS <= table.num_subjects <= MOST_INTEGRATED:
         return False
     strength, own = _carried(table)

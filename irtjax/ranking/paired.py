@@ -8,6 +8,10 @@ cluster k (each item, or each benchmark, as in `ranking.accuracy`),
 
     a = L^+ sum_j (y_j - mean of item j),    V = K / (K - 1) L^+ (sum_k e_k e_k') L^+.
 
+Where benchmarks count as a sample of others (`variance_between`), V has tau^2
+sum_b s_ib^2 more, with the shares s_ib of a subject's responses and the variance tau^2
+of its residual means by benchmark, estimated by moments over all subjects.
+
 Of complete responses the error sqrt(V_ii + V_kk - 2 V_ik) of a difference is exactly
 that of the paired test. Normal tests take the place of Student's t: errors are enlarged
 by the ratio of the two quantiles where one subject of N differs from all others, which
@@ -76,7 +80,7 @@ def paired_means(
         mean, covariance, met, part = _together(cells, cluster)
     else:
         mean, covariance, met = _apart(cells)
-    factor = _factor(met, cells.shape[0], level)
+    factor = quantile_ratio(met, cells.shape[0], level)
     with np.errstate(divide="ignore", invalid="ignore"):
         # Without two clusters there is no error; without variation, one that differs.
         factor = np.where(met > 1, factor * np.sqrt(met / (met - 1)), 0.0)
@@ -93,6 +97,44 @@ def paired_means(
         shared = _loadings(covariance)
     variance = np.where(variance > 1e-12 * top**2, variance, least)
     return PairedMeans(mean, np.sqrt(variance), shared)
+
+
+def variance_between(
+    values: np.ndarray | SparseCells,
+    exposure: np.ndarray | None,
+    benchmarks: np.ndarray,
+    mean: np.ndarray,
+) -> np.ndarray:
+    """What the choice of benchmarks adds to the variances of adjusted means.
+
+    `mean` are these means; the others as in `paired_means`. Of residual sums x_ib of
+    n_ib responses, x_ib^2 exceeds their own variance by tau^2 (n_ib^2 - n_ib) (1 - 2
+    s_ib + sum_c s_ic^2) (1 - 1 / subjects).
+
+    >>> rng = np.random.default_rng(0)
+    >>> skill = np.repeat(rng.normal(0, 0.1, (200, 8)), 50, axis=1)
+    >>> names = np.repeat(np.arange(8), 50)
+    >>> values = (rng.random(skill.shape) < 0.5 + skill).astype(np.int8)
+    >>> mean = values.mean(axis=1)
+    >>> found = variance_between(values, None, names, mean - mean.mean())
+    >>> bool(abs(found[0] / (0.1**2 / 8) - 1) < 0.2)
+    True
+    """
+    names, label = np.unique(np.asarray(benchmarks), return_inverse=True)
+    cells = _Cells(values, exposure)
+    sums, own, number = np.zeros((3, cells.shape[0], len(names)))
+    for columns, y, m in cells.blocks():
+        each = np.maximum(m.sum(axis=0), 1)
+        left = m * (y - mean[:, None])
+        left -= m * (left.sum(axis=0) / each)
+        onto = np.eye(len(names))[label[columns]]
+        sums, own, number = sums + left @ onto, own + left**2 @ onto, number + m @ onto
+    share = number / np.maximum(number.sum(axis=1, keepdims=True), 1)
+    square = np.sum(share**2, axis=1)
+    room = (number**2 - number) * (1 - 2 * share + square[:, None])
+    excess = np.sum(sums**2 - own * (1 - share))
+    room = np.sum(room) * (1 - 1 / cells.shape[0])
+    return max(float(excess / room), 0.0) * square if room > 0 else 0.0 * square
 
 
 class _Cells:
@@ -195,8 +237,8 @@ def _apart(cells: _Cells):
     return mean, square / np.maximum(number, 1) ** 2, met
 
 
-def _factor(met: np.ndarray, subjects: int, level: float) -> np.ndarray:
-    """Quantiles of Student's t over the normal's; 1 without degrees of freedom."""
+def quantile_ratio(met: np.ndarray, subjects: int, level: float) -> np.ndarray:
+    """Quantiles of Student's t over the normal's, of one degree less than `met`."""
     tail = (1 - level) / max(subjects, 2)
     degrees, place = np.unique(np.maximum(met - 1, 1), return_inverse=True)
     return (stdtrit(degrees, 1 - tail) / ndtri(1 - tail))[place]

@@ -1,7 +1,5 @@
 """Tests of assumptions reject as often as they should, and find what is there."""
 
-import dataclasses
-
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -16,7 +14,6 @@ from irtjax.calibration.assumptions import (
     one_ability_test,
     untested,
     warnings_of,
-    with_errors_of_benchmarks,
     z_of_kurtosis,
     z_of_skewness,
 )
@@ -81,58 +78,58 @@ def test_abilities_by_benchmark_are_found_and_measured():
     assert abs(np.mean(sds) - 0.7) < 3 * 0.15 * 0.7 / 20**0.5 + 0.05
 
 
-@dataclasses.dataclass
-class Errors:
-    """What an estimate has of abilities and scores."""
-
-    error: np.ndarray
-    expected: tuple[np.ndarray, np.ndarray] | None
-
-
-@pytest.mark.parametrize("sizes", [(60, 60, 60, 60), (120, 60, 40, 20)])
-def test_errors_count_the_choice_of_benchmarks(sizes):
-    # Items and the standard deviation are those of the truth, so that abilities and
-    # expected scores miss it by what is counted and by the noise of responses.
-    names, missed, stated, scores = (
-        np.repeat(np.arange(4), sizes).astype(str),
-        [],
-        [],
-        [],
+def by_benchmark(seed: int, sizes: tuple[int, ...], specific: float):
+    """General abilities, expected scores, and responses to several benchmarks."""
+    rng = np.random.default_rng([seed, *sizes])
+    names, items = np.repeat(np.arange(len(sizes)), sizes), sum(sizes)
+    general = rng.normal(size=10)
+    each = general[:, None] + specific * rng.normal(size=(10, len(sizes)))
+    slope = np.exp(rng.normal(0.1, 0.4, size=items))
+    logit = slope * (each[:, names] - rng.normal(-0.3, 1.2, size=items))
+    chance = 1 / (1 + np.exp(-logit))
+    table = irtjax.ResponseTable.from_arrays(
+        rng.random(chance.shape) < chance, benchmark=np.array([f"b{k}" for k in names])
     )
-    for seed in range(40):
-        rng = np.random.default_rng([seed, *sizes])
-        general, specific = rng.normal(size=12), 0.7 * rng.normal(size=(12, 4))
-        slope = np.exp(rng.normal(0.1, 0.4, size=240))
-        intercept = -slope * rng.normal(-0.3, 1.2, size=240)
-        each = (general[:, None] + specific)[:, names]
-        chance = 1 / (1 + np.exp(-(slope * each + intercept)))
-        values = (rng.random(chance.shape) < chance).astype(float)
-        nothing = jnp.zeros(240)
-        record = LogisticItems(
-            jnp.asarray(slope), jnp.asarray(intercept), nothing, 1 + nothing
-        )
-        theta = estimated(general, record, values, np.ones(values.shape))
-        found = one_ability_test(Binary(), record, theta, values, None, names)
-        alone = 1 / (1 + np.exp(-(slope * theta[:, None] + intercept)))
-        information = (slope**2 * alone * (1 - alone)).sum(axis=1)
-        rate = (slope * alone * (1 - alone)).mean(axis=1)
-        score = alone.mean(axis=1), rate / np.sqrt(information)
-        given = Errors(1 / np.sqrt(information), score)
-        whole = with_errors_of_benchmarks(given, found._replace(sd=0.7))
-        missed.append((theta - general) / whole.error)
-        stated.append((whole.error / given.error).min())
-        scores.append((score[0] - chance.mean(axis=1)) / whole.expected[1])
-    # 480 subjects: a variance of 1 has an error of .065, and curvature adds a little.
-    assert min(stated) > 1.2
-    assert np.var(missed) == pytest.approx(1, abs=0.25)
-    assert np.var(scores) == pytest.approx(1, abs=0.25)
+    return general, chance.mean(axis=1), table
 
 
-def test_one_ability_leaves_errors_as_they_are():
-    given = Errors(np.full(3, 0.3), None)
-    assert with_errors_of_benchmarks(given, None) is given
-    same = BenchmarkTest(20.0, 20, 0.5, 0.0, np.full(3, 0.25))
-    assert with_errors_of_benchmarks(given, same) is given
+def test_abilities_that_differ_by_benchmark_are_mean_responses():
+    table = by_benchmark(0, (60, 60, 60, 60), 0.8)[2]
+    fit = irtjax.fit(table)
+    assert not any("differ by benchmark" in line for line in fit.warnings)
+    (note,) = (line for line in fit.notes if "differ by benchmark" in line)
+    assert "ranked by mean responses" in note
+    ability, error, score, score_error = (
+        fit.ability_table[name].to_numpy()
+        for name in ("ability", "ability_se", "expected_score", "expected_score_se")
+    )
+    mean = table.values.mean(axis=1)
+    np.testing.assert_allclose(np.corrcoef(ability, mean)[0, 1], 1)
+    # Of complete responses the expected score is the accuracy, with the error of
+    # responses given abilities: less than that over items.
+    np.testing.assert_allclose(score, mean, atol=1e-12)
+    accuracy_se = fit.ability_table["accuracy_se"].to_numpy()
+    assert np.all(score_error < accuracy_se) and np.all(score_error > 0.5 * accuracy_se)
+    # Four benchmarks of a standard deviation of 0.8 move an ability by 0.4 at least.
+    assert np.median(error) > 0.25
+    assert irtjax.rank(fit).num_different < 45 * 0.8
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sizes", [(60, 60, 60, 60), (120, 120), (120, 60, 40, 20)])
+def test_intervals_count_the_choice_of_benchmarks(sizes):
+    from experiments.coverage.designs import evaluate
+
+    found = []
+    for seed in range(25):
+        general, score, table = by_benchmark(seed, sizes, 0.8)
+        found.append(evaluate(general, score, table, irtjax.fit(table)))
+    for name in ("difference", "score"):
+        covered = np.array([one[name] for one in found])
+        assert covered.mean() > 0.93 - 2 * covered.std() / 5, name
+    assert np.mean([one["false"] for one in found]) < 0.05
+    gain = np.array([one["tau"] - one["tau_accuracy"] for one in found])
+    assert gain.mean() > -2 * gain.std() / 5 - 1e-9
 
 
 def test_one_benchmark_is_not_tested():

@@ -7,7 +7,7 @@ from scipy.special import ndtri, stdtrit
 from irtjax.data.sparse_table import SparseCells
 from irtjax.ranking import paired
 from irtjax.ranking.accuracy import paired_difference
-from irtjax.ranking.paired import paired_means
+from irtjax.ranking.paired import paired_means, variance_between
 
 
 def coins(subjects: int, items: int, seed: int = 0) -> np.ndarray:
@@ -125,3 +125,36 @@ def test_equal_subjects_differ_as_seldom_as_the_level_says():
         values = (rng.random((8, 50)) < chance).astype(np.int8)
         significant += abs(z_of(paired_means(values), 0, 1)) > 1.959964
     assert 1 <= significant <= 30
+
+
+@pytest.mark.parametrize("sizes", [(60, 60), (60, 60, 60, 60), (120, 60, 40, 20)])
+@pytest.mark.parametrize("complete", [True, False])
+def test_errors_count_the_choice_of_benchmarks(sizes, complete):
+    # What benchmarks of a population measure is missed by the noise of responses and
+    # by the choice of benchmarks; both have the stated variances.
+    names, missed = np.repeat(np.arange(len(sizes)), sizes), []
+    for seed in range(60):
+        rng = np.random.default_rng([seed, *sizes])
+        general = rng.uniform(-0.2, 0.2, size=12)
+        specific = rng.normal(0, 0.08, size=(12, len(sizes)))
+        chance = 0.5 + general[:, None] + specific[:, names]
+        values = (rng.random(chance.shape) < chance).astype(np.int8)
+        seen = None if complete else rng.random(values.shape) < 0.7
+        values = values if complete else values * seen
+        found = paired_means(values, seen)
+        more = variance_between(values, seen, names, found.mean)
+        assert more.min() >= 0
+        error = np.sqrt(found.standard_error**2 + more) / enlarged(sum(sizes), 12)
+        missed.append((found.mean - general + general.mean()) / error)
+    # The mean of 12 takes a twelfth away. Of 60 tables the variance has an error of
+    # about .06, and two benchmarks give tau^2 with a relative error of .4 each.
+    assert np.var(missed) == pytest.approx(1 - 1 / 12, abs=0.25)
+
+
+def test_benchmarks_that_agree_add_nothing():
+    more = [
+        variance_between(values, None, np.repeat(np.arange(4), 15), values.mean(axis=1))
+        for values in (coins(30, 60, seed) for seed in range(40))
+    ]
+    # tau^2 s^2 of noise, cut at 0, is a small part of the variance of a mean.
+    assert np.mean(more) < 0.1 * 0.25 / 60
