@@ -156,8 +156,8 @@ def draw_abilities(kind: str, count: int, rng: np.random.Generator) -> np.ndarra
 
 def draw(
     design: Design, rng: np.random.Generator
-) -> tuple[np.ndarray, np.ndarray, Any]:
-    """Abilities and expected scores on all items, `[subjects]`, and the table."""
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, Any]:
+    """Abilities and expected scores on all items, `[subjects]`, slopes, the table."""
     size = design.subjects, design.items
     theta = draw_abilities(design.abilities, design.subjects, rng)
     slope = np.exp(rng.normal(0.1, 0.4, size=design.items))
@@ -208,7 +208,7 @@ def draw(
         skipped = design.skips * (difficulty - theta[:, None])
         options["observed"] = rng.random(size) >= 1 / (1 + np.exp(-skipped))
     table = irtjax.ResponseTable.from_arrays(values, **options)
-    return theta, mean.mean(axis=1), table
+    return theta, mean.mean(axis=1), slope * design.spread, table
 
 
 def paired_accuracies(table, first, second) -> tuple[np.ndarray, np.ndarray]:
@@ -300,17 +300,31 @@ def evaluate(theta: np.ndarray, score, table, fit) -> dict[str, float]:
     }
 
 
+def of_slopes(slope: np.ndarray, fit) -> dict[str, float]:
+    """Coverage of slopes where some keys are wrong: of good items, and of these."""
+    if (slope >= 0).all():
+        return dict.fromkeys(("slope", "reversed", "false_sign"), float("nan"))
+    names = "discrimination", "discrimination_se"
+    found, error = (np.array(fit.item_table[n].to_pylist(), float) for n in names)
+    inside = np.abs(found - slope) <= 1.959964 * error
+    return {
+        "slope": share(inside, slope > 0),
+        "reversed": share(inside, slope < 0),
+        "false_sign": share(found < 0, slope > 0),
+    }
+
+
 def run_design(design: Design, seed: int) -> dict[str, Any]:
     """One row of the table: means over replications, and their Monte-Carlo errors."""
     found, methods, seconds = [], set(), []
     for replication in range(design.replications):
         rng = np.random.default_rng([seed, design.subjects, design.items, replication])
-        theta, score, table = draw(design, rng)
+        theta, score, slope, table = draw(design, rng)
         began = time.process_time()
         fit = irtjax.fit(table)
         seconds.append(time.process_time() - began)
         methods.add(f"{fit.options['model']} {fit.options['method']}")
-        found.append(evaluate(theta, score, table, fit))
+        found.append(evaluate(theta, score, table, fit) | of_slopes(slope, fit))
     row: dict[str, Any] = {
         "subjects": design.subjects,
         "items": design.items,
@@ -336,6 +350,7 @@ COLUMNS = {
     "replications": "sets", "ability": "ability", "top": "top 5 %",
     "difference": "difference", "rank": "rank", "score": "score",
     "found": "pairs found", "found_gain": "more than by accuracy", "false": "false",
+    "slope": "slope", "reversed": "reversed slope", "false_sign": "false sign",
     "p_best": "P(best)", "is_best": "is best", "tau_gain": "τ less accuracy's",
     "converged": "converged", "seconds": "seconds",
 }  # fmt: skip
