@@ -179,7 +179,7 @@ def _saved_items(folder: Path, num_subjects: int) -> _Source:
 
     fit = load(folder)
     items, population, _, lengths = jax.tree.map(jnp.asarray, fit.parameters)
-    _check_size(num_subjects, len(fit.items), 1)
+    _check_size(num_subjects, len(fit.items))
     offset, bounds = fit.options.get("length_offset", 1.0), fit.options.get("bounds")
     factors = () if fit.factors is None else tuple(fit.factors.names.tolist())
     given = items, fit.items.tolist(), population, lengths

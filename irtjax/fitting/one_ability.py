@@ -27,6 +27,7 @@ from irtjax.fitting.resolve import (
     weighted_priors,
 )
 from irtjax.fitting.settings import MODEL
+from irtjax.fitting.skipped import warning_of_missing
 from irtjax.fitting.specification import (
     AbstractSpecification,
     Task,
@@ -131,6 +132,10 @@ class OneAbility(AbstractSpecification):
         }
         if few and kind != "none":
             ordered = ordered.replace(notes=(*ordered.notes, APPROXIMATE))
+        if made.marginal and (skipped := warning_of_missing(table)):
+            integrated = chosen.family.integrable and chosen.family.has_slope
+            cure = ", or use method='laplace'" * (integrated and not chosen.lengths)
+            warnings = (*warnings, skipped + cure)
         return Task(made, ordered, problem, first, None, warnings, record, places)
 
 

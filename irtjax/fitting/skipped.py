@@ -34,6 +34,13 @@ NOTE = (
     "how many subjects answered an item depends on its difficulty: priors of items"
     " depend on that share"
 )
+WARNING = (
+    "how many subjects answered an item depends on its difficulty: expected scores of"
+    " weak subjects who skipped hard items are too high (95 % intervals covered 83 % of"
+    " the least able third in simulations); compare accuracies on the items answered"
+)
+#: Cells of a table that is tested for a warning alone: a second.
+MOST_CELLS = 4_000_000
 
 
 def covariates_of_missing(table: ResponseTable) -> dict[str, np.ndarray] | None:
@@ -62,6 +69,17 @@ def covariates_of_missing(table: ResponseTable) -> dict[str, np.ndarray] | None:
     if len(share) >= ENOUGH_ITEMS and len(np.unique(count)) > 2:
         covariates.append(share**2)
     return dict(zip(NAMES, covariates, strict=False))
+
+
+def warning_of_missing(table: ResponseTable) -> str | None:
+    """The same test for methods whose priors do not depend on what is missing.
+
+    With 700 subjects, 40 items and 39 % missing, intervals by EM covered 92 %, and 83 %
+    of the least able third. Tables above `MOST_CELLS` are not tested.
+    """
+    if table.sparse is not None or table.values.size > MOST_CELLS:
+        return None
+    return None if covariates_of_missing(table) is None else WARNING
 
 
 def _easiness(table: ResponseTable, observed: np.ndarray) -> np.ndarray:

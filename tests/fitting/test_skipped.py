@@ -96,3 +96,14 @@ def test_given_covariates_are_kept():
     )
     assert fit.options["item_covariates"] == ["size"]
     assert NOTE not in fit.notes
+
+
+def test_em_warns_where_scores_of_the_weak_are_too_high():
+    _, right, observed = draw(5, 2.5, 0.0)
+    warned = lambda mask: any(
+        "who skipped hard items" in text and text.endswith("use method='laplace'")
+        for text in irtjax.fit(table_of(right, mask), "2pl", "em").warnings
+    )
+    assert warned(observed)
+    random = np.random.default_rng(1).random(observed.shape) > 0.4
+    assert not warned(random)
