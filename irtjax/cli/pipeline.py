@@ -70,10 +70,14 @@ def calibrate(
     anchor = settings.get("anchor")
     if anchor is not None and (anchor / "fit.json").is_file():
         from irtjax.data.item_texts import refuse_other_contents
-        from irtjax.storage import load_contents
+        from irtjax.data.reversal import aligned
+        from irtjax.storage import load, load_contents
 
         known = load_contents(anchor)
         refuse_other_contents(table.item_contents, known, f"the fit {anchor}")
+        if table.reversed_scores:
+            other = load(anchor)
+            table = aligned(table, other.reversed_scores, other.items.tolist())
         settings["anchor"] = anchor / "items.parquet"
     # Side tables that were not given leave settings empty.
     settings |= {name: value for name, value in found.items() if value}

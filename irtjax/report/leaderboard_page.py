@@ -137,7 +137,7 @@ def _subjects(ranked: RankedSubjects) -> list[str]:
         " standard error.",
         " Score: expected mean response over all items of the fit, with its interval."
         " Accuracy: mean of the observed responses; its interval is over items, or over"
-        " benchmarks where the summary states it.",
+        " benchmarks where the summary states it. Of both, higher is better.",
     ]
     return lines
 

@@ -32,7 +32,13 @@ from irtjax.report.page_figures import (
     information_figure,
     rank_figure,
 )
-from irtjax.report.summary import UNSETTLED, has_converged, summarise, verdict
+from irtjax.report.summary import (
+    UNSETTLED,
+    has_converged,
+    score_sentence,
+    summarise,
+    verdict,
+)
 from irtjax.report.words import interval, listing, number, short, worded
 
 if TYPE_CHECKING:
@@ -339,7 +345,7 @@ def _leaderboard(of: Sources, rows: list[dict[str, Any]]) -> dict[str, Any]:
         if left > 0
         else "",
         "note": "Expected score: mean expected response over all items. Accuracy: mean"
-        " of the responses observed.",
+        f" of the responses observed. {score_sentence(of.fit)}",
     }
 
 

@@ -206,6 +206,15 @@ def direction_sentences(
     return [escape(sentence) for sentence in directions_of(found)]
 
 
+def score_sentence(fit: Calibration) -> str:
+    """Returns which scores are the better ones, for the legend of a table."""
+    found = list(dict.fromkeys(fit.reversed_scores.values()))
+    if not found:
+        return "Higher is better."
+    some = "" if len(fit.reversed_scores) == len(fit.items) else "some "
+    return f"Both are of {some}reversed scores ({listing(found)}): higher is better."
+
+
 def fit_sentences(
     fit: Calibration, escape: Callable[[str], str] = visible
 ) -> list[str]:

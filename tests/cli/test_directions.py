@@ -48,6 +48,7 @@ def test_a_fit_states_and_keeps_the_direction(fitted):
     for name in ("leaderboard.md", "report.html"):
         page = (out / name).read_text().replace("\\_", "_")
         assert "Lower error_rate is better" in page, name
+    assert "Both are of reversed scores (1 - error_rate): higher is better." in page
     document = json.loads((out / "fit.json").read_text())
     assert document["options"]["reversed_scores"] == ["1 - error_rate"]
     fit = irtjax.load(out)
