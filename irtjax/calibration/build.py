@@ -16,6 +16,7 @@ from irtjax.calibration import (
     flags,
     identification,
     lengths,
+    relatives,
 )
 from irtjax.calibration.benchmarks import with_errors_of_benchmarks
 from irtjax.calibration.calibration import Calibration
@@ -71,6 +72,11 @@ def build(
     differ = tested and benchmarks is not None and benchmarks.matters(given.error)
     if differ:
         estimates = with_errors_of_benchmarks(estimates, table, level)
+    related = relatives.Relatives()
+    if tested:
+        estimates, related = relatives.with_relatives(
+            table, estimates, options, paired=differ
+        )
     shared, scale = estimates.shared, estimates.scale
     if shared is not None and tested and not differ:
         shared = leading_loadings(shared, SHARED_RANK)
@@ -81,8 +87,17 @@ def build(
         judged = _judge(table, given, layout, options, (vary, benchmarks), tested)
         item_table = make_item_table(table, estimates, judged)
         ability_table = make_ability_table(
-            table, estimates, judged, shared, scale, level, key
+            table,
+            estimates,
+            judged,
+            shared,
+            scale,
+            level,
+            key,
+            relatives.clusters_of(table, related, options),
         )
+        item_table = related.with_clusters(item_table)
+        ability_table = related.with_families(ability_table)
         of_factors = factors.factors_of(estimates, layout)
         if of_factors is not None:
             item_table = with_columns(item_table, factors.loading_columns(of_factors))
@@ -114,7 +129,7 @@ def build(
             *estimates.warnings,
             *judged.warnings,
         ),
-        notes=(*estimates.verdict, *table.notes, *judged.notes),
+        notes=(*estimates.verdict, *table.notes, *related.notes, *judged.notes),
         options=options,
         versions=_versions(),
         data_hash=original.data_hash(),
@@ -340,8 +355,9 @@ def _assumptions(table: ResponseTable, estimates: Estimates):
             variance = variance - np.sum(estimates.shared**2, axis=1)
         normality = assumptions.normality_test(estimates.ability, variance)
     # A histogram is estimated, not assumed.
-    form = normality is None and estimates.parameters.population.log_weights is None
-    notes = [assumptions.untested(table.num_subjects, form, estimates.normal)]
+    notes = []
+    if normality is None:
+        notes = assumptions.untested(table.num_subjects, estimates.normal)
     return assumptions.warnings_of(normality), notes
 
 

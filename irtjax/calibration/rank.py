@@ -18,7 +18,7 @@ from irtjax.data.matching import find_names
 from irtjax.data.reversal import aligned
 from irtjax.models.families.bounded import in_unit_range
 from irtjax.models.model import highest_response
-from irtjax.ranking.accuracy import paired_difference
+from irtjax.ranking.accuracy import ENOUGH_CLUSTERS, paired_difference
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -179,6 +179,19 @@ def _intervals(fit: Calibration, table: pa.Table, level: float) -> dict[str, Any
     return dict(zip(names, map(pa.array, (*own, *bounds)), strict=True))
 
 
+def _clusters_of(fit: Calibration, table: ResponseTable) -> np.ndarray | None:
+    """Clusters of items that the fit counts, or benchmarks, `[items]`."""
+    benchmarks = table.item_facets.get("benchmark")
+    several = benchmarks is not None and len(np.unique(benchmarks)) >= ENOUGH_CLUSTERS
+    named = fit.options.get("cluster") is not None
+    if "cluster" not in fit.item_table.column_names or (several and not named):
+        return benchmarks
+    labels = fit.item_table.column("cluster").to_pylist()
+    known = dict(zip(fit.items.tolist(), labels, strict=True))
+    # Items that the fit has not are clusters of their own.
+    return np.array([known.get(x, f"item {x}") for x in table.items.tolist()])
+
+
 def compare(
     fit: Calibration,
     first: str,
@@ -230,7 +243,7 @@ def compare(
             table = dataclasses.replace(table, values=shares)
         responses = table.responses()
         exposure = table.observed if table.trials is None else table.trials
-        labels = table.item_facets.get("benchmark")
+        labels = _clusters_of(fit, table)
         top = 1.0 if table.trials is not None else float(highest_response(fit.model))
         options = {"top": top, "level": chosen}
         paired = paired_difference(table.values, exposure, labels, **options)

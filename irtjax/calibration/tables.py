@@ -216,12 +216,17 @@ def make_ability_table(
     scale: np.ndarray | None,
     level: float,
     key: jax.Array,
+    clusters: np.ndarray | None,
 ) -> pa.Table:
-    """The fixed columns, a row for each subject in the order of the table."""
+    """The fixed columns, a row for each subject in the order of the table.
+
+    `clusters` labels items that accuracies count as dependent, `[items]`.
+    """
     import pyarrow as pa
 
     ability, error = estimates.ability, estimates.error
-    scores = _score_columns(table, estimates, judged.margins[1].observed, level)
+    observed = judged.margins[1].observed
+    scores = _score_columns(table, estimates, observed, level, clusters)
     half = float(ndtri(0.5 + level / 2)) * error
     lower, upper = ability - half, ability + half
     if estimates.factors is not None:
@@ -283,17 +288,20 @@ def _columns_by_benchmark(table: ResponseTable, top: float, level: float):
 
 
 def _score_columns(
-    table: ResponseTable, estimates: Estimates, observed: np.ndarray, level: float
+    table: ResponseTable,
+    estimates: Estimates,
+    observed: np.ndarray,
+    level: float,
+    clusters: np.ndarray | None,
 ):
     """Expected scores on all items, and accuracies, each with error and interval."""
     score, error = (np.asarray(x, np.float64) for x in estimates.expected)
     options = {"top": highest_response(estimates.problem.model), "level": level}
-    benchmarks = table.item_facets.get("benchmark")
     if table.binary_cells is not None:
-        accuracy = accuracies_of_cells(table.binary_cells, benchmarks, level=level)
+        accuracy = accuracies_of_cells(table.binary_cells, clusters, level=level)
     else:
         exposure = table.observed if table.trials is None else table.trials
-        accuracy = accuracies(table.values, exposure, benchmarks, **options)
+        accuracy = accuracies(table.values, exposure, clusters, **options)
     bounds = score_interval(score, error, own=(accuracy.accuracy, observed), **options)
     expected = score, error, *bounds
     return {

@@ -147,6 +147,20 @@ _PANELS: dict[str | None, tuple[FitOption, ...]] = {
             side=False,
         ),
         FitOption(
+            "family",
+            "Families of subjects that errors count as related, such as base_model: a"
+            " column of the files or of --subject-table. Without it they are searched.",
+            metavar="COLUMN",
+            side=True,
+        ),
+        FitOption(
+            "cluster",
+            "Clusters of items that errors count as dependent, such as passage: a"
+            " column of the files or of --item-table. Without it they are searched.",
+            metavar="COLUMN",
+            side=True,
+        ),
+        FitOption(
             "start",
             "Start: proportions, spectral or low_rank. \\[default: proportions]",
         ),
@@ -271,8 +285,8 @@ _PANELS: dict[str | None, tuple[FitOption, ...]] = {
         ),
         _table(
             "item_table",
-            "Table with a column item and columns for --facets, --share-items and"
-            " --item-covariates.",
+            "Table with a column item and columns for --facets, --share-items,"
+            " --cluster and --item-covariates.",
         ),
         _columns(
             "item_covariates",
@@ -280,7 +294,8 @@ _PANELS: dict[str | None, tuple[FitOption, ...]] = {
         ),
         _table(
             "subject_table",
-            "Table with a column subject and columns for --subject-covariates.",
+            "Table with a column subject and columns for --family and"
+            " --subject-covariates.",
         ),
         _columns(
             "subject_covariates",

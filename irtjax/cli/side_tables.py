@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from irtjax.data import ResponseTable
 
 
+#: Endings of files whose columns are read for `--family` and `--cluster`.
+_FLAT = (".csv", ".parquet")
+
+
 @dataclasses.dataclass(frozen=True)
 class SideTable:
     """Rows of a file in the order of `names`; `option` named it, for messages.
@@ -140,6 +144,65 @@ def column(option: str, path: Path, content: pa.Table, name: str) -> list[Any]:
     return content[name].to_pylist()
 
 
+def _with_groups(
+    table: ResponseTable, option: str, name: str, path: Path | None, kind: str
+) -> ResponseTable:
+    """The table with the column of `--family` or `--cluster` as a facet."""
+    field, names = f"{kind}_facets", getattr(table, f"{kind}s")
+    facets = getattr(table, field)
+    labels = None
+    if path is not None:
+        side = SideTable.read(f"--{kind}-table", path, kind, names)
+        labels = side.labels(name) if side.has(name) else None
+    elif name not in facets:
+        labels = _labels_in_files(table, f"--{option}", name, names)
+    if labels is not None:
+        return table.replace(**{field: {**facets, name: labels}})
+    if name in facets:
+        return table
+    raise ValueError(
+        f"--{option} {name}: no such column; give a table with the columns {kind} and"
+        f" {name}, a row for each {kind}: --{kind}-table FILE --{option} {name}"
+    )
+
+
+def _labels_in_files(
+    table: ResponseTable, option: str, name: str, names: np.ndarray
+) -> np.ndarray | None:
+    """Labels in a column of the files that were read, or None.
+
+    The names of subjects or items are in the first column that has some of them in
+    each of its rows.
+    """
+    known, found = set(names.tolist()), {}
+    for source in table.sources:
+        path = Path(source)
+        if path.suffix.lower() not in _FLAT or not path.is_file():
+            continue
+        content = read_content(option, path)
+        if name not in content.column_names:
+            continue
+        values = [_text(x) for x in content[name].to_pylist()]
+        for other in content.column_names:
+            keys = [_text(x) for x in content[other].to_pylist()]
+            if other == name or not keys or not known.issuperset(keys):
+                continue
+            for key, value in zip(keys, values, strict=True):
+                if found.setdefault(key, value) != value:
+                    raise ValueError(
+                        f"{option} {name}: {path} has two values for {key!r},"
+                        f" {found[key]!r} and {value!r}; give each one"
+                    )
+            break
+    if len(found) < len(known):
+        return None
+    return np.array([found[x] for x in names.tolist()])
+
+
+def _text(value: Any) -> str:
+    return "" if value is None else str(value)
+
+
 def structure_options(
     table: ResponseTable,
     *,
@@ -152,6 +215,8 @@ def structure_options(
     subject_covariates: tuple[str, ...] = (),
     loadings: Path | None = None,
     target: Path | None = None,
+    family: str | None = None,
+    cluster: str | None = None,
 ) -> tuple[ResponseTable, dict[str, Any]]:
     """The responses with the labels of their items, and the options of `irtjax.fit`.
 
@@ -167,6 +232,13 @@ def structure_options(
                 f"--{kind}-{what} are columns of a table: name it with --{kind}-table"
             )
     options: dict[str, Any] = {"facets": facets, "shared_items": shared_items}
+    for name, column_name, side_path, kind in (
+        ("family", family, subject_table, "subject"),
+        ("cluster", cluster, item_table, "item"),
+    ):
+        if column_name is not None:
+            table = _with_groups(table, name, column_name, side_path, kind)
+            options[name] = column_name
     if item_table is not None:
         side = SideTable.read("--item-table", item_table, "item", table.items)
         wanted = [part for facet in facets for part in facet.split("/")]

@@ -17,6 +17,7 @@ from irtjax.estimators.catalogue import method_class
 from irtjax.estimators.driver import AbstractEstimator, Run
 from irtjax.estimators.timing import Clock, ProgressCallback
 from irtjax.fitting.defaults import AUTO, choose
+from irtjax.fitting.groups import GROUPS, with_groups
 from irtjax.fitting.problem import make_task, specify
 from irtjax.fitting.settings import Settings, check_start, check_values, sort_settings
 from irtjax.fitting.specification import AbstractSpecification
@@ -95,6 +96,8 @@ def fit(
     if (known := settings.get("bounds")) is not None:
         settings = {**settings, "bounds": bounds_of_values(table, known)}
     check_start(settings.get("start"), table.num_items)
+    table, related = with_groups(table, settings)
+    settings = {name: x for name, x in settings.items() if name not in GROUPS}
     model, method, reason, bounds = choose(table, model, method, settings)
     if bounds is not None:
         settings = {**settings, "bounds": bounds}
@@ -112,6 +115,7 @@ def fit(
     estimates = specification.finish(estimates, task)
     options = {
         **task.options,
+        **related,
         "method": task.method.name,
         **({"choice": reason} if reason else {}),
         **_directions(table),

@@ -36,7 +36,7 @@ class Settings(TypedDict, total=False):
     """Settings that `irtjax.fit` takes by name; those of methods are their fields.
 
     The first three belong to a model given by name, the next three to the data. From
-    `family` to `hyperpriors` they are settings of multilevel models and of the methods
+    `item_model` to `hyperpriors` they are settings of multilevel models and of the methods
     "laplace", "nuts" and "vi"; the others are settings of methods.
 
     Attributes:
@@ -89,6 +89,11 @@ class Settings(TypedDict, total=False):
         standard_errors: "observed", "cross_product", "sandwich" or "none".
         item_uncertainty: Whether ability errors include the items' uncertainty; when
             False (or without standard errors) items are taken as known.
+        family: Families of subjects that errors count as related, such as fine-tunes of
+            one base model: a facet of subjects, or a label for each. None: labels that
+            the data have, beginnings of names and the responses are searched.
+        cluster: Clusters of items that errors count as dependent, such as questions on
+            one passage: a facet of items, or a label for each. None: searched as well.
         checkpoint: For "nuts": file that saves the run on its way.
         resume: For "nuts": resume from that file.
     """
@@ -119,6 +124,8 @@ class Settings(TypedDict, total=False):
     population: str
     standard_errors: str
     item_uncertainty: bool
+    family: str | Sequence[str] | None
+    cluster: str | Sequence[str] | None
     checkpoint: str | None
     resume: bool
 

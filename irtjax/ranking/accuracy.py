@@ -6,10 +6,10 @@ have been given, so the error is that of a ratio, with residuals r_j = y_j - p n
 
     se^2 = (K / (K - 1)) sum_k (sum_{j in k} r_j)^2 / (sum_j n_j)^2,                (1)
 
-over K clusters k. Each item is a cluster, unless there are at least `ENOUGH_CLUSTERS`
-benchmarks: then each benchmark is one (the cluster-robust error of Liang and Zeger 1986
-with the factor for few clusters). Fewer benchmarks are too few to estimate a variance
-between them.
+over K clusters k. Each item is a cluster, unless items have at least `ENOUGH_CLUSTERS`
+labels, such as benchmarks or passages: then each label is one (the cluster-robust error
+of Liang and Zeger 1986 with the factor for few clusters). Fewer labels are too few to
+estimate a variance between them.
 
 The interval is Wilson's, with p (1 - p) / se^2 in place of the number of items and
 Student's t quantile with K - 1 degrees of freedom in place of the normal one. It stays
@@ -37,7 +37,7 @@ from scipy.special import stdtr, stdtrit
 
 from irtjax.data.sparse_table import SparseCells
 
-#: Fewest benchmarks that are clusters: t has at least 4 degrees of freedom.
+#: Fewest labels that are clusters: t has at least 4 degrees of freedom.
 ENOUGH_CLUSTERS = 5
 #: Errors up to this share of the highest response are the rounding of equal values.
 ROUNDING = 1e-12
@@ -77,7 +77,8 @@ def accuracies(
     """Accuracy of every subject with its error over items; see the module.
 
     `values` are `[subjects, items]` responses from 0 to `top`, 0 where missing;
-    `exposure` is a mask or the numbers of trials; `benchmarks` are names, `[items]`.
+    `exposure` is a mask or the numbers of trials; `benchmarks` are labels of
+    clusters, `[items]`.
 
     >>> found = accuracies(np.array([[1, 1, 0, 0]]))
     >>> [round(float(x[0]), 3) for x in found]

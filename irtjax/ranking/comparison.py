@@ -34,7 +34,8 @@ class Comparison(NamedTuple):
         accuracy_lower, accuracy_upper: Ends of its interval.
         accuracy_p_value: Two-sided p-value of its t; exact where `accuracy_se` is 0.
         clusters: Clusters that this error is over.
-        by_benchmark: Whether these are benchmarks; else items.
+        by_benchmark: Whether these are benchmarks, or clusters of items that the fit
+            counts; else items.
     """
 
     difference: float

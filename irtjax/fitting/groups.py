@@ -1,0 +1,60 @@
+"""The groups that a user gives: families of subjects, clusters of items."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from irtjax.data.arrays import as_labels
+from irtjax.data.table import ResponseTable
+
+#: Settings, what each labels, and the field of a table with such labels.
+GROUPS = {"family": "subjects", "cluster": "items"}
+
+
+def with_groups(
+    table: ResponseTable, settings: Mapping[str, Any]
+) -> tuple[ResponseTable, dict[str, str]]:
+    """The table with labels that were given as such, and names of facets by setting.
+
+    A name is that of a facet of the table; anything else is a label for each subject,
+    or item, and becomes a facet of the name of the setting.
+
+    >>> table = ResponseTable.from_arrays([[1, 0], [0, 1], [1, 1]])
+    >>> found, names = with_groups(table, {"family": ["a", "a", "b"]})
+    >>> names, found.subject_facets["family"].tolist()
+    ({'family': 'family'}, ['a', 'a', 'b'])
+    """
+    names: dict[str, str] = {}
+    for setting, what in GROUPS.items():
+        given = settings.get(setting)
+        if given is None:
+            continue
+        field = f"{what[:-1]}_facets"
+        facets, size = getattr(table, field), len(getattr(table, what))
+        if not isinstance(given, str):
+            labels = as_labels(["" if x is None else str(x) for x in given])
+            if len(labels) != size:
+                raise ValueError(
+                    f"{setting} has {len(labels):,} labels, but there are {size:,}"
+                    f" {what}: give one for each"
+                )
+            facets = {**facets, setting: labels}
+            table = table.replace(**{field: facets})
+            given = setting
+        if given not in facets:
+            known = ", ".join(facets) or "none"
+            raise ValueError(
+                f"no facet {given!r} of {what} for {setting} (there are: {known}): give"
+                f" one of them, or a label for each of the {size:,} {what}"
+            )
+        groups = len(np.unique(facets[given]))
+        if groups < 2:
+            raise ValueError(
+                f"{setting} {given!r} has the same label for all {what}: give labels"
+                " that differ, or leave it out"
+            )
+        names[setting] = given
+    return table, names
