@@ -30,6 +30,8 @@ import numpy as np
 DEGREE, FEW_SUBJECTS, DEGREE_OF_FEW = 2, 12, 1
 #: Alternating projections on subjects and items.
 PROJECTIONS = 4
+#: Rounds of moves and merges of groups, and the share of their mean z.
+SWEEPS, SHARE = 8, 0.75
 #: z above which dependence is found: of 30 groupings that are tried, one in a thousand
 #: data sets has one by chance.
 CRITICAL = 4.0
@@ -172,7 +174,7 @@ def search_groups(found: Residuals) -> np.ndarray | None:
     Average linkage by the z of pairs; of its partitions the one with the largest z over
     all pairs within groups. It is compared with that of the same residuals with random
     signs, which are independent. Subjects then move to the group that they depend on
-    most.
+    most, and groups that depend on each other merge.
 
     >>> rng = np.random.default_rng(0)
     >>> slope = np.repeat(rng.normal(size=(10, 200)), 2, axis=0)
@@ -199,7 +201,7 @@ def search_groups(found: Residuals) -> np.ndarray | None:
 
 
 def _pairs(found: Residuals) -> np.ndarray:
-    """z of each pair of subjects, 0 on the diagonal."""
+    """Z of each pair of subjects, 0 on the diagonal."""
     slope, weight, basis, inverse, _ = found
     size = weight @ weight.T
     excess = slope @ slope.T
@@ -234,27 +236,53 @@ def _partition(z: np.ndarray) -> tuple[float, np.ndarray]:
     return best, kept
 
 
+def _merged(z: np.ndarray, codes: np.ndarray, mean: float) -> np.ndarray:
+    """Groups after the pairs of groups that add to the log-likelihood are merged."""
+    codes = np.unique(codes, return_inverse=True)[1]
+    while True:
+        onto = _indicator(codes)
+        gain = onto.T @ (z - mean / 2) @ onto
+        np.fill_diagonal(gain, 0.0)
+        if len(gain) < 2 or gain.max() <= 0:
+            return codes
+        first, second = np.unravel_index(np.argmax(gain), gain.shape)
+        codes = np.where(codes == second, first, codes)
+        codes = np.unique(codes, return_inverse=True)[1]
+
+
 def _refined(z: np.ndarray, groups: np.ndarray) -> np.ndarray:
-    """Groups after each subject moved to where its dependence is largest.
+    """Groups after subjects moved, and groups merged, to where dependence is largest.
 
     Of pairs within a group z is N(m, 1), of others N(0, 1): a pair within adds
-    m z - m^2 / 2 to the log-likelihood.
+    m z - m^2 / 2 to the log-likelihood. The mean of the pairs that were selected is too
+    large an m, so a share of it is used.
     """
     codes = np.unique(groups, return_inverse=True)[1]
-    for _ in range(PROJECTIONS):
-        same = codes[:, None] == codes
-        np.fill_diagonal(same, False)
-        mean = float(z[same].mean()) if same.any() else 0.0
+    for _ in range(SWEEPS):
+        same, before = _same(codes), codes
+        mean = SHARE * float(z[same].mean()) if same.any() else 0.0
         if mean <= 0:
             break
-        before = codes.copy()
-        for k in range(len(z)):
-            gain = np.bincount(
-                np.delete(codes, k), np.delete(z[k], k) - mean / 2, len(z)
-            )
-            best = int(np.argmax(gain))
-            alone = np.setdiff1d(np.arange(len(z) + 1), codes[np.arange(len(z)) != k])
-            codes[k] = best if gain[best] > 0 else alone[0]
-        if (codes == before).all():
+        codes = _merged(z, _moved(z, codes.copy(), mean), mean)
+        if (_same(codes) == _same(before)).all():
             break
-    return np.unique(codes, return_inverse=True)[1]
+    return codes
+
+
+def _same(codes: np.ndarray) -> np.ndarray:
+    """Which subjects are two of one group."""
+    same = codes[:, None] == codes
+    np.fill_diagonal(same, False)
+    return same
+
+
+def _moved(z: np.ndarray, codes: np.ndarray, mean: float) -> np.ndarray:
+    """Groups after each subject moved to where it adds most, or alone."""
+    count = len(z)
+    for k in range(count):
+        others = np.arange(count) != k
+        gain = np.bincount(codes[others], z[k, others] - mean / 2, 2 * count)
+        best = int(np.argmax(gain))
+        free = int(np.argmin(np.bincount(codes[others], minlength=2 * count)))
+        codes[k] = best if gain[best] > 0 else free
+    return codes

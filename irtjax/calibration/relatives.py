@@ -31,23 +31,16 @@ precise: p_i p_l v sum_j w_ij w_lj is added to the covariance of two of its subj
 from __future__ import annotations
 
 import dataclasses
-import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from scipy.special import fdtri
 
 from irtjax.calibration.assumptions import cell_slopes
-from irtjax.calibration.dependence import (
-    CRITICAL,
-    Dependence,
-    Residuals,
-    between_items,
-    between_subjects,
-    residuals_of,
-    search_groups,
-)
+from irtjax.calibration.dependence import CRITICAL, Residuals, residuals_of
+from irtjax.calibration.groupings import Grouping, clusters_of_items, families_of
 from irtjax.data.table import ResponseTable
 from irtjax.data.wording import counted, listing
 from irtjax.estimators.estimates import Estimates
@@ -62,41 +55,12 @@ if TYPE_CHECKING:
 MOST_CELLS = 2**24
 #: Subjects up to which the covariance within families is counted.
 MOST_SUBJECTS = 1000
-#: Sizes of blocks of adjacent items that are tried as clusters.
-BLOCKS = range(2, 11)
-#: Fewest clusters that are tried, and the largest share of items in one.
-FEWEST_CLUSTERS, LARGEST = 5, 0.25
 #: Least ratio of errors with and without clusters that a note is made for.
 SMALLEST_FACTOR = 1.02
 #: Families that a note names, and subjects of each.
 MOST_GROUPS, MOST_NAMES = 4, 4
 #: Fewest independent subjects that families are worth: a variance needs two.
 FEWEST_WORTH = 2.0
-
-
-class Grouping(NamedTuple):
-    """Groups of subjects or of items.
-
-    Attributes:
-        codes: `[subjects]` or `[items]`.
-        names: Of the groups, or None where they have none.
-        of: What the groups are, for a note.
-        given: Whether the user gave them.
-        dependence: The test of these groups.
-    """
-
-    codes: np.ndarray
-    names: np.ndarray | None
-    of: str
-    given: bool
-    dependence: Dependence
-
-    @property
-    def labels(self) -> np.ndarray:
-        """Name of the group of each, or its number from 1."""
-        if self.names is None:
-            return (self.codes + 1).astype(str)
-        return self.names[self.codes]
 
 
 class Relatives(NamedTuple):
@@ -158,8 +122,8 @@ def with_relatives(
     if "benchmark" in table.item_facets and given[1] != "benchmark":
         part = np.unique(table.benchmarks, return_inverse=True)[1]
     found = residuals_of(*cells, estimates.ability, part)
-    families = _families(table, found, given[0])
-    clusters = _clusters(table, found, given[1])
+    families = families_of(table, found, given[0])
+    clusters = clusters_of_items(table, found, given[1])
     posterior = _posterior(estimates, found)
     notes: list[str] = []
     if clusters is not None:
@@ -216,108 +180,6 @@ def _cells_of(table: ResponseTable, estimates: Estimates):
         slope[:, mine], information[:, mine] = (np.asarray(x, float) for x in found)
     known = np.isfinite(slope) & np.isfinite(information) & (information >= 0)
     return np.where(known, slope, 0.0), np.where(known, information, 0.0)
-
-
-def _families(
-    table: ResponseTable, found: Residuals, given: str | None
-) -> Grouping | None:
-    """Families of subjects: given, or those with the most dependence."""
-    if given is not None:
-        return _labelled(
-            table.subject_facets[given], f"families by {given}", found, between_subjects
-        )
-    tried = [
-        _labelled(labels, f"families by {name}", found, between_subjects)
-        for name, labels in table.subject_facets.items()
-    ]
-    stems = np.array([_stem_of_subject(x) for x in table.subjects.tolist()])
-    tried.append(_labelled(stems, "families by name", found, between_subjects))
-    best = _best(tried, table.num_subjects)
-    if best is not None:
-        return best
-    groups = search_groups(found)
-    if groups is None:
-        return None
-    test = between_subjects(found, groups)
-    return Grouping(groups, None, "families found in the responses", False, test)
-
-
-def _clusters(
-    table: ResponseTable, found: Residuals, given: str | None
-) -> Grouping | None:
-    """Clusters of items: given, or those with the most dependence."""
-    if given is not None:
-        return _labelled(
-            table.item_facets[given], f"clusters by {given}", found, between_items
-        )
-    size = table.num_items
-    tried = [
-        _labelled(labels, f"clusters by {name}", found, between_items)
-        for name, labels in table.item_facets.items()
-        if name != "benchmark"
-    ]
-    stems = np.array([_stem_of_item(x) for x in table.items.tolist()])
-    tried.append(_labelled(stems, "clusters by name", found, between_items))
-    best = _best(tried, size, FEWEST_CLUSTERS, LARGEST)
-    if best is not None:
-        return best
-    blocks = [
-        Grouping(
-            codes := np.arange(size) // width,
-            None,
-            f"clusters of {width} adjacent items",
-            False,
-            between_items(found, codes),
-        )
-        for width in BLOCKS
-        if size >= FEWEST_CLUSTERS * width
-    ]
-    return _best(blocks, size, FEWEST_CLUSTERS, LARGEST)
-
-
-def _labelled(labels: np.ndarray, of: str, found: Residuals, test: Any) -> Grouping:
-    """Groups by label; each without a label is alone."""
-    texts = np.asarray(labels).astype(str)
-    alone = np.char.strip(texts) == ""
-    names, codes = np.unique(texts, return_inverse=True)
-    codes = np.where(alone, len(names) + np.arange(len(codes)), codes)
-    kept, codes = np.unique(codes, return_inverse=True)
-    names = np.array([names[k] if k < len(names) else "" for k in kept.tolist()])
-    return Grouping(codes, names, of, True, test(found, codes))
-
-
-def _best(
-    tried: list[Grouping], size: int, fewest: int = 2, largest: float = 1.0
-) -> Grouping | None:
-    """Of the groupings that depend significantly the one with the largest z."""
-    kept = []
-    for one in tried:
-        sizes = np.bincount(one.codes)
-        groups = len(sizes)
-        fits = fewest <= groups < size and sizes.max() <= max(largest * size, 2)
-        if fits and one.dependence.z > CRITICAL:
-            kept.append(one._replace(given=False))
-    return max(kept, key=lambda one: one.dependence.z, default=None)
-
-
-def _stem_of_subject(name: str) -> str:
-    """The first letters of a model's name, after its organisation.
-
-    >>> _stem_of_subject("meta-llama/Llama-3-8B"), _stem_of_subject("qwen2.5-7b")
-    ('llama', 'qwen')
-    """
-    found = re.match(r"[^\W\d_]+", name.rsplit("/", 1)[-1].strip())
-    return found.group().lower() if found else ""
-
-
-def _stem_of_item(name: str) -> str:
-    """An item's name without its last part.
-
-    >>> _stem_of_item("passage12_q3"), _stem_of_item("7")
-    ('passage12', '')
-    """
-    found = re.match(r"(.*?)[-_/.:#|@\s]+[^-_/.:#|@\s]+$", name)
-    return found.group(1) if found else ""
 
 
 def _posterior(estimates: Estimates, found: Residuals) -> np.ndarray:
@@ -388,7 +250,9 @@ def _with_families(
 ) -> Estimates:
     """Estimates with the errors of few independent subjects."""
     ability, count = np.asarray(estimates.ability, float), table.num_subjects
-    correlation = intraclass_of(ability, families.codes)
+    # Groups that were searched are impure, which lowers the estimate.
+    upper = families.names is None
+    correlation = intraclass_of(ability, families.codes, upper=upper)
     sizes = np.bincount(families.codes)
     pairs = float(np.sum(sizes * (sizes - 1.0)))
     worth = lambda r: max(count**2 / (count + r * pairs), FEWEST_WORTH)
@@ -416,7 +280,7 @@ def _with_families(
     stretched = moved[:, 1]
     if along > 0:
         stretched = np.asarray(scale) * (1 + (extra / along) ** 2) ** 0.5
-    several = [k for k in np.flatnonzero(sizes > 1)]
+    several = np.flatnonzero(sizes > 1).tolist()
     notes.append(_of_families(table, families, several, for_mean, error, estimates))
     return dataclasses.replace(
         estimates,
@@ -426,8 +290,12 @@ def _with_families(
     )
 
 
-def intraclass_of(ability: np.ndarray, codes: np.ndarray) -> float:
+def intraclass_of(
+    ability: np.ndarray, codes: np.ndarray, *, upper: bool = False
+) -> float:
     """Intraclass correlation by the analysis of variance; 0 where it is negative.
+
+    With `upper` the upper limit of its 90 % interval (Searle 1971).
 
     >>> intraclass_of(np.array([1.0, 1.0, 2.0, 2.0, 3.0, 3.0]), np.arange(6) // 2)
     1.0
@@ -440,6 +308,8 @@ def intraclass_of(ability: np.ndarray, codes: np.ndarray) -> float:
     within = np.sum((ability - means[codes]) ** 2) / (count - groups)
     between = np.sum(sizes * (means - ability.mean()) ** 2) / (groups - 1)
     size = (count - np.sum(sizes.astype(float) ** 2) / count) / (groups - 1)
+    if upper:
+        between = between * float(fdtri(count - groups, groups - 1, 0.95))
     total = between + (size - 1) * within
     return float(np.clip((between - within) / total, 0, 1)) if total > 0 else 0.0
 
@@ -492,7 +362,7 @@ def _of_families(
     if families.dependence.z <= CRITICAL:
         agree = "subjects are related as given"
     return (
-        f"{agree} ({families.of}: {'; '.join(parts)}): the mean and the scale of ability"
-        f" count as from {worth:.1f} independent subjects, not {len(names)}, and"
-        f" standard errors of ability are {factor:.2f} times as large"
+        f"{agree} ({families.of}: {'; '.join(parts)}): the mean and the scale of"
+        f" ability count as from {worth:.1f} independent subjects, not {len(names)},"
+        f" and standard errors of ability are {factor:.2f} times as large"
     )

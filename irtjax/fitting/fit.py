@@ -97,7 +97,8 @@ def fit(
         settings = {**settings, "bounds": bounds_of_values(table, known)}
     check_start(settings.get("start"), table.num_items)
     table, related = with_groups(table, settings)
-    settings = {name: x for name, x in settings.items() if name not in GROUPS}
+    others: Any = {name: x for name, x in settings.items() if name not in GROUPS}
+    settings = others
     model, method, reason, bounds = choose(table, model, method, settings)
     if bounds is not None:
         settings = {**settings, "bounds": bounds}

@@ -36,8 +36,8 @@ class Settings(TypedDict, total=False):
     """Settings that `irtjax.fit` takes by name; those of methods are their fields.
 
     The first three belong to a model given by name, the next three to the data. From
-    `item_model` to `hyperpriors` they are settings of multilevel models and of the methods
-    "laplace", "nuts" and "vi"; the others are settings of methods.
+    `item_model` to `hyperpriors` they are settings of multilevel models and of the
+    methods "laplace", "nuts" and "vi"; the others are settings of methods.
 
     Attributes:
         priors: "weak", None for plain maximum likelihood, or a mapping of parameter

@@ -7,7 +7,8 @@ import pytest
 
 import irtjax
 from irtjax.calibration.dependence import between_items, between_subjects, residuals_of
-from irtjax.calibration.relatives import _stem_of_item, intraclass_of
+from irtjax.calibration.groupings import _stem_of_item
+from irtjax.calibration.relatives import intraclass_of
 
 
 def drawn(
