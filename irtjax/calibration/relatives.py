@@ -129,7 +129,8 @@ def with_relatives(
     if clusters is not None:
         estimates = _with_clusters(estimates, found, clusters, posterior, notes)
     if families is not None:
-        estimates = _with_families(table, estimates, found, families, posterior, notes)
+        agreeing = None if paired else posterior
+        estimates = _with_families(table, estimates, found, families, agreeing, notes)
     return estimates, Relatives(families, clusters, tuple(notes))
 
 
