@@ -197,6 +197,24 @@ def test_values_that_people_have(shared_cases):
             assert table.values[i, j] == row[field]
 
 
+def test_livecodebench_as_csv_and_as_json(shared_cases, tmp_path):
+    path = shared_cases / "C03" / "performances_execution.csv"
+    for metric in (None, "pass@1-COT"):
+        one, two = read(path, metric=metric), read(shared_cases / "C03b", metric=metric)
+        assert cells(one) == cells(two)
+    assert noted(read(path), "pass@1, not pass@1-COT")
+    # Columns that are named are those of any table.
+    named = {"subject": "model", "item": "question_id", "response": "Pass@1"}
+    assert read(path, **named, trials="mean").num_items == 8
+    own = tmp_path / "t.csv"
+    own.write_text("model,question_id,sample_id,Pass@1\nm,1,s0,50\nm,1,s1,\n")
+    assert cells(read(own)) == {"m": [50, None]}
+    own.write_text("model,question_id,sample_id,Pass@1\nm,1,s0,half\n")
+    message = refused(own)
+    assert "row 1" in message
+    assert "Pass@1" in message
+
+
 # Files without responses
 
 

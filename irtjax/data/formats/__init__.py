@@ -45,7 +45,7 @@ LOGS = {
 #: Modules that recognise files which irtjax does not read.
 OTHERS = ("arena", "openai_evals", "totals")
 #: Formats of CSV files that are recognised by the names of their columns.
-HEADERS = ("langfuse", "promptfoo")
+HEADERS = ("langfuse", "promptfoo", "livecodebench")
 #: Those of them of which options may name the columns.
 TABLES = ("langfuse",)
 #: Names of files that are read in folders, although they are hidden.

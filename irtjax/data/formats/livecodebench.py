@@ -14,11 +14,12 @@ from typing import Any, ClassVar
 import msgspec
 
 from irtjax.data.decode import Record, decode_lines
-from irtjax.data.files import folders_of
+from irtjax.data.files import folders_of, read_head
 from irtjax.data.reading.described import Described
 from irtjax.data.reading.identity import ItemKey
 from irtjax.data.reading.logs import is_list, load, variants
 from irtjax.data.reading.options import ReadOptions
+from irtjax.data.reading.record_files import table_rows
 from irtjax.data.reading.records import RecordBuilder, Records
 from irtjax.data.wording import several
 
@@ -87,6 +88,11 @@ def recognise(fields: dict[str, Any], name: str) -> bool | str:
     return False
 
 
+def recognise_header(names: Sequence[str], cells: Sequence[str]) -> bool:
+    """Whether a CSV file is of the execution of code, with a row for each sample."""
+    return {"model", "question_id", "sample_id", "Pass@1"} <= {*names}
+
+
 def recognise_start(head: bytes, path: Path) -> bool:
     """Whether a damaged file has the name of one with grades."""
     return path.name.endswith(("_eval_all.json", "_eval_all.json.gz"))
@@ -106,7 +112,7 @@ def read_files(paths: Sequence[Path], options: ReadOptions) -> Records:
     ):
         builder.begin(path)
         if not is_list(path):
-            _add_site(load(path, _Site), builder)
+            _add_site(_site(path), builder)
             continue
         for number, question in enumerate(decode_lines(path, _Question)):
             place = scenario, question.name(number), ""
@@ -134,6 +140,21 @@ def subject_of(path: Path) -> str | None:
         return None
     found = _NAME.match(path.name)
     return (found and found.group("model")) or folders_of(path)[-1]
+
+
+def _site(path: Path) -> _Site:
+    """The file of the web site, or the table that people make of it."""
+    if read_head(path).removeprefix(b"\xef\xbb\xbf").lstrip()[:1] == b"{":
+        return load(path, _Site)
+    header, rows = table_rows(path)
+    found = []
+    for place, cells in rows:
+        row = dict(zip(header, (cell or None for cell in cells), strict=True))
+        try:
+            found.append(msgspec.convert(row, _Performance, strict=False))
+        except msgspec.ValidationError as error:
+            raise ValueError(f"{place}: {error}; correct the cell") from None
+    return _Site(performances=found)
 
 
 def _add_site(site: _Site, builder: RecordBuilder) -> None:

@@ -18,7 +18,7 @@ from typing import Any
 
 from irtjax.data.decode import decode, json_values
 from irtjax.data.files import MOST_COLUMNS, read_bytes, read_head, special
-from irtjax.data.formats import HEADERS, HIDDEN, LOGS, OTHERS
+from irtjax.data.formats import HEADERS, HIDDEN, LOGS, OTHERS, TABLES
 from irtjax.data.reading import json_tables
 from irtjax.data.reading.kinds import foreign_kind
 from irtjax.data.reading.options import FORMATS, ReadOptions
@@ -166,7 +166,12 @@ def identify(path: Path, asked: bool = True) -> Source:
 
 
 def with_named_fields(source: Source, options: ReadOptions) -> Source:
-    """A file of nested JSON as a table, if it has the fields that the options name."""
+    """A file as a table, if the options name its columns, or fields of nested JSON."""
+    named = (options.subject, options.response, options.orientation)
+    if source.format in {*HEADERS} - {*TABLES} and any(x is not None for x in named):
+        start = read_head(source.path).lstrip(b"\xef\xbb\xbf \t\r\n")[:1]
+        is_json = start in (b"{", b"[")
+        return source if is_json else dataclasses.replace(source, format="csv")
     if options.response is None or not source.reason.startswith(_UNKNOWN_JSON):
         return source
     item = [options.item] if isinstance(options.item, str) else options.item or ()
