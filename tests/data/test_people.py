@@ -242,3 +242,12 @@ def test_copies_of_files_are_not_read(tmp_path, name):
     (tmp_path / name).write_text(text.replace("q2,1", "q2,0"))
     with pytest.raises(ValueError, match="has 2 responses"):
         irtjax.read(tmp_path)
+
+
+def test_sources_that_repeat_are_no_subjects(tmp_path):
+    """In data of surveys the column is where respondents come from."""
+    table = read(tmp_path, "q1,q2,source\n1,0,2\n0,1,2\n1,1,1\n")
+    assert table.num_subjects == 3 and table.items.tolist() == ["q1", "q2"]
+    assert table.subject_facets["source"].tolist() == ["2", "2", "1"]
+    named = read(tmp_path, "source,q1,q2\na,1,0\nb,0,1\n")
+    assert named.subjects.tolist() == ["a", "b"]

@@ -176,6 +176,11 @@ def decide(
         raise NoResponsesError(_board_message(names, source))
 
     named = functools.partial(_named, names, options, source)
+    if "score_headline_value" in names:
+        raise NoResponsesError(
+            f"{source} holds the totals of evaluations by Inspect (evals_df): write"
+            " samples_df(logs, columns=EvalModel + SampleSummary), or give the logs"
+        )
     # The sample data frame of Inspect has a column of scores for each scorer.
     scores = tuple(name for name in names if name.startswith("score_"))
     if scores and options.item is None and _INSPECT <= set(names):

@@ -53,6 +53,8 @@ from irtjax.numerics.memory import available_memory
 Piece: TypeAlias = ResponseTable | Records
 #: Names of columns without one, also as `pandas` and `tabular` number them.
 _NAMELESS = re.compile(r"(\.\d+|Unnamed: \d+)?")
+#: Names of the indices that `pandas` wrote.
+_INDEX = re.compile(r"Unnamed: \d+(\.\d+)*")
 #: Rows with one label of a column without a usual name, from which it describes them.
 _MANY = 8
 #: Distinct words of a matrix that may be responses.
@@ -63,6 +65,7 @@ _KEYS = {*SUBJECT, *ITEM} - {"id"}
 def read_wide(frame: Frame, layout: Columns, options: ReadOptions) -> Piece:
     """Reads a matrix of responses as a table, or as `Records` if subjects repeat."""
     given = frame
+    layout, kinds = _without_kinds(frame, layout, options)
     frame, scored = score_matrix(frame, layout, options)
     table, source = frame.table, frame.source
     # The name may be "": the header of a column that a pandas index became.
@@ -73,6 +76,8 @@ def read_wide(frame: Frame, layout: Columns, options: ReadOptions) -> Piece:
     if layout.transposed is None and suggest.is_long(table):
         raise _unknown(ValueError, table, source)
     side = _facets(table, names, layout, source)
+    for name in kinds:
+        side[name] = to_labels(table.column(name), name, source, optional=True).texts()
     names = [name for name in names if name not in side]
     what = "items" if layout.transposed else "subjects"
     more, of_rows = covariates(table, names, what, source)
@@ -172,6 +177,19 @@ def read_wide(frame: Frame, layout: Columns, options: ReadOptions) -> Piece:
     return dataclasses.replace(read, metric=metric, **facets)
 
 
+def _without_kinds(
+    frame: Frame, layout: Columns, options: ReadOptions
+) -> tuple[Columns, list[str]]:
+    """The layout without a column of sources that repeat: kinds of rows, not names."""
+    name = layout.subject
+    if name is None or options.subject is not None or plain_name(name) != "source":
+        return layout, []
+    column = frame.table.column(name)
+    if len(column.unique()) == len(column):
+        return layout, []
+    return dataclasses.replace(layout, subject=None), [name]
+
+
 def _without_numbers(
     frame: Frame, names: list[str], subject: str | None
 ) -> tuple[list[str], list[str]]:
@@ -187,13 +205,13 @@ def _without_numbers(
         if not _NAMELESS.fullmatch(name)
         or table.column(name).null_count < table.num_rows
     ]
-    first = table.column_names[0]
-    if subject is None or first not in left or first.strip() not in UNNAMED:
+    if subject is None:
         return left, []
-    if not _counts_rows(table.column(first)):
-        return left, []
-    note = f"column {first!r} numbers the rows and was left out"
-    return [name for name in left if name != first], [note]
+    # Pandas writes one more each time that it reads a table and writes it.
+    may = lambda name: name.strip() in UNNAMED or _INDEX.fullmatch(name.strip())
+    gone = [name for name in left if may(name) and _counts_rows(table.column(name))]
+    notes = [f"column {name!r} numbers the rows and was left out" for name in gone]
+    return [name for name in left if name not in gone], notes
 
 
 def _counts_rows(column: pa.ChunkedArray) -> bool:
