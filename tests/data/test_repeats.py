@@ -228,6 +228,27 @@ def test_judges_drawn_at_random_are_repeats(tmp_path):
     assert table.items.tolist() == ITEMS and table.kind == "counts"
 
 
+def test_ids_of_parts_of_items_are_no_repeats(tmp_path):
+    """As the test cases of a question, whose numbers go on from one to the next."""
+    path = tmp_path / "t.csv"
+    rows = [
+        f"{m},{q},s{k // 2 * 2 + n},{n}"
+        for m in MODELS
+        for k, q in enumerate(np.repeat(ITEMS, 2))
+        for n in [k % 2]
+    ]
+    path.write_text("\n".join(["model,question_id,sample_id,correct", *rows]) + "\n")
+    table = read(path)
+    assert table.num_items == 8 and table.kind == "binary"
+    assert set(table.item_facets["sample_id"]) == {f"s{k}" for k in range(8)}
+
+
+def test_a_source_of_many_rows_is_no_subject(tmp_path):
+    path = tmp_path / "t.csv"
+    right = matrix(path, "source", (2,), size=20)
+    assert read(path).values.tolist() == right.tolist()
+
+
 def test_conditions_in_several_files(tmp_path):
     """Each file alone has no repeats."""
     for language in ("en", "fr"):

@@ -16,7 +16,7 @@ from irtjax.data.reading.roles import Side, plain_name, side_of
 from irtjax.data.wording import listing
 
 #: Names of columns of subjects that may also be those of items.
-_UNSURE = {"id", "source", "system", "agent", "user", "user_id", "subject", "group"}
+UNSURE = {"id", "source", "system", "agent", "user", "user_id", "subject", "group"}
 #: Subjects with a response to an item under one condition, as a share of those with a
 #: response to the item, from which it is an item of its own.
 _SHARED = 0.4
@@ -40,7 +40,7 @@ def is_of_items(piece: object, options: ReadOptions) -> bool:
     if not isinstance(piece, Records) or options.subject_name is not None:
         return False
     name = plain_name(piece.roles.get("subject", ""))
-    if name not in _UNSURE or options.subject is not None:
+    if name not in UNSURE or options.subject is not None:
         return False
     subjects, items = (len(np.unique(x.codes)) for x in (piece.subject, piece.item))
     return subjects > 1 and len(np.unique(_pairs(piece))) == items > 1
@@ -64,6 +64,7 @@ def separated(records: Records) -> Records:
     subject. Columns that do not differ within repeated pairs are left out. So are those
     under which few subjects share an item, such as judges drawn at random.
     """
+    records = _with_ids(records)
     for name, column in records.conditions.items():
         pair = _pairs(records)
         order, start = _sorted(pair)
@@ -78,6 +79,37 @@ def separated(records: Records) -> Records:
             continue
         records = _with_condition(records, name, column)
     return records
+
+
+def _with_ids(records: Records) -> Records:
+    """Records in which the column of repeats is a condition, if it names items.
+
+    Repeats have the same numbers for each item. Ids of samples, such as the parts of a
+    question, are those of one item each, and subjects have them in common.
+    """
+    name = records.roles.get("trial")
+    if name is None or records.trial is None:
+        return records
+    values, codes = np.unique(records.trial, return_inverse=True)
+    codes = codes.reshape(-1).astype(np.int64)
+    count, size = len(values), len(records.item.labels)
+    items = len(np.unique(codes * size + records.item.codes))
+    subjects = codes * len(records.subject.labels) + records.subject.codes
+    if items > count or len(np.unique(subjects)) < 2 * count or count == 1:
+        return records
+    distinct = len(np.unique(records.item.codes))
+    if distinct == 1 or count <= distinct:
+        return records  # One for each item tells no repeats apart.
+    named = records.trial_names
+    labels = as_labels(map(str, (values if named is None else named[values]).tolist()))
+    column = Coded(codes.astype(np.int32), labels)
+    return dataclasses.replace(
+        records,
+        trial=None,
+        trial_names=None,
+        conditions={name: column, **records.conditions},
+        roles={k: v for k, v in records.roles.items() if k != "trial"},
+    )
 
 
 def _pairs(records: Records) -> np.ndarray:

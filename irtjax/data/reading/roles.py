@@ -60,7 +60,7 @@ _DESCRIBING = set(
 _ALSO_ITEMS = set(
     "nationality ethnicity race education income marital_status occupation country city"
     " region state school classroom school_id class_id group cohort treatment arm site"
-    " native_language mother_tongue duration genre grade".split()
+    " native_language mother_tongue duration genre grade source".split()
 )
 #: Share of the other names that have a digit.
 _NUMBERED = 0.8

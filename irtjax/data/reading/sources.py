@@ -43,7 +43,10 @@ _WRITTEN = ("fit.json", "subset.json", "run.json", "summary.md")
 _PAGE = re.compile(rb'<meta name="generator" content="irtjax')
 #: What makes the name of a copy: "a (1).json", "a copy.json", "a - Copy.json".
 _COPY = re.compile(r"( \(\d+\)| copy( \d+)?| - [Cc]opy( \(\d+\))?)(?=\.\w)")
-_INSPECT = re.compile(rb'"eval"\s*:\s*\{[^{}]*"(eval_id|run_id|task)"')
+#: Names may have braces in them.
+_INSPECT = re.compile(
+    rb'"eval"\s*:\s*\{(?:[^{}"]|"(?:[^"\\]|\\.)*")*?"(eval_id|run_id|task)"'
+)
 #: Records that are looked at for a message.
 _FEW = 200
 #: Begins the reason of JSON that is read where the options name its fields.

@@ -42,6 +42,7 @@ from irtjax.data.reading.covariates import covariates
 from irtjax.data.reading.leave_out import columns_without, rows_without, sound
 from irtjax.data.reading.options import ReadOptions
 from irtjax.data.reading.records import Coded, Records
+from irtjax.data.reading.repeats import UNSURE
 from irtjax.data.reading.roles import describing
 from irtjax.data.reading.scoring import score_matrix
 from irtjax.data.reading.tabular import Frame
@@ -69,7 +70,14 @@ def read_wide(frame: Frame, layout: Columns, options: ReadOptions) -> Piece:
     frame, scored = score_matrix(frame, layout, options)
     table, source = frame.table, frame.source
     # The name may be "": the header of a column that a pandas index became.
-    subject = _column_of_names(frame) if layout.subject is None else layout.subject
+    subject = layout.subject
+    if (
+        subject is not None
+        and options.subject is None
+        and _describes_rows(frame, subject)
+    ):
+        subject = None
+    subject = _column_of_names(frame) if subject is None else subject
     names = [name for name in table.column_names if name != subject]
     names, notes = _without_numbers(frame, names, subject)
     notes += scored
@@ -240,6 +248,14 @@ def _sound(
         return table
     rows = rows_without(table.column(subject), options.leave_out)
     return table if rows is None else sound(table, rows, names)
+
+
+def _describes_rows(frame: Frame, name: str) -> bool:
+    """Whether a column such as "source" has the same few values in many rows."""
+    column = frame.table.column(name)
+    if plain_name(name) not in UNSURE or pa.types.is_nested(column.type):
+        return False
+    return _MANY * len(column.unique()) < frame.table.num_rows
 
 
 def _column_of_names(frame: Frame) -> str | None:
