@@ -399,8 +399,10 @@ def test_deepeval_runs_of_one_model_are_two_subjects(logs):
     root = logs("deepeval")
     for path in root.glob("*.json"):
         path.write_text(path.read_text().replace(LARGE, SMALL))
-    names = read(root).subjects.tolist()
+    table = read(root)
+    names = table.subjects.tolist()
     assert names == [f"{SMALL} (toy-1b)", f"{SMALL} (toy-7b)"]
+    assert noted(table, f"several files are of {SMALL}: each is a subject")
 
 
 def test_deepeval_names_count_cases_and_do_not_join_others(logs):

@@ -33,7 +33,7 @@ from irtjax.data.reading.record_files import (
 )
 from irtjax.data.reading.records import RecordBuilder, Records
 from irtjax.data.reading.tabular import PLAIN_WORDS, parse_number
-from irtjax.data.wording import counted, several, were
+from irtjax.data.wording import counted, listing, several, were
 
 _WORDS = {**PLAIN_WORDS, "pass": 1.0, "fail": 0.0}
 
@@ -155,7 +155,7 @@ class Tool:
         benchmarks = [self.benchmark(path) for path in paths]
         labels = [self.filter(path) for path in paths]
         subjects = self._subjects(files, labels, options)
-        filters = variants([(*{*x},) for x in subjects], benchmarks, labels)
+        filters = variants([*map(frozenset, subjects)], benchmarks, labels)
         trials: Counter[Any] = Counter()
         for (path, rows), names, benchmark, filter_name in zip(
             files, subjects, benchmarks, filters, strict=True
@@ -171,15 +171,7 @@ class Tool:
                 _add(builder, row, place, trials, options)
         if len(builder) == 0:
             raise ValueError(f"{several(paths)}: no record has a score")
-        every = [row for _, rows in files for row in rows]
-        bare = sum(not row.scores for row in every)
-        if bare:
-            what = f"{counted(bare, 'record')} without a score {were(bare)} left out"
-            builder.notes.append(what)
-        failed = sum(row.failed and bool(row.scores) for row in every)
-        if failed:
-            builder.notes.append(missing_note(failed, "failed call", "", options))
-        builder.notes += [self.note] * bool(self.note)
+        builder.notes += self._notes(files, subjects, options)
         metrics = {x for _, rows in files for row in rows for x, _ in row.scores}
         lower = dict.fromkeys(metrics, False) if self.higher else self.lower
         builder.directions |= {("", name): x for name, x in lower.items()}
@@ -192,6 +184,33 @@ class Tool:
             if row.main
         }
         return records
+
+    def _notes(
+        self,
+        files: Sequence[tuple[Path, list[_Row]]],
+        subjects: Sequence[Sequence[str]],
+        options: ReadOptions,
+    ) -> list[str]:
+        """What was left out, and how subjects were named."""
+        rows = [row for _, found in files for row in found]
+        notes = [self.note] * bool(self.note)
+        bare = sum(not row.scores for row in rows)
+        if bare:
+            what = counted(bare, "record")
+            notes.append(f"{what} without a score {were(bare)} left out")
+        failed = sum(row.failed and bool(row.scores) for row in rows)
+        if failed:
+            notes.append(missing_note(failed, "failed call", "", options))
+        names = (name for found in subjects for name in found)
+        pairs = zip(rows, names, strict=True)
+        shared = {x.subject for x, name in pairs if name.startswith(f"{x.subject} (")}
+        shared -= {""}
+        if shared:
+            notes.append(
+                f"several files are of {listing(sorted(shared), 3)}: each is a subject,"
+                " with the name of the file"
+            )
+        return notes
 
     def found_in(self, path: Path) -> Iterable[Found]:
         """The records of a file."""
