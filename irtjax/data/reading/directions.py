@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 import fnmatch
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Literal, TypeAlias
 
 import numpy as np
@@ -205,11 +205,7 @@ def of_records(
     """Records of one metric a benchmark with errors reversed, and formulas by item."""
     rows_of: dict[str, list[np.ndarray]] = {}
     columns = records.benchmark, records.metric
-    code = np.zeros(len(records), np.int64)
-    for column in columns:
-        if column is not None:
-            code = code * len(column.labels) + column.codes
-    for _, rows in rows_by_code(code):
+    for rows in _groups(records):
         benchmark, metric = ("" if x is None else x.text(rows[0]) for x in columns)
         name = metric or records.measure
         if is_general(name) and way_of(benchmark) and _has_scores(records, rows):
@@ -236,6 +232,19 @@ def of_records(
         formulas |= dict.fromkeys(items.tolist(), text)
         notes.append(_note(text, name, len(items), len(records.item.compact().labels)))
     return dataclasses.replace(records, response=response, notes=notes), formulas
+
+
+def _groups(records: Records) -> Iterator[np.ndarray]:
+    """Rows of each metric of each benchmark."""
+    found = [x for x in (records.benchmark, records.metric) if x is not None]
+    if not any(len(column.labels) > 1 for column in found):
+        yield np.arange(len(records))
+        return
+    code = np.zeros(len(records), np.int64)
+    for column in found:
+        code = code * len(column.labels) + column.codes
+    for _, rows in rows_by_code(code):
+        yield rows
 
 
 def of_tables(

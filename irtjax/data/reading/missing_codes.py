@@ -185,6 +185,8 @@ def of_column(scores: np.ndarray, names: Sequence[str], options: ReadOptions) ->
 def of_records(records: Records, options: ReadOptions) -> Records:
     """Records in which codes of each benchmark are missing, with notes."""
     response, notes = records.response, list[str]()
+    if not (named(options).numbers or _outside(response)):
+        return records  # Before rows are sorted, of which there may be millions.
     groups: list[tuple[str, Any]] = [("", slice(None))]
     if records.benchmark is not None:
         labels = records.benchmark.labels
@@ -253,9 +255,14 @@ def _distinct(scores: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         counts = np.concatenate([counts[128:], counts[:128]])
         values = np.flatnonzero(counts)
         return values - 128.0, counts[values]
-    if not ((scores < 0) | (scores > 1)).any():
+    if not _outside(scores):
         return np.zeros(0), np.zeros(0, np.int64)
     return np.unique(scores[~np.isnan(scores)], return_counts=True)
+
+
+def _outside(scores: np.ndarray) -> bool:
+    """Whether some scores are not in [0, 1]."""
+    return bool(np.nanmin(scores, initial=0) < 0 or np.nanmax(scores, initial=1) > 1)
 
 
 def find(values: np.ndarray, counts: np.ndarray) -> list[Code]:
