@@ -64,6 +64,11 @@ class AbstractBank(eqx.Module):
         return 2
 
     @property
+    def category_codes(self) -> tuple[int, ...]:
+        """The response that each category is."""
+        return tuple(range(self.num_categories))
+
+    @property
     @abstractmethod
     def blank(self) -> Observation:
         """An observation of the right form and dtypes, whatever its values."""

@@ -207,6 +207,11 @@ class FactorBank(AbstractBank):
         return self.model.family.num_categories
 
     @property
+    def category_codes(self) -> tuple[int, ...]:
+        """The response that each category is."""
+        return self.model.family.category_codes
+
+    @property
     def blank(self) -> Observation:
         """A response, int32."""
         return jnp.zeros((), jnp.int32)
@@ -222,6 +227,8 @@ class FactorBank(AbstractBank):
         self, before: State, after: State, item: Array, observation: Observation
     ) -> FactorPosterior:
         """The normal posterior given all responses of a test."""
+        codes = jnp.asarray(self.model.family.category_codes)
+        after = after._replace(observations=codes[after.observations])
         given = jax.tree.map(lambda x: x[after.items], self.items)
         if self.errors is not None and not isinstance(after.memory, Repeats):
             values = after.observations.astype(self.center.dtype)

@@ -74,9 +74,8 @@ def _log_chances(
     """A function of products `[items]`: log-probabilities of each category next."""
     family, records = by_product(model, items)
     records = records if factor is None else shrunken(records, factor)
-    kinds = [
-        x.astype(dtype) for x in family.statistics(jnp.arange(family.num_categories))
-    ]
+    codes = jnp.asarray(family.category_codes)
+    kinds = [x.astype(dtype) for x in family.statistics(codes)]
 
     def at(product: Array) -> list[Array]:
         base, *rest = jax.vmap(family.natural)(records, product)

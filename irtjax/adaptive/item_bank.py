@@ -151,6 +151,11 @@ class ItemBank(AbstractNodeBank):
         return self.table.shape[1]
 
     @property
+    def category_codes(self) -> tuple[int, ...]:
+        """The response that each category is."""
+        return self.model.family.category_codes
+
+    @property
     def blank(self) -> Observation:
         """A response, int32."""
         return jnp.zeros((), jnp.int32)

@@ -433,7 +433,7 @@ class AdaptiveTest(HasTable):
             raise ValueError(f"item {item!r}: {error}") from None
         test = self._bank.bank, self._design, self._state
         self._state = _update_jit(*test, jnp.asarray(position, jnp.int32), observation)
-        self._responses.append((item, category))
+        self._responses.append((item, self._bank.bank.category_codes[category]))
         self._path.append((self.ability, self.standard_error))
         if length is not None:
             self._lengths[item] = float(length)
@@ -442,17 +442,17 @@ class AdaptiveTest(HasTable):
 
     def _category(self, item: str, response: Any) -> int:
         """The response as a category of the model."""
-        top = self._bank.bank.num_categories - 1
+        codes = self._bank.bank.category_codes
         try:
-            category = int(response) if int(response) == response else -1
+            whole = int(response) if int(response) == response else None
         except (TypeError, ValueError, OverflowError):
-            category = -1
-        if not 0 <= category <= top:
+            whole = None
+        if whole not in codes:
             raise ValueError(
                 f"item {item!r}: the response {response!r} is not one of the categories"
-                f" 0 to {top}"
+                f" {codes[0]} to {codes[-1]}"
             )
-        return category
+        return codes.index(whole)
 
     def _reopen(self, item: str, skipped: bool = False) -> None:
         """Hands out an item that was chosen when the test was saved."""

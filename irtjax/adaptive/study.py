@@ -412,7 +412,8 @@ def _matched(bank: LabelledBank, table: ResponseTable, repeats: bool):
             "responses can be replayed on an ItemBank, a FactorBank or a calibration"
         )
     trials = table.trials
-    top = bank.bank.num_categories - 1
+    codes = bank.bank.category_codes
+    low, top = codes[0], codes[-1]
     if trials is not None:
         if top > 1 or not bank.bank.repeatable:
             raise ValueError(
@@ -426,8 +427,10 @@ def _matched(bank: LabelledBank, table: ResponseTable, repeats: bool):
     cure = "select fewer subjects or items"
     require_memory(CELL_BYTES * cells, f"replayed responses of {size}", cure)
     values, available, columns = arrange(
-        table, bank.names, "the bank", top, bank.contents
+        table, bank.names, "the bank", top, bank.contents, lowest=low
     )
+    if codes != tuple(range(len(codes))):
+        values = np.clip(np.searchsorted(codes, values), 0, len(codes) - 1)
     known = columns >= 0
     recorded: Any = jnp.asarray(values, jnp.int32)
     notes: list[str] = []

@@ -39,7 +39,7 @@ from irtjax.data.table import ResponseTable
 from irtjax.estimators.estimates import Estimates
 from irtjax.estimators.timing import Clock
 from irtjax.likelihood.products import by_product
-from irtjax.models.model import highest_response
+from irtjax.models.model import response_ends
 from irtjax.ranking import leading_loadings, scale_loadings
 from irtjax.scoring import ScoreFlag
 
@@ -217,8 +217,9 @@ def _margins(table: ResponseTable, model) -> list[flags.Margins]:
     """Counts of items and of subjects."""
     if table.binary_cells is not None:
         return [flags.margins_of_cells(table.binary_cells, axis) for axis in (0, 1)]
-    data = table.values, table.observed, table.trials, highest_response(model)
-    return [flags.margins(*data, axis) for axis in (0, 1)]
+    data, ends = (table.values, table.observed, table.trials), response_ends(model)
+    low, top = ends.values()
+    return [flags.margins(*data, top, axis, low) for axis in (0, 1)]
 
 
 def _components(table: ResponseTable) -> int:
@@ -255,6 +256,8 @@ def _findings(table: ResponseTable, estimates: Estimates, missing: np.ndarray):
             np.asarray(getattr(estimates.parameters.items, name), float)
             for name in ("discrimination", family.intercept_name)
         )
+        used = np.asarray(family.in_use(estimates.parameters.items, "intercept"))
+        intercept = np.where(used, intercept, 0.0)
         diverging = flags.diverging_items(model, slope, intercept)
         diverging &= np.asarray(estimates.problem.free).any(axis=1)
     if estimates.diverging is not None:

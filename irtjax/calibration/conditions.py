@@ -32,7 +32,7 @@ from irtjax.calibration.rank import compare
 from irtjax.calibration.tables import OWN, floats, score_interval
 from irtjax.data.matching import find_names
 from irtjax.data.wording import percent
-from irtjax.models.model import highest_response
+from irtjax.models.model import response_ends, response_size
 from irtjax.ranking.accuracy import difference_p_value
 
 if TYPE_CHECKING:
@@ -415,8 +415,8 @@ def _of_two(condition: Condition, fit: Calibration, level: float, data) -> _Meas
             f"condition {condition.text!r}: the two have fewer than two items in common"
         )
     if place:
-        top = float(highest_response(fit.model))
-        p_value = difference_p_value(difference, error, clusters, place=place, top=top)
+        size = response_size(fit.model)
+        p_value = difference_p_value(difference, error, clusters, place=place, top=size)
     return _Measured(difference, low, high, p_value)
 
 
@@ -440,11 +440,11 @@ def _of_one(condition: Condition, fit: Calibration, level: float, _) -> _Measure
     if condition.quantity == "ability" and fit.factors is None:
         half = float(ndtri(0.5 + level / 2)) * error
         return _Measured(value, value - half, value + half)
-    top = highest_response(fit.model)
+    ends = response_ends(fit.model)
     mean, count = (x[row] for x in floats(fit.ability_table, *OWN))
     given = np.array([value]), np.array([error])
-    ends = score_interval(*given, top=top, level=level, own=(mean, count))
-    return _Measured(value, float(ends[0][0]), float(ends[1][0]))
+    bounds = score_interval(*given, **ends, level=level, own=(mean, count))
+    return _Measured(value, float(bounds[0][0]), float(bounds[1][0]))
 
 
 def _reason(condition: Condition, found: _Measured, level: float) -> str:

@@ -100,8 +100,9 @@ def margins(
     trials: np.ndarray | None,
     top: int,
     axis: int,
+    low: int = 0,
 ) -> Margins:
-    """Margins of the items (axis 0) or the subjects; `top` is the highest category."""
+    """Margins of the items (axis 0) or the subjects, of responses `low` to `top`."""
     exposure = observed if trials is None else trials
     if exposure is None:
         count = np.full(values.shape[1 - axis], values.shape[axis], np.int64)
@@ -109,7 +110,10 @@ def margins(
         count = exposure.sum(axis=axis, dtype=np.int64)
     total = values.sum(axis=axis, dtype=np.float64)
     return Margins(
-        count, total, (total == 0) & (count > 0), (total == top * count) & (count > 0)
+        count,
+        total,
+        (total == low * count) & (count > 0),
+        (total == top * count) & (count > 0),
     )
 
 

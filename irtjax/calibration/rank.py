@@ -13,11 +13,12 @@ from scipy.special import ndtri
 from irtjax import ranking
 from irtjax.calibration.tables import OWN, floats, score_interval
 from irtjax.data import ResponseTable, read
+from irtjax.data.coding import coded_as
 from irtjax.data.frames import HasTable
 from irtjax.data.matching import find_names
 from irtjax.data.reversal import aligned
 from irtjax.models.families.bounded import in_unit_range
-from irtjax.models.model import highest_response
+from irtjax.models.model import response_ends, response_size
 from irtjax.ranking.accuracy import ENOUGH_CLUSTERS, paired_difference
 
 if TYPE_CHECKING:
@@ -171,8 +172,8 @@ def _intervals(fit: Calibration, table: pa.Table, level: float) -> dict[str, Any
     ability, error, *score = floats(table, *names)
     half = ndtri(0.5 + level / 2) * error
     mean, count = floats(table, *OWN)
-    top = highest_response(fit.model)
-    bounds = score_interval(*score, top=top, level=level, own=(mean, count))
+    ends = response_ends(fit.model)
+    bounds = score_interval(*score, **ends, level=level, own=(mean, count))
     # Of several abilities the ability is the expected score.
     own = bounds if fit.factors is not None else (ability - half, ability + half)
     names = "lower", "upper", "expected_score_lower", "expected_score_upper"
@@ -237,14 +238,14 @@ def compare(
     if data is not None:
         table = data if isinstance(data, ResponseTable) else read(data)
         table = aligned(table, fit.reversed_scores, fit.items.tolist())
-        table = table.select(subjects=[first, second])
+        table = coded_as(fit.options, table).select(subjects=[first, second])
         if fit.options.get("bounds"):
             shares = in_unit_range(fit.options, table, fit.items, fit.benchmarks)
             table = dataclasses.replace(table, values=shares)
         responses = table.responses()
         exposure = table.observed if table.trials is None else table.trials
         labels = _clusters_of(fit, table)
-        top = 1.0 if table.trials is not None else float(highest_response(fit.model))
+        top = 1.0 if table.trials is not None else response_size(fit.model)
         options = {"top": top, "level": chosen}
         paired = paired_difference(table.values, exposure, labels, **options)
     shared, scale = (

@@ -41,7 +41,7 @@ import numpy as np
 from irtjax.calibration.identification import LEVEL, Variation
 from irtjax.data.table import FEW_SUBJECTS, LEAST_INTEGRATED, ResponseTable
 from irtjax.estimators.estimates import Estimates
-from irtjax.models.model import highest_response
+from irtjax.models.model import response_ends, response_size
 from irtjax.ranking.paired import PairedMeans, paired_means
 
 if TYPE_CHECKING:
@@ -117,7 +117,7 @@ def _by_means(
     estimates: Estimates, table: ResponseTable, why: str, level: float
 ) -> Estimates:
     """Estimates with adjusted mean responses and their errors for abilities."""
-    top = float(highest_response(estimates.problem.model))
+    top = response_size(estimates.problem.model)
     exposure = table.observed if table.trials is None else table.trials
     found = paired_means(
         table.values if table.sparse is None else table.sparse,
@@ -157,9 +157,10 @@ def _of_scores(estimates: Estimates, found: PairedMeans, why: str) -> Estimates:
     )
     score = np.asarray(estimates.ability, float)
     score = found.mean - found.mean.mean() + score[np.isfinite(score)].mean()
-    top = float(highest_response(estimates.problem.model))
+    ends = response_ends(estimates.problem.model)
     # An interval on the logit scale needs a score within its bounds.
-    score = np.clip(score, 0.01 * top, 0.99 * top)
+    margin = 0.01 * (ends["top"] - ends["low"])
+    score = np.clip(score, ends["low"] + margin, ends["top"] - margin)
     changes: dict[str, Any] = {
         "ability": score,
         "error": found.standard_error,

@@ -16,6 +16,7 @@ from irtjax.calibration.lengths import ability_columns
 from irtjax.calibration.scale import BECAUSE, least_error
 from irtjax.calibration.tables import score_interval
 from irtjax.data import ResponseTable, read
+from irtjax.data.coding import coded_as
 from irtjax.data.frames import HasTable
 from irtjax.data.matching import match_items
 from irtjax.data.responses import Responses
@@ -26,7 +27,8 @@ from irtjax.data.wording import are, counted, have, were
 from irtjax.likelihood.lengths import with_lengths
 from irtjax.likelihood.problem import Problem
 from irtjax.models.families.bounded import options_of, prepare, with_scores
-from irtjax.models.model import highest_response
+from irtjax.models.families.graded import AbstractOrdered
+from irtjax.models.model import response_ends
 from irtjax.models.predictive import own_errors
 from irtjax.numerics.precision import full_precision
 from irtjax.scoring.factors import (
@@ -112,10 +114,10 @@ def score(
     if not 0 < chosen < 1:
         raise ValueError(f"level {chosen} is not between 0 and 1")
     table = data if isinstance(data, ResponseTable) else read(data)
-    table, rows, notes = _match(fit, table)
+    table, rows, notes = _match(fit, coded_as(fit.options, table))
     model = dataclasses.replace(fit.model, family=fit.model.family.of_items(rows))
-    table, scores = _on_scale(fit, model, table, rows)
-    notes += () if scores is None else scores.warnings
+    table, scores, more = _on_scale(fit, model, table, rows)
+    notes += more
     uncertain = item_errors(fit)
     blocks = factor_item_errors(fit) if model.family.dims else None
     notes += (_of_item_errors(fit, uncertain, blocks), *_left_out(fit))
@@ -176,12 +178,42 @@ def _on_scale(fit: Calibration, model, table: ResponseTable, rows):
     """The responses as the model takes them, and continuous scores if it has these."""
     if model.family.num_categories:
         _check_values(fit, table)
-        return table, None
+        return _in_known_categories(model.family, fit.parameters.items, table, rows)
     labels = None if fit.benchmarks is None else fit.benchmarks[rows]
     labelled, options = options_of(fit.options, table, labels)
     scores = prepare(labelled, model, **options)
     assert scores is not None
-    return scores.table, scores
+    return scores.table, scores, scores.warnings
+
+
+def _in_known_categories(family, items, table: ResponseTable, rows: np.ndarray):
+    """The responses, those in categories that an item lacks moved to the nearest one.
+
+    Of two that are as near it is the lower one.
+    """
+    if not isinstance(family, AbstractOrdered):
+        return table, None, ()
+    codes = np.array(family.category_codes)
+    exists = family.existing(items)[rows]
+    known = np.zeros(table.values.shape, bool)
+    for k, code in enumerate(codes):
+        known |= (table.values == code) & exists[:, k]
+    seen = True if table.observed is None else table.observed
+    moved = np.argwhere(~known & seen)
+    if not len(moved):
+        return table, None, ()
+    values = np.array(table.values)
+    for row, column in moved.tolist():
+        there = codes[exists[column]]
+        values[row, column] = there[np.argmin(np.abs(there - values[row, column]))]
+    row, column = moved[0]
+    note = (
+        f"{counted(len(moved), 'response')} {were(len(moved))} taken as the nearest one"
+        " that the item had in the data of the fit, such as"
+        f" {table.values[row, column]:g} of {str(table.items[column])!r} as"
+        f" {values[row, column]:g}"
+    )
+    return table.replace(values=values), None, (note,)
 
 
 def _of_item_errors(fit: Calibration, *errors: Any) -> str:
@@ -327,8 +359,8 @@ def _interval(fit: Calibration, table: ResponseTable, ability, error, level: flo
     """Bounds of abilities; those of expected scores stay in their range."""
     if fit.model.family.dims:
         own = table.subject_accuracy(), _observed(table)
-        top = highest_response(fit.model)
-        return score_interval(ability, error, top=top, level=level, own=own)
+        ends = response_ends(fit.model)
+        return score_interval(ability, error, **ends, level=level, own=own)
     half = ndtri(0.5 + level / 2) * error
     return ability - half, ability + half
 
@@ -436,18 +468,22 @@ def _match(
 
 def _check_values(fit: Calibration, table: ResponseTable) -> None:
     """Refuses a response that the model of the fit does not have."""
-    top = fit.model.family.num_categories - 1
+    codes = fit.model.family.category_codes
+    low, top = codes[0], codes[-1]
     if table.kind == "counts" and top == 1:
         return
-    if table.binary_cells is not None:  # All models take 0 and 1.
+    if table.binary_cells is not None and low == 0:
         return
-    wrong = (table.values < 0) | (table.values > top)
+    wrong = (table.values < low) | (table.values > top)
+    if table.observed is not None:
+        wrong &= table.observed
     # Of int8 `rint` makes float16, which takes seconds at 26 million cells.
     if table.values.dtype.kind == "f":
         wrong |= table.values != np.rint(table.values)
     if wrong.any():
         row, column = np.argwhere(wrong)[0]
-        values = " or ".join(map(str, range(top + 1))) if top < 4 else f"0 to {top}"
+        few = len(codes) < 5
+        values = " or ".join(map(str, codes)) if few else f"{low} to {top}"
         raise ValueError(
             f"subject {table.subjects[row]}, item {table.items[column]}: the response"
             f" {table.values[row, column]:g} is not {values}, as the model"

@@ -17,7 +17,7 @@ from irtjax.estimators.estimates import Estimates
 from irtjax.estimators.laplace.direction import error_with_directions
 from irtjax.likelihood.padding import pad_rows, padded_size
 from irtjax.likelihood.problem import is_positive, is_rescaled
-from irtjax.models.model import Model, highest_response
+from irtjax.models.model import Model, response_ends
 from irtjax.numerics.programs import stored_jit
 from irtjax.ranking import rank_intervals, without_scale
 from irtjax.ranking.accuracy import accuracies, accuracies_of_cells
@@ -158,6 +158,14 @@ def make_item_table(table: ResponseTable, estimates: Estimates, judged: Judged):
         "benchmark": pa.array(table.benchmarks.tolist()),
     }
     vectors: dict[str, Any] = {}
+    # A parameter that an item does not use has no value.
+    for name, value in values.items():
+        own = family.intercept_name if name == "difficulty" else name
+        used = np.asarray(family.in_use(items, own))
+        if not used.all() and name != "discrimination":
+            values[name] = np.where(used, value, np.nan)
+            if name in errors:
+                errors = errors | {name: np.where(used, errors[name], np.nan)}
     for name in _FIRST:
         value, error = values[name], errors.get(name)
         if error is None and errors:
@@ -169,7 +177,7 @@ def make_item_table(table: ResponseTable, estimates: Estimates, judged: Judged):
                 value, error = np.linalg.norm(value, axis=1), None
             else:
                 # The mean threshold represents the item.
-                value, error = value.mean(axis=1), None
+                value, error = np.nanmean(value, axis=1), None
         columns |= _columns(name, value, error)
     found = judged.margins[0]
     mean = found.total / np.maximum(found.observed, 1)
@@ -184,10 +192,7 @@ def make_item_table(table: ResponseTable, estimates: Estimates, judged: Judged):
         if value.ndim > 1 and name not in columns:
             vectors |= _columns(name, value, error)
         elif name not in columns:
-            # A parameter that an item does not use has no value.
-            used = np.broadcast_to(family.in_use(items, name), size)
-            error = None if error is None else np.where(used, error, np.nan)
-            columns |= _columns(name, np.where(used, value, np.nan), error)
+            columns |= _columns(name, value, error)
     for name, value in lengths.item_columns(estimates.lengths).items():
         vectors[name] = number_column(value, size)
     if table.reversed_scores:
@@ -254,9 +259,7 @@ def make_ability_table(
         "observed": pa.array(judged.margins[1].observed),
         "flags": pa.array(judged.flags[1]),
         **{name: number_column(values) for name, values in speeds.items()},
-        **_columns_by_benchmark(
-            table, highest_response(estimates.problem.model), level
-        ),
+        **_columns_by_benchmark(table, response_ends(estimates.problem.model), level),
     }
     return pa.table(columns)
 
@@ -266,7 +269,7 @@ def of_benchmark(name: str) -> list[str]:
     return [f"accuracy[{name}]{end}" for end in _ENDS]
 
 
-def _columns_by_benchmark(table: ResponseTable, top: float, level: float):
+def _columns_by_benchmark(table: ResponseTable, ends: dict[str, Any], level: float):
     """Accuracies on each benchmark, over items; nothing for one or many."""
     names = [name for name in np.unique(table.benchmarks).tolist() if name]
     columns: dict[str, Any] = {}
@@ -281,7 +284,7 @@ def _columns_by_benchmark(table: ResponseTable, top: float, level: float):
         else:
             exposure = table.observed if table.trials is None else table.trials
             seen = None if exposure is None else exposure[:, mine]
-            found = accuracies(table.values[:, mine], seen, top=top, level=level)
+            found = accuracies(table.values[:, mine], seen, **ends, level=level)
         for column, values in zip(of_benchmark(name), found, strict=True):
             columns[column] = number_column(values)
     return columns
@@ -296,7 +299,8 @@ def _score_columns(
 ):
     """Expected scores on all items, and accuracies, each with error and interval."""
     score, error = (np.asarray(x, np.float64) for x in estimates.expected)
-    options = {"top": highest_response(estimates.problem.model), "level": level}
+    options: dict[str, Any] = {**response_ends(estimates.problem.model)}
+    options["level"] = level
     if table.binary_cells is not None:
         accuracy = accuracies_of_cells(table.binary_cells, clusters, level=level)
     else:
@@ -315,6 +319,7 @@ def score_interval(
     score: np.ndarray,
     error: np.ndarray,
     *,
+    low: float = 0.0,
     top: float = 1.0,
     level: float = 0.95,
     own: tuple[np.ndarray, np.ndarray] | None = None,
@@ -325,25 +330,27 @@ def score_interval(
     limit. So no bound is farther out than both of these: the one-sided Chebyshev bound
     of Cantelli, which holds for any distribution with this mean and error, and the
     bound of Clopper and Pearson from the subject's `own` mean and number of responses,
-    which is conservative for responses in [0, top].
+    which is conservative for responses in [low, top].
 
     >>> low, high = score_interval(np.array([0.9, 0.0]), np.array([0.05, 1e-9]))
     >>> round(float(low[0]), 3), round(float(high[0]), 3), float(high[1]) < 1e-8
     (0.752, 0.964, True)
     """
-    share, spread = np.clip(score / top, 0, 1), error / top
+    size = top - low
+    share, spread = np.clip((score - low) / size, 0, 1), error / size
     inside = share * (1 - share) > 0
     with np.errstate(divide="ignore", invalid="ignore"):
         half = float(ndtri(0.5 + level / 2)) * spread / (share * (1 - share))
         middle = np.log(share) - np.log1p(-share)
-        low = np.where(inside, expit(middle - half), 0.0)
-        high = np.where(inside, expit(middle + half), 1.0)
+        lower = np.where(inside, expit(middle - half), 0.0)
+        upper = np.where(inside, expit(middle + half), 1.0)
     far = ((1 + level) / (1 - level)) ** 0.5 * spread
     lowest, highest = np.maximum(share - far, 0), np.minimum(share + far, 1)
     if own is not None:
-        exact = _clopper_pearson(own[0] / top, own[1], level)
+        exact = _clopper_pearson((own[0] - low) / size, own[1], level)
         lowest, highest = np.minimum(lowest, exact[0]), np.maximum(highest, exact[1])
-    return top * np.maximum(low, lowest), top * np.minimum(high, highest)
+    lower, upper = np.maximum(lower, lowest), np.minimum(upper, highest)
+    return low + size * lower, low + size * upper
 
 
 def _clopper_pearson(share, count, level: float) -> tuple[np.ndarray, np.ndarray]:

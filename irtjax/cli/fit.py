@@ -15,6 +15,7 @@ from irtjax.cli.imports import own_or_name
 from irtjax.cli.output import check_out_folder
 from irtjax.cli.pipeline import Job, calibrate, report, write
 from irtjax.cli.progress import ProgressLine
+from irtjax.data.coding import coded_as
 
 #: Typer's parameters are made from the rows of `fit_options`.
 _MORE = [option.parameter() for option in fit_options.OPTIONS]
@@ -122,7 +123,8 @@ def _read_and_fit(files, reading: opt.Reading, job: Job, progress: ProgressLine)
     progress("read")
     table = reading.read(files)
     seconds = time.perf_counter() - began
-    return calibrate(table, job, reading, progress, seconds), table
+    fit = calibrate(table, job, reading, progress, seconds)
+    return fit, coded_as(fit.options, table)
 
 
 def _check(job: Job) -> None:

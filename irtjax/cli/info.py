@@ -178,10 +178,13 @@ def _counts(values: np.ndarray) -> dict[Any, int]:
 
 def _suggest(table: ResponseTable) -> tuple[str | None, str]:
     """The model to begin with and why, or None and what prevents a fit."""
+    import numpy as np
+
+    from irtjax.data.coding import coding_of, recoded
     from irtjax.data.table import FEW_SUBJECTS, MOST_LEVELS
     from irtjax.data.wording import are, counted
 
-    count = table.num_subjects
+    count, table = table.num_subjects, recoded(table, coding_of(table))
     binary, ordered = ("rasch", "pcm") if count < FEW_SUBJECTS else ("2pl", "graded")
     few = f"; {counted(count, 'subject')} {are(count)} too few for slopes"
     few *= count < FEW_SUBJECTS
@@ -189,7 +192,7 @@ def _suggest(table: ResponseTable) -> tuple[str | None, str]:
         return None, "a fit compares at least two subjects on at least two items"
     if table.kind == "continuous":
         return _suggest_for_scores(table)
-    if table.kind == "ordinal" and table.seen.max() < MOST_LEVELS:
+    if table.kind == "ordinal" and np.ptp(table.seen) < MOST_LEVELS:
         from irtjax.fitting.defaults import choose
 
         chosen = choose(table)

@@ -26,6 +26,7 @@ from irtjax.cli.output import (
     write_files,
 )
 from irtjax.cli.progress import ProgressLine
+from irtjax.data.coding import coded_as
 
 if TYPE_CHECKING:
     from irtjax.auditing import Audit
@@ -124,6 +125,7 @@ def run_command(
         job = pipeline.Job(*chosen, opt.all_bounds(bounds, bounds_of))
         seconds = time.perf_counter() - began
         fit = pipeline.calibrate(table, job, reading, progress, seconds)
+        table = coded_as(fit.options, table)
         if is_new:
             reserve()
             # Something may have come into it since.

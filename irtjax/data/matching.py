@@ -40,8 +40,10 @@ def arrange(
     top: int,
     contents: Contents,
     ends: np.ndarray | None = None,
+    *,
+    lowest: int = 0,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Responses 0 to `top` in the order of known items, their mask, and the places.
+    """Responses `lowest` to `top` of known items in order, their mask, and the places.
 
     `ends` `[2, items]` are the lowest and the highest score of the known items, whose
     scores are returned as shares of that range.
@@ -51,14 +53,14 @@ def arrange(
     given, seen = table.values, table.observed
     if seen is None:
         seen = np.ones(given.shape, bool)
-    low, high = np.array([[0], [top]]) if ends is None else ends[:, places]
+    low, high = np.array([[lowest], [top]]) if ends is None else ends[:, places]
     wrong = (given < low) | (given > high)
     if ends is None:
         wrong = wrong | (given != np.rint(given))
     wrong = wrong & seen & known
     if wrong.any():
         row, column = np.argwhere(wrong)[0]
-        what = f"an integer from 0 to {top}"
+        what = f"an integer from {lowest} to {top}"
         if ends is not None:
             what = f"from {low[column]:g} to {high[column]:g}"
         raise ValueError(

@@ -15,7 +15,7 @@ from irtjax.data.responses import Responses
 from irtjax.data.sparse_responses import SparseResponses
 from irtjax.estimators.start import column_products, row_products
 from irtjax.likelihood.problem import Start
-from irtjax.models.model import Model, Population, highest_response
+from irtjax.models.model import Model, Population, response_ends
 from irtjax.numerics.programs import stored_jit
 
 #: Steps of the subspace iteration, and vectors in addition to those wanted.
@@ -51,6 +51,12 @@ def _standardised(model: Model, data: Responses, dtype):
     return dataclasses.replace(data, values=values), mean, sd
 
 
+def _low_and_size(model: Model) -> tuple[int, int]:
+    """The lowest response, and the distance of the highest one from it."""
+    ends = response_ends(model)
+    return ends["low"], ends["top"] - ends["low"]
+
+
 @stored_jit
 def leading_factors(
     model: Model, data: Responses | SparseResponses, dims: int, dtype
@@ -60,24 +66,24 @@ def leading_factors(
     Subspace iteration on the responses less the items' means, block by block: with
     N the subjects and U S V' the leading part, scores are sqrt(N) U and slopes
     4 V S / sqrt(N), the factor of linear responses on the logit scale. Responses are
-    shares of the highest category.
+    from 0 to 1.
     """
-    ones, top = jnp.ones((data.num_subjects, 1), dtype), highest_response(model)
+    ones, (low, size) = jnp.ones((data.num_subjects, 1), dtype), _low_and_size(model)
     _, values, exposure = column_products(model, data, ones)
-    mean = (values / top + 0.5) / (exposure + 1)
+    mean = ((values - low * exposure) / size + 0.5) / (exposure + 1)
 
     def right(left):
         _, values, exposure = column_products(model, data, left)
-        return values / top - mean * exposure
+        return (values - low * exposure) / size - mean * exposure
 
     def iterate(_, vectors):
-        left = row_products(data, vectors / top, -mean * vectors)
+        left = row_products(data, vectors / size, -(mean + low / size) * vectors)
         return jnp.linalg.qr(right(jnp.linalg.qr(left)[0]))[0]
 
     width = min(dims + OVERSAMPLED, data.num_items, data.num_subjects)
     first = jax.random.normal(jax.random.key(0), (data.num_items, width), dtype)
     vectors = lax.fori_loop(0, NUM_ITERATIONS, iterate, jnp.linalg.qr(first)[0])
-    product = row_products(data, vectors / top, -mean * vectors)
+    product = row_products(data, vectors / size, -(mean + low / size) * vectors)
     left, singular, turned = jnp.linalg.svd(product, full_matrices=False)
     root = jnp.asarray(data.num_subjects, dtype) ** 0.5
     # Of responses that are missing at random a share of each product is missing.
@@ -132,9 +138,9 @@ def factor_start(
             slopes = jnp.full((data.num_items, dims), 0.5, dtype)
         slopes = jnp.where(wanted, jnp.maximum(slopes, 0.1), 0.0)
         share = slopes / jnp.maximum(jnp.sum(slopes, axis=0), 1e-6)
-        scores = row_products(
-            data, share / highest_response(model), -mean[:, None] * share
-        )
+        low, size = _low_and_size(model)
+        shift = mean[:, None] + low / size
+        scores = row_products(data, share / size, -shift * share)
         deviation = scores - jnp.mean(scores, axis=0)
         sd = jnp.sqrt(jnp.mean(deviation**2, axis=0))
         scores = deviation / jnp.maximum(sd, 1e-6)

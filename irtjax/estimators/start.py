@@ -19,7 +19,7 @@ from irtjax.likelihood.problem import Start
 from irtjax.models.families.continuous import AbstractScoreFamily
 from irtjax.models.families.logistic import Binary
 from irtjax.models.lengths import LengthItems, LengthParameters
-from irtjax.models.model import Model, Population
+from irtjax.models.model import Model, Population, response_ends, unit_responses
 from irtjax.numerics.kernels import (
     block_size_for,
     put_block,
@@ -192,10 +192,12 @@ def _start_values(model: Model, data, how: str, dtype, truncation) -> Start:
         variance = jnp.ones_like(covariance)
         usual = [jnp.sum(s) / jnp.sum(seen) for s in statistics]
     else:
-        top = model.family.num_categories - 1
-        share = jnp.clip(item_mean[:, 0] / top, 0.02, 0.98)
+        ends = response_ends(model)
+        top = ends["top"] - ends["low"]
+        usual = unit_responses(model, item_mean)
+        share = jnp.clip(usual[:, 0], 0.02, 0.98)
         variance = top**2 * share * (1 - share)
-        usual = [item_mean / top] * len(statistics)
+        usual = [usual] * len(statistics)
     correlation = covariance / jnp.sqrt(jnp.maximum(variance * score_variance, 1e-12))
     correlation = jnp.clip(correlation, -0.6, 0.85)
     slope = 1.702 * correlation / jnp.sqrt(1 - correlation**2)

@@ -13,6 +13,7 @@ import numpy as np
 from irtjax.data.item_texts import Contents, refuse_other_contents
 from irtjax.data.side_files import read_side_file
 from irtjax.likelihood.problem import Start
+from irtjax.models.families.graded import CLOSED
 from irtjax.models.model import Model
 
 #: A value to fix: one number, or the numbers of a parameter that has several.
@@ -52,6 +53,7 @@ def read_anchor(anchor: Anchor) -> dict[str, dict[str, Fixed]]:
             f"{where}: no column 'item'; it has {', '.join(table.column_names)}"
         )
     known = re.compile(rf"({'|'.join(PARAMETER_COLUMNS)})(_\d+)?")
+    cuts = [n for n in table.column_names if re.fullmatch(r"intercept_\d+", n)]
     names = [n for n in table.column_names if known.fullmatch(n)]
     if not names:
         raise ValueError(
@@ -60,8 +62,11 @@ def read_anchor(anchor: Anchor) -> dict[str, dict[str, Fixed]]:
     result: dict[str, dict[str, Fixed]] = {}
     for number, row in enumerate(table.select(["item", *names]).to_pylist(), 1):
         fixed = result[str(row.pop("item"))] = {}
+        some = any(row[name] is not None for name in cuts)
         for name, value in row.items():
             if value is None:
+                # The item lacks the category, if it has others.
+                fixed |= {name: np.nan} if some and name in cuts else {}
                 continue
             if not isinstance(value, int | float) or not np.isfinite(value):
                 raise ValueError(
@@ -183,10 +188,24 @@ def _join_numbered(model: Model, where: str, values: dict[str, Any]) -> None:
     for name, size in sizes.items():
         numbered = [f"{name}_{k + 1}" for k in range(size)]
         found = [values.pop(column) for column in numbered if column in values]
+        if name == "intercept" and np.isnan(found).any():
+            found = _closed(model, found)
+        if name == "difficulty" and "intercept" in values:
+            continue
         if 0 < len(found) < size:
             raise ValueError(f"{where} fix all of {', '.join(numbered)}, or none")
         if found:
             values[name] = found
+
+
+def _closed(model: Model, found: list[float]) -> list[float]:
+    """Marks of the categories that an item lacks; none for models without them."""
+    if not getattr(model.family, "closable", False):
+        return [value for value in found if not np.isnan(value)]
+    first = int(np.argmin(np.isnan(found)))
+    marks = [CLOSED if k < first else -CLOSED for k in range(len(found))]
+    pairs = zip(found, marks, strict=True)
+    return [mark if np.isnan(value) else value for value, mark in pairs]
 
 
 def _numbers(where: str, name: str, value: Any) -> np.ndarray:
@@ -225,7 +244,8 @@ def _check_range(model: Model, where: str, name: str, value: Any) -> None:
         raise ValueError(f"{where} {name} {value} is not in [0, 1]")
     if bijection.kind == "positive" and name != "upper_cut" and np.any(numbers <= 0):
         raise ValueError(f"{where} {name} {value} is not positive")
-    if name in family.decreasing and np.any(np.diff(numbers) >= 0):
+    rest = numbers[np.abs(numbers) < CLOSED] if numbers.ndim else numbers
+    if name in family.decreasing and np.any(np.diff(rest) >= 0):
         raise ValueError(
             f"{where} {name} {value} must decrease from category to category in a"
             f" {model.name} model"

@@ -30,7 +30,7 @@ from irtjax.data.scores import Bounds, trial_dependence
 from irtjax.data.table import FEW_SUBJECTS, MOST_LEVELS, ResponseTable
 from irtjax.data.wording import are, counted, percent
 from irtjax.fitting.problem import specify
-from irtjax.fitting.resolve import nearly_binary
+from irtjax.fitting.resolve import category_codes, nearly_binary
 from irtjax.fitting.settings import ITEMS, given
 from irtjax.models.catalogue import ORDERED_MODELS, known_model, share, weak_priors
 from irtjax.models.families.bounded import MANY_ENDS, at_the_ends, binary_items
@@ -113,7 +113,7 @@ def choose(
             low, high = float(table.seen.min()), float(table.seen.max())
             chosen = choose(table, AUTO, AUTO, {**settings, "bounds": (low, high)})
             why = (
-                f"{high - low + 1:.0f} categories are too many for {model} with"
+                f"{len(category_codes(table))} categories are too many for {model} with"
                 f" {_responses_per_item(table):,.0f} responses to an item: ratings"
                 f" from {low:g} to {high:g} are scores"
             )
@@ -151,7 +151,7 @@ def _model_of(table: ResponseTable, settings: Mapping[str, Any]) -> tuple[Any, s
     if bounds is None and nearly_binary(table):
         # A response that is neither is refused with its place.
         return binary, f"responses are right or wrong{slopes}"
-    levels = table.kind == "ordinal" and table.seen.max() < MOST_LEVELS
+    levels = table.kind == "ordinal" and np.ptp(table.seen) < MOST_LEVELS
     if levels and bounds is None:
         return ordered, f"responses are ordered categories{slopes}"
     plain = few and not settings.keys() & {"priors", "positive", "item_model"}
@@ -181,7 +181,7 @@ def _has_many_categories(
     return (
         model in ("graded", "pcm")
         and not given(settings, {**usual, **dict.fromkeys(MULTILEVEL)})
-        and int(table.seen.max()) + 1 > MOST_CATEGORIES
+        and len(category_codes(table)) > MOST_CATEGORIES
         and _responses_per_item(table) < FEW_RESPONSES
         and table.num_subjects <= MOST_INTEGRATED
     )
@@ -230,8 +230,8 @@ def _method_of(
         return "laplace", f"{why}: items are integrated out"
     if subjects > MOST_INTEGRATED:
         return "em", f"{subjects:,} subjects are too many for laplace"
-    categories = int(np.max(table.seen, initial=0)) + 1
-    if categories > MOST_CATEGORIES and ordered:
+    categories = len(category_codes(table)) if ordered else 0
+    if categories > MOST_CATEGORIES:
         return "em", f"{categories} categories are too many for laplace"
     return "laplace", f"{why}, below {FEW_RESPONSES}: items are integrated out"
 
@@ -241,9 +241,10 @@ def _too_large(table: ResponseTable, ordered: bool) -> bool:
     subjects = table.num_subjects
     if subjects > MOST_INTEGRATED or subjects**2 * table.num_items > MOST_WORK:
         return True
-    categories = int(np.max(table.seen, initial=0)) + 1
-    large = table.num_observed > MOST_ORDERED or categories > MOST_CATEGORIES
-    return ordered and large
+    if not ordered:
+        return False
+    large = table.num_observed > MOST_ORDERED
+    return large or len(category_codes(table)) > MOST_CATEGORIES
 
 
 def _carried(table: ResponseTable) -> tuple[float, float]:

@@ -31,11 +31,12 @@ from irtjax.fitting.factor_search import (
 from irtjax.fitting.factor_starts import num_starts_of, with_best_start
 from irtjax.fitting.one_ability import APPROXIMATE
 from irtjax.fitting.resolve import (
+    category_codes,
     check_data,
     make_method,
     nearly_binary,
-    num_categories,
     weighted_priors,
+    with_codes,
 )
 from irtjax.fitting.specification import AbstractSpecification, Task
 from irtjax.likelihood.cubature import AFFORDABLE_NODES, MOST_DIMS, count_points
@@ -93,12 +94,13 @@ def _too_many_for_em(table, plan: Factor) -> str:
     """Why the grid of `em` would be too large; empty if it would not."""
     if plan.count > MOST_DIMS:
         return f"em has at most {MOST_DIMS} factors, and gvem is for other models"
-    cells, categories = table.num_subjects * table.num_items, num_categories(table)
-    if cells * categories * AFFORDABLE_NODES > MOST_PRODUCTS:
+    cells, codes = table.num_subjects * table.num_items, category_codes(table)
+    if cells * len(codes) * AFFORDABLE_NODES > MOST_PRODUCTS:
         return f"{cells:,} cells are too many for em"
     if plan.count >= min(table.num_subjects, table.num_items):
         return ""  # It will be refused.
-    model, data = factor_model(plan, categories), table.responses(jnp.zeros(()).dtype)
+    model = with_codes(factor_model(plan, len(codes)), codes)
+    data = table.responses(jnp.zeros(()).dtype)
     start = factor_start(model, data)
     if not expects_grid(Problem.create(model, data), start):
         return "posteriors are expected to be too narrow for the grid of em"
@@ -202,7 +204,8 @@ class FactorAnalysis(AbstractSpecification):
 
     def _task(self, plan: Factor, table, method, parts, level, floating) -> Task:
         """The task, with start values and the mask of loadings."""
-        model = factor_model(plan, num_categories(table))
+        codes = category_codes(table)
+        model = with_codes(factor_model(plan, len(codes)), codes)
         made = make_method(method, parts.fields, model, table.num_subjects)
         if plan.priors == "weak":
             model = made.adapted(model)

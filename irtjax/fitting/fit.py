@@ -11,11 +11,13 @@ from irtjax._types import KeyArray
 from irtjax.calibration.build import build
 from irtjax.calibration.calibration import Calibration
 from irtjax.data import read
+from irtjax.data.coding import CODING, coding_note, coding_of, recoded
 from irtjax.data.reversal import bounds_of_values
 from irtjax.data.table import ResponseTable
 from irtjax.estimators.catalogue import method_class
 from irtjax.estimators.driver import AbstractEstimator, Run
 from irtjax.estimators.timing import Clock, ProgressCallback
+from irtjax.fitting.categories import codes_note
 from irtjax.fitting.defaults import AUTO, choose
 from irtjax.fitting.groups import GROUPS, with_groups
 from irtjax.fitting.problem import make_task, specify
@@ -96,6 +98,11 @@ def fit(
     if (known := settings.get("bounds")) is not None:
         settings = {**settings, "bounds": bounds_of_values(table, known)}
     check_start(settings.get("start"), table.num_items)
+    coding = None if settings.get("bounds") else coding_of(table)
+    if coding is not None:
+        note = coding_note(table, coding)
+        table = recoded(table, coding)
+        table = table.replace(notes=(*table.notes, note))
     table, related = with_groups(table, settings)
     others: Any = {name: x for name, x in settings.items() if name not in GROUPS}
     settings = others
@@ -120,14 +127,18 @@ def fit(
         "method": task.method.name,
         **({"choice": reason} if reason else {}),
         **_directions(table),
+        **({} if coding is None else {CODING: list(coding)}),
         **solution.method.record(),
         **solution.record,
         "level": level,
         "dtype": str(jnp.dtype(jnp.zeros(()).dtype if dtype is None else dtype)),
         "max_steps": solution.max_steps,
     }
+    table_of, note = task.table, codes_note(estimates.problem.model.family)
+    if note:
+        table_of = table_of.replace(notes=(*table_of.notes, note))
     return build(
-        task.table,
+        table_of,
         estimates,
         layout=task.layout,
         warnings=task.warnings,

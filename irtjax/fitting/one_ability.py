@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -20,6 +21,7 @@ from irtjax.fitting.anchors import (
     read_anchor,
     refuse_other_anchors,
 )
+from irtjax.fitting.categories import categories_note, with_categories
 from irtjax.fitting.resolve import (
     check_data,
     make_method,
@@ -79,6 +81,7 @@ class OneAbility(AbstractSpecification):
             )
         chosen = weighted_priors(chosen, made)
         check_data(table, chosen, level)
+        chosen, exists = with_categories(chosen, table)
         check_used(chosen, parts)
         check_common(chosen, made, options.get("anchor"))
         ordered, places = table, None
@@ -111,7 +114,16 @@ class OneAbility(AbstractSpecification):
             # Abilities of a start are in the order of the table that was given.
             first = start if places is None else start._replace(theta=None)
         first = _floating(first, floating)
+        free = None
+        chosen = _with_lacking(chosen, anchored)
+        if exists is not None:
+            family: Any = chosen.family
+            closed, free = family.close(first.items, exists)
+            first = first._replace(items=closed)
         problem, first = _anchored(chosen, responses, first, ordered.items, anchored)
+        if free is not None:
+            both = problem.free & jnp.asarray(free)
+            problem = eqx.tree_at(lambda x: x.free, problem, both)
         kind = options.get("standard_errors", "none")
         if kind != "none":
             check_kind(problem, kind)
@@ -130,6 +142,9 @@ class OneAbility(AbstractSpecification):
             **({} if offset is None else {"length_offset": offset}),
             **scaling,
         }
+        if exists is not None:
+            note = categories_note(table, chosen, exists)
+            ordered = ordered.replace(notes=(*ordered.notes, note))
         if few and kind != "none":
             ordered = ordered.replace(notes=(*ordered.notes, APPROXIMATE))
         if made.marginal and (skipped := warning_of_missing(table)):
@@ -189,3 +204,14 @@ def _anchored(
     if common is not None:
         free = free.at[:, 0].set(False)
     return Problem(model, responses, free, anchored=True), _floating(first, dtype)
+
+
+def _with_lacking(model: Model, anchored: dict[str, dict[str, Fixed]] | None) -> Model:
+    """The model, whose items may lack categories if an anchored item does."""
+    values = [v for item in (anchored or {}).values() for v in item.values()]
+    lacks = any(np.isnan(np.ravel(v)).any() for v in values)
+    if not lacks or not getattr(model.family, "closable", False):
+        return model
+    return dataclasses.replace(
+        model, family=dataclasses.replace(model.family, gaps=True)
+    )

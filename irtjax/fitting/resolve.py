@@ -15,6 +15,7 @@ from irtjax.estimators.catalogue import method_class
 from irtjax.estimators.driver import AbstractEstimator
 from irtjax.models.catalogue import MODELS, Priors
 from irtjax.models.families.bounded import binary_items
+from irtjax.models.families.graded import AbstractOrdered
 from irtjax.models.model import Model
 
 #: Responses other than 0 and 1 that count as mistakes: one, or this share of all.
@@ -46,28 +47,45 @@ def make_model(
         "positive": positive,
         "ends": ends or 0.0,
     }
+    codes: tuple[int, ...] = ()
     if "num_categories" in known:
         if table.kind not in ("binary", "ordinal"):
             raise ValueError(
                 f"a {model} model needs integer responses, not {table.kind}"
             )
-        count = arguments["num_categories"] = num_categories(table)
+        codes = category_codes(table)
+        count = arguments["num_categories"] = len(codes)
         if count > MOST_CATEGORIES:
             raise ValueError(
                 f"the responses have {count:,} categories, of at most"
                 f" {MOST_CATEGORIES} for {model!r}; take them as scores, with"
-                f" model='continuous' and bounds=(0, {count - 1})"
+                f" model='continuous' and bounds=({codes[0]}, {codes[-1]})"
             )
     if "binary" in known:
         arguments["binary"] = _binary_items(table, bounds)
-    return make(**{name: arguments[name] for name in known if name in arguments})
+    made = make(**{name: arguments[name] for name in known if name in arguments})
+    return with_codes(made, codes)
 
 
-def num_categories(table: ResponseTable) -> int:
-    """Number of ordered categories, from the highest response."""
-    seen = table.seen
-    top = int(seen.max()) if seen.size else 0
-    return max(top + 1, 2)
+def with_codes(model: Model, codes: tuple[int, ...]) -> Model:
+    """A model of ordered categories whose responses are these numbers."""
+    family = model.family
+    if codes == tuple(range(len(codes))) or not isinstance(family, AbstractOrdered):
+        return model
+    return dataclasses.replace(model, family=dataclasses.replace(family, codes=codes))
+
+
+def category_codes(table: ResponseTable) -> tuple[int, ...]:
+    """The ordered categories: the numbers that occur, at least two of them.
+
+    >>> category_codes(ResponseTable.from_arrays([[1, 2], [5, np.nan]]))
+    (1, 2, 5)
+    """
+    found = [int(code) for code in np.unique(table.seen).tolist()]
+    if len(found) < 2:
+        low = found[0] if found else 0
+        found = [0, 1] if low in (0, 1) else [low, low + 1]
+    return tuple(found)
 
 
 def nearly_binary(table: ResponseTable) -> bool:
@@ -136,24 +154,27 @@ def check_data(table: ResponseTable, model: Model, level: float) -> None:
         raise ValueError(f"{where}every response is missing: nothing can be fitted")
     if model.family.num_categories == 0:
         return
-    top = model.family.num_categories - 1
-    if table.binary_cells is not None:
+    codes = model.family.category_codes
+    low, top = codes[0], codes[-1]
+    if table.binary_cells is not None and low == 0:
         return
     values = table.values
-    if table.trials is not None and top != 1:
+    if table.trials is not None and len(codes) > 2:
         raise ValueError(f"{where}counts of trials need a binary model")
     limit = top if table.trials is None else table.trials
     # A look at the extremes first: masks of large tables cost memory.
     whole = values.dtype == np.int8 or bool(np.all(values == np.rint(values)))
-    inside = table.trials is None and values.min() >= 0 and values.max() <= top
+    inside = table.trials is None and values.min() >= low and values.max() <= top
     if not (whole and inside):
-        bad = (values < 0) | (values > limit)
+        bad = (values < low) | (values > limit)
         if not whole:
             bad |= values != np.rint(values)
+        if table.observed is not None:
+            bad &= table.observed
         if not bad.any():
             return
         row, column = np.argwhere(bad)[0]
-        wanted, cure = f"an integer from 0 to {top}", "recode it to start at 0"
+        wanted, cure = f"an integer from {low} to {top}", "recode it to start at 0"
         if top == 1:
             between = 0 < values[row, column] < 1
             other = "'continuous' for scores in [0, 1]"

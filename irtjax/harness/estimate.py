@@ -26,7 +26,7 @@ from irtjax.calibration.item_error import item_errors
 from irtjax.calibration.score import score
 from irtjax.calibration.tables import score_interval
 from irtjax.data import ResponseTable
-from irtjax.models.model import highest_response
+from irtjax.models.model import response_ends
 from irtjax.models.predictive import expected_with_errors, with_errors
 from irtjax.numerics.precision import full_precision
 from irtjax.scoring.expected import response_table_jit
@@ -130,13 +130,13 @@ def estimate(
         scores, errors = _factor_scores(fit, table, chosen)
     else:
         assert scored.own_error is not None
-        own = float(scored.own_error[0])
-        scores, errors = _scores(fit, ability.value, own, chosen)
-    top = highest_response(fit.model)
+        own_error = float(scored.own_error[0])
+        scores, errors = _scores(fit, ability.value, own_error, chosen)
+    options: dict[str, Any] = {**response_ends(fit.model), "level": scored.level}
     parts = [table.select(items=x) for x in chosen]
     mean = np.array([part.subject_accuracy()[0] for part in parts])
     own = mean, np.array([part.num_observed for part in parts])
-    lower, upper = score_interval(scores, errors, top=top, level=scored.level, own=own)
+    lower, upper = score_interval(scores, errors, **options, own=own)
     columns = (np.asarray(x, float).tolist() for x in (scores, errors, lower, upper))
     rows = (Number(*row) for row in zip(*columns, strict=True))
     found = dict(zip(sets, rows, strict=True))

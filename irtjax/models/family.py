@@ -111,6 +111,11 @@ class AbstractResponseFamily(eqx.Module):
     def num_categories(self) -> int:
         """Number of categories, values being 0 ... this - 1; 0 for scores in [0, 1]."""
 
+    @property
+    def category_codes(self) -> tuple[int, ...]:
+        """The response that each category is."""
+        return tuple(range(self.num_categories))
+
     @abstractmethod
     def statistics(self, values: Array) -> tuple[Array, ...]:
         """The s_k(y), k >= 1, each of the values' shape; 0 where the value is 0."""
@@ -232,7 +237,7 @@ class AbstractResponseFamily(eqx.Module):
 
     def category_log_probs(self, item: Items, theta: Array) -> Array:
         """Log-probabilities `[categories]` of one item at one ability."""
-        values = jnp.arange(self.num_categories)
+        values = jnp.asarray(self.category_codes)
         base, *rest = self.natural(item, theta)
         total = jnp.full(self.num_categories, base)
         for statistic, natural in zip(self.statistics(values), rest, strict=True):
@@ -242,7 +247,7 @@ class AbstractResponseFamily(eqx.Module):
     def expected_response(self, item: Items, theta: Array) -> Array:
         """Mean response of one item at one ability (the item response function)."""
         chances = jnp.exp(self.category_log_probs(item, theta))
-        return chances @ jnp.arange(self.num_categories, dtype=chances.dtype)
+        return chances @ jnp.asarray(self.category_codes, chances.dtype)
 
     def information(self, item: Items, theta: Array) -> Array:
         """Fisher information of one item about ability at one ability.
@@ -262,7 +267,7 @@ class AbstractResponseFamily(eqx.Module):
         One category at a time: under vmap that is elementwise work on whole tables,
         several times faster than a short trailing axis of categories.
         """
-        categories = jnp.arange(self.num_categories)
+        categories = jnp.asarray(self.category_codes)
         kinds = [s.astype(dtype) for s in self.statistics(categories)]
         for y in range(self.num_categories):
             yield tuple(
@@ -325,7 +330,12 @@ class AbstractResponseFamily(eqx.Module):
         return self
 
     def sample(self, key: KeyArray, items: Items, theta: Array) -> Array:
-        """Random responses `[subjects, items]`, int8, or floats for scores."""
+        """Random responses `[subjects, items]`, integers, or floats for scores."""
         over_items = jax.vmap(self.category_log_probs, in_axes=(0, None))
         log_probs = jax.vmap(over_items, in_axes=(None, 0))(items, theta)
-        return jax.random.categorical(key, log_probs, axis=-1).astype(jnp.int8)
+        drawn = jax.random.categorical(key, log_probs, axis=-1)
+        codes = self.category_codes
+        if codes == tuple(range(len(codes))):
+            return drawn.astype(jnp.int8)
+        kind = jnp.int8 if codes[-1] <= jnp.iinfo(jnp.int8).max else jnp.int32
+        return jnp.asarray(codes, kind)[drawn]

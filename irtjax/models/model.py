@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -203,4 +203,35 @@ class Model(eqx.Module):
 
 def highest_response(model: Model) -> int:
     """The highest response of a model: 1 of scores and of right or wrong responses."""
-    return max(model.family.num_categories - 1, 1)
+    codes = model.family.category_codes
+    return codes[-1] if codes else 1
+
+
+def response_ends(model: Model) -> dict[str, Any]:
+    """The lowest response, `low`, and the highest one, `top`.
+
+    >>> from irtjax.models.families.graded import Graded
+    >>> response_ends(Model("graded", Graded(3, codes=(1, 2, 3))))
+    {'low': 1, 'top': 3}
+    """
+    codes = model.family.category_codes
+    return {"low": codes[0] if codes else 0, "top": highest_response(model)}
+
+
+def response_size(model: Model) -> float:
+    """The distance of the highest response from the lowest one."""
+    ends = response_ends(model)
+    return float(ends["top"] - ends["low"])
+
+
+def unit_responses(model: Model, values: Any) -> Any:
+    """Responses, or means of them, from 0 for the lowest one to 1 for the highest.
+
+    >>> from irtjax.models.families.graded import Graded
+    >>> unit_responses(Model("graded", Graded(3, codes=(1, 2, 3))), 2.0)
+    0.5
+    """
+    ends = response_ends(model)
+    if ends == {"low": 0, "top": 1}:
+        return values
+    return (values - ends["low"]) / response_size(model)

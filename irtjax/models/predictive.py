@@ -95,9 +95,10 @@ class UncertainItems(NamedTuple):
 class Predictive(AbstractResponseFamily):
     """The response curves of another family, errors of items integrated out.
 
-    Its statistics are indicators of the categories above 0: a cell is one response,
-    not a number of trials, which share the errors of their item. Points of the errors
-    where parameters have no probabilities (thresholds out of order) are left out.
+    Its statistics are indicators of the categories above the lowest: a cell is one
+    response, not a number of trials, which share the errors of their item. Points of
+    the errors where parameters have no probabilities (thresholds out of order) are left
+    out.
 
     >>> from irtjax.models.catalogue import two_parameter
     >>> model, rows = two_parameter(), jnp.array([[2.0, 0.0]])
@@ -130,9 +131,14 @@ class Predictive(AbstractResponseFamily):
         """Number of categories."""
         return self.base.num_categories
 
+    @property
+    def category_codes(self) -> tuple[int, ...]:
+        """Those of the family."""
+        return self.base.category_codes
+
     def statistics(self, values: Array) -> tuple[Array, ...]:
-        """Indicators of the categories above 0."""
-        return tuple(values == k for k in range(1, self.num_categories))
+        """Indicators of the categories above the lowest."""
+        return tuple(values == code for code in self.category_codes[1:])
 
     def natural(self, item: UncertainItems, theta: Array) -> tuple[Array, ...]:
         """Log-probability of category 0, and those of the others less this."""

@@ -12,7 +12,7 @@ from irtjax._types import KeyArray
 from irtjax.data.responses import Responses
 from irtjax.models.family import Items
 from irtjax.models.lengths import LengthItems, LengthParameters
-from irtjax.models.model import Model, Population
+from irtjax.models.model import Model, Population, highest_response
 from irtjax.numerics.kernels import put_block, scan_subject_blocks, take_block
 from irtjax.numerics.memory import require_memory
 
@@ -150,7 +150,10 @@ def simulate(
             mask = put_block(mask, seen, start)
         return put_block(values, cells, start), mask
 
-    kind = jnp.int8 if model.family.num_categories else theta.dtype
+    kind = theta.dtype
+    if model.family.num_categories:
+        large = highest_response(model) > jnp.iinfo(jnp.int8).max
+        kind = jnp.int32 if large else jnp.int8
     init = (jnp.zeros(shape, kind), jnp.zeros(shape, bool) if holes else None)
     values, mask = scan_subject_blocks(body, init, num_subjects, size)
     if observed is not None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from irtjax.data.wording import counted
-from irtjax.models.model import check_one_ability, highest_response
+from irtjax.models.model import check_one_ability, response_ends
 from irtjax.plots import style
 from irtjax.plots.style import GREY, INK, PALETTE, WIDEST
 
@@ -93,7 +93,7 @@ def plot_item_response_functions(fit: Calibration, num_items: int = 5) -> Figure
     records = fit.parameters.items
     height = 4.2 + 0.16 * count
     figure, panels = style.new_figure(10.5, height, 2, grid="both", sharey=True)
-    names, top = fit.items.tolist(), highest_response(fit.model)
+    names, ends = fit.items.tolist(), response_ends(fit.model)
     ranked = (order, "Most informative items"), (order[::-1], "Least informative items")
     for axes, (ordered, heading) in zip(panels, ranked, strict=True):
         rows, alike = (part[:count] for part in distinct(fit, ordered))
@@ -109,7 +109,8 @@ def plot_item_response_functions(fit: Calibration, num_items: int = 5) -> Figure
         axes.set_xlim(grid[0], grid[-1])
         style.title(axes, heading, "in brackets: mean information over the population")
         style.legend_under(axes, 7.5)
-    panels[0].set_ylim(-0.02 * top, 1.02 * top)
+    margin = 0.02 * (ends["top"] - ends["low"])
+    panels[0].set_ylim(ends["low"] - margin, ends["top"] + margin)
     labels = {2: "Probability of a right response", 0: "Mean score"}
     panels[0].set_ylabel(labels.get(family.num_categories, "Expected response"))
     return figure

@@ -29,8 +29,10 @@ def parameter_columns(fit: Calibration) -> list[tuple[str, str, np.ndarray]]:
     slope = np.asarray(items.discrimination, float)
     slope = np.linalg.norm(slope, axis=1) if several else slope
     size = "|a|" if several else "a"
-    middle = getattr(items, fit.model.family.intercept_name)
-    middle = np.asarray(middle, float).reshape(len(slope), -1).mean(axis=1)
+    name = fit.model.family.intercept_name
+    middle = np.asarray(getattr(items, name), float)
+    middle = np.where(fit.model.family.in_use(items, name), middle, np.nan)
+    middle = np.nanmean(middle.reshape(len(slope), -1), axis=1)
 
     def over(values, divisor):
         return values / np.where(np.abs(divisor) < FLAT, np.nan, divisor)

@@ -15,6 +15,7 @@ from jaxtyping import Array
 from irtjax._types import KeyArray
 from irtjax.calibration.calibration import Calibration
 from irtjax.calibration.groups import structure_with_draws
+from irtjax.data.coding import coded_as
 from irtjax.data.responses import Responses
 from irtjax.data.table import ResponseTable
 from irtjax.estimators.posterior.psis import LeaveOneOut, psis_loo
@@ -167,6 +168,7 @@ def _draws_and_data(fit: Calibration, table: ResponseTable):
             "a share model has means of scores and no distribution: it cannot be"
             " checked by replicates or densities; fit continuous or inflated_beta"
         )
+    table = coded_as(fit.options, table)
     structure, values = structure_with_draws(fit)
     scores, scored = None, isinstance(fit.model.family, AbstractScoreFamily)
     if scored and table.num_items == len(fit.items):

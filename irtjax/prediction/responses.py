@@ -48,6 +48,7 @@ class Predictions(HasTable):
             expected categories or scores. NaN for a subject without a finite ability.
         standard_error: `[subjects, items]`, from the error of the ability.
         probabilities: `[subjects, items, categories]`, or None.
+        categories: The responses that the categories are.
     """
 
     subjects: np.ndarray
@@ -55,11 +56,12 @@ class Predictions(HasTable):
     expected: np.ndarray
     standard_error: np.ndarray
     probabilities: np.ndarray | None = None
+    categories: tuple[int, ...] = ()
 
     def table(self) -> pa.Table:
         """A row per subject and item: subject, item, expected, expected_se.
 
-        With categories also probability_0, probability_1 and so on.
+        With categories also a probability of each, named by its response.
         """
         import pyarrow as pa
 
@@ -68,8 +70,8 @@ class Predictions(HasTable):
         which = np.tile(np.arange(width, dtype=np.int32), count)
         numbers = {"expected": self.expected, "expected_se": self.standard_error}
         if self.probabilities is not None:
-            for k in range(self.probabilities.shape[-1]):
-                numbers[f"probability_{k}"] = self.probabilities[..., k]
+            for k, code in enumerate(self.categories):
+                numbers[f"probability_{code}"] = self.probabilities[..., k]
         columns = {
             "subject": pa.array(self.subjects.tolist(), pa.string()).take(who),
             "item": pa.array(self.items.tolist(), pa.string()).take(which),
@@ -162,7 +164,8 @@ def predict(
         if kinds is not None:
             kinds[part] = found[2]
     names = fit.subjects[rows], fit.items[places]
-    return Predictions(*names, expected, standard_error, kinds)
+    codes = fit.model.family.category_codes
+    return Predictions(*names, expected, standard_error, kinds, codes)
 
 
 def _predict_factors(
@@ -173,7 +176,8 @@ def _predict_factors(
     records = jax.tree.map(lambda x: jnp.asarray(x)[places], fit.parameters.items)
     ability, covariance = fit.factors.mean[rows], fit.factors.spread[rows]
     expected, error = np.empty((2, len(rows), len(places)))
-    count = fit.model.family.num_categories
+    family = fit.model.family
+    count = family.num_categories
     kinds = np.empty((*expected.shape, count)) if categories else None
     size = max(BLOCK_CELLS // max(len(places), 1), 1)
     for start in range(0, len(rows), size):
@@ -185,7 +189,8 @@ def _predict_factors(
         expected[part], error[part] = found[:2]
         if kinds is not None:
             kinds[part] = found[2]
-    return Predictions(fit.subjects[rows], fit.items[places], expected, error, kinds)
+    names, codes = (fit.subjects[rows], fit.items[places]), family.category_codes
+    return Predictions(*names, expected, error, kinds, codes)
 
 
 @eqx.filter_jit
@@ -232,7 +237,7 @@ def _predict_block(family, points, ability, error, rule, categories: bool):
 
     over_cells = jax.vmap(jax.vmap(cell), in_axes=(None, 0))
     count = points[0].shape[0]
-    number = jnp.arange(max(family.num_categories, 1), dtype=ability.dtype)
+    number = jnp.asarray(family.category_codes or (0,), ability.dtype)
 
     def over_items(theta):
         add = lambda total, item: (total + over_cells(item, theta) / count, None)

@@ -71,12 +71,13 @@ def accuracies(
     exposure: np.ndarray | None = None,
     benchmarks: np.ndarray | None = None,
     *,
+    low: float = 0.0,
     top: float = 1.0,
     level: float = 0.95,
 ) -> Accuracies:
     """Accuracy of every subject with its error over items; see the module.
 
-    `values` are `[subjects, items]` responses from 0 to `top`, 0 where missing;
+    `values` are `[subjects, items]` responses from `low` to `top`, 0 where missing;
     `exposure` is a mask or the numbers of trials; `benchmarks` are labels of
     clusters, `[items]`.
 
@@ -90,7 +91,8 @@ def accuracies(
         seen = None if exposure is None else exposure[at : at + rows]
         blocks.append(_means(values[at : at + rows], seen, starts, order))
     accuracy, error, clusters = (np.concatenate(x) for x in zip(*blocks, strict=True))
-    lower, upper = wilson_interval(accuracy, error, clusters, top=top, level=level)
+    ends = {"low": low, "top": top, "level": level}
+    lower, upper = wilson_interval(accuracy, error, clusters, **ends)
     return Accuracies(accuracy, error, lower, upper)
 
 
@@ -123,6 +125,7 @@ def wilson_interval(
     error: np.ndarray,
     clusters: np.ndarray,
     *,
+    low: float = 0.0,
     top: float = 1.0,
     level: float = 0.95,
 ) -> tuple[np.ndarray, np.ndarray]:
@@ -132,9 +135,10 @@ def wilson_interval(
     >>> round(float(low[0]), 3), float(high[0])
     (0.661, 1.0)
     """
-    p = accuracy / top
+    room = top - low
+    p = (accuracy - low) / room
     with np.errstate(divide="ignore", invalid="ignore"):
-        size = p * (1 - p) / (error / top) ** 2
+        size = p * (1 - p) / (error / room) ** 2
         size = np.where(error > 0, size, clusters)
         # The slow part, once for each number of clusters.
         degrees, place = np.unique(np.maximum(clusters - 1, 1), return_inverse=True)
@@ -143,8 +147,9 @@ def wilson_interval(
         middle = (p + square / 2) / (1 + square)
         half = np.sqrt(p * (1 - p) * square + square**2 / 4) / (1 + square)
     known = np.isfinite(error)
-    lower = np.where(known, top * np.maximum(middle - half, 0), np.nan)
-    return lower, np.where(known, top * np.minimum(middle + half, 1), np.nan)
+    lower, upper = np.maximum(middle - half, 0), np.minimum(middle + half, 1)
+    lower, upper = low + room * lower, low + room * upper
+    return np.where(known, lower, np.nan), np.where(known, upper, np.nan)
 
 
 def paired_difference(
@@ -160,7 +165,8 @@ def paired_difference(
     The mean of the differences of the two responses to an item (of shares right, where
     there are trials), with the error (1) of that mean; interval and p-value by t with
     K - 1 degrees of freedom, or those of (2) if all clusters have the same difference.
-    Responses, `[2, items]`, are from 0 to `top`. None with fewer than two shared items.
+    Responses, `[2, items]`, have a range of `top`. None with fewer than two shared
+    items.
 
     >>> found = paired_difference(np.array([[1, 1, 1, 0], [0, 1, 0, 0]]))
     >>> found.difference, round(found.standard_error, 3), round(found.p_value, 3)

@@ -22,6 +22,7 @@ import numpy as np
 
 from irtjax.calibration.rank import rank
 from irtjax.data.wording import are, counted, percent
+from irtjax.models.model import response_ends
 from irtjax.report import page_data
 from irtjax.report.leaderboard_page import group_span, option_pairs
 from irtjax.report.page_bad import bad_flags, bad_items
@@ -292,7 +293,7 @@ def scale_of(model: Any) -> dict[str, Any]:
     """The scale of responses, and of abilities, for labels."""
     count = model.family.num_categories
     kind = {0: "score", 2: "share right"}.get(count, "mean response")
-    return {"top": max(count - 1, 1), "kind": kind, "unit": ability_unit(model)}
+    return {**response_ends(model), "kind": kind, "unit": ability_unit(model)}
 
 
 def _lead(fit: Calibration) -> str:

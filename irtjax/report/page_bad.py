@@ -11,7 +11,7 @@ from scipy.special import ndtri
 
 from irtjax.calibration.flags import CONSTANT, MEANING
 from irtjax.data.wording import are, counted, percent
-from irtjax.models.model import highest_response
+from irtjax.models.model import response_ends
 from irtjax.report import page_data
 from irtjax.report.audit import nearest_sentence
 from irtjax.report.page_data import Sources, column, labels, labels_of_benchmarks
@@ -72,8 +72,8 @@ def bad_items(of: Sources, flags: list[str], places: np.ndarray) -> dict[str, An
         row["discrimination_interval"] = bounds if math.isfinite(half[k]) else ""
         row["observed"] = f"{observed[k]:,}"
         if ends is not None:
-            top = highest_response(fit.model)
-            weak, strong = (top * x for x in ends[:, k].tolist())
+            low, top = response_ends(fit.model).values()
+            weak, strong = (low + (top - low) * x for x in ends[:, k].tolist())
             row |= {"weakest": number(weak), "strongest": number(strong)}
         rows.append(row)
     total, count = len(flags), len(chosen)

@@ -32,7 +32,7 @@ from irtjax.models.families.bounded import (
     worth_of,
 )
 from irtjax.models.families.shares import ShareScores
-from irtjax.models.model import Model, highest_response
+from irtjax.models.model import Model, highest_response, unit_responses
 from irtjax.numerics.kernels import equal_nodes
 from irtjax.subsets.predictor import Curves, Prediction, Whole, curves_of, predict
 from irtjax.subsets.selection import (
@@ -96,10 +96,10 @@ class Pool:
 
     def full_scores(self) -> np.ndarray:
         """`[subjects]` scores on what each subject answered; NaN for nothing."""
-        top = highest_response(self.model)
-        right = self.table.values.astype(float) @ self.target / top
+        values = unit_responses(self.model, self.table.values.astype(float))
         if self.table.observed is None:
-            return right / self.target.sum()
+            return values @ self.target / self.target.sum()
+        right = np.where(self.table.observed, values, 0) @ self.target
         mass = self.table.observed.astype(float) @ self.target
         return np.divide(right, mass, out=np.full_like(right, np.nan), where=mass > 0)
 
@@ -108,8 +108,7 @@ class Pool:
 
         A gap gets the item's mean plus what the subject lies above the mean.
         """
-        top = highest_response(self.model)
-        values = self.table.values.astype(np.float32) / top
+        values = unit_responses(self.model, self.table.values.astype(np.float32))
         observed = self.table.observed
         if observed is not None:
             seen = observed & ~held[:, None]
@@ -135,7 +134,8 @@ class Pool:
         low = high = values
         if observed is not None:
             observed = observed[~held]
-            low, high = (np.where(observed, values, x) for x in (max(count, 2), -1))
+            beyond = highest_response(self.model) + 1, -1
+            low, high = (np.where(observed, values, x) for x in beyond)
         tier = np.where(low.min(axis=0) >= high.max(axis=0), 2, 0)
         if count == 2:
             ability = self.full_scores()[~held]

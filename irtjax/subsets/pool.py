@@ -9,6 +9,7 @@ import numpy as np
 from irtjax.calibration.calibration import Calibration
 from irtjax.data import ResponseTable, read
 from irtjax.data.arrays import positions
+from irtjax.data.coding import coding_of, recoded
 from irtjax.data.reversal import aligned, bounds_of_values
 from irtjax.data.scores import as_shares, check_range, item_ends, rescale
 from irtjax.data.table import FEW_SUBJECTS
@@ -44,6 +45,8 @@ def make_pool(data, model, stratify, average, aim, abilities, avoid=(), bounds=N
     else:
         bounds = bounds_of_values(table, bounds)
     warnings: tuple[str, ...] = ()
+    if bounds is None:
+        table = recoded(table, coding_of(table))
     if bounds is None and isinstance(model, str) and model == AUTO:
         # Ratings in many categories are scores here where they are in a fit.
         usual = choose(table)

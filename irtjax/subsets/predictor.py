@@ -13,7 +13,7 @@ from jax import lax
 from scipy.special import ndtri
 
 from irtjax.likelihood.quadrature import REACH, nodes_for, test_information
-from irtjax.models.model import Model, Population, highest_response
+from irtjax.models.model import Model, Population, unit_responses
 from irtjax.numerics.kernels import equal_nodes, normal_log_weights
 
 #: Numbers that one table of items by nodes may hold, unless it has 201 nodes.
@@ -49,8 +49,8 @@ def moments(family: Any, item: Any, ability: jax.Array) -> tuple[jax.Array, jax.
     if not family.num_categories:
         mean = family.expected_response(item, ability)
         return mean, mean * (1 - mean)
-    top = family.num_categories - 1
-    categories = jnp.arange(family.num_categories, dtype=ability.dtype) / top
+    codes = jnp.asarray(family.category_codes, ability.dtype)
+    categories = (codes - codes[0]) / (codes[-1] - codes[0])
     chance = jnp.exp(family.category_log_probs(item, ability))
     mean = chance @ categories
     return mean, jnp.maximum(chance @ categories**2 - mean**2, 0)
@@ -195,8 +195,7 @@ def predict(
 def _predict(model, curves, values, observed, target, weight, whole) -> Prediction:
     """`predict` for a block of subjects."""
     seen = observed.astype(float)
-    top = highest_response(model)
-    right = values.astype(float) / top * seen
+    right = unit_responses(model, values.astype(float)) * seen
     joint = curves.log_weight + seen @ curves.natural[0]
     # Statistics are 0 where a response is missing, since its value is.
     statistics = model.family.statistics(jnp.asarray(values))

@@ -29,7 +29,7 @@ from irtjax.data.scores import as_shares
 from irtjax.data.wording import are, counted
 from irtjax.data.writing import full_path, together, write_text
 from irtjax.models.families.shares import ShareScores
-from irtjax.models.model import Model, highest_response
+from irtjax.models.model import Model, response_ends
 from irtjax.storage.encoding import UndefinedClassError, decode, encode, plain
 from irtjax.subsets.predictor import Calibrator, Curves, Whole, curves_at, predict
 
@@ -194,8 +194,10 @@ class Shrunken(HasTable):
         """Responses in the order of the subset, 0 where there are none."""
         table = aligned(table, self.reversed_scores, self.items.tolist())
         table = as_shares(table)
-        known = "the subset", highest_response(self.model), self.item_contents
-        values, observed, places = arrange(table, self.items, *known, self.ends)
+        ends = response_ends(self.model)
+        known = "the subset", ends["top"], self.item_contents, self.ends
+        low = ends["low"]
+        values, observed, places = arrange(table, self.items, *known, lowest=low)
         known = places >= 0
         notes = [
             f"{known.sum():,} of the {counted(self.size, 'item')} of the subset"

@@ -34,10 +34,15 @@ from jax.scipy.special import log_ndtr
 from jaxtyping import Array
 
 from irtjax.models.families.graded import (
+    CLOSED,
     Graded,
     GradedItems,
     PartialCredit,
     SpacedGraded,
+    category_numbers,
+    filled,
+    is_mark,
+    open_categories,
 )
 from irtjax.models.families.logistic import Binary, LogisticItems
 from irtjax.models.model import Model
@@ -182,7 +187,10 @@ class ProbitCells(_BinaryCells):
 
 
 class _OrderedCells(AbstractCells):
+    # As those of the family.
     categories: int = eqx.field(static=True)
+    codes: tuple[int, ...] = eqx.field(static=True, default=())
+    gaps: bool = eqx.field(static=True, default=False)
 
     @property
     def num_cuts(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -191,13 +199,22 @@ class _OrderedCells(AbstractCells):
 
     def split(self, items: Any) -> tuple[Array, Array | None]:
         """The mean of the intercepts, and their deviations."""
-        mean = jnp.mean(items.intercept, axis=1)
-        return mean, items.intercept - mean[:, None]
+        if not self.gaps:
+            mean = jnp.mean(items.intercept, axis=1)
+            return mean, items.intercept - mean[:, None]
+        # Marks of categories that items lack stay as they are.
+        used = ~is_mark(items.intercept)
+        total = jnp.sum(jnp.where(used, items.intercept, 0), axis=1)
+        mean = total / jnp.sum(used, axis=1)
+        return mean, items.intercept - jnp.where(used, mean[:, None], 0)
 
     def join(self, slope: Array, intercept: Array, cuts: Array | None) -> Any:
         """Records with all intercepts."""
         assert cuts is not None
-        return GradedItems(slope, intercept[:, None] + cuts)
+        mean = intercept[:, None]
+        if self.gaps:
+            mean = jnp.where(is_mark(cuts), 0, mean)
+        return GradedItems(slope, mean + cuts)
 
 
 class GradedCells(_OrderedCells):
@@ -222,8 +239,12 @@ class GradedCells(_OrderedCells):
                 gap = jnp.where(values == h, cuts[:, h - 1] - cuts[:, h], gap)
         return upper, lower, gap, values > 0, values < self.num_cuts
 
+    def _filled(self, cuts):
+        return filled(cuts) if self.gaps else cuts
+
     def cell(self, values, exposure, eta, cuts, single: bool) -> Cell:
         """sigma(u) - sigma(v) = sigma(u) sigma(-v) (1 - e^(v - u)), u above v."""
+        values, cuts = category_numbers(values, self.codes), self._filled(cuts)
         upper, lower, gap, above, below = self._sides(values, eta, cuts)
         log_prob = jnp.where(above, -softplus(-upper), 0)
         log_prob = log_prob - jnp.where(below, softplus(lower), 0)
@@ -242,23 +263,37 @@ class GradedCells(_OrderedCells):
         information has g_h^2 (1 / p_h + 1 / p_{h-1}) on its diagonal, and next to it
         -g_h g_{h+1} / p_h.
         """
+        values, own = category_numbers(values, self.codes), cuts
+        cuts = self._filled(cuts)
         chance = [jax.nn.sigmoid(eta + cuts[:, h]) for h in range(self.num_cuts)]
         scores, information = [], {}
+        # The category below each cut, and the cut below that category.
+        lower, beyond = 0, jnp.full_like(cuts[:, 0], 2 * CLOSED)
         for h, here in enumerate(chance):
+            if h:
+                lacks = own[:, h - 1] < -CLOSED / 2
+                lower = jnp.where(lacks, lower, h)
+                beyond = jnp.where(lacks, beyond, cuts[:, h - 1])
             # g_h / p_h and g_h / p_{h-1}, without a difference of probabilities.
             over, under = 1 - here, here
             if h + 1 < self.num_cuts:
-                over = over + 1 / jnp.expm1(cuts[:, h] - cuts[:, h + 1])
+                over = over + self._inverse(cuts[:, h] - cuts[:, h + 1])
             if h:
-                under = under + 1 / jnp.expm1(cuts[:, h - 1] - cuts[:, h])
+                under = under + self._inverse(beyond - cuts[:, h])
             score = jnp.where(values == h + 1, over, 0)
-            scores.append(exposure * (score - jnp.where(values == h, under, 0)))
+            scores.append(exposure * (score - jnp.where(values == lower, under, 0)))
             slope = exposure * here * (1 - here)
             information[h, h] = slope * (over + under)
             if h + 1 < self.num_cuts:
                 beside = chance[h + 1] * (1 - chance[h + 1])
                 information[h, h + 1] = -exposure * over * beside
         return CutTerms(tuple(scores), information)
+
+    def _inverse(self, gap):
+        """1 / (e^gap - 1); of closed categories, whose gap is 0, any number."""
+        if self.gaps:
+            gap = jnp.where(gap > 0, gap, jnp.where(gap == 0, 1, gap))
+        return 1 / jnp.expm1(gap)
 
 
 class PartialCreditCells(_OrderedCells):
@@ -271,9 +306,18 @@ class PartialCreditCells(_OrderedCells):
 
     def _chances(self, eta, cuts):
         """Log of the normaliser, and P(y >= h) for h = 1 ... C - 1."""
-        below = jnp.cumsum(cuts, axis=1)
         logits = [jnp.zeros_like(eta)]
-        logits += [(h + 1) * eta + below[:, h] for h in range(self.num_cuts)]
+        if self.gaps:
+            exists, steps = open_categories(cuts), self._steps(eta, cuts)
+            for step in steps:
+                logits.append(logits[-1] + step)
+            logits = [
+                jnp.where(exists[:, h], logit, -CLOSED)
+                for h, logit in enumerate(logits)
+            ]
+        else:
+            below = jnp.cumsum(cuts, axis=1)
+            logits += [(h + 1) * eta + below[:, h] for h in range(self.num_cuts)]
         highest = logits[0]
         for logit in logits[1:]:
             highest = jnp.maximum(highest, logit)
@@ -284,9 +328,24 @@ class PartialCreditCells(_OrderedCells):
         total = at_least[0]
         return highest + jnp.log(total), [x / total for x in at_least[1:]]
 
+    def _steps(self, eta, cuts):
+        """The logits of neighbouring categories; 0 over those that items lack."""
+        marked = is_mark(cuts)
+        return [
+            jnp.where(marked[:, h], 0, eta + cuts[:, h]) for h in range(self.num_cuts)
+        ]
+
     def cell(self, values, exposure, eta, cuts, single: bool) -> Cell:
         """The logit of y less the log of the normaliser, and y - E[y]."""
+        values = category_numbers(values, self.codes)
         total, at_least = self._chances(eta, cuts)
+        if self.gaps:
+            given = slope = jnp.zeros_like(eta)
+            for h, step in enumerate(self._steps(eta, cuts)):
+                given = given + jnp.where(values > h, step, 0)
+                own = jnp.where(values > h, 1, 0) - at_least[h]
+                slope = slope + jnp.where(is_mark(cuts[:, h]), 0, own)
+            return Cell(exposure * (given - total), exposure * slope)
         given = values * eta
         for h in range(self.num_cuts):
             given = given + jnp.where(values > h, cuts[:, h], 0)
@@ -295,6 +354,7 @@ class PartialCreditCells(_OrderedCells):
 
     def cut_terms(self, values, exposure, eta, cuts) -> CutTerms:
         """Indicators of y >= h less their chances, and covariances of these."""
+        values = category_numbers(values, self.codes)
         _, at_least = self._chances(eta, cuts)
         scores = [
             exposure * (jnp.where(values > h, 1, 0) - at_least[h])
@@ -341,10 +401,9 @@ def _cells_of(model: Model) -> AbstractCells:
     no_lengths = model.lengths is None
     if isinstance(family, Binary) and family.asymptotes == 0 and no_lengths:
         return LOGIT if family.link == "logit" else ProbitCells()
-    if isinstance(family, Graded):
-        return GradedCells(family.categories)
-    if isinstance(family, PartialCredit):
-        return PartialCreditCells(family.categories)
+    if isinstance(family, Graded | PartialCredit):
+        cells = GradedCells if isinstance(family, Graded) else PartialCreditCells
+        return cells(family.categories, family.codes, family.gaps)
     if isinstance(family, SpacedGraded):
         raise ValueError(
             "MM fits a graded model with positive slopes under the default priors"

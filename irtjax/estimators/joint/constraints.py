@@ -18,10 +18,11 @@ FEW_ITEMS = 0.1
 def free_mask(problem: Problem) -> Bool[Array, "items p"]:
     """The free mask in the order (d, a); slopes of unit families are fixed.
 
-    The mean of several intercepts is free if each of them is.
+    The mean of several intercepts is free if one of them is: of those that an item
+    lacks (`families.graded`) it has none.
     """
     family, free = problem.model.family, problem.free
-    mean = jnp.all(free[:, list(family.intercept_columns)], axis=1, keepdims=True)
+    mean = jnp.any(free[:, list(family.intercept_columns)], axis=1, keepdims=True)
     if not family.has_slope:
         return jnp.concatenate([mean, jnp.zeros_like(mean)], axis=1)
     return jnp.concatenate([mean, free[:, list(family.slope_columns)]], axis=1)

@@ -19,7 +19,7 @@ from irtjax._types import Scalar
 from irtjax.estimators.joint.bound import CutSums, Factors, ItemSweep, item_sweep
 from irtjax.estimators.joint.cells import AbstractCells
 from irtjax.likelihood.problem import Problem
-from irtjax.models.families.graded import CLOSEST
+from irtjax.models.families.graded import CLOSED, CLOSEST, filled, is_mark
 from irtjax.numerics.kernels import positive_definite_solve
 
 #: Share of the distance of two intercepts that a step may close.
@@ -43,6 +43,12 @@ class CutPrior(NamedTuple):
         )
 
 
+def mean_cut(cuts: Float[Array, "items cuts"]) -> Float[Array, " items"]:
+    """Mean of the intercepts of the categories that an item has."""
+    used = ~is_mark(cuts)
+    return jnp.sum(jnp.where(used, cuts, 0), axis=1) / jnp.sum(used, axis=1)
+
+
 def intercepts(point: Factors) -> Float[Array, "items cuts"]:
     """All intercepts of the items."""
     assert point.cuts is not None
@@ -61,8 +67,8 @@ def leaders(
     place = jnp.broadcast_to(jnp.arange(count), (data.num_items, count))
     if cells.ordered:
         seen = [jnp.ones(data.num_items, bool)]
-        for h in range(1, count):
-            chosen = data.values == h
+        for code in problem.model.family.category_codes[1:-1]:
+            chosen = data.values == code
             if data.exposure is not None:
                 chosen = chosen & (data.exposure > 0)
             if data.subject_weight is not None:
@@ -84,7 +90,7 @@ def closed(
     below = jnp.cumsum(gap, axis=1)
     moved = jnp.concatenate([cuts[:, :1], cuts[:, :1] - below], axis=1)
     moved = jnp.where(jnp.any(tied, axis=1, keepdims=True), moved, cuts)
-    mean = jnp.mean(moved, axis=1)
+    mean = mean_cut(moved)
     return intercept + mean, moved - mean[:, None]
 
 
@@ -106,11 +112,12 @@ def raise_cuts(
 
     def moved(share: Array) -> Factors:
         new = start + share[:, None] * step
-        mean = jnp.mean(new, axis=1)
+        mean = mean_cut(new)
         return point._replace(intercept=mean, cuts=new - mean[:, None])
 
     def of_prior(at: Array) -> Array:
-        return -0.5 * prior.precision * jnp.sum((at - prior.mean) ** 2, axis=1)
+        gap = jnp.where(is_mark(at), 0, at - prior.mean)
+        return -0.5 * prior.precision * jnp.sum(gap**2, axis=1)
 
     def trial(carry):
         share, done, columns, count = carry
@@ -136,6 +143,7 @@ def residual_of(
     """Largest share of a gradient of the intercepts that does not cancel; see `MM`."""
     scores, information = _reduced(problem, prior.added_to(sums, point), together)
     from_prior = jnp.abs(prior.precision * (prior.mean - intercepts(point)))
+    from_prior = jnp.where(is_mark(intercepts(point)), 0, from_prior)
     terms = jnp.einsum("jhg,jh->jg", together, sums.terms + from_prior)
     diagonal = jnp.diagonal(information, axis1=1, axis2=2)
     floor = 0.01 * diagonal * (1 + jnp.abs(intercepts(point)))
@@ -149,7 +157,10 @@ def keep_order(
     """The cuts, or the safe ones of items whose cuts have lost their order."""
     if not cells.ordered:
         return cuts
-    ordered = jnp.all(jnp.diff(cuts, axis=1) < 0, axis=1)
+    # Intercepts of closed categories are equal to others.
+    gap, marked = jnp.diff(filled(cuts), axis=1), is_mark(cuts)
+    marked = marked[:, 1:] | marked[:, :-1]
+    ordered = jnp.all((gap < 0) | (marked & (gap == 0)), axis=1)
     return jnp.where(ordered[:, None], cuts, safe)
 
 
@@ -166,7 +177,13 @@ def _newton_step(problem, cells, point, sums, together, prior) -> Array:
     step = jnp.einsum("jhg,jg->jh", together, step)
     if not cells.ordered:
         return step
-    gap, closing = -jnp.diff(point.cuts, axis=1), jnp.diff(step, axis=1)
+    # Intercepts of closed categories move with the next one.
+    step_of = list(step.T)
+    for h in range(len(step_of) - 2, -1, -1):
+        lacks = point.cuts[:, h] < -CLOSED / 2
+        step_of[h] = jnp.where(lacks, step_of[h + 1], step_of[h])
+    gap = -jnp.diff(filled(point.cuts), axis=1)
+    closing = jnp.diff(jnp.stack(step_of, axis=1), axis=1)
     safe = jnp.where(closing > 0, closing, 1)
     most = jnp.where(closing > 0, LARGEST_CLOSING * gap / safe, 1)
     return step * jnp.minimum(jnp.min(most, axis=1, keepdims=True), 1)

@@ -77,7 +77,7 @@ from irtjax.likelihood.problem import (
     report_scale,
 )
 from irtjax.models.catalogue import weak_priors
-from irtjax.models.families.graded import Graded, SpacedGraded
+from irtjax.models.families.graded import Graded, SpacedGraded, is_mark
 from irtjax.models.model import Model, Population
 from irtjax.models.priors import LogNormal, Normal
 from irtjax.numerics.acceleration import Memory, accelerate, empty_memory, forget
@@ -186,7 +186,7 @@ class MM(AbstractPenalised):
         family, prior = model.family, model.priors.get("discrimination")
         if isinstance(family, SpacedGraded):
             # The same model, in which the prior of each intercept is normal.
-            family = Graded(family.categories, slopes="positive")
+            family = Graded(family.categories, slopes="positive", codes=family.codes)
             model = dataclasses.replace(
                 model, family=family, priors=weak_priors(family)
             )
@@ -404,7 +404,9 @@ class MM(AbstractPenalised):
             moments.append((prior.mean if normal else 0.0, inverse))
         mean, precision = jnp.array(moments, point.intercept.dtype).T
         if point.cuts is not None:  # The mean of as many intercepts has their priors.
-            precision = precision.at[0].multiply(point.cuts.shape[1])
+            count = jnp.sum(~is_mark(point.cuts), axis=1).astype(precision.dtype)
+            precision = jnp.broadcast_to(precision, point.stacked.shape)
+            precision = precision.at[:, 0].multiply(count)
         items = add_normal_prior(items, point.stacked, mean, precision)
         return items, subjects
 

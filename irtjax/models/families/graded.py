@@ -1,18 +1,26 @@
-"""Ordered responses 0, 1, ..., C - 1: graded response and partial credit families.
+"""Ordered responses in C categories: graded response and partial credit families.
 
 Both see ability only through eta_h = a theta + d_h, h = 1 ... C - 1, and both use
-indicators of the categories as statistics, with g_k = log P(y = k) - log P(y = 0).
+indicators of the categories as statistics, with g_k = log P(y = k) - log P(y = 0), the
+categories numbered from 0 in the order of their codes.
+
+**Closed categories.** An item on which nobody gave a response that others have does not
+have this category: it is fitted as if its own responses were numbered without gaps.
+One intercept is out of use for each closed category. It is fixed at `CLOSED`, or at
+minus this: d_1 ... d_k at +`CLOSED` close the categories 0 ... k - 1, and d_k at
+-`CLOSED` closes category k. Records therefore show which categories an item has.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import math
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.scipy.special import ndtri
 from jaxtyping import Array, Float
 
@@ -26,6 +34,47 @@ LEAST_START = 0.05
 #: Distance of two graded intercepts around a category that no subject chose: its
 #: probability, below 3e-5, has its limit at 0, where the intercepts meet.
 CLOSEST = 1e-4
+
+
+#: Intercepts this large, or offsets, are marks of categories that an item lacks.
+CLOSED = 1000.0
+#: Log-probability of a category that an item lacks: below 1e-8.
+FLOOR = -20.0
+
+
+def is_mark(values: Array) -> Array:
+    """Which numbers of an item are marks of categories that it lacks."""
+    return jnp.abs(values) > CLOSED / 2
+
+
+def category_numbers(values: Array, codes: tuple[int, ...]) -> Array:
+    """The number of the category of each response, 0 of the lowest."""
+    if not codes:
+        return values
+    above = [(values >= code).astype(values.dtype) for code in codes[1:]]
+    return sum(above[1:], above[0])
+
+
+def filled(intercept: Array) -> Array:
+    """Intercepts `[*items, thresholds]`, those of closed categories the next higher."""
+    cuts = list(jnp.moveaxis(intercept, -1, 0))
+    for h in range(len(cuts) - 2, -1, -1):
+        cuts[h] = jnp.where(cuts[h] < -CLOSED / 2, cuts[h + 1], cuts[h])
+    return jnp.stack(cuts, axis=-1)
+
+
+def open_categories(intercept: Float[Array, "*items thresholds"]) -> Array:
+    """Which categories items have, `[*items, C]`, by the marks of their intercepts."""
+    none = jnp.zeros_like(intercept[..., :1], bool)
+    not_below = jnp.concatenate([intercept > CLOSED / 2, none], axis=-1)
+    not_here = jnp.concatenate([none, intercept < -CLOSED / 2], axis=-1)
+    return ~(not_below | not_here)
+
+
+def of_open(log_probs: Array, exists: Array) -> tuple[Array, ...]:
+    """Log P(0) and log P(k) - log P(0), `FLOOR` for categories that do not exist."""
+    kept = jnp.where(exists, log_probs, FLOOR)
+    return kept[0], *(kept[k] - kept[0] for k in range(1, len(kept)))
 
 
 class GradedItems(NamedTuple):
@@ -65,19 +114,49 @@ def _with_slopes(fields: dict[str, Array]) -> GradedItems:
 
 
 class AbstractOrdered(AbstractResponseFamily):
-    """A family of C `categories`, whose statistics are their indicators."""
+    """A family of C `categories`, whose statistics are their indicators.
+
+    Attributes:
+        categories: C.
+        codes: Rising whole numbers from 0, the responses that are the categories; ()
+            for 0 ... C - 1. Expected responses are on this scale.
+        gaps: Whether items may lack categories, which `close` fixes.
+    """
+
+    #: Whether `close` can fix the categories that an item lacks.
+    closable: ClassVar[bool] = False
 
     categories: int = eqx.field(static=True)
+    codes: tuple[int, ...] = eqx.field(static=True, default=(), kw_only=True)
+    gaps: bool = eqx.field(static=True, default=False, kw_only=True)
 
     @property
     def num_categories(self) -> int:
         """The number of categories."""
         return self.categories
 
+    @property
+    def category_codes(self) -> tuple[int, ...]:
+        """The response that each category is."""
+        return self.codes or tuple(range(self.categories))
+
     def statistics(self, values: Array) -> tuple[Array, ...]:
-        """Indicators of the categories 1 ... C - 1."""
-        kinds = range(1, self.categories)
-        return tuple((values == k).astype(values.dtype) for k in kinds)
+        """Indicators of the categories above the lowest."""
+        upper = self.category_codes[1:]
+        return tuple((values == code).astype(values.dtype) for code in upper)
+
+    def existing(self, items: Any) -> np.ndarray:
+        """Which categories items have, `[items, C]`."""
+        return np.ones((len(items[0]), self.categories), bool)
+
+    def close(self, items: Any, exists: np.ndarray) -> tuple[Any, np.ndarray]:
+        """Items without some categories, and which coordinates they leave free.
+
+        Args:
+            items: Records of items that have all categories.
+            exists: `[items, C]`, at least two of each item.
+        """
+        raise NotImplementedError(f"{type(self).__name__} closes no categories")
 
 
 class AbstractCuts(AbstractOrdered):
@@ -88,6 +167,7 @@ class AbstractCuts(AbstractOrdered):
     """
 
     Items: ClassVar[type] = GradedItems
+    closable: ClassVar[bool] = True
     slopes: str = eqx.field(static=True, default="free")
     dims: int = eqx.field(static=True, default=0)
 
@@ -104,6 +184,30 @@ class AbstractCuts(AbstractOrdered):
     def complete(self, fields: dict[str, Array]) -> GradedItems:
         """Adds the slopes of 1 where none are estimated."""
         return _with_slopes(fields)
+
+    def in_use(self, item: GradedItems, name: str) -> Array | bool:
+        """Intercepts are those of the categories that an item has."""
+        return ~is_mark(item.intercept) if name == "intercept" and self.gaps else True
+
+    def existing(self, items: GradedItems) -> np.ndarray:
+        """By the marks of intercepts."""
+        return np.asarray(open_categories(jnp.asarray(items.intercept)))
+
+    def close(self, items: GradedItems, exists: np.ndarray) -> tuple[Any, np.ndarray]:
+        """Marks of the intercepts that are out of use."""
+        intercept = self._without(np.asarray(items.intercept), exists)
+        lowest = np.argmax(exists, axis=1)[:, None]
+        place = np.arange(1, self.categories)
+        used = exists[:, 1:] & (place > lowest)
+        marks = np.where(place <= lowest, CLOSED, -CLOSED)
+        marked = np.where(used, intercept, marks).astype(intercept.dtype)
+        free = np.array(self.free_columns(len(exists)))
+        free[:, list(self.intercept_columns)] &= used
+        return items._replace(intercept=jnp.asarray(marked)), free
+
+    def _without(self, intercept: np.ndarray, exists: np.ndarray) -> np.ndarray:
+        """Intercepts that start an item without its closed categories."""
+        return intercept
 
 
 class Graded(AbstractCuts):
@@ -127,8 +231,18 @@ class Graded(AbstractCuts):
         sigmoid(x) - sigmoid(z) = sigmoid(x) sigmoid(-z) (1 - e^(z - x)), and z - x is
         a difference of intercepts, which theta does not enter.
         """
+        if self.gaps:
+            return self._with_gaps(item, theta)
         eta = predictor(item, theta, self.dims)
         return _graded_terms(eta, jnp.diff(item.intercept))
+
+    def _with_gaps(self, item: GradedItems, theta: Array) -> tuple[Array, ...]:
+        """As `natural`; P(y >= k) of a closed category k is that of the next one."""
+        intercept, exists = filled(item.intercept), open_categories(item.intercept)
+        eta = predictor(item._replace(intercept=intercept), theta, self.dims)
+        steps = jnp.where(exists[1:-1], jnp.diff(intercept), -1)
+        base, *rest = _graded_terms(eta, steps)
+        return of_open(jnp.stack([base, *(base + x for x in rest)]), exists)
 
     def start(self, means: tuple[Array, ...], slope: Array) -> GradedItems:
         """Intercepts that give the observed cumulative shares."""
@@ -203,8 +317,25 @@ class PartialCredit(AbstractCuts):
 
     def natural(self, item: GradedItems, theta: Array) -> tuple[Array, ...]:
         """Log P(0), and log P(k) - log P(0) = k a theta + d_1 + ... + d_k."""
-        steps = jnp.cumsum(predictor(item, theta, self.dims))
+        eta = predictor(item, theta, self.dims)
+        if self.gaps:
+            odds = jnp.cumsum(jnp.where(is_mark(item.intercept), 0, eta))
+            exists = open_categories(item.intercept)
+            odds = jnp.where(
+                exists, jnp.concatenate([jnp.zeros(1, odds.dtype), odds]), -jnp.inf
+            )
+            return of_open(odds - jax.nn.logsumexp(odds), exists)
+        steps = jnp.cumsum(eta)
         return -jax.nn.logsumexp(jnp.append(steps, 0)), *steps
+
+    def _without(self, intercept: np.ndarray, exists: np.ndarray) -> np.ndarray:
+        """A step over closed categories is the sum of the steps over each."""
+        odds = np.cumsum(intercept, axis=1)
+        last, found = np.zeros(len(odds), odds.dtype), np.array(intercept)
+        for h, here in enumerate(exists[:, 1:].T):
+            found[:, h] = odds[:, h] - last
+            last = np.where(here, odds[:, h], last)
+        return found
 
     def start(self, means: tuple[Array, ...], slope: Array) -> GradedItems:
         """Intercepts that give the observed shares to a subject of mean ability."""

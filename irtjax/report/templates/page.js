@@ -400,12 +400,15 @@ function separating(a, b) {
   return out;
 }
 // Responses on their own scale: whole numbers where they are categories.
-const shown = (x, real) => (real && data.kind !== "score" && Math.abs(x * data.top - Math.round(x * data.top)) < 1e-3
-  ? String(Math.round(x * data.top)) : fixed(x * data.top));
+const onScale = (x) => data.low + (data.top - data.low) * x;
+const shown = (x, real) => {
+  const value = onScale(x);
+  return real && data.kind !== "score" && Math.abs(value - Math.round(value)) < 1e-3 ? String(Math.round(value)) : fixed(value);
+};
 
 function byBenchmark(rows) {
   const sums = items.benchmarks.map((name) => ({ name, n: 0, x: 0, y: 0 }));
-  for (const r of rows) { const s = sums[items.benchmark[r.k]]; s.n++; s.x += r.x * data.top; s.y += r.y * data.top; }
+  for (const r of rows) { const s = sums[items.benchmark[r.k]]; s.n++; s.x += onScale(r.x); s.y += onScale(r.y); }
   const found = sums.filter((s) => s.n).sort((s, t) => Math.abs(t.x - t.y) / t.n - Math.abs(s.x - s.y) / s.n);
   return html("div", { class: "scroll" }, html("table", null,
     html("caption", null, `Means by benchmark, the largest difference first${found.length > 12 ? `, 12 of ${found.length}` : ""}`),
@@ -640,7 +643,7 @@ function responseAxes(low, high, unit) {
   const kind = data.kind === "share right" ? "Share right" : data.kind === "score" ? "Mean score" : "Mean response";
   const axes = [
     ...[0, 0.25, 0.5, 0.75, 1].map((t) => svg("g", null, svg("path", { class: "grid", d: `M${left} ${y(t)}H${right}` }),
-      svg("text", { class: "quiet", x: left - 6, y: y(t) + 4, "text-anchor": "end" }, axisText(t * data.top)))),
+      svg("text", { class: "quiet", x: left - 6, y: y(t) + 4, "text-anchor": "end" }, axisText(onScale(t))))),
     ...nice(low, high, 6).map((t) => svg("g", null, svg("path", { class: "axis", d: `M${x(t)} ${bottom}v5` }),
       svg("text", { class: "quiet", x: x(t), y: bottom + 18, "text-anchor": "middle" }, axisText(t)))),
     svg("text", { x: (left + right) / 2, y: 256, "text-anchor": "middle" }, unit),
