@@ -24,7 +24,7 @@ import numpy as np
 from irtjax.calibration.assumptions import chances
 from irtjax.data.table import ResponseTable
 from irtjax.estimators.estimates import Estimates
-from irtjax.models.model import highest_response
+from irtjax.models.model import response_size
 from irtjax.ranking.paired import paired_means, quantile_ratio, variance_between
 
 #: Cells of a block of subjects.
@@ -43,7 +43,7 @@ def with_errors_of_benchmarks(
     exposure = None if sparse is not None else exposure
     top = 1.0
     if table.trials is None:
-        top = float(highest_response(estimates.problem.model))
+        top = response_size(estimates.problem.model)
     found = paired_means(values, exposure, top=top, level=level)
     more = variance_between(values, exposure, table.benchmarks, found.mean)
     # The variance between benchmarks is an estimate.
