@@ -27,7 +27,6 @@ from irtjax.data.wording import are, counted, have, were
 from irtjax.likelihood.lengths import with_lengths
 from irtjax.likelihood.problem import Problem
 from irtjax.models.families.bounded import options_of, prepare, with_scores
-from irtjax.models.families.graded import AbstractOrdered
 from irtjax.models.model import response_ends
 from irtjax.models.predictive import own_errors
 from irtjax.numerics.precision import full_precision
@@ -191,10 +190,10 @@ def _in_known_categories(family, items, table: ResponseTable, rows: np.ndarray):
 
     Of two that are as near it is the lower one.
     """
-    if not isinstance(family, AbstractOrdered):
+    exists, codes = family.existing(items), np.array(family.category_codes)
+    if exists is None:
         return table, None, ()
-    codes = np.array(family.category_codes)
-    exists = family.existing(items)[rows]
+    exists = exists[rows]
     known = np.zeros(table.values.shape, bool)
     for k, code in enumerate(codes):
         known |= (table.values == code) & exists[:, k]

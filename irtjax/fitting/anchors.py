@@ -200,7 +200,7 @@ def _join_numbered(model: Model, where: str, values: dict[str, Any]) -> None:
 
 def _closed(model: Model, found: list[float]) -> list[float]:
     """Marks of the categories that an item lacks; none for models without them."""
-    if not getattr(model.family, "closable", False):
+    if not model.family.closable:
         return [value for value in found if not np.isnan(value)]
     first = int(np.argmin(np.isnan(found)))
     marks = [CLOSED if k < first else -CLOSED for k in range(len(found))]

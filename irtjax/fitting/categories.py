@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import numpy as np
 
 from irtjax.data.table import ResponseTable
 from irtjax.data.wording import counted, listing
 from irtjax.models.catalogue import weak_priors
-from irtjax.models.families.graded import AbstractOrdered, Graded, SpacedGraded
 from irtjax.models.family import AbstractResponseFamily
 from irtjax.models.model import Model
 
@@ -47,7 +47,7 @@ def with_categories(
     items share their steps are those of all items.
     """
     family = model.family
-    if not isinstance(family, AbstractOrdered) or family.categories < 3:
+    if family.num_categories < 3 or not family.by_intercept().closable:
         return model, None
     exists = observed_categories(table, family.category_codes)
     alone = exists.sum(axis=1) < 2
@@ -56,19 +56,14 @@ def with_categories(
     exists[alone, first[alone]] = exists[alone, beside[alone]] = True
     if exists.all():
         return model, None
-    if isinstance(family, SpacedGraded):
-        # The same model, in which each intercept is a parameter of its own.
-        usual = model.priors == weak_priors(family)
-        family = Graded(family.categories, slopes="positive", codes=family.codes)
-        if not usual:
-            kept = ("discrimination", "intercept")
-            priors = {name: x for name, x in model.priors.items() if name in kept}
-        else:
-            priors = weak_priors(family)
-        model = dataclasses.replace(model, priors=priors)
     if not family.closable:
-        return model, None
-    family = dataclasses.replace(family, gaps=True)
+        priors = weak_priors(family.by_intercept())
+        if model.priors != weak_priors(family):
+            priors = {name: x for name, x in model.priors.items() if name in priors}
+        family = family.by_intercept()
+        model = dataclasses.replace(model, priors=priors)
+    closing: Any = family
+    family = dataclasses.replace(closing, gaps=True)
     return dataclasses.replace(model, family=family), exists
 
 

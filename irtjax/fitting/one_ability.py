@@ -210,7 +210,7 @@ def _with_lacking(model: Model, anchored: dict[str, dict[str, Fixed]] | None) ->
     """The model, whose items may lack categories if an anchored item does."""
     values = [v for item in (anchored or {}).values() for v in item.values()]
     lacks = any(np.isnan(np.ravel(v)).any() for v in values)
-    if not lacks or not getattr(model.family, "closable", False):
+    if not lacks or not model.family.closable:
         return model
     return dataclasses.replace(
         model, family=dataclasses.replace(model.family, gaps=True)

@@ -15,7 +15,6 @@ from irtjax.estimators.catalogue import method_class
 from irtjax.estimators.driver import AbstractEstimator
 from irtjax.models.catalogue import MODELS, Priors
 from irtjax.models.families.bounded import binary_items
-from irtjax.models.families.graded import AbstractOrdered
 from irtjax.models.model import Model
 
 #: Responses other than 0 and 1 that count as mistakes: one, or this share of all.
@@ -69,10 +68,9 @@ def make_model(
 
 def with_codes(model: Model, codes: tuple[int, ...]) -> Model:
     """A model of ordered categories whose responses are these numbers."""
-    family = model.family
-    if codes == tuple(range(len(codes))) or not isinstance(family, AbstractOrdered):
+    if codes == tuple(range(len(codes))):
         return model
-    return dataclasses.replace(model, family=dataclasses.replace(family, codes=codes))
+    return dataclasses.replace(model, family=model.family.with_codes(codes))
 
 
 def category_codes(table: ResponseTable) -> tuple[int, ...]:

@@ -54,6 +54,8 @@ class AbstractResponseFamily(eqx.Module):
     decreasing: ClassVar[tuple[str, ...]] = ()
     #: Whether `laplace` is the default where items with slopes have few responses.
     integrable: ClassVar[bool] = True
+    #: Whether items may lack categories (`families.graded`).
+    closable: ClassVar[bool] = False
     #: Whether tables of few responses are fitted and scored without their matrix.
     by_cell: ClassVar[bool] = False
 
@@ -115,6 +117,18 @@ class AbstractResponseFamily(eqx.Module):
     def category_codes(self) -> tuple[int, ...]:
         """The response that each category is."""
         return tuple(range(self.num_categories))
+
+    def with_codes(self, codes: tuple[int, ...]) -> AbstractResponseFamily:
+        """The family whose categories are these responses; itself without any."""
+        return self
+
+    def by_intercept(self) -> AbstractResponseFamily:
+        """The same family with a parameter for each intercept; see `SpacedGraded`."""
+        return self
+
+    def existing(self, items: Items) -> np.ndarray | None:
+        """Which categories items have, `[items, C]`; None where all have all."""
+        return None
 
     @abstractmethod
     def statistics(self, values: Array) -> tuple[Array, ...]:

@@ -123,9 +123,6 @@ class AbstractOrdered(AbstractResponseFamily):
         gaps: Whether items may lack categories, which `close` fixes.
     """
 
-    #: Whether `close` can fix the categories that an item lacks.
-    closable: ClassVar[bool] = False
-
     categories: int = eqx.field(static=True)
     codes: tuple[int, ...] = eqx.field(static=True, default=(), kw_only=True)
     gaps: bool = eqx.field(static=True, default=False, kw_only=True)
@@ -144,6 +141,10 @@ class AbstractOrdered(AbstractResponseFamily):
         """Indicators of the categories above the lowest."""
         upper = self.category_codes[1:]
         return tuple((values == code).astype(values.dtype) for code in upper)
+
+    def with_codes(self, codes: tuple[int, ...]) -> AbstractOrdered:
+        """The family whose categories are these responses."""
+        return dataclasses.replace(self, codes=codes)
 
     def existing(self, items: Any) -> np.ndarray:
         """Which categories items have, `[items, C]`."""
@@ -283,6 +284,10 @@ class SpacedGraded(AbstractOrdered):
         """Discrimination, mean intercept and C - 2 distances."""
         spacing = Parameter("spacing", POSITIVE, size=self.categories - 2)
         return *slope_parameters(self.slopes), Parameter("intercept"), spacing
+
+    def by_intercept(self) -> Graded:
+        """The same model, in which each intercept is a parameter of its own."""
+        return Graded(self.categories, slopes="positive", codes=self.codes)
 
     def natural(self, item: SpacedItems, theta: Array) -> tuple[Array, ...]:
         """Log P(0) and log P(k) - log P(0), as `Graded` has them."""
