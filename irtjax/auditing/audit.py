@@ -313,9 +313,9 @@ def _warnings(table: ResponseTable, found: Statistics, flags, level) -> list[str
         )
     if found.known.link is not None and short < table.num_items and count < FEW_LEAKED:
         lines.append(
-            f"{count:,} subjects are too few to find most leaked items (in simulations"
-            " with items leaked to half of the subjects 6 % were flagged with 600"
-            " subjects, 61 % with 1,500): no flag for contamination is no evidence"
+            f"{count:,} subjects are too few to find most leaked items (in simulations,"
+            " of items leaked to half of the subjects none of 24 was flagged with 300"
+            " subjects, and 61 % with 1,500): no flag for contamination is no evidence"
             " against a leak"
         )
     misfits, tested = flags["misfit"], np.isfinite(found.p_values()["misfit"])
