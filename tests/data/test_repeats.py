@@ -126,6 +126,7 @@ def test_files_that_share_pairs(tmp_path, first, second, alike, wide):
         ("passed", "num_trials"),
         ("successes", "n"),
         ("num_passed", "attempts"),
+        ("c", "n"),
     ],
 )
 def test_numbers_right_are_divided_by_the_numbers_of_trials(tmp_path, right, trials):

@@ -120,7 +120,8 @@ def is_successes(name: str) -> bool:
     [True, True, False, False]
     """
     words = _words(name)
-    return bool(words & _RIGHT) and words <= _RIGHT | _COUNT
+    # Of n samples of a program, c are correct.
+    return words == {"c"} or (bool(words & _RIGHT) and words <= _RIGHT | _COUNT)
 
 
 def is_sure(name: str) -> bool:
