@@ -70,6 +70,9 @@ class Design:
         named: Whether the fit is given the families, or the passages.
         passage: Standard deviation of the shift of ability of a subject on a passage of
             five adjacent items.
+        benchmarks: Number of benchmarks, of equal size; each has an ability of its own.
+        correlation: Correlation of two of these abilities. The general ability, which
+            all benchmarks of such a population measure, is the truth.
     """
 
     subjects: int
@@ -85,6 +88,8 @@ class Design:
     families: int = 0
     named: bool = False
     passage: float = 0.0
+    benchmarks: int = 1
+    correlation: float = 1.0
 
     @property
     def name(self) -> str:
@@ -99,6 +104,8 @@ class Design:
         parts += [f"{self.families} families"] * bool(self.families)
         parts += [f"passages SD {self.passage}"] * bool(self.passage)
         parts += ["named"] * self.named
+        if self.benchmarks > 1:
+            parts += [f"{self.benchmarks} benchmarks correlated {self.correlation}"]
         return ", ".join(parts)
 
 
@@ -118,6 +125,14 @@ FULL = (
     Design(30, 100),
     Design(30, 2000, replications=20),
     Design(60, 200, missing=0.7),
+    Design(60, 25, spread=0.3),
+    Design(60, 200, spread=0.3),
+    Design(60, 1000, spread=0.2, replications=20),
+    Design(200, 25, spread=0.3, replications=20),
+    Design(10, 240, benchmarks=2, correlation=0.6, replications=100),
+    Design(10, 240, benchmarks=4, correlation=0.6, replications=100),
+    Design(10, 240, benchmarks=4, correlation=1.0, replications=100),
+    Design(12, 330, benchmarks=11, correlation=0.6),
     Design(100, 50),
     Design(100, 200, replications=20),
     Design(200, 40),
@@ -207,7 +222,13 @@ def draw(
     wrong_keys = np.arange(design.items) < round(design.reversed * design.items)
     slope, intercept = (np.where(wrong_keys, -x, x) for x in (slope, intercept))
     # Abilities have the unit that fits have: the spread is that of their effect.
-    logit = theta[:, None] * slope * design.spread + intercept
+    names, each = np.zeros(design.items, int), theta[:, None]
+    if design.benchmarks > 1:
+        names = np.arange(design.items) * design.benchmarks // design.items
+        own = rng.normal(size=(design.subjects, design.benchmarks))[:, names]
+        # In the unit of the general ability.
+        each = each + (1 / design.correlation - 1) ** 0.5 * own
+    logit = each * slope * design.spread + intercept
     if design.families:
         shared = rng.normal(size=(design.families, design.items))
         logit = logit + SHIFT * shared[family_of(design)]
@@ -224,6 +245,8 @@ def draw(
         each = [1 / (1 + np.exp(-(curve + shift))) for shift in shifts]
         mean = np.average(each, axis=0, weights=weights)
     options: dict[str, Any] = {}
+    if design.benchmarks > 1:
+        options["benchmark"] = np.array([f"benchmark {k}" for k in names])
     if design.kind == "counts":
         values = rng.binomial(TRIALS, mean).astype(float)
         options["trials"] = np.full(size, TRIALS)

@@ -62,7 +62,7 @@ LEAST_STRENGTH = 0.75
 #: The same, and that of a subject's responses, below which one slope of all items is
 #: not determined either: by posterior means of `1pl` one of 60 subjects with 50 items
 #: differed from 2 others, where the paired test found all 59.
-ENOUGH_STRENGTH, LEAST_CARRIED = 8.0, 1.5
+ENOUGH_STRENGTH, LEAST_CARRIED = 7.0, 1.5
 #: Standard error of the scale, by which its 95 % interval is from 0 to 2.
 SCALE_ERROR = 1 / 1.959964
 #: How the warnings begin and go on.
