@@ -14,7 +14,8 @@ from irtjax.fitting.defaults import choose
 def table_of(design: Design, seed: int = 0):
     """Abilities, expected scores, and responses."""
     size = seed, design.subjects, design.items
-    return draw(design, np.random.default_rng(size))
+    theta, score, _, table = draw(design, np.random.default_rng(size))
+    return theta, score, table
 
 
 @pytest.mark.parametrize(
