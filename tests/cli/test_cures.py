@@ -199,7 +199,10 @@ def test_options_in_a_refusal_work(place, tmp_path, text, advice):
         ({"t.csv": "model,item,ok,ms\na,x,1,3\na,y,0,4\nb,x,0,5\nb,y,1,6\n"}, ["ok"]),
         (by_model("question_id,em,f1", "q{j},{s},{s}"), ["em", "f1"]),
         (
-            {"t.csv": "model,item,status\na,x,solved\na,y,unsolved\nb,x,solved\n"},
+            {
+                "t.csv": "model,item,status,by\na,x,solved,w\na,y,unsolved,w\n"
+                "b,x,solved,w\n"
+            },
             ["status"],
         ),
     ],

@@ -38,7 +38,7 @@ def refused(source, **options) -> str:
             ["no column 'points' for response=", "model, item, correct"],
         ),
         ("model,q1\nm,1\n", {"subject": "who"}, ["no column 'who' for subject="]),
-        ("model,item,x\nm,q,1\n", {}, ["no column of responses", "among: x"]),
+        ("model,item,x,z\nm,q,1,2\n", {}, ["no column of responses", "among: x, z"]),
         ("item,correct\nq,1\n", {}, ["no column of subjects", "subject_name="]),
         ("model,correct\nm,1\n", {"response": "correct"}, ["no column of items"]),
         (

@@ -301,6 +301,13 @@ def test_columns_of_coding_benchmarks_are_known(tmp_path, name):
         read(write(tmp_path, "model,item,platform,difficulty\na,p1,x,easy\n"))
 
 
+def test_the_only_column_without_another_role_has_the_responses(tmp_path):
+    table = read(write(tmp_path, "model,item,seed,chrf\na,x,0,0.5\nb,x,0,0.25\n"))
+    assert table.values.tolist() == [[0.5], [0.25]]
+    note = "column 'chrf' was read as the responses (response= names another)"
+    assert note in table.notes
+
+
 def test_counts_beside_scores_are_by_benchmark(tmp_path):
     rng = np.random.default_rng(0)
     lines = ["model,item,benchmark,score"]

@@ -148,6 +148,13 @@ def find(names: Sequence[str], synonyms: Sequence[str]) -> str | None:
     return next((plain[s] for s in synonyms if s in plain), None)
 
 
+def _unnamed_roles(names: Sequence[str]) -> list[str]:
+    """Columns whose names state no role, so that the only one has the responses."""
+    roles = {*METRIC, *TRIAL, *BENCHMARK, *FILTER, *LENGTH, *PROMPT, *ANSWER, *KEY}
+    roles |= {*SUBJECT, *ITEM, *SUBJECT_FACETS, *map(plain_name, UNNAMED)}
+    return [x for x in names if plain_name(x) not in roles and not is_repeat(x)]
+
+
 def require(names: Sequence[str], column: str, option: str, source: str) -> str:
     """Returns the column of a name; a ValueError that lists all refuses another."""
     if column in names:
@@ -224,8 +231,11 @@ def decide(
             f" {listing(list(names))}"
         )
     rest = [name for name in names if name not in (subject, *item, *responses)]
-    if not responses and len(rest) == 1 and options.subject_name is not None:
-        responses, rest = (rest[0],), []  # Of one subject there is one column of them.
+    only = [] if responses else _unnamed_roles(rest)
+    named_subject = subject is not None or options.subject_name is not None
+    if len(only) == 1 and named_subject and not parameter_columns(only):
+        responses = (only[0],)
+        rest.remove(only[0])
     if not responses:
         # One of them alone may describe the items of a long table.
         if len(parameter_columns(rest)) > 1 or parameter_columns(rest) == rest:
@@ -237,6 +247,10 @@ def decide(
         )
     length = named("length", LENGTH)
     benchmark, notes = named("benchmark", BENCHMARK), []
+    if only and responses:
+        notes += [
+            f"column {only[0]!r} was read as the responses (response= names another)"
+        ]
     if topic is not None and item and topic not in item:
         as_topic = "" if benchmark else f" and {topic!r} as the benchmarks"
         notes = [
