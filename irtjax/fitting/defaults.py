@@ -223,7 +223,7 @@ def _method_of(
             return "em", why
         strength = _carried(table)[0]
         if strength >= ENOUGH_STRENGTH and table.num_items <= MOST_ITEMS * subjects:
-            return "em", f"{why}, which determine its slope"
+            return "em", why
         why = f"the {counted(round(each), 'response')} to an item"
         why += " hardly determine its slope" * (strength < ENOUGH_STRENGTH)
         why += " leave errors that add up" * (strength >= ENOUGH_STRENGTH)
