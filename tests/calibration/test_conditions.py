@@ -129,6 +129,8 @@ def a_fit(ability, error, *, status=Status.CONVERGED, **columns):
         status=status,
         factors=None,
         options={},
+        reversed_scores=None,
+        items=np.array([]),
         model=SimpleNamespace(family=SimpleNamespace(num_categories=2)),
     )
 

@@ -136,7 +136,7 @@ def test_an_unidentified_item_has_flags_and_no_errors():
             " choose a 0/1 metric",
         ),
         (ResponseTable.from_arrays([[0, 0.5], [1, 1]]), "value 0.5 is not 0 or 1"),
-        (ResponseTable.from_arrays([[0, -1], [1, 1]]), "value -1 is not 0 or 1"),
+        (ResponseTable.from_arrays([[0, -0.5], [1, 1]]), "value -0.5 is not 0 or 1"),
     ],
 )
 def test_data_that_cannot_be_fitted(table, message):

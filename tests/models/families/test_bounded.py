@@ -213,6 +213,7 @@ def test_kinds_of_items_are_told_by_their_values():
     assert binary_items(table_of(values, trials=trials)).tolist() == [
         *(True, False, True, True)
     ]
+    values = np.where(np.arange(4) == 1, 1, values)
     table = table_of(values, trials=np.where(np.arange(4) == 1, 2, trials))
     with pytest.raises(ValueError, match="counts of trials are not scores"):
         irtjax.fit(table, "beta")
