@@ -12,6 +12,7 @@ from scipy import stats
 from irtjax._types import Status
 from irtjax.calibration.conditions import Condition, judge, parse_condition
 from irtjax.data import ResponseTable
+from irtjax.models.catalogue import two_parameter
 
 NEW, OLD = "org/new-1.5", "old < model"
 
@@ -131,7 +132,8 @@ def a_fit(ability, error, *, status=Status.CONVERGED, **columns):
         options={},
         reversed_scores=None,
         items=np.array([]),
-        model=SimpleNamespace(family=SimpleNamespace(num_categories=2)),
+        item_table=pa.table({"item": pa.array([], pa.string())}),
+        model=two_parameter(),
     )
 
 
