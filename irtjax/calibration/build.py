@@ -67,12 +67,13 @@ def build(
     vary, given = identification.variation(table), estimates
     level, count = options["level"], estimates.num_parameters
     benchmarks = _of_benchmarks(table, given)
-    estimates = with_errors_of_scale(given, table, vary, level)
+    clustered = relatives.with_clusters_as_benchmarks(table, options)
+    estimates = with_errors_of_scale(given, clustered, vary, level)
     tested = not compares_means(estimates)
     differ = tested and benchmarks is not None and benchmarks.matters(given.error)
     if differ:
         estimates = with_errors_of_benchmarks(estimates, table, level)
-    related = relatives.Relatives()
+    related = relatives.of_means(table, options)
     if tested:
         estimates, related = relatives.with_relatives(
             table, estimates, options, paired=differ

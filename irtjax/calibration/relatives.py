@@ -31,6 +31,7 @@ precise: p_i p_l v sum_j w_ij w_lj is added to the covariance of two of its subj
 from __future__ import annotations
 
 import dataclasses
+import math
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
@@ -39,7 +40,12 @@ import numpy as np
 from scipy.special import fdtri
 
 from irtjax.calibration.assumptions import cell_slopes
-from irtjax.calibration.dependence import CRITICAL, Residuals, residuals_of
+from irtjax.calibration.dependence import (
+    CRITICAL,
+    Dependence,
+    Residuals,
+    residuals_of,
+)
 from irtjax.calibration.groupings import Grouping, clusters_of_items, families_of
 from irtjax.data.table import ResponseTable
 from irtjax.data.wording import counted, listing
@@ -100,6 +106,36 @@ def clusters_of(
     if found.clusters is None or several:
         return labels
     return found.clusters.labels
+
+
+def with_clusters_as_benchmarks(
+    table: ResponseTable, options: dict[str, Any]
+) -> ResponseTable:
+    """The table whose benchmarks are the clusters that were given, if they were."""
+    given = options.get("cluster")
+    if given is None:
+        return table
+    facets = {**table.item_facets, "benchmark": table.item_facets[given]}
+    return table.replace(item_facets=facets)
+
+
+def of_means(table: ResponseTable, options: dict[str, Any]) -> Relatives:
+    """The groups that were given, of fits whose subjects are compared by means.
+
+    Their errors count clusters as benchmarks. Subjects are compared as they are, so
+    families do not enter.
+    """
+    family, cluster = options.get("family"), options.get("cluster")
+    return Relatives(
+        None if family is None else _given(table.subject_facets[family]),
+        None if cluster is None else _given(table.item_facets[cluster]),
+    )
+
+
+def _given(labels: np.ndarray) -> Grouping:
+    """Groups by label, without a test of their dependence."""
+    names, codes = np.unique(np.asarray(labels), return_inverse=True)
+    return Grouping(codes, names, "", True, Dependence(math.nan, math.nan))
 
 
 def with_relatives(

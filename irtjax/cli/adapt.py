@@ -214,11 +214,19 @@ class SubjectOptions:
     join: Annotated[
         str, opt.option("Of --responses: what identifies items of logs, hash or id.")
     ] = "hash"
+    missing_values: Annotated[
+        list[str] | None,
+        opt.option(
+            "Of --responses: number or word that means no score; may be repeated.",
+            metavar="VALUE",
+        ),
+    ] = None
 
     def given(self) -> dict[str, bool]:
         """Whether each option differs from its default."""
         fields = dataclasses.fields(self)
-        return {f"--{x.name}": getattr(self, x.name) != x.default for x in fields}
+        flag = lambda name: f"--{name.replace('_', '-')}"
+        return {flag(x.name): getattr(self, x.name) != x.default for x in fields}
 
     def check(self) -> None:
         """Refuses options of reading where nothing is read."""
@@ -227,6 +235,7 @@ class SubjectOptions:
             ("--length", "reads their lengths"),
             ("--trials", "reads their repeats"),
             ("--join", "is of their items"),
+            ("--missing-values", "is of their scores"),
         ):
             if given[option] and not self.responses:
                 raise ValueError(f"{option} requires --responses FILE: it {reason}")
@@ -236,7 +245,12 @@ class SubjectOptions:
         if not self.responses:
             return None
         trials = self.trials or ("counts" if repeats > 1 else "auto")
-        reading = opt.Reading(length=self.length, trials=trials, join=self.join)
+        reading = opt.Reading(
+            length=self.length,
+            trials=trials,
+            join=self.join,
+            missing_values=self.missing_values,
+        )
         return reading.read(self.responses, fit)
 
 

@@ -15,7 +15,6 @@ from irtjax.cli.imports import own_or_name
 from irtjax.cli.output import check_out_folder
 from irtjax.cli.pipeline import Job, calibrate, report, write
 from irtjax.cli.progress import ProgressLine
-from irtjax.data.coding import coded_as
 
 #: Typer's parameters are made from the rows of `fit_options`.
 _MORE = [option.parameter() for option in fit_options.OPTIONS]
@@ -119,6 +118,8 @@ def fit_command(
 
 def _read_and_fit(files, reading: opt.Reading, job: Job, progress: ProgressLine):
     """The calibration of the files, and their table."""
+    from irtjax.data.coding import coded_as
+
     began = time.perf_counter()
     progress("read")
     table = reading.read(files)

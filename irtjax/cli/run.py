@@ -26,7 +26,6 @@ from irtjax.cli.output import (
     write_files,
 )
 from irtjax.cli.progress import ProgressLine
-from irtjax.data.coding import coded_as
 
 if TYPE_CHECKING:
     from irtjax.auditing import Audit
@@ -108,6 +107,7 @@ def run_command(
     json: opt.Json = False,
 ) -> None:
     """Fits, audits and shrinks: who is best, which items are bad, which few suffice."""
+    from irtjax.data.coding import coded_as
     from irtjax.data.writing import reserved
 
     check_out_folder(out, (RECORD, SUMMARY, PAGE), "run")
