@@ -52,6 +52,12 @@ def make_model(
             raise ValueError(
                 f"a {model} model needs integer responses, not {table.kind}"
             )
+        only = np.unique(table.seen)
+        if len(only) == 1 and only[0] not in (0, 1):
+            raise ValueError(
+                f"every response is {only[0]:g}, so nothing can be estimated; check"
+                " which column or metric has the responses"
+            )
         codes = category_codes(table)
         count = arguments["num_categories"] = len(codes)
         if count > MOST_CATEGORIES:

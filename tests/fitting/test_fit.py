@@ -137,6 +137,10 @@ def test_an_unidentified_item_has_flags_and_no_errors():
         ),
         (ResponseTable.from_arrays([[0, 0.5], [1, 1]]), "value 0.5 is not 0 or 1"),
         (ResponseTable.from_arrays([[0, -0.5], [1, 1]]), "value -0.5 is not 0 or 1"),
+        (
+            ResponseTable.from_arrays([[3, 3], [3, 3]]),
+            "every response is 3, so nothing",
+        ),
     ],
 )
 def test_data_that_cannot_be_fitted(table, message):
