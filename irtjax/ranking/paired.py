@@ -69,7 +69,7 @@ def paired_means(
     >>> gap, together = found.mean[0] - found.mean[1], found.shared @ found.shared.T
     >>> own = found.standard_error**2
     >>> z = gap / np.sqrt(own.sum() - 2 * together[0, 1])
-    >>> round(gap, 3), round(z, 3)  # Of 3 degrees of freedom t = 1.732.
+    >>> round(float(gap), 3), round(float(z), 3)  # Of 3 degrees of freedom t = 1.732.
     (0.5, 1.067)
     """
     cells = _Cells(values, exposure)
