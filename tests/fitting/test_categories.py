@@ -121,6 +121,19 @@ def _compared(model: str, method: str, shift: int):
     ]
 
 
+#: Standard errors by which fits may differ where the start rounds otherwise: `laplace`
+#: ends where a step is a hundredth of one, and draws differ by less than a half.
+WITHIN = {"laplace": 0.01, "nuts": 0.5, "vi": 0.5}
+
+
+def _check_near(plain, moved, shift: int, share: float) -> None:
+    """Abilities and expected scores differ by a small share of their errors."""
+    for name, by in (("ability", 0), ("expected_score", shift)):
+        one, two = (np.array(x.ability_table[name]) for x in (plain, moved))
+        error = np.array(plain.ability_table[f"{name}_se"])
+        assert (np.abs(two - one - by) < share * error).all()
+
+
 def _check_same(plain, moved, shift: int) -> None:
     """Everything is the same, but for what is on the scale of the responses."""
     assert moved.num_parameters == plain.num_parameters
@@ -156,7 +169,10 @@ QUICK = [("graded", "em")]
 def test_adding_a_constant_changes_no_fit(model, method):
     """Of every ordinal model by every method."""
     plain, moved = _compared(model, method, 3)
-    _check_same(plain, moved, 3)
+    if method in WITHIN:
+        _check_near(plain, moved, 3, WITHIN[method])
+    else:
+        _check_same(plain, moved, 3)
 
 
 @pytest.fixture(scope="module")
