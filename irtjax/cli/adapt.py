@@ -403,7 +403,6 @@ def _show(
     from irtjax.data.wording import counted
     from irtjax.report.words import number
 
-    console = screen.console()
     length = tests.ability.shape[1]
     header = [noun, "RMSE", "error"]
     curves = [tests.rmse(), tests.mean_standard_error()]
@@ -417,11 +416,11 @@ def _show(
         f"{counted(len(tests.subjects), f'{kind} subject')},"
         f" {counted(len(tests.items), 'item')}"
     )
-    screen.show_table(console, title, header, rows)
+    screen.show_table(title, header, rows)
     place = [] if out is None else [written(out, FILES)]
     more = [*_of_costs(tests, baseline), *_of_decisions(tests)]
-    screen.show_sentences(console, [*_sentences(tests, noun), *more, *place])
-    screen.show_warnings(console, [], tests.notes)
+    screen.show_sentences([*_sentences(tests, noun), *more, *place])
+    screen.show_warnings([], tests.notes)
 
 
 def _sentences(tests: SimulatedTests, noun: str) -> list[str]:

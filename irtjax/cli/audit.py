@@ -217,17 +217,16 @@ def _show(report: Audit, out: Path | None, texts: Texts, notes: Sequence[str]) -
     from irtjax.report import audit as report_of
     from irtjax.report.flagged import flagged_lines
 
-    console = screen.console()
     header, rows = report_of.benchmark_quality_rows(report)
     spare = ("information", "LEH", "feasibility", "guessing", "item-rest")
-    screen.show_table(console, "Benchmarks", header, rows, spare=spare)
+    screen.show_table("Benchmarks", header, rows, spare=spare)
     header, rows = report_of.audit_rows(report, SHOWN)
-    screen.show_table(console, "Items", header, rows)
+    screen.show_table("Items", header, rows, ("defect", "smallest p-values"))
     near = report_of.nearest_sentence(report)
     sentences = [report_of.discriminating_sentence(report), near, report.missing]
-    screen.show_sentences(console, filter(None, sentences))
-    screen.show_sentences(console, flagged_lines(report, texts))
+    screen.show_sentences(filter(None, sentences))
+    screen.show_sentences(flagged_lines(report, texts))
     if out is not None:
         names = (*FILES, *FLAGGED, *CLEAN, CONTROL, *FIGURES)
-        screen.show_sentences(console, [output.written(out, names)])
-    screen.show_warnings(console, report.warnings, notes)
+        screen.show_sentences([output.written(out, names)])
+    screen.show_warnings(report.warnings, notes)

@@ -140,7 +140,6 @@ def _show(found: Heterogeneity, out: Path | None) -> None:
     from irtjax.data.wording import percent
     from irtjax.report.words import interval, number
 
-    console = screen.console()
     header = ["benchmark", "items", "clusters", "smallest correlation"]
     header += [f"{percent(found.level)} interval", "one skill", "verdict"]
     judged = [row for row in found.table.to_pylist() if row["clusters"]]
@@ -156,10 +155,10 @@ def _show(found: Heterogeneity, out: Path | None) -> None:
         ]
         for row in judged
     ]
-    screen.show_table(console, "", header, screen.shortened(rows))
+    screen.show_table("", header, screen.shortened(rows))
     pairs = zip(found.table["clusters"].to_pylist(), found.sentences, strict=True)
     sentences = [text for count, text in pairs if count][: screen.LONGEST]
     if out is not None:
         sentences.append(written(out, (*TABLES, *FIGURES)))
-    screen.show_sentences(console, sentences)
-    screen.show_warnings(console, found.warnings, ())
+    screen.show_sentences(sentences)
+    screen.show_warnings(found.warnings, ())

@@ -81,7 +81,6 @@ def _show(found: Closeness) -> None:
     from irtjax.data.wording import counted, percent
     from irtjax.report.words import listing, number
 
-    out = screen.console()
     title = "How close to the truth: mean discrimination (slope), difficulty,"
     title += " information"
     header = ["benchmark", "items", "true slope", "estimated"]
@@ -90,7 +89,7 @@ def _show(found: Closeness) -> None:
         [name, count, *map(number, values), percent(round(share, 3))]
         for name, count, *values, share in found.benchmarks
     ]
-    screen.show_table(out, title, header, rows)
+    screen.show_table(title, header, rows)
     lines = [
         f"Abilities: Spearman correlation with the truth"
         f" {number(found.ability_spearman, 3)} (plain accuracy:"
@@ -110,4 +109,4 @@ def _show(found: Closeness) -> None:
         + (f"; missed: {listing(found.missed)}" if found.missed else "")
         + f"; {counted(len(found.false_alarms), 'sound item')} flagged so.",
     ]
-    screen.show_sentences(out, lines)
+    screen.show_sentences(lines)

@@ -85,7 +85,6 @@ def _show(found: Dimensions, out: Path | None) -> None:
     from irtjax.cli import screen
     from irtjax.report.words import number
 
-    console = screen.console()
     given = found.table.to_pylist()
     # Without parallel analysis there are no eigenvalues.
     columns = {
@@ -98,6 +97,6 @@ def _show(found: Dimensions, out: Path | None) -> None:
          for name, digits in columns.values()]
         for row in given
     ]  # fmt: skip
-    screen.show_table(console, "", list(columns), rows)
+    screen.show_table("", list(columns), rows)
     place = [] if out is None else [written(out, (TABLE, FIGURE))]
-    screen.show_sentences(console, [found.sentence, *found.notes, *place])
+    screen.show_sentences([found.sentence, *found.notes, *place])

@@ -252,18 +252,15 @@ def _show(
     from irtjax.cli import screen
     from irtjax.data.wording import counted
 
-    console = screen.console()
     if estimate is not None:
-        screen.show_sentences(console, _sentences(rounds, estimate))
+        screen.show_sentences(_sentences(rounds, estimate))
     if rounds.over:
-        screen.show_sentences(console, [f"Ended by: {rounds.test.stopped}."])
+        screen.show_sentences([f"Ended by: {rounds.test.stopped}."])
         if table is not None:
-            console.print()
-            console.print(table, markup=False, soft_wrap=True)
-            console.print()
+            screen.show_text(f"\n{table}\n")
             files = "adapt.csv, table.md"
             written = f"Written to {rounds.folder}: {files}"
-            screen.show_sentences(console, [_ABOUT_TABLE, written])
+            screen.show_sentences([_ABOUT_TABLE, written])
     else:
         count = len(rounds.test.handed_out)
         sentence = (
@@ -271,11 +268,11 @@ def _show(
             " the"
         )
         sentence += " options of your model in place of MODEL:"
-        screen.show_sentences(console, [sentence])
-        screen.show_command(console, rounds.command())
-        screen.show_sentences(console, ["Then go on with:"])
-        screen.show_command(console, again)
-    screen.show_warnings(console, list(rounds.test.warnings), rounds.notes)
+        screen.show_sentences([sentence])
+        screen.show_command(rounds.command())
+        screen.show_sentences(["Then go on with:"])
+        screen.show_command(again)
+    screen.show_warnings(list(rounds.test.warnings), rounds.notes)
 
 
 _ABOUT_TABLE = (

@@ -314,17 +314,16 @@ def _show(facts: dict[str, Any]) -> None:
     model = facts["suggested_model"]
     advice = f"--model {model}: " if model else ""
     rows.append(["suggested", advice + facts["reason"]])
-    out = screen.console()
-    screen.show_table(out, "", ["", ""], rows, left=2)
-    _show_offers(out, facts)
-    screen.show_warnings(out, [], facts["notes"])
+    screen.show_facts(rows)
+    _show_offers(facts)
+    screen.show_warnings([], facts["notes"])
 
 
 #: Offers that are shown; a JSON document has all.
 _MOST_OFFERS = 40
 
 
-def _show_offers(out: Any, facts: dict[str, Any]) -> None:
+def _show_offers(facts: dict[str, Any]) -> None:
     """Benchmarks with their metrics, filters and epochs, and the command to go on."""
     from irtjax.cli import screen
 
@@ -341,14 +340,14 @@ def _show_offers(out: Any, facts: dict[str, Any]) -> None:
         ]
         left = len(offers) - len(rows)
         title = f"Found, and {left:,} more" if left else "Found"
-        screen.show_table(out, title, [*header, "values"], rows, left=3)
+        screen.show_table(title, [*header, "values"], rows, left=3)
     if "command" in facts:
-        screen.show_sentences(out, ["There is a choice. The facts above are those of:"])
-        screen.show_command(out, facts["command"])
+        screen.show_sentences(["There is a choice. The facts above are those of:"])
+        screen.show_command(facts["command"])
     if "usual" in facts:
         sentence = "The usual ones are read. To read others, change the names in:"
-        screen.show_sentences(out, [sentence])
-        screen.show_command(out, facts["usual"])
+        screen.show_sentences([sentence])
+        screen.show_command(facts["usual"])
 
 
 def _values(offer: dict[str, Any]) -> str:
@@ -364,9 +363,8 @@ def _show_fit(fit: Calibration) -> None:
     from irtjax.report.leaderboard_page import benchmark_rows, option_pairs
     from irtjax.report.summary import fit_sentences, item_sentences
 
-    out = screen.console()
-    screen.show_sentences(out, [*fit_sentences(fit), *item_sentences(fit)])
+    screen.show_sentences([*fit_sentences(fit), *item_sentences(fit)])
     header, rows = benchmark_rows(fit, lambda name: name or "(all)")
-    screen.show_table(out, "Benchmarks", header, rows)
-    screen.show_sentences(out, [f"Options: {', '.join(option_pairs(fit.options))}"])
-    screen.show_warnings(out, fit.warnings, fit.notes)
+    screen.show_table("Benchmarks", header, rows)
+    screen.show_sentences([f"Options: {', '.join(option_pairs(fit.options))}"])
+    screen.show_warnings(fit.warnings, fit.notes)

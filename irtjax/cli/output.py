@@ -59,7 +59,7 @@ def say(*sentences: str) -> None:
     """Prints sentences on standard output."""
     from irtjax.cli import screen
 
-    screen.show_sentences(screen.console(), sentences)
+    screen.show_sentences(sentences)
 
 
 def written(folder: Path, names: Iterable[str]) -> str:

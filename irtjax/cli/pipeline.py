@@ -151,13 +151,12 @@ def report(
     from irtjax.storage import FIT_FILES, STRUCTURE_FILES
 
     if not quiet and not as_json:
-        out = screen.console()
-        screen.show_ranking(out, ranked, everything=False)
-        screen.show_sentences(out, summarise(fit, ranked))
-        screen.show_warnings(out, fit.warnings, fit.notes)
+        screen.show_ranking(ranked, everything=False)
+        screen.show_sentences(summarise(fit, ranked))
+        screen.show_warnings(fit.warnings, fit.notes)
         if folder is not None:
             names = (*FIT_FILES, *STRUCTURE_FILES, *names)
-            screen.show_sentences(out, ["", written(folder, names)])
+            screen.show_sentences(["", written(folder, names)])
     if as_json:
         print_json(document(fit, ranked, folder) | (more or {}))
 

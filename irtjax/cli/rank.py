@@ -134,13 +134,12 @@ def rank_command(
             subject_sentences,
         )
 
-        out = screen.console()
-        screen.show_ranking(out, ranked, everything)
+        screen.show_ranking(ranked, everything)
         sentences = [
             *direction_sentences(fit),
             *subject_sentences(ranked, converged=has_converged(fit)),
         ]
-        screen.show_sentences(out, sentences)
+        screen.show_sentences(sentences)
 
 
 def _check_reading(reading: opt.Reading, data: list[str] | None) -> None:
@@ -181,13 +180,12 @@ def _flow(fit, flow: str, moves: MoveOptions, given, *, quiet: bool, as_json: bo
     elif not quiet:
         from irtjax.cli import screen
 
-        out = screen.console()
         rows = [_flow_cells(row) for row in found.table.to_pylist()]
         header = ["subject", "before", "rank", "move", "from", "to", "beyond"]
         if given is not None:
             header.append("items")
-        screen.show_table(out, "", header, rows, spare=("from", "to"))
-        screen.show_sentences(out, [found.sentence])
+        screen.show_table("", header, rows, spare=("from", "to"))
+        screen.show_sentences([found.sentence])
 
 
 def _flow_cells(row: dict) -> list[str]:

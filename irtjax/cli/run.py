@@ -410,14 +410,13 @@ def _show(results: Results) -> None:
     from irtjax.report.summary import fit_sentences
     from irtjax.report.words import visible
 
-    console = screen.console()
-    screen.show_ranking(console, results.ranked, everything=False)
-    screen.show_sentences(console, fit_sentences(results.fit))
+    screen.show_ranking(results.ranked, everything=False)
+    screen.show_sentences(fit_sentences(results.fit))
     for sentence in _sentences(results, visible):
-        screen.show_sentences(console, ["", sentence])
-    screen.show_sentences(console, [""])
-    screen.show_warnings(console, _warnings(results), results.fit.notes)
-    screen.show_sentences(console, ["", *_places(results)])
+        screen.show_sentences(["", sentence])
+    screen.show_sentences([""])
+    screen.show_warnings(_warnings(results), results.fit.notes)
+    screen.show_sentences(["", *_places(results)])
 
 
 def _write_page(results: Results, table: ResponseTable) -> None:

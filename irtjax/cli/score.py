@@ -83,11 +83,10 @@ def _report(result, num_items, notes, out: Path | None, quiet: bool, json: bool)
     elif not quiet:
         from irtjax.cli import screen
 
-        console = screen.console()
-        screen.show_table(console, *_shown(result, num_items))
-        screen.show_warnings(console, [], notes)
+        screen.show_table(*_shown(result, num_items))
+        screen.show_warnings([], notes)
         if out is not None:
-            screen.show_sentences(console, [f"Written to {out}"])
+            screen.show_sentences([f"Written to {out}"])
 
 
 def _shown(result: Any, num_items: int | None) -> tuple:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import sys
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from irtjax.report.leaderboard_page import (
@@ -11,114 +12,50 @@ from irtjax.report.leaderboard_page import (
     subject_cells,
     subject_header,
 )
+from irtjax.report.text_table import plain, terminal_width, text_table, wrapped
 from irtjax.report.words import short, visible
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from irtjax.calibration.rank import RankedSubjects
 
 #: Rows shown from either end of a long table, and of the longest shown in full.
 ENDS = 15
 LONGEST = 2 * ENDS + 5
-#: Least width of a column of names, and of the other columns of words.
-NAME_WIDTH = 20
-WORDS = ("flags", "smallest p-values")
 #: What a ranking can do without on a narrow screen, least needed first.
 SPARE = ("responses", "accuracy", "score", "error", "flags", "P(best)", "ability")
-#: Most letters of the first cell of a row, which is a name, and of any other.
-MOST_OF_NAME, MOST_OF_CELL = 200, 2000
 #: Letters of the name of a benchmark above its column.
 MOST_LETTERS = 30
-#: Columns of a terminal that is none (a pipe, a file).
-WIDTH = 160
 
 
-def console() -> Console:
-    """Returns the console of standard output, wide enough for tables in a pipe."""
-    import sys
-
-    from rich.console import Console
-
-    width = None if sys.stdout.isatty() else WIDTH
-    return Console(highlight=False, width=width, soft_wrap=False)
+def show_text(text: str) -> None:
+    """Prints text, which is safe for a terminal, as standard output can show it."""
+    text = plain(text)
+    encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
+    # An encoding has the characters of tables, and not those of every name.
+    text = text.encode(encoding, "backslashreplace").decode(encoding)
+    sys.stdout.write(text + "\n")
 
 
 def show_table(
-    out: Console,
     title: str,
     header: Sequence[str],
     rows: Iterable[Sequence[Any]],
-    left: int = 1,
+    left: int | Collection[str] = 1,
     spare: Sequence[str] = (),
 ) -> None:
-    """Prints a table; names in it are never read as markup.
-
-    The first `left` columns are aligned to the left; `spare` ones are left out, in
-    this order, where the screen is too narrow.
-    """
-    from rich import box
-    from rich.table import Table
-    from rich.text import Text
-
-    cells = [
-        [_cut(cell, MOST_OF_CELL if k else MOST_OF_NAME) for k, cell in enumerate(row)]
-        for row in rows
-    ]
-    header, cells = narrow(header, cells, left, spare, out.width)
-    table = Table(
-        title=Text(title) if title else None,
-        title_justify="left",
-        title_style="bold",
-        box=box.SIMPLE_HEAD,
-        pad_edge=False,
-    )
-    for k, name in enumerate(header):
-        words = k < left or name in WORDS
-        table.add_column(
-            Text(name),
-            justify="left" if words else "right",
-            # A long name may fold, but not to shreds; a number never does.
-            overflow="fold",
-            no_wrap=not words,
-            min_width=NAME_WIDTH if k == 0 and name else None,
-        )
-    for row in cells:
-        table.add_row(*(Text(cell) for cell in row))
-    out.print(table)
+    """Prints a table, followed by an empty line; see `report.text_table`."""
+    show_text(text_table(header, rows, left=left, spare=spare, title=title) + "\n")
 
 
-def _cut(cell: Any, most: int) -> str:
-    """The text of a cell, cut in the middle when very long."""
-    text = visible(str(cell))
-    return short(text, most) if len(text) > most else text
-
-
-def narrow(
-    header: Sequence[str],
-    rows: list[list[str]],
-    left: int,
-    spare: Sequence[str],
-    width: int,
-) -> tuple[list[str], list[list[str]]]:
-    """Returns a table that fits a width, with spare columns left out.
-
-    >>> narrow(["name", "a", "b"], [["x", "123456", "1"]], 1, ["a"], 30)
-    (['name', 'b'], [['x', '1']])
-    """
-    kept = list(range(len(header)))
-
-    widths = [
-        NAME_WIDTH
-        if k < left or name in WORDS
-        else max(len(cell) for cell in (name, *(row[k] for row in rows)))
-        for k, name in enumerate(header)
-    ]
-    for name in spare:
-        places = [k for k in kept if header[k] == name]
-        if places and sum(3 + widths[k] for k in kept) > width:
-            kept.remove(places[-1])
-    return [header[k] for k in kept], [[row[k] for k in kept] for row in rows]
+def show_facts(facts: Iterable[tuple[str, str]]) -> None:
+    """Prints names of facts with what they are, which takes as many lines as needed."""
+    facts = [(visible(name), visible(text)) for name, text in facts]
+    start = max(len(name) for name, _ in facts) + 3
+    for name, text in facts:
+        first, *others = wrapped(text, max(terminal_width() - start, 20))
+        show_text(f" {name:<{start - 1}}{first}".rstrip())
+        for line in others:
+            show_text(" " * start + line)
 
 
 def shortened(rows: list[list[str]]) -> list[list[str]]:
@@ -133,29 +70,26 @@ def _gap(size: int, columns: int) -> list[str]:
     return [f"... {size - 2 * ENDS:,} more ..."] + [""] * (columns - 1)
 
 
-def show_sentences(out: Console, sentences: Iterable[str]) -> None:
-    """Prints sentences, as they are."""
-    from rich.text import Text
-
+def show_sentences(sentences: Iterable[str], indent: str = "") -> None:
+    """Prints sentences in lines that fit the screen."""
     for sentence in sentences:
         # Lines of a sentence are its points; control characters are gone by then.
         for line in sentence.split("\n"):
-            out.print(Text(visible(line)))
+            for part in wrapped(visible(line), terminal_width(), indent):
+                show_text(part)
 
 
-def show_command(out: Console, command: str) -> None:
+def show_command(command: str) -> None:
     """Prints a command on one line, to be copied."""
-    from rich.text import Text
-
-    out.print(Text(f"  {visible(command)}"), soft_wrap=True)
+    show_text(f"  {visible(command)}")
 
 
-def show_ranking(out: Console, ranked: RankedSubjects, everything: bool) -> None:
+def show_ranking(ranked: RankedSubjects, everything: bool) -> None:
     """Prints the ranked table, the middle left out when it is long.
 
     Where the fit has several benchmarks, a second table has the accuracies on them.
     """
-    from irtjax.data.wording import are, counted
+    from irtjax.data.wording import counted
 
     header = [*subject_header(ranked.level), "responses", "flags"]
     size = ranked.table.num_rows
@@ -176,28 +110,19 @@ def show_ranking(out: Console, ranked: RankedSubjects, everything: bool) -> None
     if not any(row[-1] for row in rows):
         header = header[:-1]
         rows = [row[:-1] for row in rows]
-    show_table(out, f"{counted(size, 'subject')}", header, rows, spare=SPARE)
+    left = ("subject", "flags")
+    show_table(f"{counted(size, 'subject')}", header, rows, left, SPARE)
     names = benchmarks_with_accuracy(ranked)
     if not names or not rows:
         return
     rows = lines(lambda row: [row["subject"], *accuracy_cells(row, names)])
     header = ["subject", *(short(name, MOST_LETTERS) for name in names)]
-    # The last benchmarks are left out where the screen is too narrow for all.
-    header, rows = narrow(header, rows, 1, header[:1:-1], out.width)
-    show_table(out, "Accuracy by benchmark", header, rows)
-    left = len(names) - len(header) + 1
-    if left:
-        more = f"{counted(left, 'more benchmark')} {are(left)} in abilities.csv."
-        show_sentences(out, [more, ""])
+    show_table("Accuracy by benchmark", header, rows)
 
 
-def show_warnings(out: Console, warnings: Iterable[str], notes: Iterable[str]) -> None:
-    """Prints warnings, then notes, one line each, with options as they are typed."""
-    from rich.text import Text
-
+def show_warnings(warnings: Iterable[str], notes: Iterable[str]) -> None:
+    """Prints warnings, then notes, with options as they are typed."""
     from irtjax.cli.errors import as_options
 
-    for line in warnings:
-        out.print(Text(f"warning: {visible(as_options(line))}", style="yellow"))
-    for line in notes:
-        out.print(Text(f"note: {visible(as_options(line))}", style="dim"))
+    show_sentences(f"warning: {as_options(line)}" for line in warnings)
+    show_sentences(f"note: {as_options(line)}" for line in notes)

@@ -229,21 +229,20 @@ def _report(small, errors, notes, out: Path, quiet: bool, json: bool) -> None:
     elif not quiet:
         from irtjax.cli import screen
 
-        console = screen.console()
         if small.rules:
-            _show_rules(console, small)
+            _show_rules(small)
         if errors is not None:
-            _show(console, errors)
+            _show(errors)
         names = ["subset.csv", "subset.json", "report.html"]
         names += ["rules.csv"] if small.rules else []
         names += ERROR_FILES if errors is not None else []
         names += [name for name in SAMPLE_FILES if (out / name).is_file()]
         written = f"Written to {out}: {', '.join(names)}"
-        screen.show_sentences(console, [*subset_sentences(small), written])
+        screen.show_sentences([*subset_sentences(small), written])
         if SAMPLE_FILES[0] in names:
-            screen.show_sentences(console, ["Evaluate only these items:"])
-            screen.show_command(console, _command(small, out / SAMPLE_FILES[0]))
-        screen.show_warnings(console, found["warnings"], notes)
+            screen.show_sentences(["Evaluate only these items:"])
+            screen.show_command(_command(small, out / SAMPLE_FILES[0]))
+        screen.show_warnings(found["warnings"], notes)
 
 
 def document(small, errors, notes: list[str], out: Path) -> dict[str, Any]:
@@ -276,7 +275,7 @@ def _command(small: Shrunken, samples: Path) -> str:
     return f"lm_eval {shlex.join(names)} {more}"
 
 
-def _show_rules(console, small: Shrunken) -> None:
+def _show_rules(small: Shrunken) -> None:
     """Prints the rules that were compared."""
     from irtjax.cli import screen
     from irtjax.data.wording import counted
@@ -290,10 +289,10 @@ def _show_rules(console, small: Shrunken) -> None:
     ]
     title = f"Rules compared on held-out subjects, {counted(small.size, 'item')}"
     header = ["rule", "mean error", "SE", "above the best", "SE", "taken"]
-    screen.show_table(console, title, header, rows)
+    screen.show_table(title, header, rows)
 
 
-def _show(console, errors: SubsetErrors) -> None:
+def _show(errors: SubsetErrors) -> None:
     """Prints errors by method and size."""
     from irtjax.cli import screen
     from irtjax.data.wording import counted, percent
@@ -317,7 +316,7 @@ def _show(console, errors: SubsetErrors) -> None:
         f"{counted(errors.num_subjects, 'held-out subject')},"
         f" {counted(errors.num_items, 'item')}"
     )
-    screen.show_table(console, title, header, rows)
+    screen.show_table(title, header, rows)
 
 
 def subset_sentences(small: Shrunken) -> list[str]:

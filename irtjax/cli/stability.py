@@ -145,14 +145,13 @@ def _show(found: Stability, out: Path | None) -> None:
     from irtjax.data.wording import counted
     from irtjax.report.words import number
 
-    console = screen.console()
     if found.kind == "starts":
         header = ["quantity", "runs", "mean", "lowest"]
         cells = [
             [x["quantity"], x["runs"], number(x["mean"], 4), number(x["min"], 4)]
             for x in found.agreement.to_pylist()
         ]
-        screen.show_table(console, "", header, cells, left=2)
+        screen.show_table("", header, cells, left=2)
     else:
         rows = found.table.to_pylist()
         shown = rows if len(rows) <= screen.LONGEST else rows[: screen.ENDS]
@@ -160,13 +159,13 @@ def _show(found: Stability, out: Path | None) -> None:
             [row["subject"], *(number(row[x], k) for x, k in _COLUMNS.values())]
             for row in shown
         ]
-        screen.show_table(console, "", ["subject", *_COLUMNS], cells)
+        screen.show_table("", ["subject", *_COLUMNS], cells)
         if len(rows) > len(shown):
             more = (
                 f"and {counted(len(rows) - len(shown), 'more subject')}: --out DIR,"
                 " --json"
             )
-            screen.show_sentences(console, [more])
+            screen.show_sentences([more])
     place = [] if out is None else [written(out, (*TABLES, FIGURE))]
-    screen.show_sentences(console, [found.sentence, *place])
-    screen.show_warnings(console, found.warnings, found.notes)
+    screen.show_sentences([found.sentence, *place])
+    screen.show_warnings(found.warnings, found.notes)
