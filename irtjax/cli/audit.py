@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 #: Names shown of the items with a defect.
 SHOWN = 5
 #: What `--out` writes.
-FILES = ("items.csv", "benchmarks.csv", "summary.md", "report.html")
+PAGE = "report.html"
+FILES = ("items.csv", "benchmarks.csv", "summary.md", PAGE)
 #: Where the texts of items are known: the flagged items to read.
 FLAGGED = ("flagged_items.md", "flagged_items.csv")
 #: Of logs of a harness: its ids of the items in which no test found a defect.
@@ -137,9 +138,14 @@ def _chances(given: list[str]) -> float | dict[str, float]:
 
 
 def write(
-    out: Path, report: Audit, table: ResponseTable, texts: Texts, figures: bool
+    out: Path,
+    report: Audit,
+    table: ResponseTable,
+    texts: Texts,
+    figures: bool,
+    page: bool = True,
 ) -> None:
-    """Writes tables, figures and summary, all or none."""
+    """Writes tables, figures, summary and, unless left out, its page, all or none."""
     from irtjax import plots
     from irtjax.data.scores import as_majority
     from irtjax.data.writing import write_text
@@ -147,18 +153,19 @@ def write(
     from irtjax.report.flagged import flagged_page, flagged_table
 
     table = as_majority(table)
-    page = audit_page(report, FIGURES if figures else (), table.notes)
-    command = output.command_line()
-    shown = {name: text.as_text() for name, text in texts.items()}
-    html = report_page(
-        report.fit, data=table, audit=report, command=command, texts=shown
-    )
+    summary = audit_page(report, FIGURES if figures else (), table.notes)
     contents: dict[str, Any] = {
         "items.csv": report.items,
         "benchmarks.csv": report.benchmarks,
-        "summary.md": lambda place: place.write_text(page, encoding="utf-8"),
-        "report.html": lambda place: write_page(place, html),
+        "summary.md": functools.partial(write_text, summary),
     }
+    if page:
+        command = output.command_line()
+        shown = {name: text.as_text() for name, text in texts.items()}
+        html = report_page(
+            report.fit, data=table, audit=report, command=command, texts=shown
+        )
+        contents[PAGE] = lambda place: write_page(place, html)
     if report.control is not None:
         contents[CONTROL] = report.control
     if figures:
@@ -177,7 +184,7 @@ def write(
         contents[f"clean_{name}"] = functools.partial(write_text, text)
     files = {out / name: content for name, content in contents.items()}
     # What an earlier audit left in this folder is not of these tables.
-    stale = (CONTROL, *FIGURES, *FLAGGED, *CLEAN)
+    stale = (CONTROL, PAGE, *FIGURES, *FLAGGED, *CLEAN)
     output.write_files(files, stale=[out / name for name in stale])
 
 

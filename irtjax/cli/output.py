@@ -13,12 +13,13 @@ if TYPE_CHECKING:
 SAMPLE_FILES = ("lm_eval_samples.json", "inspect_samples.json", "inspect_samples.txt")
 
 #: Of each command that shares names of files with another: the files that show its
-#: folder, and the names that are shared. The page alone is that of two subjects, so
-#: `compare` is last.
+#: folder, and the names that are shared. A run has a fit too, so it is first; the page
+#: alone is that of two subjects, so `compare` is last.
+_OF_FIT = ("fit.json", "items.csv", "structure.png", "summary.md", "report.html")
 SHARED = {
-    "fit": (("fit.json",), ("items.csv", "structure.png", "report.html")),
+    "run": (("run.json",), _OF_FIT),
+    "fit": (("fit.json",), _OF_FIT),
     "shrink": (("subset.json",), ("report.html",)),
-    "run": (("run.json",), ("summary.md", "report.html")),
     "clusters": (("clusters.csv",), ("benchmarks.csv", "structure.png")),
     "adapt --harness": (("harness.json",), ("adapt.csv",)),
     "adapt": (("adapt.parquet",), ("adapt.csv",)),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import time
 from collections.abc import Callable
@@ -39,6 +40,8 @@ FIT, AUDIT, SUBSET = "fit", "audit", "subset"
 #: What happened to each part, and the summary that is printed.
 RECORD, SUMMARY, PAGE = "run.json", "summary.md", "report.html"
 RECORD_FORMAT = "irtjax.run"
+#: The file of each part to read first.
+FILES = {FIT: PAGE, AUDIT: "audit/summary.md", SUBSET: "subset/subset.csv"}
 #: Items of the subset, but never more than half of the items.
 ITEMS = 50
 #: Exit status where a part could not be made.
@@ -67,12 +70,13 @@ class Results:
 
     def record(self) -> None:
         """Writes what has become of each part so far."""
-        _record(self.out, self.fit.data_hash, self.parts)
+        write_files({self.out / RECORD: _record(self.fit.data_hash, self.parts)})
 
 
-def _record(out: Path, data_hash: str, parts: dict[str, str]) -> None:
-    """Writes what has become of each part."""
+def _record(data_hash: str, parts: dict[str, str]) -> Callable[[Path], None]:
+    """What writes the record of each part into a file."""
     import irtjax
+    from irtjax.data.writing import write_text
 
     content = {
         "format": RECORD_FORMAT,
@@ -81,8 +85,7 @@ def _record(out: Path, data_hash: str, parts: dict[str, str]) -> None:
         "parts": parts,
     }
     text = json.dumps(content, ensure_ascii=False, indent=2) + "\n"
-    save = lambda place: place.write_text(text, encoding="utf-8")
-    write_files({out / RECORD: save})
+    return functools.partial(write_text, text)
 
 
 @opt.with_reading
@@ -110,7 +113,6 @@ def run_command(
     from irtjax.data.coding import coded_as
     from irtjax.data.writing import reserved
 
-    check_out_folder(out, (RECORD, SUMMARY, PAGE), "run")
     out = _check_folder(out.absolute(), overwrite)
     chosen = own_or_name(model, "--model", every=True), own_or_name(method, "--method")
     with ProgressLine(quiet) as progress, ExitStack() as until_the_end:
@@ -150,15 +152,14 @@ def run_command(
 
 def _check_folder(out: Path, overwrite: bool) -> Path:
     """Refuses a folder that has something other than an earlier run."""
-    from irtjax.storage import FIT_FILES, STRUCTURE_FILES, check_folder
+    from irtjax.storage import FIT_FILES, RUN_FILES, STRUCTURE_FILES
 
+    check_out_folder(out, (*FIT_FILES, *STRUCTURE_FILES, *RUN_FILES), "run")
     if out.is_dir() and any(out.iterdir()) and not (overwrite or _is_run(out)):
         raise ValueError(
             f"{out} holds something other than an earlier run: choose another folder,"
             " or add --overwrite to write into it"
         )
-    check_folder(out / FIT, overwrite=overwrite)
-    check_out_folder(out / FIT, (*FIT_FILES, *STRUCTURE_FILES), "fit")
     return out
 
 
@@ -186,38 +187,23 @@ def _fitted(
     out: Path, fit: Calibration, table: ResponseTable, progress: ProgressLine
 ) -> Results:
     """Writes the fit, which is complete before the next part begins."""
-    parts: dict[str, str] = dict.fromkeys((FIT, AUDIT, SUBSET), MISSING)
-    earlier, document = out / RECORD, out / FIT / "fit.json"
-    kept = earlier.read_bytes() if earlier.is_file() else None
-    before = _version(document)
-    # A process that is killed must not leave the new fit with an earlier audit "done".
-    _record(out, fit.data_hash, parts)
-    try:
-        ranked = pipeline.write(fit, out / FIT, progress, overwrite=True, data=table)
-    except BaseException:
-        # Ctrl-C may come after the last file of the fit.
-        if _version(document) == before:
-            if kept is None:
-                remove_files(out, [RECORD])
-            else:
-                write_files({earlier: lambda place: place.write_bytes(kept)})
-        raise
-    results = Results(out, fit, ranked, parts={**parts, FIT: DONE})
+    parts = {FIT: DONE, AUDIT: MISSING, SUBSET: MISSING}
+    # With the fit, so that it never stands next to an earlier audit that is "done".
+    record = _record(fit.data_hash, parts)
+    ranked = pipeline.write(
+        fit,
+        out,
+        progress,
+        overwrite=True,
+        data=table,
+        page=False,
+        extras=[lambda place: record(place / RECORD)],
+    )
+    results = Results(out, fit, ranked, parts=parts)
     # Those of an earlier run are not of these data.
     for part, names in ((AUDIT, _AUDIT_FILES), (SUBSET, _SUBSET_FILES)):
         remove_files(out / part, names)
-    remove_files(out, (SUMMARY, PAGE))
-    results.record()
     return results
-
-
-def _version(path: Path) -> tuple[int, int] | None:
-    """What differs after a file is replaced; None without the file."""
-    try:
-        status = path.stat()
-    except OSError:
-        return None
-    return status.st_ino, status.st_mtime_ns
 
 
 def _attempt(
@@ -265,7 +251,8 @@ def _audit(results: Results, table: ResponseTable, texts: Any) -> None:
     from irtjax.auditing import audit
 
     results.audit = audit(results.fit, table)
-    auditing.write(results.out / AUDIT, results.audit, table, texts, True)
+    place = results.out / AUDIT
+    auditing.write(place, results.audit, table, texts, True, page=False)
 
 
 def _shrink(results: Results, table: ResponseTable, size: int) -> None:
@@ -284,7 +271,8 @@ def _shrink(results: Results, table: ResponseTable, size: int) -> None:
         # Densities of scores have no such predictor; shares of the same scores have.
         given |= {"model": "auto", "bounds": bounds}
     results.subset = shrink(table, size, **given)
-    shrinking.write(results.out / SUBSET, results.subset, None, table.notes)
+    place = results.out / SUBSET
+    shrinking.write(place, results.subset, None, table.notes, page=False)
 
 
 def _sentences(results: Results, escape: Callable[[str], str]) -> list[str]:
@@ -391,16 +379,12 @@ def _warnings(results: Results) -> list[str]:
 def _places(results: Results) -> list[str]:
     """Where the parts are, and what to do with them."""
     out, made = results.out, results.parts
-    names = {
-        FIT: "report.html, leaderboard.md, items.csv, abilities.csv",
-        AUDIT: "report.html, summary.md, items.csv",
-        SUBSET: "report.html, subset.csv",
-    }
+    names = {AUDIT: "summary.md, items.csv", SUBSET: "subset.csv"}
     written = [f"{part}/ ({names[part]})" for part in names if made[part] == DONE]
+    files = [f"{PAGE} (open it in a browser)", SUMMARY, "leaderboard.md", *written]
     return [
-        f"Written to {out}: {PAGE} (open it in a browser), {SUMMARY},"
-        f" {', '.join(written)}",
-        f"Two of them: irtjax compare NAME NAME --fit {out / FIT}",
+        f"Written to {out}: {', '.join(files)}",
+        f"Two of them: irtjax compare NAME NAME --fit {out}",
     ]
 
 
@@ -438,9 +422,9 @@ def _write_page(results: Results, table: ResponseTable) -> None:
     lines += ["## Notes", "", *notes, ""] if notes else []
     lines += ["## Files", ""]
     lines += [
-        f"- [{part}]({part}/report.html)"
-        for part, text in results.parts.items()
-        if text == DONE
+        f"- [{part}]({name})"
+        for part, name in FILES.items()
+        if results.parts[part] == DONE
     ]
     text = "\n".join(lines) + "\n"
     few = results.subset
@@ -470,7 +454,7 @@ def _document(results: Results, notes: list[str]) -> dict[str, Any]:
     return {
         "out": str(out),
         "parts": results.parts,
-        "fit": pipeline.document(results.fit, results.ranked, out / FIT),
+        "fit": pipeline.document(results.fit, results.ranked, out),
         "audit": made,
         "subset": few,
     }

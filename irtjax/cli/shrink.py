@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -203,14 +204,22 @@ def _values(path: Path) -> dict[str, float]:
     return found
 
 
-def write(out: Path, small: Shrunken, errors: SubsetErrors | None, notes) -> None:
+def write(
+    out: Path,
+    small: Shrunken,
+    errors: SubsetErrors | None,
+    notes: Sequence[str],
+    page: bool = True,
+) -> None:
     """Writes the subset, its page and, where requested, errors and their figure."""
     from irtjax.report.page import PAGE, write_page
     from irtjax.report.page_subset import subset_page
 
-    more = {"sentences": subset_sentences(small), "notes": notes}
-    page = subset_page(small, errors, command=command_line(), **more)
-    contents = {**small.contents(), PAGE: lambda place: write_page(place, page)}
+    contents = dict(small.contents())
+    if page:
+        more = {"sentences": subset_sentences(small), "notes": notes}
+        html = subset_page(small, errors, command=command_line(), **more)
+        contents[PAGE] = lambda place: write_page(place, html)
     if errors is not None:
         from irtjax.plots import plot_subset_errors, save_figure
 
@@ -218,7 +227,8 @@ def write(out: Path, small: Shrunken, errors: SubsetErrors | None, notes) -> Non
         contents |= zip(ERROR_FILES, (errors.table(), picture), strict=True)
     files = {out / name: content for name, content in contents.items()}
     # Files of an earlier subset in this folder are not of this one.
-    write_files(files, stale=[out / name for name in (*SUBSET_FILES, *ERROR_FILES)])
+    stale = (*SUBSET_FILES, *ERROR_FILES, PAGE)
+    write_files(files, stale=[out / name for name in stale])
 
 
 def _report(small, errors, notes, out: Path, quiet: bool, json: bool) -> None:

@@ -59,6 +59,7 @@ def write_report(
     extras: Sequence[Callable[[Path], None]] = (),
     data: ResponseTable | None = None,
     texts: Mapping[str, str] | None = None,
+    page: bool = True,
 ) -> Path:
     """Saves a calibration with its reports and figures, whole or not at all.
 
@@ -75,6 +76,7 @@ def write_report(
         extras: Functions that write more files into a given folder.
         data: The responses, for `report.html`: a calibration does not keep them.
         texts: Text of an item by its name, for `report.html`.
+        page: Whether to write `report.html`.
 
     Returns:
         The folder.
@@ -88,10 +90,11 @@ def write_report(
     standing = rank(fit) if ranked is None else ranked
 
     # Before anything is written: `data` may be refused.
-    page = report_page(fit, ranked=standing, data=data, texts=texts)
+    html = report_page(fit, ranked=standing, data=data, texts=texts) if page else ""
 
     def extra(place: Path) -> None:
-        write_page(place / PAGE, page)
+        if page:
+            write_page(place / PAGE, html)
         _write_page(fit, standing, place, progress, figures)
         if draws and fit.structure is not None and fit.structure.draws is not None:
             from irtjax.storage import draw_labels, write_draws

@@ -7,6 +7,7 @@ from irtjax.estimators.posterior.checkpoint import write_draws as write_draws
 from irtjax.storage.checkpoint import load_checkpoint as load_checkpoint
 from irtjax.storage.checkpoint import save_checkpoint as save_checkpoint
 from irtjax.storage.folder import FIT_FILES as FIT_FILES
+from irtjax.storage.folder import RUN_FILES as RUN_FILES
 from irtjax.storage.folder import STRUCTURE_FILES as STRUCTURE_FILES
 from irtjax.storage.folder import check_folder as check_folder
 from irtjax.storage.folder import is_fit as is_fit

@@ -44,6 +44,8 @@ STRUCTURE_FILES = tuple(
     " factor_correlations.csv factor_correlation_errors.csv structure.png biplot.png"
     " item_texts.parquet item_contents.parquet".split()
 )
+#: Those of `irtjax run`, whose folder is that of its fit: what became of each part.
+RUN_FILES = ("run.json", "summary.md")
 #: Prompts and answers of the items, where the data had them.
 _TEXTS = "item_texts.parquet"
 #: Hashes of the content of the items, where the data had them.
@@ -79,7 +81,8 @@ def save(
     True
     """
     folder = check_folder(folder, overwrite=overwrite)
-    with writing.together(folder, stale=(*FIT_FILES, *STRUCTURE_FILES)) as place:
+    stale = (*FIT_FILES, *STRUCTURE_FILES, *RUN_FILES)
+    with writing.together(folder, stale=stale) as place:
         _write_files(calibration, place)
         for extra in extras:
             extra(place)

@@ -82,7 +82,7 @@ def test_a_run_takes_repeats_to_the_end(kind, request, tmp_path):
     assert result.exit_code == 0, result.stderr or result.exception
     parts = json.loads((out / "run.json").read_text())["parts"]
     assert parts == {"fit": "done", "audit": "done", "subset": "done"}
-    fit = irtjax.load(out / "fit")
+    fit = irtjax.load(out)
     assert fit.options["model"].startswith("share")
     table = irtjax.read(logs)
     assert table.values.tolist() == right().sum(axis=2).tolist()
@@ -92,7 +92,7 @@ def test_a_run_takes_repeats_to_the_end(kind, request, tmp_path):
         assert "with first-number, not any-number" in shown
         other = irtjax.read(logs, filter="any-number")
         assert (other.values == TRIALS).all()
-    scored = run("score", logs, "--fit", out / "fit", "--json")
+    scored = run("score", logs, "--fit", out, "--json")
     assert scored.exit_code == 0, scored.stderr
     first = json.loads(scored.stdout)["subjects"][0]
     assert first["accuracy"] == pytest.approx(right()[0].mean(), abs=1e-9)
