@@ -6,19 +6,11 @@ import numpy as np
 import pytest
 
 from irtjax import read
+from tests.reading_cases import refused
 
 KEY = "CADB"
 CHOICES = ["CADB", "cbDB", "CA-A", "XADB", "DCBA"]
 SCORES = [[1, 1, 1, 1], [1, 0, 1, 1], [1, 1, 0, 0], [0, 1, 1, 1], [0, 0, 0, 0]]
-
-
-def refused(source, **options) -> str:
-    """The message of what is refused."""
-    with pytest.raises(ValueError) as error:
-        read(source, **options)
-    message = str(error.value)
-    assert "\n" not in message
-    return message
 
 
 def matrix(choices=CHOICES, first=None, name="student") -> str:

@@ -5,18 +5,10 @@ from __future__ import annotations
 import pytest
 
 from irtjax import read
+from tests.reading_cases import refused
 
 MODELS = ["org/a", "org/b", "c"]
 CELLS = [(m, j, "CI"[(i + j) % 2]) for i, m in enumerate(MODELS) for j in range(4)]
-
-
-def refused(source, **options) -> str:
-    """The message of what is refused."""
-    with pytest.raises(ValueError) as error:
-        read(source, **options)
-    message = str(error.value)
-    assert "\n" not in message
-    return message
 
 
 @pytest.mark.parametrize("epoch", [True, False])

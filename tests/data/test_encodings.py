@@ -8,18 +8,10 @@ from typing import Any
 import pytest
 
 from irtjax import read
+from tests.reading_cases import refused
 
 LONG = "Modell\tItem\tScore\nmüller\tq1\t1\nmüller\tq2\t0\nß\tq1\t0\nß\tq2\t1\n"
 WIDE = "model,q1,q2,q3\nmüller,1,0,1\nß,0,1,1\n"
-
-
-def refused(source, **options) -> str:
-    """The message of what is refused."""
-    with pytest.raises(ValueError) as error:
-        read(source, **options)
-    message = str(error.value)
-    assert "\n" not in message
-    return message
 
 
 @pytest.mark.parametrize("encoding", ["utf-16", "utf-16-be", "utf-8-sig", "utf-8"])

@@ -12,17 +12,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from irtjax.data import read
+from tests.reading_cases import refused
 
 FIXTURES = Path(__file__).parent.parent / "fixtures"
-
-
-def refused(source, **options) -> str:
-    """Returns the message, which must be one line."""
-    with pytest.raises(ValueError) as caught:  # noqa: PT011 (checked by the caller)
-        read(source, **options)
-    message = str(caught.value)
-    assert "\n" not in message
-    return message
 
 
 @pytest.mark.parametrize(

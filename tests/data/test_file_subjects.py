@@ -9,17 +9,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from irtjax import read
+from tests.reading_cases import refused
 
 SCORES = {"gpt-4.1": [1, 0, 1], "llama_8b": [0, 0, 1], "qwen2.5": [1, 1, 1]}
-
-
-def refused(source, **options) -> str:
-    """The message of what is refused."""
-    with pytest.raises(ValueError) as error:
-        read(source, **options)
-    message = str(error.value)
-    assert "\n" not in message
-    return message
 
 
 def write(path, scores, item="question_id", response="score", start=0) -> None:

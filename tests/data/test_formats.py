@@ -18,6 +18,7 @@ from irtjax.cli.app import app
 from irtjax.data import read
 from irtjax.data.formats import LOGS, evalplus, irw, lighteval
 from irtjax.data.reading.sources import identify
+from tests.reading_cases import refused
 
 FIXTURES = Path(__file__).parent.parent / "fixtures"
 
@@ -44,15 +45,6 @@ def cells(table):
             for k, item in enumerate(table.items.tolist())
         }
     return rows
-
-
-def refused(source, **options):
-    """The message, which must be one line."""
-    with pytest.raises(ValueError) as caught:  # noqa: PT011 (checked by the caller)
-        read(source, **options)
-    message = str(caught.value)
-    assert "\n" not in message
-    return message
 
 
 def noted(table, text):

@@ -10,21 +10,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from irtjax import read
+from tests.reading_cases import refused
 
 PATHS: dict[str, Any] = {
     "subject": "meta.model",
     "item": "doc.id",
     "response": "metric.bleu",
 }
-
-
-def refused(source, **options) -> str:
-    """The message of what is refused."""
-    with pytest.raises(ValueError) as error:
-        read(source, **options)
-    message = str(error.value)
-    assert "\n" not in message
-    return message
 
 
 def records(models=("m", "n")) -> list[dict]:

@@ -13,16 +13,10 @@ import pytest
 from irtjax.data import read
 from irtjax.data.formats import arena
 from irtjax.data.reading.sources import identify
+from tests.reading_cases import refused
 
 FIXTURES = Path(__file__).parent.parent / "fixtures"
 SMALL, LARGE = "toyorg/toy-1b", "toyorg/toy-7b"
-
-
-def refused(source, **options):
-    with pytest.raises(ValueError) as error:
-        read(source, **options)
-    assert "\n" not in str(error.value)
-    return str(error.value)
 
 
 def cells(table):

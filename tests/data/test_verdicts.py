@@ -10,6 +10,7 @@ import pytest
 from irtjax import read
 from irtjax.data.reading.options import ReadOptions
 from irtjax.data.reading.verdicts import verdicts_of
+from tests.reading_cases import refused
 
 RIGHT_AND_WRONG = [
     ("TRUE", "FALSE"),
@@ -44,15 +45,6 @@ RIGHT_AND_WRONG = [
     ("100 %", "0,0 %"),
 ]
 VALUES = np.array([[1, 0, 1], [0, 1, 0], [1, 1, 0], [0, 0, 1]])
-
-
-def refused(source, **options) -> str:
-    """The message of what is refused."""
-    with pytest.raises(ValueError) as error:
-        read(source, **options)
-    message = str(error.value)
-    assert "\n" not in message
-    return message
 
 
 def long(values) -> str:
