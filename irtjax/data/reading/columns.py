@@ -6,6 +6,7 @@ import dataclasses
 import functools
 import re
 from collections.abc import Sequence
+from typing import NoReturn
 
 from irtjax.data.formats import arena, irw
 from irtjax.data.reading.options import ReadOptions
@@ -181,34 +182,10 @@ def decide(
     may_be_board = find(names, ITEM) is None and not (options.item or is_matrix)
     if may_be_board and {*map(plain_name, names)} >= _TOTALS:
         raise NoResponsesError(_board_message(names, source))
-
     named = functools.partial(_named, names, options, source)
-    if "score_headline_value" in names:
-        raise NoResponsesError(
-            f"{source} holds the totals of evaluations by Inspect (evals_df): write"
-            " samples_df(logs, columns=EvalModel + SampleSummary), or give the logs"
-        )
-    # The sample data frame of Inspect has a column of scores for each scorer.
-    scores = tuple(name for name in names if name.startswith("score_"))
-    if scores and options.item is None and _INSPECT <= set(names):
-        if options.response is not None:
-            scores = (require(names, options.response, "response", source),)
-        if "model" not in names and not (options.subject or options.subject_name):
-            raise ValueError(
-                f"{source} is a data frame of Inspect without a column 'model': make it"
-                " with samples_df(logs, columns=EvalModel + SampleSummary)"
-            )
-        return Columns(
-            subject=named("subject", ["model"]),
-            item=("id",),
-            responses=scores,
-            trial=named("trial", ["epoch"]),
-            benchmark=named("benchmark", ["task_name"]),
-            length=named("length", ["output_tokens", "total_tokens"]),
-            inspect=True,
-            prompt=find(names, ["input"]),
-            answer=find(names, ["target"]),
-        )
+    of_inspect = _inspect_frame(names, options, source)
+    if of_inspect is not None:
+        return of_inspect
     subject = named("subject", SUBJECT)
     topic = None
     if options.subject is None and plain_name(subject or "") == "subject":
@@ -237,14 +214,7 @@ def decide(
         responses = (only[0],)
         rest.remove(only[0])
     if not responses:
-        # One of them alone may describe the items of a long table.
-        if len(parameter_columns(rest)) > 1 or parameter_columns(rest) == rest:
-            raise NoResponsesError(parameter_message(names, source))
-        named = [name for name in rest if name.strip() not in UNNAMED]
-        raise ValueError(
-            f"{source}: no column of responses; name it with response= among:"
-            f" {listing(named or rest)}"
-        )
+        _refuse_no_responses(names, rest, source)
     length = named("length", LENGTH)
     benchmark, notes = named("benchmark", BENCHMARK), []
     if only and responses:
@@ -274,16 +244,68 @@ def decide(
     )
     rest = [name for name in rest if name not in (layout.used() or ())]
     key = options.key if options.key in names else find(rest, KEY)
-    layout = dataclasses.replace(layout, key=key)
-    prompt, answer = find(rest, PROMPT), find(rest, ANSWER)
-    rest = [name for name in rest if plain_name(name) not in (*PROMPT, *ANSWER)]
-    trial = layout.trial or next(filter(is_repeat, rest), None)
+    return _with_side_columns(dataclasses.replace(layout, key=key), rest)
+
+
+def _inspect_frame(
+    names: Sequence[str], options: ReadOptions, source: str
+) -> Columns | None:
+    """The layout of a data frame of Inspect; None for any other table."""
+    if "score_headline_value" in names:
+        raise NoResponsesError(
+            f"{source} holds the totals of evaluations by Inspect (evals_df): write"
+            " samples_df(logs, columns=EvalModel + SampleSummary), or give the logs"
+        )
+    # The sample data frame of Inspect has a column of scores for each scorer.
+    scores = tuple(name for name in names if name.startswith("score_"))
+    if not scores or options.item is not None or not set(names) >= _INSPECT:
+        return None
+    if options.response is not None:
+        scores = (require(names, options.response, "response", source),)
+    if "model" not in names and not (options.subject or options.subject_name):
+        raise ValueError(
+            f"{source} is a data frame of Inspect without a column 'model': make it"
+            " with samples_df(logs, columns=EvalModel + SampleSummary)"
+        )
+    named = functools.partial(_named, names, options, source)
+    return Columns(
+        subject=named("subject", ["model"]),
+        item=("id",),
+        responses=scores,
+        trial=named("trial", ["epoch"]),
+        benchmark=named("benchmark", ["task_name"]),
+        length=named("length", ["output_tokens", "total_tokens"]),
+        inspect=True,
+        prompt=find(names, ["input"]),
+        answer=find(names, ["target"]),
+    )
+
+
+def _refuse_no_responses(
+    names: Sequence[str], rest: Sequence[str], source: str
+) -> NoReturn:
+    """Refuses a long table without a column of responses."""
+    parameters = parameter_columns(rest)
+    # One of them alone may describe the items of a long table.
+    if len(parameters) > 1 or parameters == rest:
+        raise NoResponsesError(parameter_message(names, source))
+    columns = [name for name in rest if name.strip() not in UNNAMED] or list(rest)
+    raise ValueError(
+        f"{source}: no column of responses; name it with response= among:"
+        f" {listing(columns)}"
+    )
+
+
+def _with_side_columns(layout: Columns, rest: Sequence[str]) -> Columns:
+    """The layout with prompts, right answers, repeats and conditions among the rest."""
+    others = [name for name in rest if plain_name(name) not in (*PROMPT, *ANSWER)]
+    trial = layout.trial or next(filter(is_repeat, others), None)
     return dataclasses.replace(
         layout,
-        prompt=prompt,
-        answer=answer,
+        prompt=find(rest, PROMPT),
+        answer=find(rest, ANSWER),
         trial=trial,
-        conditions=conditions_of([name for name in rest if name != trial]),
+        conditions=conditions_of([name for name in others if name != trial]),
     )
 
 

@@ -114,24 +114,12 @@ def _read_long(frame: Frame, layout: Columns, options: ReadOptions) -> Records:
         benchmark = irw.without_na(benchmark)
     bare = functools.reduce(_pair, columns)
     item = qualify(bare, benchmark, layout.inspect)
-    item_parts = {}
-    if len(columns) > 1:
-        first = np.unique(item.codes, return_index=True)[1]
-        names = item[first].texts().tolist()
-        for name, column in zip(layout.item, columns, strict=True):
-            values = column[first].texts().tolist()
-            item_parts[name] = dict(zip(names, values, strict=True))
+    item_parts = _item_parts(layout.item, columns, item)
     trial, trial_names = _trials(table, layout.trial, source, options.trial is not None)
     errors, notes = _errors(table, layout, options, source)
     if layout.time is not None:
         notes.append(irw.time_note(layout.time, source))
-    notes += layout.notes
-    if options.response is None:
-        notes += [
-            f"column {name!r} was read as the responses (response= names another)"
-            for name in layout.responses
-            if plain_name(name) in JUDGED
-        ]
+    notes += [*layout.notes, *_notes_on_responses(layout, options)]
     whole = Records(
         subject=subject,
         item=item,
@@ -159,27 +147,51 @@ def _read_long(frame: Frame, layout: Columns, options: ReadOptions) -> Records:
         whole, trial_names = _with_unknown(frame, layout, whole, trial_names)
     parts = []
     for name in layout.responses:
-        response, more = _scores(table, name, layout, bare, options, source)
+        response, column_notes = _scores(table, name, layout, bare, options, source)
         names = frame.names or table.column_names
         codes = missing_codes.of_column(response, names, options)
-        more += codes.notes
+        column_notes += codes.notes
         gone = errors if codes.missing is None else errors | codes.missing
         if gone.any():
             response = np.where(gone, _missing(options), response)
-        part = dataclasses.replace(whole, response=response)
+        part = dataclasses.replace(whole, response=response, measure=name)
         if len(layout.responses) > 1 or layout.inspect or name == options.metric:
             label = name.removeprefix("score_")
             part.metric = Coded.constant(label, size)
-            part.metric_notes = {label: more}
-            more = []
-        part.measure = name
-        part.notes = [*notes, *more]
+            part.metric_notes = {label: column_notes}
+            column_notes = []
+        part.notes = [*notes, *column_notes]
         parts.append(_counted(part, table, layout, options))
     records = concatenate(parts)
     if benchmark is not None and not layout.inspect:
         records.qualified = item is not bare
     records.trial_names = trial_names
     return records
+
+
+def _notes_on_responses(layout: Columns, options: ReadOptions) -> list[str]:
+    """Names columns of responses whose names leave a doubt."""
+    if options.response is not None:
+        return []
+    return [
+        f"column {name!r} was read as the responses (response= names another)"
+        for name in layout.responses
+        if plain_name(name) in JUDGED
+    ]
+
+
+def _item_parts(
+    names: tuple[str, ...], columns: list[Coded], item: Coded
+) -> dict[str, dict[str, str]]:
+    """What each of several columns of an item has for each item, by its name."""
+    if len(columns) < 2:
+        return {}
+    rows = np.unique(item.codes, return_index=True)[1]
+    items = item[rows].texts().tolist()
+    return {
+        name: dict(zip(items, column[rows].texts().tolist(), strict=True))
+        for name, column in zip(names, columns, strict=True)
+    }
 
 
 def _roles(layout: Columns, source: str) -> dict[str, str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from typing import NoReturn
 
 import numpy as np
 
@@ -15,6 +16,9 @@ from irtjax.data.reversal import aligned
 from irtjax.data.table import ResponseTable
 from irtjax.data.wording import counted, were
 from irtjax.numerics.memory import require_memory
+
+#: What became of repeated pairs, in words.
+_TREATED = {"mean": "averaged", "counts": "counted as trials", "first": "cut to one"}
 
 
 def merge(tables: Sequence[ResponseTable], options: ReadOptions) -> ResponseTable:
@@ -36,13 +40,7 @@ def merge(tables: Sequence[ResponseTable], options: ReadOptions) -> ResponseTabl
         "read them as one long table, with a row for each response",
     )
     is_small = all(t.values.dtype == np.int8 for t in tables)
-    how = options.trials
-    if how == "auto":
-        right = all(t.kind in ("binary", "counts") for t in tables)
-        how = "counts" if right else "mean"
-        # Other files may be of other benchmarks, metrics or models.
-        if not are_repeats([_name(table) for table in tables]):
-            how = "error"
+    how = _treatment(tables, options)
     # Sums of right responses of few tables fit into a byte.
     few = len(tables) < 128 and all(t.trials is None for t in tables)
     summed = how == "mean" or (how == "counts" and not few)
@@ -61,17 +59,7 @@ def merge(tables: Sequence[ResponseTable], options: ReadOptions) -> ResponseTabl
         again = (before > 0) & (new > 0)
         repeated += int(np.count_nonzero(again))
         if how == "error" and repeated:
-            row, column = np.argwhere(again)[0]
-            more = f" ({counted(repeated, 'such pair')})" if repeated > 1 else ""
-            names = str(table.subjects[row]), str(table.items[column])
-            other = next(filter(None, (_has(t, *names) for t in tables[:number])), None)
-            raise ValueError(
-                f"{_name(table)}: the response of {names[0]!r:.80} to {names[1]!r:.80}"
-                f" is also in {other or 'another file'}{more}: choose trials='mean',"
-                " 'first' or 'counts', give models and items distinct names, name one"
-                " of the files alone, or, of one subject a file, add"
-                " subject_from='file' with item= and response= for its columns"
-            )
+            _refuse_repeats(tables, number, again, repeated)
         if how == "first":
             new = np.where(again, 0, new)
         weight = new if table.trials is None else (new > 0)
@@ -86,15 +74,11 @@ def merge(tables: Sequence[ResponseTable], options: ReadOptions) -> ResponseTabl
         values = np.divide(values, count, out=np.zeros(shape), where=count > 0)
     notes = list(dict.fromkeys(note for t in tables for note in t.notes))
     if repeated:
-        done = {
-            "mean": "averaged",
-            "counts": "counted as trials",
-            "first": "cut to one",
-        }
+        done = _TREATED.get(how, "joined")
         notes.append(
             f"{counted(repeated, 'subject-item pair')} {were(repeated)} in more than"
-            f" one file and {were(repeated)} {done.get(how, 'joined')} (give subjects"
-            " distinct names if they are several)"
+            f" one file and {were(repeated)} {done} (give subjects distinct names if"
+            " they are several)"
         )
     merged = ResponseTable.from_arrays(
         values,
@@ -114,6 +98,35 @@ def merge(tables: Sequence[ResponseTable], options: ReadOptions) -> ResponseTabl
         item_ids=joined_ids(t.item_ids for t in tables),
         item_contents=contents,
         reversed_scores=formulas,
+    )
+
+
+def _treatment(tables: Sequence[ResponseTable], options: ReadOptions) -> str:
+    """What becomes of pairs that several tables have, as `trials=` names it."""
+    if options.trials != "auto":
+        return options.trials
+    # Other files may be of other benchmarks, metrics or models.
+    if not are_repeats([_name(table) for table in tables]):
+        return "error"
+    right = all(t.kind in ("binary", "counts") for t in tables)
+    return "counts" if right else "mean"
+
+
+def _refuse_repeats(
+    tables: Sequence[ResponseTable], number: int, again: np.ndarray, repeated: int
+) -> NoReturn:
+    """Refuses a table with pairs of tables before it: those marked in `again`."""
+    table = tables[number]
+    row, column = np.argwhere(again)[0]
+    more = f" ({counted(repeated, 'such pair')})" if repeated > 1 else ""
+    names = str(table.subjects[row]), str(table.items[column])
+    other = next(filter(None, (_has(t, *names) for t in tables[:number])), None)
+    raise ValueError(
+        f"{_name(table)}: the response of {names[0]!r:.80} to {names[1]!r:.80}"
+        f" is also in {other or 'another file'}{more}: choose trials='mean',"
+        " 'first' or 'counts', give models and items distinct names, name one"
+        " of the files alone, or, of one subject a file, add"
+        " subject_from='file' with item= and response= for its columns"
     )
 
 

@@ -69,28 +69,13 @@ def read_wide(frame: Frame, layout: Columns, options: ReadOptions) -> Piece:
     layout, kinds = _without_kinds(frame, layout, options)
     frame, scored = score_matrix(frame, layout, options)
     table, source = frame.table, frame.source
-    # The name may be "": the header of a column that a pandas index became.
-    subject = layout.subject
-    if (
-        subject is not None
-        and options.subject is None
-        and _describes_rows(frame, subject)
-    ):
-        subject = None
-    subject = _column_of_names(frame) if subject is None else subject
+    subject = _column_of_rows(frame, layout, options)
     names = [name for name in table.column_names if name != subject]
     names, notes = _without_numbers(frame, names, subject)
     notes += scored
     if layout.transposed is None and suggest.is_long(table):
         raise _unknown(ValueError, table, source)
-    side = _facets(table, names, layout, source)
-    for name in kinds:
-        side[name] = to_labels(table.column(name), name, source, optional=True).texts()
-    names = [name for name in names if name not in side]
-    what = "items" if layout.transposed else "subjects"
-    more, of_rows = covariates(table, names, what, source)
-    names = [name for name in names if name not in more]
-    side |= {name: texts for name, texts in more.items() if texts is not None}
+    side, names, of_rows = _sides(table, names, kinds, layout, source)
     notes += of_rows
     if not names:
         cure = ""
@@ -149,31 +134,11 @@ def read_wide(frame: Frame, layout: Columns, options: ReadOptions) -> Piece:
         rows = as_labels([options.subject_name] * len(values))
     if rows is not None and len(set(rows.tolist())) < len(rows):
         # The options determine what becomes of the repeats.
-        labels, codes = np.unique(rows, return_inverse=True)
         items = names_of("item", columns, values.shape[1])
-        try:
-            check_unique("item", items)
-        except ValueError as error:
-            raise ValueError(f"{source}: {error}") from None
+        conditions = {} if layout.transposed else side
         known = True if observed is None else observed
-        return Records(
-            subject=Coded(np.repeat(codes.astype(np.int32), len(items)), labels),
-            item=Coded(
-                np.tile(np.arange(len(items), dtype=np.int32), len(rows)), items
-            ),
-            response=np.where(known, values, np.nan).ravel(),
-            conditions={
-                name: Coded(np.repeat(codes.astype(np.int32), len(items)), labels)
-                for name, (labels, codes) in (
-                    (name, np.unique(texts, return_inverse=True))
-                    for name, texts in side.items()
-                )
-            }
-            if not layout.transposed
-            else {},
-            notes=notes,
-            source=source,
-        )
+        scores = np.where(known, values, np.nan)
+        return _records_of_rows(scores, rows, items, conditions, notes, source)
     try:
         read = ResponseTable.from_arrays(
             values, subjects=rows, items=columns, observed=observed, notes=notes
@@ -183,6 +148,69 @@ def read_wide(frame: Frame, layout: Columns, options: ReadOptions) -> Piece:
     metric = options.metric if isinstance(options.metric, str) else None
     facets = {"item_facets" if layout.transposed else "subject_facets": side}
     return dataclasses.replace(read, metric=metric, **facets)
+
+
+def _records_of_rows(
+    scores: np.ndarray,
+    rows: np.ndarray,
+    items: np.ndarray,
+    conditions: dict[str, np.ndarray],
+    notes: list[str],
+    source: str,
+) -> Records:
+    """Records of a matrix in which names of rows repeat.
+
+    Args:
+        scores: Scores, NaN where missing, `[rows, items]`.
+        rows: Names of rows.
+        items: Names of items.
+        conditions: Columns of text that may tell repeats apart, by name.
+        notes: Notes on the table.
+        source: Where the matrix is from.
+    """
+    try:
+        check_unique("item", items)
+    except ValueError as error:
+        raise ValueError(f"{source}: {error}") from None
+
+    def coded(texts: np.ndarray) -> Coded:
+        labels, codes = np.unique(texts, return_inverse=True)
+        return Coded(np.repeat(codes.astype(np.int32), len(items)), labels)
+
+    return Records(
+        subject=coded(rows),
+        item=Coded(np.tile(np.arange(len(items), dtype=np.int32), len(rows)), items),
+        response=scores.ravel(),
+        conditions={name: coded(texts) for name, texts in conditions.items()},
+        notes=notes,
+        source=source,
+    )
+
+
+def _sides(
+    table: pa.Table,
+    names: list[str],
+    kinds: list[str],
+    layout: Columns,
+    source: str,
+) -> tuple[dict[str, np.ndarray], list[str], list[str]]:
+    """Columns that describe rows, the names of the others, and notes."""
+    side = _facets(table, names, layout, source)
+    for name in kinds:
+        side[name] = to_labels(table.column(name), name, source, optional=True).texts()
+    names = [name for name in names if name not in side]
+    what = "items" if layout.transposed else "subjects"
+    texts, notes = covariates(table, names, what, source)
+    side |= {name: column for name, column in texts.items() if column is not None}
+    return side, [name for name in names if name not in texts], notes
+
+
+def _column_of_rows(frame: Frame, layout: Columns, options: ReadOptions) -> str | None:
+    """The column that names the rows; it may be "", the header of a pandas index."""
+    name = layout.subject
+    if name is not None and options.subject is None and _describes_rows(frame, name):
+        name = None
+    return _column_of_names(frame) if name is None else name
 
 
 def _without_kinds(
