@@ -40,7 +40,7 @@ def table_of(subjects: int, items: int, top: int = 1) -> irtjax.ResponseTable:
 def numbers(table, model, method, dtype, device, settings):
     with jax.default_device(device):
         fit = irtjax.fit(table, model, method=method, dtype=dtype, **settings)
-    rows = fit.ability_table.sort_by("subject")
+    rows = fit.abilities.table.sort_by("subject")
     ability, error = (rows[k].to_numpy() for k in ("ability", "ability_se"))
     return fit.log_likelihood, ability, error
 

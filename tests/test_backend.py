@@ -50,7 +50,7 @@ logits = rng.normal(size=(30, 1)) + np.linspace(-1, 1, 30) + rng.normal(size=(30
 scores = 1 / (1 + np.exp(-logits))
 fit = irtjax.fit(irtjax.read(scores), "continuous", standard_errors="none")
 names = "discrimination", "intercept", "dispersion"
-slope, mean, sd = (fit.item_table[name].to_numpy() for name in names)
+slope, mean, sd = (fit.items.table[name].to_numpy() for name in names)
 # Logits are normal with one common factor.
 normal = multivariate_normal(mean, np.outer(slope, slope) + np.diag(sd**2))
 exact = normal.logpdf(logits).sum() - np.sum(np.log(scores) + np.log1p(-scores))

@@ -180,10 +180,10 @@ def test_a_fit_keeps_the_contract(name, method, tmp_path):
 
 def check_labels(fit, table):
     """Everything is in the order of the data."""
-    assert fit.subjects.tolist() == table.subjects.tolist()
-    assert fit.items.tolist() == table.items.tolist()
-    assert fit.ability_table["subject"].to_pylist() == table.subjects.tolist()
-    assert fit.item_table["item"].to_pylist() == table.items.tolist()
+    assert fit.subject_names.tolist() == table.subjects.tolist()
+    assert fit.item_names.tolist() == table.items.tolist()
+    assert fit.abilities.table["subject"].to_pylist() == table.subjects.tolist()
+    assert fit.items.table["item"].to_pylist() == table.items.tolist()
     assert fit.benchmarks.tolist() == table.benchmarks.tolist()
     assert fit.num_observed == table.num_observed
 
@@ -194,7 +194,7 @@ def check_numbers(fit, table, kind):
     assert fit.status in irtjax.Status and fit.status is not irtjax.Status.NONFINITE
     assert np.isfinite([fit.log_likelihood, fit.log_prior, fit.aic, fit.bic]).all()
     ability, error, score, score_error = (
-        fit.ability_table[name].to_numpy()
+        fit.abilities.table[name].to_numpy()
         for name in ("ability", "ability_se", "expected_score", "expected_score_se")
     )
     assert np.isfinite([ability, error, score, score_error]).all()
@@ -225,14 +225,16 @@ def check_texts(fit, name, method):
 def check_ranks_and_predictions(fit, kind):
     """All subjects are ranked, best first; predictions are within their bounds."""
     ranked = irtjax.rank(fit).table
-    assert sorted(ranked["subject"].to_pylist()) == sorted(fit.subjects)
+    assert sorted(ranked["subject"].to_pylist()) == sorted(fit.subject_names)
     assert (np.diff(ranked["ability"].to_numpy()) <= 0).all()
     low, high = bounds(kind)
     found = irtjax.predict(fit)
     assert found.expected.shape == (SUBJECTS, ITEMS)
     assert (low <= found.expected).all() and (found.expected <= high).all()
     assert (found.standard_error >= 0).all()
-    some = irtjax.predict(fit, subjects=fit.subjects[[3, 1]], items=fit.items[[2]])
+    some = irtjax.predict(
+        fit, subjects=fit.subject_names[[3, 1]], items=fit.item_names[[2]]
+    )
     expected = found.expected[np.ix_([3, 1], [2])]
     # Blocks of another shape add in another order.
     np.testing.assert_allclose(some.expected, expected, rtol=1e-9)
@@ -240,8 +242,8 @@ def check_ranks_and_predictions(fit, kind):
 
 def check_equal(one, other):
     """The same tables, parameters and record."""
-    for name in ("ability_table", "item_table"):
-        assert getattr(one, name).equals(getattr(other, name))
+    for name in ("abilities", "items"):
+        assert getattr(one, name).table.equals(getattr(other, name).table)
     assert one.summary() == other.summary()
     assert one.status is other.status and one.warnings == other.warnings
     assert one.data_hash == other.data_hash and one.notes == other.notes
@@ -261,10 +263,10 @@ def test_single_precision_is_kept_where_double_is_the_default(name, method):
     fit = fit_pair(name, method, dtype=jnp.float32)
     kinds = {x.dtype for x in jax.tree.leaves(fit.parameters) if hasattr(x, "dtype")}
     assert kinds <= {np.dtype(np.float32), np.dtype(np.int32)}, kinds
-    ability = fit.ability_table["ability"].to_numpy()
-    wanted = dict(zip(*made_once(name, method).ability_table.select(
+    ability = fit.abilities.table["ability"].to_numpy()
+    wanted = dict(zip(*made_once(name, method).abilities.table.select(
         ["subject", "ability"]).to_pydict().values(), strict=True))  # fmt: skip
-    wanted = [wanted[subject] for subject in fit.ability_table["subject"].to_pylist()]
+    wanted = [wanted[subject] for subject in fit.abilities.table["subject"].to_pylist()]
     done = fit.status is made_once(name, method).status is Status.CONVERGED
     if method in EXACT and done:
         # Both stop when a step is small against standard errors.

@@ -183,7 +183,7 @@ def test_em_reaches_the_maximum_of_the_posterior(case, fit):
     )
     # Errors of the items are right: 24 parameters, four standard errors.
     for name in ("discrimination", "intercept"):
-        error = fit.item_table.column(f"{name}_se").to_numpy()
+        error = fit.items.table.column(f"{name}_se").to_numpy()
         gap = np.asarray(getattr(fit.parameters.items, name)) - getattr(
             case.items, name
         )
@@ -208,8 +208,8 @@ def test_scores_and_ranks(case, fit):
     scores = irtjax.score(fit, case.table)
     by_name = dict(
         zip(
-            fit.ability_table["subject"].to_pylist(),
-            fit.ability_table["ability"].to_pylist(),
+            fit.abilities.table["subject"].to_pylist(),
+            fit.abilities.table["ability"].to_pylist(),
             strict=True,
         )
     )
@@ -313,7 +313,7 @@ def test_an_audit_takes_the_properties_from_the_family(case, fit):
     assert set(found["lower_asymptote"]) == {None}
     assert None not in found["infit"] + found["p_local_dependence"]
     slope, intercept = (np.asarray(x) for x in fit.parameters.items)
-    top = max(fit.ability_table.column("ability").to_pylist())
+    top = max(fit.abilities.table.column("ability").to_pylist())
     rising = 1 / (1 + np.exp(-slope * top - intercept))
     right, steep = 0.95 * rising, 0.95 * slope * rising * (1 - rising)
     np.testing.assert_allclose(found["chance_of_strongest"], right, rtol=1e-10)

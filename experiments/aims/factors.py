@@ -162,7 +162,7 @@ def coverage(subjects: int, items: int, factors: int, replications: int) -> list
 
 def one_coverage(fit, chance, slopes, correlation, rng) -> dict[str, float]:
     """What intervals of one fit hold."""
-    score, table = chance.mean(axis=1), fit.ability_table
+    score, table = chance.mean(axis=1), fit.abilities.table
     names = ("expected_score", "expected_score_lower", "expected_score_upper")
     estimate, low, high = (table[name].to_numpy() for name in names)
     shared, error = fit.ability_shared, table["ability_se"].to_numpy()

@@ -66,7 +66,7 @@ def one(subjects: int, items: int, factors: int, simple: bool, seed: int) -> Row
     model = irtjax.Factor(loadings=own) if simple else irtjax.Factor(factors)
     with patch.multiple(scale, LEAST_SEVERAL=0, LEAST_A_SLOPE=0):
         fit = irtjax.fit(table, model)
-    found = fit.ability_table
+    found = fit.abilities.table
     place = {name: k for k, name in enumerate(table.subjects)}
     rows = [place[name] for name in found["subject"].to_pylist()]
     truth = chance.mean(axis=1)[rows]
@@ -75,7 +75,7 @@ def one(subjects: int, items: int, factors: int, simple: bool, seed: int) -> Row
         for end in ("", "_se", "_lower", "_upper")
     )
     assert fit.ability_shared is not None
-    order = {name: k for k, name in enumerate(fit.subjects)}
+    order = {name: k for k, name in enumerate(fit.subject_names)}
     shared = fit.ability_shared[[order[x] for x in found["subject"].to_pylist()]]
     variance = np.add.outer(error**2, error**2) - 2 * shared @ shared.T
     pairs = np.triu_indices(subjects, 1)

@@ -100,7 +100,7 @@ def one_fit(fit, table, expected, slopes) -> dict[str, float]:
     # Each item has one factor, of variance 1.
     true = slopes[used] / np.sqrt(slopes[used] ** 2 + np.pi**2 / 3)
     loadings, error = fit.factors.loadings[used], fit.factors.loadings_error[used]
-    score, place = fit.ability_table, {n: k for k, n in enumerate(table.subjects)}
+    score, place = fit.abilities.table, {n: k for k, n in enumerate(table.subjects)}
     rows = [place[name] for name in score["subject"].to_pylist()]
     truth = expected.mean(axis=1)[rows]
     low, high = (

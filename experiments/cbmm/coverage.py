@@ -39,7 +39,7 @@ def _covered(fit: Any, truth: Any) -> Row:
     """Of each quantity: squared errors, squared stated ones, and coverage."""
     items, theta = truth
     true = theta, items.discrimination, items.intercept
-    tables = fit.ability_table, fit.item_table, fit.item_table
+    tables = fit.abilities.table, fit.items.table, fit.items.table
     row: Row = {}
     for name, table, value in zip(QUANTITIES, tables, true, strict=True):
         gap = table[name].to_numpy() - np.asarray(value)

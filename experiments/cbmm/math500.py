@@ -232,8 +232,8 @@ def math500(
     """Ability on MATH-500 by size, prompt and date; difficulty by level of the item."""
     table = responses(scale)
     fit = irtjax.fit(table, "2pl", "em", standard_errors="none")
-    ability = fit.ability_table["ability"].to_numpy()
-    names = fit.subjects.tolist()
+    ability = fit.abilities.table["ability"].to_numpy()
+    names = fit.subject_names.tolist()
     size = np.array([billions(name) or np.nan for name in names])
     known = np.isfinite(size)
     rows: list[Row] = [

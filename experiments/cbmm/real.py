@@ -94,11 +94,11 @@ def discrimination(scale: Scale) -> list[Row]:
         _, fit = fitted(name, scale.most)
         found = discrimination_heterogeneity(fit)
         ability, accuracy = (
-            fit.ability_table[x].to_numpy() for x in ("ability", "accuracy")
+            fit.abilities.table[x].to_numpy() for x in ("ability", "accuracy")
         )
         best = accuracy >= np.quantile(accuracy, 0.8)
         rows.append(
-            {"suite": name, "subjects": len(fit.subjects)}
+            {"suite": name, "subjects": len(fit.subject_names)}
             | found._asdict()
             | top(ability[best], accuracy[best])
         )

@@ -411,9 +411,9 @@ def degenerate(scale: Scale) -> list[Row]:
             fit = irtjax.fit(table, "2pl", method, standard_errors="none")
             numbers = [
                 *fit.parameters.items[:2],
-                fit.ability_table["ability"].to_numpy(),
+                fit.abilities.table["ability"].to_numpy(),
             ]
-            flags = [x for x in fit.item_table.column("flags").to_pylist() if x]
+            flags = [x for x in fit.items.table.column("flags").to_pylist() if x]
             finite = all(np.isfinite(np.asarray(x)).all() for x in numbers)
             rows.append(
                 {
@@ -423,7 +423,7 @@ def degenerate(scale: Scale) -> list[Row]:
                     "status": fit.status.name,
                     "flagged_items": len(flags),
                     "separated": int(
-                        np.sum(fit.item_table["separated"].to_numpy(False))
+                        np.sum(fit.items.table["separated"].to_numpy(False))
                     ),
                     "warnings": len(fit.warnings),
                 }

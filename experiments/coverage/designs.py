@@ -424,7 +424,7 @@ def of_slopes(slope: np.ndarray, fit) -> dict[str, float]:
     if (slope >= 0).all():
         return dict.fromkeys(("slope", "reversed", "false_sign"), float("nan"))
     names = "discrimination", "discrimination_se"
-    found, error = (np.array(fit.item_table[n].to_pylist(), float) for n in names)
+    found, error = (np.array(fit.items.table[n].to_pylist(), float) for n in names)
     inside = np.abs(found - slope) <= 1.959964 * error
     return {
         "slope": share(inside, slope > 0),

@@ -114,7 +114,7 @@ def evaluate(theta: np.ndarray, score, table, fit, tested: bool) -> dict[str, fl
     """What one fit states against what was drawn."""
     from scipy.special import ndtr
 
-    column = fit.ability_table.column
+    column = fit.abilities.table.column
     ability, error = (column(x).to_numpy() for x in ("ability", "ability_se"))
     first, second = np.triu_indices(len(theta), 1)
     gap, apart = ability[first] - ability[second], theta[first] - theta[second]

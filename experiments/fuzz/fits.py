@@ -154,7 +154,7 @@ def whole(out: Path) -> str:
     import irtjax
 
     fit = irtjax.load(out)
-    for name, table in (("items", fit.item_table), ("abilities", fit.ability_table)):
+    for name, table in (("items", fit.items.table), ("abilities", fit.abilities.table)):
         for column in table.column_names:
             values = table[column].drop_null()
             if np.dtype(values.type.to_pandas_dtype()).kind != "f":

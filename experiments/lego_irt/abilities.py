@@ -133,7 +133,7 @@ def calibrated(table: irtjax.ResponseTable, without) -> irtjax.Calibration:
 
 def abilities_of(fit: irtjax.Calibration, subjects: np.ndarray) -> np.ndarray:
     """Abilities of some subjects by name, `[subjects, 1]`."""
-    rows = fit.ability_table.to_pydict()
+    rows = fit.abilities.table.to_pydict()
     by_name = dict(zip(rows["subject"], rows["ability"], strict=True))
     return np.asarray([[by_name[name]] for name in subjects.tolist()])
 

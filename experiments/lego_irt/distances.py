@@ -108,8 +108,8 @@ def _column(
     fit: irtjax.Calibration, name: str, as_log: bool
 ) -> tuple[np.ndarray, np.ndarray]:
     """Estimates of a column of the item table, and their errors."""
-    value = fit.item_table.column(name).to_numpy()
-    error = fit.item_table.column(f"{name}_se").to_numpy()
+    value = fit.items.table.column(name).to_numpy()
+    error = fit.items.table.column(f"{name}_se").to_numpy()
     return (np.log(value), error / value) if as_log else (value, error)
 
 

@@ -191,7 +191,7 @@ def mean_chances(values: np.ndarray, seen: np.ndarray) -> dict[str, np.ndarray]:
 def plain_chances(table: irtjax.ResponseTable) -> np.ndarray:
     """Chances `[subjects, items]` at the estimates of a plain 2PL by EM."""
     fit = irtjax.fit(table, "2pl", standard_errors="none", positive=True)
-    rows = fit.ability_table.to_pydict()
+    rows = fit.abilities.table.to_pydict()
     by_name = dict(zip(rows["subject"], rows["ability"], strict=True))
     ability = jnp.asarray([by_name[name] for name in table.subjects.tolist()])
     items = jax.tree.map(jnp.asarray, fit.parameters.items)

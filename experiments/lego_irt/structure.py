@@ -32,9 +32,9 @@ def structure(
         fit = irtjax.fit(table, model)
         found = fit.structure
         assert found is not None
-        names = fit.ability_table.column("subject").to_pylist()
-        general = fit.ability_table.column("ability").to_numpy()
-        error = fit.ability_table.column("ability_se").to_numpy()
+        names = fit.abilities.table.column("subject").to_pylist()
+        general = fit.abilities.table.column("ability").to_numpy()
+        error = fit.abilities.table.column("ability_se").to_numpy()
         own = found.ability - general[:, None]
         rows += [
             {"data": name, "model": str(subject), "ability": float(general[k]),

@@ -15,7 +15,7 @@ Row = dict[str, Any]
 
 def placed(fit: irtjax.Calibration, table: irtjax.ResponseTable, column: str):
     """A column of the ability table in the order of the subjects of a table."""
-    found = fit.ability_table
+    found = fit.abilities.table
     value = dict(
         zip(found["subject"].to_pylist(), found[column].to_pylist(), strict=True)
     )
@@ -55,7 +55,7 @@ def compare(name: str, values: np.ndarray, draws: int) -> list[Row]:
     error = np.sqrt(np.diag(covariance))
     ability, ours = (placed(fit, table, x) for x in ("ability", "ability_se"))
     intercept = np.asarray(fit.parameters.items.intercept, float)
-    of_items = fit.item_table["intercept_se"].to_numpy()
+    of_items = fit.items.table["intercept_se"].to_numpy()
     b_se = np.array(sampled["b_se"])
     add("log-likelihood", theirs["log_likelihood"], theirs["at_theirs"],
         fit.log_likelihood)  # fmt: skip

@@ -62,14 +62,14 @@ def numbers(table, case, dtype, device) -> tuple[dict[str, np.ndarray], float, s
         began = time.perf_counter()
         fit = call()
         seconds = time.perf_counter() - began
-    columns = fit.ability_table.sort_by("subject")
+    columns = fit.abilities.table.sort_by("subject")
     get = lambda name: columns[name].to_numpy(zero_copy_only=False)
     found = {
         "log-likelihood": np.asarray(fit.log_likelihood),
         "ability": get("ability"),
         "ability_se": get("ability_se"),
         "expected_score": get("expected_score"),
-        "difficulty": fit.item_table["difficulty"].to_numpy(zero_copy_only=False),
+        "difficulty": fit.items.table["difficulty"].to_numpy(zero_copy_only=False),
     }
     return found, seconds, fit.status.name
 

@@ -156,7 +156,7 @@ class LabelledBank(NamedTuple):
                 f"rival {name!r} with a composite: give the composite of its abilities"
                 " and its standard error"
             )
-        table = self.source.ability_table
+        table = self.source.abilities.table
         names = np.asarray(table["subject"].to_pylist(), np.str_)
         found = np.flatnonzero(names == name)
         if not len(found):
@@ -206,7 +206,7 @@ def label(
     calibration = source if isinstance(source, Calibration) else None
     if isinstance(source, Calibration):
         bank, factors = _bank_of(source, num_items, rules)
-        names = source.items if names is None else names
+        names = source.item_names if names is None else names
         groups = source.benchmarks if groups is None else groups
     elif not isinstance(source, AbstractBank):
         raise ValueError(
@@ -227,7 +227,7 @@ def label(
 
 def counts_of(fit: Calibration) -> np.ndarray:
     """`[items]` numbers of responses of a calibration."""
-    return fit.item_table["observed"].to_numpy()
+    return fit.items.table["observed"].to_numpy()
 
 
 def _bank_of(fit: Calibration, num_items: int | None, rules: Mapping[str, Any]):
@@ -245,7 +245,7 @@ def _bank_of(fit: Calibration, num_items: int | None, rules: Mapping[str, Any]):
         items = known.items
         if blocks is not None:
             fixed = fit.options.get("loadings", "all") != "all"
-            more |= dict(num_subjects=len(fit.subjects), axes_fixed=fixed)
+            more |= dict(num_subjects=len(fit.subject_names), axes_fixed=fixed)
             # Joint estimates are too large by about what their prior takes away.
             weight = 1.0 if fit.parameters.theta is None else 0.0
             given = fit.model, items, known.population, blocks, counts_of(fit)

@@ -361,7 +361,7 @@ class AdaptiveTest(HasTable):
         >>> import irtjax
         >>> fit = irtjax.fit(irtjax.make_demo().table, "2pl", standard_errors="none")
         >>> test = AdaptiveTest(fit, num_items=1)
-        >>> first, second = fit.items[:2]
+        >>> first, second = fit.item_names[:2]
         >>> test.hand_out(first), test.hand_out(second)
         ('', 'number of items')
         """

@@ -114,9 +114,9 @@ class Known:
         if fit.structure is not None and len(fit.structure.groups) > 1:
             raise ValueError(several_abilities(fit.model.name))
         check_one_ability(fit.model, "an audit")
-        rows = match_all_items(table, fit.items, "audit", fit.item_contents)
-        abilities = fit.ability_table
-        if not set(table.subjects.tolist()) <= set(fit.subjects.tolist()):
+        rows = match_all_items(table, fit.item_names, "audit", fit.item_contents)
+        abilities = fit.abilities.table
+        if not set(table.subjects.tolist()) <= set(fit.subject_names.tolist()):
             # Residuals are from the estimated curves, and so are abilities.
             exact = dataclasses.replace(fit, item_covariance=None)
             abilities = score(exact, table).table

@@ -22,6 +22,7 @@ from irtjax.calibration.benchmarks import with_errors_of_benchmarks
 from irtjax.calibration.calibration import Calibration
 from irtjax.calibration.discrimination import negative_discrimination, negative_in_cells
 from irtjax.calibration.groups import structure_of, vanishing_groups
+from irtjax.calibration.result_tables import AbilityTable, ItemTable
 from irtjax.calibration.scale import (
     compares_means,
     scale_first,
@@ -116,14 +117,14 @@ def build(
         parameters=jax.tree.map(np.asarray, estimates.parameters)._replace(
             theta=None if theta is None else np.asarray(theta)[order]
         ),
-        subjects=original.subjects,
-        items=table.items,
+        subject_names=original.subjects,
+        item_names=table.items,
         benchmarks=table.item_facets.get("benchmark"),
         num_observed=table.num_observed,
         aic=-2 * estimates.log_likelihood + 2 * count,
         bic=-2 * estimates.log_likelihood + count * math.log(table.num_subjects),
-        item_table=item_table,
-        ability_table=ability_table,
+        items=ItemTable(item_table),
+        abilities=AbilityTable(ability_table),
         warnings=scale_first(
             *_resolution_warnings(estimates, options["method"]),
             *warnings,

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from irtjax._types import Status
 from irtjax.calibration import lengths
 from irtjax.calibration.factors import Factors
+from irtjax.calibration.result_tables import AbilityTable, ItemTable
 from irtjax.data.item_texts import ItemText
 from irtjax.data.wording import counted
 from irtjax.estimators.posterior.nuts import Draws
@@ -19,9 +20,6 @@ from irtjax.likelihood.quadrature import Resolution
 from irtjax.models.model import Model
 from irtjax.models.multilevel.covariance_mixture import Possible
 
-if TYPE_CHECKING:
-    import pyarrow as pa
-
 
 class Structure(NamedTuple):
     """Results of a multilevel fit other than general abilities and items.
@@ -29,7 +27,8 @@ class Structure(NamedTuple):
     Attributes:
         groups: `[groups]` names.
         group: `[items]` group of each item.
-        ability: `[subjects, groups]` abilities, in the order of `Calibration.subjects`.
+        ability: `[subjects, groups]` abilities, in the order of
+            `Calibration.subject_names`.
         error: `[subjects, groups]` their standard errors.
         specific_covariance: `[groups, groups]` Sigma, of the group-specific abilities.
         specific_correlation: `[groups, groups]` correlations of these.
@@ -71,15 +70,15 @@ class Structure(NamedTuple):
 class Calibration:
     """A fitted model with its labels: what `irtjax.fit` returns and `load` restores.
 
-    Everything that has an axis of subjects follows `subjects`, the order of the data:
-    `ability_table`, `ability_shared`, `parameters.theta`, the abilities and draws of
+    Everything that has an axis of subjects follows `subject_names`, the order of the
+    data: `abilities`, `ability_shared`, `parameters.theta`, the abilities and draws of
     `structure`. `irtjax.rank` sorts subjects by ability, as the saved tables do.
 
     Attributes:
         model: The model.
         parameters: Estimates: item records, population, and joint abilities if any.
-        subjects: `[subjects]` names.
-        items: `[items]` names.
+        subject_names: `[subjects]` names.
+        item_names: `[items]` names.
         benchmarks: `[items]` benchmark names, or None.
         status: How the iteration ended.
         num_steps: Steps taken.
@@ -93,8 +92,8 @@ class Calibration:
         aic: -2 log-likelihood + 2 parameters. Of shares, whose likelihood is a
             quasi-likelihood, it compares fits of the same worth only.
         bic: -2 log-likelihood + parameters * log(subjects).
-        item_table: Items, their parameters with standard errors, and flags.
-        ability_table: Subjects, abilities with intervals, ranks, and flags.
+        items: Items, their parameters with standard errors, and flags.
+        abilities: Subjects, abilities with intervals, ranks, and flags.
         warnings: Reasons to doubt the numbers, each a sentence.
         notes: How the data were read, and a sampler's verdict where it is good.
         options: The options of the fit.
@@ -119,8 +118,8 @@ class Calibration:
 
     model: Model
     parameters: Parameters
-    subjects: np.ndarray
-    items: np.ndarray
+    subject_names: np.ndarray
+    item_names: np.ndarray
     benchmarks: np.ndarray | None
     status: Status
     num_steps: int
@@ -132,8 +131,8 @@ class Calibration:
     num_observed: int
     aic: float
     bic: float
-    item_table: pa.Table
-    ability_table: pa.Table
+    items: ItemTable
+    abilities: AbilityTable
     warnings: tuple[str, ...]
     notes: tuple[str, ...]
     options: dict[str, Any]
@@ -154,10 +153,10 @@ class Calibration:
     @property
     def reversed_scores(self) -> dict[str, str]:
         """By item, the formula of scores of which lower is better, as "1 - wer"."""
-        if "reversed_scores" not in self.item_table.column_names:
+        if "reversed_scores" not in self.items.table.column_names:
             return {}
         names, formulas = (
-            self.item_table.column(x).to_pylist() for x in ("item", "reversed_scores")
+            self.items.table.column(x).to_pylist() for x in ("item", "reversed_scores")
         )
         pairs = zip(names, formulas, strict=True)
         return {name: formula for name, formula in pairs if formula}
@@ -184,8 +183,8 @@ class Calibration:
         method = self.options.get("method", "its method")
         lines = [
             f"{self.model.name} by {method} on"
-            f" {counted(len(self.subjects), 'subject')} and"
-            f" {counted(len(self.items), 'item')}"
+            f" {counted(len(self.subject_names), 'subject')} and"
+            f" {counted(len(self.item_names), 'item')}"
             f" ({counted(self.num_observed, 'response')}):"
             f" {self.status.explain()}",
         ]
@@ -200,7 +199,7 @@ class Calibration:
         names = ("subject", "rank", "ability", "ability_se", "expected_score")
         # Of equal ranks the order of `irtjax.rank`.
         best_first = [("rank", "ascending"), ("ability", "descending")]
-        table = self.ability_table.select(names).sort_by(best_first)
+        table = self.abilities.table.select(names).sort_by(best_first)
         for row in table.slice(0, most).to_pylist():
             ability, error, score = (
                 "–" if row[name] is None else f"{row[name]:.2f}" for name in names[2:]
@@ -215,7 +214,7 @@ class Calibration:
             more = len(self.warnings) - 1
             more = f" (+ {more} more)" if more else ""
             lines.append(f"warning: {self.warnings[0]}{more}")
-        lines.append("see .ability_table, .item_table, .warnings; irtjax.rank(fit)")
+        lines.append("see .abilities, .items, .warnings; irtjax.rank(fit)")
         return "\n".join(lines)
 
     def __repr__(self) -> str:

@@ -422,13 +422,13 @@ def _of_two(condition: Condition, fit: Calibration, level: float, data) -> _Meas
 
 def _of_one(condition: Condition, fit: Calibration, level: float, _) -> _Measured:
     """A quantity of one subject, with the interval that the ability table has."""
-    row = find_names(fit.subjects, condition.subjects, "subject")
+    row = find_names(fit.subject_names, condition.subjects, "subject")
     name = _COLUMNS[condition.quantity]
     names = [name + end for end in ("", "_se", "_lower", "_upper")]
     if condition.quantity == "ability":
         names[2:] = ["lower", "upper"]
     value, error, low, high = (
-        float(x[row[0]]) for x in floats(fit.ability_table, *names)
+        float(x[row[0]]) for x in floats(fit.abilities.table, *names)
     )
     if level == fit.level:
         return _Measured(value, low, high)
@@ -441,7 +441,7 @@ def _of_one(condition: Condition, fit: Calibration, level: float, _) -> _Measure
         half = float(ndtri(0.5 + level / 2)) * error
         return _Measured(value, value - half, value + half)
     ends = response_ends(fit.model)
-    mean, count = (x[row] for x in floats(fit.ability_table, *OWN))
+    mean, count = (x[row] for x in floats(fit.abilities.table, *OWN))
     given = np.array([value]), np.array([error])
     bounds = score_interval(*given, **ends, level=level, own=(mean, count))
     return _Measured(value, float(bounds[0][0]), float(bounds[1][0]))

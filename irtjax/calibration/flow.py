@@ -149,7 +149,7 @@ def rank_flow(
     if known.all():
         low, high = (
             x[known][shown].astype(int)
-            for x in floats(fit.ability_table, "rank_lower", "rank_upper")
+            for x in floats(fit.abilities.table, "rank_lower", "rank_upper")
         )
         beyond = (rank_before[shown] < low) | (rank_before[shown] > high)
     columns |= {"rank_lower": low, "rank_upper": high, "beyond": beyond}
@@ -164,20 +164,20 @@ def rank_flow(
 
 def _slack(fit: Calibration) -> np.ndarray:
     """Differences of abilities that are rounding errors, as in `ranking.rank`."""
-    return np.nan_to_num(TIED * floats(fit.ability_table, "ability_se")[0])
+    return np.nan_to_num(TIED * floats(fit.abilities.table, "ability_se")[0])
 
 
 def _values(fit: Calibration, against: Calibration | str):
     """Names, abilities, values before and their slack; which subjects these are."""
-    names = np.asarray(fit.subjects)
-    ability, accuracy = floats(fit.ability_table, "ability", "accuracy")
+    names = np.asarray(fit.subject_names)
+    ability, accuracy = floats(fit.abilities.table, "ability", "accuracy")
     if isinstance(against, str):
         if against != "accuracy":
             raise ValueError(f"against {against!r} is neither 'accuracy' nor a fit")
         before, slack = accuracy, np.full(len(names), ROUNDING)
     else:
-        other = floats(against.ability_table, "ability")[0]
-        places = {name: k for k, name in enumerate(against.subjects.tolist())}
+        other = floats(against.abilities.table, "ability")[0]
+        places = {name: k for k, name in enumerate(against.subject_names.tolist())}
         at = np.array([places.get(name, -1) for name in names.tolist()])
         before = np.where(at >= 0, other[at], np.nan)
         slack = _slack(against)[at]
@@ -197,11 +197,11 @@ def _weights(fit: Calibration, names: np.ndarray) -> np.ndarray | None:
     score with respect to its response to an item, g'C a_j over the residual variance
     of the item: g is the gradient of the expected score, C the posterior covariance.
     """
-    if "discrimination" not in fit.item_table.column_names:
+    if "discrimination" not in fit.items.table.column_names:
         return None
     if fit.factors is not None:
         return _sensitivities(fit, names)
-    slope = np.nan_to_num(floats(fit.item_table, "discrimination")[0])[None]
+    slope = np.nan_to_num(floats(fit.items.table, "discrimination")[0])[None]
     return slope / slope.mean() if slope.mean() > 0 else None
 
 
@@ -214,7 +214,7 @@ def _sensitivities(fit: Calibration, names: np.ndarray) -> np.ndarray | None:
 
     found, items = fit.factors, jax.tree.map(jnp.asarray, fit.parameters.items)
     assert found is not None
-    places = {name: k for k, name in enumerate(fit.subjects.tolist())}
+    places = {name: k for k, name in enumerate(fit.subject_names.tolist())}
     rows = [places[name] for name in names.tolist()]
     slopes, mean = np.asarray(items.discrimination, float), found.mean[rows]
     family, records = by_product(fit.model, items)
@@ -233,20 +233,20 @@ def _reasons(fit, against, data, names, move) -> dict[str, list[str | None]]:
         f"item_{k + 1}": [None] * len(names) for k in range(REASONS)
     }
     after = _weights(fit, names)
-    before = np.ones((1, len(fit.items)))
+    before = np.ones((1, len(fit.item_names)))
     if not isinstance(against, str):
         other = _weights(against, names)
-        places = {name: k for k, name in enumerate(against.items.tolist())}
-        if other is None or not set(fit.items.tolist()) <= set(places):
+        places = {name: k for k, name in enumerate(against.item_names.tolist())}
+        if other is None or not set(fit.item_names.tolist()) <= set(places):
             return columns
         refuse_other_contents(against.item_contents, fit.item_contents, "the fit")
-        before = other[:, [places[name] for name in fit.items.tolist()]]
+        before = other[:, [places[name] for name in fit.item_names.tolist()]]
     if after is None:
         return columns
     table = data if isinstance(data, ResponseTable) else read(data)
-    table = aligned(table, fit.reversed_scores, fit.items.tolist())
+    table = aligned(table, fit.reversed_scores, fit.item_names.tolist())
     refuse_other_contents(table.item_contents, fit.item_contents, "the fit")
-    table = table.select(items=fit.items)
+    table = table.select(items=fit.item_names)
     mean, weight = np.nan_to_num(table.item_accuracy()), after - before
     weight = np.broadcast_to(weight, (len(names), len(mean)))
     part = table.select(subjects=names)
@@ -256,7 +256,7 @@ def _reasons(fit, against, data, names, move) -> dict[str, list[str | None]]:
         own = weight[i, place] * (share - mean[place]) * np.sign(move[i])
         best = np.argsort(-own, kind="stable")[:REASONS]
         for k, j in enumerate(best[own[best] > 0]):
-            columns[f"item_{k + 1}"][i] = str(fit.items[place[j]])
+            columns[f"item_{k + 1}"][i] = str(fit.item_names[place[j]])
     return columns
 
 

@@ -92,7 +92,7 @@ def discrimination_heterogeneity(
         raise ValueError(
             f"a {fit.model.name} model has no discrimination for each item: fit 2pl"
         )
-    slope, error = floats(fit.item_table, "discrimination", "discrimination_se")
+    slope, error = floats(fit.items.table, "discrimination", "discrimination_se")
     known = np.isfinite(slope)
     has_error = known & np.isfinite(error) & (error > 0)
     used = has_error if has_error.sum() >= FEWEST else known
@@ -115,7 +115,7 @@ def discrimination_heterogeneity(
                 three = [variation(*alone, float(x)) for x in targets]
                 if min(three) >= 0:  # Else the mean is not above 0.
                     corrected, *ends = three
-    ability, accuracy = floats(fit.ability_table, "ability", "accuracy")
+    ability, accuracy = floats(fit.abilities.table, "ability", "accuracy")
     both = np.isfinite(ability) & np.isfinite(accuracy)
     found = _spearman(ability[both], accuracy[both], fit.level, seed)
     cv = float(value.std(ddof=1)) / mean

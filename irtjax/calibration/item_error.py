@@ -38,7 +38,7 @@ def item_errors(fit: Calibration) -> ItemErrors | None:
         return None
     if np.shape(found)[1] != fit.model.family.num_columns:
         return None
-    ability = fit.ability_table["ability"].to_numpy(zero_copy_only=False)
+    ability = fit.abilities.table["ability"].to_numpy(zero_copy_only=False)
     scale = scale_covariance(np.asarray(ability, float), fit.ability_shared)
     return ItemErrors(np.asarray(found, float), scale)
 

@@ -122,7 +122,7 @@ def rank(
     import pyarrow as pa
 
     chosen = fit.level if level is None else level
-    table = fit.ability_table
+    table = fit.abilities.table
     ability, error = floats(table, "ability", "ability_se")
     known = np.flatnonzero(np.isfinite(ability) & np.isfinite(error))
     # The scale of ability is estimated too, and no order depends on it.
@@ -185,10 +185,10 @@ def _clusters_of(fit: Calibration, table: ResponseTable) -> np.ndarray | None:
     benchmarks = table.item_facets.get("benchmark")
     several = benchmarks is not None and len(np.unique(benchmarks)) >= ENOUGH_CLUSTERS
     named = fit.options.get("cluster") is not None
-    if "cluster" not in fit.item_table.column_names or (several and not named):
+    if "cluster" not in fit.items.table.column_names or (several and not named):
         return benchmarks
-    labels = fit.item_table.column("cluster").to_pylist()
-    known = dict(zip(fit.items.tolist(), labels, strict=True))
+    labels = fit.items.table.column("cluster").to_pylist()
+    known = dict(zip(fit.item_names.tolist(), labels, strict=True))
     # Items that the fit has not are clusters of their own.
     return np.array([known.get(x, f"item {x}") for x in table.items.tolist()])
 
@@ -224,11 +224,11 @@ def compare(
     >>> compare(fit, "subject 1", "subject 2").difference > 0
     True
     """
-    places = find_names(fit.subjects, [first, second], "subject")
+    places = find_names(fit.subject_names, [first, second], "subject")
     if places[0] == places[1]:
         raise ValueError(f"{first!r} is compared with itself: name two subjects")
     ability, error = (
-        x[places] for x in floats(fit.ability_table, "ability", "ability_se")
+        x[places] for x in floats(fit.abilities.table, "ability", "ability_se")
     )
     for name, value in zip((first, second), ability, strict=True):
         if not np.isfinite(value):
@@ -237,10 +237,10 @@ def compare(
     chosen = fit.level if level is None else level
     if data is not None:
         table = data if isinstance(data, ResponseTable) else read(data)
-        table = aligned(table, fit.reversed_scores, fit.items.tolist())
+        table = aligned(table, fit.reversed_scores, fit.item_names.tolist())
         table = coded_as(fit.options, table).select(subjects=[first, second])
         if fit.options.get("bounds"):
-            shares = in_unit_range(fit.options, table, fit.items, fit.benchmarks)
+            shares = in_unit_range(fit.options, table, fit.item_names, fit.benchmarks)
             table = dataclasses.replace(table, values=shares)
         responses = table.responses()
         exposure = table.observed if table.trials is None else table.trials

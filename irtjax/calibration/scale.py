@@ -226,7 +226,7 @@ def least_error(fit: Calibration) -> float:
     """The least error of an ability given the items of a fit; 0 for most fits."""
     if not compares_means(fit):
         return 0.0
-    return _least_error(fit.ability_table.column("ability").to_numpy())
+    return _least_error(fit.abilities.table.column("ability").to_numpy())
 
 
 def _least_error(ability: np.ndarray) -> float:

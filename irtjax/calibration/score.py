@@ -136,7 +136,7 @@ def score(
     error = _whole_error(uncertain, fit.parameters.population, ability, own, method)
     if least := least_error(fit):
         error = np.maximum(error, least)
-        few = f"{len(fit.subjects)} subjects {BECAUSE}"
+        few = f"{len(fit.subject_names)} subjects {BECAUSE}"
         notes += (f"errors are no less than those of the fit, whose {few}",)
     speeds = {} if part is None else ability_columns(part, ability, error)
     if fit.model.lengths is not None and part is None:
@@ -221,7 +221,7 @@ def _of_item_errors(fit: Calibration, *errors: Any) -> str:
     text = "items are taken as known: errors leave out their uncertainty, from the"
     if any(x is not None for x in errors):
         text = "errors count those of the items, from the"
-    return f"{text} {counted(len(fit.subjects), 'subject')} of the fit"
+    return f"{text} {counted(len(fit.subject_names), 'subject')} of the fit"
 
 
 def _table(table: ResponseTable, ability, error, interval, flags, more) -> pa.Table:
@@ -316,7 +316,7 @@ def _of_factors(given: _Given, blocks: np.ndarray | None) -> _Abilities:
     if blocks is None:
         ability, error = watched_on_items(fit.model, every, modes)
     else:
-        placed = _among_all(data, rows, len(fit.items))
+        placed = _among_all(data, rows, len(fit.item_names))
         covariance = jnp.asarray(blocks, every.discrimination.dtype)
         known = fit.model, every, placed, modes, covariance
         ability, error, _ = expected_with_items(*known)
@@ -446,11 +446,11 @@ def _match(
     fit: Calibration, table: ResponseTable
 ) -> tuple[ResponseTable, np.ndarray, tuple[str, ...]]:
     """The columns of known items, and where these are among the items of the fit."""
-    table = aligned(table, fit.reversed_scores, fit.items.tolist())
-    rows = match_items(table, fit.items, "the fit", fit.item_contents)
+    table = aligned(table, fit.reversed_scores, fit.item_names.tolist())
+    rows = match_items(table, fit.item_names, "the fit", fit.item_contents)
     known = rows >= 0
     notes = (
-        f"{known.sum():,} of the {counted(len(fit.items), 'item')} of the fit"
+        f"{known.sum():,} of the {counted(len(fit.item_names), 'item')} of the fit"
         f" {were(known.sum())} answered",
     )
     if not known.all():

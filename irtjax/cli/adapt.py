@@ -294,7 +294,7 @@ def adapt_command(
         progress("read")
         fit = load_fit(folder)
         table = who.read(rules.repeats, fit)
-        chosen = rules.rules(fit.items)
+        chosen = rules.rules(fit.item_names)
         progress("adapt")
         tests, baseline = _simulate(fit, chosen, who, table, seed, progress)
         if out is not None:

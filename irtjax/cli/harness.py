@@ -115,9 +115,9 @@ def run_rounds(
     try:
         if (out / SETTINGS).exists():
             rounds = Rounds.resume(fit, out)
-            _check_same(rounds, live, rules, seed, fit.items, names, out)
+            _check_same(rounds, live, rules, seed, fit.item_names, names, out)
         else:
-            chosen = rules.rules(fit.items)
+            chosen = rules.rules(fit.item_names)
             rounds = _begin(fit, out, live, {**chosen, "seed": seed})
         rounds.step()
         if live.run is not None:
@@ -290,7 +290,7 @@ def _sentences(rounds: Rounds, estimate: Estimate) -> list[str]:
         bounds = f"{number(x.lower, digits)} to {number(x.upper, digits)}"
         return f"{number(x.value, digits)} ({percent(estimate.level)}: {bounds})"
 
-    score = f"expected score on all {counted(len(rounds.fit.items), 'item')}"
+    score = f"expected score on all {counted(len(rounds.fit.item_names), 'item')}"
     flags = f" {estimate.flags}." if estimate.flags else ""
     skipped = len(rounds.test.skipped)
     without = f", {skipped} without a score" if skipped else ""

@@ -212,7 +212,7 @@ class Reading:
             # As they are: the fit has the directions.
             options["higher_is_better"] = "*"
         table = read(source, **options)
-        return aligned(table, fit.reversed_scores, fit.items.tolist())
+        return aligned(table, fit.reversed_scores, fit.item_names.tolist())
 
     def arguments(self) -> dict[str, Any]:
         """Returns the arguments of `irtjax.read`."""

@@ -77,7 +77,7 @@ def calibrate(
         refuse_other_contents(table.item_contents, known, f"the fit {anchor}")
         if table.reversed_scores:
             other = load(anchor)
-            table = aligned(table, other.reversed_scores, other.items.tolist())
+            table = aligned(table, other.reversed_scores, other.item_names.tolist())
         settings["anchor"] = anchor / "items.parquet"
     # Side tables that were not given leave settings empty.
     settings |= {name: value for name, value in found.items() if value}

@@ -179,10 +179,10 @@ def _saved_items(folder: Path, num_subjects: int) -> _Source:
 
     fit = load(folder)
     items, population, _, lengths = jax.tree.map(jnp.asarray, fit.parameters)
-    _check_size(num_subjects, len(fit.items))
+    _check_size(num_subjects, len(fit.item_names))
     offset, bounds = fit.options.get("length_offset", 1.0), fit.options.get("bounds")
     factors = () if fit.factors is None else tuple(fit.factors.names.tolist())
-    given = items, fit.items.tolist(), population, lengths
+    given = items, fit.item_names.tolist(), population, lengths
     return _Source(fit.model, *given, offset, bounds, fit.benchmarks, factors)
 
 

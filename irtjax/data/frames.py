@@ -17,7 +17,7 @@ def to_frame(result: Any, library: str = "pandas") -> Any:
     """Returns a table of results as a data frame of another library.
 
     Args:
-        result: An Arrow table, such as `fit.item_table`; a result with one, such as
+        result: An Arrow table, such as `fit.items.table`; a result with one, such as
             that of `irtjax.rank`, `score`, `predict`, `shrink` or `simulate_tests`; or
             a `ResponseTable`, of which each response is a row.
         library: "pandas", "polars", "datasets" (a data set of Hugging Face) or "arrow".

@@ -88,7 +88,7 @@ def fit(
     >>> ability, easiness = rng.normal(size=(80, 1)), rng.normal(size=(1, 12))
     >>> right = rng.random((80, 12)) < 1 / (1 + np.exp(-ability - easiness))
     >>> calibration = fit(ResponseTable.from_arrays(right), "1pl")
-    >>> calibration.status.name, calibration.item_table.num_rows
+    >>> calibration.status.name, calibration.items.table.num_rows
     ('CONVERGED', 12)
     """
     check_values(method, settings, level, key, dtype, max_steps)

@@ -39,7 +39,7 @@ class ItemIds:
     """
 
     def __init__(self, fit: Calibration, benchmark: str | None = None) -> None:
-        names = fit.items.tolist()
+        names = fit.item_names.tolist()
         self._whole = set(names)
         self._of: dict[str, dict[str, str]] = {}
         labels = [""] * len(names) if fit.benchmarks is None else fit.benchmarks

@@ -99,13 +99,13 @@ def estimate(
 
     >>> import irtjax
     >>> fit = irtjax.fit(irtjax.make_demo().table, "2pl", standard_errors="none")
-    >>> names = fit.items.tolist()
+    >>> names = fit.item_names.tolist()
     >>> good = estimate(fit, dict.fromkeys(names[:20], 1))
     >>> poor = estimate(fit, dict.fromkeys(names[:20], 0))
     >>> good.ability.value > poor.ability.value, good.score.value > poor.score.value
     (True, True)
     """
-    place = {name: k for k, name in enumerate(fit.items.tolist())}
+    place = {name: k for k, name in enumerate(fit.item_names.tolist())}
     unknown = [name for name in responses if name not in place]
     if unknown:
         raise ValueError(f"no item named {unknown[0]!r} in the fit")
@@ -114,7 +114,7 @@ def estimate(
     values = np.full((1, len(place)), np.nan)
     for name, value in responses.items():
         values[0, place[name]] = value
-    table = ResponseTable.from_arrays(values, items=fit.items, subjects=["model"])
+    table = ResponseTable.from_arrays(values, items=fit.item_names, subjects=["model"])
     scored = score(fit, table, level=level)
     row = scored.table.to_pylist()[0]
     names = ("ability", "ability_se", "lower", "upper")

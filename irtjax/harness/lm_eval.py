@@ -369,7 +369,7 @@ def documents(fit: Calibration) -> tuple[dict[str, tuple[str, int]], int]:
     Raises:
         ValueError: If no item is named TASK/NUMBER.
     """
-    names = fit.items.tolist()
+    names = fit.item_names.tolist()
     labels = [""] * len(names) if fit.benchmarks is None else fit.benchmarks
     found: dict[str, tuple[str, int]] = {}
     shared: set[tuple[str, int]] = set()
@@ -435,7 +435,7 @@ def read_logs(folder: Path, metric: Any, filter: Any, fit: Any = None) -> _Logs:
     gathered = gather(folder, options)
     table = gathered.table(options)
     if fit is not None:
-        table = aligned(table, fit.reversed_scores, fit.items.tolist())
+        table = aligned(table, fit.reversed_scores, fit.item_names.tolist())
     if table.num_subjects > 1:
         raise ValueError(
             f"{folder} has logs of several models ({listing(table.subjects.tolist())}):"

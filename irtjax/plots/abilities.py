@@ -39,7 +39,7 @@ def plot_abilities(fit: Calibration) -> Figure:
     Returns:
         The figure; nothing is shown or saved.
     """
-    ability = style.column(fit.ability_table, "ability")
+    ability = style.column(fit.abilities.table, "ability")
     order = np.argsort(-np.nan_to_num(ability, nan=-np.inf), kind="stable")
     order = order[np.isfinite(ability[order])]
     count, several = len(order), len(order) > NAMED
@@ -48,8 +48,8 @@ def plot_abilities(fit: Calibration) -> Figure:
     figure, panels = style.new_figure(width, height, 1 + several, grid="x")
     named, level = order[:shown], percent(fit.level)
     _draw_intervals(panels[0], fit, named)
-    names = fit.ability_table.column("subject").take(named).to_pylist()
-    ranks = style.column(fit.ability_table, "rank")[named]
+    names = fit.abilities.table.column("subject").take(named).to_pylist()
+    ranks = style.column(fit.abilities.table, "rank")[named]
     texts = [f"{style.label(x)}  {k:.0f}" for x, k in zip(names, ranks, strict=True)]
     panels[0].set_yticks(np.arange(shown), texts)
     panels[0].tick_params(axis="y", labelsize=7, length=0)
@@ -72,7 +72,7 @@ def plot_abilities(fit: Calibration) -> Figure:
 
 def _draw_intervals(axes: Axes, fit: Calibration, order: np.ndarray) -> None:
     """Draws abilities with intervals, one below the other, and the mean of all."""
-    table = fit.ability_table
+    table = fit.abilities.table
     wanted = ("ability", "lower", "upper", "rank_lower")
     ability, lower, upper, rank_lower = (style.column(table, c)[order] for c in wanted)
     count = len(order)
@@ -99,7 +99,7 @@ def _draw_intervals(axes: Axes, fit: Calibration, order: np.ndarray) -> None:
     else:
         mean = float(fit.parameters.population.mean)
         # Out of the panel of the first subjects, the mean is not drawn there.
-        if count == len(fit.subjects) or lower.min() <= mean:
+        if count == len(fit.subject_names) or lower.min() <= mean:
             look = {"color": GREY, "lw": 0.8, "ls": "--"}
             axes.axvline(mean, label="mean of the population", **look)
         axes.set_xlabel(f"Ability ({style.ability_unit(fit)})")

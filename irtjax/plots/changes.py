@@ -37,8 +37,8 @@ def rank_changes(first: Calibration, second: Calibration):
 
 def _abilities(fit: Calibration) -> dict[str, float]:
     """Abilities by subject, of those that have an estimate."""
-    names = fit.ability_table.column("subject").to_pylist()
-    values = column(fit.ability_table, "ability")
+    names = fit.abilities.table.column("subject").to_pylist()
+    values = column(fit.abilities.table, "ability")
     return {n: v for n, v in zip(names, values, strict=True) if np.isfinite(v)}
 
 

@@ -50,7 +50,7 @@ def _worth(fit: Calibration) -> np.ndarray:
     """Information of a score in that of one right or wrong response, `[items]`."""
     from irtjax.models.families.bounded import worth_of
 
-    return worth_of(fit.options, fit.benchmarks, len(fit.items))
+    return worth_of(fit.options, fit.benchmarks, len(fit.item_names))
 
 
 def information_by_group(
@@ -93,7 +93,7 @@ def plot_item_response_functions(fit: Calibration, num_items: int = 5) -> Figure
     records = fit.parameters.items
     height = 4.2 + 0.16 * count
     figure, panels = style.new_figure(10.5, height, 2, grid="both", sharey=True)
-    names, ends = fit.items.tolist(), response_ends(fit.model)
+    names, ends = fit.item_names.tolist(), response_ends(fit.model)
     ranked = (order, "Most informative items"), (order[::-1], "Least informative items")
     for axes, (ordered, heading) in zip(panels, ranked, strict=True):
         rows, alike = (part[:count] for part in distinct(fit, ordered))
@@ -150,7 +150,7 @@ def plot_item_information(
     figure, (left, right) = style.new_figure(10.5, height, 2, grid="both")
     for k, row in enumerate(order[:num_items]):
         same = f" and {alike[k]:,} alike" if alike[k] else ""
-        text = f"{style.label(fit.items.tolist()[row], 34)}{same}"
+        text = f"{style.label(fit.item_names.tolist()[row], 34)}{same}"
         dashes = ("-", "--", "-.", ":")[k // len(PALETTE) % 4]
         look = {"color": PALETTE[k % len(PALETTE)], "ls": dashes, "lw": 1.8}
         left.plot(grid, table[:-1, row], label=text, **look)
@@ -231,7 +231,7 @@ def plot_test_information(fit: Calibration) -> Figure:
         for k, name in enumerate(names):
             text = f"{style.label(name, 30)} ({counted((codes == k).sum(), 'item')})"
             axes.plot(grid, parts[k], color=PALETTE[k], lw=1.4, label=text)
-    text = f"all {counted(len(fit.items), 'item')}"
+    text = f"all {counted(len(fit.item_names), 'item')}"
     axes.plot(grid, total, color=INK, lw=2.2, label=f"Information, {text}")
     look = {"color": GREY, "lw": 1.5, "label": f"Standard error, {text}"}
     _draw_errors(error_axes, grid, total[None], [look])

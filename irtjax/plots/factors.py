@@ -68,7 +68,7 @@ def plot_structure(fit: Calibration, clusters: Heterogeneity | None = None) -> F
         _name_blocks(axes, blocks[order], names)
     else:
         shown = named_rows(count, NAMED)
-        items = fit.items[order].tolist()
+        items = fit.item_names[order].tolist()
         axes.set_yticks(shown, [style.label(items[k], 30) for k in shown])
     axes.tick_params(length=0, labelsize=7)
     for place in np.flatnonzero(np.diff(blocks[order])):
@@ -95,7 +95,7 @@ def _blocks(fit: Calibration, clusters: Heterogeneity) -> tuple[np.ndarray, list
     rows = {row["item"]: row for row in clusters.items.to_pylist()}
     keys = [
         (row["benchmark"], row["cluster"]) if (row := rows.get(item)) else ("", None)
-        for item in fit.items.tolist()
+        for item in fit.item_names.tolist()
     ]
     known = sorted({key for key in keys if key[1] is not None})
     place = {key: k for k, key in enumerate(known)}
@@ -175,7 +175,7 @@ def plot_biplot(fit: Calibration, factors: tuple[int, int] = (1, 2)) -> Figure:
         axes.scatter(*own.T, s=place, color=colour, alpha=alpha, label=label, **mark)
     strength = np.linalg.norm(loadings, axis=1)
     named = _spread_out(ends, strength, ARROWS if items <= ARROWS else NAMED_ITEMS)
-    _name_points(axes, ends[named], [str(fit.items[k]) for k in named])
+    _name_points(axes, ends[named], [str(fit.item_names[k]) for k in named])
     scale = lambda x: x / reach, lambda x: x * reach
     for side in ("top", "right"):
         add = axes.secondary_xaxis if side == "top" else axes.secondary_yaxis

@@ -39,7 +39,7 @@ def plot_latency(fit: Calibration) -> Figure:
     if lengths is None:
         raise ValueError(f"a {fit.model.name} fit has no response lengths to draw")
     figure, (left, right) = style.new_figure(10.5, 4.6, 2, grid="both")
-    table = fit.ability_table
+    table = fit.abilities.table
     wanted = ("ability", "speed", "ability_se", "speed_se")
     ability, speed, ability_se, speed_se = (style.column(table, x) for x in wanted)
     if len(ability) <= BARRED:

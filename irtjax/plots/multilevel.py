@@ -40,10 +40,10 @@ def plot_abilities_by_group(fit: Calibration) -> Figure:
         ValueError: If the fit has no groups.
     """
     structure = _structure(fit)
-    general = style.column(fit.ability_table, "ability")
+    general = style.column(fit.abilities.table, "ability")
     order = np.argsort(-general, kind="stable")
     values = np.column_stack([general, structure.ability])[order]
-    names = fit.subjects[order].tolist()
+    names = fit.subject_names[order].tolist()
     groups = ["general", *map(str, structure.groups)]
     count, width = values.shape
     height = 1.9 + 0.16 * min(count, NAMED)
@@ -89,7 +89,7 @@ def plot_profiles(fit: Calibration, subjects: Sequence[str]) -> Figure:
         raise ValueError(
             f"{len(subjects)} subjects are not 1 to {len(PALETTE)}: choose fewer"
         )
-    names = np.array(fit.ability_table.column("subject").to_pylist())
+    names = np.array(fit.abilities.table.column("subject").to_pylist())
     rows = find_names(names, subjects, "subject")
     half = float(ndtri(0.5 + fit.level / 2)) * structure.error
     lowest = float((structure.ability - half)[rows].min())

@@ -191,7 +191,7 @@ def column(table: Any, name: str) -> np.ndarray:
 
 def finite_abilities(fit: Calibration) -> np.ndarray:
     """Returns the abilities of the subjects that have one."""
-    ability = column(fit.ability_table, "ability")
+    ability = column(fit.abilities.table, "ability")
     return ability[np.isfinite(ability)]
 
 
@@ -205,7 +205,7 @@ def ability_unit(fit: Calibration) -> str:
 def item_benchmarks(fit: Calibration, most: int) -> tuple[np.ndarray, list[str]]:
     """Returns the code of each item's benchmark and the names by code."""
     if fit.benchmarks is None:
-        return np.zeros(len(fit.items), int), [""]
+        return np.zeros(len(fit.item_names), int), [""]
     return group_codes(np.asarray(fit.benchmarks), most)
 
 

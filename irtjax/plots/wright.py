@@ -36,7 +36,7 @@ def plot_wright_map(fit: Calibration) -> Figure:
     """
     check_one_ability(fit.model, "this figure")
     ability = style.finite_abilities(fit)
-    difficulty = style.column(fit.item_table, "difficulty")
+    difficulty = style.column(fit.items.table, "difficulty")
     known = np.isfinite(difficulty)
     low, high = _range(ability, difficulty[known])
     codes, names = style.item_benchmarks(fit, COLUMNS)
@@ -51,7 +51,7 @@ def plot_wright_map(fit: Calibration) -> Figure:
     left.set_ylabel(f"Ability and difficulty ({style.ability_unit(fit)})")
     right.tick_params(axis="y", length=0)
     if len(difficulty) <= NAMED and len(names) <= 4:
-        items = fit.item_table.column("item").to_pylist()
+        items = fit.items.table.column("item").to_pylist()
         _draw_named(right, items, difficulty, codes, names, (low, high))
     else:
         _draw_columns(right, difficulty, codes, names, bins)

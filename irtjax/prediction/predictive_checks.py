@@ -171,7 +171,7 @@ def _draws_and_data(fit: Calibration, table: ResponseTable):
     table = coded_as(fit.options, table)
     structure, values = structure_with_draws(fit)
     scores, scored = None, isinstance(fit.model.family, AbstractScoreFamily)
-    if scored and table.num_items == len(fit.items):
+    if scored and table.num_items == len(fit.item_names):
         labelled, options = options_of(fit.options, table, fit.benchmarks)
         scores = prepare(labelled, fit.model, **options)
     prepared = table if scores is None else scores.table

@@ -123,8 +123,8 @@ def predict(
     >>> found.expected.shape, bool(found.expected[0, 0] > found.expected[0, 3])
     ((1, 4), True)
     """
-    rows = find_names(fit.subjects, subjects, "subject")
-    places = find_names(fit.items, items, "item")
+    rows = find_names(fit.subject_names, subjects, "subject")
+    places = find_names(fit.item_names, items, "item")
     family = fit.model.family
     if categories and not family.num_categories:
         raise ValueError(
@@ -140,7 +140,7 @@ def predict(
         ability, error = fit.structure.ability, fit.structure.error
         column = np.asarray(fit.structure.group)[places]
     else:
-        ability = floats(fit.ability_table, "ability")[0][:, None]
+        ability = floats(fit.abilities.table, "ability")[0][:, None]
         if fit.structure is not None:
             ability = fit.structure.ability
         error = _errors_given_scale(fit)[:, None]
@@ -167,7 +167,7 @@ def predict(
         expected[part], standard_error[part] = found[:2]
         if kinds is not None:
             kinds[part] = found[2]
-    names = fit.subjects[rows], fit.items[places]
+    names = fit.subject_names[rows], fit.item_names[places]
     codes = fit.model.family.category_codes
     return Predictions(*names, expected, standard_error, kinds, codes)
 
@@ -179,7 +179,7 @@ def _errors_given_scale(fit: Calibration) -> np.ndarray:
     no expected response. With it predictions of few subjects are too near to the mean:
     of 10 subjects and 240 items their logits were 7 % too small, and are 3 %.
     """
-    (error,) = floats(fit.ability_table, "ability_se")
+    (error,) = floats(fit.abilities.table, "ability_se")
     own, shared = without_scale(error, fit.ability_shared, fit.ability_scale)
     known = np.isfinite(own)
     if shared is None or not known.any():
@@ -210,8 +210,8 @@ def _predict_factors(
         expected[part], error[part] = found[:2]
         if kinds is not None:
             kinds[part] = found[2]
-    names, codes = (fit.subjects[rows], fit.items[places]), family.category_codes
-    return Predictions(*names, expected, error, kinds, codes)
+    names = fit.subject_names[rows], fit.item_names[places]
+    return Predictions(*names, expected, error, kinds, family.category_codes)
 
 
 @eqx.filter_jit

@@ -152,7 +152,7 @@ def judge(fit: Calibration, demo: Demo) -> Closeness:
     from irtjax.ranking import pairwise
     from irtjax.subsets.errors import spearman
 
-    items, abilities = fit.item_table.to_pydict(), fit.ability_table.to_pydict()
+    items, abilities = fit.items.table.to_pydict(), fit.abilities.table.to_pydict()
     place = {name: k for k, name in enumerate(demo.table.subjects.tolist())}
     true = demo.ability[[place[name] for name in abilities["subject"]]]
     ability = np.array(abilities["ability"], float)

@@ -206,7 +206,7 @@ def heterogeneity_sentence(fit: Calibration) -> str | None:
         if found.cv_lower is not None:
             bounds = interval(found.cv_lower, found.cv_upper)
             text += f" ({bounds}, {percent(fit.level)})"
-    if fit.num_observed < len(fit.subjects) * len(fit.items):
+    if fit.num_observed < len(fit.subject_names) * len(fit.item_names):
         text += ". Missing responses matter too: an accuracy is over the items observed"
     if found.spearman is not None:
         bounds = interval(found.lower, found.upper)
@@ -223,7 +223,7 @@ def benchmark_rows(
 
     from irtjax.plots.style import column
 
-    table = fit.item_table
+    table = fit.items.table
     names = np.array([b or "" for b in table.column("benchmark").to_pylist()])
     slope, difficulty = column(table, "discrimination"), column(table, "difficulty")
     found = [{*(f or "").split("; ")} for f in table.column("flags").to_pylist()]

@@ -107,7 +107,7 @@ def report_page(
     (True, False)
     """
     standing = rank(fit) if ranked is None else ranked
-    place = {name: k for k, name in enumerate(fit.subjects.tolist())}
+    place = {name: k for k, name in enumerate(fit.subject_names.tolist())}
     names = standing.table.column("subject").to_pylist()
     order = np.array([place[name] for name in names], int)
     cells = page_data.cells_of(fit, data)
@@ -253,15 +253,15 @@ def fit_data(
 ) -> dict[str, Any]:
     """What the script of a fit's page computes with."""
     fit = of.fit
-    names = labels(fit.items)
-    items = page_data.item_data(fit.item_table, places, flags, names)
+    names = labels(fit.item_names)
+    items = page_data.item_data(fit.items.table, places, flags, names)
     groups = None if fit.structure is None else fit.structure.groups
     if fit.structure is not None and groups is not None and len(groups) > 1:
         items["group"] = np.asarray(fit.structure.group)[places].tolist()
     most = max(HOVER_ROOM // HOVER, 1)
     # Texts of flagged items first: of a large benchmark not all fit.
     first = sorted(places.tolist(), key=lambda k: not flags[k])
-    found = page_data.texts_of(of.texts, fit.items, first[:most], HOVER)
+    found = page_data.texts_of(of.texts, fit.item_names, first[:most], HOVER)
     where = {place: k for k, place in enumerate(places.tolist())}
     ends = ability_ends(fit)
     curves = None
@@ -300,9 +300,8 @@ def _lead(fit: Calibration) -> str:
     """The fit in one line."""
     method = str(fit.options.get("method", "")).upper()
     text = f"{fit.model.name}{f' by {method}' if method else ''}:"
-    text += (
-        f" {counted(len(fit.subjects), 'subject')}, {counted(len(fit.items), 'item')}"
-    )
+    text += f" {counted(len(fit.subject_names), 'subject')},"
+    text += f" {counted(len(fit.item_names), 'item')}"
     count = 0 if fit.benchmarks is None else len(set(fit.benchmarks.tolist()))
     if count > 1:
         text += f" of {counted(count, 'benchmark')}"
@@ -376,8 +375,8 @@ def item_rows(
 
 def _items(of: Sources, flags: list[str], places: np.ndarray) -> dict[str, Any]:
     """The table of items, its first rows, and what the figure is."""
-    fit, table = of.fit, of.fit.item_table
-    names = labels(fit.items)
+    fit, table = of.fit, of.fit.items.table
+    names = labels(fit.item_names)
     rows = item_rows(table, places, flags, names)
     note = ITEM_NOTE
     if fit.model.family.dims:

@@ -28,7 +28,7 @@ BAD_ROWS, TEXT, ROOM = 200, 2000, 60_000
 
 def bad_flags(fit: Calibration, audit: Audit | None) -> list[str]:
     """Flags of each item that claim a defect: of the fit, and tested by the audit."""
-    table = fit.item_table
+    table = fit.items.table
     found = []
     for text in table.column("flags").to_pylist():
         names = [x for x in (text or "").split("; ") if x and x not in CONSTANT]
@@ -48,20 +48,20 @@ def bad_items(of: Sources, flags: list[str], places: np.ndarray) -> dict[str, An
     """Items whose flags claim a defect, with the evidence."""
     fit = of.fit
     chosen = [k for k, flag in enumerate(flags) if flag]
-    slope = column(fit.item_table, "discrimination")
+    slope = column(fit.items.table, "discrimination")
     evidence = _evidence(of)
     chosen.sort(key=lambda k: (evidence.least(k), slope[k]))
     shown = chosen[:BAD_ROWS]
-    names = labels(fit.items)
+    names = labels(fit.item_names)
     where = {place: k for k, place in enumerate(places.tolist())}
     # All of a few items, the beginnings of many.
     most = min(TEXT, ROOM // max(len(shown), 1))
-    texts = page_data.texts_of(of.texts, fit.items, shown, most)
+    texts = page_data.texts_of(of.texts, fit.item_names, shown, most)
     ends = page_data.thirds(of.cells, of.order)
-    error = column(fit.item_table, "discrimination_se")
-    benchmarks = labels_of_benchmarks(fit.item_table)
-    accuracy = column(fit.item_table, "accuracy")
-    observed = fit.item_table["observed"].to_pylist()
+    error = column(fit.items.table, "discrimination_se")
+    benchmarks = labels_of_benchmarks(fit.items.table)
+    accuracy = column(fit.items.table, "accuracy")
+    observed = fit.items.table["observed"].to_pylist()
     half = float(ndtri(0.5 + fit.level / 2)) * error
     rows = []
     for k in shown:
@@ -147,4 +147,4 @@ def _evidence(of: Sources) -> _Evidence:
             q = column(of.audit.items, "q" + column_of(defect)[1:])
             pairs = zip(p.tolist(), q.tolist(), strict=True)
             tests[defect] = dict(zip(names, pairs, strict=True))
-    return _Evidence(meaning, tests, of.fit.item_table.column("item").to_pylist())
+    return _Evidence(meaning, tests, of.fit.items.table.column("item").to_pylist())

@@ -250,9 +250,9 @@ def cells_of(fit: Calibration, data: ResponseTable | None) -> Cells | None:
     """
     if data is None:
         return None
-    data = aligned(data, fit.reversed_scores, fit.items.tolist())
-    rows = places_of(data.subjects, np.asarray(fit.subjects))
-    columns = places_of(data.items, np.asarray(fit.items))
+    data = aligned(data, fit.reversed_scores, fit.item_names.tolist())
+    rows = places_of(data.subjects, np.asarray(fit.subject_names))
+    columns = places_of(data.items, np.asarray(fit.item_names))
     for places, what in ((rows, "subject"), (columns, "item")):
         if not (places >= 0).any():
             raise ValueError(
@@ -262,7 +262,8 @@ def cells_of(fit: Calibration, data: ResponseTable | None) -> Cells | None:
     refuse_other_contents(data.item_contents, fit.item_contents, "the fit")
     if data.sparse is not None:
         return _sparse_cells_of(fit, data.sparse, rows, columns)
-    rate = in_unit_range(fit.options, data, fit.items, fit.benchmarks).astype(float)
+    rate = in_unit_range(fit.options, data, fit.item_names, fit.benchmarks)
+    rate = rate.astype(float)
     exposure = data.observed if data.trials is None else data.trials
     # Each of these passes over all cells takes a fifth of a second at 26 million.
     if data.trials is not None:

@@ -155,11 +155,11 @@ def information_figure(fit: Calibration) -> dict[str, Any]:
             text = f"{name} ({counted(sizes[k], 'item')})"
             lines.append((text, f"s{k}", f"k{k}", _path(grid, row, at_x, at_y)))
     if not several:
-        text = f"all {counted(len(fit.items), 'item')}"
+        text = f"all {counted(len(fit.item_names), 'item')}"
         lines.append((text, "all", "", _path(grid, total, at_x, at_y)))
         path, errors = _error_curve(grid, total, at_x, (bottom, top))
         lines.append(("standard error, all items (right scale)", "dashed", "kd", path))
-    ability = column(fit.ability_table, "ability")
+    ability = column(fit.abilities.table, "ability")
     ability = ability[np.isfinite(ability)]
     inside = ability[(ability >= ends[0]) & (ability <= ends[1])]
     feet = sorted({at_x(x) for x in inside.tolist()})

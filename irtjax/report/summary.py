@@ -49,7 +49,7 @@ def flag_counts(table: pa.Table, name: str) -> dict[str, list[str]]:
 
 def items_by_flag(fit: Calibration, constant: bool = False) -> dict[str, list[str]]:
     """Returns names of flagged items by flag, or of those without variation."""
-    found = flag_counts(fit.item_table, "item").items()
+    found = flag_counts(fit.items.table, "item").items()
     return {flag: names for flag, names in found if (flag in CONSTANT) == constant}
 
 
@@ -116,7 +116,7 @@ def verdict(
 
 def _items_verdict(fit: Calibration, audit: Audit | None) -> str:
     """How many items a test finds bad, and how many have no variation."""
-    total = len(fit.items)
+    total = len(fit.item_names)
     if audit is not None:
         from irtjax.auditing import TESTED
 
@@ -133,10 +133,10 @@ def _items_verdict(fit: Calibration, audit: Audit | None) -> str:
         by = "the fit"
     if not bad:
         few = ""
-        if len(fit.subjects) < 2 * ENOUGH:
+        if len(fit.subject_names) < 2 * ENOUGH:
             few = (
-                f"; {counted(len(fit.subjects), 'subject')} have very little power to"
-                " find one"
+                f"; {counted(len(fit.subject_names), 'subject')} have very little power"
+                " to find one"
             )
         return none_flagged(constant, total, f" by {by}{few}")
     kinds = ", ".join(f"{n:,} {flag}" for flag, n in counts.items())
@@ -211,7 +211,7 @@ def score_sentence(fit: Calibration) -> str:
     found = list(dict.fromkeys(fit.reversed_scores.values()))
     if not found:
         return "Higher is better."
-    some = "" if len(fit.reversed_scores) == len(fit.items) else "some "
+    some = "" if len(fit.reversed_scores) == len(fit.item_names) else "some "
     return f"Both are of {some}reversed scores ({listing(found)}): higher is better."
 
 
@@ -222,12 +222,12 @@ def fit_sentences(
     status = Status(int(fit.status))
     method = str(fit.options.get("method", "")).upper()
     verb = "" if has_converged(fit) else "NOT CONVERGED: "
-    cells = len(fit.subjects) * len(fit.items)
+    cells = len(fit.subject_names) * len(fit.item_names)
     missing = 1 - fit.num_observed / cells
     sentences = [
         f"{verb}{fit.model.name} by {method or 'its method'} on"
-        f" {counted(len(fit.subjects), 'subject')} and"
-        f" {counted(len(fit.items), 'item')}"
+        f" {counted(len(fit.subject_names), 'subject')} and"
+        f" {counted(len(fit.item_names), 'item')}"
         f" ({percent(round(missing, 3))} missing): {status.explain()} after"
         f" {counted(fit.num_steps, 'iteration')}; {_likelihood(fit)}."
     ]
@@ -344,9 +344,9 @@ def item_sentences(
 
     Items without variation are no evidence of a fault.
     """
-    rate, total, out = percent(FALSE_DISCOVERY_RATE), len(fit.items), []
+    rate, total, out = percent(FALSE_DISCOVERY_RATE), len(fit.item_names), []
     if NEGATIVE not in items_by_flag(fit):
-        count, power = len(fit.subjects), ""
+        count, power = len(fit.subject_names), ""
         if count < 2 * ENOUGH:  # As in an audit.
             power = f"; {count} subjects have very little power to find one"
         out.append(

@@ -19,6 +19,7 @@ import numpy as np
 
 from irtjax._types import Status
 from irtjax.calibration.calibration import Calibration
+from irtjax.calibration.result_tables import AbilityTable, ItemTable
 from irtjax.data.arrays import as_labels
 from irtjax.data.decode import Count, Record, Whole
 from irtjax.data.matching import positions
@@ -227,8 +228,8 @@ def to_json(fit: Calibration) -> dict[str, Any]:
     content = {
         "model": encode(fit.model),
         **own("options", "versions", "data_hash"),
-        "num_subjects": len(fit.subjects),
-        "num_items": len(fit.items),
+        "num_subjects": len(fit.subject_names),
+        "num_items": len(fit.item_names),
         **own("num_observed"),
         "status": {"name": status.name.lower(), "meaning": status.explain()},
         **own("num_steps", "residual", "log_likelihood", "log_prior"),
@@ -251,8 +252,8 @@ def to_arrays(fit: Calibration) -> dict[str, np.ndarray]:
         "theta": theta,
         "trace": fit.trace,
         # Names too: the tables for people need not be in the order of the arrays.
-        "subject_names": fit.subjects,
-        "item_names": fit.items,
+        "subject_names": fit.subject_names,
+        "item_names": fit.item_names,
         "benchmark_names": fit.benchmarks,
         **{name: getattr(fit, name) for name in _ERROR_ARRAYS},
         **structure_arrays(fit.structure),
@@ -307,7 +308,7 @@ def from_parts(
     """Returns the calibration that the parts of a folder make."""
     _check_shapes(arrays)
     _check_tables(tables, arrays)
-    # The file is sorted by ability, the arrays by `subjects`.
+    # The file is sorted by ability, the arrays by `subject_names`.
     abilities, subjects = tables["abilities.parquet"], arrays["subject_names"]
     names = as_labels(abilities.column("subject").to_pylist())
     model = decode(content.model)
@@ -330,13 +331,13 @@ def from_parts(
     return Calibration(
         model=model,
         parameters=parameters,
-        subjects=subjects,
-        items=arrays["item_names"],
+        subject_names=subjects,
+        item_names=arrays["item_names"],
         benchmarks=arrays.get("benchmark_names"),
         status=_status(content.status.name),
         trace=arrays["trace"],
-        item_table=tables["items.parquet"],
-        ability_table=abilities.take(positions(names, subjects)),
+        items=ItemTable(tables["items.parquet"]),
+        abilities=AbilityTable(abilities.take(positions(names, subjects))),
         warnings=tuple(content.warnings),
         notes=tuple(content.notes),
         resolution=None

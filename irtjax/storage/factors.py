@@ -55,7 +55,7 @@ def _only_factor(fit: Calibration) -> Factors | None:
         return None
     names = "discrimination", "discrimination_se"
     sd = float(fit.parameters.population.sd)
-    slope, slope_error = (sd * x for x in floats(fit.item_table, *names))
+    slope, slope_error = (sd * x for x in floats(fit.items.table, *names))
     known = fit.model.family.residual_variance(fit.parameters.items)
     variance = np.asarray(known, float)
     total = slope**2 + variance
@@ -89,7 +89,7 @@ def factor_tables(fit: Calibration) -> dict[str, pa.Table]:
     found = fit.factors or _only_factor(fit)
     if found is None:
         return {}
-    items: dict[str, Any] = {"item": fit.items.tolist()}
+    items: dict[str, Any] = {"item": fit.item_names.tolist()}
     if fit.benchmarks is not None:
         items["benchmark"] = fit.benchmarks.tolist()
     names = found.names.tolist()

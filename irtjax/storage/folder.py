@@ -119,9 +119,9 @@ def _write_files(calibration: Calibration, folder: Path) -> None:
     from irtjax.storage.factors import factor_tables
     from irtjax.storage.multilevel import best_first, structure_tables
 
-    abilities = best_first(calibration.ability_table)
+    abilities = best_first(calibration.abilities.table)
     for ending in ("parquet", "csv"):
-        write_table(calibration.item_table, folder / f"items.{ending}")
+        write_table(calibration.items.table, folder / f"items.{ending}")
         write_table(abilities, folder / f"abilities.{ending}")
     tables = structure_tables(calibration) | factor_tables(calibration)
     for name, table in tables.items():

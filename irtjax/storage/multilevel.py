@@ -81,8 +81,8 @@ def draw_labels(fit: Calibration) -> dict[str, Any]:
     structure, values = structure_with_draws(fit)
     effects, covariates = structure.effects[0], structure.subject_effects
     coords = {
-        "subject": fit.subjects,
-        "item": fit.items,
+        "subject": fit.subject_names,
+        "item": fit.item_names,
         "group": structure.groups,
         "other_group": structure.groups,
         "coordinate": np.asarray(fit.model.family.coordinate_names),
@@ -157,9 +157,9 @@ def structure_tables(fit: Calibration) -> dict[str, pa.Table]:
     groups = structure.groups.tolist()
     if len(groups) < 2:
         return tables
-    order = _best_order(fit.ability_table)
+    order = _best_order(fit.abilities.table)
     ability, error = structure.ability[order].ravel(), structure.error[order].ravel()
-    subjects = np.repeat(fit.subjects[order], len(groups)).tolist()
+    subjects = np.repeat(fit.subject_names[order], len(groups)).tolist()
     rows = {"subject": subjects, "group": groups * len(order)}
     rows |= _with_interval("ability", ability, error, fit.level)
     tables["group_abilities"] = pa.table(rows)

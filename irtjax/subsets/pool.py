@@ -41,7 +41,7 @@ def make_pool(data, model, stratify, average, aim, abilities, avoid=(), bounds=N
         if bounds is not None:
             raise ValueError("bounds are those of the fit: leave bounds out")
         bounds = model.options.get("bounds")
-        table = aligned(table, model.reversed_scores, model.items.tolist())
+        table = aligned(table, model.reversed_scores, model.item_names.tolist())
     else:
         bounds = bounds_of_values(table, bounds)
     warnings: tuple[str, ...] = ()

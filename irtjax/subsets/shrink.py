@@ -445,7 +445,7 @@ def _estimate(pool: Pool, model: Any):
     """Curves of the items from all subjects, item records, and warnings."""
     warnings = ()
     if isinstance(model, Calibration):
-        known = model.items, "shrink", model.item_contents
+        known = model.item_names, "shrink", model.item_contents
         rows = match_all_items(pool.table, *known)
         items = jax.tree.map(lambda x: np.asarray(x)[rows], model.parameters.items)
         population = model.parameters.population

@@ -46,8 +46,8 @@ def response_icc(fit: Calibration, table: ResponseTable) -> Intraclass:
             f"response_icc needs right and wrong responses, and a {fit.model.name}"
             " model has others"
         )
-    rows = places_of(fit.subjects, table.subjects) >= 0
-    columns = places_of(fit.items, table.items) >= 0
+    rows = places_of(fit.subject_names, table.subjects) >= 0
+    columns = places_of(fit.item_names, table.items) >= 0
     if not (rows.any() and columns.any()):
         raise ValueError(
             "response_icc needs responses of subjects and items of the fit: give an icc"

@@ -205,7 +205,7 @@ def heterogeneity(
     own_key, null_key, draw_key = jax.random.split(key, 3)
     families, resample = _resampler(table, family, draw_key)
     parts = _parts(table, by)
-    places = match_all_items(table, fit.items, "analyse", fit.item_contents)
+    places = match_all_items(table, fit.item_names, "analyse", fit.item_contents)
     places = places[parts.columns]
     small = table.select(items=parts.columns)
     values, seen = (jnp.asarray(x) for x in _cells(small))

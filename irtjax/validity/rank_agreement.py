@@ -94,8 +94,8 @@ def ranks_of_fit(fit: Calibration) -> np.ndarray:
     """Ranks from all responses; NaN for subjects without any."""
     # In the precision of the fit, whose rounding `ranks_of` leaves out.
     dtype = np.asarray(fit.parameters.items[0]).dtype
-    ability = fit.ability_table.column("ability").to_numpy().astype(dtype)
-    observed = fit.ability_table.column("observed").to_numpy()
+    ability = fit.abilities.table.column("ability").to_numpy().astype(dtype)
+    observed = fit.abilities.table.column("observed").to_numpy()
     return ranks_of(np.where(observed > 0, ability, np.nan)[None])[0]
 
 
@@ -113,8 +113,8 @@ def subject_table(fit, full, ranks, top: int, level: float) -> pa.Table:
     count = known.sum(axis=0)
     count = np.where(count > 0, count, np.nan)
     columns = {
-        "subject": np.asarray(fit.subjects),
-        "ability": fit.ability_table.column("ability").to_numpy(),
+        "subject": np.asarray(fit.subject_names),
+        "ability": fit.abilities.table.column("ability").to_numpy(),
         "rank": full,
         "rank_lower": np.minimum(low, full),
         "rank_upper": np.maximum(high, full),

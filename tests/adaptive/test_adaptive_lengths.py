@@ -160,7 +160,7 @@ def test_simulated_and_replayed_tests():
     assert error == pytest.approx(stated, rel=0.2)
     replayed = irtjax.simulate_tests(fit, key=key, num_items=12, responses=table)
     # All items given: the score is that of the fit.
-    rows = fit.ability_table.to_pydict()
+    rows = fit.abilities.table.to_pydict()
     known = dict(zip(rows["subject"], rows["ability"], strict=True))
     np.testing.assert_allclose(
         replayed.ability[:, -1], [known[s] for s in table.subjects], atol=2e-3

@@ -133,7 +133,7 @@ def test_an_ended_test_with_a_skipped_item_is_resumed(tmp_path):
 
 def test_items_of_the_callers_choice_are_as_those_of_the_test():
     fit = small_fit(errors=False)
-    first, second, third, fourth = fit.items[[4, 9, 2, 7]].tolist()
+    first, second, third, fourth = fit.item_names[[4, 9, 2, 7]].tolist()
     test, fixed = begin(num_items=3), begin(items=[first, second, fourth])
     assert test.hand_out(first) == test.hand_out(second) == ""
     assert test.handed_out == (first, second)

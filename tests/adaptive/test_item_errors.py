@@ -298,7 +298,7 @@ def test_counts_of_trials_take_errors_of_items_to_first_order():
 @pytest.mark.slow
 def test_expected_scores_are_those_of_drawn_items():
     fit = small_fit()
-    names = fit.items.tolist()
+    names = fit.item_names.tolist()
     found = estimate(fit, dict.fromkeys(names[1:8], 1))
     exact = dataclasses.replace(fit, item_covariance=None, ability_shared=None)
     plain = estimate(exact, dict.fromkeys(names[1:8], 1))

@@ -43,7 +43,7 @@ def test_drawn_items_have_the_covariance_of_the_calibration():
 def test_the_items_of_another_calibration_are_in_the_order_of_the_bank():
     bank, other = label(rasch_bank(15), 3, None, None, {}), small_fit(errors=False)
     order = np.random.default_rng(0).permutation(15)
-    bank = bank._replace(names=other.items[order])
+    bank = bank._replace(names=other.item_names[order])
     true = true_bank(None, bank, other, KEY)
     want = other.parameters.items.intercept[order]
     np.testing.assert_array_equal(true.items.intercept, want)

@@ -201,7 +201,7 @@ def test_intervals_hold_with_the_correlation_and_not_without():
     own = rng.beta(chance * (1 - icc) / icc, (1 - chance) * (1 - icc) / icc)
     trials = np.full(own.shape, 8)
     table = irtjax.ResponseTable.from_arrays(
-        rng.binomial(trials, own), trials=trials, items=fit.items
+        rng.binomial(trials, own), trials=trials, items=fit.item_names
     )
     shares = {}
     for assumed in (icc, 0.0):
@@ -219,16 +219,16 @@ def test_a_recorded_response_is_drawn_once_only():
     """All trials of every item: the numbers right are those recorded."""
     fit = small_fit("2pl")
     rng = np.random.default_rng(0)
-    trials = rng.integers(0, 4, (3, len(fit.items)))
+    trials = rng.integers(0, 4, (3, len(fit.item_names)))
     right = rng.binomial(trials, 0.5)
-    table = irtjax.ResponseTable.from_arrays(right, trials=trials, items=fit.items)
+    table = irtjax.ResponseTable.from_arrays(right, trials=trials, items=fit.item_names)
     longest = int(trials.sum(axis=1).max())
     tests = simulate_tests(
         fit, key=KEY, num_items=longest, responses=table, repeats=3, icc=0.2
     )
     for subject in range(3):
         known = tests.given[subject], tests.responses[subject]
-        found = counted(*known, tests.num_given[subject], len(fit.items))
+        found = counted(*known, tests.num_given[subject], len(fit.item_names))
         np.testing.assert_array_equal(found[0], right[subject])
         np.testing.assert_array_equal(found[1], trials[subject])
     # One response of each item: one of those recorded.
@@ -296,7 +296,7 @@ def test_random_and_fixed_orders_mix_the_repeats():
 
 def test_one_test_by_hand_is_saved_and_resumed(tmp_path):
     fit = small_fit("2pl")
-    test = AdaptiveTest(fit, 6, items=list(fit.items[:3]), repeats=3, icc=ICC)
+    test = AdaptiveTest(fit, 6, items=list(fit.item_names[:3]), repeats=3, icc=ICC)
     for response in (1, 0, 1, 1):
         test.record(test.next_item(), response)
     assert sum(test.times_given.values()) == test.num_given == 4

@@ -222,7 +222,7 @@ def test_flow_and_comparison_of_observed_cells(no_matrix, monkeypatch):
     found, wanted = (rank_flow(fit, 700, data=table).table for table in (few, dense))
     agree(found, wanted, 1e-12)
     assert found["item_1"].null_count < 350
-    pair = fit.subjects[0], fit.subjects[1]
+    pair = fit.subject_names[0], fit.subject_names[1]
     found, wanted = (irtjax.compare(fit, *pair, data=x) for x in (few, dense))
     assert found == wanted and (found.shared or 0) > 50
 

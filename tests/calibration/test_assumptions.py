@@ -100,7 +100,7 @@ def test_abilities_that_differ_by_benchmark_are_mean_responses():
     (note,) = (line for line in fit.notes if "differ by benchmark" in line)
     assert "ranked by mean responses" in note
     ability, error, score, score_error = (
-        fit.ability_table[name].to_numpy()
+        fit.abilities.table[name].to_numpy()
         for name in ("ability", "ability_se", "expected_score", "expected_score_se")
     )
     mean = table.values.mean(axis=1)
@@ -108,7 +108,7 @@ def test_abilities_that_differ_by_benchmark_are_mean_responses():
     # Of complete responses the expected score is the accuracy, with the error of
     # responses given abilities: less than that over items.
     np.testing.assert_allclose(score, mean, atol=1e-12)
-    accuracy_se = fit.ability_table["accuracy_se"].to_numpy()
+    accuracy_se = fit.abilities.table["accuracy_se"].to_numpy()
     assert np.all(score_error < accuracy_se) and np.all(score_error > 0.5 * accuracy_se)
     # Four benchmarks of a standard deviation of 0.8 move an ability by 0.4 at least.
     assert np.median(error) > 0.25

@@ -76,33 +76,35 @@ def _numbers(table):
 
 
 def test_columns_are_the_documented_ones_in_order(calibration):
-    items, abilities = calibration.item_table, calibration.ability_table
+    items, abilities = calibration.items.table, calibration.abilities.table
     assert items.column_names[: len(ITEM_COLUMNS)] == ITEM_COLUMNS
     assert abilities.column_names[: len(ABILITY_COLUMNS)] == ABILITY_COLUMNS
     assert items.num_rows == 6 and abilities.num_rows == 240
-    assert items.column("item").to_pylist() == calibration.items.tolist()
-    assert set(abilities.column("subject").to_pylist()) == set(calibration.subjects)
+    assert items.column("item").to_pylist() == calibration.item_names.tolist()
+    assert set(abilities.column("subject").to_pylist()) == set(
+        calibration.subject_names
+    )
 
 
 def test_no_number_is_nan_or_infinite(calibration):
-    for table in (calibration.item_table, calibration.ability_table):
+    for table in (calibration.items.table, calibration.abilities.table):
         for name, values in _numbers(table).items():
             known = [v for v in values if v is not None]
             assert all(map(math.isfinite, known)), name
             if name.endswith("_se"):
                 assert min(known, default=0) >= 0
     # Only what does not exist is missing: the accuracy of what nobody answered.
-    accuracy = calibration.item_table.column("accuracy").to_pylist()
+    accuracy = calibration.items.table.column("accuracy").to_pylist()
     assert [v is None for v in accuracy] == [False, False, True, False, False, False]
-    abilities = calibration.ability_table.to_pydict()
+    abilities = calibration.abilities.table.to_pydict()
     assert None not in abilities["ability"] and None not in abilities["ability_se"]
 
 
 def test_flags_name_what_has_no_variation(calibration):
-    flags = calibration.item_table.column("flags").to_pylist()
+    flags = calibration.items.table.column("flags").to_pylist()
     # Rows 3 and 4 are all of one kind, which gives the first two columns variation.
     assert flags[2] == "no responses"
-    abilities = calibration.ability_table.to_pydict()
+    abilities = calibration.abilities.table.to_pydict()
     by_name = dict(zip(abilities["subject"], abilities["flags"], strict=True))
     assert "all right" in by_name["subject 4"]
     assert "all wrong" in by_name["subject 5"]
@@ -111,8 +113,8 @@ def test_flags_name_what_has_no_variation(calibration):
 
 
 def test_abilities_follow_the_subjects_with_intervals_of_the_level(calibration):
-    table = calibration.ability_table.to_pydict()
-    assert table["subject"] == calibration.subjects.tolist()
+    table = calibration.abilities.table.to_pydict()
+    assert table["subject"] == calibration.subject_names.tolist()
     ability, error = np.array(table["ability"]), np.array(table["ability_se"])
     order = np.argsort(-ability, kind="stable")
     ranks = np.array(table["rank"])[order]
@@ -134,7 +136,7 @@ def test_information_criteria(calibration):
     assert calibration.aic == pytest.approx(deviance + 2 * num_parameters)
     assert calibration.bic == pytest.approx(deviance + num_parameters * np.log(240))
     assert calibration.num_observed == sum(
-        calibration.item_table.column("observed").to_pylist()
+        calibration.items.table.column("observed").to_pylist()
     )
     # What EM maximised is the sum of the two parts that are reported.
     total = calibration.log_likelihood + calibration.log_prior
@@ -162,7 +164,7 @@ def test_errors_are_the_delta_method_by_differences(name):
         np.asarray(data.values), observed=np.asarray(data.observed)
     )
     fit = irtjax.fit(table, name)
-    model, found = fit.model, fit.item_table.to_pydict()
+    model, found = fit.model, fit.items.table.to_pydict()
     rows = np.asarray(
         model.unconstrain(jax.tree.map(jnp.asarray, fit.parameters.items))
     )
@@ -187,21 +189,21 @@ def test_errors_are_the_delta_method_by_differences(name):
 @pytest.mark.slow
 def test_a_common_slope_has_one_error():
     fit = irtjax.fit(_odd_table("1pl"), "1pl")
-    table = fit.item_table.to_pydict()
+    table = fit.items.table.to_pydict()
     assert len(set(table["discrimination"])) == 1
     errors = table["discrimination_se"]
     assert errors == pytest.approx([errors[0]] * 6) and errors[0] > 0
 
 
 def test_constants_of_a_model_have_no_error():
-    table = irtjax.fit(_odd_table("2pl"), "2pl").item_table.to_pydict()
+    table = irtjax.fit(_odd_table("2pl"), "2pl").items.table.to_pydict()
     for name, value in (("lower_asymptote", 0.0), ("upper_asymptote", 1.0)):
         assert table[name] == [value] * 6 and table[f"{name}_se"] == [0.0] * 6
 
 
 def test_errors_not_asked_for_are_null():
     fit = irtjax.fit(_odd_table("2pl"), "2pl", standard_errors="none")
-    assert fit.item_table.column("discrimination_se").null_count == 6
+    assert fit.items.table.column("discrimination_se").null_count == 6
     assert fit.item_covariance is None
 
 

@@ -11,6 +11,7 @@ from scipy import stats
 
 from irtjax._types import Status
 from irtjax.calibration.conditions import Condition, judge, parse_condition
+from irtjax.calibration.result_tables import AbilityTable, ItemTable
 from irtjax.data import ResponseTable
 from irtjax.models.catalogue import two_parameter
 
@@ -122,8 +123,8 @@ def a_fit(ability, error, *, status=Status.CONVERGED, **columns):
     }
     names = np.array([NEW, OLD, *map(str, range(len(ability) - 2))])
     return SimpleNamespace(
-        subjects=names,
-        ability_table=pa.table({k: pa.array(v) for k, v in table.items()}),
+        subject_names=names,
+        abilities=AbilityTable(pa.table({k: pa.array(v) for k, v in table.items()})),
         ability_shared=None,
         ability_scale=None,
         level=0.95,
@@ -131,8 +132,8 @@ def a_fit(ability, error, *, status=Status.CONVERGED, **columns):
         factors=None,
         options={},
         reversed_scores=None,
-        items=np.array([]),
-        item_table=pa.table({"item": pa.array([], pa.string())}),
+        item_names=np.array([]),
+        items=ItemTable(pa.table({"item": pa.array([], pa.string())})),
         model=two_parameter(),
     )
 

@@ -137,7 +137,9 @@ def test_a_fit_warns_and_flags_and_leaves_out(rng, tmp_path):
     warning = next(text for text in fit.warnings if COPIES in text)
     assert "subjects model 0, model 0 again gave the same 120 responses" in warning
     flagged = [
-        row["subject"] for row in fit.ability_table.to_pylist() if COPY in row["flags"]
+        row["subject"]
+        for row in fit.abilities.table.to_pylist()
+        if COPY in row["flags"]
     ]
     assert sorted(flagged) == ["model 0", "model 0 again"]
     table.save(tmp_path / "table.parquet")

@@ -169,7 +169,7 @@ def test_a_multilevel_fit_flags_the_same_items_as_a_plain_one():
     found = {
         name
         for name, flags in zip(
-            fit.items, fit.item_table["flags"].to_pylist(), strict=True
+            fit.item_names, fit.items.table["flags"].to_pylist(), strict=True
         )
         if "negative discrimination" in flags
     }

@@ -22,6 +22,7 @@ from irtjax.calibration.heterogeneity import (
     discrimination_heterogeneity,
     variation,
 )
+from irtjax.calibration.result_tables import AbilityTable, ItemTable
 from irtjax.cli.app import app
 from irtjax.models.catalogue import factor_model
 from irtjax.models.factors import Factor
@@ -44,7 +45,8 @@ def of_ranks(ability, accuracy, low=None, high=None) -> irtjax.Calibration:
         "rank_upper": np.full(size, size) if high is None else high,
     }
     names = np.array(columns["subject"])
-    return dataclasses.replace(fit, subjects=names, ability_table=pa.table(columns))
+    abilities = AbilityTable(pa.table(columns))
+    return dataclasses.replace(fit, subject_names=names, abilities=abilities)
 
 
 def test_moves_ties_and_tops():
@@ -123,7 +125,8 @@ def with_slopes() -> tuple[irtjax.Calibration, irtjax.ResponseTable]:
     slope = np.array([3.0, 3.0, 1.0, 1.0])
     fit = of_ranks(values @ slope / 4, values.mean(axis=1))
     columns = {"item": items, "discrimination": slope}
-    fit = dataclasses.replace(fit, items=np.array(items), item_table=pa.table(columns))
+    own = {"item_names": np.array(items), "items": ItemTable(pa.table(columns))}
+    fit = dataclasses.replace(fit, **own)
     return fit, table
 
 
@@ -165,9 +168,9 @@ def test_weights_of_several_abilities_are_derivatives_of_expected_scores():
         model=factor_model(Factor(2)),
         parameters=fit.parameters._replace(items=items),
         factors=found,
-        item_table=pa.table({"discrimination": zero}),
+        items=ItemTable(pa.table({"discrimination": zero})),
     )
-    weights = _weights(fit, fit.subjects[::-1])
+    weights = _weights(fit, fit.subject_names[::-1])
     assert weights is not None
     for y, row in zip(values[::-1], weights, strict=True):
         ends = [

@@ -134,7 +134,7 @@ def test_fits_of_equal_subjects_warn(model, method):
     fit = irtjax.fit(table.replace(values=values), model, method, **options)
     (line,) = [x for x in fit.warnings if "have the same responses" in x]
     assert line.startswith("all 24 subjects") and "add subjects" in line
-    assert np.isfinite(fit.ability_table["ability"].to_numpy()).all()
+    assert np.isfinite(fit.abilities.table["ability"].to_numpy()).all()
 
 
 @pytest.mark.slow

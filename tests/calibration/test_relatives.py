@@ -34,7 +34,7 @@ def fitted(values: np.ndarray, **settings):
 
 
 def errors(fit) -> np.ndarray:
-    return np.array(fit.ability_table["ability_se"].to_pylist())
+    return np.array(fit.abilities.table["ability_se"].to_pylist())
 
 
 @pytest.fixture(scope="module")
@@ -44,8 +44,8 @@ def independent():
 
 def test_independent_responses_have_no_finding_and_no_standing_note(independent):
     assert not any("agree" in note or "assumed" in note for note in independent.notes)
-    assert "cluster" not in independent.item_table.column_names
-    assert "family" not in independent.ability_table.column_names
+    assert "cluster" not in independent.items.table.column_names
+    assert "family" not in independent.abilities.table.column_names
 
 
 def test_z_is_standard_normal_where_responses_are_independent():
@@ -69,7 +69,7 @@ def test_passages_are_found_measured_and_counted():
     fit = fitted(values)
     (note,) = (x for x in fit.notes if "agree beyond" in x)
     assert "clusters of 5 adjacent items: 20 clusters of 5 items" in note
-    assert fit.item_table["cluster"].to_pylist()[3:7] == ["1", "1", "2", "2"]
+    assert fit.items.table["cluster"].to_pylist()[3:7] == ["1", "1", "2", "2"]
     given = fitted(values, cluster=np.arange(100) // 5)
     np.testing.assert_allclose(errors(given), errors(fit))
     alone = fitted(values, cluster=np.arange(100))
@@ -77,7 +77,8 @@ def test_passages_are_found_measured_and_counted():
     # of ability given the items, which are most of the errors.
     assert np.median(errors(fit) / errors(alone)) > 1.1
     score, plain = (
-        np.array(x.ability_table["expected_score_se"].to_pylist()) for x in (fit, alone)
+        np.array(x.abilities.table["expected_score_se"].to_pylist())
+        for x in (fit, alone)
     )
     assert np.median(score / plain) > 1.2
     # The accuracies are over passages too.
@@ -91,7 +92,7 @@ def test_families_are_found_in_the_responses():
     fit = fitted(drawn(24, 300, family=2.0))
     (note,) = (x for x in fit.notes if "related subjects" in x)
     assert "families found in the responses" in note and "subject 1" in note
-    families = np.array(fit.ability_table["family"].to_pylist())
+    families = np.array(fit.abilities.table["family"].to_pylist())
     same = families[:, None] == families
     truth = np.arange(24) // 4 == (np.arange(24) // 4)[:, None]
     assert (same == truth).mean() > 0.9
@@ -101,16 +102,16 @@ def test_families_by_name_make_the_population_uncertain(independent):
     family = [f"base {k // 4}" for k in range(20)]
     fit = fitted(drawn(20, 100), family=family)
     assert fit.options["family"] == "family"
-    assert fit.ability_table["family"].to_pylist()[:5] == [*family[:4], "base 1"]
+    assert fit.abilities.table["family"].to_pylist()[:5] == [*family[:4], "base 1"]
     # These families are not related: abilities are as uncertain as they were, up to
     # the error of the intraclass correlation.
-    ability = np.array(fit.ability_table["ability"].to_pylist())
+    ability = np.array(fit.abilities.table["ability"].to_pylist())
     assert intraclass_of(ability, np.arange(20) // 4) < 0.6
     assert np.all(errors(fit) >= errors(independent) - 1e-9)
     # No order depends on the mean and the scale.
     for column in ("rank_lower", "rank_upper"):
         ranks, before = (
-            np.array(x.ability_table[column].to_pylist()) for x in (fit, independent)
+            np.array(x.abilities.table[column].to_pylist()) for x in (fit, independent)
         )
         assert np.abs(ranks - before).max() <= 2
 

@@ -11,6 +11,7 @@ import pytest
 
 import irtjax
 from irtjax.calibration.identification import Variation
+from irtjax.calibration.result_tables import AbilityTable
 from irtjax.calibration.scale import (
     BECAUSE,
     BY_MEANS,
@@ -51,18 +52,18 @@ def significant(table) -> np.ndarray:
 
 
 def pairs_are_those_of_the_paired_test(fit, table) -> None:
-    ranked, count = irtjax.rank(fit), len(fit.subjects)
+    ranked, count = irtjax.rank(fit), len(fit.subject_names)
     assert ranked.num_pairs == count * (count - 1) // 2
     wanted = int(significant(table).sum())
     # Errors are enlarged for all pairs: some more, or fewer, are at the limit.
     assert abs(ranked.num_different - wanted) <= 0.05 * max(wanted, 1)
     # The order is that of the mean responses, at every level.
     places = [
-        fit.subjects.tolist().index(x) for x in ranked.table["subject"].to_pylist()
+        fit.subject_names.tolist().index(x) for x in ranked.table["subject"].to_pylist()
     ]
     assert np.all(np.diff(table.values.mean(axis=1)[places]) <= 1e-12)
     assert irtjax.rank(fit, level=0.5).num_pairs == ranked.num_pairs
-    one, other = fit.subjects[[places[0], places[-1]]]
+    one, other = fit.subject_names[[places[0], places[-1]]]
     found = irtjax.compare(fit, one, other, data=table)
     # t with 59 degrees of freedom as a normal z, enlarged by up to 8 %.
     t = found.accuracy_difference / found.accuracy_se
@@ -72,7 +73,7 @@ def pairs_are_those_of_the_paired_test(fit, table) -> None:
     assert BY_MEANS in line and "default" not in line
     said = " ".join(summarise(fit, ranked))
     assert f"Of {ranked.num_pairs:,} pair" in said
-    assert np.all(np.isfinite(fit.ability_table["ability_se"].to_numpy()))
+    assert np.all(np.isfinite(fit.abilities.table["ability_se"].to_numpy()))
 
 
 def estimates_of(count: int, model: str, fixed: bool = False) -> Estimates:
@@ -153,8 +154,8 @@ def test_mean_responses_have_the_scale_of_abilities_with_its_error(count):
     np.testing.assert_allclose(1.959964 * found.scale, gap)
     assert np.all(found.error**2 >= found.scale**2)
     # Scores given the items have errors of the range at least; most fits have none.
-    column = pa.table({"ability": found.ability})
-    fit = SimpleNamespace(warnings=found.warnings, ability_table=column)
+    column = AbilityTable(pa.table({"ability": found.ability}))
+    fit = SimpleNamespace(warnings=found.warnings, abilities=column)
     assert least_error(fit) == max(np.ptp(found.ability), 1)
     fit.warnings = ("another",)
     assert least_error(fit) == 0
@@ -184,12 +185,12 @@ def test_estimated_slopes_of_three_subjects_are_compared_by_means(tmp_path):
     # Accuracies are tested all the same.
     both = irtjax.compare(found, *found.subjects[:2], data=table)
     assert both.accuracy_se < 0.2 and 0 < both.accuracy_p_value <= 1
-    score_error = found.ability_table["expected_score_se"].to_numpy()
+    score_error = found.abilities.table["expected_score_se"].to_numpy()
     assert np.all(score_error < 0.2)
     # Slopes of 1 and fixed slopes have the items' scale.
     unit = irtjax.fit(table, "rasch", "em", standard_errors="none", max_steps=60)
     assert not any(BECAUSE in line for line in unit.warnings)
-    assert np.all(unit.ability_table["ability_se"].to_numpy() < 0.6)
+    assert np.all(unit.abilities.table["ability_se"].to_numpy() < 0.6)
     assert not any(BECAUSE in line for line in irtjax.score(unit, table).notes)
 
 
@@ -206,8 +207,8 @@ def test_integrated_items_of_two_and_three_subjects_are_compared_by_means(count)
 def test_four_subjects_whose_items_are_integrated_out_are_tested():
     found = irtjax.fit(table_of(4), "2pl")
     assert sum(BECAUSE in line for line in found.warnings) == 1
-    assert np.ptp(found.ability_table["ability"].to_numpy()) < 3
-    assert np.all(found.ability_table["ability_se"].to_numpy() < 1.2)
+    assert np.ptp(found.abilities.table["ability"].to_numpy()) < 3
+    assert np.all(found.abilities.table["ability_se"].to_numpy() < 1.2)
     # A pair of clearly unequal subjects differs.
     values = table_of(4).values.copy()
     values[0], values[1] = 1, 0

@@ -65,7 +65,7 @@ def exact_interval(share: np.ndarray, count: np.ndarray):
 @pytest.mark.parametrize("name", NAMES)
 def test_intervals_of_scores_at_the_ends(name):
     fit = fit_with_ends(name)
-    table = fit.ability_table.slice(SUBJECTS - len(ENDS))
+    table = fit.abilities.table.slice(SUBJECTS - len(ENDS))
     assert table["subject"].to_pylist() == list(ENDS)
     top = CATEGORIES - 1 if BY_NAME[name].kind == "categories" else 1
     column = {
@@ -123,7 +123,7 @@ def test_an_all_wrong_model_of_aime_has_an_upper_bound(shared_data):
     )
     table = ResponseTable.from_arrays(right.to_numpy(float), lengths=lengths.to_numpy())
     fit = irtjax.fit(table, "lart")
-    rows = [row for row in fit.ability_table.to_pylist() if row["accuracy"] == 0]
+    rows = [row for row in fit.abilities.table.to_pylist() if row["accuracy"] == 0]
     assert len(rows) > 5
     for row in rows:
         assert row["expected_score_lower"] <= row["expected_score"] < 0.05
@@ -142,5 +142,5 @@ def test_an_all_wrong_model_of_aime_has_an_upper_bound(shared_data):
 
 def test_estimates_of_a_harness_have_the_same_bounds():
     fit = fit_with_ends("2pl")
-    found = estimate(fit, dict.fromkeys(fit.items.tolist(), 0))
+    found = estimate(fit, dict.fromkeys(fit.item_names.tolist(), 0))
     assert 0 <= found.score.lower <= found.score.value <= found.score.upper < 0.4

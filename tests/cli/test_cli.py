@@ -102,7 +102,7 @@ def test_fit_writes_everything_and_says_where(tmp_path, responses):
     assert fit.timings["read"] > 0
     # The same numbers as from Python: the file has what the table has.
     np.testing.assert_allclose(
-        fit.parameters.items.intercept[np.argsort(fit.items)],
+        fit.parameters.items.intercept[np.argsort(fit.item_names)],
         irtjax.fit(small_table()).parameters.items.intercept[
             np.argsort(small_table().items)
         ],
@@ -144,9 +144,9 @@ def test_anchored_items_stay_where_they_are(tmp_path, responses, saved):
     out = tmp_path / "fit"
     more = ("--no-figures", "--standard-errors", "none", "-q")
     ok("fit", responses, "--out", out, "--anchor", saved, *more)
-    place = {name: k for k, name in enumerate(small_fit().items)}
+    place = {name: k for k, name in enumerate(small_fit().item_names)}
     loaded = irtjax.load(out)
-    order = [place[name] for name in loaded.items]
+    order = [place[name] for name in loaded.item_names]
     # To 1e-8: the tables hold doubles, and CSV is not on the way.
     np.testing.assert_allclose(
         loaded.parameters.items.intercept,
@@ -172,7 +172,7 @@ def test_score(tmp_path, responses, saved, method, ending):
     assert len(rows) == 24
     if method == "eap":
         # Scoring the calibration data gives the abilities of the calibration.
-        table = small_fit().ability_table
+        table = small_fit().abilities.table
         names = table.column("subject").to_pylist()
         known = dict(zip(names, table.column("ability").to_pylist(), strict=True))
         for row in rows:
@@ -471,12 +471,12 @@ def test_an_ordinary_folder_of_logs_is_fitted_by_the_command_that_info_prints(
     quick = ("--no-figures", "--standard-errors", "none")
     ok(*words[1:], *quick, "--model", "rasch", "--method", "em")
     fit = irtjax.load(tmp_path / "calibrated")
-    assert len(fit.items) == 24
+    assert len(fit.item_names) == 24
     plain = irtjax.read(logs)
     assert any(
         "arc_easy: acc_norm, not acc; gsm8k: exact_match" in x for x in plain.notes
     )
-    assert plain.items.tolist() == fit.items.tolist()
+    assert plain.items.tolist() == fit.item_names.tolist()
     # What is usual has a name for each task that has several, to change.
     usual = strict(ok("info", logs, "--trials", "first", "--json").stdout)["usual"]
     assert usual in ok("info", logs, "--trials", "first").stdout

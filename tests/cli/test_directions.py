@@ -53,7 +53,7 @@ def test_a_fit_states_and_keeps_the_direction(fitted):
     assert document["options"]["reversed_scores"] == ["1 - error_rate"]
     fit = irtjax.load(out)
     assert set(fit.reversed_scores.values()) == {"1 - error_rate"}
-    table = fit.ability_table.to_pandas().set_index("subject")
+    table = fit.abilities.table.to_pandas().set_index("subject")
     assert table["rank"].idxmin() in MODELS[:2]
     assert np.allclose(table.loc[MODELS, "accuracy"], 1 - wrong.mean(axis=1))
     assert sentence in " ".join(ok("info", out).split())

@@ -449,8 +449,8 @@ def test_counts_are_fitted_as_what_they_are_worth():
     assert 1 / fit.options["worth"] > 0.7  # Four that agree are nearly one.
     means = irtjax.fit(as_shares(table))
     np.testing.assert_allclose(
-        fit.ability_table.column("ability").to_numpy(),
-        means.ability_table.column("ability").to_numpy(),
+        fit.abilities.table.column("ability").to_numpy(),
+        means.abilities.table.column("ability").to_numpy(),
         atol=1e-6,
     )
     scored = irtjax.score(fit, table)

@@ -36,7 +36,9 @@ def numbered(names, shift=0):
 
 
 def of(thing, shift=0):
-    return dataclasses.replace(thing, item_contents=numbered(thing.items, shift))
+    names = getattr(thing, "item_names", None)
+    names = thing.items if names is None else names
+    return dataclasses.replace(thing, item_contents=numbered(names, shift))
 
 
 @pytest.mark.slow
@@ -48,7 +50,7 @@ def test_verbs_refuse_responses_to_other_items_of_the_same_names():
         "replay": lambda data: _matched(bank, data, False),
         "page": lambda data: cells_of(fit, data),
         "clusters": lambda data: match_all_items(
-            data, fit.items, "analyse", fit.item_contents
+            data, fit.item_names, "analyse", fit.item_contents
         ),
         "shrink": lambda data: _estimate(
             make_pool(data, fit, None, "items", "score", None)[0], fit
@@ -141,7 +143,7 @@ def test_ids_join_where_they_are_said_to_be_right(tmp_path):
     replay = ("adapt", tmp_path / "fit", "--responses", logs, "--items", 3, "--quiet")
     assert "--join id" in run(*replay).stderr
     assert run(*replay, "--join", "id").exit_code == 0
-    pair = ("compare", *fit.subjects[:2], "--fit", tmp_path / "fit", "--json")
+    pair = ("compare", *fit.subject_names[:2], "--fit", tmp_path / "fit", "--json")
     assert "--join requires --data" in run(*pair, "--join", "id").stderr
     wrong = run("info", logs, "--join", "names")
     assert "--join names is not one of" in wrong.stderr

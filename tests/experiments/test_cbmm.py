@@ -23,6 +23,7 @@ from experiments.cbmm import (
     simulations,
 )
 from experiments.cbmm.printed import printed
+from irtjax.calibration.result_tables import AbilityTable
 
 
 def test_a_step_of_the_printed_algorithm_is_lines_5_to_9():
@@ -205,8 +206,8 @@ def test_the_study_of_math500_with_both_files(tmp_path, monkeypatch):
     # Its fit is that of other tests; here the figures of the paper are made of it.
     items = methods.record(np.full(10, 0.5), np.linspace(2, -2, 10))
     fit = SimpleNamespace(
-        subjects=np.array(names),
-        ability_table=pa.table({"ability": np.arange(12.0)}),
+        subject_names=np.array(names),
+        abilities=AbilityTable(pa.table({"ability": np.arange(12.0)})),
         parameters=SimpleNamespace(items=items),
     )
     monkeypatch.setattr(math500, "responses", lambda scale: table)

@@ -30,6 +30,7 @@ from experiments.lart import run as lart
 from experiments.lego_irt import families
 from experiments.scaling import bayes, front_door, measure, peers, reading, sparse
 from experiments.scaling import run as scaling
+from irtjax.calibration.result_tables import AbilityTable
 from irtjax.estimators.marginal.em import EM
 from irtjax.scoring import Scores
 
@@ -104,15 +105,15 @@ def test_coverage_errors_are_those_of_a_fit():
     fit = irtjax.fit(table, model, EM(nodes), item_uncertainty=True)
     for name in ("discrimination", "intercept", "difficulty"):
         error = np.asarray(found.errors["observed"][name][0])
-        expected = fit.item_table[f"{name}_se"].to_numpy()
+        expected = fit.items.table[f"{name}_se"].to_numpy()
         # Both stop within 1e-4 standard errors of the optimum.
         np.testing.assert_allclose(error, expected, rtol=1e-3)
-    order = np.argsort(fit.ability_table["subject"].to_numpy().astype(str))
-    subjects = np.argsort(fit.subjects.astype(str))
+    order = np.argsort(fit.abilities.table["subject"].to_numpy().astype(str))
+    subjects = np.argsort(fit.subject_names.astype(str))
     for column, value in zip(
         ("ability", "ability_se"), found.ability["item uncertainty"], strict=True
     ):
-        expected = fit.ability_table[column].to_numpy()[order]
+        expected = fit.abilities.table[column].to_numpy()[order]
         np.testing.assert_allclose(
             np.asarray(value[0])[subjects], expected, rtol=1e-3, atol=1e-4
         )
@@ -449,12 +450,12 @@ def test_few_subjects_are_fitted_without_the_rule():
     assert theta.tolist() == [few.APART, 0, 0] and score[1] == score[2] < score[0]
     fit = irtjax.fit(table, "rasch")
     columns = {"ability": [3.0, 0.0, 2.0], "ability_se": [0.1] * 3}
-    kept = fit.ability_table
+    kept = fit.abilities.table
     for name, values in columns.items():
         place = kept.column_names.index(name)
         kept = kept.set_column(place, name, pa.array(values))
     fit = dataclasses.replace(
-        fit, ability_table=kept, ability_shared=None, ability_scale=None
+        fit, abilities=AbilityTable(kept), ability_shared=None, ability_scale=None
     )
     found = few.evaluate(theta, score, table, fit, tested=False)
     assert (found["any"], found["any_tested"], found["tested"]) == (1, 0, 0)

@@ -168,7 +168,7 @@ def test_anchors_set_the_scale_of_another_population(shifted):
     # 1.5 / sqrt(2000) = 0.034, both divided by a reliability of about 0.75; four of.
     assert float(population.mean) == pytest.approx(theta.mean(), abs=4 * 0.063)
     assert float(population.sd) == pytest.approx(theta.std(), abs=4 * 0.045)
-    found = calibration.item_table.to_pydict()
+    found = calibration.items.table.to_pydict()
     for k in range(10):
         for name in ("discrimination", "intercept"):
             value, error = found[name][k], found[f"{name}_se"][k]
@@ -178,7 +178,7 @@ def test_anchors_set_the_scale_of_another_population(shifted):
             else:
                 # Ten such differences: one in 1,500 exceeds 4 standard errors.
                 assert abs(value - truth) < 4 * error
-    ability = calibration.ability_table.to_pydict()["ability"]
+    ability = calibration.abilities.table.to_pydict()["ability"]
     assert np.mean(ability) == pytest.approx(0.7, abs=0.25)
 
 
@@ -216,7 +216,7 @@ def test_items_of_several_intercepts_are_those_of_a_saved_fit(model, tmp_path):
     options = {"priors": None, "standard_errors": "none"}
     first = irtjax.fit(table, model, "em", **options)
     assert first.status is Status.CONVERGED
-    chosen = first.item_table.slice(0, 3)
+    chosen = first.items.table.slice(0, 3)
     parquet.write_table(chosen, tmp_path / "items.parquet")
     again = irtjax.fit(table, model, "em", anchor=tmp_path / "items.parquet", **options)
     assert again.status is Status.CONVERGED

@@ -129,8 +129,8 @@ WITHIN = {"laplace": 0.01, "nuts": 0.5, "vi": 0.5}
 def _check_near(plain, moved, shift: int, share: float) -> None:
     """Abilities and expected scores differ by a small share of their errors."""
     for name, by in (("ability", 0), ("expected_score", shift)):
-        one, two = (np.array(x.ability_table[name]) for x in (plain, moved))
-        error = np.array(plain.ability_table[f"{name}_se"])
+        one, two = (np.array(x.abilities.table[name]) for x in (plain, moved))
+        error = np.array(plain.abilities.table[f"{name}_se"])
         assert (np.abs(two - one - by) < share * error).all()
 
 
@@ -140,8 +140,8 @@ def _check_same(plain, moved, shift: int) -> None:
     assert moved.status == plain.status
     close: Any = {"rtol": 1e-6, "atol": 1e-6}
     np.testing.assert_allclose(moved.log_likelihood, plain.log_likelihood, **close)
-    for name in plain.ability_table.column_names:
-        one, two = (x.ability_table[name].to_pylist() for x in (plain, moved))
+    for name in plain.abilities.table.column_names:
+        one, two = (x.abilities.table[name].to_pylist() for x in (plain, moved))
         on_scale = name.startswith(("expected_score", "accuracy"))
         if name in ("subject", "flags"):
             assert one == two
@@ -149,7 +149,7 @@ def _check_same(plain, moved, shift: int) -> None:
         by = shift if on_scale and not name.endswith("_se") else 0
         one, two = (np.array(x, float) for x in (one, two))
         np.testing.assert_allclose(two, one + by, **close)
-    score = np.array(moved.ability_table["expected_score"].to_pylist(), float)
+    score = np.array(moved.abilities.table["expected_score"].to_pylist(), float)
     assert (shift <= score).all() and (score <= shift + 2).all()
 
 
@@ -189,7 +189,7 @@ def test_parameters_are_those_of_observed_categories(fitted):
         "2 items lack some of the responses 1 to 3 ('item 1' has no 1; 'item 2' has no"
         " 3): an item is fitted with the categories that its responses have"
     ]
-    table = fitted.item_table
+    table = fitted.items.table
     empty = [[x is None for x in table[f"intercept_{k}"].to_pylist()] for k in (1, 2)]
     assert empty == [[True] + [False] * 4, [False, True] + [False] * 3]
     for name in ("intercept", "difficulty", "discrimination", "discrimination_se"):
@@ -208,7 +208,7 @@ def test_saved_fit_scores_categories_that_it_lacks(fitted, tmp_path):
     values = ratings()[:4] + 1
     plain = irtjax.score(again, table_of(values))
     assert not any("nearest" in note for note in plain.notes)
-    own = np.array(fitted.ability_table["ability"].to_pylist())[:4]
+    own = np.array(fitted.abilities.table["ability"].to_pylist())[:4]
     np.testing.assert_allclose(plain.table["ability"], own, atol=1e-4)
     values[0, 0] = 2
     one = irtjax.score(again, table_of(values)).table["ability"].to_pylist()
@@ -232,7 +232,7 @@ def test_right_and_wrong_by_other_numbers():
     assert isinstance(coded.model.family, Binary)
     assert coded.log_likelihood == plain.log_likelihood
     assert coded.num_parameters == plain.num_parameters == 10
-    assert coded.ability_table.equals(plain.ability_table)
+    assert coded.abilities.table.equals(plain.abilities.table)
     assert "the responses 1 and 2 were taken as 0 (wrong) and 1 (right)" in coded.notes
     # A file in which all responses are wrong.
     lowest = irtjax.score(coded, table_of(np.ones((1, 5), int))).table["ability"]

@@ -98,7 +98,7 @@ def test_equal_subjects_seldom_differ_significantly(subjects):
         chance = 1 / (1 + np.exp(-1.2 * rng.normal(size=100)))
         table = irtjax.ResponseTable.from_arrays(rng.random((subjects, 100)) < chance)
         fit = irtjax.fit(table)
-        first, second, *_ = fit.subjects
+        first, second, *_ = fit.subject_names
         found = irtjax.compare(fit, first, second)
         significant += found.p_value < 0.05
         assert 0 < found.probability_greater < 1
@@ -119,7 +119,7 @@ def test_a_fit_of_equal_subjects_ends_with_discriminations_of_one_size(seed):
     fit = irtjax.fit(equal_subjects(seed, 10, 240))
     assert (fit.options["model"], fit.options["method"]) == ("2pl", "laplace")
     assert fit.status == irtjax.Status.CONVERGED
-    assert np.std(np.log(fit.item_table["discrimination"])) < 0.5
+    assert np.std(np.log(fit.items.table["discrimination"])) < 0.5
     assert irtjax.rank(fit).num_different == 0
 
 
@@ -133,7 +133,7 @@ def test_a_few_items_that_agree_by_chance_do_not_take_all_discrimination(seed):
     assert fit.options["model"] == "2pl"
     assert fit.status == irtjax.Status.CONVERGED
     assert fit.log_likelihood > equal.log_likelihood - 1
-    assert np.std(np.log(fit.item_table["discrimination"])) < 0.5
+    assert np.std(np.log(fit.items.table["discrimination"])) < 0.5
     assert irtjax.rank(fit).num_different == 0
 
 
@@ -237,7 +237,7 @@ def leaderboard():
 
 def test_a_fit_of_few_subjects_flags_no_sound_item():
     fit = leaderboard()
-    rows = fit.item_table.to_pydict()
+    rows = fit.items.table.to_pydict()
     flags = {flag for flag in rows["flags"] if flag}
     assert flags <= {"all right", "all wrong"}
     assert sum(rows["separated"]) > 2
@@ -260,7 +260,7 @@ def test_a_small_leaderboard_by_default(tmp_path):
     np.testing.assert_allclose(fit_again.ability_scale, fit.ability_scale)
     # Of ten subjects the scale of ability is known to about 1 / sqrt(20): the part
     # of the errors that moves all differences alike.
-    ability = fit.ability_table.column("ability").to_numpy()
+    ability = fit.abilities.table.column("ability").to_numpy()
     stretch = np.ptp(fit.ability_scale) / np.ptp(ability)
     assert 0.1 < stretch < 0.4
 

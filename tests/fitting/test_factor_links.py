@@ -129,9 +129,9 @@ def test_planted_simple_structure_is_found(link, method):
     # Joint loadings of 40 items are a few percent off.
     assert abs((np.abs(found.loadings).max(1) - true.max(1)).mean()) < 0.05
     places = {name: k for k, name in enumerate(table.subjects.tolist())}
-    rows = [places[name] for name in fit.ability_table["subject"].to_pylist()]
+    rows = [places[name] for name in fit.abilities.table["subject"].to_pylist()]
     low, high = (
-        fit.ability_table[f"expected_score_{end}"].to_numpy()
+        fit.abilities.table[f"expected_score_{end}"].to_numpy()
         for end in ("lower", "upper")
     )
     # Five standard errors of a share of 250: .07.
@@ -149,7 +149,7 @@ def test_every_verb_of_ordered_responses(tmp_path):
     assert 0 < min(ranked["lower_99.9999"].to_pylist())
     assert max(ranked["upper_99.9999"].to_pylist()) < top
     scored = irtjax.score(fit, table).table
-    one, other = scored["ability"].to_numpy(), fit.ability_table["ability"].to_numpy()
+    one, other = scored["ability"].to_numpy(), fit.abilities.table["ability"].to_numpy()
     np.testing.assert_allclose(np.sort(one), np.sort(other), atol=0.02)
     assert max(scored["upper"].to_pylist()) < top
     predicted = irtjax.predict(fit, categories=True)
@@ -157,7 +157,7 @@ def test_every_verb_of_ordered_responses(tmp_path):
     mean = predicted.probabilities @ np.arange(CATEGORIES)
     np.testing.assert_allclose(mean, predicted.expected)
     np.testing.assert_allclose(
-        predicted.expected.mean(1), fit.ability_table["expected_score"].to_numpy()
+        predicted.expected.mean(1), fit.abilities.table["expected_score"].to_numpy()
     )
     irtjax.save(fit, tmp_path / "fit")
     assert irtjax.load(tmp_path / "fit").model == fit.model
@@ -170,7 +170,7 @@ def test_every_verb_of_ordered_responses(tmp_path):
     error = np.asarray(data.values).mean(0) - np.asarray(chance).sum(-1).mean(0)
     # Five standard errors of a mean of 3,000 responses from 0 to 3.
     assert np.abs(error).max() < 5 * 1.5 / 3000**0.5
-    items = fit.item_table
+    items = fit.items.table
     length = np.linalg.norm(given.items.discrimination, axis=1)
     np.testing.assert_allclose(
         items["difficulty_1"].to_numpy(), -given.items.intercept[:, 0] / length

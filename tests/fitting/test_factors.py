@@ -84,7 +84,7 @@ def test_planted_simple_structure_is_found():
     # estimate from abilities with a reliability of about .85 is larger.
     assert abs(found.correlation[0, 1] - 0.4) < 0.15
     low, high = (
-        fit.ability_table[f"expected_score_{end}"].to_numpy()
+        fit.abilities.table[f"expected_score_{end}"].to_numpy()
         for end in ("lower", "upper")
     )
     # Five standard errors of a share of 400: .055.
@@ -142,10 +142,10 @@ def test_one_factor_with_a_mask_is_that_of_its_items():
     masked = irtjax.fit(table, "factor", "mm", loadings=mask, **given)
     part = table.select(items=table.items[:-10])
     alone = irtjax.fit(part, "factor", "mm", **given)
-    ability, ours = (x.ability_table["ability"].to_numpy() for x in (masked, alone))
+    ability, ours = (x.abilities.table["ability"].to_numpy() for x in (masked, alone))
     assert ability.mean() == pytest.approx(0, abs=1e-9)
     assert ability.std() == pytest.approx(1, abs=1e-9)
-    assert np.all(masked.item_table["discrimination"].to_numpy()[-10:] == 0)
+    assert np.all(masked.items.table["discrimination"].to_numpy()[-10:] == 0)
     np.testing.assert_allclose(ability, ours, atol=1e-5)
 
 
@@ -160,7 +160,7 @@ def test_one_factor_is_the_2pl_by_mm():
     assert fit.factors is None
     # Its loadings are a / sqrt(a^2 + pi^2 / 3), with errors by the delta method.
     assert not factor_tables(other)
-    rows, items = factor_tables(fit)["loadings"], fit.item_table
+    rows, items = factor_tables(fit)["loadings"], fit.items.table
     slope, error = (
         items[name].to_numpy() for name in ("discrimination", "discrimination_se")
     )
@@ -188,7 +188,7 @@ def test_a_rotation_changes_neither_likelihood_nor_scores(rotation):
     fit, other = fitted(), fitted(rotation=rotation)
     np.testing.assert_allclose(predictors(fit), predictors(other), atol=1e-8)
     for name in ("expected_score", "expected_score_se", "ability_se"):
-        one, two = (x.ability_table[name].to_numpy() for x in (fit, other))
+        one, two = (x.abilities.table[name].to_numpy() for x in (fit, other))
         np.testing.assert_allclose(one, two, rtol=1e-6)
     np.testing.assert_allclose(
         fit.factors.communality, other.factors.communality, atol=1e-8
@@ -257,7 +257,7 @@ def test_every_verb_works_or_refuses_in_one_line(tmp_path):
     assert compared.difference > 0 and compared.p_value < 1e-6
     # The same subjects as new ones have the errors of the fit, which count the items'.
     scored = irtjax.score(fit, table).table
-    errors = [x["ability_se"].to_numpy() for x in (scored, fit.ability_table)]
+    errors = [x["ability_se"].to_numpy() for x in (scored, fit.abilities.table)]
     np.testing.assert_allclose(*map(np.sort, errors), rtol=1e-6)
     for k in (1, 2):
         np.testing.assert_allclose(
@@ -266,24 +266,26 @@ def test_every_verb_works_or_refuses_in_one_line(tmp_path):
             atol=0.05,
         )
     np.testing.assert_allclose(
-        scored["ability"].to_numpy(), fit.ability_table["ability"].to_numpy(), atol=0.01
+        scored["ability"].to_numpy(),
+        fit.abilities.table["ability"].to_numpy(),
+        atol=0.01,
     )
     # An expected score has bounds, and so has its interval, at any level.
     wide = irtjax.rank(fit, level=0.999999).table
-    for found, end in ((wide, "_99.9999"), (fit.ability_table, ""), (scored, "")):
+    for found, end in ((wide, "_99.9999"), (fit.abilities.table, ""), (scored, "")):
         assert min(found[f"lower{end}"].to_pylist()) > 0
         assert max(found[f"upper{end}"].to_pylist()) < 1
     predicted = irtjax.predict(fit, categories=True)
     mean = predicted.expected.mean(axis=1)
     np.testing.assert_allclose(
-        mean, fit.ability_table["expected_score"].to_numpy(), atol=1e-9
+        mean, fit.abilities.table["expected_score"].to_numpy(), atol=1e-9
     )
     np.testing.assert_allclose(predicted.probabilities.sum(-1), 1)
     irtjax.save(fit, tmp_path / "fit")
     again = irtjax.load(tmp_path / "fit")
     for one, other in zip(fit.factors, again.factors, strict=True):
         np.testing.assert_array_equal(one, other)
-    assert again.ability_table.equals(fit.ability_table)
+    assert again.abilities.table.equals(fit.abilities.table)
     for call in (
         lambda: irtjax.audit(fit, table),
         lambda: irtjax.shrink(table, 10, model=fit),
@@ -301,7 +303,7 @@ def test_every_verb_works_or_refuses_in_one_line(tmp_path):
     (_, size, slope), (_, formula, difficulty) = parameter_columns(fit)
     assert (size, formula) == ("|a|", "−d / |a|")
     for name, values in (("discrimination", slope), ("difficulty", difficulty)):
-        np.testing.assert_allclose(fit.item_table[name].to_numpy(), values)
+        np.testing.assert_allclose(fit.items.table[name].to_numpy(), values)
     assert len(irtjax.plots.plot_item_parameters(fit).axes) == 2
 
 
@@ -313,9 +315,11 @@ def test_errors_of_new_subjects_count_those_of_the_items():
     errors = [
         irtjax.score(x, table).table["ability_se"].to_numpy() for x in (fit, known)
     ]
-    place = {name: k for k, name in enumerate(fit.ability_table["subject"].to_pylist())}
+    place = {
+        name: k for k, name in enumerate(fit.abilities.table["subject"].to_pylist())
+    }
     rows = [place[name] for name in table.subjects.tolist()]
-    ratio = errors[0] / fit.ability_table["ability_se"].to_numpy()[rows]
+    ratio = errors[0] / fit.abilities.table["ability_se"].to_numpy()[rows]
     np.testing.assert_allclose(ratio, 1, rtol=1e-6)
     assert (errors[1] < 0.999 * errors[0]).all()
     # Some of the items, in another order, are all items with the others missing.
@@ -341,9 +345,11 @@ def test_errors_of_new_subjects_leave_out_that_of_the_rotation(method, tmp_path)
     fit = irtjax.fit(table, "factor", method, factors=2, rotation="varimax")
     assert fit.factors.rotation == "varimax"
     irtjax.save(fit, tmp_path / "fit")
-    place = {name: k for k, name in enumerate(fit.ability_table["subject"].to_pylist())}
+    place = {
+        name: k for k, name in enumerate(fit.abilities.table["subject"].to_pylist())
+    }
     rows = [place[name] for name in table.subjects.tolist()]
-    wanted = fit.ability_table["ability_se"].to_numpy()[rows]
+    wanted = fit.abilities.table["ability_se"].to_numpy()[rows]
     for each in (fit, irtjax.load(tmp_path / "fit")):
         found = irtjax.score(each, table).table["ability_se"].to_numpy()
         np.testing.assert_allclose(found, wanted, rtol=1e-5)
@@ -492,9 +498,11 @@ def test_a_confirmatory_model_by_a_marginal_method(method, tmp_path):
     assert irtjax.rank(fit).table.num_rows == SUBJECTS
     scored = irtjax.score(fit, few).table
     np.testing.assert_allclose(
-        scored["ability"].to_numpy(), fit.ability_table["ability"].to_numpy(), atol=1e-6
+        scored["ability"].to_numpy(),
+        fit.abilities.table["ability"].to_numpy(),
+        atol=1e-6,
     )
-    first, last = fit.ability_table["subject"].to_pylist()[:: SUBJECTS - 1]
+    first, last = fit.abilities.table["subject"].to_pylist()[:: SUBJECTS - 1]
     assert irtjax.compare(fit, first, last, data=few).difference > 0
     assert irtjax.predict(fit).expected.shape == (SUBJECTS, 24)
     given = jax.tree.map(jnp.asarray, fit.parameters)
@@ -728,11 +736,11 @@ def test_degenerate_data_give_finite_numbers_and_warnings(method, responses):
         responses=responses,
     )
     assert fit.status is irtjax.Status.CONVERGED
-    table = fit.ability_table
+    table = fit.abilities.table
     for name in ("ability", "ability_se", "expected_score", "ability_factor_1"):
         assert np.isfinite(table[name].to_numpy(zero_copy_only=False)).all()
     assert np.isfinite(fit.factors.loadings).all()
-    assert "all right" in fit.item_table["flags"].to_pylist()[0]
+    assert "all right" in fit.items.table["flags"].to_pylist()[0]
 
 
 def test_factors_that_few_items_measure_are_named():

@@ -110,7 +110,7 @@ def test_an_unidentified_item_has_flags_and_no_errors():
     values[:, 0] = 1
     table = ResponseTable.from_arrays(values * observed, observed=observed)
     fit = irtjax.fit(table, "2pl", priors=None, max_steps=60)
-    found = fit.item_table.to_pydict()
+    found = fit.items.table.to_pydict()
     assert found["flags"][0] == "all right"
     assert any("1 item: all right" in text for text in fit.warnings)
     for name in ("discrimination", "intercept"):
@@ -344,7 +344,7 @@ def test_simulated_items_and_abilities_are_recovered():
     items, rng = true_items(model, 10), np.random.default_rng(21)
     theta = rng.standard_normal(1000)
     fit = irtjax.fit(ResponseTable.from_arrays(draw("2pl", items, theta, rng)))
-    found = {k: np.array(v) for k, v in fit.item_table.to_pydict().items()}
+    found = {k: np.array(v) for k, v in fit.items.table.to_pydict().items()}
     truth = {
         "discrimination": np.asarray(items.discrimination),
         "intercept": np.asarray(items.intercept),
@@ -360,16 +360,16 @@ def test_simulated_items_and_abilities_are_recovered():
     # 0.88, whose own standard error at ten items is 0.1.
     order = stats.spearmanr(found["discrimination"], truth["discrimination"])
     assert order.statistic > 0.88 - 4 * 0.1
-    table = fit.ability_table.to_pydict()
+    table = fit.abilities.table.to_pydict()
     estimate = dict(zip(table["subject"], table["ability"], strict=True))
-    ability = np.array([estimate[name] for name in fit.subjects.tolist()])
+    ability = np.array([estimate[name] for name in fit.subject_names.tolist()])
     # Ability and EAP correlate as the root of the reliability, 1 - mean error^2;
     # Spearman's is 0.02 lower for normal pairs, its standard error 0.01.
     reliability = 1 - np.mean(np.square(table["ability_se"]))
     correlation = stats.spearmanr(ability, theta).statistic
     assert correlation > np.sqrt(reliability) - 0.02 - 4 * 0.01
     # Intervals of 95 % cover their share of 1,000 within 4 binomial errors of 0.7 %.
-    place = {name: k for k, name in enumerate(fit.subjects.tolist())}
+    place = {name: k for k, name in enumerate(fit.subject_names.tolist())}
     true_ability = theta[[place[name] for name in table["subject"]]]
     inside = (table["lower"] <= true_ability) & (true_ability <= table["upper"])
     assert inside.mean() == pytest.approx(0.95, abs=4 * 0.007)
@@ -395,6 +395,6 @@ def test_a_penalty_of_0_has_the_flags_of_no_priors():
     one = irtjax.fit(table, "2pl", "mm", penalty=0.0, **given)
     two = irtjax.fit(table, "2pl", "mm", priors=None, **given)
     chex.assert_trees_all_equal(one.parameters.items, two.parameters.items)
-    assert one.item_table.equals(two.item_table) and one.warnings == two.warnings
-    assert "no finite estimate" in one.ability_table["flags"].to_pylist()[0]
+    assert one.items.table.equals(two.items.table) and one.warnings == two.warnings
+    assert "no finite estimate" in one.abilities.table["flags"].to_pylist()[0]
     assert not any("depends on the prior" in text for text in one.warnings)

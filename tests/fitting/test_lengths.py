@@ -71,7 +71,7 @@ def without_lengths():
 def test_columns_warnings_and_the_correlation():
     fit = fitted()
     assert fit.status == irtjax.Status.CONVERGED
-    names = fit.item_table.column_names
+    names = fit.items.table.column_names
     assert names[-6:] == [
         "speed_intercept",
         "speed_intercept_se",
@@ -80,12 +80,12 @@ def test_columns_warnings_and_the_correlation():
         "residual_variance",
         "residual_variance_se",
     ]
-    assert fit.ability_table.column_names[-3:] == [
+    assert fit.abilities.table.column_names[-3:] == [
         *("speed", "speed_se", "ability_speed_correlation")
     ]
-    joint = fit.ability_table.column("ability_speed_correlation").to_numpy()
+    joint = fit.abilities.table.column("ability_speed_correlation").to_numpy()
     assert np.abs(joint).max() < 1
-    for part in (fit.item_table, fit.ability_table):
+    for part in (fit.items.table, fit.abilities.table):
         for name in part.column_names:
             assert part.column(name).null_count == 0
     lengths = fit.parameters.lengths
@@ -101,13 +101,13 @@ def test_columns_warnings_and_the_correlation():
     text = "\n".join(fit.warnings)
     assert "1 of 1,799 lengths is 0" in text
     assert "1 of 1,800 lengths is missing" in text
-    ability = fit.ability_table.to_pydict()
+    ability = fit.abilities.table.to_pydict()
     # Speed opposes ability, and what is added up is ordered as abilities are.
     assert np.corrcoef(ability["ability"], ability["speed"])[0, 1] < -0.5
     plain = irtjax.fit(table(), "probit2pl")
     assert fit.num_parameters == plain.num_parameters + 3 * ITEMS + 1
     ours, theirs = (
-        np.mean(f.ability_table.column("ability_se").to_numpy()) for f in (fit, plain)
+        np.mean(f.abilities.table.column("ability_se").to_numpy()) for f in (fit, plain)
     )
     # Lengths tell of ability: errors shrink.
     assert ours < theirs
@@ -138,7 +138,7 @@ def items_known():
 def test_scores_from_both_from_accuracy_and_from_length():
     fit, data = items_known(), table()
     both = irtjax.score(fit, data)
-    columns = fit.ability_table.to_pydict()
+    columns = fit.abilities.table.to_pydict()
     mine = dict(zip(columns["subject"], columns["ability"], strict=True))
     # The fit's own scores are the same expectations with the items known.
     np.testing.assert_allclose(
@@ -309,7 +309,7 @@ def test_bad_requests_name_the_cure():
 
 def test_the_figure_shows_every_subject_and_item():
     left, right = plots.plot_latency(fitted()).axes
-    ability = fitted().ability_table.to_pydict()
+    ability = fitted().abilities.table.to_pydict()
     points = left.collections[-1].get_offsets()
     np.testing.assert_allclose(
         points, np.stack([ability["ability"], ability["speed"]], axis=1)

@@ -78,7 +78,9 @@ def test_what_stopped_the_fast_route_is_said():
 
 def by_subject(fit, values):
     """Rows of `values`, which are in the order of the fit's table, in the data's."""
-    place = {name: k for k, name in enumerate(fit.ability_table["subject"].to_pylist())}
+    place = {
+        name: k for k, name in enumerate(fit.abilities.table["subject"].to_pylist())
+    }
     return np.asarray(values)[[place[name] for name in drawn()[0].subjects.tolist()]]
 
 
@@ -92,8 +94,8 @@ def test_abilities_by_group_and_in_general():
     for m in range(GROUPS):
         # 80 items: an ability's error is about 0.25 of its standard deviation.
         assert np.corrcoef(found[:, m], theta[:, m])[0, 1] > 0.9
-    general = by_subject(fit, fit.ability_table["ability"].to_numpy())
-    error = by_subject(fit, fit.ability_table["ability_se"].to_numpy())
+    general = by_subject(fit, fit.abilities.table["ability"].to_numpy())
+    error = by_subject(fit, fit.abilities.table["ability_se"].to_numpy())
     # Of psi a part stays open whatever the responses say: as much as Sigma has it, over
     # all Sigma that may be, and that is about what the likeliest one says.
     left = general_ability(structure.specific_covariance).variance
@@ -105,17 +107,17 @@ def test_abilities_by_group_and_in_general():
     assert (upper > structure.specific_correlation)[pairs].all()
     assert (upper - lower)[pairs].min() > 0.3
     assert (np.abs(general - psi) < 4 * error).all()
-    ranks = fit.ability_table["rank"].to_numpy()
-    found = fit.ability_table["ability"].to_numpy()
+    ranks = fit.abilities.table["rank"].to_numpy()
+    found = fit.abilities.table["ability"].to_numpy()
     np.testing.assert_array_equal(np.argsort(ranks), np.argsort(-found))
     assert structure.specific_correlation == pytest.approx(
         structure.specific_correlation.T
     )
     names = structure.effects[0].tolist()
     assert names[0] == "all items" and "benchmark: bench 1" in names
-    assert fit.item_table.num_rows == ITEMS
+    assert fit.items.table.num_rows == ITEMS
     assert all(
-        fit.item_table[c].null_count == 0 for c in ("difficulty", "intercept_se")
+        fit.items.table[c].null_count == 0 for c in ("difficulty", "intercept_se")
     )
 
 
@@ -134,7 +136,7 @@ def test_a_saved_fit_comes_back_and_scores_new_subjects(tmp_path):
     whole = irtjax.score(again, drawn()[0])
     assert whole.method == "map"
     scored = whole.table
-    general = by_subject(fit, fit.ability_table["ability"].to_numpy())
+    general = by_subject(fit, fit.abilities.table["ability"].to_numpy())
     assert np.corrcoef(scored["ability"].to_numpy(), general)[0, 1] > 0.995
     assert "ability_bench 2_se" in scored.column_names
     # Their errors count what is not known of the scale, of a fit from disk too.
@@ -169,8 +171,8 @@ def test_ordered_ratings_with_raters_as_a_level(tmp_path):
     assert header[3:] == [f"log_spacing_{k + 1}" for k in range(spacing.shape[1])]
     np.testing.assert_array_equal(again.parameters.items.spacing, spacing)
     scored = irtjax.score(again, table).table["ability"].to_numpy()
-    names = fit.ability_table["subject"].to_pylist()
-    kept = dict(zip(names, fit.ability_table["ability"].to_pylist(), strict=True))
+    names = fit.abilities.table["subject"].to_pylist()
+    kept = dict(zip(names, fit.abilities.table["ability"].to_pylist(), strict=True))
     mine = [kept[name] for name in table.subjects.tolist()]
     assert np.corrcoef(scored, mine)[0, 1] > 0.99
 
@@ -256,7 +258,7 @@ def test_a_sampled_fit_says_how_far_to_trust_it(tmp_path):
     assert draws.values["ability"].shape == (2, 40, 15, 1)
     mean = np.asarray(draws.values["ability"]).mean((0, 1))[:, 0]
     theta = dict(zip(table.subjects.tolist(), mean, strict=True))
-    named = fit.ability_table.to_pydict()
+    named = fit.abilities.table.to_pydict()
     for name, ability in zip(named["subject"], named["ability"], strict=True):
         assert ability == pytest.approx(theta[name], abs=1e-9)
     assert np.isfinite([fit.log_likelihood, fit.aic, fit.bic, fit.residual]).all()
@@ -334,7 +336,7 @@ def test_a_gaussian_in_place_of_draws_says_how_near_it_is():
     assert short.num_steps == short.options["max_steps"] == 20
     if short.status != 0:
         assert any("such as max_steps=40" in text for text in short.warnings)
-    table = fit.ability_table
+    table = fit.abilities.table
     order = np.corrcoef(table["ability"].to_numpy(), table["accuracy"].to_numpy())
     assert order[0, 1] > 0.9
 
@@ -355,7 +357,7 @@ def test_the_fast_route_is_near_the_posterior():
     assert np.median(error[1] / error[0]) == pytest.approx(1, abs=0.25)
     # Scores on these items depend on the responses most: closer than abilities.
     score, spread = (
-        [f.ability_table[name].to_numpy() for f in (full, fast)]
+        [f.abilities.table[name].to_numpy() for f in (full, fast)]
         for name in ("expected_score", "expected_score_se")
     )
     gap = (score[1] - score[0]) / spread[0]
@@ -560,8 +562,8 @@ def test_hundreds_of_subjects_are_fitted_by_default():
     right = rng.random((220, 24)) < 1 / (1 + np.exp(-ability - easiness))
     fit = irtjax.fit(irtjax.ResponseTable.from_arrays(right), "hierarchical")
     assert fit.status == irtjax.Status.CONVERGED
-    rows = fit.ability_table.to_pydict()
+    rows = fit.abilities.table.to_pydict()
     found = dict(zip(rows["subject"], rows["ability"], strict=True))
-    values = [found[name] for name in fit.subjects.tolist()]
+    values = [found[name] for name in fit.subject_names.tolist()]
     # Two dozen answers of discrimination 1: a reliability of about 0.8.
     assert np.corrcoef(values, ability[:, 0])[0, 1] > 0.85

@@ -29,7 +29,7 @@ def test_right_or_wrong_and_scores_in_one_structured_fit(tmp_path):
     fit = irtjax.fit(table, "hierarchical", item_model="mixed")
     assert fit.status == irtjax.Status.CONVERGED
     columns = {
-        name: fit.item_table[name].to_numpy() for name in fit.item_table.schema.names
+        name: fit.items.table[name].to_numpy() for name in fit.items.table.schema.names
     }
     assert np.isnan(columns["dispersion"][is_binary]).all()
     # Of 40 scores around a line a standard deviation is known to a ninth.
@@ -95,13 +95,15 @@ def test_one_benchmark_is_right_or_wrong_and_another_has_scores(tmp_path):
     # which a group's subjects share: of 40 squares over their expectation the mean is
     # 1 with a standard deviation of 0.22, and of the origin's share, a third at most,
     # with one of 0.47. Together below 0.5.
-    place = [names.tolist().index(s) for s in fit.ability_table["subject"].to_pylist()]
+    place = [
+        names.tolist().index(s) for s in fit.abilities.table["subject"].to_pylist()
+    ]
     error = (fit.structure.ability - ability[place]) / fit.structure.error
     assert (np.mean(error**2, axis=0) < 1 + 3 * 0.5).all()
     # Scores tell more than answers: 20 of them with 1 / 0.7^2 each, in place of 1 / 5.
     assert (fit.structure.error[:, 2] < fit.structure.error[:, 0]).all()
     table = {
-        name: fit.item_table[name].to_numpy() for name in fit.item_table.column_names
+        name: fit.items.table[name].to_numpy() for name in fit.items.table.column_names
     }
     order = [items.tolist().index(name) for name in table["item"]]
     is_score = (benchmark == "summary")[order]

@@ -25,7 +25,7 @@ def table_of(right, observed, **more) -> irtjax.ResponseTable:
 
 
 def column(fit, name: str) -> np.ndarray:
-    return np.asarray(fit.ability_table[name].to_pylist(), float)
+    return np.asarray(fit.abilities.table[name].to_pylist(), float)
 
 
 def test_scores_of_those_who_skip_hard_items_are_covered():

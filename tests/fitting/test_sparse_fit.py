@@ -170,8 +170,8 @@ def test_the_fit_is_the_dense_fit(method, model, errors, monkeypatch):
     assert found.log_likelihood == pytest.approx(wanted.log_likelihood, abs=near)
     # Errors of items are approximate.
     tolerance = 1e-7 if errors == "none" else 0.02
-    check_tables(found.item_table, wanted.item_table, tolerance)
-    few, all_ = found.ability_table, wanted.ability_table
+    check_tables(found.items.table, wanted.items.table, tolerance)
+    few, all_ = found.abilities.table, wanted.abilities.table
     if model == "factor":  # Exact errors, but other draws of the ranks.
         tolerance = 1e-5
         names = ["probability_best", "rank_lower", "rank_upper"]
@@ -213,8 +213,8 @@ def test_models_with_asymptotes_have_more_terms(monkeypatch):
 @pytest.mark.slow
 def test_subjects_and_items_without_a_finite_estimate(monkeypatch):
     found, wanted = fits("mm", "2pl", monkeypatch, priors=None, max_steps=50)
-    assert found.ability_table["flags"] == wanted.ability_table["flags"]
-    assert found.item_table["flags"] == wanted.item_table["flags"]
+    assert found.abilities.table["flags"] == wanted.abilities.table["flags"]
+    assert found.items.table["flags"] == wanted.items.table["flags"]
     assert any("no finite estimate" in x for x in found.warnings)
 
 

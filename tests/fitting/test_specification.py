@@ -143,8 +143,8 @@ def test_a_kind_of_model_of_your_own_plugs_in():
         mirror: irtjax.fit(TABLE, Mirrored(), mirror=mirror, **settings)
         for mirror in (False, True)
     }
-    assert fits[False].item_table.equals(plain.item_table)
-    accuracy = fits[True].ability_table["accuracy"].to_numpy()
+    assert fits[False].items.table.equals(plain.items.table)
+    accuracy = fits[True].abilities.table["accuracy"].to_numpy()
     np.testing.assert_allclose(accuracy, 1 - RIGHT.mean(axis=1))
     with pytest.raises(ValueError, match="no setting 'mirror'"):
         irtjax.fit(TABLE, "2pl", mirror=True)

@@ -10,7 +10,7 @@ from tests.small_fits import small_table
 
 
 def columns(fit, name: str) -> np.ndarray:
-    return np.array(fit.ability_table.column(name).to_pylist(), float)
+    return np.array(fit.abilities.table.column(name).to_pylist(), float)
 
 
 def shuffled(table, seed: int = 0):
@@ -22,8 +22,9 @@ def check(fit, other, order, rtol=1e-3, atol=1e-3) -> None:
     """All arrays of `other` are those of `fit` in another order."""
     close = {"rtol": rtol, "atol": atol}
     for one in (fit, other):
-        assert one.ability_table.column("subject").to_pylist() == one.subjects.tolist()
-    assert other.subjects.tolist() == fit.subjects[order].tolist()
+        names = one.abilities.table.column("subject").to_pylist()
+        assert names == one.subject_names.tolist()
+    assert other.subject_names.tolist() == fit.subject_names[order].tolist()
     names = ("ability", "ability_se", "expected_score", "expected_score_se")
     for name in (*names, "accuracy", "accuracy_se", "observed"):
         found = columns(other, name), columns(fit, name)[order]
@@ -69,7 +70,7 @@ def test_permuted_subjects_permute_all_arrays(method, tmp_path):
     # Not sorted by ability: the data's order is another.
     assert (np.diff(columns(two, "ability")) > 0).any()
     back = irtjax.load(irtjax.save(two, tmp_path / "fit"))
-    assert back.ability_table.equals(two.ability_table)
+    assert back.abilities.table.equals(two.abilities.table)
     # Files are for people: best first.
     written = pyarrow.csv.read_csv(tmp_path / "fit" / "abilities.csv")
     ranked = irtjax.rank(two).table.column("subject").to_pylist()
@@ -89,7 +90,9 @@ def test_em_on_many_cells_returns_to_the_order_of_the_data(monkeypatch):
 def test_draws_follow_the_subjects(method):
     table = small_table()
     fit = irtjax.fit(table, "hierarchical", method=method)
-    assert fit.ability_table.column("subject").to_pylist() == fit.subjects.tolist()
+    assert (
+        fit.abilities.table.column("subject").to_pylist() == fit.subject_names.tolist()
+    )
     if method == "nuts":
         draws = np.asarray(fit.structure.draws.values["ability"])
         means = draws.mean(axis=(0, 1))

@@ -70,8 +70,8 @@ def test_a_padded_fit_is_the_fit(model, table, settings, monkeypatch):
     assert padded.num_parameters == plain.num_parameters
     # Ranks and P(best) are drawn.
     drawn = {"probability_best", "rank_lower", "rank_upper"}
-    for name in ("item_table", "ability_table"):
-        one, other = getattr(padded, name), getattr(plain, name)
+    for name in ("items", "abilities"):
+        one, other = getattr(padded, name).table, getattr(plain, name).table
         assert one.column_names == other.column_names
         for column in set(one.column_names) - drawn:
             found, expected_ = one[column].to_pylist(), other[column].to_pylist()

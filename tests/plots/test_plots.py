@@ -10,6 +10,7 @@ import pytest
 
 import irtjax
 from irtjax import plots
+from irtjax.calibration.result_tables import AbilityTable, ItemTable
 from irtjax.plots.changes import rank_changes
 from irtjax.plots.curves import ability_grid, distinct, expected_information
 from irtjax.plots.parameters import FLAT, parameter_columns
@@ -58,7 +59,7 @@ def test_abilities_are_drawn_where_the_table_says():
         if type(c).__name__ == "PathCollection"
         for x, _ in np.asarray(c.get_offsets())
     }
-    ability = fit.ability_table.column("ability").to_pylist()
+    ability = fit.abilities.table.column("ability").to_pylist()
     assert points == {round(x, 9) for x in ability}
     labels = [text.get_text() for text in axes.get_yticklabels()]
     assert len(labels) == 24 and labels[0].endswith(" 1")
@@ -142,11 +143,11 @@ def many(fit: irtjax.Calibration, count: int) -> irtjax.Calibration:
     """The calibration with so many subjects, by repeating rows with new names."""
     import dataclasses
 
-    rows = fit.ability_table.take(pa.array(np.arange(count) % len(fit.subjects)))
+    rows = fit.abilities.table.take(pa.array(np.arange(count) % len(fit.subject_names)))
     names = pa.array([f"a_very_long_vendor_name/model-{k}" for k in range(count)])
     rows = rows.set_column(0, "subject", names)
     rows = rows.set_column(1, "ability", pa.array(np.linspace(3, -3, count)))
-    return dataclasses.replace(fit, ability_table=rows)
+    return dataclasses.replace(fit, abilities=AbilityTable(rows))
 
 
 def test_thousands_of_subjects_are_thinned_not_piled_up():
@@ -173,7 +174,10 @@ def test_thousands_of_subjects_are_thinned_not_piled_up():
 def test_item_panels_hold_the_most_and_least_informative():
     fit = small_fit()
     information = expected_information(fit)
-    best, worst = fit.items[information.argmax()], fit.items[information.argmin()]
+    best, worst = (
+        fit.item_names[information.argmax()],
+        fit.item_names[information.argmin()],
+    )
     left, right = plots.plot_item_response_functions(fit, 3).axes
     assert best in left.get_lines()[0].get_label().replace(r"\$", "$")
     assert worst in right.get_lines()[0].get_label().replace(r"\$", "$")
@@ -194,7 +198,7 @@ def test_items_with_one_curve_are_drawn_once():
     twice = np.concatenate([np.arange(15), [4, 4, 9]])
     items = jax.tree.map(lambda x: x[twice], fit.parameters.items)
     parameters = fit.parameters._replace(items=items)
-    fit = dataclasses.replace(fit, parameters=parameters, items=fit.items[twice])
+    fit = dataclasses.replace(fit, parameters=parameters, items=fit.item_names[twice])
     order = np.argsort(-expected_information(fit), kind="stable")
     rows, alike = distinct(fit, order)
     assert sorted(rows.tolist()) == list(range(15))
@@ -230,12 +234,13 @@ def test_the_wright_map_counts_what_it_does_not_draw():
     import dataclasses
 
     fit = small_fit()
-    column = fit.item_table.column_names.index("difficulty")
-    values = fit.item_table.column("difficulty").to_pylist()
-    table = fit.item_table.set_column(
+    column = fit.items.table.column_names.index("difficulty")
+    values = fit.items.table.column("difficulty").to_pylist()
+    table = fit.items.table.set_column(
         column, "difficulty", pa.array([None, 500.0, *values[2:]])
     )
-    axes = plots.plot_wright_map(dataclasses.replace(fit, item_table=table)).axes[1]
+    changed = dataclasses.replace(fit, items=ItemTable(table))
+    axes = plots.plot_wright_map(changed).axes[1]
     text = " ".join(t.get_text() for t in axes.texts)
     assert "1 without a difficulty" in text and "beyond the scale" in text
 
@@ -253,9 +258,9 @@ def test_spread_keeps_order_and_gap():
 def test_rank_changes_are_those_of_the_subjects_that_both_have():
     first, second = small_fit("2pl"), small_fit("2pl", "mm")
     names, before, after = rank_changes(first, second)
-    assert set(names) == set(first.ability_table.column("subject").to_pylist())
+    assert set(names) == set(first.abilities.table.column("subject").to_pylist())
     assert sorted(before.tolist()) == list(range(1, len(names) + 1))
-    place = {row["subject"]: row["rank"] for row in second.ability_table.to_pylist()}
+    place = {row["subject"]: row["rank"] for row in second.abilities.table.to_pylist()}
     assert after.tolist() == [place[name] for name in names]
     (axes,) = plots.plot_rank_changes(first, second, labels=("EM", "MM")).axes
     lines = [line.get_ydata() for line in axes.lines if line.get_lw() >= 0.8]
@@ -266,13 +271,13 @@ def test_rank_changes_are_those_of_the_subjects_that_both_have():
 
 def test_a_subject_without_an_ability_has_no_rank():
     fit = small_fit("2pl")
-    table = fit.ability_table
+    table = fit.abilities.table
     where = table.column_names.index("ability")
     values = np.array(table.column("ability").to_pylist())
     best = int(np.argmax(values))
     values[best] = np.nan
     partly = table.set_column(where, "ability", pa.array(values))
-    partly = dataclasses.replace(fit, ability_table=partly)
+    partly = dataclasses.replace(fit, abilities=AbilityTable(partly))
     names, before, after = rank_changes(fit, partly)
     assert table.column("subject")[best].as_py() not in names
     assert len(names) == table.num_rows - 1 and before.tolist() == after.tolist()
@@ -280,12 +285,14 @@ def test_a_subject_without_an_ability_has_no_rank():
 
 def test_rank_changes_need_common_subjects():
     fit = small_fit()
-    table = fit.ability_table
+    table = fit.abilities.table
     others = table.set_column(
         0, "subject", pa.array([f"new {k}" for k in range(table.num_rows)])
     )
     with pytest.raises(ValueError, match="0 subjects in both"):
-        plots.plot_rank_changes(fit, dataclasses.replace(fit, ability_table=others))
+        plots.plot_rank_changes(
+            fit, dataclasses.replace(fit, abilities=AbilityTable(others))
+        )
 
 
 def test_boxes_of_item_parameters_hold_the_items():

@@ -42,8 +42,8 @@ def fit_of(items: int, factors: int = 3, subjects: int = 80) -> Any:
 def clusters_of(fit, count: int) -> Heterogeneity:
     """Clusters of two benchmarks: of b0 `count`, of b1 one; item 0 is in none."""
     cluster = [None if k == 0 else 1 + (k // 2) % count * (k % 2 == 0)
-               for k in range(len(fit.items))]  # fmt: skip
-    items = {"item": fit.items, "benchmark": fit.benchmarks, "cluster": cluster}
+               for k in range(len(fit.item_names))]  # fmt: skip
+    items = {"item": fit.item_names, "benchmark": fit.benchmarks, "cluster": cluster}
     rng, subjects = np.random.default_rng(1), 30
     score = np.clip(rng.normal(0.5, 0.2, size=(subjects, count)), 0, 1)
     score[:2] = 0.5

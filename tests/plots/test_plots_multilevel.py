@@ -53,7 +53,7 @@ def test_the_heat_map_has_the_general_ability_first():
     fit = structured_fit()
     axes = plots.plot_abilities_by_group(fit).axes[0]
     drawn = np.asarray(axes.images[0].get_array())
-    general = fit.ability_table.column("ability").to_numpy()
+    general = fit.abilities.table.column("ability").to_numpy()
     best = np.argsort(-general)
     general = general[best]
     np.testing.assert_array_equal(drawn[:, 0], general)
@@ -66,7 +66,7 @@ def test_the_heat_map_has_the_general_ability_first():
 
 def test_profiles_close_at_the_abilities():
     fit = structured_fit()
-    names = fit.ability_table.column("subject").to_pylist()
+    names = fit.abilities.table.column("subject").to_pylist()
     (axes,) = plots.plot_profiles(fit, ["vendor/model_3", names[0]]).axes
     lines = axes.get_lines()
     for line, name in zip(lines, ["vendor/model_3", names[0]], strict=False):

@@ -44,8 +44,8 @@ def plain_calibration(name: str):
 def test_every_model_is_the_mean_over_the_ability_by_brute_force(name):
     fit, model = plain_calibration(name)
     found = predict(fit)
-    ability = np.array(fit.ability_table.column("ability").to_pylist())
-    error = np.array(fit.ability_table.column("ability_se").to_pylist())
+    ability = np.array(fit.abilities.table.column("ability").to_pylist())
+    error = np.array(fit.abilities.table.column("ability_se").to_pylist())
     fine = np.linspace(-8, 8, 4001)
     weight = np.exp(-0.5 * ((fine - ability[:5, None]) / error[:5, None]) ** 2)
     weight /= weight.sum(axis=1, keepdims=True)
@@ -64,15 +64,15 @@ def test_every_model_is_the_mean_over_the_ability_by_brute_force(name):
     assert found.expected.shape == (tables.NUM_SUBJECTS, tables.NUM_ITEMS)
     # Means over items are expected scores: with six items the posterior of an ability
     # is not quite the normal one that predictions are over.
-    score = np.array(fit.ability_table.column("expected_score").to_pylist())
-    spread = np.array(fit.ability_table.column("expected_score_se").to_pylist())
+    score = np.array(fit.abilities.table.column("expected_score").to_pylist())
+    spread = np.array(fit.abilities.table.column("expected_score_se").to_pylist())
     assert np.abs((found.expected.mean(axis=1) - score) / spread).max() < 0.25
 
 
 def test_names_choose_and_order_rows_and_columns(tmp_path):
     fit = small_fit()
     whole = predict(fit)
-    assert whole.subjects.tolist() == fit.subjects.tolist()
+    assert whole.subjects.tolist() == fit.subject_names.tolist()
     some = predict(
         fit, subjects=["vendor/model_5", "vendor/model_2"], items=["b1/q3", "b0/q0"]
     )
@@ -114,7 +114,7 @@ def test_blocks_of_subjects_change_nothing(monkeypatch):
 @pytest.mark.slow
 def test_categories_add_up():
     fit, _ = plain_calibration("graded")
-    found = predict(fit, subjects=fit.subjects[:4], categories=True)
+    found = predict(fit, subjects=fit.subject_names[:4], categories=True)
     assert found.probabilities.shape == (4, tables.NUM_ITEMS, 3)
     np.testing.assert_allclose(found.probabilities.sum(axis=2), 1, rtol=1e-9)
     np.testing.assert_allclose(
@@ -167,6 +167,6 @@ def test_each_benchmark_is_predicted_by_its_own_ability(tmp_path):
     plug = expit(items.discrimination * ability + items.intercept)
     assert abs(logit(plug)) > abs(logit(found.expected[row, item])) or plug == 0.5
     # What the table has for all items is the mean of what is predicted of each.
-    score = np.array(fit.ability_table.column("expected_score").to_pylist())
-    spread = np.array(fit.ability_table.column("expected_score_se").to_pylist())
+    score = np.array(fit.abilities.table.column("expected_score").to_pylist())
+    spread = np.array(fit.abilities.table.column("expected_score_se").to_pylist())
     assert np.abs(found.expected.mean(axis=1) - score).max() < 0.5 * spread.min()

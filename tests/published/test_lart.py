@@ -29,8 +29,8 @@ def test_em_and_saem_agree(shared_data, name, correlation):
     abilities = [
         dict(
             zip(
-                fit.ability_table.column("subject").to_pylist(),
-                fit.ability_table.column("ability").to_pylist(),
+                fit.abilities.table.column("subject").to_pylist(),
+                fit.abilities.table.column("ability").to_pylist(),
                 strict=True,
             )
         )

@@ -49,7 +49,7 @@ def test_estimates_and_errors(fitted):
     assert calibration.log_likelihood == pytest.approx(reference["logLik"], abs=2e-3)
     assert calibration.aic == pytest.approx(reference["AIC"], abs=4e-3)
     assert calibration.bic == pytest.approx(reference["BIC"], abs=4e-3)
-    found = calibration.item_table.to_pydict()
+    found = calibration.items.table.to_pydict()
     for name, column in (("intercept", "d"), ("discrimination", "a1")):
         estimate, error = _expected(reference, column)
         np.testing.assert_allclose(found[name], estimate, atol=3e-3)

@@ -119,9 +119,9 @@ def test_rasch_is_the_limit_of_flat_priors(data, shared_data):
     # The population is carried on, so that newcomers are scored on this scale.
     assert float(fit.parameters.population.sd) == pytest.approx(variance**0.5)
     scored = irtjax.score(fit, table).table["ability"].to_numpy()
-    place = {n: k for k, n in enumerate(fit.ability_table["subject"].to_pylist())}
+    place = {n: k for k, n in enumerate(fit.abilities.table["subject"].to_pylist())}
     rows = [place[name] for name in table.subjects.tolist()]
-    own = fit.ability_table["ability"].to_numpy()[rows]
+    own = fit.abilities.table["ability"].to_numpy()[rows]
     # Exact posterior means against those by Laplace's approximation.
     assert np.abs(scored - own).max() < 0.05
 

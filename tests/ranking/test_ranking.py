@@ -311,6 +311,6 @@ def test_abilities_that_differ_by_rounding_share_a_rank():
     values = (rng.uniform(size=chance.shape) < chance).astype(int)
     table = irtjax.ResponseTable.from_arrays(values)
     fit = irtjax.fit(table, "rasch", "em", standard_errors="none")
-    score, rank = values.sum(axis=1), fit.ability_table["rank"].to_numpy()
+    score, rank = values.sum(axis=1), fit.abilities.table["rank"].to_numpy()
     wanted = 1 + (score[None, :] > score[:, None]).sum(axis=1)
     np.testing.assert_array_equal(rank, wanted)

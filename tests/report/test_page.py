@@ -18,6 +18,7 @@ from typer.testing import CliRunner
 
 import irtjax
 from irtjax.calibration.rank import rank
+from irtjax.calibration.result_tables import ItemTable
 from irtjax.calibration.score import _check_values
 from irtjax.cli.app import app
 from irtjax.data.sparse_table import SparseCells
@@ -168,8 +169,8 @@ def test_the_script_gets_the_numbers_of_the_tables(fit, page):
     assert scale * np.median(error) > 9_999
     exact = np.array(data["subjects"]["exact_ability"]) / scale
     np.testing.assert_allclose(exact, [x["ability"] for x in rows], atol=0.51 / scale)
-    table = fit.item_table
-    assert names_of(data["items"]) == page_data.labels(fit.items)
+    table = fit.items.table
+    assert names_of(data["items"]) == page_data.labels(fit.item_names)
     for name, scale in (
         ("discrimination", 1000),
         ("difficulty", 100),
@@ -196,12 +197,12 @@ def test_responses_are_those_of_the_data_in_the_order_of_the_ranks(fit, page):
     for row, text in zip(rank(fit).rows(), given["rows"], strict=True):
         k = place[row["subject"]]
         wanted = np.where(source.observed[k], source.values[k], np.nan)
-        np.testing.assert_array_equal(cells_of(text, len(fit.items)), wanted)
+        np.testing.assert_array_equal(cells_of(text, len(fit.item_names)), wanted)
     # Of subjects and items in another order, and with some left out.
     part = source.select(subjects=source.subjects[::-2], items=source.items[::-1])
     other = page_data.cells_of(fit, part).rate
     full = page_data.cells_of(fit, source).rate
-    known = np.isin(fit.subjects, part.subjects)
+    known = np.isin(fit.subject_names, part.subjects)
     np.testing.assert_array_equal(other[known], full[known])
     assert np.isnan(other[~known]).all()
     with pytest.raises(ValueError, match="no subject of the fit is in the responses"):
@@ -315,12 +316,15 @@ def test_asymptotes_are_part_of_the_formula():
 def test_bad_items_come_with_evidence_and_text(fit):
     import pyarrow as pa
 
-    flags = [""] * len(fit.items)
+    flags = [""] * len(fit.item_names)
     flags[3] = "negative discrimination; not identified"
-    place = fit.item_table.column_names.index("flags")
-    table = fit.item_table.set_column(place, "flags", pa.array(flags))
-    bad = dataclasses.replace(fit, item_table=table)
-    texts = {str(fit.items[3]): "2 + 2 = ?\n<b>A) 4</b>", str(fit.items[0]): "easy"}
+    place = fit.items.table.column_names.index("flags")
+    table = fit.items.table.set_column(place, "flags", pa.array(flags))
+    bad = dataclasses.replace(fit, items=ItemTable(table))
+    texts = {
+        str(fit.item_names[3]): "2 + 2 = ?\n<b>A) 4</b>",
+        str(fit.item_names[0]): "easy",
+    }
     source = report_page(bad, data=small_table(), texts=texts)
     found = Page(source)
     text = "".join(found.text)
@@ -358,10 +362,10 @@ def test_bad_items_come_with_evidence_and_text(fit):
     ],
 )
 def test_items_without_variation_are_counted_apart(fit, flags, sentence, section):
-    place = fit.item_table.column_names.index("flags")
+    place = fit.items.table.column_names.index("flags")
     found = pa.array([flags.get(k, "") for k in range(15)])
-    table = fit.item_table.set_column(place, "flags", found)
-    with_flags = dataclasses.replace(fit, item_table=table)
+    table = fit.items.table.set_column(place, "flags", found)
+    with_flags = dataclasses.replace(fit, items=ItemTable(table))
     kinds = ": 1 negative discrimination"
     expected = sentence.format(by=" by the fit", kinds=kinds), section
     stated = verdict(with_flags, rank(fit))[2]
@@ -380,7 +384,7 @@ def test_an_audit_begins_with_its_bad_items_and_their_p_values(fit):
 
     flags = [""] * 15
     flags[2], flags[5] = "misfit; saturated", "saturated"
-    columns = {"item": fit.items.tolist(), "flags": flags}
+    columns = {"item": fit.item_names.tolist(), "flags": flags}
     for defect in TESTED:
         p = [0.5] * 15
         if defect == "misfit":
@@ -496,7 +500,7 @@ def test_a_large_page_can_be_mailed(hashed):
     assert len(text.encode()) <= 490_000, len(text.encode())
     found = Page(text).data
     assert len(found["responses"]["rows"]) == 60
-    wanted = fit.items.tolist()
+    wanted = fit.item_names.tolist()
     assert names_of(found["items"]) == wanted
 
 
@@ -574,7 +578,7 @@ def test_commands_write_the_page(fit, tmp_path):
 
 
 def test_a_report_of_a_fit_has_the_page(fit, tmp_path):
-    texts = {str(fit.items[0]): "a question"}
+    texts = {str(fit.item_names[0]): "a question"}
     more = {"figures": False, "data": small_table(), "texts": texts}
     folder = irtjax.write_report(fit, tmp_path / "fit", **more)
     found = Page((folder / "report.html").read_text("utf-8"))

@@ -17,6 +17,7 @@ import pytest
 
 import irtjax
 from irtjax.calibration.rank import rank
+from irtjax.calibration.result_tables import AbilityTable
 from irtjax.models.catalogue import factor_model
 from irtjax.models.factors import Factor
 from irtjax.report import page_data, report_page, write_page
@@ -126,7 +127,7 @@ def fit():
 
 @pytest.fixture(scope="module")
 def text(fit):
-    texts = {str(fit.items[k]): f"question {k}\n<b>A)</b> 4" for k in range(9)}
+    texts = {str(fit.item_names[k]): f"question {k}\n<b>A)</b> 4" for k in range(9)}
     return report_page(fit, data=small_table(), texts=texts)
 
 
@@ -240,7 +241,7 @@ def test_items_are_found_and_show_their_curve(fit, text, open_page):
     theta = np.linspace(
         *page.evaluate("JSON.parse(data.textContent).ends"), len(points)
     )
-    row = fit.items.tolist().index("b0/q8")
+    row = fit.item_names.tolist().index("b0/q8")
     item = type(fit.parameters.items)(
         *(np.asarray(x)[row] for x in fit.parameters.items)
     )
@@ -260,7 +261,7 @@ def test_points_of_a_curve_are_of_all_subjects(fit, text, open_page, monkeypatch
     places = []
     for room in (None, 3):  # Responses of all subjects, and of the best three.
         if room is not None:
-            monkeypatch.setattr(page_data, "MOST_CELLS", room * len(fit.items))
+            monkeypatch.setattr(page_data, "MOST_CELLS", room * len(fit.item_names))
         page = open_page(text if room is None else report_page(fit, data=small_table()))
         rows = page.evaluate("JSON.parse(data.textContent).responses.rows")
         assert (len(rows) == 3) == (room == 3)
@@ -280,10 +281,10 @@ def test_the_figure_of_items_answers_pointer_and_keys(fit, text, open_page):
     figure.focus()
     page.keyboard.press("ArrowRight")
     first = page.inner_text("#item h3")
-    difficulty = np.array(fit.item_table["difficulty"].to_pylist(), float)
-    assert first == fit.items[np.nanargmin(difficulty)]
+    difficulty = np.array(fit.items.table["difficulty"].to_pylist(), float)
+    assert first == fit.item_names[np.nanargmin(difficulty)]
     page.keyboard.press("ArrowRight")
-    assert page.inner_text("#item h3") == fit.items[np.argsort(difficulty)[1]]
+    assert page.inner_text("#item h3") == fit.item_names[np.argsort(difficulty)[1]]
     page.keyboard.press("Escape")
     box = figure.bounding_box()
     ring = page.locator("#ring").get_attribute("d")
@@ -296,9 +297,11 @@ def test_the_figure_of_items_answers_pointer_and_keys(fit, text, open_page):
 
 
 def test_one_subject_alone_has_a_page(fit, open_page):
-    parts = {name: getattr(fit, name)[:1] for name in ("subjects", "ability_shared")}
-    parts["ability_scale"] = fit.ability_scale[:1]
-    one = dataclasses.replace(fit, ability_table=fit.ability_table.slice(0, 1), **parts)
+    of_subjects = "subject_names", "ability_shared", "ability_scale"
+    parts = {name: getattr(fit, name)[:1] for name in of_subjects}
+    one = dataclasses.replace(
+        fit, abilities=AbilityTable(fit.abilities.table.slice(0, 1)), **parts
+    )
     page = open_page(report_page(one))
     assert page.locator("#board tbody tr").count() == 1
     assert page.locator("#compare").is_hidden()
@@ -328,7 +331,7 @@ def test_an_item_of_a_factor_model_has_a_curve_for_each_factor(fit, open_page):
     ]
     # The item is the first of the table; its first curve rises as its formula.
     name = page.inner_text("#item h3")
-    k = page_data.labels(fit.items).index(name)
+    k = page_data.labels(fit.item_names).index(name)
     path = figure.locator("path.line").first.get_attribute("d")
     points = np.array([p.split() for p in path.removeprefix("M").split("L")], float)
     theta = np.linspace(-3, 3, len(points))
@@ -340,7 +343,7 @@ def test_an_item_of_a_factor_model_has_a_curve_for_each_factor(fit, open_page):
 
 def test_hostile_names_do_nothing(open_page):
     fit, data = hostile_fit()
-    texts = {str(fit.items[1]): "<script>document.title = 'owned'</script>"}
+    texts = {str(fit.item_names[1]): "<script>document.title = 'owned'</script>"}
     page = open_page(report_page(fit, data=data, texts=texts))
     assert page.title() == "Leaderboard"
     assert page.locator("img").count() == 0 and page.locator("script").count() == 2
@@ -417,7 +420,7 @@ def test_it_is_read_in_the_dark_and_on_paper(text, open_page):
 def test_hashes_are_shown_as_they_are(open_page):
     fit, data = large_fit(24, 15, hashed=True)
     page = open_page(report_page(fit, data=data))
-    assert {*column(page, "list", "name")} == {*fit.items.tolist()}
+    assert {*column(page, "list", "name")} == {*fit.item_names.tolist()}
 
 
 def test_five_thousand_subjects_stay_usable(open_page):

@@ -88,7 +88,7 @@ def test_the_page_works_in_webkit(open_page):
 
 def test_hostile_names_do_nothing_in_webkit(open_page, browser):
     fit, data = hostile_fit()
-    texts = {str(fit.items[1]): "<script>document.title = 'owned'</script>"}
+    texts = {str(fit.item_names[1]): "<script>document.title = 'owned'</script>"}
     run = open_page(report_page(fit, data=data, texts=texts))
     names = run(COLUMN, "board", "name")
     assert "<script>document.title='owned'</script>" in names

@@ -12,6 +12,7 @@ import irtjax
 from irtjax.calibration.flags import flag_warnings
 from irtjax.calibration.heterogeneity import discrimination_heterogeneity
 from irtjax.calibration.rank import rank
+from irtjax.calibration.result_tables import AbilityTable, ItemTable
 from irtjax.ranking.accuracy import accuracies
 from irtjax.report import flag_counts, summarise
 from irtjax.report.leaderboard_page import leaderboard, subject_cells
@@ -68,7 +69,7 @@ def test_sentences_say_who_leads_and_what_is_flagged():
     text = "\n".join(summarise(fit, ranked))
     assert visible(ranked.groups[0][0]) in text
     assert f"{ranked.num_different:,} (" in text
-    counts = flag_counts(fit.item_table, "item")
+    counts = flag_counts(fit.items.table, "item")
     # The table was made with one item that everyone solves, which is no defect.
     assert counts == {"all right": ["b0/q0"]}
     assert "No item has negative discrimination (false discovery rate 5 %)." in text
@@ -93,17 +94,17 @@ def test_the_page_states_why_ability_and_accuracy_differ():
 
 def test_flagged_items_are_counted_once():
     fit = small_fit()
-    flags = fit.item_table.column("flags").to_pylist()
+    flags = fit.items.table.column("flags").to_pylist()
     flags[:2] = ["negative discrimination", "not identified"]
-    place = fit.item_table.column_names.index("flags")
-    table = fit.item_table.set_column(place, "flags", pa.array(flags))
-    warnings = ("general", *flag_warnings(flags, fit.items, has_priors=True))
-    fit = dataclasses.replace(fit, item_table=table, warnings=warnings)
+    place = fit.items.table.column_names.index("flags")
+    table = fit.items.table.set_column(place, "flags", pa.array(flags))
+    warnings = ("general", *flag_warnings(flags, fit.item_names, has_priors=True))
+    fit = dataclasses.replace(fit, items=ItemTable(table), warnings=warnings)
     ranked = rank(fit)
     text = "\n".join(summarise(fit, ranked))
     assert "NOT IDENTIFIED: the data and the priors do not determine" in text
     assert "negative discrimination" not in text and "not identified" not in text
-    first = visible(str(fit.items[0]))
+    first = visible(str(fit.item_names[0]))
     page = leaderboard(fit, ranked)
     assert "## Warnings\n\n- general\n\n## Subjects" in page
     section = page[page.index("## Flagged items") :]
@@ -117,12 +118,14 @@ def test_flags_of_subjects_have_a_column_where_there_are_any():
     fit = small_fit()
     heads = {}
     for flag in ("", "same responses as another | subject"):
-        flags = pa.array([flag, *[""] * (len(fit.subjects) - 1)])
-        place = fit.ability_table.column_names.index("flags")
-        table = fit.ability_table.set_column(place, "flags", flags)
-        page = leaderboard(fit, rank(dataclasses.replace(fit, ability_table=table)))
+        flags = pa.array([flag, *[""] * (len(fit.subject_names) - 1)])
+        place = fit.abilities.table.column_names.index("flags")
+        table = fit.abilities.table.set_column(place, "flags", flags)
+        page = leaderboard(
+            fit, rank(dataclasses.replace(fit, abilities=AbilityTable(table)))
+        )
         heads[flag] = next(x for x in page.splitlines() if x.startswith("| subject"))
-        name = markdown(str(fit.subjects[0]))
+        name = markdown(str(fit.subject_names[0]))
         row = next(x for x in page.splitlines() if x.startswith(f"| {name} |"))
         assert row.endswith(f" | {markdown(flag)} |") or not flag
     assert heads[""] + " flags |" == heads["same responses as another | subject"]
@@ -136,7 +139,7 @@ def test_accuracies_have_their_interval():
     assert score_text(*ends, 3) in leaderboard(fit, ranked)
     assert subject_cells(best)[-1] == score_text(*ends) and "[" in score_text(*ends)
     # From five benchmarks on it is over benchmarks, and a sentence states it.
-    five = np.array([f"b{k % 5}" for k in range(len(fit.items))])
+    five = np.array([f"b{k % 5}" for k in range(len(fit.item_names))])
     for benchmarks, wanted in ((fit.benchmarks, False), (five, True)):
         text = " ".join(fit_sentences(dataclasses.replace(fit, benchmarks=benchmarks)))
         assert ("other benchmarks like these 5, those of sc" in text) == wanted
@@ -150,7 +153,7 @@ def test_accuracies_by_benchmark_are_those_of_its_items_alone():
         mine = table.benchmarks == name
         found = accuracies(table.values[:, mine], table.observed[:, mine])
         for end, values in zip(("", "_se", "_lower", "_upper"), found, strict=True):
-            column = fit.ability_table[f"accuracy[{name}]{end}"].to_numpy()
+            column = fit.abilities.table[f"accuracy[{name}]{end}"].to_numpy()
             np.testing.assert_allclose(column, values)
     page = leaderboard(fit, rank(fit))
     section = page.split("## Accuracy by benchmark")[1].split("\n## ")[0]
@@ -160,7 +163,7 @@ def test_accuracies_by_benchmark_are_those_of_its_items_alone():
         for x in ("b0", "b1")
     ]
     assert f"| {' | '.join(cells)} |" in section
-    assert section.count("\n| ") == 2 + len(fit.subjects)
+    assert section.count("\n| ") == 2 + len(fit.subject_names)
     # At another level the intervals are unknown, and not shown.
     other = rank(fit, level=0.5)
     assert not [x for x in other.table.column_names if "]_lower" in x]

@@ -176,7 +176,7 @@ def test_the_table_agrees_with_accuracy_on_complete_data():
     chance = 1 / (1 + np.exp(-slope * (theta[:, None] - rng.normal(size=60))))
     values = (rng.random(chance.shape) < chance).astype(float)
     fit = irtjax.fit(irtjax.ResponseTable.from_arrays(values), "2pl", "em")
-    columns = {k: np.array(v) for k, v in fit.ability_table.to_pydict().items()}
+    columns = {k: np.array(v) for k, v in fit.abilities.table.to_pydict().items()}
     np.testing.assert_allclose(columns["accuracy"], values.mean(axis=1))
     gap = columns["expected_score"] - columns["accuracy"]
     sampling = np.sqrt((chance * (1 - chance)).sum(axis=1)) / 60

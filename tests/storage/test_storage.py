@@ -26,8 +26,8 @@ def assert_equal(one: irtjax.Calibration, two: irtjax.Calibration) -> None:
     for a, b in zip(leaves, others, strict=True):
         assert np.asarray(a).dtype == np.asarray(b).dtype
         np.testing.assert_array_equal(a, b)
-    assert one.item_table.equals(two.item_table)
-    assert one.ability_table.equals(two.ability_table)
+    assert one.items.table.equals(two.items.table)
+    assert one.abilities.table.equals(two.abilities.table)
     for name in (
         "subjects",
         "items",
@@ -56,7 +56,7 @@ def test_a_loaded_fit_equals_the_saved_one(tmp_path, model):
 
 def test_texts_of_items_are_saved_and_go_with_the_fit(tmp_path):
     fit = small_fit("rasch")
-    texts = {str(fit.items[0]): ItemText("<b>\x1b[31m\n", "a", "b", 2)}
+    texts = {str(fit.item_names[0]): ItemText("<b>\x1b[31m\n", "a", "b", 2)}
     place = irtjax.save(dataclasses.replace(fit, item_texts=texts), tmp_path / "fit")
     assert irtjax.load(place).item_texts == texts
     (place / "item_texts.parquet").write_bytes(b"PAR1 cut off")

@@ -402,7 +402,7 @@ def test_a_fit_that_is_no_maximum_gives_errors_of_the_hessian_or_none(steps):
     np.testing.assert_allclose(own[known] / variance[known], 1, atol=1.1 * LOST)
     # Items with a parameter that has no error are flagged.
     lost = ~known.reshape(fit.item_covariance.shape[:2]).all(axis=1)
-    flags = fit.item_table.column("flags").to_pylist()
+    flags = fit.items.table.column("flags").to_pylist()
     assert ["not identified" in flag for flag in flags] == lost.tolist()
 
 

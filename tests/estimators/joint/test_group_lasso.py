@@ -200,15 +200,15 @@ def test_a_fit_has_items_at_zero_without_errors():
     values, pull = drawn()
     table = irtjax.ResponseTable.from_arrays(values)
     fit = irtjax.fit(table, "factor", "mm", lasso=pull)
-    slope = fit.item_table["discrimination"].to_numpy()
+    slope = fit.items.table["discrimination"].to_numpy()
     zero = slope == 0
     assert zero[:NULL].sum() >= NULL - 5 and not zero[NULL:].any()
     assert (fit.factors.loadings[zero] == 0).all()
     assert np.isnan(fit.factors.loadings_error[zero]).all()
     assert np.isfinite(fit.factors.loadings_error[~zero]).all()
-    error = fit.item_table["intercept_se"].to_numpy(zero_copy_only=False)
+    error = fit.items.table["intercept_se"].to_numpy(zero_copy_only=False)
     assert (error > 0).all()
-    of_slopes = fit.item_table["discrimination_se"]
+    of_slopes = fit.items.table["discrimination_se"]
     assert of_slopes.is_null().to_numpy(zero_copy_only=False)[zero].all()
     assert not any("not identified" in x for x in fit.warnings)
     assert fit.options["lasso"] == pull.tolist()

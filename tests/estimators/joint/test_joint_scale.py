@@ -43,7 +43,7 @@ def test_a_common_slope_is_estimated(name, method):
     # below the population's by the root of that, or by the sampling of 300 subjects.
     assert 0.85 * SLOPE < unit < 1.1 * SLOPE
     assert float(population.sd) == pytest.approx(1 if name == "1pl" else unit, rel=1e-6)
-    rows = fit.ability_table.to_pydict()
+    rows = fit.abilities.table.to_pydict()
     place = [table.subjects.tolist().index(s) for s in rows["subject"]]
     truth = theta[place] * (SLOPE if name == "rasch" else 1)
     inside = (np.array(rows["lower"]) <= truth) & (truth <= np.array(rows["upper"]))

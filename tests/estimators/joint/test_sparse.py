@@ -103,7 +103,7 @@ def test_a_fit_is_the_dense_fit(monkeypatch):
     assert note in few.notes and note not in dense.notes
     assert few.log_likelihood == pytest.approx(dense.log_likelihood, abs=1e-8)
     for name in ("ability", "ability_se"):
-        x, y = (fit.ability_table[name].to_numpy() for fit in (few, dense))
+        x, y = (fit.abilities.table[name].to_numpy() for fit in (few, dense))
         np.testing.assert_allclose(x, y, atol=1e-6)
 
 

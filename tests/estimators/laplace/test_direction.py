@@ -50,30 +50,30 @@ def wrong_keys():
 
 def test_wrong_keys_have_the_slopes_of_right_keys_with_the_other_sign(wrong_keys):
     right, wrong, *_ = wrong_keys
-    first, second = (column(f.item_table, "discrimination") for f in (right, wrong))
-    error = column(right.item_table, "discrimination_se")
+    first, second = (column(f.items.table, "discrimination") for f in (right, wrong))
+    error = column(right.items.table, "discrimination_se")
     assert (second[:REVERSED] < 0).all() and (second[REVERSED:] > 0).all()
     sign = np.where(np.arange(ITEMS) < REVERSED, -1, 1)
     # The prior of intercepts is not symmetric, so the two are not equal.
     assert np.abs(first - sign * second).max() < 0.2 * error.min()
-    intercepts = [column(f.item_table, "intercept") for f in (right, wrong)]
+    intercepts = [column(f.items.table, "intercept") for f in (right, wrong)]
     gap = np.abs(intercepts[0] - sign * intercepts[1])
-    assert (gap < 0.3 * column(right.item_table, "intercept_se")).all()
+    assert (gap < 0.3 * column(right.items.table, "intercept_se")).all()
     # Abilities have the same information, and the same errors.
     for name in ("ability", "ability_se"):
-        pair = [column(f.ability_table, name) for f in (right, wrong)]
+        pair = [column(f.abilities.table, name) for f in (right, wrong)]
         assert np.abs(pair[0] - pair[1]).max() < 0.03
 
 
 def test_expected_scores_count_reversed_items_as_they_are_scored(wrong_keys):
     _, wrong, slope, theta = wrong_keys
     predicted = irtjax.predict(wrong).expected
-    ability = column(wrong.ability_table, "ability")
+    ability = column(wrong.abilities.table, "ability")
     for j in range(REVERSED):
         assert np.corrcoef(predicted[:, j], ability)[0, 1] < -0.9
     # On complete data the expected score is near the mean response.
     names = "expected_score", "accuracy", "expected_score_se"
-    score, accuracy, error = (column(wrong.ability_table, name) for name in names)
+    score, accuracy, error = (column(wrong.abilities.table, name) for name in names)
     assert (np.abs(score - accuracy) < 2 * error).all()
 
 
@@ -85,17 +85,17 @@ def test_a_saved_fit_with_negative_slopes_scores_as_before(wrong_keys, tmp_path)
     loaded = irtjax.load(tmp_path / "fit")
     for name in ("discrimination", "discrimination_se"):
         np.testing.assert_array_equal(
-            column(loaded.item_table, name), column(wrong.item_table, name)
+            column(loaded.items.table, name), column(wrong.items.table, name)
         )
     before, after = (irtjax.score(f, table).table for f in (wrong, loaded))
     np.testing.assert_allclose(column(before, "ability"), column(after, "ability"))
-    own = column(wrong.ability_table, "ability")
+    own = column(wrong.abilities.table, "ability")
     assert np.corrcoef(own, column(before, "ability"))[0, 1] > 0.995
 
 
 def test_items_without_a_flag_are_named_in_a_note(wrong_keys):
     _, wrong, *_ = wrong_keys
-    flags = wrong.item_table["flags"].to_pylist()
+    flags = wrong.items.table["flags"].to_pylist()
     noted = [note for note in wrong.notes if "negative discrimination" in note]
     flagged = sum("negative discrimination" in flag for flag in flags)
     assert flagged == REVERSED or any("item 1" in note for note in noted)
@@ -105,7 +105,7 @@ def test_items_without_a_flag_are_named_in_a_note(wrong_keys):
 def test_slopes_of_good_items_stay_positive():
     right, *_ = draw(SUBJECTS, 2)
     found = fit(right)
-    assert (column(found.item_table, "discrimination") > 0).all()
+    assert (column(found.items.table, "discrimination") > 0).all()
     assert not any("negative discrimination" in note for note in found.notes)
 
 
@@ -115,7 +115,7 @@ def test_intervals_of_reversed_items_reach_below_zero_with_ten_models():
     covered, good = [], []
     for seed in range(12):
         _, values, slope, _ = draw(10, 100 + seed)
-        table = fit(values).item_table
+        table = fit(values).items.table
         gap = np.abs(column(table, "discrimination") - slope)
         inside = gap <= 1.96 * column(table, "discrimination_se")
         covered += inside[:REVERSED].tolist()
@@ -136,7 +136,7 @@ def test_counts_have_directions_too():
     rng = np.random.default_rng(3)
     chance = draw_chances(rng)
     counts = rng.binomial(5, chance).astype(float)
-    found = fit(counts, trials=np.full(counts.shape, 5)).item_table
+    found = fit(counts, trials=np.full(counts.shape, 5)).items.table
     slope = column(found, "discrimination")
     assert slope[0] < 0 < slope[1:].min()
 
@@ -145,7 +145,7 @@ def test_counts_have_directions_too():
 def test_ratings_have_directions_too():
     rng = np.random.default_rng(3)
     values = rng.binomial(2, draw_chances(rng)).astype(float)
-    found = fit(values, "graded").item_table
+    found = fit(values, "graded").items.table
     slope = column(found, "discrimination")
     assert slope[0] < 0 < slope[1:].min()
 

@@ -51,5 +51,5 @@ def test_a_watcher_sees_shares_of_errors_and_changes_none(monkeypatch):
     steps = [*errors.SHARES, None]
     assert shares[-len(steps) :] == steps
     one, other = found
-    assert one.ability_table.equals(other.ability_table)
-    assert one.item_table.equals(other.item_table)
+    assert one.abilities.table.equals(other.abilities.table)
+    assert one.items.table.equals(other.items.table)

@@ -88,8 +88,8 @@ def test_a_fit_with_padded_subjects_is_the_fit(model, table, settings, monkeypat
     drawn = {"rtol": 0, "atol": 0.05}
     for name in ("log_likelihood", "num_parameters", "num_steps"):
         np.testing.assert_allclose(getattr(padded, name), getattr(plain, name), **near)
-    for name in ("item_table", "ability_table"):
-        one, other = getattr(padded, name), getattr(plain, name)
+    for name in ("items", "abilities"):
+        one, other = getattr(padded, name).table, getattr(plain, name).table
         assert one.column_names == other.column_names
         for column in one.column_names:
             found, expected = one[column].to_pylist(), other[column].to_pylist()

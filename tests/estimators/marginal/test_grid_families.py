@@ -310,7 +310,7 @@ def test_every_verb_of_a_factor_model_of_partial_credit(tmp_path):
     ranked = irtjax.rank(fit).table
     ability = dict(
         zip(
-            *(fit.ability_table[x].to_pylist() for x in ("subject", "ability")),
+            *(fit.abilities.table[x].to_pylist() for x in ("subject", "ability")),
             strict=True,
         )
     )

@@ -166,15 +166,15 @@ def test_every_verb_of_scores(tmp_path):
     ]
     score = (sum(parts) / weights.sum()).mean(1)
     places = {name: k for k, name in enumerate(table.subjects.tolist())}
-    rows = [places[name] for name in fit.ability_table["subject"].to_pylist()]
+    rows = [places[name] for name in fit.abilities.table["subject"].to_pylist()]
     low, high = (
-        fit.ability_table[f"expected_score_{end}"].to_numpy()
+        fit.abilities.table[f"expected_score_{end}"].to_numpy()
         for end in ("lower", "upper")
     )
     # Five standard errors of a share of 250: .07.
     assert ((low <= score[rows]) & (score[rows] <= high)).mean() > 0.95 - 0.07
     again = irtjax.score(fit, table).table["ability"].to_numpy()
-    expected = fit.ability_table["expected_score"].to_numpy()
+    expected = fit.abilities.table["expected_score"].to_numpy()
     np.testing.assert_allclose(np.sort(again), np.sort(expected), atol=1e-6)
     predicted = irtjax.predict(fit)
     np.testing.assert_allclose(predicted.expected.mean(1), expected, atol=1e-9)

@@ -78,8 +78,8 @@ def test_errors_are_given_only_where_they_can_be_had(calibration):
     assert "they have no standard errors" in said and "poorly determined" in said
     # There is no prior to rest on, and no step limit to raise.
     assert "rest on the prior" not in said and "joint estimates" not in said
-    assert calibration.item_table.column("discrimination_se").null_count == ITEMS
-    errors = np.asarray(calibration.ability_table.column("ability_se"))
+    assert calibration.items.table.column("discrimination_se").null_count == ITEMS
+    errors = np.asarray(calibration.abilities.table.column("ability_se"))
     assert np.all((errors > 0.05) & (errors < 1))
     assert calibration.options["method"] == "neural"
     assert calibration.options["embedding_size"] == 8

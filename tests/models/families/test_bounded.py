@@ -147,7 +147,9 @@ def test_bounds_of_a_metric_go_with_a_fit(tmp_path):
     known = irtjax.fit(inside, "continuous", **options)
     fit = irtjax.fit(wide, "continuous", bounds={"judge": (1, 9)}, **options)
     name = "discrimination"
-    np.testing.assert_allclose(fit.item_table[name], known.item_table[name], rtol=1e-6)
+    np.testing.assert_allclose(
+        fit.items.table[name], known.items.table[name], rtol=1e-6
+    )
     again = irtjax.load(irtjax.save(fit, tmp_path / "saved"))
     assert again.options["bounds"] == {"judge": [1.0, 9.0]}
     # Newcomers need no labels, nor all of the metrics.
@@ -240,7 +242,7 @@ def test_a_calibration_says_what_was_done(fitted):
     assert fit.options["squeeze"] == default_squeeze(
         table.values[:, 1::2][table.observed[:, 1::2]]
     )
-    columns = fit.item_table.to_pydict()
+    columns = fit.items.table.to_pydict()
     assert [x is None for x in columns["dispersion"]] == [True, False] * 4
     assert [x is None for x in columns["dispersion_se"]] == [True, False] * 4
     # Three parameters for a score, two for an answer.
@@ -288,7 +290,7 @@ def test_a_saved_fit_scores_newcomers_the_same(fitted):
     whole = irtjax.score(loaded, table).table.to_pydict()
     abilities = dict(
         zip(
-            *(fit.ability_table.to_pydict()[n] for n in ("subject", "ability")),
+            *(fit.abilities.table.to_pydict()[n] for n in ("subject", "ability")),
             strict=True,
         )
     )
@@ -350,7 +352,7 @@ def test_an_item_without_variation_stays_finite(model):
     table = table_of(values, observed=table.observed)
     fit = irtjax.fit(table, model, standard_errors="none", max_steps=60)
     assert all(np.isfinite(x).all() for x in fit.parameters.items)
-    assert "all wrong" in fit.item_table.column("flags").to_pylist()
+    assert "all wrong" in fit.items.table.column("flags").to_pylist()
 
 
 @pytest.mark.slow
@@ -381,7 +383,7 @@ def test_errors_of_items_and_abilities_are_those_made(name):
     # ends make errors of cuts skewed, and priors pull them in: no sharper than that.
     low, high = stats.chi2(free.size).ppf([5e-4, 1 - 5e-4])
     assert low < distance < high
-    by_name = fit.ability_table.to_pydict()
+    by_name = fit.abilities.table.to_pydict()
     place = [int(name.split()[1]) - 1 for name in by_name["subject"]]
     error = np.array(by_name["ability"]) - np.asarray(theta)[place]
     inside = np.abs(error) < 1.96 * np.array(by_name["ability_se"])

@@ -73,7 +73,7 @@ def test_the_fit_is_the_maximum_that_scipy_finds():
     # BFGS by finite differences stops within hundredths of a standard error of 0.1.
     np.testing.assert_allclose(mine, found.x, atol=5e-3)
     error = np.concatenate(
-        [fit.item_table.column(f"{n}_se").to_numpy() for n in truth._fields[:2]]
+        [fit.items.table.column(f"{n}_se").to_numpy() for n in truth._fields[:2]]
     )
     assert (np.abs(mine - np.concatenate(truth[:2])) < 4 * error).all()
 

@@ -197,7 +197,7 @@ def test_unit_slopes_maximise_the_likelihood_and_have_its_errors():
     assert (np.asarray(fit.parameters.items.discrimination) == 1).all()
     error = np.sqrt(np.diag(np.linalg.inv(jax.jit(jax.hessian(loss))(found.x))))
     for k in (1, 2):
-        mine = fit.item_table.column(f"intercept_{k}_se").to_numpy()
+        mine = fit.items.table.column(f"intercept_{k}_se").to_numpy()
         np.testing.assert_allclose(mine, error[:-1].reshape(5, 2)[:, k - 1], rtol=2e-3)
 
 
@@ -226,5 +226,5 @@ def test_standard_errors_of_the_nominal_model_are_those_of_the_hessian():
     error = np.sqrt(np.diag(np.linalg.inv(-hessian))).reshape(4, 2, 2)
     for index, name in enumerate(("category_slope", "category_intercept")):
         for k in (1, 2):
-            mine = fit.item_table.column(f"{name}_{k}_se").to_numpy()
+            mine = fit.items.table.column(f"{name}_{k}_se").to_numpy()
             np.testing.assert_allclose(mine, error[:, index, k - 1], rtol=5e-3)

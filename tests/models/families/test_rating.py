@@ -84,7 +84,7 @@ def test_the_fit_is_the_maximum_of_the_likelihood():
 
 
 def test_standard_errors_are_those_of_the_hessian():
-    column, errors = fitted("rsm").item_table.column, maximum()[1]
+    column, errors = fitted("rsm").items.table.column, maximum()[1]
     np.testing.assert_allclose(column("intercept_se"), errors[:ITEMS], rtol=1e-3)
     for k in range(2):
         wanted = np.full(ITEMS, errors[ITEMS + k])
@@ -102,7 +102,7 @@ def test_it_is_nested_in_partial_credit():
 
 
 def test_true_steps_lie_within_four_standard_errors():
-    column = fitted("rsm").item_table.column
+    column = fitted("rsm").items.table.column
     for k, true in enumerate(STEPS):
         estimate, error = (
             column(f"step_{k + 1}{end}")[0].as_py() for end in ("", "_se")

@@ -159,12 +159,12 @@ def test_a_fit_knows_what_its_scores_are_worth(fitted, tmp_path):
     # A quasi-likelihood has no AIC.
     for text in (fit_sentences(fit)[0], fit.summary()):
         assert "quasi-log-likelihood" in text and "(no AIC or BIC)" in text
-    rows = {row["subject"]: row for row in fit.ability_table.to_pylist()}
-    score = np.array([rows[name]["expected_score"] for name in fit.subjects])
+    rows = {row["subject"]: row for row in fit.abilities.table.to_pylist()}
+    score = np.array([rows[name]["expected_score"] for name in fit.subject_names])
     error = np.array(
         [
             rows[name]["expected_score_upper"] - rows[name]["expected_score_lower"]
-            for name in fit.subjects
+            for name in fit.subject_names
         ]
     ) / (2 * 1.96)
     assert np.abs((score - mean.mean(axis=1)) / error).max() < 4

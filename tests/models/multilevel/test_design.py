@@ -54,7 +54,9 @@ def shared():
 
 def by_subject(fit, values):
     """Rows of `values`, which are in the order of the fit's table, in the data's."""
-    place = {name: k for k, name in enumerate(fit.ability_table["subject"].to_pylist())}
+    place = {
+        name: k for k, name in enumerate(fit.abilities.table["subject"].to_pylist())
+    }
     return np.asarray(values)[[place[name] for name in drawn().subjects.tolist()]]
 
 
