@@ -259,7 +259,7 @@ def test_subjects_may_respond_by_other_items(saved):
 
 def test_repeats_and_a_rival_are_those_of_python(saved, tmp_path):
     rng = np.random.default_rng(0)
-    names = irtjax.load(saved).items
+    names = irtjax.load(saved).item_names
     trials = rng.integers(1, 4, (12, 15))
     lines = ["subject,item,score"]
     for (row, column), count in np.ndenumerate(trials):

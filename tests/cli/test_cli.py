@@ -269,7 +269,7 @@ def test_a_narrow_screen_loses_whole_columns_not_digits(monkeypatch, capsys):
         assert "95 % interval" in header and "groups" in header
         assert "…" not in header
         # Every interval is whole: two numbers around its dots.
-        assert text.count(" … ") == 2 * len(small_fit().subjects)
+        assert text.count(" … ") == 2 * len(small_fit().subject_names)
         assert max(map(len, text.splitlines())) <= width
 
 
@@ -359,7 +359,7 @@ def test_simulated_responses_are_fitted_by_their_own_model(tmp_path, model):
 def test_simulate_from_a_fit_keeps_its_items(tmp_path, saved):
     ok("simulate", "--fit", saved, "--subjects", 5, "-o", tmp_path / "sim.parquet")
     table = irtjax.read(tmp_path / "sim.parquet")
-    assert table.items.tolist() == small_fit().items.tolist()
+    assert table.items.tolist() == small_fit().item_names.tolist()
 
 
 def test_info_of_a_file_and_of_a_fit(responses, saved):

@@ -60,7 +60,7 @@ def test_everything_is_in_one_folder_with_one_summary(quick, saved_table, tmp_pa
         *(*FIT_FILES, *STRUCTURE_FILES, *RUN_FILES, "audit", "subset")
     }
     assert [x.parent for x in out.rglob("report.html")] == [out]
-    assert irtjax.load(out).subjects.size == 24
+    assert irtjax.load(out).subject_names.size == 24
     assert (out / "audit" / "items.csv").is_file()
     assert (out / "subset" / "subset.csv").is_file()
     page = (out / "summary.md").read_text(encoding="utf-8")

@@ -198,7 +198,9 @@ def test_items_with_one_curve_are_drawn_once():
     twice = np.concatenate([np.arange(15), [4, 4, 9]])
     items = jax.tree.map(lambda x: x[twice], fit.parameters.items)
     parameters = fit.parameters._replace(items=items)
-    fit = dataclasses.replace(fit, parameters=parameters, items=fit.item_names[twice])
+    fit = dataclasses.replace(
+        fit, parameters=parameters, item_names=fit.item_names[twice]
+    )
     order = np.argsort(-expected_information(fit), kind="stable")
     rows, alike = distinct(fit, order)
     assert sorted(rows.tolist()) == list(range(15))

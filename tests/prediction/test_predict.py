@@ -99,7 +99,7 @@ def test_the_table_is_long_and_labelled():
     assert len(rows) == 30
     assert list(rows[0]) == ["subject", "item", "expected", "expected_se"]
     assert rows[15]["subject"] == "vendor/model_0"
-    assert rows[16]["item"] == small_fit().items[1]
+    assert rows[16]["item"] == small_fit().item_names[1]
     assert rows[16]["expected"] == found.expected[1, 1]
 
 

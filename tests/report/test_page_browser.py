@@ -386,7 +386,7 @@ def test_it_is_read_on_a_phone(text, open_page):
 @pytest.mark.parametrize("width", [1000, 1100, 1280])
 def test_no_table_is_cut_off_on_a_laptop(fit, open_page, width):
     names = [f"humaneval_{k:05d}" for k in range(15)]
-    longer = dataclasses.replace(fit, items=np.array(names))
+    longer = dataclasses.replace(fit, item_names=np.array(names))
     page = open_page(report_page(longer), viewport={"width": width, "height": 800})
     beyond = page.locator(".scroll").evaluate_all(
         "found => found.map(x => x.scrollWidth - x.clientWidth)"

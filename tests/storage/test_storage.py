@@ -29,8 +29,8 @@ def assert_equal(one: irtjax.Calibration, two: irtjax.Calibration) -> None:
     assert one.items.table.equals(two.items.table)
     assert one.abilities.table.equals(two.abilities.table)
     for name in (
-        "subjects",
-        "items",
+        "subject_names",
+        "item_names",
         "benchmarks",
         "trace",
         "item_covariance",
@@ -466,7 +466,7 @@ def test_a_plausible_change_of_a_file_is_named(tmp_path, file):
 
 
 def test_a_fit_loads_after_its_layout_changed_or_prompts_were_deleted(tmp_path):
-    texts = {str(small_fit().items[0]): ItemText("prompt", "a", "b", 2)}
+    texts = {str(small_fit().item_names[0]): ItemText("prompt", "a", "b", 2)}
     fit = dataclasses.replace(small_fit(), item_texts=texts)
     place = irtjax.save(fit, tmp_path / "fit")
     path = place / "fit.json"
