@@ -80,6 +80,8 @@ if TYPE_CHECKING:
     )
     from irtjax.validity.heterogeneity import heterogeneity as heterogeneity
     from irtjax.validity.missingness import missingness as missingness
+    from irtjax.validity.power import Power as Power
+    from irtjax.validity.power import power as power
     from irtjax.validity.stability import stability as stability
 
 #: The module of each public name, in the order of the names. A literal, like all here:
@@ -107,6 +109,7 @@ _HOMES = {
     "Neural": "estimators.neural.twin",
     "Parameters": "likelihood.problem",
     "Population": "models.model",
+    "Power": "validity.power",
     "Predictions": "prediction.responses",
     "Problem": "likelihood.problem",
     "ResponseTable": "data",
@@ -135,6 +138,7 @@ _HOMES = {
     "missingness": "validity.missingness",
     "multistart": "estimators.multistart",
     "percentile_interval": "fitting.bootstrap",
+    "power": "validity.power",
     "predict": "prediction.responses",
     "predictive_checks": "prediction.predictive_checks",
     "rank": "calibration.rank",

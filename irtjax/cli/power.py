@@ -1,0 +1,156 @@
+"""`irtjax power`: how many items does a comparison need?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from irtjax.cli import config
+from irtjax.cli import options as opt
+from irtjax.cli.output import print_json, say
+from irtjax.cli.progress import ProgressLine
+
+if TYPE_CHECKING:
+    from irtjax.validity.power import Power
+
+#: Columns of the table on screen, before those of one among all pairs.
+_COLUMNS = {"power": "power", "detectable": "smallest", "half_width": "± score"}
+
+
+@opt.with_reading
+def power_command(
+    reading: opt.Reading,
+    files: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[FILE...]",
+            help="Responses, or the folder of a fit: accuracy, correlation and"
+            " benchmarks are theirs.",
+            show_default=False,
+        ),
+    ] = None,
+    items: Annotated[
+        str | None,
+        opt.option(
+            "Numbers of items, the rows of the table. \\[default: 50 to 5000]",
+            metavar="N,N...",
+        ),
+    ] = None,
+    models: Annotated[
+        int | None,
+        opt.option("Number of models whose pairs are all compared."),
+    ] = None,
+    difference: Annotated[
+        float, opt.option("Difference of two mean scores; 0.05 is five points.")
+    ] = 0.05,
+    accuracy: Annotated[
+        float | None, opt.option("Mean score. \\[default: of the data, or 0.7]")
+    ] = None,
+    correlation: Annotated[
+        float | None,
+        opt.option(
+            "Correlation of two models' responses to an item. \\[default: of the data,"
+            " or 0.3]"
+        ),
+    ] = None,
+    cluster_size: Annotated[
+        float | None, opt.option("Items that share a passage. \\[default: 1]")
+    ] = None,
+    cluster_correlation: Annotated[
+        float | None,
+        opt.option("Correlation of two items of a passage. \\[default: 0.1]"),
+    ] = None,
+    target: Annotated[
+        float, opt.option("The power wanted.", "--power", "--target")
+    ] = 0.8,
+    level: opt.Level = 0.95,
+    bounds: opt.Bounds = None,
+    bounds_of: opt.BoundsOf = None,
+    quiet: opt.Quiet = False,
+    json: opt.Json = False,
+) -> None:
+    """Computes which differences a comparison finds, and the items that it needs."""
+    opt.check_level(level)
+    if not files:
+        for name in config.typed(reading.chosen()):
+            raise ValueError(f"--{name.replace('_', '-')} requires FILE")
+    from irtjax.validity.power import power
+
+    with ProgressLine(quiet) as progress:
+        progress("read")
+        table = _table(files, reading, opt.all_bounds(bounds, bounds_of))
+        found = power(
+            table,
+            items=_numbers(items),
+            models=models,
+            difference=difference,
+            accuracy=accuracy,
+            correlation=correlation,
+            cluster_size=cluster_size,
+            cluster_correlation=cluster_correlation,
+            level=level,
+            target=target,
+        )
+    if json:
+        print_json(_document(found))
+    elif not quiet:
+        _show(found)
+
+
+def _table(files: list[str] | None, reading: Any, bounds: dict[str, Any]) -> Any:
+    """The responses of files or of a fit, with scores from 0 to 1; None without."""
+    if not files:
+        return None
+    table = reading.read(files)
+    if bounds.get("bounds") is not None:
+        from irtjax.data.reversal import bounds_of_values
+        from irtjax.data.scores import rescale
+
+        table = rescale(table, bounds_of_values(table, bounds["bounds"]))
+    return table
+
+
+def _numbers(text: str | None) -> list[int] | None:
+    """The numbers of an option such as 100,400."""
+    if text is None:
+        return None
+    try:
+        return [int(part) for part in text.replace("_", "").split(",") if part.strip()]
+    except ValueError:
+        raise ValueError(
+            f"--items {text} is not a list of whole numbers such as 100,400"
+        ) from None
+
+
+def _document(found: Power) -> dict[str, Any]:
+    """What `--json` prints."""
+    names = ("difference", "models", "accuracy", "correlation", "level", "target")
+    head = {name: getattr(found, name) for name in names}
+    needed = ("items_needed", "items_needed_of_pairs")
+    head |= {name: getattr(found, name) for name in needed}
+    return head | {"design": found.design._asdict(), "rows": found.table.to_pylist()}
+
+
+def _show(found: Power) -> None:
+    """Prints the assumptions, the table and the items that are needed."""
+    from irtjax.report.text_table import text_table
+
+    columns = dict(_COLUMNS)
+    if found.models is not None:
+        columns |= {"power_of_pairs": "power", "detectable_of_pairs": "smallest"}
+    rows = found.table.to_pylist()
+    assumed, *needed = found.sentences()
+    say(assumed)
+    print(
+        text_table(
+            ["items", *columns.values()],
+            [
+                [f"{row['items']:,}", *(f"{row[x]:.3f}" for x in columns)]
+                for row in rows
+            ],
+            left=0,
+        )
+    )
+    say(*needed)
