@@ -52,7 +52,9 @@ def draw(seed: int) -> Data:
     chance = _chance(slope, intercept)
     solved = rng.random(chance.shape) < chance
     # Of those who fail, half give the most attractive of the other choices.
-    other = np.where(rng.random(chance.shape) < 0.5, 1, rng.integers(2, 4, chance.shape))
+    other = np.where(
+        rng.random(chance.shape) < 0.5, 1, rng.integers(2, 4, chance.shape)
+    )
     answer = np.where(solved, 0, other)
     key = np.zeros(len(task), int)
     key[rng.choice(np.flatnonzero(task == "mcq_sim"), WRONG_KEYS, False)] = 2

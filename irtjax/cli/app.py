@@ -16,6 +16,7 @@ from irtjax.cli.dimensions import dimensions_command
 from irtjax.cli.fit import FitCommand, fit_command
 from irtjax.cli.imports import import_module
 from irtjax.cli.info import info_command
+from irtjax.cli.power import power_command
 from irtjax.cli.predict import predict_command
 from irtjax.cli.rank import rank_command
 from irtjax.cli.report import report_command
@@ -93,6 +94,7 @@ app.command("audit", cls=Command)(audit_command)
 app.command("dimensions", cls=Command)(dimensions_command)
 app.command("stability", cls=Command)(stability_command)
 app.command("clusters", cls=Command)(clusters_command)
+app.command("power", cls=Command)(power_command)
 app.command("simulate", cls=Command)(simulate_command)
 app.command("info", cls=Command)(info_command)
 app.command("demo", cls=Command)(demo_command)

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from irtjax.cli import config
 from irtjax.cli import options as opt
-from irtjax.cli.output import print_json, say
+from irtjax.cli.output import print_json
 from irtjax.cli.progress import ProgressLine
 
 if TYPE_CHECKING:
     from irtjax.validity.power import Power
-
-#: Columns of the table on screen, before those of one among all pairs.
-_COLUMNS = {"power": "power", "detectable": "smallest", "half_width": "± score"}
 
 
 @opt.with_reading
@@ -62,9 +58,7 @@ def power_command(
         float | None,
         opt.option("Correlation of two items of a passage. \\[default: 0.1]"),
     ] = None,
-    target: Annotated[
-        float, opt.option("The power wanted.", "--power", "--target")
-    ] = 0.8,
+    wanted: Annotated[float, opt.option("The power wanted.", "--power")] = 0.8,
     level: opt.Level = 0.95,
     bounds: opt.Bounds = None,
     bounds_of: opt.BoundsOf = None,
@@ -91,7 +85,7 @@ def power_command(
             cluster_size=cluster_size,
             cluster_correlation=cluster_correlation,
             level=level,
-            target=target,
+            power=wanted,
         )
     if json:
         print_json(_document(found))
@@ -126,7 +120,7 @@ def _numbers(text: str | None) -> list[int] | None:
 
 def _document(found: Power) -> dict[str, Any]:
     """What `--json` prints."""
-    names = ("difference", "models", "accuracy", "correlation", "level", "target")
+    names = ("difference", "models", "accuracy", "correlation", "level", "power")
     head = {name: getattr(found, name) for name in names}
     needed = ("items_needed", "items_needed_of_pairs")
     head |= {name: getattr(found, name) for name in needed}
@@ -135,22 +129,25 @@ def _document(found: Power) -> dict[str, Any]:
 
 def _show(found: Power) -> None:
     """Prints the assumptions, the table and the items that are needed."""
-    from irtjax.report.text_table import text_table
+    from irtjax.cli import screen
 
-    columns = dict(_COLUMNS)
-    if found.models is not None:
-        columns |= {"power_of_pairs": "power", "detectable_of_pairs": "smallest"}
-    rows = found.table.to_pylist()
+    columns = {
+        "power": f"power for {found.difference:.3g}",
+        "detectable": f"found at {found.power:.2g}",
+        "half_width": "± score",
+    }
+    if "power_of_pairs" in found.table.column_names:
+        assert found.models is not None
+        pairs = f"{found.models * (found.models - 1) // 2:,}"
+        columns |= {
+            "power_of_pairs": f"in {pairs} pairs",
+            "detectable_of_pairs": f"found in {pairs}",
+        }
+    rows = [
+        [f"{row['items']:,}", *(f"{row[x]:.3f}" for x in columns)]
+        for row in found.table.to_pylist()
+    ]
     assumed, *needed = found.sentences()
-    say(assumed)
-    print(
-        text_table(
-            ["items", *columns.values()],
-            [
-                [f"{row['items']:,}", *(f"{row[x]:.3f}" for x in columns)]
-                for row in rows
-            ],
-            left=0,
-        )
-    )
-    say(*needed)
+    screen.show_sentences([assumed])
+    screen.show_table("", ["items", *columns.values()], rows, left=0)
+    screen.show_sentences(needed)

@@ -45,8 +45,8 @@ class Power:
         table: A row for each number of items: `items`, `power` to find the difference
             by one planned comparison, `detectable` (the smallest difference that is
             found with the power wanted), `half_width` of the interval of a score; with
-            models, `power_of_pairs` and `detectable_of_pairs` of a pair among all pairs
-            of them.
+            more than two models, `power_of_pairs` and `detectable_of_pairs` of one pair
+            among all.
         items_needed: Fewest items that find the difference with the power wanted by one
             planned comparison; None if more than a thousand million.
         items_needed_of_pairs: The same of a pair among all pairs; None without models.
@@ -56,7 +56,7 @@ class Power:
         correlation: Of the responses of two models to one item.
         design: Variance of the difference of two responses, and the clusters of items.
         level: Of tests and intervals.
-        target: The power wanted.
+        power: The power wanted.
     """
 
     table: pa.Table
@@ -68,7 +68,7 @@ class Power:
     correlation: float
     design: Design
     level: float
-    target: float
+    power: float
 
     def sentences(self) -> list[str]:
         """The answer in words: assumptions, and the items that are needed."""
@@ -81,9 +81,10 @@ class Power:
             f"Two models on the same items, mean score {self.accuracy:.2f}, responses"
             f" to an item correlated by {self.correlation:.2f}{clusters}."
         ]
-        what = f"a difference of {self.difference:.3g} with power {self.target:.2f}"
+        what = f"a difference of {self.difference:.3g} with power {self.power:.2f}"
         lines.append(f"{_needed(self.items_needed)} needed to find {what}.")
-        if self.models is not None:
+        if "power_of_pairs" in self.table.column_names:
+            assert self.models is not None
             pairs = self.models * (self.models - 1) // 2
             lines.append(
                 f"{_needed(self.items_needed_of_pairs)} needed among"
@@ -111,7 +112,7 @@ def power(
     cluster_size: float | None = None,
     cluster_correlation: float | None = None,
     level: float = 0.95,
-    target: float = 0.8,
+    power: float = 0.8,
 ) -> Power:
     r"""Computes the power of paired comparisons of two models, and the items they need.
 
@@ -137,7 +138,7 @@ def power(
             are then more items of each.
         cluster_correlation: Of two items of a cluster; None: 0.1. For `cluster_size`.
         level: Of intervals; tests are at 1 - level.
-        target: The power wanted.
+        power: The power wanted.
 
     Returns:
         The table, the items needed, and what was assumed.
@@ -162,9 +163,14 @@ def power(
         clusters = {"cluster_size": float(cluster_size), "clusters": None}
         clusters["cluster_correlation"] = inside if cluster_size > 1 else 0.0
         scores, differences = (x._replace(**clusters) for x in (scores, differences))
+    if differences.variance <= 0:
+        raise ValueError(
+            "power needs responses in which two subjects differ: give an accuracy"
+            " (--accuracy) in place of that of the data"
+        )
     mean = _first(accuracy, known and known.accuracy, ACCURACY)
     models = models if known is None or models is not None else known.models
-    pairs = None if models is None else models * (models - 1) // 2
+    pairs = None if models is None or models == 2 else models * (models - 1) // 2
     among = None if pairs is None else 1 - (1 - level) / pairs
     rows = _rows(items, known)
     columns: dict[str, list] = {"items": rows}
@@ -174,20 +180,20 @@ def power(
                 paired_power(differences, n, difference, at) for n in rows
             ]
             columns["detectable" + end] = [
-                detectable_difference(differences, n, target, at) for n in rows
+                detectable_difference(differences, n, power, at) for n in rows
             ]
     columns["half_width"] = [_half_width(mean, scores, n, level) for n in rows]
     return Power(
         pa.table(columns),
-        items_needed(differences, difference, target, level),
-        None if among is None else items_needed(differences, difference, target, among),
+        items_needed(differences, difference, power, level),
+        None if among is None else items_needed(differences, difference, power, among),
         difference,
         models,
         mean,
         together,
         differences,
         level,
-        target,
+        power,
     )
 
 
@@ -325,7 +331,7 @@ def _check(given: dict[str, Any]) -> None:
         ("difference", 0, 1),
         ("accuracy", 0, 1),
         ("level", 0, 1),
-        ("target", 0, 1),
+        ("power", 0, 1),
     ):
         value = given[name]
         if value is not None and not low < value < high:
@@ -337,9 +343,9 @@ def _check(given: dict[str, Any]) -> None:
         value = given[name]
         if value is not None and not -1 < value < 1:
             raise ValueError(f"{name} {value:g} is not between -1 and 1")
-    if given["target"] <= 1 - given["level"]:
+    if given["power"] <= 1 - given["level"]:
         raise ValueError(
-            f"target {given['target']:g} must be above 1 - level,"
+            f"power {given['power']:g} must be above 1 - level,"
             f" {1 - given['level']:.3g}, which tests reach where nothing differs"
         )
     if given["models"] is not None and given["models"] < 2:
