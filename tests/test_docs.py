@@ -35,6 +35,7 @@ from irtjax.scoring import ScoreFlag
 from irtjax.storage import FIT_FILES, STRUCTURE_FILES, write_table
 from irtjax.uncertainty import KINDS
 from tests.tables import ALL_PAIRS, refusal
+from tools import api_pages
 
 CHECKOUT = Path(__file__).resolve().parent.parent
 DOCS = CHECKOUT / "docs"
@@ -228,9 +229,20 @@ def test_every_page_is_in_the_navigation():
 
 
 def test_every_public_name_is_in_the_reference():
-    text = (DOCS / "api.md").read_text(encoding="utf-8")
+    text = "\n".join(page.read_text() for page in (DOCS / "api").glob("*.md"))
     public = {n for n in irtjax.__all__ if not inspect.ismodule(getattr(irtjax, n))}
     assert public - set(re.findall(r"^::: irtjax\.(\w+)$", text, re.M)) == set()
+
+
+def test_pages_of_the_api_are_those_of_the_generator():
+    """`python -m tools.api_pages` writes them."""
+    pages = api_pages.pages()
+    assert {page for page in pages if page.parent.name == "api"} == {
+        *(DOCS / "api").glob("*.md")
+    }
+    for page, text in pages.items():
+        written = page.read_text(encoding="utf-8")
+        assert written == text, f"{page.name}: run `python -m tools.api_pages`"
 
 
 def test_the_reference_lists_every_setting():

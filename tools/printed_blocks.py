@@ -13,6 +13,8 @@ import sys
 import tempfile
 from pathlib import Path
 
+import jax
+
 import irtjax
 from irtjax.cli.demo import long_form
 from irtjax.storage import write_table
@@ -68,6 +70,10 @@ def lines_of(block: docs.Block, printed: str, page: Path) -> str:
 def main() -> None:
     """Rewrites the pages that are named."""
     os.environ["COLUMNS"] = "80"
+    # As the tests run them.
+    jax.config.update("jax_enable_x64", True)
+    jax.config.update("jax_num_cpu_devices", 2)
+    jax.config.update("jax_compilation_cache_dir", str(Path(".cache/jax").resolve()))
     for name in sys.argv[1:]:
         page = Path(name).resolve()
         with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):

@@ -189,7 +189,7 @@ def by_girth(data: Data) -> Said:
     slope, difficulty = found["Discrimination"], found["Difficulty"]
     ability = girth.ability_eap(right, difficulty, slope)
     order = np.argsort(slope, kind="stable")
-    return Said(ability, None, None, None, _names(np.flatnonzero(kept)[order]), "")
+    return Said(ability, None, None, None, names(np.flatnonzero(kept)[order]), "")
 
 
 def by_theta(data: Data) -> Said:
@@ -200,7 +200,7 @@ def by_theta(data: Data) -> Said:
         np.asarray(x, float) for x in model.score(data.right, method="EAP")
     )
     order = np.argsort(np.asarray(model.a, float), kind="stable")
-    return Said(ability, _apart(ability, error), None, None, _names(order), "")
+    return Said(ability, _apart(ability, error), None, None, names(order), "")
 
 
 def by_pyirt(data: Data) -> Said:
@@ -210,10 +210,10 @@ def by_pyirt(data: Data) -> Said:
     with contextlib.redirect_stdout(io.StringIO()):
         found = fit_pyirt(data.right)
     order = np.argsort(found.discrimination, kind="stable")
-    return Said(found.ability, None, None, None, _names(order), "")
+    return Said(found.ability, None, None, None, names(order), "")
 
 
-def _names(places: np.ndarray) -> list[str]:
+def names(places: np.ndarray) -> list[str]:
     """Names of items as irtjax reads them from the logs."""
     starts = np.cumsum([0, *(size for size, _ in TASKS.values())])
     found = []
