@@ -35,6 +35,8 @@ SWEEPS, SHARE = 8, 0.75
 #: z above which dependence is found: of 30 groupings that are tried, one in a thousand
 #: data sets has one by chance.
 CRITICAL = 4.0
+#: Shuffles of labels, and standard deviations above their mean of relatives.
+SHUFFLES, ABOVE_SHUFFLED = 200, 3.0
 #: Subjects among whom groups without names are looked for, and the fewest items.
 SEARCHED, FEWEST = (8, 1000), 40
 #: Random changes of sign that give the null of the search, and standard deviations
@@ -166,6 +168,28 @@ def _dependence(excess: float, size: float) -> Dependence:
     if size <= 0:
         return Dependence(0.0, 0.0)
     return Dependence(excess / size, excess / (2 * size) ** 0.5)
+
+
+def above_shuffled(found: Residuals, codes: np.ndarray) -> float:
+    """Standard deviations of the z within groups above those of shuffled labels.
+
+    Where responses depend on more than one ability all pairs of subjects depend on each
+    other a little, and with many items significantly: relatives do so more than others.
+
+    >>> rng = np.random.default_rng(0)
+    >>> slope = np.repeat(rng.normal(size=(10, 200)), 2, axis=0)
+    >>> one, part = np.ones((20, 200)), np.zeros(200, int)
+    >>> found = residuals_of(slope, one, np.linspace(-1, 1, 20), part)
+    >>> above_shuffled(found, np.arange(20) // 2) > 5
+    True
+    """
+    z, same, rng = _pairs(found), _same(codes), np.random.default_rng(0)
+    shuffled = [
+        float(z[np.ix_(order, order)][same].sum())
+        for order in (rng.permutation(len(z)) for _ in range(SHUFFLES))
+    ]
+    excess = float(z[same].sum()) - float(np.mean(shuffled))
+    return excess / max(float(np.std(shuffled)), 1e-12)
 
 
 def search_groups(found: Residuals) -> np.ndarray | None:

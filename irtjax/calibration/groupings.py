@@ -12,9 +12,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from irtjax.calibration.dependence import (
+    ABOVE_SHUFFLED,
     CRITICAL,
+    SEARCHED,
     Dependence,
     Residuals,
+    above_shuffled,
     between_items,
     between_subjects,
     search_groups,
@@ -23,6 +26,8 @@ from irtjax.data.table import ResponseTable
 
 #: Sizes of blocks of adjacent items that are tried as clusters.
 BLOCKS = range(2, 11)
+#: Numbers of words of a name that are tried as a family, first or cut at the end.
+WORDS = range(1, 4)
 #: Fewest clusters that are tried, and the largest share of items in one.
 FEWEST_CLUSTERS, LARGEST = 5, 0.25
 
@@ -64,10 +69,14 @@ def families_of(
         _labelled(labels, f"families by {name}", found, between_subjects)
         for name, labels in table.subject_facets.items()
     ]
-    stems = np.array([_stem_of_subject(x) for x in table.subjects.tolist()])
-    tried.append(_labelled(stems, "families by name", found, between_subjects))
+    stems = [_stems_of_subject(x) for x in table.subjects.tolist()]
+    tried += [
+        _labelled(np.array(labels), "families by name", found, between_subjects)
+        for labels in zip(*stems, strict=True)
+    ]
     best = _best(tried, table.num_subjects)
-    if best is not None:
+    few = table.num_subjects <= SEARCHED[1]
+    if best and (not few or above_shuffled(found, best.codes) > ABOVE_SHUFFLED):
         return best
     groups = search_groups(found)
     if groups is None:
@@ -134,14 +143,24 @@ def _best(
     return max(kept, key=lambda one: one.dependence.z, default=None)
 
 
-def _stem_of_subject(name: str) -> str:
-    """The first letters of a model's name, after its organisation.
+def _stems_of_subject(name: str) -> list[str]:
+    """The organisation, the first letters, and the first and all but the last words.
 
-    >>> _stem_of_subject("meta-llama/Llama-3-8B"), _stem_of_subject("qwen2.5-7b")
-    ('llama', 'qwen')
+    Of these the one with the most dependence is taken: one-shot and zero-shot runs of
+    a model are relatives, where models of its organisation need not be.
+
+    >>> _stems_of_subject("Qwen/Qwen3-8B_zero-shot")[:4]
+    ['qwen', 'qwen', 'qwen3 8b', 'qwen3 8b zero']
+    >>> _stems_of_subject("Qwen/Qwen3-8B_zero-shot")[-3:]
+    ['qwen3 8b zero', 'qwen3 8b', 'qwen3']
     """
-    found = re.match(r"[^\W\d_]+", name.rsplit("/", 1)[-1].strip())
-    return found.group().lower() if found else ""
+    home, _, own = name.strip().lower().rpartition("/")
+    letters = re.match(r"[^\W\d_]+", own)
+    words = re.split(r"[-_/:@|\s]+", own)
+    whole = " ".join(words)
+    first = [" ".join(words[:k]) for k in WORDS]
+    cut = [" ".join(words[:-k]) or whole for k in WORDS]
+    return [home, letters.group() if letters else "", *first[1:], *cut]
 
 
 def _stem_of_item(name: str) -> str:

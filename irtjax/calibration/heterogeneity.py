@@ -105,7 +105,7 @@ def discrimination_heterogeneity(
     corrected, ends = None, (None, None)
     if used is has_error:
         if fit.structure is not None:
-            total = value.var(ddof=1) + np.mean(error[used] ** 2)
+            total = value.var(ddof=1) + np.mean(_variances(fit)[used])
             corrected = float(np.sqrt(total)) / mean
         else:
             alone = _without_prior(fit, value, error[used])
@@ -120,6 +120,16 @@ def discrimination_heterogeneity(
     found = _spearman(ability[both], accuracy[both], fit.level, seed)
     cv = float(value.std(ddof=1)) / mean
     return DiscriminationHeterogeneity(cv, corrected, int(value.size), *found, *ends)
+
+
+def _variances(fit: Calibration) -> np.ndarray:
+    """Posterior variances of slopes `[items]`; their intervals are made longer."""
+    assert fit.item_covariance is not None
+    variance = np.asarray(fit.item_covariance, float)[:, 0, 0]
+    # Positive slopes have logarithms for coordinates.
+    positive = fit.model.family.with_any_sign() is not None
+    slope = floats(fit.items.table, "discrimination")[0]
+    return variance * np.where(positive, slope**2, 1.0)
 
 
 def variation(

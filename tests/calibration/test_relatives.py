@@ -6,8 +6,13 @@ import numpy as np
 import pytest
 
 import irtjax
-from irtjax.calibration.dependence import between_items, between_subjects, residuals_of
-from irtjax.calibration.groupings import _stem_of_item
+from irtjax.calibration.dependence import (
+    above_shuffled,
+    between_items,
+    between_subjects,
+    residuals_of,
+)
+from irtjax.calibration.groupings import _stem_of_item, families_of
 from irtjax.calibration.relatives import intraclass_of
 
 
@@ -96,6 +101,62 @@ def test_families_are_found_in_the_responses():
     same = families[:, None] == families
     truth = np.arange(24) // 4 == (np.arange(24) // 4)[:, None]
     assert (same == truth).mean() > 0.9
+
+
+def residuals(related: np.ndarray, items: int, size: float):
+    """Residuals of subjects whose groups share a shift on each item."""
+    rng = np.random.default_rng(2)
+    count = len(related)
+    slope = rng.normal(size=(count, items))
+    slope += size * rng.normal(size=(count, items))[related]
+    weight, part = np.ones((count, items)), np.zeros(items, int)
+    return residuals_of(slope, weight, np.linspace(-2, 2, count), part)
+
+
+def named(names: list[str]):
+    return irtjax.ResponseTable.from_arrays(
+        np.eye(len(names), 3, dtype=int), subjects=names
+    )
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "qwen_qwen3_{}b_{}_shot",
+        "Qwen/Qwen3-{}B-{}-shot",
+        "qwen3 {}b ({})",
+        "qwen-{}b@{}",
+        "vendor/qwen3:{}b/{}",
+    ],
+)
+def test_runs_of_one_model_are_relatives_and_models_of_one_vendor_need_not_be(name):
+    names = [name.format(k + 1, run) for k in range(16) for run in ("one", "zero")]
+    found = residuals(np.arange(32) // 2, 300, 1.0)
+    families = families_of(named(names), found, None)
+    assert families is not None
+    np.testing.assert_array_equal(np.bincount(families.codes), np.full(16, 2))
+
+
+def test_models_of_one_vendor_are_relatives_where_their_responses_agree():
+    names = [f"{who}-{k}b-chat" for who in ("llama", "qwen", "phi") for k in range(6)]
+    found = residuals(np.arange(18) // 6, 300, 1.0)
+    families = families_of(named(names), found, None)
+    assert families is not None and families.names is not None
+    assert families.names.tolist() == ["llama", "phi", "qwen"]
+
+
+def test_a_pair_that_depends_no_more_than_others_is_no_family():
+    """Of 5,000 responses to items of a second ability any two of one side agree."""
+    names = [f"model{'abcdefghijkl'[k]}" for k in range(12)]
+    names[3], names[6] = "qwen-plus", "qwen2.5-3b"
+    side = np.array([0, 0, 1, 0, 1, 1, 0, 1, 1, 0, 0, 1])
+    found = residuals(side, 5000, 0.5)
+    pair = np.r_[:6, 3, 6:11]
+    assert between_subjects(found, pair).z > 4
+    assert above_shuffled(found, pair) < 3
+    families = families_of(named(names), found, None)
+    # The search may find the sides.
+    assert families is None or families.names is None
 
 
 def test_families_by_name_make_the_population_uncertain(independent):

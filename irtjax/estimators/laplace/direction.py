@@ -12,7 +12,7 @@ reversed: by EM, pi = (1 + sum_j q_j) / (PRIOR_ITEMS + J).
 
 Where q_j is above one half the item is fitted with a negative slope, and the abilities
 again with it. Where the chance of the other sign is too large for an interval to leave
-it out, the interval of the slope reaches to it (`error_with_directions`).
+it out, the interval of the slope includes it (`error_with_directions`).
 """
 
 from __future__ import annotations
@@ -43,8 +43,11 @@ PRIOR_ITEMS = 50
 NUM_NEWTON, ROUNDS = 15, 200
 #: Fits with other signs, after which these stay as they are.
 MOST_REFITS = 4
-#: Share of reversed items for intervals at least.
-LEAST_SHARE = 0.1
+#: Share of reversed items for intervals at least: a good item and a reversed one have
+#: the same claim to be covered.
+LEAST_SHARE = 0.5
+#: Slopes and logarithms of a ratio of slopes are within these: errors stay finite.
+SMALLEST, LARGEST_LOG = 1e-6, 10.0
 #: Chance of the other sign above which a 95 % interval includes it.
 TAIL = 0.025
 
@@ -147,14 +150,19 @@ def _of_both(problem: MultilevelProblem, state: LaplaceState, order: int):
 
 
 def error_with_directions(slope, error, directions: Directions) -> np.ndarray:
-    """Standard errors of slopes whose intervals include the other sign where needed.
+    """Standard errors that give slopes intervals of log-normal length.
 
-    Where its chance q is above `TAIL`, the bound on that side is the quantile that
-    leaves `TAIL` of the mixture beyond: of the slopes of the other sign, `TAIL` / q.
+    Sizes of slopes are log-normal. An interval slope +- z e of the delta method ends
+    below the upper quantile, and with few subjects one slope in ten is above. So e
+    reaches the upper quantile of the size; and where the chance of the other sign is
+    above `TAIL`, that of sizes with the other sign.
     """
-    reach = np.abs(slope) + directions.size
-    wide = np.maximum(error, reach / -ndtri(TAIL) + directions.error)
-    return np.where(directions.opposite > TAIL, wide, error)
+    z = float(-ndtri(TAIL))
+    upper = lambda size, error: size * np.exp(np.minimum(z * error / size, LARGEST_LOG))
+    size = np.maximum(np.abs(slope), SMALLEST)
+    own = (upper(size, error) - size) / z
+    other = (size + upper(np.maximum(directions.size, SMALLEST), directions.error)) / z
+    return np.where(directions.opposite > TAIL, np.maximum(own, other), own)
 
 
 def in_any_direction(

@@ -150,17 +150,21 @@ def test_ratings_have_directions_too():
     assert slope[0] < 0 < slope[1:].min()
 
 
-def test_errors_reach_the_other_sign_where_it_is_possible():
+def test_intervals_end_at_the_quantile_of_a_size_and_of_the_other_sign():
     slope, error = np.array([0.8, 0.8, -1.0]), np.array([0.2, 0.2, 0.3])
     chance = np.array([TAIL / 2, 0.2, 0.1])
     size, other = np.array([0.5, 0.5, 0.6]), np.array([0.3, 0.3, 0.2])
     directions = Directions(np.sign(slope), chance, chance, size, other)
     wide = error_with_directions(slope, error, directions)
-    assert wide[0] == error[0]
     z = 1.959963984540054
+    quantile = lambda size, sd: np.exp(np.log(size) + z * sd / size)
+    assert slope[0] + z * wide[0] == pytest.approx(quantile(0.8, 0.2))
     # The bound on the other side is that of a slope of the other sign.
-    assert slope[1] - z * wide[1] == pytest.approx(-(0.5 + z * 0.3))
-    assert slope[2] + z * wide[2] == pytest.approx(0.6 + z * 0.2)
+    assert slope[1] - z * wide[1] == pytest.approx(-quantile(0.5, 0.3))
+    assert slope[2] + z * wide[2] == pytest.approx(quantile(0.6, 0.2))
+    # A slope without information has a finite error.
+    none = np.array([1e-9]), np.array([1e3])
+    assert np.isfinite(error_with_directions(*none, directions.of(np.array([1])))).all()
 
 
 def test_covariances_of_slopes_are_by_the_delta_method():

@@ -1,0 +1,186 @@
+"""Predictions of responses that were not fitted, against additive ones.
+
+    python experiments/coverage/predictions.py                  # small: a minute
+    python experiments/coverage/predictions.py --full --out DIR # docs/evidence
+
+A fifth of the cells is left out, `irtjax.fit` fits the others, and `irtjax.predict`
+predicts those left out. The additive opponent has effects of subjects and items and no
+slopes. Real responses come from `../shared/data` where that folder lies beside the
+checkout.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import sys
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+from scipy.special import expit, logit
+
+if __name__ == "__main__":
+    # As a script this file knows its own folder only.
+    sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+import irtjax
+from experiments.coverage.benchmarks import SHARED
+from experiments.coverage.tables import markdown, write
+
+HELD_OUT = 0.2
+
+
+@dataclasses.dataclass(frozen=True)
+class Design:
+    """Sizes, what is drawn, and the number of data sets.
+
+    Attributes:
+        subjects: Number of subjects.
+        items: Number of items.
+        truth: "rasch", "2pl", "3pl", or the name of real data.
+        replications: Data sets.
+    """
+
+    subjects: int
+    items: int
+    truth: str = "2pl"
+    replications: int = 20
+
+
+FULL = tuple(
+    Design(subjects, items, truth)
+    for truth in ("rasch", "2pl", "3pl", "MATH-500", "twelve models")
+    for subjects in (12, 20)[: 1 + (truth != "twelve models")]
+    for items in (200,)
+)
+SMALL = (Design(12, 100, replications=2), Design(12, 100, "rasch", replications=2))
+
+
+def real(name: str) -> np.ndarray:
+    """Real responses `[subjects, items]`, NaN where missing."""
+    import pyarrow.parquet as parquet
+
+    if name == "MATH-500":
+        read = parquet.read_table(SHARED / "lart/accuracy_math500.parquet")
+        names = [name for name in read.column_names if name.startswith("math500")]
+        return np.array([read[name].to_numpy() for name in names], float).T
+    file = SHARED / "psn_irt/responses_corrected_items_by_models.parquet"
+    read = parquet.read_table(file)
+    names = [n for n in read.column_names if n not in ("item", "__index_level_0__")]
+    column = lambda n: read[n].cast("float64").to_numpy(zero_copy_only=False)
+    return np.array([column(name) for name in names])
+
+
+def draw(design: Design, rng: np.random.Generator) -> np.ndarray:
+    """Responses `[subjects, items]`, NaN where missing."""
+    if design.truth in ("MATH-500", "twelve models"):
+        values = real(design.truth)
+        rows = rng.choice(len(values), design.subjects, replace=False)
+        return values[rows][:, rng.choice(values.shape[1], design.items, replace=False)]
+    slope = np.exp(rng.normal(0.1, 0.4, design.items) * (design.truth != "rasch"))
+    ability = rng.normal(size=(design.subjects, 1))
+    mean = expit(slope * (ability - rng.normal(-0.3, 1.2, design.items)))
+    if design.truth == "3pl":
+        low = rng.uniform(0.1, 0.3, design.items)
+        mean = low + (1 - low) * mean
+    return (rng.random(mean.shape) < mean).astype(float)
+
+
+def additive(right: np.ndarray, seen: np.ndarray) -> np.ndarray:
+    """Chances by effects of subjects and items, these normal with an estimated SD."""
+    right = np.where(seen, right, 0.0)
+    subjects, items, sd = np.zeros(len(right)), np.zeros(right.shape[1]), 1.3
+    for _ in range(200):
+        chance = expit(subjects[:, None] + items)
+        weight, rest = chance * (1 - chance) * seen, right - chance * seen
+        # Abilities of a wide prior: one who is all right stays finite.
+        subjects += (rest.sum(1) - subjects / 9) / (weight.sum(1) + 1 / 9)
+        chance = expit(subjects[:, None] + items)
+        weight, rest = chance * (1 - chance) * seen, right - chance * seen
+        precision = weight.sum(0) + sd**-2
+        items += (rest.sum(0) - (items - items.mean()) / sd**2) / precision
+        sd = np.sqrt(np.var(items) + np.mean(1 / precision))
+    nodes, weights = np.polynomial.hermite_e.hermegauss(15)
+    at = [expit(subjects[:, None] + items + x * precision**-0.5) for x in nodes]
+    return np.average(at, axis=0, weights=weights)
+
+
+def recalibrated(right: np.ndarray, chance: np.ndarray) -> tuple[float, float]:
+    """Slope of a logistic regression of responses on predicted logits; its error."""
+    x = np.column_stack([np.ones_like(chance), logit(np.clip(chance, 1e-6, 1 - 1e-6))])
+    beta = np.array([0.0, 1.0])
+    for _ in range(30):
+        p = expit(x @ beta)
+        information = (x * (p * (1 - p))[:, None]).T @ x
+        beta = beta + np.linalg.solve(information, x.T @ (right - p))
+    return float(beta[1]), float(np.linalg.inv(information)[1, 1] ** 0.5)
+
+
+def loss(right: np.ndarray, chance: np.ndarray) -> float:
+    """Mean log-loss in nats."""
+    kept = np.clip(chance, 1e-9, 1 - 1e-9)
+    return float(-np.mean(np.where(right > 0, np.log(kept), np.log1p(-kept))))
+
+
+def run_design(design: Design, seed: int) -> dict[str, Any]:
+    """One row of the table: means over data sets, and their Monte-Carlo errors."""
+    found = []
+    for replication in range(design.replications):
+        rng = np.random.default_rng([seed, design.subjects, design.items, replication])
+        right = draw(design, rng)
+        out = (rng.random(right.shape) < HELD_OUT) & np.isfinite(right)
+        seen = np.isfinite(right) & ~out
+        table = irtjax.ResponseTable.from_arrays(np.where(seen, right, np.nan))
+        fit = irtjax.fit(table)
+        ours = irtjax.predict(fit, subjects=table.subjects, items=table.items).expected
+        plain = additive(right, seen)
+        one = {"loss": loss(right[out], ours[out])}
+        one["loss_additive"] = loss(right[out], plain[out])
+        one["gain"] = one["loss_additive"] - one["loss"]
+        one["slope"] = recalibrated(right[out], ours[out])[0]
+        one["slope_additive"] = recalibrated(right[out], plain[out])[0]
+        found.append(one)
+    row: dict[str, Any] = dataclasses.asdict(design)
+    for name in found[0]:
+        values = np.array([one[name] for one in found])
+        row[name] = float(values.mean())
+        row[f"{name}_error"] = float(values.std(ddof=1) / len(values) ** 0.5)
+    row["worst"] = float(min(one["gain"] for one in found))
+    return row
+
+
+COLUMNS = {
+    "subjects": "N", "items": "J", "truth": "truth", "replications": "sets",
+    "loss": "log-loss", "gain": "additive's less this", "worst": "least",
+    "slope": "calibration slope", "slope_additive": "additive's",
+}  # fmt: skip
+
+
+def main(argv: list[str] | None = None) -> list[dict[str, Any]]:
+    """Runs the designs, prints the table and returns its rows."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--full", action="store_true", help="every design")
+    parser.add_argument("--only", help="rasch, 2pl, 3pl or the name of real data")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--out", type=Path, help="folder for predictions.csv and .md")
+    options = parser.parse_args(argv)
+    jax.config.update("jax_enable_x64", True)
+    rows = []
+    for design in FULL if options.full else SMALL:
+        if options.only in (None, design.truth):
+            rows.append(run_design(design, options.seed))
+            line = markdown(rows[-1:], COLUMNS).splitlines()[-1]
+            print(line, file=sys.stderr, flush=True)
+    if not rows:
+        parser.error(f"no design has the truth {options.only!r}")
+    text = markdown(rows, COLUMNS)
+    print(text)
+    if options.out:
+        write(options.out, "predictions", rows, text)
+    return rows
+
+
+if __name__ == "__main__":
+    main()
