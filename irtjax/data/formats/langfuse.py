@@ -42,8 +42,8 @@ _CURE = (
 
 def recognise(fields: dict[str, Any], name: str) -> bool:
     """Whether a first record is a score, or the item of a run."""
-    found = fields.get("data")
-    first = found[0] if isinstance(found, list) and found else fields
+    data = fields.get("data")
+    first = data[0] if isinstance(data, list) and data else fields
     return isinstance(first, dict) and recognise_header([*first], ())
 
 
@@ -133,8 +133,8 @@ def _rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
 
 def _text(record: dict[str, Any], paths: Sequence[str]) -> str:
     """The first text at a path that is not empty."""
-    found = (record[x] if x in record else _inner(record, x) for x in paths)
-    return next((text for x in found if (text := text_of(x))), "")
+    texts = (record[x] if x in record else _inner(record, x) for x in paths)
+    return next((text for x in texts if (text := text_of(x))), "")
 
 
 def _inner(record: dict[str, Any], path: str) -> Any:

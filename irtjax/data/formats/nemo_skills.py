@@ -60,35 +60,35 @@ class _Line(Record):
 
     def text(self) -> str:
         """What the model was asked."""
-        found = self.problem if self.problem is not None else self.question
-        return "" if found is None else text_of(found)
+        text = self.problem if self.problem is not None else self.question
+        return "" if text is None else text_of(text)
 
     def verdicts(self) -> dict[str, _Verdict]:
         """Verdicts by the name of the metric."""
-        found: dict[str, _Verdict] = {
+        verdicts: dict[str, _Verdict] = {
             "symbolic_correct": self.symbolic_correct,
             "is_correct": self.is_correct,
         }
         if self.judgement is not None:
             # The harness counts a judgement of another form as "no".
             verdict = _VERDICT.findall(self.judgement)
-            found["judge_correct"] = bool(verdict) and verdict[-1].lower() == "yes"
+            verdicts["judge_correct"] = bool(verdict) and verdict[-1].lower() == "yes"
         if self.graded_list:
-            found["accuracy"] = self.graded_list[0]
+            verdicts["accuracy"] = self.graded_list[0]
         if self.strict_eval is not None:
-            found["prompt_strict"] = self.strict_eval.follow_all_instructions
-        return {name: x for name, x in found.items() if x is not None}
+            verdicts["prompt_strict"] = self.strict_eval.follow_all_instructions
+        return {name: x for name, x in verdicts.items() if x is not None}
 
 
 def recognise(fields: dict[str, Any], name: str) -> bool:
     """Whether a first record is an answer with a verdict."""
-    known = fields.keys()
-    if "generation" not in known:
+    names = fields.keys()
+    if "generation" not in names:
         return False
-    if {"symbolic_correct", "predicted_answer"} <= known or "strict_eval" in known:
+    if {"symbolic_correct", "predicted_answer"} <= names or "strict_eval" in names:
         return True
     others = {"is_correct", "judgement", "graded_list"}
-    return bool(known & others) and _NAMED.match(name) is not None
+    return bool(names & others) and _NAMED.match(name) is not None
 
 
 def recognise_start(head: bytes, path: Path) -> bool:
@@ -113,13 +113,13 @@ def _places(paths: Sequence[Path]) -> list[tuple[str, str]]:
     """
     folders = [folders_of(path)[-2:] for path in paths]
     above = len({x[-1] for x in folders}) == 1 < len({tuple(x) for x in folders})
-    found = []
+    places = []
     for path, names in zip(paths, folders, strict=True):
         model, benchmark = _place(path)
         if not model:
             model, benchmark = names if above and len(names) > 1 else (names[-1], "")
-        found.append((model, benchmark))
-    return found
+        places.append((model, benchmark))
+    return places
 
 
 def read_files(paths: Sequence[Path], options: ReadOptions) -> Records:

@@ -86,8 +86,8 @@ def read_files(paths: Sequence[Path], options: ReadOptions) -> Records:
     prompts: dict[str, dict[str, None]] = {}
     for row in (row for rows in files.values() for _, row, _ in rows):
         prompts.setdefault(row["provider"], {})[row["prompt"]] = None
-    several = any(len(found) > 1 for found in prompts.values())
-    short = _short([*dict.fromkeys(x for found in prompts.values() for x in found)])
+    several = any(len(texts) > 1 for texts in prompts.values())
+    short = _short([*dict.fromkeys(x for texts in prompts.values() for x in texts)])
     for _, row, _ in (row for rows in files.values() for row in rows):
         label = f"{row['provider']}: {short[row['prompt']]}"
         row["subject"] = label if several else row["provider"]
@@ -112,12 +112,12 @@ def read_files(paths: Sequence[Path], options: ReadOptions) -> Records:
 
 def _short(prompts: list[str]) -> dict[str, str]:
     """Names of prompts, which may be long texts; equal ones are numbered."""
-    found: dict[str, str] = {}
+    names: dict[str, str] = {}
     for number, prompt in enumerate(prompts, 1):
         name = prompt if len(prompt) <= _LONG else f"{prompt[:_LONG]}..."
-        taken = name in found.values()
-        found[prompt] = f"{name} ({number})" if taken else name
-    return found
+        taken = name in names.values()
+        names[prompt] = f"{name} ({number})" if taken else name
+    return names
 
 
 def _rows(path: Path) -> Iterator[Found]:
@@ -127,16 +127,16 @@ def _rows(path: Path) -> Iterator[Found]:
         yield from _of_csv(path)
         return
     whole = whole_of(path, _LISTS)
-    found = listed(path, _LISTS, whole) if whole else objects(path)
-    for place, record, _ in found:
+    records = listed(path, _LISTS, whole) if whole else objects(path)
+    for place, record, _ in records:
         yield Found(place, _result(record, place))
 
 
 def _summary(fields: dict[str, Any]) -> dict[str, Any]:
     """The part of a file with the results; `evaluate` of Node returns it alone."""
-    found = fields.get("results")
-    if isinstance(found, dict):
-        return found
+    results = fields.get("results")
+    if isinstance(results, dict):
+        return results
     return fields if {"timestamp", "stats"} & fields.keys() else {}
 
 
@@ -218,10 +218,10 @@ def _verdict(
         return verdict or None, score
     if not cells[k].strip():
         return None, None
-    found = _CELL.match(cells[k].strip())
-    if found is None:
+    match = _CELL.match(cells[k].strip())
+    if match is None:
         raise ValueError(
             f"{place}, column {header[k]!r:.80} begins with no verdict ([PASS], [FAIL]"
             " or [ERROR]); give the file as promptfoo wrote it"
         )
-    return found[1], found[2]
+    return match[1], match[2]

@@ -62,10 +62,10 @@ def is_verdict(column: pa.ChunkedArray) -> bool:
     if not (is_text(column.type) or is_number(column.type)):
         return False
     texts = {str(x) for x in column.unique().to_pylist() if x is not None}
-    known = verdicts_of(texts)
-    words = {plain_word(x) for x in texts} - known.no_answer - {"none", ""}
+    verdicts = verdicts_of(texts)
+    words = {plain_word(x) for x in texts} - verdicts.no_answer - {"none", ""}
     numbers = {"0", "1", "0.0", "1.0"}
-    return bool(words) and words <= numbers | _OUTCOMES | {*known.scores}
+    return bool(words) and words <= numbers | _OUTCOMES | {*verdicts.scores}
 
 
 def to_numbers(
@@ -130,7 +130,7 @@ def _from_text(array: pa.Array, name: str, source: str, verdicts: bool) -> pa.Ar
     signed = np.isin(codes, [k for k, x in enumerate(texts) if percentage(x or "")])
     others = np.isin(codes, [k for k, x in enumerate(numbers) if x]) & ~signed
     if signed.any() and others.any():
-        rows = [int(np.argmax(found)) for found in (others, signed)]
+        rows = [int(np.argmax(cells_of_kind)) for cells_of_kind in (others, signed)]
         one, other = (f"row {row + 1} is {texts[codes[row]]!r:.40}" for row in rows)
         raise ValueError(
             f"{source}: column {name!r:.80}: {one} and {other}: write all with a"
@@ -143,13 +143,13 @@ def _parsed(
     texts: Sequence[str | None], verdicts: bool
 ) -> tuple[list[float | None], np.ndarray]:
     """The numbers in texts, None for missing ones, and which texts are valid."""
-    known = verdicts_of(texts) if verdicts else None
+    words = verdicts_of(texts) if verdicts else None
     numbers: list[float | None] = []
     valid: list[bool] = []
     for text in texts:
         number, is_valid = parse_number(text)
-        if known is not None and not is_valid and known.knows(text or ""):
-            number, is_valid = known.scores.get(plain_word(text or "")), True
+        if words is not None and not is_valid and words.knows(text or ""):
+            number, is_valid = words.scores.get(plain_word(text or "")), True
         numbers.append(number)
         valid.append(is_valid)
     return numbers, np.asarray(valid, bool)

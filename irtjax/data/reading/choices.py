@@ -95,9 +95,9 @@ def right_words(texts: Sequence[Any], options: ReadOptions) -> np.ndarray:
     Raises:
         ValueError: No response is one of the words.
     """
-    given = options.right
+    words = options.right
     right = {
-        plain_word(x) for x in ([given] if isinstance(given, str) else given or ())
+        plain_word(x) for x in ([words] if isinstance(words, str) else words or ())
     }
     if "+" in right:
         raise ValueError(
@@ -113,7 +113,7 @@ def right_words(texts: Sequence[Any], options: ReadOptions) -> np.ndarray:
         score[text] = np.nan if no_answer else float(word in right)
     if not np.nansum([*score.values()]):
         shown = counts_of([str(text) for text in texts if score[text] == 0])
-        raise ValueError(f"right={given!r}: no response is that word, of {shown}")
+        raise ValueError(f"right={words!r}: no response is that word, of {shown}")
     return np.asarray([score[text] for text in texts], np.float64)
 
 
@@ -167,9 +167,9 @@ def _of_rows(
 ) -> dict[str, str]:
     """Keys by item from the rows of a file, in any of its forms."""
     names = {item.strip().casefold() for item in items}
-    known = lambda cells: sum(cell.casefold() in names for cell in cells)
+    num_names = lambda cells: sum(cell.casefold() in names for cell in cells)
     header, *below = rows or [[]]
-    if below and known(header) >= max(1, len(names) // 2) and len(names) > 1:
+    if below and num_names(header) >= max(1, len(names) // 2) and len(names) > 1:
         named = next((r for r in below if plain_name(r[0]) in KEY_NAMES), below[0])
         return dict(zip(header, named, strict=False))
     plain = [plain_name(cell) for cell in header]
@@ -177,7 +177,7 @@ def _of_rows(
     item = next((k for k, name in enumerate(plain) if name in (*ITEM, "name")), 0)
     wide = [row for row in rows if len(row) > max(item, key or 1)]
     by_name = {row[item]: row[1 if key in (None, item) else key or 0] for row in wide}
-    if known(by_name):
+    if num_names(by_name):
         return by_name
     # Without names: one row, one column, or one text with a letter for each item.
     cells = rows[0] if len(rows) == 1 else [row[-1] for row in rows]
@@ -192,10 +192,10 @@ def _of_rows(
 
 def no_key(source: str, texts: Iterable[Any], cure: str) -> ValueError:
     """The refusal of letters without a key."""
-    known = [text for text in map(str, texts) if text.strip() not in NULL_WORDS]
+    choices = [text for text in map(str, texts) if text.strip() not in NULL_WORDS]
     return ValueError(
-        f"{source}: responses are letters ({counts_of(known)}), which need a key: give"
-        f" key='key.csv', a file with a row (item,key) for each item, or {cure}"
+        f"{source}: responses are letters ({counts_of(choices)}), which need a key:"
+        f" give key='key.csv', a file with a row (item,key) for each item, or {cure}"
     )
 
 

@@ -35,24 +35,24 @@ def covariates(
         source: The file, for messages.
     """
     names = [name for name in names if name != "freq"]  # Of response patterns.
-    known = describing(names)
-    rest = [name for name in names if name not in known]
+    usual = describing(names)
+    rest = [name for name in names if name not in usual]
     wordy = [name for name in rest if _is_words(table.column(name))]
     if 2 * len(wordy) >= len(rest):
         # Mostly words, such as letters to score.
         return {}, []
     rest = [name for name in rest if name not in wordy]
     unlike = _unlike(table, rest)
-    found: dict[str, np.ndarray | None] = {}
-    for name in (*known, *wordy, *unlike):
+    columns: dict[str, np.ndarray | None] = {}
+    for name in (*usual, *wordy, *unlike):
         column = table.column(name)
         if not pa.types.is_nested(column.type):
             texts = to_labels(column, name, source, optional=True).texts()
             longest = max(map(len, texts.tolist()), default=0)
-            found[name] = texts if longest <= _LONGEST else None
-    if not found:
+            columns[name] = texts if longest <= _LONGEST else None
+    if not columns:
         return {}, []
-    shown, count = listing([repr(name) for name in found], 6), len(found)
+    shown, count = listing([repr(name) for name in columns], 6), len(columns)
     verb = "describes" if count == 1 else "describe"
     facet = "a facet" if count == 1 else "facets"
     noun = "column" if count == 1 else "columns"
@@ -60,7 +60,7 @@ def covariates(
         f"{noun} {shown} {verb} {what} and {were(count)} read as {facet} of these, not"
         " as responses (rename what is an item)"
     )
-    return found, [note]
+    return columns, [note]
 
 
 def _is_words(column: pa.ChunkedArray) -> bool:

@@ -236,12 +236,12 @@ def of_records(
 
 def _groups(records: Records) -> Iterator[np.ndarray]:
     """Rows of each metric of each benchmark."""
-    found = [x for x in (records.benchmark, records.metric) if x is not None]
-    if not any(len(column.labels) > 1 for column in found):
+    groups = [x for x in (records.benchmark, records.metric) if x is not None]
+    if not any(len(column.labels) > 1 for column in groups):
         yield np.arange(len(records))
         return
     code = np.zeros(len(records), np.int64)
-    for column in found:
+    for column in groups:
         code = code * len(column.labels) + column.codes
     for _, rows in rows_by_code(code):
         yield rows
@@ -285,11 +285,11 @@ def _errors_of(table: ResponseTable, directions: Directions) -> dict[str, np.nda
         names = [metric, *dict.fromkeys(benchmarks)]
         lower = directions.is_lower(names, None, way_of(metric), source)
         return {metric: np.arange(table.num_items)} if lower else {}
-    found: dict[str, np.ndarray] = {}
+    errors: dict[str, np.ndarray] = {}
     if directions.all_higher:
-        return found
+        return errors
     if table.kind == "binary" and not directions.named:
-        return found
+        return errors
     for place, (name, benchmark) in enumerate(
         zip(table.items.tolist(), benchmarks, strict=True)
     ):
@@ -301,8 +301,8 @@ def _errors_of(table: ResponseTable, directions: Directions) -> dict[str, np.nda
             if np.isin(scores, (0, 1)).all() or (whole and not _is_sure(name)):
                 way = ""
         if directions.is_lower([name, benchmark], None, way, source):
-            found[name] = np.array([place])
-    return found
+            errors[name] = np.array([place])
+    return errors
 
 
 def _is_sure(name: str) -> bool:
@@ -326,14 +326,14 @@ def _of_items(records: Records, rows: np.ndarray) -> np.ndarray:
 
 def _origin(scores: np.ndarray) -> float:
     """The c of reversed scores c - x that keeps them readable."""
-    known = scores[~np.isnan(scores)]
-    low, high = known.min(initial=1.0), known.max(initial=0.0)
+    observed = scores[~np.isnan(scores)]
+    low, high = observed.min(initial=1.0), observed.max(initial=0.0)
     if low < 0:
         return 0.0
     if high <= 1:
         return 1.0
-    whole = np.array_equal(known, np.rint(known))
-    return float(known.min() + high) if whole else 0.0
+    whole = np.array_equal(observed, np.rint(observed))
+    return float(observed.min() + high) if whole else 0.0
 
 
 def _note(text: str, name: str, items: int, total: int) -> str:

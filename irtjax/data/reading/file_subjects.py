@@ -112,17 +112,17 @@ def name_subjects(pieces: Mapping[Path, Piece], options: ReadOptions) -> list[Pi
     other = "folder" if how == "file" else "file"
     subjects = {path: getattr(name, how) for path, name in names.items()}
     several = len(set(subjects.values())) < len(subjects)
-    found = []
+    tables = []
     for path, piece in pieces.items():
         benchmark = getattr(names[path], other) if several else None
-        found.append(_named(piece, subjects[path], benchmark))
+        tables.append(_named(piece, subjects[path], benchmark))
     if options.subject_from is None:
         note = (
             f"{counted(len(pieces), 'file')} without a column of subjects were read as"
             f" one subject each, with the name of the {how} (subject_from= chooses)"
         )
-        found[0] = dataclasses.replace(found[0], notes=(*found[0].notes, note))
-    return found
+        tables[0] = dataclasses.replace(tables[0], notes=(*tables[0].notes, note))
+    return tables
 
 
 def place_names(paths: Sequence[Path]) -> dict[Path, Name]:
@@ -135,17 +135,17 @@ def place_names(paths: Sequence[Path]) -> dict[Path, Name]:
     folders = [folders_of(path) for path in paths]
     depth = max(map(len, folders))
     levels = [{tuple(parts[k : k + 1]) for parts in folders} for k in range(depth)]
-    varying = [k for k, found in enumerate(levels) if len(found) > 1]
+    varying = [k for k, names in enumerate(levels) if len(names) > 1]
     count = len({tuple(parts) for parts in folders})
     # The topmost folder that alone differs wherever folders do.
     alone = next((k for k in varying if len(levels[k]) == count), None)
     own = varying if alone is None else [alone]
-    found = {}
+    names = {}
     for path, parts in zip(paths, folders, strict=True):
         label = "/".join(parts[k] for k in own if k < len(parts)) or parts[-1]
         ending = max((e for e in DATA if path.name.endswith(e)), key=len, default="")
-        found[path] = Name(path.name.removesuffix(ending) or path.name, label)
-    return found
+        names[path] = Name(path.name.removesuffix(ending) or path.name, label)
+    return names
 
 
 def _usual(names: Mapping[Path, Name], pieces: Mapping[Path, Piece]) -> str:

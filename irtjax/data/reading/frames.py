@@ -196,10 +196,10 @@ def _item_parts(
 
 def _roles(layout: Columns, source: str) -> dict[str, str]:
     """Names of the columns of subjects, items and repeats, for notes."""
-    found = {"subject": layout.subject, "trial": layout.trial}
+    roles = {"subject": layout.subject, "trial": layout.trial}
     if len(layout.item) == 1:
-        found["item"] = layout.item[0]
-    return {role: name for role, name in found.items() if name is not None}
+        roles["item"] = layout.item[0]
+    return {role: name for role, name in roles.items() if name is not None}
 
 
 def _with_unknown(
@@ -216,8 +216,8 @@ def _with_unknown(
     pair = np.stack([records.subject.codes[rows], records.item.codes[rows]])
     pair = np.unique(pair, axis=1, return_inverse=True)[1].reshape(-1)
     try:
-        found = telling(others, frame.texts(others, rows), pair)
-        name = next(found, None)
+        columns_of_repeats = telling(others, frame.texts(others, rows), pair)
+        name = next(columns_of_repeats, None)
         if name is None:
             return records, trial_names
         [texts] = frame.texts([name], np.arange(size))
@@ -265,8 +265,8 @@ def _texts(frame: Frame, layout: Columns, item: Coded) -> dict[str, ItemText]:
                 del found[answer]
     except (pa.ArrowException, OSError, EOFError, zlib.error):
         return {}  # They are for people to read, and no reason to refuse responses.
-    nothing = [""] * len(rows)
-    prompts, answers = found.get(prompt, nothing), found.get(answer, nothing)
+    blank = [""] * len(rows)
+    prompts, answers = found.get(prompt, blank), found.get(answer, blank)
     names = item[rows].texts().tolist()
     texts = map(ItemText, prompts, answers)
     return {x: text for x, text in zip(names, texts, strict=True) if any(text)}
@@ -332,9 +332,9 @@ def _scores(
     source: str,
 ) -> tuple[np.ndarray, list[str]]:
     """Returns the scores of a column, NaN where missing, and notes on them."""
-    found = scoring.score_column(table, name, layout, item, options, source)
-    if found is not None:
-        response, notes = found
+    scored = scoring.score_column(table, name, layout, item, options, source)
+    if scored is not None:
+        response, notes = scored
         response[np.isnan(response)] = _missing(options)
         return response, notes
     response = _numbers(table, name, source, verdicts=True)
@@ -387,17 +387,17 @@ def _counted(
     trials = np.nan_to_num(_numbers(table, name, source), nan=1.0)
     if (trials == 1).all():
         return records
-    known = ~np.isnan(successes)
+    answered = ~np.isnan(successes)
     [response] = layout.responses
     if not (response == "response" or is_sure(response)):
         # The name may also be that of responses right or wrong.
-        whole = successes[known] == np.rint(successes[known])
-        within = (successes[known] >= 0) & (successes[known] <= trials[known])
-        if not (whole & within).all() or successes[known].max(initial=0) <= 1:
+        whole = successes[answered] == np.rint(successes[answered])
+        within = (successes[answered] >= 0) & (successes[answered] <= trials[answered])
+        if not (whole & within).all() or successes[answered].max(initial=0) <= 1:
             return records
-    valid = (trials >= known) & (trials == np.floor(trials))
-    valid &= ~known | ((successes == np.floor(successes)) & (successes >= 0))
-    valid &= ~known | (successes <= trials)
+    valid = (trials >= answered) & (trials == np.floor(trials))
+    valid &= ~answered | ((successes == np.floor(successes)) & (successes >= 0))
+    valid &= ~answered | (successes <= trials)
     if not valid.all():
         row = int(np.argmin(valid))
         raise ValueError(
@@ -439,8 +439,8 @@ def _trials(
     column = table.column(name)
     if pa.types.is_nested(column.type):
         return None, None
-    known = is_given or find([name], TRIAL) is not None
-    if cells.is_text(column.type) or not (known or pa.types.is_integer(column.type)):
+    usual = is_given or find([name], TRIAL) is not None
+    if cells.is_text(column.type) or not (usual or pa.types.is_integer(column.type)):
         coded = cells.to_labels(column, name, source, optional=True)
         order = np.argsort(coded.labels)
         return np.argsort(order)[coded.codes], coded.labels[order]
@@ -551,14 +551,14 @@ def _distinct_pairs(first: Coded, second: Coded) -> tuple[np.ndarray, np.ndarray
     for rows in reversed(blocks):
         places = np.arange(rows.start, min(rows.stop, size))
         start[pairs(rows)[::-1]] = places[::-1]
-    found = np.flatnonzero(start < size)
-    found = found[np.argsort(start[found])]
+    repeats = np.flatnonzero(start < size)
+    repeats = repeats[np.argsort(start[repeats])]
     code_of = np.zeros(num_pairs, np.int32)
-    code_of[found] = np.arange(len(found))
+    code_of[repeats] = np.arange(len(repeats))
     codes = np.empty(size, np.int32)
     for rows in blocks:
         codes[rows] = code_of[pairs(rows)]
-    return start[found], codes
+    return start[repeats], codes
 
 
 def infer_benchmarks(items: np.ndarray) -> np.ndarray | None:

@@ -86,8 +86,8 @@ def named(options: ReadOptions) -> Named:
 
 def _texts(options: ReadOptions) -> list[str]:
     """What the option names, as it is typed."""
-    found = options.missing_values
-    several = [found] if isinstance(found, str | int | float) else list(found or ())
+    codes = options.missing_values
+    several = [codes] if isinstance(codes, str | int | float) else list(codes or ())
     return [part.strip() for x in several for part in str(x).split(",")]
 
 
@@ -122,12 +122,12 @@ def of_scores(
         ValueError: A value may be a code or a score; the message begins with
             ``source``, and ``where`` names the benchmark.
     """
-    known = named(options)
+    stated = named(options)
     gone, notes = None, []
-    if known.numbers:
-        gone = np.isin(scores, known.numbers)
+    if stated.numbers:
+        gone = np.isin(scores, stated.numbers)
         if gone.any():
-            shown = [f"{x:g}" for x in known.numbers if (scores == x).any()]
+            shown = [f"{x:g}" for x in stated.numbers if (scores == x).any()]
             count = gone.sum()
             notes.append(
                 f"{counted(count, 'score')} of {listing(shown)}{where} {are(count)}"
@@ -138,12 +138,12 @@ def of_scores(
             gone, rest = None, scores
     else:
         rest = scores
-    if not known.open:
+    if not stated.open:
         return Found(gone, False, notes)
     values, counts = _distinct(rest)
     codes = find(values, counts)
     others = values[~np.isin(values, [code.value for code in codes])]
-    _refuse_unsure(values, counts, codes, known, source, where)
+    _refuse_unsure(values, counts, codes, stated, source, where)
     if codes:
         usual = np.isin(scores, [code.value for code in codes])
         gone = usual if gone is None else gone | usual
@@ -196,17 +196,17 @@ def of_records(records: Records, options: ReadOptions) -> Records:
         ]
     for where, rows in groups:
         scores = response[rows]
-        found = of_scores(scores, options, records.source, where)
-        if found.missing is None and not found.signs:
+        codes = of_scores(scores, options, records.source, where)
+        if codes.missing is None and not codes.signs:
             continue
-        if found.missing is not None:
-            scores = np.where(found.missing, np.nan, scores)
-        if found.signs:
+        if codes.missing is not None:
+            scores = np.where(codes.missing, np.nan, scores)
+        if codes.signs:
             scores = np.where(scores < 0, 0.0, scores)
         # The records may be those of the caller, who keeps them as they are.
         response = response.copy() if response is records.response else response
         response[rows] = scores
-        notes += found.notes
+        notes += codes.notes
     if not notes:
         return records
     return dataclasses.replace(
@@ -219,14 +219,14 @@ def of_matrix(
 ) -> tuple[np.ndarray, np.ndarray | None, list[str]]:
     """A matrix and its mask in which codes are missing, and notes."""
     seen = values.ravel() if observed is None else values[observed]
-    found = of_scores(seen, options, source)
-    if found.missing is not None:
+    codes = of_scores(seen, options, source)
+    if codes.missing is not None:
         mask = np.ones(values.shape, bool) if observed is None else observed.copy()
-        mask[mask] = ~found.missing
+        mask[mask] = ~codes.missing
         observed, values = mask, compact(np.where(mask, values, 0))
-    if found.signs:
+    if codes.signs:
         values = compact(np.maximum(values, 0))
-    return values, observed, found.notes
+    return values, observed, codes.notes
 
 
 def of_table(table: ResponseTable, options: ReadOptions) -> ResponseTable:
@@ -234,14 +234,14 @@ def of_table(table: ResponseTable, options: ReadOptions) -> ResponseTable:
     if not named(options).numbers or table.trials is not None:
         return table
     source = table.sources[0] if table.sources else "the table"
-    found = of_scores(table.seen, options, source)
+    codes = of_scores(table.seen, options, source)
     cells = table.cells
     row = np.repeat(np.arange(table.num_subjects), np.diff(cells.start))
-    keep = slice(None) if found.missing is None else ~found.missing
-    value = np.maximum(cells.value, 0) if found.signs else cells.value
+    keep = slice(None) if codes.missing is None else ~codes.missing
+    value = np.maximum(cells.value, 0) if codes.signs else cells.value
     few = SparseCells.of(row[keep], cells.column[keep], value[keep], cells.shape)
     values, observed = (few, None) if table.sparse is not None else few.dense
-    notes = (*table.notes, *found.notes)
+    notes = (*table.notes, *codes.notes)
     return table.replace(values=values, observed=observed, notes=notes)
 
 
@@ -273,7 +273,7 @@ def find(values: np.ndarray, counts: np.ndarray) -> list[Code]:
     >>> find(np.array([-2.0, -1.0, 0.0, 1.0, 2.0]), np.ones(5, int))
     []
     """
-    found: list[Code] = []
+    codes: list[Code] = []
     for at_top in (True, False):
         # The longest run first: 98 next to 99 is no score either.
         for size in range(min(_MOST_CODES, len(values) - 2), 0, -1):
@@ -285,13 +285,13 @@ def find(values: np.ndarray, counts: np.ndarray) -> list[Code]:
             if sure is not None and enough:
                 pairs = zip(values[here].tolist(), counts[here].tolist(), strict=True)
                 # One of them alone may be surer than all.
-                found += [
+                codes += [
                     Code(x, n, sure or bool(judge(np.array([x]), values[rest])))
                     for x, n in pairs
                 ]
                 values, counts = values[rest], counts[rest]
                 break
-    return found
+    return codes
 
 
 def _above(codes: np.ndarray, scores: np.ndarray) -> bool | None:
@@ -344,14 +344,14 @@ def _refuse_unsure(
     values: np.ndarray,
     counts: np.ndarray,
     codes: list[Code],
-    known: Named,
+    stated: Named,
     source: str,
     where: str,
 ) -> None:
     """Asks what values mean that can be a code or a score."""
     sure = [code.value for code in codes if code.sure]
     is_code = np.isin(values, sure)
-    before = [f"{x:.15g}" for x in (*known.numbers, *sure)] + sorted(known.words)
+    before = [f"{x:.15g}" for x in (*stated.numbers, *sure)] + sorted(stated.words)
     option = lambda *more: f"missing_values={','.join([*before, *more])!r}"
     if np.array_equal(values[~is_code], (-1, 0, 1)):
         wrong, none, right = (counts[~is_code] / counts[~is_code].sum()).tolist()

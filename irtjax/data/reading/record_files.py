@@ -57,8 +57,8 @@ def values(value: Any, path: str) -> Iterator[tuple[str, Any]]:
         if not rest:
             yield label, part
             continue
-        for more, inner in values(part, rest):
-            yield "/".join(filter(None, [label, more])), inner
+        for steps, inner in values(part, rest):
+            yield "/".join(filter(None, [label, steps])), inner
 
 
 def objects(path: Path) -> Iterator[Found]:
@@ -100,12 +100,12 @@ def file_names(paths: Sequence[Path], common: str = "") -> list[str]:
     """
     if not paths:
         return []
-    known = place_names(paths)
+    places = place_names(paths)
     # A name that every file of the tool has, such as results.json, is cut to nothing.
-    own = [re.sub(common, "", known[path].file) for path in paths]
+    own = [re.sub(common, "", places[path].file) for path in paths]
     is_own = all(own) and len({*own}) == len(own)
-    found = own if is_own else [known[path].folder for path in paths]
-    return [name.replace("__", "/", 1) for name in found]
+    names = own if is_own else [places[path].folder for path in paths]
+    return [name.replace("__", "/", 1) for name in names]
 
 
 def whole_of(path: Path, lists: Sequence[str]) -> dict[str, Any]:
@@ -116,7 +116,7 @@ def whole_of(path: Path, lists: Sequence[str]) -> dict[str, Any]:
     line = data[: data.find(b"\n") + 1]
     with contextlib.suppress(ValueError):
         first = decode(line, dict[str, Any], "")
-        if not any(found for place in lists for found in values(first, place)):
+        if not any(part for place in lists for part in values(first, place)):
             return {}
     return decode(data, dict[str, Any], str(path))
 
@@ -124,10 +124,10 @@ def whole_of(path: Path, lists: Sequence[str]) -> dict[str, Any]:
 def listed(path: Path, lists: Sequence[str], whole: dict[str, Any]) -> Iterator[Found]:
     """The records in the lists of a file of one object."""
     for place in lists:
-        for _, found in values(whole, place):
-            if not isinstance(found, list):
+        for _, part in values(whole, place):
+            if not isinstance(part, list):
                 continue
-            for number, record in enumerate(found, 1):
+            for number, record in enumerate(part, 1):
                 where = f"{path}: {place} {number}"
                 if not isinstance(record, dict):
                     raise ValueError(f"{where} is no object; give the file as written")

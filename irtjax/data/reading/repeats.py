@@ -144,9 +144,9 @@ def _with_condition(records: Records, name: str, column: Coded) -> Records:
     rows = np.unique(new.codes, return_index=True)[1]
     names, old = new[rows].texts().tolist(), records.item[rows].texts().tolist()
     values = column[rows].texts().tolist()
-    known = dict(zip(names, old, strict=True))
+    old_names = dict(zip(names, old, strict=True))
     parts = {
-        key: {x: found[known[x]] for x in names if known[x] in found}
+        key: {x: found[old_names[x]] for x in names if old_names[x] in found}
         for key, found in records.item_parts.items()
     }
     topic = side == "benchmark" and records.benchmark is None
@@ -160,7 +160,7 @@ def _with_condition(records: Records, name: str, column: Coded) -> Records:
         item=new,
         benchmark=column if topic else records.benchmark,
         item_parts={
-            item: known,
+            item: old_names,
             **parts,
             name: dict(zip(names, values, strict=True)),
         },
@@ -254,8 +254,8 @@ def numbers_of(labels: Sequence[str]) -> bool:
     """
     if not all(x.isdecimal() for x in labels):
         return False
-    found = sorted(map(int, labels))
-    return found in (list(range(len(found))), list(range(1, len(found) + 1)))
+    numbers = sorted(map(int, labels))
+    return numbers in (list(range(len(numbers))), list(range(1, len(numbers) + 1)))
 
 
 def shown_trials(records: Records, limit: int = 4) -> str:
@@ -266,5 +266,5 @@ def shown_trials(records: Records, limit: int = 4) -> str:
     column = "epoch or trial" if name is None else f"column {name!r}"
     numbers = np.unique(records.trial).tolist()
     named = records.trial_names
-    found = [str(k if named is None else named[k]) for k in numbers]
-    return f" by {column} ({listing(found, limit)})" if len(found) > 1 else ""
+    labels = [str(k if named is None else named[k]) for k in numbers]
+    return f" by {column} ({listing(labels, limit)})" if len(labels) > 1 else ""

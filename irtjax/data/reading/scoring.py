@@ -89,8 +89,8 @@ def _texts(table: pa.Table, name: str) -> list[Any]:
 def _is_letters(table: pa.Table, name: str) -> bool:
     """Whether a column holds letters that are no verdicts."""
     texts = [text for text in _texts(table, name) if text and text.strip()]
-    known = verdicts_of(texts)
-    return choices.are_letters(texts) and not all(map(known.knows, texts))
+    verdicts = verdicts_of(texts)
+    return choices.are_letters(texts) and not all(map(verdicts.knows, texts))
 
 
 def score_matrix(

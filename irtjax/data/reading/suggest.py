@@ -59,11 +59,15 @@ class Roles(NamedTuple):
 
     def options(self) -> str:
         """The roles as options of `irtjax.read`, in words for one message."""
-        given = {"subject": self.subject, "item": self.item, "response": self.response}
-        found = [f"{name}={value!r}" for name, value in given.items() if value]
+        columns = {
+            "subject": self.subject,
+            "item": self.item,
+            "response": self.response,
+        }
+        arguments = [f"{name}={value!r}" for name, value in columns.items() if value]
         if self.subject is None:
-            found.append("subject_from='file'")
-        return ", ".join(found)
+            arguments.append("subject_from='file'")
+        return ", ".join(arguments)
 
 
 def hint_of(table: pa.Table) -> str:
@@ -107,9 +111,9 @@ def guess(records: Iterable[Mapping[str, Any]]) -> Roles | None:
     names = {name: [_name(x) for x in column] for name, column in columns.items()}
     scores = {name: _likely_response(name, x) for name, x in columns.items()}
     order = lambda name: (-scores[name], name.count("."))
-    found = sorted((name for name, x in scores.items() if x), key=order)
+    likely = sorted((name for name, x in scores.items() if x), key=order)
     subject = _subject(names)
-    for response in found:
+    for response in likely:
         others = [x for x in names if x != response and _may_name(x, columns[x])]
         # The names of fields around others are the shorter ones.
         others = sorted(others, key=lambda name: name.count("."))
@@ -146,10 +150,10 @@ def _last(name: str) -> str:
 
 def _likely_response(name: str, column: Sequence[Any]) -> float:
     """How likely a column holds responses; 0 if it cannot."""
-    known = [x for x in column if x is not None and x == x and str(x).strip()]
-    if not known or any(isinstance(x, list | dict) for x in known):
+    cells = [x for x in column if x is not None and x == x and str(x).strip()]
+    if not cells or any(isinstance(x, list | dict) for x in cells):
         return 0.0
-    texts = {str(x) for x in known}
+    texts = {str(x) for x in cells}
     words = verdicts_of(texts)
     if not all(parse_number(x)[1] or words.knows(x) for x in texts):
         return 0.0
@@ -160,20 +164,20 @@ def _likely_response(name: str, column: Sequence[Any]) -> float:
     likely += 4.0 * (last in RESPONSE) + 3.0 * (last in JUDGED)
     likely += 2.0 * bool(_RESPONSE.search(last))
     whole = all(x is None or float(x).is_integer() for x in numbers)
-    if _OTHER.search(last) or (whole and not in_range and len(texts) == len(known) > 5):
+    if _OTHER.search(last) or (whole and not in_range and len(texts) == len(cells) > 5):
         return 0.0
     return likely
 
 
 def _may_name(name: str, column: Sequence[Any]) -> bool:
     """Whether a column may hold names: texts or whole numbers, not all equal."""
-    known = [x for x in column if x is not None and x == x]
-    if not known or any(isinstance(x, list | dict | bool | float) for x in known):
+    cells = [x for x in column if x is not None and x == x]
+    if not cells or any(isinstance(x, list | dict | bool | float) for x in cells):
         return False
     # Of what is like a score the name decides.
     if _RESPONSE.search(_last(name)) and _likely_response(name, column):
         return False
-    return len(known) == len(column) and len({*map(str, known)}) > 1
+    return len(cells) == len(column) and len({*map(str, cells)}) > 1
 
 
 def _pair(

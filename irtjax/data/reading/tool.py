@@ -136,8 +136,8 @@ class Tool:
         for first in (fields, *(x for x in firsts if isinstance(x, dict))):
             if any(mark <= first.keys() for mark in self.marks):
                 return True
-        found = (why for mark, why in self.without if mark <= fields.keys())
-        return next(found, False)
+        reasons = (why for mark, why in self.without if mark <= fields.keys())
+        return next(reasons, False)
 
     def recognise_start(self, head: bytes, path: Path) -> bool:
         """Whether a damaged file begins as one of the tool, or is named like it."""
@@ -192,7 +192,7 @@ class Tool:
         options: ReadOptions,
     ) -> list[str]:
         """What was left out, and how subjects were named."""
-        rows = [row for _, found in files for row in found]
+        rows = [row for _, labels in files for row in labels]
         notes = [self.note] * bool(self.note)
         bare = sum(not row.scores for row in rows)
         if bare:
@@ -201,7 +201,7 @@ class Tool:
         failed = sum(row.failed and bool(row.scores) for row in rows)
         if failed:
             notes.append(missing_note(failed, "failed call", "", options))
-        names = (name for found in subjects for name in found)
+        names = (name for labels in subjects for name in labels)
         pairs = zip(rows, names, strict=True)
         shared = {x.subject for x, name in pairs if name.startswith(f"{x.subject} (")}
         shared -= {""}
@@ -255,14 +255,14 @@ class Tool:
             return [[options.subject_name] * len(rows) for _, rows in files]
         named = [{row.subject for row in rows} for _, rows in files]
         pairs = list(zip(named, labels, strict=True))
-        known = Counter((name, label) for names, label in pairs for name in names)
+        counts = Counter((name, label) for names, label in pairs for name in names)
         by_file = file_names([path for path, _ in files], self.common)
         out = []
         for (path, rows), (names, filter_name), file in zip(
             files, pairs, by_file, strict=True
         ):
             shared = self.own_subject
-            shared = shared and any(known[x, filter_name] > 1 for x in names)
+            shared = shared and any(counts[x, filter_name] > 1 for x in names)
             file = self.subject_of(path) or file
             label = {x: f"{x} ({file})" if shared and x else x or file for x in names}
             out.append([label[row.subject] for row in rows])

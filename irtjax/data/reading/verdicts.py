@@ -109,8 +109,8 @@ def percentage(text: str) -> float | None:
     >>> percentage("85%"), percentage("7,5 %"), percentage("85")
     (0.85, 0.075, None)
     """
-    found = _PERCENT.fullmatch(text.strip())
-    return None if found is None else float(found[1].replace(",", ".")) / 100
+    match = _PERCENT.fullmatch(text.strip())
+    return None if match is None else float(match[1].replace(",", ".")) / 100
 
 
 def counts_of(texts: Iterable[str], most: int = 6) -> str:
@@ -119,7 +119,7 @@ def counts_of(texts: Iterable[str], most: int = 6) -> str:
     >>> counts_of(["good", "bad", "good"])
     "'good' (2), 'bad' (1)"
     """
-    found = Counter(" ".join(text.split())[:40] for text in texts)
-    shown = [f"{word!r} ({count:,})" for word, count in found.most_common(most)]
-    more = [f"... ({len(found)} words in all)"] if len(found) > most else []
-    return ", ".join(shown + more)
+    counts = Counter(" ".join(text.split())[:40] for text in texts)
+    shown = [f"{word!r} ({count:,})" for word, count in counts.most_common(most)]
+    rest = [f"... ({len(counts)} words in all)"] if len(counts) > most else []
+    return ", ".join(shown + rest)

@@ -65,7 +65,7 @@ _KEYS = {*SUBJECT, *ITEM} - {"id"}
 
 def read_wide(frame: Frame, layout: Columns, options: ReadOptions) -> Piece:
     """Reads a matrix of responses as a table, or as `Records` if subjects repeat."""
-    given = frame
+    whole = frame
     layout, kinds = _without_kinds(frame, layout, options)
     frame, scored = score_matrix(frame, layout, options)
     table, source = frame.table, frame.source
@@ -111,8 +111,8 @@ def read_wide(frame: Frame, layout: Columns, options: ReadOptions) -> Piece:
         )
         notes += of_totals
         if before is not None and rows is not None and len(rows) < len(before):
-            kept = np.isin(before, rows)
-            side = {name: texts[kept] for name, texts in side.items()}
+            stays = np.isin(before, rows)
+            side = {name: texts[stays] for name, texts in side.items()}
     values, observed, more = missing_codes.of_matrix(values, observed, options, source)
     notes += more
     columns = None if layout.transposed and frame.headerless else as_labels(names)
@@ -129,15 +129,15 @@ def read_wide(frame: Frame, layout: Columns, options: ReadOptions) -> Piece:
             " round, pass"
             " orientation='items_by_subjects'"
         )
-    given.unnamed = rows is None and options.subject_name is None
+    whole.unnamed = rows is None and options.subject_name is None
     if options.subject_name is not None:
         rows = as_labels([options.subject_name] * len(values))
     if rows is not None and len(set(rows.tolist())) < len(rows):
         # The options determine what becomes of the repeats.
         items = names_of("item", columns, values.shape[1])
         conditions = {} if layout.transposed else side
-        known = True if observed is None else observed
-        scores = np.where(known, values, np.nan)
+        seen = True if observed is None else observed
+        scores = np.where(seen, values, np.nan)
         return _records_of_rows(scores, rows, items, conditions, notes, source)
     try:
         read = ResponseTable.from_arrays(
@@ -423,13 +423,13 @@ def _matrix(
     signed = np.array([in_per_cent(table.column(name)) for name in names])
     large = (out > 1).any(axis=1) & ~signed
     if signed.any() and large.any():
-        one, other = (names[int(np.argmax(found))] for found in (signed, large))
+        one, other = (names[int(np.argmax(columns))] for columns in (signed, large))
         raise ValueError(
             f"{source}: column {one!r:.80} is in per cent, and column {other!r:.80} has"
             " numbers beyond 1: write all with a percent sign, or none"
         )
-    known = None if observed is None else np.ascontiguousarray(observed.T)
-    return np.ascontiguousarray(out.T), known
+    seen = None if observed is None else np.ascontiguousarray(observed.T)
+    return np.ascontiguousarray(out.T), seen
 
 
 def _expand(names: list[str], values: np.ndarray, source: str) -> ResponseTable:
