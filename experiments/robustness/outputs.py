@@ -11,6 +11,8 @@ from pathlib import Path
 OTHER = "notes.txt"
 #: What a command in parts writes of them.
 RECORD = "run.json"
+#: What it writes last, of all parts.
+PAGES = ("report.html", "summary.md")
 
 
 class State(enum.Enum):
@@ -152,7 +154,7 @@ class Outputs:
 
 def _part(name: str) -> str:
     """The part of a command that a file is of; empty for those of the whole."""
-    return name.rpartition("/")[0]
+    return name.rpartition("/")[0] or ("" if name in PAGES else "fit")
 
 
 def _record(folder: Path) -> dict:

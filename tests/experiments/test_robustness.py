@@ -70,7 +70,7 @@ def test_parts_of_two_runs_are_mixed(tmp_path):
     done = {"a": "done", "b": "done"}
     for name in ("old", "new"):
         place = in_parts(fill(tmp_path / name, {}), name, "a", "b", **done)
-        (place / "page.html").write_text(f"<p>{name}</html>")
+        (place / "report.html").write_text(f"<p>{name}</html>")
     outputs = Outputs("run", tmp_path / "old", tmp_path / "new", 1.0, ())
     for page, given, made, state in (
         ("old", "new", {}, State.PARTS),  # The record comes before the first part.
@@ -84,9 +84,9 @@ def test_parts_of_two_runs_are_mixed(tmp_path):
         assert outputs.state(target) is State.OLD
         in_parts(target, "new", "a", **made)
         in_parts(target, given, **made)
-        (target / "page.html").write_text(f"<p>{page}</html>")
+        (target / "report.html").write_text(f"<p>{page}</html>")
         if page is None:
-            (target / "page.html").unlink()
+            (target / "report.html").unlink()
         assert outputs.state(target) is state, (page, given, made)
     in_parts(target, "new", "b", **done)
     assert outputs.state(target) is State.NEW
@@ -94,7 +94,7 @@ def test_parts_of_two_runs_are_mixed(tmp_path):
     in_parts(target, "old", "b", **done)
     assert outputs.state(target, of_two=True) is State.MIXED
     in_parts(target, "old", "a", **done)
-    (target / "page.html").write_text("<p>again</html>")
+    (target / "report.html").write_text("<p>again</html>")
     assert outputs.state(target, of_two=True) is State.PARTS
     (target / "b" / "x.csv").write_text("x")
     assert outputs.state(target) is State.LOST
