@@ -19,6 +19,7 @@ from irtjax.data import ResponseTable, read
 from irtjax.data.coding import coded_as
 from irtjax.data.frames import HasTable
 from irtjax.data.matching import match_items
+from irtjax.data.reading.options import as_typed, of_fit
 from irtjax.data.responses import Responses
 from irtjax.data.reversal import aligned
 from irtjax.data.sparse_responses import SparseResponses
@@ -85,7 +86,8 @@ def score(
     Args:
         fit: The calibration, whose items stay as they are.
         data: The responses: a `ResponseTable`, or anything that `irtjax.read` takes.
-            Items are matched by name.
+            Items are matched by name. A path is read with the options that the data of
+            the fit were read with.
         method: "eap", "map", "ml" or "wle".
         level: Level of the intervals; None takes that of the calibration.
         measures: For a model with response lengths, what to score from: "both",
@@ -112,7 +114,9 @@ def score(
     chosen = fit.level if level is None else level
     if not 0 < chosen < 1:
         raise ValueError(f"level {chosen} is not between 0 and 1")
-    table = data if isinstance(data, ResponseTable) else read(data)
+    table = data
+    if not isinstance(data, ResponseTable):
+        table = read(data, **as_typed(of_fit(fit.options)))
     table, rows, notes = _match(fit, coded_as(fit.options, table))
     model = dataclasses.replace(fit.model, family=fit.model.family.of_items(rows))
     table, scores, more = _on_scale(fit, model, table, rows)

@@ -34,12 +34,14 @@ FIGURES = ("properties.png", "difficulty_discrimination.png", "flagged_items.png
 
 @opt.with_reading
 def audit_command(
-    files: opt.Files,
+    files: opt.MaybeFiles = None,
+    *,
     reading: opt.Reading,
     fit: Annotated[
         Path | None,
         opt.option(
-            "Folder that `irtjax fit` wrote from these data; else a fit is made.",
+            "Folder that `irtjax fit` wrote from these data; else FILE if it is such a"
+            " folder, or a fit is made.",
             metavar="DIR",
         ),
     ] = None,
@@ -75,10 +77,16 @@ def audit_command(
     json: opt.Json = False,
 ) -> None:
     """Examines every item for defects, with false discoveries under control."""
+    from irtjax.data.fit_folder import is_fit
+
     if not 0 < fdr < 1:
         raise ValueError(f"--fdr {fdr:g} is not between 0 and 1")
     names = (*FILES, *FLAGGED, *CLEAN, CONTROL, *FIGURES)
     output.check_out_folder(out, names, "audit")
+    if not files and fit is None:
+        raise ValueError("name FILE..., the responses, or --fit DIR, which keeps them")
+    if fit is None and model is None and files and len(files) == 1 and is_fit(files[0]):
+        fit, files = Path(files[0]), None
     if fit is not None and model is not None:
         raise ValueError("--model fits a model and --fit reads a fit: leave one out")
     guess = _chances(chance or [])
@@ -89,7 +97,7 @@ def audit_command(
         from irtjax.storage import load
 
         known = None if fit is None else load(fit)
-        table = reading.read(files, known)
+        table = reading.read(files, known, fit)
         progress("prepare")
         what, options = (table,), {}
         if known is not None:

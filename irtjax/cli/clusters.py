@@ -32,7 +32,8 @@ _OPTIONS = {name: f"--{name}" for name in ("simulations", "most", "level")}
 @opt.with_reading
 def clusters_command(
     folder: opt.Folder,
-    files: opt.Files,
+    files: opt.MaybeFiles = None,
+    *,
     reading: opt.Reading,
     by: Annotated[
         str,
@@ -64,7 +65,7 @@ def clusters_command(
 ) -> None:
     """Finds clusters of items, and whether each benchmark measures one skill.
 
-    DIR is a fit of a factor model, FILE... responses to its items.
+    DIR is a fit of a factor model, FILE... responses to its items, if it keeps none.
     """
     opt.check_level(level)
     check_out_folder(out, (*TABLES, *FIGURES), "clusters")
@@ -76,7 +77,7 @@ def clusters_command(
             # Other fits have no factors.
             text = str(error).replace("fit --out", "fit --model factor --out")
             raise ValueError(text) from None
-        table = reading.read(files)
+        table = reading.read(files, fit, folder)
         import jax
 
         from irtjax.validity.heterogeneity import heterogeneity

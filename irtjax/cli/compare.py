@@ -18,7 +18,7 @@ from irtjax.cli.output import (
     write_files,
     written,
 )
-from irtjax.cli.pipeline import load_fit
+from irtjax.cli.pipeline import load_fit, responses_of
 from irtjax.cli.progress import ProgressLine
 
 if TYPE_CHECKING:
@@ -38,8 +38,8 @@ def compare_command(
     data: Annotated[
         list[str] | None,
         opt.option(
-            "The responses: adds what the two did on the items both answered, and the"
-            " paired test of accuracies.",
+            "The responses, where the fit does not keep them: adds what the two did on"
+            " the items both answered, and the paired test of accuracies.",
             metavar="FILE",
         ),
     ] = None,
@@ -52,6 +52,8 @@ def compare_command(
     json: opt.Json = False,
 ) -> None:
     """Compares two subjects of a fit: difference, interval, p-value; a gate for CI."""
+    from irtjax.data.fit_folder import RESPONSES
+
     opt.check_level(level)
     check_out_folder(out, ["report.html"], "compare")
     gate.check()
@@ -59,7 +61,8 @@ def compare_command(
     for name in {*config.typed(reading.chosen())} - {"texts"} if not data else ():
         raise ValueError(f"--{name.replace('_', '-')} requires --data")
     # A mistake in a condition is found before anything is loaded.
-    conditions = gate.conditions(first, second, bool(data))
+    has_data = bool(data) or (fit / RESPONSES).is_file()
+    conditions = gate.conditions(first, second, has_data)
     with ProgressLine(quiet) as progress:
         progress("load")
         calibration = load_fit(fit)
@@ -69,7 +72,7 @@ def compare_command(
         from irtjax.report.summary import direction_sentences
 
         chosen = calibration.level if level is None else level
-        table = reading.read(data, calibration) if data else None
+        table = responses_of(calibration, fit, data, reading)
         progress("compare")
         result = compare(calibration, first, second, data=table, level=chosen)
         verdicts = [judge(x, calibration, data=table, level=level) for x in conditions]

@@ -53,7 +53,7 @@ def demo_command(
         else:
             table = long_form(demo.table)
             extra = lambda place: write_table(table, place / RESPONSES)
-            more = {"extras": [extra], "data": demo.table}
+            more = {"extras": [extra], "data": demo.table, "responses": demo.table}
             ranked = write(fit, folder, progress, overwrite, **more)
         found = judge(fit, demo)
     more = {"closeness": found._asdict()}

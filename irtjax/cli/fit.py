@@ -86,6 +86,7 @@ def fit_command(
     level: opt.Level = 0.95,
     seed: opt.Seed = 0,
     overwrite: opt.Overwrite = False,
+    keep_responses: opt.KeepResponses = True,
     figures: opt.Figures = True,
     float32: opt.Float32 = False,
     device: opt.Device = None,
@@ -94,6 +95,7 @@ def fit_command(
     **given: Any,
 ) -> None:
     """Calibrates items and ranks subjects; writes tables, figures and a leaderboard."""
+    from irtjax.data.coding import coded_as
     from irtjax.storage import FIT_FILES, STRUCTURE_FILES, check_folder
 
     opt.check_level(level)
@@ -109,7 +111,9 @@ def fit_command(
     settings |= {} if checkpoint is None else {"checkpoint": str(checkpoint)}
     with ProgressLine(quiet) as progress:
         calibration, table = _read_and_fit(files, reading, job, progress)
-        options = {"draws": save_draws, "figures": figures, "data": table}
+        options = {"draws": save_draws, "figures": figures}
+        options |= {"responses": table if keep_responses else None}
+        options |= {"data": coded_as(calibration.options, table)}
         ranked = write(calibration, folder, progress, overwrite, **options)
         if checkpoint is not None:
             checkpoint.unlink(missing_ok=True)
@@ -118,14 +122,11 @@ def fit_command(
 
 def _read_and_fit(files, reading: opt.Reading, job: Job, progress: ProgressLine):
     """The calibration of the files, and their table."""
-    from irtjax.data.coding import coded_as
-
     began = time.perf_counter()
     progress("read")
     table = reading.read(files)
     seconds = time.perf_counter() - began
-    fit = calibrate(table, job, reading, progress, seconds)
-    return fit, coded_as(fit.options, table)
+    return calibrate(table, job, reading, progress, seconds), table
 
 
 def _check(job: Job) -> None:

@@ -32,6 +32,15 @@ Files = Annotated[
         show_default=False,
     ),
 ]
+#: The same where a fit may keep its responses.
+MaybeFiles = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="FILE...",
+        help="Response files, folders or globs; else the responses that the fit keeps.",
+        show_default=False,
+    ),
+]
 _SAVED: dict[str, Any] = {"metavar": "DIR", "help": "Folder that `irtjax fit` wrote."}
 FitFolder = Annotated[Path, typer.Option("--fit", **_SAVED)]
 Folder = Annotated[Path, typer.Argument(**_SAVED)]
@@ -52,6 +61,14 @@ Device = Annotated[str | None, option("cpu, gpu or tpu.", panel="Running")]
 Overwrite = Annotated[
     bool,
     option("Write into a folder that holds other files; they stay.", "--overwrite"),
+]
+KeepResponses = Annotated[
+    bool,
+    option(
+        "Keep no responses in the folder, which may be confidential.",
+        " /--no-responses",
+        show_default=False,
+    ),
 ]
 Seed = Annotated[int, option("Seed of everything random.")]
 Bounds = Annotated[
@@ -183,7 +200,9 @@ class Reading:
     ] = True
 
     def __post_init__(self) -> None:
-        if self.item is not None and "," in self.item:
+        if isinstance(self.item, list):  # Of a saved fit.
+            object.__setattr__(self, "item", tuple(self.item))
+        elif self.item is not None and "," in self.item:
             columns = tuple(name.strip() for name in self.item.split(","))
             object.__setattr__(self, "item", columns)
 
@@ -195,38 +214,72 @@ class Reading:
             if getattr(self, field.name) != field.default
         }
 
-    def read(self, files: list[str], fit: Any = None) -> Any:
+    def read(
+        self, files: list[str] | None, fit: Any = None, folder: Path | None = None
+    ) -> Any:
         """Returns the response table of files, folders and globs.
 
-        Errors are reversed where they are in a `fit` or subset that is given.
+        With a `fit` or subset, the options that its data were read with are those that
+        were not given, errors are reversed where they are in the fit, and codes are
+        those of the fit. Without files the responses are those kept in its `folder`.
         """
         from irtjax.data import read
 
-        options = self.arguments()
-        source = files[0] if len(files) == 1 else files
         if fit is None:
-            return read(source, **options)
+            assert files
+            return read(files[0] if len(files) == 1 else files, **self.arguments())
+        from irtjax.data.coding import coded_as
         from irtjax.data.reversal import aligned
+        from irtjax.storage import load_responses
 
+        options = getattr(fit, "options", {})
+        if files:
+            table = self.as_of(options)._read_new(files, self)
+        else:
+            assert folder is not None
+            table = load_responses(folder)
+        # A subset has the names of its items alone.
+        names = getattr(fit, "item_names", None)
+        names = fit.items if names is None else names
+        table = aligned(table, fit.reversed_scores, names.tolist())
+        return coded_as(options, table)
+
+    def as_of(self, options: Mapping[str, Any]) -> Reading:
+        """Returns these options, and where none was given that of a fit's data."""
+        from irtjax.data.reading.options import of_fit
+
+        own, known = self.chosen(), of_fit(options)
+        if own.keys() & {"subject_name", "subject_from"}:
+            known.pop("subject_from", None)
+        names = {field.name for field in dataclasses.fields(self)}
+        return dataclasses.replace(
+            self, **{k: x for k, x in known.items() if k in names - own.keys()}
+        )
+
+    def _read_new(self, files: list[str], typed: Reading) -> Any:
+        """The responses of files, by options of which some were `typed`."""
+        from irtjax.data import read
+
+        options = self.arguments()
         if not (self.lower_is_better or self.higher_is_better):
             # As they are: the fit has the directions.
             options["higher_is_better"] = "*"
-        table = read(source, **options)
-        return aligned(table, fit.reversed_scores, fit.item_names.tolist())
+        try:
+            return read(files[0] if len(files) == 1 else files, **options)
+        except ValueError as error:
+            added = {x: y for x, y in self.chosen().items() if x not in typed.chosen()}
+            if not added:
+                raise
+            shown = " ".join(dataclasses.replace(Reading(), **added).flags())
+            raise ValueError(
+                f"{error} (read with the options of the fit, {shown})"
+            ) from None
 
     def arguments(self) -> dict[str, Any]:
         """Returns the arguments of `irtjax.read`."""
-        from irtjax.data.reading.options import Choices
+        from irtjax.data.reading.options import as_typed
 
-        options: dict[str, Any] = dataclasses.asdict(self)
-        for name in ("metric", "filter"):
-            given = options[name]
-            if given and all(given):
-                plain = len(given) == 1 and "=" not in given[0]
-                options[name] = given[0] if plain else Choices(given)
-            elif given:
-                raise ValueError(f"--{name} is empty: write NAME or BENCHMARK=NAME")
-        return options
+        return as_typed(dataclasses.asdict(self))
 
     def flags(self) -> list[str]:
         """Returns the options as they are typed."""

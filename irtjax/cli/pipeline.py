@@ -45,6 +45,17 @@ def load_fit(folder: Path) -> Calibration:
     return load(folder)
 
 
+def responses_of(
+    fit: Calibration, folder: Path, files: list[str] | None, reading: Reading
+) -> ResponseTable | None:
+    """Returns the responses of files, else those that the fit keeps, else None."""
+    from irtjax.data.fit_folder import RESPONSES
+
+    if files or (folder / RESPONSES).is_file():
+        return reading.read(files, fit, folder)
+    return None
+
+
 def calibrate(
     table: ResponseTable,
     job: Job,

@@ -10,7 +10,7 @@ from typing import Annotated
 from irtjax.cli import config
 from irtjax.cli import options as opt
 from irtjax.cli.output import check_file, print_json, write_files
-from irtjax.cli.pipeline import load_fit
+from irtjax.cli.pipeline import load_fit, responses_of
 from irtjax.cli.progress import ProgressLine
 
 
@@ -43,7 +43,8 @@ class MoveOptions:
     data: Annotated[
         list[str] | None,
         opt.option(
-            "With --flow: the responses, to name the items behind each move.",
+            "With --flow: the responses, where the fit does not keep them, to name the"
+            " items behind each move.",
             metavar="FILE",
         ),
     ] = None
@@ -104,7 +105,9 @@ def rank_command(
     with ProgressLine(quiet) as progress:
         progress("load")
         fit = load_fit(folder)
-        given = reading.read(moves.data, fit) if moves.data else None
+        given = None
+        if moves.flow is not None:
+            given = responses_of(fit, folder, moves.data, reading)
     if moves.flow is not None:
         _flow(fit, moves.flow, moves, given, quiet=quiet, as_json=json)
         return

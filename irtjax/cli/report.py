@@ -11,6 +11,7 @@ from irtjax.cli import config
 from irtjax.cli import options as opt
 from irtjax.cli.machine import prepare
 from irtjax.cli.output import check_file, command_line, print_json, say
+from irtjax.cli.pipeline import responses_of
 from irtjax.cli.progress import ProgressLine
 
 
@@ -26,8 +27,8 @@ def report_command(
     data: Annotated[
         list[str] | None,
         opt.option(
-            "The responses, for the items that separate two subjects and the points"
-            " next to response curves.",
+            "The responses, where the fit does not keep them, for the items that"
+            " separate two subjects and the points next to response curves.",
             metavar="FILE",
         ),
     ] = None,
@@ -38,6 +39,7 @@ def report_command(
     json: opt.Json = False,
 ) -> None:
     """Writes a saved fit as one HTML page without other files."""
+    from irtjax.data.fit_folder import RESPONSES
     from irtjax.report.page import PAGE, write_page
     from irtjax.subsets.subset import is_subset
 
@@ -59,7 +61,7 @@ def report_command(
         print_json({"out": str(place), "bytes": size})
     elif not quiet:
         say(f"Written to {place} ({size / 1000:,.0f} kB): open it in a browser")
-        if not data and not is_subset(folder):
+        if not data and not is_subset(folder) and not (folder / RESPONSES).is_file():
             say("It has no responses: --data FILE adds them")
 
 
@@ -80,6 +82,6 @@ def _page(folder: Path, data: list[str] | None, reading: opt.Reading) -> str:
     from irtjax.storage import load
 
     fit = load(folder)
-    table = reading.read(data, fit) if data else None
+    table = responses_of(fit, folder, data, reading)
     texts = None if reading.texts else {}
     return report_page(fit, data=table, command=command, texts=texts)

@@ -106,6 +106,7 @@ def run_command(
         ),
     ] = None,
     overwrite: opt.Overwrite = False,
+    keep_responses: opt.KeepResponses = True,
     quiet: opt.Quiet = False,
     json: opt.Json = False,
 ) -> None:
@@ -127,12 +128,12 @@ def run_command(
         job = pipeline.Job(*chosen, opt.all_bounds(bounds, bounds_of))
         seconds = time.perf_counter() - began
         fit = pipeline.calibrate(table, job, reading, progress, seconds)
-        table = coded_as(fit.options, table)
+        raw, table = table, coded_as(fit.options, table)
         if is_new:
             reserve()
             # Something may have come into it since.
             _check_folder(out, overwrite)
-        results = _fitted(out, fit, table, progress)
+        results = _fitted(out, fit, raw if keep_responses else None, progress)
         progress("audit")
         texts = {**fit.item_texts, **table.item_texts} if reading.texts else {}
         make = lambda: _audit(results, table, texts)
@@ -184,7 +185,7 @@ def _size(items: int | None, count: int) -> int:
 
 
 def _fitted(
-    out: Path, fit: Calibration, table: ResponseTable, progress: ProgressLine
+    out: Path, fit: Calibration, kept: ResponseTable | None, progress: ProgressLine
 ) -> Results:
     """Writes the fit, which is complete before the next part begins."""
     parts = {FIT: DONE, AUDIT: MISSING, SUBSET: MISSING}
@@ -195,8 +196,8 @@ def _fitted(
         out,
         progress,
         overwrite=True,
-        data=table,
         page=False,
+        responses=kept,
         extras=[lambda place: record(place / RECORD)],
     )
     results = Results(out, fit, ranked, parts=parts)

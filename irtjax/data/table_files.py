@@ -30,15 +30,16 @@ if TYPE_CHECKING:
 
 Fields: TypeAlias = dict[str, Any]
 
-#: Of dense tables, and of those that have observed cells alone.
-_VERSION, _SPARSE_VERSION = 1, 2
+#: Of dense tables, of those that have observed cells alone, and of Parquet with its
+#: facts in a column.
+_VERSION, _SPARSE_VERSION, _COLUMN_VERSION = 1, 2, 3
 _PARQUET_KEY = TABLE_FORMAT.encode()
 #: Before the name of a subject facet, as a column of Parquet.
 _FACET = "facet:"
 #: Column of Parquet with the numbers of the items that `values` are of.
 _PLACES = "places"
-#: Column of Parquet with the texts of all items.
-_TEXTS = "item_texts"
+#: Columns of Parquet with the texts of all items, and with the facts of the table.
+_TEXTS, _FACTS = "item_texts", "facts"
 
 
 def write_fields(table: Fields, path: Path) -> Path:
@@ -64,6 +65,7 @@ class _Mark(Record):
 
     format: str | None = None
     version: float = 0
+    num_items: Count | None = None
 
 
 class _Facts(Record, kw_only=True):
@@ -169,7 +171,7 @@ def _checked(content: bytes, type: type[_Kind]) -> _Kind:
     mark = decode(content, _Mark, "its JSON")
     if mark.format != TABLE_FORMAT:
         raise ValueError(f"it has no mark {TABLE_FORMAT}")
-    if mark.version > _SPARSE_VERSION:
+    if mark.version > _COLUMN_VERSION:
         raise ValueError(
             f"a newer irtjax wrote it (form {mark.version:g}); upgrade irtjax"
         )
@@ -234,7 +236,7 @@ def _to_arrow(table: Fields) -> pa.Table:
     def rows(matrix: np.ndarray, missing: np.ndarray | None) -> pa.Array:
         mask = None if missing is None else missing.ravel()
         return pa.LargeListArray.from_arrays(
-            pa.array(offsets), pa.array(matrix.ravel(), mask=mask)
+            pa.array(offsets), pa.array(narrowed(matrix).ravel(), mask=mask)
         )
 
     missing = None if table["observed"] is None else ~table["observed"]
@@ -253,13 +255,33 @@ def _to_arrow(table: Fields) -> pa.Table:
         columns["lengths"] = rows(table["lengths"], np.isnan(table["lengths"]))
     for name, labels in table["subject_facets"].items():
         columns[_FACET + name] = pa.array(labels.tolist(), pa.string())
+    meta = _meta(table)
     texts = texts_to_rows(table["item_texts"])
-    if texts and len(table["subjects"]):
-        # All with the first subject: metadata would not be compressed.
+    if len(table["subjects"]):
+        # With the first subject: metadata would not be compressed, and stand there
+        # twice.
         rest: list[Any] = [None] * (len(table["subjects"]) - 1)
-        columns[_TEXTS] = pa.array([texts, *rest])
-    meta = json.dumps(_meta(table)).encode()
-    return pa.table(columns).replace_schema_metadata({_PARQUET_KEY: meta})
+        if texts:
+            columns[_TEXTS] = pa.array([texts, *rest])
+        columns[_FACTS] = pa.array([json.dumps(meta), *rest], pa.string())
+        meta = {"format": TABLE_FORMAT, "version": _COLUMN_VERSION, "num_items": size}
+    about = {_PARQUET_KEY: json.dumps(meta).encode()}
+    return pa.table(columns).replace_schema_metadata(about)
+
+
+def narrowed(values: np.ndarray) -> np.ndarray:
+    """The same numbers in the smallest floating type that has them all.
+
+    >>> narrowed(np.array([0.5, np.nan])).dtype, narrowed(np.array([0.1])).dtype
+    (dtype('float16'), dtype('float64'))
+    """
+    if values.dtype == np.float64:
+        for kind in (np.float16, np.float32):
+            with np.errstate(over="ignore"):
+                small = values.astype(kind)
+            if np.array_equal(small, values, equal_nan=True):
+                return small
+    return values
 
 
 def is_saved_table(schema: pa.Schema) -> bool:
@@ -271,7 +293,9 @@ def num_items(schema: pa.Schema) -> int:
     """Number of items of a saved table with a matrix; 0 of one of observed cells."""
     if _PLACES in schema.names:
         return 0
-    return len(_checked((schema.metadata or {})[_PARQUET_KEY], _Facts).items)
+    content = (schema.metadata or {})[_PARQUET_KEY]
+    count = decode(content, _Mark, "its JSON").num_items
+    return len(_checked(content, _Facts).items) if count is None else count
 
 
 def _from_arrow(frame: pa.Table) -> Fields:
@@ -280,7 +304,10 @@ def _from_arrow(frame: pa.Table) -> Fields:
     import pyarrow.compute
 
     pc: Any = pyarrow.compute  # Its functions are made when it is loaded.
-    meta = _checked((frame.schema.metadata or {}).get(_PARQUET_KEY, b"{}"), _Facts)
+    facts = (frame.schema.metadata or {}).get(_PARQUET_KEY, b"{}")
+    if _FACTS in frame.column_names and frame.num_rows:
+        facts = (frame.column(_FACTS)[0].as_py() or "{}").encode()
+    meta = _checked(facts, _Facts)
     shape = (frame.num_rows, len(meta.items))
 
     def numbers(name: str) -> Any:

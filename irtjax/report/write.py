@@ -60,6 +60,7 @@ def write_report(
     data: ResponseTable | None = None,
     texts: Mapping[str, str] | None = None,
     page: bool = True,
+    responses: ResponseTable | None = None,
 ) -> Path:
     """Saves a calibration with its reports and figures, whole or not at all.
 
@@ -77,6 +78,7 @@ def write_report(
         data: The responses, for `report.html`: a calibration does not keep them.
         texts: Text of an item by its name, for `report.html`.
         page: Whether to write `report.html`.
+        responses: Responses to keep in the folder; see `irtjax.save`.
 
     Returns:
         The folder.
@@ -102,7 +104,8 @@ def write_report(
             path = place / "draws.nc"
             write_draws(path, fit.structure.draws, **draw_labels(fit))
 
-    return save(fit, folder, overwrite=overwrite, extras=[extra, *extras])
+    more: Any = {"extras": [extra, *extras], "responses": responses}
+    return save(fit, folder, overwrite=overwrite, **more)
 
 
 def _write_page(

@@ -19,39 +19,39 @@ import numpy as np
 
 from irtjax.calibration.calibration import Calibration
 from irtjax.data import writing
-from irtjax.data.decode import Record, decode
-from irtjax.data.files import check_parquet, check_text, read_bytes
+from irtjax.data.decode import decode
+from irtjax.data.files import read_bytes
+from irtjax.data.fit_folder import (
+    CONTENTS,
+    FIT_FILES,
+    FIT_FORMAT,
+    RESPONSES,
+    RUN_FILES,
+    STRUCTURE_FILES,
+    TEXTS,
+    Mark,
+    contents_of,
+    damaged,
+    is_fit,
+    read_rows,
+    read_table,
+)
 from irtjax.data.item_texts import contents_table, texts_from_rows, texts_table
+from irtjax.data.matching import find_names
 from irtjax.data.spreadsheets import defuse
 from irtjax.storage.arrays import read_arrays
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-FIT_FORMAT = "irtjax.fit"
+    from irtjax.data import ResponseTable
+
 FIT_VERSION = 2
-#: Names that a fit uses in its folder; other files stay as they are.
-FIT_FILES = tuple(
-    "fit.json parameters.npz items.parquet items.csv abilities.parquet abilities.csv"
-    " leaderboard.md report.html abilities.png wright_map.png latency.png"
-    " item_response_functions.png test_information.png item_parameters.png".split()
+#: The files that `load` reads or checks, in addition to `fit.json`.
+_READ = (
+    *("parameters.npz", "items.parquet", "abilities.parquet"),
+    *(TEXTS, CONTENTS, RESPONSES),
 )
-#: Those of a multilevel fit or a factor model, and of items with texts, in addition.
-STRUCTURE_FILES = tuple(
-    "effects.csv variance_components.csv subject_effects.csv group_abilities.csv"
-    " correlations.csv diagnostics.csv trajectories.csv draws.nc group_abilities.png"
-    " correlations.png loadings.csv structure.csv"
-    " factor_correlations.csv factor_correlation_errors.csv structure.png biplot.png"
-    " item_texts.parquet item_contents.parquet".split()
-)
-#: Those of `irtjax run`, whose folder is that of its fit: what became of each part.
-RUN_FILES = ("run.json", "summary.md")
-#: Prompts and answers of the items, where the data had them.
-_TEXTS = "item_texts.parquet"
-#: Hashes of the content of the items, where the data had them.
-_CONTENTS = "item_contents.parquet"
-#: The files that `load` reads, in addition to `fit.json`.
-_READ = ("parameters.npz", "items.parquet", "abilities.parquet", _TEXTS, _CONTENTS)
 
 
 def save(
@@ -60,6 +60,7 @@ def save(
     *,
     overwrite: bool = False,
     extras: Sequence[Callable[[Path], None]] = (),
+    responses: ResponseTable | None = None,
 ) -> Path:
     """Writes a calibration to a folder, whole or not at all, and returns the folder.
 
@@ -69,9 +70,12 @@ def save(
         overwrite: Whether to write into a folder that has other files, too; those
             stay, unless they have the name of a file of a fit.
         extras: Functions that write more files (a report, figures) into a given folder.
+        responses: The responses of the fit as they were read, to keep them in the
+            folder: `irtjax.storage.load_responses` reads them.
 
     Raises:
-        ValueError: If the folder holds something else, or cannot be written.
+        ValueError: If the folder holds something else, or cannot be written, or a
+            subject or an item of the fit has no responses in those given.
 
     >>> import tempfile, pathlib, irtjax
     >>> table = irtjax.ResponseTable.from_arrays([[1, 0, 1], [0, 0, 1], [1, 1, 0]])
@@ -81,9 +85,12 @@ def save(
     True
     """
     folder = check_folder(folder, overwrite=overwrite)
+    if responses is not None:
+        find_names(responses.subjects, calibration.subject_names.tolist(), "subject")
+        find_names(responses.items, calibration.item_names.tolist(), "item")
     stale = (*FIT_FILES, *STRUCTURE_FILES, *RUN_FILES)
     with writing.together(folder, stale=stale) as place:
-        _write_files(calibration, place)
+        _write_files(calibration, place, responses)
         for extra in extras:
             extra(place)
     return folder
@@ -103,16 +110,9 @@ def check_folder(folder: str | Path, *, overwrite: bool = False) -> Path:
     return folder
 
 
-def is_fit(folder: str | Path) -> bool:
-    """Whether a folder holds a fit that irtjax wrote, of any version."""
-    path = Path(folder, "fit.json")
-    try:
-        return decode(read_bytes(path), _Mark, str(path)).format == FIT_FORMAT
-    except ValueError:
-        return False
-
-
-def _write_files(calibration: Calibration, folder: Path) -> None:
+def _write_files(
+    calibration: Calibration, folder: Path, responses: ResponseTable | None
+) -> None:
     """Writes all files of a fit into a folder."""
     from irtjax.storage.checks import digest_of, digests
     from irtjax.storage.encoding import to_arrays, to_json
@@ -127,9 +127,13 @@ def _write_files(calibration: Calibration, folder: Path) -> None:
     for name, table in tables.items():
         write_table(table, folder / f"{name}.csv")
     if calibration.item_texts:
-        write_table(texts_table(calibration.item_texts), folder / _TEXTS)
+        write_table(texts_table(calibration.item_texts), folder / TEXTS)
     if calibration.item_contents:
-        write_table(contents_table(calibration.item_contents), folder / _CONTENTS)
+        write_table(contents_table(calibration.item_contents), folder / CONTENTS)
+    if responses is not None:
+        # Texts and contents have files of their own.
+        about = {"item_texts": {}, "item_contents": {}}
+        responses.replace(**about).save(folder / RESPONSES)
     arrays: dict[str, Any] = to_arrays(calibration)
     np.savez_compressed(folder / "parameters.npz", **arrays)
     content = {"format": FIT_FORMAT, "version": FIT_VERSION, **to_json(calibration)}
@@ -180,17 +184,14 @@ def _load(folder: Path) -> Calibration:
     files = ("items.parquet", "abilities.parquet")
     for name in ("parameters.npz", *files):
         if not (folder / name).is_file():
-            raise _damaged(folder, f"{name} is missing")
+            raise damaged(folder, f"{name} is missing")
     try:
         arrays = read_arrays(folder / "parameters.npz")
-        tables = {name: _read_table(folder / name) for name in files}
-        texts = []
-        contents = _contents(folder)
-        if (folder / _TEXTS).is_file():
-            texts = _read_table(folder / _TEXTS).to_pylist()
+        tables = {name: read_table(folder / name) for name in files}
+        texts, contents = read_rows(folder / TEXTS), contents_of(folder)
         content = decode(data, FitDocument, "fit.json")
     except (OSError, ValueError) as error:
-        raise _damaged(folder, str(error)) from None
+        raise damaged(folder, str(error)) from None
     try:
         found = from_parts(content, arrays, tables)
         if content.digests is not None:
@@ -198,35 +199,20 @@ def _load(folder: Path) -> Calibration:
         about = {"item_texts": texts_from_rows(texts), "item_contents": contents}
         return dataclasses.replace(found, **about)
     except KeyError as error:
-        raise _damaged(folder, f"{error} is missing") from None
+        raise damaged(folder, f"{error} is missing") from None
     except UndefinedClassError as error:
         raise ValueError(f"{folder}: {error}") from None
     except (TypeError, ValueError, AttributeError, RecursionError) as error:
-        raise _damaged(folder, str(error)) from None
+        raise damaged(folder, str(error)) from None
 
 
 def load_contents(folder: str | Path) -> dict[str, str]:
     """Hashes of the content of the items of a saved fit, by name; of many fits none."""
     folder = Path(folder)
     try:
-        return _contents(folder)
+        return contents_of(folder)
     except (OSError, ValueError, KeyError) as error:
-        raise _damaged(folder, str(error)) from None
-
-
-def _contents(folder: Path) -> dict[str, str]:
-    """Contents of items by name; empty where the fit has no such file."""
-    if not (folder / _CONTENTS).is_file():
-        return {}
-    rows = _read_table(folder / _CONTENTS).to_pylist()
-    return {str(row["item"]): str(row["content"]) for row in rows}
-
-
-class _Mark(Record):
-    """The fields that mark a fit of this version."""
-
-    format: Any = None
-    version: Any = None
+        raise damaged(folder, str(error)) from None
 
 
 def _read_json(folder: Path) -> bytes:
@@ -239,9 +225,9 @@ def _read_json(folder: Path) -> bytes:
         )
     try:
         data = read_bytes(path)
-        mark = decode(data, _Mark, "fit.json")
+        mark = decode(data, Mark, "fit.json")
     except ValueError as error:
-        raise _damaged(folder, str(error)) from None
+        raise damaged(folder, str(error)) from None
     if mark.format != FIT_FORMAT:
         raise ValueError(f"{path} was not written by irtjax")
     version = mark.version
@@ -257,23 +243,3 @@ def _read_json(folder: Path) -> bytes:
             f" {FIT_VERSION}): {cure}"
         )
     return data
-
-
-def _read_table(path: Path) -> pa.Table:
-    """A Parquet table of at most the size that is allowed, whose texts are UTF-8."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    try:
-        check_parquet(path, pq.read_metadata(path), None)
-        table = pq.read_table(path)
-    except pa.ArrowException as error:
-        raise ValueError(f"{path.name}: {error}") from None
-    check_text(path, table)
-    return table
-
-
-def _damaged(folder: Path, reason: str) -> ValueError:
-    """The refusal of a damaged fit."""
-    reason = " ".join(reason.split())
-    return ValueError(f"the fit in {folder} is damaged: {reason}; run the fit again")

@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 
 import irtjax
 from irtjax.cli.app import app
+from irtjax.storage import load_responses
 from tests.small_fits import small_fit, small_table
 
 
@@ -22,7 +23,9 @@ from tests.small_fits import small_fit, small_table
 def saved(tmp_path_factory):
     """A folder with a fit without digests and the responses that it was made from."""
     place = tmp_path_factory.mktemp("saved")
-    irtjax.save(small_fit("2pl", "em", False), place / "fit")
+    fit = small_fit("2pl", "em", False)
+    irtjax.save(fit, place / "whole", responses=small_table())
+    irtjax.save(fit, place / "fit")
     document(place / "fit", lambda content: content.pop("digests"))
     table = small_table().select(subjects=[0, 1, 2])
     table.save(place / "responses.parquet")
@@ -98,6 +101,39 @@ COMMANDS = {
 def test_an_altered_fit_is_refused(saved, tmp_path, command, alteration):
     fit = shutil.copytree(saved / "fit", tmp_path / "fit")
     ALTERED[alteration](fit)
+    refuse(command, fit, saved, tmp_path)
+
+
+def other_responses(fit):
+    table = load_responses(fit)
+    table.replace(values=1 - table.values).save(fit / "responses.parquet")
+
+
+def cut(name):
+    def alter(fit):
+        content = (fit / name).read_bytes()
+        (fit / name).write_bytes(content[: len(content) // 2])
+
+    return alter
+
+
+#: What the digests of a fit show in files that are whole, or cut off.
+CHANGED = {
+    "other responses": other_responses,
+    "responses that are cut off": cut("responses.parquet"),
+    "responses without content": lambda fit: (fit / "responses.parquet").write_text(""),
+}
+
+
+@pytest.mark.parametrize("command", sorted(COMMANDS))
+@pytest.mark.parametrize("change", sorted(CHANGED))
+def test_changed_responses_are_refused(saved, tmp_path, command, change):
+    fit = shutil.copytree(saved / "whole", tmp_path / "fit")
+    CHANGED[change](fit)
+    refuse(command, fit, saved, tmp_path)
+
+
+def refuse(command, fit, saved, tmp_path):
     values = {"data": saved / "responses.parquet", "fit": fit, "out": tmp_path / "out"}
     words = [word.format(**values) for word in COMMANDS[command]]
     done = CliRunner().invoke(app, words)

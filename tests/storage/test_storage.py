@@ -319,11 +319,11 @@ def test_a_fit_with_any_field_of_its_document_altered(tmp_path, monkeypatch):
     path = place / "fit.json"
     whole = path.read_text()
     # These files stay as they are.
-    arrays, table = folder.read_arrays, folder._read_table
+    arrays, table = folder.read_arrays, folder.read_table
     known = {"parameters.npz": arrays(place / "parameters.npz")}
     known |= {x: table(place / x) for x in ("items.parquet", "abilities.parquet")}
     monkeypatch.setattr(folder, "read_arrays", lambda path: dict(known[path.name]))
-    monkeypatch.setattr(folder, "_read_table", lambda path: known[path.name])
+    monkeypatch.setattr(folder, "read_table", lambda path: known[path.name])
     refused = 0
     for name in json.loads(whole):
         for odd in (*ODD, ...):

@@ -85,6 +85,39 @@ class ReadOptions:
                 raise ValueError(f"{name}={value!r} is not one of {known}")
 
 
+#: Reading options of the data of a fit that new data do not share: the name of a
+#: subject, and directions, which the fit has by item.
+_OWN = ("subject_name", "lower_is_better", "higher_is_better")
+
+
+def as_typed(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Arguments of `irtjax.read`, of options as the command line has them.
+
+    >>> as_typed({"filter": ["strict"], "metric": ["a=acc"]})
+    {'filter': 'strict', 'metric': ('a=acc',)}
+    """
+    found = dict(options)
+    for name in ("metric", "filter"):
+        names = found.get(name)
+        if isinstance(names, list) and not (names and all(names)):
+            raise ValueError(f"--{name} is empty: write NAME or BENCHMARK=NAME")
+        if isinstance(names, list):
+            plain = len(names) == 1 and "=" not in names[0]
+            found[name] = names[0] if plain else Choices(names)
+    return found
+
+
+def of_fit(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The reading options of the data of a fit, by its options, for new data.
+
+    >>> of_fit({"reading": {"subject": "model", "subject_name": "a"}})
+    {'subject': 'model'}
+    """
+    saved = options.get("reading") or {}
+    known = ReadOptions.__dataclass_fields__.keys() - {*_OWN}
+    return {name: value for name, value in saved.items() if name in known}
+
+
 #: Options that name columns.
 _COLUMNS = "subject item response metric benchmark trial length key".split()
 

@@ -542,9 +542,12 @@ def _read_table_file(
     kind: str, path: Path, options: ReadOptions, nameless: list[ResponseTable]
 ) -> Piece:
     """The records of a table in a file, or the table that irtjax saved there."""
+    from irtjax.data.fit_folder import RESPONSES, is_fit, load_responses
     from irtjax.data.reading import frames, missing_codes, tabular
     from irtjax.data.table_files import is_saved_table
 
+    if path.name == RESPONSES and is_fit(path.parent):
+        return missing_codes.of_table(load_responses(path.parent), options)
     if kind == "table":
         return missing_codes.of_table(ResponseTable.load(path), options)
     if kind == "csv":

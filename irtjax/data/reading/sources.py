@@ -18,6 +18,12 @@ from typing import Any
 
 from irtjax.data.decode import decode, json_values
 from irtjax.data.files import MOST_COLUMNS, read_bytes, read_head, special
+from irtjax.data.fit_folder import (
+    RESPONSES,
+    is_file_of_fit,
+    is_fit,
+    without_responses,
+)
 from irtjax.data.formats import HEADERS, HIDDEN, LOGS, OTHERS, TABLES
 from irtjax.data.reading import json_tables
 from irtjax.data.reading.kinds import foreign_kind
@@ -80,10 +86,26 @@ def expand(path: str | os.PathLike[str]) -> list[tuple[Path, bool]]:
     files: list[tuple[Path, bool]] = []
     for one in found:
         if one.is_dir():
-            files += [(file, False) for file in _files_in(one)]
+            files += _of_folder(one)
         else:
             files.append((one, len(found) == 1))
     return files
+
+
+def _of_folder(folder: Path) -> list[tuple[Path, bool]]:
+    """The files of a folder, those of a fit in it left out; or those of the fit.
+
+    A folder that holds nothing else is read as the responses that the fit keeps.
+    """
+    found = _files_in(folder)
+    if not is_fit(folder):
+        return [(file, False) for file in found]
+    others = [file for file in found if not is_file_of_fit(file, folder)]
+    if any(file.name.endswith(DATA) for file in others):
+        return [(file, False) for file in others]
+    if not (folder / RESPONSES).is_file():
+        raise without_responses(folder)
+    return [(folder / RESPONSES, True)]
 
 
 def without_copies(
@@ -106,6 +128,8 @@ def without_copies(
 def is_output(folder: Path) -> bool:
     """Whether irtjax wrote a folder: of a fit, an audit or a small benchmark."""
     page = folder / "report.html"
+    if is_fit(folder):
+        return True
     if not any((folder / name).is_file() for name in _WRITTEN):
         return False
     return page.is_file() and _PAGE.search(read_head(page)) is not None
