@@ -46,6 +46,12 @@ FitFolder = Annotated[Path, typer.Option("--fit", **_SAVED)]
 Folder = Annotated[Path, typer.Argument(**_SAVED)]
 Quiet = Annotated[bool, option("Show neither progress nor tables.", "--quiet", "-q")]
 Figures = Annotated[bool, option("Draw the figures.")]
+Title = Annotated[
+    str | None,
+    option(
+        "Title of the page; else the tasks, the data or the folder.", metavar="TEXT"
+    ),
+]
 Json = Annotated[bool, option("One JSON document on standard output.", "--json")]
 Level = Annotated[float, option("Level of all intervals, such as 0.95.")]
 SomeLevel = Annotated[

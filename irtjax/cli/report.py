@@ -35,6 +35,7 @@ def report_command(
     out: Annotated[
         Path | None, opt.out("FILE.html", "The page. \\[default: report.html in DIR]")
     ] = None,
+    title: opt.Title = None,
     quiet: opt.Quiet = False,
     json: opt.Json = False,
 ) -> None:
@@ -54,7 +55,7 @@ def report_command(
     with ProgressLine(quiet) as progress:
         progress("report")
         prepare()
-        page = _page(folder, data, reading)
+        page = _page(folder, data, reading, title)
         write_page(place, page)
     size = place.stat().st_size
     if json:
@@ -65,7 +66,9 @@ def report_command(
             say("It has no responses: --data FILE adds them")
 
 
-def _page(folder: Path, data: list[str] | None, reading: opt.Reading) -> str:
+def _page(
+    folder: Path, data: list[str] | None, reading: opt.Reading, title: str | None
+) -> str:
     """The page of a fit, or of a subset."""
     from irtjax.report.page import report_page
     from irtjax.report.page_subset import subset_page
@@ -78,10 +81,12 @@ def _page(folder: Path, data: list[str] | None, reading: opt.Reading) -> str:
         if data:
             raise ValueError(f"--data is not used: {folder} is a subset, not a fit")
         small = load_subset(folder)
-        return subset_page(small, sentences=subset_sentences(small), command=command)
+        more = {"sentences": subset_sentences(small), "title": title}
+        return subset_page(small, command=command, **more)
     from irtjax.storage import load
 
     fit = load(folder)
     table = responses_of(fit, folder, data, reading)
     texts = None if reading.texts else {}
-    return report_page(fit, data=table, command=command, texts=texts)
+    more = {"title": title, "folder": folder}
+    return report_page(fit, data=table, command=command, texts=texts, **more)

@@ -105,6 +105,7 @@ def run_command(
             f"Items of the subset. \\[default: {ITEMS}, at most half of them]", min=1
         ),
     ] = None,
+    title: opt.Title = None,
     overwrite: opt.Overwrite = False,
     keep_responses: opt.KeepResponses = True,
     quiet: opt.Quiet = False,
@@ -142,7 +143,7 @@ def run_command(
         cannot = _no_subset(table, fit, size)
         _attempt(results, SUBSET, cannot, lambda: _shrink(results, table, size))
         progress("write")
-        _write_page(results, table)
+        _write_page(results, table, title)
     if json:
         print_json(_document(results, list(table.notes)))
     elif not quiet:
@@ -404,18 +405,19 @@ def _show(results: Results) -> None:
     screen.show_sentences(["", *_places(results)])
 
 
-def _write_page(results: Results, table: ResponseTable) -> None:
+def _write_page(
+    results: Results, table: ResponseTable, title: str | None = None
+) -> None:
     """Writes the summary as Markdown, and all of it as one page."""
-    from irtjax.report import page_subset
     from irtjax.report.leaderboard_page import points
     from irtjax.report.page import report_page, write_page
     from irtjax.report.summary import fit_sentences
-    from irtjax.report.words import markdown, visible
+    from irtjax.report.words import markdown
 
     lines = ["# Summary", ""]
     for sentence in _sentences(results, markdown):
-        title, _, text = sentence.partition(": ")
-        lines += [f"## {title}", "", text, ""]
+        head, _, text = sentence.partition(": ")
+        lines += [f"## {head}", "", text, ""]
     lines += ["## Fit", "", " ".join(fit_sentences(results.fit, markdown)), ""]
     warnings = points(_warnings(results))
     lines += ["## Warnings", "", *warnings, ""] if warnings else []
@@ -428,17 +430,16 @@ def _write_page(results: Results, table: ResponseTable) -> None:
         if results.parts[part] == DONE
     ]
     text = "\n".join(lines) + "\n"
-    few = results.subset
-    if few is not None:
-        few = page_subset.section(few, _of_subset(results, visible))
     page = report_page(
         results.fit,
         ranked=results.ranked,
         data=table,
         audit=results.audit,
         items_first=False,
-        few=few,
+        few=results.subset,
         command=command_line(),
+        title=title,
+        folder=results.out,
     )
     save = lambda place: place.write_text(text, encoding="utf-8")
     show = lambda place: write_page(place, page)

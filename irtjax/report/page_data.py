@@ -38,8 +38,8 @@ MOST_CELLS = 480_000
 #: Groups of subjects next to a curve, and the least variance of a response in their
 #: standard errors (that of a share of 0 or 1 would be 0): as in the script.
 GROUPS, LEAST_VARIANCE = 8, 0.01
-#: Subjects and benchmarks of the table of accuracies.
-MOST_SUBJECTS, MOST_BENCHMARKS = 50, 12
+#: Units of the numbers that are shown rounded.
+FINE = 1_000_000
 #: Letters of a name.
 LABEL = 100
 #: Characters of a curve's table in all, and points of one curve.
@@ -500,7 +500,8 @@ def subject_data(
     for name in kinds:
         values = [row.get(name) for row in rows]
         if any(value is not None for value in values):
-            found[name] = whole([np.nan if x is None else x for x in values])
+            scale = FINE if name in _FINE else 1000
+            found[name] = whole([np.nan if x is None else x for x in values], scale)
     for name in ("rank", "rank_lower", "rank_upper", "first_group", "last_group"):
         found[name] = [row[name] for row in rows]
     found["observed"] = [row["observed"] for row in rows]
@@ -523,26 +524,14 @@ def subject_data(
     return found
 
 
-def accuracies_by_benchmark(
-    fit: Calibration, rows: list[dict[str, Any]]
-) -> dict[str, Any] | None:
-    """Accuracies of the first subjects on each benchmark; None where there are none."""
-    from irtjax.calibration.tables import of_benchmark
-
-    known = [] if fit.benchmarks is None else sorted({*fit.benchmarks.tolist()})
-    names = [name for name in known if rows and of_benchmark(name)[0] in rows[0]]
-    if not names:
-        return None
-    shown, cells = names[:MOST_BENCHMARKS], []
-    for row in rows[:MOST_SUBJECTS]:
-        numbers = [row.get(x) for name in shown for x in of_benchmark(name)]
-        numbers = [np.nan if x is None else x for x in numbers]
-        cells.append(whole(numbers))
-    return {"names": labels(shown), "left": len(names) - len(shown), "rows": cells}
-
-
 #: Scores of a subject that have an interval.
 _SCORES = ("expected_score", "accuracy")
+#: What the table shows with two or three digits, so that these are rounded once.
+_FINE = {
+    "lower",
+    "upper",
+    *(f"expected_score{end}" for end in ("", "_lower", "_upper")),
+}
 
 
 def thirds(cells: Cells | None, order: np.ndarray) -> np.ndarray | None:

@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from irtjax.data.wording import are, counted
+from irtjax.data.wording import counted
+from irtjax.models.model import response_ends
 from irtjax.report.page_data import column, labels
 
 if TYPE_CHECKING:
     from irtjax.calibration.calibration import Calibration
 
-#: Subjects in the figure of ranks, and letters of their names there.
-DRAWN, DRAWN_LABEL = 30, 30
 #: Benchmarks with a colour and a curve of their own.
 COLOURS = 7
 
@@ -29,6 +28,13 @@ def ability_unit(model: Any) -> str:
         probit = getattr(model.family, "link", "") == "probit"
         scale = "probits" if probit else "logits"
     return f"Ability ({scale})"
+
+
+def scale_of(model: Any) -> dict[str, Any]:
+    """The scale of responses, and of abilities, for labels."""
+    count = model.family.num_categories
+    kind = {0: "score", 2: "share right"}.get(count, "mean response")
+    return {**response_ends(model), "kind": kind, "unit": ability_unit(model)}
 
 
 def ability_ends(fit: Calibration) -> tuple[float, float] | None:
@@ -47,71 +53,16 @@ def ability_ends(fit: Calibration) -> tuple[float, float] | None:
     return round(low, 4), round(high, 4)
 
 
-def rank_figure(rows: list[dict[str, Any]], level: str) -> dict[str, Any]:
-    """The figure of rank intervals, of the first subjects."""
-    chosen = rows[:DRAWN]
-    left, right, top, step = 230, 800, 26, 18
-    most = max([row["rank_upper"] for row in chosen], default=1)
-    at = _scaler((1, max(most, 2)), (left + 8, right - 12))
-    drawn = []
-    names = labels((row["subject"] for row in chosen), DRAWN_LABEL)
-    whole = labels(row["subject"] for row in chosen)
-    for k, (row, name) in enumerate(zip(chosen, names, strict=True)):
-        ends = f"{row['rank_lower']} to {row['rank_upper']}"
-        first = row["rank_lower"] == 1
-        place = {"y": top + 14 + step * k, "name": name, "at": at(row["rank"])}
-        place |= {"low": at(row["rank_lower"]), "high": at(row["rank_upper"])}
-        kinds = {"kind": " lead-line" * first, "dot": " lead-dot" * first}
-        title = f"{whole[k]}: rank {row['rank']}, {ends}"
-        drawn.append(place | kinds | {"title": title})
-    bottom = top + 6 + step * len(chosen)
-    note = (
-        f"The true rank lies in its interval with probability {level}. Two subjects can"
-        " differ significantly although their intervals overlap: a rank depends on all"
-        " subjects near it, a comparison on two. The groups of ties in the leaderboard"
-        " state who is tied."
-    )
-    if len(rows) > len(chosen):
-        note += (
-            f" The first {len(chosen):,} of {counted(len(rows), 'subject')}"
-            f" {are(len(chosen))} drawn."
-        )
-    return {
-        "rows": drawn,
-        "ticks": [{"x": at(x), "text": f"{x:,}"} for x in _rank_ticks(most)],
-        "left": left,
-        "top": top,
-        "bottom": bottom,
-        "width": right,
-        "height": bottom + 6,
-        "level": level,
-        "note": note,
-        "description": f"{counted(len(drawn), 'subject')}, the best first; the table of"
-        " the"
-        " leaderboard has the same numbers.",
-    }
-
-
-def _rank_ticks(most: int) -> list[int]:
-    """Ranks to mark.
-
-    >>> _rank_ticks(60), _rank_ticks(3)
-    ([1, 20, 40, 60], [1, 2, 3])
-    """
-    step = max(int(_nice_step(1, most, 5)), 1)
-    return sorted({1, *range(step, most + 1, step)})
-
-
-def _nice_step(low: float, high: float, count: int) -> float:
+def nice_step(low: float, high: float, count: int) -> float:
     """A distance of ticks: 1, 2 or 5 times a power of ten."""
     raw = max(high - low, 1e-9) / count
     power = 10.0 ** math.floor(math.log10(raw))
     return next(k * power for k in (1, 2, 5, 10) if k * power >= raw * 0.999)
 
 
-def _ticks(low: float, high: float, count: int) -> list[float]:
+def ticks(low: float, high: float, count: int) -> list[float]:
     """Round numbers between two ends, about `count`."""
-    step = _nice_step(low, high, count)
+    step = nice_step(low, high, count)
     first = math.ceil(low / step - 1e-9)
     return [k * step for k in range(first, math.floor(high / step + 1e-9) + 1)]
 
@@ -125,15 +76,12 @@ def _scaler(
     return lambda value: round(ends[0] + slope * (value - low), 1)
 
 
-def information_figure(fit: Calibration) -> dict[str, Any]:
-    """The figure of test information, by benchmark or by group of items."""
+def information_figure(fit: Calibration) -> dict[str, Any] | None:
+    """The figure of test information, by benchmark or by group of items, if any."""
     unit = ability_unit(fit.model)
     ends = ability_ends(fit)
     if ends is None:
-        return {
-            "note": "A model of several abilities has no curve of information over one"
-            " of them."
-        }
+        return None  # Several abilities have no curve over one.
     from irtjax.plots import style
     from irtjax.plots.curves import information_by_group
 
@@ -170,8 +118,8 @@ def information_figure(fit: Calibration) -> dict[str, Any]:
         "unit": unit,
         "curves": [dict(zip(kinds, line, strict=True)) for line in lines],
         "subjects": "".join(f"M{x:g} {bottom}v-7" for x in feet),
-        "x": [{"at": at_x(x), "text": f"{x:.3g}"} for x in _ticks(*ends, 8)],
-        "y": [{"at": at_y(x), "text": f"{x:,.3g}"} for x in _ticks(0, high, 5)],
+        "x": [{"at": at_x(x), "text": f"{x:.3g}"} for x in ticks(*ends, 8)],
+        "y": [{"at": at_y(x), "text": f"{x:,.3g}"} for x in ticks(0, high, 5)],
         "errors": errors,
         "left": left,
         "right": right,
@@ -205,8 +153,8 @@ def _error_curve(
     beyond, least = np.flatnonzero(error > most), int(np.argmin(error))
     begin = max(beyond[beyond < least], default=-1) + 1
     end = min(beyond[beyond > least], default=grid.size)
-    ticks = [{"at": at_error(x), "text": f"{x:.3g}"} for x in _ticks(0, most, 5) if x]
-    return _path(grid[begin:end], error[begin:end], at_x, at_error), ticks
+    marks = [{"at": at_error(x), "text": f"{x:.3g}"} for x in ticks(0, most, 5) if x]
+    return _path(grid[begin:end], error[begin:end], at_x, at_error), marks
 
 
 def _path(

@@ -9,22 +9,18 @@ import numpy as np
 
 from irtjax.data.wording import are, counted, percent
 from irtjax.report import page_data
-from irtjax.report.page import (
-    ITEM_NOTE,
-    SENTENCE,
-    item_rows,
-    now,
-    render,
-    scale_of,
-    version_of_irtjax,
-)
 from irtjax.report.page_data import labels
+from irtjax.report.page_figures import scale_of
+from irtjax.report.page_html import SENTENCE, now, render, version_of_irtjax
+from irtjax.report.page_items import item_rows
 from irtjax.report.words import number, short, worded
 
 if TYPE_CHECKING:
     from irtjax.subsets.errors import SubsetErrors
     from irtjax.subsets.subset import Shrunken
 
+#: What a subset calls those who respond, and parts of the items.
+NOUNS = ("subject", "benchmark")
 #: Chosen items in the section of a page.
 CHOSEN = 100
 
@@ -36,6 +32,7 @@ def subset_page(
     sentences: Sequence[str] = (),
     notes: Sequence[str] = (),
     command: str | None = None,
+    title: str | None = None,
 ) -> str:
     """Returns a subset of `irtjax.shrink` as an HTML page.
 
@@ -45,6 +42,7 @@ def subset_page(
         sentences: The subset in words.
         notes: How the data were read.
         command: The command that wrote the page.
+        title: The title; None takes the numbers of items.
 
     Returns:
         The page: its items with weights and curves, and the errors to expect.
@@ -58,7 +56,7 @@ def subset_page(
     items["weight"] = page_data.whole(small.weights, 100_000)
     curves = page_data.curve_data(small.model, small.parameters, places, ends)
     content = {"items": items, "curves": curves, "ends": ends, "subjects": None}
-    content |= scale_of(small.model)
+    content |= {"cloud": False, "nouns": NOUNS, **scale_of(small.model)}
     warnings = [*small.warnings, *(() if errors is None else errors.warnings)]
     rows = item_rows(table, places, flags, names)
     for row, weight in zip(rows, small.weights, strict=False):
@@ -67,38 +65,31 @@ def subset_page(
     spoken = [*sentences[1:], *sentences[:1]] if small.reason else sentences
     how = "at random" if small.method == "random" else f"by {small.method}"
     context = {
-        "title": f"{small.size:,} of {counted(small.num_items, 'item')}",
-        "lead": f"Chosen {how}; parameters of a {small.model.name} model",
-        "verdict": [short(x, SENTENCE) for x in spoken],
-        "doubtful": False,
+        "title": short(title or "", 200)
+        if title
+        else f"{small.size:,} of {counted(small.num_items, 'item')}",
+        "facts": f"Chosen {how}; parameters of a {small.model.name} model",
+        "date": now(),
+        "sentences": [short(x, SENTENCE) for x in spoken],
         "warnings": [short(x, SENTENCE) for x in worded(dict.fromkeys(warnings))],
         "notes": [short(x, SENTENCE) for x in worded(notes)],
         "subset": _subset(small, errors),
         "items": {
             "heading": "Chosen items",
             "caption": "Items in the order of choice",
-            "note": ITEM_NOTE,
+            "note": "Choose an item for its response curve.",
             "rows": rows,
             "weights": True,
             "benchmarks": "benchmark" in items,
         },
         "provenance": [("Written by", command or "irtjax.report.subset_page", True)]
-        + [("irtjax", version_of_irtjax(), False), ("Written at", now(), False)],
+        + [("irtjax", version_of_irtjax(), False)],
     }
     return render(context, content)
 
 
-def section(small: Shrunken, sentences: Sequence[str] = ()) -> dict[str, Any]:
-    """A subset as a section of the page of the fit that it is from.
-
-    Args:
-        small: The subset.
-        sentences: The subset in words.
-
-    Returns:
-        The argument `few` of `report_page`: its items with weights, and the rules that
-        were compared.
-    """
+def section(small: Shrunken) -> dict[str, Any]:
+    """A subset as a section of a page: its items, and the rules that were compared."""
     table = _subset_items(small)
     names, benchmarks = labels(small.items), page_data.labels_of_benchmarks(table)
     columns = [table[x].to_pylist() for x in ("difficulty", "discrimination")]
@@ -115,7 +106,6 @@ def section(small: Shrunken, sentences: Sequence[str] = ()) -> dict[str, Any]:
     rules = _subset(small, None)
     left = small.size - len(rows)
     return {
-        "sentences": [short(x, SENTENCE) for x in sentences],
         "chosen": chosen,
         "tables": rules["tables"] if rules else [],
         "left": f"{counted(left, 'more item')} {are(left)} in subset.csv."

@@ -92,7 +92,8 @@ def write_report(
     standing = rank(fit) if ranked is None else ranked
 
     # Before anything is written: `data` may be refused.
-    html = report_page(fit, ranked=standing, data=data, texts=texts) if page else ""
+    more: dict[str, Any] = {"data": data, "texts": texts, "folder": folder}
+    html = report_page(fit, ranked=standing, **more) if page else ""
 
     def extra(place: Path) -> None:
         if page:

@@ -3,9 +3,11 @@
 import base64
 import dataclasses
 import hashlib
+import html
 import html.parser
 import json
 import re
+from typing import NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
@@ -28,7 +30,9 @@ from irtjax.models.families.continuous import ScoreItems
 from irtjax.models.families.graded import GradedItems
 from irtjax.models.families.logistic import LogisticItems
 from irtjax.report import page_data, report_page, subset_page
-from irtjax.report.page import json_text
+from irtjax.report.page_head import title_of
+from irtjax.report.page_html import json_text
+from irtjax.report.page_scores import _brackets, tied_places, tied_text
 from irtjax.report.summary import UNSETTLED, verdict
 from irtjax.storage import save
 from irtjax.subsets.predictor import Calibrator
@@ -160,9 +164,12 @@ def test_nothing_is_fetched_and_only_our_script_may_run(page):
 def test_the_script_gets_the_numbers_of_the_tables(fit, page):
     data, rows = page.data, rank(fit).rows()
     assert data["subjects"]["names"] == page_data.labels(r["subject"] for r in rows)
-    for name in ("ability", "expected_score_upper", "accuracy", "probability_best"):
+    for name in ("ability", "accuracy", "probability_best"):
         mine = np.array(data["subjects"][name]) / 1000
         np.testing.assert_allclose(mine, [row[name] for row in rows], atol=5.1e-4)
+    mine = np.array(data["subjects"]["expected_score_upper"]) / 1e6
+    wanted = [row["expected_score_upper"] for row in rows]
+    np.testing.assert_allclose(mine, wanted, atol=5.1e-7)
     # Four digits of an error: differences of two subjects are computed from these.
     scale = data["subjects"]["scale_of_exact"]
     error = np.array([row["ability_se"] for row in rows])
@@ -179,11 +186,6 @@ def test_the_script_gets_the_numbers_of_the_tables(fit, page):
         mine = np.array(data["items"][name], float) / scale
         wanted = np.array(table[name].to_pylist(), float)
         np.testing.assert_allclose(mine, wanted, atol=0.51 / scale)
-    accuracies = data["by_benchmark"]
-    assert accuracies["names"] == ["b0", "b1"] and accuracies["left"] == 0
-    wanted = [row["accuracy[b1]_upper"] for row in rows]
-    mine = np.array([row[7] for row in accuracies["rows"]]) / 1000
-    np.testing.assert_allclose(mine, wanted, atol=5.1e-4)
     curves = data["curves"]
     assert curves["link"] == "logit" and "c" not in curves
     d = np.array(curves["d"]) / 1000
@@ -313,72 +315,134 @@ def test_asymptotes_are_part_of_the_formula():
     }
 
 
-def test_bad_items_come_with_evidence_and_text(fit):
-    import pyarrow as pa
+def section_of(source: str, name: str) -> str:
+    """A section of a page."""
+    start = source.index(f'<section id="{name}"')
+    return source[start : source.index("</section>", start)]
 
-    flags = [""] * len(fit.item_names)
-    flags[3] = "negative discrimination; not identified"
+
+def tiles_of(source: str) -> list[str]:
+    """The three answers at the head of a page, as text."""
+    (found,) = re.findall('<dl class="tiles".*?</dl>', source, re.DOTALL)
+    parts = re.findall('<div class="tile">(.*?)</div>', found, re.DOTALL)
+    return [" ".join(re.sub("<[^>]*>", " ", part).split()) for part in parts]
+
+
+def as_models(fit):
+    """A fit of logs, which have models and tasks."""
+    options = {**fit.options, "nouns": ["model", "task"]}
+    return dataclasses.replace(fit, options=options)
+
+
+def with_flags(fit, flags):
     place = fit.items.table.column_names.index("flags")
-    table = fit.items.table.set_column(place, "flags", pa.array(flags))
-    bad = dataclasses.replace(fit, items=ItemTable(table))
+    found = pa.array([flags.get(k, "") for k in range(15)])
+    table = fit.items.table.set_column(place, "flags", found)
+    return dataclasses.replace(fit, items=ItemTable(table))
+
+
+def test_flagged_items_come_with_evidence_and_text(fit):
+    bad = with_flags(fit, {3: "negative discrimination; not identified"})
     texts = {
         str(fit.item_names[3]): "2 + 2 = ?\n<b>A) 4</b>",
         str(fit.item_names[0]): "easy",
     }
     source = report_page(bad, data=small_table(), texts=texts)
     found = Page(source)
-    text = "".join(found.text)
-    assert "1 of 15 items is flagged by the fit: 1 negative discrimination" in text
-    section = source[source.index('id="bad-h"') : source.index('id="information-h"')]
+    section = section_of(source, "read")
+    assert "1 of 15 items is flagged." in section
     assert "stronger subjects do worse" in section and "b1/q3" in section
     assert "2 + 2 = ?\n&lt;b&gt;A) 4&lt;/b&gt;" in section and "easy" not in section
+    assert "<summary>2 + 2 = ? &lt;b&gt;A) 4&lt;/b&gt;</summary>" in section
     assert found.data["texts"] == {"3": texts["b1/q3"], "0": "easy"}
+    # Above the list of items.
+    assert source.index('id="read-h"') < source.index('id="items-h"')
     # The weakest and the strongest third, by ability.
     order = [row["subject"] for row in rank(bad).rows()]
     data, item = small_table(), 3
     for part, label in ((order[-8:], "weakest"), (order[:8], "strongest")):
         rows = np.isin(data.subjects, part)
         mean = data.values[rows, item][data.observed[rows, item]].mean()
-        assert f"<td>{mean:.2f}</td>" in section, label
+        assert f'<td class="wide">{mean:.2f}</td>' in section, label
+
+
+class Found(NamedTuple):
+    """As `irtjax.auditing.items_to_read` returns it."""
+
+    table: pa.Table
+    significant: tuple[str, ...]
+
+    def sentence(self, most: int = 5) -> str:
+        names = ", ".join(self.significant[:most])
+        if not self.significant:
+            return f"no item stands out; first to read: {self.table['item'][0]}"
+        count = len(self.significant)
+        return f"{count} items where most models agree on another answer: {names}"
+
+
+def found_items(fit, *significant):
+    rows = [
+        (str(fit.item_names[k]), "<b>B</b>", 20 - k, "A", 1e-5 * (k + 1), 24)
+        for k in (5, 7, 2, 9, 4, 8)
+    ]
+    names = ("item", "answer", "count", "key", "p_value", "models")
+    table = pa.table(dict(zip(names, map(list, zip(*rows, strict=True)), strict=True)))
+    return Found(table, significant)
+
+
+def test_items_on_whose_answer_models_agree_come_first(fit):
+    found = found_items(fit, str(fit.item_names[5]), str(fit.item_names[7]))
+    texts = {str(fit.item_names[5]): "Which river?\nExpected: A"}
+    source = report_page(
+        with_flags(fit, {3: "negative discrimination"}), to_read=found, texts=texts
+    )
+    section = section_of(source, "read")
+    places = [section.index(f">{fit.item_names[k]}</bdi>") for k in (5, 7, 3)]
+    assert places == sorted(places) and str(fit.item_names[2]) not in section
+    row = section[places[0] : section.index("</tr>", places[0])]
+    assert "Which river?" in row and "&lt;b&gt;B&lt;/b&gt;" in row
+    assert "<td>15 of 24</td>" in row and ">A</bdi>" in row and "6.0e-05" in row
+    tile = tiles_of(source)[1]
+    assert tile.startswith("Items to read 3 Where most models agree on another answer:")
+    assert "Flagged: 1 negative discrimination." in tile
+    # What the head states is not repeated.
+    assert "agree on another answer" not in section
+
+
+def test_where_no_item_stands_out_the_first_ones_are_shown(fit):
+    source = report_page(fit, to_read=found_items(fit))
+    section = section_of(source, "read")
+    assert section.count("data-item=") == 5
+    assert tiles_of(source)[1].startswith("Items to read None No item stands out;")
 
 
 @pytest.mark.parametrize(
-    ("flags", "sentence", "section"),
+    ("flags", "tile", "note"),
     [
-        ({}, "None of 15 items is flagged{by}.", ""),
+        ({}, "None No item is flagged.", ""),
         (
             {1: "all right", 2: "all wrong", 5: "all wrong"},
-            "None of the 12 items with variation is flagged{by}.",
+            "None No item is flagged",
             "3 of 15 items have no variation, which is no evidence of a fault: 2 all"
             " wrong, 1 all right.",
         ),
         (
             {1: "all right", 3: "negative discrimination"},
-            "1 of 15 items is flagged{by}{kinds}.",
+            "1 Flagged: 1 negative discrimination.",
             "1 of 15 items has no variation, which is no evidence of a fault: 1 all"
             " right.",
         ),
-        (dict.fromkeys(range(15), "all wrong"), "", "15 of 15 items have no variation"),
+        (dict.fromkeys(range(15), "all wrong"), "None", "15 of 15 items have no"),
     ],
 )
-def test_items_without_variation_are_counted_apart(fit, flags, sentence, section):
-    place = fit.items.table.column_names.index("flags")
-    found = pa.array([flags.get(k, "") for k in range(15)])
-    table = fit.items.table.set_column(place, "flags", found)
-    with_flags = dataclasses.replace(fit, items=ItemTable(table))
-    kinds = ": 1 negative discrimination"
-    expected = sentence.format(by=" by the fit", kinds=kinds), section
-    stated = verdict(with_flags, rank(fit))[2]
-    assert stated.startswith(" ".join(filter(None, expected)))
-    source = report_page(with_flags)
-    bad = source[source.index('id="bad-h"') : source.index('id="information-h"')]
-    expected = sentence.format(by="", kinds=""), section
-    assert " ".join(filter(None, expected)) in bad
+def test_items_without_variation_are_counted_apart(fit, flags, tile, note):
+    source = report_page(with_flags(fit, flags))
+    assert tiles_of(source)[1].startswith(f"Items to read {tile}")
+    assert note in section_of(source, "items")
+    assert ('id="read-h"' in source) == ("Flagged" in tile)
 
 
 def test_an_audit_begins_with_its_bad_items_and_their_p_values(fit):
-    import pyarrow as pa
-
     from irtjax.auditing import TESTED, Audit
     from irtjax.auditing.examine import column_of
 
@@ -394,14 +458,13 @@ def test_an_audit_begins_with_its_bad_items_and_their_p_values(fit):
         pa.table(columns), pa.table({}), None, None, fit, 0.9, 0.1, "", ("few",)
     )
     source = report_page(fit, audit=found)
-    assert source.index('id="bad-h"') < source.index('id="leaderboard-h"')
-    assert source.count('id="bad-h"') == source.count('href="#bad"') == 1
-    section = source[source.index('id="bad-h"') : source.index('id="leaderboard-h"')]
+    assert source.index('id="read-h"') < source.index('id="scores-h"')
+    assert source.count('id="read-h"') == 1
+    section = section_of(source, "read")
     assert "q = 1.3e-07" in section and "1 of 15 items is flagged" in section
     assert "false discovery rate of 10 %" in section and "saturated" not in section
-    source = report_page(fit, audit=found, items_first=False)
-    assert source.index('id="bad-h"') > source.index('id="leaderboard-h"')
-    assert source.count('id="bad-h"') == source.count('href="#bad"') == 1
+    source = report_page(as_models(fit), audit=found, items_first=False)
+    assert source.index('id="read-h"') > source.index('id="scores-h"')
     assert verdict(fit, rank(fit), audit=found, items_first=True)[0] == (
         "1 of 15 items is flagged by the audit: 1 misfit."
     )
@@ -421,29 +484,108 @@ def test_the_page_names_a_few_of_many_files(fit):
     assert "logs/0.jsonl" in text and "logs/39.jsonl" not in text and "34 more" in text
 
 
-def test_the_verdict_has_three_sentences_and_warns_first(fit):
+def test_the_head_has_three_answers_and_warns_first(fit):
     ranked = rank(fit)
-    sentences = verdict(fit, ranked)
-    best = ranked.rows(stop=1)[0]
-    assert len(sentences) == 3
-    assert f"with probability {best['probability_best']:.2f}" in sentences[0]
-    assert f"{ranked.num_different:,} (" in sentences[1]
-    assert sentences[2] == (
-        "None of the 14 items with variation is flagged by the fit."
-        " 1 of 15 items has no variation, which is no evidence of a fault: 1 all right."
-    )
-    assert 'href="#bad"' in report_page(fit, ranked=ranked)
-    low, high = best["rank_lower"], best["rank_upper"]
-    assert low < high and f"its rank between {low} and {high} (95 %)." in sentences[0]
-    rows = [{**row, "rank_upper": row["rank_lower"]} for row in ranked.rows()]
-    sure = dataclasses.replace(ranked, table=pa.Table.from_pylist(rows))
-    assert "its rank 1 (95 %)." in verdict(fit, sure)[0]
+    source = report_page(fit, ranked=ranked)
+    first, read, cheaper = tiles_of(source)
+    assert first.startswith("First place ") and read.startswith("Items to read ")
+    assert cheaper.startswith("Cheaper ")
+    pairs = f"{ranked.num_different} of {ranked.num_pairs} pairs differ (5 % false)."
+    assert pairs in first
+    assert "24 subjects · 15 items · 2 benchmarks · 3.6 % missing" in source
+    assert "<h1><bdi>b0 and b1</bdi></h1>" in source and 'role="alert"' not in source
     unsettled = dataclasses.replace(fit, status=irtjax.Status.MAX_STEPS)
     assert verdict(unsettled, ranked)[0] == UNSETTLED
-    assert 'class="verdict bad"' in report_page(unsettled)
+    page = report_page(unsettled, title="A <b>title</b>", folder="logs/report")
+    assert f'role="alert">{UNSETTLED}</p>' in page
+    assert "<h1><bdi>A &lt;b&gt;title&lt;/b&gt;</bdi></h1>" in page
+    assert "<bdi>report</bdi>" in page
 
 
-def test_a_model_of_several_abilities_has_sentences_in_place_of_curves(fit):
+def test_a_title_is_of_tasks_data_or_folder(fit):
+    one = dataclasses.replace(fit, benchmarks=None)
+    named = lambda *sources: dataclasses.replace(
+        one, options={**fit.options, "sources": list(sources)}
+    )
+    assert title_of(fit, "x") == "b0 and b1"
+    assert title_of(named("/logs/mmlu.csv"), "x") == "mmlu"
+    assert title_of(named("/logs/a.json", "/logs/b.json"), "x") == "logs"
+    assert title_of(named("/a/1.json", "/b/1.json"), "x") == "x"
+    assert title_of(one, "") == "Leaderboard"
+
+
+def test_a_page_states_who_is_tied_with_whom(fit):
+    ranked = rank(fit)
+    rows, source = ranked.rows(), report_page(fit, ranked=ranked)
+    names = page_data.labels(row["subject"] for row in rows)
+    places = tied_places(rows)
+    for k, row in enumerate(rows):
+        tied = {
+            j
+            for j, other in enumerate(rows)
+            if max(row["first_group"], other["first_group"])
+            <= min(row["last_group"], other["last_group"])
+        }
+        assert tied == {*range(places[k][0], places[k][1] + 1)}
+    section = section_of(source, "scores")
+    assert section.count("<tr>") == 25 and section.count("<circle") == 24
+    assert f"<tr><td>1–{places[0][1] + 1}</td>" in section
+    # A bracket for each group of several.
+    groups = [group for group in ranked.groups if len(group) > 1]
+    assert section.count("<path d=") == len(groups) > 1
+    text = html.unescape(tied_text(names, 0, places[0]))
+    assert f'<td class="text wide">{tied_text(names, 0, places[0])}</td>' in section
+    assert text.split(", ")[0] == names[1]
+    # Its expected score in points, with the interval of the table.
+    score, ends = rows[0]["expected_score"], rows[0]["expected_score_lower"]
+    assert f"<td>{score:.2f}</td>".replace(">0.", ">.") in section
+    assert f"{ends:.2f}–".removeprefix("0") in section
+
+
+def test_brackets_of_ties_share_a_lane_only_where_they_do_not_overlap():
+    groups = [(1, 1), (1, 2), (2, 3), (3, 3), (4, 4), (4, 4)]
+    rows = [{"first_group": a, "last_group": b} for a, b in groups]
+    paths, lanes, apart = _brackets(rows, len(rows), 0, 10)
+    # Rows 0-1, 1-2 and 2-3, and 4-5: the first lane has the first, third and fourth.
+    starts = [path.split("h")[0] for path in paths]
+    assert starts == ["M-4 4", f"M{apart - 4} 14", "M-4 24", "M-4 44"] and lanes == 2
+    # One that goes on below the figure has no end.
+    (path, *_), _, _ = _brackets(rows, 1, 0, 10)
+    assert path == "M-4 4h4V10"
+
+
+def test_tasks_have_the_means_of_the_table(fit):
+    source, rows = report_page(fit), rank(fit).rows()
+    section = section_of(source, "tasks")
+    cells = re.findall(r'<td class="h(\d)">(\S+) ', section)
+    assert len(cells) == 48
+    for k, row in enumerate(rows):
+        for n, name in enumerate(("b0", "b1")):
+            value = row[f"accuracy[{name}]"]
+            assert cells[2 * k + n][1] == f"{value:.2f}".removeprefix("0")
+    shades = sorted((float(text), int(shade)) for shade, text in cells)
+    assert [x for _, x in shades] == sorted(x for _, x in shades)
+    assert {shades[0][1], shades[-1][1]} == {0, 9}
+    one = dataclasses.replace(fit, benchmarks=None)
+    assert 'id="tasks"' not in report_page(one)
+
+
+def test_a_test_of_many_persons_begins_with_its_items(fit):
+    fit, data = large_fit(60, 12)
+    source = report_page(fit, data=data)
+    assert source.index('id="items-h"') < source.index('id="scores-h"')
+    assert "60 subjects · 12 items" in source
+    source = report_page(as_models(fit), data=data)
+    assert source.index('id="items-h"') > source.index('id="scores-h"')
+    assert "60 models · 12 items · 12 tasks" in source and "Tasks</h2>" in source
+    # Of few subjects the errors of items are as large as their cloud.
+    fit, data = large_fit(19, 40)
+    assert 'id="scatter"' not in report_page(fit, data=data)
+    fit, data = large_fit(20, 40)
+    assert 'id="scatter"' in report_page(fit, data=data)
+
+
+def test_a_model_of_several_abilities_has_no_curve_over_one(fit):
     slopes = np.stack([np.ones(15), np.linspace(0, 1, 15)], axis=1)
     items = fit.parameters.items._replace(discrimination=slopes)
     several = dataclasses.replace(
@@ -452,8 +594,8 @@ def test_a_model_of_several_abilities_has_sentences_in_place_of_curves(fit):
         parameters=fit.parameters._replace(items=items),
     )
     source = report_page(several, data=small_table())
-    assert "has no curve of information over one" in source
-    assert "for its response curve over each factor, the others at 0" in source
+    assert 'id="information"' not in source
+    assert "Items have several discriminations: shown is that in the" in source
     found = Page(source).data
     assert found["curves"] is None and len(found["responses"]["rows"]) == 24
 
@@ -542,7 +684,9 @@ def test_a_subset_has_its_items_weights_and_errors():
     assert found.data["items"]["weight"] == [25_000, 75_000]
     assert found.data["items"]["discrimination"] == [1000, 2000]
     assert found.data["curves"]["d"] == [500, -1000] and not found.data["subjects"]
-    assert 'id="leaderboard"' not in source and "0.7500" in source
+    assert 'id="scores"' not in source and "0.7500" in source
+    assert "<h1><bdi>2 of 40 items</bdi></h1>" in source
+    assert "<h1><bdi>Two</bdi></h1>" in subset_page(small, title="Two")
 
 
 def test_commands_write_the_page(fit, tmp_path):
@@ -562,18 +706,19 @@ def test_commands_write_the_page(fit, tmp_path):
             refused.exit_code == 2 and "choose a folder that exists" in refused.stderr
         )
     assert "requires --data" in run("report", folder, "--metric", "acc").stderr
-    assert run("report", folder, "--no-texts", "--quiet").exit_code == 0
+    assert run("report", folder, "--no-texts", "--title", "Mine").exit_code == 0
+    assert "<h1><bdi>Mine</bdi></h1>" in path.read_text("utf-8")
     rows = rank(fit).rows()
     pair = rows[4]["subject"], rows[1]["subject"]
     out = tmp_path / "pair"
     made = run("compare", *pair, "--fit", folder, "--out", out)
     assert made.exit_code == 0 and "report.html" in made.stdout, made.output
-    html = (out / "report.html").read_text("utf-8")
-    assert Page(html).data["pair"] == [4, 1]
-    # The verdict is on the two, and a page has no option to add.
-    (shown,) = re.findall('<ol class="verdict.*?</ol>', html, re.DOTALL)
+    source = (out / "report.html").read_text("utf-8")
+    assert Page(source).data["pair"] == [4, 1]
+    # The head is on the two, and a page has no option to add.
+    (shown,) = re.findall('<ul class="answers".*?</ul>', source, re.DOTALL)
     assert f"ahead of {pair[0]}" in shown or f"ahead of {pair[1]}" in shown
-    assert shown.count("<li>") == 1 and "add --data" not in html
+    assert shown.count("<li>") == 1 and "add --data" not in source
     assert "add --data" in " ".join(made.stdout.split())
 
 

@@ -5,8 +5,10 @@ firefox-esr), or what `playwright install chromium firefox` fetched. `.ci/run` i
 both packages.
 """
 
+import csv
 import dataclasses
 import importlib.metadata
+import io
 import itertools
 import re
 import shutil
@@ -20,7 +22,7 @@ from irtjax.calibration.rank import rank
 from irtjax.calibration.result_tables import AbilityTable
 from irtjax.models.catalogue import factor_model
 from irtjax.models.factors import Factor
-from irtjax.report import page_data, report_page, write_page
+from irtjax.report import page_data, report_page, words, write_page
 from tests.report.pages import hostile_fit, large_fit
 from tests.small_fits import small_fit, small_table
 
@@ -149,6 +151,9 @@ def test_the_leaderboard_is_sorted_and_filtered(fit, text, open_page):
     assert head.get_attribute("aria-sort") == "ascending"
     numbers = [int(x.split("_")[-1]) for x in column(page, "board", "name")[:23]]
     assert numbers == sorted(numbers) == list(range(23))
+    assert page.locator("#board th[data-key=accuracy]").is_hidden()
+    page.click("#board-all")
+    assert page.get_attribute("#board-all", "aria-pressed") == "true"
     page.locator("#board th[data-key=accuracy] button").click()
     assert head.get_attribute("aria-sort") == "none"
     shown = [float(x.split()[0]) for x in column(page, "board", "accuracy")]
@@ -164,6 +169,75 @@ def test_the_leaderboard_is_sorted_and_filtered(fit, text, open_page):
     assert page.inner_text("#board-n") == "11 of 24 subjects"
     page.fill("#board-q", "nobody")
     assert page.inner_text("#board-n") == "0 of 24 subjects"
+
+
+def test_rows_of_the_script_are_those_without_it(text, open_page, tmp_path):
+    """What the script writes into the table is what stands in the file."""
+    page = open_page(text)
+    written = re.search('<table id="board">.*?</table>', text, re.DOTALL)[0]
+    plain = page.evaluate(
+        """(source) => {
+            const box = document.createElement("div");
+            box.innerHTML = source;
+            return [...box.querySelectorAll("tbody td")].map((x) => x.textContent);
+        }""",
+        written,
+    )
+    cells = page.locator("#board tbody td")
+    shown = cells.evaluate_all("x => x.map((cell) => cell.textContent)")
+    assert len(shown) == len(plain) > 200
+    differ = [(a, b) for a, b in zip(plain, shown, strict=True) if a != b and a]
+    assert not differ, differ
+
+
+def pasted(page):
+    """What is on the clipboard, as a person finds it by pasting."""
+    page.evaluate("""() => {
+        const area = document.createElement("textarea");
+        area.id = "pasted";
+        document.body.append(area);
+    }""")
+    page.locator("#pasted").focus()
+    page.keyboard.press("ControlOrMeta+v")
+    found = page.input_value("#pasted")
+    page.evaluate("() => document.getElementById('pasted').remove()")
+    return found
+
+
+def test_the_table_is_copied(fit, text, open_page):
+    page, rows = open_page(text), rank(fit).rows()
+    names = page_data.labels(row["subject"] for row in rows)
+    page.click("[data-copy=csv]")
+    assert page.inner_text("#board-n") == "Copied 24 rows"
+    found = list(csv.DictReader(io.StringIO(pasted(page))))
+    assert [row["subject"] for row in found] == names
+    for name in ("", "_lower", "_upper"):
+        mine = [float(row[f"score{name}"]) for row in found]
+        wanted = [row[f"expected_score{name}"] for row in rows]
+        np.testing.assert_allclose(mine, wanted, atol=5.1e-4)
+    assert [int(row["rank"]) for row in found] == [row["rank"] for row in rows]
+    assert not {"ability", "accuracy"} & found[0].keys()
+    # All columns, of the rows that pass the filter.
+    page.click("#board-all")
+    page.fill("#board-q", "we$ird")
+    page.click("[data-copy=md]")
+    head, marks, line, end = pasted(page).split("\n")
+    assert head == (
+        "| rank | subject | score | 95 % | tied with | ability | P(best) | accuracy |"
+    )
+    assert marks == "| --- | --- | --: | --: | --- | --: | --: | --: |" and end == ""
+    k = names.index(next(x for x in names if x.startswith("we$ird")))
+    row, name = rows[k], words.markdown(names[k])
+    assert f"| {name} |" in line and len(re.findall(r"(?<!\\)\|", line)) == 9
+    # As in the cells of the table.
+    cells = page.locator("#board tbody tr td").all_inner_texts()
+    assert line.startswith(f"| {cells[0]} |") and f"| {cells[2]} | {cells[3]} |" in line
+    page.click("[data-copy=latex]")
+    lines = pasted(page).split("\n")
+    assert lines[0] == r"\begin{tabular}{llrrlrrr}" and lines[-2] == r"\end{tabular}"
+    assert r"95 \%" in lines[2] and r"we\$ird\_\$x|<b>" in lines[4]
+    assert f"{row['ability']:.2f}".replace("-", "$-$") in lines[4]
+    assert all(x.endswith(r"\\") for x in (lines[2], lines[4]))
 
 
 def test_rows_mark_those_they_are_tied_with(fit, text, open_page):
@@ -193,14 +267,14 @@ def test_two_subjects_are_compared_as_by_the_library(fit, text, open_page):
         shown = page.inner_text("#versus")
         chance = max(found.probability_greater, 1 - found.probability_greater)
         wanted = "above 0.999" if chance > 0.9995 else chance
-        said = re.search(r"with probability (above [\d.]+|[\d.]+)", shown)[1].rstrip(
-            "."
-        )
+        said = re.search(r"with probability (above [\d.]+|[\d.]+)", shown)[1]
+        said = said.rstrip(".")
         if wanted == "above 0.999":
             assert said == wanted
         else:
             assert abs(float(said) - chance) < 1e-3
         assert ("significantly" in shown) == (found.p_value <= 0.05)
+        assert (" are tied" in shown) == (found.p_value > 0.05)
         numbers = re.search(
             r"Difference of abilities (\S+), 95 % interval (\S+) … (\S+),", shown
         )
@@ -221,6 +295,7 @@ def test_two_subjects_are_compared_as_by_the_library(fit, text, open_page):
     page.select_option("#second", page.input_value("#first"))
     assert page.input_value("#first") != page.input_value("#second")
     page.click("#swap")
+    page.click("#board-all")
     page.locator("#board [data-pick]").nth(7).click()
     assert page.input_value("#second") == "7"
     assert page.locator("#board [aria-pressed=true]").count() == 2
@@ -345,7 +420,7 @@ def test_hostile_names_do_nothing(open_page):
     fit, data = hostile_fit()
     texts = {str(fit.item_names[1]): "<script>document.title = 'owned'</script>"}
     page = open_page(report_page(fit, data=data, texts=texts))
-    assert page.title() == "Leaderboard"
+    assert page.title() == "b0 and b1"
     assert page.locator("img").count() == 0 and page.locator("script").count() == 2
     names = column(page, "board", "name")
     for shown in ("<script>document.title='owned'</script>", "שלום עולם", "(no name)"):
@@ -360,7 +435,7 @@ def test_hostile_names_do_nothing(open_page):
         page.select_option("#first", str(k))
     for button in page.locator("#list .link").all()[:10]:
         button.click()
-    assert page.title() == "Leaderboard"
+    assert page.title() == "b0 and b1"
 
 
 def test_it_is_read_without_a_script(text, open_page):
@@ -369,7 +444,7 @@ def test_it_is_read_without_a_script(text, open_page):
     assert plain.locator("html.no-js").count() == 1  # What the script removes.
     assert plain.locator("#board tbody tr").count() == 24
     assert plain.locator("#list tbody tr").count() == 15
-    assert plain.locator("#ranks svg").is_visible()
+    assert plain.locator("#chart").is_visible()
     assert not plain.locator("#board-q").is_visible()
 
 
@@ -381,6 +456,44 @@ def test_it_is_read_on_a_phone(text, open_page):
     )
     whole, seen = phone.evaluate(sizes)
     assert whole == seen and 370 <= seen <= 390
+    heads = phone.locator("#board th:visible").all_inner_texts()
+    assert [x.split()[0] for x in heads] == ["Rank", "Subject", "Score"]
+
+
+#: Boxes of an SVG element's texts, in pixels of the window.
+BOXES = """found => found.map((x) => {
+    const { left, right, top, bottom } = x.getBoundingClientRect();
+    return [left, right, top, bottom];
+})"""
+
+
+@pytest.mark.parametrize("width", [700, 1280])
+@pytest.mark.parametrize("count", [10, 60, 600])
+def test_the_figure_is_as_wide_as_the_window_and_its_letters_stay(
+    open_page, count, width
+):
+    fit, data = large_fit(count, 700)
+    page = open_page(
+        report_page(fit, data=data), viewport={"width": width, "height": 900}
+    )
+    chart = page.locator("#chart")
+    size = "found => parseFloat(getComputedStyle(found).fontSize)"
+    assert chart.locator("text").first.evaluate(size) == 13
+    drawn = min(count, 60)
+    assert chart.locator("circle").count() == drawn
+    # Names neither overlap each other nor are cut off at the window.
+    names = np.array(chart.locator("text.who").evaluate_all(BOXES))
+    assert len(names) == drawn and names[:, 0].min() >= 0
+    assert (names[1:, 2] >= names[:-1, 3] - 3).all()
+    points = np.array(chart.locator("circle").evaluate_all(BOXES))
+    assert (points[:, 0] >= names[:, 1]).all()
+    values = np.array(chart.locator("text.value").evaluate_all(BOXES))
+    assert (values[:, 0] >= points[:, 1].max() - 12).all()
+    brackets = np.array(chart.locator(".brackets path").evaluate_all(BOXES))
+    assert (brackets[:, 0] >= values[:, 1].max()).all()
+    assert brackets[:, 1].max() <= width
+    span = np.ptp(points.mean(axis=1))
+    assert span > 0.2 * width
 
 
 @pytest.mark.parametrize("width", [1000, 1100, 1280])
@@ -413,7 +526,7 @@ def test_it_is_read_in_the_dark_and_on_paper(text, open_page):
     assert dark.evaluate(ground) == "rgb(255, 255, 255)"
     assert not dark.locator("nav").is_visible()
     size = "found => parseFloat(getComputedStyle(found).fontSize)"
-    cell = dark.locator("#board td", has=dark.locator(".small")).first
+    cell = dark.locator("#list td", has=dark.locator(".small")).first
     assert 10 < cell.locator(".small").evaluate(size) < cell.evaluate(size) < 12
 
 

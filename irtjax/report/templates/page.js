@@ -57,9 +57,10 @@ items.weight = numbers(items.weight, 100000);
 const benchmarkOf = (k) => (items.benchmarks ? items.benchmarks[items.benchmark[k]] : "");
 const subjectCount = subjects ? subjects.names.length : 0;
 if (subjects) {
-  for (const name of ["ability", "ability_se", "lower", "upper", "probability_best", "expected_score",
-    "expected_score_lower", "expected_score_upper", "accuracy", "accuracy_lower", "accuracy_upper"])
+  for (const name of ["ability", "ability_se", "probability_best", "accuracy", "accuracy_lower", "accuracy_upper"])
     subjects[name] = numbers(subjects[name]);
+  for (const name of ["lower", "upper", "expected_score", "expected_score_lower", "expected_score_upper"])
+    subjects[name] = numbers(subjects[name], 1e6);
   subjects.exact = numbers(subjects.exact_ability, subjects.scale_of_exact);
   subjects.error = numbers(subjects.exact_ability_se, subjects.scale_of_exact);
   subjects.shared = subjects.shared && subjects.shared.map((row) => numbers(row, subjects.scale_of_exact));
@@ -69,6 +70,7 @@ if (subjects) {
 const abilityOf = (subject, item) =>
   subjects.by_group && items.group ? subjects.by_group[subject][items.group[item]] : subjects.exact[subject];
 
+const taskNoun = data.nouns[1][0].toUpperCase() + data.nouns[1].slice(1);
 // Share of the highest response, NaN where it is missing or not in the page.
 const answered = data.responses ? data.responses.rows.length : 0;
 function response(subject, item) {
@@ -150,6 +152,7 @@ function interactive(id, size, columns, options) {
     head.setAttribute("aria-sort", "none");
   });
 
+  const found = { render, reset: () => { state.shown = step; render(); }, body, rows: [] };
   function sort(key) {
     const column = columns[key];
     state.down = state.key === key ? !state.down : Boolean(column.down);
@@ -194,6 +197,7 @@ function interactive(id, size, columns, options) {
       (shown.length < rows.length ? `, the first ${whole(shown.length)} shown` : "");
     more.hidden = shown.length >= rows.length;
     more.textContent = `Show ${whole(Math.min(5 * step, rows.length - shown.length))} more`;
+    found.rows = rows;
     if (options.rendered) options.rendered(rows);
   }
 
@@ -203,7 +207,7 @@ function interactive(id, size, columns, options) {
   window.addEventListener("afterprint", () => { state.shown = before; render(); });
   search.addEventListener("input", () => { state.shown = step; render(); });
   more.addEventListener("click", () => { state.shown += 5 * step; render(); });
-  return { render, reset: () => { state.shown = step; render(); }, body };
+  return found;
 }
 
 const column = (values, cell, down) => ({ value: (k) => (values ? values[k] : NaN), cell, down });
@@ -211,41 +215,71 @@ const plusMinus = (values, errors, digits = 2) => (k) => [
   fixed(values[k], digits), errors && Number.isFinite(errors[k]) ? small(` ± ${fixed(errors[k], digits)}`) : null,
 ];
 
-// ---- Leaderboard -----------------------------------------------------------
+// ---- Scores ----------------------------------------------------------------
+// As the short table prints them: no zero before the point, a true minus.
+const { name: measured, digits: scoreDigits, bare } = data.measure || {};
+const points = (x, digits = scoreDigits, short = bare) => {
+  const text = fixed(x, digits).replace("-", "−");
+  return short ? text.replace(/^(−?)0\./, "$1.") : text;
+};
+const endsOf = (name) => ["lower", "upper"].map((end) => subjects[name === "ability" ? end : `${name}_${end}`]);
+const spanOf = (name, k, digits, short) => {
+  const [low, high] = endsOf(name);
+  return low && Number.isFinite(low[k]) ? `${points(low[k], digits, short)}–${points(high[k], digits, short)}` : "";
+};
+const span2 = (low, high) => (low === high ? whole(low) : `${whole(low)}–${whole(high)}`);
+// Rows are in the order of ranks, so that those tied with one are a run of rows.
+const tiedRun = (k) => {
+  let low = k, high = k;
+  while (low > 0 && tied(low - 1, k)) low--;
+  while (high < subjectCount - 1 && tied(high + 1, k)) high++;
+  return [low, high];
+};
+const ranksOf = (k) => { const [low, high] = tiedRun(k); return span2(low + 1, high + 1); };
+// The nearest of those that a subject is tied with; a list that is one name longer is not cut.
+function tiesOf(k) {
+  const [low, high] = tiedRun(k), found = [];
+  for (let step = 1; found.length < 3 && step <= high - low; step++)
+    for (const j of [k - step, k + step]) if (j >= low && j <= high && found.length < 3) found.push(j);
+  const kept = high - low <= 3 ? found : found.slice(0, 2);
+  return { names: kept.sort((a, b) => a - b).map((j) => subjects.names[j]), left: high - low - kept.length };
+}
+const tiesText = (k) => {
+  const { names, left } = tiesOf(k);
+  return names.join(", ") + (left ? ` and ${whole(left)} more` : "") || "–";
+};
 let board = null;
 function leaderboard() {
   const s = subjects;
-  const low = Math.min(...s.lower.filter(Number.isFinite)), high = Math.max(...s.upper.filter(Number.isFinite));
-  const at = (x) => (4 + 112 * (Math.min(Math.max(x, low), high) - low) / Math.max(high - low, 1e-9)).toFixed(1);
   const withInterval = (name) => (k) => [
     fixed(s[name][k], 3),
     s[`${name}_lower`] && Number.isFinite(s[`${name}_lower`][k])
       ? small(` ${range(s[`${name}_lower`][k], s[`${name}_upper`][k])}`) : null,
   ];
   const columns = {
-    rank: column(s.rank, (k) => [whole(s.rank[k]), small(` ${s.rank_lower[k]}–${s.rank_upper[k]}`)]),
+    rank: column(s.rank, ranksOf),
     name: column(s.names, (k) => [bdi(s.names[k]), s.flags[k] ? html("span", { class: "badge" }, s.flags[k]) : null]),
+    score: column(s[measured], (k) => points(s[measured][k]), true),
+    interval: { cell: (k) => spanOf(measured, k) },
+    ranks: column(s.rank, (k) => `${s.rank_lower[k]}–${s.rank_upper[k]}`),
+    ties: {
+      cell: (k) => {
+        const { names, left } = tiesOf(k);
+        return names.length ? [...names.flatMap((name, n) => [n ? ", " : "", bdi(name)]), left ? ` and ${whole(left)} more` : ""] : "–";
+      },
+    },
+    ability: column(s.exact, (k) => [fixed(s.exact[k]), small(` ± ${fixed((s.upper[k] - s.lower[k]) / 2)}`)], true),
+    accuracy: column(s.accuracy, withInterval("accuracy"), true),
+    probability_best: column(s.probability_best, (k) => fixed(s.probability_best[k]), true),
     pick: {
       cell: (k) => html("button", {
         type: "button", class: "button", "aria-pressed": String(versus.includes(k)), "data-pick": k,
         "aria-label": `Compare ${s.names[k]}`, click: () => pick(versus[1], k),
       }, "pick"),
     },
-    ability: column(s.exact, (k) => [fixed(s.exact[k]), small(` ± ${fixed((s.upper[k] - s.lower[k]) / 2)}`)], true),
-    bar: {
-      cell: (k) => svg("svg", { class: "bar", viewBox: "0 0 120 14", "aria-hidden": "true" },
-        low < 0 && high > 0 ? svg("path", { class: "grid", d: `M${at(0)} 0v14` }) : null,
-        svg("path", { class: "line", d: `M${at(s.lower[k])} 7H${at(s.upper[k])}` }),
-        svg("circle", { class: "dot", cx: at(s.exact[k]), cy: 7, r: 4 })),
-    },
-    expected_score: column(s.expected_score, withInterval("expected_score"), true),
-    accuracy: column(s.accuracy, withInterval("accuracy"), true),
-    probability_best: column(s.probability_best, (k) => fixed(s.probability_best[k]), true),
-    group: column(s.first_group, (k) =>
-      s.first_group[k] === s.last_group[k] ? whole(s.first_group[k]) : `${s.first_group[k]}-${s.last_group[k]}`),
   };
   board = interactive("board", subjectCount, columns, {
-    noun: "subjects", step: 30, printed: 100,
+    noun: `${data.nouns[0]}s`, step: 30, printed: 100,
     match: (k, query) => !query || s.names[k].toLocaleLowerCase().includes(query),
     rendered: marks,
   });
@@ -258,27 +292,68 @@ function leaderboard() {
   board.body.addEventListener("pointerleave", () => {
     for (const other of board.body.rows) other.classList.remove("tied");
   });
+  const all = $("board-all");
+  all.addEventListener("click", () => all.setAttribute("aria-pressed", String($("board").classList.toggle("all"))));
+  for (const button of document.querySelectorAll("[data-copy]")) button.addEventListener("click", () => copy(button));
   board.render();
 }
-// Accuracies with intervals, of the first subjects and benchmarks.
-function byEachBenchmark() {
-  const found = data.by_benchmark, s = subjects;
-  if (!found) return;
-  const left = [];
-  if (found.left) left.push(`${whole(found.left)} more benchmarks`);
-  if (subjectCount > found.rows.length) left.push(`${whole(subjectCount - found.rows.length)} more subjects`);
-  const cell = (row, b) => {
-    const [value, , low, high] = numbers(row.slice(4 * b, 4 * b + 4));
-    return html("td", null, fixed(value, 3), Number.isFinite(low) ? small(` ${range(low, high)}`) : "");
-  };
-  $("benchmark-accuracies").replaceChildren(html("details", { open: found.rows.length <= 15 },
-    html("summary", null, "Accuracy by benchmark"), html("div", { class: "scroll" }, html("table", null,
-      html("caption", null, "Mean responses with their intervals over items, in the order of abilities" +
-        (left.length ? `; ${left.join(" and ")} are in abilities.csv` : "")),
-      html("thead", null, html("tr", null, html("th", { scope: "col", class: "name" }, "Subject"),
-        ...found.names.map((name) => html("th", { scope: "col" }, bdi(name))))),
-      html("tbody", null, ...found.rows.map((row, k) => html("tr", null, html("td", { class: "name" }, bdi(s.names[k])),
-        ...found.names.map((_, b) => cell(row, b)))))))));
+
+// What a copy has: the columns that are shown, of all rows that pass the filter.
+function copied(kind) {
+  const s = subjects, all = $("board").classList.contains("all"), level = `${+(100 * data.level).toPrecision(6)} %`;
+  const columns = [["rank", ranksOf], [data.nouns[0], (k) => s.names[k]],
+    [measured.replace("expected_", ""), (k) => points(s[measured][k]), measured],
+    [level, (k) => spanOf(measured, k)],
+    ["tied with", tiesText],
+    all && measured !== "ability" && data.unit.startsWith("Ab") && ["ability", (k) => points(s.exact[k], 2, false), "ability"],
+    all && ["P(best)", (k) => points(s.probability_best[k], 2, true), "probability_best"],
+    all && s.accuracy && ["accuracy", (k) => points(s.accuracy[k]), "accuracy"]].filter(Boolean);
+  if (kind === "csv") return csv(columns);
+  const rows = board.rows.map((k) => columns.map(([, cell]) => cell(k))), head = columns.map(([name]) => name);
+  const left = (n) => n < 2 || head[n] === "tied with";
+  if (kind === "md") {
+    const line = (cells) => `| ${cells.map(markdown).join(" | ")} |`;
+    return [line(head), `| ${head.map((_, n) => (left(n) ? "---" : "--:")).join(" | ")} |`, ...rows.map(line)].join("\n") + "\n";
+  }
+  const line = (cells) => `${cells.map(latex).join(" & ")} \\\\`;
+  return [`\\begin{tabular}{${head.map((_, n) => (left(n) ? "l" : "r")).join("")}}`, "\\hline", line(head), "\\hline",
+    ...rows.map(line), "\\hline", "\\end{tabular}"].join("\n") + "\n";
+}
+// Numbers with all digits of the page, the ends of intervals in columns of their own.
+function csv(columns) {
+  const s = subjects, exact = (x) => (Number.isFinite(x) ? String(x) : ""), out = [];
+  for (const [name, cell, key] of columns) {
+    if (name === "rank") out.push([name, (k) => s.rank[k]], ["rank_lower", (k) => s.rank_lower[k]], ["rank_upper", (k) => s.rank_upper[k]]);
+    else if (key) {
+      out.push([name === "P(best)" ? "probability_best" : name, (k) => exact(s[key][k])]);
+      for (const end of ["lower", "upper"]) {
+        const values = key === "ability" ? s[end] : s[`${key}_${end}`];
+        if (values) out.push([key === "ability" ? end : `${name}_${end}`, (k) => exact(values[k])]);
+      }
+    } else if (name === "tied with") out.push(["tied_with", cell]);
+    else if (name === data.nouns[0]) out.push([name, cell]);
+  }
+  const quoted = (x) => (/[",\r\n]/.test(x) ? `"${String(x).replaceAll('"', '""')}"` : String(x));
+  return [out.map(([name]) => name), ...board.rows.map((k) => out.map(([, cell]) => quoted(cell(k))))].map((row) => row.join(",")).join("\n") + "\n";
+}
+const markdown = (text) => String(text).replaceAll("&", "&amp;").replace(/([\\`*_[\]{}|~#!$])/g, "\\$1").replaceAll("<", "&lt;").replaceAll(">", "&gt;")
+  .replaceAll("://", "&#58;//").replaceAll("@", "&#64;").replace(/\bwww\./gi, "www&#46;");
+const LATEX = { "\\": "\\textbackslash{}", "~": "\\textasciitilde{}", "^": "\\textasciicircum{}", "–": "--", "−": "$-$", "…": "\\dots{}" };
+const latex = (text) => String(text).replace(/[\\~^–−…]|[&%$#_{}]/g, (x) => LATEX[x] || `\\${x}`);
+async function copy(button) {
+  const text = copied(button.dataset.copy);
+  let done = true;
+  try { await navigator.clipboard.writeText(text); } catch {
+    // An older way, where a page in a file may not write to the clipboard.
+    const area = html("textarea", { class: "skip", "aria-hidden": "true" });
+    area.value = text;
+    document.body.append(area);
+    area.select();
+    done = document.execCommand("copy");
+    area.remove();
+    button.focus();
+  }
+  $("board-n").textContent = done ? `Copied ${whole(board.rows.length)} rows` : "The browser refused to copy";
 }
 const tied = (i, j) =>
   Math.max(subjects.first_group[i], subjects.first_group[j]) <= Math.min(subjects.last_group[i], subjects.last_group[j]);
@@ -343,10 +418,12 @@ function compare() {
   const sure = found.p <= 1 - data.level;
   const chance = Math.max(found.greater, 1 - found.greater);
   const p = found.p < 1e-4 ? ", p < 0.0001" : `, p = ${found.p.toPrecision(2)}`;
-  const answer = html("p", { class: "answer" }, ...found.gap === 0 ? [name(i), " and ", name(j), " have the same estimate."]
-    : [name(a), " is the better one with probability ",
-    html("b", null, probability(chance)), sure ? ": significantly ahead of " : ", but statistically tied with ", name(b), "."]);
-  const more = html("p", null, `Difference of ${data.unit.startsWith("Ab") ? "abilities" : "expected scores"} ${fixed(gap)}, ` +
+  const answer = html("p", { class: "answer" }, ...sure
+    ? [name(a), " is significantly ahead of ", name(b), ": it is better with probability ", html("b", null, probability(chance)), "."]
+    : [name(a), " and ", name(b), " are ", html("b", null, "tied"),
+      found.gap ? `; the first is better with probability ${probability(chance)}.` : "."]);
+  const [score, other] = [a, b].map((k) => (subjects.expected_score ? subjects.expected_score[k] : NaN));
+  const more = html("p", null, (Number.isFinite(score - other) && data.unit.startsWith("Ab") ? `Scores ${fixed(score, 3)} and ${fixed(other, 3)}. ` : "") + `Difference of ${data.unit.startsWith("Ab") ? "abilities" : "expected scores"} ${fixed(gap)}, ` +
     `${+(100 * data.level).toPrecision(6)} % interval ${range(gap - half, gap + half)}${p}.` +
     (sure && tied(i, j) ? " Corrected for all pairs, the two are in one group of ties." : ""));
   const bar = svg("svg", { viewBox: "0 0 400 30", width: 400, role: "img", "aria-label": `probability ${probability(chance)}` },
@@ -376,7 +453,7 @@ function separating(a, b) {
       bdi(second), ` on ${whole(behind.length)}.`));
   else
     out.push(html("p", { class: "note" }, answered
-      ? `Responses are in this page for the first ${whole(answered)} subjects; below are expected responses.`
+      ? `Responses are in this page for the first ${whole(answered)} ${data.nouns[0]}s; below are expected responses.`
       : "The responses are not in this page (irtjax report DIR --data FILE adds them); below are expected responses."));
   if (items.benchmarks && items.benchmarks.length > 1) out.push(byBenchmark(rows));
   // Where responses differ alike, the item of more discrimination separates better.
@@ -386,11 +463,11 @@ function separating(a, b) {
     const table = html("table", null,
       html("caption", null, "Items with better responses of ", bdi(winner), chosen.length > 8 ? `, 8 of ${whole(chosen.length)}` : ""),
       html("thead", null, html("tr", null, html("th", { scope: "col", class: "name" }, "Item"),
-        html("th", { scope: "col" }, "Difficulty"), html("th", { scope: "col" }, "Discrimination"),
+        html("th", { scope: "col", class: "less" }, "Difficulty"), html("th", { scope: "col", class: "less" }, "Discrimination"),
         html("th", { scope: "col" }, "First"), html("th", { scope: "col" }, "Second"))),
       html("tbody", null, ...chosen.slice(0, 8).map((r) => html("tr", null,
-        html("td", { class: "name" }, itemButton(r.k)), html("td", null, fixed(items.difficulty[r.k])),
-        html("td", null, fixed(items.discrimination[r.k])), html("td", null, shown(r.x, real)), html("td", null, shown(r.y, real))))));
+        html("td", { class: "name" }, itemButton(r.k)), html("td", { class: "less" }, fixed(items.difficulty[r.k])),
+        html("td", { class: "less" }, fixed(items.discrimination[r.k])), html("td", null, shown(r.x, real)), html("td", null, shown(r.y, real))))));
     return html("div", { class: "scroll" }, table);
   };
   const lists = [];
@@ -410,9 +487,9 @@ function byBenchmark(rows) {
   const sums = items.benchmarks.map((name) => ({ name, n: 0, x: 0, y: 0 }));
   for (const r of rows) { const s = sums[items.benchmark[r.k]]; s.n++; s.x += onScale(r.x); s.y += onScale(r.y); }
   const found = sums.filter((s) => s.n).sort((s, t) => Math.abs(t.x - t.y) / t.n - Math.abs(s.x - s.y) / s.n);
-  return html("div", { class: "scroll" }, html("table", null,
-    html("caption", null, `Means by benchmark, the largest difference first${found.length > 12 ? `, 12 of ${found.length}` : ""}`),
-    html("thead", null, html("tr", null, html("th", { scope: "col", class: "name" }, "Benchmark"), html("th", { scope: "col" }, "Items"),
+  return html("div", { class: "scroll" }, html("table", { class: "narrow" },
+    html("caption", null, `Means by ${data.nouns[1]}, the largest difference first${found.length > 12 ? `, 12 of ${found.length}` : ""}`),
+    html("thead", null, html("tr", null, html("th", { scope: "col", class: "name" }, taskNoun), html("th", { scope: "col" }, "Items"),
       html("th", { scope: "col" }, "First"), html("th", { scope: "col" }, "Second"), html("th", { scope: "col" }, "Difference"))),
     html("tbody", null, ...found.slice(0, 12).map((s) => html("tr", null, html("td", { class: "name" }, bdi(s.name)),
       html("td", null, whole(s.n)), html("td", null, fixed(s.x / s.n, 3)), html("td", null, fixed(s.y / s.n, 3)),
@@ -457,7 +534,7 @@ function itemTable() {
     match: (k, query) => (chosen.benchmark == null || items.benchmark[k] === chosen.benchmark) &&
       (!query || items.names[k].toLocaleLowerCase().includes(query) || benchmarkOf(k).toLocaleLowerCase().includes(query) ||
         (items.flags[k] || "").includes(query) || (data.texts && data.texts[k] || "").toLocaleLowerCase().includes(query)),
-    rendered: scatter,
+    rendered: data.cloud ? scatter : null,
   });
 }
 
@@ -543,7 +620,7 @@ function scatter(rows) {
   ring();
 }
 function ring() {
-  const mark = $("ring"), point = chosen.item == null ? null : plot.points[chosen.item];
+  const mark = $("ring"), point = chosen.item == null || !plot.points ? null : plot.points[chosen.item];
   if (!mark) return;
   mark.setAttribute("d", point ? `M${point[0] - 8} ${point[1]}a8 8 0 1 0 16 0a8 8 0 1 0 -16 0` : "");
 }
@@ -554,7 +631,7 @@ function legend() {
     items.benchmarks.forEach((name, b) => {
       if (items.benchmarks.length > MANY && colourOf[b] === COLOURS) return;
       entries.push(html("li", null, html("button", {
-        type: "button", class: "button", "aria-pressed": "false", title: "Show the items of this benchmark alone",
+        type: "button", class: "button", "aria-pressed": "false", title: `Show the items of this ${data.nouns[1]} alone`,
         click: (event) => {
           chosen.benchmark = chosen.benchmark === b ? null : b;
           for (const other of $("benchmarks").querySelectorAll("button")) other.setAttribute("aria-pressed", "false");
@@ -565,7 +642,7 @@ function legend() {
     });
   }
   const others = items.benchmarks && items.benchmarks.length > MANY ? items.benchmarks.length - COLOURS : 0;
-  if (others) entries.push(html("li", null, html("span", { class: "key k7" }), `${whole(others)} other benchmarks`));
+  if (others) entries.push(html("li", null, html("span", { class: "key k7" }), `${whole(others)} other ${data.nouns[1]}s`));
   if (flagged) entries.push(html("li", null, "× flagged"));
   $("benchmarks").replaceChildren(...entries);
 }
@@ -623,7 +700,7 @@ function choose(k, jump) {
 function itemPanel(k) {
   const line = (name, value) => [html("dt", null, name), html("dd", null, value)];
   const error = (name) => (items[`${name}_se`] && Number.isFinite(items[`${name}_se`][k]) ? ` ± ${fixed(items[`${name}_se`][k])} (standard error)` : "");
-  const facts = html("dl", null, ...(benchmarkOf(k) ? line("Benchmark", bdi(benchmarkOf(k))) : []),
+  const facts = html("dl", null, ...(benchmarkOf(k) ? line(taskNoun, bdi(benchmarkOf(k))) : []),
     ...line("Difficulty", fixed(items.difficulty[k]) + error("difficulty")),
     ...line("Discrimination", fixed(items.discrimination[k]) + error("discrimination")),
     ...(subjects ? [...line("Accuracy", fixed(items.accuracy[k], 3)), ...line("Responses", whole(items.observed[k]))] : []),
@@ -674,7 +751,7 @@ function curveFigure(k) {
       subjects ? "The responses are not in this page." : "")));
 }
 const ofWhom = () =>
-  data.responses.groups || answered >= subjectCount ? "subjects" : `the first ${whole(answered)} subjects`;
+  data.responses.groups || answered >= subjectCount ? `${data.nouns[0]}s` : `the first ${whole(answered)} ${data.nouns[0]}s`;
 function observedShares(k) {
   const known = data.responses && data.responses.groups;
   // Of all subjects, where the page has the responses of some.
@@ -700,17 +777,24 @@ function observedShares(k) {
   return out;
 }
 
+// What is printed is whole: nobody can open a part there.
+let closed = [];
+window.addEventListener("beforeprint", () => {
+  closed = [...document.querySelectorAll("details:not([open])")];
+  for (const part of closed) part.open = true;
+});
+window.addEventListener("afterprint", () => { for (const part of closed) part.open = false; });
+
 // ---- All -------------------------------------------------------------------
-places();
+if (data.cloud) places();
 itemTable();
 legend();
 list.render();
-figureEvents();
-for (const name of document.querySelectorAll("#bad-items [data-item]"))
+if (data.cloud) figureEvents();
+for (const name of document.querySelectorAll("#reading [data-item]"))
   if (name.dataset.item !== "") name.replaceChildren(itemButton(+name.dataset.item));
 if (subjectCount) {
   leaderboard();
-  byEachBenchmark();
 }
 if (subjects) {
   if (subjectCount > 1) pickers();

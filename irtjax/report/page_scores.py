@@ -1,0 +1,364 @@
+"""Scores of models in `report.html`: the figure, the table, and scores by task."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from irtjax.data.wording import are, counted, percent
+from irtjax.report.leaderboard_page import benchmarks_with_accuracy
+from irtjax.report.page_data import Sources, labels
+from irtjax.report.page_figures import nice_step, ticks
+from irtjax.report.summary import score_sentence
+from irtjax.report.words import interval, listing, number
+
+if TYPE_CHECKING:
+    from irtjax.calibration.calibration import Calibration
+
+#: Rows that stand in the page without its script, and rows of the figure.
+ROWS, DRAWN = 40, 60
+#: Letters of a name in the figure, and names in a cell of ties.
+DRAWN_LABEL, NAMED = 34, 2
+#: Most lanes of brackets, and the pixels between two where they are few and many.
+LANES, FAR, NEAR = 22, 11, 5
+#: Models and tasks of the table of scores by task, and its shades.
+TASK_ROWS, TASKS, SHADES = 60, 24, 10
+
+
+def nouns_of(fit: Calibration) -> tuple[str, str]:
+    """Returns what the data of a fit call a subject and a benchmark."""
+    subject, benchmark = fit.options.get("nouns", ("subject", "benchmark"))
+    return subject, benchmark
+
+
+def noun_of(fit: Calibration) -> str:
+    """What is ranked, such as "model"."""
+    return nouns_of(fit)[0]
+
+
+def score_digits(halves: Sequence[float], highest: float) -> int:
+    """Returns the digits of scores: two, and one more where intervals are narrower.
+
+    >>> score_digits([0.03], 0.9), score_digits([0.004], 0.9), score_digits([2], 80)
+    (2, 3, 1)
+    """
+    digits = 2 - (highest > 10) - (highest > 1000)
+    known = [half for half in halves if half > 0]
+    fine = bool(known) and float(np.median(known)) < 10.0**-digits
+    return digits + fine
+
+
+def points(value: float | None, digits: int, bare: bool = True) -> str:
+    """Returns a score without its leading zero, with a minus sign.
+
+    >>> points(0.781, 2), points(1.0, 2), points(-0.002, 3), points(None, 2)
+    ('.78', '1.00', '−.002', '–')
+    """
+    text = number(value, digits).replace("-", "−")
+    return text.replace("0.", ".", 1) if bare and text.lstrip("−")[:2] == "0." else text
+
+
+class Measure(NamedTuple):
+    """What subjects are shown by, as in the table on the screen.
+
+    Attributes:
+        name: Column of the score, or of the ability where there is no score.
+        digits: Digits of a value.
+        bare: Whether values have no zero before the point.
+    """
+
+    name: str
+    digits: int
+    bare: bool
+
+    @property
+    def is_score(self) -> bool:
+        """Whether it is a score."""
+        return self.name != "ability"
+
+    def of(self, row: Mapping[str, Any]) -> tuple[float, float, float]:
+        """The value of a row and the ends of its interval, NaN where it has none."""
+        prefix = f"{self.name}_" if self.is_score else ""
+        found = (row.get(x) for x in (self.name, f"{prefix}lower", f"{prefix}upper"))
+        value, low, high = (math.nan if x is None else float(x) for x in found)
+        return value, low, high
+
+    def text(self, value: float) -> str:
+        """A value as text."""
+        return points(value, self.digits, self.bare)
+
+    def span(self, low: float, high: float) -> str:
+        """An interval as text; "" where there is none."""
+        known = math.isfinite(low) and math.isfinite(high)
+        return f"{self.text(low)}–{self.text(high)}" if known else ""
+
+
+def measure_of(rows: Sequence[Mapping[str, Any]]) -> Measure:
+    """Scores where there are any, else abilities."""
+    scores = Measure("expected_score", 2, True)
+    found = [scores.of(row) for row in rows]
+    if not any(math.isfinite(x[0]) for x in found):
+        return Measure("ability", 2, False)
+    halves = [(high - low) / 2 for _, low, high in found if math.isfinite(high - low)]
+    highest = max(abs(x[0]) for x in found if math.isfinite(x[0]))
+    return Measure("expected_score", score_digits(halves, highest), highest <= 1)
+
+
+def tied_places(rows: Sequence[Mapping[str, Any]]) -> list[tuple[int, int]]:
+    """First and last row of those that each row is tied with, itself among them."""
+    first = np.array([row["first_group"] for row in rows], int)
+    last = np.array([row["last_group"] for row in rows], int)
+    # Rows are in the order of ranks, so groups are runs of rows.
+    low = np.searchsorted(np.maximum.accumulate(last), first)
+    high = np.searchsorted(first, last, side="right") - 1
+    return list(zip(low.tolist(), high.tolist(), strict=True))
+
+
+def tied_text(names: Sequence[str], k: int, ends: tuple[int, int]) -> str:
+    """Names that row `k` is tied with; a dash without any.
+
+    >>> tied_text(["a", "b", "c", "d"], 1, (0, 3)), tied_text(["a"], 0, (0, 0))
+    ('a, c and 1 more', '–')
+    """
+    others = [j for j in range(ends[0], ends[1] + 1) if j != k]
+    # The nearest first; a list that is one name longer is not cut.
+    others.sort(key=lambda j: (abs(j - k), j))
+    kept = others if len(others) <= NAMED + 1 else others[:NAMED]
+    text = ", ".join(names[j] for j in sorted(kept))
+    left = len(others) - len(kept)
+    return text + f" and {left:,} more" * bool(left) or "–"
+
+
+def score_figure(of: Sources, rows: list[dict[str, Any]]) -> dict[str, Any] | None:
+    """The figure of scores with intervals and brackets of ties, of the first rows.
+
+    Places are shares of its width, so that it is as wide as the window and letters keep
+    their size; heights are pixels.
+    """
+    chosen = rows[:DRAWN]
+    if items_first(of.fit) and len(of.ranked.groups[0]) > DRAWN:
+        return None  # Persons of a test, all alike.
+    shown = measure_of(rows)
+    values = [shown.of(row) for row in chosen]
+    known = [x for value in values for x in value if math.isfinite(x)]
+    if len(chosen) < 2 or not known:
+        return None
+    step = 24 if len(chosen) <= 20 else 18
+    top, low, high = 24, min(known), max(known)
+    room = max(0.03 * (high - low), 1e-9)
+    low, high = low - room, high + room
+    share = lambda x: f"{100 * (x - low) / (high - low):.2f}%"
+    names = labels((row["subject"] for row in chosen), DRAWN_LABEL)
+    whole = labels(row["subject"] for row in chosen)
+    drawn = []
+    for k, (name, value) in enumerate(zip(names, values, strict=True)):
+        at, *ends = value
+        span = shown.span(*ends)
+        place = {"y": top + step // 2 + step * k, "name": name, "at": share(at)}
+        if span:
+            place |= {"low": share(ends[0]), "high": share(ends[1])}
+        text = f"{whole[k]}: {shown.text(at)}" + f" ({span})" * bool(span)
+        drawn.append(place | {"title": text, "value": shown.text(at)})
+        if not math.isfinite(at):
+            drawn[-1]["at"] = None
+    brackets, lanes, apart = _brackets(rows, len(chosen), top, step)
+    kind = "Score" if shown.is_score else "Ability"
+    level = percent(of.ranked.level)
+    noun = noun_of(of.fit)
+    left = len(rows) - len(chosen)
+    note = f"{kind} with its {level} interval"
+    if brackets:
+        note += f"; a bracket joins {noun}s that are tied"
+    if left:
+        note += f". The first {len(chosen):,} of {counted(len(rows), noun)}"
+    longest = max(map(len, names))
+    return {
+        "rows": drawn,
+        "ticks": [
+            {"at": share(x), "text": points(x, digits, shown.bare)}
+            for x, digits in _ticks(low, high)
+        ],
+        "brackets": brackets,
+        # Paddings of the style: for names, and for scores and brackets.
+        "names": next(k for k, most in enumerate((12, 20, 28, 99)) if longest <= most),
+        "lanes": min(math.ceil(lanes * apart / 30), 4),
+        "top": top,
+        "bottom": top + step * len(chosen),
+        "height": top + step * len(chosen) + 22,
+        "note": f"{note}.",
+        "kind": kind,
+        "level": level,
+        "description": f"{counted(len(drawn), noun)}, the best first; the table below"
+        " has the same numbers.",
+    }
+
+
+def _ticks(low: float, high: float) -> list[tuple[float, int]]:
+    """Round numbers between two ends, and the digits that they need."""
+    digits = max(0, -math.floor(math.log10(nice_step(low, high, 9)) + 1e-9))
+    return [(x, digits) for x in ticks(low, high, 9)]
+
+
+def _brackets(
+    rows: Sequence[Mapping[str, Any]], drawn: int, top: int, step: int
+) -> tuple[list[str], int, int]:
+    """Paths of the brackets of groups of ties, their lanes, and pixels between two.
+
+    A bracket takes the first lane that is free; one without its end goes on below.
+    """
+    spans: dict[int, list[int]] = {}
+    for k, row in enumerate(rows):
+        if row["first_group"] > rows[drawn - 1]["last_group"]:
+            break
+        for group in range(row["first_group"], row["last_group"] + 1):
+            spans.setdefault(group, []).append(k)
+    ends = sorted((of[0], of[-1]) for of in spans.values() if len(of) > 1)
+    free: list[int] = []
+    placed = []
+    for first, last in ends:
+        if first >= drawn:
+            continue
+        lane = next((k for k, until in enumerate(free) if until < first), len(free))
+        if lane == LANES:
+            continue
+        free[lane : lane + 1] = [last]
+        placed.append((lane, first, last))
+    apart = FAR if len(free) <= 8 else NEAR
+    paths = []
+    for lane, first, last in placed:
+        x, tip = lane * apart, 4 if apart == FAR else 2
+        y = top + step * first + 4
+        path = f"M{x - tip} {y}h{tip}"
+        if last < drawn:
+            path += f"V{top + step * (last + 1) - 4}h{-tip}"
+        else:
+            path += f"V{top + step * drawn}"
+        paths.append(path)
+    return paths, len(free), apart
+
+
+def score_table(of: Sources, rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """The table of models, its first rows."""
+    names = labels(row["subject"] for row in rows)
+    places, measure = tied_places(rows), measure_of(rows)
+    shown = []
+    for k, (row, name) in enumerate(zip(rows[:ROWS], names, strict=False)):
+        value, *ends = measure.of(row)
+        low, high = row["lower"], row["upper"]
+        cells = {
+            "rank": ranks_text(places[k]),
+            "name": name,
+            "flags": row["flags"],
+            "score": measure.text(value),
+            "interval": measure.span(*ends),
+            "ties": tied_text(names, k, places[k]),
+            "ranks": f"{row['rank_lower']}–{row['rank_upper']}",
+            "ability": number(row["ability"]),
+            "half": number(None if None in (low, high) else (high - low) / 2),
+            "best": number(row["probability_best"]),
+        }
+        ends = (row.get("accuracy_lower"), row.get("accuracy_upper"))
+        cells["accuracy"] = number(row.get("accuracy"), 3)
+        cells["accuracy_interval"] = "" if None in ends else interval(*ends)
+        shown.append(cells)
+    noun, left = noun_of(of.fit), len(rows) - len(shown)
+    caption = counted(len(rows), noun)
+    if measure.is_score:
+        caption += ". Score: expected mean response over all items"
+    return {
+        "noun": noun,
+        "rows": shown,
+        "level": percent(of.ranked.level),
+        "measure": "Score" if measure.is_score else "Ability",
+        # Of a factor model the ability is the expected score.
+        "abilities": measure.is_score and not of.fit.model.family.dims,
+        "accuracies": any(row.get("accuracy") is not None for row in rows[:1]),
+        "caption": f"{caption}. {score_sentence(of.fit)}"
+        if of.fit.reversed_scores
+        else f"{caption}.",
+        "left": f"{counted(left, f'more {noun}')} {are(left)} in abilities.csv."
+        if left > 0
+        else "",
+    }
+
+
+def ranks_text(ends: tuple[int, int]) -> str:
+    """The ranks that ties allow, by the first and the last row of those tied.
+
+    >>> ranks_text((0, 1)), ranks_text((2, 2))
+    ('1–2', '3')
+    """
+    low, high = ends[0] + 1, ends[1] + 1
+    return f"{low:,}" if low == high else f"{low:,}–{high:,}"
+
+
+def items_first(fit: Calibration) -> bool:
+    """Whether a fit is of a test: of more persons than items."""
+    return noun_of(fit) == "subject" and len(fit.subject_names) > len(fit.item_names)
+
+
+def task_table(of: Sources, rows: list[dict[str, Any]]) -> dict[str, Any] | None:
+    """Mean responses by model and task, with a shade; None where there is one task.
+
+    A shade is a share of the range of all cells.
+    """
+    from irtjax.calibration.tables import of_benchmark
+
+    tasks = benchmarks_with_accuracy(of.ranked)
+    if len(tasks) < 2 or of.fit.benchmarks is None:
+        return None
+    # Of many, those with the most items.
+    sizes = dict(zip(*_counts(of.fit.benchmarks), strict=True))
+    kept = sorted(tasks, key=lambda name: (-sizes.get(name, 0), name))[:TASKS]
+    kept = [name for name in tasks if name in {*kept}]
+    columns = [of_benchmark(name) for name in kept]
+    shown = rows[:TASK_ROWS]
+    cells = [[[row.get(x) for x in four] for four in columns] for row in shown]
+    known = [c[0] for row in cells for c in row if c[0] is not None]
+    low, high = min(known, default=0.0), max(known, default=1.0)
+    measure = Measure("accuracy", score_digits([], high), high <= 1)
+    shade = lambda x: int(min((x - low) / max(high - low, 1e-9), 0.999) * SHADES)
+    task = nouns_of(of.fit)[1]
+    names = labels(row["subject"] for row in shown)
+    body = []
+    for name, row in zip(names, cells, strict=True):
+        found = []
+        for value, _, lower, upper in row:
+            if value is None:
+                found.append({"text": "", "shade": "", "title": ""})
+                continue
+            ends = [math.nan if x is None else x for x in (lower, upper)]
+            text, span = measure.text(value), measure.span(*ends)
+            found.append({"text": text, "shade": f"h{shade(value)}", "title": span})
+        body.append({"name": name, "cells": found})
+    left = [
+        counted(count, what)
+        for count, what in (
+            (len(tasks) - len(kept), f"more {task}"),
+            (len(rows) - len(shown), f"more {noun_of(of.fit)}"),
+        )
+        if count > 0
+    ]
+    few = len(kept) <= 6 and len(shown) <= 30
+    return {
+        "tasks": [
+            {"name": name, "size": counted(sizes.get(one, 0), "item")}
+            for name, one in zip(labels(kept, 40), kept, strict=True)
+        ],
+        "rows": body,
+        "intervals": few,
+        "many": len(kept) > 6,
+        "noun": noun_of(of.fit),
+        "caption": f"Mean response of each {task} over the items observed, from"
+        f" {measure.text(low)} (light) to {measure.text(high)} (dark)."
+        + (f" {listing(left)} {are(2)} in abilities.csv." if left else ""),
+    }
+
+
+def _counts(names: Iterable[Any]) -> tuple[list[str], list[int]]:
+    """Distinct names and how often each occurs."""
+    found, counts = np.unique(np.asarray(list(names), str), return_counts=True)
+    return found.tolist(), counts.tolist()
