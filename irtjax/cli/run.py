@@ -412,7 +412,7 @@ def _write_page(
     from irtjax.report.leaderboard_page import points
     from irtjax.report.page import report_page, write_page
     from irtjax.report.summary import fit_sentences
-    from irtjax.report.words import markdown
+    from irtjax.report.words import markdown, visible
 
     lines = ["# Summary", ""]
     for sentence in _sentences(results, markdown):
@@ -430,13 +430,15 @@ def _write_page(
         if results.parts[part] == DONE
     ]
     text = "\n".join(lines) + "\n"
+    few = results.subset
     page = report_page(
         results.fit,
         ranked=results.ranked,
         data=table,
         audit=results.audit,
         items_first=False,
-        few=results.subset,
+        few=few,
+        few_sentences=[] if few is None else _of_subset(results, visible),
         command=command_line(),
         title=title,
         folder=results.out,

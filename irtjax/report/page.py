@@ -51,6 +51,7 @@ def report_page(
     items_first: bool = True,
     to_read: Any = None,
     few: Shrunken | None = None,
+    few_sentences: Sequence[str] = (),
     texts: Mapping[str, str] | None = None,
     pair: tuple[str, str] | None = None,
     sentences: Sequence[str] = (),
@@ -69,6 +70,7 @@ def report_page(
         items_first: Whether, with an audit, items to read come before the scores.
         to_read: Items on whose other answer the models agree.
         few: A subset of the items, as a section of the page.
+        few_sentences: The subset in words.
         texts: Text of an item (prompt, answers) by its name, shown with items to read
             and where the pointer is on an item.
         pair: Names of two subjects to compare first.
@@ -140,7 +142,7 @@ def report_page(
         "read": read if read["rows"] else None,
         "compare": True,
         "items": item_table(of, flags, places),
-        "few": None if few is None else section(few),
+        "few": None if few is None else section(few, few_sentences),
         "information": information_figure(fit),
         "warnings": [short(x, SENTENCE) for x in worded(dict.fromkeys(warnings))],
         "notes": [short(x, SENTENCE) for x in worded(notes)],

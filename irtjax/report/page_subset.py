@@ -88,7 +88,7 @@ def subset_page(
     return render(context, content)
 
 
-def section(small: Shrunken) -> dict[str, Any]:
+def section(small: Shrunken, sentences: Sequence[str] = ()) -> dict[str, Any]:
     """A subset as a section of a page: its items, and the rules that were compared."""
     table = _subset_items(small)
     names, benchmarks = labels(small.items), page_data.labels_of_benchmarks(table)
@@ -107,6 +107,7 @@ def section(small: Shrunken) -> dict[str, Any]:
     left = small.size - len(rows)
     return {
         "chosen": chosen,
+        "sentences": [short(x, SENTENCE) for x in sentences],
         "tables": rules["tables"] if rules else [],
         "left": f"{counted(left, 'more item')} {are(left)} in subset.csv."
         if left > 0
