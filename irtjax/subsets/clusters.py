@@ -2,64 +2,59 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 import jax
-import jax.numpy as jnp
 import numpy as np
-from jax import lax
-from jaxtyping import Array, Float
 
 from irtjax._types import KeyArray
 
-#: Lloyd's steps; on every data set tried the assignments converged long before.
+#: Lloyd's steps at most; on every data set tried the assignments converged before.
 NUM_STEPS = 30
 
 
-@partial(jax.jit, static_argnames="num_clusters")
+def generator_of(key: KeyArray) -> np.random.Generator:
+    """NumPy's generator for a key: draws that compile no program."""
+    return np.random.default_rng(np.asarray(jax.random.key_data(key)))
+
+
 def _k_means(
-    points: Float[Array, "points dims"],
-    weight: Float[Array, " points"],
-    key: KeyArray,
-    num_clusters: int,
-) -> tuple[Array, Array]:
+    points: np.ndarray, weight: np.ndarray, key: KeyArray, num_clusters: int
+) -> tuple[np.ndarray, np.ndarray]:
     """Cluster of each point and squared distances from centres, `[points, clusters]`.
 
-    Lloyd's algorithm from the seeds of k-means++ (Arthur, Vassilvitskii 2007).
+    Lloyd's algorithm from the seeds of k-means++ (Arthur, Vassilvitskii 2007). `points`
+    are `[points, dims]`, `weight` is `[points]`. In NumPy, since the number of distinct
+    points, and with it a compiled program, would be another in each fold.
     """
-    size = jnp.sum(points**2, axis=1)
-    dtype = points.dtype
+    size = np.sum(points**2, axis=1)
+    rng = generator_of(key)
 
     def distance(centres):
         """Squared distances from centres, `[points, centres]`."""
-        cross = points @ centres.T
-        inner = size[:, None] - 2 * cross + jnp.sum(centres**2, axis=1)
-        return jnp.maximum(inner, 0)
+        inner = size[:, None] - 2 * points @ centres.T + np.sum(centres**2, axis=1)
+        return np.maximum(inner, 0)
 
-    def seed(carry, step):
-        nearest, centres = carry
-        # Squared distances of rounding's size are none.
-        far = jnp.where(nearest > 1e-6 * jnp.max(size), nearest, 0) * weight
-        far = jnp.where(jnp.sum(far) > 0, far, weight)
-        chosen = jax.random.categorical(jax.random.fold_in(key, step), jnp.log(far))
-        centre = points[chosen]
-        nearest = jnp.minimum(nearest, distance(centre[None])[:, 0])
-        return (nearest, centres.at[step].set(centre)), None
-
-    empty = jnp.zeros((num_clusters, points.shape[1]), dtype)
     # Before the first seed all points are equally far.
-    start = (jnp.full(len(points), jnp.max(size) + 1), empty)
-    (_, centres), _ = lax.scan(seed, start, jnp.arange(num_clusters))
-
-    def improve(_, centres):
-        label = jnp.argmin(distance(centres), axis=1)
-        mass = jax.ops.segment_sum(weight, label, num_clusters)
-        total = jax.ops.segment_sum(points * weight[:, None], label, num_clusters)
-        mean = total / jnp.maximum(mass, jnp.finfo(dtype).tiny)[:, None]
-        return jnp.where(mass[:, None] > 0, mean, centres)
-
-    between = distance(lax.fori_loop(0, NUM_STEPS, improve, centres))
-    return jnp.argmin(between, axis=1), between
+    nearest = np.full(len(points), size.max() + 1)
+    centres = np.empty((num_clusters, points.shape[1]), points.dtype)
+    for step in range(num_clusters):
+        # Squared distances of rounding's size are none.
+        far = np.where(nearest > 1e-6 * size.max(), nearest, 0) * weight
+        far = np.cumsum(far if far.sum() > 0 else weight)
+        chosen = np.searchsorted(far, rng.random() * far[-1], side="right")
+        centres[step] = points[min(int(chosen), len(points) - 1)]
+        nearest = np.minimum(nearest, distance(centres[step, None])[:, 0])
+    label, before = np.argmin(distance(centres), axis=1), None
+    for _ in range(NUM_STEPS):
+        if before is not None and np.array_equal(label, before):
+            break
+        mass = np.bincount(label, weights=weight, minlength=num_clusters)
+        member = np.zeros((num_clusters, len(points)), points.dtype)
+        member[label, np.arange(len(points))] = weight
+        mean = member @ points / np.maximum(mass, np.finfo(float).tiny)[:, None]
+        centres = np.where(mass[:, None] > 0, mean, centres).astype(points.dtype)
+        label, before = np.argmin(distance(centres), axis=1), label
+    between = distance(centres)
+    return np.argmin(between, axis=1), between
 
 
 def anchors(
@@ -79,9 +74,8 @@ def anchors(
     # Equal items are done once: with a dozen subjects most of them are.
     found = np.unique(vectors, axis=0, return_inverse=True, return_counts=True)
     points, place, count = found[0], found[1].reshape(-1), found[2]
-    clusters, weights = min(size, len(points)), jnp.asarray(count, points.dtype)
-    found = _k_means(jnp.asarray(points), weights, key, clusters)
-    label, between = (np.asarray(x) for x in found)
+    clusters = min(size, len(points))
+    label, between = _k_means(points, count.astype(float), key, clusters)
     item_label = label[place]
     total = np.bincount(item_label, weights=mass, minlength=clusters)
     own = between[np.arange(len(points)), label]
@@ -91,7 +85,7 @@ def anchors(
     chosen = near[first]
     if len(chosen) < size:
         others = np.setdiff1d(np.arange(len(mass)), chosen)
-        draw = np.asarray(jax.random.permutation(jax.random.fold_in(key, size), others))
+        draw = generator_of(jax.random.fold_in(key, size)).permutation(others)
         heavy = draw[np.argsort(-total[item_label[draw]], kind="stable")]
         chosen = np.concatenate([chosen, heavy[: size - len(chosen)]])
     sharing = np.bincount(item_label[chosen], minlength=clusters)

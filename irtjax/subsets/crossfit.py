@@ -19,11 +19,15 @@ from irtjax._types import KeyArray
 from irtjax.calibration import flags
 from irtjax.data import ResponseTable
 from irtjax.data.responses import Responses
-from irtjax.estimators.driver import run_jit
+from irtjax.estimators.driver import Run, run_jit
+from irtjax.estimators.laplace.estimates import point_estimates
+from irtjax.estimators.laplace.laplace import Laplace
 from irtjax.estimators.marginal.em import EM
 from irtjax.estimators.start import start_values
-from irtjax.fitting.fit import fit
-from irtjax.likelihood.problem import Problem
+from irtjax.estimators.timing import Clock
+from irtjax.fitting.problem import make_task, specify
+from irtjax.fitting.settings import sort_settings
+from irtjax.likelihood.problem import Parameters, Problem
 from irtjax.likelihood.quadrature import REACH, choose_nodes, resolution
 from irtjax.models.families.bounded import (
     PreparedScores,
@@ -34,8 +38,10 @@ from irtjax.models.families.bounded import (
 from irtjax.models.families.shares import ShareScores
 from irtjax.models.model import Model, highest_response, unit_responses
 from irtjax.numerics.kernels import equal_nodes
+from irtjax.subsets.clusters import generator_of
 from irtjax.subsets.predictor import Curves, Prediction, Whole, curves_of, predict
 from irtjax.subsets.selection import (
+    AVOIDED,
     METHODS,
     NEED_VECTORS,
     Choice,
@@ -140,7 +146,7 @@ class Pool:
         if count == 2:
             ability = self.full_scores()[~held]
             tier[flags.separated_items(values, observed, ability)] = 1
-        return tier if self.avoid is None else np.where(self.avoid, 3, tier)
+        return tier if self.avoid is None else np.where(self.avoid, AVOIDED, tier)
 
 
 class Knowledge(NamedTuple):
@@ -165,9 +171,7 @@ def learn(pool: Pool, held: np.ndarray) -> Knowledge:
     model = pool.model
     if pool.method == "laplace":
         # It takes no weights: the held-out subjects leave the table.
-        found = fit(
-            pool.table.select(subjects=~held), pool.integrated, "laplace"
-        ).parameters
+        found = _integrated(pool, held)
         return knowledge_of(pool, found.items, found.population, held)
     dtype = jnp.zeros(()).dtype
     weight = jnp.asarray(~held, dtype)
@@ -189,6 +193,22 @@ def learn(pool: Pool, held: np.ndarray) -> Knowledge:
     if pool.form == "normal":
         population = population._replace(log_weights=None)
     return knowledge_of(pool, items, population, held)
+
+
+def _integrated(pool: Pool, held: np.ndarray) -> Parameters:
+    """Items and population by `laplace`, as of `irtjax.fit`, without any errors.
+
+    Small data are padded to all subjects, so that each fold has the programs of the fit
+    of all.
+    """
+    table = pool.table.select(subjects=~held)
+    specification = specify(pool.integrated, Laplace)
+    parts = sort_settings({}, specification, Laplace, None)
+    task = make_task(table, specification, "laplace", parts, level=0.95, dtype=None)
+    least = pool.table.num_subjects
+    problem = dataclasses.replace(task.problem, least_subjects=least)
+    run = Run(Clock(None), options=parts.options)
+    return point_estimates(problem, task.method.solve(problem, task.start, run))
 
 
 def choose_from(
@@ -227,4 +247,4 @@ def predict_held(
 
 def folds_of(subjects: int, count: int, key: KeyArray) -> np.ndarray:
     """`[subjects]` the fold of each, of sizes that differ by one at most."""
-    return np.argsort(jax.random.permutation(key, subjects)) % count
+    return np.argsort(generator_of(key).permutation(subjects)) % count

@@ -9,6 +9,7 @@ from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
 from irtjax._types import KeyArray
+from irtjax.subsets.clusters import generator_of
 
 #: Variance added to each item's own in forward selection, per mean variance of items.
 #: On metabench's GSM8K (50 of 249 items) 0, 0.1 and 1 gave errors of 2.32, 2.24, 2.32.
@@ -96,8 +97,8 @@ def spread_priority(
     der Corput sequence (bits of the place reversed), whose beginnings are all spread
     evenly.
     """
-    uniform = lambda k: np.asarray(jax.random.uniform(k, (len(total),)), float)
-    draw, shift = map(uniform, jax.random.split(key))
+    rng = generator_of(key)
+    draw, shift = rng.random((2, len(total)))
     _, group = np.unique(np.stack([stratum, tier]), axis=1, return_inverse=True)
     group = group.reshape(-1)
     order = np.lexsort((draw, total, group))

@@ -20,16 +20,20 @@ from irtjax.models.catalogue import known_model, share
 from irtjax.models.families.shares import ShareScores
 from irtjax.models.model import Model, check_one_ability
 from irtjax.numerics.memory import require_memory
+from irtjax.ranking.discoveries import benjamini_hochberg
 from irtjax.subsets.crossfit import Pool
 from irtjax.subsets.selection import AIMS, METHODS
+from irtjax.validity.classical import classical
 
 #: Bytes of a cell of the responses: 8,000 x 5,000 took 2.4 GB, 0.4 GB without cells.
 CELL_BYTES = 50.0
+#: False discovery rate of each defect of items that are not chosen.
+FALSE_DISCOVERIES = 0.05
 #: Folds of subjects where no number is given.
 FOLDS = 5
 
 
-def make_pool(data, model, stratify, average, aim, abilities, avoid=(), bounds=None):
+def make_pool(data, model, stratify, average, aim, abilities, avoid=None, bounds=None):
     """The items to choose from, their responses, and warnings."""
     table = data if isinstance(data, ResponseTable) else read(data)
     if table.trials is not None:
@@ -76,6 +80,8 @@ def make_pool(data, model, stratify, average, aim, abilities, avoid=(), bounds=N
         check_range(table, (0.0, 1.0), np.ones(table.num_items, bool))
     check_data(table, chosen, 0.5)
     stratum = np.zeros(table.num_items, int)
+    if stratify == AUTO:
+        stratify = "benchmark" if "benchmark" in table.item_facets else None
     if stratify is not None:
         stratum = _codes(table, stratify)
     target = np.full(table.num_items, 1 / table.num_items)
@@ -96,8 +102,8 @@ def make_pool(data, model, stratify, average, aim, abilities, avoid=(), bounds=N
             f" {are((~some).sum())} left out",
         )
     method = "laplace" if method == "laplace" else "em"
-    last = None
-    if len(avoid):
+    last = suspicious_items(table) if avoid is None else None
+    if avoid:
         last = np.zeros(table.num_items, bool)
         last[positions("item", table.items, list(avoid))] = True
     given = target, stratum, aim, where, form, method, last, ends
@@ -135,6 +141,20 @@ def _model_of(table: ResponseTable, model: Any, scored: bool) -> tuple[Model, st
     # Other models are fitted by `laplace` by name only.
     named = isinstance(name, str) or isinstance(made.family, ShareScores)
     return made, method if named else "em", None
+
+
+def suspicious_items(table: ResponseTable) -> np.ndarray:
+    """`[items]` whether better subjects do worse, or nearly as the others.
+
+    By the tests of `irtjax.audit` that need no model, at its false discovery rate.
+    """
+    if table.kind != "binary":
+        return np.zeros(table.num_items, bool)
+    found = classical(table.values, table.observed)
+    tests = found.p_negative, found.p_wrong_key, found.p_weak
+    varied = np.isfinite(found.item_rest)
+    adjusted = [benjamini_hochberg(np.where(varied, p, np.nan)) for p in tests]
+    return np.any(np.nan_to_num(adjusted, nan=1.0) <= FALSE_DISCOVERIES, axis=0)
 
 
 def _codes(table: ResponseTable, facet: str) -> np.ndarray:

@@ -11,11 +11,6 @@ import numpy as np
 from irtjax.subsets.predictor import Calibrator, Prediction, correct, scale
 from irtjax.subsets.selection import METHODS
 
-#: Taken where rules cannot be compared: it depends on the responses least.
-SAFE = "random"
-#: Subjects from which rules are compared by cross-validation.
-COMPARED_FROM = 20
-
 
 class Compared(NamedTuple):
     """Rules compared on held-out subjects."""
@@ -105,25 +100,38 @@ def _rows(rules, miss: np.ndarray, fold: np.ndarray, taken: int):
     )
 
 
-def sentence(rows: tuple[dict[str, Any], ...], folds: int) -> str:
-    """One line with the rule taken, its error and that of the best.
+def sentence(rows: tuple[dict[str, Any], ...]) -> str:
+    """One line with the rule taken, its error and that of another.
 
-    >>> row = {"rule": "random", "mean_absolute_error": 0.06, "standard_error": 0.007}
-    >>> sentence(({**row, "taken": True},), 5).split(": ")[-1]
-    'random 0.0600 ± 0.0070)'
+    >>> names = ("rule", "mean_absolute_error", "taken")
+    >>> rows = [("random", 0.0412, True), ("clustering", 0.0389, False)]
+    >>> sentence(tuple(dict(zip(names, row)) for row in rows[::-1])).split(", ", 1)[1]
+    'the simplest rule within one standard error of the best: random ±.041, clustering \
+±.039 on subjects left out'
     """
-    taken = next(row for row in rows if row["taken"])
     # The rows are sorted by error.
-    shown = [taken] if taken is rows[0] else [taken, rows[0]]
+    best, last = rows[0], rows[-1]
+    taken = next(row for row in rows if row["taken"])
+    why = f"the best of {len(rows)} rules"
+    if taken is not best:
+        why = "the simplest rule within one standard error of the best"
     errors = ", ".join(
-        f"{row['rule']} {row['mean_absolute_error']:.4f} ± {row['standard_error']:.4f}"
-        for row in shown
+        f"{row['rule']} ±{points(row['mean_absolute_error'], 3)}"
+        for row in (taken, last if taken is best else best)
     )
-    return (
-        f"rule taken: {taken['rule']}, the simplest within one standard error of the"
-        f" best, by {folds}-fold cross-validation over subjects (mean absolute error ±"
-        f" standard error: {errors}{', the best' if len(shown) > 1 else ''})"
-    )
+    return f"rule taken: {taken['rule']}, {why}: {errors} on subjects left out"
+
+
+def points(error: float, decimals: int = 2) -> str:
+    """An error of a score, with more decimals where it would be shown as 0.
+
+    >>> points(0.0312), points(0.004), points(1.0)
+    ('.03', '.004', '1.00')
+    """
+    while decimals < 4 and 0 < error < 0.5 * 10**-decimals:
+        decimals += 1
+    text = f"{error:.{decimals}f}"
+    return text.removeprefix("0") if error < 1 else text
 
 
 def counts(rules: list[str]) -> str:

@@ -20,7 +20,7 @@ from jaxtyping import Array, Float, Int
 from irtjax._types import KeyArray
 from irtjax.models.model import Model, Population
 from irtjax.numerics.kernels import equal_nodes, normal_log_weights
-from irtjax.subsets.clusters import anchors
+from irtjax.subsets.clusters import anchors, generator_of
 from irtjax.subsets.forward import first_tier, forward_priority, spread_priority
 from irtjax.subsets.predictor import as_records, moments
 
@@ -36,6 +36,8 @@ METHODS = (
 #: Rules that read the responses, in addition to the estimated items.
 NEED_VECTORS = ("difficulty", "clustering", "regression")
 AIMS = ("score", "ability")
+#: Tier of items that are chosen where no stratum has others left.
+AVOIDED = 3
 #: Abilities at which choices weigh a population.
 NUM_ABILITIES = 61
 
@@ -157,12 +159,19 @@ def expected_errors(worth: Worth, order: Int[Array, " size"]) -> tuple[Array, Ar
     return jnp.sqrt(worth.weight @ variance), jnp.sqrt(score)
 
 
-def shares(mass: np.ndarray, stratum: np.ndarray, length: int) -> np.ndarray:
+def shares(
+    mass: np.ndarray,
+    stratum: np.ndarray,
+    length: int,
+    avoid: np.ndarray | None = None,
+) -> np.ndarray:
     """The stratum of each of the first `[length]` choices, in proportion at any length.
 
-    Seats go by largest mass / (2 k + 1), k being the seats a stratum has (Sainte-Lague,
-    Webster), so each prefix is that rule's apportionment; no stratum gets more
-    seats than it has items. `mass` is `[items]` what each item counts.
+    Each stratum gets a seat before any gets a second one. Seats go by largest mass /
+    (2 k + 1), k being the seats a stratum has (Sainte-Lague, Webster), so each prefix
+    is that rule's apportionment with one seat for each. No stratum gets more seats than
+    it has items, nor, while others have some, than it has items that need not be
+    avoided (`avoid`, `[items]`). `mass` is `[items]` what each item counts.
 
     >>> shares(np.full(6, 1 / 6), np.array([0, 0, 0, 0, 1, 1]), 3).tolist()
     [0, 1, 0]
@@ -173,7 +182,10 @@ def shares(mass: np.ndarray, stratum: np.ndarray, length: int) -> np.ndarray:
     seat = np.arange(len(code)) - np.repeat(np.cumsum(count) - count, count)
     # Rounding must not decide between equal claims: the first stratum goes first.
     claim = np.round(total[code] / (2 * seat + 1), 12)
-    return code[np.lexsort((code, -claim))][:length]
+    fine = (
+        count if avoid is None else np.bincount(stratum[~avoid], minlength=len(count))
+    )
+    return code[np.lexsort((code, -claim, seat > 0, seat >= fine[code]))][:length]
 
 
 def _in_turns(priority, stratum: np.ndarray, turns: np.ndarray, tier) -> np.ndarray:
@@ -199,7 +211,7 @@ def _nested_order(worth, method: str, turns, mass, stratum, tier, key, vectors, 
     elif method == "difficulty":
         priority = spread_priority(vectors.sum(1), stratum, tier, key)
     else:
-        priority = np.asarray(jax.random.uniform(key, (len(mass),)), float)
+        priority = generator_of(key).random(len(mass))
     return _in_turns(priority, stratum, turns, tier)
 
 
@@ -219,11 +231,12 @@ def choose(
 
     Each item of a stratum has an equal part of the stratum's mass, of which all items
     have one in total; with clusters, an item has the mass of its cluster. Items of a
-    higher tier are last in their stratum. The methods of `NEED_VECTORS` require success
-    vectors, `[items, subjects]`, and "regression" those less each item's mean.
+    higher tier are last in their stratum, and those of `AVOIDED` last of all. The
+    methods of `NEED_VECTORS` require success vectors, `[items, subjects]`, and
+    "regression" those less each item's mean.
     """
     tier = np.zeros(len(mass), int) if tier is None else tier
-    turns = shares(mass, stratum, max(sizes))
+    turns = shares(mass, stratum, max(sizes), tier >= AVOIDED)
     if method == "clustering":
         assert vectors is not None
         data = vectors, mass, stratum, tier, key

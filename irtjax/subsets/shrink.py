@@ -37,7 +37,7 @@ from irtjax.subsets.crossfit import (
 from irtjax.subsets.errors import SubsetErrors, agreement, check_reference, summarise
 from irtjax.subsets.pool import check_choice, check_folds, check_size, make_pool
 from irtjax.subsets.predictor import Prediction, Whole, join, uncalibrated
-from irtjax.subsets.rules import COMPARED_FROM, SAFE, compare, sentence
+from irtjax.subsets.rules import compare, sentence
 from irtjax.subsets.selection import METHODS, Choice, expected_errors
 from irtjax.subsets.subset import Shrunken
 
@@ -55,9 +55,9 @@ def shrink(
     method: str = AUTO,
     aim: str = "score",
     abilities: Sequence[float] | np.ndarray | None = None,
-    stratify: str | None = None,
+    stratify: str | None = AUTO,
     average: str = "items",
-    avoid: Sequence[str] = (),
+    avoid: Sequence[str] | None = None,
     model: Model | str | Calibration = AUTO,
     folds: int | None = None,
     level: float = 0.95,
@@ -92,14 +92,16 @@ def shrink(
             this, root mean square over the abilities that the choice weighs.
         score_error: The fewest whose expected error of the full score is at most this,
             by the model (a share: 0.01 is one point), without its misfit.
-        method: One of these rules. With fewer than 20 subjects or without folds
-            "auto" is "random"; with an error, an aim or abilities it is "information".
+        method: One of these rules. Without folds "auto" is "random"; with an error, an
+            aim or abilities it is "information".
         aim: For "information": "score" or "ability".
         abilities: Where information matters, each as much; None for the population.
-        stratify: Facet whose values all get their share of the items ("benchmark").
+        stratify: Facet whose values all get their share of the items, and at least
+            one. "auto" is "benchmark" where there are several, None is none.
         average: The full score is the mean over "items" or over "benchmarks".
-        avoid: Names of items that are chosen only where no others are left, such as
-            those with a wrong key. Full scores count them.
+        avoid: Names of items that are chosen only where no others are left. None for
+            those whose key looks wrong or that do not discriminate, by the tests of
+            `irtjax.audit` that need no model. Full scores count them.
         model: A model or its name, fitted by the method that `irtjax.fit` chooses; or
             a calibration of the same data by one ability, whose items are used, and in
             the folds its model and method.
@@ -134,7 +136,7 @@ def shrink(
     warnings += notes
     fold_key, choice_key = jax.random.split(key)
     special = size is None or aim != "score" or abilities is not None
-    rules, reason = _candidates(method, special, count, table.num_subjects)
+    rules, reason = _candidates(method, special, count)
     if size is None:
         wanted = standard_error, score_error
         size = _size_for(pool, known, rules[0], *wanted, choice_key)
@@ -161,21 +163,18 @@ def _validate(
     pool: Pool, fold, method, rules, reason: str, size: int, level: float, key: KeyArray
 ) -> _Validated:
     """Compares rules by cross-validation, and calibrates intervals."""
-    count = len(np.unique(fold))
-    few = method == AUTO and rules == (SAFE,)
-    measured = METHODS if few else rules
-    found, score = _cross_validate(pool, fold, measured, size, key)
-    order, rows = np.sort(fold), ()
-    compared = compare({rule: found[rule] for rule in rules}, order, score, level)
+    found, score = _cross_validate(pool, fold, rules, size, key)
+    compared = compare(found, np.sort(fold), score, level)
     held_out = summarise(compared.score, compared.prediction, score)
-    if method == AUTO and not reason:
-        rows, reason = compared.rows, sentence(compared.rows, count)
-    elif few:
-        every = compare(found, order, score, level).rows
-        rows = tuple({**row, "taken": row["rule"] == SAFE} for row in every)
-    more = _few(len(score), level, compared.enough)
-    calibrator = compared.calibrator
-    return _Validated(compared.rule, reason, calibrator, held_out, rows, more)
+    rows = () if reason or method != AUTO else compared.rows
+    return _Validated(
+        compared.rule,
+        sentence(rows) if rows else reason,
+        compared.calibrator,
+        held_out,
+        rows,
+        _few(len(score), level, compared.enough),
+    )
 
 
 def _subset(
@@ -246,22 +245,17 @@ def _cross_validate(pool: Pool, fold, rules, size: int, key: KeyArray):
     return {r: join([found[k, r, size] for k in codes]) for r in rules}, score
 
 
-def _candidates(method: str, special: bool, folds: int, subjects: int):
+def _candidates(method: str, special: bool, folds: int) -> tuple[tuple[str, ...], str]:
     """The rules to compare and, where "auto" compares none, why in one line."""
     if method != AUTO:
         return (method,), ""
     if special:
-        why = (
-            "rule taken: information, because an error, an aim or abilities were given"
-        )
-        return ("information",), why
-    if folds and subjects >= COMPARED_FROM:
-        return METHODS, ""
-    why = "without folds"
+        why = "because an error, an aim or abilities were given"
+        return ("information",), f"rule taken: information, {why}"
     if folds:
-        why = f"{subjects} subjects are too few, at least {COMPARED_FROM} are needed"
-    why = f"rule taken: {SAFE}; cross-validated errors are not used to choose ({why})"
-    return (SAFE,), why
+        return METHODS, ""
+    rule = METHODS[0]
+    return (rule,), f"rule taken: {rule}, because no subjects are left out (folds 0)"
 
 
 @full_precision
@@ -272,9 +266,9 @@ def subset_errors(
     *,
     aim: str = "score",
     abilities: Sequence[float] | np.ndarray | None = None,
-    stratify: str | None = None,
+    stratify: str | None = AUTO,
     average: str = "items",
-    avoid: Sequence[str] = (),
+    avoid: Sequence[str] | None = None,
     model: Model | str = AUTO,
     folds: int = 5,
     level: float = 0.95,
@@ -334,7 +328,7 @@ def subset_errors(
     score = pool.full_scores()
     special = aim != "score" or abilities is not None
     largest = math.ceil(subjects / count)
-    tried = {m: _candidates(m, special, count, subjects - largest)[0] for m in methods}
+    tried = {m: _candidates(m, special, count)[0] for m in methods}
     rules = tuple(dict.fromkeys(rule for some in tried.values() for rule in some))
     settings = rules, ordered, choice_key
     alone = [(k,) for k in range(count)]

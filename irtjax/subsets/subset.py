@@ -32,9 +32,12 @@ from irtjax.models.families.shares import ShareScores
 from irtjax.models.model import Model, response_ends
 from irtjax.storage.encoding import UndefinedClassError, decode, encode, plain
 from irtjax.subsets.predictor import Calibrator, Curves, Whole, curves_at, predict
+from irtjax.subsets.rules import points
 
 FORMAT = "irtjax.subset"
 VERSION = 1
+#: Of the files of samples, what is on a harness's command line.
+TAKEN_FILES = ("lm_eval_samples.json", "inspect_samples.txt")
 #: Written where rules were compared.
 _RULES = "rules.csv"
 #: Arrays of a document on the nodes, and on the items.
@@ -83,7 +86,7 @@ class Shrunken(HasTable):
             (before the correction), mean_absolute_error_of_mean (of the weighted mean),
             kendall, spearman. Empty without folds.
         warnings: What the numbers must be read with.
-        reason: One line on how "auto" took the rule; empty where the rule was given.
+        reason: One line on why "auto" took the rule; empty where the rule was given.
         rules: The rules that "auto" measured by cross-validation, the best first: rule,
             mean_absolute_error, standard_error, excess (over the smallest error),
             excess_se and taken. Errors in `held_out` are not too small for that: each
@@ -155,6 +158,34 @@ class Shrunken(HasTable):
                 "rank": np.arange(1, self.size + 1),
             }
         )
+
+    def sentence(self, folder: str | Path | None = None) -> str:
+        """How near the full score a score on these items is, in one sentence.
+
+        The error is the mean absolute error of scores of subjects that were left out of
+        choice and fit, as a share of the range of scores.
+
+        Args:
+            folder: Where the subset was saved: names the file for the harness too.
+
+        >>> import irtjax
+        >>> irtjax.shrink(irtjax.make_demo().table, 10, "random").sentence()
+        """
+        text = f"{self.size:,} of {counted(self.num_items, 'item')}, error not measured"
+        if self.held_out:
+            error = points(self.held_out["mean_absolute_error"])
+            text = f"{counted(self.size, 'item')} give the full score to ±{error} on"
+            text += " average"
+        names = [] if folder is None else self.harness_files()
+        files = [str(Path(folder or ".", name)) for name in names]
+        return text + f"; file: {', '.join(files)}" * bool(files)
+
+    def harness_files(self) -> tuple[str, ...]:
+        """The file that each harness takes, by name; none where ids are unsure."""
+        with contextlib.suppress(ValueError):
+            found = self.sample_files()
+            return tuple(name for name in TAKEN_FILES if name in found)
+        return ()
 
     def predict(self, data: Any) -> PredictedScores:
         """Predicts the full scores of subjects from their responses to the subset.

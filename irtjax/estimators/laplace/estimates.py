@@ -84,14 +84,12 @@ def summary_of_laplace(
     of_items = np.asarray(state.covariance, float)[place]
     columns = np.arange(of_items.shape[-1])
     of_items[:, columns, columns] += errors.items[place]
-    stem = np.asarray(model.stem)
-    coordinates, of_items = np.asarray(state.mean, float)[place][stem], of_items[stem]
+    of_items = of_items[np.asarray(model.stem)]
     effects = np.asarray(components.effects, float) * np.asarray(model.regressed)
     if model.has_group_effects:
         shifts = np.asarray(components.group_effects, float)
-        coordinates = coordinates + shifts[np.asarray(model.group)]
         effects = np.concatenate([effects, shifts])
-    coordinates = model.family.with_offsets(coordinates)
+    coordinates = _coordinates_of(problem, state)
     levels, items = components.log_component_sd, components.log_residual_sd
     log_sds = levels, items, components.log_relative_sd + items
     possible = errors.possible if groups > 1 else None
@@ -116,6 +114,40 @@ def summary_of_laplace(
         errors.accepted,
         scale_loadings(general, moved.T / len(moved) ** 0.5),
         (np.asarray(expected.mean, float), np.asarray(expected.standard_error, float)),
+    )
+
+
+def _coordinates_of(problem: MultilevelProblem, state: LaplaceState) -> np.ndarray:
+    """Posterior means of the coordinates of the items, `[items, columns]`."""
+    model, place = problem.model, np.asarray(problem.distinct.of_stem)
+    found = np.asarray(state.mean, float)[place][np.asarray(model.stem)]
+    if model.has_group_effects:
+        shifts = np.asarray(state.components.group_effects, float)
+        found = found + shifts[np.asarray(model.group)]
+    return model.family.with_offsets(found)
+
+
+def point_estimates(problem: MultilevelProblem, solution: Any) -> Parameters:
+    """Items and population of a fit by `laplace`, as `laplace_estimates` has them.
+
+    Without errors, which take as long as a fit of few subjects.
+    """
+    state, family = solution.fit.state, problem.model.family
+    if solution.directions is not None:
+        problem = in_directions(problem, solution.directions.sign)
+    coordinates = _coordinates_of(problem, state)
+    if solution.directions is not None:
+        sign = solution.directions.of(np.asarray(problem.model.stem)).sign
+        free = family.with_any_sign()
+        if (sign < 0).any() and free is not None:
+            nothing = np.zeros((*coordinates.shape, coordinates.shape[1]))
+            coordinates, _ = in_any_direction(coordinates, nothing, sign)
+            family = free
+    coordinates = jnp.asarray(coordinates, problem.model.design.dtype)
+    one = jnp.ones((), coordinates.dtype)
+    sd = float(general_variance(state.components.log_general_sd)) ** 0.5
+    return Parameters(
+        _constrain_jit(family, coordinates), Population(0 * one, sd * one)
     )
 
 

@@ -35,12 +35,15 @@ class MultilevelProblem(eqx.Module):
         expected: Whether items' densities are averaged over the error of the abilities,
             and the mean log discrimination of each scale is fixed: for scores, and from
             `MANY_PER_ITEM` responses of an item with a slope on.
+        least_subjects: Subjects that small data are padded to, if they have fewer, so
+            that a fit without some subjects shares the programs of the whole.
     """
 
     model: MultilevelModel
     data: Responses
     distinct: DistinctItems
     expected: bool = eqx.field(static=True, default=True)
+    least_subjects: int = eqx.field(static=True, default=0)
 
     @classmethod
     def create(cls, model: MultilevelModel, data: Responses) -> MultilevelProblem:
@@ -67,7 +70,7 @@ class MultilevelProblem(eqx.Module):
         if model.family.offsets() is not None or distinct.values.size > FEW_CELLS:
             return self
         size, width, count = distinct.values.shape
-        rows, weight = padded_size(count, 1), None
+        rows, weight = padded_size(max(count, self.least_subjects), 1), None
         padded = rows * model.num_groups <= PADDED_ABILITIES
         if padded and size * width * rows <= PADDED_CELLS:
             weight = jax.device_put(
