@@ -56,7 +56,7 @@ class SubsetOptions:
         opt.option(
             "auto, regression, information, clustering, discrimination, difficulty or"
             " random. auto: the simplest within one standard error of the smallest"
-            " cross-validated error; with fewer than 20 subjects random.",
+            " cross-validated error.",
             metavar="RULE",
         ),
     ] = "auto"
@@ -65,15 +65,21 @@ class SubsetOptions:
         str | None, opt.option("Abilities where information matters.", metavar="A,B")
     ] = None
     stratify: Annotated[
-        str | None, opt.option("Facet to share items between.", metavar="FACET")
-    ] = None
+        str,
+        opt.option(
+            "Facet to share items between; auto: benchmark where there are several;"
+            " none.",
+            metavar="FACET",
+        ),
+    ] = "auto"
     average: Annotated[
         str, opt.option("What a full score averages: items, benchmarks.")
     ] = "items"
     avoid: Annotated[
         list[str] | None,
         opt.option(
-            "Item to choose only where no others are left; may be repeated.",
+            "Item to choose only where no others are left; may be repeated. Without"
+            " it, items whose key looks wrong or that do not discriminate.",
             metavar="NAME",
         ),
     ] = None
@@ -115,12 +121,12 @@ class SubsetOptions:
         """Returns the other arguments of `irtjax.shrink`."""
         return {
             "aim": self.aim,
-            "stratify": self.stratify,
+            "stratify": None if self.stratify == "none" else self.stratify,
             "average": self.average,
             "folds": self.folds,
             "abilities": opt.numbers("--at", self.at),
             "model": own_or_name(self.model, "--model"),
-            "avoid": self.avoid or (),
+            "avoid": self.avoid or None,
         }
 
 
@@ -239,8 +245,6 @@ def _report(small, errors, notes, out: Path, quiet: bool, json: bool) -> None:
     elif not quiet:
         from irtjax.cli import screen
 
-        if small.rules:
-            _show_rules(small)
         if errors is not None:
             _show(errors)
         names = ["subset.csv", "subset.json", "report.html"]
@@ -248,7 +252,7 @@ def _report(small, errors, notes, out: Path, quiet: bool, json: bool) -> None:
         names += ERROR_FILES if errors is not None else []
         names += [name for name in SAMPLE_FILES if (out / name).is_file()]
         written = f"Written to {out}: {', '.join(names)}"
-        screen.show_sentences([*subset_sentences(small), written])
+        screen.show_sentences([*subset_sentences(small, out), written])
         if SAMPLE_FILES[0] in names:
             screen.show_sentences(["Evaluate only these items:"])
             screen.show_command(_command(small, out / SAMPLE_FILES[0]))
@@ -285,23 +289,6 @@ def _command(small: Shrunken, samples: Path) -> str:
     return f"lm_eval {shlex.join(names)} {more}"
 
 
-def _show_rules(small: Shrunken) -> None:
-    """Prints the rules that were compared."""
-    from irtjax.cli import screen
-    from irtjax.data.wording import counted
-    from irtjax.report.words import number
-
-    columns = ("mean_absolute_error", "standard_error", "excess", "excess_se")
-    rows = [
-        [row["rule"], *(number(row[name], 4) for name in columns)]
-        + ["yes" if row["taken"] else ""]
-        for row in small.rules
-    ]
-    title = f"Rules compared on held-out subjects, {counted(small.size, 'item')}"
-    header = ["rule", "mean error", "SE", "above the best", "SE", "taken"]
-    screen.show_table(title, header, rows)
-
-
 def _show(errors: SubsetErrors) -> None:
     """Prints errors by method and size."""
     from irtjax.cli import screen
@@ -329,29 +316,10 @@ def _show(errors: SubsetErrors) -> None:
     screen.show_table(title, header, rows)
 
 
-def subset_sentences(small: Shrunken) -> list[str]:
-    """What a subset is and the error that is expected of it."""
-    from irtjax.data.wording import counted
-    from irtjax.report.words import number
-
-    found = [small.reason[0].upper() + small.reason[1:] + "."] if small.reason else []
+def subset_sentences(small: Shrunken, folder: Path | None = None) -> list[str]:
+    """How near the subset is to the full score, and why these items."""
+    found = [small.sentence(folder) + "."]
+    if small.reason:
+        return [*found, f"{small.reason[0].upper()}{small.reason[1:]}."]
     chosen = "at random" if small.method == "random" else f"by {small.method}"
-    found += [
-        f"{small.size:,} of {counted(small.num_items, 'item')}, {chosen}: the model"
-        f" expects an error of {number(small.standard_error)} for abilities, of"
-        f" {number(small.score_error, 3)} for full scores."
-    ]
-    if small.held_out:
-        held = small.held_out
-        # Rules that are compared: each subject has that which the other folds take.
-        apart = "choice and fit"
-        if small.rules and not small.reason.startswith(f"rule taken: {small.method};"):
-            apart = "choice, fit and comparison of rules"
-        found.append(
-            f"Full scores of {counted(held['num_subjects'], 'subject')}, each left"
-            f" out of {apart}: mean absolute error"
-            f" {number(held['mean_absolute_error'], 4)} (weighted mean response:"
-            f" {number(held['mean_absolute_error_of_mean'], 4)}), Kendall's tau"
-            f" {number(held['kendall'], 3)}."
-        )
-    return found
+    return [*found, f"Items are chosen {chosen}."]

@@ -61,8 +61,6 @@ def subset_page(
     rows = item_rows(table, places, flags, names)
     for row, weight in zip(rows, small.weights, strict=False):
         row["weight"] = number(float(weight), 4)
-    # The rule comes first in a terminal; on the page what it is good for does.
-    spoken = [*sentences[1:], *sentences[:1]] if small.reason else sentences
     how = "at random" if small.method == "random" else f"by {small.method}"
     context = {
         "title": short(title or "", 200)
@@ -70,7 +68,7 @@ def subset_page(
         else f"{small.size:,} of {counted(small.num_items, 'item')}",
         "facts": f"Chosen {how}; parameters of a {small.model.name} model",
         "date": now(),
-        "sentences": [short(x, SENTENCE) for x in spoken],
+        "sentences": [short(x, SENTENCE) for x in sentences],
         "warnings": [short(x, SENTENCE) for x in worded(dict.fromkeys(warnings))],
         "notes": [short(x, SENTENCE) for x in worded(notes)],
         "subset": _subset(small, errors),

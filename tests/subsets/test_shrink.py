@@ -29,9 +29,10 @@ from irtjax.subsets.crossfit import (
     whole_of,
 )
 from irtjax.subsets.errors import rank_correlation
-from irtjax.subsets.pool import make_pool
+from irtjax.subsets.pool import make_pool, suspicious_items
 from irtjax.subsets.predictor import Prediction, correct, scale
 from irtjax.subsets.selection import (
+    AVOIDED,
     METHODS,
     choose,
     expected_errors,
@@ -139,11 +140,13 @@ def test_strata_have_their_shares_at_every_size():
     turns = shares(mass, stratum, 30)
     for size in range(1, 31):
         count = np.bincount(turns[:size], minlength=3)
-        # Webster's apportionment: the divisor under which all round to their seats.
+        assert count.tolist() == [1, 1, 0] if size == 2 else size < 3 or count.min() > 0
+        # Webster's apportionment with a seat for each: the divisor under which all
+        # that have more round to their seats.
         low = np.max(np.array([18, 9, 3]) / (count + 0.5))
-        assert np.all(count == 0) or low <= np.min(
-            np.array([18, 9, 3]) / np.maximum(count - 0.5, 1e-9)
-        ) * (1 + 1e-9)
+        more = count > 1
+        high = np.min(np.array([18, 9, 3])[more] / (count[more] - 0.5), initial=np.inf)
+        assert low <= high * (1 + 1e-9)
     assert np.bincount(turns).tolist() == [18, 9, 3]
     knowledge = weigh(np.linspace(0.5, 2, 30), np.zeros(30))
     for method in METHODS:
@@ -605,6 +608,59 @@ def test_items_to_avoid_are_chosen_last(method):
     assert len({*avoid} & {*most}) == 2
     # The full score counts them still.
     assert small.num_items == ITEMS
+
+
+def test_a_task_gives_its_items_to_others_before_bad_ones_are_taken():
+    mass, stratum = np.full(12, 1 / 12), np.repeat([0, 1, 2], [6, 4, 2])
+    avoid = np.arange(12) >= 9
+    seats = lambda size: np.bincount(shares(mass, stratum, size, avoid), minlength=3)
+    assert seats(3).tolist() == [2, 1, 0]
+    assert seats(9).tolist() == [6, 3, 0] and seats(12).tolist() == [6, 4, 2]
+    assert shares(mass, stratum, 3).tolist() == [0, 1, 2]
+
+
+def test_every_task_is_present_by_default():
+    small = irtjax.shrink(table(), 5, method="random", folds=0)
+    everything = set(table().benchmarks.tolist())
+    assert len(everything) > 1 and set(small.benchmarks.tolist()) == everything
+    alike = irtjax.shrink(table(), 5, method="random", folds=0, stratify="benchmark")
+    assert alike.items.tolist() == small.items.tolist()
+    anything = irtjax.shrink(table(), 5, method="random", folds=0, stratify=None)
+    assert anything.items.tolist() != small.items.tolist()
+
+
+def test_items_with_a_wrong_key_are_not_chosen():
+    """60 subjects, 40 items, 4 of them with the reversed key."""
+    rng = np.random.default_rng(1)
+    chance = 1 / (1 + np.exp(-1.5 * (rng.normal(size=(60, 1)) - rng.normal(size=40))))
+    right = rng.random(chance.shape) < chance
+    right[:, :4] = ~right[:, :4]
+    data = irtjax.ResponseTable.from_arrays(right)
+    found = np.flatnonzero(suspicious_items(data))
+    assert {0, 1, 2, 3} <= {*found.tolist()}
+    pool, _ = make_pool(data, "2pl", None, "items", "score", None)
+    assert np.flatnonzero(pool.tiers(np.zeros(60, bool)) == AVOIDED).tolist() == [
+        *found.tolist()
+    ]
+    named, _ = make_pool(data, "2pl", None, "items", "score", None, [data.items[7]])
+    assert np.flatnonzero(named.avoid).tolist() == [7]
+
+
+def test_a_sentence_has_one_error_and_the_file():
+    held = {"mean_absolute_error": 0.0312}
+    one = dataclasses.replace(small(), held_out=held, item_ids={})
+    count = len(one.items)
+    assert one.sentence() == f"{count} items give the full score to ±.03 on average"
+    assert one.sentence("small") == one.sentence()
+    near = dataclasses.replace(one, held_out={"mean_absolute_error": 0.0041})
+    assert "±.004 on" in near.sentence()
+    ids = {x: (SourceId("lm-eval", "t", f"{k}"),) for k, x in enumerate(one.items)}
+    logged = dataclasses.replace(one, item_ids=ids)
+    assert logged.sentence("subset").endswith("; file: subset/lm_eval_samples.json")
+    unsure = dataclasses.replace(one, item_ids=dict.fromkeys(one.items, NO_ID))
+    assert unsure.sentence("subset") == one.sentence()
+    unknown = dataclasses.replace(one, held_out={})
+    assert "±" not in unknown.sentence() and "not measured" in unknown.sentence()
 
 
 def test_names_to_avoid_are_checked():
