@@ -139,6 +139,11 @@ class Shrunken(HasTable):
         """Number of chosen items."""
         return len(self.items)
 
+    @property
+    def item_names(self) -> np.ndarray:
+        """Names of the chosen items, under the name that a calibration has."""
+        return self.items
+
     @functools.cached_property
     def curves(self) -> Curves:
         """Curves of the chosen items on the nodes."""
