@@ -101,34 +101,29 @@ def _rows(rules, miss: np.ndarray, fold: np.ndarray, taken: int):
 
 
 def sentence(rows: tuple[dict[str, Any], ...]) -> str:
-    """One line with the rule taken, its error and that of another.
+    """One line on why the rule was taken, from `Compared.rows`.
 
-    >>> names = ("rule", "mean_absolute_error", "taken")
-    >>> rows = [("random", 0.0412, True), ("clustering", 0.0389, False)]
-    >>> sentence(tuple(dict(zip(names, row)) for row in rows[::-1])).split(", ", 1)[1]
-    'the simplest rule within one standard error of the best: random ±.041, clustering \
-±.039 on subjects left out'
+    >>> rows = {"rule": "clustering", "taken": False}, {"rule": "random", "taken": True}
+    >>> sentence(rows)
+    'rule taken: random, the simplest within one standard error of the best, clustering'
     """
     # The rows are sorted by error.
-    best, last = rows[0], rows[-1]
+    best = rows[0]
     taken = next(row for row in rows if row["taken"])
-    why = f"the best of {len(rows)} rules"
+    why = f"the best of {len(rows)} on subjects left out"
     if taken is not best:
-        why = "the simplest rule within one standard error of the best"
-    errors = ", ".join(
-        f"{row['rule']} ±{points(row['mean_absolute_error'], 3)}"
-        for row in (taken, last if taken is best else best)
-    )
-    return f"rule taken: {taken['rule']}, {why}: {errors} on subjects left out"
+        why = f"the simplest within one standard error of the best, {best['rule']}"
+    return f"rule taken: {taken['rule']}, {why}"
 
 
-def points(error: float, decimals: int = 2) -> str:
-    """An error of a score, with more decimals where it would be shown as 0.
+def points(error: float) -> str:
+    """An error of a score with two decimals, or as many as show its first digit.
 
     >>> points(0.0312), points(0.004), points(1.0)
     ('.03', '.004', '1.00')
     """
-    while decimals < 4 and 0 < error < 0.5 * 10**-decimals:
+    decimals = 2
+    while decimals < 4 and 0 < error < 10.0**-decimals:
         decimals += 1
     text = f"{error:.{decimals}f}"
     return text.removeprefix("0") if error < 1 else text

@@ -174,7 +174,10 @@ class Shrunken(HasTable):
             folder: Where the subset was saved: names the file for the harness too.
 
         >>> import irtjax
-        >>> irtjax.shrink(irtjax.make_demo().table, 10, "random").sentence()
+        >>> table = irtjax.make_demo().table
+        >>> small = irtjax.shrink(table, 10, method="random", model="rasch", folds=2)
+        >>> small.sentence().startswith("10 items give the full score to ±.")
+        True
         """
         text = f"{self.size:,} of {counted(self.num_items, 'item')}, error not measured"
         if self.held_out:

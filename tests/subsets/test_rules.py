@@ -227,7 +227,9 @@ def test_the_default_is_the_rule_that_it_names():
     single = alone.held_out["mean_absolute_error"]
     assert taken["mean_absolute_error"] == pytest.approx(single, abs=1e-12)
     assert found.reason.startswith(f"rule taken: {found.method}, the ")
-    assert "\n" not in found.reason and found.reason.endswith(" on subjects left out")
+    best = found.rules[0]["rule"]
+    ends = f"the best, {best}", f"the best of {len(METHODS)} on subjects left out"
+    assert "\n" not in found.reason and found.reason.endswith(ends)
     said, why = subset_sentences(found)
     error = f"{found.held_out['mean_absolute_error']:.2f}".removeprefix("0")
     assert said == f"8 items give the full score to ±{error} on average."
