@@ -72,7 +72,10 @@ def test_everything_is_in_one_folder_with_one_summary(quick, saved_table, tmp_pa
     # All three answers are on the one page.
     page = (out / "report.html").read_text(encoding="utf-8")
     few = page[page.index('<section id="few"') :].partition("</section>")[0]
-    assert "7 of 15 items, error not measured" in few and '<a href="#few">Fewer items</a>' in page
+    assert (
+        "7 of 15 items, error not measured" in few
+        and '<a href="#few">Fewer items</a>' in page
+    )
     chosen = pyarrow.csv.read_csv(out / "subset" / "subset.csv")["item"].to_pylist()
     cells = [row.partition("</td>")[0] for row in few.split('<tr><td class="text">')]
     assert cells[1:8] == chosen
