@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from irtjax.auditing import Audit as Audit
     from irtjax.auditing import audit as audit
     from irtjax.calibration.calibration import Calibration as Calibration
-    from irtjax.calibration.rank import compare as compare
-    from irtjax.calibration.rank import rank as rank
     from irtjax.calibration.score import score as score
     from irtjax.data import ResponseTable as ResponseTable
     from irtjax.data import read as read
@@ -41,6 +39,8 @@ if TYPE_CHECKING:
     from irtjax.fitting.bootstrap import bootstrap as bootstrap
     from irtjax.fitting.bootstrap import percentile_interval as percentile_interval
     from irtjax.fitting.fit import fit as fit
+    from irtjax.fitting.verbs import compare as compare
+    from irtjax.fitting.verbs import rank as rank
     from irtjax.harness.frames import from_inspect as from_inspect
     from irtjax.likelihood.problem import Parameters as Parameters
     from irtjax.likelihood.problem import Problem as Problem
@@ -123,7 +123,7 @@ _HOMES = {
     "Variational": "estimators.posterior.methods",
     "audit": "auditing",
     "bootstrap": "fitting.bootstrap",
-    "compare": "calibration.rank",
+    "compare": "fitting.verbs",
     "dimensions": "validity.dimensionality",
     "discrimination_path": "validity.discrimination_path",
     "fit": "fitting.fit",
@@ -141,7 +141,7 @@ _HOMES = {
     "power": "validity.power",
     "predict": "prediction.responses",
     "predictive_checks": "prediction.predictive_checks",
-    "rank": "calibration.rank",
+    "rank": "fitting.verbs",
     "read": "data",
     "response_icc": "validity.agreement",
     "run": "estimators.driver",

@@ -367,7 +367,7 @@ def evaluate(theta: np.ndarray, score, table, fit) -> dict[str, float]:
     rows = [place[name] for name in ranked.table.column("subject").to_pylist()]
     truth = theta[rows]
     column = {
-        name.split("_95")[0]: np.asarray(ranked.table.column(name).to_pylist())
+        name: np.asarray(ranked.table.column(name).to_pylist())
         for name in ranked.table.column_names
     }
     ability, error = column["ability"], column["ability_se"]

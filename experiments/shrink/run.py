@@ -116,7 +116,7 @@ def write(errors: irtjax.SubsetErrors, folder: Path) -> None:
     from irtjax.storage import write_table
 
     folder.mkdir(parents=True, exist_ok=True)
-    write_table(errors.table(), folder / "errors.csv")
+    write_table(errors.table, folder / "errors.csv")
     save_figure(plot_subset_errors(errors), folder / "errors.png")
 
 

@@ -65,6 +65,8 @@ class AdaptiveTest(HasTable):
     (8, 'number of items', True)
     """
 
+    title = "An adaptive test"
+
     def __init__(
         self,
         source: Any,
@@ -287,6 +289,7 @@ class AdaptiveTest(HasTable):
         """Mean and standard deviation of the ability over the population."""
         return float(self._bank.bank.mean), float(self._bank.bank.sd)
 
+    @property
     def table(self) -> pa.Table:
         """One row per response, in order: item, response, ability, ability_se."""
         import pyarrow as pa

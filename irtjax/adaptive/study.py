@@ -61,7 +61,7 @@ class TestedFactors(NamedTuple):
 TestedFactors.__test__ = False  # pyright: ignore[reportAttributeAccessIssue]
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class SimulatedTests(HasTable):
     """Tests of many subjects over one bank; what `simulate_tests` returns.
 
@@ -87,6 +87,8 @@ class SimulatedTests(HasTable):
             smaller expected loss; with `indifference` those of Wald's test, and between
             its bounds those of the nearer one.
     """
+
+    title = "Simulated tests"
 
     subjects: np.ndarray
     items: np.ndarray
@@ -159,6 +161,7 @@ class SimulatedTests(HasTable):
         used = np.unique(np.stack([row, self.given[row, column]]), axis=1)[1]
         return np.bincount(used, minlength=len(self.items)) / len(self.subjects)
 
+    @property
     def table(self) -> pa.Table:
         """One row per subject: number of items, ability, error, truth, why it ended.
 

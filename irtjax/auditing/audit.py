@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from irtjax.auditing.control import no_signal
 from irtjax.auditing.examine import (
@@ -27,6 +28,7 @@ from irtjax.auditing.tables import benchmark_table, item_table
 from irtjax.calibration import copies
 from irtjax.calibration.calibration import Calibration
 from irtjax.data import ResponseTable, read
+from irtjax.data.frames import HasTable
 from irtjax.data.scores import MAJORITY, as_majority
 from irtjax.data.wording import counted, have
 from irtjax.estimators.catalogue import method_class
@@ -46,8 +48,8 @@ FEW_LEAKED = 1000
 MANY = 0.5
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class Audit:
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+class Audit(HasTable):
     """The quality of each item and each benchmark.
 
     Attributes:
@@ -67,6 +69,9 @@ class Audit:
         warnings: What the tables must be read with, each a sentence.
     """
 
+    title = "Items with flags"
+    columns = ("item", "flags", "accuracy", "discrimination", "observed")
+
     items: pa.Table
     benchmarks: pa.Table
     control: pa.Table | None
@@ -76,6 +81,21 @@ class Audit:
     false_discovery_rate: float
     missing: str
     warnings: tuple[str, ...]
+
+    @property
+    def table(self) -> pa.Table:
+        """The items."""
+        return self.items
+
+    @property
+    def sentence(self) -> str:
+        """How many items have flags."""
+        flagged = self._shown().num_rows
+        return f"{flagged:,} of {counted(self.items.num_rows, 'item')} are flagged."
+
+    def _shown(self) -> pa.Table:
+        """The items with flags."""
+        return self.items.filter(pc.field("flags") != "")
 
     def counts(self) -> dict[str, int]:
         """Number of items by defect."""

@@ -35,6 +35,7 @@ from irtjax.calibration.tables import (
     make_item_table,
     with_columns,
 )
+from irtjax.data.result_text import with_level
 from irtjax.data.sparse_responses import SparseResponses
 from irtjax.data.table import ResponseTable
 from irtjax.estimators.estimates import Estimates
@@ -124,7 +125,7 @@ def build(
         aic=-2 * estimates.log_likelihood + 2 * count,
         bic=-2 * estimates.log_likelihood + count * math.log(table.num_subjects),
         items=ItemTable(item_table),
-        abilities=AbilityTable(ability_table),
+        abilities=AbilityTable(with_level(ability_table, level)),
         warnings=scale_first(
             *_resolution_warnings(estimates, options["method"]),
             *warnings,

@@ -38,7 +38,7 @@ REASONS = 3
 ROUNDING = 1e-12
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class RankFlow(HasTable):
     """Moves of the subjects that are in the top of both rankings.
 
@@ -54,6 +54,10 @@ class RankFlow(HasTable):
         kendall: Kendall's tau of the two rankings of all of these; None where all are
             tied in one of them.
     """
+
+    title = "Moves between two rankings"
+    columns = ("subject", "rank_before", "rank", "move", "rank_lower", "rank_upper")
+    columns += ("item_1",)
 
     table: pa.Table
     against: str

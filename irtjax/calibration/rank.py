@@ -16,6 +16,7 @@ from irtjax.data import ResponseTable, read
 from irtjax.data.coding import coded_as
 from irtjax.data.frames import HasTable
 from irtjax.data.matching import find_names
+from irtjax.data.result_text import with_level
 from irtjax.data.reversal import aligned
 from irtjax.models.families.bounded import in_unit_range
 from irtjax.models.model import response_ends, response_size
@@ -29,10 +30,6 @@ if TYPE_CHECKING:
 #: Columns that begin the table; the others follow as in the ability table.
 _FIRST = ("subject", "ability", "ability_se", "lower", "upper", "rank", "rank_lower")
 _FIRST += ("rank_upper", "probability_best", "first_group", "last_group")
-#: What intervals are of: their columns end with their level.
-_INTERVALS = ("", "rank_", "expected_score_", "accuracy_")
-#: Accuracies by benchmark begin so.
-_BY_BENCHMARK = "accuracy["
 
 
 class GroupNames(Sequence[tuple[str, ...]]):
@@ -50,17 +47,16 @@ class GroupNames(Sequence[tuple[str, ...]]):
         return tuple(self._names.take(self._groups[place]).to_pylist())
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class RankedSubjects(HasTable):
     """Subjects in the order of their ranks.
 
     Attributes:
         table: One row per subject with a finite ability, best first: subject, ability,
-            ability_se, rank, probability_best, first_group, last_group, expected_score,
-            accuracy, both with errors, observed, flags, and intervals with their level
-            in the name, such as lower_95 and rank_upper_95 (of accuracies at the level
-            of the fit only). A subject is in every group from first to last; 1 is the
-            best.
+            ability_se, lower, upper, rank, rank_lower, rank_upper, probability_best,
+            first_group, last_group, expected_score, accuracy, both with errors and
+            intervals (of accuracies at the level of the fit only), observed, flags. A
+            subject is in every group from first to last; 1 is the best.
         groups: Names of each group: subjects among whom no two differ significantly.
         num_pairs: Number of pairs tested.
         num_different: How many differ, false discoveries controlled at 1 - level.
@@ -74,20 +70,9 @@ class RankedSubjects(HasTable):
     level: float
 
     def rows(self, start: int = 0, stop: int | None = None) -> list[dict[str, Any]]:
-        """Rows `start` to `stop` of the table, names of intervals without the level."""
-        ending = level_ending(self.level)
-        names = [name.removesuffix(ending) for name in self.table.column_names]
+        """Rows `start` to `stop` of the table."""
         length = max((self.table.num_rows if stop is None else stop) - start, 0)
-        return self.table.rename_columns(names).slice(start, length).to_pylist()
-
-
-def level_ending(level: float) -> str:
-    """The ending of a column's name that gives its level.
-
-    >>> level_ending(0.95), level_ending(0.995)
-    ('_95', '_99.5')
-    """
-    return f"_{100 * level:.10g}"
+        return self.table.slice(start, length).to_pylist()
 
 
 def rank(
@@ -153,15 +138,9 @@ def rank(
         columns[name] = pa.array(getattr(found, name)[order])
     columns["first_group"] = pa.array(found.first_group[order] + 1)
     columns["last_group"] = pa.array(found.last_group[order] + 1)
-    ranged = {of + end for of in _INTERVALS for end in ("lower", "upper")}
-    by_benchmark = [name for name in columns if name.startswith(_BY_BENCHMARK)]
-    ranged |= {x for x in by_benchmark if x.endswith(("]_lower", "]_upper"))}
-    ending = level_ending(chosen)
     names = [*_FIRST, *(name for name in columns if name not in _FIRST)]
-    result = {name + ending * (name in ranged): columns[name] for name in names}
-    return RankedSubjects(
-        pa.table(result), groups, found.num_pairs, found.num_different, chosen
-    )
+    result = with_level(pa.table({name: columns[name] for name in names}), chosen)
+    return RankedSubjects(result, groups, found.num_pairs, found.num_different, chosen)
 
 
 def _intervals(fit: Calibration, table: pa.Table, level: float) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from irtjax.data.frames import HasTable
 from irtjax.data.matching import match_items
 from irtjax.data.reading.options import as_typed, of_fit
 from irtjax.data.responses import Responses
+from irtjax.data.result_text import with_level
 from irtjax.data.reversal import aligned
 from irtjax.data.sparse_responses import SparseResponses
 from irtjax.data.sparse_table import FEW_OBSERVED, FEW_ON_NODES
@@ -46,7 +47,7 @@ if TYPE_CHECKING:
     from irtjax.models.model import Model
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class ScoredSubjects(HasTable):
     """Scores of subjects, with items fixed.
 
@@ -59,6 +60,10 @@ class ScoredSubjects(HasTable):
         own_error: `[subjects]` errors on the scale of the fit, without those of its
             location and scale (`scoring.scale_error`), which all subjects share.
     """
+
+    title = "Scores, with the items of a fit"
+    columns = ("subject", "ability", "ability_se", "lower", "upper", "accuracy")
+    columns += ("observed", "flags")
 
     table: pa.Table
     notes: tuple[str, ...]
@@ -148,6 +153,7 @@ def score(
     interval = _interval(fit, table, ability, error, chosen)
     more = speeds | found.columns
     scored = _table(table, ability, error, interval, found.flags, more)
+    scored = with_level(scored, chosen)
     return ScoredSubjects(scored, notes, chosen, method, own)
 
 

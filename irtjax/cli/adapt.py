@@ -358,7 +358,7 @@ def _write(out: Path, tests: SimulatedTests, baseline: SimulatedTests | None) ->
     """Writes the errors by test length as Parquet, CSV and a figure, and one test."""
     from irtjax.plots import plot_adaptive, plot_trajectory, save_figure
 
-    table = tests.table()
+    table = tests.table
     figures = plot_adaptive(tests, baseline), plot_trajectory(tests)
     pictures = (functools.partial(save_figure, figure) for figure in figures)
     contents = zip(FILES, (table, table, *pictures), strict=True)
@@ -389,7 +389,7 @@ def _document(
         "largest_exposure": float(tests.exposure().max()),
         "by_num_items": _curve(tests),
         "random_by_num_items": None if baseline is None else _curve(baseline),
-        "subjects": tests.table().to_pylist(),
+        "subjects": tests.table.to_pylist(),
         "notes": tests.notes,
         "out": None if out is None else str(out),
     }

@@ -128,7 +128,7 @@ def run_rounds(
     table = rounds.table(live.level) if rounds.over and estimate else None
     if table is not None:
         text = lambda path: path.write_text(table + "\n", encoding="utf-8")
-        write_files({out / "adapt.csv": rounds.test.table(), out / "table.md": text})
+        write_files({out / "adapt.csv": rounds.test.table, out / "table.md": text})
     if show == "json":
         print_json(_document(rounds, estimate, table))
     elif show == "text":

@@ -47,7 +47,7 @@ def predict_command(
         chosen = {"subjects": subjects or None, "items": items or None}
         found = predict(fit, **chosen, categories=categories)
         progress("write")
-        write_files({out: found.table()})
+        write_files({out: found.table})
     count, width = found.expected.shape
     if json:
         print_json({"out": str(out), "subjects": count, "items": width})

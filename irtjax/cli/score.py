@@ -105,11 +105,13 @@ def _shown(result: Any, num_items: int | None) -> tuple:
     else:
         title += f"predicted scores on {counted(num_items, 'item')}"
         header = ["subject", "score", f"{level} interval", "subset mean", "responses"]
-        names, mean, digits = ("score",), "subset_mean", 3
+        names, mean, digits = ("expected_score",), "subset_mean", 3
+    prefix = "" if num_items is None else "expected_score_"
     rows = []
     for row in result.table.to_pylist():
         cells = [row["subject"], *(number(row[name], digits) for name in names)]
-        cells.append(interval(row["lower"], row["upper"], digits))
+        ends = (row[f"{prefix}{end}"] for end in ("lower", "upper"))
+        cells.append(interval(*ends, digits))
         cells += [number(row[mean], 3), f"{row['observed']:,}"]
         rows.append([*cells, row["flags"] or ""] if num_items is None else cells)
     return title, header, screen.shortened(rows)

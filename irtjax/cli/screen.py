@@ -6,13 +6,13 @@ import sys
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from irtjax.data.text_table import plain, terminal_width, text_table, wrapped
 from irtjax.report.leaderboard_page import (
     accuracy_cells,
     benchmarks_with_accuracy,
     subject_cells,
     subject_header,
 )
-from irtjax.report.text_table import plain, terminal_width, text_table, wrapped
 from irtjax.report.words import short, visible
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def show_table(
     left: int | Collection[str] = 1,
     spare: Sequence[str] = (),
 ) -> None:
-    """Prints a table, followed by an empty line; see `report.text_table`."""
+    """Prints a table, followed by an empty line; see `data.text_table`."""
     show_text(text_table(header, rows, left=left, spare=spare, title=title) + "\n")
 
 

@@ -230,7 +230,7 @@ def write(
         from irtjax.plots import plot_subset_errors, save_figure
 
         picture = functools.partial(save_figure, plot_subset_errors(errors))
-        contents |= zip(ERROR_FILES, (errors.table(), picture), strict=True)
+        contents |= zip(ERROR_FILES, (errors.table, picture), strict=True)
     files = {out / name: content for name, content in contents.items()}
     # Files of an earlier subset in this folder are not of this one.
     stale = (*SUBSET_FILES, *ERROR_FILES, PAGE)
@@ -263,7 +263,7 @@ def document(small, errors, notes: list[str], out: Path) -> dict[str, Any]:
     """What `--json` prints."""
     warnings = [*small.warnings, *(() if errors is None else errors.warnings)]
     return {
-        "items": small.table().to_pylist(),
+        "items": small.table.to_pylist(),
         "num_items": small.num_items,
         "method": small.method,
         "reason": small.reason,

@@ -1,26 +1,35 @@
-"""Tables as data frames of other libraries, which need not be installed."""
+"""Results with a table: as text, JSON and data frames of other libraries."""
 
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING, Any
+import json
+import math
+from collections.abc import Sequence
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
+
+from irtjax.data.result_text import as_html, as_text
+from irtjax.data.wording import counted
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-LIBRARIES = ("pandas", "polars", "datasets", "arrow")
+LIBRARIES = ("polars", "pandas", "arrow", "datasets")
 
 
-def to_frame(result: Any, library: str = "pandas") -> Any:
-    """Returns a table of results as a data frame of another library.
+def to_frame(result: Any, kind: str | None = None) -> Any:
+    """Returns a table of results as a data frame.
 
     Args:
-        result: An Arrow table, such as `fit.items.table`; a result with one, such as
-            that of `irtjax.rank`, `score`, `predict`, `shrink` or `simulate_tests`; or
-            a `ResponseTable`, of which each response is a row.
-        library: "pandas", "polars", "datasets" (a data set of Hugging Face) or "arrow".
+        result: A result with a table, such as `fit.items`, `fit.abilities`, or that of
+            `irtjax.rank`, `score`, `predict`, `shrink` or `simulate_tests`; an Arrow
+            table; or a `ResponseTable`, of which each observed response is a row:
+            subject, item, response, facets, trials and length where there are any.
+        kind: "polars", "pandas", "arrow" or "datasets" (a data set of Hugging Face).
+            By default polars if it is installed, else pandas if it is, else Arrow.
 
     Returns:
         The frame.
@@ -35,39 +44,91 @@ def to_frame(result: Any, library: str = "pandas") -> Any:
     >>> list(to_frame(ranks).columns[:3])
     ['subject', 'ability', 'ability_se']
     """
-    if library not in LIBRARIES:
-        raise ValueError(f"library {library!r} is not one of {', '.join(LIBRARIES)}")
+    if kind not in (None, *LIBRARIES):
+        raise ValueError(f"kind {kind!r} is not one of {', '.join(LIBRARIES)}")
     table = _table_of(result)
-    if library == "arrow":
+    if kind is None:
+        # `find_spec` does not import them.
+        kind = next((x for x in LIBRARIES[:2] if find_spec(x) is not None), "arrow")
+    if kind == "arrow":
         return table
     try:
-        module = importlib.import_module(library)
+        module = importlib.import_module(kind)
     except ModuleNotFoundError as error:
-        if error.name != library:
+        if error.name != kind:
             raise
         raise ImportError(
-            f"{library} is not installed: pip install {library}"
+            f"{kind} is not installed: pip install {kind}, or to_frame('arrow')"
         ) from None
-    if library == "pandas":
+    if kind == "pandas":
         return table.to_pandas()
-    return module.from_arrow(table) if library == "polars" else module.Dataset(table)
+    return module.from_arrow(table) if kind == "polars" else module.Dataset(table)
 
 
 class HasTable:
-    """A result with a table, which it gives as a data frame."""
+    """A result with a table: it prints as one, and gives it as a data frame or JSON.
 
-    def to_frame(self, library: str = "pandas") -> Any:
-        """Returns the table as a data frame of another library: `irtjax.to_frame`.
+    A class has the table itself, `table`, and may say how it is shown.
+
+    Attributes:
+        title: A line above.
+        columns: The columns to show, of those that the table has; all by default.
+    """
+
+    title: ClassVar[str] = ""
+    columns: ClassVar[Sequence[str]] = ()
+
+    def _shown(self) -> pa.Table:
+        """The table that is shown."""
+        return _table_of(self)
+
+    def _below(self) -> list[str]:
+        """Sentences below the table: what the result says in words, and warnings."""
+        texts = getattr(self, "sentences", (getattr(self, "sentence", ""),))
+        warnings = getattr(self, "warnings", ())
+        first = [f"Warning: {text}" for text in warnings[:1]]
+        more = [f"{counted(len(warnings), 'warning')}: see .warnings"]
+        return [x for x in texts if x] + first + more * (len(warnings) > 1)
+
+    def __repr__(self) -> str:
+        """The table as text that fits the terminal."""
+        return as_text(self._shown(), self.columns, self.title, self._below())
+
+    def _repr_html_(self) -> str:
+        """The table for notebooks."""
+        return as_html(self._shown(), self.columns, self.title, self._below())
+
+    def to_frame(self, kind: str | None = None) -> Any:
+        """Returns the table as a data frame: see `irtjax.to_frame`.
 
         Args:
-            library: As there, and so are the errors raised.
+            kind: As there, and so are the errors raised.
 
         >>> import irtjax
         >>> table = irtjax.ResponseTable.from_arrays([[1, 1, 0], [1, 0, 0], [0, 1, 0]])
         >>> irtjax.rank(irtjax.fit(table, "rasch")).to_frame("arrow").num_rows
         3
         """
-        return to_frame(self, library)
+        return to_frame(self, kind)
+
+    def to_json(self) -> str:
+        """Returns the rows of the table as JSON, null where there is no number.
+
+        >>> import irtjax
+        >>> table = irtjax.ResponseTable.from_arrays([[1, 1, 0], [1, 0, 0], [0, 1, 0]])
+        >>> irtjax.fit(table, "rasch").items.to_json()[:18]
+        '[{"item": "item 1"'
+        """
+        rows = [
+            {name: _finite(value) for name, value in row.items()}
+            for row in _table_of(self).to_pylist()
+        ]
+        return json.dumps(rows, ensure_ascii=False, allow_nan=False)
+
+
+def _finite(value: Any) -> Any:
+    """A value of a cell; None for a number that JSON has not."""
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _table_of(result: Any) -> pa.Table:
@@ -78,7 +139,6 @@ def _table_of(result: Any) -> pa.Table:
     if hasattr(result, "item_facets"):
         return long_table(result)
     table = result if isinstance(result, pa.Table) else getattr(result, "table", None)
-    table = table() if callable(table) else table
     if not isinstance(table, pa.Table):
         # Fields, and not what is computed on request.
         fields = {**vars(type(result)), **getattr(result, "__dict__", {})}

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from irtjax.data import arrays, item_texts
+from irtjax.data.frames import HasTable
 from irtjax.data.sparse_table import MATRIX_BYTES, SparseCells, is_sparse
 from irtjax.data.table_files import read_fields, write_fields
 from irtjax.data.wording import counted
@@ -60,8 +61,8 @@ class _Observed:
         vars(table)["observed"] = value
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class ResponseTable:
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+class ResponseTable(HasTable):
     """Responses of named subjects to named items, with metadata; numpy only.
 
     Missing cells hold 0 in ``values`` and ``False`` in ``observed``. Build one with
@@ -146,14 +147,30 @@ class ResponseTable:
         if observed is not None and self.trials is not None:
             stored["trials"] = arrays.fill_missing(self.trials, observed)[0]
 
-    def __repr__(self) -> str:
-        """Sizes: arrays are not shown, and those of a sparse table not made."""
-        size = (
-            f"{counted(self.num_subjects, 'subject')} x"
-            f" {counted(self.num_items, 'item')}"
+    @property
+    def title(self) -> str:
+        """The sizes of the table, in a line."""
+        return (
+            f"{counted(self.num_subjects, 'subject')} ·"
+            f" {counted(self.num_items, 'item')} ·"
+            f" {counted(self.num_observed, f'{self.kind} response')}"
         )
-        responses = counted(self.num_observed, f"{self.kind} response")
-        return f"ResponseTable({size}, {responses})"
+
+    def _shown(self) -> pa.Table:
+        """The subjects: the arrays of a sparse table are not made."""
+        import pyarrow as pa
+
+        observed = self.num_items
+        if self.sparse is not None:
+            observed = self.sparse.count(1)
+        elif self.observed is not None:
+            observed = self.observed.sum(axis=1)
+        columns = {
+            "subject": pa.array(self.subjects.tolist(), pa.string()),
+            "observed": pa.array(np.broadcast_to(observed, self.num_subjects).tolist()),
+            "accuracy": pa.array(self.subject_accuracy()),
+        }
+        return pa.table(columns)
 
     @property
     def num_subjects(self) -> int:
@@ -426,24 +443,6 @@ class ResponseTable:
             )
         logs = np.where(seen, np.log(shifted), 0.0)
         return logs, None if seen.all() else seen
-
-    def to_frame(self, library: str = "pandas") -> Any:
-        """Returns the observed responses as a data frame, a row for each.
-
-        Columns are subject, item, response, and what else there is: benchmark and other
-        facets, trials, length. `irtjax.read` reads the frame again, of counts with
-        ``trials="counts"``.
-
-        Args:
-            library: As that of `irtjax.to_frame`, and so are the errors raised.
-
-        >>> table = ResponseTable.from_arrays([[1, 0]], items=["x", "y"])
-        >>> table.to_frame("arrow").to_pylist()[1]
-        {'subject': 'subject 1', 'item': 'y', 'response': 0}
-        """
-        from irtjax.data.frames import long_table, to_frame
-
-        return to_frame(long_table(self), library)
 
     def data_hash(self) -> str:
         """SHA-256 of names, values, mask and trials; the same after saving and loading.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import SupportsInt
 
@@ -76,3 +77,24 @@ def percent(level: float) -> str:
     ('95 %', '99.9 %')
     """
     return f"{100 * level:.6g} %"
+
+
+def visible(name: str) -> str:
+    r"""Returns a name without control characters, which could steer a terminal.
+
+    >>> visible("a\x1b[31mred\n")
+    'a[31mred'
+    """
+    return "".join(c for c in name if c.isprintable())
+
+
+def number(value: float | None, digits: int = 2) -> str:
+    """Returns a number with a fixed number of digits, a dash where there is none.
+
+    >>> number(1.234), number(None), number(-1234.5, 1), number(-0.001)
+    ('1.23', '–', '-1,234.5', '0.00')
+    """
+    if value is None or not math.isfinite(value):
+        return "–"
+    # No "-0.00".
+    return f"{value:z,.{digits}f}"

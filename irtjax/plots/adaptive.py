@@ -147,7 +147,7 @@ def _path(test: Any, subject: int | str):
     """Abilities and errors from before the first item, responses, truth and a line."""
     mean, sd = test.prior
     if hasattr(test, "next_item"):
-        table = test.table()
+        table = test.table
         names = "ability", "ability_se", "response"
         ability, error, responses = (table[x].to_numpy() for x in names)
         name = f"ended by: {test.stopped}" if test.over else "not over yet"

@@ -38,7 +38,7 @@ ABILITY_NODES = 15
 BLOCK_CELLS = 2**21
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class Predictions(HasTable):
     """Expected responses of subjects to items.
 
@@ -52,6 +52,8 @@ class Predictions(HasTable):
         categories: The responses that the categories are.
     """
 
+    title = "Expected responses"
+
     subjects: np.ndarray
     items: np.ndarray
     expected: np.ndarray
@@ -59,6 +61,7 @@ class Predictions(HasTable):
     probabilities: np.ndarray | None = None
     categories: tuple[int, ...] = ()
 
+    @property
     def table(self) -> pa.Table:
         """A row per subject and item: subject, item, expected, expected_se.
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+
+from irtjax.data.wording import number, visible
 
 _MARKDOWN = re.compile(r"([\\`*_\[\]{}|~#!$<>])")
 
@@ -41,15 +42,6 @@ def worded(messages: Iterable[str]) -> list[str]:
     return list(messages) if translate is None else [translate(x) for x in messages]
 
 
-def visible(name: str) -> str:
-    r"""Returns a name without control characters, which could steer a terminal.
-
-    >>> visible("a\x1b[31mred\n")
-    'a[31mred'
-    """
-    return "".join(c for c in name if c.isprintable())
-
-
 def short(name: str, limit: int = 100) -> str:
     """Returns a visible name that is cut in the middle when long.
 
@@ -74,18 +66,6 @@ def markdown(name: str) -> str:
     # Bare addresses become links on some hosts.
     text = text.replace("://", "&#58;//").replace("@", "&#64;")
     return re.sub(r"(?i)\bwww\.", "www&#46;", text)
-
-
-def number(value: float | None, digits: int = 2) -> str:
-    """Returns a number with a fixed number of digits, a dash where there is none.
-
-    >>> number(1.234), number(None), number(-1234.5, 1), number(-0.001)
-    ('1.23', '–', '-1,234.5', '0.00')
-    """
-    if value is None or not math.isfinite(value):
-        return "–"
-    # No "-0.00".
-    return f"{value:z,.{digits}f}"
 
 
 def interval(low: float | None, high: float | None, digits: int = 2) -> str:

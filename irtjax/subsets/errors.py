@@ -18,7 +18,7 @@ from irtjax.subsets.rules import Compared, counts
 FOLD_SUBJECTS = 10
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class SubsetErrors(HasTable):
     """Errors of subsets by method and size: what `irtjax.subset_errors` returns.
 
@@ -43,12 +43,17 @@ class SubsetErrors(HasTable):
         warnings: What the numbers must be read with.
     """
 
+    title = "Errors of predicted full scores, by size of the subset"
+    columns = ("method", "size", "mean_absolute_error", "mean_absolute_error_se")
+    columns += ("coverage", "kendall", "spearman", "rule")
+
     rows: tuple[dict[str, Any], ...]
     level: float
     num_subjects: int
     num_items: int
     warnings: tuple[str, ...] = ()
 
+    @property
     def table(self) -> pa.Table:
         """The rows as a table."""
         return pa.Table.from_pylist(list(self.rows))

@@ -24,6 +24,7 @@ from irtjax.data.item_texts import (
     sample_files,
 )
 from irtjax.data.matching import arrange
+from irtjax.data.result_text import with_level
 from irtjax.data.reversal import aligned
 from irtjax.data.scores import as_shares
 from irtjax.data.wording import are, counted
@@ -45,24 +46,34 @@ _ON_NODES = ("nodes", "log_weight", "whole_mean", "whole_variance")
 _ON_ITEMS = ("weights", "target")
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class PredictedScores(HasTable):
     """Full scores predicted from a subset.
 
     Attributes:
-        table: One row per subject: subject, score (predicted, on all items), lower,
-            upper, subset_mean (weighted mean of the responses), ability, ability_se,
-            observed (items of the subset that were answered).
+        table: One row per subject: subject, expected_score (predicted, on all items)
+            with its interval, subset_mean (weighted mean of the responses), ability,
+            ability_se, observed (items of the subset that were answered).
         notes: What was matched and what was left out.
         level: Level of the intervals.
     """
+
+    title = "Scores on all items, predicted from a subset"
+    columns = (
+        "subject",
+        "expected_score",
+        "expected_score_lower",
+        "expected_score_upper",
+        "subset_mean",
+        "observed",
+    )
 
     table: pa.Table
     notes: tuple[str, ...]
     level: float
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class Shrunken(HasTable):
     """A small benchmark that stands for a large one.
 
@@ -105,6 +116,8 @@ class Shrunken(HasTable):
     >>> len(small.items), round(float(small.weights.sum()), 6)
     (10, 1.0)
     """
+
+    title = "A small benchmark"
 
     items: np.ndarray
     weights: np.ndarray
@@ -151,8 +164,9 @@ class Shrunken(HasTable):
         nodes = self.nodes, self.log_weight
         return curves_at(self.model, self.parameters, *nodes, worth)
 
+    @property
     def table(self) -> pa.Table:
-        """One row per chosen item: item, benchmark, weight, rank in order of choice."""
+        """One row per chosen item: item, benchmark, weight, order of choice."""
         names = self.benchmarks
         benchmarks = [None] * self.size if names is None else names.tolist()
         return pa.table(
@@ -160,7 +174,7 @@ class Shrunken(HasTable):
                 "item": pa.array(self.items.tolist(), pa.string()),
                 "benchmark": pa.array(benchmarks, pa.string()),
                 "weight": self.weights,
-                "rank": np.arange(1, self.size + 1),
+                "order": np.arange(1, self.size + 1),
             }
         )
 
@@ -219,15 +233,16 @@ class Shrunken(HasTable):
         low, high = self.calibrator.interval(found)
         columns: dict[str, Any] = {
             "subject": pa.array(table.subjects.tolist(), pa.string()),
-            "score": self.calibrator.score(found),
-            "lower": low,
-            "upper": high,
+            "expected_score": self.calibrator.score(found),
+            "expected_score_lower": low,
+            "expected_score_upper": high,
             "subset_mean": pa.array(found.mean, mask=np.isnan(found.mean)),
             "ability": found.ability,
             "ability_se": found.ability_se,
             "observed": observed.sum(1),
         }
-        return PredictedScores(pa.table(columns), notes, self.level)
+        scores = with_level(pa.table(columns), self.level)
+        return PredictedScores(scores, notes, self.level)
 
     def _arrange(self, table: ResponseTable):
         """Responses in the order of the subset, 0 where there are none."""
@@ -277,7 +292,7 @@ class Shrunken(HasTable):
         """What `save` writes, by file name: tables, and a function of a path."""
         text = json.dumps(self._content(), allow_nan=False)
         document = lambda path: path.write_text(text, encoding="utf-8")
-        found = {"subset.csv": self.table(), "subset.json": document}
+        found = {"subset.csv": self.table, "subset.json": document}
         with contextlib.suppress(ValueError):
             for name, content in self.sample_files().items():
                 found[name] = functools.partial(write_text, content)

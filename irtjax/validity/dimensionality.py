@@ -65,7 +65,7 @@ LANCZOS = 100
 FEW_PAIRS = 0.5
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class Dimensions(HasTable):
     """Evidence on the number of factors.
 
@@ -87,6 +87,10 @@ class Dimensions(HasTable):
         notes: What was left out.
         by_order: Whether 1 was chosen in place of 0.
     """
+
+    title = "Number of factors"
+    columns = ("factors", "held_out", "loss", "loss_se", "auc", "jic", "eigenvalue")
+    columns += ("eigenvalue_permuted",)
 
     table: pa.Table
     chosen: int

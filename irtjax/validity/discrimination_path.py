@@ -84,7 +84,7 @@ class _Points(NamedTuple):
     status: Array
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class DiscriminationPath(HasTable):
     """Discriminations at each penalty, and the items that are kept at a level.
 
@@ -103,6 +103,8 @@ class DiscriminationPath(HasTable):
         selected: `[items]` whether an item is kept at that level.
         notes: What to know about the path.
     """
+
+    title = "Items that discriminate, by penalty"
 
     items: np.ndarray
     table: pa.Table
@@ -134,8 +136,9 @@ class DiscriminationPath(HasTable):
             }
         )
 
-    def __str__(self) -> str:
-        """One sentence."""
+    @property
+    def sentence(self) -> str:
+        """The result in one sentence."""
         kept, count = int(self.selected.sum()), len(self.items)
         return (
             f"{kept:,} of {counted(count, 'item')}"

@@ -64,7 +64,7 @@ RELATED, CONFLICTING = "related skills", "conflicting skills"
 NONE = "no verdict"
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class Heterogeneity(HasTable):
     """Clusters of the items of each benchmark, and whether they measure one skill.
 
@@ -91,6 +91,17 @@ class Heterogeneity(HasTable):
         simulations: Number of simulated tables.
         warnings: Reasons to doubt the numbers.
     """
+
+    title = "Skills by benchmark"
+    columns = (
+        "benchmark",
+        "items",
+        "clusters",
+        "smallest",
+        "lower",
+        "upper",
+        "verdict",
+    )
 
     table: pa.Table
     items: pa.Table

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 SHOWN = 5
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class Missingness(HasTable):
     """Which items are missing more often for weak or for strong subjects.
 
@@ -41,13 +41,11 @@ class Missingness(HasTable):
         sentence: The result in words.
     """
 
+    title = "Missing responses"
+
     table: pa.Table
     false_discovery_rate: float
     sentence: str
-
-    def __repr__(self) -> str:
-        """The result in words."""
-        return self.sentence
 
 
 def missingness(

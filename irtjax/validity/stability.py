@@ -82,7 +82,7 @@ TOLERANCE, SINGLE_TOLERANCE = 1e-3, 1e-2
 MOST_STEPS = 500
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class Stability(HasTable):
     """How stable a ranking, or an optimum, is.
 
@@ -109,6 +109,8 @@ class Stability(HasTable):
         warnings: Reasons to doubt it.
         notes: What was fitted, and what was left out.
     """
+
+    title = "Stability of ranks"
 
     kind: str
     model: str

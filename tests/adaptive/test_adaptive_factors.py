@@ -289,7 +289,7 @@ def test_replayed_tests_of_all_items_are_scored_as_irtjax_scores():
     scored = irtjax.score(fit, table).table
     np.testing.assert_allclose(tests.ability[:, -1], scored["ability"], atol=1e-6)
     np.testing.assert_allclose(tests.truth, scored["ability"], atol=1e-6)
-    columns = tests.table()
+    columns = tests.table
     np.testing.assert_allclose(
         columns["ability_factor_2"], scored["ability_factor_2"], atol=1e-6
     )

@@ -201,7 +201,7 @@ def test_replayed_subjects_respond_as_they_did():
         )
     # With all answers given, the score is that of all answers; the nodes differ.
     np.testing.assert_allclose(tests.ability[:, -1], tests.truth, atol=1e-6)
-    assert "ability_all_items" in tests.table().column_names
+    assert "ability_all_items" in tests.table.column_names
 
 
 def test_responses_that_do_not_suit_are_refused():
@@ -225,7 +225,7 @@ def test_the_table_and_curves_of_simulated_tests():
     tests = simulate_tests(
         bank_of(), key=KEY, num_items=LENGTH, ability=THETA, standard_error=0.6
     )
-    rows = tests.table().to_pylist()
+    rows = tests.table.to_pylist()
     assert [row["num_items"] for row in rows] == tests.num_given.tolist()
     assert {row["stopped"] for row in rows} <= {
         *("standard error", "number of items", "number of items; standard error")

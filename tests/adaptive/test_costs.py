@@ -304,7 +304,7 @@ def test_names_costs_and_decisions_in_python(tmp_path):
     assert (again.cost, again.stopped) == (test.cost, "budget")
     assert json.loads((tmp_path / "t.json").read_text())["rules"]["cost"] == cost
     tests = irtjax.simulate_tests(fit, 30, key=KEY, num_items=15, **rules)
-    table = tests.table()
+    table = tests.table
     np.testing.assert_array_equal(table["cost"], tests.cost[:, -1])
     assert tests.cost.max() <= 20 and (np.diff(tests.cost, axis=1) >= 0).all()
     share = np.asarray(table["probability_passed"])

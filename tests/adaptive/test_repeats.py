@@ -301,7 +301,7 @@ def test_one_test_by_hand_is_saved_and_resumed(tmp_path):
         test.record(test.next_item(), response)
     assert sum(test.times_given.values()) == test.num_given == 4
     assert sum(test.responses.values()) == 3
-    assert test.table().num_rows == 4
+    assert test.table.num_rows == 4
     again = AdaptiveTest.load(test.save(tmp_path / "test.json"), fit)
     assert again.next_item() == test.next_item()
     assert (again.ability, again.times_given) == (test.ability, test.times_given)

@@ -136,7 +136,7 @@ def test_an_all_wrong_model_of_aime_has_an_upper_bound(shared_data):
     # The same bound at another level.
     ranked = irtjax.rank(fit, level=0.9).table.to_pylist()
     again = next(row for row in ranked if row["subject"] == least["subject"])
-    upper = again["expected_score_upper_90"]
+    upper = again["expected_score_upper"]
     assert upper == pytest.approx(1 - 0.05 ** (1 / 30))
 
 

@@ -53,7 +53,7 @@ def test_it_writes_the_tests_that_python_gives(tmp_path, saved):
     assert {path.name for path in out.iterdir()} == names
     want = from_python()
     table = pyarrow.parquet.read_table(out / "adapt.parquet")
-    assert table.equals(want.table())
+    assert table.equals(want.table)
     read = pyarrow.csv.read_csv(out / "adapt.csv")
     np.testing.assert_allclose(read["ability"], want.ability[:, -1])
     for name in ("adapt.png", "trajectory.png"):
@@ -71,7 +71,7 @@ def test_it_speaks_to_machines(saved):
     assert content["by_num_items"]["rmse"] == want.rmse().tolist()
     random = from_python(select="random", quota="equal")
     assert content["random_by_num_items"]["rmse"] == random.rmse().tolist()
-    assert content["subjects"] == want.table().to_pylist()
+    assert content["subjects"] == want.table.to_pylist()
     assert content["mean_num_items"] == want.num_given.mean() < LENGTH
     assert content["quota"] == "equal" and content["standard_error"] == 0.7
 
@@ -103,7 +103,7 @@ def test_costs_and_decisions(tmp_path, saved):
     content = json.loads(ok(saved, *few, *more, "--json").stdout)
     rules = dict(cost=[1.0 + k % 3 for k in range(15)], budget=5.0, price=0.001)
     want = from_python(**rules, pass_mark=0.1, losses=(1, 2))
-    assert content["subjects"] == want.table().to_pylist()
+    assert content["subjects"] == want.table.to_pylist()
     assert content["cost"] == str(path) and max(want.cost[:, -1]) <= 5
     out = tmp_path / "out"
     shown = ok(saved, *few, *more, "--out", out).stdout
@@ -201,7 +201,7 @@ def test_the_course_of_one_test_is_drawn():
     while (item := session.next_item()) is not None:
         session.record(item, 1)
     y = plots.plot_trajectory(session).axes[0].lines[0].get_ydata()
-    np.testing.assert_array_equal(y[1:], session.table()["ability"])
+    np.testing.assert_array_equal(y[1:], session.table["ability"])
     for bad, match in (("nobody", "no subject is called"), (99, "there are 30")):
         with pytest.raises(ValueError, match=match):
             plots.plot_trajectory(tests, bad)
@@ -250,7 +250,7 @@ def test_subjects_may_respond_by_other_items(saved):
     few = ("--items", LENGTH, "--subjects", 30, "--seed", 4, "--json")
     content = json.loads(ok(saved, *few, "--truth", saved).stdout)
     # The same fit as truth: nodes of other lengths of tests do not enter responses.
-    assert content["subjects"] == from_python().table().to_pylist()
+    assert content["subjects"] == from_python().table.to_pylist()
     refused = run("adapt", saved, *few, "--truth", "draw", "--quiet")
     assert refused.exit_code == 2 and "no errors of items" in refused.stderr
     noted = ok(saved, *few[:-1], "--reliability", 0.999).stdout
@@ -276,7 +276,7 @@ def test_repeats_and_a_rival_are_those_of_python(saved, tmp_path):
         irtjax.load(saved), key=jax.random.key(4), num_items=12, responses=table,
         rival="vendor/model_3", risk=0.05, repeats=3, icc=0.4,
     )  # fmt: skip
-    assert content["subjects"] == found.table().to_pylist()
+    assert content["subjects"] == found.table.to_pylist()
     for given, message in (
         (("--trials", "first"), "--trials requires --responses FILE"),
         (("--repeats", 3), "--repeats 3 needs an icc"),

@@ -194,7 +194,7 @@ def test_parameters_are_those_of_observed_categories(fitted):
     assert empty == [[True] + [False] * 4, [False, True] + [False] * 3]
     for name in ("intercept", "difficulty", "discrimination", "discrimination_se"):
         assert None not in table[name].to_pylist()
-    chances = irtjax.predict(fitted, categories=True).table()
+    chances = irtjax.predict(fitted, categories=True).table
     first = np.array(chances["item"].to_pylist()) == "item 1"
     by_code = {k: np.array(chances[f"probability_{k}"]) for k in (1, 2, 3)}
     assert by_code[1][first].max() < 1e-6 < by_code[1][~first].min()

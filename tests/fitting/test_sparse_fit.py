@@ -123,7 +123,7 @@ def test_cells_are_used_where_they_are_quicker_or_the_matrix_too_large(monkeypat
     assert not chosen(irtjax.EM(), standard_errors="sandwich")
     assert not chosen(irtjax.EM(), start="low_rank")
     assert not chosen(irtjax.Gradient())
-    assert "700 subjects x 25 items" in repr(few)
+    assert "700 subjects · 25 items" in repr(few)
 
 
 def test_the_default_is_that_of_the_dense_table():

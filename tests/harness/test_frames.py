@@ -80,8 +80,8 @@ def test_tables_become_frames():
     arrow = table.to_frame("arrow")
     assert arrow.num_rows == table.num_observed
     assert arrow.column_names == ["subject", "item", "response", "benchmark"]
-    pandas = table.to_frame()
-    assert isinstance(pandas, pd.DataFrame)
+    assert isinstance(table.to_frame("pandas"), pd.DataFrame)
+    assert isinstance(table.to_frame(), pl.DataFrame)
     again = irtjax.read(table.to_frame("polars"))
     order = again.select(subjects=table.subjects, items=table.items)
     np.testing.assert_array_equal(order.observed, table.observed)
@@ -94,10 +94,10 @@ def test_tables_become_frames():
     assert row["response"] == 3 and row["trials"] == 4 and row["length"] == 2
 
     class Result:
-        item_table = pa.table({"a": [1]})
+        scores = pa.table({"a": [1]})
 
-    assert irtjax.to_frame(Result.item_table, "polars").shape == (1, 1)
-    with pytest.raises(ValueError, match="give one of its tables: item_table"):
+    assert irtjax.to_frame(Result.scores, "polars").shape == (1, 1)
+    with pytest.raises(ValueError, match="give one of its tables: scores"):
         irtjax.to_frame(Result())
 
     @dataclasses.dataclass(frozen=True)
@@ -109,7 +109,7 @@ def test_tables_become_frames():
         irtjax.to_frame(Audited(arrow))
     with pytest.raises(ValueError, match="a str is no table of results: it has no"):
         irtjax.to_frame("x")
-    with pytest.raises(ValueError, match="library 'excel' is not one of pandas"):
+    with pytest.raises(ValueError, match="kind 'excel' is not one of polars"):
         table.to_frame("excel")
 
 
@@ -134,7 +134,7 @@ def test_every_result_with_a_table_gives_it_as_a_frame():
             if any(re.search(own, part) for part in parts):
                 assert "HasTable" in bases, (path, node.name)
                 found.append(node.name)
-    assert len(found) == 16
+    assert len(found) == 17
 
 
 def test_data_sets_of_hugging_face():

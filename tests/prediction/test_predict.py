@@ -95,7 +95,7 @@ def test_names_choose_and_order_rows_and_columns(tmp_path):
 
 def test_the_table_is_long_and_labelled():
     found = predict(small_fit(), subjects=["vendor/model_1", "vendor/model_0"])
-    rows = found.table().to_pylist()
+    rows = found.table.to_pylist()
     assert len(rows) == 30
     assert list(rows[0]) == ["subject", "item", "expected", "expected_se"]
     assert rows[15]["subject"] == "vendor/model_0"
@@ -120,7 +120,7 @@ def test_categories_add_up():
     np.testing.assert_allclose(
         found.probabilities @ np.arange(3), found.expected, rtol=1e-9
     )
-    names = found.table().column_names
+    names = found.table.column_names
     assert names[4:] == ["probability_0", "probability_1", "probability_2"]
     scores, _ = plain_calibration("mixed")
     with pytest.raises(ValueError, match="without categories"):

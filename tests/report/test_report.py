@@ -167,7 +167,7 @@ def test_accuracies_by_benchmark_are_those_of_its_items_alone():
     # At another level the intervals are unknown, and not shown.
     other = rank(fit, level=0.5)
     assert not [x for x in other.table.column_names if "]_lower" in x]
-    assert "accuracy[b0]_lower_95" in rank(fit).table.column_names
+    assert "accuracy[b0]_lower" in rank(fit).table.column_names
     section = leaderboard(fit, other).split("## Accuracy by benchmark")[1]
     assert re.search(r"\| vendor/model\\_22 \| [\d.]+ \| [\d.]+ \|", section)
 

@@ -49,7 +49,7 @@ def default() -> irtjax.Shrunken:
 def fresh_errors(small: irtjax.Shrunken) -> np.ndarray:
     values = two_abilities()[1]
     found = small.predict(irtjax.ResponseTable.from_arrays(values)).table
-    return np.abs(np.array(found["score"].to_pylist()) - values.mean(1))
+    return np.abs(np.array(found["expected_score"].to_pylist()) - values.mean(1))
 
 
 SHIFT = np.where(np.arange(60) < 25, -12.0, np.linspace(-1.5, 1.5, 60))

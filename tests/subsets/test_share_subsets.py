@@ -159,7 +159,8 @@ def test_full_scores_of_new_subjects_are_covered(tmp_path):
     np.testing.assert_allclose(small.worth, TRIALS, rtol=0.2)
     new = everyone.select(subjects=np.arange(60, 120))
     found = small.predict(new.select(items=small.items)).table
-    low, high, score = (found[x].to_numpy() for x in ("lower", "upper", "score"))
+    ends = ("_lower", "_upper", "")
+    low, high, score = (found[f"expected_score{x}"].to_numpy() for x in ends)
     full = new.values.mean(axis=1) / 100
     assert np.mean((low <= full) & (full <= high)) > 0.95 - 3 * np.sqrt(
         0.05 * 0.95 / 60
@@ -167,7 +168,9 @@ def test_full_scores_of_new_subjects_are_covered(tmp_path):
     # The model's error is that of the predictions.
     assert np.sqrt(np.mean((score - full) ** 2)) < 1.4 * small.score_error
     again = load_subset(small.save(tmp_path / "subset")).predict(new)
-    np.testing.assert_allclose(again.table["score"].to_numpy(), score, rtol=1e-9)
+    np.testing.assert_allclose(
+        again.table["expected_score"].to_numpy(), score, rtol=1e-9
+    )
     # A fit of shares, whose bounds are the fit's, gives the same items.
     fit = irtjax.fit(known, "share", "em", bounds=(0, 100))
     same = irtjax.shrink(known, 15, model=fit, method="information")

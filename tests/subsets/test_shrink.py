@@ -388,7 +388,8 @@ def test_a_subset_predicts_and_says_what_held_out_subjects_said():
     assert found.held_out["num_subjects"] == SUBJECTS
     predicted = found.predict(table()).table.to_pydict()
     full = table().subject_accuracy()
-    score, low, high = (np.array(predicted[k]) for k in ("score", "lower", "upper"))
+    ends = ("", "_lower", "_upper")
+    score, low, high = (np.array(predicted[f"expected_score{k}"]) for k in ends)
     assert np.mean((low <= full) & (full <= high)) > 0.9
     assert rank_correlation(score, full) > 0.5
     # What is known and what cannot be known bound the score.
@@ -554,7 +555,7 @@ def test_the_command_line_goes_there_and_back(tmp_path):
     kept = {"subset.csv", "subset.json", "rules.csv", "report.html"}
     assert {path.name for path in out.iterdir()} == kept
     written = pyarrow.csv.read_csv(out / "subset.csv")
-    assert written.column_names == ["item", "benchmark", "weight", "rank"]
+    assert written.column_names == ["item", "benchmark", "weight", "order"]
     assert sum(written["weight"].to_pylist()) == pytest.approx(1)
     # The reference is the full score: agreement with either is the same.
     for row in content["errors"]:
@@ -569,8 +570,8 @@ def test_the_command_line_goes_there_and_back(tmp_path):
     rows = json.loads(scored.stdout)["subjects"]
     again = irtjax.shrink(table(), 8, folds=3).predict(table()).table.to_pylist()
     for row, want in zip(rows, again, strict=True):
-        assert row["score"] == pytest.approx(want["score"], abs=1e-12)
-        assert row["upper"] == pytest.approx(want["upper"], abs=1e-12)
+        for name in ("expected_score", "expected_score_upper"):
+            assert row[name] == pytest.approx(want[name], abs=1e-12)
     assert "predicted scores on 24 items" in run("score", subset, "--fit", out).stdout
 
 

@@ -81,7 +81,7 @@ def test_scores_satisfy_the_conditions_of_the_path():
     last = rows["largest_z"].to_numpy(zero_copy_only=False)
     kept = rows["kept"].to_numpy(zero_copy_only=False)
     assert (last[kept] >= 1.64).all()
-    assert str(found).startswith(
+    assert found.sentence.startswith(
         f"{kept.sum()} of 400 items discriminate at level 0.05"
     )
 

@@ -253,7 +253,7 @@ def test_order_of_subjects_and_items_does_not_matter():
 
 def test_without_missing_responses_the_sentence_states_it():
     found = irtjax.missingness(irtjax.ResponseTable.from_arrays(np.eye(4)))
-    assert repr(found) == "No response is missing."
+    assert found.sentence == "No response is missing."
     assert found.table["missing"].to_pylist() == [0] * 4
     assert found.table["p_value"].null_count == 4
 
@@ -290,4 +290,4 @@ def test_other_responses(kind):
     found = irtjax.missingness(table)
     which = [k for k, x in enumerate(found.table["missing_more_for"].to_pylist()) if x]
     assert which == [6]
-    assert "1 is missing more often for weak subjects (item 7)" in repr(found)
+    assert "1 is missing more often for weak subjects (item 7)" in found.sentence

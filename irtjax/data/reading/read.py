@@ -75,7 +75,7 @@ def read(
     Args:
         source: a file, folder, glob, data frame (any that narwhals supports), data set
             of Hugging Face (all splits of a `DatasetDict`), or a list of them, which
-            are merged.
+            are merged; or a list of records, dictionaries of the same fields.
         format: one of "csv", "parquet", "json", "table", or a format of logs, such as
             "lm_eval", "inspect" or "helm"; None looks at the content.
         subject: column of subject names.
@@ -183,6 +183,7 @@ class Gathered:
 
 def gather(source: Any, options: ReadOptions) -> Gathered:
     """Reads the inputs, without a choice of metric, filter or epoch."""
+    from irtjax.data.reading import tabular
     from irtjax.data.reading.choose import check_response
     from irtjax.data.reading.frames import agree
     from irtjax.data.reading.leave_out import without
@@ -192,6 +193,8 @@ def gather(source: Any, options: ReadOptions) -> Gathered:
     from irtjax.data.reading.sizes import check_sizes
 
     entries = list(source) if isinstance(source, list | tuple) else [source]
+    if entries and all(isinstance(entry, dict) for entry in entries):
+        entries = [tabular.of_records(entries)]
     entries = [part for entry in entries for part in _splits(entry)]
     if not entries:
         raise ValueError("there is nothing to read: the list of inputs is empty")
@@ -620,7 +623,7 @@ def to_arrow(frame: Any, source: str) -> pa.Table:
         if not isinstance(native, nw.DataFrame | nw.LazyFrame):
             raise ValueError(
                 f"cannot read a {type(frame).__name__}: give a path, a data frame, a"
-                " matrix, or a list of them"
+                " matrix, a list of them, or a list of records"
             )
         return native.lazy().collect().to_arrow()
     except (ValueError, TypeError, OverflowError) as error:

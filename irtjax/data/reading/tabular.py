@@ -679,8 +679,19 @@ def read_json(path: Path) -> Frame:
             f"{path}: its {len(records):,} records have {len(names):,} different fields"
             " in all; give records of the same fields"
         )
-    columns = {name: column_of([r.get(name) for r in records]) for name in names}
-    return Frame(pa.table(columns), None, str(path))
+    return Frame(of_records(records), None, str(path))
+
+
+def of_records(records: Sequence[Mapping[str, Any]]) -> pa.Table:
+    """Returns a table of records, null where one lacks a field.
+
+    >>> of_records([{"a": 1}, {"b": "x"}]).to_pylist()
+    [{'a': 1, 'b': None}, {'a': None, 'b': 'x'}]
+    """
+    rows = [{str(key): value for key, value in record.items()} for record in records]
+    names = dict.fromkeys(name for row in rows for name in row)
+    columns = {name: column_of([row.get(name) for row in rows]) for name in names}
+    return pa.table(columns)
 
 
 def _one_object(content: bytes) -> dict[str, Any]:

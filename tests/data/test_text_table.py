@@ -4,7 +4,7 @@ import io
 
 import pytest
 
-from irtjax.report.text_table import (
+from irtjax.data.text_table import (
     cut,
     display_width,
     has_unicode,

@@ -8,7 +8,7 @@ import unicodedata
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
-from irtjax.report.words import visible
+from irtjax.data.wording import visible
 
 #: Columns of a table where standard output is no terminal, and the fewest of any.
 USUAL_WIDTH, LEAST_WIDTH = 80, 20
