@@ -58,7 +58,7 @@ def by_irtjax(data: Data) -> Said:
         write_logs(data, Path(folder, "logs"))
         table = irtjax.read(Path(folder, "logs"))
     fit = irtjax.fit(table)
-    rows = {row["subject"]: row for row in fit.ability_table.to_pylist()}
+    rows = {row["subject"]: row for row in fit.abilities.table.to_pylist()}
     column = lambda name: np.array([rows[x][name] for x in models()])
     pairs = list(itertools.combinations(range(len(models())), 2))
     p = [irtjax.compare(fit, models()[i], models()[k]).p_value for i, k in pairs]

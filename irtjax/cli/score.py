@@ -110,8 +110,8 @@ def _shown(result: Any, num_items: int | None) -> tuple:
     rows = []
     for row in result.table.to_pylist():
         cells = [row["subject"], *(number(row[name], digits) for name in names)]
-        ends = (row[f"{prefix}{end}"] for end in ("lower", "upper"))
-        cells.append(interval(*ends, digits))
+        low, high = row[f"{prefix}lower"], row[f"{prefix}upper"]
+        cells.append(interval(low, high, digits))
         cells += [number(row[mean], 3), f"{row['observed']:,}"]
         rows.append([*cells, row["flags"] or ""] if num_items is None else cells)
     return title, header, screen.shortened(rows)

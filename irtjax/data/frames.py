@@ -78,6 +78,10 @@ class HasTable:
     title: ClassVar[str] = ""
     columns: ClassVar[Sequence[str]] = ()
 
+    def _heading(self) -> str:
+        """The line above the table."""
+        return self.title
+
     def _shown(self) -> pa.Table:
         """The table that is shown."""
         return _table_of(self)
@@ -92,11 +96,11 @@ class HasTable:
 
     def __repr__(self) -> str:
         """The table as text that fits the terminal."""
-        return as_text(self._shown(), self.columns, self.title, self._below())
+        return as_text(self._shown(), self.columns, self._heading(), self._below())
 
     def _repr_html_(self) -> str:
         """The table for notebooks."""
-        return as_html(self._shown(), self.columns, self.title, self._below())
+        return as_html(self._shown(), self.columns, self._heading(), self._below())
 
     def to_frame(self, kind: str | None = None) -> Any:
         """Returns the table as a data frame: see `irtjax.to_frame`.

@@ -28,6 +28,8 @@ FEW_SUBJECTS = 8
 LEAST_INTEGRATED = 4
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from irtjax.data.item_texts import ItemText, SourceId
     from irtjax.data.responses import Responses
     from irtjax.data.sparse_responses import SparseResponses
@@ -147,8 +149,7 @@ class ResponseTable(HasTable):
         if observed is not None and self.trials is not None:
             stored["trials"] = arrays.fill_missing(self.trials, observed)[0]
 
-    @property
-    def title(self) -> str:
+    def _heading(self) -> str:
         """The sizes of the table, in a line."""
         return (
             f"{counted(self.num_subjects, 'subject')} ·"

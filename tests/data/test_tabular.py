@@ -573,7 +573,7 @@ def test_a_frame_of_counts_is_read_again():
     table = ResponseTable.from_arrays(
         [[2, 1], [0, 1]], subjects=["a", "b"], items=["x", "y"], trials=[[2, 2], [2, 1]]
     )
-    frame = table.to_frame()
+    frame = table.to_frame("pandas")
     again = read(frame, trials="counts")
     assert again.values.tolist() == [[2, 1], [0, 1]]
     assert again.trials is not None
