@@ -1,15 +1,18 @@
-r"""Markdown of the documentation site: formulas as MathML, doctests as code.
+r"""Markdown of the documentation site: formulas, doctests, notebooks.
 
 `zensical.toml` names this file as an extension of Markdown. Browsers typeset MathML
 without a script. Formulas are those that `pymdownx.arithmatex` finds, \(...\) in a line
 and \[...\] as a block; one that cannot be converted ends the build. In docstrings,
 formulas may also be roles and directives of reStructuredText. Lines of a docstring from
 `>>>` to the next empty line become a block of code; Markdown alone would read them as
-quotations.
+quotations. A line `notebook: NAME.ipynb` becomes the cells of this notebook, with
+their outputs and figures.
 """
 
+import json
 import re
 from html import unescape
+from pathlib import Path
 from textwrap import dedent
 from xml.etree.ElementTree import Element
 
@@ -37,6 +40,49 @@ _ROLE = re.compile(r":math:`([^`]*)`")
 _DIRECTIVE = re.compile(r"^\.\. math::\n\n((?: +\S.*(?:\n|\Z))+)", re.MULTILINE)
 
 
+_NOTEBOOKS = Path(__file__).resolve().parent.parent / "docs" / "notebooks"
+_NOTEBOOK = re.compile(r"^notebook: ([\w-]+\.ipynb)$")
+
+
+class _Notebooks(Preprocessor):
+    def run(self, lines: list[str]) -> list[str]:
+        out: list[str] = []
+        for line in lines:
+            found = _NOTEBOOK.match(line)
+            out += notebook_lines(_NOTEBOOKS / found[1]) if found else [line]
+        return out
+
+
+def notebook_lines(path: Path) -> list[str]:
+    """The cells of a notebook as lines of Markdown."""
+    out: list[str] = []
+    for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]:
+        source = "".join(cell["source"])
+        if cell["cell_type"] == "markdown":
+            # Dollars are the formulas of notebooks.
+            source = re.sub(r"\$([^$\n]+)\$", r"\\(\1\\)", source)
+            out += ["", *source.split("\n")]
+        else:
+            out += ["", "```python", *source.split("\n"), "```"]
+        for output in cell.get("outputs", ()):
+            out += ["", *_output_lines(output), ""]
+    return out
+
+
+def _output_lines(output: dict) -> list[str]:
+    """What a cell printed, or its result: a figure, a table, or text."""
+    data = output.get("data", {})
+    if "image/png" in data:
+        picture = "".join(data["image/png"].split())
+        return [f'<img alt="figure" src="data:image/png;base64,{picture}">']
+    if "text/html" in data:
+        # One block of HTML: an empty line would end it.
+        html = "".join(data["text/html"])
+        return [f"<div>{' '.join(html.split())}</div>"]
+    text = "".join(output.get("text") or data.get("text/plain", ""))
+    return ["```text", *text.rstrip("\n").split("\n"), "```"]
+
+
 class _Docstrings(Preprocessor):
     def run(self, lines: list[str]) -> list[str]:
         text = _ROLE.sub(r"\\(\1\\)", "\n".join(lines))
@@ -59,10 +105,11 @@ class _Docstrings(Preprocessor):
 
 
 class SiteMarkdown(Extension):
-    """Registers both."""
+    """Registers them."""
 
     def extendMarkdown(self, md: Markdown) -> None:
-        """Registers docstrings before fences are read, and formulas after all else."""
+        """Registers what adds fences before these are read, formulas after all else."""
+        md.preprocessors.register(_Notebooks(md), "notebooks", 41)
         md.preprocessors.register(_Docstrings(md), "docstrings", 40)
         md.treeprocessors.register(_Formulas(md), "mathml", -10)
 

@@ -28,8 +28,10 @@ if __name__ == "__main__":
 from experiments.peers.packages import PACKAGES, Said, names
 from experiments.peers.simulate import WRONG_KEYS, Data, draw
 
-#: Data sets, and those of packages that take minutes for one.
-SETS, SMALL, SLOW = 40, 2, {"girth": 4, "py-irt": 4}
+#: Data sets, small and full, and of packages that take many seconds for one.
+SMALL, SETS = 2, 40
+SLOW = {"irtjax": 12, "evalstats": 12, "evalci": 12, "theta-irt": 4}
+SLOW |= {"girth": 1, "py-irt": 2}
 
 
 def judged(said: Said, data: Data) -> dict[str, Any]:
@@ -90,12 +92,13 @@ def main(arguments: Sequence[str] | None = None) -> dict[str, dict[str, Any]]:
             said = say(data)
             row = judged(said, data) | {"seconds": time.process_time() - began}
             rows.append(row)
-        results[name] = summary(rows)
+            results[name] = summary(rows)
+            if options.out is not None:
+                options.out.mkdir(parents=True, exist_ok=True)
+                place = options.out / f"{name.replace(' ', '_')}.json"
+                kept = {"mean": results[name], "text": said.text}
+                place.write_text(json.dumps(kept), encoding="utf-8")
         print(name, json.dumps(results[name]), flush=True)
-        if options.out is not None:
-            options.out.mkdir(parents=True, exist_ok=True)
-            place = options.out / f"{name.replace(' ', '_')}.json"
-            place.write_text(json.dumps({"mean": results[name], "text": said.text}))
     return results
 
 
