@@ -7,7 +7,7 @@ Of two benchmarks of 20 items some subjects ran the first alone, some the second
 and some both; single calls fail as well. `SEVERAL` has three benchmarks of 5 to 80
 items. A row for each setting: the share of tables with any item flagged at 5 %, of
 items with p <= 0.05, of the first three items flagged, and of the others.
-docs/audit-tests.md has the figures.
+docs/evidence/audit-tests.md has the figures.
 """
 
 from __future__ import annotations

@@ -154,8 +154,8 @@ def audit(
     Each defect is a test of every item, and over items the false discovery rate of
     each is controlled (Benjamini and Hochberg 1995): on average at most that share of
     the items flagged with one kind do not have it. Where every item is sound, the
-    chance of any flag of a kind is at most that. docs/audit-tests.md explains how each
-    test is made and what it assumes.
+    chance of any flag of a kind is at most that. docs/evidence/audit-tests.md explains
+    how each test is made and what it assumes.
 
     Args:
         fit: A calibration of these items with a model of one ability. Or the responses

@@ -1,7 +1,8 @@
 r"""What a fit does not identify: equal abilities, discriminations of 0.
 
 Ranks of abilities and discriminations are identified if abilities differ and some
-discrimination is not 0 (docs/joint-estimation.md). Three cases are stated by name.
+discrimination is not 0 (docs/evidence/joint-estimation.md). Three cases are stated by
+name.
 
 - **The same responses.** No item has different responses, so no two subjects differ on
   an item that both answered.
