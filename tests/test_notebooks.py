@@ -11,7 +11,6 @@ import pytest
 
 from tests.test_docs import follows
 from tools import notebooks
-from tools.site_markdown import notebook_lines
 
 NOTEBOOKS = sorted(notebooks.FOLDER.glob("*.ipynb"))
 #: Figures are PNG with few colours, so that a checkout stays small.
@@ -53,7 +52,7 @@ def test_a_notebook_is_stored_with_outputs_and_figures(path):
 def test_a_notebook_is_a_page_of_the_site(path):
     page = path.with_suffix(".md").read_text(encoding="utf-8")
     assert page == f"notebook: {path.name}\n"
-    lines = notebook_lines(path)
+    lines = notebooks.notebook_lines(path)
     text = "\n".join(lines)
     cells = notebooks.code_cells(stored(path))
     assert text.count("```python\n") == len(cells)

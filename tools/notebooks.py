@@ -11,6 +11,7 @@ import contextlib
 import io
 import json
 import os
+import re
 import sys
 import tempfile
 from pathlib import Path
@@ -83,6 +84,36 @@ def run(path: Path) -> dict:
             cell["outputs"] = run_cell(source, state, f"{path.name}, cell {number}")
             cell["execution_count"] = number
     return content
+
+
+def notebook_lines(path: Path) -> list[str]:
+    """The cells of a notebook as lines of Markdown."""
+    out: list[str] = []
+    for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]:
+        source = "".join(cell["source"])
+        if cell["cell_type"] == "markdown":
+            # Dollars are the formulas of notebooks.
+            source = re.sub(r"\$([^$\n]+)\$", r"\\(\1\\)", source)
+            out += ["", *source.split("\n")]
+        else:
+            out += ["", "```python", *source.split("\n"), "```"]
+        for output in cell.get("outputs", ()):
+            out += ["", *_output_lines(output), ""]
+    return out
+
+
+def _output_lines(output: dict) -> list[str]:
+    """What a cell printed, or its result: a figure, a table, or text."""
+    data = output.get("data", {})
+    if "image/png" in data:
+        picture = "".join(data["image/png"].split())
+        return [f'<img alt="figure" src="data:image/png;base64,{picture}">']
+    if "text/html" in data:
+        # One block of HTML: an empty line would end it.
+        html = "".join(data["text/html"])
+        return [f"<div>{' '.join(html.split())}</div>"]
+    text = "".join(output.get("text") or data.get("text/plain", ""))
+    return ["```text", *text.rstrip("\n").split("\n"), "```"]
 
 
 def main() -> None:

@@ -9,10 +9,8 @@ quotations. A line `notebook: NAME.ipynb` becomes the cells of this notebook, wi
 their outputs and figures.
 """
 
-import json
 import re
 from html import unescape
-from pathlib import Path
 from textwrap import dedent
 from xml.etree.ElementTree import Element
 
@@ -22,6 +20,8 @@ from markdown.preprocessors import Preprocessor
 from markdown.treeprocessors import Treeprocessor
 from markdown.util import AtomicString
 from math_core import LatexToMathML
+
+from tools.notebooks import FOLDER, notebook_lines
 
 
 class _Formulas(Treeprocessor):
@@ -40,7 +40,6 @@ _ROLE = re.compile(r":math:`([^`]*)`")
 _DIRECTIVE = re.compile(r"^\.\. math::\n\n((?: +\S.*(?:\n|\Z))+)", re.MULTILINE)
 
 
-_NOTEBOOKS = Path(__file__).resolve().parent.parent / "docs" / "notebooks"
 _NOTEBOOK = re.compile(r"^notebook: ([\w-]+\.ipynb)$")
 
 
@@ -49,38 +48,8 @@ class _Notebooks(Preprocessor):
         out: list[str] = []
         for line in lines:
             found = _NOTEBOOK.match(line)
-            out += notebook_lines(_NOTEBOOKS / found[1]) if found else [line]
+            out += notebook_lines(FOLDER / found[1]) if found else [line]
         return out
-
-
-def notebook_lines(path: Path) -> list[str]:
-    """The cells of a notebook as lines of Markdown."""
-    out: list[str] = []
-    for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]:
-        source = "".join(cell["source"])
-        if cell["cell_type"] == "markdown":
-            # Dollars are the formulas of notebooks.
-            source = re.sub(r"\$([^$\n]+)\$", r"\\(\1\\)", source)
-            out += ["", *source.split("\n")]
-        else:
-            out += ["", "```python", *source.split("\n"), "```"]
-        for output in cell.get("outputs", ()):
-            out += ["", *_output_lines(output), ""]
-    return out
-
-
-def _output_lines(output: dict) -> list[str]:
-    """What a cell printed, or its result: a figure, a table, or text."""
-    data = output.get("data", {})
-    if "image/png" in data:
-        picture = "".join(data["image/png"].split())
-        return [f'<img alt="figure" src="data:image/png;base64,{picture}">']
-    if "text/html" in data:
-        # One block of HTML: an empty line would end it.
-        html = "".join(data["text/html"])
-        return [f"<div>{' '.join(html.split())}</div>"]
-    text = "".join(output.get("text") or data.get("text/plain", ""))
-    return ["```text", *text.rstrip("\n").split("\n"), "```"]
 
 
 class _Docstrings(Preprocessor):
