@@ -25,6 +25,11 @@ if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 import irtjax
+from experiments.coverage.opponents import (
+    adjusted_means,
+    paired_accuracies,
+    row_means,
+)
 from experiments.coverage.tables import markdown, write
 from irtjax._types import Status
 from irtjax.ranking import without_scale
@@ -53,7 +58,9 @@ class Design:
     Attributes:
         subjects: Number of subjects.
         items: Number of items.
-        abilities: "normal", "skewed", "exponential", "bimodal" or "clustered".
+        abilities: "normal", "skewed", "exponential", "bimodal", "clustered"; "one
+            above" (all are equal but one, who is 2 above); or "one fifth at the end"
+            (who have hardly a right response).
         missing: Share of cells missing at random.
         skips: Chances of missing responses are those of a logit of `skips` times
             difficulty less ability; 0 for none.
@@ -126,9 +133,13 @@ FULL = (
     Design(30, 2000, replications=20),
     Design(60, 200, missing=0.7),
     Design(60, 25, spread=0.3),
+    Design(60, 100, spread=0.3),
     Design(60, 200, spread=0.3),
+    Design(60, 200, abilities="one above"),
+    Design(20, 30, abilities="one fifth at the end"),
     Design(60, 1000, spread=0.2, replications=20),
     Design(200, 25, spread=0.3, replications=20),
+    Design(600, 1000, spread=0.2, replications=2),
     Design(10, 240, benchmarks=2, correlation=0.6, replications=100),
     Design(10, 240, benchmarks=4, correlation=0.6, replications=100),
     Design(10, 240, benchmarks=4, correlation=1.0, replications=100),
@@ -160,6 +171,7 @@ FULL = (
     Design(20, 200, reversed=0.03),
     Design(40, 200, reversed=0.03),
     Design(40, 300, families=4, named=True, replications=20),
+    Design(40, 300, families=8, replications=20),
     Design(60, 200, families=15, replications=20),
     Design(20, 200, passage=0.7),
     Design(20, 200, passage=0.7, named=True),
@@ -184,6 +196,10 @@ def draw_abilities(kind: str, count: int, rng: np.random.Generator) -> np.ndarra
     if kind == "clustered":  # About four subjects of exactly the same ability.
         values = rng.normal(size=max(3, count // 4))
         return values[rng.integers(len(values), size=count)]
+    if kind == "one above":
+        return 2.0 * (np.arange(count) == 0)
+    if kind == "one fifth at the end":
+        return np.where(np.arange(count) % 5 == 0, -6.0, rng.normal(size=count))
     raise ValueError(f"no abilities {kind!r}")
 
 
@@ -287,64 +303,6 @@ def draw(
     return theta, mean.mean(axis=1), slope * design.spread, table
 
 
-def paired_accuracies(table, first, second) -> tuple[np.ndarray, np.ndarray]:
-    """Differences of mean responses, and p-values of paired t-tests over items."""
-    from scipy.stats import t as student
-
-    values, seen = cells_of(table)
-    count = (seen @ seen.T)[first, second]
-    sums, products = values @ seen.T, values @ values.T
-    squares = values**2 @ seen.T
-    difference = (sums[first, second] - sums[second, first]) / np.maximum(count, 1)
-    square = squares[first, second] + squares[second, first]
-    square = (square - 2 * products[first, second]) / np.maximum(count, 1)
-    degrees = np.maximum(count - 1, 1)
-    error = np.sqrt(np.maximum(square - difference**2, 1e-12) / degrees)
-    p_value = 2 * student.sf(np.abs(difference) / error, degrees)
-    return difference, np.where(count > 1, p_value, 1.0)
-
-
-def cells_of(table) -> tuple[np.ndarray, np.ndarray]:
-    """Responses as shares, 0 where missing, and 1 where they are seen."""
-    values = np.asarray(table.values, float)
-    if table.trials is not None:
-        values = values / np.maximum(table.trials, 1)
-    seen = np.ones(values.shape) if table.observed is None else table.observed
-    seen = np.asarray(seen, float)
-    return values * seen, seen
-
-
-def row_means(table, first, second) -> np.ndarray:
-    """Differences of the means of all responses of each subject."""
-    values, seen = cells_of(table)
-    mean = values.sum(axis=1) / np.maximum(seen.sum(axis=1), 1)
-    return mean[first] - mean[second]
-
-
-def adjusted_means(table, first, second) -> tuple[np.ndarray, np.ndarray]:
-    """Differences of subjects' effects, and their p-values, of a linear regression.
-
-    Responses are regressed on dummies of subjects and items (least squares, one
-    variance): what a user without a model of responses would use for missing cells.
-    """
-    from scipy.special import ndtr
-
-    values, seen = cells_of(table)
-    count = np.maximum(seen.sum(axis=0), 1)
-    mean = values.sum(axis=0) / count
-    laplacian = np.diag(seen.sum(axis=1)) - (seen / count) @ seen.T
-    inverse = np.linalg.pinv(laplacian)
-    effect = inverse @ (values - seen * mean).sum(axis=1)
-    item = ((values - seen * effect[:, None]).sum(axis=0)) / count
-    residual = (values - effect[:, None] - item) * seen
-    degrees = max(seen.sum() - len(seen) - seen.shape[1] + 1, 1)
-    variance = np.sum(residual**2) / degrees
-    of_pair = inverse[first, first] + inverse[second, second]
-    error = np.sqrt(variance * np.maximum(of_pair - 2 * inverse[first, second], 1e-12))
-    difference = effect[first] - effect[second]
-    return difference, 2 * ndtr(-np.abs(difference) / error)
-
-
 def spread_of_pairs(error, shared, first, second) -> np.ndarray:
     """Standard errors of differences of abilities."""
     variance = error[first] ** 2 + error[second] ** 2
@@ -409,6 +367,7 @@ def evaluate(theta: np.ndarray, score, table, fit) -> dict[str, float]:
         "found_accuracy": share(plain_right, unequal),
         "found_adjusted": share(regressed, unequal),
         "false": float((significant & ~right).sum() / max(significant.sum(), 1)),
+        "false_accuracy": float((plain & ~plain_right).sum() / max(plain.sum(), 1)),
         "p_best": float(column["probability_best"].max()),
         "is_best": float(best[np.argmax(column["probability_best"])]),
         "tau": float(np.mean(np.sign(gap) * np.sign(apart))),
@@ -476,6 +435,7 @@ COLUMNS = {
     "difference": "difference", "rank": "rank", "score": "score",
     "found": "pairs found", "found_gain": "more than by t tests",
     "found_gain_adjusted": "more than by regression", "false": "false",
+    "false_accuracy": "false by t tests",
     "slope": "slope", "reversed": "reversed slope", "false_sign": "false sign",
     "p_best": "P(best)", "is_best": "is best", "tau_gain": "τ less shared items'",
     "tau_gain_mean": "τ less means'", "tau_gain_adjusted": "τ less regression's",
@@ -491,6 +451,7 @@ def main(argv: list[str] | None = None) -> list[dict[str, Any]]:
     which.add_argument("--full", action="store_true", help="every design")
     parser.add_argument("--only", help="subjects x items, such as 10x240, and a name")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--sets", type=int, help="data sets of each design")
     parser.add_argument("--out", type=Path, help="folder for designs.csv and .md")
     options = parser.parse_args(argv)
     jax.config.update("jax_enable_x64", True)
@@ -498,6 +459,8 @@ def main(argv: list[str] | None = None) -> list[dict[str, Any]]:
     for design in FULL if options.full else SMALL:
         size = f"{design.subjects}x{design.items}"
         if options.only in (None, size, f"{size} {design.name}"):
+            sets = options.sets or design.replications
+            design = dataclasses.replace(design, replications=sets)
             rows.append(run_design(design, options.seed))
             line = markdown(rows[-1:], COLUMNS).splitlines()[-1]
             print(line, file=sys.stderr, flush=True)

@@ -58,6 +58,7 @@ SURE = [
     *[(scale, 99) for scale in ("right or wrong", "coded 1 and 2", "Likert")],
     ("right or wrong", 9),
     ("right or wrong", -9),
+    ("right or wrong", -1),
     ("coded 1 and 2", -1),
     ("Likert", -1),
     ("judge", -1),
@@ -82,7 +83,6 @@ def test_a_code_that_can_be_no_score_is_missing(scale, code, shape):
 
 
 UNSURE = [
-    ("right or wrong", [-1]),
     ("four levels", [-1]),
     ("four levels", [9]),
     ("Likert", [9]),
@@ -145,7 +145,7 @@ def votes(wrong, none, right, shape=(20, 10)):
 
 
 @pytest.mark.parametrize(
-    "shares", [(0.2, 0.4, 0.4), (0.05, 0.45, 0.5), (0.4, 0.1, 0.5)]
+    "shares", [(0.2, 0.4, 0.4), (0.1, 0.15, 0.75), (0.4, 0.1, 0.5)]
 )
 def test_wrong_nothing_right_as_minus_one_zero_one(tmp_path, shares):
     values = votes(*shares)
@@ -166,6 +166,23 @@ def test_wrong_nothing_right_as_minus_one_zero_one(tmp_path, shares):
     assert np.array_equal(code.observed, values != -1)
     kept = irtjax.read(file, missing_values="none")
     assert np.array_equal(kept.values, values)
+
+
+@pytest.mark.parametrize("shares", [(0.09, 0.46, 0.45), (0.05, 0.25, 0.7)])
+def test_a_rare_minus_one_next_to_zero_and_one_is_no_response(tmp_path, shares):
+    values = votes(*shares)
+    file = tmp_path / "rare.csv"
+    wide(values).to_csv(file, index=False)
+    for source in (file, long(values)):
+        table = irtjax.read(source)
+        assert table.kind == "binary"
+        assert np.array_equal(table.observed, values != -1)
+        note = f"{(values == -1).sum()} scores of -1 are missing"
+        assert any(note in x for x in table.notes)
+    kept = irtjax.read(file, missing_values="none")
+    assert np.array_equal(kept.values, values)
+    right = irtjax.read(file, missing_values=0)
+    assert np.array_equal(right.observed, values != 0)
 
 
 def test_signs_without_a_zero_are_wrong_and_right():
@@ -237,9 +254,9 @@ def test_shared_matrices(shared_cases, name):
 
 def test_shared_matrix_of_minus_one(shared_cases):
     path = shared_cases / "C26c/minus1.csv"
-    with pytest.raises(ValueError, match="add missing_values='-1' if -1 means no resp"):
-        irtjax.read(path)
-    assert irtjax.read(path, missing_values=-1).num_observed == 655
+    table = irtjax.read(path)
+    assert table.kind == "binary" and table.num_observed == 655
+    assert any("scores of -1 are missing" in note for note in table.notes)
 
 
 def test_runs_of_codes():

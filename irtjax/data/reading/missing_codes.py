@@ -33,6 +33,8 @@ _FAR = 5.0
 _MOST_CODES = 3
 #: Largest score of a short scale, next to which 8 and 9 are usual codes.
 _SHORT_SCALE = 7
+#: How much more often than -1 both 0 and 1 occur where -1 is no response.
+_RARE = 3
 #: Number of scores below which a value above the others is not asked for.
 _ENOUGH = 20
 #: Codes that surveys and programs use: one digit repeated, or 97 to 99; limits of
@@ -274,6 +276,8 @@ def find(values: np.ndarray, counts: np.ndarray) -> list[Code]:
     []
     """
     codes: list[Code] = []
+    if _is_rare(values, counts):
+        return [Code(-1.0, int(counts[0]), True)]
     for at_top in (True, False):
         # The longest run first: 98 next to 99 is no score either.
         for size in range(min(_MOST_CODES, len(values) - 2), 0, -1):
@@ -292,6 +296,16 @@ def find(values: np.ndarray, counts: np.ndarray) -> list[Code]:
                 values, counts = values[rest], counts[rest]
                 break
     return codes
+
+
+def _is_rare(values: np.ndarray, counts: np.ndarray) -> bool:
+    """Whether -1 stands next to 0 and 1 and is too rare to be one of three responses.
+
+    If 0 were no response, more would be missing than wrong, and nearly all the others
+    right.
+    """
+    three = np.array_equal(values, (-1, 0, 1))
+    return three and counts.sum() >= _ENOUGH and _RARE * counts[0] < min(counts[1:])
 
 
 def _above(codes: np.ndarray, scores: np.ndarray) -> bool | None:
