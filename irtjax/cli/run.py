@@ -438,7 +438,9 @@ def _write_page(
         audit=results.audit,
         items_first=False,
         few=few,
-        few_sentences=[] if few is None else _of_subset(results, visible),
+        few_sentences=[results.parts[SUBSET].partition(": ")[2]]
+        if few is None
+        else _of_subset(results, visible),
         command=command_line(),
         title=title,
         folder=results.out,

@@ -70,7 +70,7 @@ def report_page(
         items_first: Whether, with an audit, items to read come before the scores.
         to_read: Items on whose other answer the models agree.
         few: A subset of the items, as a section of the page.
-        few_sentences: The subset in words.
+        few_sentences: The subset in words, or why there is none.
         texts: Text of an item (prompt, answers) by its name, shown with items to read
             and where the pointer is on an item.
         pair: Names of two subjects to compare first.
@@ -133,7 +133,7 @@ def report_page(
         "date": now(),
         "alert": "" if has_converged(fit) else UNSETTLED,
         "sentences": [short(x, SENTENCE) for x in sentences],
-        "tiles": [] if pair else _tiles(of, read, few),
+        "tiles": [] if pair else _tiles(of, read, few, few_sentences),
         "first": first,
         "scores": page_scores.score_table(of, rows),
         "figure": page_scores.score_figure(of, rows),
@@ -152,12 +152,14 @@ def report_page(
     return render(context, content)
 
 
-def _tiles(of: Sources, read: dict[str, Any], few: Any) -> list[dict[str, Any]]:
+def _tiles(
+    of: Sources, read: dict[str, Any], few: Any, sentences: Sequence[str]
+) -> list[dict[str, Any]]:
     """The three answers at the head of the page."""
     return [
         page_head.first_tile(of.fit, of.ranked),
         page_head.read_tile(read),
-        page_head.cheaper_tile(few),
+        page_head.cheaper_tile(few, sentences),
     ]
 
 

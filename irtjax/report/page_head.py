@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from irtjax.data.wording import counted, percent
 from irtjax.report.page_data import labels
+from irtjax.report.page_html import SENTENCE
 from irtjax.report.page_scores import noun_of, nouns_of
 from irtjax.report.words import listing, number, short
 
@@ -92,12 +94,14 @@ def read_tile(read: dict[str, Any]) -> dict[str, Any]:
     return tile | {"value": value, "text": read["brief"]}
 
 
-def cheaper_tile(small: Any) -> dict[str, Any]:
-    """How many items suffice."""
+def cheaper_tile(small: Any, why: Sequence[str] = ()) -> dict[str, Any]:
+    """How many items suffice, or why it is not known."""
     tile = {"label": "Cheaper", "href": "" if small is None else "few"}
     if small is None:
-        text = "irtjax shrink chooses few items that give the full score."
-        return tile | {"value": "–", "text": text}
+        text = (
+            " ".join(why) or "irtjax shrink finds few items that give the full score."
+        )
+        return tile | {"value": "–", "text": short(text, SENTENCE)}
     sentence = getattr(small, "sentence", None)
     text = str(sentence()) if callable(sentence) else ""
     value = counted(small.size, "item")

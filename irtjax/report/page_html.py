@@ -61,6 +61,7 @@ def render(context: Mapping[str, Any], content: Mapping[str, Any]) -> str:
         undefined=jinja2.Undefined,
         trim_blocks=True,
     )
+    environment.filters["breakable"] = breakable
     content = {"digits": page_data.DIGITS, **content}
     parts = {name: _hashed(f"page.{end}") for name, end in _INLINE.items()}
     inline = {
@@ -84,6 +85,20 @@ def render(context: Mapping[str, Any], content: Mapping[str, Any]) -> str:
         data=Markup(json_text(content)),
         version=version_of_irtjax(),
     )
+
+
+def breakable(text: str) -> Any:
+    """A name with places where a line may end, escaped.
+
+    >>> str(breakable("a_<b>/c"))
+    'a_<wbr>&lt;b&gt;/<wbr>c'
+    """
+    from markupsafe import Markup, escape
+
+    safe = str(escape(text))
+    for letter in "_/":
+        safe = safe.replace(letter, f"{letter}<wbr>")
+    return Markup(safe)
 
 
 @cache

@@ -638,12 +638,12 @@ function legend() {
           event.currentTarget.setAttribute("aria-pressed", String(chosen.benchmark === b));
           list.reset();
         },
-      }, html("span", { class: `key k${colourOf[b]}` }), bdi(name || "(none)"))));
+      }, data.cloud ? html("span", { class: `key k${colourOf[b]}` }) : "", bdi(name || "(none)"))));
     });
   }
   const others = items.benchmarks && items.benchmarks.length > MANY ? items.benchmarks.length - COLOURS : 0;
-  if (others) entries.push(html("li", null, html("span", { class: "key k7" }), `${whole(others)} other ${data.nouns[1]}s`));
-  if (flagged) entries.push(html("li", null, "× flagged"));
+  if (others && data.cloud) entries.push(html("li", null, html("span", { class: "key k7" }), `${whole(others)} other ${data.nouns[1]}s`));
+  if (flagged && data.cloud) entries.push(html("li", null, "× flagged"));
   $("benchmarks").replaceChildren(...entries);
 }
 
