@@ -342,7 +342,7 @@ def task_table(of: Sources, rows: list[dict[str, Any]]) -> dict[str, Any] | None
         )
         if count > 0
     ]
-    few = len(kept) <= 6 and len(shown) <= 30
+    few = len(kept) <= 6 and len(shown) <= 20
     return {
         "tasks": [
             {"name": name, "size": counted(sizes.get(one, 0), "item")}

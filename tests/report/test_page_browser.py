@@ -15,15 +15,17 @@ import shutil
 import types
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 import irtjax
 from irtjax.calibration.rank import rank
 from irtjax.calibration.result_tables import AbilityTable
+from irtjax.data.spreadsheets import defuse
 from irtjax.models.catalogue import factor_model
 from irtjax.models.factors import Factor
 from irtjax.report import page_data, report_page, words, write_page
-from tests.report.pages import hostile_fit, large_fit
+from tests.report.pages import hostile_fit, large_fit, renamed
 from tests.small_fits import small_fit, small_table
 
 pytestmark = pytest.mark.slow
@@ -234,10 +236,24 @@ def test_the_table_is_copied(fit, text, open_page):
     assert line.startswith(f"| {cells[0]} |") and f"| {cells[2]} | {cells[3]} |" in line
     page.click("[data-copy=latex]")
     lines = pasted(page).split("\n")
-    assert lines[0] == r"\begin{tabular}{llrrlrrr}" and lines[-2] == r"\end{tabular}"
+    assert lines[0] == r"\begin{tabular}{llrrlrrr}" and lines[1] == r"\toprule"
+    assert lines[-3:] == [r"\bottomrule", r"\end{tabular}", ""]
     assert r"95 \%" in lines[2] and r"we\$ird\_\$x|<b>" in lines[4]
     assert f"{row['ability']:.2f}".replace("-", "$-$") in lines[4]
     assert all(x.endswith(r"\\") for x in (lines[2], lines[4]))
+
+
+def test_no_copied_name_is_a_formula(open_page):
+    fit = small_fit(errors=False)
+    names = [*fit.subject_names.astype(str)]
+    names[:3] = ["=1+1", "-5", '\'@a, "b"']
+    changed, _ = renamed(fit, names, [*fit.item_names.astype(str)])
+    page = open_page(report_page(changed))
+    page.click("[data-copy=csv]")
+    found = {row["subject"] for row in csv.DictReader(io.StringIO(pasted(page)))}
+    table = pa.table({"subject": names[:3]})
+    assert {*defuse(table)["subject"].to_pylist()} <= found
+    assert {*names[3:23]} <= found
 
 
 def test_rows_mark_those_they_are_tied_with(fit, text, open_page):

@@ -316,8 +316,8 @@ function copied(kind) {
     return [line(head), `| ${head.map((_, n) => (left(n) ? "---" : "--:")).join(" | ")} |`, ...rows.map(line)].join("\n") + "\n";
   }
   const line = (cells) => `${cells.map(latex).join(" & ")} \\\\`;
-  return [`\\begin{tabular}{${head.map((_, n) => (left(n) ? "l" : "r")).join("")}}`, "\\hline", line(head), "\\hline",
-    ...rows.map(line), "\\hline", "\\end{tabular}"].join("\n") + "\n";
+  return [`\\begin{tabular}{${head.map((_, n) => (left(n) ? "l" : "r")).join("")}}`, "\\toprule", line(head), "\\midrule",
+    ...rows.map(line), "\\bottomrule", "\\end{tabular}"].join("\n") + "\n";
 }
 // Numbers with all digits of the page, the ends of intervals in columns of their own.
 function csv(columns) {
@@ -330,15 +330,17 @@ function csv(columns) {
         const values = key === "ability" ? s[end] : s[`${key}_${end}`];
         if (values) out.push([key === "ability" ? end : `${name}_${end}`, (k) => exact(values[k])]);
       }
-    } else if (name === "tied with") out.push(["tied_with", cell]);
-    else if (name === data.nouns[0]) out.push([name, cell]);
+    } else if (name === "tied with") out.push(["tied_with", (k) => text(cell(k))]);
+    else if (name === data.nouns[0]) out.push([name, (k) => text(cell(k))]);
   }
+  // No name is a formula of a spreadsheet, as in the files of irtjax.
+  const text = (x) => (/^'*[=+\-@\t\r\n\uff1d\uff0b\uff0d\uff20]/.test(x) && !/^'?[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?$/i.test(x) ? `'${x}` : x);
   const quoted = (x) => (/[",\r\n]/.test(x) ? `"${String(x).replaceAll('"', '""')}"` : String(x));
   return [out.map(([name]) => name), ...board.rows.map((k) => out.map(([, cell]) => quoted(cell(k))))].map((row) => row.join(",")).join("\n") + "\n";
 }
 const markdown = (text) => String(text).replaceAll("&", "&amp;").replace(/([\\`*_[\]{}|~#!$])/g, "\\$1").replaceAll("<", "&lt;").replaceAll(">", "&gt;")
   .replaceAll("://", "&#58;//").replaceAll("@", "&#64;").replace(/\bwww\./gi, "www&#46;");
-const LATEX = { "\\": "\\textbackslash{}", "~": "\\textasciitilde{}", "^": "\\textasciicircum{}", "–": "--", "−": "$-$", "…": "\\dots{}" };
+const LATEX = { "\\": "\\textbackslash{}", "~": "\\textasciitilde{}", "^": "\\textasciicircum{}", "–": "--", "−": "$-$", "…": "\\ldots{}" };
 const latex = (text) => String(text).replace(/[\\~^–−…]|[&%$#_{}]/g, (x) => LATEX[x] || `\\${x}`);
 async function copy(button) {
   const text = copied(button.dataset.copy);
