@@ -159,7 +159,7 @@ def _tiles(
     return [
         page_head.first_tile(of.fit, of.ranked),
         page_head.read_tile(read),
-        page_head.cheaper_tile(few, sentences),
+        page_head.cheaper_tile(of.fit, few, sentences),
     ]
 
 

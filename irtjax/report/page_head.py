@@ -94,13 +94,17 @@ def read_tile(read: dict[str, Any]) -> dict[str, Any]:
     return tile | {"value": value, "text": read["brief"]}
 
 
-def cheaper_tile(small: Any, why: Sequence[str] = ()) -> dict[str, Any]:
+def cheaper_tile(
+    fit: Calibration, small: Any, why: Sequence[str] = ()
+) -> dict[str, Any]:
     """How many items suffice, or why it is not known."""
     tile = {"label": "Cheaper", "href": "" if small is None else "few"}
     if small is None:
-        text = (
-            " ".join(why) or "irtjax shrink finds few items that give the full score."
-        )
+        several = fit.structure is not None and len(fit.structure.groups) > 1
+        usual = "irtjax shrink finds few items that give the full score."
+        if several or fit.factors is not None:
+            usual = "A subset needs a model of one ability."
+        text = " ".join(filter(None, why)) or usual
         return tile | {"value": "–", "text": short(text, SENTENCE)}
     sentence = getattr(small, "sentence", None)
     text = str(sentence()) if callable(sentence) else ""
