@@ -1,5 +1,6 @@
 """Auditing benchmarks: which items are bad, with false discoveries under control."""
 
+from irtjax.auditing.agreement import ItemsToRead, items_to_read
 from irtjax.auditing.audit import Audit, audit
 from irtjax.auditing.control import permuted
 from irtjax.auditing.examine import SEEN, TESTED
@@ -17,11 +18,13 @@ __all__ = [
     "SEEN",
     "TESTED",
     "Audit",
+    "ItemsToRead",
     "audit",
     "benchmark_difficulty",
     "benchmark_ranks",
     "benjamini_hochberg",
     "item_properties",
+    "items_to_read",
     "permuted",
     "tetrachoric",
     "tetrachoric_of_counts",

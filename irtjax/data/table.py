@@ -30,6 +30,7 @@ LEAST_INTEGRATED = 4
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from irtjax.data.answers import Answers
     from irtjax.data.item_texts import ItemText, SourceId
     from irtjax.data.responses import Responses
     from irtjax.data.sparse_responses import SparseResponses
@@ -93,6 +94,7 @@ class ResponseTable(HasTable):
         item_contents: hashes of the content of items, where logs have them.
         reversed_scores: by item, the formula of scores of which lower is better, such
             as "1 - wer"; None of a table that was not read.
+        answers: what each subject answered, where the data had it.
 
     >>> table = ResponseTable.from_arrays([[1, 0], [1, np.nan]], items=["x", "y"])
     >>> table.kind, table.num_observed, table.item_accuracy().tolist()
@@ -116,6 +118,7 @@ class ResponseTable(HasTable):
     )
     item_contents: Mapping[str, str] = dataclasses.field(default_factory=dict)
     reversed_scores: Mapping[str, str] | None = None
+    answers: Answers | None = None
 
     def __post_init__(self) -> None:
         """Checks shapes and names, since labels and arrays are joined by position."""
@@ -128,6 +131,8 @@ class ResponseTable(HasTable):
                     f" {counted(rows, 'subject')}"
                     f" and {counted(columns, 'item')}"
                 )
+        if self.answers is not None and self.answers.shape != (rows, columns):
+            vars(self)["answers"] = None  # Those of a table of another size.
         arrays.check_unique("subject", self.subjects)
         arrays.check_unique("item", self.items)
         self._clear_missing()
@@ -342,6 +347,10 @@ class ResponseTable(HasTable):
             item_ids=item_texts.chosen(self.item_ids, kept),
             item_contents=item_texts.chosen(self.item_contents, kept),
             reversed_scores=reversals and item_texts.chosen(reversals, kept),
+            answers=self.answers
+            and self.answers.select(
+                None if subjects is None else rows, None if items is None else columns
+            ),
         )
 
     def _part(self, **changes: Any) -> ResponseTable:

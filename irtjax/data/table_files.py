@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 
 import numpy as np
 
+from irtjax.data import answers
 from irtjax.data.arrays import as_labels
 from irtjax.data.decode import Count, Record, decode
 from irtjax.data.files import check_parquet, read_bytes, read_head
@@ -40,6 +41,8 @@ _FACET = "facet:"
 _PLACES = "places"
 #: Columns of Parquet with the texts of all items, and with the facts of the table.
 _TEXTS, _FACTS = "item_texts", "facts"
+#: Before the name of a column of Parquet with the answers of all subjects.
+_ANSWERS = "answers:"
 
 
 def write_fields(table: Fields, path: Path) -> Path:
@@ -101,6 +104,7 @@ class _Table(_Facts, kw_only=True):
     trials: list[list[Count]] | None
     lengths: list[list[float | None]] | None
     item_texts: list[_Text] = []
+    answers: dict[str, list[Any]] | None = None
 
 
 def read_fields(path: Path, make: Callable[..., Any]) -> Any:
@@ -193,6 +197,7 @@ def _to_json(table: Fields) -> dict[str, Any]:
         "trials": None if trials is None else trials.tolist(),
         "lengths": lengths,
         "item_texts": texts_to_rows(table["item_texts"]),
+        "answers": table["answers"] and answers.to_lists(table["answers"]),
     }
 
 
@@ -221,6 +226,7 @@ def _from_json(data: bytes) -> Fields:
             x.item: ItemText(x.prompt, x.answer, x.wrong, x.wrong_count)
             for x in content.item_texts
         },
+        answers=content.answers and answers.from_lists(content.answers, shape),
         **_from_meta(content, np.where(observed, values, 0)),
     )
 
@@ -263,6 +269,9 @@ def _to_arrow(table: Fields) -> pa.Table:
         rest: list[Any] = [None] * (len(table["subjects"]) - 1)
         if texts:
             columns[_TEXTS] = pa.array([texts, *rest])
+        if table["answers"] is not None:
+            for name, found in answers.to_arrays(table["answers"]).items():
+                columns[_ANSWERS + name] = pa.array([found, *rest])
         columns[_FACTS] = pa.array([json.dumps(meta), *rest], pa.string())
         meta = {"format": TABLE_FORMAT, "version": _COLUMN_VERSION, "num_items": size}
     about = {_PARQUET_KEY: json.dumps(meta).encode()}
@@ -339,6 +348,13 @@ def _from_arrow(frame: pa.Table) -> Fields:
     texts = []
     if _TEXTS in frame.column_names and frame.num_rows:
         texts = frame.column(_TEXTS)[0].as_py() or []
+    of_answers = {
+        name.removeprefix(_ANSWERS): frame.column(name)[0].values.to_numpy(
+            zero_copy_only=False
+        )
+        for name in frame.column_names
+        if name.startswith(_ANSWERS) and frame.num_rows
+    }
     fields = _from_meta(meta, values)
     if cells is not None:
         fields["values"] = SparseCells(*cells, fields["values"], shape[1])
@@ -353,6 +369,7 @@ def _from_arrow(frame: pa.Table) -> Fields:
         },
         lengths=matrix("lengths", np.nan)[0],
         item_texts=texts_from_rows(texts),
+        answers=answers.from_lists(of_answers, shape) if of_answers else None,
         **fields,
     )
 

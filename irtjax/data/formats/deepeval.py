@@ -46,6 +46,7 @@ TOOL = Tool(
     length=("outputTokenCount",),
     prompt=("input", "scenario"),
     answer=("expectedOutput", "expected_output"),
+    given=("actualOutput", "actual_output"),
     start=r'\s*\{\s*"(testFile|testCases|testRunData)"|\.latest_test_run\.json',
 )
 recognise = TOOL.recognise

@@ -141,9 +141,8 @@ def _without_texts(record: Instance, texts: _Texts, options: ReadOptions) -> Ins
     found = record.answer_attribution
     last = found[-1] if isinstance(found, list) and found else None
     value = last.get("extracted_value") if isinstance(last, dict) else None
-    wrong = value if options.texts and record.score == 0 else None
-    wrong = cut(wrong, LONGEST_WRONG) if isinstance(wrong, str) else None
-    record.answer_attribution = wrong
+    is_text = options.texts and isinstance(value, str)
+    record.answer_attribution = value[: 4 * LONGEST_WRONG] if is_text else None
     record.input = None
     return record
 
@@ -207,7 +206,7 @@ def _read_file(
         described, item = builder.described, (benchmark, sample, content)
         if described.needs(item) and (name, sample, content) in texts:
             described.text(item, *texts[name, sample, content])
-        if record.answer_attribution:
+        if record.answer_attribution and record.score == 0:
             described.wrong(item, record.answer_attribution, filter_name)
         score = record.score
         if record.error and not score:
@@ -228,6 +227,7 @@ def _read_file(
                 run=runs[_run_key(record, benchmark)],
                 trial=repeats[place],
                 length=record.token_usage and record.token_usage.output_tokens,
+                answer=record.answer_attribution or None,
             )
             repeats[place] += 1
 

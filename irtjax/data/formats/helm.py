@@ -104,6 +104,16 @@ class _Prediction(Record):
         return iter(self.stats.items())
 
 
+class _Answer(Record):
+    """What an instance of the displayed predictions was answered."""
+
+    instance_id: str
+    train_trial_index: Count = 0
+    perturbation: _Perturbation | None = None
+    predicted_text: Any = None
+    mapped_output: Any = None
+
+
 class _Text(Record):
     text: str = ""
 
@@ -330,6 +340,7 @@ def _read_run(
         known = scores.setdefault((entry.instance_id, entry.train_trial_index), {})
         for name, value in entry.scores():
             known.setdefault(name, value)
+    answers = _answers(run) if builder.described.wanted else {}
     for (instance, trial), values in scores.items():
         lengths = [values[name] for name in _LENGTHS if values.get(name) is not None]
         for metric, value in values.items():
@@ -345,7 +356,22 @@ def _read_run(
                 run=run.suite,
                 trial=trial,
                 length=lengths[0] if lengths else None,
+                answer=answers.get((instance, trial)),
             )
+
+
+def _answers(run: _Run) -> dict[tuple[str, int], str]:
+    """Answers by instance and trial, from a file that only some runs have."""
+    found: dict[tuple[str, int], str] = {}
+    for path in sorted(run.folder.glob("display_predictions.json*")):
+        with contextlib.suppress(ValueError):
+            for entry in decode_lines(path, _Answer):
+                name = entry.perturbation and entry.perturbation.name
+                answer = entry.mapped_output or entry.predicted_text
+                if name in (None, "identity") and isinstance(answer, str):
+                    place = entry.instance_id, entry.train_trial_index
+                    found.setdefault(place, answer)
+    return found
 
 
 def _describe(run: _Run, described: Described) -> None:

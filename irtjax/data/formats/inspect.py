@@ -457,12 +457,14 @@ def _read_log(
     model, task = header.eval.model, header.eval.task
     run = _run_of(header)
     scored = [list(_scores(sample, options)) for sample in samples]
+    answers = [_answers(sample) for sample in samples]
     # A sample in error has no score of any kind: it is missing, not wrong.
     metrics = dict.fromkeys(metric for rows in scored for metric, _, _ in rows)
     no_scores = [(metric, "", None) for metric in metrics]
     unscored = invalid = 0
     unanswered: Counter[str] = Counter()
-    for sample, content, rows in zip(samples, contents, scored, strict=True):
+    each = zip(samples, contents, scored, answers, strict=True)
+    for sample, content, rows, said in each:
         name = str(sample.id)
         wrong = bool(rows)
         is_invalid = bool(sample.invalidation)
@@ -487,6 +489,7 @@ def _read_log(
                 run=run,
                 trial=sample.epoch or 1,
                 length=_output_tokens(sample, model),
+                answer=None if part else said.get(metric.partition("/")[0]),
             )
             wrong = wrong and number == 0
         _describe(sample, (task, name, content), wrong, builder.described)
@@ -535,6 +538,13 @@ def _plain(content: Any, depth: int = 0) -> str:
         text = _plain(content.get("text") or content.get("content"), depth + 1)
         return f"{content['role']}: {text}" if text and content.get("role") else text
     return content if isinstance(content, str) else ""
+
+
+def _answers(sample: Sample) -> dict[str, str]:
+    """The answers of a sample by scorer."""
+    scores = sample.scores or {}
+    found = {k: v.answer for k, v in scores.items() if isinstance(v, ScoreOf)}
+    return {k: text for k, text in found.items() if isinstance(text, str)}
 
 
 def _is_unanswered(value: Any) -> bool:

@@ -17,6 +17,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from irtjax.data.answers import short_answer
 from irtjax.data.decode import Record
 from irtjax.data.files import check_parquet, damaged, folders_of
 from irtjax.data.reading.described import Described
@@ -38,7 +39,7 @@ _TIME = re.compile(r"\d{4}[-_]\d{2}[-_]\d{2}T[\d_.:+-]+$")
 
 @dataclasses.dataclass
 class _Details:
-    """Columns of one file: question, answer, id, scores by metric, and tokens."""
+    """Columns of one file: question, key, id, scores by metric, tokens, answer."""
 
     queries: list[Any]
     choices: list[Any]
@@ -46,6 +47,7 @@ class _Details:
     ids: list[Any]
     scores: list[dict[str, Any]]
     tokens: list[Any]
+    given: list[dict[str, str]]  # Answers, as `_given` has them.
 
 
 class _Metric(Record):
@@ -174,7 +176,12 @@ def _columns(path: Path) -> _Details:
         answers = [_answer(row.get("gold"), None) for row in rows]
         choices = [row.get("choices") for row in rows]
         tokens = [row.get("cont_tokens") for row in rows]
-        return _Details(queries, choices, answers, [None] * len(rows), scores, tokens)
+        given = [
+            _given(row.get("choices"), row.get("predictions"), row.get("pred_logits"))
+            for row in rows
+        ]
+        ids = [None] * len(rows)
+        return _Details(queries, choices, answers, ids, scores, tokens, given)
     doc, metric, answer = (names[key] for key in ("doc", "metric", "model_response"))
     return _Details(
         [_field(row, doc, "query") for row in rows],
@@ -186,6 +193,15 @@ def _columns(path: Path) -> _Details:
         [_field(row, doc, "id") for row in rows],
         [_mapping(path, k, row.get(metric)) for k, row in enumerate(rows, 1)],
         [_field(row, answer, "output_tokens") for row in rows],
+        [
+            _given(
+                _field(row, doc, "choices"),
+                _field(row, answer, "text_post_processed")
+                or _field(row, answer, "text"),
+                _field(row, answer, "logprobs"),
+            )
+            for row in rows
+        ],
     )
 
 
@@ -204,10 +220,12 @@ def _names(path: Path, found: list[str]) -> dict[str, str]:
 def _wanted(names: dict[str, str], new: bool) -> list[str]:
     """The columns to read, of new or of old details."""
     if not new:
-        return ["example", "choices", "gold", "metrics", "cont_tokens", *_FLAT]
+        own = ("predictions", "pred_logits", "cont_tokens")
+        return ["example", "choices", "gold", "metrics", *own, *_FLAT]
     doc, answer = names["doc"], names["model_response"]
     fields = [f"{doc}.{name}" for name in ("query", "id", "choices", "gold_index")]
-    return [*fields, names["metric"], f"{answer}.output_tokens"]
+    own = ("output_tokens", "text_post_processed", "text", "logprobs")
+    return [*fields, names["metric"], *(f"{answer}.{name}" for name in own)]
 
 
 def _has(schema: pa.Schema, column: str) -> bool:
@@ -232,6 +250,21 @@ def _answer(choices: Any, gold: Any) -> str:
         places = gold if isinstance(gold, list) else [gold]
         known = [known[k] for k in places if type(k) is int and 0 <= k < len(known)]
     return " or ".join(str(choice) for choice in known if choice is not None)
+
+
+def _given(choices: Any, texts: Any, logprobs: Any) -> dict[str, str]:
+    """What the model answered, by "norm" where lengths count, and "" elsewhere."""
+    texts, logprobs = (_literal(x, None) for x in (texts, logprobs))
+    known = [str(x) for x in choices] if isinstance(choices, list) else []
+    if isinstance(logprobs, list) and len(logprobs) == len(known) > 1:
+        with contextlib.suppress(TypeError, ValueError):
+            found = [float(x[0] if isinstance(x, list) else x) for x in logprobs]
+            sizes = [max(len(x.strip()), 1) for x in known]
+            plain = max(range(len(found)), key=found.__getitem__)
+            norm = max(range(len(found)), key=lambda k: found[k] / sizes[k])
+            return {"": known[plain], "norm": known[norm]}
+    first = texts[0] if isinstance(texts, list) and texts else texts
+    return {"": short_answer(first)} if isinstance(first, str) else {}
 
 
 def _content(query: Any, choices: Any, answer: str) -> str:
@@ -306,8 +339,11 @@ def _read_details(
     for name, content, query, answer in texts:
         if content and described.needs((task, name, content)):
             described.text((task, name, content), str(query), answer)
-    rows = zip(names, contents, details.scores, details.tokens, strict=True)
-    for name, content, scores, tokens in rows:
+    for name, content, choices in zip(names, contents, details.choices, strict=True):
+        if content and isinstance(choices, list) and len(choices) > 1:
+            described.choices((task, name, content), len(choices))
+    columns = names, contents, details.scores, details.tokens, details.given
+    for name, content, scores, tokens, given in zip(*columns, strict=True):
         key = ItemKey(task, name, content, copy[name])
         for metric in known:
             score = scores.get(metric)
@@ -321,6 +357,8 @@ def _read_details(
                     metric=metric,
                     run=run,
                     length=_length(tokens),
+                    answer=given.get("norm" if "norm" in metric else "")
+                    or given.get(""),
                 )
 
 

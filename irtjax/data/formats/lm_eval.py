@@ -93,8 +93,12 @@ class _Row:
     metrics: dict[str, Score]
     unscored: bool
     wrong: str  # The answer, where it is wrong and texts are wanted.
+    #: Answers by metric, "" for all others.
+    answers: dict[str, str]
 
 
+#: Repeats of a record whose answers are kept.
+_MOST_REPEATS = 256
 #: Logs that a note on many names.
 _NAMED = 3
 
@@ -281,11 +285,13 @@ def _row(
         # A name that the caller chose is what joins items, whatever their content.
         content = ""
     item = task, name, content
-    wrong = ""
+    wrong, answers = "", {}
     if texts is not None:
         texts.described.id(item, name if options.item is None else str(sample.doc_id))
-        wrong = texts.take(item, fields, metrics) if options.texts else ""
-    return _Row(sample, place, name, content, metrics, _UNSCORED in names, wrong)
+        if options.texts:
+            answers, wrong = texts.take(item, fields, metrics)
+    unscored = _UNSCORED in names
+    return _Row(sample, place, name, content, metrics, unscored, wrong, answers)
 
 
 class _Texts:
@@ -293,20 +299,31 @@ class _Texts:
 
     def __init__(self, described: Described) -> None:
         self.described = described
-        #: What the model chose from.
+        #: What the model chose from, and characters and bytes of each.
         self._choices: dict[Place, list[str]] = {}
+        self._sizes: dict[Place, dict[str, list[int]]] = {}
         #: Items of which the next record may show what was expected.
         self._unsettled: set[Place] = set()
 
-    def take(self, item: Place, fields: Fields, metrics: dict[str, Score]) -> str:
-        """Keeps the text of a record, if it is the first, and returns a wrong answer.
+    def take(
+        self, item: Place, fields: Fields, metrics: dict[str, Score]
+    ) -> tuple[dict[str, str], str]:
+        """Keeps the text of a record, if it is the first.
 
-        An answer is wrong if it scores 0 in every metric.
+        Returns:
+            The answers by metric, "" for all others; and the answer if it is wrong,
+            which is if it scores 0 in every metric.
         """
         if self.described.needs(item) or item in self._unsettled:
             prompt, choices, is_context = _prompt(fields)
             target = text_of(_loose(fields, "target")).strip()
             self._choices[item] = [cut(x, LONGEST_WRONG) for x in choices]
+            self._sizes[item] = {
+                "acc_norm": list(map(len, choices)),
+                "acc_bytes": [len(x.encode("utf-8", "replace")) for x in choices],
+            }
+            if len(choices) > 1:
+                self.described.choices(item, len(choices))
             self._unsettled.discard(item)
             if choices:
                 likely = _most_likely(_loose(fields, "filtered_resps"), len(choices))
@@ -316,32 +333,45 @@ class _Texts:
                 if not target:
                     self._unsettled.add(item)
             self.described.text(item, prompt, target)
-        scored = False
-        for score in metrics.values():
-            if isinstance(score, float | bool):
-                if score:
-                    return ""
-                scored = True
-        if not scored:
-            return ""
-        answers = _loose(fields, "filtered_resps")
-        if not isinstance(answers, list) or not answers:
-            return ""
-        if isinstance(answers[0], str):
-            return answers[0][: 4 * LONGEST_WRONG]
-        choices = self._choices.get(item, ())
-        likely = _most_likely(answers, len(choices))
-        return "" if likely is None else choices[likely]
+        found = self._answers(item, _loose(fields, "filtered_resps"), metrics)
+        scores = [x for x in metrics.values() if isinstance(x, float | bool)]
+        wrong = bool(scores) and not any(scores)
+        return found, found.get("", "") if wrong else ""
+
+    def _answers(
+        self, item: Place, responses: Any, metrics: dict[str, Score]
+    ) -> dict[str, str]:
+        """The answers of a record by metric: `take`."""
+        if not isinstance(responses, list) or not responses:
+            return {}
+        texts = responses[0] if isinstance(responses[0], list) else responses
+        if texts and all(isinstance(text, str) for text in texts):
+            more = {f"#{k}": text for k, text in enumerate(texts[1:_MOST_REPEATS], 1)}
+            return {"": texts[0], **more}
+        choices = self._choices.get(item, [])
+        sizes = self._sizes.get(item, {})
+        found = {}
+        for metric in ("", *(x for x in sizes if x in metrics)):
+            likely = _most_likely(responses, len(choices), sizes.get(metric))
+            if likely is not None:
+                found[metric] = choices[likely]
+        return found
 
 
-def _most_likely(answers: Any, count: int) -> int | None:
-    """The most likely of several choices; None if the answers are not of choices."""
+def _most_likely(
+    answers: Any, count: int, sizes: Sequence[int] | None = None
+) -> int | None:
+    """The most likely of several choices; None if the answers are not of choices.
+
+    With ``sizes``, by the log-likelihood of a character or byte.
+    """
     if not isinstance(answers, list) or count < 2 or len(answers) != count:
         return None
     try:
         # The log-likelihood of each choice, and whether it was the most likely.
         found = [float(pair[0]) for pair in answers]
-    except (TypeError, ValueError, LookupError, OverflowError):
+        found = [x / y for x, y in zip(found, sizes, strict=True)] if sizes else found
+    except (TypeError, ValueError, LookupError, ArithmeticError):
         return None
     return max(range(count), key=found.__getitem__)
 
@@ -589,6 +619,7 @@ def _read_log(
         scores = row.sample.scores_per_repeat or {}
         for metric, value in row.metrics.items():
             repeated = scores.get(metric)
+            answers = _answers_of(row, metric, len(repeated or [value]))
             for trial, attempt in enumerate(repeated or [value]):
                 total = metric in totals
                 parts = None if total else _score(attempt, options.parts)
@@ -610,11 +641,18 @@ def _read_log(
                         filter=filter_name,
                         run=log.run,
                         trial=trial,
+                        answer=answers[trial],
                     )
     how = "averaged" if options.parts == "mean" else "made items of their own"
     for metric in lists:
         builder.note(metric, f"{log.task}: the parts of {metric!r} were {how}")
     return not has_names and unnamed == ["none"] and len(known) != 1
+
+
+def _answers_of(row: _Row, metric: str, count: int) -> list[str]:
+    """The answers of so many repeats, as far as a record has them."""
+    first = row.answers.get(metric, row.answers.get("", ""))
+    return [first, *(row.answers.get(f"#{k}", "") for k in range(1, count))]
 
 
 def _pair_metrics(rows: Sequence[_Row]) -> set[str]:

@@ -42,6 +42,7 @@ class _Line(Record):
     problem: Any = None
     question: Any = None
     expected_answer: Any = None
+    predicted_answer: Any = None
     id: Any = None
     problem_id: Any = None
     task_id: Any = None
@@ -156,6 +157,7 @@ def read_files(paths: Sequence[Path], options: ReadOptions) -> Records:
                     filter=way,
                     trial=int(seed.group(1)) if seed else 0,
                     length=line.num_generated_tokens,
+                    answer=line.predicted_answer,
                 )
     if len(builder) == 0:
         raise ValueError(

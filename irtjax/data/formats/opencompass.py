@@ -36,6 +36,28 @@ class _Example(Record):
     cascade_correct: _Verdict | list[_Verdict] = None
     prompt: Any = None
     references: Any = None
+    pred: Any = None
+    prediction: Any = None
+    predictions: Any = None
+    answer: Any = None
+    gold: Any = None
+
+    def key(self) -> Any:
+        """What was expected."""
+        found = (self.references, self.answer, self.gold)
+        return next((x[0] if _is_one(x) else x for x in found if x), "")
+
+    def answers(self) -> list[Any]:
+        """The answer of each run."""
+        found = next(
+            (
+                x
+                for x in (self.pred, self.prediction, self.predictions)
+                if x is not None
+            ),
+            None,
+        )
+        return found if isinstance(found, list) else [found]
 
     def verdicts(self) -> list[_Verdict]:
         """The verdict of each run; none if the evaluator gave no verdict."""
@@ -44,6 +66,11 @@ class _Example(Record):
             None,
         )
         return found if isinstance(found, list) else [found]
+
+
+def _is_one(value: Any) -> bool:
+    """Whether a value is a list of one."""
+    return isinstance(value, list) and len(value) == 1
 
 
 class _Results(Record):
@@ -115,8 +142,11 @@ def read_files(paths: Sequence[Path], options: ReadOptions) -> Records:
         builder.notes += repeated_keys(read_bytes(path), str(path))
         for name, example in load(path, _Results).examples(path):
             place = dataset, name, ""
-            if isinstance(example.prompt, str) and described.needs(place):
-                described.text(place, example.prompt, str(example.references or ""))
+            prompt, key = example.prompt, example.key()
+            if described.needs(place) and (isinstance(prompt, str) or key):
+                prompt = prompt if isinstance(prompt, str) else ""
+                described.text(place, prompt, str(key))
+            answers = example.answers()
             for trial, verdict in enumerate(example.verdicts()):
                 undecided += verdict is None
                 builder.add(
@@ -126,6 +156,7 @@ def read_files(paths: Sequence[Path], options: ReadOptions) -> Records:
                     benchmark=dataset,
                     run=run,
                     trial=trial,
+                    answer=answers[trial] if trial < len(answers) else None,
                 )
     if len(builder) == 0:
         raise ValueError(

@@ -105,6 +105,7 @@ def read_files(paths: Sequence[Path], options: ReadOptions) -> Records:
         failed=("failed",),
         length=("length",),
         prompt=("vars",),
+        given=("output",),
         note="a subject is a provider with a prompt" * several,
     )
     return tool.read_files(paths, options)
@@ -164,6 +165,7 @@ def _result(result: dict[str, Any], place: str) -> dict[str, Any]:
         "scores": {"success": result.get("success"), "score": result.get("score")},
         "named": inner("namedScores"),
         "failed": failed,
+        "output": inner("response").get("output", result.get("output")),
         "length": usage.get("completion") if isinstance(usage, dict) else None,
     }
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from irtjax.data.answers import Answers
 from irtjax.data.arrays import compact
 from irtjax.data.item_texts import chosen
 from irtjax.data.reading import missing_codes
@@ -86,6 +87,10 @@ def assemble(
             notes=[*seen.notes, *notes],
             **about,
         )
+    answers = None
+    if seen.answer is not None and options.texts:
+        first = cell if not few else place[cell]
+        answers = _answers(seen, first, shape, options, item.labels.tolist())
     # What an item is made of can be a level of it, such as the rater of a rating.
     names = item.labels.tolist()
     parts = {
@@ -102,6 +107,34 @@ def assemble(
         if options.join == "id"
         else chosen(records.item_contents, names),
         reversed_scores=formulas,
+        answers=answers,
+    )
+
+
+def _answers(
+    records: Records,
+    cell: np.ndarray,
+    shape: tuple[int, int],
+    options: ReadOptions,
+    items: list[str],
+) -> Answers | None:
+    """The answers of the attempts that the responses are of."""
+    assert records.answer is not None
+    rows: Any = slice(None)
+    if options.trials == "first":
+        order = np.arange(len(cell))
+        if records.trial is not None:
+            order = np.argsort(records.trial, kind="stable")
+        rows = order[np.unique(cell[order], return_index=True)[1]]
+    counts = [records.item_options.get(name, 0) for name in items]
+    return Answers.of(
+        cell[rows] // shape[1],
+        cell[rows] % shape[1],
+        records.answer.codes[rows],
+        records.response[rows] <= 0,
+        records.answer.labels.tolist(),
+        shape,
+        np.asarray(counts, np.int16),
     )
 
 

@@ -60,6 +60,13 @@ ANSWER = (
     "target gold gold_answer reference correct_answer expected expected_answer"
     " answer_key answer"
 ).split()
+# What the subjects answered, in a long table.
+GIVEN = (
+    "prediction predicted predicted_answer extracted_answer parsed_answer model_answer"
+    " given_answer student_answer final_answer pred chosen choice chosen_option"
+    " selected selected_option answer_given given answer model_output output completion"
+    " generation model_response response"
+).split()
 # Columns that hold nothing but the right choice.
 KEY = "key answer_key correct_answer correct_choice correct_option".split()
 #: Next to one of these, "subject" is a topic.
@@ -118,6 +125,7 @@ class Columns:
     key: str | None = None  # The right choice of a row's item.
     prompt: str | None = None  # Not read with the others: see `frames`.
     answer: str | None = None
+    given: str | None = None  # What the subjects answered.
     conditions: tuple[str, ...] = ()  # May tell repeated pairs apart.
     notes: tuple[str, ...] = ()
 
@@ -278,6 +286,7 @@ def _inspect_frame(
         inspect=True,
         prompt=find(names, ["input"]),
         answer=find(names, ["target"]),
+        given=find(names, [f"{scores[0]}_answer", "answer"]),
     )
 
 
@@ -298,12 +307,19 @@ def _refuse_no_responses(
 
 def _with_side_columns(layout: Columns, rest: Sequence[str]) -> Columns:
     """The layout with prompts, right answers, repeats and conditions among the rest."""
+    prompt, answer = find(rest, PROMPT), find(rest, ANSWER)
+    if layout.key is not None and plain_name(answer or "answer") == "answer":
+        answer = layout.key
+    given = find([x for x in rest if x not in (prompt, answer)], GIVEN)
+    given = answer if given is None and plain_name(answer or "") == "answer" else given
     others = [name for name in rest if plain_name(name) not in (*PROMPT, *ANSWER)]
+    others = [name for name in others if name != given]
     trial = layout.trial or next(filter(is_repeat, others), None)
     return dataclasses.replace(
         layout,
-        prompt=find(rest, PROMPT),
-        answer=find(rest, ANSWER),
+        prompt=prompt,
+        answer=answer,
+        given=given,
         trial=trial,
         conditions=conditions_of([name for name in others if name != trial]),
     )

@@ -34,6 +34,7 @@ class Described:
     #: One id of each item, and the others of the few that have several.
     _ids: dict[Place, str] = dataclasses.field(default_factory=dict)
     _others: dict[Place, set[str]] = dataclasses.field(default_factory=dict)
+    _choices: dict[Place, int] = dataclasses.field(default_factory=dict)
     _wrong: dict[tuple[Place, str], dict[str, int]] = dataclasses.field(
         default_factory=dict
     )
@@ -50,6 +51,19 @@ class Described:
         """Keeps an id of an item in the harness."""
         if self._ids.setdefault(place, id) != id:
             self._others.setdefault(place, set()).add(id)
+
+    def choices(self, place: Place, count: int) -> None:
+        """Keeps how many options an item has."""
+        self._choices[place] = count
+
+    def options(self, keys: Sequence[ItemKey], labels: Sequence[str]) -> dict[str, int]:
+        """Numbers of options by the names that items got."""
+        found: dict[str, int] = {}
+        if self._choices:
+            for key, label in zip(keys, labels, strict=True):
+                count = self._choices.get((key.benchmark, key.name, key.content), 0)
+                found[label] = max(count, found.get(label, 0))
+        return found
 
     def wrong(self, place: Place, answer: str, filter: str = "") -> None:
         """Counts a wrong answer."""

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from irtjax.data.answers import coded_answers
 from irtjax.data.arrays import as_labels
 from irtjax.data.formats import irw
 from irtjax.data.item_texts import ItemText
@@ -20,7 +21,13 @@ from irtjax.data.reading.columns import JUDGED, TRIAL, Columns, decide, find, pl
 from irtjax.data.reading.leave_out import rows_without, sound
 from irtjax.data.reading.nested import with_paths
 from irtjax.data.reading.options import ReadOptions, unanswered_note
-from irtjax.data.reading.records import Coded, Records, concatenate, join_coded
+from irtjax.data.reading.records import (
+    Coded,
+    Records,
+    as_texts,
+    concatenate,
+    join_coded,
+)
 from irtjax.data.reading.repeats import MOST_ROWS, numbers_of, repeated_rows, telling
 from irtjax.data.reading.roles import is_sure
 from irtjax.data.reading.tabular import Frame
@@ -143,6 +150,8 @@ def _read_long(frame: Frame, layout: Columns, options: ReadOptions) -> Records:
         item_texts=_texts(frame, layout, item) if options.texts else {},
         unsure_answers=_is_own(layout.answer) and len(subject.labels) == 1,
     )
+    if options.texts:
+        whole.answer = _given(frame, layout, item, len(subject.labels))
     if options.trials == "auto" and whole.subject is not None:
         whole, trial_names = _with_unknown(frame, layout, whole, trial_names)
     parts = []
@@ -207,7 +216,7 @@ def _with_unknown(
 ) -> tuple[Records, Any]:
     """Records with a column of another name that tells repeated pairs apart, if any."""
     size = len(records.subject.codes)
-    used = {*(layout.used() or ()), layout.prompt, layout.answer}
+    used = {*(layout.used() or ()), layout.prompt, layout.answer, layout.given}
     names = frame.table.column_names if frame.take is None else frame.names
     others = [name for name in names if name not in used]
     rows = repeated_rows(records) if others and size <= MOST_ROWS else np.zeros(0, int)
@@ -270,6 +279,32 @@ def _texts(frame: Frame, layout: Columns, item: Coded) -> dict[str, ItemText]:
     names = item[rows].texts().tolist()
     texts = map(ItemText, prompts, answers)
     return {x: text for x, text in zip(names, texts, strict=True) if any(text)}
+
+
+def _given(frame: Frame, layout: Columns, item: Coded, subjects: int) -> Coded | None:
+    """What the subjects answered, by row; None where the table does not have it."""
+    name, size = layout.given, len(item.codes)
+    if name is None and layout.key is not None and len(layout.responses) == 1:
+        name = layout.responses[0]  # Choices that are scored with the key.
+        if not cells.is_text(frame.table.column(name).type):
+            return None
+    known = frame.table.column_names if frame.take is None else frame.names
+    if name is None or not 0 < size <= MOST_ROWS or name not in known:
+        return None
+    try:
+        [texts] = frame.texts([name], np.arange(size))
+    except (pa.ArrowException, OSError, EOFError, zlib.error):
+        return None
+    codes, labels = coded_answers(texts)
+    if len(codes) != size or len(labels) < 2:
+        return None
+    if name == layout.answer:
+        # What is expected does not differ within an item.
+        pairs = np.unique(item.codes.astype(np.int64) * len(labels) + codes)
+        shared = len(pairs) == len(np.unique(item.codes))
+        if shared and subjects > 1:
+            return None
+    return Coded(codes, as_texts(labels))
 
 
 def _is_own(answer: str | None) -> bool:

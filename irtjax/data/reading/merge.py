@@ -8,6 +8,7 @@ from typing import NoReturn
 
 import numpy as np
 
+from irtjax.data import answers
 from irtjax.data.arrays import as_labels, places_of
 from irtjax.data.item_texts import joined_ids, joined_texts, refuse_other_contents
 from irtjax.data.reading.options import ReadOptions
@@ -48,11 +49,11 @@ def merge(tables: Sequence[ResponseTable], options: ReadOptions) -> ResponseTabl
     count = np.zeros(shape, np.int32)
     has_lengths = any(t.lengths is not None for t in tables)
     lengths = np.full(shape, np.nan) if has_lengths else None
-    repeated = 0
+    parts, repeated = [], 0
     for number, table in enumerate(tables):
-        block = np.ix_(
-            places_of(subjects, table.subjects), places_of(items, table.items)
-        )
+        rows = places_of(subjects, table.subjects)
+        columns = places_of(items, table.items)
+        block = np.ix_(rows, columns)
         new = table.observed if table.trials is None else table.trials
         new = np.array(True if new is None else new, np.int32)
         before = count[block]
@@ -60,8 +61,11 @@ def merge(tables: Sequence[ResponseTable], options: ReadOptions) -> ResponseTabl
         repeated += int(np.count_nonzero(again))
         if how == "error" and repeated:
             _refuse_repeats(tables, number, again, repeated)
+        own = table.answers
         if how == "first":
             new = np.where(again, 0, new)
+            own = own and own.take(~again[own.subject, own.item])
+        parts.append((own, rows, columns))
         weight = new if table.trials is None else (new > 0)
         values[block] += (table.values * weight).astype(values.dtype)
         count[block] = before + new
@@ -98,6 +102,7 @@ def merge(tables: Sequence[ResponseTable], options: ReadOptions) -> ResponseTabl
         item_ids=joined_ids(t.item_ids for t in tables),
         item_contents=contents,
         reversed_scores=formulas,
+        answers=answers.joined(parts, shape),
     )
 
 

@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from irtjax.data.answers import short_answer
 from irtjax.data.arrays import as_labels
 from irtjax.data.item_texts import Contents, Ids, Texts, joined_ids, joined_texts
 from irtjax.data.reading.described import Described
@@ -20,7 +21,10 @@ _NUMBERS = {"response": np.nan, "trial": 0, "length": np.nan}
 #: Begins the name of a run that did not succeed.
 UNFINISHED = "!"
 #: All columns, with what fills one that other files have and this one lacks.
-_FILL: dict[str, Any] = {**dict.fromkeys((*_NAMES, "file"), ""), **_NUMBERS}
+_FILL: dict[str, Any] = {
+    **dict.fromkeys((*_NAMES, "file", "answer"), ""),
+    **_NUMBERS,
+}
 
 
 @dataclasses.dataclass
@@ -70,6 +74,7 @@ class Records:
     run: Coded | None = None  # Later runs sort last; see also UNFINISHED.
     length: np.ndarray | None = None  # In tokens; NaN where unknown.
     file: Coded | None = None  # For messages; None if it is the source, or unknown.
+    answer: Coded | None = None  # As `short_answer` has it; "" where there is none.
     notes: list[str] = dataclasses.field(default_factory=list)
     # Only if a metric is chosen: why its values on a benchmark are no numbers (by
     # benchmark and metric), and notes on it.
@@ -106,6 +111,8 @@ class Records:
     item_texts: Texts = dataclasses.field(default_factory=dict)
     item_ids: Ids = dataclasses.field(default_factory=dict)
     item_contents: Contents = dataclasses.field(default_factory=dict)
+    # Numbers of options to choose from.
+    item_options: dict[str, int] = dataclasses.field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.response)
@@ -176,6 +183,7 @@ def concatenate(parts: Sequence[Records]) -> Records:
         item_texts=joined_texts(part.item_texts for part in parts),
         item_ids=joined_ids(part.item_ids for part in parts),
         item_contents={k: v for part in parts for k, v in part.item_contents.items()},
+        item_options={k: v for part in parts for k, v in part.item_options.items()},
     )
 
 
@@ -200,8 +208,13 @@ def settled(parts: Sequence[Records]) -> list[Records]:
                 shared |= whose != subject
                 differ |= answer != text.answer
     if shared and not differ:
-        return list(parts)
+        return [_without_given(part) if part.unsure_answers else part for part in parts]
     return [_without_answers(part) if part.unsure_answers else part for part in parts]
+
+
+def _without_given(records: Records) -> Records:
+    """The records without answers of subjects, which are those that are expected."""
+    return dataclasses.replace(records, answer=None)
 
 
 def _without_answers(records: Records) -> Records:
@@ -228,7 +241,20 @@ def join_coded(columns: Sequence[Coded]) -> Coded:
     for column in columns:
         new = [union.setdefault(k, len(union)) for k in column.labels.tolist()]
         codes.append(np.asarray(new, np.int32)[column.codes])
-    return Coded(np.concatenate(codes), as_labels(union))
+    return Coded(np.concatenate(codes), _labels_like(columns[0].labels, union))
+
+
+def _labels_like(labels: np.ndarray, names: Iterable[str]) -> np.ndarray:
+    """Names as other labels are stored: texts of differing length are objects."""
+    return as_texts(names) if labels.dtype == object else as_labels(names)
+
+
+def as_texts(texts: Iterable[str]) -> np.ndarray:
+    """Texts of differing length as labels: none takes the width of the longest."""
+    found = list(texts)
+    out = np.empty(len(found), object)
+    out[:] = found
+    return out
 
 
 class RecordBuilder:
@@ -238,6 +264,7 @@ class RecordBuilder:
         #: The distinct names of each text column, with their codes.
         self._names: dict[str, dict[Any, int]] = {name: {} for name in _NAMES}
         self._columns: dict[str, list[Any]] = {name: [] for name in _FILL}
+        self._answers: dict[str, int] = {"": 0}
         self.unscored: dict[tuple[str, str], str] = {}
         self.notes: list[str] = []
         self.metric_notes: dict[str, list[str]] = {}
@@ -262,6 +289,7 @@ class RecordBuilder:
         run: str = "",
         trial: int = 0,
         length: float | None = None,
+        answer: Any = None,
     ) -> None:
         """Adds one attempt; None is a missing response or an unknown length."""
         names = (subject, item, benchmark, metric, filter, run)
@@ -270,6 +298,11 @@ class RecordBuilder:
             self._columns[column].append(known.setdefault(name, len(known)))
         for column, number in zip(_NUMBERS, (response, trial, length), strict=True):
             self._columns[column].append(number)
+        wanted = answer is not None and self.described.wanted
+        text = short_answer(answer) if wanted else ""
+        self._columns["answer"].append(
+            self._answers.setdefault(text, len(self._answers))
+        )
 
     def begin(self, path: Path) -> None:
         """Marks the rows from here on as those of a file."""
@@ -308,6 +341,9 @@ class RecordBuilder:
             files, starts = zip(*self._files, strict=True)
             codes = np.repeat(np.arange(len(files)), np.diff([*starts, len(self)]))
             columns["file"] = Coded(codes.astype(np.int32), as_labels(files))
+        if len(self._answers) > 1:
+            codes = np.asarray(self._columns["answer"], np.int32)
+            columns["answer"] = Coded(codes, as_texts(self._answers))
         length = np.asarray(self._columns["length"], np.float64)
         return Records(
             **columns,
@@ -322,4 +358,5 @@ class RecordBuilder:
             item_texts=texts,
             item_ids=ids,
             item_contents=self.described.contents(keys, item_labels),
+            item_options=self.described.options(keys, item_labels),
         )

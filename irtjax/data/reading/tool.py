@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from irtjax.data.answers import short_answer
 from irtjax.data.item_texts import text_of
 from irtjax.data.reading.described import Described
 from irtjax.data.reading.identity import ItemKey, copies
@@ -50,6 +51,7 @@ class _Row(NamedTuple):
     failed: bool
     length: float | None
     texts: tuple[str, str]
+    answer: str
 
 
 class _Place(NamedTuple):
@@ -95,6 +97,7 @@ class Tool:
         length: Paths of which the first that is there is a number of output tokens.
         prompt: Paths of which the first that is there is what an item asks.
         answer: Paths of which the first that is there is what is expected.
+        given: Paths of which the first that is there is what the subject answered.
         without: Fields of other files of the tool, and why they are not read.
         start: How a damaged file begins, or else the name it has.
         note: What a response is, if its name does not show it.
@@ -125,6 +128,7 @@ class Tool:
     length: tuple[str, ...] = ()
     prompt: tuple[str, ...] = ()
     answer: tuple[str, ...] = ()
+    given: tuple[str, ...] = ()
     without: tuple[tuple[set[str], str], ...] = ()
     start: str = ""
     note: str = ""
@@ -242,6 +246,7 @@ class Tool:
             failed=any(failures),
             length=length,
             texts=(text_at(found, self.prompt), text_at(found, self.answer)),
+            answer=short_answer(text_at(found, self.given)),
         )
 
     def _subjects(
@@ -294,6 +299,7 @@ def _add(
             run=place.run,
             trial=trials[this],
             length=row.length,
+            answer=row.answer,
         )
         trials[this] += 1
 

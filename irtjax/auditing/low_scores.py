@@ -1,0 +1,123 @@
+"""The evidence of items to read where no answers are known: able models score low."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from irtjax.auditing.by_answers import wrong_shares
+from irtjax.calibration.discrimination import (
+    BLOCK,
+    Rest,
+    item_blocks,
+    p_negative,
+    rest_of,
+)
+from irtjax.data import ResponseTable
+from irtjax.numerics.tails import ENUMERATED
+
+#: What the evidence is.
+LOW_SCORES = "low scores of able models"
+#: Permutations of the units, where scores of few of them are compared.
+PERMUTATIONS = 20_000
+#: Independent units below which no order is surprising: one of 24 has p = .04.
+FEWEST_UNITS = 4
+
+
+def low_scores(
+    table: ResponseTable, units: np.ndarray, known: set[int], seed: int
+) -> list[dict[str, Any]]:
+    """A row for each item that is not known already and varies.
+
+    The statistic is the covariance of an item's score with the mean score on the other
+    items; its p-value is the share of the orders of the units with one as low.
+
+    Args:
+        table: Responses of any kind.
+        units: `[subjects]` the independent unit of each; -1 of those to leave out.
+        known: Places of items with other evidence.
+        seed: Seed of the permutations.
+    """
+    values, observed = _of_units(table, units)
+    if len(values) < FEWEST_UNITS or table.num_items < 3:
+        return []
+    rest = rest_of(values, observed)
+    whole = ((values == 0) | (values == 1)).all()
+    if len(values) > ENUMERATED or whole:
+        p = p_negative(values.astype(np.int8) if whole else values, observed)
+    else:
+        p = _permuted(values, observed, rest, np.random.default_rng(seed))
+    seen = np.ones(values.shape, bool) if observed is None else observed
+    level = rest.total / np.maximum(rest.answers, 1)
+    able = level > np.median(level)
+    below = seen & (values < rest.means)
+    rows = []
+    for place in np.flatnonzero(np.isfinite(p)).tolist():
+        if place in known or p[place] > 0.5:
+            continue
+        text = table.item_texts.get(str(table.items[place]))
+        rows.append(
+            {
+                "place": place,
+                "answer": "",
+                "count": float(np.count_nonzero(below[able, place])),
+                "key": text.answer[:80] if text is not None else "",
+                "p_value": float(p[place]),
+                "weight": 0.0,
+                "wrong": float(np.count_nonzero(below[:, place])),
+                "models": int(np.count_nonzero(seen[:, place])),
+                "evidence": LOW_SCORES,
+            }
+        )
+    return rows
+
+
+def _of_units(
+    table: ResponseTable, units: np.ndarray
+) -> tuple[np.ndarray, np.ndarray | None]:
+    """Mean scores of units `[units, items]`, 0 where missing, and the mask."""
+    if table.kind in ("binary", "counts"):
+        wrong, seen = wrong_shares(table)
+        values = np.where(seen, 1 - wrong, 0).astype(float)
+    else:
+        seen = np.ones(table.values.shape, bool)
+        seen = seen if table.observed is None else table.observed
+        values = table.values.astype(float)
+    number, mine = int(units.max()) + 1, units >= 0
+    onto = np.zeros((number, table.num_subjects))
+    onto[units[mine], np.flatnonzero(mine)] = 1
+    counts = onto @ seen
+    means = np.where(counts > 0, onto @ values / np.maximum(counts, 1), 0)
+    return means, None if (counts > 0).all() else counts > 0
+
+
+def _permuted(
+    values: np.ndarray,
+    observed: np.ndarray | None,
+    rest: Rest,
+    rng: np.random.Generator,
+) -> np.ndarray:
+    """Shares of permutations with a covariance as low, `[items]`; NaN without one."""
+    p = np.full(values.shape[1], np.nan)
+    orders: dict[int, np.ndarray] = {}
+    for block in item_blocks(values, observed, BLOCK):
+        seen = block.seen
+        score = rest.scores(
+            np.where(seen, block.values - rest.means[block.part], 0), block
+        )
+        places = np.arange(values.shape[1])[block.part]
+        for k, place in enumerate(places.tolist()):
+            who = np.flatnonzero(seen[:, k])
+            x, y = block.values[who, k], score[who, k]
+            x, y = x - x.mean() if len(x) else x, y - y.mean() if len(y) else y
+            if len(who) < FEWEST_UNITS or np.abs(x).max() < 1e-12:
+                continue
+            if len(who) not in orders:
+                start = np.tile(np.arange(len(who)), (PERMUTATIONS, 1))
+                orders[len(who)] = rng.permuted(start, axis=1)
+            drawn = x[orders[len(who)]] @ y
+            found = float(x @ y)
+            low = np.count_nonzero(drawn <= found + 1e-9 * np.abs(drawn).max())
+            p[place] = (low + 1) / (PERMUTATIONS + 1)
+    return p

@@ -1,0 +1,260 @@
+r"""How surprising it is that models give the same wrong answer to an item.
+
+Two readings of an item are compared: its key k is right, or another answer a is. Under
+either, models err independently given their abilities, and wrong answers have a
+popularity of their own in each item. With R the models that gave the right answer of a
+reading and n_b the numbers of those that gave each wrong one,
+
+    L = mean_l prod_{i in R} P_il prod_{i not in R} (1 - P_il)  x  E(n_1, ...)     (1)
+
+over the curves P of the items of the fit, except the item's own: a key that is wrong
+makes its own curve fit it. E is the probability of a partition by a symmetric
+Dirichlet-multinomial distribution over K wrong options,
+
+    E = K! / (K - c)!  prod_b G(s + n_b) / G(s)  x  G(K s) / G(K s + n)            (2)
+
+with G the gamma function, c the number of blocks and n their sum. Its concentration s
+is estimated over all items, sound ones in the main: small s are popular distractors,
+on which models agree in sound items. Free answers have K = 1000, which is nearly the
+Chinese restaurant process. Under the other reading the key is one more wrong answer,
+that of the author. The sum of the ratios L_a / L_k over answers a has mean 1 at most if
+k is right, so that its inverse is a p-value; that by simulation of (1) and (2) is less
+conservative (`null`).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from scipy.special import gammaln, logsumexp
+
+#: Wrong options of an item with free answers.
+FREE = 1000.0
+#: Concentrations that are tried.
+_CONCENTRATIONS = np.geomspace(1e-5, 30.0, 60)
+#: Numbers of a block of rows by curves.
+_BLOCK = 8_000_000
+
+
+class Shares(NamedTuple):
+    """Wrong answers: a row for each unit (model or family), item and answer.
+
+    Rows are sorted by item, then by answer; shares are those of a unit's attempts.
+    """
+
+    item: np.ndarray  # [rows]
+    answer: np.ndarray  # [rows] any numbers, distinct within an item
+    unit: np.ndarray  # [rows]
+    share: np.ndarray  # [rows]
+
+
+class Blocks(NamedTuple):
+    """Answers of items, each the sum of its rows."""
+
+    item: np.ndarray  # [blocks]
+    start: np.ndarray  # [blocks] first row of each
+    count: np.ndarray  # [blocks]
+
+
+class Evidence(NamedTuple):
+    """The evidence of items, and of each of their answers."""
+
+    total: np.ndarray  # [items] log of the sum of ratios; -inf without an answer
+    log_ratio: np.ndarray  # [blocks]; -inf of answers that one unit gave
+    blocks: Blocks
+
+
+class Curves(NamedTuple):
+    """Logarithms of the chances of right and wrong responses, `[units, curves]`."""
+
+    right: np.ndarray
+    wrong: np.ndarray
+
+    @staticmethod
+    def of(chance: np.ndarray) -> Curves:
+        """Those of chances, which stay off 0 and 1: nobody is certain to be right."""
+        chance = np.clip(chance, 0.01, 0.99)
+        return Curves(np.log(chance), np.log1p(-chance))
+
+
+def blocks_of(shares: Shares) -> Blocks:
+    """The answers of items."""
+    new = np.ones(len(shares.item), bool)
+    new[1:] = np.diff(shares.item) != 0
+    new[1:] |= np.diff(shares.answer) != 0
+    start = np.flatnonzero(new)
+    count = np.add.reduceat(shares.share, start) if len(start) else np.zeros(0)
+    return Blocks(shares.item[start], start, count)
+
+
+def log_partition(
+    terms: np.ndarray, blocks: np.ndarray, total: np.ndarray, options, concentration
+) -> np.ndarray:
+    """The logarithm of (2), given the sums of log G(s + n_b) / G(s)."""
+    options = np.maximum(options, blocks)
+    whole = options * concentration
+    orders = gammaln(options + 1) - gammaln(options - blocks + 1)
+    return terms + orders + gammaln(whole) - gammaln(whole + total)
+
+
+def concentration_of(blocks: Blocks, size: int, options: np.ndarray) -> float:
+    """The concentration at which (2) is most likely over all items.
+
+    >>> alone = Blocks(np.arange(4) // 2, np.arange(4), np.ones(4))
+    >>> same = Blocks(np.arange(2), np.arange(2), np.full(2, 2.0))
+    >>> options = np.full(2, 3.0)
+    >>> concentration_of(alone, 2, options) > concentration_of(same, 2, options)
+    True
+    """
+    number = np.bincount(blocks.item, minlength=size)
+    total = np.bincount(blocks.item, blocks.count, size)
+    several = total > 1
+    if not several.any():
+        return 1.0
+    # As two items in which two models agree, and do not: few items decide nothing.
+    best = []
+    for s in _CONCENTRATIONS:
+        term = gammaln(s + blocks.count) - gammaln(s)
+        terms = np.bincount(blocks.item, term, size)
+        logs = log_partition(terms, number, total, options, s)[several].sum()
+        agree = (s + 1) / (np.median(options) * s + 1)
+        best.append(logs + np.log(agree) + np.log1p(-agree))
+    return float(_CONCENTRATIONS[int(np.argmax(best))])
+
+
+def evidence(
+    right: np.ndarray,
+    seen: np.ndarray,
+    shares: Shares,
+    curves: Curves,
+    own: np.ndarray,
+    options: np.ndarray,
+    concentration: float,
+) -> Evidence:
+    """The ratios of (1), by item and answer.
+
+    Args:
+        right: `[items, units]` shares of right attempts.
+        seen: `[items, units]` 1 where a unit responded, else 0.
+        shares: The wrong answers.
+        curves: Those of the population of items.
+        own: `[items]` the place of the item's own curve, or -1.
+        options: `[items]` wrong options K.
+        concentration: s.
+    """
+    size, s = len(right), concentration
+    blocks = blocks_of(shares)
+    tried = np.flatnonzero(blocks.count > 1)
+    items = blocks.item[tried]
+    as_right = np.zeros((len(tried), right.shape[1]))
+    place = np.full(len(blocks.count), -1)
+    place[tried] = np.arange(len(tried))
+    row = np.repeat(place, np.diff(blocks.start, append=len(shares.item)))
+    known = row >= 0
+    np.add.at(as_right, (row[known], shares.unit[known]), shares.share[known])
+    of_key = _log_mean(right, seen, curves, own)
+    of_other = _log_mean(as_right, seen[items], curves, own[items])
+    term = gammaln(s + blocks.count) - gammaln(s)
+    terms = np.bincount(blocks.item, term, size)
+    number = np.bincount(blocks.item, minlength=size)
+    total = np.bincount(blocks.item, blocks.count, size)
+    before = log_partition(terms, number, total, options, s)
+    # The author of the key gave its answer, as those did who count as right.
+    with_key = (right * seen).sum(1)[items] + 1
+    after = log_partition(
+        terms[items] - term[tried] + gammaln(s + with_key) - gammaln(s),
+        number[items],
+        total[items] - blocks.count[tried] + with_key,
+        options[items],
+        s,
+    )
+    log_ratio = np.full(len(blocks.count), -np.inf)
+    log_ratio[tried] = of_other - of_key[items] + after - before[items]
+    top = np.full(size, -np.inf)
+    np.maximum.at(top, blocks.item, log_ratio)
+    finite = np.where(np.isfinite(top), top, 0.0)
+    sums = np.bincount(
+        blocks.item, np.exp(log_ratio - finite[blocks.item]), minlength=size
+    )
+    with np.errstate(divide="ignore"):
+        return Evidence(finite + np.log(sums), log_ratio, blocks)
+
+
+def _log_mean(
+    right: np.ndarray, seen: np.ndarray, curves: Curves, own: np.ndarray
+) -> np.ndarray:
+    """The logarithm of the first factor of (1), `[rows]`."""
+    size = curves.right.shape[1]
+    out = np.empty(len(right))
+    step = max(_BLOCK // size, 1)
+    for start in range(0, len(right), step):
+        part = slice(start, start + step)
+        logs = right[part] @ curves.right + (seen[part] - right[part]) @ curves.wrong
+        mine = own[part]
+        known = np.flatnonzero(mine >= 0)
+        if size > 1:
+            logs[known, mine[known]] = -np.inf
+        out[part] = logsumexp(logs, axis=1) - np.log(size)
+    return out
+
+
+def null(
+    seen: np.ndarray,
+    curves: Curves,
+    options: np.ndarray,
+    concentration: float,
+    unanswered: float,
+    count: int,
+    rng: np.random.Generator,
+) -> np.ndarray:
+    """Evidence of items with right keys, drawn from (1) and (2), in rising order.
+
+    Args:
+        seen: `[items, units]` who responded; each drawn item has the pattern and the
+            options of an item of the data.
+        curves: As for `evidence`.
+        options: `[items]`.
+        concentration: s.
+        unanswered: Share of wrong responses without an answer.
+        count: Items to draw.
+        rng: Random numbers.
+    """
+    units, size = curves.right.shape
+    like = rng.integers(len(seen), size=count)
+    seen, options = seen[like], options[like]
+    own = rng.integers(size, size=count)
+    right = seen * (np.log(rng.random((count, units))) < curves.right[:, own].T)
+    answered = (seen > right) & (rng.random((count, units)) >= unanswered)
+    answer = np.full((count, units), -1)
+    total = np.zeros(count)
+    order = rng.permuted(np.tile(np.arange(units), (count, 1)), axis=1)
+    rows = np.arange(count)
+    # A wrong answer is that of another model at random, or one of all at random.
+    earlier = np.full((count, units), -1)
+    for k in range(units):
+        unit = order[:, k]
+        mine = answered[rows, unit]
+        weight = options * concentration
+        copies = rng.random(count) * (total + weight) < total
+        pick = (rng.random(count) * np.maximum(total, 1)).astype(int)
+        fresh = (rng.random(count) * options).astype(int)
+        chosen = np.where(copies, earlier[rows, pick], fresh)
+        answer[rows[mine], unit[mine]] = chosen[mine]
+        earlier[rows[mine], total[mine].astype(int)] = chosen[mine]
+        total += mine
+    item, unit = np.nonzero(answer >= 0)
+    found = answer[item, unit]
+    sort = np.lexsort((found, item))
+    shares = Shares(item[sort], found[sort], unit[sort], np.ones(len(item)))
+    drawn = evidence(right, seen, shares, curves, own, options, concentration)
+    return np.sort(drawn.total)
+
+
+def p_values(total: np.ndarray, drawn: np.ndarray) -> np.ndarray:
+    """Chances of so much evidence, beyond the drawn items by the bound of its mean."""
+    reached = len(drawn) - np.searchsorted(drawn, total, side="left")
+    p = (reached + 1) / (len(drawn) + 1)
+    bound = np.exp(-np.maximum(total, 0.0))
+    p = np.where(reached == 0, np.minimum(p, bound), p)
+    return np.where(np.isfinite(total), p, 1.0)
