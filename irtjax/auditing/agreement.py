@@ -138,15 +138,15 @@ def items_to_read(
 
 def _units(fit: Calibration, table: ResponseTable) -> np.ndarray:
     """The independent unit of each subject, `[subjects]`: a family or the subject."""
-    who = places_of(fit.subjects, table.subjects)
+    who = places_of(fit.subject_names, table.subjects)
     if (who < 0).all():
         raise ValueError(
             "no subject of the responses is in the fit: give the fit of these responses"
         )
     unit = np.arange(table.num_subjects)
-    if "family" in fit.ability_table.column_names:
+    if "family" in fit.abilities.table.column_names:
         names, families = (
-            np.asarray(fit.ability_table.column(x).to_pylist())
+            np.asarray(fit.abilities.table.column(x).to_pylist())
             for x in ("subject", "family")
         )
         place = places_of(names, table.subjects)

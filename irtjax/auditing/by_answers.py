@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 #: What the evidence is.
 SAME_ANSWER = "same answer"
 #: Items with right keys that are drawn in all, and the fewest of one group.
-DRAWN, FEWEST_DRAWN = 40_000, 8_000
+DRAWN, FEWEST_DRAWN = 20_000, 5_000
 #: Curves of the population of items.
-MOST_CURVES = 400
+MOST_CURVES = 200
 #: Items of a benchmark from which it is a population of its own, and how many are.
 FEW_ITEMS, MOST_GROUPS = 50, 6
 #: Distinct answers of a benchmark up to which they are options to choose from, and
@@ -150,11 +150,11 @@ def _chances(
     fit: Calibration, table: ResponseTable, units: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """Chances `[units, curves]` of right responses, and the item of each curve."""
-    chosen = np.arange(len(fit.items))
-    if len(chosen) > 10 * MOST_CURVES:
-        chosen = chosen[:: len(chosen) // (10 * MOST_CURVES)]
+    chosen = np.arange(len(fit.item_names))
+    if len(chosen) > 20 * MOST_CURVES:
+        chosen = chosen[:: len(chosen) // (20 * MOST_CURVES)]
     mine = np.flatnonzero(units >= 0)
-    names = table.subjects[mine], fit.items[chosen]
+    names = table.subjects[mine], fit.item_names[chosen]
     expected = predict(fit, subjects=names[0], items=names[1]).expected
     known = np.isfinite(expected).all(1)
     # A subject without a finite ability has the chances of the others.

@@ -18,6 +18,7 @@ from typing import Any, ClassVar
 
 import msgspec
 
+from irtjax.data.answers import short_answer
 from irtjax.data.decode import Fields, Record, Score, decode, json_values
 from irtjax.data.files import read_bytes
 from irtjax.data.formats import lmms_eval
@@ -335,8 +336,9 @@ class _Texts:
             self.described.text(item, prompt, target)
         found = self._answers(item, _loose(fields, "filtered_resps"), metrics)
         scores = [x for x in metrics.values() if isinstance(x, float | bool)]
-        wrong = bool(scores) and not any(scores)
-        return found, found.get("", "") if wrong else ""
+        is_wrong = bool(scores) and not any(scores)
+        wrong = found.get("", "")[: 4 * LONGEST_WRONG] if is_wrong else ""
+        return {name: short_answer(text) for name, text in found.items()}, wrong
 
     def _answers(
         self, item: Place, responses: Any, metrics: dict[str, Score]
@@ -344,12 +346,13 @@ class _Texts:
         """The answers of a record by metric: `take`."""
         if not isinstance(responses, list) or not responses:
             return {}
-        texts = responses[0] if isinstance(responses[0], list) else responses
-        if texts and all(isinstance(text, str) for text in texts):
-            more = {f"#{k}": text for k, text in enumerate(texts[1:_MOST_REPEATS], 1)}
-            return {"": texts[0], **more}
         choices = self._choices.get(item, [])
         sizes = self._sizes.get(item, {})
+        texts = responses[0] if isinstance(responses[0], list) else responses
+        of_choices = len(responses) == len(choices) > 1 and texts is not responses
+        if texts and not of_choices and all(isinstance(x, str) for x in texts):
+            more = {f"#{k}": text for k, text in enumerate(texts[1:_MOST_REPEATS], 1)}
+            return {"": texts[0], **more}
         found = {}
         for metric in ("", *(x for x in sizes if x in metrics)):
             likely = _most_likely(responses, len(choices), sizes.get(metric))
