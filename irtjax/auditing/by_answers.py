@@ -156,9 +156,8 @@ def _chances(
     mine = np.flatnonzero(units >= 0)
     names = table.subjects[mine], fit.item_names[chosen]
     expected = predict(fit, subjects=names[0], items=names[1]).expected
-    known = np.isfinite(expected).all(1)
     # A subject without a finite ability has the chances of the others.
-    expected = np.where(known[:, None], expected, expected[known].mean(0))
+    expected = np.where(np.isfinite(expected), expected, np.nanmean(expected, axis=0))
     expected = expected / max(float(expected.max(initial=0)), 1.0)
     total = np.zeros((int(units.max()) + 1, expected.shape[1]))
     np.add.at(total, units[mine], expected)

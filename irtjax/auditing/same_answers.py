@@ -24,6 +24,7 @@ conservative (`null`).
 
 from __future__ import annotations
 
+import dataclasses
 from typing import NamedTuple
 
 import numpy as np
@@ -49,7 +50,8 @@ class Shares(NamedTuple):
     share: np.ndarray  # [rows]
 
 
-class Blocks(NamedTuple):
+@dataclasses.dataclass(frozen=True)
+class Blocks:
     """Answers of items, each the sum of its rows."""
 
     item: np.ndarray  # [blocks]

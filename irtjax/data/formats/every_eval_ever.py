@@ -141,8 +141,8 @@ def _without_texts(record: Instance, texts: _Texts, options: ReadOptions) -> Ins
     found = record.answer_attribution
     last = found[-1] if isinstance(found, list) and found else None
     value = last.get("extracted_value") if isinstance(last, dict) else None
-    is_text = options.texts and isinstance(value, str)
-    record.answer_attribution = value[: 4 * LONGEST_WRONG] if is_text else None
+    wanted = value if options.texts and isinstance(value, str) else None
+    record.answer_attribution = wanted and wanted[: 4 * LONGEST_WRONG]
     record.input = None
     return record
 

@@ -67,6 +67,7 @@ def assemble(
         "benchmark": _benchmark_of_item(records, item),
         "metric": _named(metric, formulas),
     }
+    whole = cell
     if few:
         place, cell = _distinct(cell)
         values, _, _, notes = _one_value(seen, cell, len(place), options)
@@ -89,8 +90,7 @@ def assemble(
         )
     answers = None
     if seen.answer is not None and options.texts:
-        first = cell if not few else place[cell]
-        answers = _answers(seen, first, shape, options, item.labels.tolist())
+        answers = _answers(seen, whole, shape, options, item.labels.tolist())
     # What an item is made of can be a level of it, such as the rater of a rating.
     names = item.labels.tolist()
     parts = {
