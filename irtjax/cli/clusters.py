@@ -150,7 +150,7 @@ def _show(found: Heterogeneity, out: Path | None) -> None:
             f"{row['items']:,}",
             number(row["clusters"], 0),
             number(row["smallest"]),
-            interval(row["lower"], row["upper"]),
+            interval(row["smallest_lower"], row["smallest_upper"]),
             interval(row["band_lower"], row["band_upper"]),
             row["verdict"],
         ]

@@ -83,8 +83,9 @@ def _draw_correlations(axes: Axes, row: dict[str, Any], found: Heterogeneity) ->
         at = pair["cluster_1"] - 1, pair["cluster_2"] - 1
         matrix[at] = matrix[at[::-1]] = value
         text = _short(value)
-        if count <= WITH_INTERVALS and pair["lower"] is not None:
-            text += f"\n{_short(pair['lower'])} … {_short(pair['upper'])}"
+        if count <= WITH_INTERVALS and pair["correlation_lower"] is not None:
+            ends = (pair[f"correlation_{end}"] for end in ("lower", "upper"))
+            text += "\n" + " … ".join(map(_short, ends))
         texts[at] = texts[at[::-1]] = text if pair["compared"] else f"({text})"
     limits = {"cmap": COLOURS, "vmin": -1, "vmax": 1}
     picture = axes.imshow(np.clip(matrix, -1, 1), interpolation="nearest", **limits)
@@ -158,8 +159,8 @@ def twins(found: Heterogeneity, benchmark: str) -> Twins | None:
     """Two subjects with means within 0.01 whose profiles differ most; None without."""
     rows = [row for row in found.scores.to_pylist() if row["benchmark"] == benchmark]
     count = max(row["cluster"] for row in rows)
-    score = np.array([np.nan if r["score"] is None else r["score"] for r in rows])
-    responses = np.array([r["responses"] for r in rows]).reshape(-1, count)
+    score = np.array([np.nan if r["accuracy"] is None else r["accuracy"] for r in rows])
+    responses = np.array([r["observed"] for r in rows]).reshape(-1, count)
     names = [row["subject"] for row in rows[::count]]
     score = score.reshape(-1, count)
     mean = np.nansum(score * responses, axis=1) / np.maximum(responses.sum(axis=1), 1)

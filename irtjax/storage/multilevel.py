@@ -173,6 +173,6 @@ def structure_tables(fit: Calibration) -> dict[str, pa.Table]:
     for end in ("lower", "upper"):
         bound = getattr(structure, f"correlation_{end}")
         if bound is not None:
-            pairs[f"own_{end}"] = bound[first, second]
+            pairs[f"specific_{end}"] = bound[first, second]
     tables["correlations"] = pa.table(pairs)
     return tables

@@ -72,7 +72,7 @@ class Heterogeneity(HasTable):
         table: A row for each benchmark: `benchmark`, `items` that were clustered,
             `excluded` items without variation, `clusters`, `entropy` of the assignment
             (nats per item), `smallest` correlation of two clusters without their
-            unreliability with its interval `lower`, `upper`, the band of it under one
+            unreliability with its interval, the band of it under one
             skill, `band_lower` and `band_upper` (1 for a simulated table without two
             clusters to compare), and `verdict`.
         items: A row for each item: `item`, `benchmark`, `cluster` (1 is the largest;
@@ -82,11 +82,11 @@ class Heterogeneity(HasTable):
             them), `mean` response.
         correlations: A row for each two clusters of a benchmark: correlation `raw` of
             mean responses, adjusted for the difficulty of the items observed, with its
-            interval, and `correlation` without their unreliability with `lower` and
-            `upper`; `compared` where both clusters are long and reliable enough for
+            interval, and `correlation` without their unreliability with its interval;
+            `compared` where both clusters are long and reliable enough for
             the verdict.
         scores: A row for each subject and cluster: `subject`, `benchmark`, `cluster`,
-            `score` (mean response), `responses`.
+            `accuracy` (mean response), `observed` responses.
         level: Level of the intervals and the band.
         simulations: Number of simulated tables.
         warnings: Reasons to doubt the numbers.
@@ -98,8 +98,8 @@ class Heterogeneity(HasTable):
         "items",
         "clusters",
         "smallest",
-        "lower",
-        "upper",
+        "smallest_lower",
+        "smallest_upper",
         "verdict",
     )
 
@@ -133,8 +133,9 @@ def _sentence(row: dict[str, Any], level: float) -> str:
     band = f"{low:.2f} to {high:.2f}" if low < 1 else "no two clusters to compare"
     return (
         f"{head} The smallest correlation of its {count} clusters is"
-        f" {row['smallest']:.2f} ({percent(level)} interval {row['lower']:.2f} to"
-        f" {row['upper']:.2f}); one skill gives {band}."
+        f" {row['smallest']:.2f} ({percent(level)} interval"
+        f" {row['smallest_lower']:.2f} to {row['smallest_upper']:.2f});"
+        f" one skill gives {band}."
     )
 
 
@@ -409,13 +410,13 @@ def _result(
 
 #: Columns of the tables, with "s" for text, "i" for whole numbers, "b" for yes or no.
 _ROW = (
-    "benchmark:s items:i excluded:i clusters:i entropy smallest lower upper band_lower"
-    " band_upper verdict:s"
+    "benchmark:s items:i excluded:i clusters:i entropy smallest smallest_lower"
+    " smallest_upper band_lower band_upper verdict:s"
 )
 _CLUSTER = "benchmark:s cluster:i items:i share alpha mean"
 _PAIR = (
-    "benchmark:s cluster_1:i cluster_2:i raw raw_lower raw_upper correlation lower"
-    " upper compared:b"
+    "benchmark:s cluster_1:i cluster_2:i raw raw_lower raw_upper correlation"
+    " correlation_lower correlation_upper compared:b"
 )
 
 
@@ -459,8 +460,8 @@ def _score_rows(subjects, name: str, mean, answers) -> pa.Table:
             "subject": np.repeat(subjects, count).tolist(),
             "benchmark": [name] * mean.size,
             "cluster": np.tile(np.arange(1, count + 1), rows),
-            "score": pa.array(mean.ravel(), from_pandas=True),
-            "responses": answers.ravel().astype(int),
+            "accuracy": pa.array(mean.ravel(), from_pandas=True),
+            "observed": answers.ravel().astype(int),
         }
     )
 
@@ -475,7 +476,8 @@ def _pairs(same, sums: Sums, compared, resample, level) -> list[dict[str, Any]]:
         for h in range(g + 1, len(raw)):
             at = g, h
             kinds = (raw, *raw_bounds, corrected, *bounds)
-            names = ("raw", "raw_lower", "raw_upper", "correlation", "lower", "upper")
+            ends = ("", "_lower", "_upper")
+            names = [x + end for x in ("raw", "correlation") for end in ends]
             row = same | {"cluster_1": g + 1, "cluster_2": h + 1}
             row |= {n: _number(x[at]) for n, x in zip(names, kinds, strict=True)}
             rows.append(row | {"compared": bool(compared[g] and compared[h])})
@@ -490,10 +492,13 @@ def _judged(clusters: int, pairs, low: float, high: float) -> dict[str, Any]:
         return band | {"verdict": ONE if clusters == 1 else NONE}
     least = min(fine, key=lambda row: row["correlation"])
     found = {"smallest": least["correlation"]}
-    found |= {name: least[name] for name in ("lower", "upper")} | band
+    ends = ("lower", "upper")
+    found |= {f"smallest_{end}": least[f"correlation_{end}"] for end in ends} | band
     verdict = ONE
     if least["correlation"] < low:
-        below = least["upper"] is not None and least["upper"] < 0
+        below = (
+            least["correlation_upper"] is not None and least["correlation_upper"] < 0
+        )
         verdict = CONFLICTING if below else RELATED
     return found | {"verdict": verdict}
 

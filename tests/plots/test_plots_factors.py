@@ -53,10 +53,10 @@ def clusters_of(fit, count: int) -> Heterogeneity:
         "subject": np.repeat([f"m{k}" for k in range(subjects)], count),
         "benchmark": ["b0"] * score.size,
         "cluster": np.tile(np.arange(1, count + 1), subjects),
-        "score": score.ravel(),
-        "responses": [20] * score.size,
+        "accuracy": score.ravel(),
+        "observed": [20] * score.size,
     }
-    number = {"lower": 0.1, "upper": 0.5, "compared": True}
+    number = {"correlation_lower": 0.1, "correlation_upper": 0.5, "compared": True}
     pairs = [
         {"benchmark": "b0", "cluster_1": g, "cluster_2": h}
         | {"correlation": 0.1 * g if g + h > 3 else -0.3}

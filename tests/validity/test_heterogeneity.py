@@ -69,7 +69,7 @@ def test_two_skills_are_found_and_one_is_not_split():
     rows = {row["benchmark"]: row for row in found.table.to_pylist()}
     assert rows["two"]["verdict"] == "related skills" and rows["two"]["clusters"] > 1
     # Independent skills: the correlation is 0 within its interval.
-    assert rows["two"]["lower"] < 0 < rows["two"]["upper"]
+    assert rows["two"]["smallest_lower"] < 0 < rows["two"]["smallest_upper"]
     assert rows["two"]["smallest"] < rows["two"]["band_lower"] <= 1.05
     assert rows["one"]["verdict"] == "one skill"
     assert rows["few"]["verdict"] == "no verdict" and rows["few"]["clusters"] is None
@@ -96,7 +96,7 @@ def test_rows_agree_with_the_responses():
     assert set(two[::2]) == {1} and 1 not in two[1::2]
     part = table.select(items=12 + np.flatnonzero(two == 1))
     score = [
-        row["score"]
+        row["accuracy"]
         for row in found.scores.to_pylist()
         if row["benchmark"] == "two" and row["cluster"] == 1
     ]

@@ -193,8 +193,8 @@ def gather(source: Any, options: ReadOptions) -> Gathered:
     from irtjax.data.reading.sizes import check_sizes
 
     entries = list(source) if isinstance(source, list | tuple) else [source]
-    if entries and all(isinstance(entry, dict) for entry in entries):
-        entries = [tabular.of_records(entries)]
+    if isinstance(source, list) and source and all(isinstance(x, dict) for x in source):
+        entries = [tabular.of_records(source)]
     entries = [part for entry in entries for part in _splits(entry)]
     if not entries:
         raise ValueError("there is nothing to read: the list of inputs is empty")

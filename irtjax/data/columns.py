@@ -1,0 +1,194 @@
+"""The names of columns: one name for one quantity in every table.
+
+The ends of an interval of `x` are `x_lower` and `x_upper`, its standard error is
+`x_se`. A table about one quantity, such as the ability, has `lower` and `upper` alone.
+No name has the level of intervals: it is an attribute of the result, and `level` in the
+metadata of the table.
+"""
+
+from __future__ import annotations
+
+import re
+
+#: Meanings by name, for each kind of row. "NAME" stands for any name, "K" for a number.
+COLUMNS: dict[str, dict[str, str]] = {
+    "Subjects": {
+        "subject": "name of the subject, such as a model",
+        "ability": "ability, in standard deviations of the population",
+        "lower": "lower end of the interval of the ability, or of what the table is of",
+        "upper": "its upper end",
+        "rank": "rank by ability, 1 for the best",
+        "probability_best": "probability of the highest ability",
+        "first_group": "first of the groups of subjects that do not differ",
+        "last_group": "last of these groups",
+        "expected_score": "expected mean response on all items of the fit",
+        "accuracy": "observed mean response: of right or wrong ones the share right",
+        "accuracy[NAME]": "the same on one benchmark",
+        "observed": "number of observed responses",
+        "flags": "reasons to look at the row, separated by ;",
+        "family": "family of related subjects",
+        "ability_NAME": "ability on a benchmark or a factor",
+        "speed": "speed: high where responses are short",
+        "ability_speed_correlation": "correlation of their errors",
+        "group": "benchmark of an ability",
+        "subset_mean": "weighted mean response on the items of a subset",
+        "move": "places gained between two rankings",
+        "rank_before": "rank in the other ranking",
+        "before": "accuracy, or ability, in the other ranking",
+        "beyond": "whether `rank_before` is outside the interval of the rank",
+        "item_K": "item that contributes most to a move",
+        "share_first": "share of replicates in which the subject is first",
+        "share_in_top": "share of replicates in which it is among the first",
+        "num_items": "items of a test that were given",
+        "true_ability": "ability with which responses were simulated",
+        "ability_all_items": "ability by the responses to all items",
+        "cost": "cost of the items given",
+        "probability_passed": "probability of an ability above the mark",
+        "passed": "decision on the mark",
+        "stopped": "why a test ended",
+    },
+    "Items": {
+        "item": "name of the item",
+        "benchmark": "benchmark of the item",
+        "discrimination": "slope of the response function",
+        "difficulty": "ability at which a response is as likely right as wrong",
+        "intercept": "intercept of the response function",
+        "lower_asymptote": "chance of a right response by guessing",
+        "upper_asymptote": "highest chance of a right response",
+        "dispersion": "dispersion of scores",
+        "separated": "whether ability separates right from wrong responses",
+        "cluster": "cluster of dependent items, or of items of one skill",
+        "reversed_scores": "formula of scores of which lower is better",
+        "PARAMETER_K": "parameter of one category, threshold, or ability",
+        "loading_NAME": "loading on a factor",
+        "structure_NAME": "correlation with a factor",
+        "communality": "share of variance of all factors",
+        "speed_intercept": "mean log length of an average subject",
+        "speed_discrimination": "slope of the log length on speed",
+        "residual_variance": "variance of the log length given speed",
+        "response": "response of a subject to the item",
+        "trials": "number of trials of a count",
+        "length": "length of the response",
+        "metric": "metric of the response",
+        "expected": "expected response of a subject to the item",
+        "probability_K": "probability of a category",
+        "weight": "weight in the mean of a subset",
+        "order": "order in which items were chosen",
+        "largest_z": "largest penalty, in z, at which the item is kept",
+        "kept": "whether it is kept at the level",
+        "missing": "subjects without a response",
+        "share_missing": "their share",
+        "difference": "mean ability of these subjects less that of the others",
+        "missing_more_for": "weak or strong subjects, where their share differs",
+        "p_value": "p-value, two-sided",
+        "q_value": "p-value adjusted by Benjamini and Hochberg",
+        "probability": "probability of a cluster",
+    },
+    "Audit": {
+        "p_DEFECT": "p-value of a defect, such as `p_misfit`",
+        "q_DEFECT": "the same, adjusted by Benjamini and Hochberg",
+        "share_DEFECT": "share of the items of a benchmark with the defect",
+        "missing_difference": "`difference`, of the missing responses",
+        "guessing": "lower asymptote",
+        "feasibility": "upper asymptote",
+        "leh": "slope of the response function at the highest ability",
+        "information": "Fisher information there",
+        "chance_of_strongest": "chance of a right response there",
+        "item_rest": "correlation with the mean of the other items",
+        "biserial": "the same, biserial",
+        "tetrachoric": "the same, tetrachoric",
+        "alpha_without": "Cronbach's alpha without the item",
+        "infit": "weighted mean squared residual",
+        "outfit": "mean squared residual",
+        "s_x2": "S-X2 statistic of misfit",
+        "s_x2_degrees": "its degrees of freedom",
+        "surprises": "unexpected responses",
+        "surprises_expected": "their expected number",
+        "q3": "largest residual correlation with another item",
+        "q3_partner": "that item",
+        "duplicate_of": "item with the same responses",
+        "discriminates": "whether a discrimination of 0 is rejected",
+        "items": "number of items",
+        "rank_PROPERTY": "rank of a benchmark by a property, 1 for the best",
+        "defect": "name of a defect",
+        "flagged": "items with the defect",
+        "without_signal_mean": "mean number of them without signal",
+        "without_signal_most": "largest number",
+        "without_signal_any": "share of tables with any",
+        "tables": "how tables without signal were made",
+    },
+    "Stability, factors, skills, subsets": {
+        "measure": "measure of agreement",
+        "mean": "its mean",
+        "run": "number of a replicate",
+        "converged": "whether it converged",
+        "kendall": "Kendall's tau-b",
+        "spearman": "Spearman's correlation",
+        "top_overlap": "share of the first that two rankings have in common",
+        "left_out": "benchmark or family that is left out",
+        "factors": "number of factors",
+        "held_out": "mean log-likelihood of held-out responses, in nats",
+        "loss": "the same, less than the best",
+        "auc": "area under the curve of held-out responses",
+        "log_likelihood": "log-likelihood, in nats",
+        "jic": "joint information criterion",
+        "eigenvalue": "eigenvalue of the correlations of items",
+        "eigenvalue_permuted": "its 95 % quantile for permuted responses",
+        "clusters": "number of clusters",
+        "excluded": "items without variation",
+        "entropy": "entropy of the clusters, in nats by item",
+        "smallest": "smallest correlation of two clusters",
+        "band": "interval of it under one skill",
+        "verdict": "one skill or several",
+        "method": "rule by which items are chosen",
+        "size": "number of items of a subset",
+        "rule": "rules taken, with their counts",
+        "mean_absolute_error": "of predicted full scores",
+        "root_mean_square_error": "of predicted full scores",
+        "coverage": "share of intervals that contain the full score",
+        "width": "their mean width",
+        "MEASURE_of_irt": "before the correction by held-out subjects",
+        "MEASURE_of_mean": "of the weighted mean response",
+        "reference_kendall": "Kendall's tau-b with a reference",
+        "variance": "variance of weighted means over subjects",
+        "variance_full": "variance of full scores",
+    },
+}
+
+_ENDING = re.compile(r"_?(se|lower|upper)$")
+_PARAMETERS = "discrimination|difficulty|intercept|spacing|step|scoring|offset"
+_PARAMETERS += "|category_slope|category_intercept|lower_cut|upper_cut"
+
+
+def pattern_of(name: str) -> re.Pattern[str]:
+    """Returns the names that a name with a place-holder stands for.
+
+    >>> bool(pattern_of("ability_NAME").fullmatch("ability_factor_1"))
+    True
+    """
+    text = re.escape(name).replace("PARAMETER", f"({_PARAMETERS})")
+    return re.compile(re.sub("NAME|DEFECT|PROPERTY|MEASURE|K$", ".+", text))
+
+
+_PATTERNS = {
+    pattern_of(name): meaning
+    for names in COLUMNS.values()
+    for name, meaning in names.items()
+    if name != name.lower()
+}
+
+
+def meaning_of(name: str) -> str | None:
+    """Returns what a column has; None of one that no table has.
+
+    >>> meaning_of("rank_upper"), meaning_of("accuracy[mmlu]_se"), meaning_of("other")
+    ('rank by ability, 1 for the best', 'the same on one benchmark', None)
+    """
+    for text in (name, _ENDING.sub("", name)):
+        for names in COLUMNS.values():
+            if text in names:
+                return names[text]
+        for pattern, meaning in _PATTERNS.items():
+            if pattern.fullmatch(text):
+                return meaning
+    return None

@@ -1,0 +1,85 @@
+"""One name for one quantity: the columns of every table are on one page."""
+
+import dataclasses
+import re
+
+import jax
+import pyarrow as pa
+import pytest
+
+import irtjax
+from irtjax.auditing.examine import SEEN, TESTED
+from irtjax.data.columns import COLUMNS, meaning_of
+from irtjax.data.frames import HasTable
+from irtjax.data.result_text import level_of
+from tests.small_fits import small_fit, small_table
+from tools import columns_page
+
+KEY = jax.random.key(0)
+
+
+def tables_of(result: HasTable) -> list[pa.Table]:
+    """All tables of a result."""
+    fields = (getattr(result, x.name) for x in dataclasses.fields(result))
+    return [result.table, *(x for x in fields if isinstance(x, pa.Table))]
+
+
+def test_the_page_is_that_of_the_generator():
+    """`python -m tools.columns_page` writes it."""
+    assert columns_page.PAGE.read_text(encoding="utf-8") == columns_page.page()
+
+
+def test_names_have_one_meaning_and_no_level():
+    names = [name for kind in COLUMNS.values() for name in kind]
+    assert len(names) == len({*names})
+    assert not [name for name in names if re.search(r"_9[05]|_se$|_lower$", name)]
+    assert meaning_of("lower_95") is meaning_of("score_level") is None
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda fit, data: fit.items,
+        lambda fit, data: fit.abilities,
+        lambda fit, data: irtjax.rank(fit),
+        lambda fit, data: irtjax.rank(fit, level=0.9),
+        lambda fit, data: irtjax.score(fit, data),
+        lambda fit, data: irtjax.predict(fit, categories=True),
+        lambda fit, data: irtjax.missingness(data),
+        lambda fit, data: irtjax.audit(fit, data),
+        lambda fit, data: irtjax.simulate_tests(
+            fit, 5, key=jax.random.key(0), num_items=3
+        ),
+    ],
+    ids="items abilities rank rank_90 score predict missing audit tests".split(),
+)
+def test_every_column_has_its_name_on_the_page(make):
+    result = make(small_fit(), small_table())
+    for table in tables_of(result):
+        names = table.column_names
+        assert [name for name in names if meaning_of(name) is None] == []
+        if "lower" in names:
+            assert level_of(table) == getattr(result, "level", 0.95)
+    assert result.table.num_rows == len(result.to_frame("pandas"))
+
+
+def test_every_defect_has_its_columns():
+    for defect in (*TESTED, *SEEN):
+        for start in ("p", "q", "share"):
+            assert meaning_of(f"{start}_{defect.replace(' ', '_')}") is not None
+
+
+def test_responses_are_ranked_and_compared_as_fits_are(tmp_path):
+    table = small_table()
+    fit = irtjax.fit(table)
+    ranked = irtjax.rank(table.to_frame("polars"))
+    assert ranked.table.equals(irtjax.rank(fit).table)
+    first, second = table.subjects[:2]
+    path = tmp_path / "table.csv"
+    path.write_text(table.to_frame("pandas").to_csv(index=False))
+    found = irtjax.compare(path, first, second)
+    wanted = irtjax.compare(fit, first, second, data=table)
+    assert found == wanted and found.accuracy_difference is not None
+    for wrong in (3, {}, None):
+        with pytest.raises(ValueError, match="cannot read a .*: give a path"):
+            irtjax.rank(wrong)
