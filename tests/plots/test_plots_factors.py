@@ -36,7 +36,7 @@ def fit_of(items: int, factors: int = 3, subjects: int = 80) -> Any:
     )
     names = np.array([f"item $x_{k}" for k in range(items)])
     benchmarks = np.array([f"b{k % 2}" for k in range(items)])
-    return types.SimpleNamespace(factors=found, items=names, benchmarks=benchmarks)
+    return types.SimpleNamespace(factors=found, item_names=names, benchmarks=benchmarks)
 
 
 def clusters_of(fit, count: int) -> Heterogeneity:

@@ -50,7 +50,7 @@ def stub(table: irtjax.ResponseTable, model=None) -> Any:
     """What is needed of a fit, without estimates: the clusters are of the data."""
     return types.SimpleNamespace(
         factors=types.SimpleNamespace(),
-        items=table.items,
+        item_names=table.items,
         item_contents=table.item_contents,
         model=model or factor_model(Factor(2)),
         options={"loadings": "all"},
@@ -149,7 +149,8 @@ def test_a_fit_that_does_not_converge_and_few_families_are_doubted():
     ],
 )
 def test_the_rule_of_the_verdict(pair, verdict):
-    row = dict(zip(("correlation", "lower", "upper", "compared"), pair, strict=True))
+    names = ("correlation", "correlation_lower", "correlation_upper", "compared")
+    row = dict(zip(names, pair, strict=True))
     found = _judged(2, [row], 0.9, 1.0)
     assert found["verdict"] == verdict
     assert _judged(1, [], 0.9, 1.0)["verdict"] == "one skill"
@@ -210,7 +211,7 @@ def test_other_data_and_fits_are_refused():
     none: Any = types.SimpleNamespace(
         factors=None,
         model=types.SimpleNamespace(name="2pl"),
-        items=table.items,
+        item_names=table.items,
         item_contents=None,
     )
     with pytest.raises(
