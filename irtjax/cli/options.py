@@ -246,7 +246,7 @@ class Reading:
             table = load_responses(folder)
         # A subset has the names of its items alone.
         names = getattr(fit, "item_names", None)
-        names = fit.items if names is None else names
+        names = fit.item_names if names is None else names
         table = aligned(table, fit.reversed_scores, names.tolist())
         return coded_as(options, table)
 
