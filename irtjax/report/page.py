@@ -18,6 +18,7 @@ from irtjax.report import page_data, page_head, page_scores
 from irtjax.report.leaderboard_page import option_pairs
 from irtjax.report.page_data import Sources, labels
 from irtjax.report.page_figures import ability_ends, information_figure, scale_of
+from irtjax.report.page_history import history_section
 from irtjax.report.page_html import PAGE as PAGE
 from irtjax.report.page_html import SENTENCE, now, render
 from irtjax.report.page_html import write_page as write_page
@@ -52,6 +53,7 @@ def report_page(
     to_read: Any = None,
     few: Shrunken | None = None,
     few_sentences: Sequence[str] = (),
+    history: Any = None,
     texts: Mapping[str, str] | None = None,
     pair: tuple[str, str] | None = None,
     sentences: Sequence[str] = (),
@@ -71,6 +73,7 @@ def report_page(
         to_read: Items on whose other answer the models agree.
         few: A subset of the items, as a section of the page.
         few_sentences: The subset in words, or why there is none.
+        history: What changed over time (`irtjax.storage.history`), as a section.
         texts: Text of an item (prompt, answers) by its name, shown with items to read
             and where the pointer is on an item.
         pair: Names of two subjects to compare first.
@@ -143,6 +146,7 @@ def report_page(
         "compare": True,
         "items": item_table(of, flags, places),
         "few": None if few is None else section(few, few_sentences),
+        "history": history_section(fit, history),
         "information": information_figure(fit),
         "warnings": [short(x, SENTENCE) for x in worded(dict.fromkeys(warnings))],
         "notes": [short(x, SENTENCE) for x in worded(notes)],

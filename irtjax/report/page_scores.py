@@ -24,6 +24,8 @@ ROWS, DRAWN = 40, 60
 DRAWN_LABEL, NAMED = 34, 2
 #: Most lanes of brackets, and the pixels between two where they are few and many.
 LANES, FAR, NEAR = 22, 11, 5
+#: Items of a test of persons, of whom there may be few.
+TEST = 100
 #: Models and tasks of the table of scores by task, and its shades.
 TASK_ROWS, TASKS, SHADES = 60, 24, 10
 
@@ -183,7 +185,7 @@ def score_figure(of: Sources, rows: list[dict[str, Any]]) -> dict[str, Any] | No
         ],
         "brackets": brackets,
         # Paddings of the style: for names, and for scores and brackets.
-        "names": next(k for k, most in enumerate((12, 20, 28, 99)) if longest <= most),
+        "names": name_class(longest),
         "lanes": min(math.ceil(lanes * apart / 30), 4),
         "top": top,
         "bottom": top + step * len(chosen),
@@ -194,6 +196,11 @@ def score_figure(of: Sources, rows: list[dict[str, Any]]) -> dict[str, Any] | No
         "description": f"{counted(len(drawn), noun)}, the best first; the table below"
         " has the same numbers.",
     }
+
+
+def name_class(longest: int) -> int:
+    """The class of the style that has room for names of so many letters."""
+    return next(k for k, most in enumerate((12, 20, 28, 999)) if longest <= most)
 
 
 def _ticks(low: float, high: float) -> list[tuple[float, int]]:
@@ -296,8 +303,10 @@ def ranks_text(ends: tuple[int, int]) -> str:
 
 
 def items_first(fit: Calibration) -> bool:
-    """Whether a fit is of a test: of more persons than items."""
-    return noun_of(fit) == "subject" and len(fit.subject_names) > len(fit.item_names)
+    """Whether a fit is of a test: of more persons than items, or many times as many."""
+    items, subjects = len(fit.item_names), len(fit.subject_names)
+    few = subjects > items and (items <= TEST or subjects >= 5 * items)
+    return noun_of(fit) == "subject" and few
 
 
 def task_table(of: Sources, rows: list[dict[str, Any]]) -> dict[str, Any] | None:

@@ -571,6 +571,9 @@ def test_tasks_have_the_means_of_the_table(fit):
 
 
 def test_a_test_of_many_persons_begins_with_its_items(fit):
+    fit, data = large_fit(600, 200)
+    source = report_page(fit, data=data)
+    assert source.index('id="items-h"') > source.index('id="scores-h"')
     fit, data = large_fit(60, 12)
     source = report_page(fit, data=data)
     assert source.index('id="items-h"') < source.index('id="scores-h"')
@@ -583,6 +586,32 @@ def test_a_test_of_many_persons_begins_with_its_items(fit):
     assert 'id="scatter"' not in report_page(fit, data=data)
     fit, data = large_fit(20, 40)
     assert 'id="scatter"' in report_page(fit, data=data)
+
+
+class Past(NamedTuple):
+    """As `irtjax.storage.history` returns it."""
+
+    table: pa.Table
+    sentences: list[str]
+
+
+def test_the_history_is_drawn_with_new_models(fit):
+    rows = []
+    for date, names in (("2026-01-01T10", "abc"), ("2026-02-01T10", "bacd")):
+        for k, name in enumerate(names):
+            score = 0.9 - k / 10
+            row = {"date": date, "subject": f"<{name}>", "rank": k + 1}
+            row |= {f"expected_score{x}": score for x in ("", "_lower", "_upper")}
+            rows.append(row | {"new": name == "d"})
+    past = Past(pa.Table.from_pylist(rows), ["2026-02-01: <b> passed <a>"])
+    section = section_of(report_page(fit, history=past), "history")
+    assert "2026-02-01: &lt;b&gt; passed &lt;a&gt;" in section
+    assert section.count('class="fresh"') == 1 and section.count('class="dot"') == 6
+    lines = re.findall('<line class="line" [^>]*y1="(\\d+)" y2="(\\d+)"', section)
+    # b rises from the second place, a falls, c stays.
+    assert lines == [("60", "40"), ("40", "60"), ("80", "80")]
+    assert "&lt;b&gt;\n2026-01-01: rank 2, .80 (.80–.80)" in section
+    assert 'id="history"' not in report_page(fit, history=Past(past.table, []))
 
 
 def test_a_model_of_several_abilities_has_no_curve_over_one(fit):
