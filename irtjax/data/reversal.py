@@ -45,6 +45,15 @@ def metric_of(text: str) -> str:
     return text[1:] if text.startswith("-") else text.partition(" - ")[2]
 
 
+def turned(text: str, value: float) -> float:
+    """The score of a value as it is reported, by a formula; "" for raw ones.
+
+    >>> turned("1 - wer", 0.25), turned("", 0.25)
+    (0.75, 0.25)
+    """
+    return origin(text) - value if text else value
+
+
 def with_formulas(table: ResponseTable, formulas: Mapping[str, str]) -> ResponseTable:
     """A table whose scores of these items are as their formulas state, "" for raw ones.
 

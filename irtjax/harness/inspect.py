@@ -15,6 +15,7 @@ import logging
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from irtjax.data.reversal import turned
 from irtjax.harness.bank import ItemIds, open_fit
 from irtjax.harness.inspect_samples import (
     KEY,
@@ -217,6 +218,7 @@ def _metric() -> Any:
         compute_on_cpu()
         calibration = open_fit(fit)
         ids = ItemIds(calibration, benchmark)
+        formulas = calibration.reversed_scores
 
         def compute(scores: list[Any]) -> dict[str, float]:
             from irtjax.harness.estimate import estimate
@@ -228,7 +230,11 @@ def _metric() -> Any:
                 }
                 known = ids.match(values) if values else {}
                 given = {item: values[key] for key, item in known.items()}
-                responses = {k: v for k, v in given.items() if v is not None}
+                responses = {
+                    k: turned(formulas.get(k, ""), v)
+                    for k, v in given.items()
+                    if v is not None
+                }
                 if not responses:
                     return {}
                 return estimate(calibration, responses, level=level).numbers()

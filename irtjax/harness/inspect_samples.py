@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from irtjax._backend import has_started
+from irtjax.data.reversal import turned
 from irtjax.harness.bank import ItemIds, open_fit
 
 if TYPE_CHECKING:
@@ -104,6 +105,7 @@ class _Scored:
                 len(samples),
             )
         self._rules = rules
+        self._formulas = self._fit.reversed_scores
 
     def _begin(self) -> _Course:
         """A new test over the samples."""
@@ -142,7 +144,7 @@ class _Scored:
             course.test.skip(item)
             return
         try:
-            course.test.record(item, number)
+            course.test.record(item, turned(self._formulas.get(item, ""), number))
         except ValueError as error:
             course.refused += 1
             if course.refused >= MOST_REFUSED and not course.test.num_given:

@@ -12,6 +12,7 @@ import types
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 import irtjax
@@ -83,6 +84,21 @@ def test_samples_come_as_the_adaptive_test_chooses_them():
         waiting = asyncio.run(source._after_sample(logged(sample, "IC"[right])))
     assert number == 5 and source.test.responses == one.responses
     assert source.test.over and source.next_samples() == []
+
+
+def test_scores_of_errors_are_reversed_as_those_of_the_fit():
+    fit = toy_fit()
+    formulas = pa.array(["1 - error"] * len(fit.item_names))
+    table = fit.items.table.append_column("reversed_scores", formulas)
+    turned = dataclasses.replace(fit, items=type(fit.items)(table))
+    responses = []
+    for one, score in ((fit, 1), (turned, 0)):
+        source = AdaptiveSamples(plain_samples(), one, benchmark=TASK, num_items=3)
+        waiting = source.next_samples()
+        while waiting:
+            waiting = asyncio.run(source._after_sample(logged(waiting[0], score)))
+        responses.append(source.test.responses)
+    assert responses[0] == responses[1] and len(responses[0]) == 3
 
 
 def test_several_samples_in_flight_are_never_given_twice():
