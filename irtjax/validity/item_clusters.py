@@ -48,7 +48,7 @@ class ItemsByBenchmark(NamedTuple):
         return np.asarray(self.place[row])[np.asarray(self.valid[row])]
 
 
-class Found(NamedTuple):
+class ItemClusters(NamedTuple):
     """Clusters of each benchmark, `[benchmarks, ...]`."""
 
     label: jax.Array  # [width]
@@ -73,7 +73,7 @@ class Analysis(NamedTuple):
     layout: ItemsByBenchmark
     most: int
 
-    def run(self, values, seen, key: KeyArray) -> tuple[Found, bool]:
+    def run(self, values, seen, key: KeyArray) -> tuple[ItemClusters, bool]:
         """Clusters of responses, and whether the factor fit converged."""
         dtype = jnp.zeros(()).dtype
         data = Responses(values, seen)
@@ -109,7 +109,7 @@ def varied(values, seen):
 @eqx.filter_jit
 def _clusters(
     structure, values, seen, layout: ItemsByBenchmark, key, most: int
-) -> Found:
+) -> ItemClusters:
     """Clusters of each benchmark, and their smallest correlation."""
     dtype = structure.dtype
     varies = varied(values, seen)
@@ -125,7 +125,9 @@ def _clusters(
         cells = values[:, index].astype(dtype), seen[:, index].astype(dtype)
         smallest = smallest_correlation(cluster_sums(*cells, own), own.sum(axis=0))
         chance = jnp.max(found.responsibilities, axis=1)
-        return Found(label, chance, found.num_components, found.entropy, smallest)
+        return ItemClusters(
+            label, chance, found.num_components, found.entropy, smallest
+        )
 
     return lax.map(one, (*layout, jnp.arange(len(layout.place))))
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from irtjax.data.reading.logs import load
-from irtjax.data.reading.record_files import Found
+from irtjax.data.reading.record_files import PlacedRecord
 from irtjax.data.reading.tool import Tool
 
 _DATE = re.compile(r"(\d{4}(-\d\d){5})--")
@@ -26,7 +26,7 @@ def recognise_yaml(head: bytes) -> str:
     return _TOTALS if re.search(rb"(?m)^\s*-?\s*pass_(rate|num)_1\s*:", head) else ""
 
 
-def _rows(path: Path) -> Iterator[Found]:
+def _rows(path: Path) -> Iterator[PlacedRecord]:
     """The one record of a file, with the first and the last outcome."""
     record = load(path, dict[str, Any])
     outcomes = record.get("tests_outcomes")
@@ -37,7 +37,7 @@ def _rows(path: Path) -> Iterator[Found]:
     task = str(record.get("testcase") or path.absolute().parent.name)
     scores = {"pass": True in outcomes, "pass_1": outcomes[0]} if outcomes else {}
     item = "/".join(filter(None, [language, task]))
-    yield Found(str(path), {**record, "item": item, "scores": scores})
+    yield PlacedRecord(str(path), {**record, "item": item, "scores": scores})
 
 
 def _run(path: Path) -> str:

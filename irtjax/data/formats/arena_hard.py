@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from irtjax.data.files import folders_of
-from irtjax.data.reading.record_files import Found, objects
+from irtjax.data.reading.record_files import PlacedRecord, objects
 from irtjax.data.reading.tool import Tool
 
 _CLEAR = 3
@@ -24,10 +24,10 @@ _VERDICTS = {
 }
 
 
-def _rows(path: Path) -> Iterator[Found]:
+def _rows(path: Path) -> Iterator[PlacedRecord]:
     """The judgments of a file with the share of wins of the model."""
     for place, record, _ in objects(path):
-        yield Found(place, {**record, "win": _win(record.get("games"), place)})
+        yield PlacedRecord(place, {**record, "win": _win(record.get("games"), place)})
 
 
 def _win(games: Any, place: str) -> float | None:

@@ -19,7 +19,7 @@ from irtjax.data.item_texts import text_of
 from irtjax.data.reading.columns import require
 from irtjax.data.reading.options import ReadOptions
 from irtjax.data.reading.record_files import (
-    Found,
+    PlacedRecord,
     listed,
     objects,
     table_rows,
@@ -54,14 +54,14 @@ def recognise_header(names: Sequence[str], cells: Sequence[str]) -> bool:
 
 def read_files(paths: Sequence[Path], options: ReadOptions) -> Records:
     """Reads scores; those that are words are metrics without numbers."""
-    scores: dict[Path, list[Found]] = {}
+    scores: dict[Path, list[PlacedRecord]] = {}
     items: dict[str, str] = {}
     columns: dict[str, None] = {}
     for path in paths:
         for place, row in _rows(path):
             columns |= dict.fromkeys(row)
             if _SCORE <= row.keys():
-                scores.setdefault(path, []).append(Found(place, row))
+                scores.setdefault(path, []).append(PlacedRecord(place, row))
             elif _RUN_ITEM <= row.keys():
                 items[str(row["traceId"])] = str(row["datasetItemId"])
     named = [options.item] if isinstance(options.item, str) else [*(options.item or ())]
@@ -80,7 +80,7 @@ def read_files(paths: Sequence[Path], options: ReadOptions) -> Records:
             if item:
                 score = {str(record["name"]): _value(record)}
                 row = {"subject": who, "item": item, "scores": score}
-                rows[path].append(Found(place, row))
+                rows[path].append(PlacedRecord(place, row))
     _check(rows, options)
     tool = Tool(
         name="Langfuse",
@@ -97,7 +97,7 @@ def read_files(paths: Sequence[Path], options: ReadOptions) -> Records:
     return records
 
 
-def _check(rows: dict[Path, list[Found]], options: ReadOptions) -> None:
+def _check(rows: dict[Path, list[PlacedRecord]], options: ReadOptions) -> None:
     """Refuses scores whose subjects or items are not known."""
     every = [found.record for part in rows.values() for found in part]
     where = several(list(rows)) if rows else "the input"
@@ -116,10 +116,12 @@ def _check(rows: dict[Path, list[Found]], options: ReadOptions) -> None:
 def _rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     """The rows of a file; metadata that is JSON in a text as an object."""
     start = read_head(path).removeprefix(b"\xef\xbb\xbf").lstrip()[:1]
-    found: Iterable[Found]
+    found: Iterable[PlacedRecord]
     if start not in (b"{", b"["):
         header, lines = table_rows(path)
-        found = (Found(place, dict(zip(header, x, strict=True))) for place, x in lines)
+        found = (
+            PlacedRecord(place, dict(zip(header, x, strict=True))) for place, x in lines
+        )
     else:
         whole = whole_of(path, ("data",))
         found = listed(path, ("data",), whole) if whole else objects(path)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from irtjax.data.reading.logs import load
-from irtjax.data.reading.record_files import Found
+from irtjax.data.reading.record_files import PlacedRecord
 from irtjax.data.reading.tool import Tool
 
 _SCORE = "/score"
@@ -30,7 +30,7 @@ def recognise(fields: dict[str, Any], name: str) -> bool | str:
     return f"{why}; evaluate with extra_metrics" if is_named else False
 
 
-def _rows(path: Path) -> Iterator[Found]:
+def _rows(path: Path) -> Iterator[PlacedRecord]:
     """The rows of a table."""
     table = load(path, dict[str, Any])
     columns, data = table.get("columns"), table.get("data")
@@ -49,7 +49,7 @@ def _rows(path: Path) -> Iterator[Found]:
             for column, value in row.items()
             if column.endswith(_SCORE)
         }
-        yield Found(place, row | {"scores": scores})
+        yield PlacedRecord(place, row | {"scores": scores})
 
 
 _INPUTS = ("inputs", "input", "question", "questions", "query", "prompt", "request")

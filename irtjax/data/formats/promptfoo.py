@@ -17,7 +17,7 @@ from irtjax.data.files import read_head
 from irtjax.data.item_texts import text_of
 from irtjax.data.reading.options import ReadOptions
 from irtjax.data.reading.record_files import (
-    Found,
+    PlacedRecord,
     listed,
     objects,
     table_rows,
@@ -121,7 +121,7 @@ def _short(prompts: list[str]) -> dict[str, str]:
     return names
 
 
-def _rows(path: Path) -> Iterator[Found]:
+def _rows(path: Path) -> Iterator[PlacedRecord]:
     """The results of a file in the form that `read_files` declares."""
     start = read_head(path).removeprefix(b"\xef\xbb\xbf").lstrip()[:1]
     if start not in (b"{", b"["):
@@ -130,7 +130,7 @@ def _rows(path: Path) -> Iterator[Found]:
     whole = whole_of(path, _LISTS)
     records = listed(path, _LISTS, whole) if whole else objects(path)
     for place, record, _ in records:
-        yield Found(place, _result(record, place))
+        yield PlacedRecord(place, _result(record, place))
 
 
 def _summary(fields: dict[str, Any]) -> dict[str, Any]:
@@ -177,7 +177,7 @@ def _is_output(name: str, k: int, rows: Sequence[tuple[str, list[str]]]) -> bool
     return any(_CELL.match(cells[k].strip()) for _, cells in rows)
 
 
-def _of_csv(path: Path) -> Iterator[Found]:
+def _of_csv(path: Path) -> Iterator[PlacedRecord]:
     """The results of a CSV file."""
     header, rows = table_rows(path)
     outputs = [
@@ -195,7 +195,7 @@ def _of_csv(path: Path) -> Iterator[Found]:
             verdict, score = _verdict(header, cells, k, place)
             if verdict is None:
                 continue
-            yield Found(
+            yield PlacedRecord(
                 place,
                 {
                     "provider": named[1] if named else header[k],

@@ -12,7 +12,7 @@ from irtjax.data.arrays import compact
 from irtjax.data.item_texts import chosen
 from irtjax.data.reading import missing_codes
 from irtjax.data.reading.choose import choose
-from irtjax.data.reading.directions import Directions, of_records
+from irtjax.data.reading.directions import ScoreDirections, of_records
 from irtjax.data.reading.options import ReadOptions, Trials
 from irtjax.data.reading.records import Coded, Records
 from irtjax.data.reading.repeats import are_repeats, separated, shown_trials
@@ -30,7 +30,7 @@ _FEWEST_EACH = 1.5
 
 
 def assemble(
-    records: Records, options: ReadOptions, directions: Directions
+    records: Records, options: ReadOptions, directions: ScoreDirections
 ) -> ResponseTable:
     """Returns the table of one measure: dense, or of observed cells where few are."""
     source = records.source

@@ -132,7 +132,7 @@ def is_general(name: str) -> bool:
     return _GENERAL.issuperset(_words(name))
 
 
-class Directions:
+class ScoreDirections:
     """The directions that options state, and the names that they were compared with."""
 
     def __init__(self, options: ReadOptions) -> None:
@@ -200,7 +200,7 @@ class Directions:
 
 
 def of_records(
-    records: Records, directions: Directions
+    records: Records, directions: ScoreDirections
 ) -> tuple[Records, dict[str, str]]:
     """Records of one metric a benchmark with errors reversed, and formulas by item."""
     rows_of: dict[str, list[np.ndarray]] = {}
@@ -248,7 +248,7 @@ def _groups(records: Records) -> Iterator[np.ndarray]:
 
 
 def of_tables(
-    tables: Sequence[ResponseTable], directions: Directions
+    tables: Sequence[ResponseTable], directions: ScoreDirections
 ) -> list[ResponseTable]:
     """Matrices with errors reversed: all responses to an item that is named as one.
 
@@ -277,7 +277,9 @@ def of_tables(
     return [next(made) if x.reversed_scores is None else x for x in tables]
 
 
-def _errors_of(table: ResponseTable, directions: Directions) -> dict[str, np.ndarray]:
+def _errors_of(
+    table: ResponseTable, directions: ScoreDirections
+) -> dict[str, np.ndarray]:
     """Columns of the items of which lower is better, by the name that shows it."""
     source = table.sources[0] if table.sources else "the table"
     metric, benchmarks = table.metric or "", table.benchmarks.tolist()

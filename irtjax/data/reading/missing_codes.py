@@ -50,7 +50,7 @@ class Code(NamedTuple):
     sure: bool
 
 
-class Found(NamedTuple):
+class MissingCells(NamedTuple):
     """What scores hold: the mask of codes or None, and what was done."""
 
     missing: np.ndarray | None
@@ -117,7 +117,7 @@ def without_words(
 
 def of_scores(
     scores: np.ndarray, options: ReadOptions, source: str, where: str = ""
-) -> Found:
+) -> MissingCells:
     """Finds the codes among the scores of one measure, NaN where missing.
 
     Raises:
@@ -141,7 +141,7 @@ def of_scores(
     else:
         rest = scores
     if not stated.open:
-        return Found(gone, False, notes)
+        return MissingCells(gone, False, notes)
     values, counts = _distinct(rest)
     codes = find(values, counts)
     others = values[~np.isin(values, [code.value for code in codes])]
@@ -153,7 +153,7 @@ def of_scores(
     signs = np.array_equal(others, (-1, 1))
     if signs:
         notes.append(f"responses{where} are -1 and 1: -1 was read as wrong, 1 as right")
-    return Found(gone, signs, notes)
+    return MissingCells(gone, signs, notes)
 
 
 def _usual_note(codes: list[Code], where: str) -> str:
@@ -168,7 +168,9 @@ def _usual_note(codes: list[Code], where: str) -> str:
     )
 
 
-def of_column(scores: np.ndarray, names: Sequence[str], options: ReadOptions) -> Found:
+def of_column(
+    scores: np.ndarray, names: Sequence[str], options: ReadOptions
+) -> MissingCells:
     """The codes that the options name, or those of a judgment that failed.
 
     Such are in logs of MT-bench and of its relatives, which `names` of columns show.
@@ -178,10 +180,10 @@ def of_column(scores: np.ndarray, names: Sequence[str], options: ReadOptions) ->
         return of_scores(scores, only, "")
     failed = scores == -1
     if not (mt_bench.is_judgments(names) and named(options).open and failed.any()):
-        return Found(None, False, [])
+        return MissingCells(None, False, [])
     count = failed.sum()
     note = f"{counted(count, 'failed judgment')} (score -1) {are(count)} missing"
-    return Found(failed, False, [note])
+    return MissingCells(failed, False, [note])
 
 
 def of_records(records: Records, options: ReadOptions) -> Records:

@@ -148,7 +148,7 @@ class Gathered:
     def table(self, options: ReadOptions, *, lengths: bool = False) -> ResponseTable:
         """The one table, with everything chosen; ``lengths``: of response lengths."""
         from irtjax.data.reading.assemble import assemble
-        from irtjax.data.reading.directions import Directions, of_tables
+        from irtjax.data.reading.directions import ScoreDirections, of_tables
         from irtjax.data.reading.lengths import refuse_lengths
         from irtjax.data.reading.merge import merge
         from irtjax.data.reading.repeats import is_of_items, of_items_message
@@ -158,7 +158,7 @@ class Gathered:
             # Names that the caller trusts are not compared with others by content.
             tables = [dataclasses.replace(x, item_contents={}) for x in tables]
         notes, gone = self.notes, set()
-        directions = Directions(options)
+        directions = ScoreDirections(options)
         if not lengths:
             everything, forced = tables, options.format is not None
             given = options.length is not None

@@ -22,7 +22,7 @@ from irtjax.data.item_texts import text_of
 from irtjax.data.reading.file_subjects import place_names
 
 
-class Found(NamedTuple):
+class PlacedRecord(NamedTuple):
     """A record of a file, where it is, and the whole file if that is one object."""
 
     place: str
@@ -61,10 +61,10 @@ def values(value: Any, path: str) -> Iterator[tuple[str, Any]]:
             yield "/".join(filter(None, [label, steps])), inner
 
 
-def objects(path: Path) -> Iterator[Found]:
+def objects(path: Path) -> Iterator[PlacedRecord]:
     """The objects of JSON lines or of one array."""
     for place, value in json_values(path):
-        yield Found(place, decode(value, dict[str, Any], place))
+        yield PlacedRecord(place, decode(value, dict[str, Any], place))
 
 
 def table_rows(path: Path) -> tuple[list[str], list[tuple[str, list[str]]]]:
@@ -121,7 +121,9 @@ def whole_of(path: Path, lists: Sequence[str]) -> dict[str, Any]:
     return decode(data, dict[str, Any], str(path))
 
 
-def listed(path: Path, lists: Sequence[str], whole: dict[str, Any]) -> Iterator[Found]:
+def listed(
+    path: Path, lists: Sequence[str], whole: dict[str, Any]
+) -> Iterator[PlacedRecord]:
     """The records in the lists of a file of one object."""
     for place in lists:
         for _, part in values(whole, place):
@@ -131,22 +133,22 @@ def listed(path: Path, lists: Sequence[str], whole: dict[str, Any]) -> Iterator[
                 where = f"{path}: {place} {number}"
                 if not isinstance(record, dict):
                     raise ValueError(f"{where} is no object; give the file as written")
-                yield Found(where, record, whole)
+                yield PlacedRecord(where, record, whole)
 
 
-def value_at(found: Found, path: str) -> Any:
+def value_at(found: PlacedRecord, path: str) -> Any:
     """The first value at a path of a record, or of its file; None without one."""
     source = found.whole if path.startswith("^") else found.record
     return next((x for _, x in values(source, path.removeprefix("^"))), None)
 
 
-def first_at(found: Found, paths: Sequence[str]) -> Any:
+def first_at(found: PlacedRecord, paths: Sequence[str]) -> Any:
     """The first value at one of several paths that is not empty; None without one."""
     each = (value_at(found, path) for path in paths)
     return next((x for x in each if x not in (None, "")), None)
 
 
-def text_at(found: Found, paths: Sequence[str]) -> str:
+def text_at(found: PlacedRecord, paths: Sequence[str]) -> str:
     """The first text at a path; of a chat, what its messages say, without their ids."""
     value = first_at(found, paths)
     if isinstance(value, list) and all(isinstance(x, dict) for x in value):

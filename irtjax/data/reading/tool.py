@@ -21,7 +21,7 @@ from irtjax.data.reading.identity import ItemKey, copies
 from irtjax.data.reading.logs import digest, missing, missing_note, variants
 from irtjax.data.reading.options import ReadOptions
 from irtjax.data.reading.record_files import (
-    Found,
+    PlacedRecord,
     file_names,
     first_at,
     listed,
@@ -106,7 +106,7 @@ class Tool:
     name: str
     marks: tuple[set[str], ...]
     lists: tuple[str, ...] = ()
-    rows: Callable[[Path], Iterable[Found]] | None = None
+    rows: Callable[[Path], Iterable[PlacedRecord]] | None = None
     keep: Callable[[dict[str, Any]], bool] = lambda record: True
     subject: tuple[str, ...] = ()
     subject_of: Callable[[Path], str] = lambda path: ""
@@ -216,7 +216,7 @@ class Tool:
             )
         return notes
 
-    def found_in(self, path: Path) -> Iterable[Found]:
+    def found_in(self, path: Path) -> Iterable[PlacedRecord]:
         """The records of a file."""
         if self.rows is not None:
             return self.rows(path)
@@ -224,7 +224,7 @@ class Tool:
             return listed(path, self.lists, whole)
         return objects(path)
 
-    def _row(self, found: Found) -> _Row:
+    def _row(self, found: PlacedRecord) -> _Row:
         """What a record has of a response."""
         item = name_of(first_at(found, self.item))
         by_id = self.has_ids and item

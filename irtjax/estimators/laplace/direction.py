@@ -52,7 +52,7 @@ SMALLEST, LARGEST_LOG = 1e-6, 10.0
 TAIL = 0.025
 
 
-class Directions(NamedTuple):
+class SlopeDirections(NamedTuple):
     """Signs of slopes as fitted, and what is known of the other signs.
 
     Attributes:
@@ -75,9 +75,9 @@ class Directions(NamedTuple):
         """The likelier sign of each slope."""
         return np.where(self.negative > 0.5, -1.0, 1.0)
 
-    def of(self, places: np.ndarray) -> Directions:
+    def of(self, places: np.ndarray) -> SlopeDirections:
         """Those at some places."""
-        return Directions(*(x[places] for x in self))
+        return SlopeDirections(*(x[places] for x in self))
 
 
 def has_directions(problem: MultilevelProblem) -> bool:
@@ -93,7 +93,7 @@ def has_directions(problem: MultilevelProblem) -> bool:
 
 def directions_of(
     problem: MultilevelProblem, state: LaplaceState, order: int
-) -> Directions:
+) -> SlopeDirections:
     """Directions of the items of a problem in a fit of it; not for use under jit.
 
     The state is that of `problem.by_distinct()`.
@@ -112,7 +112,7 @@ def directions_of(
     # By a share of reversed items that is not too small for an interval.
     cautious = expit(evidence + logit(max(share, LEAST_SHARE)))
     opposite = np.where(sign < 0, 1 - negative, cautious)
-    found = Directions(sign, negative, opposite, size, error)
+    found = SlopeDirections(sign, negative, opposite, size, error)
     return found.of(np.asarray(problem.distinct.of_stem))
 
 
@@ -149,7 +149,7 @@ def _of_both(problem: MultilevelProblem, state: LaplaceState, order: int):
     return tuple(x.reshape(-1)[:count] for x in found)
 
 
-def error_with_directions(slope, error, directions: Directions) -> np.ndarray:
+def error_with_directions(slope, error, directions: SlopeDirections) -> np.ndarray:
     """Standard errors that give slopes intervals of log-normal length.
 
     Sizes of slopes are log-normal. An interval slope +- z e of the delta method ends

@@ -9,7 +9,7 @@ import pytest
 import irtjax
 from irtjax.estimators.laplace.direction import (
     TAIL,
-    Directions,
+    SlopeDirections,
     error_with_directions,
     in_any_direction,
 )
@@ -154,7 +154,7 @@ def test_intervals_end_at_the_quantile_of_a_size_and_of_the_other_sign():
     slope, error = np.array([0.8, 0.8, -1.0]), np.array([0.2, 0.2, 0.3])
     chance = np.array([TAIL / 2, 0.2, 0.1])
     size, other = np.array([0.5, 0.5, 0.6]), np.array([0.3, 0.3, 0.2])
-    directions = Directions(np.sign(slope), chance, chance, size, other)
+    directions = SlopeDirections(np.sign(slope), chance, chance, size, other)
     wide = error_with_directions(slope, error, directions)
     z = 1.959963984540054
     quantile = lambda size, sd: np.exp(np.log(size) + z * sd / size)
