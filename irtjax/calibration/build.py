@@ -38,6 +38,7 @@ from irtjax.calibration.tables import (
 from irtjax.data.result_text import with_level
 from irtjax.data.sparse_responses import SparseResponses
 from irtjax.data.table import ResponseTable
+from irtjax.data.wording import counted
 from irtjax.estimators.estimates import Estimates
 from irtjax.estimators.timing import Clock
 from irtjax.likelihood.products import by_product
@@ -302,7 +303,7 @@ def _resolution_warnings(estimates: Estimates, method: str) -> list[str]:
     found = [warning] if warning else []
     if count:
         found.append(
-            f"{count} subject{'s' * (count > 1)} at the end of the quadrature nodes:"
+            f"{counted(count, 'subject')} at the end of the quadrature nodes:"
             f" their abilities are cut off; use method={method.upper()}(nodes) with"
             " nodes that reach further"
         )

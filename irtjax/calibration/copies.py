@@ -30,7 +30,7 @@ import numpy as np
 from scipy.special import expit, logit, pdtr
 
 from irtjax.data.table import ResponseTable
-from irtjax.data.wording import listing
+from irtjax.data.wording import counted, listing
 
 #: Chance, over all pairs, below which agreement is none.
 LEVEL = 0.01
@@ -247,9 +247,9 @@ def warnings_of(found: Copies, names: np.ndarray) -> list[str]:
             f"subjects {listing(names[group].tolist(), MOST_NAMES)} gave {what}"
             f" (independent subjects would differ on {wanted:,.0f})"
         )
-    more = len(found.groups) - len(parts)
-    if more:
-        parts.append(f"{more} more group{'s' * (more > 1)} likewise")
+    others = len(found.groups) - len(parts)
+    if others:
+        parts.append(f"{counted(others, 'more group')} likewise")
     return [
         f"{'; '.join(parts)}: one model under several names, or a mistake in the data?"
         " Copies count as independent subjects, so discriminations and ranks move"

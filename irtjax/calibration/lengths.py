@@ -115,7 +115,7 @@ def warnings_of(
         count = int((np.abs(np.asarray(slope)) > ZERO_SLOPE).sum())
         if count < 2:
             found.append(
-                f"{count} item{'s' * (count != 1)} with a {name} other than 0: ability"
+                f"{counted(count, 'item')} with a {name} other than 0: ability"
                 " and speed are not identified, which takes two"
             )
     return found

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from irtjax.data.wording import counted
 from irtjax.estimators.estimates import Estimates, FactorEstimates, of_run
 from irtjax.estimators.timing import Clock
 from irtjax.likelihood.cubature import points_for
@@ -147,7 +148,7 @@ def _not_identified(errors: FactorCovariance | None) -> tuple[str, ...]:
     if not count:
         return ()
     return (
-        f"parameters of {count} item{'s' * (count > 1)} are not identified and have no"
+        f"parameters of {counted(count, 'item')} are not identified and have no"
         " standard error: use fewer factors or narrower priors",
     )
 

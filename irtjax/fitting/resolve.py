@@ -11,6 +11,7 @@ import numpy as np
 
 from irtjax.data.scores import Bounds
 from irtjax.data.table import ResponseTable
+from irtjax.data.wording import counted
 from irtjax.estimators.catalogue import method_class
 from irtjax.estimators.driver import AbstractEstimator
 from irtjax.models.catalogue import MODELS, Priors
@@ -151,7 +152,7 @@ def check_data(table: ResponseTable, model: Model, level: float) -> None:
     for count, what in ((table.num_subjects, "subject"), (table.num_items, "item")):
         if count < 2:
             raise ValueError(
-                f"{where}{count} {what}{'s' * (count != 1)}: a fit compares at least"
+                f"{where}{counted(count, what)}: a fit compares at least"
                 f" two; add files, or score new subjects with a saved fit"
             )
     if table.num_observed == 0:

@@ -26,7 +26,7 @@ def rank_changes(first: Calibration, second: Calibration):
     both = set(abilities[0]) & set(abilities[1])
     if len(both) < 2:
         raise ValueError(
-            f"{len(both)} subject{'s' * (len(both) != 1)} in both fits: a comparison of"
+            f"{counted(len(both), 'subject')} in both fits: a comparison of"
             " ranks needs two (subjects are matched by name)"
         )
     common = [name for name in abilities[0] if name in both]

@@ -10,6 +10,7 @@ import numpy as np
 
 from irtjax._types import Status
 from irtjax.data.table import FEW_SUBJECTS, LEAST_INTEGRATED
+from irtjax.data.wording import counted
 from irtjax.estimators.estimates import Estimates, GroupEstimates
 from irtjax.estimators.laplace.components import log_prior, num_effective, without_end
 from irtjax.estimators.laplace.direction import in_any_direction, in_directions
@@ -369,7 +370,7 @@ def _warnings(problem: MultilevelProblem, fit, gone, wide) -> list[str]:
         f"{subjects} subjects and {num_observed:,} responses are few: in"
         f" simulations of such sizes 95 % intervals {pairs}of expected scores covered"
         " 85 to 96 %; add subjects or items": groups == 1 and few,
-        f"a group has {fewest} item{'s' * (fewest != 1)}: method='laplace' needs"
+        f"a group has {counted(fewest, 'item')}: method='laplace' needs"
         f" about {FEW_ITEMS} in each group to be near the posterior; use"
         " method='nuts'": fewest < FEW_ITEMS,
         "two groups identify the correlation of their abilities only: the"
