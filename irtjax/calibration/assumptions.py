@@ -223,15 +223,16 @@ def one_ability_test_of_cells(
     row, column, value = cells.row, cells.column, cells.value.astype(dtype)
     theta = np.asarray(ability).astype(dtype)[row]
     size = max(1, min(len(row), BLOCK_CELLS))
-    found = [np.zeros(len(row)), np.zeros(len(row))]
+    slope, information = np.zeros((2, len(row)))
     for start in range(0, len(row), size):
         # Blocks of one shape: the last one repeats its last cell.
-        part = np.minimum(np.arange(start, start + size), len(row) - 1)
-        given = theta[part], value[part], column[part]
-        for whole, new in zip(found, _cell_slopes(family, items, *given), strict=True):
-            whole[part] = np.asarray(new)
+        block = np.minimum(np.arange(start, start + size), len(row) - 1)
+        slope[block], information[block] = _cell_slopes(
+            family, items, theta[block], value[block], column[block]
+        )
     pair = row.astype(np.int64) * width + code[column]
-    sums = (np.bincount(pair, x, minlength=subjects * width) for x in found)
+    parts = slope, information
+    sums = (np.bincount(pair, x, minlength=subjects * width) for x in parts)
     return _benchmark_test(*(x.reshape(subjects, width) for x in sums))
 
 

@@ -338,12 +338,14 @@ def _of_benchmarks(
     if not grouped or estimates.lengths is not None:
         return None
     problem, items = estimates.problem, estimates.parameters.items
-    model = problem.model.family, items, estimates.ability
-    if isinstance(problem.data, SparseResponses):
-        given = *model, table.cells, table.benchmarks
-        return assumptions.one_ability_test_of_cells(*given)
-    data = problem.data.values, problem.data.exposure, table.benchmarks
-    return assumptions.one_ability_test(*model, *data)
+    family, ability, data = problem.model.family, estimates.ability, problem.data
+    if isinstance(data, SparseResponses):
+        return assumptions.one_ability_test_of_cells(
+            family, items, ability, table.cells, table.benchmarks
+        )
+    return assumptions.one_ability_test(
+        family, items, ability, data.values, data.exposure, table.benchmarks
+    )
 
 
 def _assumptions(table: ResponseTable, estimates: Estimates):

@@ -442,9 +442,10 @@ def _of_one(condition: Condition, fit: Calibration, level: float, _) -> _Measure
         return _Measured(value, value - half, value + half)
     ends = response_ends(fit.model)
     mean, count = (x[row] for x in floats(fit.abilities.table, *OWN))
-    given = np.array([value]), np.array([error])
-    bounds = score_interval(*given, **ends, level=level, own=(mean, count))
-    return _Measured(value, float(bounds[0][0]), float(bounds[1][0]))
+    lower, upper = score_interval(
+        np.array([value]), np.array([error]), **ends, level=level, own=(mean, count)
+    )
+    return _Measured(value, float(lower[0]), float(upper[0]))
 
 
 def _reason(condition: Condition, found: _Measured, level: float) -> str:

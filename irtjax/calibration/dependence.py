@@ -86,8 +86,8 @@ def residuals_of(
     ridge = 1e-6 * np.trace(products).max(initial=1e-12) * np.eye(degree + 1)
     moved = np.moveaxis(products, -1, 0) + ridge
     inverse = np.moveaxis(np.linalg.inv(moved), 0, -1)
-    given = np.where(weight > 0, slope, 0.0), weight, basis, inverse, part
-    return _projected(Residuals(*given))
+    slope = np.where(weight > 0, slope, 0.0)
+    return _projected(Residuals(slope, weight, basis, inverse, part))
 
 
 def _projected(found: Residuals) -> Residuals:

@@ -83,10 +83,11 @@ class Factors(NamedTuple):
         if self.correlation_error is None:
             return None
         inside = ~np.eye(len(self.names), dtype=bool)
-        given = self.correlation[inside], self.correlation_error[inside]
-        found = np.ones((2, *inside.shape))
-        found[:, inside] = correlation_interval(*given, level)
-        return found
+        bounds = np.ones((2, *inside.shape))
+        bounds[:, inside] = correlation_interval(
+            self.correlation[inside], self.correlation_error[inside], level
+        )
+        return bounds
 
 
 def factors_of(

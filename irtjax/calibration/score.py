@@ -133,13 +133,13 @@ def score(
     items = jax.tree.map(lambda x: jnp.asarray(x)[rows], fit.parameters.items)
     responses, part = _scored(fit, model, table, rows, measures, uses_lengths)
     responses = with_scores(responses, scores, items[0].dtype)
-    given = _Given(fit, model, rows, items, responses, method)
+    request = _Request(fit, model, rows, items, responses, method)
     if fit.structure is not None and len(fit.structure.groups) > 1:
-        found = _of_groups(given)
+        found = _of_groups(request)
     elif model.family.dims:
-        found = _of_factors(given, blocks)
+        found = _of_factors(request, blocks)
     else:
-        found = _of_one_ability(given, uncertain)
+        found = _of_one_ability(request, uncertain)
     notes, method = notes + found.notes, found.method
     ability, own = (np.asarray(x, np.float64) for x in (found.ability, found.error))
     error = _whole_error(uncertain, fit.parameters.population, ability, own, method)
@@ -157,7 +157,7 @@ def score(
     return ScoredSubjects(scored, notes, chosen, method, own)
 
 
-class _Given(NamedTuple):
+class _Request(NamedTuple):
     """What every kind of score is computed from.
 
     `rows` are the places of the items of `data` among those of the fit; `model` and
@@ -262,9 +262,9 @@ def _observed(table: ResponseTable) -> np.ndarray:
     return np.full(table.num_subjects, table.num_items)
 
 
-def _of_one_ability(given: _Given, errors: ItemErrors | None) -> _Abilities:
+def _of_one_ability(request: _Request, errors: ItemErrors | None) -> _Abilities:
     """Scores of a model with one ability."""
-    fit, model, rows, items, data, method = given
+    fit, model, rows, items, data, method = request
     population = jax.tree.map(jnp.asarray, fit.parameters.population)
     options, notes = _with_errors(errors, model, rows)
     known = model, items, population, data
@@ -311,12 +311,12 @@ def _left_out(fit: Calibration) -> tuple[str, ...]:
     )
 
 
-def _of_factors(given: _Given, blocks: np.ndarray | None) -> _Abilities:
+def _of_factors(request: _Request, blocks: np.ndarray | None) -> _Abilities:
     """Expected scores on all items, with each ability and its error as columns.
 
     `blocks` are covariances of the items; None takes these as known.
     """
-    fit, model, rows, items, data, method = given
+    fit, model, rows, items, data, method = request
     _check_modes(method)
     assert fit.factors is not None
     population = jax.tree.map(jnp.asarray, fit.parameters.population)
@@ -383,9 +383,9 @@ def _check_modes(method: str) -> None:
         )
 
 
-def _of_groups(given: _Given) -> _Abilities:
+def _of_groups(request: _Request) -> _Abilities:
     """General abilities, with those by group and their errors as columns."""
-    fit, model, rows, items, data, method = given
+    fit, model, rows, items, data, method = request
     _check_modes(method)
     structure = fit.structure
     assert structure is not None

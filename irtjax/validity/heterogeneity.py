@@ -42,7 +42,7 @@ from irtjax.validity.families import families_of
 from irtjax.validity.item_clusters import (
     MOST_STEPS,
     Analysis,
-    Found,
+    ItemClusters,
     ItemsByBenchmark,
     varied,
     with_joint_priors,
@@ -346,7 +346,13 @@ def _resampler(
 
 
 def _result(
-    table: ResponseTable, parts: _Parts, found: Found, band, resample, level, count
+    table: ResponseTable,
+    parts: _Parts,
+    found: ItemClusters,
+    band,
+    resample,
+    level,
+    count,
 ) -> Heterogeneity:
     """Tables of what was found."""
     import pyarrow as pa

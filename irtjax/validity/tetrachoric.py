@@ -118,8 +118,9 @@ class Solved:
         """
         both, first, second, count = numbers
         base = num_subjects + 1
-        given = (both, np.minimum(first, second), np.maximum(first, second), count)
-        tables = np.stack([x.ravel() for x in given]).astype(np.int64)
+        least, most = np.minimum(first, second), np.maximum(first, second)
+        numbers = both, least, most, count
+        tables = np.stack([x.ravel() for x in numbers]).astype(np.int64)
         if base**4 >= 2**63:  # Of so many subjects few tables are equal.
             return _solve(tables).reshape(both.shape)
         code, back = np.unique(
@@ -142,8 +143,8 @@ def _solve(tables: np.ndarray) -> np.ndarray:
     tables = np.pad(tables, ((0, 0), (0, -count % _TABLES)))
     for start in range(0, tables.shape[1], _TABLES):
         part = tables[:, start : start + _TABLES]
-        given = (jnp.asarray(x, float) for x in part)
-        found.append(np.asarray(tetrachoric_of_counts(*given)))
+        both, first, second, observed = (jnp.asarray(x, float) for x in part)
+        found.append(np.asarray(tetrachoric_of_counts(both, first, second, observed)))
     return np.concatenate(found)[:count]
 
 
