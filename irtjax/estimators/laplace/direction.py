@@ -48,6 +48,8 @@ MOST_REFITS = 4
 LEAST_SHARE = 0.5
 #: Slopes and logarithms of a ratio of slopes are within these: errors stay finite.
 SMALLEST, LARGEST_LOG = 1e-6, 10.0
+#: Half the interval of a slope whose sign is certain, at most, in sizes of the slope.
+CERTAIN = 0.99
 #: Chance of the other sign above which a 95 % interval includes it.
 TAIL = 0.025
 
@@ -154,13 +156,15 @@ def error_with_directions(slope, error, directions: SlopeDirections) -> np.ndarr
 
     Sizes of slopes are log-normal. An interval slope +- z e of the delta method ends
     below the upper quantile, and with few subjects one slope in ten is above. So e
-    reaches the upper quantile of the size; and where the chance of the other sign is
-    above `TAIL`, that of sizes with the other sign.
+    reaches the upper quantile of the size, but no further than to 0, whose sign is
+    certain. Where the chance of the other sign is above `TAIL`, it reaches the upper
+    quantile of sizes with the other sign.
     """
     z = float(-ndtri(TAIL))
     upper = lambda size, error: size * np.exp(np.minimum(z * error / size, LARGEST_LOG))
     size = np.maximum(np.abs(slope), SMALLEST)
-    own = (upper(size, error) - size) / z
+    own = np.minimum(upper(size, error) - size, CERTAIN * size) / z
+    own = np.maximum(own, error)
     other = (size + upper(np.maximum(directions.size, SMALLEST), directions.error)) / z
     return np.where(directions.opposite > TAIL, np.maximum(own, other), own)
 

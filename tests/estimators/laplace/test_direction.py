@@ -162,6 +162,9 @@ def test_intervals_end_at_the_quantile_of_a_size_and_of_the_other_sign():
     # The bound on the other side is that of a slope of the other sign.
     assert slope[1] - z * wide[1] == pytest.approx(-quantile(0.5, 0.3))
     assert slope[2] + z * wide[2] == pytest.approx(quantile(0.6, 0.2))
+    # The sign of the first is certain: its interval does not reach 0.
+    far = error_with_directions(slope, 1.9 * error, directions)
+    assert 0 < slope[0] - z * far[0] < 0.02 * slope[0]
     # A slope without information has a finite error.
     none = np.array([1e-9]), np.array([1e3])
     assert np.isfinite(error_with_directions(*none, directions.of(np.array([1])))).all()
