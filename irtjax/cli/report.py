@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -88,5 +88,9 @@ def _page(
     fit = load(folder)
     table = responses_of(fit, folder, data, reading)
     texts = None if reading.texts else {}
-    more = {"title": title, "folder": folder}
+    more: dict[str, Any] = {"title": title, "folder": folder}
+    if table is not None:
+        from irtjax.auditing import items_to_read
+
+        more["to_read"] = items_to_read(fit, table)
     return report_page(fit, data=table, command=command, texts=texts, **more)

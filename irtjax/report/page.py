@@ -29,7 +29,7 @@ from irtjax.report.summary import UNSETTLED, fit_sentences, has_converged
 from irtjax.report.words import listing, short, worded
 
 if TYPE_CHECKING:
-    from irtjax.auditing import Audit
+    from irtjax.auditing import Audit, ItemsToRead
     from irtjax.calibration.calibration import Calibration
     from irtjax.calibration.rank import RankedSubjects
     from irtjax.data import ResponseTable
@@ -50,7 +50,7 @@ def report_page(
     data: ResponseTable | None = None,
     audit: Audit | None = None,
     items_first: bool = True,
-    to_read: Any = None,
+    to_read: ItemsToRead | None = None,
     few: Shrunken | None = None,
     few_sentences: Sequence[str] = (),
     history: Any = None,

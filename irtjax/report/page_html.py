@@ -20,8 +20,10 @@ from irtjax.report import page_data
 PAGE = "report.html"
 #: Letters of a sentence, which can hold names of any length.
 SENTENCE = 2000
-#: Files of the template that stand in the page, by the name that the template has.
-_INLINE = {"script": "js", "style": "css"}
+#: Files of the template that stand in the page, by the name that the template has. The
+#: scripts share one scope, in this order.
+_SCRIPTS = ("page", "scores", "compare", "items", "item")
+_INLINE = {"script": tuple(f"{x}.js" for x in _SCRIPTS), "style": ("page.css",)}
 #: Identifier and name of each section, and what it needs.
 _SECTIONS = (
     ("scores", "Scores", "scores"),
@@ -63,7 +65,7 @@ def render(context: Mapping[str, Any], content: Mapping[str, Any]) -> str:
     )
     environment.filters["breakable"] = breakable
     content = {"digits": page_data.DIGITS, **content}
-    parts = {name: _hashed(f"page.{end}") for name, end in _INLINE.items()}
+    parts = {name: _hashed(*files) for name, files in _INLINE.items()}
     inline = {
         name: {"text": Markup(text), "hash": digest}
         for name, (text, digest) in parts.items()
@@ -102,12 +104,17 @@ def breakable(text: str) -> Any:
 
 
 @cache
-def _hashed(name: str) -> tuple[str, str]:
-    """An inline file, and the source expression that allows it."""
-    path = Path(__file__).parent / "templates" / name
-    lines = [line.strip() for line in path.read_text(encoding="utf-8").splitlines()]
+def _hashed(*names: str) -> tuple[str, str]:
+    """Inline files as one, and the source expression that allows it."""
+    folder = Path(__file__).parent / "templates"
+    lines = []
+    for name in names:
+        lines += (folder / name).read_text(encoding="utf-8").splitlines()
     # Without indentation and comments: a tenth of a small page.
-    text = "\n".join(x for x in lines if x and not x.startswith("//")) + "\n"
+    kept = [x for line in lines if (x := line.strip()) and not x.startswith("//")]
+    if names[0].endswith(".js"):
+        kept = ['"use strict"; (() => {', *kept, "})();"]
+    text = "\n".join(kept) + "\n"
     digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
     return text, f"sha256-{digest}"
 

@@ -21,14 +21,14 @@ from irtjax.report.words import interval, listing, number, short
 from irtjax.validity.classical import ENOUGH
 
 if TYPE_CHECKING:
-    from irtjax.auditing import Audit
+    from irtjax.auditing import Audit, ItemsToRead
     from irtjax.calibration.calibration import Calibration
 
 #: Rows of the table, letters of an item's text there, and of all these together.
 ROWS, TEXT, ROOM = 200, 2000, 60_000
 #: Letters of the line that stands for a text, of an answer, and of a sentence.
 HEAD, ANSWER, SENTENCE = 90, 80, 2000
-#: Items that are shown where none is significant, and names at the head of the page.
+#: Items that are shown although not significant, and names at the head of the page.
 FIRST, TILE = 5, 3
 
 
@@ -51,7 +51,7 @@ def flags_of(fit: Calibration, audit: Audit | None) -> list[str]:
 
 
 def items_to_read(
-    of: Sources, flags: list[str], places: np.ndarray, found: Any
+    of: Sources, flags: list[str], places: np.ndarray, found: ItemsToRead | None
 ) -> dict[str, Any]:
     """Items on whose other answer the models agree, then those that are flagged."""
     fit = of.fit
@@ -67,9 +67,7 @@ def items_to_read(
     chosen = first + others
     rows = _rows(of, chosen[:ROWS], flags, places, by_place, evidence)
     sentence, brief = _sentences(of, flags, found, len(others))
-    count = len(chosen)
-    if found is not None and not len(found.significant):
-        count = len(others)
+    count = len(others) + (0 if found is None else len({*found.significant}))
     left = len(chosen) - len(rows)
     return {
         "rows": rows,
@@ -84,18 +82,18 @@ def items_to_read(
         "left": f"{counted(left, 'more flagged item')} {are(left)} in items.csv."
         if left > 0
         else "",
-        "note": _note(of, bool(others)),
+        "note": _note(of, bool(others), bool(first)),
     }
 
 
-def _agreed(found: Any) -> list[dict[str, Any]]:
-    """Rows of the significant items; of the first ones, where none is significant."""
+def _agreed(found: ItemsToRead | None) -> list[dict[str, Any]]:
+    """Rows of the significant items, and of the next ones where these are few."""
     if found is None:
         return []
-    if not len(found.significant):
-        return found.table.slice(0, FIRST).to_pylist()
-    kept = {*found.significant}
-    return [row for row in found.table.to_pylist() if row["item"] in kept]
+    rows, kept = found.table.to_pylist(), {*found.significant}
+    first = [row for row in rows if row["item"] in kept]
+    others = [row for row in rows if row["item"] not in kept]
+    return first + others[: max(FIRST - len(first), 0)]
 
 
 def _rows(
@@ -159,7 +157,7 @@ def _head(text: str | None) -> str:
 
 
 def _sentences(
-    of: Sources, flags: list[str], found: Any, others: int
+    of: Sources, flags: list[str], found: ItemsToRead | None, others: int
 ) -> tuple[str, str]:
     """What the section begins with, and a sentence for the head of the page."""
     agreed = "" if found is None else short(found.sentence(TILE), SENTENCE)
@@ -180,9 +178,11 @@ def _sentences(
     return near, agreed or f"{brief}."
 
 
-def _note(of: Sources, flagged: bool) -> str:
+def _note(of: Sources, flagged: bool, agreed: bool) -> str:
     """How to read the table."""
     note = "A reason to read an item, not a verdict on it."
+    if agreed:
+        note += f" p: chance of as much agreement if {noun_of(of.fit)}s err independently."
     if of.audit is not None and flagged:
         rate = percent(of.audit.false_discovery_rate)
         note += f" Each test has a false discovery rate of {rate}; q: adjusted p."
