@@ -14,6 +14,9 @@ from irtjax.cli.output import check_file, command_line, print_json, say
 from irtjax.cli.pipeline import responses_of
 from irtjax.cli.progress import ProgressLine
 
+#: The folder of the small benchmark in that of `irtjax run`.
+SUBSET = "subset"
+
 
 @opt.with_reading
 def report_command(
@@ -93,4 +96,9 @@ def _page(
         from irtjax.auditing import items_to_read
 
         more["to_read"] = items_to_read(fit, table)
+    if is_subset(folder / SUBSET):
+        from irtjax.cli.shrink import subset_sentences
+
+        small = load_subset(folder / SUBSET)
+        more |= {"few": small, "few_sentences": subset_sentences(small)}
     return report_page(fit, data=table, command=command, texts=texts, **more)

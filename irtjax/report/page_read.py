@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 #: Rows of the table, letters of an item's text there, and of all these together.
 ROWS, TEXT, ROOM = 200, 2000, 60_000
 #: Letters of the line that stands for a text, of an answer, and of a sentence.
-HEAD, ANSWER, SENTENCE = 90, 80, 2000
+HEAD, ANSWER, SENTENCE = 120, 80, 2000
 #: Items that are shown although not significant, and names at the head of the page.
 FIRST, TILE = 5, 3
 
@@ -76,8 +76,9 @@ def items_to_read(
         "brief": brief,
         "noun": noun_of(fit),
         "answers": bool(first),
-        "why": any(row["evidence"] or row["text"] for row in rows),
-        "thirds": any("weakest" in row for row in rows),
+        "why": _why(rows),
+        # Answers are the stronger evidence.
+        "thirds": not first and any("weakest" in row for row in rows),
         "benchmarks": len({*labels_of_benchmarks(fit.items.table)}) > 1,
         "left": f"{counted(left, 'more flagged item')} {are(left)} in items.csv."
         if left > 0
@@ -140,6 +141,13 @@ def _rows(
     return rows
 
 
+def _why(rows: list[dict[str, Any]]) -> str:
+    """The heading of the column of reasons and texts; "" without any."""
+    if any(row["evidence"] for row in rows):
+        return "Why"
+    return "Prompt" if any(row["text"] for row in rows) else ""
+
+
 def p_text(p: float | None) -> str:
     """Returns a p-value with two digits.
 
@@ -152,8 +160,14 @@ def p_text(p: float | None) -> str:
 
 
 def _head(text: str | None) -> str:
-    """The beginning of a text, on one line."""
-    return short(" ".join(text.split())[:HEAD], HEAD) if text else ""
+    r"""The end of a prompt on one line: the question follows the examples.
+
+    >>> _head("1 + 1 = ?\\nA:\\n\\nExpected: 2")
+    '1 + 1 = ? A:'
+    """
+    prompt, _, _ = (text or "").partition("\n\nExpected: ")
+    line = " ".join(prompt.split())
+    return line if len(line) <= HEAD else f"…{line[-HEAD:]}"
 
 
 def _sentences(
@@ -182,7 +196,9 @@ def _note(of: Sources, flagged: bool, agreed: bool) -> str:
     """How to read the table."""
     note = "A reason to read an item, not a verdict on it."
     if agreed:
-        note += f" p: chance of as much agreement if {noun_of(of.fit)}s err independently."
+        note += (
+            f" p: chance of as much agreement if {noun_of(of.fit)}s err independently."
+        )
     if of.audit is not None and flagged:
         rate = percent(of.audit.false_discovery_rate)
         note += f" Each test has a false discovery rate of {rate}; q: adjusted p."

@@ -404,7 +404,9 @@ def test_items_on_whose_answer_models_agree_come_first(fit):
     assert shown == [2, 9, 4]
     row = section[places[0] : section.index("</tr>", places[0])]
     assert "Which river?" in row and "&lt;b&gt;B&lt;/b&gt;" in row
-    assert "<td>15 of 24</td>" in row and ">A</bdi>" in row and "6.0e-05" in row
+    assert (
+        '<td class="p">15 of 24</td>' in row and ">A</bdi>" in row and "6.0e-05" in row
+    )
     tile = tiles_of(source)[1]
     assert tile.startswith("Items to read 3 Where most models agree on another answer:")
     assert "Flagged: 1 negative discrimination." in tile
