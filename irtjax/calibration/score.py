@@ -14,6 +14,11 @@ from irtjax import scoring
 from irtjax.calibration.item_error import ItemErrors, factor_item_errors, item_errors
 from irtjax.calibration.lengths import ability_columns
 from irtjax.calibration.scale import BECAUSE, least_error
+from irtjax.calibration.standing import (
+    standing_columns,
+    why_not_ranked,
+    with_subjects,
+)
 from irtjax.calibration.tables import score_interval
 from irtjax.data import ResponseTable, read
 from irtjax.data.coding import coded_as
@@ -46,6 +51,9 @@ if TYPE_CHECKING:
     from irtjax.calibration.calibration import Calibration
     from irtjax.models.model import Model
 
+#: Subjects up to which new ones are ranked with those of a fit.
+MOST_RANKED = 2000
+
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class ScoredSubjects(HasTable):
@@ -53,23 +61,30 @@ class ScoredSubjects(HasTable):
 
     Attributes:
         table: One row per subject, in the order of the data: subject, ability,
-            ability_se, lower, upper, accuracy, observed, flags.
+            ability_se, lower, upper, accuracy, observed, flags; and where they stand
+            among the subjects of the fit (`standing`): rank and expected score with
+            their intervals, tied_with, above.
         notes: The items that were matched or left out, and warnings.
         level: Level of the intervals.
         method: Of the scores: "map" for several abilities, whatever was requested.
         own_error: `[subjects]` errors on the scale of the fit, without those of its
             location and scale (`scoring.scale_error`), which all subjects share.
+        whole: The calibration with these subjects among its own, all ranked together;
+            None where they have no rank (`standing.why_not_ranked`, other scores than
+            EAP, more than 2,000 subjects).
     """
 
     title = "Scores, with the items of a fit"
-    columns = ("subject", "ability", "ability_se", "lower", "upper", "accuracy")
-    columns += ("observed", "flags")
+    columns = ("rank", "subject", "expected_score", "expected_score_lower")
+    columns += ("expected_score_upper", "ability", "ability_se", "lower", "upper")
+    columns += ("accuracy", "observed", "flags", "tied_with")
 
     table: pa.Table
     notes: tuple[str, ...]
     level: float
     method: str = "eap"
     own_error: np.ndarray | None = None
+    whole: Calibration | None = dataclasses.field(default=None, repr=False)
 
 
 @full_precision
@@ -112,6 +127,8 @@ def score(
     >>> score(irtjax.fit(table, "rasch"), table).table.num_rows
     4
     """
+    import pyarrow as pa
+
     if method not in scoring.METHODS:
         raise ValueError(
             f"scores {method!r} is not one of {', '.join(scoring.METHODS)}"
@@ -153,8 +170,15 @@ def score(
     interval = _interval(fit, table, ability, error, chosen)
     more = speeds | found.columns
     scored = _table(table, ability, error, interval, found.flags, more)
+    whole = None
+    count = len(fit.subject_names) + table.num_subjects
+    if method == "eap" and count <= MOST_RANKED and not why_not_ranked(fit):
+        whole = with_subjects(fit, scored, own, table)
+        standing = standing_columns(whole, table.subjects.tolist(), chosen)
+        for name, values in standing.items():
+            scored = scored.append_column(name, pa.array(values))
     scored = with_level(scored, chosen)
-    return ScoredSubjects(scored, notes, chosen, method, own)
+    return ScoredSubjects(scored, notes, chosen, method, own, whole)
 
 
 class _Request(NamedTuple):

@@ -259,7 +259,7 @@ def make_ability_table(
         "observed": pa.array(judged.margins[1].observed),
         "flags": pa.array(judged.flags[1]),
         **{name: number_column(values) for name, values in speeds.items()},
-        **_columns_by_benchmark(table, response_ends(estimates.problem.model), level),
+        **columns_by_benchmark(table, response_ends(estimates.problem.model), level),
     }
     return pa.table(columns)
 
@@ -269,7 +269,7 @@ def of_benchmark(name: str) -> list[str]:
     return [f"accuracy[{name}]{end}" for end in _ENDS]
 
 
-def _columns_by_benchmark(table: ResponseTable, ends: dict[str, Any], level: float):
+def columns_by_benchmark(table: ResponseTable, ends: dict[str, Any], level: float):
     """Accuracies on each benchmark, over items; nothing for one or many."""
     names = [name for name in np.unique(table.benchmarks).tolist() if name]
     columns: dict[str, Any] = {}

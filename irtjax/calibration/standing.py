@@ -1,0 +1,264 @@
+r"""Where new subjects stand among those of a fit, whose items stay as they are.
+
+The errors of two abilities share what the items and the scale leave uncertain. Loadings
+u_i of that error are kept for the subjects of a fit. They are nearly linear in ability
+(`scoring.scale_error`), so those of a new subject of ability t are u = A'(1, t)', A the
+regression of the u_i on (1, t_i). With v the variance of its score on the scale of the
+fit, a difference of a new subject k and another one i has the variance
+
+    v_k + v_i + |u_k - u_i|^2.
+
+The expected score of a new subject is the mean over all items of the fit of the
+expected response, averaged over N(t, v).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from scipy.special import ndtri
+
+from irtjax.calibration.result_tables import AbilityTable
+from irtjax.calibration.scale import BECAUSE
+from irtjax.calibration.tables import (
+    columns_by_benchmark,
+    floats,
+    number_column,
+    score_interval,
+)
+from irtjax.models.model import response_ends
+from irtjax.ranking import rank_intervals, without_scale
+from irtjax.ranking.accuracy import accuracies
+from irtjax.scoring.expected import response_table_jit
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from irtjax.calibration.calibration import Calibration
+    from irtjax.data import ResponseTable
+
+#: Standard normal nodes and weights that average over the error of an ability.
+_NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(21)
+#: Abilities at which expected scores are computed; between them they are linear.
+_GRID = np.linspace(-10.0, 10.0, 401)
+#: Columns of ranks, which change with the subjects.
+_RANKS = ("rank", "rank_lower", "rank_upper", "probability_best")
+
+
+def why_not_ranked(fit: Calibration) -> str:
+    """Why new subjects get no rank in a fit, or nothing.
+
+    >>> import irtjax
+    >>> data = [[1, 1, 1, 0], [1, 0, 0, 0], [1, 1, 0, 0], [0, 1, 0, 1]]
+    >>> why_not_ranked(irtjax.fit(irtjax.ResponseTable.from_arrays(data), "rasch"))
+    ''
+    """
+    structure = fit.structure
+    if fit.factors is not None or fit.model.family.dims:
+        return "the fit has several abilities"
+    if structure is not None and len(structure.groups) > 1:
+        return "the fit has an ability for each group"
+    if structure is not None and structure.draws is not None:
+        return "the fit consists of draws"
+    if fit.parameters.lengths is not None:
+        return "the fit has response lengths"
+    if any(BECAUSE in text for text in fit.warnings):
+        return f"{len(fit.subject_names)} subjects {BECAUSE}"
+    return ""
+
+
+def expected_scores(
+    fit: Calibration, ability: np.ndarray, error: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Expected scores on all items of the fit, and their standard errors."""
+    items = jax.tree.map(jnp.asarray, fit.parameters.items)
+    grid = jnp.asarray(_GRID, items[0].dtype)
+    at_grid = np.asarray(response_table_jit(fit.model.family, items, grid), float)
+    at_nodes = np.interp(
+        ability[:, None] + error[:, None] * _NODES, _GRID, at_grid.mean(axis=1)
+    )
+    weights = _WEIGHTS / _WEIGHTS.sum()
+    mean = at_nodes @ weights
+    return mean, np.sqrt(np.maximum((at_nodes - mean[:, None]) ** 2 @ weights, 0))
+
+
+def with_subjects(fit: Calibration, scored: pa.Table, own_error, matched) -> Any:
+    """The calibration with further subjects, all ranked together.
+
+    Args:
+        fit: The calibration; `why_not_ranked` states which fits do not suit.
+        scored: The table of `irtjax.score`. A subject of the fit that is in it again
+            is replaced.
+        own_error: `[new]` errors of the new abilities given location and scale.
+        matched: Responses of the new subjects to items of the fit.
+    """
+    import pyarrow as pa
+
+    names = scored.column("subject").to_pylist()
+    old = fit.abilities.table
+    known = np.array([x not in {*names} for x in fit.subject_names.tolist()], bool)
+    old = old.filter(pa.array(known))
+    before, error = floats(old, "ability", "ability_se")
+    (ability,) = floats(scored, "ability")
+    loadings = [
+        None if x is None else np.asarray(x, float)[known]
+        for x in (fit.ability_shared, fit.ability_scale)
+    ]
+    shared, scale = (_extended(before, x, ability) for x in loadings)
+    variance = np.asarray(own_error, float) ** 2
+    if shared is not None:
+        variance = variance + np.sum(shared[len(before) :] ** 2, axis=1)
+    all_ability = np.concatenate([before, ability])
+    all_error = np.concatenate([error, np.sqrt(variance)])
+    own, rest = without_scale(all_error, shared, scale)
+    key = jax.random.key(int(fit.options.get("seed") or 0))
+    ranks = rank_intervals(all_ability, own, key=key, shared=rest, level=fit.level)
+    new = _rows(fit, scored, np.sqrt(variance), own_error, matched)
+    table = pa.concat_tables([old, _as_table(new, old.schema, len(names))])
+    for name in _RANKS:
+        values = np.asarray(getattr(ranks, name))
+        kind = table.schema.field(name).type
+        place = table.column_names.index(name)
+        table = table.set_column(place, name, pa.array(values, kind, from_pandas=True))
+    return dataclasses.replace(
+        fit,
+        subject_names=np.concatenate([fit.subject_names[known], np.array(names)]),
+        abilities=AbilityTable(table),
+        ability_shared=shared,
+        ability_scale=scale,
+        structure=_structure(fit, known, ability, own_error),
+        parameters=_parameters(fit, known, ability),
+        num_observed=fit.num_observed + matched.num_observed,
+    )
+
+
+def _extended(before: np.ndarray, loadings, ability: np.ndarray) -> Any:
+    """Loadings of subjects, and those of new ones by regression on ability."""
+    if loadings is None:
+        return None
+    usable = np.isfinite(before) & np.isfinite(loadings.reshape(len(before), -1)).all(1)
+    design = lambda x: np.column_stack([np.ones(len(x)), x])
+    slopes = np.linalg.pinv(design(before[usable])) @ loadings[usable]
+    return np.concatenate([loadings, design(ability) @ slopes])
+
+
+def _rows(fit, scored: pa.Table, error, own_error, matched: ResponseTable) -> dict:
+    """Columns of the new subjects, as a fit has them."""
+    (ability,) = floats(scored, "ability")
+    half = float(ndtri(0.5 + fit.level / 2)) * error
+    found: dict[str, Any] = {
+        name: scored.column(name) for name in ("subject", "observed", "flags")
+    }
+    found |= {"ability": ability, "ability_se": error}
+    found |= {"lower": ability - half, "upper": ability + half}
+    ends = response_ends(fit.model)
+    exposure = matched.observed if matched.trials is None else matched.trials
+    clusters = None
+    if "cluster" in fit.items.table.column_names:
+        labels = fit.items.table.column("cluster").to_pylist()
+        of = dict(zip(fit.item_names.tolist(), labels, strict=True))
+        clusters = np.array([of[x] for x in matched.items.tolist()])
+    accuracy = accuracies(matched.values, exposure, clusters, **ends, level=fit.level)
+    score, score_error = expected_scores(fit, ability, np.asarray(own_error, float))
+    observed = np.asarray(scored.column("observed"))
+    own = np.asarray(accuracy.accuracy), observed
+    bounds = score_interval(score, score_error, **ends, level=fit.level, own=own)
+    whole = (score, score_error, *bounds)
+    for name, values in (("expected_score", whole), ("accuracy", accuracy)):
+        for end, column in zip(("", "_se", "_lower", "_upper"), values, strict=True):
+            found[name + end] = column
+    if fit.benchmarks is not None:
+        of = dict(zip(fit.item_names.tolist(), fit.benchmarks.tolist(), strict=True))
+        labels = np.array([of[x] for x in matched.items.tolist()])
+        labelled = matched.replace(item_facets={"benchmark": labels})
+        found |= columns_by_benchmark(labelled, ends, fit.level)
+    return found
+
+
+def _as_table(columns: dict[str, Any], schema: pa.Schema, size: int) -> pa.Table:
+    """Columns as a table of this schema, empty where there are none."""
+    import pyarrow as pa
+
+    arrays = []
+    for field in schema:
+        values = columns.get(field.name)
+        if values is None:
+            arrays.append(pa.nulls(size, field.type))
+            continue
+        if isinstance(values, np.ndarray) and values.dtype.kind == "f":
+            values = number_column(values)
+        if isinstance(values, np.ndarray):
+            values = pa.array(values)
+        arrays.append(values.cast(field.type))
+    return pa.table(arrays, schema=schema)
+
+
+def _structure(fit: Calibration, known, ability, error) -> Any:
+    """The results of a multilevel fit of one ability with those of new subjects."""
+    structure = fit.structure
+    if structure is None:
+        return None
+    join = lambda old, new: np.concatenate([old[known], np.reshape(new, (-1, 1))])
+    return structure._replace(
+        ability=join(structure.ability, ability), error=join(structure.error, error)
+    )
+
+
+def _parameters(fit: Calibration, known, ability) -> Any:
+    """The parameters with abilities of new subjects, where abilities are parameters."""
+    theta = fit.parameters.theta
+    if theta is None:
+        return fit.parameters
+    whole = np.concatenate([np.asarray(theta)[known], ability.astype(theta.dtype)])
+    return fit.parameters._replace(theta=whole)
+
+
+def standing_columns(whole: Calibration, names: list[str], level: float) -> dict:
+    """Columns of new subjects among all of `whole`, which `with_subjects` made.
+
+    Rank and expected score with their intervals, subjects that are tied with each, and
+    those that are above it.
+    """
+    from irtjax.calibration.rank import rank
+
+    ranked = rank(whole, level=level)
+    rows = {row["subject"]: row for row in ranked.table.to_pylist()}
+    columns = ("rank", "rank_lower", "rank_upper", "expected_score")
+    columns += ("expected_score_se", "expected_score_lower", "expected_score_upper")
+    missing = dict.fromkeys(columns)
+    found: dict[str, Any] = {
+        column: [rows.get(name, missing)[column] for name in names]
+        for column in columns
+    }
+    near = [
+        tied_and_above(ranked.table, name) if name in rows else ([], [])
+        for name in names
+    ]
+    for k, name in enumerate(("tied_with", "above")):
+        found[name] = ["; ".join(both[k]) for both in near]
+    return found
+
+
+def tied_and_above(ranked: pa.Table, name: str) -> tuple[list[str], list[str]]:
+    """Subjects that do not differ significantly from one, and those that are above it.
+
+    Args:
+        ranked: The table of `irtjax.rank`, best first.
+        name: The subject.
+
+    Two are tied where a group has both.
+    """
+    columns = ("subject", "first_group", "last_group", "rank")
+    rows = list(zip(*(ranked.column(x).to_pylist() for x in columns), strict=True))
+    mine = next(row for row in rows if row[0] == name)
+    tied = [
+        row[0]
+        for row in rows
+        if row[0] != name and row[1] <= mine[2] and mine[1] <= row[2]
+    ]
+    above = [row[0] for row in rows if row[3] < mine[3] and row[0] not in {*tied}]
+    return tied, above
