@@ -65,6 +65,8 @@ if TYPE_CHECKING:
     from irtjax.report.demo import make_demo as make_demo
     from irtjax.scoring.information import item_information as item_information
     from irtjax.scoring.information import test_information as test_information
+    from irtjax.storage import add as add
+    from irtjax.storage import history as history
     from irtjax.storage import load as load
     from irtjax.storage import save as save
     from irtjax.subsets.errors import SubsetErrors as SubsetErrors
@@ -121,6 +123,7 @@ _HOMES = {
     "SubsetErrors": "subsets.errors",
     "VIBO": "estimators.neural.vibo",
     "Variational": "estimators.posterior.methods",
+    "add": "storage",
     "audit": "auditing",
     "bootstrap": "fitting.bootstrap",
     "compare": "fitting.verbs",
@@ -129,6 +132,7 @@ _HOMES = {
     "fit": "fitting.fit",
     "from_inspect": "harness.frames",
     "heterogeneity": "validity.heterogeneity",
+    "history": "storage",
     "item_covariance": "uncertainty",
     "item_information": "scoring.information",
     "leave_one_out": "prediction.predictive_checks",

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from irtjax.cli.adapt import adapt_command
+from irtjax.cli.add import add_command
 from irtjax.cli.audit import audit_command
 from irtjax.cli.clusters import clusters_command
 from irtjax.cli.command import Command, Group
@@ -14,6 +15,7 @@ from irtjax.cli.compare import compare_command
 from irtjax.cli.demo import demo_command
 from irtjax.cli.dimensions import dimensions_command
 from irtjax.cli.fit import FitCommand, fit_command
+from irtjax.cli.history import history_command
 from irtjax.cli.imports import import_module
 from irtjax.cli.info import info_command
 from irtjax.cli.power import power_command
@@ -84,6 +86,8 @@ def _options(
 app.command("run", cls=Command)(run_command)
 app.command("fit", cls=FitCommand)(fit_command)
 app.command("score", cls=Command)(score_command)
+app.command("add", cls=Command)(add_command)
+app.command("history", cls=Command)(history_command)
 app.command("rank", cls=Command)(rank_command)
 app.command("compare", cls=Command)(compare_command)
 app.command("report", cls=Command)(report_command)

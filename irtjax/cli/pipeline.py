@@ -109,6 +109,7 @@ def calibrate(
         "device": str(jax.devices()[0].platform),
         "sources": list(table.sources),
         "reading": reading.chosen(),
+        "job": _again(job, found),
     }
     if config.taken() is not None:
         options["configuration"] = config.taken()
@@ -120,6 +121,19 @@ def calibrate(
         options["anchor"] = str(anchor)
     timings = {**result.timings, "read": seconds}
     return dataclasses.replace(result, options=options, timings=timings)
+
+
+def _again(job: Job, found: dict[str, Any]) -> dict[str, Any] | None:
+    """What repeats the fit with more responses; None with parts of the user's own."""
+    import json
+
+    settings = {**job.settings, **{name: x for name, x in found.items() if x}}
+    about = {"model": job.model, "method": job.method, "settings": settings}
+    about |= {"seed": job.seed, "max_steps": job.max_steps}
+    try:
+        return json.loads(json.dumps(about))
+    except (TypeError, ValueError):
+        return None
 
 
 def write(

@@ -83,10 +83,25 @@ def _report(result, num_items, notes, out: Path | None, quiet: bool, json: bool)
     elif not quiet:
         from irtjax.cli import screen
 
-        screen.show_table(*_shown(result, num_items))
+        if num_items is None and "rank" in result.table.column_names:
+            show_standing(result.table.to_pylist(), result.level)
+        else:
+            screen.show_table(*_shown(result, num_items))
         screen.show_warnings([], notes)
         if out is not None:
             screen.show_sentences([f"Written to {out}"])
+
+
+def show_standing(rows: list[dict[str, Any]], level: float, title: str = "") -> None:
+    """Prints new subjects with their ranks among those of the fit."""
+    from irtjax.cli import screen
+    from irtjax.data.wording import percent
+    from irtjax.report import standing_text
+
+    header = [x.replace("interval", percent(level)) for x in standing_text.HEADER]
+    cells = screen.shortened(standing_text.standing_rows(rows))
+    screen.show_table(title, header, cells, left=2, spare=standing_text.SPARE)
+    screen.show_sentences(standing_text.above_sentences(rows))
 
 
 def _shown(result: Any, num_items: int | None) -> tuple:

@@ -143,11 +143,15 @@ def undisturbed(folder: Path) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def reserved(folder: Path) -> Iterator[None]:
+def reserved(folder: Path, patience: float = 0.0) -> Iterator[None]:
     """Keeps other processes from writing to a folder within the block.
 
     For several calls of `together` whose files belong to each other. A folder that does
     not exist is made, with its parents; those that are empty in the end go again.
+
+    Args:
+        folder: The folder.
+        patience: Seconds to wait for another process that has reserved it.
 
     Raises:
         ValueError: If another process has reserved it, or it cannot be made.
@@ -162,17 +166,7 @@ def reserved(folder: Path) -> Iterator[None]:
     """
     folder = full_path(folder)
     with _refusals(f"cannot write to {folder}"):
-        made = [x for x in (folder, *folder.parents) if not x.is_dir()]
-        folder.mkdir(parents=True, exist_ok=True)
-        try:
-            if folder in _reserved:
-                raise BlockingIOError
-            lock = _lock(folder, wait=False)
-        except BlockingIOError:
-            raise ValueError(
-                f"another process writes to {folder}: wait until it has ended, or"
-                " choose another folder"
-            ) from None
+        made, lock = _reserve(folder, time.monotonic() + patience)
     _reserved.add(folder)
     try:
         yield
@@ -182,6 +176,37 @@ def reserved(folder: Path) -> Iterator[None]:
             for each in made:
                 each.rmdir()
         _unlock(lock)
+
+
+def _reserve(folder: Path, until: float) -> tuple[list[Path], int | None]:
+    """Folders that were made for one, and its lock, if it is free by some time."""
+    while True:
+        made = [x for x in (folder, *folder.parents) if not x.is_dir()]
+        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            if folder in _reserved:
+                raise BlockingIOError
+            lock = _lock(folder, wait=False)
+        except BlockingIOError:
+            if time.monotonic() > until:
+                raise ValueError(
+                    f"another process writes to {folder}: wait until it has ended, or"
+                    " choose another folder"
+                ) from None
+            time.sleep(0.05)
+            continue
+        if lock is None or _is_at(folder, lock):
+            return made, lock
+        # Another process has removed the folder, which was empty, before the lock.
+        _unlock(lock)
+
+
+def _is_at(folder: Path, lock: int) -> bool:
+    """Whether the folder that is locked is still the one of this path."""
+    try:
+        return os.path.samestat(os.fstat(lock), os.stat(folder))
+    except FileNotFoundError:
+        return False
 
 
 def check_place(folder: Path, names: Iterable[str] = ()) -> None:

@@ -20,6 +20,7 @@ from irtjax.plots.curves import (
 )
 from irtjax.plots.factors import plot_biplot, plot_dimensions, plot_structure
 from irtjax.plots.flow import plot_rank_flow
+from irtjax.plots.history import plot_history
 from irtjax.plots.lengths import plot_latency
 from irtjax.plots.multilevel import (
     plot_abilities_by_group,
@@ -42,6 +43,7 @@ __all__ = [
     "plot_difficulty_discrimination",
     "plot_dimensions",
     "plot_flagged_items",
+    "plot_history",
     "plot_item_information",
     "plot_item_parameters",
     "plot_item_properties",

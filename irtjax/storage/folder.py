@@ -40,6 +40,7 @@ from irtjax.data.item_texts import contents_table, texts_from_rows, texts_table
 from irtjax.data.matching import find_names
 from irtjax.data.spreadsheets import defuse
 from irtjax.storage.arrays import read_arrays
+from irtjax.storage.snapshots import FILES, FOLDER, now, snapshot_files
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -90,7 +91,7 @@ def save(
         find_names(responses.items, calibration.item_names.tolist(), "item")
     stale = (*FIT_FILES, *STRUCTURE_FILES, *RUN_FILES)
     with writing.together(folder, stale=stale) as place:
-        _write_files(calibration, place, responses)
+        _write_files(calibration, place, responses, _snapshots(folder))
         for extra in extras:
             extra(place)
     return folder
@@ -110,8 +111,22 @@ def check_folder(folder: str | Path, *, overwrite: bool = False) -> Path:
     return folder
 
 
+def _snapshots(folder: Path) -> dict[str, str]:
+    """Digests of the snapshots that stand in the folder of a fit, by path."""
+    from irtjax.storage.checks import digests
+
+    place = folder / FOLDER
+    if not place.is_dir():
+        return {}
+    names = [x.name for x in place.iterdir() if (x / FILES[0]).is_file()]
+    return digests(folder, snapshot_files(names))
+
+
 def _write_files(
-    calibration: Calibration, folder: Path, responses: ResponseTable | None
+    calibration: Calibration,
+    folder: Path,
+    responses: ResponseTable | None,
+    snapshots: dict[str, str],
 ) -> None:
     """Writes all files of a fit into a folder."""
     from irtjax.storage.checks import digest_of, digests
@@ -137,7 +152,8 @@ def _write_files(
     arrays: dict[str, Any] = to_arrays(calibration)
     np.savez_compressed(folder / "parameters.npz", **arrays)
     content = {"format": FIT_FORMAT, "version": FIT_VERSION, **to_json(calibration)}
-    content["digests"] = digests(folder, _READ)
+    content["saved"] = now()
+    content["digests"] = digests(folder, _READ) | snapshots
     content["digests"] |= {"fit.json": digest_of(content)}
     text = json.dumps(content, indent=2, allow_nan=False, ensure_ascii=False)
     (folder / "fit.json").write_text(text + "\n", encoding="utf-8")

@@ -1,0 +1,116 @@
+"""`irtjax add`: new subjects into the folder of a fit."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from irtjax.cli import options as opt
+from irtjax.cli.machine import prepare
+from irtjax.cli.output import print_json
+from irtjax.cli.progress import ProgressLine
+
+if TYPE_CHECKING:
+    from irtjax.calibration.calibration import Calibration
+    from irtjax.storage.growth import Added
+
+
+@opt.with_reading
+def add_command(
+    files: opt.Files,
+    reading: opt.Reading,
+    to: Annotated[
+        Path,
+        opt.option(
+            "Folder that `irtjax run` or `irtjax fit` wrote.", "--to", metavar="DIR"
+        ),
+    ],
+    refit: Annotated[
+        str,
+        opt.option(
+            "Fit the items again: auto (where the scale asks for it), always or never."
+        ),
+    ] = "auto",
+    quiet: opt.Quiet = False,
+    json: opt.Json = False,
+) -> None:
+    """Adds new models to a fit: their ranks, and a snapshot of what was before."""
+    with ProgressLine(quiet) as progress:
+        progress("read")
+        prepare()
+        from irtjax.storage.growth import add
+
+        read_new = lambda fit: reading.read(files, fit)
+        done = add(to, None, refit=refit, extras=_extras, read_new=read_new)
+    rows = _rows(done)
+    if json:
+        print_json(
+            {
+                "out": str(to),
+                "changed": done.changed,
+                "refit": done.refit or None,
+                "subjects": rows,
+                "notes": list(done.notes),
+            }
+        )
+    elif not quiet:
+        _show(done, rows, to)
+
+
+def _extras(fit: Calibration) -> list[Any]:
+    """What writes the leaderboard of a fit into a folder."""
+    from irtjax.calibration.rank import rank
+    from irtjax.data.writing import write_text
+    from irtjax.report.leaderboard_page import leaderboard
+
+    text = leaderboard(fit, rank(fit), [])
+    return [lambda place: write_text(text, place / "leaderboard.md")]
+
+
+def _rows(done: Added) -> list[dict[str, Any]]:
+    """The new subjects among all, as `irtjax.score` has them."""
+    if not done.subjects:
+        return []
+    from irtjax.calibration.standing import standing_columns
+
+    names = list(done.subjects)
+    columns = standing_columns(done.fit, names, done.fit.level)
+    table = done.fit.abilities.table
+    own = dict(
+        zip(
+            table.column("subject").to_pylist(),
+            table.select(["accuracy", "observed"]).to_pylist(),
+            strict=True,
+        )
+    )
+    return [
+        {"subject": name, **{k: x[place] for k, x in columns.items()}, **own[name]}
+        for place, name in enumerate(names)
+    ]
+
+
+def _show(done: Added, rows: list[dict[str, Any]], to: Path) -> None:
+    """Prints where the new subjects stand, and what was done."""
+    from irtjax.cli import screen
+    from irtjax.cli.score import show_standing
+    from irtjax.data.wording import counted
+
+    if not done.changed:
+        screen.show_sentences([*map(_sentence, done.notes), "Nothing was added."])
+        return
+    count, whole = len(done.subjects), len(done.fit.subject_names)
+    if rows:
+        title = f"{counted(count, 'new model')} of {whole:,}"
+        show_standing(rows, done.fit.level, title)
+    lines = []
+    if done.refit:
+        lines.append(f"The items were fitted again: {done.refit}.")
+    lines += map(_sentence, done.notes)
+    lines.append(f"What changed: irtjax history {to}")
+    lines.append(f"The page:     irtjax report {to}")
+    screen.show_sentences(lines)
+
+
+def _sentence(note: str) -> str:
+    """A note as a sentence."""
+    return f"{note[:1].upper()}{note[1:]}."
