@@ -92,7 +92,7 @@ def test_fit_writes_everything_and_says_where(tmp_path, responses):
         *("abilities.png", "wright_map.png", "item_response_functions.png"),
         "test_information.png",
         # 24 subjects: items are integrated out, with priors learned from all of them.
-        *("effects.csv", "variance_components.csv"),
+        *("effects.csv", "variance_components.csv", "responses.parquet"),
     }
     assert "Chosen from the data: model 2pl" in result.stdout
     assert "90 % interval" in result.stdout and "leaderboard.md" in result.stdout
