@@ -10,7 +10,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from scipy.special import ndtri
-from scipy.stats import rankdata
 
 #: The properties in the order of the paper's Table 5, and whether more is better.
 PROPERTIES = {
@@ -52,7 +51,8 @@ def item_properties(family: Any, items: Any, strongest: float) -> dict[str, np.n
     the information is (dP / dtheta)^2 / (P (1 - P)). The difficulty is -d / a, NaN
     where a is within 1e-3 of 0; guessing is c, feasibility u, "chance" P.
 
-    >>> from irtjax.models.families.logistic import Binary, LogisticItems
+    >>> from irtjax.numerics.order import average_ranks
+    from irtjax.models.families.logistic import Binary, LogisticItems
     >>> item = LogisticItems(*(jnp.array([x]) for x in (2.0, 0.0, 0.0, 1.0)))
     >>> one = item_properties(Binary(), item, 0.0)
     >>> float(one["leh"][0]), float(one["information"][0])
@@ -157,7 +157,7 @@ def benchmark_ranks(
             mean = difficulty
         worst = -np.inf if more else np.inf
         ordered = np.where(np.isfinite(mean), mean, worst)
-        rank = rankdata(-ordered if more else ordered)
+        rank = average_ranks(-ordered if more else ordered)
         found[name], found[f"rank_{name}"] = mean, rank
         total += rank
     return {**found, "rank_total": total}

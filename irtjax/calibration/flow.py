@@ -18,7 +18,6 @@ import dataclasses
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from scipy.stats import kendalltau
 
 from irtjax.calibration.calibration import Calibration
 from irtjax.calibration.tables import floats
@@ -27,6 +26,7 @@ from irtjax.data.frames import HasTable
 from irtjax.data.item_texts import refuse_other_contents
 from irtjax.data.reversal import aligned
 from irtjax.data.wording import counted, have
+from irtjax.numerics.order import kendall
 from irtjax.ranking.ranks import TIED, tied_ranks
 
 if TYPE_CHECKING:
@@ -160,7 +160,7 @@ def rank_flow(
     columns |= {"before": before[shown], "ability": ability[shown]}
     if data is not None:
         columns |= _reasons(fit, against, data, names[shown], move[shown])
-    tau = float(np.asarray(kendalltau(rank_before, rank))[0])
+    tau = kendall(rank_before, rank)
     tau = tau if np.isfinite(tau) else None
     said = "accuracy" if isinstance(against, str) else "another fit"
     return RankFlow(pa.table(columns), said, top, len(ability), tau)

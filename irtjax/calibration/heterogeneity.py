@@ -21,7 +21,6 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.optimize import brentq
 from scipy.special import gammaincinv
 
 from irtjax.calibration.calibration import Calibration
@@ -157,8 +156,10 @@ def variation(
     high = max(float(value.var()) * value.size * 1.01 / wanted, 2 * tiny)
     tau = 0.0
     if excess(tiny)[0] > 0:
-        root: Any = brentq(lambda x: excess(x)[0], tiny, high, xtol=tiny)
-        tau = float(root)
+        # By halves, since `scipy.optimize` takes a quarter of a second to import.
+        low = tiny
+        while high - low > tiny and low < (tau := (low + high) / 2) < high:
+            low, high = (tau, high) if excess(tau)[0] > 0 else (low, tau)
     return float(np.sqrt(tau)) / excess(max(tau, tiny))[1]
 
 

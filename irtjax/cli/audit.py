@@ -154,7 +154,6 @@ def write(
     page: bool = True,
 ) -> None:
     """Writes tables, figures, summary and, unless left out, its page, all or none."""
-    from irtjax import plots
     from irtjax.data.scores import as_majority
     from irtjax.data.writing import write_text
     from irtjax.report import audit_page, report_page, write_page
@@ -177,6 +176,8 @@ def write(
     if report.control is not None:
         contents[CONTROL] = report.control
     if figures:
+        from irtjax import plots
+
         drawn = (
             plots.plot_item_properties(report),
             plots.plot_difficulty_discrimination(report),

@@ -87,14 +87,14 @@ def fit_command(
     seed: opt.Seed = 0,
     overwrite: opt.Overwrite = False,
     keep_responses: opt.KeepResponses = True,
-    figures: opt.Figures = True,
+    figures: opt.Figures = False,
     float32: opt.Float32 = False,
     device: opt.Device = None,
     quiet: opt.Quiet = False,
     json: opt.Json = False,
     **given: Any,
 ) -> None:
-    """Calibrates items and ranks subjects; writes tables, figures and a leaderboard."""
+    """Calibrates items and ranks subjects; writes tables, a page and a leaderboard."""
     from irtjax.data.coding import coded_as
     from irtjax.storage import FIT_FILES, STRUCTURE_FILES, check_folder
 

@@ -63,6 +63,7 @@ class Results:
     out: Path
     fit: Calibration
     ranked: RankedSubjects
+    figures: bool = False
     audit: Audit | None = None
     subset: Shrunken | None = None
     parts: dict[str, str] = dataclasses.field(default_factory=dict)
@@ -134,7 +135,8 @@ def run_command(
             reserve()
             # Something may have come into it since.
             _check_folder(out, overwrite)
-        results = _fitted(out, fit, raw if keep_responses else None, progress)
+        kept = raw if keep_responses else None
+        results = _fitted(out, fit, kept, figures, progress)
         progress("audit")
         texts = {**fit.item_texts, **table.item_texts} if reading.texts else {}
         make = lambda: _audit(results, table, texts)
@@ -186,7 +188,11 @@ def _size(items: int | None, count: int) -> int:
 
 
 def _fitted(
-    out: Path, fit: Calibration, kept: ResponseTable | None, progress: ProgressLine
+    out: Path,
+    fit: Calibration,
+    kept: ResponseTable | None,
+    figures: bool,
+    progress: ProgressLine,
 ) -> Results:
     """Writes the fit, which is complete before the next part begins."""
     parts = {FIT: DONE, AUDIT: MISSING, SUBSET: MISSING}
@@ -198,10 +204,11 @@ def _fitted(
         progress,
         overwrite=True,
         page=False,
+        figures=figures,
         responses=kept,
         extras=[lambda place: record(place / RECORD)],
     )
-    results = Results(out, fit, ranked, parts=parts)
+    results = Results(out, fit, ranked, figures, parts=parts)
     # Those of an earlier run are not of these data.
     for part, names in ((AUDIT, _AUDIT_FILES), (SUBSET, _SUBSET_FILES)):
         remove_files(out / part, names)
@@ -254,7 +261,7 @@ def _audit(results: Results, table: ResponseTable, texts: Any) -> None:
 
     results.audit = audit(results.fit, table)
     place = results.out / AUDIT
-    auditing.write(place, results.audit, table, texts, True, page=False)
+    auditing.write(place, results.audit, table, texts, results.figures, page=False)
 
 
 def _shrink(results: Results, table: ResponseTable, size: int) -> None:
@@ -265,7 +272,7 @@ def _shrink(results: Results, table: ResponseTable, size: int) -> None:
     from irtjax.subsets.shrink import shrink
 
     # Bad items are part of full scores, and are not what a new model should be given.
-    avoid = sorted(_spoilt(results.audit)) if results.audit is not None else []
+    avoid = None if results.audit is None else sorted(_avoided(results.audit))
     fit, key = results.fit, jax.random.key(0)
     given = {"model": fit, "avoid": avoid, "key": key}
     if not (fit.model.family.num_categories or fit.options.get("worth")):
@@ -328,6 +335,15 @@ def _spoilt(audit: Audit) -> set[str]:
     from irtjax.auditing.examine import SPOILT
 
     return {x for name in SPOILT for x in audit.flagged(name)}
+
+
+def _avoided(audit: Audit) -> set[str]:
+    """Items not to choose: all that are flagged, where these are few.
+
+    With many subjects a small misfit of most items is significant.
+    """
+    flagged = _flagged(audit)
+    return flagged if 4 * len(flagged) <= audit.items.num_rows else _spoilt(audit)
 
 
 def _flagged(audit: Audit) -> set[str]:

@@ -270,6 +270,7 @@ def document(small, errors, notes: list[str], out: Path) -> dict[str, Any]:
         "rules": list(small.rules),
         "standard_error": small.standard_error,
         "score_error": small.score_error,
+        "error": small.error,
         "held_out": small.held_out,
         "level": small.level,
         "errors": None if errors is None else list(errors.rows),

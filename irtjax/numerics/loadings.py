@@ -11,7 +11,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
-from scipy.optimize import linear_sum_assignment
 
 #: Variance of the error of the latent response, by link.
 LINK_VARIANCE = {"logit": math.pi**2 / 3, "probit": 1.0}
@@ -173,5 +172,7 @@ def _hungarian(score: Any) -> np.ndarray:
     """`_assignment` on the host, of scores `[..., rows, columns]`."""
     score = np.nan_to_num(np.asarray(score))
     flat = score.reshape(-1, *score.shape[-2:])
+    from scipy.optimize import linear_sum_assignment  # A quarter of a second.
+
     columns = [linear_sum_assignment(one, maximize=True)[1] for one in flat]
     return np.array(columns, np.int32).reshape(score.shape[:-1])

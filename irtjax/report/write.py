@@ -113,10 +113,10 @@ def _write_page(
     fit: Calibration, ranked: RankedSubjects, place: Path, progress: Any, figures: bool
 ) -> None:
     """Draws the figures and writes the leaderboard into a folder."""
-    from irtjax.plots import save_figure
-
     makers = figure_makers(fit) if figures else []
     for title, name, make in watched(makers, "figure"):
+        from irtjax.plots import save_figure
+
         if progress is not None:
             progress(f"draw {title.lower()}")
         save_figure(make(fit), place / name)

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from scipy import stats
 
 from irtjax.data.frames import HasTable
+from irtjax.numerics import order
 from irtjax.subsets.predictor import Prediction, join
 from irtjax.subsets.rules import Compared, counts
 
@@ -73,11 +73,11 @@ class SubsetErrors(HasTable):
         return min(good, default=None)
 
 
-def _correlation(measure: Callable[..., Any], first, second) -> float | None:
+def _correlation(measure: Callable[..., float], first, second) -> float | None:
     """A rank correlation, None where one of the two does not vary."""
     if len(first) < 2 or np.ptp(first) == 0 or np.ptp(second) == 0:
         return None
-    return float(measure(first, second).statistic)
+    return measure(first, second)
 
 
 def rank_correlation(first: np.ndarray, second: np.ndarray) -> float | None:
@@ -87,14 +87,14 @@ def rank_correlation(first: np.ndarray, second: np.ndarray) -> float | None:
     0.333333333333
     """
     # Equal scores summed in another order are still equal.
-    tau = lambda x, y: stats.kendalltau(np.round(x, 12), np.round(y, 12))
+    tau = lambda x, y: order.kendall(np.round(x, 12), np.round(y, 12))
     found = _correlation(tau, first, second)
     return None if found is None else round(found, 12)
 
 
 def spearman(first: np.ndarray, second: np.ndarray) -> float | None:
     """Spearman's correlation, None where one of the two does not vary."""
-    return _correlation(stats.spearmanr, first, second)
+    return _correlation(order.spearman, first, second)
 
 
 def summarise(

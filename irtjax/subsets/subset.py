@@ -194,13 +194,21 @@ class Shrunken(HasTable):
         True
         """
         text = f"{self.size:,} of {counted(self.num_items, 'item')}, error not measured"
-        if self.held_out:
-            error = points(self.held_out["mean_absolute_error"])
-            text = f"{counted(self.size, 'item')} give the full score to ±{error} on"
-            text += " average"
+        if self.error is not None:
+            text = f"{counted(self.size, 'item')} give the full score to"
+            text += f" ±{points(self.error)} on average"
         names = [] if folder is None else self.harness_files()
         files = [str(Path(folder or ".", name)) for name in names]
         return text + f"; file: {', '.join(files)}" * bool(files)
+
+    @property
+    def error(self) -> float | None:
+        """Mean absolute error of full scores of subjects left out of choice and fit.
+
+        By the rule taken; None without folds.
+        """
+        taken = [row for row in self.rules if row["taken"]] or [self.held_out]
+        return taken[0].get("mean_absolute_error")
 
     def harness_files(self) -> tuple[str, ...]:
         """The file that each harness takes, by name; none where ids are unsure."""

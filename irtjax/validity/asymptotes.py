@@ -12,8 +12,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
-from scipy.special import expit
-from scipy.stats import binom
+from scipy.special import bdtr, expit
 
 from irtjax.calibration.discrimination import item_blocks
 from irtjax.data.sparse_table import SparseCells
@@ -152,7 +151,7 @@ def binomial_quantiles(
     """Binomial numbers `[draws, groups]` at uniform ones, by groups."""
     columns = []
     for u, n, p in zip(uniform.T, count, share, strict=True):
-        below = binom.cdf(np.arange(int(n)), int(n), p)
+        below = bdtr(np.arange(int(n)), int(n), p)
         columns.append(np.searchsorted(below, u, side="left"))
     return np.stack(columns, 1).astype(np.float64)
 

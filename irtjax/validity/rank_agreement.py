@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from scipy.stats import kendalltau
 
 from irtjax.calibration.calibration import Calibration
+from irtjax.numerics.order import kendall
 from irtjax.ranking.ranks import tied_ranks
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def agreement_of(
     x, y = first[known], second[known]
     ahead, other = x <= top, y <= top
     overlap = (ahead & other).sum() / max(ahead.sum(), other.sum())
-    return float(np.asarray(kendalltau(x, y))[0]), float(overlap)
+    return kendall(x, y), float(overlap)
 
 
 def partners(kind: str, good: np.ndarray) -> np.ndarray:

@@ -85,7 +85,8 @@ def test_files_of_a_command_name_options_and_those_of_python_settings(tmp_path):
 
 def test_fit_writes_everything_and_says_where(tmp_path, responses):
     out = tmp_path / "deep" / "fit"
-    result = ok("fit", responses, "--out", out, "--level", 0.9, "--seed", 3)
+    more = ("--level", 0.9, "--seed", 3, "--figures")
+    result = ok("fit", responses, "--out", out, *more)
     assert {p.name for p in out.iterdir()} == {
         *("fit.json", "parameters.npz", "leaderboard.md", "report.html"),
         *("items.parquet", "items.csv", "abilities.parquet", "abilities.csv"),

@@ -289,7 +289,9 @@ def test_what_can_be_refused_is_refused_at_once(tmp_path, saved_table):
 @pytest.mark.slow
 def test_the_command_with_nothing_replaced(tmp_path):
     irtjax.make_demo().table.save(tmp_path / "demo.parquet")
-    result = run("run", tmp_path / "demo.parquet", "--out", tmp_path / "out")
+    result = run(
+        "run", tmp_path / "demo.parquet", "--out", tmp_path / "out", "--figures"
+    )
     assert result.exit_code == 0
     assert (tmp_path / "out" / "abilities.png").is_file()
     assert (tmp_path / "out" / "audit" / "properties.png").is_file()

@@ -231,7 +231,8 @@ def test_the_default_is_the_rule_that_it_names():
     ends = f"the best, {best}", f"the best of {len(METHODS)} on subjects left out"
     assert "\n" not in found.reason and found.reason.endswith(ends)
     said, why = subset_sentences(found)
-    error = f"{found.held_out['mean_absolute_error']:.2f}".removeprefix("0")
+    assert found.error == taken["mean_absolute_error"] and alone.error == single
+    error = f"{found.error:.2f}".removeprefix("0")
     assert said == f"8 items give the full score to ±{error} on average."
     assert why == f"R{found.reason[1:]}."
     assert subset_sentences(alone)[1].startswith("Items are chosen ")
