@@ -11,6 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 from scipy.special import ndtri
 
+from irtjax.numerics.order import average_ranks
+
 #: The properties in the order of the paper's Table 5, and whether more is better.
 PROPERTIES = {
     "difficulty": True,

@@ -109,6 +109,7 @@ def run_command(
     title: opt.Title = None,
     overwrite: opt.Overwrite = False,
     keep_responses: opt.KeepResponses = True,
+    figures: opt.Figures = False,
     quiet: opt.Quiet = False,
     json: opt.Json = False,
 ) -> None:
