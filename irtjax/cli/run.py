@@ -343,8 +343,9 @@ def _avoided(audit: Audit) -> set[str]:
 
     With many subjects a small misfit of most items is significant.
     """
-    flagged = _flagged(audit)
-    return flagged if 4 * len(flagged) <= audit.items.num_rows else _spoilt(audit)
+    spoilt = _spoilt(audit)
+    flagged = spoilt | _flagged(audit)
+    return flagged if 4 * len(flagged) <= audit.items.num_rows else spoilt
 
 
 def _flagged(audit: Audit) -> set[str]:

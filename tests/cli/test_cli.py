@@ -91,7 +91,7 @@ def test_fit_writes_everything_and_says_where(tmp_path, responses):
         *("fit.json", "parameters.npz", "leaderboard.md", "report.html"),
         *("items.parquet", "items.csv", "abilities.parquet", "abilities.csv"),
         *("abilities.png", "wright_map.png", "item_response_functions.png"),
-        "test_information.png",
+        *("test_information.png", "responses.parquet"),
         # 24 subjects: items are integrated out, with priors learned from all of them.
         *("effects.csv", "variance_components.csv", "responses.parquet"),
     }
