@@ -113,6 +113,29 @@ def _apart(score: np.ndarray, error: np.ndarray) -> np.ndarray:
     return np.abs(score[:, None] - score[None, :]) > 1.96 * both
 
 
+def by_paired_tests(data: Data) -> Said:
+    """Paired t tests of accuracies with Benjamini and Hochberg's correction: a formula.
+
+    What is left of irtjax without a model; intervals are Wilson's.
+    """
+    from irtjax.ranking.accuracy import accuracies, paired_difference
+    from irtjax.ranking.discoveries import benjamini_hochberg
+
+    pairs = list(itertools.combinations(range(len(models())), 2))
+    found = [paired_difference(data.right[list(pair)]) for pair in pairs]
+    p = np.array([1.0 if x is None else x.p_value for x in found])
+    different = benjamini_hochberg(p) <= ALPHA
+    own = accuracies(data.right)
+    return Said(
+        own.accuracy,
+        of_pairs(dict(zip(pairs, different.tolist(), strict=True))),
+        own.lower,
+        own.upper,
+        None,
+        "",
+    )
+
+
 def _long(data: Data, item: str) -> Any:
     """A data frame with a row for each response."""
     import pandas
@@ -227,6 +250,7 @@ def names(places: np.ndarray) -> list[str]:
 PACKAGES = {
     "irtjax": (by_irtjax, ("irtjax",)),
     "lm-eval table": (by_lm_eval, ()),
+    "paired t tests": (by_paired_tests, ()),
     "evalstats": (by_evalstats, ("evalstats",)),
     "evalci": (by_evalci, ("evalci",)),
     "girth": (by_girth, ("girth",)),

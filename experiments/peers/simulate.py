@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from pathlib import Path
 from typing import NamedTuple
@@ -71,6 +72,7 @@ def draw(seed: int) -> Data:
     )
 
 
+@functools.cache
 def population(size: int = 100_000) -> np.ndarray:
     """Expected scores over items as they are drawn, wrong keys among them."""
     rng = np.random.default_rng(2**32)

@@ -41,6 +41,13 @@ def test_files_give_accuracy_and_models(responses):
     assert document["accuracy"] == pytest.approx(0.6, abs=0.12)
 
 
+def test_the_folder_of_a_fit_has_its_responses(responses, tmp_path):
+    table, folder = irtjax.read(responses), tmp_path / "fitted"
+    fit = irtjax.fit(table, "rasch", "em", standard_errors="none")
+    irtjax.save(fit, folder, responses=table)
+    assert run(folder, "--json").stdout == run(responses, "--json").stdout
+
+
 def test_scores_on_another_scale_need_their_bounds(responses):
     text = responses.read_text(encoding="utf-8").replace(",1\n", ",7.5\n")
     responses.write_text(text, encoding="utf-8")
