@@ -162,7 +162,7 @@ def p_text(p: float | None) -> str:
 def _head(text: str | None) -> str:
     r"""The end of a prompt on one line: the question follows the examples.
 
-    >>> _head("1 + 1 = ?\\nA:\\n\\nExpected: 2")
+    >>> _head("1 + 1 = ?\nA:\n\nExpected: 2")
     '1 + 1 = ? A:'
     """
     prompt, _, _ = (text or "").partition("\n\nExpected: ")
