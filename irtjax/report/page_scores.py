@@ -122,8 +122,8 @@ def tied_places(rows: Sequence[Mapping[str, Any]]) -> list[tuple[int, int]]:
 def tied_text(names: Sequence[str], k: int, ends: tuple[int, int]) -> str:
     """Names that row `k` is tied with; a dash without any.
 
-    >>> tied_text(["a", "b", "c", "d"], 1, (0, 3)), tied_text(["a"], 0, (0, 0))
-    ('a, c and 1 more', '–')
+    >>> tied_text(["a", "b", "c", "d", "e"], 1, (0, 4)), tied_text(["a"], 0, (0, 0))
+    ('a, c and 2 more', '–')
     """
     others = [j for j in range(ends[0], ends[1] + 1) if j != k]
     # The nearest first; a list that is one name longer is not cut.
