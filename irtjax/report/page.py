@@ -39,8 +39,6 @@ if TYPE_CHECKING:
 SOURCES = 6
 #: Letters of an item's text where the pointer is on it.
 HOVER = 240
-#: Letters of all hover texts together.
-HOVER_ROOM = 60_000
 
 
 def report_page(
@@ -177,7 +175,7 @@ def fit_data(
     groups = None if fit.structure is None else fit.structure.groups
     if fit.structure is not None and groups is not None and len(groups) > 1:
         items["group"] = np.asarray(fit.structure.group)[places].tolist()
-    most = max(HOVER_ROOM // HOVER, 1)
+    most = max(page_data.text_rooms(len(fit.item_names))[1] // HOVER, 1)
     # Texts of flagged items first: of a large benchmark not all fit.
     first = sorted(places.tolist(), key=lambda k: not flags[k])
     found = page_data.texts_of(of.texts, fit.item_names, first[:most], HOVER)

@@ -38,6 +38,9 @@ MOST_CELLS = 480_000
 #: Groups of subjects next to a curve, and the least variance of a response in their
 #: standard errors (that of a share of 0 or 1 would be 0): as in the script.
 GROUPS, LEAST_VARIANCE = 8, 0.01
+#: Letters of all texts of items to read, and of those where the pointer is on an item;
+#: the same of more items than `LARGE`, whose numbers fill a page that can be mailed.
+ROOMS, LARGE, LARGE_ROOMS = (60_000, 60_000), 1000, (20_000, 8000)
 #: Units of the numbers that are shown rounded.
 FINE = 1_000_000
 #: Letters of a name.
@@ -532,6 +535,11 @@ _FINE = {
     "upper",
     *(f"expected_score{end}" for end in ("", "_lower", "_upper")),
 }
+
+
+def text_rooms(count: int) -> tuple[int, int]:
+    """Letters of texts of items to read and of others, in a page of so many items."""
+    return ROOMS if count <= LARGE else LARGE_ROOMS
 
 
 def thirds(cells: Cells | None, order: np.ndarray) -> np.ndarray | None:

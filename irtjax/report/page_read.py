@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from irtjax.auditing import Audit, ItemsToRead
     from irtjax.calibration.calibration import Calibration
 
-#: Rows of the table, letters of an item's text there, and of all these together.
-ROWS, TEXT, ROOM = 200, 2000, 60_000
+#: Rows of the table, and letters of an item's text there.
+ROWS, TEXT = 200, 2000
 #: Letters of the line that stands for a text, of an answer, and of a sentence.
 HEAD, ANSWER, SENTENCE = 120, 80, 2000
 #: Items that are shown although not significant, and names at the head of the page.
@@ -110,8 +110,9 @@ def _rows(
     names, benchmarks = labels(fit.item_names), labels_of_benchmarks(fit.items.table)
     where = {place: k for k, place in enumerate(places.tolist())}
     # All of a few items, the beginnings of many.
+    room = page_data.text_rooms(len(fit.item_names))[0]
     texts = page_data.texts_of(
-        of.texts, fit.item_names, chosen, min(TEXT, ROOM // max(len(chosen), 1))
+        of.texts, fit.item_names, chosen, min(TEXT, room // max(len(chosen), 1))
     )
     ends = page_data.thirds(of.cells, of.order)
     slope, error = (

@@ -670,7 +670,13 @@ def test_curves_of_factors_are_formulas_or_tables():
 @pytest.mark.parametrize("hashed", [False, True])
 def test_a_large_page_can_be_mailed(hashed):
     fit, data = large_fit(60, 5000, hashed=hashed)
-    text = report_page(fit, data=data)
+    prompts = {name: "What is the answer? " * 90 for name in fit.item_names}
+    few = {k: "negative discrimination" for k in range(0, 5000, 90)}
+    place = fit.items.table.column_names.index("flags")
+    flags = pa.array([few.get(k, "") for k in range(5000)])
+    table = fit.items.table.set_column(place, "flags", flags)
+    fit = dataclasses.replace(fit, items=ItemTable(table))
+    text = report_page(fit, data=data, texts={} if hashed else prompts)
     # Items named by hashes of 32 digits, which share nothing, are the worst case.
     # With room for longer names of subjects and notes, of 500,000 bytes.
     assert len(text.encode()) <= 490_000, len(text.encode())
