@@ -486,7 +486,12 @@ def item_data(
         if np.isfinite(error).any():
             found[f"{name}_se"] = whole(error, 100)
     observed = np.asarray(table["observed"])[places].tolist()
-    found["observed"] = observed[0] if len({*observed}) == 1 else observed
+    values = sorted({*observed})
+    found["observed"] = observed[0] if len(values) == 1 else observed
+    if 1 < len(values) <= len(DIGITS):
+        digit = dict(zip(values, DIGITS, strict=False))
+        codes = "".join(digit[x] for x in observed)
+        found["observed"] = {"values": values, "codes": codes}
     found["flags"] = {
         str(k): flags[place] for k, place in enumerate(places) if flags[place]
     }

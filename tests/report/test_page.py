@@ -186,6 +186,9 @@ def test_the_script_gets_the_numbers_of_the_tables(fit, page):
         mine = np.array(data["items"][name], float) / scale
         wanted = np.array(table[name].to_pylist(), float)
         np.testing.assert_allclose(mine, wanted, atol=0.51 / scale)
+    observed = data["items"]["observed"]
+    mine = [observed["values"][VALUE[x]] for x in observed["codes"]]
+    assert mine == table["observed"].to_pylist()
     curves = data["curves"]
     assert curves["link"] == "logit" and "c" not in curves
     d = np.array(curves["d"]) / 1000

@@ -50,6 +50,7 @@ for (const name of ["discrimination", "difficulty", "accuracy"]) {
   items[`${name}_se`] = numbers(items[`${name}_se`], 100);
 }
 if (typeof items.benchmark === "string") items.benchmark = [...items.benchmark].map((digit) => VALUE.get(digit));
+if (items.observed.codes) items.observed = [...items.observed.codes].map((digit) => items.observed.values[VALUE.get(digit)]);
 if (typeof items.observed === "number") items.observed = Array(itemCount).fill(items.observed);
 items.weight = numbers(items.weight, 100000);
 const benchmarkOf = (k) => (items.benchmarks ? items.benchmarks[items.benchmark[k]] : "");
