@@ -101,19 +101,18 @@ def with_subjects(fit: Calibration, scored: pa.Table, own_error, matched) -> Any
     names = scored.column("subject").to_pylist()
     old = fit.abilities.table
     known = np.array([x not in {*names} for x in fit.subject_names.tolist()], bool)
-    old = old.filter(pa.array(known))
     before, error = floats(old, "ability", "ability_se")
     (ability,) = floats(scored, "ability")
-    loadings = [
-        None if x is None else np.asarray(x, float)[known]
-        for x in (fit.ability_shared, fit.ability_scale)
-    ]
-    shared, scale = (_extended(before, x, ability) for x in loadings)
+    shared, scale = (
+        _extended(before, loadings, known, ability)
+        for loadings in (fit.ability_shared, fit.ability_scale)
+    )
+    old = old.filter(pa.array(known))
     variance = np.asarray(own_error, float) ** 2
     if shared is not None:
-        variance = variance + np.sum(shared[len(before) :] ** 2, axis=1)
-    all_ability = np.concatenate([before, ability])
-    all_error = np.concatenate([error, np.sqrt(variance)])
+        variance = variance + np.sum(shared[old.num_rows :] ** 2, axis=1)
+    all_ability = np.concatenate([before[known], ability])
+    all_error = np.concatenate([error[known], np.sqrt(variance)])
     own, rest = without_scale(all_error, shared, scale)
     key = jax.random.key(int(fit.options.get("seed") or 0))
     ranks = rank_intervals(all_ability, own, key=key, shared=rest, level=fit.level)
@@ -136,14 +135,15 @@ def with_subjects(fit: Calibration, scored: pa.Table, own_error, matched) -> Any
     )
 
 
-def _extended(before: np.ndarray, loadings, ability: np.ndarray) -> Any:
-    """Loadings of subjects, and those of new ones by regression on ability."""
+def _extended(before: np.ndarray, loadings, known, ability: np.ndarray) -> Any:
+    """Loadings of known subjects, and those of new ones by regression on ability."""
     if loadings is None:
         return None
+    loadings = np.asarray(loadings, float)
     usable = np.isfinite(before) & np.isfinite(loadings.reshape(len(before), -1)).all(1)
     design = lambda x: np.column_stack([np.ones(len(x)), x])
     slopes = np.linalg.pinv(design(before[usable])) @ loadings[usable]
-    return np.concatenate([loadings, design(ability) @ slopes])
+    return np.concatenate([loadings[known], design(ability) @ slopes])
 
 
 def _rows(fit, scored: pa.Table, error, own_error, matched: ResponseTable) -> dict:
