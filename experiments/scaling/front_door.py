@@ -2,7 +2,8 @@
 
     python experiments/scaling/front_door.py '{"subjects": 12, "items": 240}'
 
-Worker of `run.py`. Each number is user plus system time of a child process. Cold is
+Worker of `run.py`. Each number is user plus system time of a child process, the least
+of several: other programs on the machine make it larger, never smaller. Cold is
 with a cache folder that has only the test of jaxlib, once per release and measured
 apart; warm with the folder that a cold run has filled. Compiled Python files exist in
 both. Of large data the second call of `irtjax.fit` in a process
@@ -11,10 +12,10 @@ counts, and the phase that runs EM in it.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import resource
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -33,6 +34,8 @@ LSAT7 = SHARED / "classic/lsat7.parquet"
 GSM8K = SHARED / "metabench/gsm8k_2pl_responses.parquet"
 #: Items of the second file, which is fitted by the programs of the first.
 FEWER = 3
+#: Tasks of the logs, and their parts of the items.
+TASKS = {"mcq": 20, "math": 12, "reading": 9}
 #: What tests a release of jaxlib where the cache folder has no result yet.
 IMPORT = ("-c", "import irtjax, jax")
 
@@ -50,6 +53,32 @@ def write_responses(path: Path, subjects: int, items: int) -> None:
         for j in range(items)
     ]
     path.write_text("\n".join(["model,item,correct", *lines]) + "\n", encoding="utf-8")
+
+
+def write_logs(folder: Path, models: int, items: int) -> None:
+    """Writes logs of lm-evaluation-harness of three tasks, by a 2PL."""
+    rng = np.random.default_rng(1)
+    ability, total = rng.normal(size=(models, 1)), sum(TASKS.values())
+    for task, part in TASKS.items():
+        size = max(items * part // total, 1)
+        slope, shift = np.exp(0.3 * rng.normal(size=size)), rng.normal(0.5, 1.2, size)
+        chance = 1 / (1 + np.exp(-(slope * ability + shift)))
+        right = rng.uniform(size=chance.shape) < chance
+        for i in range(models):
+            place = folder / f"org__model-{i}"
+            place.mkdir(parents=True, exist_ok=True)
+            lines = []
+            for j in range(size):
+                text = f"{task} question {j}"
+                answer = j % 4 if right[i, j] else (j + 1) % 4
+                record = {"doc_id": j, "doc": {"question": text}, "target": str(j % 4)}
+                record |= {"resps": [[str(answer)]], "filtered_resps": [str(answer)]}
+                record |= {"filter": "strict-match", "metrics": ["exact_match"]}
+                digest = hashlib.sha256(text.encode()).hexdigest()
+                record |= {"doc_hash": digest, "exact_match": float(right[i, j])}
+                lines.append(json.dumps(record))
+            name = f"samples_{task}_2026-03-01T10-20-30.123456.jsonl"
+            (place / name).write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
 def write_lsat7(path: Path) -> bool:
@@ -126,7 +155,7 @@ def measure(spec: Spec) -> dict[str, Any]:
 
     def add(quantity: str, seconds: list[float], target: float | None) -> None:
         rows.append(
-            {"quantity": quantity, "value": statistics.median(seconds), "unit": "s",
+            {"quantity": quantity, "value": min(seconds), "unit": "s",
              "target": target if spec.get("targets") else None, "at": "<="}
         )  # fmt: skip
 
@@ -141,15 +170,20 @@ def measure(spec: Spec) -> dict[str, Any]:
         write_responses(place / "fewer.csv", subjects, items - FEWER)
         out = ["--overwrite", "--out", str(place / "out")]
         default, tested, imported = f"{subjects} x {items}", [], []
-        for name, file, more, cold_target, warm_target in (
-            ("LSAT7, tables", place / "lsat7.csv", ["--no-figures"], 8, 2),
-            ("LSAT7, figures", place / "lsat7.csv", [], None, 3.5),
-            (default, place / "default.csv", [], None, 5),
-            ("metabench gsm8k", GSM8K, [], None, 6),
+        write_logs(place / "logs", subjects, spec.get("log_items", items))
+        tables, figures = ["fit", "--no-page"], ["fit", "--figures"]
+        logs = f"run of logs, {subjects} x {spec.get('log_items', items)}"
+        for name, file, command, cold_target, warm_target in (
+            ("LSAT7, tables", place / "lsat7.csv", tables, 8, 1.5),
+            ("LSAT7, page", place / "lsat7.csv", ["fit"], None, 2.5),
+            ("LSAT7, page and figures", place / "lsat7.csv", figures, None, None),
+            (default, place / "default.csv", ["fit"], None, 5),
+            (logs, place / "logs", ["run"], 20, 6),
+            ("metabench gsm8k", GSM8K, ["fit"], None, 6),
         ):
-            if not file.is_file():
+            if not file.exists():
                 continue
-            fit = ["fit", str(file), *more, *out]
+            fit = [command[0], str(file), *command[1:], *out]
             cold, warm = [], []
             for k in range(repeats):
                 cache = place / f"{name} {k}"
@@ -163,8 +197,11 @@ def measure(spec: Spec) -> dict[str, Any]:
                 fit[1] = str(place / "fewer.csv")
                 other = f"{subjects} x {items - FEWER} after {items} items"
                 add(other, [processor_seconds(fit, cache)], warm_target)
-    first = statistics.median(tested) - statistics.median(imported)
+        if "added" in spec:
+            _measure_add(spec, place, add, repeats)
+    first = min(tested) - min(imported)
     add("test of jaxlib, once per release", [first], None)
+    add("imports of JAX and irtjax alone", imported, None)
     for size in spec.get("calls", ()):
         call = call_in_child(*size, errors=False)
         name = "{:,} x {:,}".format(*size)
@@ -182,6 +219,28 @@ def measure(spec: Spec) -> dict[str, Any]:
         "load": [load_before, os.getloadavg()[0]],
         "notes": [] if is_real else ["LSAT7: simulated, the data are not here"],
     }
+
+
+def _measure_add(spec: Spec, place: Path, add: Any, repeats: int) -> None:
+    """Rows of one more model on many: it is scored on the items of the fit."""
+    models, items = spec["added"]
+    write_responses(place / "many.csv", models + repeats + 1, items)
+    lines = (place / "many.csv").read_text(encoding="utf-8").splitlines()
+    split = 1 + models * items
+    cache, fitted = place / "added", place / "fitted"
+    (place / "old.csv").write_text("\n".join(lines[:split]) + "\n", encoding="utf-8")
+    fit = ["fit", str(place / "old.csv"), "--out", str(fitted), "--overwrite"]
+    processor_seconds(fit, cache)
+    name = f"{models} x {items:,}"
+    add(f"fit of {name}, warm", [processor_seconds(fit, cache)], 10)
+    spent = []
+    for k in range(repeats + 1):
+        new = [lines[0], *lines[split + k * items : split + (k + 1) * items]]
+        path = place / f"new {k}.csv"
+        path.write_text("\n".join(new) + "\n", encoding="utf-8")
+        arguments = ["add", str(path), "--to", str(fitted), "--refit", "never"]
+        spent.append(processor_seconds(arguments, cache))
+    add(f"add to {name}, warm", spent[1:], 3)
 
 
 if __name__ == "__main__":

@@ -76,6 +76,7 @@ FULL: dict[str, Spec] = {
     },
     "front_door": {
         "kind": "front_door", "subjects": 10, "items": 240, "targets": True,
+        "log_items": 410, "added": [60, 5000],
         "calls": [[50_000, 100], [500_000, 50]], "with_errors": [[2211, 12032]],
     },
     "reading": {

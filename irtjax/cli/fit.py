@@ -88,6 +88,7 @@ def fit_command(
     overwrite: opt.Overwrite = False,
     keep_responses: opt.KeepResponses = True,
     figures: opt.Figures = False,
+    page: opt.Page = True,
     float32: opt.Float32 = False,
     device: opt.Device = None,
     quiet: opt.Quiet = False,
@@ -111,7 +112,7 @@ def fit_command(
     settings |= {} if checkpoint is None else {"checkpoint": str(checkpoint)}
     with ProgressLine(quiet) as progress:
         calibration, table = _read_and_fit(files, reading, job, progress)
-        options = {"draws": save_draws, "figures": figures}
+        options = {"draws": save_draws, "figures": figures, "page": page}
         options |= {"responses": table if keep_responses else None}
         options |= {"data": coded_as(calibration.options, table)}
         ranked = write(calibration, folder, progress, overwrite, **options)

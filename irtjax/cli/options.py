@@ -46,6 +46,7 @@ FitFolder = Annotated[Path, typer.Option("--fit", **_SAVED)]
 Folder = Annotated[Path, typer.Argument(**_SAVED)]
 Quiet = Annotated[bool, option("Show neither progress nor tables.", "--quiet", "-q")]
 Figures = Annotated[bool, option("Draw the figures.")]
+Page = Annotated[bool, option("Write report.html.", "--page/--no-page")]
 Title = Annotated[
     str | None,
     option(
