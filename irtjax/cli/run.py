@@ -273,9 +273,12 @@ def _shrink(results: Results, table: ResponseTable, size: int) -> None:
     from irtjax.subsets.shrink import shrink
 
     # Bad items are part of full scores, and are not what a new model should be given.
-    avoid = None if results.audit is None else sorted(_avoided(results.audit))
+    avoid = None if results.audit is None else _avoided(results.audit)
+    read = getattr(results, "to_read", None)
+    if read is not None:
+        avoid = {*(avoid or ()), *read.significant}
     fit, key = results.fit, jax.random.key(0)
-    given = {"model": fit, "avoid": avoid, "key": key}
+    given = {"model": fit, "avoid": avoid and sorted(avoid), "key": key}
     if not (fit.model.family.num_categories or fit.options.get("worth")):
         bounds = bounds_of_values(table, fit.options.get("bounds"))
         # Densities of scores have no such predictor; shares of the same scores have.
