@@ -44,19 +44,19 @@ def with_errors_of_benchmarks(
     top = 1.0
     if table.trials is None:
         top = response_size(estimates.problem.model)
-    found = paired_means(values, exposure, top=top, level=level)
-    more = variance_between(values, exposure, table.benchmarks, found.mean)
+    means = paired_means(values, exposure, top=top, level=level)
+    between = variance_between(values, exposure, table.benchmarks, means.mean)
     # The variance between benchmarks is an estimate.
     count, several = table.num_subjects, len(np.unique(table.benchmarks))
     degrees = np.full(1, (count - 1) * (several - 1) + 1.0)
-    more = more * quantile_ratio(degrees, count, level) ** 2
-    known = np.isfinite(estimates.ability)
-    place, spread = (f(estimates.ability[known]) for f in (np.mean, np.std))
-    factor = float(spread) / float(np.std(found.mean) or 1.0)
-    gap = factor * (found.mean - found.mean.mean())
+    between = between * quantile_ratio(degrees, count, level) ** 2
+    finite = np.isfinite(estimates.ability)
+    place, spread = (f(estimates.ability[finite]) for f in (np.mean, np.std))
+    factor = float(spread) / float(np.std(means.mean) or 1.0)
+    gap = factor * (means.mean - means.mean.mean())
     scale = gap / np.sqrt(2 * max(count - 1, 1))
     location = np.full(count, spread / np.sqrt(count))
-    own = factor * np.sqrt(found.standard_error**2 + more)
+    own = factor * np.sqrt(means.standard_error**2 + between)
     error = np.sqrt(own**2 + scale**2 + location**2)
     expected = estimates.expected
     if expected is not None and sparse is None:
@@ -65,7 +65,7 @@ def with_errors_of_benchmarks(
         estimates,
         ability=place + gap,
         error=error,
-        shared=np.column_stack([factor * found.shared, scale, location]),
+        shared=np.column_stack([factor * means.shared, scale, location]),
         scale=scale,
         expected=expected,
     )

@@ -90,9 +90,9 @@ def residuals_of(
     return _projected(Residuals(slope, weight, basis, inverse, part))
 
 
-def _projected(found: Residuals) -> Residuals:
+def _projected(residuals: Residuals) -> Residuals:
     """Slopes less what abilities and items explain."""
-    slope, weight, basis, inverse, part = found
+    slope, weight, basis, inverse, part = residuals
     onto = _indicator(part)
     total = weight @ onto
     total = np.where(total > 0, total, 1.0)
@@ -100,7 +100,7 @@ def _projected(found: Residuals) -> Residuals:
         slope = slope - weight * ((slope @ onto) / total)[:, part]
         for_items = np.einsum("abj,bj->aj", inverse, basis @ slope)
         slope = slope - weight * (basis.T @ for_items)
-    return found._replace(slope=slope)
+    return residuals._replace(slope=slope)
 
 
 def _indicator(codes: np.ndarray) -> np.ndarray:
@@ -108,20 +108,20 @@ def _indicator(codes: np.ndarray) -> np.ndarray:
     return np.eye(int(codes.max(initial=0)) + 1)[codes]
 
 
-def between_subjects(found: Residuals, codes: np.ndarray) -> Dependence:
+def between_subjects(residuals: Residuals, codes: np.ndarray) -> Dependence:
     """Dependence of the subjects of one group, over all groups; see the module.
 
     >>> rng = np.random.default_rng(0)
     >>> slope = np.repeat(rng.normal(size=(10, 200)), 2, axis=0)
     >>> one, ability = np.ones((20, 200)), rng.normal(size=20)
     >>> part = np.zeros(200, int)
-    >>> found = residuals_of(slope, one, ability, part)
-    >>> between_subjects(found, np.arange(20) // 2).z > 20
+    >>> residuals = residuals_of(slope, one, ability, part)
+    >>> between_subjects(residuals, np.arange(20) // 2).z > 20
     True
-    >>> abs(between_subjects(found, np.arange(20) % 10).z) < 4
+    >>> abs(between_subjects(residuals, np.arange(20) % 10).z) < 4
     True
     """
-    slope, weight, basis, inverse, _ = found
+    slope, weight, basis, inverse, _ = residuals
     onto = _indicator(codes).T
     pairs = lambda x, y: np.sum((onto @ x) * (onto @ y), 0) - np.sum(x * y, 0)
     both = float(np.sum(pairs(slope, slope)))
@@ -134,7 +134,7 @@ def between_subjects(found: Residuals, codes: np.ndarray) -> Dependence:
     return _dependence(both + lost, size)
 
 
-def between_items(found: Residuals, codes: np.ndarray) -> Dependence:
+def between_items(residuals: Residuals, codes: np.ndarray) -> Dependence:
     """Dependence of the items of one cluster, over all clusters; see the module.
 
     A cluster lies within a benchmark: items of two count as two clusters.
@@ -142,11 +142,11 @@ def between_items(found: Residuals, codes: np.ndarray) -> Dependence:
     >>> rng = np.random.default_rng(0)
     >>> slope = np.repeat(rng.normal(size=(30, 40)), 5, axis=1)
     >>> one, part = np.ones((30, 200)), np.zeros(200, int)
-    >>> found = residuals_of(slope, one, rng.normal(size=30), part)
-    >>> between_items(found, np.arange(200) // 5).z > 20
+    >>> residuals = residuals_of(slope, one, rng.normal(size=30), part)
+    >>> between_items(residuals, np.arange(200) // 5).z > 20
     True
     """
-    slope, weight, _, _, part = found
+    slope, weight, _, _, part = residuals
     codes, home = _within_parts(codes, part)
     onto = _indicator(codes)
     pairs = lambda x: (x @ onto) ** 2 - (x**2) @ onto
@@ -170,7 +170,7 @@ def _dependence(excess: float, size: float) -> Dependence:
     return Dependence(excess / size, excess / (2 * size) ** 0.5)
 
 
-def above_shuffled(found: Residuals, codes: np.ndarray) -> float:
+def above_shuffled(residuals: Residuals, codes: np.ndarray) -> float:
     """Standard deviations of the z within groups above those of shuffled labels.
 
     Where responses depend on more than one ability all pairs of subjects depend on each
@@ -179,11 +179,11 @@ def above_shuffled(found: Residuals, codes: np.ndarray) -> float:
     >>> rng = np.random.default_rng(0)
     >>> slope = np.repeat(rng.normal(size=(10, 200)), 2, axis=0)
     >>> one, part = np.ones((20, 200)), np.zeros(200, int)
-    >>> found = residuals_of(slope, one, np.linspace(-1, 1, 20), part)
-    >>> above_shuffled(found, np.arange(20) // 2) > 5
+    >>> residuals = residuals_of(slope, one, np.linspace(-1, 1, 20), part)
+    >>> above_shuffled(residuals, np.arange(20) // 2) > 5
     True
     """
-    z, same, rng = _pairs(found), _same(codes), np.random.default_rng(0)
+    z, same, rng = _pairs(residuals), _same(codes), np.random.default_rng(0)
     shuffled = [
         float(z[np.ix_(order, order)][same].sum())
         for order in (rng.permutation(len(z)) for _ in range(SHUFFLES))
@@ -192,7 +192,7 @@ def above_shuffled(found: Residuals, codes: np.ndarray) -> float:
     return excess / max(float(np.std(shuffled)), 1e-12)
 
 
-def search_groups(found: Residuals) -> np.ndarray | None:
+def search_groups(residuals: Residuals) -> np.ndarray | None:
     """Groups of dependent subjects without names, `[subjects]`, or None.
 
     Average linkage by the z of pairs; of its partitions the one with the largest z over
@@ -203,20 +203,20 @@ def search_groups(found: Residuals) -> np.ndarray | None:
     >>> rng = np.random.default_rng(0)
     >>> slope = np.repeat(rng.normal(size=(10, 200)), 2, axis=0)
     >>> one, part = np.ones((20, 200)), np.zeros(200, int)
-    >>> found = residuals_of(slope, one, np.linspace(-1, 1, 20), part)
-    >>> groups = search_groups(found)
+    >>> residuals = residuals_of(slope, one, np.linspace(-1, 1, 20), part)
+    >>> groups = search_groups(residuals)
     >>> bool((groups[::2] == groups[1::2]).all()), len(set(groups.tolist()))
     (True, 10)
     """
-    count, size = found.slope.shape
+    count, size = residuals.slope.shape
     if not SEARCHED[0] <= count <= SEARCHED[1] or size < FEWEST:
         return None
-    z = _pairs(found)
+    z = _pairs(residuals)
     best, groups = _partition(z)
     rng, null = np.random.default_rng(0), []
     for _ in range(FLIPS):
-        signs = rng.choice([-1.0, 1.0], found.slope.shape)
-        flipped = _projected(found._replace(slope=found.slope * signs))
+        signs = rng.choice([-1.0, 1.0], residuals.slope.shape)
+        flipped = _projected(residuals._replace(slope=residuals.slope * signs))
         null.append(_partition(_pairs(flipped))[0])
     # With few draws the spread of the maximum is uncertain: it is at least this.
     if best < np.mean(null) + ABOVE * max(float(np.std(null)), 0.25):
@@ -224,9 +224,9 @@ def search_groups(found: Residuals) -> np.ndarray | None:
     return _refined(z, groups)
 
 
-def _pairs(found: Residuals) -> np.ndarray:
+def _pairs(residuals: Residuals) -> np.ndarray:
     """Z of each pair of subjects, 0 on the diagonal."""
-    slope, weight, basis, inverse, _ = found
+    slope, weight, basis, inverse, _ = residuals
     size = weight @ weight.T
     excess = slope @ slope.T
     for a, first in enumerate(basis):
@@ -247,7 +247,7 @@ def _partition(z: np.ndarray) -> tuple[float, np.ndarray]:
     apart = z.max() - (z + z.T) / 2
     np.fill_diagonal(apart, 0.0)
     members = [[k] for k in range(count)]
-    total, pairs, best, kept = 0.0, 0, -np.inf, np.arange(count)
+    total, pairs, best, chosen = 0.0, 0, -np.inf, np.arange(count)
     code = np.arange(count)
     for first, second, *_ in linkage(squareform(apart, checks=False), "average"):
         one, other = members[int(first)], members[int(second)]
@@ -256,8 +256,8 @@ def _partition(z: np.ndarray) -> tuple[float, np.ndarray]:
         members.append(one + other)
         code[other] = code[one[0]]
         if total / pairs**0.5 > best:
-            best, kept = total / pairs**0.5, code.copy()
-    return best, kept
+            best, chosen = total / pairs**0.5, code.copy()
+    return best, chosen
 
 
 def _merged(z: np.ndarray, codes: np.ndarray, mean: float) -> np.ndarray:

@@ -39,14 +39,14 @@ class Grouping(NamedTuple):
         codes: `[subjects]` or `[items]`.
         names: Of the groups, or None where they have none.
         of: What the groups are, for a note.
-        given: Whether the user gave them.
+        is_named: Whether the user named their facet.
         dependence: The test of these groups.
     """
 
     codes: np.ndarray
     names: np.ndarray | None
     of: str
-    given: bool
+    is_named: bool
     dependence: Dependence
 
     @property
@@ -58,49 +58,52 @@ class Grouping(NamedTuple):
 
 
 def families_of(
-    table: ResponseTable, found: Residuals, given: str | None
+    table: ResponseTable, residuals: Residuals, facet: str | None
 ) -> Grouping | None:
     """Families of subjects: given, or those with the most dependence."""
-    if given is not None:
+    if facet is not None:
         return _labelled(
-            table.subject_facets[given], f"families by {given}", found, between_subjects
+            table.subject_facets[facet],
+            f"families by {facet}",
+            residuals,
+            between_subjects,
         )
     tried = [
-        _labelled(labels, f"families by {name}", found, between_subjects)
+        _labelled(labels, f"families by {name}", residuals, between_subjects)
         for name, labels in table.subject_facets.items()
     ]
     stems = [_stems_of_subject(x) for x in table.subjects.tolist()]
     tried += [
-        _labelled(np.array(labels), "families by name", found, between_subjects)
+        _labelled(np.array(labels), "families by name", residuals, between_subjects)
         for labels in zip(*stems, strict=True)
     ]
     best = _best(tried, table.num_subjects)
     few = table.num_subjects <= SEARCHED[1]
-    if best and (not few or above_shuffled(found, best.codes) > ABOVE_SHUFFLED):
+    if best and (not few or above_shuffled(residuals, best.codes) > ABOVE_SHUFFLED):
         return best
-    groups = search_groups(found)
+    groups = search_groups(residuals)
     if groups is None:
         return None
-    test = between_subjects(found, groups)
+    test = between_subjects(residuals, groups)
     return Grouping(groups, None, "families found in the responses", False, test)
 
 
 def clusters_of_items(
-    table: ResponseTable, found: Residuals, given: str | None
+    table: ResponseTable, residuals: Residuals, facet: str | None
 ) -> Grouping | None:
     """Clusters of items: given, or those with the most dependence."""
-    if given is not None:
+    if facet is not None:
         return _labelled(
-            table.item_facets[given], f"clusters by {given}", found, between_items
+            table.item_facets[facet], f"clusters by {facet}", residuals, between_items
         )
     size = table.num_items
     tried = [
-        _labelled(labels, f"clusters by {name}", found, between_items)
+        _labelled(labels, f"clusters by {name}", residuals, between_items)
         for name, labels in table.item_facets.items()
         if name != "benchmark"
     ]
     stems = np.array([_stem_of_item(x) for x in table.items.tolist()])
-    tried.append(_labelled(stems, "clusters by name", found, between_items))
+    tried.append(_labelled(stems, "clusters by name", residuals, between_items))
     best = _best(tried, size, FEWEST_CLUSTERS, LARGEST)
     if best is not None:
         return best
@@ -110,7 +113,7 @@ def clusters_of_items(
             None,
             f"clusters of {width} adjacent items",
             False,
-            between_items(found, codes),
+            between_items(residuals, codes),
         )
         for width in BLOCKS
         if size >= FEWEST_CLUSTERS * width
@@ -118,29 +121,29 @@ def clusters_of_items(
     return _best(blocks, size, FEWEST_CLUSTERS, LARGEST)
 
 
-def _labelled(labels: np.ndarray, of: str, found: Residuals, test: Any) -> Grouping:
+def _labelled(labels: np.ndarray, of: str, residuals: Residuals, test: Any) -> Grouping:
     """Groups by label; each without a label is alone."""
     texts = np.asarray(labels).astype(str)
     alone = np.char.strip(texts) == ""
     names, codes = np.unique(texts, return_inverse=True)
     codes = np.where(alone, len(names) + np.arange(len(codes)), codes)
-    kept, codes = np.unique(codes, return_inverse=True)
-    names = np.array([names[k] if k < len(names) else "" for k in kept.tolist()])
-    return Grouping(codes, names, of, True, test(found, codes))
+    used, codes = np.unique(codes, return_inverse=True)
+    names = np.array([names[k] if k < len(names) else "" for k in used.tolist()])
+    return Grouping(codes, names, of, True, test(residuals, codes))
 
 
 def _best(
     tried: list[Grouping], size: int, fewest: int = 2, largest: float = 1.0
 ) -> Grouping | None:
     """Of the groupings that depend significantly the one with the largest z."""
-    kept = []
+    dependent = []
     for one in tried:
         sizes = np.bincount(one.codes)
         groups = len(sizes)
         fits = fewest <= groups < size and sizes.max() <= max(largest * size, 2)
         if fits and one.dependence.z > CRITICAL:
-            kept.append(one._replace(given=False))
-    return max(kept, key=lambda one: one.dependence.z, default=None)
+            dependent.append(one._replace(is_named=False))
+    return max(dependent, key=lambda one: one.dependence.z, default=None)
 
 
 def _stems_of_subject(name: str) -> list[str]:
@@ -169,5 +172,5 @@ def _stem_of_item(name: str) -> str:
     >>> _stem_of_item("passage12_q3"), _stem_of_item("7")
     ('passage12', '')
     """
-    found = re.match(r"(.*?)[-_/.:#|@\s]+[^-_/.:#|@\s]+$", name)
-    return found.group(1) if found else ""
+    match = re.match(r"(.*?)[-_/.:#|@\s]+[^-_/.:#|@\s]+$", name)
+    return match.group(1) if match else ""

@@ -85,37 +85,37 @@ class Relatives(NamedTuple):
         return _with_labels(table, "family", self.families)
 
 
-def _with_labels(table: pa.Table, name: str, found: Grouping | None) -> pa.Table:
+def _with_labels(table: pa.Table, name: str, grouping: Grouping | None) -> pa.Table:
     """A table with a column of the names of groups; an unnamed one has a number."""
     import pyarrow as pa
 
-    if found is None:
+    if grouping is None:
         return table
-    return table.append_column(name, pa.array(found.labels.tolist()))
+    return table.append_column(name, pa.array(grouping.labels.tolist()))
 
 
 def clusters_of(
-    table: ResponseTable, found: Relatives, options: dict[str, Any]
+    table: ResponseTable, related: Relatives, options: dict[str, Any]
 ) -> np.ndarray | None:
     """Labels of items that accuracies count as dependent: clusters, or benchmarks."""
-    given = options.get("cluster")
-    if given is not None:
-        return table.item_facets[given]
+    facet = options.get("cluster")
+    if facet is not None:
+        return table.item_facets[facet]
     labels = table.item_facets.get("benchmark")
     several = labels is not None and len(np.unique(labels)) >= ENOUGH_CLUSTERS
-    if found.clusters is None or several:
+    if related.clusters is None or several:
         return labels
-    return found.clusters.labels
+    return related.clusters.labels
 
 
 def with_clusters_as_benchmarks(
     table: ResponseTable, options: dict[str, Any]
 ) -> ResponseTable:
     """The table whose benchmarks are the clusters that were given, if they were."""
-    given = options.get("cluster")
-    if given is None:
+    facet = options.get("cluster")
+    if facet is None:
         return table
-    facets = {**table.item_facets, "benchmark": table.item_facets[given]}
+    facets = {**table.item_facets, "benchmark": table.item_facets[facet]}
     return table.replace(item_facets=facets)
 
 
@@ -150,31 +150,33 @@ def with_relatives(
     `paired`, whether errors are those of paired means, which include what subjects
     share.
     """
-    given = options.get("family"), options.get("cluster")
+    facets = options.get("family"), options.get("cluster")
     cells = _cells_of(table, estimates)
     if cells is None:
-        return estimates, Relatives(notes=_not_counted(given))
+        return estimates, Relatives(notes=_not_counted(facets))
     part = np.zeros(table.num_items, int)
-    if "benchmark" in table.item_facets and given[1] != "benchmark":
+    if "benchmark" in table.item_facets and facets[1] != "benchmark":
         part = np.unique(table.benchmarks, return_inverse=True)[1]
-    found = residuals_of(*cells, estimates.ability, part)
-    families = families_of(table, found, given[0])
-    clusters = clusters_of_items(table, found, given[1])
-    posterior = _posterior(estimates, found)
+    residuals = residuals_of(*cells, estimates.ability, part)
+    families = families_of(table, residuals, facets[0])
+    clusters = clusters_of_items(table, residuals, facets[1])
+    posterior = _posterior(estimates, residuals)
     notes: list[str] = []
     if clusters is not None:
-        estimates = _with_clusters(estimates, found, clusters, posterior, notes)
+        estimates = _with_clusters(estimates, residuals, clusters, posterior, notes)
     if families is not None:
         agreeing = None if paired else posterior
-        estimates = _with_families(table, estimates, found, families, agreeing, notes)
+        estimates = _with_families(
+            table, estimates, residuals, families, agreeing, notes
+        )
     return estimates, Relatives(families, clusters, tuple(notes))
 
 
-def _not_counted(given: tuple[str | None, str | None]) -> tuple[str, ...]:
+def _not_counted(facets: tuple[str | None, str | None]) -> tuple[str, ...]:
     """A note on groups that were given where a fit has no test of them."""
     named = [
         f"{what} {name}"
-        for what, name in zip(("family", "cluster"), given, strict=True)
+        for what, name in zip(("family", "cluster"), facets, strict=True)
         if name
     ]
     if not named:
@@ -207,22 +209,22 @@ def _cells_of(table: ResponseTable, estimates: Estimates):
         mine = np.flatnonzero(group == code)
         own = jax.tree.map(lambda x, mine=mine: jnp.asarray(x)[mine], items)
         exposure = data.exposure
-        found = cell_slopes(
+        cells = cell_slopes(
             family.of_items(mine),
             own,
             ability[:, code].astype(np.asarray(items[0]).dtype),
             np.asarray(data.values)[:, mine],
             None if exposure is None else np.asarray(exposure)[:, mine],
         )
-        slope[:, mine], information[:, mine] = (np.asarray(x, float) for x in found)
-    known = np.isfinite(slope) & np.isfinite(information) & (information >= 0)
-    return np.where(known, slope, 0.0), np.where(known, information, 0.0)
+        slope[:, mine], information[:, mine] = (np.asarray(x, float) for x in cells)
+    finite = np.isfinite(slope) & np.isfinite(information) & (information >= 0)
+    return np.where(finite, slope, 0.0), np.where(finite, information, 0.0)
 
 
-def _posterior(estimates: Estimates, found: Residuals) -> np.ndarray:
+def _posterior(estimates: Estimates, residuals: Residuals) -> np.ndarray:
     """Posterior variance of each ability, given items and population."""
     sd = float(np.asarray(estimates.parameters.population.sd))
-    return 1 / (1 / max(sd, 1e-6) ** 2 + found.information.sum(axis=1))
+    return 1 / (1 / max(sd, 1e-6) ** 2 + residuals.information.sum(axis=1))
 
 
 @stored_jit
@@ -234,7 +236,7 @@ def _scores(family: Any, items: Any, theta):
 
 def _with_clusters(
     estimates: Estimates,
-    found: Residuals,
+    residuals: Residuals,
     clusters: Grouping,
     posterior: np.ndarray,
     notes: list[str],
@@ -242,7 +244,7 @@ def _with_clusters(
     """Estimates with (1) in the errors of abilities and expected scores."""
     variance = max(clusters.dependence.variance, 0.0)
     onto = np.eye(int(clusters.codes.max()) + 1)[clusters.codes]
-    weight = found.information
+    weight = residuals.information
     squares = ((weight @ onto) ** 2 - weight**2 @ onto).sum(axis=1)
     added = posterior**2 * variance * squares
     error = np.sqrt(estimates.error**2 + added)
@@ -280,7 +282,7 @@ def _range(sizes: np.ndarray) -> str:
 def _with_families(
     table: ResponseTable,
     estimates: Estimates,
-    found: Residuals,
+    residuals: Residuals,
     families: Grouping,
     posterior: np.ndarray | None,
     notes: list[str],
@@ -299,14 +301,14 @@ def _with_families(
     shared = np.zeros((count, 0)) if shared is None else np.asarray(shared, float)
     variance = max(families.dependence.variance, 0.0)
     if posterior is not None and variance > 0 and count <= MOST_SUBJECTS:
-        shared = _agreeing(estimates.error, shared, found, families, posterior)
+        shared = _agreeing(estimates.error, shared, residuals, families, posterior)
     moved = np.zeros((count, 2))
     if not estimates.problem.anchored:
         moved[:, 0] = sd * max(1 / for_mean - 1 / count, 0.0) ** 0.5
         gap = ability - ability.mean()
         if estimates.problem.model.family.has_slope:
-            more = 1 / (2 * (for_scale - 1)) - 1 / (2 * max(count - 1, 1))
-            moved[:, 1] = gap * max(more, 0.0) ** 0.5
+            excess = 1 / (2 * (for_scale - 1)) - 1 / (2 * max(count - 1, 1))
+            moved[:, 1] = gap * max(excess, 0.0) ** 0.5
     scale = estimates.scale
     if scale is None:
         scale = scale_loadings(ability, shared)
@@ -354,12 +356,12 @@ def intraclass_of(
 def _agreeing(
     error: np.ndarray,
     shared: np.ndarray,
-    found: Residuals,
+    residuals: Residuals,
     families: Grouping,
     posterior: np.ndarray,
 ) -> np.ndarray:
     """Loadings of shared errors with the covariance within families."""
-    weight = found.information
+    weight = residuals.information
     same = families.codes[:, None] == families.codes
     both = weight @ weight.T * families.dependence.variance
     added = np.where(same, posterior[:, None] * posterior * both, 0.0)
@@ -391,9 +393,9 @@ def _of_families(
         own = names[families.codes == k].tolist()
         label = "" if families.names is None else f"{families.names[k]}: "
         parts.append(f"{label}{listing(own, MOST_NAMES)}")
-    more = len(order) - len(parts)
-    if more > 0:
-        parts.append(f"{more} more")
+    others = len(order) - len(parts)
+    if others > 0:
+        parts.append(f"{others} more")
     factor = float(np.median(error / np.maximum(before.error, 1e-12)))
     agree = "responses of related subjects agree beyond ability"
     if families.dependence.z <= CRITICAL:
