@@ -14,8 +14,8 @@ from irtjax.cli.output import check_file, command_line, print_json, say
 from irtjax.cli.pipeline import responses_of
 from irtjax.cli.progress import ProgressLine
 
-#: The folder of the small benchmark in that of `irtjax run`.
-SUBSET = "subset"
+#: The folders of the small benchmark, and of what `irtjax add` replaced.
+SUBSET, SNAPSHOTS = "subset", "snapshots"
 
 
 @opt.with_reading
@@ -96,6 +96,10 @@ def _page(
         from irtjax.auditing import items_to_read
 
         more["to_read"] = items_to_read(fit, table)
+    if (folder / SNAPSHOTS).is_dir():
+        from irtjax.storage.history import history
+
+        more["history"] = history(folder)
     if is_subset(folder / SUBSET):
         from irtjax.cli.shrink import subset_sentences
 

@@ -42,6 +42,9 @@ def history_section(fit: Calibration, history: Any) -> dict[str, Any] | None:
     measure = measure_of(last)
     chosen = [row["subject"] for row in last[:DRAWN]]
     names = dict(zip(chosen, labels(chosen, LABEL), strict=True))
+    # Times of one day differ by their minutes.
+    days = {date[:10] for date, _ in shown}
+    letters = 10 if len(days) == len(shown) else 16
     share = 100 / max(len(shown) - 1, 1)
     places = [f"{share * k:.2f}%" for k in range(len(shown))]
     lines = [_line(name, names[name], shown, places, measure) for name in chosen]
@@ -54,7 +57,7 @@ def history_section(fit: Calibration, history: Any) -> dict[str, Any] | None:
         "sentences": [short(x, SENTENCE) for x in [*history.sentences][::-1][:TIMES]],
         "lines": lines,
         "times": [
-            {"at": at, "text": date[:10], "anchor": anchor}
+            {"at": at, "text": date[:letters].replace("T", " "), "anchor": anchor}
             for at, (date, _), anchor in zip(
                 places, shown, _anchors(len(shown)), strict=True
             )

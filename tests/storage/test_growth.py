@@ -233,6 +233,17 @@ print(irtjax.add(sys.argv[1], sys.argv[2]).subjects)
 """
 
 
+def test_the_page_has_the_history(folder):
+    assert run("report", folder).exit_code == 0
+    assert 'id="history"' not in (folder / "report.html").read_text()
+    irtjax.add(folder, WHOLE.select(subjects=[NAMES[11]]))
+    assert run("report", folder).exit_code == 0
+    page = (folder / "report.html").read_text()
+    section = page[page.index('<section id="history"') :].partition("</section>")[0]
+    assert section.count('class="fresh"') == 1 and section.count('class="dot"') == 22
+    assert f"1 model added ({NAMES[11]})" in section
+
+
 def test_processes_that_add_at_once_lose_nothing(folder, tmp_path):
     work = []
     for name in NAMES[11:]:
