@@ -26,6 +26,8 @@ COLUMNS: dict[str, dict[str, str]] = {
         "accuracy[NAME]": "the same on one benchmark",
         "observed": "number of observed responses",
         "flags": "reasons to look at the row, separated by ;",
+        "tied_with": "subjects from which it does not differ significantly",
+        "above": "subjects of the fit that are better",
         "family": "family of related subjects",
         "ability_NAME": "ability on a benchmark or a factor",
         "speed": "speed: high where responses are short",

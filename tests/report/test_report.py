@@ -211,10 +211,8 @@ def test_two_subjects_far_apart_are_two_groups():
         assert text in said
     wide, narrow = rank(fit, level=0.99).table, rank(fit, level=0.5).table
     spans = [
-        np.subtract(
-            t.column(f"upper_{n}").to_numpy(), t.column(f"lower_{n}").to_numpy()
-        )
-        for t, n in ((wide, 99), (narrow, 50))
+        np.subtract(table["upper"].to_numpy(), table["lower"].to_numpy())
+        for table in (wide, narrow)
     ]
     # Normal quantiles: 2.5758 / 0.6745.
     np.testing.assert_allclose(spans[0] / spans[1], 3.819, rtol=1e-3)
