@@ -4,8 +4,8 @@
     python experiments/coverage/predictions.py --full --out DIR # docs/evidence
 
 A fifth of the cells is left out, `irtjax.fit` fits the others, and `irtjax.predict`
-predicts those left out. The additive opponent has effects of subjects and items and no
-slopes. Real responses come from `../shared/data` where that folder lies beside the
+predicts those left out, stacked with additive effects of subjects and items, or by the
+model alone. Real responses come from `../shared/data` where that folder lies beside the
 checkout.
 """
 
@@ -28,6 +28,7 @@ if __name__ == "__main__":
 import irtjax
 from experiments.coverage.benchmarks import SHARED
 from experiments.coverage.tables import markdown, write
+from irtjax.prediction.stacking import additive
 
 HELD_OUT = 0.2
 
@@ -88,34 +89,15 @@ def draw(design: Design, rng: np.random.Generator) -> np.ndarray:
     return (rng.random(mean.shape) < mean).astype(float)
 
 
-def additive(right: np.ndarray, seen: np.ndarray) -> np.ndarray:
-    """Chances by effects of subjects and items, these normal with an estimated SD."""
-    right = np.where(seen, right, 0.0)
-    subjects, items, sd = np.zeros(len(right)), np.zeros(right.shape[1]), 1.3
-    for _ in range(200):
-        chance = expit(subjects[:, None] + items)
-        weight, rest = chance * (1 - chance) * seen, right - chance * seen
-        # Abilities of a wide prior: one who is all right stays finite.
-        subjects += (rest.sum(1) - subjects / 9) / (weight.sum(1) + 1 / 9)
-        chance = expit(subjects[:, None] + items)
-        weight, rest = chance * (1 - chance) * seen, right - chance * seen
-        precision = weight.sum(0) + sd**-2
-        items += (rest.sum(0) - (items - items.mean()) / sd**2) / precision
-        sd = np.sqrt(np.var(items) + np.mean(1 / precision))
-    nodes, weights = np.polynomial.hermite_e.hermegauss(15)
-    at = [expit(subjects[:, None] + items + x * precision**-0.5) for x in nodes]
-    return np.average(at, axis=0, weights=weights)
-
-
-def recalibrated(right: np.ndarray, chance: np.ndarray) -> tuple[float, float]:
-    """Slope of a logistic regression of responses on predicted logits; its error."""
+def recalibrated(right: np.ndarray, chance: np.ndarray) -> float:
+    """The slope of a logistic regression of responses on predicted logits."""
     x = np.column_stack([np.ones_like(chance), logit(np.clip(chance, 1e-6, 1 - 1e-6))])
     beta = np.array([0.0, 1.0])
     for _ in range(30):
         p = expit(x @ beta)
         information = (x * (p * (1 - p))[:, None]).T @ x
         beta = beta + np.linalg.solve(information, x.T @ (right - p))
-    return float(beta[1]), float(np.linalg.inv(information)[1, 1] ** 0.5)
+    return float(beta[1])
 
 
 def loss(right: np.ndarray, chance: np.ndarray) -> float:
@@ -134,13 +116,18 @@ def run_design(design: Design, seed: int) -> dict[str, Any]:
         seen = np.isfinite(right) & ~out
         table = irtjax.ResponseTable.from_arrays(np.where(seen, right, np.nan))
         fit = irtjax.fit(table)
-        ours = irtjax.predict(fit, subjects=table.subjects, items=table.items).expected
-        plain = additive(right, seen)
+        names: dict[str, Any] = {"subjects": table.subjects, "items": table.items}
+        ours = irtjax.predict(fit, **names, data=table).expected
+        model = irtjax.predict(fit, **names).expected
+        plain = additive(np.where(seen, right, 0.0), seen.astype(float))
         one = {"loss": loss(right[out], ours[out])}
+        one["loss_model"] = loss(right[out], model[out])
         one["loss_additive"] = loss(right[out], plain[out])
         one["gain"] = one["loss_additive"] - one["loss"]
-        one["slope"] = recalibrated(right[out], ours[out])[0]
-        one["slope_additive"] = recalibrated(right[out], plain[out])[0]
+        one["gain_model"] = one["loss_additive"] - one["loss_model"]
+        one["slope_model"] = recalibrated(right[out], model[out])
+        one["slope"] = recalibrated(right[out], ours[out])
+        one["slope_additive"] = recalibrated(right[out], plain[out])
         found.append(one)
     row: dict[str, Any] = dataclasses.asdict(design)
     for name in found[0]:
@@ -154,22 +141,26 @@ def run_design(design: Design, seed: int) -> dict[str, Any]:
 COLUMNS = {
     "subjects": "N", "items": "J", "truth": "truth", "replications": "sets",
     "loss": "log-loss", "gain": "additive's less this", "worst": "least",
-    "slope": "calibration slope", "slope_additive": "additive's",
+    "gain_model": "additive's less the model's", "slope": "calibration slope",
+    "slope_model": "the model's", "slope_additive": "additive's",
 }  # fmt: skip
 
 
 def main(argv: list[str] | None = None) -> list[dict[str, Any]]:
     """Runs the designs, prints the table and returns its rows."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser = argparse.ArgumentParser(description="Predictions of responses left out")
     parser.add_argument("--full", action="store_true", help="every design")
     parser.add_argument("--only", help="rasch, 2pl, 3pl or the name of real data")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--sets", type=int, help="data sets of each design")
     parser.add_argument("--out", type=Path, help="folder for predictions.csv and .md")
     options = parser.parse_args(argv)
     jax.config.update("jax_enable_x64", True)
     rows = []
     for design in FULL if options.full else SMALL:
         if options.only in (None, design.truth):
+            sets = options.sets or design.replications
+            design = dataclasses.replace(design, replications=sets)
             rows.append(run_design(design, options.seed))
             line = markdown(rows[-1:], COLUMNS).splitlines()[-1]
             print(line, file=sys.stderr, flush=True)

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from irtjax.cli import options as opt
 from irtjax.cli.output import check_out_file, print_json, say, write_files
-from irtjax.cli.pipeline import load_fit
+from irtjax.cli.pipeline import load_fit, responses_of
 from irtjax.cli.progress import ProgressLine
 
 
@@ -45,7 +45,8 @@ def predict_command(
 
         progress("predict")
         chosen = {"subjects": subjects or None, "items": items or None}
-        found = predict(fit, **chosen, categories=categories)
+        data = responses_of(fit, folder, None, opt.Reading())
+        found = predict(fit, **chosen, categories=categories, data=data)
         progress("write")
         write_files({out: found.table})
     count, width = found.expected.shape

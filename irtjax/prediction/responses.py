@@ -18,6 +18,7 @@ from irtjax.calibration.calibration import Calibration
 from irtjax.calibration.tables import floats, number_column
 from irtjax.data.frames import HasTable
 from irtjax.data.matching import find_names
+from irtjax.data.table import ResponseTable
 from irtjax.data.wording import counted
 from irtjax.estimators.laplace.components import outer_of
 from irtjax.estimators.laplace.item_posterior import Outer
@@ -26,6 +27,7 @@ from irtjax.estimators.laplace.problem import LaplaceState, MultilevelProblem
 from irtjax.likelihood.products import expected_categories, expected_cells, outer
 from irtjax.numerics.memory import require_memory
 from irtjax.numerics.precision import full_precision
+from irtjax.prediction.stacking import is_stacked, stack_of
 from irtjax.ranking import without_scale
 
 if TYPE_CHECKING:
@@ -91,6 +93,7 @@ def predict(
     subjects: Sequence[str] | np.ndarray | None = None,
     items: Sequence[str] | np.ndarray | None = None,
     categories: bool = False,
+    data: ResponseTable | None = None,
 ) -> Predictions:
     """Predicts the response of every subject to every item, observed or not.
 
@@ -107,17 +110,25 @@ def predict(
     standard error is due to the error of the ability only, not to that of the item,
     which is larger where few subjects answered it.
 
+    With the responses of the fit as `data`, predictions of right and wrong responses of
+    up to 200 subjects are stacked with those of effects of subjects and items without
+    slopes (`irtjax.prediction.stacking`), which folds of responses left out weigh: they
+    are calibrated where the model does not fit, and lose no more than additive ones.
+    The fit is repeated four times for that.
+
     Args:
         fit: A calibration, from `irtjax.fit` or `irtjax.load`.
         subjects: Names of subjects in the order of the result; None for all.
         items: Names of items in the order of the result; None for all.
         categories: Whether to return the probability of each category too.
+        data: The responses of the fit; None for predictions of the model alone.
 
     Returns:
         The predictions. Memory: 16 bytes per cell.
 
     Raises:
-        ValueError: If a name is not in the fit, or categories are requested of scores.
+        ValueError: If a name is not in the fit, categories are requested of scores, or
+            data are not those of the fit.
 
     >>> import irtjax
     >>> data = [[1, 1, 1, 0], [1, 0, 0, 0], [1, 1, 0, 0], [0, 1, 0, 1]]
@@ -170,6 +181,18 @@ def predict(
         expected[part], standard_error[part] = found[:2]
         if kinds is not None:
             kinds[part] = found[2]
+    if data is not None and is_stacked(fit, data):
+        own = data.select(
+            subjects=find_names(data.subjects, fit.subject_names, "subject"),
+            items=find_names(data.items, fit.item_names, "item"),
+        )
+        stack = stack_of(fit, own, predict)
+        model = expected
+        expected = stack.of(model, stack.additive[np.ix_(rows, places)])
+        flat = np.maximum(model * (1 - model), 1e-12)
+        standard_error *= stack.slope * expected * (1 - expected) / flat
+        if kinds is not None:
+            kinds = np.stack([1 - expected, expected], axis=-1)
     names = fit.subject_names[rows], fit.item_names[places]
     codes = fit.model.family.category_codes
     return Predictions(*names, expected, standard_error, kinds, codes)
