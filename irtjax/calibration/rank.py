@@ -11,6 +11,7 @@ import numpy as np
 from scipy.special import ndtri
 
 from irtjax import ranking
+from irtjax.calibration.heading import heading, nouns_of
 from irtjax.calibration.tables import OWN, floats, score_interval
 from irtjax.data import ResponseTable, read
 from irtjax.data.coding import coded_as
@@ -18,6 +19,7 @@ from irtjax.data.frames import HasTable
 from irtjax.data.matching import find_names
 from irtjax.data.result_text import with_level
 from irtjax.data.reversal import aligned
+from irtjax.data.wording import NOUNS
 from irtjax.models.families.bounded import in_unit_range
 from irtjax.models.model import response_ends, response_size
 from irtjax.ranking.accuracy import ENOUGH_CLUSTERS, paired_difference
@@ -61,6 +63,8 @@ class RankedSubjects(HasTable):
         num_pairs: Number of pairs tested.
         num_different: How many differ, false discoveries controlled at 1 - level.
         level: Level of all intervals.
+        heading: What was ranked, in a line.
+        noun: What a subject is called, such as "model".
     """
 
     table: pa.Table
@@ -68,6 +72,8 @@ class RankedSubjects(HasTable):
     num_pairs: int
     num_different: int
     level: float
+    heading: str = ""
+    noun: str = NOUNS[0]
 
     def rows(self, start: int = 0, stop: int | None = None) -> list[dict[str, Any]]:
         """Rows `start` to `stop` of the table."""
@@ -140,7 +146,9 @@ def rank(
     columns["last_group"] = pa.array(found.last_group[order] + 1)
     names = [*_FIRST, *(name for name in columns if name not in _FIRST)]
     result = with_level(pa.table({name: columns[name] for name in names}), chosen)
-    return RankedSubjects(result, groups, found.num_pairs, found.num_different, chosen)
+    pairs = found.num_pairs, found.num_different
+    words = heading(fit), nouns_of(fit)[0]
+    return RankedSubjects(result, groups, *pairs, chosen, *words)
 
 
 def _intervals(fit: Calibration, table: pa.Table, level: float) -> dict[str, Any]:

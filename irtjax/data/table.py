@@ -14,7 +14,7 @@ from irtjax.data import arrays, item_texts
 from irtjax.data.frames import HasTable
 from irtjax.data.sparse_table import MATRIX_BYTES, SparseCells, is_sparse
 from irtjax.data.table_files import read_fields, write_fields
-from irtjax.data.wording import counted
+from irtjax.data.wording import NOUNS, counted
 from irtjax.numerics.memory import available_memory
 
 #: Whole numbers below this are ordered categories by default, larger ones scores.
@@ -95,6 +95,7 @@ class ResponseTable(HasTable):
         reversed_scores: by item, the formula of scores of which lower is better, such
             as "1 - wer"; None of a table that was not read.
         answers: what each subject answered, where the data had it.
+        nouns: what one subject and one benchmark are called, such as "model", "task".
 
     >>> table = ResponseTable.from_arrays([[1, 0], [1, np.nan]], items=["x", "y"])
     >>> table.kind, table.num_observed, table.item_accuracy().tolist()
@@ -119,6 +120,7 @@ class ResponseTable(HasTable):
     item_contents: Mapping[str, str] = dataclasses.field(default_factory=dict)
     reversed_scores: Mapping[str, str] | None = None
     answers: Answers | None = None
+    nouns: tuple[str, str] = NOUNS
 
     def __post_init__(self) -> None:
         """Checks shapes and names, since labels and arrays are joined by position."""

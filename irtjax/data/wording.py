@@ -6,8 +6,20 @@ import math
 from collections.abc import Sequence
 from typing import SupportsInt
 
+#: What a subject and a benchmark are called where the data have no name for them.
+NOUNS = ("subject", "benchmark")
 # Marks files that hold a saved `ResponseTable`.
 TABLE_FORMAT = "irtjax.response_table"
+
+
+def noun_of(column: str | None) -> str:
+    """Returns what one subject is called, by the column that names the subjects.
+
+    >>> noun_of("model_name"), noun_of("student")
+    ('model', 'subject')
+    """
+    words = ("model", "llm", "system")
+    return "model" if any(x in (column or "").lower() for x in words) else NOUNS[0]
 
 
 def several(names: Sequence[object]) -> str:

@@ -14,6 +14,7 @@ from irtjax.data import read
 from irtjax.data.coding import CODING, coding_note, coding_of, recoded
 from irtjax.data.reversal import bounds_of_values
 from irtjax.data.table import ResponseTable
+from irtjax.data.wording import NOUNS
 from irtjax.estimators.catalogue import method_class
 from irtjax.estimators.driver import AbstractEstimator, Run
 from irtjax.estimators.timing import Clock, ProgressCallback
@@ -126,6 +127,7 @@ def fit(
         **related,
         "method": task.method.name,
         **({"choice": reason} if reason else {}),
+        **({} if table.nouns == NOUNS else {"nouns": list(table.nouns)}),
         **_directions(table),
         **({} if coding is None else {CODING: list(coding)}),
         **solution.method.record(),

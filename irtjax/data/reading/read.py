@@ -17,7 +17,7 @@ from irtjax.data.files import located
 from irtjax.data.formats import LOGS, TABLES
 from irtjax.data.reading.options import Metric, ReadOptions, Trials
 from irtjax.data.table import ResponseTable
-from irtjax.data.wording import are, counted, listing, percent, were
+from irtjax.data.wording import NOUNS, are, counted, listing, noun_of, percent, were
 from irtjax.numerics.progress import watched
 
 if TYPE_CHECKING:
@@ -144,6 +144,7 @@ class Gathered:
     notes: list[str]
     sources: list[str]
     asked: frozenset[str] = frozenset()  # Files that were named one by one.
+    nouns: tuple[str, str] = NOUNS
 
     def table(self, options: ReadOptions, *, lengths: bool = False) -> ResponseTable:
         """The one table, with everything chosen; ``lengths``: of response lengths."""
@@ -178,7 +179,8 @@ class Gathered:
         if not lengths:
             directions.check()
         sources = [x for x in self.sources if x not in gone]
-        return _finish(merge(tables, options), options, notes, sources)
+        found = _finish(merge(tables, options), options, notes, sources)
+        return dataclasses.replace(found, nouns=self.nouns)
 
 
 def gather(source: Any, options: ReadOptions) -> Gathered:
@@ -239,7 +241,18 @@ def gather(source: Any, options: ReadOptions) -> Gathered:
     )
     notes += more
     asked = frozenset(str(file.path) for file in files if file.asked)
-    return Gathered(joined, tables, notes, names, asked)
+    nouns = _nouns({str(file.format) for file in files}, pieces)
+    return Gathered(joined, tables, notes, names, asked, nouns)
+
+
+def _nouns(formats: set[str], pieces: Sequence[Piece]) -> tuple[str, str]:
+    """What the inputs call a subject and a benchmark."""
+    is_model = not formats.isdisjoint(LOGS) or "model" in {
+        x.nouns[0] if isinstance(x, ResponseTable) else noun_of(x.roles.get("subject"))
+        for x in pieces
+    }
+    is_task = not formats.isdisjoint(("lm_eval", "inspect"))
+    return "model" if is_model else NOUNS[0], "task" if is_task else NOUNS[1]
 
 
 def _find(

@@ -48,7 +48,7 @@ from irtjax.data.reading.scoring import score_matrix
 from irtjax.data.reading.tabular import Frame
 from irtjax.data.reading.totals import without_totals
 from irtjax.data.table import ResponseTable
-from irtjax.data.wording import counted, listing, were
+from irtjax.data.wording import NOUNS, counted, listing, noun_of, were
 from irtjax.numerics.memory import available_memory
 
 Piece: TypeAlias = ResponseTable | Records
@@ -147,7 +147,8 @@ def read_wide(frame: Frame, layout: Columns, options: ReadOptions) -> Piece:
         raise ValueError(f"{source}: {error}") from None
     metric = options.metric if isinstance(options.metric, str) else None
     facets = {"item_facets" if layout.transposed else "subject_facets": side}
-    return dataclasses.replace(read, metric=metric, **facets)
+    nouns = noun_of(None if layout.transposed else subject), NOUNS[1]
+    return dataclasses.replace(read, metric=metric, nouns=nouns, **facets)
 
 
 def _records_of_rows(

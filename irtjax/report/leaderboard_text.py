@@ -1,0 +1,341 @@
+"""The leaderboard as a short text table: rank, score, its interval drawn, and ties."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from irtjax.data.wording import counted, percent
+from irtjax.report.text_table import (
+    cut,
+    display_width,
+    has_unicode,
+    plain,
+    terminal_width,
+    text_table,
+)
+from irtjax.report.words import number, visible
+
+if TYPE_CHECKING:
+    from irtjax.calibration.rank import RankedSubjects
+
+#: Subjects of a table that is shown whole, and those of a longer one at either end.
+WHOLE, TOP, BOTTOM = 12, 8, 3
+#: Columns of the drawing: fewest, usual, most.
+_LEAST_PLOT, _PLOT, _MOST_PLOT = 12, 22, 40
+#: Columns of a name and of the ties: fewest, and those that the drawing leaves them.
+_LEAST_NAME, _NAME, _LEAST_TIES, _TIES = 10, 20, 9, 16
+#: Columns of a name that is cut between others.
+_LEAST_CUT = 7
+_AXIS, _LINE, _POINT, _NONE = "┊", "━", "●", "–"
+
+
+def leaderboard_text(
+    ranked: RankedSubjects,
+    *,
+    place: str = "",
+    everything: bool = False,
+    width: int | None = None,
+    unicode: bool | None = None,
+) -> str:
+    """Returns the leaderboard as text, at most as wide as the screen.
+
+    The score is the expected mean response on all items of the fit. A subject's ranks
+    go from 1 + the number of subjects that are significantly better to their number
+    less those that are significantly worse, the two that its ties allow: a confidence
+    set of its rank by pairwise tests (Mogstad, Romano, Shaikh and Wilhelm 2024), with
+    the false discovery rate of the pairs. "tied with" names the subjects between.
+
+    Args:
+        ranked: The ranking.
+        place: A file to name on the right of the heading.
+        everything: All subjects; else the first and the last ones of more than 12.
+        width: Columns of the screen; None takes those of the terminal.
+        unicode: Whether other characters than ASCII are used; None asks the stream.
+
+    >>> import irtjax
+    >>> data = [[1, 1, 1, 0], [1, 0, 0, 0], [1, 1, 0, 0], [0, 1, 0, 1]]
+    >>> fit = irtjax.fit(irtjax.ResponseTable.from_arrays(data), "rasch")
+    >>> leaderboard_text(irtjax.rank(fit)).splitlines()[0]
+    '4 subjects · 4 items · complete'
+    """
+    unicode = has_unicode() if unicode is None else unicode
+    width = terminal_width() if width is None else width
+    count = ranked.table.num_rows
+    lines = _heading(ranked.heading or counted(count, ranked.noun), place, width)
+    if count:
+        lines.append(_Board(ranked, everything, width).text(unicode))
+    else:
+        lines.append(f" No {ranked.noun} has a finite ability.")
+    return "\n".join(plain(line, unicode) for line in lines)
+
+
+def tie_ranks(ranked: RankedSubjects) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the best and the worst rank of every subject that its ties allow.
+
+    Groups are runs of subjects in the order of the table.
+    """
+    first, last = (
+        np.asarray(ranked.table.column(name), np.int64)
+        for name in ("first_group", "last_group")
+    )
+    # Those whose last group is before the first one of a subject are better.
+    better = np.searchsorted(last, first, side="left")
+    return better + 1, np.searchsorted(first, last, side="right")
+
+
+def tied_with(ranked: RankedSubjects, place: int) -> list[str]:
+    """Returns the subjects that the one at a place of the table is tied with."""
+    low, high = (int(ends[place]) for ends in tie_ranks(ranked))
+    names = ranked.table.column("subject").slice(low - 1, high - low + 1).to_pylist()
+    return names[: place - low + 1] + names[place - low + 2 :]
+
+
+def short_names(names: Sequence[str]) -> dict[str, str]:
+    """Returns names without the organisation before "/" where they stay different.
+
+    >>> short_names(["meta/llama", "qwen/qwen", "other/qwen"])
+    {'meta/llama': 'llama', 'qwen/qwen': 'qwen/qwen', 'other/qwen': 'other/qwen'}
+    """
+    ends = [visible(name).rstrip("/").rsplit("/", 1)[-1] for name in names]
+    met: dict[str, int] = {}
+    for end in ends:
+        met[end] = met.get(end, 0) + 1
+    return {
+        name: end if met[end] == 1 and end else visible(name)
+        for name, end in zip(names, ends, strict=True)
+    }
+
+
+def listed(names: Sequence[str], width: int, last: str = ", ") -> str:
+    """Returns as many names as fit, and how many more there are.
+
+    >>> listed(["a", "bb", "ccc"], 20), listed(["aaaa", "bbbb", "cccc"], 13)
+    ('a, bb, ccc', 'aaaa, +2 more')
+    >>> listed(["a", "b"], 20, " and "), listed(["aaaa", "bbbb"], 9), listed([], 9)
+    ('a and b', 'aaaa, +1', '–')
+    """
+    if len(names) < 2:
+        return cut(names[0], width) if names else _NONE
+    whole = f"{', '.join(names[:-1])}{last}{names[-1]}"
+    if display_width(whole) <= width:
+        return whole
+    for form in (", +{:,} more", ", +{:,}"):
+        # A name and its comma take three columns at least.
+        for shown in range(min(len(names) - 1, width // 3), 0, -1):
+            text = ", ".join(names[:shown]) + form.format(len(names) - shown)
+            if display_width(text) <= width:
+                return text
+    end = f", +{len(names) - 1:,}"
+    if width - len(end) < _LEAST_CUT:
+        return cut(counted(len(names), "other"), width, head=1.0)
+    return cut(names[0], width - len(end)) + end
+
+
+def score_digits(halves: Sequence[float], highest: float) -> int:
+    """Returns the digits of scores: two, and one more where intervals are narrower.
+
+    >>> score_digits([0.03], 0.9), score_digits([0.004], 0.9), score_digits([2], 80)
+    (2, 3, 1)
+    """
+    digits = 2 - (highest > 10) - (highest > 1000)
+    known = [half for half in halves if half > 0]
+    fine = bool(known) and float(np.median(known)) < 10.0**-digits
+    return digits + fine
+
+
+def points(value: float | None, digits: int, bare: bool = True) -> str:
+    """Returns a score without its leading zero, with a minus sign.
+
+    >>> points(0.781, 2), points(1.0, 2), points(-0.002, 3), points(None, 2)
+    ('.78', '1.00', '−.002', '–')
+    """
+    text = number(value, digits).replace("-", "−")
+    return text.replace("0.", ".", 1) if bare and text.lstrip("−")[:2] == "0." else text
+
+
+def _heading(heading: str, place: str, width: int) -> list[str]:
+    """The first line, with a file at its right end if there is room for both."""
+    place = visible(place)
+    room = min(width, 80) - display_width(heading) - display_width(place)
+    if not place:
+        return [heading]
+    return [f"{heading}{' ' * room}{place}"] if room > 2 else [heading, f" {place}"]
+
+
+@dataclasses.dataclass(frozen=True)
+class _Scale:
+    """Values drawn in columns of text, the first of which is the axis."""
+
+    low: float
+    high: float
+    width: int
+
+    def column(self, value: float) -> int:
+        share = (value - self.low) / (self.high - self.low)
+        return 1 + round(min(max(share, 0.0), 1.0) * (self.width - 2))
+
+    def line(self, value: float, low: float, high: float) -> str:
+        """An interval with its point."""
+        cells = [_AXIS, *" " * (self.width - 1)]
+        first, last = self.column(low), self.column(high)
+        cells[first : last + 1] = _LINE * (last + 1 - first)
+        cells[self.column(value)] = _POINT
+        return "".join(cells).rstrip()
+
+    def labels(self) -> str:
+        """Labels of round values, each above its column."""
+        span = self.high - self.low
+        cells = [" "] * self.width
+        for step in _steps(span):
+            digits = max(0, -math.floor(math.log10(step) + 1e-9))
+            ticks = np.arange(math.ceil(self.low / step), self.high / step + 1e-9)
+            texts = [points(k * step, digits) for k in ticks]
+            starts = [
+                self.column(k * step) - len(text) // 2
+                for k, text in zip(ticks, texts, strict=True)
+            ]
+            placed = [
+                (start, text)
+                for start, text in zip(starts, texts, strict=True)
+                if start > 0 and start + len(text) <= self.width
+            ]
+            free = all(
+                one[0] + len(one[1]) + 1 <= two[0]
+                for one, two in zip(placed, placed[1:], strict=False)
+            )
+            if free and placed:
+                for start, text in placed:
+                    cells[start : start + len(text)] = text
+                break
+        return "".join(cells).rstrip() or " "
+
+
+def _steps(span: float):
+    """Round distances of ticks, the finest first."""
+    power = 10.0 ** math.floor(math.log10(span / 10))
+    for factor in (1, 2, 5, 10, 20, 50, 100):
+        yield factor * power
+
+
+class _Board:
+    """The shown rows of a ranking and their cells."""
+
+    def __init__(self, ranked: RankedSubjects, everything: bool, width: int) -> None:
+        self.ranked, self.width = ranked, width
+        count = ranked.table.num_rows
+        self.whole = everything or count <= WHOLE
+        ends = [(0, count)] if self.whole else [(0, TOP), (count - BOTTOM, count)]
+        self.places = [k for start, stop in ends for k in range(start, stop)]
+        self.rows = [row for start, stop in ends for row in ranked.rows(start, stop)]
+        self.low, self.high = tie_ranks(ranked)
+        scored = any(_known(row["expected_score"]) for row in self.rows)
+        self.measure = "expected_score" if scored else "ability"
+        prefix = "expected_score_" if scored else ""
+        self.ends = f"{prefix}lower", f"{prefix}upper"
+        bounds = [self._interval(row) for row in self.rows]
+        halves = [(pair[1] - pair[0]) / 2 for pair in bounds if pair]
+        sizes = [abs(row[self.measure] or 0.0) for row in self.rows]
+        self.has_ends = bool(halves)
+        self.digits = score_digits(halves, max(sizes))
+        self.bare = scored and max(sizes) <= 1
+
+    def text(self, unicode: bool) -> str:
+        """The table."""
+        columns = self._numbers()
+        words = {"rank", self.ranked.noun}
+        taken = [max(map(display_width, [name, *x])) for name, x in columns.items()]
+        room = self.width - sum(taken) + taken[1] - 2 * (len(taken) + 1) - 1
+        ties = self._ties()
+        longest = max(display_width(", ".join(names)) for names in ties)
+        _, plot, tied = _shared(room, taken[1], longest)
+        if plot:
+            scale = self._scale(plot)
+            columns[scale.labels()] = [self._drawn(scale, row) for row in self.rows]
+            words.add(scale.labels())
+        if tied:
+            # Without Unicode what stands for "…" takes one column more.
+            room = tied - (not unicode)
+            columns["tied with"] = [listed(names, room) for names in ties]
+            words.add("tied with")
+        rows = [list(cells) for cells in zip(*columns.values(), strict=True)]
+        if not self.whole:
+            left = self.ranked.table.num_rows - len(rows)
+            gap = ["…", f"({left:,} more)"] + [""] * (len(columns) - 2)
+            rows.insert(TOP, gap)
+        options: dict[str, Any] = {"width": self.width, "unicode": unicode}
+        return text_table(list(columns), rows, left=words, **options)
+
+    def _numbers(self) -> dict[str, list[str]]:
+        """The columns before the drawing, by their names."""
+        number = lambda value: points(value, self.digits, self.bare)
+        columns = {
+            "rank": [self._rank(k) for k in self.places],
+            self.ranked.noun: [visible(row["subject"]) for row in self.rows],
+            self.measure.removeprefix("expected_"): [
+                number(row[self.measure]) for row in self.rows
+            ],
+        }
+        if self.has_ends:
+            columns[percent(self.ranked.level)] = [
+                "–".join(map(number, self._interval(row))) or _NONE for row in self.rows
+            ]
+        return columns
+
+    def _interval(self, row: dict[str, Any]) -> tuple[float, ...]:
+        """The ends of a row's interval; nothing without one."""
+        found = tuple(row[name] for name in self.ends)
+        return found if all(map(_known, found)) else ()
+
+    def _ties(self) -> list[list[str]]:
+        """Short names of those that each row is tied with."""
+        names = self.ranked.table.column("subject").to_pylist()
+        shown = list(short_names(names).values())
+        return [
+            shown[self.low[k] - 1 : k] + shown[k + 1 : self.high[k]]
+            for k in self.places
+        ]
+
+    def _rank(self, place: int) -> str:
+        low, high = self.low[place], self.high[place]
+        return f"{low:,}" if low == high else f"{low:,}–{high:,}"
+
+    def _drawn(self, scale: _Scale, row: dict[str, Any]) -> str:
+        value = row[self.measure]
+        if not _known(value):
+            return _AXIS
+        return scale.line(value, *(self._interval(row) or (value, value)))
+
+    def _scale(self, width: int) -> _Scale:
+        """The scale of all subjects, shown or not."""
+        rows = self.rows if self.whole else self.ranked.rows()
+        names = (self.measure, *self.ends)
+        values = [row[name] for row in rows for name in names if _known(row[name])]
+        low, high = min(values, default=0.0), max(values, default=1.0)
+        slack = 0.0 if high > low else max(abs(high), 1.0) / 20
+        return _Scale(low - slack, high + slack, width)
+
+
+def _known(value: Any) -> bool:
+    return value is not None and math.isfinite(value)
+
+
+def _shared(room: int, name: int, tied: int) -> tuple[int, int, int]:
+    """Columns of names, of the drawing and of ties; 0 where there is no room."""
+    sizes = [min(name, _LEAST_NAME), _LEAST_PLOT, _LEAST_TIES]
+    if room < sum(sizes):
+        # Without the drawing, then without the ties; each had a gap before it.
+        sizes[1], room = 0, room + 2
+    if room < sum(sizes):
+        sizes[2], room = 0, room + 2
+    most = max(tied, _LEAST_TIES)
+    wanted = [(0, min(name, _NAME)), (2, min(most, _TIES)), (1, _PLOT)]
+    wanted += [(0, name), (2, most), (1, _MOST_PLOT)]
+    for k, size in wanted:
+        if sizes[k]:
+            sizes[k] += max(min(size - sizes[k], room - sum(sizes)), 0)
+    return sizes[0], sizes[1], sizes[2]
