@@ -28,11 +28,14 @@ def heading(fit: Calibration) -> str:
     '4 subjects · 4 items · complete'
     """
     subject, benchmark = nouns_of(fit)
-    parts = [counted(len(fit.subjects), subject), counted(len(fit.items), "item")]
+    parts = [
+        counted(len(fit.subject_names), subject),
+        counted(len(fit.item_names), "item"),
+    ]
     labels = [] if fit.benchmarks is None else np.unique(fit.benchmarks)
     if len(labels) > 1:
         parts.append(counted(len(labels), benchmark))
-    missing = 1 - fit.num_observed / (len(fit.subjects) * len(fit.items))
+    missing = 1 - fit.num_observed / (len(fit.subject_names) * len(fit.item_names))
     few = f"{missing:.1%}" if missing < 0.1 else f"{missing:.0%}"
     parts.append("complete" if missing <= 0 else f"{few.replace('%', ' %')} missing")
     if Status(int(fit.status)) != Status.CONVERGED:
