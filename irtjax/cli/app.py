@@ -24,6 +24,7 @@ from irtjax.cli.rank import rank_command
 from irtjax.cli.report import report_command
 from irtjax.cli.run import run_command
 from irtjax.cli.score import score_command
+from irtjax.cli.show import items_command, show_command
 from irtjax.cli.shrink import shrink_command
 from irtjax.cli.simulate import simulate_command
 from irtjax.cli.stability import stability_command
@@ -85,6 +86,8 @@ def _options(
 
 app.command("run", cls=Command)(run_command)
 app.command("fit", cls=FitCommand)(fit_command)
+app.command("show", cls=Command)(show_command)
+app.command("items", cls=Command)(items_command)
 app.command("score", cls=Command)(score_command)
 app.command("add", cls=Command)(add_command)
 app.command("history", cls=Command)(history_command)

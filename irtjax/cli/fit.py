@@ -92,6 +92,7 @@ def fit_command(
     float32: opt.Float32 = False,
     device: opt.Device = None,
     quiet: opt.Quiet = False,
+    verbose: opt.Verbose = False,
     json: opt.Json = False,
     **given: Any,
 ) -> None:
@@ -118,7 +119,8 @@ def fit_command(
         ranked = write(calibration, folder, progress, overwrite, **options)
         if checkpoint is not None:
             checkpoint.unlink(missing_ok=True)
-    report(calibration, ranked, folder, quiet=quiet, as_json=json)
+    shown = {"quiet": quiet, "as_json": json, "verbose": verbose}
+    report(calibration, ranked, folder, **shown)
 
 
 def _read_and_fit(files, reading: opt.Reading, job: Job, progress: ProgressLine):

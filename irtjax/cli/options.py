@@ -45,6 +45,14 @@ _SAVED: dict[str, Any] = {"metavar": "DIR", "help": "Folder that `irtjax fit` wr
 FitFolder = Annotated[Path, typer.Option("--fit", **_SAVED)]
 Folder = Annotated[Path, typer.Argument(**_SAVED)]
 Quiet = Annotated[bool, option("Show neither progress nor tables.", "--quiet", "-q")]
+Verbose = Annotated[
+    bool,
+    option(
+        "Also abilities, model, method, log-likelihood, all warnings, notes and files.",
+        "--verbose",
+        "-v",
+    ),
+]
 Figures = Annotated[bool, option("Draw the figures.")]
 Page = Annotated[bool, option("Write report.html.", "--page/--no-page")]
 Title = Annotated[

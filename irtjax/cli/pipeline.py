@@ -167,23 +167,37 @@ def report(
     *,
     quiet: bool,
     as_json: bool,
+    verbose: bool = False,
     more: dict[str, Any] | None = None,
     names: tuple[str, ...] = (),
 ) -> None:
     """Prints the results, and where everything is."""
     from irtjax.cli import screen
-    from irtjax.report.summary import summarise
     from irtjax.storage import FIT_FILES, STRUCTURE_FILES
 
-    if not quiet and not as_json:
-        screen.show_ranking(ranked, everything=False)
-        screen.show_sentences(summarise(fit, ranked))
-        screen.show_warnings(fit.warnings, fit.notes)
+    if not quiet and not as_json and not verbose:
+        page = None if folder is None else folder / "report.html"
+        where = None if folder is None else screen.shown_path(folder)
+        screen.show_result(fit, ranked, place=page, folder=where)
+    elif not quiet and not as_json:
+        show_all(fit, ranked)
         if folder is not None:
             names = (*FIT_FILES, *STRUCTURE_FILES, *names)
             screen.show_sentences(["", written(folder, names)])
     if as_json:
         print_json(document(fit, ranked, folder) | (more or {}))
+
+
+def show_all(
+    fit: Calibration, ranked: RankedSubjects, everything: bool = False
+) -> None:
+    """Prints all columns of a ranking, what was fitted and how, warnings and notes."""
+    from irtjax.cli import screen
+    from irtjax.report.summary import summarise
+
+    screen.show_ranking(ranked, everything)
+    screen.show_sentences(summarise(fit, ranked))
+    screen.show_warnings(fit.warnings, fit.notes)
 
 
 def document(
@@ -200,4 +214,27 @@ def document(
         "groups": list(ranked.groups),
         "flagged_items": items_by_flag(fit),
         "items_without_variation": items_by_flag(fit, constant=True),
+    }
+
+
+def ranking_document(
+    fit: Calibration, ranked: RankedSubjects, folder: Path | None
+) -> dict[str, Any]:
+    """What `--json` prints of a leaderboard."""
+    from irtjax.report.leaderboard_text import tie_ranks
+    from irtjax.report.verdict import verdict
+
+    low, high = (ends.tolist() for ends in tie_ranks(ranked))
+    rows = [
+        {**row, "tied_rank_lower": low[k], "tied_rank_upper": high[k]}
+        for k, row in enumerate(ranked.table.to_pylist())
+    ]
+    return {
+        "heading": ranked.heading,
+        "level": ranked.level,
+        "subjects": rows,
+        "groups": list(ranked.groups),
+        "num_pairs": ranked.num_pairs,
+        "num_different": ranked.num_different,
+        "verdict": verdict(fit, ranked, folder=folder),
     }

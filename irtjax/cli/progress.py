@@ -154,13 +154,16 @@ def _compiling() -> str:
     """What JAX does where it prepares a program and does not run one yet."""
     # Imported where JAX is: `irtjax --help` needs none of it.
     module = sys.modules.get("irtjax.numerics.compiling")
-    return "compiling" if module is not None and module.is_compiling() else ""
+    is_compiling = getattr(module, "is_compiling", None)
+    return "compiling" if is_compiling is not None and is_compiling() else ""
 
 
 def _compiled() -> float:
     """Seconds that compilation has taken: the parts to come need not compile again."""
     module = sys.modules.get("irtjax.numerics.compiling")
-    return 0.0 if module is None else module.seconds()
+    # Another thread may be importing it.
+    seconds = getattr(module, "seconds", None)
+    return 0.0 if seconds is None else seconds()
 
 
 def duration(seconds: float) -> str:

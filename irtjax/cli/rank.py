@@ -10,7 +10,12 @@ from typing import Annotated
 from irtjax.cli import config
 from irtjax.cli import options as opt
 from irtjax.cli.output import check_file, print_json, write_files
-from irtjax.cli.pipeline import load_fit, responses_of
+from irtjax.cli.pipeline import (
+    load_fit,
+    ranking_document,
+    responses_of,
+    show_all,
+)
 from irtjax.cli.progress import ProgressLine
 
 
@@ -94,6 +99,7 @@ def rank_command(
     *,
     moves: MoveOptions,
     quiet: opt.Quiet = False,
+    verbose: opt.Verbose = False,
     json: opt.Json = False,
 ) -> None:
     """Ranks the subjects of a fit, with rank intervals, P(best) and groups."""
@@ -120,29 +126,13 @@ def rank_command(
         progress("rank")
         ranked = rank(fit, level=level, num_draws=draws, seed=seed)
     if json:
-        print_json(
-            {
-                "level": ranked.level,
-                "subjects": ranked.table.to_pylist(),
-                "groups": list(ranked.groups),
-                "num_pairs": ranked.num_pairs,
-                "num_different": ranked.num_different,
-            }
-        )
+        print_json(ranking_document(fit, ranked, folder))
+    elif not quiet and verbose:
+        show_all(fit, ranked, everything)
     elif not quiet:
         from irtjax.cli import screen
-        from irtjax.report.summary import (
-            direction_sentences,
-            has_converged,
-            subject_sentences,
-        )
 
-        screen.show_ranking(ranked, everything)
-        sentences = [
-            *direction_sentences(fit),
-            *subject_sentences(ranked, converged=has_converged(fit)),
-        ]
-        screen.show_sentences(sentences)
+        screen.show_result(fit, ranked, everything=everything, folder=folder)
 
 
 def _check_reading(reading: opt.Reading, data: list[str] | None) -> None:

@@ -20,6 +20,7 @@ from irtjax.cli import shrink as shrinking
 from irtjax.cli.errors import explain, one_line
 from irtjax.cli.imports import own_or_name
 from irtjax.cli.output import (
+    SAMPLE_FILES,
     check_out_folder,
     command_line,
     print_json,
@@ -111,6 +112,7 @@ def run_command(
     keep_responses: opt.KeepResponses = True,
     figures: opt.Figures = False,
     quiet: opt.Quiet = False,
+    verbose: opt.Verbose = False,
     json: opt.Json = False,
 ) -> None:
     """Fits, audits and shrinks: who is best, which items are bad, which few suffice."""
@@ -150,7 +152,7 @@ def run_command(
     if json:
         print_json(_document(results, list(table.notes)))
     elif not quiet:
-        _show(results)
+        (_show_all if verbose else _show)(results)
     if results.failed:
         _end(results)
 
@@ -412,6 +414,36 @@ def _places(results: Results) -> list[str]:
 
 
 def _show(results: Results) -> None:
+    """Prints the leaderboard and the verdict."""
+    from irtjax.cli import screen
+
+    more = {"place": results.out / PAGE, "folder": screen.shown_path(results.out)}
+    more |= {"audit": results.audit, "more": {"Cheaper": _cheaper(results)}}
+    screen.show_result(results.fit, results.ranked, **more)
+
+
+def _cheaper(results: Results) -> str:
+    """What the small benchmark gives, and its file; or why there is none."""
+    from irtjax.cli import screen
+    from irtjax.data.wording import counted
+    from irtjax.report.leaderboard_text import points
+
+    few = results.subset
+    if few is None:
+        return results.parts[SUBSET].removeprefix("left out: ")
+    place = results.out / SUBSET
+    names = [*SAMPLE_FILES, "subset.csv"]
+    file = next(place / name for name in names if (place / name).is_file())
+    if hasattr(few, "sentence"):
+        text = few.sentence().rstrip(".")
+    else:
+        error = few.held_out and points(few.held_out["mean_absolute_error"], 2)
+        text = f"{counted(few.size, 'item')} give the full score"
+        text += f" to ±{error} on average" if error else ""
+    return f"{text}; file: {screen.shown_path(file)}"
+
+
+def _show_all(results: Results) -> None:
     """Prints ranking, verdicts, warnings and places of files."""
     from irtjax.cli import screen
     from irtjax.report.summary import fit_sentences

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Collection, Iterable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from irtjax.cli.errors import as_options
 from irtjax.data.text_table import plain, terminal_width, text_table, wrapped
 from irtjax.report.leaderboard_page import (
     accuracy_cells,
@@ -16,6 +18,7 @@ from irtjax.report.leaderboard_page import (
 from irtjax.report.words import short, visible
 
 if TYPE_CHECKING:
+    from irtjax.calibration.calibration import Calibration
     from irtjax.calibration.rank import RankedSubjects
 
 #: Rows shown from either end of a long table, and of the longest shown in full.
@@ -56,6 +59,38 @@ def show_facts(facts: Iterable[tuple[str, str]]) -> None:
         show_text(f" {name:<{start - 1}}{first}".rstrip())
         for line in others:
             show_text(" " * start + line)
+
+
+def show_result(
+    fit: Calibration,
+    ranked: RankedSubjects,
+    *,
+    place: Path | None = None,
+    everything: bool = False,
+    **verdict_of: Any,
+) -> None:
+    """Prints the leaderboard, the items of a short test, and the verdict.
+
+    `place` is the page; `verdict_of` are the arguments of `report.verdict.verdict`.
+    """
+    from irtjax.report.items_text import items_text
+    from irtjax.report.leaderboard_text import WHOLE, leaderboard_text
+    from irtjax.report.verdict import verdict, verdict_text
+
+    page = "" if place is None else shown_path(place)
+    show_text(leaderboard_text(ranked, place=page, everything=everything))
+    if len(fit.item_names) < len(fit.subject_names):
+        show_text("\n" + items_text(fit, most=WHOLE) + "\n")
+    lines = verdict(fit, ranked, **verdict_of)
+    show_text(verdict_text({k: as_options(text) for k, text in lines.items()}))
+
+
+def shown_path(path: Path) -> str:
+    """A path as it is shortest from here."""
+    try:
+        return str(path.absolute().relative_to(Path.cwd()))
+    except ValueError:
+        return str(path)
 
 
 def shortened(rows: list[list[str]]) -> list[list[str]]:
@@ -122,7 +157,5 @@ def show_ranking(ranked: RankedSubjects, everything: bool) -> None:
 
 def show_warnings(warnings: Iterable[str], notes: Iterable[str]) -> None:
     """Prints warnings, then notes, with options as they are typed."""
-    from irtjax.cli.errors import as_options
-
     show_sentences(f"warning: {as_options(line)}" for line in warnings)
     show_sentences(f"note: {as_options(line)}" for line in notes)

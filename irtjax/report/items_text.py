@@ -59,6 +59,11 @@ def items_text(
     return text_table(header, cells, left=("item", "benchmark", "flags"), **options)
 
 
+def item_rows(fit: Calibration) -> tuple[list[str], list[list[str]]]:
+    """Returns header and rows of all items."""
+    return _cells(fit.items.table.column_names, fit.items.table.to_pylist())
+
+
 def flagged_sentence(fit: Calibration) -> str:
     """Returns how many items have which flag.
 

@@ -21,6 +21,8 @@ from irtjax.report.text_table import (
 from irtjax.report.words import number, visible
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from irtjax.calibration.rank import RankedSubjects
 
 #: Subjects of a table that is shown whole, and those of a longer one at either end.
@@ -31,6 +33,8 @@ _LEAST_PLOT, _PLOT, _MOST_PLOT = 12, 22, 40
 _LEAST_NAME, _NAME, _LEAST_TIES, _TIES = 10, 20, 9, 16
 #: Columns of a name that is cut between others.
 _LEAST_CUT = 7
+#: Beginnings of the columns that the table of numbers has.
+_SCORES = ("expected_score", "accuracy")
 _AXIS, _LINE, _POINT, _NONE = "┊", "━", "●", "–"
 
 
@@ -72,6 +76,37 @@ def leaderboard_text(
     else:
         lines.append(f" No {ranked.noun} has a finite ability.")
     return "\n".join(plain(line, unicode) for line in lines)
+
+
+def leaderboard_rows(
+    ranked: RankedSubjects, everything: bool = True
+) -> tuple[list[str], list[list[str]]]:
+    """Returns header and rows of the leaderboard, without the drawing.
+
+    The ties of a row are all named.
+    """
+    if not ranked.table.num_rows:
+        return ["rank", ranked.noun, "score"], []
+    board = _Board(ranked, everything, 0)
+    columns = board.numbers()
+    columns["tied with"] = [", ".join(names) or _NONE for names in board.ties()]
+    return list(columns), [list(cells) for cells in zip(*columns.values(), strict=True)]
+
+
+def leaderboard_table(ranked: RankedSubjects) -> pa.Table:
+    """Returns the leaderboard as numbers: ranks that ties allow, scores, accuracies."""
+    import pyarrow as pa
+
+    names = [x for x in ranked.table.column_names if x.startswith(_SCORES)]
+    low, high = (pa.array(ends) for ends in tie_ranks(ranked))
+    columns = {
+        "rank": ranked.table.column("rank"),
+        "tied_rank_lower": low,
+        "tied_rank_upper": high,
+        ranked.noun: ranked.table.column("subject"),
+        **{name: ranked.table.column(name) for name in names},
+    }
+    return pa.table(columns)
 
 
 def tie_ranks(ranked: RankedSubjects) -> tuple[np.ndarray, np.ndarray]:
@@ -246,11 +281,11 @@ class _Board:
 
     def text(self, unicode: bool) -> str:
         """The table."""
-        columns = self._numbers()
+        columns = self.numbers()
         words = {"rank", self.ranked.noun}
         taken = [max(map(display_width, [name, *x])) for name, x in columns.items()]
         room = self.width - sum(taken) + taken[1] - 2 * (len(taken) + 1) - 1
-        ties = self._ties()
+        ties = self.ties()
         longest = max(display_width(", ".join(names)) for names in ties)
         _, plot, tied = _shared(room, taken[1], longest)
         if plot:
@@ -270,7 +305,7 @@ class _Board:
         options: dict[str, Any] = {"width": self.width, "unicode": unicode}
         return text_table(list(columns), rows, left=words, **options)
 
-    def _numbers(self) -> dict[str, list[str]]:
+    def numbers(self) -> dict[str, list[str]]:
         """The columns before the drawing, by their names."""
         number = lambda value: points(value, self.digits, self.bare)
         columns = {
@@ -291,7 +326,7 @@ class _Board:
         found = tuple(row[name] for name in self.ends)
         return found if all(map(_known, found)) else ()
 
-    def _ties(self) -> list[list[str]]:
+    def ties(self) -> list[list[str]]:
         """Short names of those that each row is tied with."""
         names = self.ranked.table.column("subject").to_pylist()
         shown = list(short_names(names).values())

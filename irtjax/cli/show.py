@@ -1,0 +1,203 @@
+"""`irtjax show` and `irtjax items`: what a saved fit found, to read or to paste."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from irtjax.cli import options as opt
+from irtjax.cli.output import print_json
+from irtjax.cli.pipeline import load_fit, ranking_document, show_all
+from irtjax.cli.progress import ProgressLine
+
+if TYPE_CHECKING:
+    from irtjax.calibration.calibration import Calibration
+    from irtjax.calibration.rank import RankedSubjects
+
+#: The formats of `report.exports`, here without importing it.
+FORMATS = ("table", "md", "latex", "csv", "lm-eval")
+
+_All = Annotated[bool, opt.option("Every row, however long the table.", "--all")]
+_Format = Annotated[
+    str,
+    opt.option(
+        f"{', '.join(FORMATS)}: text for the screen, Markdown, LaTeX, CSV, or the"
+        " tables of lm-evaluation-harness. Only table leaves rows out.",
+        "--format",
+        metavar="FORMAT",
+    ),
+]
+
+
+@dataclasses.dataclass(frozen=True)
+class _View:
+    """How a table is shown."""
+
+    form: str = "table"
+    everything: bool = False
+    json: bool = False
+
+    def check(self, forms: tuple[str, ...]) -> None:
+        """Refuses formats that a table does not have."""
+        if self.form not in forms:
+            raise ValueError(
+                f"--format {self.form} is not one of {', '.join(forms)} for this table"
+            )
+
+
+def show_command(
+    folder: opt.Folder,
+    everything: _All = False,
+    items: Annotated[
+        bool, opt.option("The items: estimates, errors, flags.", "--items")
+    ] = False,
+    tasks: Annotated[
+        bool, opt.option("Accuracies on each benchmark.", "--tasks")
+    ] = False,
+    form: _Format = "table",
+    level: opt.SomeLevel = None,
+    quiet: opt.Quiet = False,
+    verbose: opt.Verbose = False,
+    json: opt.Json = False,
+) -> None:
+    """Shows who is ahead in a saved fit, its items or its tasks, to read or paste."""
+    opt.check_level(level)
+    if items and tasks:
+        raise ValueError("--items and --tasks are two tables: leave one out")
+    view = _View(form, everything, json)
+    view.check(FORMATS if not (items or tasks) else FORMATS[:-1])
+    fit = _load(folder, quiet or json or form != "table")
+    if items:
+        _show_items(fit, view)
+        return
+    from irtjax.calibration.rank import rank
+
+    ranked = rank(fit, level=level)
+    if tasks:
+        _show_tasks(ranked, view)
+    elif json:
+        print_json(ranking_document(fit, ranked, folder))
+    elif form != "table":
+        _export(ranked, form)
+    elif not quiet:
+        from irtjax.cli import screen
+
+        if verbose:
+            show_all(fit, ranked, everything)
+            return
+        page = folder / "report.html"
+        place = page if page.is_file() else None
+        more: dict[str, Any] = {"place": place, "folder": folder}
+        screen.show_result(fit, ranked, everything=everything, **more)
+
+
+def items_command(
+    folder: opt.Folder,
+    everything: _All = False,
+    form: _Format = "table",
+    json: opt.Json = False,
+) -> None:
+    """Shows the items of a saved fit: estimates, errors and flags."""
+    view = _View(form, everything, json)
+    view.check(FORMATS[:-1])
+    _show_items(_load(folder, json or form != "table"), view)
+
+
+def _load(folder: Path, quiet: bool) -> Calibration:
+    """The fit of a folder."""
+    with ProgressLine(quiet) as progress:
+        progress("load")
+        return load_fit(folder)
+
+
+def _export(ranked: RankedSubjects, form: str) -> None:
+    """Prints the leaderboard to be pasted."""
+    from irtjax.cli import screen
+    from irtjax.report.exports import csv_text, formatted
+    from irtjax.report.leaderboard_text import leaderboard_rows, leaderboard_table
+
+    if form == "lm-eval":
+        screen.show_text(_harness_tables(ranked))
+        return
+    if form == "csv":
+        screen.show_text(csv_text(leaderboard_table(ranked)))
+        return
+    header, rows = leaderboard_rows(ranked)
+    left = ("rank", ranked.noun, "tied with")
+    screen.show_text(formatted(header, rows, form, left))
+
+
+def _show_items(fit: Calibration, view: _View) -> None:
+    """Prints the items."""
+    from irtjax.cli import screen
+    from irtjax.report.exports import csv_text, formatted
+    from irtjax.report.items_text import flagged_sentence, item_rows, items_text
+
+    if view.json:
+        rows = fit.items.table.to_pylist()
+        print_json({"items": rows, "flags": flagged_sentence(fit)})
+    elif view.form == "table":
+        screen.show_text(items_text(fit, everything=view.everything))
+        screen.show_sentences([flagged_sentence(fit)])
+    elif view.form == "csv":
+        screen.show_text(csv_text(fit.items.table))
+    else:
+        left = ("item", "benchmark", "flags")
+        screen.show_text(formatted(*item_rows(fit), view.form, left))
+
+
+def _show_tasks(ranked: RankedSubjects, view: _View) -> None:
+    """Prints the accuracies on each benchmark."""
+    from irtjax.cli import screen
+    from irtjax.report.exports import csv_text, formatted, task_rows
+
+    names = [x for x in ranked.table.column_names if x.startswith("accuracy[")]
+    table = ranked.table.select(["subject", *names])
+    if view.json:
+        print_json({"tasks": table.to_pylist()})
+        return
+    if view.form == "csv":
+        screen.show_text(csv_text(table))
+        return
+    # With their intervals where the screen has room for them.
+    for intervals in (True, False):
+        header, rows = task_rows(ranked, intervals=intervals)
+        if not rows:
+            raise ValueError(
+                "the fit has one benchmark: `irtjax show DIR` has its scores"
+            )
+        shown = rows
+        if view.form == "table" and not view.everything:
+            shown = screen.shortened(rows)
+        text = formatted(header, shown, view.form, header[:1])
+        if view.form != "table" or "(a wider screen has:" not in text:
+            break
+    screen.show_text(text)
+
+
+def _harness_tables(ranked: RankedSubjects) -> str:
+    """Returns a table of each subject as lm-evaluation-harness prints it.
+
+    It has the accuracy on each benchmark, and the expected score on all items.
+    """
+    from irtjax.harness.lm_eval import markdown as harness_markdown
+    from irtjax.report.leaderboard_page import benchmarks_with_accuracy
+    from irtjax.report.words import markdown
+
+    names, blocks = benchmarks_with_accuracy(ranked), []
+    for row in ranked.rows():
+        lines = [
+            _harness_row(name, "accuracy", row, f"accuracy[{name}]") for name in names
+        ]
+        lines += [] if names else [_harness_row("all", "accuracy", row, "accuracy")]
+        lines.append(_harness_row("all", "expected_score", row, "expected_score"))
+        blocks.append(f"{markdown(row['subject'])}\n\n{harness_markdown(lines)}")
+    return "\n\n".join(blocks)
+
+
+def _harness_row(task: str, metric: str, row: dict[str, Any], name: str) -> list[str]:
+    """A row of the harness's table."""
+    value, error = row[name], row[f"{name}_se"]
+    shown = ["N/A" if x is None else f"{x:.4f}" for x in (value, error)]
+    return [task, "", "none", "", metric, "", shown[0], "±", shown[1]]
