@@ -53,7 +53,7 @@ def _run() -> int:
     import sys
 
     lacking = _lacking_space()
-    if lacking and not {"--help", "-h", "--version"} & set(sys.argv):
+    if lacking and not {"--help", "--help-all", "-h", "--version"} & set(sys.argv):
         sys.stderr.write(f"irtjax: {lacking}\n")
         return 2
     # Imports and tracing make millions of objects and hardly a cycle: with Python's own

@@ -9,10 +9,13 @@ from typing import Any
 
 from typer.core import TyperCommand
 
-from irtjax.cli import completion, config, errors
+from irtjax.cli import completion, config, errors, usual
 
 _ARGUMENTS = "irtjax.arguments"
 _CONFIGURATION = "irtjax.configuration"
+_HELP_ALL = "irtjax.help_all"
+#: The option that lists every option.
+HELP_ALL = "--help-all"
 
 
 def _full(path: Any) -> Any:
@@ -31,6 +34,22 @@ class Command(TyperCommand):
         super().__init__(*args, **given)
         completion.complete_values(self)
 
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Reads the command line; see `TyperCommand.parse_args`."""
+        options = args[: args.index("--")] if "--" in args else args
+        if HELP_ALL in options:
+            ctx.meta[_HELP_ALL] = True
+            args = ["--help"]
+        return super().parse_args(ctx, args)
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Writes the help, of every option where all are asked for."""
+        if ctx.meta.get(_HELP_ALL):
+            super().format_help(ctx, formatter)
+            return
+        with usual.without_rare(self):
+            super().format_help(ctx, formatter)
+
     def invoke(self, ctx: Any) -> Any:
         """Runs the command; see `TyperCommand.invoke`."""
         for parameter in self.params:
@@ -46,12 +65,14 @@ class Group(errors.Group):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Reads the command line; see `TyperGroup.parse_args`."""
         ctx.meta[_ARGUMENTS] = list(args)
+        if args[:1] == [HELP_ALL]:
+            args = ["--help"]
         return super().parse_args(ctx, args)
 
     def invoke(self, ctx: Any) -> Any:
         """Runs a command; see `TyperGroup.invoke`."""
         # The help is of irtjax, whatever folder it is read in.
-        if {"--help", "-h"} & {*ctx.meta[_ARGUMENTS]}:
+        if {"--help", "-h", HELP_ALL} & {*ctx.meta[_ARGUMENTS]}:
             return super().invoke(ctx)
         found = _configuration(ctx.params)
         if found is None:
