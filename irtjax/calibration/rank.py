@@ -22,7 +22,11 @@ from irtjax.data.reversal import aligned
 from irtjax.data.wording import NOUNS
 from irtjax.models.families.bounded import in_unit_range
 from irtjax.models.model import response_ends, response_size
-from irtjax.ranking.accuracy import ENOUGH_CLUSTERS, paired_difference
+from irtjax.ranking.accuracy import (
+    ENOUGH_CLUSTERS,
+    PairedDifference,
+    paired_difference,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -167,17 +171,18 @@ def _intervals(fit: Calibration, table: pa.Table, level: float) -> dict[str, Any
     return dict(zip(names, map(pa.array, (*own, *bounds)), strict=True))
 
 
-def _clusters_of(fit: Calibration, table: ResponseTable) -> np.ndarray | None:
-    """Clusters of items that the fit counts, or benchmarks, `[items]`."""
+def _clusters_of(fit: Calibration, table: ResponseTable) -> tuple[Any, str]:
+    """Labels of the clusters of items, `[items]`, and what one of them is called."""
     benchmarks = table.item_facets.get("benchmark")
     several = benchmarks is not None and len(np.unique(benchmarks)) >= ENOUGH_CLUSTERS
     named = fit.options.get("cluster") is not None
     if "cluster" not in fit.items.table.column_names or (several and not named):
-        return benchmarks
+        return benchmarks, NOUNS[1]
     labels = fit.items.table.column("cluster").to_pylist()
     known = dict(zip(fit.item_names.tolist(), labels, strict=True))
     # Items that the fit has not are clusters of their own.
-    return np.array([known.get(x, f"item {x}") for x in table.items.tolist()])
+    found = [known.get(x, f"item {x}") for x in table.items.tolist()]
+    return np.array(found), "cluster"
 
 
 def compare(
@@ -220,7 +225,7 @@ def compare(
     for name, value in zip((first, second), ability, strict=True):
         if not np.isfinite(value):
             raise ValueError(f"{name!r} has no finite ability to compare")
-    responses = paired = None
+    responses, paired, unit = None, None, NOUNS[1]
     chosen = fit.level if level is None else level
     if data is not None:
         table = data if isinstance(data, ResponseTable) else read(data)
@@ -231,7 +236,7 @@ def compare(
             table = dataclasses.replace(table, values=shares)
         responses = table.responses()
         exposure = table.observed if table.trials is None else table.trials
-        labels = _clusters_of(fit, table)
+        labels, unit = _clusters_of(fit, table)
         top = 1.0 if table.trials is not None else response_size(fit.model)
         options = {"top": top, "level": chosen}
         paired = paired_difference(table.values, exposure, labels, **options)
@@ -241,8 +246,85 @@ def compare(
     )
     options = {"shared": shared, "scale": scale, "level": chosen}
     result = ranking.compare(ability, error, 0, 1, **options, data=responses)
+    result = result._replace(
+        unit=unit, **_score_difference(fit, places, result, chosen)
+    )
     if paired is None:
         return result
-    # The last fields of a comparison are those of the paired difference.
-    names = result._fields[-len(paired) :]
-    return result._replace(**dict(zip(names, paired, strict=True)))
+    return result._replace(**dict(zip(_PAIRED, paired, strict=True)))
+
+
+def compare_responses(
+    table: ResponseTable, first: str, second: str, *, level: float = 0.95
+) -> tuple[PairedDifference, int]:
+    """Compares the accuracies of two subjects, without a model.
+
+    Args:
+        table: The responses of the two, and perhaps of others.
+        first: Name of one subject.
+        second: Name of the other.
+        level: Level of the interval.
+
+    Returns:
+        The paired difference, first less second, and the number of shared items.
+
+    Raises:
+        ValueError: If a name is not among the subjects, or both are the same.
+
+    >>> table = ResponseTable.from_arrays([[1, 1, 1, 0], [1, 0, 0, 0]])
+    >>> found, items = compare_responses(table, "subject 1", "subject 2")
+    >>> found.difference, items
+    (0.5, 4)
+    """
+    places = find_names(table.subjects, [first, second], "subject")
+    if places[0] == places[1]:
+        raise ValueError(f"{first!r} is compared with itself: name two subjects")
+    table = table.select(subjects=[first, second])
+    exposure = table.observed if table.trials is None else table.trials
+    top = 1.0 if table.trials is not None else float(max(table.values.max(), 1))
+    labels = table.item_facets.get("benchmark")
+    options: dict[str, Any] = {"top": top, "level": level}
+    found = paired_difference(table.values, exposure, labels, **options)
+    seen = np.ones(table.values.shape) if exposure is None else exposure
+    return found, int((seen > 0).all(axis=0).sum())
+
+
+#: Fields of a comparison in the order of `ranking.accuracy.PairedDifference`.
+_PAIRED = ("accuracy_difference", "accuracy_se", "accuracy_lower", "accuracy_upper")
+_PAIRED += ("accuracy_p_value", "clusters", "by_cluster")
+#: z below which a difference of scores is too small to have a slope of its own.
+_SMALL = 0.5
+
+
+def _score_difference(
+    fit: Calibration, places: np.ndarray, result: ranking.Comparison, level: float
+) -> dict[str, float]:
+    """The difference D of expected scores with its interval; empty without scores.
+
+    By the delta method its standard error is that of the abilities, given the scale,
+    times the slope of the score: between the two subjects, D / z. So the interval and
+    the test of the abilities agree. Of abilities that hardly differ it is the slope of
+    a regression over the other subjects, weighted by their distance.
+    """
+    ability, score = floats(fit.abilities.table, "ability", "expected_score")
+    gap = float(score[places[0]] - score[places[1]])
+    if not np.isfinite(gap):
+        return {}
+    z, error = result.z, result.standard_error
+    if abs(z) >= _SMALL and gap * z > 0:
+        spread = abs(gap / z)
+    else:
+        known = np.isfinite(ability) & np.isfinite(score)
+        x, y = ability[known], score[known]
+        distance = (x - ability[places].mean()) / max(x.std() / 2, error)
+        weight = np.exp(-0.5 * distance**2)
+        x = x - np.average(x, weights=weight)
+        square = np.average(x * x, weights=weight)
+        if not square > 0:
+            return {}
+        slope = np.average(x * y, weights=weight) / square
+        own = abs(result.difference / z) if z else error
+        spread = abs(slope) * own
+    half = float(ndtri(0.5 + level / 2)) * spread
+    names = ("score_difference", "score_lower", "score_upper")
+    return dict(zip(names, (gap, gap - half, gap + half), strict=True))

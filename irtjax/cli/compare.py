@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -18,13 +20,17 @@ from irtjax.cli.output import (
     write_files,
     written,
 )
-from irtjax.cli.pipeline import load_fit, responses_of
+from irtjax.cli.pipeline import Job, calibrate, load_fit, responses_of
 from irtjax.cli.progress import ProgressLine
 
 if TYPE_CHECKING:
+    from irtjax.calibration.calibration import Calibration
+    from irtjax.data import ResponseTable
     from irtjax.ranking import Comparison
 
 _NAME = typer.Argument(help="Name of a subject.", show_default=False)
+#: Subjects from which logs without a fit are fitted: two have the paired test alone.
+FEWEST = 3
 
 
 @opt.with_reading
@@ -32,16 +38,23 @@ _NAME = typer.Argument(help="Name of a subject.", show_default=False)
 def compare_command(
     first: Annotated[str, _NAME],
     second: Annotated[str, _NAME],
-    fit: opt.FitFolder,
-    gate: gates.Gate,
     reading: opt.Reading,
+    gate: gates.Gate,
+    files: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="LOGS...",
+            help="Responses of the two and of others; a fit keeps its own.",
+            show_default=False,
+        ),
+    ] = None,
+    fit: Annotated[
+        Path | None,
+        opt.option("Folder of a fit; without it the logs are fitted.", metavar="DIR"),
+    ] = None,
     data: Annotated[
         list[str] | None,
-        opt.option(
-            "The responses, where the fit does not keep them: adds what the two did on"
-            " the items both answered, and the paired test of accuracies.",
-            metavar="FILE",
-        ),
+        opt.option("The responses, as LOGS.", metavar="FILE"),
     ] = None,
     level: opt.SomeLevel = None,
     out: Annotated[
@@ -49,52 +62,135 @@ def compare_command(
         opt.out("DIR", "Folder for report.html, the page that begins with the two."),
     ] = None,
     quiet: opt.Quiet = False,
+    verbose: opt.Verbose = False,
     json: opt.Json = False,
 ) -> None:
-    """Compares two subjects of a fit: difference, interval, p-value; a gate for CI."""
+    """Compares two subjects in a line: difference, interval, p-value; a gate for CI."""
     from irtjax.data.fit_folder import RESPONSES
 
     opt.check_level(level)
     check_out_folder(out, ["report.html"], "compare")
     gate.check()
+    files = [*(files or ()), *(data or ())]
+    if fit is None and not files:
+        raise ValueError(
+            f"name the logs, `irtjax compare {first} {second} LOGS`, or a fit with"
+            " --fit DIR"
+        )
     # A saved fit may have texts, which --no-texts leaves out of the page too.
-    for name in {*config.typed(reading.chosen())} - {"texts"} if not data else ():
-        raise ValueError(f"--{name.replace('_', '-')} requires --data")
+    for name in {*config.typed(reading.chosen())} - {"texts"} if not files else ():
+        raise ValueError(f"--{name.replace('_', '-')} requires LOGS to read")
     # A mistake in a condition is found before anything is loaded.
-    has_data = bool(data) or (fit / RESPONSES).is_file()
+    has_data = bool(files) or (fit is not None and (fit / RESPONSES).is_file())
     conditions = gate.conditions(first, second, has_data)
     with ProgressLine(quiet) as progress:
-        progress("load")
-        calibration = load_fit(fit)
-        from irtjax.calibration.conditions import judge
-        from irtjax.calibration.rank import compare
-        from irtjax.calibration.scale import compares_means
-        from irtjax.report.summary import direction_sentences
-
-        chosen = calibration.level if level is None else level
-        table = responses_of(calibration, fit, data, reading)
+        pair = _pair(first, second, fit, files, reading, progress)
+        if level is None:
+            level = 0.95 if pair.fit is None else pair.fit.level
         progress("compare")
-        result = compare(calibration, first, second, data=table, level=chosen)
-        verdicts = [judge(x, calibration, data=table, level=level) for x in conditions]
+        line = pair.compare(level)
+        if pair.fit is None and (conditions or out is not None):
+            raise ValueError(
+                "--fail-if and --out require the logs of three subjects or more, or a"
+                " fit with --fit DIR"
+            )
+        verdicts = pair.judge(conditions, level)
         failures = gate.failures(verdicts)
-        means = compares_means(calibration)
-        sentences = _sentences(first, second, result, chosen, means)
-        sentences += direction_sentences(calibration)
         if out is not None:
             progress("write")
-            spoken = [x for x in sentences if x != _NO_RESPONSES]
-            more = {"texts": None if reading.texts else {}, "sentences": spoken}
-            _write_page(out, calibration, (first, second), table, more)
+            _write_page(out, pair, level, {"texts": None if reading.texts else {}})
         gate.write(verdicts, failures)
     if json:
-        head = {"first": first, "second": second, "level": chosen}
+        head = {"first": first, "second": second, "level": level, "sentence": line}
         head |= {} if out is None else {"out": str(out)}
         found = gates.document(verdicts, failures) if verdicts else {}
-        print_json(head | result._asdict() | found)
+        print_json(head | pair.result._asdict() | found)
     elif not quiet:
+        from irtjax.cli.screen import show_text
+
+        sentences = pair.sentences(level) if verbose else ()
+        show_text(line)
         say(*sentences, *gates.passed_sentences(verdicts, failures))
         say(*([] if out is None else [written(out, ["report.html"])]))
     gates.end(failures)
+
+
+@dataclasses.dataclass
+class _Pair:
+    """Two subjects with what is known of them: a fit, responses, or both."""
+
+    first: str
+    second: str
+    fit: Calibration | None
+    table: ResponseTable | None
+    result: Any = None
+
+    def compare(self, level: float) -> str:
+        """Compares the two; returns the line."""
+        from irtjax.report.comparison_text import comparison_line
+
+        names = self.first, self.second
+        more: dict[str, Any] = {"level": level}
+        if self.fit is not None:
+            from irtjax.calibration.rank import compare
+
+            self.result = compare(self.fit, *names, data=self.table, level=level)
+        else:
+            from irtjax.calibration.rank import compare_responses
+
+            assert self.table is not None
+            found = compare_responses(self.table, *names, level=level)
+            self.result, more["items"] = found
+            more["unit"] = self.table.nouns[1]
+        return comparison_line(*names, self.result, **more)
+
+    def judge(self, conditions: list[Any], level: float) -> list[Any]:
+        """The outcomes of the conditions."""
+        from irtjax.calibration.conditions import judge
+
+        more: dict[str, Any] = {"data": self.table, "level": level}
+        return [judge(x, self.fit, **more) for x in conditions if self.fit]
+
+    def sentences(self, level: float) -> list[str]:
+        """The comparison in words."""
+        if self.fit is None:
+            return []
+        from irtjax.calibration.scale import compares_means
+        from irtjax.report.summary import direction_sentences
+
+        means = compares_means(self.fit)
+        found = _sentences(self.first, self.second, self.result, level, means)
+        return found + direction_sentences(self.fit)
+
+
+def _pair(
+    first: str,
+    second: str,
+    folder: Path | None,
+    files: list[str],
+    reading: opt.Reading,
+    progress: ProgressLine,
+) -> _Pair:
+    """The two with their fit and responses; logs of several subjects are fitted."""
+    if folder is not None:
+        progress("load")
+        fit = load_fit(folder)
+        table = responses_of(fit, folder, files, reading)
+        return _Pair(first, second, fit, table)
+    from irtjax.data.matching import find_names
+
+    began = time.perf_counter()
+    progress("read")
+    table = reading.read(files)
+    find_names(table.subjects, [first, second], "subject")
+    fit = None
+    if table.num_subjects >= FEWEST:
+        seconds = time.perf_counter() - began
+        try:
+            fit = calibrate(table, Job(), reading, progress, seconds)
+        except ValueError:
+            pass  # Data without a model have the paired test.
+    return _Pair(first, second, fit, table)
 
 
 #: Of a fit whose subjects do not determine the scale: see `calibration.scale`.
@@ -102,17 +198,15 @@ _BY_MEANS = (
     "The subjects of this fit do not determine slopes and the scale of ability: the two"
     " are compared by mean responses, as by the paired test."
 )
-#: What is missing without the responses.
-_NO_RESPONSES = "The paired test of accuracies needs the responses: add --data FILE."
 
 
-def _write_page(
-    out: Path, fit, pair: tuple[str, str], table, more: dict[str, Any]
-) -> None:
+def _write_page(out: Path, pair: _Pair, level: float, more: dict[str, Any]) -> None:
     """Writes the page of the fit that begins with the two."""
     from irtjax.report.page import PAGE, report_page, write_page
 
-    page = report_page(fit, data=table, pair=pair, command=command_line(), **more)
+    assert pair.fit is not None
+    more |= {"pair": (pair.first, pair.second), "sentences": pair.sentences(level)}
+    page = report_page(pair.fit, data=pair.table, command=command_line(), **more)
     write_files({out / PAGE: lambda place: write_page(place, page)})
 
 
@@ -123,19 +217,11 @@ def _sentences(
     from irtjax.data.wording import counted, percent
     from irtjax.report.words import interval, number
 
-    ahead, behind = (first, second) if result.difference >= 0 else (second, first)
-    low, high = sorted(
-        -bound if ahead == second else bound for bound in (result.lower, result.upper)
-    )
-    sure = result.p_value <= 1 - level
-    chance = max(result.probability_greater, 1 - result.probability_greater)
     lines = [
-        f"{ahead} is {'significantly ' if sure else ''}ahead of {behind}"
-        f"{'' if sure else ', but they are statistically tied'}: difference of"
-        f" abilities {number(abs(result.difference))}, {percent(level)} interval"
-        f" {interval(low, high)}, z = {number(abs(result.z))},"
-        f" p = {result.p_value:.2g}; it is the better one with probability"
-        f" {number(chance, 3)}."
+        f"Ability of {first} less that of {second}: {number(result.difference)},"
+        f" {percent(level)} interval {interval(result.lower, result.upper)}, z ="
+        f" {number(result.z)}, p = {result.p_value:.2g}; {first} is the better one with"
+        f" probability {number(result.probability_greater, 3)}."
     ]
     lines += [_BY_MEANS] * means
     # The error that z implies: equal abilities are equal on every scale.
@@ -154,21 +240,17 @@ def _sentences(
             f" {result.only_first:,}, {second} on {result.only_second:,} (sign test:"
             f" p = {result.sign_p_value:.2g})."
         )
-    else:
-        lines.append(_NO_RESPONSES)
     if result.accuracy_difference is not None:
-        ahead, behind = first, second
-        bounds = result.accuracy_lower or 0.0, result.accuracy_upper or 0.0
-        if result.accuracy_difference < 0:
-            ahead, behind = second, first
-            bounds = -bounds[1], -bounds[0]
-        over = f"{result.clusters:,} {'benchmarks' if result.by_benchmark else 'items'}"
+        over = (
+            f"{result.clusters:,} {f'{result.unit}s' if result.by_cluster else 'items'}"
+        )
         how = f"paired t test over {over}"
         if not result.accuracy_se:
             how = f"exact test: the difference is the same in all {over}"
+        bounds = interval(result.accuracy_lower, result.accuracy_upper, 3)
         lines.append(
-            f"Accuracy of {ahead} less that of {behind} on these items:"
-            f" {number(abs(result.accuracy_difference), 3)}, {percent(level)} interval"
-            f" {interval(*bounds, 3)}, p = {result.accuracy_p_value:.2g} ({how})."
+            f"Accuracy of {first} less that of {second} on these items:"
+            f" {number(result.accuracy_difference, 3)}, {percent(level)} interval"
+            f" {bounds}, p = {result.accuracy_p_value:.2g} ({how})."
         )
     return lines

@@ -26,6 +26,7 @@ def demo_command(
     device: opt.Device = None,
     overwrite: opt.Overwrite = False,
     quiet: opt.Quiet = False,
+    verbose: opt.Verbose = False,
     json: opt.Json = False,
 ) -> None:
     """Simulates 60 models on three benchmarks, fits them, and checks the result."""
@@ -58,7 +59,8 @@ def demo_command(
         found = judge(fit, demo)
     more = {"closeness": found._asdict()}
     names = (RESPONSES,)
-    report(fit, ranked, folder, quiet=quiet, as_json=json, more=more, names=names)
+    shown = {"quiet": quiet, "as_json": json, "verbose": verbose}
+    report(fit, ranked, folder, **shown, more=more, names=names)
     if not quiet and not json:
         _show(found)
 

@@ -179,6 +179,8 @@ def report(
         page = None if folder is None else folder / "report.html"
         where = None if folder is None else screen.shown_path(folder)
         screen.show_result(fit, ranked, place=page, folder=where)
+        if folder is not None and names:
+            screen.show_sentences([written(folder, names)])
     elif not quiet and not as_json:
         show_all(fit, ranked)
         if folder is not None:

@@ -63,7 +63,7 @@ class PairedDifference(NamedTuple):
     upper: float
     p_value: float
     clusters: int
-    by_benchmark: bool
+    by_cluster: bool
 
 
 def accuracies(
@@ -100,11 +100,11 @@ def accuracies_of_cells(
     cells: SparseCells, benchmarks: np.ndarray | None = None, *, level: float = 0.95
 ) -> Accuracies:
     """`accuracies` of right and wrong responses of which few are observed."""
-    starts, _, by_benchmark = clusters_of(benchmarks, cells.num_items)
+    starts, _, by_cluster = clusters_of(benchmarks, cells.num_items)
     total, count = cells.sum(1), cells.count(1).astype(np.float64)
     mean = np.divide(total, count, out=np.full_like(total, np.nan), where=count > 0)
     clusters, squares = cells.count(1), total * (1 - np.nan_to_num(mean))
-    if by_benchmark:
+    if by_cluster:
         label = np.unique(np.asarray(benchmarks), return_inverse=True)[1]
         row, width = cells.row, len(starts)
         pair = row.astype(np.int64) * width + label[cells.column]
@@ -181,7 +181,7 @@ def paired_difference(
         return None
     each = np.asarray(values, np.float64)[:, shared] / seen[:, shared]
     labels = None if benchmarks is None else np.asarray(benchmarks)[shared]
-    starts, order, by_benchmark = clusters_of(labels, size)
+    starts, order, by_cluster = clusters_of(labels, size)
     found = _means(each[:1] - each[1:], None, starts, order)
     difference, error, clusters = (x.item() for x in found)
     error = error if error > ROUNDING * top else 0.0
@@ -195,7 +195,7 @@ def paired_difference(
             difference + share * (top - difference),
         )
     p_value = difference_p_value(difference, error, clusters, top=top)
-    return PairedDifference(difference, error, *ends, p_value, clusters, by_benchmark)
+    return PairedDifference(difference, error, *ends, p_value, clusters, by_cluster)
 
 
 def difference_p_value(
@@ -223,7 +223,7 @@ def difference_p_value(
 
 
 def clusters_of(benchmarks: np.ndarray | None, num_items: int):
-    """First of each cluster among sorted items, their order, whether by benchmark."""
+    """First of each cluster among sorted items, their order, whether by label."""
     if benchmarks is not None:
         names, label = np.unique(np.asarray(benchmarks), return_inverse=True)
         if len(names) >= ENOUGH_CLUSTERS:

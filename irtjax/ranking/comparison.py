@@ -34,8 +34,12 @@ class Comparison(NamedTuple):
         accuracy_lower, accuracy_upper: Ends of its interval.
         accuracy_p_value: Two-sided p-value of its t; exact where `accuracy_se` is 0.
         clusters: Clusters that this error is over.
-        by_benchmark: Whether these are benchmarks, or clusters of items that the fit
-            counts; else items.
+        by_cluster: Whether these are `unit`, else items.
+        unit: What the labels of clusters are: "benchmark", or "cluster" where the fit
+            has clusters of items.
+        score_difference: Difference of expected scores on all items of the fit.
+        score_lower, score_upper: Ends of its interval: it contains 0 if and only if
+            `p_value` exceeds 1 - level.
     """
 
     difference: float
@@ -57,7 +61,11 @@ class Comparison(NamedTuple):
     accuracy_upper: float | None = None
     accuracy_p_value: float | None = None
     clusters: int | None = None
-    by_benchmark: bool | None = None
+    by_cluster: bool | None = None
+    unit: str = "benchmark"
+    score_difference: float | None = None
+    score_lower: float | None = None
+    score_upper: float | None = None
 
 
 def compare(

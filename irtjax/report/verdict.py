@@ -12,7 +12,7 @@ from irtjax.calibration.flags import is_of_items
 from irtjax.calibration.heading import nouns_of
 from irtjax.data.wording import counted, percent
 from irtjax.report.leaderboard_text import listed, points, short_names, tie_ranks
-from irtjax.report.summary import has_converged, items_by_flag
+from irtjax.report.summary import direction_sentences, has_converged, items_by_flag
 from irtjax.report.text_table import display_width, plain, terminal_width, wrapped
 from irtjax.report.words import visible
 
@@ -111,6 +111,7 @@ def mind(fit: Calibration, ranked: RankedSubjects) -> str:
     found = [_brief(text) for text in fit.warnings if not is_of_items(text)]
     of_size = [text for text in found if _OF_SIZE.search(text)]
     found = [text for text in found if text not in of_size]
+    found = [text.rstrip(".") for text in direction_sentences(fit)] + found
     left = len(fit.subject_names) - ranked.table.num_rows
     if left and ranked.table.num_rows:
         found.append(f"{counted(left, noun)} without a finite ability left out")

@@ -90,7 +90,7 @@ def test_passages_are_found_measured_and_counted():
     paired = irtjax.compare(
         fit, "subject 1", "subject 2", data=irtjax.ResponseTable.from_arrays(values)
     )
-    assert paired.clusters == 20 and paired.by_benchmark
+    assert paired.clusters == 20 and paired.by_cluster
 
 
 def test_families_are_found_in_the_responses():

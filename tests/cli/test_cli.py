@@ -85,7 +85,7 @@ def test_files_of_a_command_name_options_and_those_of_python_settings(tmp_path):
 
 def test_fit_writes_everything_and_says_where(tmp_path, responses):
     out = tmp_path / "deep" / "fit"
-    more = ("--level", 0.9, "--seed", 3, "--figures")
+    more = ("--level", 0.9, "--seed", 3, "--figures", "--verbose")
     result = ok("fit", responses, "--out", out, *more)
     assert {p.name for p in out.iterdir()} == {
         *("fit.json", "parameters.npz", "leaderboard.md", "report.html"),
@@ -113,7 +113,7 @@ def test_fit_writes_everything_and_says_where(tmp_path, responses):
 
 def test_fit_for_machines(tmp_path, responses):
     out = tmp_path / "fit"
-    more = ("--no-figures", "--standard-errors", "none")
+    more = ("--no-figures", "--standard-errors", "none", "--verbose")
     result = ok("fit", responses, "-o", out, "--json", *more)
     content = strict(result.stdout)
     assert content["num_subjects"] == 24 and content["model"]["name"] == "2pl"
@@ -191,7 +191,7 @@ def test_score_ignores_unknown_items_and_says_so(tmp_path, saved):
 
 
 def test_rank(saved, tmp_path):
-    result = ok("rank", saved)
+    result = ok("rank", saved, "--verbose")
     assert "rank" in result.stdout and "P(best)" in result.stdout
     content = strict(ok("rank", saved, "--json", "--level", 0.8).stdout)
     subjects = content["subjects"]
@@ -250,7 +250,7 @@ def test_notes_name_options_as_they_are_typed(tmp_path):
     rows = rng.integers(0, 2, size=(60, 4)).astype(str)
     text = "\n".join(["q1,q2,q3,q4", *map(",".join, rows)])
     (tmp_path / "wide.csv").write_text(text + "\n", encoding="utf-8")
-    more = ("--no-figures", "--standard-errors", "none")
+    more = ("--no-figures", "--standard-errors", "none", "--verbose")
     result = ok("fit", tmp_path / "wide.csv", "-o", tmp_path / "fit", *more)
     said = " ".join(result.stdout.split())
     assert "pass --orientation items_by_subjects" in said
@@ -281,7 +281,7 @@ def test_accuracies_by_benchmark_are_shown_where_there_are_several(
     from irtjax.cli import screen
     from irtjax.report.words import score_text
 
-    fast = ("--standard-errors", "none", "--no-figures")
+    fast = ("--standard-errors", "none", "--no-figures", "--verbose")
     shown = ok("fit", responses, "-o", tmp_path / "fit", *fast).stdout
     section = shown.split("Accuracy by benchmark")[1]
     ranked = rank(irtjax.load(tmp_path / "fit"))
@@ -304,7 +304,7 @@ def test_accuracies_by_benchmark_are_shown_where_there_are_several(
 def test_one_benchmark_has_no_accuracies_of_its_own(tmp_path):
     lines = [f"m{k},q{j},{(k + j) % 2}" for k in range(4) for j in range(4)]
     (tmp_path / "one.csv").write_text("model,item,score\n" + "\n".join(lines))
-    fast = ("--standard-errors", "none", "--no-figures")
+    fast = ("--standard-errors", "none", "--no-figures", "--verbose")
     shown = ok("fit", tmp_path / "one.csv", "-o", tmp_path / "fit", *fast).stdout
     assert "Accuracy by benchmark" not in shown
 

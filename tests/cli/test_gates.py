@@ -145,7 +145,7 @@ def test_a_fit_that_has_not_converged_is_the_reason():
 def test_a_test_without_an_error_is_named():
     fields = dict.fromkeys(Comparison._fields, 0.1) | {"shared": 2, "clusters": 2}
     fields |= {"accuracy_difference": -1.0, "accuracy_p_value": 0.5, "accuracy_se": 0.0}
-    lines = _sentences("a", "b", Comparison(**fields | {"by_benchmark": False}), 0.95)
+    lines = _sentences("a", "b", Comparison(**fields | {"by_cluster": False}), 0.95)
     assert lines[-1].endswith(
         "p = 0.5 (exact test: the difference is the same in all 2 items)."
     )

@@ -49,7 +49,7 @@ def quick(monkeypatch):
 
 def test_everything_is_in_one_folder_with_one_summary(quick, saved_table, tmp_path):
     out = tmp_path / "deep" / "out"
-    result = run("run", saved_table, "--out", out)
+    result = run("run", saved_table, "--out", out, "--verbose")
     assert result.exit_code == 0, result.stderr or result.exception
     for part in ("Who is best: ", "Bad items: ", "Fewer items: 7 of 15"):
         assert part in result.stdout
@@ -90,7 +90,7 @@ def test_everything_is_in_one_folder_with_one_summary(quick, saved_table, tmp_pa
 def test_bad_items_are_not_in_the_subset(quick, saved_table, tmp_path, monkeypatch):
     def few(flagged):
         monkeypatch.setattr(running, "_spoilt", lambda _: flagged)
-        result = run("run", saved_table, "--out", tmp_path / "out")
+        result = run("run", saved_table, "--out", tmp_path / "out", "-v")
         assert result.exit_code == 0, result.stderr
         _, _, text = " ".join(result.stdout.split()).partition("Fewer items: ")
         page = (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
@@ -121,7 +121,7 @@ def test_what_was_made_stays_when_a_part_fails(
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(running, "_audit", fail)
-    result = run("run", saved_table, "--out", out)
+    result = run("run", saved_table, "--out", out, "--verbose")
     assert result.exit_code == 1
     assert result.stderr.splitlines()[-1] == (
         f"irtjax: audit: failed: No space left on device; fit, subset in {out} complete"

@@ -78,7 +78,7 @@ def harness_logs(tmp_path):
 def test_a_run_takes_repeats_to_the_end(kind, request, tmp_path):
     logs, out = request.getfixturevalue(kind), tmp_path / "out"
     # The method that compiles in the shortest time.
-    result = run("run", logs, "--out", out, "--method", "em")
+    result = run("run", logs, "--out", out, "--method", "em", "--verbose")
     assert result.exit_code == 0, result.stderr or result.exception
     parts = json.loads((out / "run.json").read_text())["parts"]
     assert parts == {"fit": "done", "audit": "done", "subset": "done"}

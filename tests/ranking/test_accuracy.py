@@ -95,7 +95,7 @@ def test_paired_difference_is_the_paired_t_test():
     assert found.p_value == pytest.approx(expected.pvalue)
     interval = expected.confidence_interval(0.95)
     assert (found.lower, found.upper) == pytest.approx((interval.low, interval.high))
-    assert not found.by_benchmark and found.clusters == shared.sum()
+    assert not found.by_cluster and found.clusters == shared.sum()
     back = paired_difference(pair[::-1], both[::-1], label)
     assert back.difference == -found.difference and back.p_value == found.p_value
     same = paired_difference(pair[[0, 0]], both[[0, 0]], label)
