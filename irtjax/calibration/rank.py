@@ -12,6 +12,7 @@ from scipy.special import ndtri
 
 from irtjax import ranking
 from irtjax.calibration.heading import heading, nouns_of
+from irtjax.calibration.leaderboard_text import leaderboard_text
 from irtjax.calibration.tables import OWN, floats, score_interval
 from irtjax.data import ResponseTable, read
 from irtjax.data.coding import coded_as
@@ -78,6 +79,10 @@ class RankedSubjects(HasTable):
     level: float
     heading: str = ""
     noun: str = NOUNS[0]
+
+    def __repr__(self) -> str:
+        """The short leaderboard, as `irtjax rank` prints it."""
+        return leaderboard_text(self)
 
     def rows(self, start: int = 0, stop: int | None = None) -> list[dict[str, Any]]:
         """Rows `start` to `stop` of the table."""
@@ -269,7 +274,8 @@ def compare_responses(
         The paired difference, first less second, and the number of shared items.
 
     Raises:
-        ValueError: If a name is not among the subjects, or both are the same.
+        ValueError: If a name is not among the subjects, both are the same, or they
+            share fewer than 2 items.
 
     >>> table = ResponseTable.from_arrays([[1, 1, 1, 0], [1, 0, 0, 0]])
     >>> found, items = compare_responses(table, "subject 1", "subject 2")
@@ -286,6 +292,10 @@ def compare_responses(
     options: dict[str, Any] = {"top": top, "level": level}
     found = paired_difference(table.values, exposure, labels, **options)
     seen = np.ones(table.values.shape) if exposure is None else exposure
+    if found is None:
+        raise ValueError(
+            f"{first!r} and {second!r} share fewer than 2 items: name more logs of them"
+        )
     return found, int((seen > 0).all(axis=0).sum())
 
 

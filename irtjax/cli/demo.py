@@ -59,7 +59,7 @@ def demo_command(
         found = judge(fit, demo)
     more = {"closeness": found._asdict()}
     names = (RESPONSES,)
-    shown = {"quiet": quiet, "as_json": json, "verbose": verbose}
+    shown: dict[str, Any] = {"quiet": quiet, "as_json": json, "verbose": verbose}
     report(fit, ranked, folder, **shown, more=more, names=names)
     if not quiet and not json:
         _show(found)

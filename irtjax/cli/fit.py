@@ -119,7 +119,7 @@ def fit_command(
         ranked = write(calibration, folder, progress, overwrite, **options)
         if checkpoint is not None:
             checkpoint.unlink(missing_ok=True)
-    shown = {"quiet": quiet, "as_json": json, "verbose": verbose}
+    shown: dict[str, Any] = {"quiet": quiet, "as_json": json, "verbose": verbose}
     report(calibration, ranked, folder, **shown)
 
 

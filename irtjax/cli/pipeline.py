@@ -223,7 +223,7 @@ def ranking_document(
     fit: Calibration, ranked: RankedSubjects, folder: Path | None
 ) -> dict[str, Any]:
     """What `--json` prints of a leaderboard."""
-    from irtjax.report.leaderboard_text import tie_ranks
+    from irtjax.calibration.leaderboard_text import tie_ranks
     from irtjax.report.verdict import verdict
 
     low, high = (ends.tolist() for ends in tie_ranks(ranked))

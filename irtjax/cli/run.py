@@ -424,9 +424,9 @@ def _show(results: Results) -> None:
 
 def _cheaper(results: Results) -> str:
     """What the small benchmark gives, and its file; or why there is none."""
+    from irtjax.calibration.leaderboard_text import points
     from irtjax.cli import screen
     from irtjax.data.wording import counted
-    from irtjax.report.leaderboard_text import points
 
     few = results.subset
     if few is None:

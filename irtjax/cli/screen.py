@@ -73,8 +73,8 @@ def show_result(
 
     `place` is the page; `verdict_of` are the arguments of `report.verdict.verdict`.
     """
+    from irtjax.calibration.leaderboard_text import WHOLE, leaderboard_text
     from irtjax.report.items_text import items_text
-    from irtjax.report.leaderboard_text import WHOLE, leaderboard_text
     from irtjax.report.verdict import verdict, verdict_text
 
     page = "" if place is None else shown_path(place)

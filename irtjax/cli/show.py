@@ -113,9 +113,9 @@ def _load(folder: Path, quiet: bool) -> Calibration:
 
 def _export(ranked: RankedSubjects, form: str) -> None:
     """Prints the leaderboard to be pasted."""
+    from irtjax.calibration.leaderboard_text import leaderboard_rows, leaderboard_table
     from irtjax.cli import screen
     from irtjax.report.exports import csv_text, formatted
-    from irtjax.report.leaderboard_text import leaderboard_rows, leaderboard_table
 
     if form == "lm-eval":
         screen.show_text(_harness_tables(ranked))

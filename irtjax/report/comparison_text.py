@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from scipy.special import ndtr
 
+from irtjax.calibration.leaderboard_text import points
 from irtjax.ranking import Comparison
 from irtjax.ranking.accuracy import PairedDifference
-from irtjax.report.leaderboard_text import points
 from irtjax.report.words import visible
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
+from irtjax.calibration.leaderboard_text import points
+from irtjax.data.text_table import text_table
 from irtjax.report.leaderboard_page import (
     accuracy_cells,
     benchmarks_with_accuracy,
     table_lines,
 )
-from irtjax.report.leaderboard_text import points
-from irtjax.report.text_table import text_table
 from irtjax.report.words import markdown, visible
 
 if TYPE_CHECKING:

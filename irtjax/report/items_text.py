@@ -6,8 +6,8 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from irtjax.calibration.flags import CONSTANT
+from irtjax.data.text_table import text_table
 from irtjax.data.wording import counted
-from irtjax.report.text_table import text_table
 from irtjax.report.words import number
 
 if TYPE_CHECKING:

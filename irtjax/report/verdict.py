@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from irtjax.calibration.flags import is_of_items
 from irtjax.calibration.heading import nouns_of
+from irtjax.calibration.leaderboard_text import listed, points, short_names, tie_ranks
+from irtjax.data.text_table import display_width, plain, terminal_width, wrapped
 from irtjax.data.wording import counted, percent
-from irtjax.report.leaderboard_text import listed, points, short_names, tie_ranks
 from irtjax.report.summary import direction_sentences, has_converged, items_by_flag
-from irtjax.report.text_table import display_width, plain, terminal_width, wrapped
 from irtjax.report.words import visible
 
 if TYPE_CHECKING:

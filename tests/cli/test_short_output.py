@@ -10,7 +10,7 @@ import shlex
 import numpy as np
 import pytest
 
-from irtjax.report.text_table import display_width
+from irtjax.data.text_table import display_width
 from tests.cli.test_cli import ok, run, strict
 
 TASKS = {"mcq_sim": 40, "math_sim": 30, "gen_sim": 30}
@@ -169,8 +169,10 @@ def test_two_models_alone_have_the_paired_test(tmp_path):
 
 def test_ascii_where_the_terminal_has_no_unicode(made, monkeypatch):
     _, out, _ = made
-    monkeypatch.setattr("irtjax.report.text_table.has_unicode", lambda *_: False)
-    monkeypatch.setattr("irtjax.report.leaderboard_text.has_unicode", lambda: False)
+    monkeypatch.setattr("irtjax.data.text_table.has_unicode", lambda *_: False)
+    monkeypatch.setattr(
+        "irtjax.calibration.leaderboard_text.has_unicode", lambda: False
+    )
     assert ok("show", out).stdout.isascii()
     assert ok("compare", *MODELS[:2], "--fit", out).stdout.isascii()
 

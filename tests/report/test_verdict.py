@@ -6,9 +6,9 @@ import shlex
 
 import irtjax
 from irtjax._types import Status
-from irtjax.report.text_table import display_width
+from irtjax.data.text_table import display_width
 from irtjax.report.verdict import first, verdict, verdict_text
-from tests.report.test_leaderboard_text import ranked
+from tests.calibration.test_leaderboard_text import ranked
 from tests.small_fits import small_fit
 
 

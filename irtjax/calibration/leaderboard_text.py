@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from irtjax.data.wording import counted, percent
-from irtjax.report.text_table import (
+from irtjax.data.text_table import (
     cut,
     display_width,
     has_unicode,
@@ -18,7 +17,7 @@ from irtjax.report.text_table import (
     terminal_width,
     text_table,
 )
-from irtjax.report.words import number, visible
+from irtjax.data.wording import counted, number, percent, visible
 
 if TYPE_CHECKING:
     import pyarrow as pa

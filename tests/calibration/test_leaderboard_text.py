@@ -7,15 +7,15 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from irtjax.calibration.rank import RankedSubjects
-from irtjax.report.leaderboard_text import (
+from irtjax.calibration.leaderboard_text import (
     leaderboard_rows,
     leaderboard_table,
     leaderboard_text,
     tie_ranks,
     tied_with,
 )
-from irtjax.report.text_table import display_width
+from irtjax.calibration.rank import RankedSubjects
+from irtjax.data.text_table import display_width
 
 SCORES = [0.78, 0.775, 0.72, 0.6, 0.5, 0.4, 0.39, 0.38, 0.2, 0.1]
 GROUPS = ([1, 1, 2, 3, 4, 5, 5, 5, 6, 7], [1, 1, 2, 3, 4, 5, 5, 5, 6, 7])
