@@ -21,7 +21,7 @@ SCORES = [0.78, 0.775, 0.72, 0.6, 0.5, 0.4, 0.39, 0.38, 0.2, 0.1]
 GROUPS = ([1, 1, 2, 3, 4, 5, 5, 5, 6, 7], [1, 1, 2, 3, 4, 5, 5, 5, 6, 7])
 
 
-def ranked(scores, names=None, half=0.03, groups=None, noun="model", **changes):
+def ranked(scores, names=None, half=0.03, groups=None, **changes):
     """A ranking of these scores; by default every subject differs from all others."""
     size = len(scores)
     scores = np.asarray(scores, float)
@@ -47,7 +47,7 @@ def ranked(scores, names=None, half=0.03, groups=None, noun="model", **changes):
         **changes,
     }
     table = pa.table(columns)
-    return RankedSubjects(table, [], size * (size - 1) // 2, 0, 0.95, "", noun)
+    return RankedSubjects(table, [], size * (size - 1) // 2, 0, 0.95, "", "model")
 
 
 @pytest.mark.parametrize("width", [20, 40, 60, 80, 120, 200])

@@ -54,10 +54,10 @@ def test_pairs_that_are_compared_by_mean_responses_are_explained(saved, tmp_path
     fit = small_fit(errors=False)
     few = f"3 subjects {BECAUSE}: {BY_MEANS}"
     changed = irtjax.save(dataclasses.replace(fit, warnings=(few,)), tmp_path / "fit")
-    text = " ".join(compare(changed).stdout.split())
-    assert sentence in text and "is significantly ahead of" in text
-    text = " ".join(compare(saved).stdout.split())
-    assert sentence not in text and "significantly ahead" in text
+    text = " ".join(compare(changed, "--verbose").stdout.split())
+    assert sentence in text and f"{STRONG} is better" in text
+    text = " ".join(compare(saved, "--verbose").stdout.split())
+    assert sentence not in text and f"{STRONG} is better" in text
 
 
 def test_the_fit_of_a_gate_may_stand_in_the_configuration(saved, tmp_path, monkeypatch):
@@ -72,7 +72,7 @@ def test_the_fit_of_a_gate_may_stand_in_the_configuration(saved, tmp_path, monke
 def test_a_condition_that_holds_ends_with_one_sentence(saved):
     failed = compare(saved, "--fail-if", "A < B")
     assert failed.exit_code == 1
-    assert f"ahead of {WEAK}" in failed.stdout
+    assert f"{STRONG} is better" in failed.stdout
     assert failed.stderr.count("\n") == 1
     assert failed.stderr.startswith(
         "irtjax: --fail-if 'A < B' holds (significant at the 95 % level): ability of"

@@ -126,6 +126,13 @@ LINE = re.compile(
 )
 
 
+def matched(line):
+    """The parts of a comparison."""
+    found = LINE.fullmatch(line)
+    assert found is not None, line
+    return found
+
+
 def signed(text):
     return float(text.replace("−", "-"))
 
@@ -137,15 +144,14 @@ def test_two_models_are_compared_in_a_line(made):
     lines.append(ok("compare", first, second, "--fit", out).stdout)
     # The same fit of the same logs; the folder keeps the responses.
     assert lines[0] == lines[1]
-    found = LINE.fullmatch(lines[0])
-    assert found, lines[0]
+    found = matched(lines[0])
     assert found[5] == "100" and found[6] == f"{first} is better, P > .99"
-    back = LINE.fullmatch(ok("compare", second, first, "--fit", out).stdout)
+    back = matched(ok("compare", second, first, "--fit", out).stdout)
     # Always the first less the second.
     assert back[1] == second and signed(back[3]) == -signed(found[3]) < 0
     assert back[6] == f"{first} is better, P > .99"
-    command = shlex.split(re.search("Next +(.*)", text)[1])
-    near = LINE.fullmatch(ok(*command[1:]).stdout)
+    command = shlex.split(text.partition("\nNext")[2])
+    near = matched(ok(*command[1:]).stdout)
     assert near[6].startswith("tied, P(better) .")
     scores = {
         x["subject"]: x for x in strict(ok("rank", out, "--json").stdout)["subjects"]
@@ -156,8 +162,8 @@ def test_two_models_are_compared_in_a_line(made):
 
 def test_two_models_alone_have_the_paired_test(tmp_path):
     logs = write_logs(tmp_path / "two", MODELS[2:4])
-    found = LINE.fullmatch(ok("compare", *MODELS[2:4], logs).stdout)
-    assert found and found[3] is None and found[5] == "100"
+    found = matched(ok("compare", *MODELS[2:4], logs).stdout)
+    assert found[3] is None and found[5] == "100"
     content = strict(ok("compare", *MODELS[2:4], logs, "--json").stdout)
     assert round(content["difference"], 3) == signed(found[4])
     result = run("compare", *MODELS[2:4])

@@ -3,6 +3,7 @@
 import dataclasses
 import re
 import shlex
+from typing import Any
 
 import irtjax
 from irtjax._types import Status
@@ -23,7 +24,7 @@ def test_the_first_is_alone_or_tied_and_a_tie_is_called_a_tie():
     alone = dataclasses.replace(alone, num_different=3)
     assert first(alone) == "model-0, alone (P > .99). 3 of 3 pairs differ (5 % false)."
     groups = ([1, 1, 2], [1, 1, 2])
-    chances = {"probability_best": [0.51, 0.49, 0.0]}
+    chances: Any = {"probability_best": [0.51, 0.49, 0.0]}
     names = ["org/llama-70b", "org/qwen-72b", "org/m"]
     both = ranked([0.8, 0.79, 0.6], names, groups=groups, **chances)
     both = dataclasses.replace(both, num_different=2)
