@@ -20,7 +20,6 @@ from irtjax.cli import shrink as shrinking
 from irtjax.cli.errors import explain, one_line
 from irtjax.cli.imports import own_or_name
 from irtjax.cli.output import (
-    SAMPLE_FILES,
     check_out_folder,
     command_line,
     print_json,
@@ -419,28 +418,19 @@ def _show(results: Results) -> None:
 
     more = {"place": results.out / PAGE, "folder": screen.shown_path(results.out)}
     more |= {"audit": results.audit, "more": {"Cheaper": _cheaper(results)}}
+    more["to_read"] = getattr(results, "to_read", None)
     screen.show_result(results.fit, results.ranked, **more)
 
 
 def _cheaper(results: Results) -> str:
     """What the small benchmark gives, and its file; or why there is none."""
-    from irtjax.calibration.leaderboard_text import points
     from irtjax.cli import screen
-    from irtjax.data.wording import counted
 
-    few = results.subset
+    few, place = results.subset, screen.shown_path(results.out / SUBSET)
     if few is None:
         return results.parts[SUBSET].removeprefix("left out: ")
-    place = results.out / SUBSET
-    names = [*SAMPLE_FILES, "subset.csv"]
-    file = next(place / name for name in names if (place / name).is_file())
-    if hasattr(few, "sentence"):
-        text = few.sentence().rstrip(".")
-    else:
-        error = few.held_out and points(few.held_out["mean_absolute_error"], 2)
-        text = f"{counted(few.size, 'item')} give the full score"
-        text += f" to ±{error} on average" if error else ""
-    return f"{text}; file: {screen.shown_path(file)}"
+    text = few.sentence(place)
+    return text if few.harness_files() else f"{text}; file: {place}/subset.csv"
 
 
 def _show_all(results: Results) -> None:
