@@ -323,7 +323,7 @@ def test_the_pages_of_the_command_line_have_every_command_and_option():
         for parameter in command.params
         for option in [*parameter.opts, *parameter.secondary_opts]
     }
-    own = ("version", "help", "import", "config", "no-config")
+    own = ("version", "help", "help-all", "import", "config", "no-config")
     own += ("install-completion", "show-completion")
     named = {f"--{o}" for o in own}
     assert set(re.findall(r"`(--[\w-]+)", text)) <= everything | named

@@ -22,8 +22,6 @@ from irtjax.data.wording import counted, number, percent, visible
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from irtjax.calibration.rank import RankedSubjects
-
 #: Subjects of a table that is shown whole, and those of a longer one at either end.
 WHOLE, TOP, BOTTOM = 12, 8, 3
 #: Columns of the drawing: fewest, usual, most.
@@ -38,14 +36,14 @@ _AXIS, _LINE, _POINT, _NONE = "┊", "━", "●", "–"
 
 
 def leaderboard_text(
-    ranked: RankedSubjects,
+    ranked: Any,
     *,
     place: str = "",
     everything: bool = False,
     width: int | None = None,
     unicode: bool | None = None,
 ) -> str:
-    """Returns the leaderboard as text, at most as wide as the screen.
+    """Returns the leaderboard, of `RankedSubjects`, as text that fits the screen.
 
     The score is the expected mean response on all items of the fit. A subject's ranks
     go from 1 + the number of subjects that are significantly better to their number
@@ -78,7 +76,7 @@ def leaderboard_text(
 
 
 def leaderboard_rows(
-    ranked: RankedSubjects, everything: bool = True
+    ranked: Any, everything: bool = True
 ) -> tuple[list[str], list[list[str]]]:
     """Returns header and rows of the leaderboard, without the drawing.
 
@@ -92,7 +90,7 @@ def leaderboard_rows(
     return list(columns), [list(cells) for cells in zip(*columns.values(), strict=True)]
 
 
-def leaderboard_table(ranked: RankedSubjects) -> pa.Table:
+def leaderboard_table(ranked: Any) -> pa.Table:
     """Returns the leaderboard as numbers: ranks that ties allow, scores, accuracies."""
     import pyarrow as pa
 
@@ -108,7 +106,7 @@ def leaderboard_table(ranked: RankedSubjects) -> pa.Table:
     return pa.table(columns)
 
 
-def tie_ranks(ranked: RankedSubjects) -> tuple[np.ndarray, np.ndarray]:
+def tie_ranks(ranked: Any) -> tuple[np.ndarray, np.ndarray]:
     """Returns the best and the worst rank of every subject that its ties allow.
 
     Groups are runs of subjects in the order of the table.
@@ -122,7 +120,7 @@ def tie_ranks(ranked: RankedSubjects) -> tuple[np.ndarray, np.ndarray]:
     return better + 1, np.searchsorted(first, last, side="right")
 
 
-def tied_with(ranked: RankedSubjects, place: int) -> list[str]:
+def tied_with(ranked: Any, place: int) -> list[str]:
     """Returns the subjects that the one at a place of the table is tied with."""
     low, high = (int(ends[place]) for ends in tie_ranks(ranked))
     names = ranked.table.column("subject").slice(low - 1, high - low + 1).to_pylist()
@@ -259,7 +257,7 @@ def _steps(span: float):
 class _Board:
     """The shown rows of a ranking and their cells."""
 
-    def __init__(self, ranked: RankedSubjects, everything: bool, width: int) -> None:
+    def __init__(self, ranked: Any, everything: bool, width: int) -> None:
         self.ranked, self.width = ranked, width
         count = ranked.table.num_rows
         self.whole = everything or count <= WHOLE
@@ -283,6 +281,8 @@ class _Board:
         columns = self.numbers()
         words = {"rank", self.ranked.noun}
         taken = [max(map(display_width, [name, *x])) for name, x in columns.items()]
+        if not self.whole:
+            taken[1] = max(taken[1], display_width(self.gap()))
         room = self.width - sum(taken) + taken[1] - 2 * (len(taken) + 1) - 1
         ties = self.ties()
         longest = max(display_width(", ".join(names)) for names in ties)
@@ -298,11 +298,13 @@ class _Board:
             words.add("tied with")
         rows = [list(cells) for cells in zip(*columns.values(), strict=True)]
         if not self.whole:
-            left = self.ranked.table.num_rows - len(rows)
-            gap = ["…", f"({left:,} more)"] + [""] * (len(columns) - 2)
-            rows.insert(TOP, gap)
+            rows.insert(TOP, ["…", self.gap()] + [""] * (len(columns) - 2))
         options: dict[str, Any] = {"width": self.width, "unicode": unicode}
         return text_table(list(columns), rows, left=words, **options)
+
+    def gap(self) -> str:
+        """What stands for the rows that are left out."""
+        return f"({self.ranked.table.num_rows - len(self.rows):,} more)"
 
     def numbers(self) -> dict[str, list[str]]:
         """The columns before the drawing, by their names."""

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 _LABEL = 10
 #: Columns of names, even on a narrow screen.
 _LEAST = 20
-#: Warnings of one line, and the characters of one.
-MOST_WARNINGS, _MOST = 2, 66
+#: Warnings of one line, the characters of one, and those of a beginning that is enough.
+MOST_WARNINGS, _MOST, _SHORT = 2, 66, 25
 #: Subjects below which tests of items have very little power, as in an audit.
 _FEW = 20
 #: Warnings that data are few, which come last.
@@ -127,7 +127,9 @@ def mind(fit: Calibration, ranked: RankedSubjects) -> str:
 
 def _brief(warning: str) -> str:
     """The beginning of a warning: what is wrong, without the reason and the cure."""
-    text = re.split(r"[:;]\s", visible(warning), maxsplit=1)[0]
+    whole = visible(warning)
+    text = re.split(r"[:;]\s", whole, maxsplit=1)[0]
+    text = whole if len(text) < _SHORT else text
     text = re.sub(r" \([^()]*\)$", "", text) if len(text) > _MOST else text
     return text if len(text) <= _MOST else text[: _MOST - 1].rsplit(" ", 1)[0] + " …"
 
