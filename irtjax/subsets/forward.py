@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Int
 
 from irtjax._types import KeyArray
 from irtjax.subsets.clusters import generator_of
@@ -26,43 +24,37 @@ def first_tier(
     return allowed & (tier == lowest)
 
 
-@jax.jit
 def _forward(
-    centred: Float[Array, "items subjects"],
-    target: Float[Array, " items"],
-    stratum: Int[Array, " items"],
-    turns: Int[Array, " steps"],
-    tier: Int[Array, " items"],
-) -> tuple[Array, Array]:
+    centred: np.ndarray,
+    target: np.ndarray,
+    stratum: np.ndarray,
+    turns: np.ndarray,
+    tier: np.ndarray,
+) -> tuple[np.ndarray, np.ndarray]:
     """`[steps]` positions in order of choice and `[items]` gains after the last."""
     count = centred.shape[1]
-    variance = jnp.sum(centred**2, axis=1) / count
-    noise = RIDGE * jnp.mean(variance)
+    variance = np.sum(centred**2, axis=1) / count
+    noise = RIDGE * np.mean(variance)
     with_score = centred @ (target @ centred) / count
-    floor = jnp.finfo(centred.dtype).tiny
+    floor = np.finfo(float).tiny
+    left, order = np.ones(len(centred), bool), np.empty(len(turns), int)
+    loadings = np.zeros((len(turns), len(centred)))
 
-    def gain(variance, with_score):
-        return with_score**2 / jnp.maximum(variance + noise, floor)
+    def gain():
+        return with_score**2 / np.maximum(variance + noise, floor)
 
-    def step(carry, inputs):
-        variance, with_score, left, loadings = carry
-        place, turn = inputs
-        allowed = first_tier(left & (stratum == turn), tier)
-        gains = gain(variance, with_score)
-        best = jnp.argmax(jnp.where(allowed, gains, -jnp.inf))
-        column = centred @ centred[best] / count - loadings[:, best] @ loadings
-        scale = jnp.sqrt(jnp.maximum(variance[best] + noise, floor))
-        loading = column / scale
+    for step, turn in enumerate(turns):
+        allowed = left & (stratum == turn)
+        allowed &= tier == tier[allowed].min()
+        best = order[step] = int(np.argmax(np.where(allowed, gain(), -np.inf)))
+        before = loadings[:step]
+        column = centred @ centred[best] / count - before[:, best] @ before
+        scale = np.sqrt(max(variance[best] + noise, floor))
+        loadings[step] = loading = column / scale
         with_score = with_score - loading * with_score[best] / scale
-        variance = jnp.maximum(variance - loading**2, 0)
-        loadings = loadings.at[place].set(loading)
-        return (variance, with_score, left.at[best].set(False), loadings), best
-
-    empty = jnp.zeros((len(turns), len(centred)), centred.dtype)
-    first = (variance, with_score, jnp.ones(stratum.shape, bool), empty)
-    inputs = (jnp.arange(len(turns)), turns)
-    (variance, with_score, _, _), order = lax.scan(step, first, inputs)
-    return order, gain(variance, with_score)
+        variance = np.maximum(variance - loading**2, 0)
+        left[best] = False
+    return order, gain()
 
 
 def forward_priority(vectors, target, stratum, turns, tier) -> np.ndarray:
@@ -78,10 +70,8 @@ def forward_priority(vectors, target, stratum, turns, tier) -> np.ndarray:
     Vectors are `[items, subjects]` responses less each item's mean, 0 for held-out
     subjects; each choice is from the stratum in `turns`, a higher tier comes last.
     """
-    dtype = jnp.zeros(()).dtype
-    real = (jnp.asarray(x, dtype) for x in (vectors, target))
-    found = _forward(*real, *map(jnp.asarray, (stratum, turns[:MOST_STEPS], tier)))
-    order, gain = np.asarray(found[0]), np.asarray(found[1], float)
+    real = (np.asarray(x, float) for x in (vectors, target))
+    order, gain = _forward(*real, stratum, turns[:MOST_STEPS], tier)
     priority = gain / max(float(gain.max()), np.finfo(float).tiny)
     priority[order] = 1 + np.arange(len(order), 0, -1)
     return priority
