@@ -83,7 +83,7 @@ test_information.__test__ = False  # pyright: ignore[reportFunctionMemberAccess]
 
 
 @stored_jit
-def _largest_information(
+def largest_information(
     model: Model, items: Items, population: Population, item_weight: Array | None
 ) -> Array:
     """The largest test information within four standard deviations of ability."""
@@ -103,7 +103,7 @@ def resolution(
     sd = float(population.sd)
     plain = Population(population.mean, population.sd)
     weight = data.item_weight
-    largest = float(_largest_information(model, items, plain, weight))
+    largest = float(largest_information(model, items, plain, weight))
     if isinstance(data, SparseResponses):
         # Of items with equal weights, as those of a table are.
         largest *= float(np.max(data.counts)) / data.num_items

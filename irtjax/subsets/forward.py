@@ -70,8 +70,8 @@ def forward_priority(vectors, target, stratum, turns, tier) -> np.ndarray:
     Vectors are `[items, subjects]` responses less each item's mean, 0 for held-out
     subjects; each choice is from the stratum in `turns`, a higher tier comes last.
     """
-    real = (np.asarray(x, float) for x in (vectors, target))
-    order, gain = _forward(*real, stratum, turns[:MOST_STEPS], tier)
+    vectors, target = np.asarray(vectors, float), np.asarray(target, float)
+    order, gain = _forward(vectors, target, stratum, turns[:MOST_STEPS], tier)
     priority = gain / max(float(gain.max()), np.finfo(float).tiny)
     priority[order] = 1 + np.arange(len(order), 0, -1)
     return priority

@@ -12,9 +12,9 @@ import numpy as np
 from jax import lax
 from scipy.special import ndtri
 
-from irtjax.likelihood.quadrature import REACH, nodes_for, test_information
+from irtjax.likelihood.quadrature import REACH, largest_information, nodes_for
 from irtjax.models.model import Model, Population, unit_responses
-from irtjax.numerics.kernels import equal_nodes, normal_log_weights
+from irtjax.numerics.kernels import equal_nodes
 
 #: Numbers that one table of items by nodes may hold, unless it has 201 nodes.
 LARGEST_TABLE = 20_000_000
@@ -87,15 +87,16 @@ def curves_of(
     mean, sd = float(population.mean), float(population.sd)
     log_weight = population.log_weights
     if log_weight is None:
-        probe = jnp.asarray(mean + sd * np.linspace(-4, 4, 33), dtype)
-        largest = float(jnp.max(test_information(model, items, probe)))
+        normal = Population(jnp.asarray(mean, dtype), jnp.asarray(sd, dtype))
+        largest = float(largest_information(model, items, normal, None))
         largest *= float(np.max(responses, initial=1))
         smallest = 1 / math.sqrt(1 + max(largest, 0) * sd**2)
         most = max(201, LARGEST_TABLE // max(1, len(items[0])))
         # Multiples of 60, so that similar fits share a compiled program.
         count = 60 * math.ceil(min(nodes_for(smallest).size, most) / 60) + 1
         nodes = equal_nodes(-REACH, REACH, count)
-        log_weight = normal_log_weights(jnp.asarray(nodes, dtype))
+        log_weight = -0.5 * nodes**2
+        log_weight -= np.log(np.sum(np.exp(log_weight)))
     else:
         nodes = equal_nodes(-REACH, REACH, np.shape(log_weight)[0])
         log_weight = jax.nn.log_softmax(jnp.asarray(log_weight))

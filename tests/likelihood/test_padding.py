@@ -131,7 +131,7 @@ def test_data_of_about_the_same_size_share_programs(stores_one_each):
         estimates._coordinates,
         covariance._covariance,
         expected.expected_scores,
-        quadrature._largest_information,
+        quadrature.largest_information,
     )
     for subjects, items in ((64, 12), (61, 11)):
         irtjax.fit(responses(subjects, items), "2pl", "em", nodes=NODES)
