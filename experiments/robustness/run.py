@@ -38,7 +38,7 @@ COMMANDS = {
     "report": "report {saved} --data {data} --out {out}/r.html",
     "compare": "compare subject_1 subject_2 --fit {saved} --data {data} --out {out}",
     "demo": "demo --out {out} --overwrite",
-    "run": "run {data} --items 8 --out {out}",
+    "run": "run {data} --size 8 --out {out}",
 }
 #: Those that write one file or few into a folder that must exist.
 IN_FOLDER = ("simulate", "score", "predict", "report")

@@ -100,10 +100,25 @@ def run_command(
     method: Annotated[str, opt.option("Method of the fit: auto or a name.")] = "auto",
     bounds: opt.Bounds = None,
     bounds_of: opt.BoundsOf = None,
-    items: Annotated[
+    family: Annotated[
+        str | None,
+        opt.option(
+            "Families of subjects that errors count as related: a column of the files.",
+            metavar="COLUMN",
+        ),
+    ] = None,
+    cluster: Annotated[
+        str | None,
+        opt.option(
+            "Clusters of items that errors count as dependent: a column of the files.",
+            metavar="COLUMN",
+        ),
+    ] = None,
+    size: Annotated[
         int | None,
         opt.option(
-            f"Items of the subset. \\[default: {ITEMS}, at most half of them]", min=1
+            f"Items of the subset. \\[default: {ITEMS}, at most half of them]",
+            min=1,
         ),
     ] = None,
     title: opt.Title = None,
@@ -128,8 +143,10 @@ def run_command(
         began = time.perf_counter()
         progress("read")
         table = reading.read(files)
-        size = _size(items, table.num_items)
-        job = pipeline.Job(*chosen, opt.all_bounds(bounds, bounds_of))
+        size = _size(size, table.num_items)
+        sides = {"family": family, "cluster": cluster}
+        sides = {name: column for name, column in sides.items() if column is not None}
+        job = pipeline.Job(*chosen, opt.all_bounds(bounds, bounds_of), sides)
         seconds = time.perf_counter() - began
         fit = pipeline.calibrate(table, job, reading, progress, seconds)
         raw, table = table, coded_as(fit.options, table)
@@ -178,15 +195,15 @@ def _is_run(folder: Path) -> bool:
     return isinstance(content, dict) and content.get("format") == RECORD_FORMAT
 
 
-def _size(items: int | None, count: int) -> int:
+def _size(size: int | None, count: int) -> int:
     """The number of items of the subset."""
     from irtjax.data.wording import counted
 
-    if items is None:
+    if size is None:
         return min(ITEMS, count // 2)
-    if items > count:
-        raise ValueError(f"--items {items}: there are {counted(count, 'item')}")
-    return items
+    if size > count:
+        raise ValueError(f"--size {size}: there are {counted(count, 'item')}")
+    return size
 
 
 def _fitted(

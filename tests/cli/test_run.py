@@ -80,7 +80,7 @@ def test_everything_is_in_one_folder_with_one_summary(quick, saved_table, tmp_pa
     cells = [row.partition("</td>")[0] for row in few.split('<tr><td class="text">')]
     assert cells[1:8] == chosen
     # A second run replaces the first; other folders need --overwrite.
-    again = run("run", saved_table, "--out", out, "--items", 4, "--json")
+    again = run("run", saved_table, "--out", out, "--size", 4, "--json")
     content = json.loads(again.stdout)
     assert content["parts"] == {"fit": "done", "audit": "done", "subset": "done"}
     assert len(content["subset"]["items"]) == 4
@@ -268,7 +268,7 @@ def test_the_subset_is_50_items_or_half():
         50,
     ]
     assert running._size(15, 15) == 15
-    with pytest.raises(ValueError, match="--items 16: there are 15"):
+    with pytest.raises(ValueError, match="--size 16: there are 15"):
         running._size(16, 15)
 
 

@@ -1,0 +1,66 @@
+"""Writes the table of names in `docs/cli.md`: `python -m tools.names_table`.
+
+An option of several commands is one thing with one name. The table lists each with its
+commands, as the commands have them. `tests/cli/test_names.py` fails where the table is
+not the one that this writes.
+"""
+
+import itertools
+from collections import defaultdict
+from pathlib import Path
+
+from typer.main import get_command
+
+from irtjax.cli.app import app
+from irtjax.cli.options import Reading
+
+PAGE = Path(__file__).resolve().parent.parent / "docs" / "cli.md"
+HEADING = "## Table of names\n"
+#: Options of one command need no table: its own section has them.
+LEAST = 2
+
+
+def options() -> dict[str, dict[str, object]]:
+    """Parameters by the long name of their option, and by command."""
+    found: dict[str, dict[str, object]] = defaultdict(dict)
+    commands = get_command(app).commands  # pyright: ignore[reportAttributeAccessIssue]
+    for command, parts in sorted(commands.items()):
+        for parameter in parts.params:
+            for flag in [*parameter.opts, *parameter.secondary_opts]:
+                if flag.startswith("--"):
+                    found[flag][command] = parameter
+    return found
+
+
+def section() -> str:
+    """The section of the page."""
+    every = options()
+    total = len({command for commands in every.values() for command in commands})
+    reading = {f"--{name.replace('_', '-')}" for name in Reading.__dataclass_fields__}
+    rows = []
+    for flag, commands in sorted(every.items()):
+        if len(commands) < LEAST or flag in reading | {"--no-texts"}:
+            continue
+        missing = total - len(commands)
+        names = ", ".join(f"`{name}`" for name in commands)
+        rows.append(f"`{flag}` | {'all' if not missing else names}")
+    # Two options side by side, in reading order down each half.
+    half = (len(rows) + 1) // 2
+    pairs = itertools.zip_longest(rows[:half], rows[half:], fillvalue=" | ")
+    rows = [f"| {left} | {right} |" for left, right in pairs]
+    head = "Options that several commands have; those of reading are above."
+    top = "| option | commands | option | commands |"
+    lines = [HEADING, head, "", top, "|---|---|---|---|", *rows]
+    return "\n".join(lines) + "\n"
+
+
+def page() -> str:
+    """The page with its section."""
+    text = PAGE.read_text(encoding="utf-8")
+    before, _, rest = text.partition(HEADING)
+    _, mark, after = rest.partition("\n## ")
+    return f"{before}{section()}{mark}{after}"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), encoding="utf-8")
