@@ -108,6 +108,12 @@ def test_long_tables_show_both_ends_and_all_on_request():
     assert time.process_time() - began < 5
     assert "(4,989 more)" in text and len(text.splitlines()) == 14
     assert "1–5,000" in text and "model-4999" in text
+    # Names shorter than what stands for the rest leave the drawing whole.
+    groups = (np.ones(30, int), np.ones(30, int))
+    names = [f"s{k}" for k in range(30)]
+    narrow = ranked(np.linspace(1.7, 1.4, 30), names, half=0.3, groups=groups)
+    for line in leaderboard_text(narrow, width=80, unicode=True).splitlines():
+        assert "●" not in line or "…" not in line
     whole = leaderboard_text(ranked(scores[:100]), width=80, everything=True)
     assert len(whole.splitlines()) == 102 and "more" not in whole
     assert "more" not in leaderboard_text(ranked(scores[:12]), width=80)

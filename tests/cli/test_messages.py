@@ -130,7 +130,7 @@ def test_set_refuses_what_has_an_option(given, cure):
 
 
 def shown_help(command: str) -> str:
-    run = CliRunner().invoke(app, [command, "--help"], env={"COLUMNS": "400"})
+    run = CliRunner().invoke(app, [command, "--help-all"], env={"COLUMNS": "400"})
     assert run.exit_code == 0, run.exception
     return run.stdout
 
