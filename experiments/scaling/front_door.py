@@ -168,7 +168,6 @@ def measure(spec: Spec) -> dict[str, Any]:
         add("irtjax --help", found, 0.3)
         subjects, items = spec["subjects"], spec["items"]
         write_responses(place / "fewer.csv", subjects, items - FEWER)
-        out = ["--overwrite", "--out", str(place / "out")]
         default, tested, imported = f"{subjects} x {items}", [], []
         write_logs(place / "logs", subjects, spec.get("log_items", items))
         tables, figures = ["fit", "--no-page"], ["fit", "--figures"]
@@ -183,6 +182,7 @@ def measure(spec: Spec) -> dict[str, Any]:
         ):
             if not file.exists():
                 continue
+            out = ["--overwrite", "--out", str(place / f"out of {command[0]}")]
             fit = [command[0], str(file), *command[1:], *out]
             cold, warm = [], []
             for k in range(repeats):
