@@ -180,8 +180,9 @@ def best_stack(
 ) -> tuple[float, float]:
     """Weight and slope of (1) from responses left out.
 
-    The smallest weight whose log-loss is within one standard error of the smallest
-    (Breiman and others 1984): slopes count where they predict better than without.
+    The smallest weight whose log-loss is within one standard error of the smallest, and
+    the slope nearest to 1 within one (Breiman and others 1984): slopes of items, and
+    another scale of logits, count where they predict better than without.
 
     >>> rng = np.random.default_rng(0)
     >>> logits = rng.normal(size=4000)
@@ -194,22 +195,24 @@ def best_stack(
     """
     near = lambda x: logit(np.clip(x, NEAREST, 1 - NEAREST))
     first, second = near(chance), near(additive)
-    slopes, losses = np.ones(len(WEIGHTS)), np.zeros((len(WEIGHTS), len(right)))
+    slopes, errors = np.ones((2, len(WEIGHTS)))
+    losses = np.zeros((len(WEIGHTS), len(right)))
     for k, weight in enumerate(WEIGHTS.tolist()):
         at = weight * first + (1 - weight) * second
-        slope = _slope(right, count, at)
-        slopes[k] = slope
+        slopes[k], errors[k] = slope, _ = _slope(right, count, at)
         losses[k] = count * np.logaddexp(0, slope * at) - right * slope * at
     total = losses.sum(axis=1) + 0.5 * ((slopes - 1) / PRIOR_SD) ** 2
     best = int(np.argmin(total))
     error = (losses - losses[best]).std(axis=1) * len(right) ** 0.5
     k = int(np.argmax(total <= total[best] + error))
-    return float(WEIGHTS[k]), float(slopes[k])
+    # The slope nearest to 1 within one standard error.
+    slope = 1 + np.sign(slopes[k] - 1) * max(abs(slopes[k] - 1) - errors[k], 0)
+    return float(WEIGHTS[k]), float(slope)
 
 
-def _slope(right: np.ndarray, count: np.ndarray, at: np.ndarray) -> float:
-    """The slope b of logits with the largest posterior density."""
-    slope = 1.0
+def _slope(right: np.ndarray, count: np.ndarray, at: np.ndarray) -> tuple[float, float]:
+    """The slope b of logits with the largest posterior density, and its error."""
+    slope, information = 1.0, 1.0
     for _ in range(20):
         p = expit(slope * at)
         gain = float(at @ (right - count * p)) - (slope - 1) / PRIOR_SD**2
@@ -217,4 +220,4 @@ def _slope(right: np.ndarray, count: np.ndarray, at: np.ndarray) -> float:
         slope = float(np.clip(slope + gain / information, 0.1, 10))
         if abs(gain / information) < NEAR:
             break
-    return slope
+    return slope, information**-0.5
