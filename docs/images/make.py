@@ -58,7 +58,7 @@ def photograph(path: Path, target: Path) -> None:
         page.goto(path.resolve().as_uri())
         page.screenshot(path=target / "report.png")
         page.emulate_media(color_scheme="dark")
-        page.locator("#bad-items .link").first.click()
+        page.locator("#reading .link").first.click()
         page.locator("#items").scroll_into_view_if_needed()
         page.evaluate("document.getElementById('items').scrollIntoView()")
         page.set_viewport_size({"width": 1100, "height": 880})
