@@ -98,7 +98,7 @@ def compare_command(
         failures = gate.failures(verdicts)
         if out is not None:
             progress("write")
-            _write_page(out, pair, level, {"texts": None if reading.texts else {}})
+            _write_page(out, pair, line, {"texts": None if reading.texts else {}})
         gate.write(verdicts, failures)
     if json:
         head = {"first": first, "second": second, "level": level, "sentence": line}
@@ -200,12 +200,12 @@ _BY_MEANS = (
 )
 
 
-def _write_page(out: Path, pair: _Pair, level: float, more: dict[str, Any]) -> None:
+def _write_page(out: Path, pair: _Pair, line: str, more: dict[str, Any]) -> None:
     """Writes the page of the fit that begins with the two."""
     from irtjax.report.page import PAGE, report_page, write_page
 
     assert pair.fit is not None
-    more |= {"pair": (pair.first, pair.second), "sentences": pair.sentences(level)}
+    more |= {"pair": (pair.first, pair.second), "sentences": [line]}
     page = report_page(pair.fit, data=pair.table, command=command_line(), **more)
     write_files({out / PAGE: lambda place: write_page(place, page)})
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from irtjax.calibration.heading import heading, nouns_of
 from irtjax.calibration.rank import rank
 from irtjax.report import page_data, page_head, page_scores
 from irtjax.report.leaderboard_page import option_pairs
@@ -129,7 +130,7 @@ def report_page(
         title = " and ".join(labels(pair, 40)) if pair else title
     context = {
         "title": short(title, 200),
-        "facts": page_head.facts_of(fit),
+        "facts": standing.heading or heading(fit),
         "folder": short(place, 80) if place else "",
         "date": now(),
         "alert": "" if has_converged(fit) else UNSETTLED,
@@ -139,7 +140,7 @@ def report_page(
         "scores": page_scores.score_table(of, rows),
         "figure": page_scores.score_figure(of, rows),
         "tasks": page_scores.task_table(of, rows),
-        "tasks_heading": f"{page_scores.nouns_of(fit)[1].capitalize()}s",
+        "tasks_heading": f"{nouns_of(fit)[1].capitalize()}s",
         "read": read if read["rows"] else None,
         "compare": True,
         "items": item_table(of, flags, places),
@@ -194,7 +195,7 @@ def fit_data(
         ability = np.array([row["ability"] for row in rows], float)
     return {
         "level": fit.level,
-        "nouns": page_scores.nouns_of(fit),
+        "nouns": nouns_of(fit),
         "measure": page_scores.measure_of(rows)._asdict(),
         "cloud": has_cloud(fit),
         "texts": {str(where[place]): text for place, text in found.items()},

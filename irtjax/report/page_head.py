@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from irtjax.calibration.leaderboard_text import short_names
 from irtjax.data.wording import counted, percent
 from irtjax.report.page_data import labels
 from irtjax.report.page_html import SENTENCE
-from irtjax.report.page_scores import noun_of, nouns_of
+from irtjax.report.page_scores import noun_of
 from irtjax.report.words import listing, number, short
 
 if TYPE_CHECKING:
@@ -43,25 +44,6 @@ def tasks_of(fit: Calibration) -> list[str]:
     return sorted({str(name) for name in fit.benchmarks.tolist() if name})
 
 
-def facts_of(fit: Calibration) -> str:
-    """The size of a fit in one line.
-
-    Such as "10 models · 410 items · 3 tasks · complete".
-    """
-    tasks = len(tasks_of(fit))
-    parts = [
-        counted(len(fit.subject_names), noun_of(fit)),
-        counted(len(fit.item_names), "item"),
-        *([counted(tasks, nouns_of(fit)[1])] if tasks > 1 else []),
-    ]
-    missing = 1 - fit.num_observed / max(
-        len(fit.subject_names) * len(fit.item_names), 1
-    )
-    few = f"{missing:.1%}" if missing < 0.1 else f"{missing:.0%}"
-    parts.append("complete" if missing <= 0 else f"{few.replace('%', ' %')} missing")
-    return " · ".join(parts)
-
-
 def first_tile(fit: Calibration, ranked: RankedSubjects) -> dict[str, Any]:
     """Who has the first place, alone or with those that it is tied with."""
     rows = ranked.rows(stop=TILE_NAMES)
@@ -69,7 +51,9 @@ def first_tile(fit: Calibration, ranked: RankedSubjects) -> dict[str, Any]:
     if not rows:
         return tile | {"value": "–", "text": f"No {noun_of(fit)} has a finite ability."}
     noun, first = noun_of(fit), ranked.groups[0]
-    names = labels(list(first[:TILE_NAMES]), TILE_LETTERS)
+    every = ranked.table.column("subject").to_pylist()
+    shown = list(short_names(labels(every)).values())[: len(first)]
+    names = [short(name, TILE_LETTERS) for name in shown[:TILE_NAMES]]
     share = percent(round(1 - ranked.level, 6))
     pairs = f"{ranked.num_different:,} of {counted(ranked.num_pairs, 'pair')} differ"
     pairs += f" ({share} false)."
@@ -78,7 +62,7 @@ def first_tile(fit: Calibration, ranked: RankedSubjects) -> dict[str, Any]:
         return tile | {"value": names[0], "text": text}
     if len(first) > TILE_NAMES:
         value = f"{len(first):,} {noun}s share it"
-        text = f"{listing(labels(first, TILE_LETTERS), TILE_NAMES)} are tied. {pairs}"
+        text = f"{listing(shown, TILE_NAMES)} are tied. {pairs}"
         return tile | {"value": value, "text": text if len(first) <= FEW else pairs}
     chances = [number(x["probability_best"]).removeprefix("0") for x in rows]
     chances = chances[: len(first)]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from irtjax.data.wording import counted
 from irtjax.report.page_data import labels
 from irtjax.report.page_html import SENTENCE
-from irtjax.report.page_scores import measure_of, name_class
+from irtjax.report.page_scores import measure_of, name_class, noun_of
 from irtjax.report.words import short
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def history_section(fit: Calibration, history: Any) -> dict[str, Any] | None:
     places = [f"{share * k:.2f}%" for k in range(len(shown))]
     lines = [_line(name, names[name], shown, places, measure) for name in chosen]
     count = len(last)
-    noun = fit.options.get("nouns", ("subject",))[0]
+    noun = noun_of(fit)
     note = "Places at each time; a ring is a new one."
     if count > len(chosen):
         note = f"The first {len(chosen)} of {counted(count, noun)}. {note}"

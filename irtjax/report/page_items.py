@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from irtjax.calibration.heading import nouns_of
 from irtjax.data.wording import are, counted
 from irtjax.report.page_data import Sources, column, labels, labels_of_benchmarks
-from irtjax.report.page_scores import nouns_of
 from irtjax.report.summary import constant_items, constant_sentence
 from irtjax.report.words import number
 

@@ -8,6 +8,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from irtjax.calibration.heading import nouns_of
+from irtjax.calibration.leaderboard_text import (
+    points,
+    score_digits,
+    short_names,
+    tie_ranks,
+)
 from irtjax.data.wording import are, counted, percent
 from irtjax.report.leaderboard_page import benchmarks_with_accuracy
 from irtjax.report.page_data import Sources, labels
@@ -17,6 +24,7 @@ from irtjax.report.words import interval, listing, number
 
 if TYPE_CHECKING:
     from irtjax.calibration.calibration import Calibration
+    from irtjax.calibration.rank import RankedSubjects
 
 #: Rows that stand in the page without its script, and rows of the figure.
 ROWS, DRAWN = 40, 60
@@ -30,37 +38,9 @@ TEST = 100
 TASK_ROWS, TASKS, SHADES = 60, 24, 10
 
 
-def nouns_of(fit: Calibration) -> tuple[str, str]:
-    """Returns what the data of a fit call a subject and a benchmark."""
-    subject, benchmark = fit.options.get("nouns", ("subject", "benchmark"))
-    return subject, benchmark
-
-
 def noun_of(fit: Calibration) -> str:
     """What is ranked, such as "model"."""
     return nouns_of(fit)[0]
-
-
-def score_digits(halves: Sequence[float], highest: float) -> int:
-    """Returns the digits of scores: two, and one more where intervals are narrower.
-
-    >>> score_digits([0.03], 0.9), score_digits([0.004], 0.9), score_digits([2], 80)
-    (2, 3, 1)
-    """
-    digits = 2 - (highest > 10) - (highest > 1000)
-    known = [half for half in halves if half > 0]
-    fine = bool(known) and float(np.median(known)) < 10.0**-digits
-    return digits + fine
-
-
-def points(value: float | None, digits: int, bare: bool = True) -> str:
-    """Returns a score without its leading zero, with a minus sign.
-
-    >>> points(0.781, 2), points(1.0, 2), points(-0.002, 3), points(None, 2)
-    ('.78', '1.00', '−.002', '–')
-    """
-    text = number(value, digits).replace("-", "−")
-    return text.replace("0.", ".", 1) if bare and text.lstrip("−")[:2] == "0." else text
 
 
 class Measure(NamedTuple):
@@ -109,14 +89,10 @@ def measure_of(rows: Sequence[Mapping[str, Any]]) -> Measure:
     return Measure("expected_score", score_digits(halves, highest), highest <= 1)
 
 
-def tied_places(rows: Sequence[Mapping[str, Any]]) -> list[tuple[int, int]]:
+def tied_places(ranked: RankedSubjects) -> list[tuple[int, int]]:
     """First and last row of those that each row is tied with, itself among them."""
-    first = np.array([row["first_group"] for row in rows], int)
-    last = np.array([row["last_group"] for row in rows], int)
-    # Rows are in the order of ranks, so groups are runs of rows.
-    low = np.searchsorted(np.maximum.accumulate(last), first)
-    high = np.searchsorted(first, last, side="right") - 1
-    return list(zip(low.tolist(), high.tolist(), strict=True))
+    low, high = tie_ranks(ranked)
+    return list(zip((low - 1).tolist(), (high - 1).tolist(), strict=True))
 
 
 def tied_text(names: Sequence[str], k: int, ends: tuple[int, int]) -> str:
@@ -153,8 +129,8 @@ def score_figure(of: Sources, rows: list[dict[str, Any]]) -> dict[str, Any] | No
     room = max(0.03 * (high - low), 1e-9)
     low, high = low - room, high + room
     share = lambda x: f"{100 * (x - low) / (high - low):.2f}%"
-    names = labels((row["subject"] for row in chosen), DRAWN_LABEL)
-    whole = labels(row["subject"] for row in chosen)
+    whole = labels(row["subject"] for row in rows)[: len(chosen)]
+    names = labels(short_names(whole).values(), DRAWN_LABEL)
     drawn = []
     for k, (name, value) in enumerate(zip(names, values, strict=True)):
         at, *ends = value
@@ -250,7 +226,8 @@ def _brackets(
 def score_table(of: Sources, rows: list[dict[str, Any]]) -> dict[str, Any]:
     """The table of models, its first rows."""
     names = labels(row["subject"] for row in rows)
-    places, measure = tied_places(rows), measure_of(rows)
+    others = list(short_names(names).values())
+    places, measure = tied_places(of.ranked), measure_of(rows)
     shown = []
     for k, (row, name) in enumerate(zip(rows[:ROWS], names, strict=False)):
         value, *ends = measure.of(row)
@@ -261,7 +238,7 @@ def score_table(of: Sources, rows: list[dict[str, Any]]) -> dict[str, Any]:
             "flags": row["flags"],
             "score": measure.text(value),
             "interval": measure.span(*ends),
-            "ties": tied_text(names, k, places[k]),
+            "ties": tied_text(others, k, places[k]),
             "ranks": f"{row['rank_lower']}–{row['rank_upper']}",
             "ability": number(row["ability"]),
             "half": number(None if None in (low, high) else (high - low) / 2),

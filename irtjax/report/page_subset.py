@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from irtjax.data.wording import are, counted, percent
+from irtjax.data.wording import NOUNS, are, counted, percent
 from irtjax.report import page_data
 from irtjax.report.page_data import labels
 from irtjax.report.page_figures import scale_of
@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from irtjax.subsets.errors import SubsetErrors
     from irtjax.subsets.subset import Shrunken
 
-#: What a subset calls those who respond, and parts of the items.
-NOUNS = ("subject", "benchmark")
 #: Chosen items in the section of a page.
 CHOSEN = 100
 

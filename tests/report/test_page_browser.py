@@ -19,12 +19,14 @@ import pyarrow as pa
 import pytest
 
 import irtjax
+from irtjax.calibration.leaderboard_text import leaderboard_rows
 from irtjax.calibration.rank import rank
 from irtjax.calibration.result_tables import AbilityTable
 from irtjax.data.spreadsheets import defuse
 from irtjax.models.catalogue import factor_model
 from irtjax.models.factors import Factor
 from irtjax.report import page_data, report_page, words, write_page
+from irtjax.report.exports import formatted
 from tests.report.pages import hostile_fit, large_fit, renamed
 from tests.small_fits import small_fit, small_table
 
@@ -241,6 +243,16 @@ def test_the_table_is_copied(fit, text, open_page):
     assert r"95 \%" in lines[2] and r"we\$ird\_\$x|<b>" in lines[4]
     assert f"{row['ability']:.2f}".replace("-", "$-$") in lines[4]
     assert all(x.endswith(r"\\") for x in (lines[2], lines[4]))
+
+
+@pytest.mark.parametrize("form", ["md", "latex"])
+def test_a_copy_is_what_the_command_prints(fit, text, open_page, form):
+    """`irtjax show DIR --format md` has the same numbers and names."""
+    page = open_page(text)
+    page.click(f"[data-copy={form}]")
+    header, rows = leaderboard_rows(rank(fit))
+    left = ("rank", "subject", "tied with")
+    assert pasted(page) == formatted(header, rows, form, left) + "\n"
 
 
 def test_no_copied_name_is_a_formula(open_page):

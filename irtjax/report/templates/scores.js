@@ -106,11 +106,17 @@ function tiesOf(k) {
   for (let step = 1; found.length < 3 && step <= high - low; step++)
     for (const j of [k - step, k + step]) if (j >= low && j <= high && found.length < 3) found.push(j);
   const kept = high - low <= 3 ? found : found.slice(0, 2);
-  return { names: kept.sort((a, b) => a - b).map((j) => subjects.names[j]), left: high - low - kept.length };
+  return { names: kept.sort((a, b) => a - b).map((j) => shortNames[j]), left: high - low - kept.length };
 }
+// Names without the organisation before "/", where they stay different.
+const shortNames = (() => {
+  const ends = subjects ? subjects.names.map((name) => name.replace(/\/+$/, "").split("/").pop()) : [], met = new Map();
+  for (const end of ends) met.set(end, (met.get(end) || 0) + 1);
+  return ends.map((end, k) => (end && met.get(end) === 1 ? end : subjects.names[k]));
+})();
 const tiesText = (k) => {
-  const { names, left } = tiesOf(k);
-  return names.join(", ") + (left ? ` and ${whole(left)} more` : "") || "–";
+  const [low, high] = tiedRun(k);
+  return shortNames.slice(low, high + 1).filter((_, n) => low + n !== k).join(", ") || "–";
 };
 let board = null;
 function leaderboard() {
