@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from irtjax.cli import options as opt
+from irtjax.cli.errors import explain
 from irtjax.cli.machine import prepare
 from irtjax.cli.output import print_json
 from irtjax.cli.progress import ProgressLine
@@ -42,6 +43,10 @@ def add_command(
 
         read_new = lambda fit: reading.read(files, fit)
         done = add(to, None, refit=refit, extras=_extras, read_new=read_new)
+        no_page = ""
+        if done.changed:
+            progress("report")
+            no_page = _write_page(to, reading)
     rows = _rows(done)
     if json:
         print_json(
@@ -50,11 +55,11 @@ def add_command(
                 "changed": done.changed,
                 "refit": done.refit or None,
                 "subjects": rows,
-                "notes": list(done.notes),
+                "notes": [*done.notes, *([no_page] if no_page else [])],
             }
         )
     elif not quiet:
-        _show(done, rows, to)
+        _show(done, rows, to, no_page)
 
 
 def _extras(fit: Calibration) -> list[Any]:
@@ -65,6 +70,19 @@ def _extras(fit: Calibration) -> list[Any]:
 
     text = leaderboard(fit, rank(fit), [])
     return [lambda place: write_text(text, place / "leaderboard.md")]
+
+
+def _write_page(folder: Path, reading: opt.Reading) -> str:
+    """Writes the page of the fit as it is now; why there is none, or nothing."""
+    from irtjax.cli.report import page_of
+    from irtjax.report.page import PAGE, write_page
+
+    try:
+        write_page(folder / PAGE, page_of(folder, None, reading, None))
+    except (ValueError, OSError, MemoryError) as error:
+        # The models are added all the same.
+        return f"there is no page: {explain(error)}"
+    return ""
 
 
 def _rows(done: Added) -> list[dict[str, Any]]:
@@ -89,7 +107,7 @@ def _rows(done: Added) -> list[dict[str, Any]]:
     ]
 
 
-def _show(done: Added, rows: list[dict[str, Any]], to: Path) -> None:
+def _show(done: Added, rows: list[dict[str, Any]], to: Path, no_page: str) -> None:
     """Prints where the new subjects stand, and what was done."""
     from irtjax.cli import screen
     from irtjax.cli.score import show_standing
@@ -107,7 +125,7 @@ def _show(done: Added, rows: list[dict[str, Any]], to: Path) -> None:
         lines.append(f"The items were fitted again: {done.refit}.")
     lines += map(_sentence, done.notes)
     lines.append(f"What changed: irtjax history {to}")
-    lines.append(f"The page:     irtjax report {to}")
+    lines.append(_sentence(no_page) if no_page else f"The page: {to}/report.html")
     screen.show_sentences(lines)
 
 

@@ -58,7 +58,7 @@ def report_command(
     with ProgressLine(quiet) as progress:
         progress("report")
         prepare()
-        page = _page(folder, data, reading, title)
+        page = page_of(folder, data, reading, title)
         write_page(place, page)
     size = place.stat().st_size
     if json:
@@ -69,7 +69,7 @@ def report_command(
             say("It has no responses: --data FILE adds them")
 
 
-def _page(
+def page_of(
     folder: Path, data: list[str] | None, reading: opt.Reading, title: str | None
 ) -> str:
     """The page of a fit, or of a subset."""

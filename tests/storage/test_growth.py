@@ -208,6 +208,7 @@ def test_history_of_a_fit_on_the_screen(folder, tmp_path):
     assert added.exit_code == 0, added.stderr
     assert "1 new model of 12" in added.stdout
     assert (folder / "leaderboard.md").is_file()
+    assert NAMES[11] in (folder / "report.html").read_text(encoding="utf-8")
     picture = tmp_path / "history.png"
     shown = run("history", folder, "--figure", picture)
     assert shown.exit_code == 0, shown.stderr
