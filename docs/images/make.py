@@ -2,7 +2,7 @@
 
 The code of the tutorial writes logs. The pictures are figures that the commands of the
 tutorial, of "Adaptive testing" and of "Small benchmarks" make of these logs, and two
-views of the page of `irtjax demo` in Chromium (playwright). Run it from any folder,
+views of pages in Chromium (playwright). Run it from any folder,
 with irtjax installed. It takes about two minutes, and replaces the PNG files in its
 folder.
 """
@@ -20,6 +20,7 @@ COMMANDS = (
     "adapt calibrated --items 30 --out adapted",
     "shrink logs --size 20 --stratify benchmark --sizes 5,10,20,40,80 --out small20",
     "demo --out demo",
+    "run demo/results.csv --leave-out *-[138]*b --out report",
 )
 #: Picture of the documentation, and the figure of a command that it is.
 PICTURES = {
@@ -43,11 +44,11 @@ def make(target: Path) -> None:
             subprocess.run(line, cwd=folder, check=True)
         for picture, figure in PICTURES.items():
             shutil.copyfile(Path(folder, figure), target / picture)
-        photograph(Path(folder, "demo", "report.html"), target)
+        photograph(Path(folder), target)
 
 
-def photograph(path: Path, target: Path) -> None:
-    """Makes pictures of a page: its head, and an item with its curve in the dark."""
+def photograph(folder: Path, target: Path) -> None:
+    """Makes pictures of pages: the head of one, an item with its curve in the dark."""
     from playwright.sync_api import sync_playwright
 
     chromium = shutil.which("chromium")
@@ -55,8 +56,9 @@ def photograph(path: Path, target: Path) -> None:
         options = {"executable_path": chromium, "args": ["--no-sandbox"]}
         browser = started.chromium.launch(**options)
         page = browser.new_page(viewport={"width": 1100, "height": 760})
-        page.goto(path.resolve().as_uri())
+        page.goto(Path(folder, "report", "report.html").resolve().as_uri())
         page.screenshot(path=target / "report.png")
+        page.goto(Path(folder, "demo", "report.html").resolve().as_uri())
         page.emulate_media(color_scheme="dark")
         page.locator("#reading .link").first.click()
         page.locator("#items").scroll_into_view_if_needed()
