@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from irtjax.calibration.calibration import Calibration
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class ItemsToRead(HasTable):
     """Items in the order in which to read them, and those that are significant.
 
@@ -33,6 +33,9 @@ class ItemsToRead(HasTable):
         false_discovery_rate: The level.
         num_items: Items that were looked at.
     """
+
+    title = "Items to read"
+    columns = ("item", "answer", "count", "key", "p_value")
 
     table: pa.Table
     significant: tuple[str, ...]
@@ -68,8 +71,9 @@ class ItemsToRead(HasTable):
         shown = ", ".join(_brief(names[:most]))
         return f"{counted(len(names), 'item')} {what}: {shown}{more}"
 
-    def __repr__(self) -> str:
-        return f"ItemsToRead({self.sentence()!r})"
+    def _below(self) -> list[str]:
+        """The sentence, below the table."""
+        return [text for text in [self.sentence()] if text]
 
 
 def _brief(names: list[str]) -> list[str]:
@@ -125,7 +129,10 @@ def items_to_read(
             f"false_discovery_rate {false_discovery_rate:g} is not between 0 and 1"
         )
     units = _units(fit, table)
-    rows = [] if table.answers is None else by_answers(fit, table, units, seed)
+    rows = []
+    # A matrix of a sparse table may be too large.
+    if table.answers is not None and table.sparse is None:
+        rows = by_answers(fit, table, units, seed)
     known = {row["place"] for row in rows}
     if table.sparse is None and len(known) < table.num_items:
         rows += low_scores(table, units, known, seed)

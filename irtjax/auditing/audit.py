@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from irtjax.auditing.agreement import ItemsToRead, items_to_read
 from irtjax.auditing.control import no_signal
 from irtjax.auditing.examine import (
     LEAST_COMPLETE,
@@ -24,11 +25,13 @@ from irtjax.auditing.examine import (
     examine,
     several_abilities,
 )
+from irtjax.auditing.of_scores import examine_scores, left_out
 from irtjax.auditing.tables import benchmark_table, item_table
 from irtjax.calibration import copies
 from irtjax.calibration.calibration import Calibration
 from irtjax.data import ResponseTable, read
 from irtjax.data.frames import HasTable
+from irtjax.data.matching import match_all_items
 from irtjax.data.scores import MAJORITY, as_majority
 from irtjax.data.wording import counted, have
 from irtjax.estimators.catalogue import method_class
@@ -67,6 +70,8 @@ class Audit(HasTable):
         missing: Which items are missing more often for weak or for strong subjects, in
             words (`irtjax.missingness`). That is no defect of an item.
         warnings: What the tables must be read with, each a sentence.
+        to_read: The items to read first, by the answers of models or by low scores of
+            able ones (`irtjax.auditing.items_to_read`).
     """
 
     title = "Items with flags"
@@ -81,6 +86,7 @@ class Audit(HasTable):
     false_discovery_rate: float
     missing: str
     warnings: tuple[str, ...]
+    to_read: ItemsToRead | None = None
 
     @property
     def table(self) -> pa.Table:
@@ -161,9 +167,10 @@ def audit(
         fit: A calibration of these items with a model of one ability. Or the responses
             alone: they are fitted by the model and the method that `irtjax.fit` chooses
             for right and wrong responses, unless `options` name others.
-        data: Right and wrong responses: a `ResponseTable`, or what `irtjax.read` takes.
-            Counts of trials are right where at least half of them are; they are then
-            fitted again.
+        data: The responses: a `ResponseTable`, or what `irtjax.read` takes. Counts of
+            trials are right where at least half of them are; they are then fitted
+            again. Of scores and of ordered categories negative discrimination and
+            duplicates are tested.
         false_discovery_rate: Level for each defect.
         chance: Lower asymptote that is not suspicious, such as 0.25 for four choices:
             one number, or one for each benchmark by name.
@@ -172,8 +179,8 @@ def audit(
         **options: Given to `irtjax.fit` where there is no fit.
 
     Raises:
-        ValueError: If the responses are not right or wrong, the fit is of other items
-            or of a model with several abilities, or an option is out of range.
+        ValueError: If the fit is of other items, or of right and wrong responses by a
+            model with several abilities, or an option is out of range.
 
     >>> import irtjax
     >>> table = irtjax.make_demo().table
@@ -191,6 +198,7 @@ def audit(
         raise ValueError(
             f"{', '.join(options)}: options of a fit, but a fit is given; leave one out"
         )
+    raw, made = table, fit
     single = table.kind != "counts" or not binary_items(table).all()
     if not single:
         table = as_majority(table)
@@ -199,6 +207,8 @@ def audit(
         right = fit.model.family.num_categories == 2
         fit, options["model"] = table, fit.model.name if right else AUTO
     _check(table, level, permutations)
+    if table.kind != "binary":
+        return _of_scores(fit, table, level, options)
     guess = _guessing(table, chance)
     if not isinstance(fit, Calibration):
         model, method = options.pop("model", AUTO), options.pop("method", AUTO)
@@ -232,6 +242,41 @@ def audit(
             *([] if single else [MAJORITY]),
             *_warnings(table, found, flags, level),
         ),
+        to_read=_to_read(made if given else fit, raw, level),
+    )
+
+
+def _to_read(fit: Any, table: ResponseTable, level: float) -> ItemsToRead | None:
+    """The items to read; None where the fit is of other subjects."""
+    if np.isin(table.subjects, fit.subject_names).any():
+        return items_to_read(fit, table, false_discovery_rate=level)
+    return None
+
+
+def _of_scores(fit: Any, table: ResponseTable, level: float, options: Any) -> Audit:
+    """The audit of ordered categories or scores."""
+    if not isinstance(fit, Calibration):
+        model, method = options.pop("model", AUTO), options.pop("method", AUTO)
+        fit = make_fit(table, model, method, **options)
+    match_all_items(table, fit.item_names, "audit", fit.item_contents)
+    found = examine_scores(fit, table)
+    decided = decide(found, level)
+    flags = all_flags(found, decided)
+    missing = missing_of_table(table)
+    return Audit(
+        items=item_table(table, found, decided, flags, missing, level),
+        benchmarks=benchmark_table(table, found, flags),
+        control=None,
+        groups=None,
+        fit=fit,
+        alpha=found.classical.alpha,
+        false_discovery_rate=level,
+        missing=describe(missing, table.items, table.benchmarks, level),
+        warnings=(
+            *copies.warnings_of(copies.of_table(table), table.subjects),
+            left_out(),
+        ),
+        to_read=_to_read(fit, table, level),
     )
 
 
@@ -242,11 +287,6 @@ def _class_of(method: Any) -> Any:
 
 def _check(table: ResponseTable, level: float, permutations: int) -> None:
     """Refuses data and levels that an audit cannot be of."""
-    if table.kind != "binary":
-        raise ValueError(
-            f"an audit is of right and wrong responses, not of {table.kind} responses:"
-            " put a threshold to them first"
-        )
     if table.num_subjects < 3 or table.num_items < 3:
         raise ValueError(
             f"an audit needs at least 3 subjects and 3 items, not"

@@ -9,13 +9,12 @@ import numpy as np
 from irtjax.auditing.by_answers import wrong_shares
 from irtjax.calibration.discrimination import (
     BLOCK,
-    Rest,
     item_blocks,
     p_negative,
     rest_of,
 )
 from irtjax.data import ResponseTable
-from irtjax.numerics.tails import ENUMERATED
+from irtjax.numerics.tails import ENUMERATED, permutation_tails_of_scores
 
 #: What the evidence is.
 LOW_SCORES = "low scores of able models"
@@ -43,11 +42,10 @@ def low_scores(
     if len(values) < FEWEST_UNITS or table.num_items < 3:
         return []
     rest = rest_of(values, observed)
-    whole = ((values == 0) | (values == 1)).all()
-    if len(values) > ENUMERATED or whole:
-        p = p_negative(values.astype(np.int8) if whole else values, observed)
+    if ((values == 0) | (values == 1)).all():
+        p = p_negative(values.astype(np.int8), observed)
     else:
-        p = _permuted(values, observed, rest, np.random.default_rng(seed))
+        p = tails(values, observed, seed)[1]
     seen = np.ones(values.shape, bool) if observed is None else observed
     level = rest.total / np.maximum(rest.answers, 1)
     able = level > np.median(level)
@@ -92,32 +90,44 @@ def _of_units(
     return means, None if (counts > 0).all() else counts > 0
 
 
-def _permuted(
-    values: np.ndarray,
-    observed: np.ndarray | None,
-    rest: Rest,
-    rng: np.random.Generator,
-) -> np.ndarray:
-    """Shares of permutations with a covariance as low, `[items]`; NaN without one."""
-    p = np.full(values.shape[1], np.nan)
+def tails(
+    values: np.ndarray, observed: np.ndarray | None, seed: int = 0
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Chances of a covariance with the rest as high and as low, and correlations.
+
+    All are `[items]`, NaN of items without variation. Up to `ENUMERATED` subjects
+    `PERMUTATIONS` orders of the scores are drawn; the distribution over all orders of
+    more subjects is approximated.
+    """
+    rest, size = rest_of(values, observed), values.shape[1]
+    upper, lower, r = np.full((3, size), np.nan)
+    rng = np.random.default_rng(seed)
     orders: dict[int, np.ndarray] = {}
+    places = np.arange(size)
     for block in item_blocks(values, observed, BLOCK):
         seen = block.seen
-        score = rest.scores(
-            np.where(seen, block.values - rest.means[block.part], 0), block
-        )
-        places = np.arange(values.shape[1])[block.part]
-        for k, place in enumerate(places.tolist()):
+        own = np.where(seen, block.values - rest.means[block.part], 0)
+        score = rest.scores(own, block)
+        if len(values) > ENUMERATED:
+            upper[block.part], lower[block.part] = permutation_tails_of_scores(
+                block.values, seen, score
+            )
+        for k, place in enumerate(places[block.part].tolist()):
             who = np.flatnonzero(seen[:, k])
-            x, y = block.values[who, k], score[who, k]
-            x, y = x - x.mean() if len(x) else x, y - y.mean() if len(y) else y
-            if len(who) < FEWEST_UNITS or np.abs(x).max() < 1e-12:
+            if len(who) < FEWEST_UNITS or np.ptp(block.values[who, k]) < 1e-12:
+                upper[place] = lower[place] = np.nan
+                continue
+            x, y = (z[who, k] - z[who, k].mean() for z in (block.values, score))
+            length = float(np.sqrt((x @ x) * (y @ y)))
+            r[place] = (x @ y) / length if length > 1e-12 else np.nan
+            if len(values) > ENUMERATED:
                 continue
             if len(who) not in orders:
                 start = np.tile(np.arange(len(who)), (PERMUTATIONS, 1))
                 orders[len(who)] = rng.permuted(start, axis=1)
-            drawn = x[orders[len(who)]] @ y
-            found = float(x @ y)
-            low = np.count_nonzero(drawn <= found + 1e-9 * np.abs(drawn).max())
-            p[place] = (low + 1) / (PERMUTATIONS + 1)
-    return p
+            drawn, found, near = x[orders[len(who)]] @ y, float(x @ y), 1e-9 * length
+            lower[place], upper[place] = (
+                (np.count_nonzero(side) + 1) / (PERMUTATIONS + 1)
+                for side in (drawn <= found + near, drawn >= found - near)
+            )
+    return upper, lower, r

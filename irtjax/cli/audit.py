@@ -15,7 +15,7 @@ from irtjax.cli.machine import prepare
 from irtjax.cli.progress import ProgressLine
 
 if TYPE_CHECKING:
-    from irtjax.auditing import Audit
+    from irtjax.auditing import Audit, ItemsToRead
     from irtjax.data import ResponseTable
     from irtjax.data.item_texts import Texts
 
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 SHOWN = 5
 #: What `--out` writes.
 PAGE = "report.html"
-FILES = ("items.csv", "benchmarks.csv", "summary.md", PAGE)
+FILES = ("items_to_read.csv", "items.csv", "benchmarks.csv", "summary.md", PAGE)
 #: Where the texts of items are known: the flagged items to read.
 FLAGGED = ("flagged_items.md", "flagged_items.csv")
 #: Of logs of a harness: its ids of the items in which no test found a defect.
 CLEAN = tuple(f"clean_{name}" for name in output.SAMPLE_FILES)
-CONTROL = "control.csv"
+CONTROL, TO_READ = "control.csv", "items_to_read.csv"
 FIGURES = ("properties.png", "difficulty_discrimination.png", "flagged_items.png")
 
 
@@ -160,6 +160,7 @@ def write(
     from irtjax.report.flagged import flagged_page, flagged_table
 
     table = as_majority(table)
+    figures &= table.kind == "binary"  # They are of curves.
     summary = audit_page(report, FIGURES if figures else (), table.notes)
     contents: dict[str, Any] = {
         "items.csv": report.items,
@@ -170,9 +171,16 @@ def write(
         command = output.command_line()
         shown = {name: text.as_text() for name, text in texts.items()}
         html = report_page(
-            report.fit, data=table, audit=report, command=command, texts=shown
+            report.fit,
+            data=table,
+            audit=report,
+            command=command,
+            texts=shown,
+            to_read=report.to_read,
         )
         contents[PAGE] = lambda place: write_page(place, html)
+    if report.to_read is not None:
+        contents[TO_READ] = report.to_read.table
     if report.control is not None:
         contents[CONTROL] = report.control
     if figures:
@@ -193,7 +201,7 @@ def write(
         contents[f"clean_{name}"] = functools.partial(write_text, text)
     files = {out / name: content for name, content in contents.items()}
     # What an earlier audit left in this folder is not of these tables.
-    stale = (CONTROL, PAGE, *FIGURES, *FLAGGED, *CLEAN)
+    stale = (CONTROL, PAGE, TO_READ, *FIGURES, *FLAGGED, *CLEAN)
     output.write_files(files, stale=[out / name for name in stale])
 
 
@@ -219,12 +227,20 @@ def document(report: Audit, out: Path | None, notes: Sequence[str]) -> dict[str,
         "counts": report.counts(),
         "missing": report.missing,
         "control": None if report.control is None else report.control.to_pylist(),
+        "items_to_read": to_read_document(report.to_read),
         "items": report.items.to_pylist(),
         "benchmarks": report.benchmarks.to_pylist(),
         "warnings": report.warnings,
         "notes": list(notes),
         "out": None if out is None else str(out),
     }
+
+
+def to_read_document(found: ItemsToRead | None) -> dict[str, Any] | None:
+    """The items to read, as `--json` prints them."""
+    if found is None:
+        return None
+    return {"significant": found.significant, "items": found.table.to_pylist()}
 
 
 def _show(report: Audit, out: Path | None, texts: Texts, notes: Sequence[str]) -> None:
@@ -239,6 +255,11 @@ def _show(report: Audit, out: Path | None, texts: Texts, notes: Sequence[str]) -
     header, rows = report_of.audit_rows(report, SHOWN)
     screen.show_table("Items", header, rows, ("defect", "smallest p-values"))
     near = report_of.nearest_sentence(report)
+    if report.to_read is not None:
+        header, rows = report_of.to_read_rows(report.to_read, SHOWN)
+        if rows:
+            screen.show_table("Items to read", header, rows, ("item", "answer", "key"))
+            screen.show_sentences([f"To read: {report.to_read.sentence()}."])
     sentences = [report_of.discriminating_sentence(report), near, report.missing]
     screen.show_sentences(filter(None, sentences))
     screen.show_sentences(flagged_lines(report, texts))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import json
@@ -29,7 +30,7 @@ from irtjax.cli.output import (
 from irtjax.cli.progress import ProgressLine
 
 if TYPE_CHECKING:
-    from irtjax.auditing import Audit
+    from irtjax.auditing import Audit, ItemsToRead
     from irtjax.calibration.calibration import Calibration
     from irtjax.calibration.rank import RankedSubjects
     from irtjax.data import ResponseTable
@@ -65,6 +66,7 @@ class Results:
     ranked: RankedSubjects
     figures: bool = False
     audit: Audit | None = None
+    to_read: ItemsToRead | None = None
     subset: Shrunken | None = None
     parts: dict[str, str] = dataclasses.field(default_factory=dict)
     failed: list[str] = dataclasses.field(default_factory=list)
@@ -160,6 +162,7 @@ def run_command(
         texts = {**fit.item_texts, **table.item_texts} if reading.texts else {}
         make = lambda: _audit(results, table, texts)
         _attempt(results, AUDIT, _no_audit(table, fit), make)
+        _read_items(results, table)
         progress("subset")
         cannot = _no_subset(table, fit, size)
         _attempt(results, SUBSET, cannot, lambda: _shrink(results, table, size))
@@ -258,11 +261,11 @@ def _several(fit: Calibration) -> bool:
 
 def _no_audit(table: ResponseTable, fit: Calibration) -> str:
     """Why these responses have no audit, or nothing."""
-    if table.kind not in ("binary", "counts"):
-        return f"an audit is of right and wrong responses, not of {table.kind} ones"
     if table.num_subjects < 3 or table.num_items < 3:
         return "an audit needs at least 3 subjects and 3 items"
-    return "an audit needs a model of one ability" if _several(fit) else ""
+    of_scores = table.kind not in ("binary", "counts")
+    one = of_scores or not _several(fit)
+    return "" if one else "an audit needs a model of one ability"
 
 
 def _no_subset(table: ResponseTable, fit: Calibration, size: int) -> str:
@@ -281,6 +284,20 @@ def _audit(results: Results, table: ResponseTable, texts: Any) -> None:
     results.audit = audit(results.fit, table)
     place = results.out / AUDIT
     auditing.write(place, results.audit, table, texts, results.figures, page=False)
+
+
+def _read_items(results: Results, table: ResponseTable) -> None:
+    """Writes the items to read, which need no audit."""
+    from irtjax.auditing import items_to_read
+
+    if results.audit is not None:
+        results.to_read = results.audit.to_read
+    else:
+        # Too few subjects, say: the fit is whole without them.
+        with contextlib.suppress(ValueError):
+            results.to_read = items_to_read(results.fit, table)
+    if results.to_read is not None:
+        write_files({results.out / auditing.TO_READ: results.to_read.table})
 
 
 def _shrink(results: Results, table: ResponseTable, size: int) -> None:
@@ -496,6 +513,7 @@ def _write_page(
         ranked=results.ranked,
         data=table,
         audit=results.audit,
+        to_read=results.to_read,
         items_first=False,
         few=few,
         few_sentences=[results.parts[SUBSET].partition(": ")[2]]
@@ -522,6 +540,7 @@ def _document(results: Results, notes: list[str]) -> dict[str, Any]:
         "parts": results.parts,
         "fit": pipeline.document(results.fit, results.ranked, out),
         "audit": made,
+        "items_to_read": auditing.to_read_document(results.to_read),
         "subset": few,
     }
 

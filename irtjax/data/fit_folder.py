@@ -35,7 +35,7 @@ STRUCTURE_FILES = tuple(
     f" item_texts.parquet item_contents.parquet {RESPONSES}".split()
 )
 #: Those of `irtjax run`, whose folder is that of its fit: what became of each part.
-RUN_FILES = ("run.json", "summary.md")
+RUN_FILES = ("run.json", "summary.md", "items_to_read.csv")
 #: Folders in that of a fit: parts of a run, and what the fit was before.
 PARTS = ("audit", "subset", "snapshots")
 #: Prompts and answers of the items, where the data had them.

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 from irtjax.data.wording import counted, percent
 from irtjax.report.leaderboard_page import points, table_lines
-from irtjax.report.words import listing, markdown, number
+from irtjax.report.words import listing, markdown, number, short
 
 if TYPE_CHECKING:
-    from irtjax.auditing import Audit
+    from irtjax.auditing import Audit, ItemsToRead
 
 
 def benchmark_quality_rows(audit: Audit) -> tuple[list[str], list[list[str]]]:
@@ -52,6 +52,24 @@ def audit_rows(
         names = [name(item) for item in audit.flagged(defect)]
         rows.append([*row, listing(names, most)])
     return header, rows
+
+
+def to_read_rows(
+    found: ItemsToRead, most: int = 5, name: Callable[[str], str] = short
+) -> tuple[list[str], list[list[str]]]:
+    """Header and rows of the items to read: all that are significant, or the first."""
+    size = max(most, len(found.significant))
+    rows = [
+        [
+            name(row["item"]),
+            name(row["answer"]) if row["answer"] else "–",
+            f"{row['count']:,} of {row['models']:,}",
+            name(row["key"]) if row["key"] else "–",
+            f"{row['p_value']:.2g}",
+        ]
+        for row in found.table.slice(0, size).to_pylist()
+    ]
+    return ["item", "answer", "models", "key", "p"], rows
 
 
 def discriminating_sentence(audit: Audit) -> str:
@@ -111,6 +129,11 @@ def audit_page(
     near = nearest_sentence(audit, markdown)
     rate = f"The test of each defect has a false discovery rate of {rate}."
     lines += ["", f"{rate} {near}".strip()]
+    read = audit.to_read
+    if read is not None and read.table.num_rows:
+        header, rows = to_read_rows(read, 10, markdown)
+        lines += ["", "## Items to read", "", *table_lines(header, rows, (0, 1, 3))]
+        lines += ["", f"{markdown(read.sentence())}."]
     if audit.warnings:
         lines += ["", "## Warnings", "", *points(audit.warnings)]
     if notes:

@@ -72,7 +72,7 @@ def classical(
     for block in item_blocks(values, observed, BLOCK):
         columns[:, block.part] = _block(block, rest, middle, tails)
     ones, count, r, own, with_rest, pairs, upper, lower, *cells = columns
-    alpha, without = _alphas(own, with_rest, pairs, count)
+    alpha, without = alphas(own, with_rest, pairs, count)
     reliability = alpha if np.isfinite(alpha) else 0.0
     share = ones / np.maximum(count, 1)
     varied = np.isfinite(r)
@@ -127,7 +127,7 @@ def _block(block: Block, rest: Rest, middle, tails) -> tuple[np.ndarray, ...]:
     )
 
 
-def _alphas(own, with_rest, pairs, count) -> tuple[float, np.ndarray]:
+def alphas(own, with_rest, pairs, count) -> tuple[float, np.ndarray]:
     """Cronbach's alpha of all items, and of all but each, from pairwise means."""
     # alpha = J c / (v + (J - 1) c) with c the mean covariance of two items and v their
     # mean variance, over the observed cells; with none missing it is KR-20.
