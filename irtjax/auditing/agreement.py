@@ -169,7 +169,9 @@ def _result(rows: list[dict], table: ResponseTable, level: float) -> ItemsToRead
     rows.sort(key=lambda row: (row["p_value"], -row["weight"]))
     p = np.array([row["p_value"] for row in rows], float)
     adjusted = benjamini_hochberg(p) if len(rows) else p
-    kept = [k for k, row in enumerate(rows) if row["count"] > 1]
+    kept = [
+        k for k, row in enumerate(rows) if row["count"] > 1 and row["p_value"] < 0.5
+    ]
     text, number = pa.string(), pa.float64()
     whole = all(row[x] == int(row[x]) for row in rows for x in ("count", "wrong"))
     counts = pa.int64() if whole else number

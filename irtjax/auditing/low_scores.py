@@ -52,7 +52,7 @@ def low_scores(
     below = seen & (values < rest.means)
     rows = []
     for place in np.flatnonzero(np.isfinite(p)).tolist():
-        if place in known or p[place] > 0.5:
+        if place in known:
             continue
         text = table.item_texts.get(str(table.items[place]))
         rows.append(

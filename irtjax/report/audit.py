@@ -43,7 +43,10 @@ def audit_rows(
         ["defect", "items"] + ["without signal"] * bool(control) + ["smallest p-values"]
     )
     rows = []
+    untested = _untested(audit)
     for defect, count in audit.counts().items():
+        if defect in untested:
+            continue
         row = [defect, f"{count:,}"]
         if control:
             known = control.get(defect)
@@ -52,6 +55,17 @@ def audit_rows(
         names = [name(item) for item in audit.flagged(defect)]
         rows.append([*row, listing(names, most)])
     return header, rows
+
+
+def _untested(audit: Audit) -> set[str]:
+    """The defects that are not tested, of scores."""
+    from irtjax.auditing import TESTED
+    from irtjax.auditing.examine import column_of
+
+    nulls = {x: audit.items.column(column_of(x)).null_count for x in TESTED}
+    lost = {x for x, count in nulls.items() if count == audit.items.num_rows}
+    # Of right and wrong responses a test may be left out, and is still listed.
+    return lost if "suspected wrong key" in lost else set()
 
 
 def to_read_rows(
