@@ -170,7 +170,7 @@ def _result(rows: list[dict], table: ResponseTable, level: float) -> ItemsToRead
     p = np.array([row["p_value"] for row in rows], float)
     adjusted = benjamini_hochberg(p) if len(rows) else p
     kept = [
-        k for k, row in enumerate(rows) if row["count"] > 1 and row["p_value"] < 0.5
+        k for k, row in enumerate(rows) if row["count"] > 1.001 and row["p_value"] < 0.5
     ]
     text, number = pa.string(), pa.float64()
     whole = all(row[x] == int(row[x]) for row in rows for x in ("count", "wrong"))

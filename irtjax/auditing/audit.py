@@ -258,6 +258,11 @@ def _of_scores(fit: Any, table: ResponseTable, level: float, options: Any) -> Au
     if not isinstance(fit, Calibration):
         model, method = options.pop("model", AUTO), options.pop("method", AUTO)
         fit = make_fit(table, model, method, **options)
+    elif fit.model.family.num_categories == 2 and not fit.options.get("worth"):
+        raise ValueError(
+            f"the fit is of right and wrong responses, and these are {table.kind}: give"
+            " the fit of these responses"
+        )
     match_all_items(table, fit.item_names, "audit", fit.item_contents)
     found = examine_scores(fit, table)
     decided = decide(found, level)

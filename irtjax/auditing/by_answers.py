@@ -97,14 +97,12 @@ def _of_group(
     right, seen, options = data.right[items], data.seen[items], data.options[items]
     curves = Curves.of(chance)
     blocks = same_answers.blocks_of(shares)
-    concentration = same_answers.concentration_of(blocks, len(items), options)
-    given = right, seen, shares, curves, own, options, concentration
+    popularity = same_answers.popularity_of(blocks, len(items), options)
+    given = right, seen, shares, curves, own, options, popularity
     found = same_answers.evidence(*given)
     lost = (seen - right).sum()
     unanswered = 1 - min(shares.share.sum() / lost, 1.0) if lost > 0 else 0.0
-    drawn = same_answers.null(
-        seen, curves, options, concentration, unanswered, count, rng
-    )
+    drawn = same_answers.null(seen, curves, options, popularity, unanswered, count, rng)
     p = same_answers.p_values(found.total, drawn)
     # The most common wrong answer; of several, that with the most evidence.
     order = np.lexsort((-found.log_ratio, -blocks.count, blocks.item))

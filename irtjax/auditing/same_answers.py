@@ -13,11 +13,11 @@ Dirichlet-multinomial distribution over K wrong options,
 
     E = K! / (K - c)!  prod_b G(s + n_b) / G(s)  x  G(K s) / G(K s + n)            (2)
 
-with G the gamma function, c the number of blocks and n their sum. Its concentration s
-is estimated over all items, sound ones in the main: small s are popular distractors,
-on which models agree in sound items. Free answers have K = 1000, which is nearly the
-Chinese restaurant process. Under the other reading the key is one more wrong answer,
-that of the author. The sum of the ratios L_a / L_k over answers a has mean 1 at most if
+with G the gamma function, c the number of blocks and n their sum. Items differ in K s:
+where it is small one distractor is popular, on which models agree although the key is
+right. The distribution of K s over items, on a grid, is estimated from all of them
+(`popularity_of`). Free answers have K = 1000, nearly the Chinese restaurant process.
+Under the other reading the key is one more wrong answer, that of the author. The sum of the ratios L_a / L_k over answers a has mean 1 at most if
 k is right, so that its inverse is a p-value; that by simulation of (1) and (2) is less
 conservative (`null`).
 """
@@ -32,8 +32,11 @@ from scipy.special import gammaln, logsumexp
 
 #: Wrong options of an item with free answers.
 FREE = 1000.0
-#: Concentrations that are tried.
-_CONCENTRATIONS = np.geomspace(1e-5, 30.0, 60)
+#: The grid of K s, and the items that each of its points is taken to have besides.
+_GRID = np.array([0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0])
+_BESIDES, _STEPS = 0.25, 200
+#: Sums of shares that exceed 1 by no more are 1.
+_ROUNDING = 1e-6
 #: Numbers of a block of rows by curves.
 _BLOCK = 8_000_000
 
@@ -90,39 +93,53 @@ def blocks_of(shares: Shares) -> Blocks:
     return Blocks(shares.item[start], start, count)
 
 
+class Popularity(NamedTuple):
+    """The distribution of K s over items."""
+
+    concentration: np.ndarray  # [points]
+    weight: np.ndarray  # [points]
+
+
 def log_partition(
     terms: np.ndarray, blocks: np.ndarray, total: np.ndarray, options, concentration
 ) -> np.ndarray:
-    """The logarithm of (2), given the sums of log G(s + n_b) / G(s)."""
+    """The logarithm of (2), given the sums of log G(s + n_b) / G(s), and K s."""
     options = np.maximum(options, blocks)
-    whole = options * concentration
     orders = gammaln(options + 1) - gammaln(options - blocks + 1)
-    return terms + orders + gammaln(whole) - gammaln(whole + total)
+    return terms + orders + gammaln(concentration) - gammaln(concentration + total)
 
 
-def concentration_of(blocks: Blocks, size: int, options: np.ndarray) -> float:
-    """The concentration at which (2) is most likely over all items.
-
-    >>> alone = Blocks(np.arange(4) // 2, np.arange(4), np.ones(4))
-    >>> same = Blocks(np.arange(2), np.arange(2), np.full(2, 2.0))
-    >>> options = np.full(2, 3.0)
-    >>> concentration_of(alone, 2, options) > concentration_of(same, 2, options)
-    True
-    """
+def _log_partitions(blocks: Blocks, size: int, options: np.ndarray) -> np.ndarray:
+    """The logarithm of (2) of each item, `[points, items]`."""
     number = np.bincount(blocks.item, minlength=size)
     total = np.bincount(blocks.item, blocks.count, size)
-    several = total > 1
-    if not several.any():
-        return 1.0
-    # As two items in which two models agree, and do not: few items decide nothing.
-    best = []
-    for s in _CONCENTRATIONS:
-        term = gammaln(s + blocks.count) - gammaln(s)
-        terms = np.bincount(blocks.item, term, size)
-        logs = log_partition(terms, number, total, options, s)[several].sum()
-        agree = (s + 1) / (np.median(options) * s + 1)
-        best.append(logs + np.log(agree) + np.log1p(-agree))
-    return float(_CONCENTRATIONS[int(np.argmax(best))])
+    out = np.empty((len(_GRID), size))
+    for k, whole in enumerate(_GRID):
+        s = (whole / options)[blocks.item]
+        terms = gammaln(s + blocks.count) - gammaln(s)
+        terms = np.bincount(blocks.item, terms, size)
+        out[k] = log_partition(terms, number, total, options, whole)
+    return out
+
+
+def popularity_of(blocks: Blocks, size: int, options: np.ndarray) -> Popularity:
+    """The distribution of K s at which (2) is most likely over all items.
+
+    >>> same = Blocks(np.arange(9), np.arange(9), np.full(9, 5.0))
+    >>> found = popularity_of(same, 9, np.full(9, 3.0))
+    >>> bool(found.weight[0] > found.weight[-1])
+    True
+    """
+    logs = _log_partitions(blocks, size, options)
+    logs = logs[:, np.bincount(blocks.item, blocks.count, size) > 1]
+    weight = np.full(len(_GRID), 1 / len(_GRID))
+    likely = np.exp(logs - logs.max(axis=0, initial=-np.inf))
+    for _ in range(_STEPS):
+        each = weight[:, None] * likely
+        each /= each.sum(axis=0)
+        weight = each.sum(axis=1) + _BESIDES
+        weight /= weight.sum()
+    return Popularity(_GRID, weight)
 
 
 def evidence(
@@ -132,7 +149,7 @@ def evidence(
     curves: Curves,
     own: np.ndarray,
     options: np.ndarray,
-    concentration: float,
+    popularity: Popularity,
 ) -> Evidence:
     """The ratios of (1), by item and answer.
 
@@ -143,11 +160,11 @@ def evidence(
         curves: Those of the population of items.
         own: `[items]` the place of the item's own curve, or -1.
         options: `[items]` wrong options K.
-        concentration: s.
+        popularity: The distribution of K s.
     """
-    size, s = len(right), concentration
+    size = len(right)
     blocks = blocks_of(shares)
-    tried = np.flatnonzero(blocks.count > 1)
+    tried = np.flatnonzero(blocks.count > 1 + _ROUNDING)
     items = blocks.item[tried]
     as_right = np.zeros((len(tried), right.shape[1]))
     place = np.full(len(blocks.count), -1)
@@ -157,20 +174,20 @@ def evidence(
     np.add.at(as_right, (row[known], shares.unit[known]), shares.share[known])
     of_key = _log_mean(right, seen, curves, own)
     of_other = _log_mean(as_right, seen[items], curves, own[items])
-    term = gammaln(s + blocks.count) - gammaln(s)
-    terms = np.bincount(blocks.item, term, size)
-    number = np.bincount(blocks.item, minlength=size)
-    total = np.bincount(blocks.item, blocks.count, size)
-    before = log_partition(terms, number, total, options, s)
+    before = _log_partitions(blocks, size, options)
     # The author of the key gave its answer, as those did who count as right.
     with_key = (right * seen).sum(1)[items] + 1
-    after = log_partition(
-        terms[items] - term[tried] + gammaln(s + with_key) - gammaln(s),
-        number[items],
-        total[items] - blocks.count[tried] + with_key,
-        options[items],
-        s,
-    )
+    total = np.bincount(blocks.item, blocks.count, size)[items]
+    after = np.empty((len(_GRID), len(tried)))
+    for k, whole in enumerate(_GRID):
+        s = whole / options[items]
+        # One block leaves the partition, and another comes in: the number is the same.
+        change = gammaln(s + with_key) - gammaln(s + blocks.count[tried])
+        rest = total - blocks.count[tried] + with_key
+        whole_before = gammaln(whole + total) - gammaln(whole + rest)
+        after[k] = before[k, items] + change + whole_before
+    weights = np.log(popularity.weight)[:, None]
+    after, before = (logsumexp(x + weights, axis=0) for x in (after, before))
     log_ratio = np.full(len(blocks.count), -np.inf)
     log_ratio[tried] = of_other - of_key[items] + after - before[items]
     top = np.full(size, -np.inf)
@@ -205,7 +222,7 @@ def null(
     seen: np.ndarray,
     curves: Curves,
     options: np.ndarray,
-    concentration: float,
+    popularity: Popularity,
     unanswered: float,
     count: int,
     rng: np.random.Generator,
@@ -217,7 +234,7 @@ def null(
             options of an item of the data.
         curves: As for `evidence`.
         options: `[items]`.
-        concentration: s.
+        popularity: The distribution of K s.
         unanswered: Share of wrong responses without an answer.
         count: Items to draw.
         rng: Random numbers.
@@ -232,12 +249,12 @@ def null(
     total = np.zeros(count)
     order = rng.permuted(np.tile(np.arange(units), (count, 1)), axis=1)
     rows = np.arange(count)
+    weight = rng.choice(popularity.concentration, count, p=popularity.weight)
     # A wrong answer is that of another model at random, or one of all at random.
     earlier = np.full((count, units), -1)
     for k in range(units):
         unit = order[:, k]
         mine = answered[rows, unit]
-        weight = options * concentration
         copies = rng.random(count) * (total + weight) < total
         pick = (rng.random(count) * np.maximum(total, 1)).astype(int)
         fresh = (rng.random(count) * options).astype(int)
@@ -249,7 +266,7 @@ def null(
     found = answer[item, unit]
     sort = np.lexsort((found, item))
     shares = Shares(item[sort], found[sort], unit[sort], np.ones(len(item)))
-    drawn = evidence(right, seen, shares, curves, own, options, concentration)
+    drawn = evidence(right, seen, shares, curves, own, options, popularity)
     return np.sort(drawn.total)
 
 

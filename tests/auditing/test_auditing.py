@@ -534,6 +534,7 @@ def test_command_line(tmp_path):
         assert logged.notes[0] in (out / name).read_text()
     assert {p.name for p in out.iterdir()} == {
         "items.csv",
+        "items_to_read.csv",
         "benchmarks.csv",
         "summary.md",
         "report.html",

@@ -93,6 +93,8 @@ class Frame:
     take: Take | None = None
     names: Sequence[str] = ()
     unnamed: bool = False  # Whether rows of a matrix have no names, once it is read.
+    #: Of a matrix of choices, the choices by column, once it is scored.
+    choices: dict[str, list[Any]] | None = None
 
     def texts(self, columns: Sequence[str], rows: np.ndarray) -> list[list[str]]:
         """Texts of some rows, cut, of each column: "" where there is none.

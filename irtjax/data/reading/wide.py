@@ -5,11 +5,13 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 
+from irtjax.data.answers import Answers, coded_answers
 from irtjax.data.arrays import as_labels, check_unique, compact, names_of
 from irtjax.data.reading import missing_codes, suggest
 from irtjax.data.reading.cells import (
@@ -148,7 +150,26 @@ def read_wide(frame: Frame, layout: Columns, options: ReadOptions) -> Piece:
     metric = options.metric if isinstance(options.metric, str) else None
     facets = {"item_facets" if layout.transposed else "subject_facets": side}
     nouns = noun_of(None if layout.transposed else subject), NOUNS[1]
-    return dataclasses.replace(read, metric=metric, nouns=nouns, **facets)
+    answers = _answers(frame, names, read, layout) if options.texts else None
+    about = {"metric": metric, "nouns": nouns, "answers": answers}
+    return dataclasses.replace(read, **about, **facets)
+
+
+def _answers(
+    frame: Frame, names: Sequence[str], read: ResponseTable, layout: Columns
+) -> Answers | None:
+    """The choices of a matrix that was scored with a key."""
+    given = [(frame.choices or {}).get(name, []) for name in names]
+    height = read.num_items if layout.transposed else read.num_subjects
+    if any(len(column) != height for column in given):
+        return None  # Rows of totals were left out, say.
+    codes, texts = coded_answers(text for column in given for text in column)
+    codes = codes.reshape(len(given), height)
+    codes = codes if layout.transposed else codes.T
+    seen = np.ones(codes.shape, bool) if read.observed is None else read.observed
+    subject, item = np.nonzero(seen)
+    wrong = read.values[seen] <= 0
+    return Answers.of(subject, item, codes[seen], wrong, texts, codes.shape)
 
 
 def _records_of_rows(
