@@ -17,9 +17,9 @@ with G the gamma function, c the number of blocks and n their sum. Items differ 
 where it is small one distractor is popular, on which models agree although the key is
 right. The distribution of K s over items, on a grid, is estimated from all of them
 (`popularity_of`). Free answers have K = 1000, nearly the Chinese restaurant process.
-Under the other reading the key is one more wrong answer, that of the author. The sum of the ratios L_a / L_k over answers a has mean 1 at most if
-k is right, so that its inverse is a p-value; that by simulation of (1) and (2) is less
-conservative (`null`).
+Under the other reading the key is one more wrong answer, that of the author. The sum
+of the ratios L_a / L_k over answers a has mean 1 at most if k is right, so that its
+inverse is a p-value; that by simulation of (1) and (2) is less conservative (`null`).
 """
 
 from __future__ import annotations
