@@ -309,7 +309,7 @@ def _shrink(results: Results, table: ResponseTable, size: int) -> None:
 
     # Bad items are part of full scores, and are not what a new model should be given.
     avoid = None if results.audit is None else _avoided(results.audit)
-    read = getattr(results, "to_read", None)
+    read = results.to_read
     if read is not None:
         avoid = {*(avoid or ()), *read.significant}
     fit, key = results.fit, jax.random.key(0)
@@ -452,7 +452,7 @@ def _show(results: Results) -> None:
 
     more = {"place": results.out / PAGE, "folder": screen.shown_path(results.out)}
     more |= {"audit": results.audit, "more": {"Cheaper": _cheaper(results)}}
-    more["to_read"] = getattr(results, "to_read", None)
+    more["to_read"] = results.to_read
     screen.show_result(results.fit, results.ranked, **more)
 
 
