@@ -248,7 +248,8 @@ def test_parts_that_responses_have_not_are_left_out():
     right = table_of(np.eye(5))
     scores = table_of(np.linspace(0.1, 0.9, 30).reshape(5, 6))
     assert running._no_audit(right, one) == running._no_subset(right, one, 2) == ""
-    assert "continuous" in running._no_audit(scores, one)
+    # Of scores there is an audit, also of several abilities.
+    assert running._no_audit(scores, one) == running._no_audit(scores, several) == ""
     whole = SimpleNamespace(**{**vars(one), "model": irtjax.MODELS["share"]()})
     assert running._no_subset(scores, whole, 2) == ""
     counts = table_of(np.eye(5), trials=np.full((5, 5), 2))
