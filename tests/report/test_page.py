@@ -743,7 +743,7 @@ def test_commands_write_the_page(fit, tmp_path):
     refused = run("report", folder, "--out", tmp_path / "page.pdf")
     assert refused.exit_code == 2 and "ends in .html" in refused.stderr
     with pytest.MonkeyPatch.context() as patch:  # Before anything is computed.
-        patch.setattr("irtjax.cli.report._page", None)
+        patch.setattr("irtjax.cli.report.page_of", None)
         refused = run("report", folder, "--out", tmp_path / "new" / "p.html")
         assert (
             refused.exit_code == 2 and "choose a folder that exists" in refused.stderr
