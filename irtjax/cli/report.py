@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -95,7 +96,9 @@ def page_of(
     if table is not None:
         from irtjax.auditing import items_to_read
 
-        more["to_read"] = items_to_read(fit, table)
+        # Too few subjects, say: the page is whole without them.
+        with contextlib.suppress(ValueError):
+            more["to_read"] = items_to_read(fit, table)
     if (folder / SNAPSHOTS).is_dir():
         from irtjax.storage.history import history
 
