@@ -104,14 +104,21 @@ def same(shown: str, printed: str) -> bool:
     return True
 
 
+def layout(text: str) -> tuple[list[str], list[bool]]:
+    """The words of a text, and whether what is between them separates columns."""
+    parts = re.split(r"(\s+)", text.strip())
+    return parts[::2], ["\n" not in gap and len(gap) > 1 for gap in parts[1::2]]
+
+
 def follows(shown: str, printed: str) -> str:
     """Returns the first stretch of what a page shows that was not printed, or ""."""
-    words, at = printed.split(), 0
+    (words, gaps), at = layout(printed), 0
     for stretch in re.split(r"^\.\.\.$", shown, flags=re.MULTILINE):
-        wanted = stretch.split()
-        size = len(wanted)
+        wanted, between = layout(stretch)
+        size = len(wanted) if stretch.strip() else 0
         while at + size <= len(words):
-            if all(map(same, wanted, words[at : at + size])):
+            alike = all(map(same, wanted[:size], words[at : at + size]))
+            if alike and between == gaps[at : at + max(size - 1, 0)]:
                 break
             at += 1
         else:
@@ -197,6 +204,9 @@ def test_the_comparison_of_outputs_can_fail():
     assert follows("a 1.50", "a 1.53") == "a 1.50"
     assert follows("1,341 pairs", "1,345 pairs") == "1,341 pairs"
     assert follows("b\n...\na", "a b") == "a"
+    assert follows("a b", "a  b") == "a b"  # Columns of a table are kept,
+    assert follows("a  b", "a   b") == follows("...\nb\n...", "a b c") == ""
+    assert follows("a\nb", "a b") == follows("a b", "a\nb") == ""  # not lines.
 
 
 def test_the_readme_has_two_set_up_commands():
