@@ -23,6 +23,8 @@ SAME_ANSWER = "same answer"
 DRAWN, FEWEST_DRAWN = 20_000, 5_000
 #: Curves of the population of items.
 MOST_CURVES = 200
+#: Cells of units by drawn items, and by curves.
+MOST_CELLS = 4_000_000
 #: Items of a benchmark from which it is a population of its own, and how many are.
 FEW_ITEMS, MOST_GROUPS = 50, 6
 #: Distinct answers of a benchmark up to which they are options to choose from, and
@@ -64,6 +66,7 @@ def by_answers(
     chance, places = _chances(fit, table, units)
     groups = _groups(table, data)
     count = max(DRAWN // max(len(groups), 1), FEWEST_DRAWN)
+    count = min(count, max(MOST_CELLS // len(chance), MOST_CURVES))
     rng = np.random.default_rng(seed)
     rows: list[dict[str, Any]] = []
     for items in groups:
@@ -148,9 +151,9 @@ def _chances(
     fit: Calibration, table: ResponseTable, units: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """Chances `[units, curves]` of right responses, and the item of each curve."""
-    chosen = np.arange(len(fit.item_names))
-    if len(chosen) > 20 * MOST_CURVES:
-        chosen = chosen[:: len(chosen) // (20 * MOST_CURVES)]
+    size = len(fit.item_names)
+    most = max(MOST_CELLS // len(units), MOST_CURVES)
+    chosen = np.linspace(0, size - 1, min(size, most)).astype(int)
     mine = np.flatnonzero(units >= 0)
     names = table.subjects[mine], fit.item_names[chosen]
     expected = predict(fit, subjects=names[0], items=names[1]).expected
@@ -161,6 +164,20 @@ def _chances(
     np.add.at(total, units[mine], expected)
     size = np.bincount(units[mine], minlength=len(total))
     return total / size[:, None], places_of(table.items, names[1])
+
+
+def sums_of_units(units: np.ndarray, matrix: np.ndarray) -> np.ndarray:
+    """Sums over the subjects of each unit, `[units, items]`.
+
+    >>> sums_of_units(np.array([1, -1, 0, 1]), np.array([[1.0], [2.0], [4.0], [8.0]]))
+    array([[4.],
+           [9.]])
+    """
+    order = np.argsort(units, kind="stable")
+    order = order[units[order] >= 0]
+    start = np.unique(units[order], return_index=True)[1]
+    values = matrix[order].astype(np.float32 if matrix.dtype == bool else matrix.dtype)
+    return values if len(start) == len(order) else np.add.reduceat(values, start)
 
 
 def wrong_shares(table: ResponseTable) -> tuple[np.ndarray, np.ndarray]:
@@ -181,11 +198,9 @@ def _data(table: ResponseTable, answers: Answers, units: np.ndarray) -> _Data:
     """Right responses and wrong answers by item and unit."""
     wrong, seen = wrong_shares(table)
     number, mine = int(units.max()) + 1, units >= 0
-    onto = np.zeros((number, table.num_subjects), np.float32)
-    onto[units[mine], np.flatnonzero(mine)] = 1
-    counts = onto @ seen
+    counts = sums_of_units(units, seen)
     shown = counts > 0
-    lost = np.where(shown, onto @ wrong / np.maximum(counts, 1), 0)
+    lost = np.where(shown, sums_of_units(units, wrong) / np.maximum(counts, 1), 0)
     codes, keys, texts, expected = _coded(table, answers)
     size = len(texts)
     subject, item = answers.subject.astype(int), answers.item.astype(int)

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from irtjax.auditing.by_answers import wrong_shares
+from irtjax.auditing.by_answers import sums_of_units, wrong_shares
 from irtjax.calibration.discrimination import (
     BLOCK,
     item_blocks,
@@ -82,11 +82,9 @@ def _of_units(
         seen = np.ones(table.values.shape, bool)
         seen = seen if table.observed is None else table.observed
         values = table.values.astype(float)
-    number, mine = int(units.max()) + 1, units >= 0
-    onto = np.zeros((number, table.num_subjects))
-    onto[units[mine], np.flatnonzero(mine)] = 1
-    counts = onto @ seen
-    means = np.where(counts > 0, onto @ values / np.maximum(counts, 1), 0)
+    counts = sums_of_units(units, seen)
+    total = sums_of_units(units, np.where(seen, values, 0.0))
+    means = np.where(counts > 0, total / np.maximum(counts, 1), 0)
     return means, None if (counts > 0).all() else counts > 0
 
 
