@@ -84,6 +84,8 @@ ALTERED = {
 }
 COMMANDS = {
     "score": ("score", "{data}", "--fit", "{fit}", "--out", "{out}.csv"),
+    "add": ("add", "{data}", "--to", "{fit}"),
+    "history": ("history", "{fit}"),
     "rank": ("rank", "{fit}"),
     "compare": ("compare", "vendor/model_1", "vendor/model_2", "--fit", "{fit}"),
     "report": ("report", "{fit}", "--out", "{out}.html"),
