@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -12,6 +13,7 @@ from irtjax._types import Status
 from irtjax.calibration import lengths
 from irtjax.calibration.factors import Factors
 from irtjax.calibration.result_tables import AbilityTable, ItemTable
+from irtjax.data.frames import HasTable
 from irtjax.data.item_texts import ItemText
 from irtjax.data.wording import counted
 from irtjax.estimators.posterior.nuts import Draws
@@ -19,6 +21,9 @@ from irtjax.likelihood.problem import Parameters
 from irtjax.likelihood.quadrature import Resolution
 from irtjax.models.model import Model
 from irtjax.models.multilevel.covariance_mixture import Possible
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
 class Structure(NamedTuple):
@@ -66,8 +71,8 @@ class Structure(NamedTuple):
     standard_deviations: tuple[np.ndarray, np.ndarray] | None = None
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class Calibration:
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+class Calibration(HasTable):
     """A fitted model with its labels: what `irtjax.fit` returns and `load` restores.
 
     Everything that has an axis of subjects follows `subject_names`, the order of the
@@ -115,6 +120,9 @@ class Calibration:
             where the data had them (`ResponseTable.item_texts`).
         item_contents: Hashes of the content of items, where the data had them.
     """
+
+    columns = ("rank", "subject", "expected_score", "expected_score_lower")
+    columns += ("expected_score_upper", "ability", "ability_se", "probability_best")
 
     model: Model
     parameters: Parameters
@@ -171,7 +179,7 @@ class Calibration:
         return float(bounds[0]), float(bounds[1])
 
     def summary(self) -> str:
-        """Returns the result in ten lines at most; `print(fit)` shows the same.
+        """Returns the model and its fit in ten lines; `print(fit)` is the leaderboard.
 
         >>> import irtjax
         >>> data = [[1, 1, 1, 0], [1, 0, 0, 0], [1, 1, 0, 0], [0, 1, 0, 1]]
@@ -217,11 +225,21 @@ class Calibration:
         lines.append("see .abilities, .items, .warnings; irtjax.rank(fit)")
         return "\n".join(lines)
 
-    def __repr__(self) -> str:
-        return self.summary()
+    @property
+    def table(self) -> pa.Table:
+        """The table of abilities: `abilities.table`."""
+        return self.abilities.table
 
-    def _repr_html_(self) -> str:
-        """The summary for notebooks; names are escaped."""
-        from html import escape
+    def _ranked(self) -> HasTable:
+        """The ranking, whose module needs this one."""
+        return import_module("irtjax.calibration.rank").rank(self)
 
-        return f"<pre>{escape(self.summary())}</pre>"
+    def _text(self) -> str:
+        """The short leaderboard."""
+        return self._ranked()._text()
+
+    def _heading(self) -> str:
+        return self._ranked()._heading()
+
+    def _shown(self) -> pa.Table:
+        return self._ranked()._shown()

@@ -12,7 +12,7 @@ from scipy.special import ndtri
 
 from irtjax import ranking
 from irtjax.calibration.heading import heading, nouns_of
-from irtjax.calibration.leaderboard_text import leaderboard_text
+from irtjax.calibration.leaderboard_text import leaderboard_text, tie_ranks
 from irtjax.calibration.tables import OWN, floats, score_interval
 from irtjax.data import ResponseTable, read
 from irtjax.data.coding import coded_as
@@ -72,6 +72,9 @@ class RankedSubjects(HasTable):
         noun: What a subject is called, such as "model".
     """
 
+    columns = ("rank", "subject", "expected_score", "expected_score_lower")
+    columns += ("expected_score_upper", "ability", "ability_se", "probability_best")
+
     table: pa.Table
     groups: Sequence[tuple[str, ...]]
     num_pairs: int
@@ -80,7 +83,19 @@ class RankedSubjects(HasTable):
     heading: str = ""
     noun: str = NOUNS[0]
 
-    def __repr__(self) -> str:
+    def _heading(self) -> str:
+        return self.heading
+
+    def _shown(self) -> pa.Table:
+        """The table with the ranks that ties allow, as the text has them."""
+        import pyarrow as pa
+
+        pairs = zip(*(x.tolist() for x in tie_ranks(self)), strict=True)
+        ranks = [f"{x:,}" if x == y else f"{x:,}–{y:,}" for x, y in pairs]
+        place = self.table.column_names.index("rank")
+        return self.table.set_column(place, "rank", pa.array(ranks, pa.string()))
+
+    def _text(self) -> str:
         """The short leaderboard, as `irtjax rank` prints it."""
         return leaderboard_text(self)
 

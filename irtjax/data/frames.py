@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from irtjax.data.result_text import as_html, as_text
+from irtjax.data.result_text import as_html, as_text, lines_below
 from irtjax.data.wording import counted
 
 if TYPE_CHECKING:
@@ -94,9 +94,13 @@ class HasTable:
         more = [f"{counted(len(warnings), 'warning')}: see .warnings"]
         return [x for x in texts if x] + first + more * (len(warnings) > 1)
 
-    def __repr__(self) -> str:
+    def _text(self) -> str:
         """The table as text that fits the terminal."""
-        return as_text(self._shown(), self.columns, self._heading(), self._below())
+        return as_text(self._shown(), self.columns, self._heading())
+
+    def __repr__(self) -> str:
+        """The table as text, and the sentences below it."""
+        return "\n".join([self._text(), *lines_below(self._below())])
 
     def _repr_html_(self) -> str:
         """The table for notebooks."""

@@ -165,18 +165,20 @@ def more_rows(left_out: int) -> str:
     return f"and {counted(left_out, 'more row')}: to_frame() has all" * bool(left_out)
 
 
-def as_text(
-    table: pa.Table, names: Sequence[str], title: str, below: Sequence[str]
-) -> str:
-    """Returns a table as text that fits the terminal, with sentences below it."""
+def as_text(table: pa.Table, names: Sequence[str], title: str) -> str:
+    """Returns a table as text that fits the terminal."""
     part = shown_part(table, names)
     width = terminal_width()
     left = part.words | {part.header[0]} if part.header else set()
     lines = [text_table(part.header, part.rows, left=left, title=title, width=width)]
     lines += [f" {text}" for text in [more_rows(part.left_out)] if text]
-    for text in below:
-        lines += wrapped(plain(visible(text)), width, "  ")
     return "\n".join(lines)
+
+
+def lines_below(texts: Sequence[str]) -> list[str]:
+    """Returns sentences as lines that fit the terminal."""
+    width = terminal_width()
+    return [x for text in texts for x in wrapped(plain(visible(text)), width, "  ")]
 
 
 def as_html(

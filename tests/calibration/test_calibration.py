@@ -211,19 +211,26 @@ def test_the_models_tested_here_are_in_the_catalogue():
     assert {"2pl", "1pl", "3pl"} <= set(MODELS)
 
 
-def test_a_fit_prints_in_ten_lines_with_escaped_names():
+def test_a_fit_prints_as_its_leaderboard_and_has_a_summary_of_ten_lines():
     names = ["<b>best</b>", *(f"model {k}" for k in range(7))]
     rng = np.random.default_rng(0)
     values = (rng.random((8, 12)) < np.linspace(0.9, 0.2, 8)[:, None]).astype(int)
     table = irtjax.ResponseTable.from_arrays(values, subjects=names)
     fit = irtjax.fit(table, "rasch", standard_errors="none")
-    text = str(fit)
-    assert repr(fit) == text == fit.summary()
+    text = fit.summary()
     lines = text.splitlines()
     assert len(lines) <= 10
     assert lines[0].startswith("rasch by em on 8 subjects and 12 items (96 responses)")
     best = irtjax.rank(fit).table.to_pylist()[0]
     assert f"{best['subject']}: ability {best['ability']:.2f}" in lines[2]
     assert "and 4 more subjects" in text
+    board = str(fit).splitlines()
+    assert board[0] == "8 subjects · 12 items · complete"
+    assert (
+        board[: len(repr(irtjax.rank(fit)).splitlines())]
+        == repr(irtjax.rank(fit)).splitlines()
+    )
+    assert all(len(line) <= 80 for line in board)
     html = fit._repr_html_()
     assert "<b>" not in html and "&lt;b&gt;best&lt;/b&gt;" in html
+    assert html.count("<tr>") == 9
