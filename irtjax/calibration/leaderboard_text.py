@@ -17,7 +17,7 @@ from irtjax.data.text_table import (
     terminal_width,
     text_table,
 )
-from irtjax.data.wording import counted, number, percent, visible
+from irtjax.data.wording import counted, percent, points, visible
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -178,16 +178,6 @@ def score_digits(halves: Sequence[float], highest: float) -> int:
     known = [half for half in halves if half > 0]
     fine = bool(known) and float(np.median(known)) < 10.0**-digits
     return digits + fine
-
-
-def points(value: float | None, digits: int, bare: bool = True) -> str:
-    """Returns a score without its leading zero, with a minus sign.
-
-    >>> points(0.781, 2), points(1.0, 2), points(-0.002, 3), points(None, 2)
-    ('.78', '1.00', '−.002', '–')
-    """
-    text = number(value, digits).replace("-", "−")
-    return text.replace("0.", ".", 1) if bare and text.lstrip("−")[:2] == "0." else text
 
 
 def _heading(heading: str, place: str, width: int) -> list[str]:

@@ -267,7 +267,11 @@ def compare(
     options = {"shared": shared, "scale": scale, "level": chosen}
     result = ranking.compare(ability, error, 0, 1, **options, data=responses)
     result = result._replace(
-        unit=unit, **_score_difference(fit, places, result, chosen)
+        unit=unit,
+        first=first,
+        second=second,
+        level=chosen,
+        **_score_difference(fit, places, result, chosen),
     )
     if paired is None:
         return result

@@ -127,7 +127,7 @@ class _Pair:
 
     def compare(self, level: float) -> str:
         """Compares the two; returns the line."""
-        from irtjax.report.comparison_text import comparison_line
+        from irtjax.ranking.comparison import comparison_line
 
         names = self.first, self.second
         more: dict[str, Any] = {"level": level}

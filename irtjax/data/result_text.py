@@ -86,8 +86,9 @@ def shown_part(
         if name.endswith("lower") and f"{name[:-5]}upper" in values:
             upper = values[f"{name[:-5]}upper"]
             heading = "interval" if level is None else percent(level)
-            # "lower" alone is of the estimate before it.
-            header.append(f"{name[:-6]} {heading}".strip())
+            # An interval follows its estimate, or has the name of that.
+            of = name[:-6] if header and header[-1] != name[:-6] else ""
+            header.append(f"{of} {heading}".strip())
             columns.append(_intervals(cells, upper, values.get(name[:-6], before)))
         elif names and not any(x not in ("", None) for x in cells) and cells:
             continue  # No row has a flag.

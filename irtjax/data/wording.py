@@ -110,3 +110,13 @@ def number(value: float | None, digits: int = 2) -> str:
         return "–"
     # No "-0.00".
     return f"{value:z,.{digits}f}"
+
+
+def points(value: float | None, digits: int, bare: bool = True) -> str:
+    """Returns a score without its leading zero, with a minus sign.
+
+    >>> points(0.781, 2), points(1.0, 2), points(-0.002, 3), points(None, 2)
+    ('.78', '1.00', '−.002', '–')
+    """
+    text = number(value, digits).replace("-", "−")
+    return text.replace("0.", ".", 1) if bare and text.lstrip("−")[:2] == "0." else text

@@ -1,6 +1,5 @@
 """One name for one quantity: the columns of every table are on one page."""
 
-import dataclasses
 import re
 
 import jax
@@ -20,7 +19,7 @@ KEY = jax.random.key(0)
 
 def tables_of(result: HasTable) -> list[pa.Table]:
     """All tables of a result."""
-    fields = (getattr(result, x.name) for x in dataclasses.fields(result))
+    fields = vars(result).values() if hasattr(result, "__dict__") else ()
     return [result.table, *(x for x in fields if isinstance(x, pa.Table))]
 
 
@@ -45,13 +44,14 @@ def test_names_have_one_meaning_and_no_level():
         lambda fit, data: irtjax.rank(fit, level=0.9),
         lambda fit, data: irtjax.score(fit, data),
         lambda fit, data: irtjax.predict(fit, categories=True),
+        lambda fit, data: irtjax.compare(fit, *data.subjects[:2], data=data),
         lambda fit, data: irtjax.missingness(data),
         lambda fit, data: irtjax.audit(fit, data),
         lambda fit, data: irtjax.simulate_tests(
             fit, 5, key=jax.random.key(0), num_items=3
         ),
     ],
-    ids="items abilities rank rank_90 score predict missing audit tests".split(),
+    ids="items abilities rank rank_90 score predict compare missing audit tests".split(),
 )
 def test_every_column_has_its_name_on_the_page(make):
     result = make(small_fit(), small_table())
@@ -61,6 +61,22 @@ def test_every_column_has_its_name_on_the_page(make):
         if "lower" in names:
             assert level_of(table) == getattr(result, "level", 0.95)
     assert result.table.num_rows == len(result.to_frame("pandas"))
+
+
+def test_a_comparison_prints_as_a_line_and_is_a_table():
+    fit, data = small_fit(), small_table()
+    first, second = fit.abilities.table["subject"].to_pylist()[:2]
+    found = irtjax.compare(fit, first, second, data=data)
+    assert repr(found).startswith(f"{first} − {second}: score ")
+    assert "\n" not in repr(found) and "=None" not in repr(found)
+    rows = found.to_frame("arrow").to_pylist()
+    assert [row["measure"] for row in rows] == ["expected_score", "accuracy", "ability"]
+    assert rows[1]["difference"] == found.accuracy_difference
+    assert rows[2]["upper"] == found.upper and rows[0]["lower"] == found.score_lower
+    assert found._repr_html_().count("<tr>") == 4
+    # Without a model of responses there is one row less.
+    alone = irtjax.compare(fit, first, second, level=0.9)
+    assert alone.table.num_rows == 2 and level_of(alone.table) == 0.9
 
 
 def test_every_defect_has_its_columns():

@@ -73,7 +73,7 @@ def test_a_result_prints_as_its_table():
     lines = repr(scores()).splitlines()
     assert lines[0] == "Scores"
     assert [line.split() for line in lines[1:]] == [
-        "subject rank rank 90 % ability 90 % p_value best".split(),
+        "subject rank 90 % ability 90 % p_value best".split(),
         "model-0 1 1 1.50 1.00 to – <.001 yes".split(),
         "model-1 2 1–2 0.50 0.00 to 1.00 .200 no".split(),
         "model-2 3 2–3 −0.50 −1.00 to 0.00 – no".split(),
