@@ -80,7 +80,7 @@ COLUMNS: dict[str, dict[str, str]] = {
         "kept": "whether it is kept at the level",
         "missing": "subjects without a response",
         "share_missing": "their share",
-        "difference": "of two subjects, or of the mean ability with and without a response",
+        "difference": "of two subjects, or of two mean abilities",
         "missing_more_for": "weak or strong subjects, where their share differs",
         "p_value": "p-value, two-sided",
         "q_value": "p-value adjusted by Benjamini and Hochberg",

@@ -51,7 +51,9 @@ def test_names_have_one_meaning_and_no_level():
             fit, 5, key=jax.random.key(0), num_items=3
         ),
     ],
-    ids="items abilities rank rank_90 score predict compare missing audit tests".split(),
+    ids=(
+        "items abilities rank rank_90 score predict compare missing audit tests".split()
+    ),
 )
 def test_every_column_has_its_name_on_the_page(make):
     result = make(small_fit(), small_table())
