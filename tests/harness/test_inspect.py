@@ -90,7 +90,7 @@ def test_scores_of_errors_are_reversed_as_those_of_the_fit():
     fit = toy_fit()
     formulas = pa.array(["1 - error"] * len(fit.item_names))
     table = fit.items.table.append_column("reversed_scores", formulas)
-    turned = dataclasses.replace(fit, items=type(fit.item_names)(table))
+    turned = dataclasses.replace(fit, items=type(fit.items)(table))
     responses = []
     for one, score in ((fit, 1), (turned, 0)):
         source = AdaptiveSamples(plain_samples(), one, benchmark=TASK, num_items=3)
