@@ -147,7 +147,7 @@ def _show(found: Power) -> None:
         [f"{row['items']:,}", *(f"{row[x]:.3f}" for x in columns)]
         for row in found.table.to_pylist()
     ]
-    assumed, *needed = found.sentences()
+    assumed, *needed = found.sentences
     screen.show_sentences([assumed])
     screen.show_table("", ["items", *columns.values()], rows, left=0)
     screen.show_sentences(needed)

@@ -153,6 +153,11 @@ COLUMNS: dict[str, dict[str, str]] = {
         "MEASURE_of_mean": "of the weighted mean response",
         "reference_kendall": "Kendall's tau-b with a reference",
         "variance": "variance of weighted means over subjects",
+        "power": "chance to find the difference by one planned comparison",
+        "power_of_pairs": "the same of one pair among all",
+        "detectable": "smallest difference that is found with the power wanted",
+        "detectable_of_pairs": "the same of one pair among all",
+        "half_width": "half of the interval of a score",
         "variance_full": "variance of full scores",
     },
 }

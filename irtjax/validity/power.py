@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from irtjax.data.frames import HasTable
 from irtjax.data.reading.read import read
 from irtjax.data.table import ResponseTable
 from irtjax.data.wording import counted
@@ -37,8 +38,8 @@ ACCURACY, CORRELATION, CLUSTER_CORRELATION = 0.7, 0.3, 0.1
 MOST_PAIRS = 500
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class Power:
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+class Power(HasTable):
     """What `irtjax.power` returns.
 
     Attributes:
@@ -59,6 +60,8 @@ class Power:
         power: The power wanted.
     """
 
+    title = "Power, by number of items"
+
     table: pa.Table
     items_needed: int | None
     items_needed_of_pairs: int | None
@@ -70,6 +73,7 @@ class Power:
     level: float
     power: float
 
+    @property
     def sentences(self) -> list[str]:
         """The answer in words: assumptions, and the items that are needed."""
         clusters, design = "", self.design

@@ -177,7 +177,7 @@ def test_benchmarks_limit_what_more_items_find():
     found = irtjax.power(table)
     assert found.design.clusters == 6
     assert found.items_needed is None
-    assert "more benchmarks" in found.sentences()[1]
+    assert "more benchmarks" in found.sentences[1]
     few, many = (irtjax.power(table, items=n).table for n in (600, 10**6))
     assert many["power"][0].as_py() < few["power"][0].as_py() + 0.05
 
