@@ -35,6 +35,9 @@ FREE = 1000.0
 #: The grid of K s, and the items that each of its points is taken to have besides.
 _GRID = np.array([0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0])
 _BESIDES, _STEPS = 0.25, 200
+#: Answers of an item that may be its key: its most common ones. Many subjects give
+#: thousands of free answers, and rare ones have no evidence.
+_MOST_ANSWERS = 8
 #: Sums of shares that exceed 1 by no more are 1.
 _ROUNDING = 1e-6
 #: Numbers of a block of rows by curves.
@@ -91,6 +94,15 @@ def blocks_of(shares: Shares) -> Blocks:
     start = np.flatnonzero(new)
     count = np.add.reduceat(shares.share, start) if len(start) else np.zeros(0)
     return Blocks(shares.item[start], start, count)
+
+
+def _common(blocks: Blocks) -> np.ndarray:
+    """The most common answers of each item that more than one unit gave, `[tried]`."""
+    order = np.lexsort((-blocks.count, blocks.item))
+    item = blocks.item[order]
+    rank = np.arange(len(order)) - np.searchsorted(item, item)
+    tried = order[(rank < _MOST_ANSWERS) & (blocks.count[order] > 1 + _ROUNDING)]
+    return np.sort(tried)
 
 
 class Popularity(NamedTuple):
@@ -164,7 +176,7 @@ def evidence(
     """
     size = len(right)
     blocks = blocks_of(shares)
-    tried = np.flatnonzero(blocks.count > 1 + _ROUNDING)
+    tried = _common(blocks)
     items = blocks.item[tried]
     as_right = np.zeros((len(tried), right.shape[1]))
     place = np.full(len(blocks.count), -1)

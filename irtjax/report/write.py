@@ -92,8 +92,9 @@ def write_report(
     standing = rank(fit) if ranked is None else ranked
 
     # Before anything is written: `data` may be refused.
-    more: dict[str, Any] = {"data": data, "texts": texts, "folder": folder}
-    html = report_page(fit, ranked=standing, **more) if page else ""
+    html = ""
+    if page:
+        html = report_page(fit, ranked=standing, data=data, texts=texts, folder=folder)
 
     def extra(place: Path) -> None:
         if page:
@@ -105,8 +106,13 @@ def write_report(
             path = place / "draws.nc"
             write_draws(path, fit.structure.draws, **draw_labels(fit))
 
-    more: Any = {"extras": [extra, *extras], "responses": responses}
-    return save(fit, folder, overwrite=overwrite, **more)
+    return save(
+        fit,
+        folder,
+        overwrite=overwrite,
+        extras=[extra, *extras],
+        responses=responses,
+    )
 
 
 def _write_page(

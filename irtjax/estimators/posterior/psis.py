@@ -144,8 +144,8 @@ def _loo_block(log_lik: np.ndarray, tail: int) -> tuple[np.ndarray, ...]:
     log_lik = log_lik.astype(np.float64)
     log_weight, pareto_k = smooth_tail(-log_lik, tail)
     log_weight = log_weight - logsumexp(log_weight, axis=0)
-    pointwise = logsumexp(log_weight + log_lik, axis=0)
-    posterior = logsumexp(log_lik, axis=0) - np.log(len(log_lik))
+    pointwise = np.asarray(logsumexp(log_weight + log_lik, axis=0))
+    posterior = np.asarray(logsumexp(log_lik, axis=0)) - np.log(len(log_lik))
     return pointwise, posterior, pareto_k
 
 
