@@ -119,6 +119,7 @@ def a_fit(ability, error, *, status=Status.CONVERGED, **columns):
         "ability_se": error,
         "lower": ability - half,
         "upper": ability + half,
+        "expected_score": 1 / (1 + np.exp(-ability)),
         **columns,
     }
     names = np.array([NEW, OLD, *map(str, range(len(ability) - 2))])

@@ -47,7 +47,7 @@ def test_notes_on_one_of_something(tmp_path, name, missing):
 def test_a_summary_of_one_item():
     table = irtjax.ResponseTable.from_arrays([[1], [0], [1]])
     text = str(table)
-    assert "3 subjects x 1 item, 3 binary responses" in text
+    assert "3 subjects · 1 item · 3 binary responses" in text
     assert not PLURAL.search(text), text
 
 
@@ -61,7 +61,7 @@ def test_sentences_on_one_run_and_one_item():
     path = dict.fromkeys([x.name for x in dataclasses.fields(DiscriminationPath)])
     path |= {"selected": first, "items": np.array(["a", "b"]), "level": 0.05}
     told = "1 of 2 items discriminates at level 0.05; 1 has a discrimination of 0"
-    assert str(DiscriminationPath(**path)) == told
+    assert DiscriminationPath(**path).sentence == told
 
 
 def test_verbs():

@@ -369,6 +369,7 @@ def test_the_command_line_writes_loadings_and_figures(tmp_path, method):
     (tmp_path / "long.csv").write_text("\n".join(rows) + "\n", encoding="utf-8")
     command = ["fit", str(tmp_path / "long.csv"), "--benchmark", "task", "--model"]
     command += ["factor", "--method", method, "--factors", "2", "--rotation", "varimax"]
+    command += ["--figures"]
     done = CliRunner().invoke(app, [*command, "--out", str(tmp_path / "fit")])
     assert done.exit_code == 0, done.output
     names = {path.name for path in (tmp_path / "fit").iterdir()}
@@ -380,7 +381,7 @@ def test_the_command_line_writes_loadings_and_figures(tmp_path, method):
     numbers = [f"structure_factor_{k}" for k in (1, 2)]
     assert list(structure) == ["item", "benchmark", *numbers, "communality"]
     found = irtjax.load(tmp_path / "fit")
-    assert structure["item"] == found.items.tolist()
+    assert structure["item"] == found.item_names.tolist()
     written = np.column_stack([structure[name] for name in numbers])
     np.testing.assert_allclose(written, found.factors.structure, atol=1e-6)
     communality = structure["communality"]

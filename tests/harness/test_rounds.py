@@ -24,7 +24,7 @@ def samples(rounds: Rounds) -> dict[str, list[int]]:
 def renamed() -> irtjax.Calibration:
     items = np.array([name.replace("toy", "real") for name in NAMES])
     labels = np.array([name.split("/")[0] for name in items.tolist()])
-    return dataclasses.replace(toy_fit(), items=items, benchmarks=labels)
+    return dataclasses.replace(toy_fit(), item_names=items, benchmarks=labels)
 
 
 def answer(rounds: Rounds, **more) -> None:
@@ -151,13 +151,13 @@ def test_other_models_and_other_scores_are_refused(tmp_path):
 
 def test_only_items_with_a_number_of_their_own_are_documents():
     class Fit:
-        items = np.array(["a/0", "a/1", "a/1~0f3a", "b/x/7", "a/2#1", "a/x"])
+        item_names = np.array(["a/0", "a/1", "a/1~0f3a", "b/x/7", "a/2#1", "a/x"])
         benchmarks = np.array(["a", "a", "a", "b/x", "a", "a"])
 
     assert documents(Fit()) == ({"a/0": ("a", 0), "b/x/7": ("b/x", 7)}, 4)
     with pytest.raises(ValueError, match="no item of the fit is a document of lm-eval"):
         documents(
-            dataclasses.replace(toy_fit(), items=np.array(["q1"]), benchmarks=None)
+            dataclasses.replace(toy_fit(), item_names=np.array(["q1"]), benchmarks=None)
         )
 
 

@@ -206,7 +206,7 @@ def test_slopes_at_0_have_no_errors_and_are_no_fault(lasso):
     right = rng.random((150, 16)) < 1 / (1 + np.exp(-theta * slope))
     table = irtjax.ResponseTable.from_arrays(right)
     fit = irtjax.fit(table, "2pl", MM(lasso=lasso), positive=True)
-    items = fit.item_table
+    items = fit.items.table
     values, errors, intercepts = (
         items[name].to_numpy(zero_copy_only=False).astype(float)
         for name in ("discrimination", "discrimination_se", "intercept_se")
