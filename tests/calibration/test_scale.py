@@ -183,7 +183,7 @@ def test_estimated_slopes_of_three_subjects_are_compared_by_means(tmp_path):
         assert np.all(errors >= least_error(kept) - 1e-9)
         assert any(BECAUSE in line for line in scored.notes)
     # Accuracies are tested all the same.
-    both = irtjax.compare(found, *found.subjects[:2], data=table)
+    both = irtjax.compare(found, *found.subject_names[:2], data=table)
     assert both.accuracy_se < 0.2 and 0 < both.accuracy_p_value <= 1
     score_error = found.abilities.table["expected_score_se"].to_numpy()
     assert np.all(score_error < 0.2)

@@ -398,14 +398,14 @@ def test_the_command_line_writes_loadings_and_figures(tmp_path, method):
     goals = ["item,code,law", *(f"{item},,0" for item in few.items[1:9:2])]
     goals += [f"{few.items[0]},0,0.5", f"{few.items[2]},0,", "unknown,0,0"]
     (tmp_path / "target.csv").write_text("\n".join(goals) + "\n", encoding="utf-8")
-    command = [*command[:8], "--target", str(tmp_path / "target.csv"), "--no-figures"]
+    command = [*command[:8], "--target", str(tmp_path / "target.csv"), "--verbose"]
     done = CliRunner().invoke(app, [*command, "--out", str(tmp_path / "turned")])
     assert done.exit_code == 0, done.output
     assert "1 row of --target" in " ".join(done.output.split())
     turned = irtjax.load(tmp_path / "turned")
     assert turned.factors.rotation == "target"
     assert turned.factors.names.tolist() == ["code", "law"]
-    place = {item: k for k, item in enumerate(turned.items.tolist())}
+    place = {item: k for k, item in enumerate(turned.item_names.tolist())}
     loadings = turned.factors.loadings[[place[item] for item in few.items]]
     apart = [np.sqrt(np.mean(loadings[[0, 2], 0] ** 2))]
     off = loadings[[0, 1, 3, 5, 7], 1] - [0.5, 0, 0, 0, 0]

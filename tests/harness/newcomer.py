@@ -57,4 +57,6 @@ def check_score_of_subset(folder: Path, chosen: set[str]) -> None:
     )
     assert result.exit_code == 0, result.stderr or result.exception
     (row,) = csv.DictReader((folder / "scores.csv").open())
-    assert 0 < float(row["lower"]) < float(row["upper"]) < 1
+    assert (
+        0 < float(row["expected_score_lower"]) < float(row["expected_score_upper"]) < 1
+    )

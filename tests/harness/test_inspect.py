@@ -555,7 +555,7 @@ def test_the_task_of_the_page_runs(tmp_path, monkeypatch):
     page = (Path(__file__).parents[2] / "docs" / "harness.md").read_text("utf-8")
     (code,) = re.findall(r"^```py\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
     items = np.array([f"sums/{k}" for k in range(len(NAMES))])
-    fit = dataclasses.replace(toy_fit(), items=items, benchmarks=None)
+    fit = dataclasses.replace(toy_fit(), item_names=items, benchmarks=None)
     monkeypatch.chdir(tmp_path)
     irtjax.save(fit, "calibrated")
     state = {"__name__": "tasks"}
