@@ -16,17 +16,15 @@ SAMPLE_FILES = ("lm_eval_samples.json", "inspect_samples.json", "inspect_samples
 #: folder, and the names that are shared. A run has a fit too, so it is first; the page
 #: alone is that of two subjects, so `compare` is last.
 _OF_FIT = ("fit.json", "items.csv", "structure.png", "summary.md", "report.html")
+_OF_AUDIT = ("items_to_read.csv", "items.csv", "benchmarks.csv", "summary.md")
 SHARED = {
-    "run": (("run.json",), _OF_FIT),
+    "run": (("run.json",), (*_OF_FIT, "items_to_read.csv")),
     "fit": (("fit.json",), _OF_FIT),
     "shrink": (("subset.json",), ("report.html",)),
     "clusters": (("clusters.csv",), ("benchmarks.csv", "structure.png")),
     "adapt --harness": (("harness.json",), ("adapt.csv",)),
     "adapt": (("adapt.parquet",), ("adapt.csv",)),
-    "audit": (
-        ("items.csv", "benchmarks.csv", "summary.md"),
-        ("items.csv", "benchmarks.csv", "summary.md", "report.html"),
-    ),
+    "audit": (_OF_AUDIT[1:], (*_OF_AUDIT, "report.html")),
     "compare": (("report.html",), ("report.html",)),
 }
 

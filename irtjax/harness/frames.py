@@ -81,9 +81,7 @@ def from_inspect(samples: Any, **options: Any) -> ResponseTable:
     found = read(table, **options)
     if not notes:
         return found
-    import dataclasses
-
-    return dataclasses.replace(found, notes=(*found.notes, *notes))
+    return found.replace(notes=(*found.notes, *notes))
 
 
 def _is_read(name: str) -> bool:

@@ -163,7 +163,10 @@ def test_anchored_items_stay_where_they_are(tmp_path, responses, saved):
 def test_score(tmp_path, responses, saved, method, ending):
     out = tmp_path / f"scores.{ending}"
     result = ok("score", responses, "--fit", saved, "--scores", method, "-o", out)
-    assert f"{method.upper()} scores" in result.stdout
+    # Scores of the fit's kind are ranked among those of the fit.
+    title = "rank" if method == "eap" else f"24 subjects, {method.upper()} scores"
+    assert result.stdout.lstrip().startswith(title)
+    assert str(out) in result.stdout
     if ending == "parquet":
         import pyarrow.parquet as pq
 
@@ -187,7 +190,8 @@ def test_score_ignores_unknown_items_and_says_so(tmp_path, saved):
     content = strict(ok("score", path, "--fit", saved, "--json").stdout)
     assert content["subjects"][0]["observed"] == 2
     assert any("1 item is not in the fit" in note for note in content["notes"])
-    assert "1 subject, EAP scores" in ok("score", path, "--fit", saved).stdout
+    shown = ok("score", path, "--fit", saved).stdout
+    assert "new " in shown and "item is not in the fit and left out: strange" in shown
 
 
 def test_rank(saved, tmp_path):

@@ -144,7 +144,9 @@ def test_ids_join_where_they_are_said_to_be_right(tmp_path):
     assert "--join id" in run(*replay).stderr
     assert run(*replay, "--join", "id").exit_code == 0
     pair = ("compare", *fit.subject_names[:2], "--fit", tmp_path / "fit", "--json")
-    assert "--join requires --data" in run(*pair, "--join", "id").stderr
+    assert "--join requires LOGS" in run(*pair, "--join", "id").stderr
+    # With them the names join, and who is compared is not in them.
+    assert "no subject named" in run(*pair, logs, "--join", "id").stderr
     wrong = run("info", logs, "--join", "names")
     assert "--join names is not one of" in wrong.stderr
     alone = run("adapt", tmp_path / "fit", "--join", "id")

@@ -289,10 +289,14 @@ def test_results_of_irtjax_below_a_folder_are_not_read(folder):
     names = f"{folder / 'out'}, {folder / 'run'}"
     assert f"2 folders that irtjax wrote were not read: {names}" in table.notes
     # Alone it is named as what it is.
-    for name in ("out", "run"):
-        with pytest.raises(ValueError, match=f"{name} is a folder that irtjax wrote"):
+    for name, what in (
+        ("out", "the fit in .*out does not keep its responses: name the files"),
+        ("run", "run is a folder that irtjax wrote"),
+    ):
+        with pytest.raises(ValueError, match=what):
             read(folder / name)
-    # Files of such names without our page are other people's.
+    # Files of such names, neither a fit nor with our page, are other people's.
+    (folder / "out" / "fit.json").write_text("{}")
     (folder / "out" / "report.html").write_text("<!DOCTYPE html>")
     with pytest.raises(ValueError, match="several kinds"):
         read(folder)

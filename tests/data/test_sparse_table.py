@@ -116,6 +116,17 @@ def test_what_needs_a_matrix_is_dense(always):
     assert irtjax.read(lengths, length="tokens").sparse is None
 
 
+def test_answers_are_those_of_the_dense_table(read_both):
+    frame = frame_of(5)
+    frame["answer"] = np.random.default_rng(5).choice([*"ABC"], len(frame))
+    dense, few = read_both(frame)
+    check_same(few, dense)
+    assert few.answers.texts == dense.answers.texts
+    for one in ("subject", "item", "code", "wrong"):
+        wanted = getattr(dense.answers, one)
+        np.testing.assert_array_equal(getattr(few.answers, one), wanted)
+
+
 def test_subjects_and_items_are_selected(read_both, monkeypatch):
     dense, few = read_both(frame_of(6))
     rows = np.arange(few.num_subjects)[::-2]

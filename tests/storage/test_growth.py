@@ -213,7 +213,9 @@ def test_history_of_a_fit_on_the_screen(folder, tmp_path):
     shown = run("history", folder, "--figure", picture)
     assert shown.exit_code == 0, shown.stderr
     assert "1 model added (org/model-11), no significant move" in shown.stdout
-    assert max(map(len, shown.stdout.splitlines())) <= 80
+    # A path is never broken.
+    lines = [x for x in shown.stdout.splitlines() if x != str(picture)]
+    assert max(map(len, lines)) <= 80
     assert picture.read_bytes()[:4] == b"\x89PNG"
     found = json.loads(run("history", folder, "--json").stdout)
     assert found["steps"][0]["subjects_added"] == [NAMES[11]]

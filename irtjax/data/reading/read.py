@@ -157,7 +157,7 @@ class Gathered:
         tables = list(self.tables)
         if options.join == "id":
             # Names that the caller trusts are not compared with others by content.
-            tables = [dataclasses.replace(x, item_contents={}) for x in tables]
+            tables = [x.replace(item_contents={}) for x in tables]
         notes, gone = self.notes, set()
         directions = ScoreDirections(options)
         if not lengths:
@@ -180,7 +180,7 @@ class Gathered:
             directions.check()
         sources = [x for x in self.sources if x not in gone]
         found = _finish(merge(tables, options), options, notes, sources)
-        return dataclasses.replace(found, nouns=self.nouns)
+        return found.replace(nouns=self.nouns)
 
 
 def gather(source: Any, options: ReadOptions) -> Gathered:
@@ -576,7 +576,7 @@ def _read_table_file(
         frame = tabular.read_json(path)
     piece = frames.read_frame(frame, options)
     if isinstance(piece, ResponseTable):
-        piece = dataclasses.replace(piece, sources=(str(path),))
+        piece = piece.replace(sources=(str(path),))
         nameless += [piece] * frame.unnamed
     return piece
 

@@ -125,7 +125,7 @@ def prepare(
             " dispersion a score is worth"
             f" {_by_name(shares.worth, '{:.3g} responses'.format)}"
         )
-        table = dataclasses.replace(table, notes=(*table.notes, note))
+        table = table.replace(notes=(*table.notes, note))
         return PreparedScores(table, shares.values, (), options, shares.trials)
     ends = family.ends_at
     if ends is not None and squeeze is not None:
@@ -178,7 +178,7 @@ def options_of(
     """
     if benchmarks is not None:
         facets = {**table.item_facets, "benchmark": benchmarks}
-        table = dataclasses.replace(table, item_facets=facets)
+        table = table.replace(item_facets=facets)
     known, kept = set(benchmarks_of(table)), {}
     for name in OPTIONS:
         value = options.get(name)

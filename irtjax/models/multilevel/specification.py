@@ -85,7 +85,7 @@ class AbstractMultilevel:
             name.rsplit(NESTED)[-1]: np.asarray(labels).astype(str)
             for name, labels in self.facets.items()
         }
-        return dataclasses.replace(table, item_facets={**table.item_facets, **facets})
+        return table.replace(item_facets={**table.item_facets, **facets})
 
     def lay_out(
         self, table: ResponseTable, family: AbstractResponseFamily, dtype=float, name=""
