@@ -47,6 +47,7 @@ def independent():
     return fitted(drawn(20, 100))
 
 
+@pytest.mark.slow
 def test_independent_responses_have_no_finding_and_no_standing_note(independent):
     assert not any("agree" in note or "assumed" in note for note in independent.notes)
     assert "cluster" not in independent.items.table.column_names
@@ -93,6 +94,7 @@ def test_passages_are_found_measured_and_counted():
     assert paired.clusters == 20 and paired.by_cluster
 
 
+@pytest.mark.slow
 def test_families_are_found_in_the_responses():
     fit = fitted(drawn(24, 300, family=2.0))
     (note,) = (x for x in fit.notes if "related subjects" in x)

@@ -467,6 +467,7 @@ def test_majorities_of_trials():
     assert found.observed.tolist() == [[True, True, False]]
 
 
+@pytest.mark.slow
 def test_an_audit_and_a_subset_of_counts():
     table = drawn(0.5, size=(14, 30))
     report = irtjax.audit(table, model="rasch", method="em")

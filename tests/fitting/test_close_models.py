@@ -82,6 +82,7 @@ def no_worse_than_accuracy(found: dict[str, np.ndarray], subjects: int) -> None:
     assert found["false"].mean() < 0.05
 
 
+@pytest.mark.slow
 def test_sixty_close_models_are_ordered_as_by_accuracy():
     # By EM differences covered 87 %, and tau was .06 less than that of accuracy.
     design = Design(60, 100, spread=0.3, replications=3)

@@ -28,6 +28,7 @@ def column(fit, name: str) -> np.ndarray:
     return np.asarray(fit.abilities.table[name].to_pylist(), float)
 
 
+@pytest.mark.slow
 def test_scores_of_those_who_skip_hard_items_are_covered():
     # Without the covariates the least able third is covered 40 %, and all 67 %.
     covered, weak = [], []

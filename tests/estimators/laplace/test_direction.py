@@ -109,6 +109,7 @@ def test_slopes_of_good_items_stay_positive():
     assert not any("negative discrimination" in note for note in found.notes)
 
 
+@pytest.mark.slow
 def test_intervals_of_reversed_items_reach_below_zero_with_ten_models():
     # 0 % where slopes are positive by their prior. 36 items: at a true coverage of .85
     # a share below .65 has a chance of 1 in 1,000.
@@ -132,6 +133,7 @@ def draw_chances(rng: np.random.Generator) -> np.ndarray:
     return 1 / (1 + np.exp(-eta))
 
 
+@pytest.mark.slow
 def test_counts_have_directions_too():
     rng = np.random.default_rng(3)
     chance = draw_chances(rng)
