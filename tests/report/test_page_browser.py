@@ -194,6 +194,15 @@ def test_rows_of_the_script_are_those_without_it(text, open_page, tmp_path):
     assert not differ, differ
 
 
+def copy(page, form):
+    """Copies the table and waits until the page states that it is done."""
+    page.evaluate("() => { document.getElementById('board-n').textContent = ''; }")
+    page.click(f"[data-copy={form}]")
+    page.wait_for_function(
+        "() => document.getElementById('board-n').textContent.startsWith('Copied')"
+    )
+
+
 def pasted(page):
     """What is on the clipboard, as a person finds it by pasting."""
     page.evaluate("""() => {
@@ -211,7 +220,7 @@ def pasted(page):
 def test_the_table_is_copied(fit, text, open_page):
     page, rows = open_page(text), rank(fit).rows()
     names = page_data.labels(row["subject"] for row in rows)
-    page.click("[data-copy=csv]")
+    copy(page, "csv")
     assert page.inner_text("#board-n") == "Copied 24 rows"
     found = list(csv.DictReader(io.StringIO(pasted(page))))
     assert [row["subject"] for row in found] == names
@@ -224,7 +233,7 @@ def test_the_table_is_copied(fit, text, open_page):
     # All columns, of the rows that pass the filter.
     page.click("#board-all")
     page.fill("#board-q", "we$ird")
-    page.click("[data-copy=md]")
+    copy(page, "md")
     head, marks, line, end = pasted(page).split("\n")
     assert head == (
         "| rank | subject | score | 95 % | tied with | ability | P(best) | accuracy |"
@@ -236,7 +245,7 @@ def test_the_table_is_copied(fit, text, open_page):
     # As in the cells of the table.
     cells = page.locator("#board tbody tr td").all_inner_texts()
     assert line.startswith(f"| {cells[0]} |") and f"| {cells[2]} | {cells[3]} |" in line
-    page.click("[data-copy=latex]")
+    copy(page, "latex")
     lines = pasted(page).split("\n")
     assert lines[0] == r"\begin{tabular}{llrrlrrr}" and lines[1] == r"\toprule"
     assert lines[-3:] == [r"\bottomrule", r"\end{tabular}", ""]
@@ -249,7 +258,7 @@ def test_the_table_is_copied(fit, text, open_page):
 def test_a_copy_is_what_the_command_prints(fit, text, open_page, form):
     """`irtjax show DIR --format md` has the same numbers and names."""
     page = open_page(text)
-    page.click(f"[data-copy={form}]")
+    copy(page, form)
     header, rows = leaderboard_rows(rank(fit))
     left = ("rank", "subject", "tied with")
     assert pasted(page) == formatted(header, rows, form, left) + "\n"
@@ -261,7 +270,7 @@ def test_no_copied_name_is_a_formula(open_page):
     names[:3] = ["=1+1", "-5", '\'@a, "b"']
     changed, _ = renamed(fit, names, [*fit.item_names.astype(str)])
     page = open_page(report_page(changed))
-    page.click("[data-copy=csv]")
+    copy(page, "csv")
     found = {row["subject"] for row in csv.DictReader(io.StringIO(pasted(page)))}
     table = pa.table({"subject": names[:3]})
     assert {*defuse(table)["subject"].to_pylist()} <= found
