@@ -53,8 +53,7 @@ def item_properties(family: Any, items: Any, strongest: float) -> dict[str, np.n
     the information is (dP / dtheta)^2 / (P (1 - P)). The difficulty is -d / a, NaN
     where a is within 1e-3 of 0; guessing is c, feasibility u, "chance" P.
 
-    >>> from irtjax.numerics.order import average_ranks
-    from irtjax.models.families.logistic import Binary, LogisticItems
+    >>> from irtjax.models.families.logistic import Binary, LogisticItems
     >>> item = LogisticItems(*(jnp.array([x]) for x in (2.0, 0.0, 0.0, 1.0)))
     >>> one = item_properties(Binary(), item, 0.0)
     >>> float(one["leh"][0]), float(one["information"][0])

@@ -191,10 +191,12 @@ def meaning_of(name: str) -> str | None:
     >>> meaning_of("rank_upper"), meaning_of("accuracy[mmlu]_se"), meaning_of("other")
     ('rank by ability, 1 for the best', 'the same on one benchmark', None)
     """
-    for text in (name, _ENDING.sub("", name)):
+    texts = name, _ENDING.sub("", name)
+    for text in texts:
         for names in COLUMNS.values():
             if text in names:
                 return names[text]
+    for text in texts:
         for pattern, meaning in _PATTERNS.items():
             if pattern.fullmatch(text):
                 return meaning
