@@ -59,7 +59,7 @@ class ItemsToRead(HasTable):
         names = list(self.significant)
         if not names:
             first = ", ".join(_brief(items[: min(most, 3)]))
-            return f"no item stands out; first to read: {first}"
+            return f"no item stands out; first: {first}"
         of = dict(zip(items, kinds, strict=True))
         same = {of[name] for name in names}
         what = "where most models agree on another answer"

@@ -464,7 +464,7 @@ def _cheaper(results: Results) -> str:
     if few is None:
         return results.parts[SUBSET].removeprefix("left out: ")
     text = few.sentence(place)
-    return text if few.harness_files() else f"{text}; file: {place}/subset.csv"
+    return text if few.harness_files() else f"{text}: {place}/subset.csv"
 
 
 def _show_all(results: Results) -> None:

@@ -120,8 +120,7 @@ def mind(fit: Calibration, ranked: RankedSubjects) -> str:
         shown = [f"{name.strip()} is {filters}" for name, filters in chosen]
         found.append(listed(shown, _MOST))
     if not of_size and len(fit.subject_names) < _FEW and len(fit.item_names) > 1:
-        few = counted(len(fit.subject_names), noun)
-        of_size = [f"{few} are too few to test items otherwise"]
+        of_size = [f"too few {noun}s to test items"]
     return "; ".join([*found, *of_size][:MOST_WARNINGS])
 
 

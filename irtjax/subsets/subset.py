@@ -193,13 +193,13 @@ class Shrunken(HasTable):
         >>> small.sentence().startswith("10 items give the full score to ±.")
         True
         """
-        text = f"{self.size:,} of {counted(self.num_items, 'item')}, error not measured"
+        text = f"error not measured, {self.size:,} of {counted(self.num_items, 'item')}"
         if self.error is not None:
             text = f"{counted(self.size, 'item')} give the full score to"
             text += f" ±{points(self.error)} on average"
         names = [] if folder is None else self.harness_files()
         files = [str(Path(folder or ".", name)) for name in names]
-        return text + f"; file: {', '.join(files)}" * bool(files)
+        return text + f": {', '.join(files)}" * bool(files)
 
     @property
     def error(self) -> float | None:

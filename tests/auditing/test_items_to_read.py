@@ -116,7 +116,7 @@ def test_an_item_that_all_get_wrong_is_listed_if_they_agree():
     assert row["count"] == row["wrong"] == row["models"] == MODELS
     assert row["p_value"] < 0.005
     said = read.sentence()
-    assert said.startswith("no item stands out; first to read: q3,")
+    assert said.startswith("no item stands out; first: q3,")
     least = items_to_read(fitted(table), table, false_discovery_rate=0.9)
     assert least.significant[0] == "q3"
     assert "where most models agree on another answer: q3" in least.sentence()

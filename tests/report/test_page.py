@@ -378,7 +378,7 @@ class Found(NamedTuple):
     def sentence(self, most: int = 5) -> str:
         names = ", ".join(self.significant[:most])
         if not self.significant:
-            return f"no item stands out; first to read: {self.table['item'][0]}"
+            return f"no item stands out; first: {self.table['item'][0]}"
         count = len(self.significant)
         return f"{count} items where most models agree on another answer: {names}"
 

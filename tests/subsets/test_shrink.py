@@ -649,7 +649,7 @@ def test_items_with_a_wrong_key_are_not_chosen():
 
 def test_a_sentence_has_one_error_and_the_file():
     held = {"mean_absolute_error": 0.0312}
-    one = dataclasses.replace(small(), held_out=held, item_ids={})
+    one = dataclasses.replace(small(), rules=(), held_out=held, item_ids={})
     count = len(one.items)
     assert one.sentence() == f"{count} items give the full score to ±.03 on average"
     assert one.sentence("small") == one.sentence()
@@ -657,7 +657,7 @@ def test_a_sentence_has_one_error_and_the_file():
     assert "±.004 on" in near.sentence()
     ids = {x: (SourceId("lm-eval", "t", f"{k}"),) for k, x in enumerate(one.items)}
     logged = dataclasses.replace(one, item_ids=ids)
-    assert logged.sentence("subset").endswith("; file: subset/lm_eval_samples.json")
+    assert logged.sentence("subset").endswith("on average: subset/lm_eval_samples.json")
     unsure = dataclasses.replace(one, item_ids=dict.fromkeys(one.items, NO_ID))
     assert unsure.sentence("subset") == one.sentence()
     unknown = dataclasses.replace(one, held_out={})
