@@ -193,7 +193,8 @@ class Shrunken(HasTable):
         >>> small.sentence().startswith("10 items give the full score to ±.")
         True
         """
-        text = f"error not measured, {self.size:,} of {counted(self.num_items, 'item')}"
+        text = f"{self.size:,} of {counted(self.num_items, 'item')}"
+        text += " (error not measured)"
         if self.error is not None:
             text = f"{counted(self.size, 'item')} give the full score to"
             text += f" ±{points(self.error)} on average"

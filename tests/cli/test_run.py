@@ -73,7 +73,7 @@ def test_everything_is_in_one_folder_with_one_summary(quick, saved_table, tmp_pa
     page = (out / "report.html").read_text(encoding="utf-8")
     few = page[page.index('<section id="few"') :].partition("</section>")[0]
     assert (
-        "error not measured, 7 of 15 items" in few
+        "7 of 15 items (error not measured)" in few
         and '<a href="#few">Fewer items</a>' in page
     )
     chosen = pyarrow.csv.read_csv(out / "subset" / "subset.csv")["item"].to_pylist()
