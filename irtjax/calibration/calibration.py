@@ -231,7 +231,11 @@ class Calibration(HasTable):
         return self.abilities.table
 
     def _ranked(self) -> HasTable:
-        """The ranking, whose module needs this one."""
+        """The ranking, whose module needs this one; abilities if none is finite."""
+        both = (self.table.column(name) for name in ("ability", "ability_se"))
+        values = np.array([x.to_pylist() for x in both], float)
+        if not np.isfinite(values).all(axis=0).any():
+            return self.abilities
         return import_module("irtjax.calibration.rank").rank(self)
 
     def _text(self) -> str:

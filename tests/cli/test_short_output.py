@@ -69,8 +69,9 @@ def test_ten_models_are_twenty_lines_of_eighty_columns(made):
     _, out, text = made
     lines = text.splitlines()
     assert len(lines) <= 22 and len(words(text)) <= 130
-    command = next(line for line in lines if line.startswith("Next"))
-    assert all(display_width(x) <= 80 for x in lines if x not in (command, lines[1]))
+    # A command and the path of a file stay on one line, to be copied.
+    folded = [line for line in lines if str(out) not in line]
+    assert len(folded) >= 14 and all(display_width(x) <= 80 for x in folded)
     assert lines[0].startswith("10 models · 100 items · 3 tasks · complete")
     names = [line.split()[0] for line in lines if re.match(r"[A-Z][a-z]+ {2}", line)]
     assert names[0] == "First" and names[-1] == "Next" and "Mind" in names
