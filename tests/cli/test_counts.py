@@ -60,8 +60,8 @@ def test_sentences_on_one_run_and_one_item():
         assert text.startswith(("1 of 2 runs is reversed", "1 of 2 runs ends below"))
     path = dict.fromkeys([x.name for x in dataclasses.fields(DiscriminationPath)])
     path |= {"selected": first, "items": np.array(["a", "b"]), "level": 0.05}
-    told = "1 of 2 items discriminates at level 0.05; 1 has a discrimination of 0"
-    assert DiscriminationPath(**path).sentence == told
+    expected = "1 of 2 items discriminates at level 0.05; 1 has a discrimination of 0"
+    assert DiscriminationPath(**path).sentence == expected
 
 
 def test_verbs():
