@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from irtjax.calibration.shown_names import NONE, bare_names, short_names, tie_text
 from irtjax.data.text_table import (
-    cut,
+    cut_names,
     display_width,
     has_unicode,
     plain,
@@ -27,12 +28,12 @@ WHOLE, TOP, BOTTOM = 12, 8, 3
 #: Columns of the drawing: fewest, usual, most.
 _LEAST_PLOT, _PLOT, _MOST_PLOT = 12, 22, 40
 #: Columns of a name and of the ties: fewest, and those that the drawing leaves them.
-_LEAST_NAME, _NAME, _LEAST_TIES, _TIES = 10, 20, 9, 16
-#: Columns of a name that is cut between others.
-_LEAST_CUT = 7
+_LEAST_NAME, _NAME, _LEAST_TIES, _TIES = 16, 28, 9, 16
+#: Names that are cut with regard to each other.
+_MOST_CUT = 1000
 #: Beginnings of the columns that the table of numbers has.
 _SCORES = ("expected_score", "accuracy")
-_AXIS, _LINE, _POINT, _NONE = "┊", "━", "●", "–"
+_AXIS, _LINE, _POINT = "┊", "━", "●"
 
 
 def leaderboard_text(
@@ -86,7 +87,8 @@ def leaderboard_rows(
         return ["rank", ranked.noun, "score"], []
     board = _Board(ranked, everything, 0)
     columns = board.numbers()
-    columns["tied with"] = [", ".join(names) or _NONE for names in board.ties()]
+    short = list(short_names(ranked.table.column("subject").to_pylist()).values())
+    columns["tied with"] = [", ".join(names) or NONE for names in board.ties(short)]
     return list(columns), [list(cells) for cells in zip(*columns.values(), strict=True)]
 
 
@@ -125,47 +127,6 @@ def tied_with(ranked: Any, place: int) -> list[str]:
     low, high = (int(ends[place]) for ends in tie_ranks(ranked))
     names = ranked.table.column("subject").slice(low - 1, high - low + 1).to_pylist()
     return names[: place - low + 1] + names[place - low + 2 :]
-
-
-def short_names(names: Sequence[str]) -> dict[str, str]:
-    """Returns names without the organisation before "/" where they stay different.
-
-    >>> short_names(["meta/llama", "qwen/qwen", "other/qwen"])
-    {'meta/llama': 'llama', 'qwen/qwen': 'qwen/qwen', 'other/qwen': 'other/qwen'}
-    """
-    ends = [visible(name).rstrip("/").rsplit("/", 1)[-1] for name in names]
-    met: dict[str, int] = {}
-    for end in ends:
-        met[end] = met.get(end, 0) + 1
-    return {
-        name: end if met[end] == 1 and end else visible(name)
-        for name, end in zip(names, ends, strict=True)
-    }
-
-
-def listed(names: Sequence[str], width: int, last: str = ", ") -> str:
-    """Returns as many names as fit, and how many more there are.
-
-    >>> listed(["a", "bb", "ccc"], 20), listed(["aaaa", "bbbb", "cccc"], 13)
-    ('a, bb, ccc', 'aaaa, +2 more')
-    >>> listed(["a", "b"], 20, " and "), listed(["aaaa", "bbbb"], 9), listed([], 9)
-    ('a and b', 'aaaa, +1', '–')
-    """
-    if len(names) < 2:
-        return cut(names[0], width) if names else _NONE
-    whole = f"{', '.join(names[:-1])}{last}{names[-1]}"
-    if display_width(whole) <= width:
-        return whole
-    for form in (", +{:,} more", ", +{:,}"):
-        # A name and its comma take three columns at least.
-        for shown in range(min(len(names) - 1, width // 3), 0, -1):
-            text = ", ".join(names[:shown]) + form.format(len(names) - shown)
-            if display_width(text) <= width:
-                return text
-    end = f", +{len(names) - 1:,}"
-    if width - len(end) < _LEAST_CUT:
-        return cut(counted(len(names), "other"), width, head=1.0)
-    return cut(names[0], width - len(end)) + end
 
 
 def score_digits(halves: Sequence[float], highest: float) -> int:
@@ -267,30 +228,60 @@ class _Board:
         self.bare = scored and max(sizes) <= 1
 
     def text(self, unicode: bool) -> str:
-        """The table."""
+        """The table, below a note where words that all names have are left out."""
         columns = self.numbers()
-        words = {"rank", self.ranked.noun}
-        taken = [max(map(display_width, [name, *x])) for name, x in columns.items()]
-        if not self.whole:
-            taken[1] = max(taken[1], display_width(self.gap()))
-        room = self.width - sum(taken) + taken[1] - 2 * (len(taken) + 1) - 1
-        ties = self.ties()
-        longest = max(display_width(", ".join(names)) for names in ties)
-        _, plot, tied = _shared(room, taken[1], longest)
-        if plot:
-            scale = self._scale(plot)
+        noun, mark = self.ranked.noun, "…" if unicode else ".."
+        words = {"rank", noun}
+        taken = sum(
+            max(map(display_width, [name, *cells])) + 2
+            for name, cells in columns.items()
+            if name != noun
+        )
+        note, names, ties, sizes = self._named(self.width - taken - 5)
+        shown = [names[k] for k in self.places]
+        if len(names) <= _MOST_CUT:
+            # Different from those that are not shown too.
+            names = cut_names(names, sizes[0], mark)
+            shown = [names[k] for k in self.places]
+        columns[noun] = cut_names(shown, sizes[0], mark)
+        if sizes[1]:
+            scale = self._scale(sizes[1])
             columns[scale.labels()] = [self._drawn(scale, row) for row in self.rows]
             words.add(scale.labels())
-        if tied:
-            # Without Unicode what stands for "…" takes one column more.
-            room = tied - (not unicode)
-            columns["tied with"] = [listed(names, room) for names in ties]
+        if sizes[2]:
+            columns["tied with"] = [tie_text(x, sizes[2], mark) for x in ties]
             words.add("tied with")
         rows = [list(cells) for cells in zip(*columns.values(), strict=True)]
         if not self.whole:
             rows.insert(TOP, ["…", self.gap()] + [""] * (len(columns) - 2))
         options: dict[str, Any] = {"width": self.width, "unicode": unicode}
-        return text_table(list(columns), rows, left=words, **options)
+        table = text_table(list(columns), rows, left=words, **options)
+        return f" {note}\n{table}" if note else table
+
+    def _named(
+        self, room: int
+    ) -> tuple[str, list[str], list[list[str]], tuple[int, int, int]]:
+        """A note, all names, ties of rows, and the columns of these and the drawing.
+
+        Names are whole if there is room, else without what they can do without.
+        """
+        every = [visible(x) for x in self.ranked.table.column("subject").to_pylist()]
+        short, (bare, note) = list(short_names(every).values()), bare_names(every)
+        forms = [every, short]
+        # A note that does not fit is worse than a name that is cut.
+        forms += [bare] if note and display_width(note) < self.width else []
+        least = [display_width(self.ranked.noun)]
+        least += [] if self.whole else [display_width(self.gap())]
+        for names in forms:
+            ties = self.ties(short if names is every else names)
+            wanted = max([*(display_width(names[k]) for k in self.places), *least])
+            longest = max(display_width(", ".join(tied)) for tied in ties)
+            single = [display_width(tied[0]) + 3 for tied in ties if tied]
+            one = float(np.median(single)) if single else 0
+            sizes = _shared(room, wanted, longest, one > _TIES)
+            if sizes[0] >= wanted and sizes[1]:
+                break
+        return note if names is bare else "", names, ties, sizes
 
     def gap(self) -> str:
         """What stands for the rows that are left out."""
@@ -308,7 +299,7 @@ class _Board:
         }
         if self.has_ends:
             columns[percent(self.ranked.level)] = [
-                "–".join(map(number, self._interval(row))) or _NONE for row in self.rows
+                "–".join(map(number, self._interval(row))) or NONE for row in self.rows
             ]
         return columns
 
@@ -317,12 +308,10 @@ class _Board:
         found = tuple(row[name] for name in self.ends)
         return found if all(map(_known, found)) else ()
 
-    def ties(self) -> list[list[str]]:
-        """Short names of those that each row is tied with."""
-        names = self.ranked.table.column("subject").to_pylist()
-        shown = list(short_names(names).values())
+    def ties(self, names: list[str]) -> list[list[str]]:
+        """Of the names of all subjects, those that each row is tied with."""
         return [
-            shown[self.low[k] - 1 : k] + shown[k + 1 : self.high[k]]
+            names[self.low[k] - 1 : k] + names[k + 1 : self.high[k]]
             for k in self.places
         ]
 
@@ -350,8 +339,13 @@ def _known(value: Any) -> bool:
     return value is not None and math.isfinite(value)
 
 
-def _shared(room: int, name: int, tied: int) -> tuple[int, int, int]:
-    """Columns of names, of the drawing and of ties; 0 where there is no room."""
+def _shared(
+    room: int, name: int, tied: int, counted_ties: bool
+) -> tuple[int, int, int]:
+    """Columns of names, of the drawing and of ties; 0 where there is no room.
+
+    Ties that are counted, since their names are long, are named where there is more.
+    """
     sizes = [min(name, _LEAST_NAME), _LEAST_PLOT, _LEAST_TIES]
     if room < sum(sizes):
         # Without the drawing, then without the ties; each had a gap before it.
@@ -359,7 +353,8 @@ def _shared(room: int, name: int, tied: int) -> tuple[int, int, int]:
     if room < sum(sizes):
         sizes[2], room = 0, room + 2
     most = max(tied, _LEAST_TIES)
-    wanted = [(0, min(name, _NAME)), (2, min(most, _TIES)), (1, _PLOT)]
+    usual = _LEAST_TIES if counted_ties else min(most, _TIES)
+    wanted = [(0, min(name, _NAME)), (2, usual), (1, _PLOT)]
     wanted += [(0, name), (2, most), (1, _MOST_PLOT)]
     for k, size in wanted:
         if sizes[k]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import sys
 import unicodedata
@@ -16,6 +17,11 @@ USUAL_WIDTH, LEAST_WIDTH = 80, 20
 _MARGIN, _GAP = " ", "  "
 #: Width to which names are cut before columns are left out, and after.
 _NAME, _SHORT_NAME = 20, 8
+#: Words of a name, each with what follows it, and the share of the columns that words
+#: left of a name fill at least.
+BETWEEN = "/_ :|-"
+_WORDS = re.compile(f"[^{BETWEEN}]*[{BETWEEN}]*")
+_ENOUGH = 0.6
 #: What stands for a character where there is no Unicode.
 _ASCII = str.maketrans("–—−·●━─┊│≥≤±→’", "---.*=-||><+>'")
 _MARK, _ASCII_MARK = "…", ".."
@@ -94,19 +100,76 @@ def _taken(text: str, width: int) -> str:
 def cut_names(names: Sequence[str], width: int, mark: str = _MARK) -> list[str]:
     """Returns names of at most so many columns, different ones different if possible.
 
+    What is left out is whole words, where that leaves enough of a name.
+
     >>> cut_names(["model-of-7b-size-a", "model-of-8b-size-a"], 12)
     ['model-of-7b…', 'model-of-8b…']
+    >>> cut_names(["qwen3_30b_instruct_one_shot", "qwen3_30b_instruct_zero_shot"], 20)
+    ['qwen3_30b…one_shot', 'qwen3_30b…zero_shot']
     """
-    if all(display_width(name) <= width for name in names):
-        return list(names)
-    total, found = len({*names}), []
-    for head in (0.5, 0.75, 0.25, 1.0, 0.0):
-        tried = [cut(name, width, mark, head) for name in names]
-        if not found or len({*tried}) > len({*found}):
-            found = tried
-        if len({*found}) == total:
+    ways = {name: _cuts(name, width, mark) for name in names}
+    found = {name: next(iter(cuts.values())) for name, cuts in ways.items()}
+    alike: dict[str, list[str]] = {}
+    for name, text in found.items():
+        alike.setdefault(text, []).append(name)
+    used = {*alike}
+    for group in alike.values():
+        if len(group) > 1:
+            found |= _told_apart(group, ways, used)
+            used |= {found[name] for name in group}
+    return [found[name] for name in names]
+
+
+def _told_apart(
+    group: list[str], ways: dict[str, dict[Any, str]], used: set[str]
+) -> dict[str, str]:
+    """Names that would be cut to the same text, each cut at the same place."""
+    best: dict[str, str] = {}
+    for way in {way: None for name in group for way in ways[name]}:
+        tried = {name: ways[name][way] for name in group if way in ways[name]}
+        texts = {*tried.values()}
+        if len(tried) == len(group) and not texts & used:
+            if len(texts) == len(group):
+                return tried
+            if len(texts) > len({*best.values()}):
+                best = tried
+    return best
+
+
+def _cuts(name: str, width: int, mark: str) -> dict[Any, str]:
+    """The ways to cut a name, the best first, by where; only the name where it fits."""
+    if display_width(name) <= width:
+        return {None: name}
+    words = [word for word in _WORDS.findall(name) if word]
+    begins = [text.rstrip(BETWEEN) for text in _grown(words, width)]
+    ends = [text[::-1].lstrip(BETWEEN) for text in _grown(_reversed(words), width)]
+    found = []
+    for head, begin in enumerate(begins):
+        for tail, end in enumerate(ends):
+            text = f"{begin}{mark}{end}"
+            size = display_width(text)
+            if _ENOUGH * width <= size <= width:
+                uneven = abs(display_width(begin) - display_width(end))
+                order = not (begin and end), -size, uneven
+                found.append((order, (head, tail), text))
+    ways: dict[Any, str] = {where: text for _, where, text in sorted(found)}
+    return ways | {x: cut(name, width, mark, x) for x in (0.5, 0.75, 0.25, 1.0, 0.0)}
+
+
+def _grown(words: list[str], width: int) -> list[str]:
+    """The first words, ever more of them, in at most so many columns."""
+    found = [""]
+    for word in words:
+        text = found[-1] + word
+        if display_width(text) > width:
             break
+        found.append(text)
     return found
+
+
+def _reversed(words: list[str]) -> list[str]:
+    """The words read from the end."""
+    return [word[::-1] for word in reversed(words)]
 
 
 def text_table(

@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from irtjax.calibration.leaderboard_text import short_names
+from irtjax.calibration.shown_names import short_names
 from irtjax.data.wording import counted, percent
 from irtjax.report.page_data import labels
 from irtjax.report.page_html import SENTENCE
 from irtjax.report.page_scores import noun_of
+from irtjax.report.verdict import LIKELY
 from irtjax.report.words import listing, number, short
 
 if TYPE_CHECKING:
@@ -59,6 +60,11 @@ def first_tile(fit: Calibration, ranked: RankedSubjects) -> dict[str, Any]:
     pairs += f" ({share} false)."
     if len(first) == 1:
         text = f"Ahead of every other {noun}. {pairs}"
+        return tile | {"value": names[0], "text": text}
+    if rows[0]["probability_best"] >= LIKELY:
+        chance = number(rows[0]["probability_best"]).removeprefix("0")
+        text = f"Best with probability {chance}, not significantly ahead of"
+        text += f" {listing(shown[1:], TILE_NAMES)}. {pairs}"
         return tile | {"value": names[0], "text": text}
     if len(first) > TILE_NAMES:
         value = f"{len(first):,} {noun}s share it"

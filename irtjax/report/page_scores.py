@@ -9,12 +9,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from irtjax.calibration.heading import nouns_of
-from irtjax.calibration.leaderboard_text import (
-    points,
-    score_digits,
-    short_names,
-    tie_ranks,
-)
+from irtjax.calibration.leaderboard_text import points, score_digits, tie_ranks
+from irtjax.calibration.shown_names import short_names
 from irtjax.data.wording import are, counted, percent
 from irtjax.report.leaderboard_page import benchmarks_with_accuracy
 from irtjax.report.page_data import Sources, labels

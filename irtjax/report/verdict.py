@@ -10,8 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 from irtjax.calibration.flags import is_of_items
 from irtjax.calibration.heading import nouns_of
-from irtjax.calibration.leaderboard_text import listed, points, short_names, tie_ranks
-from irtjax.data.text_table import display_width, plain, terminal_width, wrapped
+from irtjax.calibration.leaderboard_text import points, tie_ranks
+from irtjax.calibration.shown_names import bare_names, listed, short_names
+from irtjax.data.text_table import (
+    cut_names,
+    display_width,
+    plain,
+    terminal_width,
+    wrapped,
+)
 from irtjax.data.wording import counted, percent
 from irtjax.report.summary import direction_sentences, has_converged, items_by_flag
 from irtjax.report.words import visible
@@ -24,12 +31,18 @@ if TYPE_CHECKING:
 _LABEL = 10
 #: Columns of names, even on a narrow screen.
 _LEAST = 20
+#: Probability of being the best from which a subject that is tied is named alone.
+LIKELY = 0.9
+#: Names that are cut, where more are counted.
+_FEW_NAMES = 3
 #: Warnings of one line, the characters of one, and those of a beginning that is enough.
 MOST_WARNINGS, _MOST, _SHORT = 2, 66, 25
 #: Subjects below which tests of items have very little power, as in an audit.
 _FEW = 20
 #: Warnings that data are few, which come last.
 _OF_SIZE = re.compile(r" are few$|^only .* advised")
+#: The names in the warning of equal responses, where they fill the line.
+_COPIES = re.compile(r"^subjects .{30,}? (?=gave the same \S+ responses)")
 #: The filters in the note on the usual choice (`data.reading.choose`).
 _FILTER = re.compile(r"([^(;]+): \S+ with ([^,;]+), not ")
 
@@ -74,16 +87,35 @@ def first(ranked: RankedSubjects, converged: bool = True, width: int = 80) -> st
     rate = percent(round(1 - ranked.level, 6))
     pairs = f"{ranked.num_different:,} of {ranked.num_pairs:,} pairs differ"
     pairs = f"{pairs} ({rate} false)." if count > 2 else ""
-    names = ranked.table.column("subject").to_pylist()
-    shown = list(short_names(names).values())[:tied]
     if tied == count > 2:
         return f"all {count:,} are tied: no pair differs ({rate} false)."
-    end = f", alone ({chance})." if tied == 1 else f" share it ({chance})."
-    room = max(width - _LABEL - len(end), _LEAST)
-    found = listed(shown, room, " and ") + end
+    names, room = ranked.table.column("subject").to_pylist(), width - _LABEL
+    if tied == 1:
+        found = f"{_fitting(names, 1, room - 16)}, alone ({chance})."
+    elif sure >= LIKELY:
+        middle = f" ({chance}), not significantly ahead of "
+        best, *others = short_names(names).values()
+        found = best + middle
+        left = max(room - display_width(found) - 1, _LEAST)
+        found += f"{listed(others[: tied - 1], left, ' and ')}."
+    else:
+        end = f" share it ({chance})."
+        found = _fitting(names, tied, room - len(end)) + end
     both = f"{found} {pairs}".rstrip()
-    fits = display_width(both) <= width - _LABEL
+    fits = display_width(both) <= room
     return both if fits or not pairs else f"{found}\n{pairs}"
+
+
+def _fitting(names: list[str], count: int, room: int) -> str:
+    """The first names, whole or cut if they are few, else some and how many more."""
+    room = max(room, _LEAST)
+    short = list(short_names(names).values())
+    text = listed(short[:count], room, " and ")
+    if count > _FEW_NAMES or text == listed(short[:count], 1000, " and "):
+        return text
+    each = max((room - 5) // count - 2, _LEAST - 2)
+    cut = cut_names(bare_names(names)[0], each)[:count]
+    return listed(cut, room, " and ")
 
 
 def read(fit: Calibration, audit: Any = None, to_read: Any = None) -> str:
@@ -108,7 +140,11 @@ def read(fit: Calibration, audit: Any = None, to_read: Any = None) -> str:
 def mind(fit: Calibration, ranked: RankedSubjects) -> str:
     """Returns the one or two warnings that matter most for these data."""
     noun = nouns_of(fit)[0]
-    found = [_brief(text) for text in fit.warnings if not is_of_items(text)]
+    found = [
+        _brief(_COPIES.sub(f"several {noun}s ", text))
+        for text in fit.warnings
+        if not is_of_items(text)
+    ]
     of_size = [text for text in found if _OF_SIZE.search(text)]
     found = [text for text in found if text not in of_size]
     found = [text.rstrip(".") for text in direction_sentences(fit)] + found

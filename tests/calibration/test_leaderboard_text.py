@@ -113,10 +113,44 @@ def test_long_tables_show_both_ends_and_all_on_request():
     names = [f"s{k}" for k in range(30)]
     narrow = ranked(np.linspace(1.7, 1.4, 30), names, half=0.3, groups=groups)
     for line in leaderboard_text(narrow, width=80, unicode=True).splitlines():
-        assert "●" not in line or "…" not in line
+        assert "●" not in line or "…" not in line[: line.rindex("━")]
     whole = leaderboard_text(ranked(scores[:100]), width=80, everything=True)
     assert len(whole.splitlines()) == 102 and "more" not in whole
     assert "more" not in leaderboard_text(ranked(scores[:12]), width=80)
+
+
+@pytest.mark.parametrize("width", [70, 80, 100, 120])
+def test_long_names_stay_different_and_ties_are_whole_names(width):
+    kinds = [f"vendor_family_{size}b_{kind}_2507" for size in (30, 235)
+             for kind in ("instruct", "thinking", "base")]  # fmt: skip
+    names = [f"{kind}_{shots}_shot" for kind in kinds for shots in ("zero", "one")]
+    groups = (np.ones(12, int), np.ones(12, int))
+    found = ranked(np.linspace(0.9, 0.1, 12), names, groups=groups)
+    text = leaderboard_text(found, width=width, unicode=True)
+    lines = text.splitlines()
+    assert max(map(display_width, lines)) <= width
+    shown = [line.split()[1] for line in lines[-12:]]
+    assert len({*shown}) == 12
+    for name, whole in zip(shown, names, strict=True):
+        begin, _, end = name.partition("…")
+        assert begin in whole and end in whole
+        # What makes it another model than the others is there.
+        assert {*whole.split("_")[2:4]} & {*name.replace("…", "_").split("_")}
+    if width == 80:
+        assert lines[1].startswith(' names begin with "vendor_family_" and end in')
+        assert "●" in text
+    assert lines[-1].endswith("11 others")
+
+
+def test_organisations_are_left_out_before_names_are_cut():
+    names = [f"{org}/{org}-large-2407-v{k}" for k, org in enumerate(
+        ("mistralai", "anthropic", "deepseek"))]  # fmt: skip
+    found = ranked([0.9, 0.8, 0.7], names, groups=([1, 1, 2], [1, 2, 2]))
+    text = leaderboard_text(found, width=80, unicode=True)
+    assert all(f" {name.partition('/')[2]} " in text for name in names)
+    assert "/" not in text
+    wide = leaderboard_text(found, width=140, unicode=True)
+    assert all(f" {name} " in wide for name in names)
 
 
 def test_digits_follow_the_intervals_and_the_scale_of_scores():

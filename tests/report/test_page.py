@@ -18,10 +18,10 @@ from scipy.special import expit
 from typer.testing import CliRunner
 
 import irtjax
-from irtjax.calibration.leaderboard_text import short_names
 from irtjax.calibration.rank import rank
 from irtjax.calibration.result_tables import ItemTable
 from irtjax.calibration.score import _check_values
+from irtjax.calibration.shown_names import short_names
 from irtjax.cli.app import app
 from irtjax.data.sparse_table import SparseCells
 from irtjax.models.catalogue import factor_model, graded

@@ -35,8 +35,36 @@ def test_the_first_is_alone_or_tied_and_a_tie_is_called_a_tie():
     every = ranked([0.8, 0.79, 0.6], groups=([1, 1, 1], [1, 1, 1]), **chances)
     assert first(every) == "all 3 are tied: no pair differs (5 % false)."
     assert "ahead" not in first(both) + first(every) + first(alone)
-    many = ranked([0.5] * 60, groups=([1] * 59 + [2], [1] * 59 + [2]))
+    # One that is most likely the best shares it with nobody, tests of pairs or not.
+    likely = dataclasses.replace(
+        ranked(
+            [0.8, 0.79, 0.6], names, groups=groups, probability_best=[0.96, 0.04, 0]
+        ),
+        num_different=2,
+    )
+    assert first(likely) == (
+        "llama-70b (P .96), not significantly ahead of qwen-72b.\n"
+        "2 of 3 pairs differ (5 % false)."
+    )
+    many = ranked(
+        [0.5] * 60,
+        groups=([1] * 59 + [2], [1] * 59 + [2]),
+        probability_best=[1 / 59] * 59 + [0],
+    )
     assert re.fullmatch(r"model-0, .*, \+\d\d more share it .*\n.*", first(many))
+
+
+def test_two_long_names_are_cut_and_stay_different():
+    names = [f"vendor_family_30b_{x}_2507_{y}_shot" for x in ("instruct", "thinking")
+             for y in ("one", "zero")]  # fmt: skip
+    chances: Any = {"probability_best": [0.5, 0.49, 0.0, 0.0]}
+    both = ranked([0.8, 0.79, 0.6, 0.5], names, groups=([1, 1, 2, 3],) * 2, **chances)
+    line = first(both).splitlines()[0]
+    assert display_width(line) <= 70
+    assert line.endswith("instruct_2507_zero share it (P .50).")
+    assert "instruct_2507_one and " in line
+    # Whole where there is room.
+    assert first(both, width=140).startswith(f"{names[0]} and {names[1]} share it")
 
 
 def test_what_cannot_be_ranked_is_stated():
