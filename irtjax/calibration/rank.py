@@ -13,6 +13,7 @@ from scipy.special import ndtri
 from irtjax import ranking
 from irtjax.calibration.heading import heading, nouns_of
 from irtjax.calibration.leaderboard_text import leaderboard_text, tie_ranks
+from irtjax.calibration.scale import compares_means
 from irtjax.calibration.tables import OWN, floats, score_interval
 from irtjax.data import ResponseTable, read
 from irtjax.data.coding import coded_as
@@ -149,6 +150,7 @@ def rank(
         intervals = ranking.RankIntervals(*columns)
     shared = None if shared is None else shared[known]
     options = {"level": chosen, "num_draws": num_draws, "intervals": intervals}
+    options["pooled"] = compares_means(fit)
     key = jax.random.key(seed or 0)
     found = ranking.rank(ability[known], own[known], key=key, shared=shared, **options)
     names = table.column("subject").take(pa.array(known)).combine_chunks()

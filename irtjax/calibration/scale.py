@@ -25,8 +25,10 @@ Adjusted means are abilities with a mean of 0 and a standard deviation of 1, as 
 population's. Their scale is uncertain by a factor from 0 to 2 at a level of 95 %: that
 is part of the errors of abilities and of their differences, and of no test. Of several
 abilities the ability is an expected score, and so is a mean response: there is no such
-error.
-Expected scores given one ability keep their errors, which the scale does not enter.
+error. Expected scores are these means, partially pooled (`ranking.pooling`): given
+the slopes they would have the errors of one spread of subjects, which is not known. Of
+60 x 1,000 with a standard deviation of 0.2 logits and 70 % missing their intervals
+covered 31 %. Ranks are drawn with the same spread.
 
 Scores given the items of such a fit have errors of at least the range of abilities.
 """
@@ -43,6 +45,7 @@ from irtjax.data.table import FEW_SUBJECTS, LEAST_INTEGRATED, ResponseTable
 from irtjax.estimators.estimates import Estimates
 from irtjax.models.model import response_ends, response_size
 from irtjax.ranking.paired import PairedMeans, paired_means
+from irtjax.ranking.pooling import pooled_means
 
 if TYPE_CHECKING:
     from irtjax.calibration.calibration import Calibration
@@ -145,8 +148,37 @@ def _by_means(
         "error": error,
         "shared": np.column_stack([factor * found.shared, scale, location]),
         "scale": scale,
+        "expected": _pooled_scores(estimates, table, top, level),
     }
     return _warned(estimates, warning, **changes)
+
+
+def _pooled_scores(
+    estimates: Estimates, table: ResponseTable, top: float, level: float
+) -> tuple[np.ndarray, np.ndarray] | None:
+    """Expected scores on these items and their errors, from partially pooled means."""
+    if estimates.expected is None:
+        return None
+    exposure = table.observed if table.trials is None else table.trials
+    values = table.values if table.sparse is None else table.sparse
+    exposure = None if table.sparse is not None else exposure
+    found = paired_means(
+        values, exposure, top=1.0 if table.trials is not None else top, level=level
+    )
+    own = found.standard_error / found.factor
+    mean, error = pooled_means(found.mean, own)
+    score = np.asarray(estimates.expected[0], float)
+    score = mean - mean.mean() + score[np.isfinite(score)].mean()
+    # The mean of all subjects is estimated too.
+    error = np.sqrt(error**2 + np.mean(own**2) / len(own))
+    return _within(estimates, score), error
+
+
+def _within(estimates: Estimates, score: np.ndarray) -> np.ndarray:
+    """Scores within the bounds: an interval on the logit scale needs that."""
+    ends = response_ends(estimates.problem.model)
+    margin = 0.01 * (ends["top"] - ends["low"])
+    return np.clip(score, ends["low"] + margin, ends["top"] - margin)
 
 
 def _of_scores(estimates: Estimates, found: PairedMeans, why: str) -> Estimates:
@@ -157,10 +189,7 @@ def _of_scores(estimates: Estimates, found: PairedMeans, why: str) -> Estimates:
     )
     score = np.asarray(estimates.ability, float)
     score = found.mean - found.mean.mean() + score[np.isfinite(score)].mean()
-    ends = response_ends(estimates.problem.model)
-    # An interval on the logit scale needs a score within its bounds.
-    margin = 0.01 * (ends["top"] - ends["low"])
-    score = np.clip(score, ends["low"] + margin, ends["top"] - margin)
+    score = _within(estimates, score)
     changes: dict[str, Any] = {
         "ability": score,
         "error": found.standard_error,

@@ -23,7 +23,7 @@ import numpy as np
 from scipy.special import ndtri
 
 from irtjax.calibration.result_tables import AbilityTable
-from irtjax.calibration.scale import BECAUSE
+from irtjax.calibration.scale import BECAUSE, compares_means
 from irtjax.calibration.tables import (
     columns_by_benchmark,
     floats,
@@ -115,7 +115,8 @@ def with_subjects(fit: Calibration, scored: pa.Table, own_error, matched) -> Any
     all_error = np.concatenate([error[known], np.sqrt(variance)])
     own, rest = without_scale(all_error, shared, scale)
     key = jax.random.key(int(fit.options.get("seed") or 0))
-    ranks = rank_intervals(all_ability, own, key=key, shared=rest, level=fit.level)
+    options = {"shared": rest, "level": fit.level, "pooled": compares_means(fit)}
+    ranks = rank_intervals(all_ability, own, key=key, **options)
     new = _rows(fit, scored, np.sqrt(variance), own_error, matched)
     table = pa.concat_tables([old, _as_table(new, old.schema, len(names))])
     for name in _RANKS:

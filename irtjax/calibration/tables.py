@@ -238,7 +238,8 @@ def make_ability_table(
         # The ability is an expected score, whose interval stays in its bounds.
         lower, upper = (scores[f"expected_score{end}"] for end in _ENDS[2:])
     own, rest = without_scale(error, shared, scale)
-    ranking = rank_intervals(ability, own, key=key, shared=rest, level=level)
+    options: dict[str, Any] = {"shared": rest, "pooled": compares_means(estimates)}
+    ranking = rank_intervals(ability, own, key=key, level=level, **options)
     speeds = {}
     if estimates.lengths is not None:
         part, _, speed = estimates.lengths

@@ -43,12 +43,14 @@ BLOCK_CELLS = 2**22
 class PairedMeans(NamedTuple):
     """Adjusted means, 0 on average, and their errors, each array by subject.
 
-    `shared` are loadings of the part of the errors that subjects share.
+    `shared` are loadings of the part of the errors that subjects share. `factor` is how
+    much the errors are enlarged for normal tests.
     """
 
     mean: np.ndarray
     standard_error: np.ndarray
     shared: np.ndarray
+    factor: np.ndarray
 
 
 def paired_means(
@@ -80,7 +82,7 @@ def paired_means(
         mean, covariance, met, part = _together(cells, cluster)
     else:
         mean, covariance, met = _apart(cells)
-    factor = quantile_ratio(met, cells.shape[0], level)
+    enlarged = factor = quantile_ratio(met, cells.shape[0], level)
     with np.errstate(divide="ignore", invalid="ignore"):
         # Without two clusters there is no error; without variation, one that differs.
         factor = np.where(met > 1, factor * np.sqrt(met / (met - 1)), 0.0)
@@ -96,7 +98,7 @@ def paired_means(
         variance = np.diagonal(covariance).copy()
         shared = _loadings(covariance)
     variance = np.where(variance > 1e-12 * top**2, variance, least)
-    return PairedMeans(mean, np.sqrt(variance), shared)
+    return PairedMeans(mean, np.sqrt(variance), shared, enlarged)
 
 
 def variance_between(

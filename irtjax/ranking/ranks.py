@@ -22,6 +22,7 @@ from irtjax.ranking.pairs import (
     groups_of,
     pair_tests,
 )
+from irtjax.ranking.pooling import LEAST_POOLED, Spread, pooled_means, spread_of
 
 #: Draws behind the intervals and P(best).
 DRAWS = 4000
@@ -96,6 +97,7 @@ def rank(
     level: float = 0.95,
     num_draws: int | None = None,
     intervals: RankIntervals | None = None,
+    pooled: bool = False,
 ) -> Ranking:
     """Ranks subjects, with rank intervals, the chance of being best, and groups.
 
@@ -120,6 +122,9 @@ def rank(
             0.5 / sqrt(num_draws). None: 4,000, and no draws of all abilities where
             there are more than 2,000 subjects (`irtjax.ranking.mixture`).
         intervals: Rank intervals of these subjects at this level, if they are known.
+        pooled: Whether scores are estimates without a prior, such as means. Their
+            draws are pooled partially then (`irtjax.ranking.pooling`); tests of pairs
+            are not.
 
     Returns:
         The ranking.
@@ -134,7 +139,7 @@ def rank(
     """
     subjects = _sorted(ability, standard_error, covariance, shared, level)
     if intervals is None:
-        intervals = _intervals(*subjects, key, level, num_draws)
+        intervals = _intervals(*subjects, key, level, num_draws, pooled)
     order, theta, errors, mixture = subjects
     tests = pair_tests(theta, errors, mixture)
     critical, num_different = critical_z(tests, 1 - level)
@@ -154,6 +159,7 @@ def rank_intervals(
     shared: Float[Array, "subjects rank"] | np.ndarray | None = None,
     level: float = 0.95,
     num_draws: int | None = None,
+    pooled: bool = False,
 ) -> RankIntervals:
     """The part of `rank` that tests no pairs: ranks, their intervals, P(best).
 
@@ -164,7 +170,7 @@ def rank_intervals(
     ([2, 1], [2, 1])
     """
     subjects = _sorted(ability, standard_error, covariance, shared, level)
-    return _intervals(*subjects, key, level, num_draws)
+    return _intervals(*subjects, key, level, num_draws, pooled)
 
 
 def _sorted(ability, error, covariance, shared, level):
@@ -178,18 +184,37 @@ def _sorted(ability, error, covariance, shared, level):
     return order, theta, errors, mixture
 
 
-def _intervals(order, theta, errors: Errors, mixture, key, level, num_draws):
+def _intervals(order, theta, errors: Errors, mixture, key, level, num_draws, pooled):
     """Rank intervals in the order of the data, by sorted abilities and errors."""
     ranks = tied_ranks(theta, TIED * errors.error)
-    found = None
+    found = spread = None
+    if pooled and theta.size >= LEAST_POOLED:
+        # Of many subjects the spread is known well enough.
+        error = _contrast_errors(errors)
+        errors, spread = Errors(error, None, None), spread_of(theta, error)
+        if mixture is not None:
+            theta, error = pooled_means(theta, error)
+            errors, mixture, spread = Errors(error, None, None), None, None
     if mixture is not None and num_draws is None:
         found = _many_ranks(theta, mixture, level, key)
     if found is None:
-        found = _draw_ranks(theta, errors, level, num_draws or DRAWS, key)
+        found = _draw_ranks(theta, errors, level, num_draws or DRAWS, key, spread)
     lower, upper, best = found
     columns = ranks, np.minimum(lower, ranks), np.maximum(upper, ranks), best
     back = np.argsort(order)
     return RankIntervals(*(column[back] for column in columns))
+
+
+def _contrast_errors(errors: Errors) -> np.ndarray:
+    """Errors without what moves all scores alike, `[subjects]`."""
+    if errors.covariance is not None:
+        values, vectors = np.linalg.eigh((errors.covariance + errors.covariance.T) / 2)
+        own, shared = 0.0, vectors * np.sqrt(np.maximum(values, 0))
+    else:
+        own, shared = errors.own() ** 2, errors.shared
+    if shared is not None:
+        own = own + np.sum((shared - shared.mean(axis=0)) ** 2, axis=1)
+    return np.sqrt(own)
 
 
 def _many_ranks(theta, mixture: Mixture, level, key):
@@ -216,7 +241,7 @@ def _many_ranks(theta, mixture: Mixture, level, key):
     return low, high, top.probability_best
 
 
-def _draw_ranks(theta, errors, level, num_draws, key):
+def _draw_ranks(theta, errors, level, num_draws, key, spread: Spread | None = None):
     """Rank intervals and P(best) from draws of all abilities at once."""
     size = theta.size
     own, factor = errors.own(), errors.shared
@@ -236,7 +261,15 @@ def _draw_ranks(theta, errors, level, num_draws, key):
 
     def draw(start: int, generator: np.random.Generator) -> np.ndarray:
         stop = min(start + chunk, num_draws)
-        draws = theta + generator.standard_normal((stop - start, size)) * own
+        draws = generator.standard_normal((stop - start, size)) * own
+        if spread is None:
+            draws += theta
+        else:
+            place = generator.choice(len(spread.tau), stop - start, p=spread.weight)
+            square = spread.tau[place, None] ** 2
+            kept = square / (square + own**2)
+            middle = spread.mean[place, None]
+            draws = middle + kept * (theta - middle) + np.sqrt(kept) * draws
         if factor is not None:
             noise = generator.standard_normal((stop - start, factor.shape[1]))
             draws += _product(noise, factor)
