@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -13,11 +14,15 @@ from irtjax.auditing.low_scores import LOW_SCORES, low_scores
 from irtjax.data import ResponseTable
 from irtjax.data.arrays import places_of
 from irtjax.data.frames import HasTable
+from irtjax.data.side_files import read_side_file
 from irtjax.data.wording import counted
 from irtjax.ranking.discoveries import benjamini_hochberg
 
 if TYPE_CHECKING:
     from irtjax.calibration.calibration import Calibration
+
+#: The usual false discovery rate.
+_LEVEL = 0.05
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
@@ -76,6 +81,24 @@ class ItemsToRead(HasTable):
         return [text for text in [self.sentence()] if text]
 
 
+def read_items_to_read(path: Path) -> ItemsToRead:
+    """The items to read that a file of this name has, at a false discovery rate of 5 %.
+
+    Raises:
+        ValueError: It cannot be read, or has no such columns.
+    """
+    table = read_side_file(path, str(path))
+    try:
+        names = table.column("item").to_pylist()
+        adjusted = [float(x) for x in table.column("q_value").to_pylist()]
+        kinds = table.column("evidence").to_pylist()
+    except (KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"{path} has no items to read: {error}") from None
+    likely = zip(names, adjusted, strict=True)
+    found = tuple(name for name, value in likely if value <= _LEVEL)
+    return ItemsToRead(table, found, _LEVEL, len(kinds))
+
+
 def _brief(names: list[str]) -> list[str]:
     """Names to print, without a benchmark that the name before has too.
 
@@ -95,7 +118,7 @@ def items_to_read(
     fit: Calibration,
     table: ResponseTable,
     *,
-    false_discovery_rate: float = 0.05,
+    false_discovery_rate: float = _LEVEL,
     seed: int = 0,
 ) -> ItemsToRead:
     """Ranks items by how surprising it is that models agree on another answer.

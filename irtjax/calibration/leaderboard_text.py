@@ -272,6 +272,7 @@ class _Board:
         forms += [bare] if note and display_width(note) < self.width else []
         least = [display_width(self.ranked.noun)]
         least += [] if self.whole else [display_width(self.gap())]
+        names, ties, sizes = every, [[""]], (0, 0, 0)
         for names in forms:
             ties = self.ties(short if names is every else names)
             wanted = max([*(display_width(names[k]) for k in self.places), *least])

@@ -78,7 +78,7 @@ def _write_page(folder: Path, reading: opt.Reading) -> str:
     from irtjax.report.page import PAGE, write_page
 
     try:
-        write_page(folder / PAGE, page_of(folder, None, reading, None))
+        write_page(folder / PAGE, page_of(folder, None, reading, None, keep=True))
     except (ValueError, OSError, MemoryError) as error:
         # The models are added all the same.
         return f"there is no page: {explain(error)}"

@@ -13,10 +13,13 @@ from irtjax.cli.progress import ProgressLine
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from irtjax.calibration.calibration import Calibration
     from irtjax.data import ResponseTable
     from irtjax.report.demo import Closeness
 
 RESPONSES = "results.csv"
+#: Items of the small benchmark.
+SUBSET = 50
 
 
 def demo_command(
@@ -57,12 +60,26 @@ def demo_command(
             more = {"extras": [extra], "data": demo.table, "responses": demo.table}
             ranked = write(fit, folder, progress, overwrite, **more)
         found = judge(fit, demo)
+        parts = {} if json or quiet or verbose else _parts(fit, demo.table, progress)
     more = {"closeness": found._asdict()}
     names = (RESPONSES,)
     shown: dict[str, Any] = {"quiet": quiet, "as_json": json, "verbose": verbose}
-    report(fit, ranked, folder, **shown, more=more, names=names)
+    report(fit, ranked, folder, **shown, more=more, names=names, parts=parts)
     if not quiet and not json:
         _show(found)
+
+
+def _parts(
+    fit: Calibration, table: ResponseTable, progress: ProgressLine
+) -> dict[str, Any]:
+    """The items to read, and what a small benchmark gives, for the verdict."""
+    from irtjax.auditing import items_to_read
+    from irtjax.subsets.shrink import shrink
+
+    to_read = items_to_read(fit, table)
+    progress("subset")
+    few = shrink(table, SUBSET, model=fit, avoid=sorted(to_read.significant))
+    return {"to_read": to_read, "more": {"Cheaper": few.sentence()}}
 
 
 def long_form(table: ResponseTable) -> pa.Table:

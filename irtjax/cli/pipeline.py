@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from irtjax.calibration.rank import RankedSubjects
     from irtjax.data import ResponseTable
 
+#: Columns of lines in a document, where names are whole.
+_WHOLE = 10_000
+
 
 @dataclasses.dataclass(frozen=True)
 class Job:
@@ -170,15 +173,19 @@ def report(
     verbose: bool = False,
     more: dict[str, Any] | None = None,
     names: tuple[str, ...] = (),
+    parts: dict[str, Any] | None = None,
 ) -> None:
-    """Prints the results, and where everything is."""
+    """Prints the results, and where everything is.
+
+    `parts` are further arguments of `report.verdict.verdict`.
+    """
     from irtjax.cli import screen
     from irtjax.storage import FIT_FILES, STRUCTURE_FILES
 
     if not quiet and not as_json and not verbose:
         page = None if folder is None else folder / "report.html"
         where = None if folder is None else screen.shown_path(folder)
-        screen.show_result(fit, ranked, place=page, folder=where)
+        screen.show_result(fit, ranked, place=page, folder=where, **(parts or {}))
         if folder is not None and names:
             screen.show_sentences([written(folder, names)])
     elif not quiet and not as_json:
@@ -224,6 +231,8 @@ def ranking_document(
 ) -> dict[str, Any]:
     """What `--json` prints of a leaderboard."""
     from irtjax.calibration.leaderboard_text import tie_ranks
+    from irtjax.cli.screen import shown_path
+    from irtjax.report.kept import kept
     from irtjax.report.verdict import verdict
 
     low, high = (ends.tolist() for ends in tie_ranks(ranked))
@@ -231,6 +240,7 @@ def ranking_document(
         {**row, "tied_rank_lower": low[k], "tied_rank_upper": high[k]}
         for k, row in enumerate(ranked.table.to_pylist())
     ]
+    parts = {} if folder is None else kept(folder, shown_path(folder))
     return {
         "heading": ranked.heading,
         "level": ranked.level,
@@ -238,5 +248,5 @@ def ranking_document(
         "groups": list(ranked.groups),
         "num_pairs": ranked.num_pairs,
         "num_different": ranked.num_different,
-        "verdict": verdict(fit, ranked, folder=folder),
+        "verdict": verdict(fit, ranked, folder=folder, width=_WHOLE, **parts),
     }

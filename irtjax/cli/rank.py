@@ -131,8 +131,10 @@ def rank_command(
         show_all(fit, ranked, everything)
     elif not quiet:
         from irtjax.cli import screen
+        from irtjax.report.kept import kept
 
-        screen.show_result(fit, ranked, everything=everything, folder=folder)
+        more = kept(folder, screen.shown_path(folder))
+        screen.show_result(fit, ranked, everything=everything, folder=folder, **more)
 
 
 def _check_reading(reading: opt.Reading, data: list[str] | None) -> None:

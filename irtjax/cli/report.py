@@ -11,7 +11,7 @@ import typer
 from irtjax.cli import config
 from irtjax.cli import options as opt
 from irtjax.cli.machine import prepare
-from irtjax.cli.output import check_file, command_line, print_json, say
+from irtjax.cli.output import check_file, command_line, print_json, say, write_files
 from irtjax.cli.pipeline import responses_of
 from irtjax.cli.progress import ProgressLine
 
@@ -71,9 +71,14 @@ def report_command(
 
 
 def page_of(
-    folder: Path, data: list[str] | None, reading: opt.Reading, title: str | None
+    folder: Path,
+    data: list[str] | None,
+    reading: opt.Reading,
+    title: str | None,
+    keep: bool = False,
 ) -> str:
-    """The page of a fit, or of a subset."""
+    """The page of a fit, or of a subset; `keep` writes its items to read too."""
+    from irtjax.report.kept import TO_READ
     from irtjax.report.page import report_page
     from irtjax.report.page_subset import subset_page
     from irtjax.subsets.subset import is_subset, load_subset
@@ -99,6 +104,8 @@ def page_of(
         # Too few subjects, say: the page is whole without them.
         with contextlib.suppress(ValueError):
             more["to_read"] = items_to_read(fit, table)
+    if keep and "to_read" in more:
+        write_files({folder / TO_READ: more["to_read"].table})
     if (folder / SNAPSHOTS).is_dir():
         from irtjax.storage.history import history
 

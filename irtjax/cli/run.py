@@ -242,7 +242,9 @@ def _attempt(
 ) -> None:
     """Makes a part; without it the others stay, and the record has the reason."""
     if cannot:
-        results.parts[part] = f"left out: {cannot}"
+        from irtjax.report.kept import LEFT_OUT
+
+        results.parts[part] = f"{LEFT_OUT}{cannot}"
     else:
         try:
             make()
@@ -459,12 +461,11 @@ def _show(results: Results) -> None:
 def _cheaper(results: Results) -> str:
     """What the small benchmark gives, and its file; or why there is none."""
     from irtjax.cli import screen
+    from irtjax.report.kept import LEFT_OUT, cheaper
 
-    few, place = results.subset, screen.shown_path(results.out / SUBSET)
-    if few is None:
-        return results.parts[SUBSET].removeprefix("left out: ")
-    text = few.sentence(place)
-    return text if few.harness_files() else f"{text}: {place}/subset.csv"
+    if results.subset is None:
+        return results.parts[SUBSET].removeprefix(LEFT_OUT)
+    return cheaper(results.subset, screen.shown_path(results.out / SUBSET))
 
 
 def _show_all(results: Results) -> None:

@@ -82,6 +82,7 @@ def show_command(
         _export(ranked, form)
     elif not quiet:
         from irtjax.cli import screen
+        from irtjax.report.kept import kept
 
         if verbose:
             show_all(fit, ranked, everything)
@@ -89,6 +90,7 @@ def show_command(
         page = folder / "report.html"
         place = page if page.is_file() else None
         more: dict[str, Any] = {"place": place, "folder": folder}
+        more |= kept(folder, screen.shown_path(folder))
         screen.show_result(fit, ranked, everything=everything, **more)
 
 

@@ -113,7 +113,7 @@ def _fitting(names: list[str], count: int, room: int) -> str:
     text = listed(short[:count], room, " and ")
     if count > _FEW_NAMES or text == listed(short[:count], 1000, " and "):
         return text
-    each = max((room - 5) // count - 2, _LEAST - 2)
+    each = max((room - 5 - 2 * (count - 2)) // count, _LEAST - 2)
     cut = cut_names(bare_names(names)[0], each)[:count]
     return listed(cut, room, " and ")
 
@@ -187,6 +187,7 @@ def verdict(
     to_read: Any = None,
     more: Mapping[str, str] | None = None,
     folder: Path | str | None = None,
+    width: int | None = None,
 ) -> dict[str, str]:
     """Returns the lines of the verdict by name, those that have something to state.
 
@@ -197,9 +198,11 @@ def verdict(
         to_read: The items to read (`auditing.items_to_read`), if they were examined.
         more: Further lines, which stand before "Mind".
         folder: The folder that the next command names.
+        width: Columns for the names of the first; None takes those of the terminal.
     """
+    width = terminal_width() if width is None else width
     lines = {
-        "First": first(ranked, has_converged(fit), terminal_width()),
+        "First": first(ranked, has_converged(fit), width),
         "Read": read(fit, audit, to_read),
         **(more or {}),
         "Mind": mind(fit, ranked),
