@@ -1,6 +1,7 @@
 """Figures of the studies: boxplots over replicates, as A.1 to A.7 of the paper.
 
-`discrimination` has the relation of section 4.4, with bootstrap intervals.
+`discrimination` has the relation of section 4.4, with bootstrap intervals, and `speed`
+figure 1 (`figures_1_to_3.py`). With fewer than five replicates points stand for boxes.
 
 A study has one file for each way in which its settings vary; `redundancy` has the curve
 of precision and recall of its l1 path too. Errors and seconds have a logarithmic axis.
@@ -14,6 +15,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from matplotlib.figure import Figure
+
+from experiments.cbmm import figures_1_to_3
 
 Row = dict[str, Any]
 #: Measures of the paper, a panel each: column, label, whether the axis is logarithmic.
@@ -29,6 +32,8 @@ MEASURES = (
 TICKS = (0, 0.2, 0.4, 0.6, 0.8, 0.9, 0.95, 0.98, 0.99, 0.995, 0.999)
 PAIR = ("recall", "precision")
 SELECTED = tuple((name, name, False) for name in PAIR)
+#: A box of fewer replicates is a line.
+FEWEST = 5
 
 
 class Drawing(NamedTuple):
@@ -72,6 +77,7 @@ STUDIES: Mapping[str, Mapping[str, Drawing]] = {
         )
     },
     "discrimination": {},
+    "speed": {},
     "redundancy": {
         "": Drawing("zeros", "share of items that do not discriminate", more=SELECTED),
     },
@@ -84,6 +90,9 @@ def draw(folder: Path, study: str, rows: list[Row]) -> list[Path]:
     if study == "discrimination":
         found.append(folder / "discrimination.png")
         discriminations(rows).savefig(found[0], dpi=120)
+    if study == "speed":
+        figure = figures_1_to_3.speed(rows)
+        found.append(figures_1_to_3.save(figure, folder / "speed.png"))
     for ending, drawing in STUDIES[study].items():
         path = folder / f"{'_'.join(filter(None, (study, ending)))}.png"
         mine = [row for row in rows if drawing.keeps(row, rows)]
@@ -104,7 +113,7 @@ def _number(row: Row, name: str) -> float | None:
 
 
 def boxplots(rows: list[Row], drawing: Drawing) -> Figure:
-    """A panel for each measure, a box for each setting and method."""
+    """A panel for each measure, a box or points for each setting and method."""
     rows = [row for row in rows if _number(row, "level") is None]
     settings = sorted({row[drawing.setting] for row in rows})
     names = list(dict.fromkeys(row["method"] for row in rows))
@@ -125,20 +134,11 @@ def boxplots(rows: list[Row], drawing: Drawing) -> Figure:
                 ]
                 for setting in settings
             ]
-            if not any(values):
-                continue
-            drawn = axes.boxplot(
-                values,
-                positions=np.arange(len(settings)) + (k - (len(names) - 1) / 2) * width,
-                widths=0.8 * width,
-                patch_artist=True,
-                flierprops={"markersize": 2},
-                medianprops={"color": "black"},
-                manage_ticks=False,
-            )
-            for box in drawn["boxes"]:
-                box.set_facecolor(f"C{k}")
-            shown.setdefault(name, drawn["boxes"][0])
+            if any(values):
+                place = np.arange(len(settings)) + (k - (len(names) - 1) / 2) * width
+                look = _boxes if max(map(len, values)) >= FEWEST else _points
+                mark = look(axes, values, place, width, f"C{k}")
+                shown.setdefault(name, mark)
         axes.set_xticks(range(len(settings)), [f"{x:g}" for x in settings])
         axes.set_xlim(-0.5, len(settings) - 0.5)
         axes.set_xlabel(drawing.label)
@@ -149,6 +149,32 @@ def boxplots(rows: list[Row], drawing: Drawing) -> Figure:
         axes.set_axis_off()
     figure.legend(shown.values(), shown.keys(), loc="outside right upper")
     return figure
+
+
+def _boxes(axes, values: list[list[float]], place, width: float, color: str) -> Any:
+    drawn = axes.boxplot(
+        values,
+        positions=place,
+        widths=0.8 * width,
+        patch_artist=True,
+        flierprops={"markersize": 2},
+        medianprops={"color": "black"},
+        manage_ticks=False,
+    )
+    for box in drawn["boxes"]:
+        box.set_facecolor(color)
+    return drawn["boxes"][0]
+
+
+def _points(axes, values: list[list[float]], place, width: float, color: str) -> Any:
+    """A point for each replicate and a bar at their median."""
+    x = np.repeat(place, [len(v) for v in values])
+    (mark,) = axes.plot(x, np.concatenate(values), "o", color=color, ms=5, alpha=0.8)
+    for middle, own in zip(place, values, strict=True):
+        if len(own) > 1:
+            ends = middle + 0.4 * width * np.array([-1, 1])
+            axes.plot(ends, 2 * [np.median(own)], color=color, linewidth=1.5)
+    return mark
 
 
 def discriminations(rows: list[Row]) -> Figure:

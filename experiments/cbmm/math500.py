@@ -18,11 +18,11 @@ from scipy.stats import kendalltau
 
 import irtjax
 from experiments.cbmm.designs import SHARED, simulated
+from experiments.cbmm.figures_1_to_3 import TIERS, abilities, save
+from experiments.cbmm.figures_1_to_3 import levels as boxes_of_levels
 from experiments.cbmm.real import Row, rho
 from experiments.cbmm.simulations import Scale
 
-#: Tiers of the paper by billions of parameters; a size on a border is in the upper one.
-TIERS = (("small", 0, 7), ("medium", 7, 20), ("large", 20, np.inf))
 #: Endings of names that state the prompt.
 PROMPTS = ("_zero_shot", "_one_shot")
 
@@ -196,33 +196,6 @@ def by_level(slope, intercept, mean: float, level, subject) -> list[Row]:
     return rows
 
 
-def draw(path: Path, ability, names: list[str], size, date, pairs) -> None:
-    """Ability by date, or by size without dates: tiers, families, prompts joined."""
-    from matplotlib.figure import Figure
-
-    x, label = (size, "billions of parameters") if date is None else (date, "date")
-    figure = Figure(figsize=(11, 4), layout="constrained")
-    panels = figure.subplots(1, len(TIERS), sharey=True)
-    families = [re.split(r"[_-]", name)[0] for name in names]
-    many = sorted(set(families), key=lambda f: -families.count(f))[:9]
-    for axes, (tier, low, high) in zip(panels, TIERS, strict=True):
-        mine = np.isfinite(x) & (size >= low) & (size < high)
-        for first, second in pairs:
-            if mine[first] and mine[second]:
-                both = [first, second]
-                axes.plot(x[both], ability[both], color="0.7", linewidth=1, zorder=1)
-        for k, family in enumerate([*many, "others"]):
-            own = [f == family if family in many else f not in many for f in families]
-            of = mine & np.array(own)
-            axes.scatter(x[of], ability[of], s=14, color=f"C{k}", label=family)
-        until = f" to {high:g} B" if np.isfinite(high) else " B and more"
-        axes.set_title(f"{tier}: {low:g}{until}")
-        axes.set_xlabel(label)
-    panels[0].set_ylabel("ability")
-    figure.legend(*panels[-1].get_legend_handles_labels(), loc="outside right upper")
-    figure.savefig(path, dpi=150)
-
-
 def math500(
     scale: Scale,
     out: Path | None = None,
@@ -272,6 +245,9 @@ def math500(
         slope, intercept = (np.asarray(x, float) for x in fit.parameters.items[:2])
         known = levels_of(levels, table.items.tolist())
         rows += by_level(slope, intercept, float(ability.mean()), *known)
+        if out is not None:
+            difficulty = -(intercept + slope * ability.mean())
+            save(boxes_of_levels(difficulty, *known), out / "math500_levels.png")
     if out is not None:
-        draw(out / "math500.png", ability, names, size, date, pairs)
+        save(abilities(ability, names, size, date, pairs), out / "math500.png")
     return rows

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import os
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -89,8 +90,9 @@ class Scale:
 
 QUARTERS = tuple(np.arange(-3, 4) / 4)
 SCALES = {
+    # One size, so that most studies have the same compiled programs.
     "small": Scale(
-        1, 60, (40,), (60, 40), (0.5,), (0.3,), (0.3,), (0.0,), 2, 60, 60, (40,), 60
+        1, 60, (60,), (60, 60), (0.5,), (0.3,), (0.3,), (0.0,), 2, 60, 60, (60,), 60
     ),
     "medium": Scale(
         3, 400, (100, 400, 800), (300, 300), (0.2, 0.4, 0.6, 0.8), (0.1, 0.3, 0.5),
@@ -438,15 +440,16 @@ def speed(scale: Scale) -> list[Row]:
     temporaries (of SciPy, of one evaluation of its loss).
     """
     rows, subjects = [], scale.speed_rows
-    for columns in scale.speed:
-        drawn = simulated(subjects, columns, 0)
+    for columns, seed in itertools.product(scale.speed, scale.seeds):
+        drawn = simulated(subjects, columns, seed)
         names = ["mm", "mm, penalty 0", "printed", *EARLY]
         if subjects * columns <= SCIPY_CELLS:
             names += ["scipy", *(x for x in (mirt.NAME, pyirt.NAME) if x in METHODS)]
         for name in names:
             load = os.getloadavg()[0]
-            (found,) = fits(name, [drawn.values], None, [0])
+            (found,) = fits(name, [drawn.values], None, [seed])
             row: Row = {"subjects": subjects, "items": columns, "method": name}
+            row["replicate"] = seed
             if isinstance(found, RuntimeError):  # A peer that fails on these data.
                 rows.append(row | {"status": str(found)})
                 continue

@@ -339,6 +339,10 @@ def difference(rows: list[dict]) -> tuple[float, float]:
     return float(np.mean(gaps)), float(error)
 
 
+#: Up to this number of places along the axis means are points, and a line above.
+FEW = 12
+
+
 def draw_figure(name: str, rows: list[dict], path: Path) -> None:
     """Means over splits with two standard errors."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -351,16 +355,23 @@ def draw_figure(name: str, rows: list[dict], path: Path) -> None:
     panels = figure.subplots(1, len(kinds), squeeze=False)[0]
     for kind, axes in zip(kinds, panels, strict=True):
         mine = [row for row in rows if row.get("parameter", "") == kind]
-        for k, label in enumerate(dict.fromkeys(row["model"] for row in mine)):
+        labels = list(dict.fromkeys(row["model"] for row in mine))
+        places = sorted({row[along] for row in mine}) if along else [""]
+        few = len(places) <= FEW
+        for k, label in enumerate(labels):
             part = [row for row in mine if row["model"] == label]
-            x = [k] if along is None else [row[along] for row in part]
+            x = [row[along] if along else "" for row in part]
+            if few:  # Models at one place stand side by side.
+                shift = 0.1 * (k - (len(labels) - 1) / 2)
+                x = [places.index(place) + shift for place in x]
             y, error = ([row[c] for row in part] for c in ("mean", "se"))
             axes.errorbar(
                 x, y, yerr=2 * np.asarray(error), label=label, elinewidth=0.6,
-                fmt="o" if along is None else "-", markersize=4,
+                fmt="o" if few else "-", markersize=5,
             )  # fmt: skip
-        if along is None:
-            axes.set_xticks([])
+        if few:
+            axes.set_xticks(range(len(places)), places)
+            axes.set_xlim(-0.6, len(places) - 0.4)
         axes.set_xlabel(along or "")
         axes.set_ylabel(f"{name} {kind}".strip())
         values = [row["mean"] for row in mine]
@@ -413,7 +424,7 @@ def plan(options) -> dict[str, Callable[[], list[dict]]]:
 def main(argv: list[str] | None = None) -> dict[str, Any]:
     """Runs the comparisons, prints their tables and returns all rows."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--small", action="store_true", help="simulated data, seconds")
+    parser.add_argument("--small", action="store_true", help="simulated data, a minute")
     parser.add_argument("--data", type=Path, default=DATA, help="folder of the data")
     parser.add_argument("--splits", type=int, default=20, help="random splits")
     parser.add_argument("--seed", type=int, default=0)

@@ -2,6 +2,7 @@
 
 import csv
 import json
+from pathlib import Path
 from types import SimpleNamespace
 
 import jax
@@ -16,6 +17,7 @@ from experiments.cbmm import (
     blocks,
     designs,
     figures,
+    figures_1_to_3,
     math500,
     methods,
     real,
@@ -327,7 +329,7 @@ def test_boxplots_have_a_box_for_each_setting_and_method():
         | {name: float(rng.random()) for name, *_ in figures.MEASURES}
         for n, j in ((5, 2), (5, 5), (5, 9), (2, 5), (9, 5))
         for method in ("mm", "em")
-        for k in range(4)
+        for k in range(figures.FEWEST)
     ]
     for row in rows:
         if row["method"] == "em":
@@ -347,6 +349,87 @@ def test_boxplots_have_a_box_for_each_setting_and_method():
     values = [x["rmse_d"] for x in mine if x["columns"] == 2 and x["method"] == "mm"]
     lines = [line.get_ydata() for line in panels[2].lines]
     assert any(np.allclose(y, np.median(values)) for y in lines if len(y) == 2)
+
+
+def test_few_replicates_are_points_in_the_colour_of_their_method():
+    rows = [
+        {"log10_s": s, "method": method, "replicate": k}
+        | {name: 1.0 + k + (method == "em") for name, *_ in figures.MEASURES}
+        for s in (-0.5, 0.5)
+        for method in ("mm", "em")
+        for k in range(2)
+    ]
+    for given in (rows, [row for row in rows if row["replicate"] == 0]):
+        figure = figures.boxplots(given, figures.STUDIES["temperature"][""])
+        axes = figure.axes[0]
+        assert not axes.patches
+        points = [x for x in axes.lines if x.get_marker() == "o"]
+        assert [x.get_color() for x in points] == ["C0", "C1"]
+        ours = sorted(row["rmse_d"] for row in given if row["method"] == "mm")
+        np.testing.assert_allclose(sorted(points[0].get_ydata()), ours)
+        # Side by side at each setting.
+        assert (points[0].get_xdata() < points[1].get_xdata()).all()
+        assert [x.get_color() for x in figure.legends[0].legend_handles] == ["C0", "C1"]
+
+
+def test_seconds_have_means_ranges_and_speedups(tmp_path):
+    seconds = {"mm": (1.0, 3.0), "scipy": (20.0, 20.0), "py-irt (variational)": (50.0,)}
+    seconds |= {"mm, 1e-4": (1.0,), "scipy, 1e-4": (4.0,), "printed": (2.0,)}
+    rows = [
+        {"items": float(items), "method": name, "processor_seconds": items * second}
+        for items in (541, 1192)
+        for name, values in seconds.items()
+        for second in values
+    ]
+    rows.append({"items": 1192.0, "method": "scipy", "status": "failed"})
+    left, right = (figures_1_to_3.speed(rows).axes[k] for k in range(2))
+    names = [text.get_text() for text in left.get_legend().get_texts()]
+    assert names == ["mm", "scipy", "py-irt (variational)"]
+    line, _, (bars,) = left.containers[0]
+    np.testing.assert_allclose(line.get_ydata(), [2 * 541, 2 * 1192])
+    np.testing.assert_allclose(bars.get_segments()[0][:, 1], [541, 3 * 541])
+    labels = [text.get_text() for text in left.get_xticklabels()]
+    assert labels == ["541\nIFEval", "1,192\nGPQA"] and len(right.containers) == 3
+    # The fastest baseline over ours; the printed algorithm is the paper's own.
+    heights = [[b.get_height() for b in x.patches] for x in left.figure.axes[2:]]
+    np.testing.assert_allclose(heights, [[10, 10], [4, 4]])
+    (path,) = figures.draw(tmp_path, "speed", rows)
+    assert path.name == "speed.png" and path.stat().st_size > 10_000
+
+
+def test_levels_have_a_box_each_overall_and_by_subject():
+    level = np.array([1, 1, 2, 2, 0, 5])
+    subject = np.array(["Geometry", "Algebra"] * 3, object)
+    value = np.array([0.0, 1.0, 2.0, 5.0, 99.0, 7.0])
+    panels = [x for x in figures_1_to_3.levels(value, level, subject).axes if x.axison]
+    titles = [axes.get_title() for axes in panels]
+    assert titles == ["all (5 items)", "Algebra (3 items)", "Geometry (2 items)"]
+    (medians,) = (x for x in panels[0].lines if x.get_linestyle() == ":")
+    np.testing.assert_allclose(medians.get_xydata(), [[1, 0.5], [2, 3.5], [5, 7]])
+
+
+def test_abilities_by_date_name_the_ablest_and_the_weakest_large_model():
+    names = [
+        f"maker_{k}b_{shot}_shot" for k in range(20, 26) for shot in ("zero", "one")
+    ]
+    ability = np.repeat(np.arange(6.0), 2) + np.tile([0, 0.1], 6)
+    size, date = np.repeat(np.arange(20.0, 26), 2), np.linspace(2024, 2025, 12)
+    pairs = [(0, 1), (2, 3)]
+    panels = figures_1_to_3.abilities(ability, names, size, date, pairs).axes
+    written = [text.get_text() for text in panels[2].texts]
+    assert written == ["25b", "24b", "23b", "20b"] and not panels[0].texts
+    assert len(panels[2].lines) == 2
+    by_size = figures_1_to_3.abilities(ability, names, size, None, pairs).axes[2]
+    assert by_size.get_xscale() == "log"
+
+
+def test_release_dates_name_models_of_the_responses(shared_data):
+    folder = Path(math500.__file__).parent
+    names = math500.responses(simulations.SCALES["small"]).subjects.tolist()
+    date = math500.dates_of(folder / "release_dates.csv", names)
+    # All but three of the 79 models, each with two prompts.
+    assert np.isfinite(date).sum() == 152 and len(names) == 158
+    assert 2023.5 < np.nanmin(date) and np.nanmax(date) < 2025.8
 
 
 def test_the_figure_of_discriminations_has_bars_of_intervals(tmp_path):
@@ -430,6 +513,7 @@ def test_studies_small(study, tmp_path, capsys, monkeypatch):
         assert all(cells <= 1e9 * size <= 200 * cells for size in sizes.values())
     if study in figures.STUDIES:
         names = [f"{study}*{x}.png" for x in figures.STUDIES[study]]
+        names += ["speed.png"] * (study == "speed")
         assert all(list(tmp_path.glob(name)) for name in names)
 
 
