@@ -1,6 +1,7 @@
 """Tables 5 and 8 of the PSN-IRT paper, from published parameters and from a fit.
 
     python experiments/psn_irt/quality.py              # Table 8 and 5 from parameters
+    python experiments/psn_irt/quality.py --figures DIR   # figure 4 too, seconds
     python experiments/psn_irt/quality.py --full       # and from fits of the responses
 
 Needs the folder `shared/data/psn_irt` beside the checkout. quality.md beside this file
@@ -73,6 +74,24 @@ def published(folder: Path = SHARED) -> dict[str, Any]:
         for name, column in zip(PROPERTIES, PUBLISHED, strict=True)
     }
     return {"names": names.tolist(), "gaps": gaps, **_compare(names, found)}
+
+
+def draw_published(folder: Path, data: Path = SHARED) -> dict[str, dict[str, float]]:
+    """Figure 4 of the paper; mean discrimination of easy, middle and hard items."""
+    import pandas as pd
+
+    from experiments.psn_irt.figure_4 import extremes, panels
+
+    items = pd.read_parquet(data / "items.parquet")
+    pair = [items[name].to_numpy(np.float64) for name in ("b_psn", "a_psn")]
+    benchmark = items["benchmark"].to_numpy(str)
+    folder.mkdir(parents=True, exist_ok=True)
+    figure = panels(*pair, benchmark, "Published item parameters")
+    figure.savefig(folder / "figure_4_published.png", dpi=120)
+    return {
+        name: extremes(*(x[benchmark == name] for x in pair))
+        for name in sorted(set(benchmark))
+    }
 
 
 def _compare(names: np.ndarray, found: dict[str, np.ndarray]) -> dict[str, Any]:
@@ -150,6 +169,7 @@ def fitted(
 
 def draw(report: Any, folder: Path) -> None:
     """Properties of the items by benchmark, and difficulty against discrimination."""
+    from experiments.psn_irt.figure_4 import panels
     from irtjax.plots import (
         plot_difficulty_discrimination,
         plot_item_properties,
@@ -162,6 +182,11 @@ def draw(report: Any, folder: Path) -> None:
         ("difficulty_discrimination", plot_difficulty_discrimination),
     ):
         save_figure(plot(report), folder / f"{name}.png")
+    names = ("difficulty", "discrimination")
+    pair = [report.items.column(name).to_numpy() for name in names]
+    benchmark = np.array(report.items.column("benchmark").to_pylist(), str)
+    figure = panels(*pair, benchmark, "Item parameters of the audited fit")
+    save_figure(figure, folder / "figure_4.png")
 
 
 def by_pattern(table, model: str) -> dict[str, Any]:
@@ -233,7 +258,9 @@ def main(argv: list[str] | None = None) -> dict[str, Any]:
     parser.add_argument(
         "--audit", action="store_true", help="of other models than 2pl too; 4pl: 10 min"
     )
-    parser.add_argument("--figures", type=Path, help="folder for figures of the audit")
+    parser.add_argument(
+        "--figures", type=Path, help="folder for figure 4 and figures of the audit"
+    )
     options = parser.parse_args(argv)
     jax.config.update("jax_enable_x64", True)
     if not SHARED.is_dir():
@@ -244,6 +271,11 @@ def main(argv: list[str] | None = None) -> dict[str, Any]:
     for name, gap in first["gaps"].items():
         print(f"  {name:<16} largest difference from the published means: {gap:.2g}")
     print(f"  {first['differences']} of 77 ranks and sums differ from Table 5")
+    if options.figures:
+        parts = results["figure 4"] = draw_published(options.figures)
+        print("\nFigure 4: mean discrimination of the easiest, middle, hardest tenth")
+        for name, means in parts.items():
+            print(f"  {name:<18}" + "".join(f"{x:7.2f}" for x in means.values()))
     if options.full or options.every:
         table = responses(subset=options.every)
         for model in options.model or ("2pl", "4pl"):

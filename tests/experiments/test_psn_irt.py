@@ -7,7 +7,7 @@ import pytest
 
 import irtjax
 from experiments.lego_irt.tables import simulated_groups
-from experiments.psn_irt import quality, subsets, table2
+from experiments.psn_irt import figure_4, networks, quality, subsets, table2
 from experiments.shrink import run
 
 
@@ -93,4 +93,49 @@ def test_benchmarks_of_a_fit_are_ranked_and_drawn(tmp_path):
         assert found["status"] == "CONVERGED"
         assert found["spearman"]["difficulty"] > 0.95
     drawn = {path.name for path in (tmp_path / "2pl").iterdir()}
-    assert drawn == {"item_properties.png", "difficulty_discrimination.png"}
+    assert drawn == {
+        *("item_properties.png", "difficulty_discrimination.png", "figure_4.png")
+    }
+
+
+def test_figure_4_has_a_panel_for_each_benchmark():
+    names = np.repeat([f"benchmark {k:02d}" for k in range(11)], 30)
+    difficulty = np.tile(np.linspace(-9, -0.5, 30), 11)
+    slope = 2 - np.abs(difficulty) / 9
+    difficulty[0] = np.nan
+    shown = [x for x in figure_4.panels(difficulty, slope, names, "x").axes if x.axison]
+    assert [x.get_title() for x in shown[:2]] == [
+        "benchmark 00 (29)",
+        "benchmark 01 (30)",
+    ]
+    assert len(shown) == 11
+    points = shown[1].collections[0].get_offsets()
+    np.testing.assert_allclose(points[:, 0], np.maximum(difficulty[30:60], -4))
+    # Medians of equal counts of items, in order of difficulty.
+    assert (np.diff(shown[1].lines[0].get_ydata()) > 0).all()
+    found = figure_4.extremes(difficulty[30:60], slope[30:60])
+    assert found["easiest"] < found["middle"] < found["hardest"]
+    assert found["hardest"] == pytest.approx(slope[57:60].mean())
+
+
+def test_parameters_of_networks_agree_item_by_item():
+    whole = {name: np.arange(6.0) for name in networks.NAMES}
+    kept = np.array([0, 2, 5])
+    part = {name: values[kept] for name, values in whole.items()}
+    part["guessing"] = -part["guessing"]
+    part["difficulty"] = np.array([np.nan, 1.0, 9.0])
+    found = networks.agreement(part, whole, kept)
+    assert found["feasibility"] == pytest.approx(1) == found["difficulty"]
+    assert found["guessing"] == pytest.approx(-1) == found["guessing, Spearman"]
+
+
+@pytest.mark.slow
+def test_networks_on_shares_of_the_items(tmp_path, capsys):
+    """Table 4 on simulated responses: a row for each share and a second training."""
+    rows = networks.main(["--small", "--design", "two layers", "--out", str(tmp_path)])
+    assert [row["items"] for row in rows] == ["30 %", "50 %", "70 %", "100 %"]
+    assert all(row["difficulty, Spearman"] > 0.7 for row in rows)
+    with (tmp_path / "networks.csv").open(encoding="utf-8") as file:
+        assert len(list(csv.DictReader(file))) == len(rows)
+    assert (tmp_path / "figure_4_two.png").stat().st_size > 10_000
+    assert "100 %" in capsys.readouterr().out
