@@ -183,28 +183,14 @@ def test_every_type_is_in_the_file_that_the_page_names():
 
 def test_every_file_that_a_page_names_exists():
     pages = [PAGE, CHECKOUT / "CONTRIBUTING.md"]
-    pages += sorted((CHECKOUT / "docs" / "decisions").glob("*.md"))
+    pages += sorted((CHECKOUT / "docs" / "evidence").glob("*.md"))
     folders = [CHECKOUT, PACKAGE, *PACKAGE.glob("*/")]
     for page in pages:
         for name in code_in(page.read_text(encoding="utf-8")):
-            if re.fullmatch(r"[\w./-]*\.(py|md)|[\w./-]+/", name):
+            is_file = re.fullmatch(r"[\w./-]*\.(py|md)|[\w./-]+/", name)
+            if is_file and name != "leaderboard.md":  # Which a fit writes.
                 found = any((folder / name).exists() for folder in folders)
                 assert found, f"{page.name} names {name}, which does not exist"
-
-
-def test_every_decision_is_in_the_index_once():
-    folder = CHECKOUT / "docs" / "decisions"
-    index = (folder / "index.md").read_text(encoding="utf-8")
-    links = re.findall(r"^- \[[^\]]+\]\(([\w-]+\.md)\): ", index, re.MULTILINE)
-    pages = {page.name for page in folder.glob("*.md")} - {"index.md"}
-    assert sorted(links) == sorted(pages)
-
-
-def test_the_links_of_decisions_lead_somewhere():
-    for page in (CHECKOUT / "docs" / "decisions").glob("*.md"):
-        for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text(encoding="utf-8")):
-            path = page.parent / target.partition("#")[0]
-            assert path.exists(), f"{page.name} links to {target}"
 
 
 def write_package(folder: Path, sources: dict[str, str]) -> Path:

@@ -326,7 +326,7 @@ def test_fewer_samples_have_the_error_of_a_full_run(tmp_path, saved):
 def test_samples_spent_against_a_full_run(tmp_path, limit, times):
     """At the error of a run of half the samples, and near that of a run of all.
 
-    The figures of docs/harness.md are those of twelve models in place of three.
+    Those of docs/evidence/adaptive.md are of twelve models in place of three.
     """
     from inspect_ai.dataset import Sample
     from inspect_ai.model import ModelOutput, ModelUsage, get_model

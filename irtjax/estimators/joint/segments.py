@@ -3,7 +3,7 @@
 Pure functions of arrays whose only fixed shapes are the numbers of cells, subjects and
 items: cells may be traced, so that `jax.vmap` runs over other cells as well as over
 weights. The fits of `irtjax.fit` have `sparse`, which takes less time
-(docs/decisions/sparse-sums.md) and needs the cells before compilation.
+(docs/evidence/sparse-sums.md) and needs the cells before compilation.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Float, Int, Num
 
-from irtjax.estimators.joint.bound import Factors, factors_of
+from irtjax.estimators.joint.bound import BilinearParameters, factors_of
 from irtjax.estimators.joint.cells import AbstractCells, cells_of
 from irtjax.models.family import Items
 from irtjax.models.model import Model
@@ -171,7 +171,7 @@ def cell_bounds(
 
 def _bounds(
     data: ObservedCells,
-    factors: Factors,
+    factors: BilinearParameters,
     temperature: Array | float,
     cells: AbstractCells,
     cell_weight: Array | None,
