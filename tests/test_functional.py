@@ -349,7 +349,9 @@ def test_the_surrogate_is_the_one_that_mm_maximises(curvature, monkeypatch):
     items = model.family.Items(a, d, jnp.zeros(J), jnp.ones(J))
     data = Responses(jnp.where(observed, values, 0), observed)
     cells, keys = cells_of(model, curvature), dict(temperature=1.7, curvature=curvature)
-    seen = compiled(bound.sweep)(data, bound.Factors(a, d, theta), 1.7, cells)
+    seen = compiled(bound.sweep)(
+        data, bound.BilinearParameters(a, d, theta), 1.7, cells
+    )
 
     def of_rows(rows):
         at = items._replace(intercept=rows[:, 0], discrimination=rows[:, 1:])

@@ -30,7 +30,7 @@ from experiments.coverage.opponents import (
     paired_accuracies,
     row_means,
 )
-from experiments.coverage.tables import markdown, write
+from experiments.coverage.tables import run_designs
 from irtjax._types import Status
 from irtjax.ranking import without_scale
 from irtjax.ranking.discoveries import benjamini_hochberg
@@ -455,22 +455,14 @@ def main(argv: list[str] | None = None) -> list[dict[str, Any]]:
     parser.add_argument("--out", type=Path, help="folder for designs.csv and .md")
     options = parser.parse_args(argv)
     jax.config.update("jax_enable_x64", True)
-    rows = []
+    chosen = []
     for design in FULL if options.full else SMALL:
         size = f"{design.subjects}x{design.items}"
         if options.only in (None, size, f"{size} {design.name}"):
-            sets = options.sets or design.replications
-            design = dataclasses.replace(design, replications=sets)
-            rows.append(run_design(design, options.seed))
-            line = markdown(rows[-1:], COLUMNS).splitlines()[-1]
-            print(line, file=sys.stderr, flush=True)
-    if not rows:
+            chosen.append(design)
+    if not chosen:
         parser.error(f"no design has the sizes {options.only!r}")
-    text = markdown(rows, COLUMNS)
-    print(text)
-    if options.out:
-        write(options.out, "designs", rows, text)
-    return rows
+    return run_designs(chosen, run_design, options, "designs", COLUMNS)
 
 
 if __name__ == "__main__":

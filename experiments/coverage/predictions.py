@@ -27,7 +27,7 @@ if __name__ == "__main__":
 
 import irtjax
 from experiments.coverage.benchmarks import SHARED
-from experiments.coverage.tables import markdown, write
+from experiments.coverage.tables import run_designs
 from irtjax.prediction.stacking import additive
 
 HELD_OUT = 0.2
@@ -156,21 +156,11 @@ def main(argv: list[str] | None = None) -> list[dict[str, Any]]:
     parser.add_argument("--out", type=Path, help="folder for predictions.csv and .md")
     options = parser.parse_args(argv)
     jax.config.update("jax_enable_x64", True)
-    rows = []
-    for design in FULL if options.full else SMALL:
-        if options.only in (None, design.truth):
-            sets = options.sets or design.replications
-            design = dataclasses.replace(design, replications=sets)
-            rows.append(run_design(design, options.seed))
-            line = markdown(rows[-1:], COLUMNS).splitlines()[-1]
-            print(line, file=sys.stderr, flush=True)
-    if not rows:
+    designs = FULL if options.full else SMALL
+    chosen = [d for d in designs if options.only in (None, d.truth)]
+    if not chosen:
         parser.error(f"no design has the truth {options.only!r}")
-    text = markdown(rows, COLUMNS)
-    print(text)
-    if options.out:
-        write(options.out, "predictions", rows, text)
-    return rows
+    return run_designs(chosen, run_design, options, "predictions", COLUMNS)
 
 
 if __name__ == "__main__":

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import argparse
 import csv
+import dataclasses
 import math
-from collections.abc import Collection
+import sys
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
@@ -57,3 +60,33 @@ def write(
         writer.writerows(rows)
     if text is not None:
         (folder / f"{name}.md").write_text(text + "\n", encoding="utf-8")
+
+
+def run_designs(
+    designs: list[Any],
+    run_design: Callable[[Any, int], dict[str, Any]],
+    options: argparse.Namespace,
+    name: str,
+    columns: dict[str, str],
+) -> list[dict[str, Any]]:
+    """Runs designs, shows each row when it is done, and prints and writes the table.
+
+    Args:
+        designs: Dataclasses with a field `replications`.
+        run_design: Returns the row of a design and a seed.
+        options: `seed`, `sets` (replications instead of its own), `out` (folder).
+        name: Of the files in that folder.
+        columns: As for `markdown`.
+    """
+    rows = []
+    for design in designs:
+        sets = options.sets or design.replications
+        design = dataclasses.replace(design, replications=sets)
+        rows.append(run_design(design, options.seed))
+        line = markdown(rows[-1:], columns).splitlines()[-1]
+        print(line, file=sys.stderr, flush=True)
+    text = markdown(rows, columns)
+    print(text)
+    if options.out:
+        write(options.out, name, rows, text)
+    return rows

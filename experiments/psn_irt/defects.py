@@ -108,7 +108,7 @@ def examined(values: np.ndarray, observed: np.ndarray | None = None) -> Any:
     this size.
     """
     import irtjax
-    from irtjax.auditing.examine import Known, examine
+    from irtjax.auditing.examine import OrderedFit, examine
     from irtjax.models.catalogue import two_parameter
 
     nodes = jnp.linspace(-6.0, 6.0, 121)
@@ -119,7 +119,7 @@ def examined(values: np.ndarray, observed: np.ndarray | None = None) -> Any:
         cells = np.where(observed, cells, np.nan)
     found, ability, error = _fitted(jnp.asarray(values, jnp.int8), seen, nodes)
     fit: Any = SimpleNamespace(model=two_parameter(), parameters=found)
-    known = Known(fit, found.items, np.asarray(ability), np.asarray(error))
+    known = OrderedFit(fit, found.items, np.asarray(ability), np.asarray(error))
     table = irtjax.ResponseTable.from_arrays(cells)
     return examine(table, known, np.zeros(values.shape[1]))
 

@@ -35,7 +35,7 @@ from irtjax.data.sparse_responses import SparseResponses
 from irtjax.data.sparse_table import SparseCells
 from irtjax.estimators.driver import run_jit
 from irtjax.estimators.factor_start import factor_start
-from irtjax.estimators.joint.bound import Factors as Point
+from irtjax.estimators.joint.bound import BilinearParameters as Point
 from irtjax.estimators.joint.cells import cells_of
 from irtjax.estimators.joint.mm import MM
 from irtjax.estimators.joint.sparse import sums_of

@@ -88,7 +88,7 @@ class SlopeErrors(NamedTuple):
         return shrinkage(model, self.variance(theta))
 
 
-class Known(NamedTuple):
+class NormalPosterior(NamedTuple):
     """A normal posterior: see `irtjax.adaptive.factor_posterior.FactorPosterior`."""
 
     mode: Array
@@ -106,7 +106,7 @@ def flat_posterior(
     seen: Bool[Array, " cells"],
     prior: tuple[Array, Array],
     start: Array,
-) -> Known:
+) -> NormalPosterior:
     """The normal posterior of one subject, errors of items integrated out.
 
     Args:
@@ -144,7 +144,7 @@ def flat_posterior(
     flat = shrunken(flat, factor)._replace(discrimination=factor[:, None] * slopes)
     responses = model, flat, values[None], seen[None], None
     mean, spread = moments(responses, prior, mode, covariance, bend)
-    return Known(mode, bend, covariance, mean, spread)
+    return NormalPosterior(mode, bend, covariance, mean, spread)
 
 
 def moments(

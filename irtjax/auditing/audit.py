@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -12,13 +12,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from irtjax.auditing.agreement import ItemsToRead, items_to_read
+from irtjax.auditing.cautions import cautions
 from irtjax.auditing.control import no_signal
 from irtjax.auditing.examine import (
-    LEAST_COMPLETE,
     SEEN,
     TESTED,
-    Known,
-    Statistics,
+    ItemStatistics,
+    OrderedFit,
     all_flags,
     column_of,
     decide,
@@ -33,22 +33,15 @@ from irtjax.data import ResponseTable, read
 from irtjax.data.frames import HasTable
 from irtjax.data.matching import match_all_items
 from irtjax.data.scores import MAJORITY, as_majority
-from irtjax.data.wording import counted, have
+from irtjax.data.wording import counted
 from irtjax.estimators.catalogue import method_class
 from irtjax.fitting.defaults import AUTO, choose
 from irtjax.fitting.fit import fit as make_fit
 from irtjax.models.catalogue import known_model
 from irtjax.models.families.bounded import binary_items
 from irtjax.numerics.precision import full_precision
-from irtjax.numerics.tails import ENUMERATED, log_choose
-from irtjax.validity import classical, sum_scores
-from irtjax.validity.asymptotes import LEAST_ANSWERS
+from irtjax.validity import sum_scores
 from irtjax.validity.missingness import describe, missing_of_table
-
-#: Subjects below which most leaked items are not found.
-FEW_LEAKED = 1000
-#: Share of misfitting items from which the model is to blame.
-MANY = 0.5
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
@@ -57,7 +50,7 @@ class Audit(HasTable):
 
     Attributes:
         items: One row per item, in the order of the data; the columns are listed in
-            docs/audit.md. Nulls stand where there is no number.
+            docs/columns.md. Nulls stand where there is no number.
         benchmarks: One row per benchmark: its difficulty (`benchmark_difficulty`) and
             the means of the other five properties, their ranks and the sum of these
             (the least is the best), and the share of items with each defect.
@@ -221,28 +214,50 @@ def audit(
         # The fit's own phases are over.
         if options.get("progress") is not None:
             options["progress"]("examine items", 0, math.nan, math.nan, 0.0)
-    known = Known.of(fit, table)
-    found = examine(table, known, guess)
-    decided = decide(found, level)
+    ordered = OrderedFit.of(fit, table)
+    statistics = examine(table, ordered, guess)
     control = None
     if permutations:
-        control = no_signal(table, known, guess, found, level, permutations, seed)
-    flags = all_flags(found, decided)
+        control = no_signal(
+            table, ordered, guess, statistics, level, permutations, seed
+        )
+    return _report(
+        table,
+        statistics,
+        level,
+        lambda flags: [
+            *([] if single else [MAJORITY]),
+            *cautions(table, statistics, flags, level),
+        ],
+        control=control,
+        to_read=_to_read(made if given else fit, raw, level),
+    )
+
+
+def _report(
+    table: ResponseTable,
+    statistics: ItemStatistics,
+    level: float,
+    warn: Callable[[dict[str, np.ndarray]], list[str]],
+    *,
+    control: pa.Table | None,
+    to_read: ItemsToRead | None,
+) -> Audit:
+    """Decides on every item, and makes the tables; warnings depend on the flags."""
+    decided = decide(statistics, level)
+    flags = all_flags(statistics, decided)
     missing = missing_of_table(table)
     return Audit(
-        items=item_table(table, found, decided, flags, missing, level),
-        benchmarks=benchmark_table(table, found, flags),
-        control=control,
-        groups=found.groups,
-        fit=fit,
-        alpha=found.classical.alpha,
+        items=item_table(table, statistics, decided, flags, missing, level),
+        benchmarks=benchmark_table(table, statistics, flags),
+        groups=statistics.groups,
+        fit=statistics.known.fit,
+        alpha=statistics.classical.alpha,
         false_discovery_rate=level,
         missing=describe(missing, table.items, table.benchmarks, level),
-        warnings=(
-            *([] if single else [MAJORITY]),
-            *_warnings(table, found, flags, level),
-        ),
-        to_read=_to_read(made if given else fit, raw, level),
+        warnings=tuple(warn(flags)),
+        control=control,
+        to_read=to_read,
     )
 
 
@@ -264,23 +279,15 @@ def _of_scores(fit: Any, table: ResponseTable, level: float, options: Any) -> Au
             " the fit of these responses"
         )
     match_all_items(table, fit.item_names, "audit", fit.item_contents)
-    found = examine_scores(fit, table)
-    decided = decide(found, level)
-    flags = all_flags(found, decided)
-    missing = missing_of_table(table)
-    return Audit(
-        items=item_table(table, found, decided, flags, missing, level),
-        benchmarks=benchmark_table(table, found, flags),
-        control=None,
-        groups=None,
-        fit=fit,
-        alpha=found.classical.alpha,
-        false_discovery_rate=level,
-        missing=describe(missing, table.items, table.benchmarks, level),
-        warnings=(
+    return _report(
+        table,
+        examine_scores(fit, table),
+        level,
+        lambda _: [
             *copies.warnings_of(copies.of_table(table), table.subjects),
             left_out(),
-        ),
+        ],
+        control=None,
         to_read=_to_read(fit, table, level),
     )
 
@@ -318,82 +325,3 @@ def _guessing(table: ResponseTable, chance: float | Mapping[str, float]) -> np.n
     if wrong.size:
         raise ValueError(f"chance {wrong[0]:g} is not at least 0 and below 1")
     return values
-
-
-def _warnings(table: ResponseTable, found: Statistics, flags, level) -> list[str]:
-    """Describes what could not be tested, or could hardly be found."""
-    # Tests count copies as independent subjects.
-    lines = copies.warnings_of(copies.of_table(table), table.subjects)
-    count = table.num_subjects
-    if count < 2 * classical.ENOUGH:
-        least = float(np.exp(-log_choose(np.array(count), np.array(count // 2))))
-        tested = int(np.isfinite(found.classical.item_rest).sum())
-        needed = int(np.ceil(least * tested / level))
-        how = "exact" if count <= ENUMERATED else "nearly exact"
-        so = f"{max(needed, 1):,} of {tested:,} items must reach that before one is"
-        if needed > tested:
-            so = "no item can be"
-        lines.append(
-            f"{count} subjects have very little power to find a bad item: the {how}"
-            f" test of one item has a smallest possible p of {least:.2g}, so {so}"
-            " flagged; an item without a flag can still be bad"
-        )
-    model = found.known.fit.model
-    if not model.family.has_slope:
-        lines.append(
-            f"a {model.name} model has slopes of 1: discriminations, and the"
-            " properties that depend on them, describe the model and not the items"
-        )
-    alpha = found.classical.alpha
-    if not alpha >= classical.LEAST_RELIABILITY:
-        shown = f"{alpha:.2g}" if np.isfinite(alpha) else "undefined"
-        lines.append(
-            f"the items have next to nothing in common (alpha {shown}): no item is"
-            " called undiscriminating, wrongly keyed, misfitting or contaminated,"
-            " since the others have too little information about ability"
-        )
-    complete = found.num_complete
-    if found.groups is None and complete < LEAST_COMPLETE:
-        lines.append(
-            f"{counted(complete, 'subject')} answered every item, and S-X2 needs"
-            f" {LEAST_COMPLETE}: it is left out"
-        )
-    elif found.groups is None:
-        lines.append(
-            "the subjects' scores are too few or too alike: S-X2 needs"
-            f" {sum_scores.LEAST_GROUPS} groups of different scores: it is left out"
-        )
-    short = int(np.sum(found.classical.observed < LEAST_ANSWERS))
-    if found.known.link is None:
-        lines.append(
-            "contamination is tested against logistic or normal curves, which a"
-            f" {found.known.fit.model.name} model does not have: it is left out; audit"
-            " a fit of 2pl to test it"
-        )
-    elif short:
-        lines.append(
-            f"{short:,} of {counted(table.num_items, 'item')} {have(short)} fewer than"
-            f" {LEAST_ANSWERS}"
-            " responses, which the test of contamination needs: they are left out of it"
-        )
-    if found.known.link is not None and short < table.num_items and count < FEW_LEAKED:
-        lines.append(
-            f"{count:,} subjects are too few to find most leaked items (in simulations,"
-            " of items leaked to half of the subjects none of 24 was flagged with 300"
-            " subjects, and 61 % with 1,500): no flag for contamination is no evidence"
-            " against a leak"
-        )
-    misfits, tested = flags["misfit"], np.isfinite(found.p_values()["misfit"])
-    if misfits.sum() > MANY * max(tested.sum(), 1):
-        lines.append(
-            f"{misfits.sum():,} of {tested.sum():,} items misfit: with"
-            f" {complete:,} subjects small departures show, and the"
-            f" {found.known.fit.model.name} model may be unlike all of these data"
-            " rather than the items bad; try another, and compare by the figure"
-        )
-    if table.num_items < 30:
-        lines.append(
-            f"with {table.num_items} items each weighs in its own ability estimates:"
-            " residual correlations are then too low, and dependence is overlooked"
-        )
-    return lines

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from irtjax.auditing import same_answers
-from irtjax.auditing.same_answers import FREE, Curves, Shares
+from irtjax.auditing.same_answers import FREE, AnswerCurves, AnswerShares
 from irtjax.data import ResponseTable
 from irtjax.data.answers import LONGEST_ANSWER, Answers, plain_answer
 from irtjax.data.arrays import places_of
@@ -38,7 +38,7 @@ class _Data:
 
     right: np.ndarray  # [items, units] shares of right attempts
     seen: np.ndarray  # [items, units] 1 where a unit responded
-    shares: Shares
+    shares: AnswerShares
     options: np.ndarray  # [items] wrong options
     keys: list[str]
     texts: list[str]  # Of the numbers of answers in `shares`.
@@ -92,13 +92,13 @@ def _of_group(
     new = np.full(len(data.keys), -1)
     new[items] = np.arange(len(items))
     use = new[data.shares.item] >= 0
-    shares = Shares(*(x[use] for x in data.shares))
+    shares = AnswerShares(*(x[use] for x in data.shares))
     shares = shares._replace(item=new[shares.item])
     own = np.full(len(items), -1)
     known = np.flatnonzero((places >= 0) & (new[places] >= 0))
     own[new[places[known]]] = known
     right, seen, options = data.right[items], data.seen[items], data.options[items]
-    curves = Curves.of(chance)
+    curves = AnswerCurves.of(chance)
     blocks = same_answers.blocks_of(shares)
     popularity = same_answers.popularity_of(blocks, len(items), options)
     given = right, seen, shares, curves, own, options, popularity
@@ -223,7 +223,7 @@ def _data(table: ResponseTable, answers: Answers, units: np.ndarray) -> _Data:
     return _Data(
         right=np.where(shown, 1 - lost, 0).T.astype(float),
         seen=shown.T.astype(float),
-        shares=Shares(*np.divmod(place, size), unit, total),
+        shares=AnswerShares(*np.divmod(place, size), unit, total),
         options=_options(table, answers, codes, size),
         keys=keys,
         texts=texts,

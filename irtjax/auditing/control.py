@@ -11,7 +11,13 @@ import numpy as np
 import pyarrow as pa
 
 from irtjax import scoring
-from irtjax.auditing.examine import DISCRIMINATES, Known, Statistics, decide, examine
+from irtjax.auditing.examine import (
+    DISCRIMINATES,
+    ItemStatistics,
+    OrderedFit,
+    decide,
+    examine,
+)
 from irtjax.data import ResponseTable
 from irtjax.numerics.progress import watched
 from irtjax.ranking.discoveries import benjamini_hochberg
@@ -61,8 +67,8 @@ def permuted(table: ResponseTable, random: np.random.Generator) -> ResponseTable
 
 
 def simulated(
-    table: ResponseTable, known: Known, random: np.random.Generator
-) -> tuple[ResponseTable, Known]:
+    table: ResponseTable, known: OrderedFit, random: np.random.Generator
+) -> tuple[ResponseTable, OrderedFit]:
     """Responses of the fitted model, abilities drawn from their posteriors, scored."""
     theta = known.ability + known.error * random.standard_normal(known.ability.size)
     drawn = _drawn(table, known, theta, random)
@@ -78,7 +84,10 @@ def simulated(
 
 
 def _drawn(
-    table: ResponseTable, known: Known, theta: np.ndarray, random: np.random.Generator
+    table: ResponseTable,
+    known: OrderedFit,
+    theta: np.ndarray,
+    random: np.random.Generator,
 ) -> ResponseTable:
     """The table with responses drawn at these abilities in its observed cells."""
     cells = table.sparse
@@ -101,9 +110,9 @@ def _drawn(
 
 def no_signal(
     table: ResponseTable,
-    known: Known,
+    known: OrderedFit,
     guess: np.ndarray,
-    found: Statistics,
+    found: ItemStatistics,
     level: float,
     permutations: int,
     seed: int,
@@ -140,12 +149,14 @@ def no_signal(
     return pa.Table.from_pylist(rows)
 
 
-def _permuted_with(table: ResponseTable, known: Known, random: np.random.Generator):
+def _permuted_with(
+    table: ResponseTable, known: OrderedFit, random: np.random.Generator
+):
     """A permuted table, with the calibration of the data."""
     return permuted(table, random), known
 
 
-def _numbers(found: Statistics, level: float) -> dict[str, int]:
+def _numbers(found: ItemStatistics, level: float) -> dict[str, int]:
     """How many items each defect is flagged for, and how many discriminate."""
     decided = decide(found, level).items()
     adjusted = np.nan_to_num(benjamini_hochberg(found.classical.p_zero), nan=1.0)

@@ -94,7 +94,7 @@ def several_abilities(model: str) -> str:
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Known:
+class OrderedFit:
     """A calibration in the order of a table."""
 
     fit: Calibration
@@ -103,7 +103,7 @@ class Known:
     error: np.ndarray  # [subjects] standard errors
 
     @staticmethod
-    def of(fit: Calibration, table: ResponseTable) -> Known:
+    def of(fit: Calibration, table: ResponseTable) -> OrderedFit:
         """The items and subjects of a table; an unsuitable model is refused."""
         family = fit.model.family
         if family.num_categories != 2:
@@ -131,7 +131,7 @@ class Known:
         ability = np.where(lost, float(fit.parameters.population.mean), ability)
         error = np.where(np.isfinite(error), error, 0.0)
         items = jax.tree.map(lambda x: np.asarray(x)[rows], fit.parameters.items)
-        return Known(fit, items, ability, error)
+        return OrderedFit(fit, items, ability, error)
 
     @property
     def link(self) -> str | None:
@@ -165,10 +165,10 @@ class Known:
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Statistics:
+class ItemStatistics:
     """Statistics of every item, before any decision."""
 
-    known: Known
+    known: OrderedFit
     classical: classical.Classical
     properties: dict[str, np.ndarray]
     residuals: Residuals
@@ -199,7 +199,9 @@ class Statistics:
         return {name: np.where(varied, p, np.nan) for name, p in values.items()}
 
 
-def examine(table: ResponseTable, known: Known, guess: np.ndarray) -> Statistics:
+def examine(
+    table: ResponseTable, known: OrderedFit, guess: np.ndarray
+) -> ItemStatistics:
     """Computes all statistics of all items."""
     family = known.fit.model.family
     records = jax.tree.map(jnp.asarray, known.items)
@@ -257,7 +259,7 @@ def examine(table: ResponseTable, known: Known, guess: np.ndarray) -> Statistics
         )
     of_sums = classical.classical(values, observed)
     next(steps, None)
-    return Statistics(
+    return ItemStatistics(
         known,
         of_sums,
         item_properties(family, known.items, float(known.ability.max())),
@@ -283,7 +285,9 @@ def _without_copies(twins: Duplicates) -> tuple[np.ndarray, np.ndarray]:
     return first[order], np.argsort(order)[place.reshape(-1)]
 
 
-def decide(found: Statistics, level: float) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+def decide(
+    found: ItemStatistics, level: float
+) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     """Adjusted p-values and decisions, each `[items]`, by tested defect."""
     decided = {}
     for name, p_value in found.p_values().items():
@@ -295,7 +299,7 @@ def decide(found: Statistics, level: float) -> dict[str, tuple[np.ndarray, np.nd
     return decided
 
 
-def all_flags(found: Statistics, decided) -> dict[str, np.ndarray]:
+def all_flags(found: ItemStatistics, decided) -> dict[str, np.ndarray]:
     """Decisions `[items]` by defect, tested and seen."""
     flags = {name: flagged for name, (_, flagged) in decided.items()}
     flags["no variation"] = ~np.isfinite(found.classical.item_rest)

@@ -12,7 +12,7 @@ import numpy as np
 from scipy.special import gammaln
 
 from irtjax.auditing.copies import Duplicates
-from irtjax.auditing.examine import TESTED, Known, Statistics
+from irtjax.auditing.examine import TESTED, ItemStatistics, OrderedFit
 from irtjax.auditing.low_scores import tails
 from irtjax.auditing.properties import PROPERTIES
 from irtjax.calibration.discrimination import rest_of
@@ -44,16 +44,16 @@ def left_out() -> str:
     )
 
 
-def examine_scores(fit: Calibration, table: ResponseTable) -> Statistics:
+def examine_scores(fit: Calibration, table: ResponseTable) -> ItemStatistics:
     """The statistics of items with scores; NaN for tests that are not made."""
     values = np.asarray(table.values, float)
     observed = table.observed
     size, nothing = table.num_items, np.full(table.num_items, np.nan)
     zeros = np.zeros(size)
     ability, error = np.zeros((2, table.num_subjects))
-    known = Known(fit, None, ability, error)
+    known = OrderedFit(fit, None, ability, error)
     partner = np.full(size, -1)
-    return Statistics(
+    return ItemStatistics(
         known,
         _classical(table, values, observed),
         {**dict.fromkeys(PROPERTIES, nothing), "chance": nothing},

@@ -44,7 +44,7 @@ _ROUNDING = 1e-6
 _BLOCK = 8_000_000
 
 
-class Shares(NamedTuple):
+class AnswerShares(NamedTuple):
     """Wrong answers: a row for each unit (model or family), item and answer.
 
     Rows are sorted by item, then by answer; shares are those of a unit's attempts.
@@ -65,7 +65,7 @@ class Blocks:
     count: np.ndarray  # [blocks]
 
 
-class Evidence(NamedTuple):
+class AnswerEvidence(NamedTuple):
     """The evidence of items, and of each of their answers."""
 
     total: np.ndarray  # [items] log of the sum of ratios; -inf without an answer
@@ -73,20 +73,20 @@ class Evidence(NamedTuple):
     blocks: Blocks
 
 
-class Curves(NamedTuple):
+class AnswerCurves(NamedTuple):
     """Logarithms of the chances of right and wrong responses, `[units, curves]`."""
 
     right: np.ndarray
     wrong: np.ndarray
 
     @staticmethod
-    def of(chance: np.ndarray) -> Curves:
+    def of(chance: np.ndarray) -> AnswerCurves:
         """Those of chances, which stay off 0 and 1: nobody is certain to be right."""
         chance = np.clip(chance, 0.01, 0.99)
-        return Curves(np.log(chance), np.log1p(-chance))
+        return AnswerCurves(np.log(chance), np.log1p(-chance))
 
 
-def blocks_of(shares: Shares) -> Blocks:
+def blocks_of(shares: AnswerShares) -> Blocks:
     """The answers of items."""
     new = np.ones(len(shares.item), bool)
     new[1:] = np.diff(shares.item) != 0
@@ -157,12 +157,12 @@ def popularity_of(blocks: Blocks, size: int, options: np.ndarray) -> Popularity:
 def evidence(
     right: np.ndarray,
     seen: np.ndarray,
-    shares: Shares,
-    curves: Curves,
+    shares: AnswerShares,
+    curves: AnswerCurves,
     own: np.ndarray,
     options: np.ndarray,
     popularity: Popularity,
-) -> Evidence:
+) -> AnswerEvidence:
     """The ratios of (1), by item and answer.
 
     Args:
@@ -209,11 +209,11 @@ def evidence(
         blocks.item, np.exp(log_ratio - finite[blocks.item]), minlength=size
     )
     with np.errstate(divide="ignore"):
-        return Evidence(finite + np.log(sums), log_ratio, blocks)
+        return AnswerEvidence(finite + np.log(sums), log_ratio, blocks)
 
 
 def _log_mean(
-    right: np.ndarray, seen: np.ndarray, curves: Curves, own: np.ndarray
+    right: np.ndarray, seen: np.ndarray, curves: AnswerCurves, own: np.ndarray
 ) -> np.ndarray:
     """The logarithm of the first factor of (1), `[rows]`."""
     size = curves.right.shape[1]
@@ -232,7 +232,7 @@ def _log_mean(
 
 def null(
     seen: np.ndarray,
-    curves: Curves,
+    curves: AnswerCurves,
     options: np.ndarray,
     popularity: Popularity,
     unanswered: float,
@@ -277,7 +277,7 @@ def null(
     item, unit = np.nonzero(answer >= 0)
     found = answer[item, unit]
     sort = np.lexsort((found, item))
-    shares = Shares(item[sort], found[sort], unit[sort], np.ones(len(item)))
+    shares = AnswerShares(item[sort], found[sort], unit[sort], np.ones(len(item)))
     drawn = evidence(right, seen, shares, curves, own, options, popularity)
     return np.sort(drawn.total)
 

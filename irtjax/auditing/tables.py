@@ -9,7 +9,13 @@ import jax.numpy as jnp
 import numpy as np
 import pyarrow as pa
 
-from irtjax.auditing.examine import DISCRIMINATES, SEEN, TESTED, Statistics, column_of
+from irtjax.auditing.examine import (
+    DISCRIMINATES,
+    SEEN,
+    TESTED,
+    ItemStatistics,
+    column_of,
+)
 from irtjax.auditing.properties import (
     PROPERTIES,
     benchmark_difficulty,
@@ -32,13 +38,13 @@ def _names(places: np.ndarray, names: np.ndarray) -> pa.Array:
 
 def item_table(
     table: ResponseTable,
-    found: Statistics,
+    found: ItemStatistics,
     decided,
     flags,
     missing: MissingByAbility,
     level: float,
 ) -> pa.Table:
-    """One row per item; docs/audit.md defines the columns."""
+    """One row per item; docs/columns.md defines the columns."""
     c, groups = found.classical, found.groups
     nothing = np.full(table.num_items, np.nan)
     counts = (jnp.asarray(x, float) for x in c.rest_table)
@@ -96,7 +102,7 @@ def _flag_texts(flags: dict[str, np.ndarray]) -> list[str]:
     return ["; ".join(itertools.compress(names, row)) for row in rows]
 
 
-def _difficulties(found: Statistics, codes: np.ndarray, size: int) -> np.ndarray:
+def _difficulties(found: ItemStatistics, codes: np.ndarray, size: int) -> np.ndarray:
     """Difficulties `[benchmarks]`; in the order of accuracy if nothing is missing."""
     c, known = found.classical, found.known
     share = (c.right + found.residuals.missing_expected) / known.ability.size
@@ -110,7 +116,7 @@ def _difficulties(found: Statistics, codes: np.ndarray, size: int) -> np.ndarray
     return benchmark_difficulty(share, answers, slope, ability, known.probit)
 
 
-def benchmark_table(table: ResponseTable, found: Statistics, flags) -> pa.Table:
+def benchmark_table(table: ResponseTable, found: ItemStatistics, flags) -> pa.Table:
     """One row per benchmark, the best sum of ranks first."""
     names, codes = np.unique(table.benchmarks, return_inverse=True)
     size = len(names)

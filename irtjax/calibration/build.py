@@ -29,7 +29,7 @@ from irtjax.calibration.scale import (
     with_errors_of_scale,
 )
 from irtjax.calibration.tables import (
-    Judged,
+    CheckedTables,
     item_errors,
     make_ability_table,
     make_item_table,
@@ -66,36 +66,24 @@ def build(
     places: np.ndarray | None,
 ) -> Calibration:
     """Assembles a calibration; see `Task` for `places` of the `original` subjects."""
-    # Findings about items and assumptions follow from the errors given the scale.
-    vary, given = identification.variation(table), estimates
-    level, count = options["level"], estimates.num_parameters
-    benchmarks = _of_benchmarks(table, given)
-    clustered = relatives.with_clusters_as_benchmarks(table, options)
-    estimates = with_errors_of_scale(given, clustered, vary, level)
-    tested = not compares_means(estimates)
-    differ = tested and benchmarks is not None and benchmarks.matters(given.error)
-    if differ:
-        estimates = with_errors_of_benchmarks(estimates, table, level)
-    related = relatives.of_means(table, options)
-    if tested:
-        estimates, related = relatives.with_relatives(
-            table, estimates, options, paired=differ
-        )
-    shared, scale = estimates.shared, estimates.scale
-    if shared is not None and tested and not differ:
-        shared = leading_loadings(shared, SHARED_RANK)
-        if scale is None:
-            scale = scale_loadings(estimates.ability, shared)
+    conditional, level = estimates, options["level"]
+    vary = identification.variation(table)
+    benchmarks = _of_benchmarks(table, estimates)
+    estimates, related, common, tested = _with_all_errors(
+        table, estimates, options, vary, benchmarks
+    )
     clock.report("tables", 0, math.nan, math.nan)
     with clock.phase("tables"):
-        judged = _judge(table, given, layout, options, (vary, benchmarks), tested)
-        item_table = make_item_table(table, estimates, judged)
+        # Findings about items and assumptions follow from the errors given the scale.
+        checked = _judge(
+            table, conditional, layout, options, (vary, benchmarks), tested
+        )
+        item_table = make_item_table(table, estimates, checked)
         ability_table = make_ability_table(
             table,
             estimates,
-            judged,
-            shared,
-            scale,
+            checked,
+            *common,
             level,
             key,
             relatives.clusters_of(table, related, options),
@@ -105,15 +93,12 @@ def build(
         of_factors = factors.factors_of(estimates, layout)
         if of_factors is not None:
             item_table = with_columns(item_table, factors.loading_columns(of_factors))
-            more = factors.ability_columns(of_factors)
-            ability_table = with_columns(ability_table, more)
+            columns = factors.ability_columns(of_factors)
+            ability_table = with_columns(ability_table, columns)
         order = np.arange(table.num_subjects) if places is None else places
         ability_table = ability_table.take(order)
-    theta, covariance = estimates.parameters.theta, estimates.covariance
-    if covariance is not None:
-        known = np.asarray(covariance.identified)
-        both = known[:, :, None] & known[:, None, :]
-        covariance = np.where(both, np.asarray(covariance.items), np.nan)
+    theta, count = estimates.parameters.theta, estimates.num_parameters
+    shared, scale = common
     return Calibration(
         model=dataclasses.replace(estimates.problem.model, name=options["model"]),
         parameters=jax.tree.map(np.asarray, estimates.parameters)._replace(
@@ -131,15 +116,15 @@ def build(
             *_resolution_warnings(estimates, options["method"]),
             *warnings,
             *estimates.warnings,
-            *judged.warnings,
+            *checked.warnings,
         ),
-        notes=(*estimates.verdict, *table.notes, *related.notes, *judged.notes),
+        notes=(*estimates.verdict, *table.notes, *related.notes, *checked.notes),
         options=options,
         versions=_versions(),
         data_hash=original.data_hash(),
         timings=dict(clock.timings),
         level=level,
-        item_covariance=covariance,
+        item_covariance=_covariance_of_items(estimates),
         ability_shared=None if shared is None else shared[order],
         ability_scale=None if scale is None else scale[order],
         correlation_error=lengths.correlation_error(estimates.lengths),
@@ -151,6 +136,49 @@ def build(
     )
 
 
+def _with_all_errors(
+    table: ResponseTable,
+    estimates: Estimates,
+    options: dict[str, Any],
+    vary: identification.Variation,
+    benchmarks: assumptions.BenchmarkTest | None,
+) -> tuple[Estimates, relatives.Relatives, tuple[Any, Any], bool]:
+    """Adds the errors of scale, benchmarks and relatives.
+
+    The pair has loadings of the errors that abilities share, and of those of location
+    and scale among them, None where there are none. The last value states whether
+    subjects are compared by abilities.
+    """
+    level, error = options["level"], estimates.error
+    clustered = relatives.with_clusters_as_benchmarks(table, options)
+    estimates = with_errors_of_scale(estimates, clustered, vary, level)
+    tested = not compares_means(estimates)
+    differ = tested and benchmarks is not None and benchmarks.matters(error)
+    if differ:
+        estimates = with_errors_of_benchmarks(estimates, table, level)
+    related = relatives.of_means(table, options)
+    if tested:
+        estimates, related = relatives.with_relatives(
+            table, estimates, options, paired=differ
+        )
+    shared, scale = estimates.shared, estimates.scale
+    if shared is not None and tested and not differ:
+        shared = leading_loadings(shared, SHARED_RANK)
+        if scale is None:
+            scale = scale_loadings(estimates.ability, shared)
+    return estimates, related, (shared, scale), tested
+
+
+def _covariance_of_items(estimates: Estimates) -> np.ndarray | None:
+    """The covariance of each item's parameters, NaN where one is not identified."""
+    covariance = estimates.covariance
+    if covariance is None:
+        return None
+    identified = np.asarray(covariance.identified)
+    both = identified[:, :, None] & identified[:, None, :]
+    return np.where(both, np.asarray(covariance.items), np.nan)
+
+
 def _judge(
     table: ResponseTable,
     estimates: Estimates,
@@ -158,7 +186,7 @@ def _judge(
     options,
     tests: tuple[identification.Variation, assumptions.BenchmarkTest | None],
     tested: bool,
-) -> Judged:
+) -> CheckedTables:
     """Flags of items and subjects, errors of items, and warnings."""
     model = estimates.problem.model
     of_items, of_subjects = _margins(table, model)
@@ -214,7 +242,7 @@ def _judge(
         note = flags.separation_note(separated)
         notes = [note, *notes] if note else notes
     both = (of_items, of_subjects), (items, subjects)
-    return Judged(*both, separated, (errors, difficulties), found, notes)
+    return CheckedTables(*both, separated, (errors, difficulties), found, notes)
 
 
 def _margins(table: ResponseTable, model) -> list[flags.Margins]:

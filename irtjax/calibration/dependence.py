@@ -51,7 +51,7 @@ class Dependence(NamedTuple):
     z: float
 
 
-class Residuals(NamedTuple):
+class FreeSlopes(NamedTuple):
     """Slopes that are free of estimates, their information, and their projections.
 
     Attributes:
@@ -71,7 +71,7 @@ class Residuals(NamedTuple):
 
 def residuals_of(
     slope: np.ndarray, information: np.ndarray, ability: np.ndarray, part: np.ndarray
-) -> Residuals:
+) -> FreeSlopes:
     """The residuals of a fit from slopes and information `[subjects, items]`.
 
     `part` numbers the benchmark of each item: subjects have an ability on each.
@@ -87,10 +87,10 @@ def residuals_of(
     moved = np.moveaxis(products, -1, 0) + ridge
     inverse = np.moveaxis(np.linalg.inv(moved), 0, -1)
     slope = np.where(weight > 0, slope, 0.0)
-    return _projected(Residuals(slope, weight, basis, inverse, part))
+    return _projected(FreeSlopes(slope, weight, basis, inverse, part))
 
 
-def _projected(residuals: Residuals) -> Residuals:
+def _projected(residuals: FreeSlopes) -> FreeSlopes:
     """Slopes less what abilities and items explain."""
     slope, weight, basis, inverse, part = residuals
     onto = _indicator(part)
@@ -108,7 +108,7 @@ def _indicator(codes: np.ndarray) -> np.ndarray:
     return np.eye(int(codes.max(initial=0)) + 1)[codes]
 
 
-def between_subjects(residuals: Residuals, codes: np.ndarray) -> Dependence:
+def between_subjects(residuals: FreeSlopes, codes: np.ndarray) -> Dependence:
     """Dependence of the subjects of one group, over all groups; see the module.
 
     >>> rng = np.random.default_rng(0)
@@ -134,7 +134,7 @@ def between_subjects(residuals: Residuals, codes: np.ndarray) -> Dependence:
     return _dependence(both + lost, size)
 
 
-def between_items(residuals: Residuals, codes: np.ndarray) -> Dependence:
+def between_items(residuals: FreeSlopes, codes: np.ndarray) -> Dependence:
     """Dependence of the items of one cluster, over all clusters; see the module.
 
     A cluster lies within a benchmark: items of two count as two clusters.
@@ -170,7 +170,7 @@ def _dependence(excess: float, size: float) -> Dependence:
     return Dependence(excess / size, excess / (2 * size) ** 0.5)
 
 
-def above_shuffled(residuals: Residuals, codes: np.ndarray) -> float:
+def above_shuffled(residuals: FreeSlopes, codes: np.ndarray) -> float:
     """Standard deviations of the z within groups above those of shuffled labels.
 
     Where responses depend on more than one ability all pairs of subjects depend on each
@@ -192,7 +192,7 @@ def above_shuffled(residuals: Residuals, codes: np.ndarray) -> float:
     return excess / max(float(np.std(shuffled)), 1e-12)
 
 
-def search_groups(residuals: Residuals) -> np.ndarray | None:
+def search_groups(residuals: FreeSlopes) -> np.ndarray | None:
     """Groups of dependent subjects without names, `[subjects]`, or None.
 
     Average linkage by the z of pairs; of its partitions the one with the largest z over
@@ -224,7 +224,7 @@ def search_groups(residuals: Residuals) -> np.ndarray | None:
     return _refined(z, groups)
 
 
-def _pairs(residuals: Residuals) -> np.ndarray:
+def _pairs(residuals: FreeSlopes) -> np.ndarray:
     """Z of each pair of subjects, 0 on the diagonal."""
     slope, weight, basis, inverse, _ = residuals
     size = weight @ weight.T

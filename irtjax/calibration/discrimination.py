@@ -17,7 +17,7 @@ from irtjax.data.sparse_table import SparseCells
 from irtjax.numerics.tails import (
     CONSTANT,
     ENUMERATED,
-    Sums,
+    ScoreSums,
     permutation_tails,
     permutation_tails_of_scores,
     tails_of_sums,
@@ -34,7 +34,7 @@ BLOCK = 200_000
 BLOCK_OF_PRODUCT = 100_000
 
 
-class Block(NamedTuple):
+class ResponseBlock(NamedTuple):
     """Responses and mask of some items, `[rows, items]`.
 
     Rows of a matrix are its subjects. Of observed cells each column has those of its
@@ -58,7 +58,7 @@ class Rest(NamedTuple):
     answers: np.ndarray
     means: np.ndarray
 
-    def scores(self, own: np.ndarray, block: Block) -> np.ndarray:
+    def scores(self, own: np.ndarray, block: ResponseBlock) -> np.ndarray:
         """Rest scores of the cells of a block; `own` is response less item mean."""
         others = block.of_subjects(np.maximum(self.answers - 1, 1))
         return (block.of_subjects(self.total) - own) / others
@@ -155,18 +155,18 @@ def tails_for(subjects: int) -> Callable[..., tuple[np.ndarray, np.ndarray]]:
 
 def item_blocks(
     values: np.ndarray | SparseCells, observed: np.ndarray | None, cells: int
-) -> Iterator[Block]:
+) -> Iterator[ResponseBlock]:
     """Blocks of items with so many cells, of a matrix or of observed cells."""
     if isinstance(values, SparseCells):
         for items, subject, value, seen in values.item_blocks(cells):
-            yield Block(items, value, seen, subject)
+            yield ResponseBlock(items, value, seen, subject)
         return
     width = max(1, cells // max(values.shape[0], 1))
     for start in range(0, values.shape[1], width):
         part = slice(start, start + width)
         block = values[:, part]
         seen = np.ones(block.shape, bool) if observed is None else observed[:, part]
-        yield Block(part, block, seen)
+        yield ResponseBlock(part, block, seen)
 
 
 def p_negative(values: np.ndarray, observed: np.ndarray | None) -> np.ndarray:
@@ -218,6 +218,6 @@ def _p_of_complete(values: np.ndarray, rest: Rest) -> np.ndarray:
     count = np.full(items, float(subjects))
     # Rounding is in proportion to what cancels in `second`.
     size = whole + c**2 * ones * zeros / subjects
-    sums = Sums(second, third, CONSTANT * count + 1e-12 * size)
+    sums = ScoreSums(second, third, CONSTANT * count + 1e-12 * size)
     found = tails_of_sums(count, ones, total, sums)[1]
     return np.where((ones > 0) & (zeros > 0), found, np.nan)

@@ -16,7 +16,7 @@ from irtjax.calibration.dependence import (
     CRITICAL,
     SEARCHED,
     Dependence,
-    Residuals,
+    FreeSlopes,
     above_shuffled,
     between_items,
     between_subjects,
@@ -58,7 +58,7 @@ class Grouping(NamedTuple):
 
 
 def families_of(
-    table: ResponseTable, residuals: Residuals, facet: str | None
+    table: ResponseTable, residuals: FreeSlopes, facet: str | None
 ) -> Grouping | None:
     """Families of subjects: given, or those with the most dependence."""
     if facet is not None:
@@ -89,7 +89,7 @@ def families_of(
 
 
 def clusters_of_items(
-    table: ResponseTable, residuals: Residuals, facet: str | None
+    table: ResponseTable, residuals: FreeSlopes, facet: str | None
 ) -> Grouping | None:
     """Clusters of items: given, or those with the most dependence."""
     if facet is not None:
@@ -121,7 +121,9 @@ def clusters_of_items(
     return _best(blocks, size, FEWEST_CLUSTERS, LARGEST)
 
 
-def _labelled(labels: np.ndarray, of: str, residuals: Residuals, test: Any) -> Grouping:
+def _labelled(
+    labels: np.ndarray, of: str, residuals: FreeSlopes, test: Any
+) -> Grouping:
     """Groups by label; each without a label is alone."""
     texts = np.asarray(labels).astype(str)
     alone = np.char.strip(texts) == ""

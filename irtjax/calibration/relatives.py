@@ -43,7 +43,7 @@ from irtjax.calibration.assumptions import cell_slopes
 from irtjax.calibration.dependence import (
     CRITICAL,
     Dependence,
-    Residuals,
+    FreeSlopes,
     residuals_of,
 )
 from irtjax.calibration.groupings import Grouping, clusters_of_items, families_of
@@ -221,7 +221,7 @@ def _cells_of(table: ResponseTable, estimates: Estimates):
     return np.where(finite, slope, 0.0), np.where(finite, information, 0.0)
 
 
-def _posterior(estimates: Estimates, residuals: Residuals) -> np.ndarray:
+def _posterior(estimates: Estimates, residuals: FreeSlopes) -> np.ndarray:
     """Posterior variance of each ability, given items and population."""
     sd = float(np.asarray(estimates.parameters.population.sd))
     return 1 / (1 / max(sd, 1e-6) ** 2 + residuals.information.sum(axis=1))
@@ -236,7 +236,7 @@ def _scores(family: Any, items: Any, theta):
 
 def _with_clusters(
     estimates: Estimates,
-    residuals: Residuals,
+    residuals: FreeSlopes,
     clusters: Grouping,
     posterior: np.ndarray,
     notes: list[str],
@@ -282,7 +282,7 @@ def _range(sizes: np.ndarray) -> str:
 def _with_families(
     table: ResponseTable,
     estimates: Estimates,
-    residuals: Residuals,
+    residuals: FreeSlopes,
     families: Grouping,
     posterior: np.ndarray | None,
     notes: list[str],
@@ -356,7 +356,7 @@ def intraclass_of(
 def _agreeing(
     error: np.ndarray,
     shared: np.ndarray,
-    residuals: Residuals,
+    residuals: FreeSlopes,
     families: Grouping,
     posterior: np.ndarray,
 ) -> np.ndarray:

@@ -38,7 +38,7 @@ _FIRST = ("discrimination", "intercept", "difficulty")
 _FIRST += ("lower_asymptote", "upper_asymptote")
 
 
-class Judged(NamedTuple):
+class CheckedTables(NamedTuple):
     """Margins and flags, of items and of subjects; errors; warnings and notes.
 
     `separated` is None where it is not defined. `errors` are standard errors by
@@ -138,7 +138,7 @@ def item_errors(estimates: Estimates):
     return errors, missing, difficulties
 
 
-def make_item_table(table: ResponseTable, estimates: Estimates, judged: Judged):
+def make_item_table(table: ResponseTable, estimates: Estimates, judged: CheckedTables):
     """The fixed columns, the model's other parameters, those of lengths."""
     import pyarrow as pa
 
@@ -216,7 +216,7 @@ def _columns(name: str, value: np.ndarray, error: np.ndarray | None) -> dict:
 def make_ability_table(
     table: ResponseTable,
     estimates: Estimates,
-    judged: Judged,
+    judged: CheckedTables,
     shared: np.ndarray | None,
     scale: np.ndarray | None,
     level: float,

@@ -304,7 +304,7 @@ def trial_dependence(table: ResponseTable) -> float:
     return float(np.sqrt(ratio)) if ratio > 1 + 2 * np.sqrt(2 / degrees) else 1.0
 
 
-class Shares(NamedTuple):
+class ScoreShares(NamedTuple):
     """Scores as shares of right responses, for ``jit``."""
 
     values: np.ndarray  # [subjects, items] scores times what each is worth
@@ -314,7 +314,7 @@ class Shares(NamedTuple):
 
 def to_shares(
     table: ResponseTable, worth: float | Mapping[str, float] | None = None
-) -> Shares:
+) -> ScoreShares:
     """Scores as shares of `worth` independent right or wrong responses.
 
     `worth` is one over the dispersion of the scores, or this for each benchmark; None
@@ -349,7 +349,7 @@ def to_shares(
     else:
         found = 1 / share_dispersion(scores, seen) if worth is None else float(worth)
         by_item = np.full(table.num_items, found)
-    return Shares(scores * by_item, seen * by_item, found)
+    return ScoreShares(scores * by_item, seen * by_item, found)
 
 
 def _is_small(scores: np.ndarray, seen: np.ndarray) -> bool:

@@ -188,12 +188,7 @@ def _reserve(folder: Path, until: float) -> tuple[list[Path], int | None]:
                 raise BlockingIOError
             lock = _lock(folder, wait=False)
         except BlockingIOError:
-            if time.monotonic() > until:
-                raise ValueError(
-                    f"another process writes to {folder}: wait until it has ended, or"
-                    " choose another folder"
-                ) from None
-            time.sleep(0.05)
+            _wait(until, f"another process writes to {folder}: wait until it has ended")
             continue
         if lock is None or _is_at(folder, lock):
             return made, lock
@@ -564,16 +559,19 @@ def _locked(folder: Path, shared: bool = False) -> Iterator[None]:
             lock = _lock(folder, shared, wait=False)
             break
         except BlockingIOError:
-            if time.monotonic() > until:
-                raise ValueError(
-                    f"another process has locked {folder} for {_PATIENCE:.0f} seconds:"
-                    " end it, or choose another folder"
-                ) from None
-            time.sleep(0.01)
+            locked = f"another process has locked {folder} for {_PATIENCE:.0f} seconds"
+            _wait(until, f"{locked}: end it")
     try:
         yield
     finally:
         _unlock(lock)
+
+
+def _wait(until: float, refusal: str) -> None:
+    """Waits a moment for another process; after some time its folder is refused."""
+    if time.monotonic() > until:
+        raise ValueError(f"{refusal}, or choose another folder") from None
+    time.sleep(0.02)
 
 
 def _lock(folder: Path, shared: bool = False, wait: bool = True) -> int | None:

@@ -38,7 +38,7 @@ CELL_BYTES = 41.0
 CHUNK = 2**16
 
 
-class Judged(NamedTuple):
+class HeldOutFit(NamedTuple):
     """Mean log-likelihood of the cells held out, and the area under their curve."""
 
     log_likelihood: float
@@ -84,7 +84,7 @@ class Folds(Protocol):
         """The cells outside a fold, as the fits take them."""
         ...
 
-    def judge(self, fold: int, training: Any, fit: Any) -> Judged:
+    def judge(self, fold: int, training: Any, fit: Any) -> HeldOutFit:
         """Predicts the cells of a fold by a fit; None is the items' proportions."""
         ...
 
@@ -152,7 +152,7 @@ class MatrixFolds:
         values = jnp.where(out, 0, whole.values)
         return dataclasses.replace(whole, observed=whole.observed & ~out, values=values)
 
-    def judge(self, fold: int, training: Responses, fit: Any) -> Judged:
+    def judge(self, fold: int, training: Responses, fit: Any) -> HeldOutFit:
         """Predicts the cells of a fold."""
         values = self.whole.values
         if fit is None:
@@ -163,7 +163,7 @@ class MatrixFolds:
         out = self.fold == fold
         mask = np.asarray(out)
         area = _auc(np.asarray(values)[mask] > 0, np.asarray(chance)[mask])
-        return Judged(float(_mean_log_likelihood(values, out, chance)), area)
+        return HeldOutFit(float(_mean_log_likelihood(values, out, chance)), area)
 
     def log_likelihood_of_means(self) -> float:
         """Log-likelihood of the observed cells at the items' proportions."""
@@ -203,7 +203,7 @@ class CellFolds:
         subjects, items = sides
         return dataclasses.replace(self.whole, subjects=subjects, items=items)
 
-    def judge(self, fold: int, training: SparseResponses, fit: Any) -> Judged:
+    def judge(self, fold: int, training: SparseResponses, fit: Any) -> HeldOutFit:
         """Predicts the cells of a fold."""
         out = self.number == fold
         row, column = self.table.row[out], self.table.column[out]
@@ -216,7 +216,7 @@ class CellFolds:
             scores = score_factors(fit.model, items, population, training, theta)
             chance = _at_cells(fit.model, items, scores, row, column)
         dtype = jnp.zeros(()).dtype
-        return Judged(
+        return HeldOutFit(
             _log_likelihoods(right, chance, dtype).mean(), _auc(right, chance)
         )
 

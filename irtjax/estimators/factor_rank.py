@@ -34,7 +34,7 @@ from irtjax._types import KeyArray
 from irtjax.estimators.driver import Fit, run_jit
 from irtjax.estimators.factor_residuals import leading_residual
 from irtjax.estimators.factor_start import factor_start
-from irtjax.estimators.joint.bound import Factors
+from irtjax.estimators.joint.bound import BilinearParameters
 from irtjax.estimators.joint.quasi_newton import QuasiNewton
 from irtjax.likelihood.problem import Problem, Start
 from irtjax.models.catalogue import factor_model
@@ -110,7 +110,7 @@ def fit_factors(
     dtype,
     slope_sd: Any = 1.0,
     tolerance: float = TOLERANCE,
-    begin: Factors | None = None,
+    begin: BilinearParameters | None = None,
 ) -> Fit:
     """The joint fit of `size` factors; one program for all sizes up to `most`.
 
@@ -147,7 +147,7 @@ def noise_rank(
     begin, result = None, None
     for _ in range(most + 1):
         found = fit_factors(data, most, most, dtype, slope_sd, tolerance, begin)
-        best: Factors = found.state.best
+        best: BilinearParameters = found.state.best
         record = items._replace(
             discrimination=best.discrimination, intercept=best.intercept
         )
@@ -172,12 +172,12 @@ def noise_rank(
         slopes, theta = (
             jnp.asarray(x, dtype) for x in (slope_sd * sizes * right, sizes * left)
         )
-        begin = Factors(slopes, best.intercept, theta)
+        begin = BilinearParameters(slopes, best.intercept, theta)
     assert result is not None
     return result
 
 
-def _singular(point: Factors) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _singular(point: BilinearParameters) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Singular vectors and values of Theta A', `[., dims]`, largest first."""
     sides = (np.asarray(x, float) for x in (point.theta, point.discrimination))
     (first, upper), (second, lower) = (np.linalg.qr(side) for side in sides)

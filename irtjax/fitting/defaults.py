@@ -70,7 +70,7 @@ ONLY_BINARY = {"item_model", "priors", "positive", *ITEMS}
 KEPT = ("item_model", "metric_effects")
 
 
-class Choice(NamedTuple):
+class ModelChoice(NamedTuple):
     """The model and the method to fit, by name or as given, and the reason.
 
     The reason is one sentence; empty where nothing was left to the data. `bounds` are
@@ -90,7 +90,7 @@ def choose(
     settings: Mapping[str, Any] | None = None,
     *,
     categories: bool = False,
-) -> Choice:
+) -> ModelChoice:
     """Chooses the model and the method that are left to the data (`AUTO`).
 
     Of the settings given to `irtjax.fit`, `bounds` determine the model, and those that
@@ -127,9 +127,9 @@ def choose(
                 ", and subjects hardly differ on so few items: slopes are equal"
             )
     if not (isinstance(method, str) and method == AUTO):
-        return Choice(model, method, _sentence(model, method, why_model, ""))
+        return ModelChoice(model, method, _sentence(model, method, why_model, ""))
     method, why_method = _method_of(table, model, settings)
-    return Choice(model, method, _sentence(model, method, why_model, why_method))
+    return ModelChoice(model, method, _sentence(model, method, why_model, why_method))
 
 
 def _model_of(table: ResponseTable, settings: Mapping[str, Any]) -> tuple[Any, str]:

@@ -15,7 +15,7 @@ from jaxtyping import Array, Float
 
 from irtjax.likelihood.counts import Counts
 from irtjax.models.model import Model
-from irtjax.models.predictor import Moments
+from irtjax.models.predictor import AbilityProducts
 from irtjax.numerics.kernels import positive_definite_solve
 
 #: Longest move of a coordinate in one Newton step.
@@ -63,7 +63,7 @@ def expected_derivatives(
     """Value, gradient and curvature of each item's expected objective.
 
     Derivatives are taken cell by cell in forward mode and summed over nodes by a
-    product with the abilities at the nodes and their products (`Moments`):
+    product with the abilities at the nodes and their products (`AbilityProducts`):
     discriminations act through the predictor only, so their derivatives are those of
     the intercepts times abilities, and are never computed apart. (Measured: 0.2 data
     products for the 2PL where nested autodiff of the summed objective takes 2.3.)
@@ -71,7 +71,7 @@ def expected_derivatives(
     family = model.family
     cell = _cell_objective(model)
     columns, slopes = family.num_columns, len(family.slope_columns)
-    slope, at_nodes = int(slopes > 0), Moments.of(nodes)
+    slope, at_nodes = int(slopes > 0), AbilityProducts.of(nodes)
     unit = jnp.eye(columns, dtype=coordinates.dtype)
 
     def along(function, column):

@@ -42,7 +42,7 @@ def slope_parameters(slopes: str, dims: int = 0) -> tuple[Parameter, ...]:
     return (Parameter("discrimination", bijection, size=dims),)
 
 
-class Moments(NamedTuple):
+class AbilityProducts(NamedTuple):
     """Products of the abilities at nodes, by which derivatives in eta are weighted.
 
     Attributes:
@@ -54,7 +54,7 @@ class Moments(NamedTuple):
     pair: np.ndarray
 
     @classmethod
-    def of(cls, nodes: Array) -> Moments:
+    def of(cls, nodes: Array) -> AbilityProducts:
         """Of nodes `[nodes]` or `[nodes, K]`."""
         theta = nodes[None] if nodes.ndim == 1 else nodes.T
         size = theta.shape[0]

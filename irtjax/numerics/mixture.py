@@ -38,7 +38,7 @@ STARTS, SHORT, MOST_STEPS = 20, 5, 500
 TOLERANCE = 1e-7
 
 
-class Components(NamedTuple):
+class MixtureComponents(NamedTuple):
     """Parameters of a mixture; components that are not used have the weight 0."""
 
     weights: Float[Array, " most"]
@@ -46,7 +46,7 @@ class Components(NamedTuple):
     covariances: Float[Array, "most dims dims"]
 
 
-class Mixture(NamedTuple):
+class FittedMixture(NamedTuple):
     """A fitted mixture.
 
     Attributes:
@@ -63,7 +63,7 @@ class Mixture(NamedTuple):
         num_steps: EM steps after the best start.
     """
 
-    components: Components
+    components: MixtureComponents
     num_components: Int[Array, ""]
     responsibilities: Float[Array, "points most"]
     log_likelihood: Float[Array, ""]
@@ -92,7 +92,7 @@ def _features(points: Array) -> Array:
     return jnp.concatenate([ones, points, products.reshape(len(points), -1)], axis=1)
 
 
-def _log_joint(features: Array, components: Components) -> Array:
+def _log_joint(features: Array, components: MixtureComponents) -> Array:
     """`[points, most]` joint log densities, linear in the `_features`."""
     most, dims = components.means.shape
     lower = inverse_cholesky(components.covariances)
@@ -108,7 +108,7 @@ def _log_joint(features: Array, components: Components) -> Array:
     return jnp.where(used, found, -jnp.inf)
 
 
-def _expect(features: Array, weights: Array, components: Components) -> _Step:
+def _expect(features: Array, weights: Array, components: MixtureComponents) -> _Step:
     """The E-step, with weights of points."""
     log_joint = _log_joint(features, components)
     log_total = logsumexp(log_joint, axis=1)
@@ -117,8 +117,12 @@ def _expect(features: Array, weights: Array, components: Components) -> _Step:
 
 
 def _maximise(
-    features: Array, weights: Array, found: Array, ridge: Array, before: Components
-) -> Components:
+    features: Array,
+    weights: Array,
+    found: Array,
+    ridge: Array,
+    before: MixtureComponents,
+) -> MixtureComponents:
     """The M-step; a component without points keeps its place, with the weight 0."""
     most, dims = before.means.shape
     moments = (weights[:, None] * found).T @ features
@@ -129,7 +133,7 @@ def _maximise(
     covariances = moments[:, dims + 1 :].reshape(most, dims, dims)
     covariances = covariances - means[:, :, None] * means[:, None]
     covariances = covariances + ridge * jnp.eye(dims, dtype=features.dtype)
-    return Components(
+    return MixtureComponents(
         jnp.where(some, size / jnp.sum(weights), 0),
         jnp.where(some[:, None], means, before.means),
         jnp.where(some[:, None, None], covariances, before.covariances),
@@ -167,7 +171,9 @@ def _emptied(weights: Array, found: Array, used: Array, dims: int) -> Array:
     return jnp.any(used & (weights @ found < dims + 1))
 
 
-def _best_start(features, weights, used, unit, whole, key, starts: int) -> Components:
+def _best_start(
+    features, weights, used, unit, whole, key, starts: int
+) -> MixtureComponents:
     """The best of the starts after a few EM steps each."""
     # Compared in single precision, at a third of the time.
     low, dtype = jnp.float32, features.dtype
@@ -203,7 +209,7 @@ def gaussian_mixture(
     *,
     most: int = 10,
     starts: int = STARTS,
-) -> Mixture:
+) -> FittedMixture:
     """Fits a mixture of normal distributions by EM from k-means++ starts.
 
     Args:
@@ -238,13 +244,13 @@ def gaussian_mixture(
     points = points - mean
     features = _features(points)
     round_ball = (variance + ridge) * jnp.eye(dims, dtype=dtype)
-    whole = Components(
+    whole = MixtureComponents(
         jnp.where(used, 1 / components, 0).astype(dtype),
         jnp.zeros((most, dims), dtype),
         jnp.broadcast_to(round_ball, (most, dims, dims)),
     )
 
-    def step(state: Components) -> tuple[Components, _Step]:
+    def step(state: MixtureComponents) -> tuple[MixtureComponents, _Step]:
         seen = _expect(features, weights, state)
         return _maximise(features, weights, seen.responsibilities, ridge, state), seen
 
@@ -267,7 +273,7 @@ def gaussian_mixture(
     found, height = _expect(features, weights, state)
     log_found = jnp.log(jnp.where(found > 0, found, 1))
     free = components - 1 + components * (dims + dims * (dims + 1) // 2)
-    return Mixture(
+    return FittedMixture(
         state._replace(means=state.means + mean),
         jnp.asarray(components, jnp.int32),
         found,
@@ -288,7 +294,7 @@ def choose_mixture(
     *,
     most: int = 10,
     starts: int = STARTS,
-) -> tuple[Mixture, Float[Array, " most"]]:
+) -> tuple[FittedMixture, Float[Array, " most"]]:
     """The mixture of 1 to `most` components with the lowest BIC, and BIC of each.
 
     A number of components that leaves one emptied is not chosen: its BIC is infinite.

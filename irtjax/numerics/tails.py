@@ -93,7 +93,7 @@ def permutation_tails_of_scores(
     square = centred * centred
     second, third = square.sum(0), (square * centred).sum(0)
     size = np.where(seen, score, 0)
-    sums = Sums(second, third, CONSTANT * (count + (size * size).sum(0)))
+    sums = ScoreSums(second, third, CONSTANT * (count + (size * size).sum(0)))
     if values.dtype == bool:
         total = np.where(values, centred, 0).sum(0)
         return tails_of_sums(count, values.sum(0), total, sums)
@@ -102,7 +102,7 @@ def permutation_tails_of_scores(
     return _tails(count, total, sums, own, _log_ties(values, seen))
 
 
-class Sums(NamedTuple):
+class ScoreSums(NamedTuple):
     """Sums of squares and cubes of centred scores; those to `constant` are rounding."""
 
     second: np.ndarray
@@ -111,7 +111,7 @@ class Sums(NamedTuple):
 
 
 def tails_of_sums(
-    count: np.ndarray, ones: np.ndarray, total: np.ndarray, sums: Sums
+    count: np.ndarray, ones: np.ndarray, total: np.ndarray, sums: ScoreSums
 ) -> tuple[np.ndarray, np.ndarray]:
     """`permutation_tails_of_scores` of 0 and 1; `total` sums centred scores of ones."""
     ones = ones.astype(np.float64)
@@ -122,7 +122,7 @@ def tails_of_sums(
     return _tails(count, total, sums, own, ties)
 
 
-def _tails(count, total, sums: Sums, own, ties):
+def _tails(count, total, sums: ScoreSums, own, ties):
     """Both tails from the sums of `permutation_tails_of_scores`."""
     (second, third, constant), (own_second, own_third) = sums, own
     variance = own_second * second / np.maximum(count - 1, 1)

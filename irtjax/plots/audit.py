@@ -126,7 +126,7 @@ def plot_flagged_items(audit: Audit, data: ResponseTable, num_items: int = 9) ->
     Returns:
         The figure; nothing is shown or saved.
     """
-    from irtjax.auditing.examine import Known
+    from irtjax.auditing.examine import OrderedFit
     from irtjax.plots.curves import ability_grid
 
     chosen = _surest(audit, num_items)
@@ -138,7 +138,7 @@ def plot_flagged_items(audit: Audit, data: ResponseTable, num_items: int = 9) ->
         ]
         heading = "No item has a tested defect"
         heading += ". Nearest to a flag:" if chosen else ", and none could be tested"
-    known = Known.of(audit.fit, data)
+    known = OrderedFit.of(audit.fit, data)
     rows = -(-len(chosen) // 3)
     figure = style.empty_figure(10.5, 0.6 + 2.5 * rows)
     if heading:

@@ -93,7 +93,7 @@ class BlockScores(NamedTuple):
     shared: Array | None
 
 
-class Block(NamedTuple):
+class SubjectBlock(NamedTuple):
     """The responses of a block of subjects, as floats."""
 
     start: Array
@@ -138,7 +138,7 @@ def scan_scores(
     scorer: Scorer,
     data: Responses | SparseResponses,
     theta: Array,
-    make: Callable[[Scorer], Callable[[Block, Array], Rows]],
+    make: Callable[[Scorer], Callable[[SubjectBlock, Array], Rows]],
     init: Rows,
     between: Array | None = None,
 ) -> Rows:
@@ -161,7 +161,7 @@ def scan_scores(
             scorer.model, tables, theta, data, start, size
         )
         evidence = kernels.take_block(data.evidence, start, size)
-        block = Block(start, statistics, exposure, data.item_weight, evidence)
+        block = SubjectBlock(start, statistics, exposure, data.item_weight, evidence)
         new = function(block, log_lik)
         put = lambda old, part: kernels.put_block(old, part, start)
         return jax.tree.map(put, carry, new)
@@ -190,7 +190,7 @@ def map_subjects(
     scorer: Scorer,
     data: SparseResponses,
     theta: Array,
-    function: Callable[[Scorer, Block, Array, Array], Rows],
+    function: Callable[[Scorer, SubjectBlock, Array, Array], Rows],
     init: Rows,
 ) -> Rows:
     """Rows of subjects from the scorer of their own items, their block, and so on.
@@ -207,7 +207,7 @@ def map_subjects(
         exposure = part.exposure[None].astype(dtype)
         weight = data.item_weight
         weight = None if weight is None else weight[part.column]
-        block = Block(part.row, statistics, exposure, weight)
+        block = SubjectBlock(part.row, statistics, exposure, weight)
         log_lik = block.log_likelihood(family.table(own.items, theta), theta)
         found = function(own, block, log_lik, part.column)
         return jax.tree.map(lambda x: x[0], found)
@@ -216,7 +216,7 @@ def map_subjects(
     return map_rows(data.subjects, one, init, 8 * theta.shape[0])
 
 
-def is_empty(block: Block) -> Array:
+def is_empty(block: SubjectBlock) -> Array:
     """Which subjects have no response that counts, `[block]`."""
     if block.exposure is None or block.evidence is not None:
         return jnp.zeros(block.statistics[0].shape[0], bool)

@@ -21,9 +21,9 @@ from irtjax.numerics.kernels import equal_nodes
 from irtjax.numerics.precision import full_precision
 from irtjax.numerics.programs import stored_jit
 from irtjax.scoring.block import (
-    Block,
     BlockScores,
     Scorer,
+    SubjectBlock,
     is_empty,
     scan_in_stretches,
     scan_scores,
@@ -161,7 +161,7 @@ def score_on_nodes(
     def make(scorer: Scorer):
         score_block = _block_scorer(scorer, theta, bounds)
 
-        def scores(block: Block, log_lik: Array) -> Scores:
+        def scores(block: SubjectBlock, log_lik: Array) -> Scores:
             joint = log_lik + log_weights
             log_marginal = jax.nn.logsumexp(joint, axis=1)
             found = score_block(block, joint, log_marginal)
@@ -207,7 +207,7 @@ def _block_scorer(scorer: Scorer, theta: Array, bounds: Array):
     on_grid = scorer.model.family.table(scorer.items, grid)
     warm = warm_table(scorer, grid) if scorer.method == "wle" else None
 
-    def of_block(block: Block, joint: Array, log_marginal: Array):
+    def of_block(block: SubjectBlock, joint: Array, log_marginal: Array):
         log_lik = block.log_likelihood(on_grid, grid)
         if warm is not None:
             log_lik = log_lik + warm_on_grid(block, warm, grid)
@@ -217,7 +217,7 @@ def _block_scorer(scorer: Scorer, theta: Array, bounds: Array):
 
 
 def _eap_scores(
-    scorer: Scorer, block: Block, theta: Array, posterior: Array
+    scorer: Scorer, block: SubjectBlock, theta: Array, posterior: Array
 ) -> BlockScores:
     """EAP scores and their variances."""
     ability = posterior @ theta

@@ -43,8 +43,8 @@ from irtjax.models.model import Model, Population
 from irtjax.numerics.kernels import weigh_rows
 from irtjax.numerics.programs import stored_jit
 from irtjax.scoring.block import (
-    Block,
     Scorer,
+    SubjectBlock,
     map_subjects,
     scan_in_stretches,
     scan_scores,
@@ -124,7 +124,7 @@ def expected_scores(
     # dS / dx_j at every node, the first part of (4).
     direct = [slopes * share for slopes in coordinate_slopes(scorer, responses)]
 
-    def scores(block: Block, log_lik: Array) -> ExpectedScores:
+    def scores(block: SubjectBlock, log_lik: Array) -> ExpectedScores:
         posterior = jax.nn.softmax(log_lik + log_weights, axis=1)
         score = posterior @ at_nodes
         centred = at_nodes - score[:, None]
@@ -196,7 +196,7 @@ def _sparse_expected(
                 total = total + (by_row * by_column) @ items[:, i, k]
         return total
 
-    def answered(own: Scorer, block: Block, log_lik: Array, column: Array):
+    def answered(own: Scorer, block: SubjectBlock, log_lik: Array, column: Array):
         """What the items that a subject answered add, beyond those of P D."""
         each = jax.nn.softmax(log_lik + log_weights, axis=1)
         own_lean = each * (at_nodes - each @ at_nodes)

@@ -11,7 +11,7 @@ from jaxtyping import Array
 
 from irtjax.models.family import Items
 from irtjax.numerics.kernels import take_block
-from irtjax.scoring.block import Block, Scorer
+from irtjax.scoring.block import Scorer, SubjectBlock
 
 
 def coordinate_slopes(scorer: Scorer, function: Callable[[Items], Any]) -> list[Any]:
@@ -42,7 +42,7 @@ class Sensitivity(NamedTuple):
 
 
 def mean_sensitivity(
-    scorer: Scorer, block: Block, theta: Array, lean: Array
+    scorer: Scorer, block: SubjectBlock, theta: Array, lean: Array
 ) -> Sensitivity:
     """Sensitivity of a posterior mean of a function of ability on nodes `theta`.
 
@@ -64,7 +64,7 @@ def mean_sensitivity(
 
 
 def added_variance(
-    scorer: Scorer, block: Block, ability: Array, moves: Sensitivity
+    scorer: Scorer, block: SubjectBlock, ability: Array, moves: Sensitivity
 ) -> tuple[Array, Array]:
     """Variances g' C g that the errors of items add to scores, and their shared part.
 

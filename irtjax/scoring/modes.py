@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array
 
-from irtjax.scoring.block import Block, BlockScores, Scorer, table_of
+from irtjax.scoring.block import BlockScores, Scorer, SubjectBlock, table_of
 from irtjax.scoring.item_error import Sensitivity, added_variance, coordinate_slopes
 from irtjax.scoring.result import ScoreFlag
 
@@ -27,7 +27,7 @@ def _ratio(information: Array, skew: Array) -> Array:
     return skew / (2 * jnp.maximum(information, jnp.finfo(information.dtype).tiny))
 
 
-def warm_on_grid(block: Block, warm: tuple[Array, Array], grid: Array) -> Array:
+def warm_on_grid(block: SubjectBlock, warm: tuple[Array, Array], grid: Array) -> Array:
     """The integral of J / (2 I) along the grid, `[block or 1, nodes]`."""
     tables = [block.weigh(table) for table in warm]
     if block.exposure is None:
@@ -38,7 +38,7 @@ def warm_on_grid(block: Block, warm: tuple[Array, Array], grid: Array) -> Array:
     return jnp.pad(jnp.cumsum(steps, axis=1), ((0, 0), (1, 0)))
 
 
-def _estimating_function(scorer: Scorer, block: Block):
+def _estimating_function(scorer: Scorer, block: SubjectBlock):
     """The function of ability whose root each subject's score is."""
     family = scorer.model.family
 
@@ -72,7 +72,7 @@ class _Search(NamedTuple):
 
 
 def mode_scores(
-    scorer: Scorer, block: Block, grid: Array, objective: Array
+    scorer: Scorer, block: SubjectBlock, grid: Array, objective: Array
 ) -> BlockScores:
     """Scores that maximise, and their variances, begun at the best grid point."""
     search = _newton(_estimating_function(scorer, block), grid, objective)

@@ -39,12 +39,12 @@ from irtjax.models.families.shares import ShareScores
 from irtjax.models.model import Model, highest_response, unit_responses
 from irtjax.numerics.kernels import equal_nodes
 from irtjax.subsets.clusters import generator_of
-from irtjax.subsets.predictor import Curves, Prediction, Whole, curves_of, predict
+from irtjax.subsets.predictor import NodeCurves, Prediction, Whole, curves_of, predict
 from irtjax.subsets.selection import (
     AVOIDED,
     METHODS,
     NEED_VECTORS,
-    Choice,
+    ItemChoice,
     Worth,
     choose,
     worth,
@@ -153,7 +153,7 @@ class Knowledge(NamedTuple):
     """Estimates of the items from the subjects that are not held out."""
 
     held: np.ndarray
-    curves: Curves
+    curves: NodeCurves
     worth: Worth
     tier: np.ndarray
 
@@ -213,7 +213,7 @@ def _integrated(pool: Pool, held: np.ndarray) -> Parameters:
 
 def choose_from(
     pool: Pool, known: Knowledge, method: str, sizes: tuple[int, ...], key: KeyArray
-) -> dict[int, Choice]:
+) -> dict[int, ItemChoice]:
     """Subsets of several sizes, by a random key of the method's own."""
     key, vectors = jax.random.fold_in(key, METHODS.index(method)), None
     if method in NEED_VECTORS:
@@ -231,7 +231,7 @@ def whole_of(pool: Pool, known: Knowledge, subjects: np.ndarray) -> Whole:
 
 
 def predict_held(
-    pool: Pool, known: Knowledge, choice: Choice, subjects: np.ndarray, whole: Whole
+    pool: Pool, known: Knowledge, choice: ItemChoice, subjects: np.ndarray, whole: Whole
 ) -> Prediction:
     """Predicts the scores of subjects on the items they answered (`whole_of`)."""
     cells, table = np.ix_(subjects, choice.items), pool.table

@@ -26,7 +26,7 @@ ROUNDING = 1e-9
 CORRECTED_FROM = 50
 
 
-class Curves(NamedTuple):
+class NodeCurves(NamedTuple):
     """Items on nodes of ability, as arrays of the host."""
 
     ability: np.ndarray  # [nodes]
@@ -35,10 +35,10 @@ class Curves(NamedTuple):
     mean: np.ndarray  # [items, nodes] expected response between 0 and 1
     variance: np.ndarray  # [items, nodes] its variance given ability
 
-    def select(self, items: np.ndarray) -> Curves:
+    def select(self, items: np.ndarray) -> NodeCurves:
         """The curves of some items."""
         tables = jax.tree.map(lambda table: table[items], tuple(self[2:]))
-        return Curves(self.ability, self.log_weight, *tables)
+        return NodeCurves(self.ability, self.log_weight, *tables)
 
 
 def moments(family: Any, item: Any, ability: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -77,7 +77,7 @@ def _tables(model: Model, items: Any, theta):
 
 def curves_of(
     model: Model, items: Any, population: Population, responses: np.ndarray
-) -> Curves:
+) -> NodeCurves:
     """Curves on nodes that resolve the posteriors of subjects with every response.
 
     `responses` `[items]` are the right or wrong ones that a score is worth, else 1.
@@ -110,7 +110,7 @@ def curves_at(
     ability: np.ndarray,
     log_weight: np.ndarray,
     responses: np.ndarray,
-) -> Curves:
+) -> NodeCurves:
     """Curves on given nodes, `[nodes]` abilities and log weights; see `curves_of`."""
     items = as_records(items)
     found = _tables(model, items, jnp.asarray(ability, items[0].dtype))
@@ -119,7 +119,7 @@ def curves_at(
         # A score has the log-likelihood of its responses, and the variance of a mean.
         each = np.asarray(responses, mean.dtype)[:, None]
         natural, variance = tuple(each * g for g in natural), variance / each
-    return Curves(ability, log_weight, natural, mean, variance)
+    return NodeCurves(ability, log_weight, natural, mean, variance)
 
 
 class Prediction(NamedTuple):
@@ -148,7 +148,7 @@ class Whole(NamedTuple):
 
     @classmethod
     def of(
-        cls, curves: Curves, target: np.ndarray, observed: np.ndarray | None = None
+        cls, curves: NodeCurves, target: np.ndarray, observed: np.ndarray | None = None
     ) -> Whole:
         """The full score of all items, or of those each subject answered."""
         part = target[:, None]
@@ -161,7 +161,7 @@ class Whole(NamedTuple):
 
 def predict(
     model: Model,
-    curves: Curves,
+    curves: NodeCurves,
     values: np.ndarray,
     observed: np.ndarray | None,
     *,

@@ -53,7 +53,7 @@ class Worth(NamedTuple):
     discrimination: Array  # [items]
 
 
-class Choice(NamedTuple):
+class ItemChoice(NamedTuple):
     """A subset: `[size]` positions in order of choice, and weights that sum to one."""
 
     items: np.ndarray
@@ -226,7 +226,7 @@ def choose(
     tier: np.ndarray | None = None,
     vectors: np.ndarray | None = None,
     aim: str = "score",
-) -> dict[int, Choice]:
+) -> dict[int, ItemChoice]:
     """Subsets of given sizes with the weights of their plain weighted means.
 
     Each item of a stratum has an equal part of the stratum's mass, of which all items
@@ -245,17 +245,17 @@ def choose(
     return {size: _weighted(order[:size], mass, stratum) for size in sizes}
 
 
-def _weighted(items: np.ndarray, mass: np.ndarray, stratum: np.ndarray) -> Choice:
+def _weighted(items: np.ndarray, mass: np.ndarray, stratum: np.ndarray) -> ItemChoice:
     """The first items of a nested order, with equal parts of their strata's mass."""
     count = np.bincount(stratum[items], minlength=stratum.max() + 1)
     total = np.bincount(stratum, weights=mass)
     weight = total[stratum[items]] / count[stratum[items]]
     if len(items) == len(mass):
         weight = mass[items]
-    return Choice(items, weight / weight.sum())
+    return ItemChoice(items, weight / weight.sum())
 
 
-def _clustered(turns, vectors, mass, stratum, tier, key: KeyArray) -> Choice:
+def _clustered(turns, vectors, mass, stratum, tier, key: KeyArray) -> ItemChoice:
     """The anchors of each stratum, as many as it has turns."""
     parts = []
     for code, count in enumerate(np.bincount(turns).tolist()):
@@ -266,7 +266,7 @@ def _clustered(turns, vectors, mass, stratum, tier, key: KeyArray) -> Choice:
             parts.append((mine[found], weight))
     items, weight = map(np.concatenate, zip(*parts, strict=True))
     by_weight = np.argsort(-weight, kind="stable")
-    return Choice(items[by_weight], weight[by_weight] / weight.sum())
+    return ItemChoice(items[by_weight], weight[by_weight] / weight.sum())
 
 
 def _anchors_by_tier(vectors, mass, tier, size: int, key: KeyArray):

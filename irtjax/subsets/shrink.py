@@ -38,7 +38,7 @@ from irtjax.subsets.errors import SubsetErrors, agreement, check_reference, summ
 from irtjax.subsets.pool import check_choice, check_folds, check_size, make_pool
 from irtjax.subsets.predictor import Prediction, Whole, join, uncalibrated
 from irtjax.subsets.rules import compare, sentence
-from irtjax.subsets.selection import METHODS, Choice, expected_errors
+from irtjax.subsets.selection import METHODS, ItemChoice, expected_errors
 from irtjax.subsets.subset import Shrunken
 
 #: Held-out subjects below which an interval depends on few.
@@ -181,7 +181,7 @@ def _subset(
     pool: Pool,
     known: Knowledge,
     fitted,
-    choice: Choice,
+    choice: ItemChoice,
     found: _Validated,
     level,
     warnings,
@@ -395,7 +395,7 @@ def _few(subjects: int, level: float, enough: bool) -> tuple[str, ...]:
     )
 
 
-def _expected(known: Knowledge, choice: Choice) -> tuple[float, float]:
+def _expected(known: Knowledge, choice: ItemChoice) -> tuple[float, float]:
     """Errors that the model expects: of ability, and of the full score."""
     ability, score = expected_errors(known.worth, jnp.asarray(choice.items))
     return float(ability[-1]), float(score[-1])

@@ -32,7 +32,7 @@ from irtjax.data.writing import full_path, together, write_text
 from irtjax.models.families.shares import ShareScores
 from irtjax.models.model import Model, response_ends
 from irtjax.storage.encoding import UndefinedClassError, decode, encode, plain
-from irtjax.subsets.predictor import Calibrator, Curves, Whole, curves_at, predict
+from irtjax.subsets.predictor import Calibrator, NodeCurves, Whole, curves_at, predict
 from irtjax.subsets.rules import points
 
 FORMAT = "irtjax.subset"
@@ -158,7 +158,7 @@ class Shrunken(HasTable):
         return self.items
 
     @functools.cached_property
-    def curves(self) -> Curves:
+    def curves(self) -> NodeCurves:
         """Curves of the chosen items on the nodes."""
         worth = np.ones(self.size) if self.worth is None else self.worth
         nodes = self.nodes, self.log_weight

@@ -46,7 +46,7 @@ MOST_OWN = 0.5
 Through = Callable[[np.ndarray, list[np.ndarray]], tuple[np.ndarray, list[np.ndarray]]]
 
 
-class Cells(NamedTuple):
+class GroupedResponses(NamedTuple):
     """Responses by item and group of subjects, or single subject, and their curves.
 
     Attributes:
@@ -111,7 +111,7 @@ class _Found(NamedTuple):
     rare: np.ndarray  # Share of that from cells of few expected responses.
 
 
-def score_test(cells: Cells) -> Asymptotes:
+def score_test(cells: GroupedResponses) -> Asymptotes:
     """Tests the lower asymptote of each item against that which is not suspicious."""
     found = _score(cells)
     return Asymptotes(
@@ -120,7 +120,7 @@ def score_test(cells: Cells) -> Asymptotes:
     )
 
 
-def drawn_test(cells: Cells) -> Asymptotes:
+def drawn_test(cells: GroupedResponses) -> Asymptotes:
     """`score_test` of groups, with p-values from drawn responses where these are rare.
 
     A group that expects hardly any right response, or wrong one, makes the score of the
@@ -156,7 +156,7 @@ def binomial_quantiles(
     return np.stack(columns, 1).astype(np.float64)
 
 
-def _score(cells: Cells) -> _Found:
+def _score(cells: GroupedResponses) -> _Found:
     """Fits slopes and intercepts, and finds the score of the asymptotes."""
     right, count, nodes, through, start, guess, scaled_variance = cells
     slope, intercept = (np.array(x, np.float64)[:, None] for x in start)
@@ -257,7 +257,9 @@ def by_subjects(
         others = ability - left * score * (right - chance)
         through = lambda chance, slopes: (np.clip(chance, 1e-9, 1 - 1e-9), slopes)
         curves = (slope[:, 0], intercept[:, 0]), guess[part], left / 1.702**2
-        found = score_test(Cells(right * count, count, others, through, *curves))
+        found = score_test(
+            GroupedResponses(right * count, count, others, through, *curves)
+        )
         ones, answers = (right * count).sum(1), count.sum(1)
         rarer = np.minimum(ones, answers - ones)
         enough = (answers >= LEAST_ANSWERS) & (rarer >= LEAST_RARER)

@@ -8,7 +8,7 @@ import numpy as np
 from scipy.special import ndtr, ndtri
 
 from irtjax.calibration.discrimination import (
-    Block,
+    ResponseBlock,
     Rest,
     item_blocks,
     rest_of,
@@ -103,7 +103,7 @@ def classical(
     )
 
 
-def _block(block: Block, rest: Rest, middle, tails) -> tuple[np.ndarray, ...]:
+def _block(block: ResponseBlock, rest: Rest, middle, tails) -> tuple[np.ndarray, ...]:
     """Sums over subjects for a block of items, each `[items]`."""
     right, seen = block.values > 0, block.seen
     own = np.where(seen, right - rest.means[block.part], 0)

@@ -29,19 +29,19 @@ RESAMPLES = 1000
 BLOCK = 20_000_000
 
 
-class Sums(NamedTuple):
+class ClusterSums(NamedTuple):
     """Sums by subject and cluster, `[subjects, clusters]`, of d, d^2 and 1."""
 
     total: Any
     square: Any
     answers: Any
 
-    def take(self, clusters: np.ndarray) -> Sums:
+    def take(self, clusters: np.ndarray) -> ClusterSums:
         """Those of some clusters."""
-        return Sums(*(x[:, clusters] for x in self))
+        return ClusterSums(*(x[:, clusters] for x in self))
 
 
-def cluster_sums(values, seen, member) -> Sums:
+def cluster_sums(values, seen, member) -> ClusterSums:
     """Sums of responses `[subjects, items]`; `member` is 1 in an item's cluster.
 
     Arrays of numpy or of JAX; `seen` is 1 where a response is observed.
@@ -49,10 +49,10 @@ def cluster_sums(values, seen, member) -> Sums:
     count = seen.sum(axis=0)
     mean = (values * seen).sum(axis=0) / (count + (count == 0))
     apart = (values - mean) * seen
-    return Sums(apart @ member, apart**2 @ member, seen @ member)
+    return ClusterSums(apart @ member, apart**2 @ member, seen @ member)
 
 
-def reliabilities(sums: Sums, sizes) -> tuple[Any, Any]:
+def reliabilities(sums: ClusterSums, sizes) -> tuple[Any, Any]:
     """Cronbach's alpha, and the mean covariance of two items, of each cluster.
 
     Alpha is NaN of a cluster without responses of one subject to two of its items.
@@ -70,7 +70,7 @@ def comparable(alpha, sizes):
     return (alpha >= LEAST_RELIABILITY) & (sizes >= FEWEST_ITEMS)
 
 
-def smallest_correlation(sums: Sums, sizes):
+def smallest_correlation(sums: ClusterSums, sizes):
     """The smallest corrected correlation of comparable clusters; 1 without any."""
     total, _, answers = sums
     alpha, covariance = reliabilities(sums, sizes)
@@ -81,7 +81,9 @@ def smallest_correlation(sums: Sums, sizes):
     return jnp.min(jnp.where(both, between / (root[:, None] * root), 1))
 
 
-def correlations(sums: Sums, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def correlations(
+    sums: ClusterSums, weights: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
     """Correlations of cluster scores, `[resamples, clusters, clusters]`.
 
     Args:
@@ -117,7 +119,7 @@ def correlations(sums: Sums, weights: np.ndarray) -> tuple[np.ndarray, np.ndarra
 
 
 def resampled_bounds(
-    sums: Sums, draw: Callable[[int], np.ndarray], level: float
+    sums: ClusterSums, draw: Callable[[int], np.ndarray], level: float
 ) -> tuple[np.ndarray, np.ndarray]:
     """Percentile bounds `[2, clusters, clusters]` of raw and corrected correlations.
 

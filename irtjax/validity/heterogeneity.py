@@ -31,7 +31,7 @@ from irtjax.data.wording import listing, percent
 from irtjax.numerics.progress import watched
 from irtjax.validity import cluster_scores
 from irtjax.validity.cluster_scores import (
-    Sums,
+    ClusterSums,
     cluster_sums,
     comparable,
     correlations,
@@ -472,7 +472,7 @@ def _score_rows(subjects, name: str, mean, answers) -> pa.Table:
     )
 
 
-def _pairs(same, sums: Sums, compared, resample, level) -> list[dict[str, Any]]:
+def _pairs(same, sums: ClusterSums, compared, resample, level) -> list[dict[str, Any]]:
     """Correlations of each two clusters with their intervals."""
     ones = np.ones((1, len(sums.total)))
     raw, corrected = (x[0] for x in correlations(sums, ones))

@@ -11,8 +11,8 @@ from __future__ import annotations
 import numpy as np
 
 from irtjax.data.sparse_table import SparseCells
-from irtjax.numerics.tails import CONSTANT, ENUMERATED, Sums, tails_of_sums
-from irtjax.validity.missing_draws import FEW, LOOK, Draws
+from irtjax.numerics.tails import CONSTANT, ENUMERATED, ScoreSums, tails_of_sums
+from irtjax.validity.missing_draws import FEW, LOOK, TailDraws
 from irtjax.validity.missing_matrix import (
     BLOCK,
     CHANGE,
@@ -164,7 +164,7 @@ def _tested(who, group, own, answers, rest: Additive, among, ran):
     second = powers[1] - count * mean**2
     third = powers[2] - 3 * mean * powers[1] + 2 * count * mean**3
     square = lacking(before.standard**2) + of_mask(known * after.standard**2)
-    sums = Sums(second, third, CONSTANT * (count + square))
+    sums = ScoreSums(second, third, CONSTANT * (count + square))
     tails = tails_of_sums(count, ones, lacking(z) - ones * mean, sums)
     values = z, z_after
     compared = lambda mask: some & ran[:, among[mask]]
@@ -190,7 +190,7 @@ def _draw(tails, values, compared, known, who, group, ones, answered, total) -> 
     (before, after), (upper, lower) = values, tails
     least = np.minimum(ones, answered)
     small = (np.minimum(upper, lower) < LOOK) & (least > 0.5) & (least <= FEW)
-    draws, begin = Draws(), np.searchsorted(group, np.arange(ones.size + 1))
+    draws, begin = TailDraws(), np.searchsorted(group, np.arange(ones.size + 1))
     for k in np.flatnonzero(small):
         pairs = slice(begin[k], begin[k + 1])
         lacking = compared(k)

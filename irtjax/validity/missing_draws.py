@@ -18,7 +18,7 @@ def draw_few(upper, lower, missing, known, score) -> None:
     ones, count = missing.sum(0), known.sum(0)
     least = np.minimum(ones, count - ones)
     small = (np.minimum(upper, lower) < LOOK) & (least > 0) & (least <= FEW)
-    draws = Draws()
+    draws = TailDraws()
     for item in np.flatnonzero(small):
         mine = known[:, item]
         # The sum over the smaller of the two groups: its tails are turned for others.
@@ -28,7 +28,7 @@ def draw_few(upper, lower, missing, known, score) -> None:
         draws.put(upper, lower, item, score[mine, item], total, least[item], turned)
 
 
-class Draws:
+class TailDraws:
     """Drawn tails, with the same subsets for groups of the same sizes."""
 
     def __init__(self) -> None:

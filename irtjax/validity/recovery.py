@@ -29,7 +29,7 @@ from irtjax.numerics.kernels import block_size_for, scan_subject_blocks, take_bl
 Point: TypeAlias = tuple[Items, Float[Array, " subjects"]]
 
 
-class Errors(NamedTuple):
+class RecoveryErrors(NamedTuple):
     """Root mean squared errors of abilities, discriminations and intercepts."""
 
     ability: Scalar
@@ -126,7 +126,7 @@ def hellinger(truth: Point, estimate: Point) -> Scalar:
     return total[0] / (estimate[1].size * jnp.size(estimate[0].intercept))
 
 
-def aligned_rmse(truth: Point, estimate: Point) -> Errors:
+def aligned_rmse(truth: Point, estimate: Point) -> RecoveryErrors:
     """Errors of parameters on the scale where the sample of abilities is standard.
 
     With mean m and standard deviation s of the true abilities, the truth becomes
@@ -159,7 +159,7 @@ def aligned_rmse(truth: Point, estimate: Point) -> Errors:
         (items.discrimination * sd, found.discrimination),
         (items.intercept + items.discrimination * mean, found.intercept),
     )
-    return Errors(*(jnp.sqrt(jnp.mean((x - y) ** 2)) for x, y in pairs))
+    return RecoveryErrors(*(jnp.sqrt(jnp.mean((x - y) ** 2)) for x, y in pairs))
 
 
 def selection(truth: Bool[Array, " items"], found: Bool[Array, " items"]) -> Selection:

@@ -14,7 +14,12 @@ import numpy as np
 from scipy.special import gammaincc, ndtr
 
 from irtjax.numerics.progress import watched
-from irtjax.validity.asymptotes import LEAST_EXPECTED, Asymptotes, Cells, drawn_test
+from irtjax.validity.asymptotes import (
+    LEAST_EXPECTED,
+    Asymptotes,
+    GroupedResponses,
+    drawn_test,
+)
 
 #: Groups at the most, and subjects in each at the least.
 MOST_GROUPS, LEAST_IN_GROUP = 16, 30
@@ -147,7 +152,9 @@ def group_tests(
         windows = score_windows(chance, edges, part)
         through = partial(_through, weights, windows)
         at = start[0][part], start[1][part]
-        test = drawn_test(Cells(right[part], count, nodes, through, at, guess[part]))
+        test = drawn_test(
+            GroupedResponses(right[part], count, nodes, through, at, guess[part])
+        )
         parts.append((through(chance[part], [])[0], *test))
     share, estimate, p_value = (np.concatenate(x) for x in zip(*parts, strict=True))
     statistic, cells = pooled_chi_squared(right, share, count)

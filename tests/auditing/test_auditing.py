@@ -25,7 +25,7 @@ from irtjax.auditing import (
 )
 from irtjax.auditing.control import simulated
 from irtjax.auditing.copies import duplicates
-from irtjax.auditing.examine import Known, examine
+from irtjax.auditing.examine import OrderedFit, examine
 from irtjax.cli.app import app
 from irtjax.data.item_texts import ItemText, SourceId
 from irtjax.models.families.logistic import Binary, LogisticItems
@@ -152,7 +152,7 @@ def test_groups_of_scores_follow_a_population_of_estimated_form():
     for log_weights in (np.log(form + 1e-300), None):
         population = Population(np.array(0.0), np.array(1.0), log_weights)
         fit = SimpleNamespace(parameters=SimpleNamespace(population=population))
-        known = Known(fit, None, theta[:, 0], theta[:, 0])
+        known = OrderedFit(fit, None, theta[:, 0], theta[:, 0])
         nodes, weights = known.population()
         assert weights.sum() == pytest.approx(1)
         curves = 1 / (1 + np.exp(-slope[:, None] * nodes - intercept[:, None]))
@@ -246,7 +246,7 @@ def test_permuting_keeps_masks_and_shares():
 @pytest.mark.slow
 def test_a_table_of_the_model_has_the_gaps_of_the_data():
     table = small_table()
-    known = Known.of(small_fit(), table)
+    known = OrderedFit.of(small_fit(), table)
     drawn, scored = simulated(table, known, np.random.default_rng(0))
     assert table.observed is not None
     assert (drawn.values[~table.observed] == 0).all()
@@ -272,8 +272,8 @@ def test_duplicates_are_once_in_the_score():
         kept[copies[k]] = not (values[:, k, None] == values[:, :k]).all(0).any()
     assert kept.sum() == 78
     rest = table.select(items=kept)
-    alone = examine(rest, Known.of(fit, rest), np.zeros(78))
-    whole = examine(table, Known.of(fit, table), np.zeros(80))
+    alone = examine(rest, OrderedFit.of(fit, rest), np.zeros(78))
+    whole = examine(table, OrderedFit.of(fit, table), np.zeros(80))
     assert alone.groups is not None and whole.groups is not None
     np.testing.assert_allclose(whole.groups.s_x2[kept], alone.groups.s_x2)
     np.testing.assert_allclose(whole.groups.right[kept], alone.groups.right)
@@ -283,7 +283,7 @@ def test_duplicates_are_once_in_the_score():
 
 def test_blocks_of_items_change_nothing():
     table, _ = planted()
-    known = Known.of(planted_audit().fit, table)
+    known = OrderedFit.of(planted_audit().fit, table)
     import jax
 
     records = jax.tree.map(np.asarray, known.items)
@@ -307,7 +307,7 @@ def test_blocks_of_items_change_nothing():
 
 def test_copies_are_found_where_answers_are_missing():
     table, _ = planted()
-    known = Known.of(planted_audit().fit, table)
+    known = OrderedFit.of(planted_audit().fit, table)
     records = jax.tree.map(np.asarray, known.items)
     family, theta = known.fit.model.family, known.ability
     whole = duplicates(family, records, theta, table.values, None)

@@ -12,7 +12,7 @@ import irtjax
 from irtjax.auditing import permuted
 from irtjax.auditing.control import simulated
 from irtjax.auditing.copies import duplicates, duplicates_of_cells
-from irtjax.auditing.examine import Known
+from irtjax.auditing.examine import OrderedFit
 from irtjax.calibration.flow import rank_flow
 from irtjax.data import sparse_table
 from irtjax.data.sparse_table import SparseCells
@@ -107,7 +107,7 @@ def test_an_audit_of_observed_cells_is_that_of_the_matrix(no_matrix, monkeypatch
 
 def test_classical_statistics_and_asymptotes_of_cells():
     dense, few, fit = case()
-    known = Known.of(fit, dense)
+    known = OrderedFit.of(fit, dense)
     data = dense.values, dense.observed
     found, wanted = classical(few.sparse, None), classical(*data)
     for name, x, y in zip(found._fields, found, wanted, strict=True):
@@ -127,7 +127,7 @@ def test_classical_statistics_and_asymptotes_of_cells():
 
 def test_statistics_of_cells_do_not_depend_on_the_blocks(monkeypatch):
     dense, few, fit = case()
-    known = Known.of(fit, dense)
+    known = OrderedFit.of(fit, dense)
     of_fit = fit.model.family, jax.tree.map(np.asarray, known.items), known.ability
     data = dense.values, dense.observed
     wanted = item_fit(*of_fit, *data), dependence(*of_fit, *data)
@@ -205,7 +205,7 @@ def test_tables_without_signal_of_cells(no_matrix):
     np.testing.assert_array_equal(new.sparse.column, few.sparse.column)
     np.testing.assert_array_equal(new.sparse.sum(0), few.sparse.sum(0))
     assert (new.sparse.value != few.sparse.value).mean() > 0.2
-    known = Known.of(fit, few)
+    known = OrderedFit.of(fit, few)
     drawn, other = simulated(few, known, np.random.default_rng(1))
     assert drawn.sparse is not None
     # Means of 700 subjects, within five standard errors; scores of the new responses.

@@ -13,7 +13,7 @@ from irtjax.estimators import factor_rank
 from irtjax.estimators.driver import run_jit
 from irtjax.estimators.factor_folds import with_mask
 from irtjax.estimators.factor_rank import factor_problem, fit_factors, rank_above_noise
-from irtjax.estimators.joint.bound import Factors
+from irtjax.estimators.joint.bound import BilinearParameters
 
 DTYPE = jnp.zeros(()).dtype
 SUBJECTS, ITEMS, FACTORS = 60, 80, 2
@@ -107,7 +107,9 @@ def test_a_factor_that_has_vanished_begins_again(monkeypatch):
         begun.append(begin is not None)
         dims = max(given[1], 2)
         zeros = lambda *shape: jnp.zeros(shape, DTYPE)
-        nothing = Factors(zeros(ITEMS, dims), zeros(ITEMS), zeros(SUBJECTS, dims))
+        nothing = BilinearParameters(
+            zeros(ITEMS, dims), zeros(ITEMS), zeros(SUBJECTS, dims)
+        )
         return fit_factors(*rest, nothing if begin is None else begin)
 
     light = fit_factors(data, FACTORS, 3, DTYPE)

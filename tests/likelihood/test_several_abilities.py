@@ -11,7 +11,7 @@ from irtjax.likelihood.counts import expected_counts
 from irtjax.likelihood.item_steps import expected_derivatives, expected_value
 from irtjax.models.families.logistic import Binary
 from irtjax.models.model import Model
-from irtjax.models.predictor import Moments
+from irtjax.models.predictor import AbilityProducts
 
 SUBJECTS, ITEMS, DIMS = 30, 7, 2
 GRID = np.linspace(-4, 4, 9)
@@ -79,7 +79,7 @@ def test_a_change_of_the_abilities_folds_into_the_items():
 
 
 def test_moments_are_products_of_the_abilities():
-    one, two = Moments.of(jnp.asarray(GRID)), Moments.of(NODES)
+    one, two = AbilityProducts.of(jnp.asarray(GRID)), AbilityProducts.of(NODES)
     np.testing.assert_array_equal(one.products, [GRID**0, GRID, GRID**2])
     for j, k in np.ndindex(DIMS, DIMS):
         product = two.products[two.pair[j, k]]

@@ -9,7 +9,7 @@ import pytest
 from scipy.special import logsumexp
 from scipy.stats import multivariate_normal
 
-from irtjax.numerics.mixture import Components, choose_mixture, gaussian_mixture
+from irtjax.numerics.mixture import MixtureComponents, choose_mixture, gaussian_mixture
 
 MOST = 4
 mixture = functools.partial(gaussian_mixture, most=MOST)
@@ -23,7 +23,7 @@ def points() -> np.ndarray:
     return centres + rng.normal(size=centres.shape) * [1.0, 0.5]
 
 
-def log_joint(x: np.ndarray, found: Components) -> np.ndarray:
+def log_joint(x: np.ndarray, found: MixtureComponents) -> np.ndarray:
     """log pi + log density of each used component, by scipy."""
     weights, means, covariances = (np.asarray(part) for part in found)
     columns = [

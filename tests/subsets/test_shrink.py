@@ -206,10 +206,10 @@ def test_a_prediction_is_the_sum_over_all_that_may_be():
     given = irtjax.ResponseTable.from_arrays([[1, 0, 1], [0, 0, 1]])
     rule = Pool(given, model, np.full(3, 1 / 3), np.zeros(3, int))
     from irtjax.subsets.crossfit import knowledge_of
-    from irtjax.subsets.selection import Choice
+    from irtjax.subsets.selection import ItemChoice
 
     knowledge = knowledge_of(rule, items, UNIT, np.zeros(2, bool))
-    choice = Choice(np.array([2]), np.ones(1))
+    choice = ItemChoice(np.array([2]), np.ones(1))
     rows = np.arange(2)
     found = predict_held(rule, knowledge, choice, rows, whole_of(rule, knowledge, rows))
     theta = np.linspace(-8, 8, 4001)

@@ -9,7 +9,7 @@ from scipy.optimize import minimize
 from scipy.special import expit
 
 from irtjax.validity.asymptotes import (
-    Cells,
+    GroupedResponses,
     binomial_quantiles,
     by_subjects,
     drawn_test,
@@ -38,7 +38,7 @@ def test_the_score_of_an_asymptote_is_the_derivative_of_the_likelihood():
     slopes, p = jax.jacobian(chances)(point), chances(point)
     covariance = jnp.linalg.inv(slopes.T @ (slopes * (there / (p * (1 - p)))[:, None]))
     gradient = jax.grad(log_likelihood)(point)[2]
-    cells = Cells(
+    cells = GroupedResponses(
         (right * there)[None],
         there[None].astype(float),
         theta,
@@ -129,7 +129,7 @@ def test_hard_items_are_not_contaminated_without_right_responses_of_the_weak():
     theta, count = np.array([-1.2, -0.3, 0.4, 1.3]), np.array([33.0, 32, 31, 60])
     through = lambda chance, slopes: (np.clip(chance, 1e-9, 1 - 1e-9), slopes)
     test = lambda right, start: score_test(
-        Cells(right, count, theta, through, start, np.zeros(len(right)))
+        GroupedResponses(right, count, theta, through, start, np.zeros(len(right)))
     )
     right = np.array([[0.0, 0, 0, 4], [0, 0, 0, 22], [6, 5, 7, 50]])
     start = np.full(3, 2.1), np.array([-5.0, -3.0, -1.0])
@@ -153,7 +153,9 @@ def test_p_values_of_easy_items_are_drawn():
     through = lambda chance, slopes: (np.clip(chance, 1e-9, 1 - 1e-9), slopes)
 
     def test(right, start):
-        cells = Cells(right, count, theta, through, start, np.zeros(len(right)))
+        cells = GroupedResponses(
+            right, count, theta, through, start, np.zeros(len(right))
+        )
         return drawn_test(cells)
 
     wrong = np.array([[0.0, 1, 0, 0, 0], [0, 3, 0, 0, 0], [15, 55, 30, 6, 0]])
@@ -172,7 +174,9 @@ def test_p_values_of_easy_items_are_drawn():
         assert np.mean(p_value <= level) <= most, level
     # Undrawn they are far too small.
     guess = np.zeros(len(easy))
-    normal = score_test(Cells(right, count, theta, through, (slope, easy), guess))
+    normal = score_test(
+        GroupedResponses(right, count, theta, through, (slope, easy), guess)
+    )
     assert np.mean(normal.p_value <= 0.01) > 0.02
 
 

@@ -28,7 +28,7 @@ class Evaluation(Record):
     score: bool | float | None = None
 
 
-class Usage(Record):
+class CallUsage(Record):
     """Tokens of a call."""
 
     output_tokens: float | None = None
@@ -47,7 +47,7 @@ class Instance(Record):
     evaluation_id: str | int | None = None
     evaluation_result_id: str | int | None = None
     error: Any = None
-    token_usage: Usage | None = None
+    token_usage: CallUsage | None = None
     input: Any = None
     answer_attribution: Any = None
 

@@ -65,7 +65,7 @@ class Failure(Record):
     message: str | None = None
 
 
-class Usage(Record):
+class ModelUsage(Record):
     """Tokens of a model."""
 
     output_tokens: float | None = None
@@ -78,7 +78,7 @@ class ScoreOf(Record):
     answer: Any = None
 
 
-class Sample(Record):
+class InspectSample(Record):
     """A sample, or what the summaries hold of one."""
 
     cure: ClassVar[str] = "samples of an Inspect log have an id and scores"
@@ -88,7 +88,7 @@ class Sample(Record):
     scores: dict[str, ScoreOf | bool | float | str | list[Any] | None] | None = None
     error: Failure | str | None = None
     invalidation: Any = None
-    model_usage: dict[str, Usage | None] | None = None
+    model_usage: dict[str, ModelUsage | None] | None = None
     input: Any = None
     target: Any = None
 
@@ -125,7 +125,7 @@ class Header(Record):
 class Log(Header):
     """A log in one JSON file."""
 
-    samples: list[Sample] | None = None
+    samples: list[InspectSample] | None = None
 
 
 def recognise(fields: dict[str, Any], name: str) -> bool:
@@ -179,7 +179,9 @@ def read_files(paths: Sequence[Path], options: ReadOptions) -> Records:
     return builder.finish(paths, options.join, inputs.identify)
 
 
-def _counted_notes(path: Path, header: Header, samples: Sequence[Sample]) -> list[str]:
+def _counted_notes(
+    path: Path, header: Header, samples: Sequence[InspectSample]
+) -> list[str]:
     """Notes on samples that a log announces and does not hold, or holds twice."""
     notes = []
     total = header.results.total_samples if header.results else None
@@ -238,7 +240,7 @@ class _Inputs:
         #: Those that several samples of a log have.
         self._shared: set[tuple[str, str]] = set()
 
-    def add(self, task: str, samples: Sequence[Sample]) -> list[str]:
+    def add(self, task: str, samples: Sequence[InspectSample]) -> list[str]:
         """Compares samples with those of the logs before; returns their contents."""
         names: dict[str, str] = {}
         contents = list(map(_content, samples))
@@ -262,7 +264,7 @@ class _Inputs:
         return key
 
 
-def _content(sample: Sample) -> str:
+def _content(sample: InspectSample) -> str:
     """A hash of what a sample asks, "" without an input.
 
     The summaries of a log have its first 5,000 characters or so, and words for images.
@@ -310,7 +312,7 @@ def _run_of(header: Header) -> str:
     return mark + _in_order(header.eval.created)
 
 
-def _error_of(holder: Sample | Header) -> str:
+def _error_of(holder: InspectSample | Header) -> str:
     """The first line of an error of a sample or a log; "" without one."""
     error = holder.error
     message = error.message if isinstance(error, Failure) else error
@@ -329,7 +331,7 @@ def _failures(failed: Counter[str]) -> str:
     return f": {', '.join(shown)}{more}"
 
 
-def _load(path: Path, whole: bool = True) -> tuple[Header, list[Sample]]:
+def _load(path: Path, whole: bool = True) -> tuple[Header, list[InspectSample]]:
     """Returns the header and, if wanted, the samples of a log, in whichever form."""
     unpacked = Unpacked(path)
     if not zipfile.is_zipfile(path) and path.suffix != ".eval":
@@ -372,7 +374,7 @@ def _first_fields(path: Path) -> Header | None:
 
 def _load_archive(
     path: Path, archive: zipfile.ZipFile, unpacked: Unpacked, whole: bool
-) -> tuple[Header, list[Sample]]:
+) -> tuple[Header, list[InspectSample]]:
     """Header and samples of a zipped log; no samples unless `whole`."""
     names = set(archive.namelist())
 
@@ -388,14 +390,14 @@ def _load_archive(
     if not whole:
         return header, []
     if "summaries.json" in names:
-        return header, load("summaries.json", list[Sample])
+        return header, load("summaries.json", list[InspectSample])
     samples = sorted(name for name in names if _SAMPLE.match(name))
     if samples:
-        return header, [load(name, Sample) for name in samples]
+        return header, [load(name, InspectSample) for name in samples]
     # A run that was interrupted has only its journal.
     parts = [n for n in names if re.fullmatch(r"_journal/summaries/\d+\.json", n)]
     parts.sort(key=lambda name: (len(name), name))
-    return header, [one for name in parts for one in load(name, list[Sample])]
+    return header, [one for name in parts for one in load(name, list[InspectSample])]
 
 
 def _member(
@@ -448,7 +450,7 @@ def _raw_member(path: Path, info: zipfile.ZipInfo) -> bytes:
 def _read_log(
     path: Path,
     header: Header,
-    samples: list[Sample],
+    samples: list[InspectSample],
     contents: list[str],
     options: ReadOptions,
     builder: RecordBuilder,
@@ -501,7 +503,7 @@ def _read_log(
         builder.note(metric, f"{path.name}: {unanswered_note(count, options)}")
 
 
-def _no_number(path: Path, sample: Sample, metric: str, raw: Any) -> str:
+def _no_number(path: Path, sample: InspectSample, metric: str, raw: Any) -> str:
     """Where a score is text or an object, and what it may be."""
     scorer = next(x for x in sample.scores or {} if f"{metric}/".startswith(f"{x}/"))
     field = f"scores.{scorer}.value{metric[len(scorer) :].replace('/', '.')}"
@@ -513,7 +515,9 @@ def _no_number(path: Path, sample: Sample, metric: str, raw: Any) -> str:
     )
 
 
-def _describe(sample: Sample, place: Place, wrong: bool, found: Described) -> None:
+def _describe(
+    sample: InspectSample, place: Place, wrong: bool, found: Described
+) -> None:
     """Keeps the id and the texts of a sample, and counts a wrong answer."""
     found.id(place, place[1])
     if not found.wanted:
@@ -540,7 +544,7 @@ def _plain(content: Any, depth: int = 0) -> str:
     return content if isinstance(content, str) else ""
 
 
-def _answers(sample: Sample) -> dict[str, str]:
+def _answers(sample: InspectSample) -> dict[str, str]:
     """The answers of a sample by scorer."""
     scores = sample.scores or {}
     found = {k: v.answer for k, v in scores.items() if isinstance(v, ScoreOf)}
@@ -552,7 +556,7 @@ def _is_unanswered(value: Any) -> bool:
     return isinstance(value, str) and value.strip() == _NO_ANSWER
 
 
-def _scores(sample: Sample, options: ReadOptions) -> Iterator[_Row]:
+def _scores(sample: InspectSample, options: ReadOptions) -> Iterator[_Row]:
     """Yields all scores of a sample."""
     for scorer, score in (sample.scores or {}).items():
         value = score.value if isinstance(score, ScoreOf) else score
@@ -598,7 +602,7 @@ def _convert(value: Any) -> float | None:
         return None
 
 
-def _output_tokens(sample: Sample, model: str) -> float | None:
+def _output_tokens(sample: InspectSample, model: str) -> float | None:
     """Tokens that the model wrote, thinking included."""
     usage = sample.model_usage or {}
     own = usage.get(model) or (next(iter(usage.values())) if len(usage) == 1 else None)

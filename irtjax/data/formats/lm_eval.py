@@ -48,7 +48,7 @@ _NUMBER = bool | int | float
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}T[\d.+:-]+$")
 
 
-class Sample(Record):
+class LoggedDocument(Record):
     """One document and answer filter; fields of any other name are metrics."""
 
     cure: ClassVar[str] = (
@@ -87,7 +87,7 @@ class _Results(Record):
 class _Row:
     """What is kept of a record: the name of its item, and its metrics by name."""
 
-    sample: Sample
+    sample: LoggedDocument
     place: str  # The file and its line, for messages.
     name: str
     content: str  # A hash of it; "" where it does not identify the item.
@@ -269,7 +269,7 @@ def _row(
 
     Without ``texts``, nothing is kept of what its item asks.
     """
-    sample = decode(value, Sample, place)
+    sample = decode(value, LoggedDocument, place)
     fields: Fields = decode(value, Fields, place)
     names = sample.metrics or [name for name in fields if name not in _NOT_METRICS]
     metrics: dict[str, Score] = {}

@@ -33,9 +33,8 @@ def assemble(
     records: Records, options: ReadOptions, directions: ScoreDirections
 ) -> ResponseTable:
     """Returns the table of one measure: dense, or of observed cells where few are."""
-    source = records.source
     if len(records) == 0:
-        raise ValueError(f"{source}: there are no responses in it")
+        raise ValueError(f"{records.source}: there are no responses in it")
     records, metric = choose(records, options)
     records = missing_codes.of_records(records, options)
     if options.trials == "auto":
@@ -50,56 +49,34 @@ def assemble(
         float(_BYTES_A_RESPONSE) * len(records)
         if few
         else float(_BYTES_A_CELL) * shape[0] * shape[1],
-        f"{source}: {shape[0]:,} subjects by {shape[1]:,} items is too large",
+        f"{records.source}: {shape[0]:,} subjects by {shape[1]:,} items is too large",
         "name the right columns with subject= and item=",
     )
-    records, known = _known(records, subject, item, options)
+    records, is_response = _known(records, subject, item, options)
     cell = subject.codes.astype(np.int64)
     cell *= shape[1]
     cell += item.codes
     seen = records
-    if not known.all():
-        cell, seen = cell[known], records.take(known)
-    del known
-    about: dict[str, Any] = {
-        "subjects": subject.labels,
-        "items": item.labels,
-        "benchmark": _benchmark_of_item(records, item),
-        "metric": _named(metric, formulas),
-    }
-    whole = cell
-    if few:
-        place, cell = _distinct(cell)
-        values, _, _, notes = _one_value(seen, cell, len(place), options)
-        about["notes"] = [*seen.notes, *notes]
-        table = ResponseTable.from_cells(
-            SparseCells.of_places(place, values, shape), **about
-        )
-    else:
-        made = _one_value(seen, cell, shape[0] * shape[1], options)
-        values, count, trials, notes = made
-        if seen.length is not None:
-            lengths = _one_per_cell(seen.length, seen, cell, count.size, options.trials)
-            about["lengths"] = lengths.reshape(shape)
-        table = ResponseTable.from_arrays(
-            values.reshape(shape),
-            observed=count.reshape(shape) > 0,
-            trials=None if trials is None else trials.reshape(shape),
-            notes=[*seen.notes, *notes],
-            **about,
-        )
+    if not is_response.all():
+        cell, seen = cell[is_response], records.take(is_response)
+    del is_response
+    names = item.labels.tolist()
+    make = _sparse_table if few else _dense_table
+    table = make(
+        seen,
+        cell,
+        shape,
+        options,
+        subjects=subject.labels,
+        items=item.labels,
+        benchmark=_benchmark_of_item(records, item),
+        metric=_named(metric, formulas),
+    )
     answers = None
     if seen.answer is not None and options.texts:
-        answers = _answers(seen, whole, shape, options, item.labels.tolist())
-    # What an item is made of can be a level of it, such as the rater of a rating.
-    names = item.labels.tolist()
-    parts = {
-        column: np.asarray([values[name] for name in names])
-        for column, values in records.item_parts.items()
-        if column != "benchmark" and values.keys() >= set(names)
-    }
+        answers = _answers(seen, cell, shape, options, names)
     return table.replace(
-        item_facets={**parts, **table.item_facets},
+        item_facets={**_levels(records, names), **table.item_facets},
         item_texts=chosen(records.item_texts, names),
         item_ids=chosen(records.item_ids, names),
         # Names that the caller trusts are not compared with others by content.
@@ -109,6 +86,54 @@ def assemble(
         reversed_scores=formulas,
         answers=answers,
     )
+
+
+def _sparse_table(
+    records: Records,
+    cell: np.ndarray,
+    shape: tuple[int, int],
+    options: ReadOptions,
+    **about: Any,
+) -> ResponseTable:
+    """The table of observed cells; `cell` is the cell of each response."""
+    place, number = _distinct(cell)
+    values, _, _, notes = _one_value(records, number, len(place), options)
+    cells = SparseCells.of_places(place, values, shape)
+    return ResponseTable.from_cells(cells, notes=[*records.notes, *notes], **about)
+
+
+def _dense_table(
+    records: Records,
+    cell: np.ndarray,
+    shape: tuple[int, int],
+    options: ReadOptions,
+    **about: Any,
+) -> ResponseTable:
+    """The table of all cells, with response lengths if there are any."""
+    values, count, trials, notes = _one_value(
+        records, cell, shape[0] * shape[1], options
+    )
+    if records.length is not None:
+        lengths = _one_per_cell(
+            records.length, records, cell, count.size, options.trials
+        )
+        about["lengths"] = lengths.reshape(shape)
+    return ResponseTable.from_arrays(
+        values.reshape(shape),
+        observed=count.reshape(shape) > 0,
+        trials=None if trials is None else trials.reshape(shape),
+        notes=[*records.notes, *notes],
+        **about,
+    )
+
+
+def _levels(records: Records, items: list[str]) -> dict[str, np.ndarray]:
+    """What an item is made of can be a level of it, such as the rater of a rating."""
+    return {
+        column: np.asarray([values[name] for name in items])
+        for column, values in records.item_parts.items()
+        if column != "benchmark" and values.keys() >= set(items)
+    }
 
 
 def _answers(

@@ -190,15 +190,11 @@ def decide(
     may_be_board = find(names, ITEM) is None and not (options.item or is_matrix)
     if may_be_board and {*map(plain_name, names)} >= _TOTALS:
         raise NoResponsesError(_board_message(names, source))
-    named = functools.partial(_named, names, options, source)
     of_inspect = _inspect_frame(names, options, source)
     if of_inspect is not None:
         return of_inspect
-    subject = named("subject", SUBJECT)
-    topic = None
-    if options.subject is None and plain_name(subject or "") == "subject":
-        over = find(names, _OVER_TOPIC)
-        subject, topic = (subject, None) if over is None else (over, subject)
+    named = functools.partial(_named, names, options, source)
+    subject, topic = _subject_and_topic(names, named("subject", SUBJECT), options)
     responses = _responses(names, options, source, subject)
     if subject is not None and options.subject is None and options.subject_name:
         # Of one subject, "id" numbers the items.
@@ -216,20 +212,18 @@ def decide(
             f" {listing(list(names))}"
         )
     rest = [name for name in names if name not in (subject, *item, *responses)]
-    only = [] if responses else _unnamed_roles(rest)
-    named_subject = subject is not None or options.subject_name is not None
-    if len(only) == 1 and named_subject and not parameter_columns(only):
-        responses = (only[0],)
-        rest.remove(only[0])
+    notes = []
     if not responses:
-        _refuse_no_responses(names, rest, source)
-    length = named("length", LENGTH)
-    benchmark, notes = named("benchmark", BENCHMARK), []
-    if only and responses:
-        notes += [
-            f"column {only[0]!r} was read as the responses (response= names another)"
+        has_subject = subject is not None or options.subject_name is not None
+        responses = _unnamed_responses(names, rest, has_subject, source)
+        rest.remove(responses[0])
+        notes = [
+            f"column {responses[0]!r} was read as the responses (response= names"
+            " another)"
         ]
-    if topic is not None and item and topic not in item:
+    length = named("length", LENGTH)
+    benchmark = named("benchmark", BENCHMARK)
+    if topic is not None and topic not in item:
         as_topic = "" if benchmark else f" and {topic!r} as the benchmarks"
         notes = [
             f"columns {subject!r} and {topic!r} may both name subjects: {subject!r} was"
@@ -253,6 +247,27 @@ def decide(
     rest = [name for name in rest if name not in (layout.used() or ())]
     key = options.key if options.key in names else find(rest, KEY)
     return _with_side_columns(dataclasses.replace(layout, key=key), rest)
+
+
+def _subject_and_topic(
+    names: Sequence[str], subject: str | None, options: ReadOptions
+) -> tuple[str | None, str | None]:
+    """The column of subjects, and `subject` where another column names models."""
+    if options.subject is None and plain_name(subject or "") == "subject":
+        over = find(names, _OVER_TOPIC)
+        if over is not None:
+            return over, subject
+    return subject, None
+
+
+def _unnamed_responses(
+    names: Sequence[str], rest: list[str], has_subject: bool, source: str
+) -> tuple[str]:
+    """The one column left that may be of responses; others are refused."""
+    only = _unnamed_roles(rest)
+    if len(only) == 1 and has_subject and not parameter_columns(only):
+        return (only[0],)
+    _refuse_no_responses(names, rest, source)
 
 
 def _inspect_frame(

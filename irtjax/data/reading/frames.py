@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import re
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -154,9 +154,33 @@ def _read_long(frame: Frame, layout: Columns, options: ReadOptions) -> Records:
         whole.answer = _given(frame, layout, item, len(subject.labels))
     if options.trials == "auto" and whole.subject is not None:
         whole, trial_names = _with_unknown(frame, layout, whole, trial_names)
-    parts = []
+    parts = [
+        _counted(part, table, layout, options)
+        for part in _parts(frame, table, layout, options, whole, bare, errors, notes)
+    ]
+    records = concatenate(parts)
+    if benchmark is not None and not layout.inspect:
+        records.qualified = item is not bare
+    records.trial_names = trial_names
+    return records
+
+
+def _parts(
+    frame: Frame,
+    table: pa.Table,
+    layout: Columns,
+    options: ReadOptions,
+    whole: Records,
+    item: Coded,
+    errors: np.ndarray,
+    notes: list[str],
+) -> Iterator[Records]:
+    """The records of each column of responses; `whole` has what they share."""
+    several = len(layout.responses) > 1 or layout.inspect
     for name in layout.responses:
-        response, column_notes = _scores(table, name, layout, bare, options, source)
+        response, column_notes = _scores(
+            table, name, layout, item, options, whole.source
+        )
         names = frame.names or table.column_names
         codes = missing_codes.of_column(response, names, options)
         column_notes += codes.notes
@@ -164,18 +188,13 @@ def _read_long(frame: Frame, layout: Columns, options: ReadOptions) -> Records:
         if gone.any():
             response = np.where(gone, _missing(options), response)
         part = dataclasses.replace(whole, response=response, measure=name)
-        if len(layout.responses) > 1 or layout.inspect or name == options.metric:
+        if several or name == options.metric:
             label = name.removeprefix("score_")
-            part.metric = Coded.constant(label, size)
+            part.metric = Coded.constant(label, table.num_rows)
             part.metric_notes = {label: column_notes}
             column_notes = []
         part.notes = [*notes, *column_notes]
-        parts.append(_counted(part, table, layout, options))
-    records = concatenate(parts)
-    if benchmark is not None and not layout.inspect:
-        records.qualified = item is not bare
-    records.trial_names = trial_names
-    return records
+        yield part
 
 
 def _notes_on_responses(layout: Columns, options: ReadOptions) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
@@ -40,8 +40,68 @@ def merge(tables: Sequence[ResponseTable], options: ReadOptions) -> ResponseTabl
         f" {counted(shape[1], 'item')} in all",
         "read them as one long table, with a row for each response",
     )
-    is_small = all(t.values.dtype == np.int8 for t in tables)
     how = _treatment(tables, options)
+    sums = _sums(tables, subjects, items, how)
+    values, repeated = sums.values, sums.repeated
+    has_trials = any(t.trials is not None for t in tables)
+    has_trials |= how == "counts" and (repeated > 0 or options.trials == how)
+    if how == "mean" and not has_trials:
+        empty = np.zeros(shape)
+        values = np.divide(values, sums.number, out=empty, where=sums.number > 0)
+    notes = list(dict.fromkeys(note for t in tables for note in t.notes))
+    if repeated:
+        done = _TREATED.get(how, "joined")
+        notes.append(
+            f"{counted(repeated, 'subject-item pair')} {were(repeated)} in more than"
+            f" one file and {were(repeated)} {done} (give subjects distinct names if"
+            " they are several)"
+        )
+    merged = ResponseTable.from_arrays(
+        values,
+        subjects=subjects,
+        items=items,
+        observed=sums.number > 0,
+        trials=sums.number if has_trials else None,
+        metric=" / ".join(sorted({t.metric for t in tables if t.metric})) or None,
+        lengths=sums.lengths,
+    )
+    return dataclasses.replace(
+        merged,
+        subject_facets=_facets("subject", subjects, tables, notes),
+        item_facets=_facets("item", items, tables, notes),
+        notes=tuple(notes),
+        item_texts=joined_texts(t.item_texts for t in tables),
+        item_ids=joined_ids(t.item_ids for t in tables),
+        item_contents=contents,
+        reversed_scores=formulas,
+        answers=answers.joined(sums.answers, shape),
+    )
+
+
+class _Sums(NamedTuple):
+    """Responses of several tables, summed over the cells of the table of all.
+
+    Attributes:
+        values: Sums of responses, `[subjects, items]`.
+        number: Numbers of responses, or of trials.
+        lengths: Response lengths, those of the first table that has one.
+        answers: Of each table its answers, and its rows and columns.
+        repeated: Number of pairs that a table before has.
+    """
+
+    values: np.ndarray
+    number: np.ndarray
+    lengths: np.ndarray | None
+    answers: list[tuple[Any, np.ndarray, np.ndarray]]
+    repeated: int
+
+
+def _sums(
+    tables: Sequence[ResponseTable], subjects: np.ndarray, items: np.ndarray, how: str
+) -> _Sums:
+    """Adds the tables; repeats are treated as `how` names it."""
+    shape = (len(subjects), len(items))
+    is_small = all(t.values.dtype == np.int8 for t in tables)
     # Sums of right responses of few tables fit into a byte.
     few = len(tables) < 128 and all(t.trials is None for t in tables)
     summed = how == "mean" or (how == "counts" and not few)
@@ -72,38 +132,7 @@ def merge(tables: Sequence[ResponseTable], options: ReadOptions) -> ResponseTabl
         if lengths is not None and table.lengths is not None:
             old = lengths[block]
             lengths[block] = np.where(np.isnan(old), table.lengths, old)
-    has_trials = any(t.trials is not None for t in tables)
-    has_trials |= how == "counts" and (repeated > 0 or options.trials == how)
-    if how == "mean" and not has_trials:
-        values = np.divide(values, count, out=np.zeros(shape), where=count > 0)
-    notes = list(dict.fromkeys(note for t in tables for note in t.notes))
-    if repeated:
-        done = _TREATED.get(how, "joined")
-        notes.append(
-            f"{counted(repeated, 'subject-item pair')} {were(repeated)} in more than"
-            f" one file and {were(repeated)} {done} (give subjects distinct names if"
-            " they are several)"
-        )
-    merged = ResponseTable.from_arrays(
-        values,
-        subjects=subjects,
-        items=items,
-        observed=count > 0,
-        trials=count if has_trials else None,
-        metric=" / ".join(sorted({t.metric for t in tables if t.metric})) or None,
-        lengths=lengths,
-    )
-    return dataclasses.replace(
-        merged,
-        subject_facets=_facets("subject", subjects, tables, notes),
-        item_facets=_facets("item", items, tables, notes),
-        notes=tuple(notes),
-        item_texts=joined_texts(t.item_texts for t in tables),
-        item_ids=joined_ids(t.item_ids for t in tables),
-        item_contents=contents,
-        reversed_scores=formulas,
-        answers=answers.joined(parts, shape),
-    )
+    return _Sums(values, count, lengths, parts, repeated)
 
 
 def _treatment(tables: Sequence[ResponseTable], options: ReadOptions) -> str:

@@ -128,10 +128,34 @@ def read(
     >>> table.subjects.tolist(), table.values.tolist(), table.num_observed
     (['m', 'n'], [[1, 0], [1, 0]], 3)
     """
-    given = dict(locals())  # Every argument but the source is an option.
-    del given["source"]
-    options = ReadOptions(**given)
-
+    options = ReadOptions(
+        format=format,
+        subject=subject,
+        item=item,
+        response=response,
+        metric=metric,
+        filter=filter,
+        trials=trials,
+        missing_as=missing_as,
+        benchmark=benchmark,
+        length=length,
+        trial=trial,
+        epoch=epoch,
+        run=run,
+        join=join,
+        parts=parts,
+        orientation=orientation,
+        header=header,
+        subject_name=subject_name,
+        subject_from=subject_from,
+        key=key,
+        right=right,
+        leave_out=leave_out,
+        missing_values=missing_values,
+        lower_is_better=lower_is_better,
+        higher_is_better=higher_is_better,
+        texts=texts,
+    )
     return gather(source, options).table(options)
 
 
@@ -161,14 +185,16 @@ class Gathered:
         notes, gone = self.notes, set()
         directions = ScoreDirections(options)
         if not lengths:
-            everything, forced = tables, options.format is not None
-            given = options.length is not None
-            tables, more = refuse_lengths(
-                tables, self.asked, forced=forced, given=given
+            everything = tables
+            tables, length_notes = refuse_lengths(
+                tables,
+                self.asked,
+                forced=options.format is not None,
+                given=options.length is not None,
             )
             gone = {x for t in everything for x in t.sources}
             gone -= {x for t in tables for x in t.sources}
-            notes = [*notes, *more]
+            notes = [*notes, *length_notes]
             tables = of_tables(tables, directions)
         if self.records is not None:
             # Choosing adds notes.
@@ -179,8 +205,8 @@ class Gathered:
         if not lengths:
             directions.check()
         sources = [x for x in self.sources if x not in gone]
-        found = _finish(merge(tables, options), options, notes, sources)
-        return found.replace(nouns=self.nouns)
+        table = _finish(merge(tables, options), options, notes, sources)
+        return table.replace(nouns=self.nouns)
 
 
 def gather(source: Any, options: ReadOptions) -> Gathered:
@@ -207,9 +233,9 @@ def gather(source: Any, options: ReadOptions) -> Gathered:
     names: list[str] = []
     for entry in entries:
         if isinstance(entry, str | os.PathLike):
-            found = _find(entry, options, notes)
-            files += found
-            names += [str(file.path) for file in found]
+            sources = _find(entry, options, notes)
+            files += sources
+            names += [str(file.path) for file in sources]
         else:
             pieces.append(_read_native(entry, options, nameless))
             names.append(type(entry).__name__)
@@ -236,10 +262,10 @@ def gather(source: Any, options: ReadOptions) -> Gathered:
     joined = concatenate(settled(records)) if records else None
     if joined is not None and files and all(file.format in logs for file in files):
         check_response(joined, options)
-    joined, tables, more = without(
+    joined, tables, notes_on_left = without(
         joined, tables, options.leave_out, of_others.values()
     )
-    notes += more
+    notes += notes_on_left
     asked = frozenset(str(file.path) for file in files if file.asked)
     nouns = _nouns({str(file.format) for file in files}, pieces)
     return Gathered(joined, tables, notes, names, asked, nouns)
@@ -269,7 +295,7 @@ def _find(
         without_outputs,
     )
 
-    found = []
+    sources = []
     files, outputs = without_outputs(expand(path), Path(path).expanduser())
     if outputs:
         names = listing([str(folder) for folder in outputs], 4)
@@ -292,18 +318,18 @@ def _find(
             source = Source(file, options.format)
         if asked and source.format is None:
             raise ValueError(f"{source.path} {source.reason}")
-        found.append(source)
-    good = [s for s in found if s.format and options.format in (None, s.format)]
+        sources.append(source)
+    good = [s for s in sources if s.format and options.format in (None, s.format)]
     if not good:
         _refuse_output(path)
         shown = f" as {options.format}" if options.format else ""
         # What is damaged first, then data: other files may only describe what it held.
         order = lambda s: (not s.damaged, not s.path.name.endswith(DATA), s.path.name)
-        first = min((s for s in found if s.reason), key=order, default=None)
+        first = min((s for s in sources if s.reason), key=order, default=None)
         why = f"; for example {first.path.name} {first.reason}" if first else ""
         raise ValueError(f"nothing in {path} can be read{shown}{why}")
     good = _logs_first(good)
-    good, damaged = _with_damaged_logs(good, [file for file in found if file.damaged])
+    good, damaged = _with_damaged_logs(good, [file for file in sources if file.damaged])
     notes += _not_read(damaged)
     shown = [*good, *damaged]
     before = len(shown)
@@ -317,9 +343,9 @@ def _find(
             " format=, or name the files or folders to read together, of"
             f" {_names_of(good, options)}"
         )
-    left = len(found) - before
+    left = len(sources) - before
     if left:
-        others = {file.path for file in found} - {file.path for file in shown}
+        others = {file.path for file in sources} - {file.path for file in shown}
         example = min(file.name for file in others)
         text = f"{counted(left, 'other file')} in {path} {were(left)} not read"
         notes.append(text if left == 1 else f"{text}, such as {example}")
@@ -412,16 +438,17 @@ def _names_of(files: list[Source], options: ReadOptions) -> str:
     """
 
     def may(file: Source) -> bool:
-        known = file.format not in _TABLE_KINDS or file.path.stat().st_size > _SMALL
-        return known or _has_responses(file, options)
+        is_log = file.format not in _TABLE_KINDS
+        is_large = file.path.stat().st_size > _SMALL
+        return is_log or is_large or _has_responses(file, options)
 
-    found = [file for file in files if not file.asked]
-    if len(found) <= _FEW:
-        found = [file for file in found if may(file)]
+    shown = [file for file in files if not file.asked]
+    if len(shown) <= _FEW:
+        shown = [file for file in shown if may(file)]
     of = lambda kind: list(
-        dict.fromkeys(x.path.name for x in found if x.format == kind)
+        dict.fromkeys(x.path.name for x in shown if x.format == kind)
     )
-    parts = [f"{kind}: {listing(of(kind), 4)}" for kind in _kinds(found)]
+    parts = [f"{kind}: {listing(of(kind), 4)}" for kind in _kinds(shown)]
     return "; ".join(parts)
 
 
@@ -720,8 +747,8 @@ def _other_lengths(table: ResponseTable, source: Any) -> np.ndarray:
         raise ValueError(
             f"length: {source} shares no subject or no item with the responses"
         )
-    known = True if other.observed is None else other.observed
-    values = np.where(known, other.values.astype(np.float64), np.nan)
+    observed = True if other.observed is None else other.observed
+    values = np.where(observed, other.values.astype(np.float64), np.nan)
     # A name that is not there has the place -1: of the row and column added here.
     padded = np.pad(values, ((0, 1), (0, 1)), constant_values=np.nan)
     return padded[np.ix_(row, column)]

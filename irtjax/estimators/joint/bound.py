@@ -33,7 +33,7 @@ from irtjax.numerics.kernels import (
 from irtjax.numerics.nnls import nnls
 
 
-class Factors(NamedTuple):
+class BilinearParameters(NamedTuple):
     """The parameters of the bilinear predictor, and cuts of ordered categories.
 
     `cuts` are `[items, C - 1]` deviations of the intercepts from their mean.
@@ -44,9 +44,9 @@ class Factors(NamedTuple):
     theta: Float[Array, "subjects dims"]
     cuts: Array | None = None
 
-    def fold(self, shift: Array, log_scale: Array) -> Factors:
+    def fold(self, shift: Array, log_scale: Array) -> BilinearParameters:
         """The same predictors from abilities (theta - shift) / scale, `[dims]` each."""
-        return Factors(
+        return BilinearParameters(
             self.discrimination * jnp.exp(log_scale),
             self.intercept + self.discrimination @ shift,
             (self.theta - shift) * jnp.exp(-log_scale),
@@ -59,7 +59,7 @@ class Factors(NamedTuple):
         return jnp.concatenate([self.intercept[:, None], self.discrimination], axis=1)
 
 
-def factors_of(cells: AbstractCells, items: Any, theta: Array) -> Factors:
+def factors_of(cells: AbstractCells, items: Any, theta: Array) -> BilinearParameters:
     """Items and abilities with a trailing axis of dimensions.
 
     Raises:
@@ -74,7 +74,7 @@ def factors_of(cells: AbstractCells, items: Any, theta: Array) -> Factors:
             f"discriminations have {slope.shape[1]} dimensions and abilities"
             f" {theta.shape[1]}"
         )
-    return Factors(slope, jnp.asarray(intercept), theta, cuts)
+    return BilinearParameters(slope, jnp.asarray(intercept), theta, cuts)
 
 
 class Quadratic(NamedTuple):
@@ -134,7 +134,7 @@ class _Block(NamedTuple):
 
 
 def _block_cells(
-    data: Responses, factors: Factors, temperature, cells, start, size
+    data: Responses, factors: BilinearParameters, temperature, cells, start, size
 ) -> _Block:
     """Responses, n (1 if complete), eta / s, log p, its slope and its curvature."""
     discrimination = factors.discrimination / temperature
@@ -164,8 +164,8 @@ def _row_sums(data: Responses, cells: Array) -> Array:
 
 def surrogate(
     data: Responses,
-    factors: Factors,
-    anchor: Factors,
+    factors: BilinearParameters,
+    anchor: BilinearParameters,
     temperature: Array | float,
     cells: AbstractCells = LOGIT,
 ) -> Float[Array, " subjects"]:
@@ -223,7 +223,10 @@ def _cut_sums(block: _Block, cells, cuts, temperature, weight) -> CutSums:
 
 
 def item_sweep(
-    data: Responses, factors: Factors, temperature: Array | float, cells: AbstractCells
+    data: Responses,
+    factors: BilinearParameters,
+    temperature: Array | float,
+    cells: AbstractCells,
 ) -> tuple[Float[Array, " items"], Float[Array, "items p"]]:
     """Log-likelihood of each item and its gradient in (d_j, a_j), in one pass."""
     theta, size = factors.theta, factors.discrimination.shape[1]
@@ -248,7 +251,7 @@ def _design(theta: Float[Array, "subjects dims"]) -> Array:
 
 def sweep(
     data: Responses,
-    factors: Factors,
+    factors: BilinearParameters,
     temperature: Array | float,
     cells: AbstractCells = LOGIT,
     common: bool = False,
@@ -317,7 +320,9 @@ def sweep(
     )
 
 
-def _no_rows(data: Responses, factors: Factors, shared: bool) -> tuple[Array, Array]:
+def _no_rows(
+    data: Responses, factors: BilinearParameters, shared: bool
+) -> tuple[Array, Array]:
     """Zeros for the gradients of subjects; their curvature if all have the same."""
     slope, theta = factors.discrimination, factors.theta
     if shared:
@@ -328,7 +333,7 @@ def _no_rows(data: Responses, factors: Factors, shared: bool) -> tuple[Array, Ar
 
 def subject_sweep(
     data: Responses,
-    factors: Factors,
+    factors: BilinearParameters,
     temperature: Array | float,
     cells: AbstractCells = LOGIT,
     common: bool = False,

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from irtjax.estimators.driver import tree_where
-from irtjax.estimators.joint.bound import Factors
+from irtjax.estimators.joint.bound import BilinearParameters
 from irtjax.likelihood.problem import Problem, is_positive
 
 #: Steps in which a proposal may change the zeros of few items only.
@@ -28,20 +28,22 @@ def free_mask(problem: Problem) -> Bool[Array, "items p"]:
     return jnp.concatenate([mean, free[:, list(family.slope_columns)]], axis=1)
 
 
-def free_slopes(problem: Problem, point: Factors) -> Float[Array, "items dims"]:
+def free_slopes(
+    problem: Problem, point: BilinearParameters
+) -> Float[Array, "items dims"]:
     """The slopes that are estimated, 0 elsewhere."""
     return jnp.where(free_mask(problem)[:, 1:], point.discrimination, 0)
 
 
 def feasible(
     problem: Problem,
-    proposal: Factors,
-    image: Factors,
-    point: Factors,
+    proposal: BilinearParameters,
+    image: BilinearParameters,
+    point: BilinearParameters,
     *,
     lasso: bool,
     early: Array,
-) -> Factors:
+) -> BilinearParameters:
     """A proposal of the acceleration made feasible; the image where it is refused.
 
     Positive slopes are raised to 0. With a lasso an item whose slopes are 0 in the

@@ -16,7 +16,12 @@ from jax import lax
 from jaxtyping import Array, Float
 
 from irtjax._types import Scalar
-from irtjax.estimators.joint.bound import CutSums, Factors, ItemSweep, item_sweep
+from irtjax.estimators.joint.bound import (
+    BilinearParameters,
+    CutSums,
+    ItemSweep,
+    item_sweep,
+)
 from irtjax.estimators.joint.cells import AbstractCells
 from irtjax.likelihood.problem import Problem
 from irtjax.models.families.graded import CLOSED, CLOSEST, filled, is_mark
@@ -34,7 +39,7 @@ class CutPrior(NamedTuple):
     mean: Array | float
     precision: Array | float
 
-    def added_to(self, sums: CutSums, point: Factors) -> CutSums:
+    def added_to(self, sums: CutSums, point: BilinearParameters) -> CutSums:
         """Scores and information of the posterior."""
         unit = jnp.eye(sums.scores.shape[1], dtype=sums.scores.dtype)
         return sums._replace(
@@ -49,7 +54,7 @@ def mean_cut(cuts: Float[Array, "items cuts"]) -> Float[Array, " items"]:
     return jnp.sum(jnp.where(used, cuts, 0), axis=1) / jnp.sum(used, axis=1)
 
 
-def intercepts(point: Factors) -> Float[Array, "items cuts"]:
+def intercepts(point: BilinearParameters) -> Float[Array, "items cuts"]:
     """All intercepts of the items."""
     assert point.cuts is not None
     return point.intercept[:, None] + point.cuts
@@ -98,11 +103,11 @@ def raise_cuts(
     problem: Problem,
     cells: AbstractCells,
     temperature: Array | float,
-    point: Factors,
+    point: BilinearParameters,
     seen: ItemSweep,
     together: Array,
     prior: CutPrior,
-) -> tuple[Factors, Float[Array, "items p"]]:
+) -> tuple[BilinearParameters, Float[Array, "items p"]]:
     """The items with raised intercepts, and their gradients in (d, a) there."""
     assert seen.cuts is not None
     step = _newton_step(problem, cells, point, seen.cuts, together, prior)
@@ -110,7 +115,7 @@ def raise_cuts(
     log_lik = seen.cuts.log_lik
     slack = 4 * jnp.finfo(start.dtype).eps * jnp.abs(log_lik)
 
-    def moved(share: Array) -> Factors:
+    def moved(share: Array) -> BilinearParameters:
         new = start + share[:, None] * step
         mean = mean_cut(new)
         return point._replace(intercept=mean, cuts=new - mean[:, None])
@@ -138,7 +143,11 @@ def raise_cuts(
 
 
 def residual_of(
-    problem: Problem, point: Factors, sums: CutSums, together: Array, prior: CutPrior
+    problem: Problem,
+    point: BilinearParameters,
+    sums: CutSums,
+    together: Array,
+    prior: CutPrior,
 ) -> Scalar:
     """Largest share of a gradient of the intercepts that does not cancel; see `MM`."""
     scores, information = _reduced(problem, prior.added_to(sums, point), together)

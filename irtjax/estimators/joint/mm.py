@@ -27,7 +27,7 @@ from irtjax.estimators.driver import Fit, Progress, Run, Solution, tree_where
 from irtjax.estimators.estimates import Estimates
 from irtjax.estimators.joint.base import AbstractPenalised, start_abilities
 from irtjax.estimators.joint.bound import (
-    Factors,
+    BilinearParameters,
     ItemSweep,
     Quadratic,
     add_normal_prior,
@@ -94,9 +94,9 @@ class MMState(NamedTuple):
     `together` are the intercepts that move as one (`cuts.leaders`); None without cuts.
     """
 
-    point: Factors
-    best: Factors
-    image: Factors
+    point: BilinearParameters
+    best: BilinearParameters
+    image: BilinearParameters
     log_lik: Float[Array, " subjects"]
     log_prior: Float[Array, " rows"]
     objective: Scalar
@@ -255,7 +255,7 @@ class MM(AbstractPenalised):
             slope, theta = jnp.ones_like(intercept), theta * temperature
         rows = slope.reshape(intercept.size, -1), theta.reshape(theta.shape[0], -1)
         cuts = None if cuts is None else cuts * temperature
-        point = Factors(rows[0], intercept * temperature, rows[1], cuts)
+        point = BilinearParameters(rows[0], intercept * temperature, rows[1], cuts)
         flat, _ = ravel_pytree(point)
         zero, high = jnp.zeros((), dtype), jnp.full((), jnp.inf, dtype)
         none = jnp.zeros((), jnp.int32)
@@ -363,7 +363,9 @@ class MM(AbstractPenalised):
             num_seen=state.num_seen + 1,
         )
 
-    def _log_prior(self, problem: Problem, point: Factors) -> Float[Array, " rows"]:
+    def _log_prior(
+        self, problem: Problem, point: BilinearParameters
+    ) -> Float[Array, " rows"]:
         """What the objective has in addition to the likelihood, by subject and item."""
         terms = self._penalties(problem, point)
         lasso = self._lasso_at(problem, point.theta)
@@ -373,7 +375,9 @@ class MM(AbstractPenalised):
             terms = terms.at[len(point.theta) :].add(-weighted)
         return terms
 
-    def _penalties(self, problem: Problem, point: Factors) -> Float[Array, " rows"]:
+    def _penalties(
+        self, problem: Problem, point: BilinearParameters
+    ) -> Float[Array, " rows"]:
         """The log priors with their weight, of every subject, then of every item."""
         if not self.penalty:
             return jnp.zeros(len(point.theta) + len(point.intercept), point.theta.dtype)
@@ -389,7 +393,11 @@ class MM(AbstractPenalised):
         return GroupLasso.of(pull, theta, problem.data.subject_weight)
 
     def _bounds(
-        self, problem: Problem, point: Factors, items: Quadratic, subjects: Quadratic
+        self,
+        problem: Problem,
+        point: BilinearParameters,
+        items: Quadratic,
+        subjects: Quadratic,
     ) -> tuple[Quadratic, Quadratic]:
         """Adds priors to the bounds of the likelihood, a lasso to that in abilities."""
         subjects = self._with_ability_prior(problem, subjects, point)
@@ -411,7 +419,7 @@ class MM(AbstractPenalised):
         return items, subjects
 
     def _with_ability_prior(
-        self, problem: Problem, subjects: Quadratic, point: Factors
+        self, problem: Problem, subjects: Quadratic, point: BilinearParameters
     ) -> Quadratic:
         """Adds what depends on abilities to a bound in them."""
         theta, lasso = point.theta, self._lasso_at(problem, point.theta)
@@ -437,11 +445,11 @@ class MM(AbstractPenalised):
     def _image(
         self,
         problem: Problem,
-        point: Factors,
+        point: BilinearParameters,
         seen: ItemSweep,
         items: Quadratic,
         together: Array | None,
-    ) -> Factors:
+    ) -> BilinearParameters:
         """One MM iteration: cuts, items, abilities, then the scale of ability."""
         cells, positive = self._cells(problem.model), is_positive(problem.model)
         if together is not None:
@@ -467,7 +475,9 @@ class MM(AbstractPenalised):
             return raised
         return self._rescale(problem, raised)
 
-    def _rescale(self, problem: Problem, point: Factors) -> Factors:
+    def _rescale(
+        self, problem: Problem, point: BilinearParameters
+    ) -> BilinearParameters:
         """The change of ability scale, neutral to the likelihood, that raises priors.
 
         Without priors it makes abilities standard, which keeps numbers in range. A
@@ -489,7 +499,7 @@ class MM(AbstractPenalised):
 
     def _propose(
         self, problem, point, image, seen, bounds, memory, step
-    ) -> tuple[Factors, Memory]:
+    ) -> tuple[BilinearParameters, Memory]:
         """Accelerated proposal; the image itself when acceleration is off."""
         if self.memory == 0:
             return image, memory
@@ -502,7 +512,7 @@ class MM(AbstractPenalised):
         if seen.cuts is not None:
             diagonal = jnp.diagonal(seen.cuts.information, axis1=1, axis2=2)
             of_each = jnp.sqrt(weigh_rows(diagonal, data.item_weight))
-        scale = Factors(items[:, 1:], items[:, 0], subjects, of_each)
+        scale = BilinearParameters(items[:, 1:], items[:, 0], subjects, of_each)
         flat_point, unravel = ravel_pytree(point)
         flat_image, flat_scale = ravel_pytree(image)[0], ravel_pytree(scale)[0]
         flat, memory = accelerate(memory, flat_point, flat_image, flat_scale)
@@ -570,10 +580,10 @@ class MM(AbstractPenalised):
         return report_scale(problem, found), state.log_lik
 
 
-def factor_parameters(problem: Problem, point: Factors) -> Parameters:
+def factor_parameters(problem: Problem, point: BilinearParameters) -> Parameters:
     """Several abilities with sample means 0 and variances 1, in a fixed order."""
     found = identify_factors(problem, point.theta, point.discrimination)
-    moved = Factors(
+    moved = BilinearParameters(
         found.discrimination,
         point.intercept + point.discrimination @ found.shift,
         found.theta,
@@ -582,7 +592,7 @@ def factor_parameters(problem: Problem, point: Factors) -> Parameters:
     return Parameters(_record(problem.model, moved), found.population, found.theta)
 
 
-def _record(model: Model, point: Factors) -> Any:
+def _record(model: Model, point: BilinearParameters) -> Any:
     """The items at a point."""
     slope = point.discrimination
     slope = slope if model.family.dims else slope[:, 0]
@@ -591,7 +601,7 @@ def _record(model: Model, point: Factors) -> Any:
 
 def _kkt_residual(
     problem: Problem,
-    point: Factors,
+    point: BilinearParameters,
     seen: ItemSweep,
     bounds: tuple[Quadratic, Quadratic],
     lasso: GroupLasso | None,

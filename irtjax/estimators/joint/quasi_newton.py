@@ -28,7 +28,7 @@ from irtjax._types import KeyArray, Scalar
 from irtjax.data.sparse_responses import SparseResponses
 from irtjax.estimators.driver import AbstractMethod, Progress, tree_where
 from irtjax.estimators.joint.base import start_abilities
-from irtjax.estimators.joint.bound import Factors, sweep
+from irtjax.estimators.joint.bound import BilinearParameters, sweep
 from irtjax.estimators.joint.cells import LOGIT
 from irtjax.estimators.joint.constraints import free_mask
 from irtjax.estimators.joint.mm import factor_parameters
@@ -66,7 +66,7 @@ class QuasiNewtonState(NamedTuple):
     are the last differences of points and of gradients, `num_moves` their number.
     """
 
-    best: Factors
+    best: BilinearParameters
     seen: _Seen
     objective: Scalar
     scale: Float[Array, " size"]
@@ -102,7 +102,7 @@ class QuasiNewton(AbstractMethod):
     ) -> QuasiNewtonState:
         """State at the start values."""
         items, theta = start.items, start_abilities(problem, start)
-        point = Factors(items.discrimination, items.intercept, theta)
+        point = BilinearParameters(items.discrimination, items.intercept, theta)
         scale = _standard_errors(problem, point)
         seen = _evaluate(problem, point, scale)
         none, zero = jnp.zeros((), jnp.int32), jnp.zeros_like(seen.gradient[0])
@@ -150,7 +150,11 @@ class QuasiNewton(AbstractMethod):
         return tree_where(accepted, begun, going)
 
     def _begun(
-        self, state: QuasiNewtonState, point: Factors, seen: _Seen, gain: Scalar
+        self,
+        state: QuasiNewtonState,
+        point: BilinearParameters,
+        seen: _Seen,
+        gain: Scalar,
     ) -> QuasiNewtonState:
         """The search that begins at a point."""
         move = state.length * state.direction
@@ -194,13 +198,13 @@ class QuasiNewton(AbstractMethod):
         return factor_parameters(problem, state.best), state.seen.log_lik
 
 
-def _prior(problem: Problem, point: Factors) -> Array:
+def _prior(problem: Problem, point: BilinearParameters) -> Array:
     """Log priors of subjects and items."""
     items = LOGIT.join(point.discrimination, point.intercept, None)
     return penalty_terms(problem, items, point.theta)
 
 
-def _evaluate(problem: Problem, point: Factors, scale: Array) -> _Seen:
+def _evaluate(problem: Problem, point: BilinearParameters, scale: Array) -> _Seen:
     """Objective and gradient at a point, in one pass over the data."""
     data: Any = problem.data
     if isinstance(data, SparseResponses):
@@ -213,7 +217,7 @@ def _evaluate(problem: Problem, point: Factors, scale: Array) -> _Seen:
     subjects = weigh_rows(found.subjects.gradient, data.subject_weight)
     rows = by_prior.stacked + items
     rows = jnp.where(free_mask(problem), rows, 0)
-    gradient = Factors(rows[:, 1:], rows[:, 0], by_prior.theta + subjects)
+    gradient = BilinearParameters(rows[:, 1:], rows[:, 0], by_prior.theta + subjects)
     return _Seen(found.log_lik, log_prior, ravel_pytree(gradient)[0] * scale)
 
 
@@ -226,7 +230,7 @@ def _gain(problem: Problem, new: _Seen, old: _Seen) -> tuple[Scalar, Scalar]:
     return gain, 4 * jnp.finfo(gain.dtype).eps * jnp.linalg.norm(terms)
 
 
-def _standard_errors(problem: Problem, point: Factors) -> Array:
+def _standard_errors(problem: Problem, point: BilinearParameters) -> Array:
     """Approximate standard errors of all coordinates, flat."""
     data: Any = problem.data
     ones = jax.tree.map(jnp.ones_like, point)
@@ -241,7 +245,7 @@ def _standard_errors(problem: Problem, point: Factors) -> Array:
         exposure = exposure if data.exposure is None else data.exposure
         seen = jnp.sum(exposure, axis=0), jnp.sum(exposure, axis=1)
     items, subjects = (CURVATURE * x.astype(point.theta.dtype) for x in seen)
-    by_data = Factors(items[:, None], items, subjects[:, None])
+    by_data = BilinearParameters(items[:, None], items, subjects[:, None])
     error = lambda known, bend: 1 / jnp.sqrt(jnp.maximum(known - bend, 1e-6))
     return ravel_pytree(jax.tree.map(error, by_data, bend))[0]
 

@@ -45,13 +45,13 @@ LEAST_MOVE = 0.1
 LEAST_MARGIN = 1e-5
 
 
-class Design(NamedTuple):
+class CellDesign(NamedTuple):
     """The x of some rows' cells: one table for all rows, or one for each of them."""
 
     table: Float[Array, "*rows cells p"]
 
     @classmethod
-    def of(cls, table: Array) -> Design:
+    def of(cls, table: Array) -> CellDesign:
         """With x of length 1; an x of zeros remains."""
         length = jnp.linalg.norm(table, axis=-1, keepdims=True)
         return cls(jnp.where(length > 0, table / jnp.where(length > 0, length, 1), 0))
@@ -82,7 +82,7 @@ class Design(NamedTuple):
 
 
 def separable(
-    design: Design,
+    design: CellDesign,
     right: Bool[Array, "rows cells"],
     wrong: Bool[Array, "rows cells"],
     free: Bool[Array, "rows p"],
@@ -188,7 +188,7 @@ def separable_items(
 
 def _by_row(data, table: Array, free: Array, bounded: Array, by_item: bool) -> Array:
     """`separable` of all subjects, or of all items, block by block."""
-    table = Design.of(table).table
+    table = CellDesign.of(table).table
     none = jnp.ones(free.shape[0], bool)
     if isinstance(data, SparseResponses):
         return _by_cell(data, table, free, bounded, by_item)
@@ -206,7 +206,7 @@ def _by_row(data, table: Array, free: Array, bounded: Array, by_item: bool) -> A
         exposure = data.exposure
         n = 1 if exposure is None else take(exposure, start).astype(values.dtype)
         part = take_block(free, start, size)
-        block = separable(Design(table), values > 0, values < n, part, bounded)
+        block = separable(CellDesign(table), values > 0, values < n, part, bounded)
         return put_block(found, block, start)
 
     return scan_subject_blocks(body, none, rows, size)
@@ -218,7 +218,7 @@ def _by_cell(data, table: Array, free: Array, bounded: Array, by_item: bool) -> 
     def chunk(part: Bucket) -> Array:
         mine = free.at[part.row].get(mode="clip")
         right, wrong = part.value > 0, part.value < part.exposure
-        return separable(Design(table[part.column]), right, wrong, mine, bounded)
+        return separable(CellDesign(table[part.column]), right, wrong, mine, bounded)
 
     buckets = data.items if by_item else data.subjects
     return scan_rows(buckets, chunk, jnp.ones(free.shape[0], bool))

@@ -16,14 +16,14 @@ from jaxtyping import Array, Float
 from irtjax.data.responses import Responses
 from irtjax.data.sparse_responses import SparseResponses
 from irtjax.data.sparse_table import FEW_OBSERVED
-from irtjax.estimators.joint.bound import Factors, ItemSweep, Quadratic
+from irtjax.estimators.joint.bound import BilinearParameters, ItemSweep, Quadratic
 from irtjax.numerics.sparse import Bucket, scan_rows
 
 #: Cells from which the layout pays.
 MANY_CELLS = 2**20
 
 
-class Sums(NamedTuple):
+class RowSums(NamedTuple):
     """Sums over the cells of each row, in units of eta."""
 
     log_prob: Float[Array, " rows"]
@@ -58,7 +58,7 @@ def sums_of(
     cells: Any,
     single: bool,
     kept: int,
-) -> Sums:
+) -> RowSums:
     """Sums over the cells of each row, eta being the product own . other.
 
     Args:
@@ -72,7 +72,7 @@ def sums_of(
     """
     num, dtype = own.shape[0], own.dtype
 
-    def chunk(part: Bucket) -> Sums:
+    def chunk(part: Bucket) -> RowSums:
         theirs = other[part.column]
         eta = jnp.einsum("rp,rwp->rw", own.at[part.row].get(mode="clip"), theirs)
         exposure = part.exposure.astype(dtype)
@@ -81,7 +81,7 @@ def sums_of(
         each = 1 if weight is None else weight.astype(dtype)[part.column]
         log_prob, slope, bend = (x * each for x in (found.log_prob, found.slope, bend))
         right = theirs[..., :kept]
-        return Sums(
+        return RowSums(
             jnp.sum(log_prob, axis=1),
             jnp.einsum("rw,rwp->rp", slope, right),
             jnp.einsum("rw,rwp->rp", jnp.abs(slope), jnp.abs(right)),
@@ -89,12 +89,15 @@ def sums_of(
         )
 
     zeros = lambda *shape: jnp.zeros((num, *shape), dtype)
-    init = Sums(zeros(), zeros(kept), zeros(kept), zeros(kept**2))
+    init = RowSums(zeros(), zeros(kept), zeros(kept), zeros(kept**2))
     return scan_rows(buckets, chunk, init)
 
 
 def sparse_sweep(
-    data: SparseResponses, factors: Factors, temperature: Array | float, cells: Any
+    data: SparseResponses,
+    factors: BilinearParameters,
+    temperature: Array | float,
+    cells: Any,
 ) -> ItemSweep:
     """`bound.sweep` over the observed cells: a pass by subject and one by item."""
     subjects, log_lik, row_terms = _by_subject(data, factors, temperature, cells)
@@ -115,7 +118,10 @@ def sparse_sweep(
 
 
 def sparse_subject_sweep(
-    data: SparseResponses, factors: Factors, temperature: Array | float, cells: Any
+    data: SparseResponses,
+    factors: BilinearParameters,
+    temperature: Array | float,
+    cells: Any,
 ) -> Quadratic:
     """`bound.subject_sweep` over the observed cells."""
     return _by_subject(data, factors, temperature, cells)[0]

@@ -51,7 +51,7 @@ from irtjax.numerics.kernels import (
 )
 
 
-class Gaussian(NamedTuple):
+class NormalPosteriors(NamedTuple):
     """Normal posteriors of the abilities."""
 
     mean: Float[Array, "subjects dims"]
@@ -93,15 +93,17 @@ class GVEM(AbstractFactorEM):
         """Refuses settings that no fit can have."""
         check_least("GVEM", self, num_samples=2, num_inner=1)
 
-    def first_posterior(self, problem: Problem, start: Start) -> Gaussian:
+    def first_posterior(self, problem: Problem, start: Start) -> NormalPosteriors:
         """Posteriors without responses."""
         slopes = start.items.discrimination
         count, dims = problem.data.num_subjects, slopes.shape[1]
         unit = jnp.eye(dims, dtype=slopes.dtype)
         none = jnp.zeros((count, dims), slopes.dtype)
-        return Gaussian(none, jnp.broadcast_to(unit, (count, dims, dims)))
+        return NormalPosteriors(none, jnp.broadcast_to(unit, (count, dims, dims)))
 
-    def sweep(self, problem: Problem, point: FactorPoint, posterior: Gaussian) -> Sweep:
+    def sweep(
+        self, problem: Problem, point: FactorPoint, posterior: NormalPosteriors
+    ) -> Sweep:
         """Updates the posteriors, and sums what items need, block by block."""
         data, rows = problem.data, _Rows.of(problem, point)
         dtype, (num_items, width) = point.stacked.dtype, point.stacked.shape
@@ -126,9 +128,9 @@ class GVEM(AbstractFactorEM):
                 move = (mean - old.mean) ** 2 / jnp.diagonal(
                     covariance, axis1=1, axis2=2
                 )
-                return Gaussian(mean, covariance), -log_det, move
+                return NormalPosteriors(mean, covariance), -log_det, move
 
-            first = Gaussian(*(take_block(x, begin, size) for x in posterior))
+            first = NormalPosteriors(*(take_block(x, begin, size) for x in posterior))
             none = jnp.zeros(first.mean.shape[0], dtype)
             state = first, none, jnp.zeros_like(first.mean)
             new, log_det, move = lax.fori_loop(0, self.num_inner, improve, state)
@@ -156,7 +158,7 @@ class GVEM(AbstractFactorEM):
         curvature, linear, second, total, settled, bound, mean, covariance = found
         curvature = curvature.reshape(num_items, width, width)
         gradient = linear - jnp.einsum("jpq,jq->jp", curvature, point.stacked)
-        new, items = Gaussian(mean, covariance), Quadratic(gradient, curvature)
+        new, items = NormalPosteriors(mean, covariance), Quadratic(gradient, curvature)
         return Sweep(bound, items, second / total, new, jnp.sqrt(settled), zeros())
 
     def solve(self, problem: Problem, start: Start, run: Run) -> Solution:
@@ -182,7 +184,7 @@ def _bend_of(square: Array) -> Array:
     return jnp.where(square > 1e-6, jnp.tanh(root / 2) / (2 * root), 0.25)
 
 
-def _moments(posterior: Gaussian) -> Array:
+def _moments(posterior: NormalPosteriors) -> Array:
     """E z z' of every subject, z = (1, theta), as rows `[subjects, p p]`."""
     mean, covariance = posterior
     dims = mean.shape[1]
@@ -222,15 +224,17 @@ class _Rows(NamedTuple):
             log_det,
         )
 
-    def square(self, posterior: Gaussian) -> Array:
+    def square(self, posterior: NormalPosteriors) -> Array:
         """E eta^2 of a block of cells."""
         return jnp.maximum(_moments(posterior) @ self.flat, 0)
 
-    def bend(self, posterior: Gaussian) -> Array:
+    def bend(self, posterior: NormalPosteriors) -> Array:
         """2 h(xi) of a block of cells."""
         return _bend_of(self.square(posterior))
 
-    def bound(self, posterior: Gaussian, log_det: Array, centred, exposure) -> Array:
+    def bound(
+        self, posterior: NormalPosteriors, log_det: Array, centred, exposure
+    ) -> Array:
         """The lower bound of each subject of a block; `log_det` are those of S."""
         mean, covariance = posterior
         xi = jnp.sqrt(self.square(posterior))

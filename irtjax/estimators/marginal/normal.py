@@ -62,7 +62,7 @@ class NormalPoint(NamedTuple):
     correlation: Float[Array, "dims dims"]
 
 
-class Moments(NamedTuple):
+class ItemSums(NamedTuple):
     """Sums over subjects of an item: of E[z z'], z_ij (1, mu_i), z_ij^2 and 1."""
 
     design: Float[Array, "items p p"]
@@ -120,7 +120,7 @@ class NormalFactors(AbstractFactorMarginal):
         computed = log_lik, log_prior, image, scale
         return self._next(problem, state, *computed, residual=residual)
 
-    def _raised(self, problem, point: NormalPoint, moments: Moments, second, total):
+    def _raised(self, problem, point: NormalPoint, moments: ItemSums, second, total):
         """One EM step, the roots of its curvatures, and the residual."""
         model, old = problem.model, point.stacked
         bend = jnp.exp(-2 * point.log_sd)
@@ -153,7 +153,7 @@ class NormalFactors(AbstractFactorMarginal):
 
 def normal_sweep(
     data: Responses, point: NormalPoint
-) -> tuple[Float[Array, " subjects"], Moments, Float[Array, "dims dims"]]:
+) -> tuple[Float[Array, " subjects"], ItemSums, Float[Array, "dims dims"]]:
     """Log-likelihoods, sums for the items, and the mean of E[theta theta']."""
     num_subjects, num_items = data.values.shape
     intercept, slopes = point.stacked[:, 0], point.stacked[:, 1:]
@@ -201,11 +201,11 @@ def normal_sweep(
     design = design.reshape(num_items, width, width)
     weight = data.subject_weight
     total = num_subjects if weight is None else jnp.sum(weight.astype(dtype))
-    moments = Moments(design, cross, squares, design[:, 0, 0])
+    moments = ItemSums(design, cross, squares, design[:, 0, 0])
     return log_lik, moments, second / total
 
 
-def _log_sd(model: Model, moments: Moments, stacked: Array) -> Array:
+def _log_sd(model: Model, moments: ItemSums, stacked: Array) -> Array:
     """Logarithms of the best residual standard deviations of given (d, a)."""
     along = jnp.einsum("jpq,jq->jp", moments.design, stacked)
     rest = moments.squares + jnp.sum((along - 2 * moments.products) * stacked, axis=1)

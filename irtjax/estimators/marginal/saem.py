@@ -113,7 +113,7 @@ class Latent(NamedTuple):
         )
 
 
-class Statistics(NamedTuple):
+class AveragedStatistics(NamedTuple):
     """Statistics that are averaged over steps.
 
     Exposure at the nodes `[nodes, items]` (`[nodes, 1]` when complete), R_k for k >= 1
@@ -145,7 +145,7 @@ class SAEMState(NamedTuple):
 
     point: Point
     average: Point
-    averaged: Statistics
+    averaged: AveragedStatistics
     draws: Float[Array, "subjects draws"]
     objective: Scalar
     residual: Scalar
@@ -211,7 +211,7 @@ class SAEM(AbstractOnNodes):
         return SAEMState(
             point,
             average=point,
-            averaged=Statistics(
+            averaged=AveragedStatistics(
                 empty[:, :1] if data.exposure is None else empty,
                 (empty,) * num_statistics,
                 empty[:, 0],
@@ -310,7 +310,7 @@ class SAEM(AbstractOnNodes):
         # Counts of (t - mean) / sd from counts of t.
         share = node_weights(((state.nodes - mean) / sd)[:, None], state.nodes)
         moved = jax.tree.map(lambda counts: share.T @ counts, averaged[:3])
-        averaged = Statistics(*moved, latent=latent)
+        averaged = AveragedStatistics(*moved, latent=latent)
         # The mean of the iterates of the second half.
         count = jnp.maximum(time - self.num_steps // 2, 1).astype(gain.dtype)
         average = jax.tree.map(
@@ -372,7 +372,7 @@ class SAEM(AbstractOnNodes):
             centre = jnp.rint(posterior @ index).astype(jnp.int32)
             base, old, subjects, _ = carry.counts
             pairs = zip(old, statistics, strict=True)
-            counts = Statistics(
+            counts = AveragedStatistics(
                 base if exposure is None else base + at.T @ exposure,
                 tuple(total + at.T @ statistic for total, statistic in pairs),
                 subjects + jnp.sum(at, axis=0),
@@ -384,7 +384,7 @@ class SAEM(AbstractOnNodes):
                 put_block(carry.centre, centre, start),
             )
 
-        empty = Statistics(*jax.tree.map(jnp.zeros_like, state.averaged[:3]))
+        empty = AveragedStatistics(*jax.tree.map(jnp.zeros_like, state.averaged[:3]))
         log_marginal = jnp.zeros(num_subjects, dtype)
         init = Drawn(empty, state.draws, log_marginal, state.centre)
         drawn = scan_subject_blocks(body, init, num_subjects, size)
@@ -444,7 +444,7 @@ class SAEM(AbstractOnNodes):
 class Drawn(NamedTuple):
     """One draw of every subject, and what a pass over the data makes of it."""
 
-    counts: Statistics
+    counts: AveragedStatistics
     draws: Array
     log_marginal: Array
     centre: Array

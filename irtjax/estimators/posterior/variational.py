@@ -39,7 +39,7 @@ _FIRST_LOADING = 0.1
 _LOG_TWO_PI = 1.8378770664093453
 
 
-class Point(NamedTuple):
+class RaveledGaussian(NamedTuple):
     """A Gaussian over raveled positions: m, log s and L."""
 
     mean: Float[Array, " dims"]
@@ -108,18 +108,18 @@ class Gaussian(eqx.Module):
         return self._point.log_density(ravel_pytree(position)[0])
 
     @property
-    def _point(self) -> Point:
+    def _point(self) -> RaveledGaussian:
         """Its mean, log standard deviations and loadings as flat arrays."""
         mean, own_sd = ravel_pytree(self.mean)[0], ravel_pytree(self.own_sd)[0]
         factor = jax.vmap(lambda row: ravel_pytree(row)[0])(self.factor).T
-        return Point(mean, jnp.log(own_sd), factor / own_sd[:, None])
+        return RaveledGaussian(mean, jnp.log(own_sd), factor / own_sd[:, None])
 
 
 class _State(NamedTuple):
     """Present point, mean of the points of the tail so far, and state of Adam."""
 
-    point: Point
-    average: Point
+    point: RaveledGaussian
+    average: RaveledGaussian
     optimiser: Any
 
 
@@ -160,7 +160,7 @@ class VariationalSearch(eqx.Module):
         size, dtype = mean.shape[0], mean.dtype
         loading = jax.random.normal(key, (size, self.rank), dtype)
         log_sd = jnp.full(size, jnp.log(self.first_sd), dtype)
-        point = Point(mean, log_sd, loading * (_FIRST_LOADING * size**-0.5))
+        point = RaveledGaussian(mean, log_sd, loading * (_FIRST_LOADING * size**-0.5))
         return _State(point, point, _as_dtype(self._optimiser.init(point), dtype))
 
     def _step(self, target, state: _State, index: Array, key: KeyArray):
@@ -171,7 +171,7 @@ class VariationalSearch(eqx.Module):
         sd = jnp.exp(state.point.log_sd)
         gradient = gradient._replace(mean=gradient.mean * sd)
         moves, optimiser = self._optimiser.update(gradient, state.optimiser)
-        assert isinstance(moves, Point)
+        assert isinstance(moves, RaveledGaussian)
         moves = moves._replace(mean=moves.mean * sd)
         add = lambda x, move: x + move.astype(x.dtype)
         point = jax.tree.map(add, state.point, moves)
@@ -258,7 +258,7 @@ def _as_dtype(tree: Any, dtype) -> Any:
     return jax.tree.map(lambda x: jnp.asarray(x, dtype if floating(x) else None), tree)
 
 
-def _bound(point: Point, target, num_draws: int, key: KeyArray):
+def _bound(point: RaveledGaussian, target, num_draws: int, key: KeyArray):
     """Minus the evidence lower bound by some draws, and its terms."""
     draws = point.sample(num_draws, key)
     # The score of q has mean zero and only adds noise: parameters of q are constants.

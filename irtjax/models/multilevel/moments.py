@@ -17,7 +17,7 @@ from irtjax.models.families.continuous import ScoreItems
 _HALF_LOG_TWO_PI = 0.9189385332046727
 
 
-class Moments(NamedTuple):
+class LogitMoments(NamedTuple):
     """Sums over the cells of each item, each `[items]`; `value` is the logits."""
 
     num_cells: Float[Array, " items"]
@@ -32,7 +32,7 @@ def item_moments(
     ability: Float[Array, "subjects groups"],
     group: Int[Array, " items"],
     data: Responses,
-) -> Moments:
+) -> LogitMoments:
     """Moments of each item with the abilities in its group; missing logits are 0."""
     values = data.values.astype(ability.dtype)
     square = ability**2
@@ -52,10 +52,10 @@ def item_moments(
         count = jnp.sum(seen, axis=0)
         sums = own(ability.T @ seen), own(square.T @ seen)
     value, value_square = jnp.sum(values, axis=0), jnp.sum(values**2, axis=0)
-    return Moments(count, *sums, value, value_square, own(ability.T @ values))
+    return LogitMoments(count, *sums, value, value_square, own(ability.T @ values))
 
 
-def normal_log_lik(items: ScoreItems, moments: Moments) -> Float[Array, " items"]:
+def normal_log_lik(items: ScoreItems, moments: LogitMoments) -> Float[Array, " items"]:
     """Log-likelihood of all cells of each item under `LogitNormalScores`, up to h(y).
 
     -n log(sigma sqrt(2 pi)) - sum_i (z_i - a theta_i - d)^2 / (2 sigma^2), the sum

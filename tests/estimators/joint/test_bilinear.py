@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy.optimize import nnls as scipy_nnls
 
 from irtjax.estimators.joint.bound import (
-    Factors,
+    BilinearParameters,
     subject_sweep,
     sweep,
     update_items,
@@ -41,7 +41,7 @@ def test_surrogate_touches_and_stays_below(dims, pattern, temperature, cells):
 
     slope, intercept = rng.normal(size=(SHAPE[1], dims)), rng.normal(size=SHAPE[1])
     theta = rng.normal(size=(SHAPE[0], dims))
-    factors = Factors(*(jnp.asarray(x) for x in (slope, intercept, theta)))
+    factors = BilinearParameters(*(jnp.asarray(x) for x in (slope, intercept, theta)))
     seen = sweep(data, factors, temperature, cells)
     here = log_lik(slope, intercept, theta)
     np.testing.assert_allclose(seen.log_lik, here.sum(1), rtol=1e-12)
@@ -88,7 +88,7 @@ def test_block_updates_raise_the_likelihood_in_several_dimensions(dims, pattern)
     data = responses(values, observed)
     rng = np.random.default_rng(1)
     free = jnp.ones((SHAPE[1], 1 + dims), bool)
-    factors = Factors(
+    factors = BilinearParameters(
         jnp.asarray(rng.uniform(0, 1, (SHAPE[1], dims))),
         jnp.zeros(SHAPE[1]),
         jnp.asarray(rng.normal(size=(SHAPE[0], dims))),

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import irtjax
-from irtjax.estimators.joint.bound import Factors, sweep
+from irtjax.estimators.joint.bound import BilinearParameters, sweep
 from irtjax.estimators.joint.cells import LOGIT, GradedCells, ProbitCells, cells_of
 from irtjax.estimators.joint.cuts import leaders
 from irtjax.likelihood.problem import Problem
@@ -96,7 +96,9 @@ def test_surrogates_touch_and_stay_below(cells):
         cuts = jnp.tile(jnp.linspace(0.7, -0.7, cells.num_cuts), (SHAPE[1], 1))
         cuts = cuts if cells.num_cuts > 1 else 0 * cuts
     data = responses(values, observed)
-    point = Factors(jnp.asarray(slope), jnp.zeros(SHAPE[1]), jnp.asarray(theta), cuts)
+    point = BilinearParameters(
+        jnp.asarray(slope), jnp.zeros(SHAPE[1]), jnp.asarray(theta), cuts
+    )
     pass_over = jax.jit(lambda at: sweep(data, at, 0.7, cells))
     seen = pass_over(point)
     for size in (1e-5, 0.3, 3.0):
@@ -112,7 +114,7 @@ def test_surrogates_touch_and_stay_below(cells):
 def test_two_ordered_categories_are_right_and_wrong():
     values, observed = simulated(pattern="mcar")
     data, rng = responses(values, observed), np.random.default_rng(2)
-    point = Factors(
+    point = BilinearParameters(
         jnp.asarray(rng.normal(size=(SHAPE[1], 1))),
         jnp.asarray(rng.normal(size=SHAPE[1])),
         jnp.asarray(rng.normal(size=(SHAPE[0], 1))),

@@ -10,7 +10,7 @@ import irtjax
 from irtjax.estimators.factor_start import factor_start
 from irtjax.estimators.joint import mm
 from irtjax.estimators.joint.bound import (
-    Factors,
+    BilinearParameters,
     subject_sweep,
     sweep,
     update_items,
@@ -28,7 +28,7 @@ def lacking(subjects: int, items: int, dims: int, missing: float):
     right = rng.random((subjects, items)) < expit(theta @ parts[0].T + parts[1])
     seen = rng.random(right.shape) >= missing
     data = irtjax.Responses(jnp.asarray(right & seen, jnp.int8), jnp.asarray(seen))
-    return data, Factors(*(jnp.asarray(x) for x in (*parts, theta)))
+    return data, BilinearParameters(*(jnp.asarray(x) for x in (*parts, theta)))
 
 
 @pytest.mark.parametrize("missing", [0.2, 0.8])

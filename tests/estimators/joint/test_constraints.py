@@ -9,7 +9,7 @@ from irtjax.data.responses import Responses
 from irtjax.estimators.driver import run_jit
 from irtjax.estimators.factor_start import factor_start
 from irtjax.estimators.joint import constraints, mm
-from irtjax.estimators.joint.bound import Factors
+from irtjax.estimators.joint.bound import BilinearParameters
 from irtjax.estimators.joint.constraints import EARLY_STEPS, FEW_ITEMS, feasible
 from irtjax.likelihood.problem import Problem
 from irtjax.models.catalogue import factor_model
@@ -42,7 +42,9 @@ def test_early_proposals_that_change_many_zeros_are_refused(
     positive, changed, early, refused
 ):
     problem = problem_of(positive)
-    image = Factors(jnp.ones((ITEMS, 2)), jnp.zeros(ITEMS), jnp.zeros((60, 2)), None)
+    image = BilinearParameters(
+        jnp.ones((ITEMS, 2)), jnp.zeros(ITEMS), jnp.zeros((60, 2)), None
+    )
     # Below 0: raised to it where slopes are positive.
     slope = image.discrimination.at[:changed, 0].set(-0.5).at[changed:, 1].set(3.0)
     proposal = image._replace(discrimination=slope, theta=image.theta + 1)

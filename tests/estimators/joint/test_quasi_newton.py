@@ -11,7 +11,7 @@ import irtjax
 from irtjax.data.sparse_responses import SparseResponses
 from irtjax.estimators.driver import run_jit
 from irtjax.estimators.factor_rank import factor_problem
-from irtjax.estimators.joint.bound import Factors
+from irtjax.estimators.joint.bound import BilinearParameters
 from irtjax.estimators.joint.objective import log_penalty
 from irtjax.estimators.joint.quasi_newton import QuasiNewton, _direction
 from tests.estimators.test_factor_rank import ITEMS, SUBJECTS, responses
@@ -102,7 +102,7 @@ def test_single_precision_ends_where_rounding_does():
 def test_a_start_without_factors_is_a_saddle_point():
     """All gradients of factors are 0 there: the fit is that without factors."""
     problem, start = factor_problem(responses(), 2, 2, 1.0, DTYPE)
-    nothing = jax.tree.map(jnp.zeros_like, Factors(
+    nothing = jax.tree.map(jnp.zeros_like, BilinearParameters(
         start.items.discrimination, start.items.intercept, start.theta))  # fmt: skip
     items = start.items._replace(discrimination=nothing.discrimination)
     start = start._replace(items=items, theta=nothing.theta)

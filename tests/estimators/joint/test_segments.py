@@ -7,7 +7,7 @@ import pytest
 
 from irtjax import functional as fn
 from irtjax.data.responses import Responses
-from irtjax.estimators.joint.bound import Factors, sweep
+from irtjax.estimators.joint.bound import BilinearParameters, sweep
 from irtjax.estimators.joint.cells import cells_of
 from irtjax.models import catalogue
 from irtjax.models.factors import Factor
@@ -57,7 +57,7 @@ def test_bounds_are_the_dense_ones(dims, link, curvature, weighted):
         item_weight=of_items,
     )
     data = Responses(*dense, None, of_subjects, of_items)
-    point = Factors(
+    point = BilinearParameters(
         items.discrimination.reshape(ITEMS, -1),
         items.intercept,
         theta.reshape(SUBJECTS, -1),

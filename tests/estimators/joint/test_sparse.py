@@ -15,7 +15,7 @@ from irtjax.data.responses import Responses
 from irtjax.data.sparse_responses import SparseResponses
 from irtjax.estimators.driver import Run
 from irtjax.estimators.joint import sparse
-from irtjax.estimators.joint.bound import Factors, subject_sweep, sweep
+from irtjax.estimators.joint.bound import BilinearParameters, subject_sweep, sweep
 from irtjax.estimators.joint.cells import cells_of
 from irtjax.estimators.joint.mm import MM
 from irtjax.estimators.timing import Clock
@@ -44,10 +44,10 @@ def responses(trials=False, weights=False) -> Responses:
     )
 
 
-def point(dims: int) -> Factors:
+def point(dims: int) -> BilinearParameters:
     rng = np.random.default_rng(1)
     draw = lambda *shape: jnp.asarray(rng.normal(size=shape))
-    return Factors(draw(ITEMS, dims), draw(ITEMS), draw(SUBJECTS, dims))
+    return BilinearParameters(draw(ITEMS, dims), draw(ITEMS), draw(SUBJECTS, dims))
 
 
 @pytest.mark.parametrize("curvature", ["uniform", "cell"])
