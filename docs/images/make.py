@@ -15,7 +15,7 @@ import tempfile
 from pathlib import Path
 
 COMMANDS = (
-    "fit logs --out calibrated",
+    "fit logs --out calibrated --figures",
     "audit logs --fit calibrated --out audited",
     "adapt calibrated --items 30 --out adapted",
     "shrink logs --size 20 --stratify benchmark --sizes 5,10,20,40,80 --out small20",
