@@ -43,13 +43,13 @@ class LabelledBank(NamedTuple):
 
     def position(self, name: str) -> int:
         """Where an item is in the bank; a name of no item is refused."""
-        found = np.flatnonzero(self.names == name)
-        if not len(found):
+        place = np.flatnonzero(self.names == name)
+        if not len(place):
             raise ValueError(
                 f"no item named {name!r} in the bank of {len(self.names):,} items (the"
                 f" first is {str(self.names[0])!r})"
             )
-        return int(found[0])
+        return int(place[0])
 
     def design(self, num_items: int | None, **rules: Any) -> Design:
         """The rules of tests of at most `num_items` items, None for the whole bank."""
@@ -67,8 +67,8 @@ class LabelledBank(NamedTuple):
         self, design: Design, allowed: np.ndarray | None = None
     ) -> tuple[str, ...]:
         """Targets that cannot be reached or are reached at once, each a sentence."""
-        found = self._out_of_reach(design, allowed) + self._decided(design)
-        return found + self._exact()
+        sentences = self._out_of_reach(design, allowed) + self._decided(design)
+        return sentences + self._exact()
 
     def _exact(self) -> tuple[str, ...]:
         """Errors of items that standard errors leave out."""
@@ -119,8 +119,8 @@ class LabelledBank(NamedTuple):
         usable = np.ones(self.bank.num_items, bool) if allowed is None else allowed
         if design.groups is not None:
             usable = usable & (np.asarray(design.groups) >= 0)
-        found = self.bank.smallest_errors(design, jnp.asarray(usable))
-        errors, weights = (np.asarray(x, float) for x in found)
+        smallest_errors = self.bank.smallest_errors(design, jnp.asarray(usable))
+        errors, weights = (np.asarray(x, float) for x in smallest_errors)
         # Where nobody is the errors do not matter: beyond 3 standard deviations.
         errors = np.where(weights > 1e-3 * weights.max(), errors, np.inf)
         smallest, at = float(errors.min()), "at best"
@@ -158,13 +158,13 @@ class LabelledBank(NamedTuple):
             )
         table = self.source.abilities.table
         names = np.asarray(table["subject"].to_pylist(), np.str_)
-        found = np.flatnonzero(names == name)
-        if not len(found):
+        place = np.flatnonzero(names == name)
+        if not len(place):
             raise ValueError(
                 f"rival: no subject named {name!r} in the calibration of"
                 f" {len(names):,} (the first is {str(names[0])!r})"
             )
-        at = int(found[0])
+        at = int(place[0])
         ability, error = table["ability"][at].as_py(), table["ability_se"][at].as_py()
         if ability is None or error is None:
             raise ValueError(f"rival {name!r} has no ability with a standard error")
@@ -178,14 +178,14 @@ class LabelledBank(NamedTuple):
                 f"cost: no cost of item {lacking[0]!r} ({len(lacking):,} of"
                 f" {len(self.names):,} are missing)"
             )
-        found = np.array([float(cost[name]) for name in self.names.tolist()])
-        bad = ~(np.isfinite(found) & (found > 0))
+        costs = np.array([float(cost[name]) for name in self.names.tolist()])
+        bad = ~(np.isfinite(costs) & (costs > 0))
         if bad.any():
             at = int(bad.argmax())
             raise ValueError(
-                f"cost {found[at]:g} of item {str(self.names[at])!r} is not above 0"
+                f"cost {costs[at]:g} of item {str(self.names[at])!r} is not above 0"
             )
-        return found
+        return costs
 
 
 def check_exposure(limit: float | None) -> None:

@@ -197,9 +197,9 @@ class AdaptiveTest(HasTable):
         """Of several abilities each with its standard error, by name; else empty."""
         if self._bank.factors is None:
             return {}
-        known = _reported_jit(self._bank.bank, self._state.posterior)
-        error = np.sqrt(np.diagonal(np.asarray(known.covariance)))
-        values = zip(np.asarray(known.mode).tolist(), error.tolist(), strict=True)
+        reported = _reported_jit(self._bank.bank, self._state.posterior)
+        error = np.sqrt(np.diagonal(np.asarray(reported.covariance)))
+        values = zip(np.asarray(reported.mode).tolist(), error.tolist(), strict=True)
         return dict(zip(self._bank.factors.tolist(), values, strict=True))
 
     @property
@@ -232,10 +232,10 @@ class AdaptiveTest(HasTable):
 
         Of items that are given repeatedly the number of right responses.
         """
-        found: dict[str, int] = {}
+        responses: dict[str, int] = {}
         for item, response in self._responses:
-            found[item] = found.get(item, 0) + response
-        return found
+            responses[item] = responses.get(item, 0) + response
+        return responses
 
     @property
     def times_given(self) -> dict[str, int]:
@@ -545,13 +545,13 @@ class AdaptiveTest(HasTable):
 
 def _plain_numbers(rules: Mapping[str, Any]) -> Any:
     """Rules of several numbers in the form in which a file has them."""
-    found: dict[str, Any] = {}
+    plain: dict[str, Any] = {}
     for name in ("composite", "cost", "losses", "rival"):
-        given = rules.get(name)
-        if isinstance(given, str):
+        rule = rules.get(name)
+        if isinstance(rule, str):
             continue
-        if isinstance(given, Mapping):
-            found[name] = {str(k): float(v) for k, v in given.items()}
-        elif given is not None:
-            found[name] = np.asarray(given, float).tolist()
-    return found
+        if isinstance(rule, Mapping):
+            plain[name] = {str(k): float(v) for k, v in rule.items()}
+        elif rule is not None:
+            plain[name] = np.asarray(rule, float).tolist()
+    return plain

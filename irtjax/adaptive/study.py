@@ -338,11 +338,11 @@ def _recorded(bank: LabelledBank, responses: Any, rules: Any) -> _Recorded:
     table = responses if isinstance(responses, ResponseTable) else read(responses)
     # Other banks refuse repeats later.
     repeats = rules.get("repeats", 1) > 1 and bank.bank.may_repeat
-    found = _Recorded(*_matched(bank, table, repeats))
+    recorded = _Recorded(*_matched(bank, table, repeats))
     if not repeats or rules.get("icc") is not None:
-        return found
-    more = _with_icc(bank.bank, found.counts, found.available, rules)
-    return found._replace(notes=found.notes + more)
+        return recorded
+    more = _with_icc(bank.bank, recorded.counts, recorded.available, rules)
+    return recorded._replace(notes=recorded.notes + more)
 
 
 def _replayed(bank: LabelledBank, recorded: _Recorded, design: Design) -> _Subjects:
@@ -378,13 +378,13 @@ def _tests(bank: Any, design: Design, key: KeyArray, options: dict[str, Any]) ->
     count = len(options["theta"])
     if options["max_exposure"] is not None or count <= SIDE_BY_SIDE:
         return jax.tree.map(np.asarray, run_tests_jit(bank, design, key=key, **options))
-    found = []
+    chunks = []
     for begin in watched(range(0, count, SIDE_BY_SIDE), "batch of tests"):
         # Whole batches, so that one program serves any number of subjects.
         rows = jnp.minimum(begin + jnp.arange(SIDE_BY_SIDE), count - 1)
         part = run_tests_jit(bank, design, key=key, subjects=rows, **options)
-        found.append(jax.tree.map(lambda x: np.asarray(x)[: count - begin], part))  # noqa: B023
-    return jax.tree.map(lambda *x: np.concatenate(x), *found)
+        chunks.append(jax.tree.map(lambda x: np.asarray(x)[: count - begin], part))  # noqa: B023
+    return jax.tree.map(lambda *x: np.concatenate(x), *chunks)
 
 
 def _cumulated(design: Design, given: np.ndarray) -> np.ndarray | None:
@@ -434,30 +434,32 @@ def _matched(bank: LabelledBank, table: ResponseTable, repeats: bool):
     )
     if codes != tuple(range(len(codes))):
         values = np.clip(np.searchsorted(codes, values), 0, len(codes) - 1)
-    known = columns >= 0
+    matched = columns >= 0
     recorded: Any = jnp.asarray(values, jnp.int32)
     notes: list[str] = []
     if trials is not None:
         placed = np.zeros(values.shape, np.int32)
-        placed[:, columns[known]] = trials[:, known]
+        placed[:, columns[matched]] = trials[:, matched]
         recorded = Counts(recorded, jnp.asarray(placed))
     elif repeats:
         # One response to each item: there is no other to give.
         recorded = Counts(recorded, jnp.asarray(available, jnp.int32))
         single = "the responses have no repeats, so that no item was given twice: read"
         notes = [f"{single} them with trials='counts'"]
-    answered = f"{known.sum():,} of the {counted(len(bank.names), 'item')} of the bank"
-    notes = [*notes, f"{answered} {were(known.sum())} answered"]
+    answered = (
+        f"{matched.sum():,} of the {counted(len(bank.names), 'item')} of the bank"
+    )
+    notes = [*notes, f"{answered} {were(matched.sum())} answered"]
     if isinstance(bank.bank, LengthBank):
         logs = np.full(values.shape, np.nan)
         if table.lengths is not None:
-            logs[:, columns[known]] = table.lengths[:, known]
+            logs[:, columns[matched]] = table.lengths[:, matched]
             logs = np.log(np.where(available, logs, np.nan) + bank.bank.offset)
         else:
             notes.append("the responses have no lengths: replayed by accuracy alone")
         recorded = Answer(recorded, jnp.asarray(logs, bank.bank.theta.dtype))
-    if not known.all():
-        unknown = int((~known).sum())
+    if not matched.all():
+        unknown = int((~matched).sum())
         items = "1 item is" if unknown == 1 else f"{unknown:,} items are"
         notes.append(f"{items} not in the bank and left out")
     return table.subjects, recorded, jnp.asarray(available), tuple(notes)
@@ -467,13 +469,13 @@ def _with_icc(bank: Any, recorded: Counts, seen: Any, rules: Any) -> tuple[str, 
     """Estimates the correlation of repeats, and adds a note on it."""
     right, trials = (np.asarray(x) for x in recorded)
     data = Responses(recorded.right, seen, recorded.trials)
-    found = intraclass(np.asarray(bank.chances(data)), right, trials)
-    if found is None:
+    icc = intraclass(np.asarray(bank.chances(data)), right, trials)
+    if icc is None:
         rules["icc"] = 0.0  # Nothing is repeated.
         return ()
-    rules["icc"] = found.icc
+    rules["icc"] = icc.icc
     return (
-        f"icc {found.icc:.3g} (standard error {found.standard_error:.2g}) is estimated"
+        f"icc {icc.icc:.3g} (standard error {icc.standard_error:.2g}) is estimated"
         " from the responses",
     )
 
@@ -491,11 +493,11 @@ def _all_items(bank: Any, recorded: Any, seen: jax.Array, icc: float) -> jax.Arr
         data = Responses(bank.response_of(recorded).astype(jnp.int8), seen)
     if isinstance(bank, LengthBank):
         assert isinstance(recorded, Answer)
-        known = jnp.isfinite(recorded.log_length)
+        has_length = jnp.isfinite(recorded.log_length)
         data = dataclasses.replace(
             data,
-            log_length=jnp.where(known, recorded.log_length, 0),
-            length_observed=known,
+            log_length=jnp.where(has_length, recorded.log_length, 0),
+            length_observed=has_length,
         )
         problem, _ = with_lengths(Problem.create(bank.model, data), bank.lengths)
         data = problem.data

@@ -105,13 +105,13 @@ def _brief(names: list[str]) -> list[str]:
     >>> _brief(["mmlu/3", "mmlu/17", "gsm8k/4", "q1"])
     ['mmlu/3', '17', 'gsm8k/4', 'q1']
     """
-    found, before = [], ""
+    parts, before = [], ""
     for name in names:
         name = "".join(c for c in name if c.isprintable())
         benchmark, slash, rest = name.partition("/")
-        found.append(rest if slash and rest and benchmark == before else name)
+        parts.append(rest if slash and rest and benchmark == before else name)
         before = benchmark if slash else ""
-    return found
+    return parts
 
 
 def items_to_read(
@@ -156,9 +156,9 @@ def items_to_read(
     # A matrix of a sparse table may be too large.
     if table.answers is not None and table.sparse is None:
         rows = by_answers(fit, table, units, seed)
-    known = {row["place"] for row in rows}
-    if table.sparse is None and len(known) < table.num_items:
-        rows += low_scores(table, units, known, seed)
+    listed = {row["place"] for row in rows}
+    if table.sparse is None and len(listed) < table.num_items:
+        rows += low_scores(table, units, listed, seed)
     for row in rows:
         place = row.pop("place")
         row["item"] = str(table.items[place])
@@ -180,9 +180,9 @@ def _units(fit: Calibration, table: ResponseTable) -> np.ndarray:
             for x in ("subject", "family")
         )
         place = places_of(names, table.subjects)
-        known = np.flatnonzero(place >= 0)
-        unit[known] = table.num_subjects + np.unique(
-            families[place[known]], return_inverse=True
+        labelled = np.flatnonzero(place >= 0)
+        unit[labelled] = table.num_subjects + np.unique(
+            families[place[labelled]], return_inverse=True
         )[1].reshape(-1)
     return np.where(who >= 0, np.unique(unit, return_inverse=True)[1].reshape(-1), -1)
 
@@ -215,5 +215,5 @@ def _result(rows: list[dict], table: ResponseTable, level: float) -> ItemsToRead
     out = pa.Table.from_pylist(
         [{name: row[name] for name in schema} for row in values], pa.schema(schema)
     )
-    found = tuple(row["item"] for row in values if row["q_value"] <= level)
-    return ItemsToRead(out, found, level, table.num_items)
+    significant = tuple(row["item"] for row in values if row["q_value"] <= level)
+    return ItemsToRead(out, significant, level, table.num_items)

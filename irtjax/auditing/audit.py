@@ -181,13 +181,13 @@ def audit(
     >>> report.items.num_rows == table.num_items, report.counts()["duplicate"]
     (True, 0)
     """
-    given = isinstance(fit, Calibration)
-    if isinstance(data, Calibration) or given == (data is None):
+    has_fit = isinstance(fit, Calibration)
+    if isinstance(data, Calibration) or has_fit == (data is None):
         raise ValueError("audit takes a fit and the responses, or the responses alone")
-    data = data if given else fit
+    data = data if has_fit else fit
     table = data if isinstance(data, ResponseTable) else read(data)
     level = false_discovery_rate
-    if given and options:
+    if has_fit and options:
         raise ValueError(
             f"{', '.join(options)}: options of a fit, but a fit is given; leave one out"
         )
@@ -230,7 +230,7 @@ def audit(
             *cautions(table, statistics, flags, level),
         ],
         control=control,
-        to_read=_to_read(made if given else fit, raw, level),
+        to_read=_to_read(made if has_fit else fit, raw, level),
     )
 
 

@@ -95,20 +95,20 @@ def _of_group(
     shares = AnswerShares(*(x[use] for x in data.shares))
     shares = shares._replace(item=new[shares.item])
     own = np.full(len(items), -1)
-    known = np.flatnonzero((places >= 0) & (new[places] >= 0))
-    own[new[places[known]]] = known
+    placed = np.flatnonzero((places >= 0) & (new[places] >= 0))
+    own[new[places[placed]]] = placed
     right, seen, options = data.right[items], data.seen[items], data.options[items]
     curves = AnswerCurves.of(chance)
     blocks = same_answers.blocks_of(shares)
     popularity = same_answers.popularity_of(blocks, len(items), options)
     given = right, seen, shares, curves, own, options, popularity
-    found = same_answers.evidence(*given)
+    evidence = same_answers.evidence(*given)
     lost = (seen - right).sum()
     unanswered = 1 - min(shares.share.sum() / lost, 1.0) if lost > 0 else 0.0
     drawn = same_answers.null(seen, curves, options, popularity, unanswered, count, rng)
-    p = same_answers.p_values(found.total, drawn)
+    p = same_answers.p_values(evidence.total, drawn)
     # The most common wrong answer; of several, that with the most evidence.
-    order = np.lexsort((-found.log_ratio, -blocks.count, blocks.item))
+    order = np.lexsort((-evidence.log_ratio, -blocks.count, blocks.item))
     first = order[np.unique(blocks.item[order], return_index=True)[1]]
     top = dict(zip(blocks.item[first].tolist(), first.tolist(), strict=True))
     rows = []
@@ -122,7 +122,7 @@ def _of_group(
                 "count": 0.0 if block is None else float(blocks.count[block]),
                 "key": data.keys[place],
                 "p_value": float(p[k]),
-                "weight": float(found.total[k]),
+                "weight": float(evidence.total[k]),
                 "wrong": float((seen[k] - right[k]).sum()),
                 "models": int(seen[k].sum()),
                 "evidence": SAME_ANSWER,
@@ -143,8 +143,8 @@ def _groups(table: ResponseTable, data: _Data) -> list[np.ndarray]:
     large = large[counts[large] >= FEW_ITEMS]
     codes = np.where(np.isin(codes, large), codes.reshape(-1), len(names))
     pair = 2 * codes + data.free
-    known = np.flatnonzero(data.answered)
-    return [known[pair[known] == x] for x in np.unique(pair[known])]
+    answered = np.flatnonzero(data.answered)
+    return [answered[pair[answered] == x] for x in np.unique(pair[answered])]
 
 
 def _chances(
@@ -250,9 +250,9 @@ def _coded(
     first = order[np.unique(codes[order], return_index=True)[1]]
     texts = [answers.texts[k] for k in first.tolist()]
     size = len(texts)
-    given = ~answers.wrong
+    wrong = ~answers.wrong
     pairs, count = np.unique(
-        answers.item[given].astype(int) * size + codes[answers.code[given]],
+        answers.item[wrong].astype(int) * size + codes[answers.code[wrong]],
         return_counts=True,
     )
     keys, expected = [""] * table.num_items, []
@@ -281,5 +281,5 @@ def _options(
     distinct = np.bincount(pairs // size, minlength=len(names))
     items = np.bincount(benchmark, minlength=len(names))
     few = (distinct <= MOST_OPTIONS) & (items >= ITEMS_PER_OPTION * distinct)
-    found = np.where(few[benchmark], np.maximum(distinct[benchmark] - 1.0, 1.0), FREE)
-    return np.where(answers.options > 1, answers.options - 1.0, found)
+    options = np.where(few[benchmark], np.maximum(distinct[benchmark] - 1.0, 1.0), FREE)
+    return np.where(answers.options > 1, answers.options - 1.0, options)

@@ -51,10 +51,10 @@ def examine_scores(fit: Calibration, table: ResponseTable) -> ItemStatistics:
     size, nothing = table.num_items, np.full(table.num_items, np.nan)
     zeros = np.zeros(size)
     ability, error = np.zeros((2, table.num_subjects))
-    known = OrderedFit(fit, None, ability, error)
+    ordered = OrderedFit(fit, None, ability, error)
     partner = np.full(size, -1)
     return ItemStatistics(
-        known,
+        ordered,
         _classical(table, values, observed),
         {**dict.fromkeys(PROPERTIES, nothing), "chance": nothing},
         Residuals(nothing, nothing, zeros, zeros, zeros),
@@ -116,11 +116,11 @@ def _duplicates(values: np.ndarray, observed: np.ndarray | None) -> Duplicates:
     for k in range(size):
         same.setdefault(np.ascontiguousarray(cells[:, k]).tobytes(), []).append(k)
     for number, items in enumerate(x for x in same.values() if len(x) > 1):
-        known = cells[np.isfinite(cells[:, items[0]]), items[0]]
-        ties = np.unique(known, return_counts=True)[1]
+        scores = cells[np.isfinite(cells[:, items[0]]), items[0]]
+        ties = np.unique(scores, return_counts=True)[1]
         if len(ties) < FEWEST_DISTINCT:
             continue
-        log_orders = gammaln(len(known) + 1) - gammaln(ties + 1.0).sum()
+        log_orders = gammaln(len(scores) + 1) - gammaln(ties + 1.0).sum()
         group[items], twin[items] = number, [items[1], *items[:1] * (len(items) - 1)]
         p[items] = min(np.exp(np.log(size) - log_orders), 1.0)
     return Duplicates(group, twin, p)

@@ -64,13 +64,13 @@ def item_properties(family: Any, items: Any, strongest: float) -> dict[str, np.n
     defined = np.abs(a) >= 1e-3
     records = jax.tree.map(jnp.asarray, items)
     at = jnp.asarray(strongest, records.discrimination.dtype)
-    found = (np.asarray(x, float) for x in _at_ability(family, records, at))
+    properties = (np.asarray(x, float) for x in _at_ability(family, records, at))
     return {
         "difficulty": np.where(defined, -d / np.where(defined, a, 1), np.nan),
         "discrimination": a,
         "guessing": c,
         "feasibility": u,
-        **dict(zip(("chance", "leh", "information"), found, strict=True)),
+        **dict(zip(("chance", "leh", "information"), properties, strict=True)),
     }
 
 
@@ -80,8 +80,8 @@ def _at_ability(family: Any, items: Any, theta: jax.Array):
 
     def of_item(item):
         log_probs = lambda theta: family.category_log_probs(item, theta)
-        found = jax.jvp(log_probs, (theta,), (jnp.ones_like(theta),))
-        (wrong, right), slopes = jnp.exp(found[0]), found[1]
+        derivatives = jax.jvp(log_probs, (theta,), (jnp.ones_like(theta),))
+        (wrong, right), slopes = jnp.exp(derivatives[0]), derivatives[1]
         # dP = P Q d log(P / Q): no difference of chances that are nearly 1.
         odds = slopes[1] - slopes[0]
         leh = right * wrong * odds
@@ -125,9 +125,9 @@ def benchmark_difficulty(
 
 def group_means(values: np.ndarray, codes: np.ndarray, num_groups: int) -> np.ndarray:
     """Means `[groups]` over the items with a number; NaN for a group without one."""
-    known = np.isfinite(values)
-    count = np.bincount(codes[known], minlength=num_groups)
-    total = np.bincount(codes[known], values[known], num_groups)
+    finite = np.isfinite(values)
+    count = np.bincount(codes[finite], minlength=num_groups)
+    total = np.bincount(codes[finite], values[finite], num_groups)
     return np.where(count > 0, total / np.maximum(count, 1), np.nan)
 
 
@@ -150,7 +150,7 @@ def benchmark_ranks(
     >>> benchmark_ranks(two, np.array([0, 1]), 2)["rank_total"].tolist()
     [11.0, 7.0]
     """
-    found: dict[str, np.ndarray] = {}
+    ranks: dict[str, np.ndarray] = {}
     total = np.zeros(num_groups)
     for name, more in PROPERTIES.items():
         mean = group_means(properties[name], codes, num_groups)
@@ -159,6 +159,6 @@ def benchmark_ranks(
         worst = -np.inf if more else np.inf
         ordered = np.where(np.isfinite(mean), mean, worst)
         rank = average_ranks(-ordered if more else ordered)
-        found[name], found[f"rank_{name}"] = mean, rank
+        ranks[name], ranks[f"rank_{name}"] = mean, rank
         total += rank
-    return {**found, "rank_total": total}
+    return {**ranks, "rank_total": total}

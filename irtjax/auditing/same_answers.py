@@ -182,8 +182,8 @@ def evidence(
     place = np.full(len(blocks.count), -1)
     place[tried] = np.arange(len(tried))
     row = np.repeat(place, np.diff(blocks.start, append=len(shares.item)))
-    known = row >= 0
-    np.add.at(as_right, (row[known], shares.unit[known]), shares.share[known])
+    placed = row >= 0
+    np.add.at(as_right, (row[placed], shares.unit[placed]), shares.share[placed])
     of_key = _log_mean(right, seen, curves, own)
     of_other = _log_mean(as_right, seen[items], curves, own[items])
     before = _log_partitions(blocks, size, options)
@@ -223,9 +223,9 @@ def _log_mean(
         part = slice(start, start + step)
         logs = right[part] @ curves.right + (seen[part] - right[part]) @ curves.wrong
         mine = own[part]
-        known = np.flatnonzero(mine >= 0)
+        placed = np.flatnonzero(mine >= 0)
         if size > 1:
-            logs[known, mine[known]] = -np.inf
+            logs[placed, mine[placed]] = -np.inf
         out[part] = logsumexp(logs, axis=1) - np.log(size)
     return out
 
@@ -275,9 +275,9 @@ def null(
         earlier[rows[mine], total[mine].astype(int)] = chosen[mine]
         total += mine
     item, unit = np.nonzero(answer >= 0)
-    found = answer[item, unit]
-    sort = np.lexsort((found, item))
-    shares = AnswerShares(item[sort], found[sort], unit[sort], np.ones(len(item)))
+    codes = answer[item, unit]
+    sort = np.lexsort((codes, item))
+    shares = AnswerShares(item[sort], codes[sort], unit[sort], np.ones(len(item)))
     drawn = evidence(right, seen, shares, curves, own, options, popularity)
     return np.sort(drawn.total)
 

@@ -129,11 +129,11 @@ def dependence_test(
     if not (trials > 1).any():
         return None
     chance = np.asarray(chances(family, items, jnp.asarray(theta)))
-    found = intraclass(chance, right, trials)
-    if found is None:
+    icc = intraclass(chance, right, trials)
+    if icc is None:
         return None
     mean = float(trials[trials > 0].mean())
-    return DependenceTest(found.icc, found.standard_error, mean)
+    return DependenceTest(icc.icc, icc.standard_error, mean)
 
 
 @stored_jit
@@ -182,7 +182,7 @@ def one_ability_test(
         # Blocks of one shape: the last one repeats its last subject.
         rows = np.minimum(np.arange(start, start + size), subjects - 1)
         seen = None if exposure is None else np.asarray(exposure)[rows]
-        found = cell_slopes(
+        slopes = cell_slopes(
             family,
             items,
             np.asarray(ability)[rows].astype(dtype),
@@ -190,7 +190,7 @@ def one_ability_test(
             seen,
         )
         kept = min(size, subjects - start)
-        parts.append([(np.asarray(x, float) @ onto)[:kept] for x in found])
+        parts.append([(np.asarray(x, float) @ onto)[:kept] for x in slopes])
     return _benchmark_test(*(np.concatenate(x) for x in zip(*parts, strict=True)))
 
 
@@ -280,8 +280,8 @@ def normality_test(ability: np.ndarray, variance: np.ndarray) -> NormalityTest |
     >>> normality_test(skewed, variance).p_value < 1e-3
     True
     """
-    known = np.isfinite(ability) & np.isfinite(variance) & (variance < 1)
-    mean, reliability = np.asarray(ability, float)[known], 1 - variance[known]
+    finite = np.isfinite(ability) & np.isfinite(variance) & (variance < 1)
+    mean, reliability = np.asarray(ability, float)[finite], 1 - variance[finite]
     if len(mean) < FEWEST_SUBJECTS or reliability.mean() < LEAST_RELIABILITY:
         return None
     standard = mean / np.sqrt(reliability)

@@ -203,21 +203,21 @@ def _judge(
     alike = copies.of_table(table)
     subjects = _subject_flags(of_subjects, estimates, alike)
     vary, benchmarks = tests
-    found, notes = _assumptions(table, estimates)
+    warnings, notes = _assumptions(table, estimates)
     notes = [*assumptions.note_of_benchmarks(benchmarks, estimates.error), *notes]
     if not tested:  # Of intervals and tests that the fit does not give.
         notes = []
-    found = [*identification.warnings_of(table, estimates, vary), *found]
-    found += copies.warnings_of(alike, table.subjects)
-    found += assumptions.of_dependence(_dependence(table, estimates))
+    warnings = [*identification.warnings_of(table, estimates, vary), *warnings]
+    warnings += copies.warnings_of(alike, table.subjects)
+    warnings += assumptions.of_dependence(_dependence(table, estimates))
     if estimates.groups is not None:
-        found = [
+        warnings = [
             *vanishing_groups(estimates, layout),
             *flags.flag_warnings(items, table.items, has_priors=True),
-            *found,
+            *warnings,
         ]
     else:
-        found += flags.fit_warnings(
+        warnings += flags.fit_warnings(
             estimates,
             num_subjects=table.num_subjects,
             components=_components(table),
@@ -234,15 +234,15 @@ def _judge(
     of_factors = factors.factors_of(estimates, layout)
     if of_factors is not None:
         more = factors.warnings_of(of_factors, options)
-        found, notes = [*found, *more[0]], [*notes, *more[1]]
+        warnings, notes = [*warnings, *more[0]], [*notes, *more[1]]
     if estimates.lengths is not None:
         offset = options["length_offset"]
-        found += lengths.warnings_of(table, estimates.parameters, offset)
+        warnings += lengths.warnings_of(table, estimates.parameters, offset)
     if separated is not None and "discrimination" in estimates.priors:
         note = flags.separation_note(separated)
         notes = [note, *notes] if note else notes
     both = (of_items, of_subjects), (items, subjects)
-    return CheckedTables(*both, separated, (errors, difficulties), found, notes)
+    return CheckedTables(*both, separated, (errors, difficulties), warnings, notes)
 
 
 def _margins(table: ResponseTable, model) -> list[flags.Margins]:
@@ -312,15 +312,15 @@ def _subject_flags(
     margins: flags.Margins, estimates: Estimates, alike: copies.Copies
 ) -> list[str]:
     """One string of flags per subject, "; " between them and "" for none."""
-    found = flags.no_variation(margins)
+    flagged = flags.no_variation(margins)
     for which, text in (
         (estimates.unfinished, ScoreFlag.UNFINISHED.explain()),
         (estimates.infinite, flags.RUNAWAY),
     ):
         if which is not None:
-            found.append((text, np.asarray(which)))
-    found.append((flags.COPY, alike.flagged(margins.observed.size)))
-    return flags.join_flags(margins.observed.size, found)
+            flagged.append((text, np.asarray(which)))
+    flagged.append((flags.COPY, alike.flagged(margins.observed.size)))
+    return flags.join_flags(margins.observed.size, flagged)
 
 
 def _resolution_warnings(estimates: Estimates, method: str) -> list[str]:
@@ -328,14 +328,14 @@ def _resolution_warnings(estimates: Estimates, method: str) -> list[str]:
     warning, count = None, estimates.at_end
     if estimates.resolution is not None:
         warning = estimates.resolution.warning()
-    found = [warning] if warning else []
+    warnings = [warning] if warning else []
     if count:
-        found.append(
+        warnings.append(
             f"{counted(count, 'subject')} at the end of the quadrature nodes:"
             f" their abilities are cut off; use method={method.upper()}(nodes) with"
             " nodes that reach further"
         )
-    return found
+    return warnings
 
 
 def _dependence(table: ResponseTable, estimates: Estimates):
@@ -346,13 +346,13 @@ def _dependence(table: ResponseTable, estimates: Estimates):
     family = model.family
     if estimates.factors is not None:
         product = estimates.factors.mean @ np.asarray(items.discrimination).T
-        found = *by_product(model, items), product
+        parts = *by_product(model, items), product
     elif estimates.groups is not None and estimates.groups.group is not None:
-        found = family, items, estimates.groups.ability[:, estimates.groups.group]
+        parts = family, items, estimates.groups.ability[:, estimates.groups.group]
     else:
         shape = estimates.ability.shape[0], table.num_items
-        found = family, items, np.broadcast_to(estimates.ability[:, None], shape)
-    return assumptions.dependence_test(*found, table.values, table.trials)
+        parts = family, items, np.broadcast_to(estimates.ability[:, None], shape)
+    return assumptions.dependence_test(*parts, table.values, table.trials)
 
 
 def _of_benchmarks(
@@ -403,10 +403,10 @@ def _versions() -> dict[str, str]:
     import platform
     from importlib.metadata import PackageNotFoundError, version
 
-    found = {"python": platform.python_version()}
+    versions = {"python": platform.python_version()}
     for name in ("irtjax", "jax", "jaxlib", "numpy"):
         try:
-            found[name] = version(name)
+            versions[name] = version(name)
         except PackageNotFoundError:
-            found[name] = "not installed"
-    return found | {"backend": jax.default_backend()}
+            versions[name] = "not installed"
+    return versions | {"backend": jax.default_backend()}

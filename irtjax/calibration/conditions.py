@@ -165,24 +165,24 @@ class _Reader:
         terms.sort(key=lambda pair: -pair[0])
         if not terms:
             raise ValueError("it names neither of the two subjects")
-        signs, found = [times for times, _ in terms], [term for _, term in terms]
+        signs, measured = [times for times, _ in terms], [term for _, term in terms]
         if signs == [-1]:
             less, threshold, signs = not less, -threshold, [1]
-        quantity = found[0].quantity
+        quantity = measured[0].quantity
         if signs == [1]:
             if quantity == "probability" and not 0 < threshold < 1:
                 raise ValueError("compare a probability with a number between 0 and 1")
             return Condition(
-                self.text, quantity, found[0].subjects, less, _plain(threshold)
+                self.text, quantity, measured[0].subjects, less, _plain(threshold)
             )
-        if signs != [1, -1] or quantity != found[1].quantity:
+        if signs != [1, -1] or quantity != measured[1].quantity:
             raise ValueError(f"compare two of the same quantity, as in {_EXAMPLES}")
         if quantity in ("score", "probability"):
             raise ValueError(
                 f"compare a {quantity} with a number, and two subjects by ability or"
                 " accuracy: only their differences have an error here"
             )
-        subjects = found[0].subjects + found[1].subjects
+        subjects = measured[0].subjects + measured[1].subjects
         if subjects[0] == subjects[1]:
             raise ValueError(f"{subjects[0]!r} is compared with itself")
         return Condition(self.text, quantity, subjects, less, _plain(threshold))
@@ -336,23 +336,23 @@ def judge(
     if not 0 < level < 1:
         raise ValueError(f"level {level:g} is not between 0 and 1")
     measure = _of_one if len(condition.subjects) == 1 else _of_two
-    found = measure(condition, fit, level, data)
-    if not np.isfinite([found.estimate, found.lower, found.upper]).all():
+    measured = measure(condition, fit, level, data)
+    if not np.isfinite([measured.estimate, measured.lower, measured.upper]).all():
         raise ValueError(
             f"condition {condition.text!r}: this fit has no error of the"
             f" {condition.quantity} to judge it by"
         )
     place, exact = condition.threshold, condition.quantity == "probability"
-    below, above = found.upper < place, found.lower > place
-    if found.by_p_value:
-        significant = found.p_value is not None and found.p_value <= 1 - level
-        below = significant and found.estimate < place
-        above = significant and found.estimate > place
+    below, above = measured.upper < place, measured.lower > place
+    if measured.by_p_value:
+        significant = measured.p_value is not None and measured.p_value <= 1 - level
+        below = significant and measured.estimate < place
+        above = significant and measured.estimate > place
     good, bad = (below, above) if condition.less else (above, below)
     outcome: Outcome = "holds" if good else "does not hold" if bad else "undecided"
     if exact and outcome == "undecided":  # It equals the number.
         outcome = "does not hold"
-    reason = _reason(condition, found, level)
+    reason = _reason(condition, measured, level)
     tested = Status(int(fit.status)) == Status.CONVERGED
     tested |= condition.quantity == "accuracy"
     if not tested:
@@ -360,11 +360,11 @@ def judge(
     return Verdict(
         condition.text,
         outcome,
-        found.estimate,
-        None if exact else found.lower,
-        None if exact else found.upper,
+        measured.estimate,
+        None if exact else measured.lower,
+        None if exact else measured.upper,
         place,
-        found.p_value,
+        measured.p_value,
         level,
         reason,
         tested,

@@ -70,10 +70,10 @@ class Copies(NamedTuple):
 
     def flagged(self, size: int) -> np.ndarray:
         """Which of `size` subjects are copies."""
-        found = np.zeros(size, bool)
+        flagged = np.zeros(size, bool)
         for group in self.groups:
-            found[group] = True
-        return found
+            flagged[group] = True
+        return flagged
 
 
 NONE = Copies((), (), (), ())
@@ -153,12 +153,12 @@ def _expected_differences(right, seen, benchmarks) -> np.ndarray:
     """E of the module, `[subjects, subjects]`."""
     _, part, sizes = np.unique(benchmarks, return_inverse=True, return_counts=True)
     part = np.where(sizes[part] < FEWEST_ITEMS, -1, part)
-    found = np.zeros((len(seen), len(seen)))
+    expected = np.zeros((len(seen), len(seen)))
     for code in np.unique(part):
         mine = part == code
         chance, other = _chances(right[:, mine], seen[:, mine])
-        found += chance @ other.T + other @ chance.T
-    return found
+        expected += chance @ other.T + other @ chance.T
+    return expected
 
 
 def _chances(right: np.ndarray, seen: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -94,29 +94,29 @@ def factors_of(
     estimates: Estimates, names: Any, order: np.ndarray | None = None
 ) -> Factors | None:
     """The factors with their names, subjects in an order; None for other models."""
-    found = estimates.factors
-    if found is None:
+    loadings = estimates.factors
+    if loadings is None:
         return None
     places = slice(None) if order is None else order
-    best = found.share_at_best
+    best = loadings.share_at_best
     return Factors(
         np.asarray(names),
-        found.loadings,
-        found.loadings_error,
-        found.structure,
-        found.communality,
-        found.correlation,
-        found.ability[places],
-        found.covariance[places],
-        found.mean[places],
-        found.spread[places],
-        found.rotation,
+        loadings.loadings,
+        loadings.loadings_error,
+        loadings.structure,
+        loadings.communality,
+        loadings.correlation,
+        loadings.ability[places],
+        loadings.covariance[places],
+        loadings.mean[places],
+        loadings.spread[places],
+        loadings.rotation,
         float("nan") if best is None else best,
-        found.axes_known,
-        found.correlation_error,
-        found.at_fixed_axes,
-        found.from_target,
-        found.certificate,
+        loadings.axes_known,
+        loadings.correlation_error,
+        loadings.at_fixed_axes,
+        loadings.from_target,
+        loadings.certificate,
     )
 
 

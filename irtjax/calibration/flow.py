@@ -185,13 +185,13 @@ def _values(fit: Calibration, against: Calibration | str):
         at = np.array([places.get(name, -1) for name in names.tolist()])
         before = np.where(at >= 0, other[at], np.nan)
         slack = _slack(against)[at]
-    known = np.isfinite(ability) & np.isfinite(before) & np.isfinite(accuracy)
-    if known.sum() < 2:
+    finite = np.isfinite(ability) & np.isfinite(before) & np.isfinite(accuracy)
+    if finite.sum() < 2:
         raise ValueError(
-            f"{counted(known.sum(), 'subject')} {have(known.sum())} both ranks: a"
+            f"{counted(finite.sum(), 'subject')} {have(finite.sum())} both ranks: a"
             " comparison needs two (subjects are matched by name)"
         )
-    return names[known], ability[known], before[known], slack[known], known
+    return names[finite], ability[finite], before[finite], slack[finite], finite
 
 
 def _weights(fit: Calibration, names: np.ndarray) -> np.ndarray | None:

@@ -92,9 +92,9 @@ def discrimination_heterogeneity(
             f"a {fit.model.name} model has no discrimination for each item: fit 2pl"
         )
     slope, error = floats(fit.items.table, "discrimination", "discrimination_se")
-    known = np.isfinite(slope)
-    has_error = known & np.isfinite(error) & (error > 0)
-    used = has_error if has_error.sum() >= FEWEST else known
+    finite = np.isfinite(slope)
+    has_error = finite & np.isfinite(error) & (error > 0)
+    used = has_error if has_error.sum() >= FEWEST else finite
     value = slope[used]
     if value.size < FEWEST:
         raise ValueError(f"{value.size} items: discriminations differ from {FEWEST} on")
@@ -116,9 +116,9 @@ def discrimination_heterogeneity(
                     corrected, *ends = three
     ability, accuracy = floats(fit.abilities.table, "ability", "accuracy")
     both = np.isfinite(ability) & np.isfinite(accuracy)
-    found = _spearman(ability[both], accuracy[both], fit.level, seed)
+    spearman = _spearman(ability[both], accuracy[both], fit.level, seed)
     cv = float(value.std(ddof=1)) / mean
-    return DiscriminationHeterogeneity(cv, corrected, int(value.size), *found, *ends)
+    return DiscriminationHeterogeneity(cv, corrected, int(value.size), *spearman, *ends)
 
 
 def _variances(fit: Calibration) -> np.ndarray:
@@ -187,7 +187,7 @@ def _spearman(x: np.ndarray, y: np.ndarray, level: float, seed: int):
     rng, size = np.random.default_rng(seed), max(1, BLOCK // x.size)
     sides = [_grouped(values) for values in (x, y)]
     once = np.ones((1, x.size))
-    found = _weighted_spearman(sides, once)
+    estimate = _weighted_spearman(sides, once)
     drawn = []
     for begin in range(0, number, size):
         rows = rng.integers(0, x.size, (min(size, number - begin), x.size))
@@ -196,7 +196,7 @@ def _spearman(x: np.ndarray, y: np.ndarray, level: float, seed: int):
         drawn.append(_weighted_spearman(sides, counts.astype(float)))
     ends = (1 - level) / 2, (1 + level) / 2
     low, high = np.nanquantile(np.concatenate(drawn), ends)
-    return float(found[0]), float(low), float(high)
+    return float(estimate[0]), float(low), float(high)
 
 
 def _grouped(values: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -190,8 +190,8 @@ def _of_cells(cells: SparseCells) -> Variation:
     own = share * (1 - share)
     total = cells.sum(1) - cells.sum(1, share[cells.column])
     variance = cells.sum(1, own[cells.column])
-    found = _of_sums(total, variance, int((own > 0).sum()))
-    return Variation(bool((own > 0).any()), *found)
+    result = _of_sums(total, variance, int((own > 0).sum()))
+    return Variation(bool((own > 0).any()), *result)
 
 
 def _of_sums(total, variance, items: int) -> tuple[float, float]:
@@ -199,11 +199,11 @@ def _of_sums(total, variance, items: int) -> tuple[float, float]:
 
     `total` and `variance` are `[subjects]`, `items` the number of items that vary.
     """
-    known = variance > 0
-    count = int(known.sum())
+    varies = variance > 0
+    count = int(varies.sum())
     if count < 2:
         return 1.0, 0.0
-    ratio = float(np.mean(total[known] ** 2 / variance[known]))
+    ratio = float(np.mean(total[varies] ** 2 / variance[varies]))
     # One degree of freedom is lost to the item means.
     p_value = float(chdtrc(count - 1, ratio * (count - 1)))
     return p_value, count * max(ratio - 1, 0.0) / items

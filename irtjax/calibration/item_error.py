@@ -31,16 +31,16 @@ def item_errors(fit: Calibration) -> ItemErrors | None:
     There are none without standard errors of items, where the fit takes items as known
     (`item_uncertainty=False`), and of several abilities.
     """
-    found = fit.item_covariance
+    covariance = fit.item_covariance
     chosen = fit.options.get("item_uncertainty", True)
     several = fit.structure is not None and len(fit.structure.groups) > 1
-    if found is None or chosen is False or fit.model.family.dims or several:
+    if covariance is None or chosen is False or fit.model.family.dims or several:
         return None
-    if np.shape(found)[1] != fit.model.family.num_columns:
+    if np.shape(covariance)[1] != fit.model.family.num_columns:
         return None
     ability = fit.abilities.table["ability"].to_numpy(zero_copy_only=False)
     scale = scale_covariance(np.asarray(ability, float), fit.ability_shared)
-    return ItemErrors(np.asarray(found, float), scale)
+    return ItemErrors(np.asarray(covariance, float), scale)
 
 
 def factor_item_errors(fit: Calibration) -> np.ndarray | None:
@@ -50,16 +50,16 @@ def factor_item_errors(fit: Calibration) -> np.ndarray | None:
     has zeros. The error of a rotation is left out: it is common to all items, and the
     abilities of subjects follow it.
     """
-    found, chosen = fit.item_covariance, fit.options.get("item_uncertainty", True)
-    if found is None or chosen is False:
+    covariance, chosen = fit.item_covariance, fit.options.get("item_uncertainty", True)
+    if covariance is None or chosen is False:
         return None
     if fit.factors is not None and fit.factors.at_fixed_axes is not None:
         return np.asarray(fit.factors.at_fixed_axes, float)
     # Without a rotation, or by a version that did not keep the above.
     slopes = np.asarray(fit.parameters.items.discrimination, float)
-    steps = np.ones(np.shape(found)[:2])
+    steps = np.ones(np.shape(covariance)[:2])
     if fit.model.family.parameters[0].bijection.kind == "positive":
         # The covariance is that of logarithms.
         steps[:, : slopes.shape[1]] = slopes
-    known = np.where(np.isfinite(found), found, 0)
-    return known * steps[:, :, None] * steps[:, None, :]
+    filled = np.where(np.isfinite(covariance), covariance, 0)
+    return filled * steps[:, :, None] * steps[:, None, :]

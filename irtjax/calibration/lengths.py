@@ -95,27 +95,29 @@ def warnings_of(
     and two with a speed discrimination that is not 0; the directions of ability and
     speed are fixed by positive sums (its Proposition 1).
     """
-    found: list[str] = []
+    warnings: list[str] = []
     assert table.lengths is not None and parameters.lengths is not None
     size, missing = table.lengths.size, np.count_nonzero(np.isnan(table.lengths))
     none = np.count_nonzero(table.lengths == 0)
     if none:
-        found.append(
+        warnings.append(
             f"{none:,} of {counted(size - missing, 'length')} {are(none)} 0:"
             f" log({offset:g} +"
             " length)"
             " was used for all"
         )
     if missing:
-        found.append(f"{missing:,} of {counted(size, 'length')} {are(missing)} missing")
+        warnings.append(
+            f"{missing:,} of {counted(size, 'length')} {are(missing)} missing"
+        )
     for name, slope in (
         ("discrimination", parameters.items.discrimination),
         ("speed discrimination", parameters.lengths.items.speed_discrimination),
     ):
         count = int((np.abs(np.asarray(slope)) > ZERO_SLOPE).sum())
         if count < 2:
-            found.append(
+            warnings.append(
                 f"{counted(count, 'item')} with a {name} other than 0: ability"
                 " and speed are not identified, which takes two"
             )
-    return found
+    return warnings

@@ -228,11 +228,11 @@ def _in_known_categories(family, items, table: ResponseTable, rows: np.ndarray):
     if exists is None:
         return table, None, ()
     exists = exists[rows]
-    known = np.zeros(table.values.shape, bool)
+    exact = np.zeros(table.values.shape, bool)
     for k, code in enumerate(codes):
-        known |= (table.values == code) & exists[:, k]
+        exact |= (table.values == code) & exists[:, k]
     seen = True if table.observed is None else table.observed
-    moved = np.argwhere(~known & seen)
+    moved = np.argwhere(~exact & seen)
     if not len(moved):
         return table, None, ()
     values = np.array(table.values)
@@ -292,9 +292,9 @@ def _of_one_ability(request: _Request, errors: ItemErrors | None) -> _Abilities:
     population = jax.tree.map(jnp.asarray, fit.parameters.population)
     options, notes = _with_errors(errors, model, rows)
     known = model, items, population, data
-    found = scoring.score(*known, method=method, **options)
-    flags = [scoring.ScoreFlag(int(f)).explain() for f in np.asarray(found.flag)]
-    return _Abilities(found.ability, found.standard_error, flags, {}, notes, method)
+    scores = scoring.score(*known, method=method, **options)
+    flags = [scoring.ScoreFlag(int(f)).explain() for f in np.asarray(scores.flag)]
+    return _Abilities(scores.ability, scores.standard_error, flags, {}, notes, method)
 
 
 def _with_errors(
@@ -303,11 +303,11 @@ def _with_errors(
     """The option of scores that counts the errors of items, and a note."""
     if errors is None:
         return {}, ()
-    known, identified = own_errors(model, errors.items[rows])
+    own, identified = own_errors(model, errors.items[rows])
     number, lost = int(np.sum(~identified)), "1 item has no finite errors"
     if number > 1:
         lost = f"{counted(number, 'item')} {have(number)} no finite errors"
-    independent = Covariance.of_independent(jnp.asarray(known))
+    independent = Covariance.of_independent(jnp.asarray(own))
     note = f"{lost}: items without errors are taken as known"
     return {"item_covariance": independent}, (note,) if number else ()
 
@@ -482,21 +482,21 @@ def _match(
     """The columns of known items, and where these are among the items of the fit."""
     table = aligned(table, fit.reversed_scores, fit.item_names.tolist())
     rows = match_items(table, fit.item_names, "the fit", fit.item_contents)
-    known = rows >= 0
+    matched = rows >= 0
     notes = (
-        f"{known.sum():,} of the {counted(len(fit.item_names), 'item')} of the fit"
-        f" {were(known.sum())} answered",
+        f"{matched.sum():,} of the {counted(len(fit.item_names), 'item')} of the fit"
+        f" {were(matched.sum())} answered",
     )
-    if not known.all():
-        unknown = table.items[~known].tolist()
+    if not matched.all():
+        unknown = table.items[~matched].tolist()
         shown = ", ".join(unknown[:5]) + (", ..." if len(unknown) > 5 else "")
         notes += (
             f"{counted(len(unknown), 'item')} {are(len(unknown))} not in the fit and"
             " left"
             f" out: {shown}",
         )
-        table = table.select(items=known)
-    return table, rows[known], notes
+        table = table.select(items=matched)
+    return table, rows[matched], notes
 
 
 def _check_values(fit: Calibration, table: ResponseTable) -> None:

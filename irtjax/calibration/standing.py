@@ -100,19 +100,19 @@ def with_subjects(fit: Calibration, scored: pa.Table, own_error, matched) -> Any
 
     names = scored.column("subject").to_pylist()
     old = fit.abilities.table
-    known = np.array([x not in {*names} for x in fit.subject_names.tolist()], bool)
+    stays = np.array([x not in {*names} for x in fit.subject_names.tolist()], bool)
     before, error = floats(old, "ability", "ability_se")
     (ability,) = floats(scored, "ability")
     shared, scale = (
-        _extended(before, loadings, known, ability)
+        _extended(before, loadings, stays, ability)
         for loadings in (fit.ability_shared, fit.ability_scale)
     )
-    old = old.filter(pa.array(known))
+    old = old.filter(pa.array(stays))
     variance = np.asarray(own_error, float) ** 2
     if shared is not None:
         variance = variance + np.sum(shared[old.num_rows :] ** 2, axis=1)
-    all_ability = np.concatenate([before[known], ability])
-    all_error = np.concatenate([error[known], np.sqrt(variance)])
+    all_ability = np.concatenate([before[stays], ability])
+    all_error = np.concatenate([error[stays], np.sqrt(variance)])
     own, rest = without_scale(all_error, shared, scale)
     key = jax.random.key(int(fit.options.get("seed") or 0))
     options = {"shared": rest, "level": fit.level, "pooled": compares_means(fit)}
@@ -126,12 +126,12 @@ def with_subjects(fit: Calibration, scored: pa.Table, own_error, matched) -> Any
         table = table.set_column(place, name, pa.array(values, kind, from_pandas=True))
     return dataclasses.replace(
         fit,
-        subject_names=np.concatenate([fit.subject_names[known], np.array(names)]),
+        subject_names=np.concatenate([fit.subject_names[stays], np.array(names)]),
         abilities=AbilityTable(table),
         ability_shared=shared,
         ability_scale=scale,
-        structure=_structure(fit, known, ability, own_error),
-        parameters=_parameters(fit, known, ability),
+        structure=_structure(fit, stays, ability, own_error),
+        parameters=_parameters(fit, stays, ability),
         num_observed=fit.num_observed + matched.num_observed,
     )
 
@@ -151,11 +151,11 @@ def _rows(fit, scored: pa.Table, error, own_error, matched: ResponseTable) -> di
     """Columns of the new subjects, as a fit has them."""
     (ability,) = floats(scored, "ability")
     half = float(ndtri(0.5 + fit.level / 2)) * error
-    found: dict[str, Any] = {
+    columns: dict[str, Any] = {
         name: scored.column(name) for name in ("subject", "observed", "flags")
     }
-    found |= {"ability": ability, "ability_se": error}
-    found |= {"lower": ability - half, "upper": ability + half}
+    columns |= {"ability": ability, "ability_se": error}
+    columns |= {"lower": ability - half, "upper": ability + half}
     ends = response_ends(fit.model)
     exposure = matched.observed if matched.trials is None else matched.trials
     clusters = None
@@ -171,13 +171,13 @@ def _rows(fit, scored: pa.Table, error, own_error, matched: ResponseTable) -> di
     whole = (score, score_error, *bounds)
     for name, values in (("expected_score", whole), ("accuracy", accuracy)):
         for end, column in zip(("", "_se", "_lower", "_upper"), values, strict=True):
-            found[name + end] = column
+            columns[name + end] = column
     if fit.benchmarks is not None:
         of = dict(zip(fit.item_names.tolist(), fit.benchmarks.tolist(), strict=True))
         labels = np.array([of[x] for x in matched.items.tolist()])
         labelled = matched.replace(item_facets={"benchmark": labels})
-        found |= columns_by_benchmark(labelled, ends, fit.level)
-    return found
+        columns |= columns_by_benchmark(labelled, ends, fit.level)
+    return columns
 
 
 def _as_table(columns: dict[str, Any], schema: pa.Schema, size: int) -> pa.Table:
@@ -231,7 +231,7 @@ def standing_columns(whole: Calibration, names: list[str], level: float) -> dict
     columns = ("rank", "rank_lower", "rank_upper", "expected_score")
     columns += ("expected_score_se", "expected_score_lower", "expected_score_upper")
     missing = dict.fromkeys(columns)
-    found: dict[str, Any] = {
+    new_columns: dict[str, Any] = {
         column: [rows.get(name, missing)[column] for name in names]
         for column in columns
     }
@@ -240,8 +240,8 @@ def standing_columns(whole: Calibration, names: list[str], level: float) -> dict
         for name in names
     ]
     for k, name in enumerate(("tied_with", "above")):
-        found[name] = ["; ".join(both[k]) for both in near]
-    return found
+        new_columns[name] = ["; ".join(both[k]) for both in near]
+    return new_columns
 
 
 def tied_and_above(ranked: pa.Table, name: str) -> tuple[list[str], list[str]]:

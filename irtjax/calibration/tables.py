@@ -81,12 +81,12 @@ def _item_errors(model: Model, common: bool, by_item, corner, lost_corner):
             tied = 2 * (by_row @ border) * by_scale
             return own + tied + by_scale**2 * corner[1, 1] * common
 
-        found = {}
+        errors = {}
         for name, slope in slopes.items():
             own, missing = (variance(*slope, *parts) for parts in (known, lost))
             size = jnp.sqrt(jnp.maximum(own, 0))
-            found[name] = jnp.where(missing > LOST * own, jnp.nan, size)
-        return found
+            errors[name] = jnp.where(missing > LOST * own, jnp.nan, size)
+        return errors
 
     coordinates, items, (block, cross), (lost, lost_cross) = by_item
     known, lost = (block, corner, cross), (lost, lost_corner, lost_cross)
@@ -117,8 +117,8 @@ def item_errors(estimates: Estimates):
     errors = {name: np.asarray(x)[: missing.size] for name, x in errors.items()}
     difficulties = np.asarray(difficulties)[: missing.size]
     if (directions := estimates.directions) is not None:
-        known = np.asarray(items.discrimination), errors["discrimination"]
-        errors["discrimination"] = error_with_directions(*known, directions)
+        slope_and_error = np.asarray(items.discrimination), errors["discrimination"]
+        errors["discrimination"] = error_with_directions(*slope_and_error, directions)
     # A slope at its bound 0 has no error, though it is identified; nor have slopes that
     # a lasso sets to 0.
     slopes = np.asarray(items.discrimination)
@@ -179,10 +179,10 @@ def make_item_table(table: ResponseTable, estimates: Estimates, judged: CheckedT
                 # The mean threshold represents the item.
                 value, error = np.nanmean(value, axis=1), None
         columns |= _columns(name, value, error)
-    found = judged.margins[0]
-    mean = found.total / np.maximum(found.observed, 1)
-    columns["accuracy"] = number_column(np.where(found.observed > 0, mean, np.nan))
-    columns["observed"] = pa.array(found.observed)
+    margins = judged.margins[0]
+    mean = margins.total / np.maximum(margins.observed, 1)
+    columns["accuracy"] = number_column(np.where(margins.observed > 0, mean, np.nan))
+    columns["observed"] = pa.array(margins.observed)
     columns["flags"] = pa.array(judged.flags[0])
     columns["separated"] = pa.nulls(size, pa.bool_())
     if judged.separated is not None:
@@ -206,11 +206,11 @@ def _columns(name: str, value: np.ndarray, error: np.ndarray | None) -> dict:
     if value.ndim == 1:
         error_column = number_column(error, len(value))
         return {name: number_column(value), f"{name}_se": error_column}
-    found = {}
+    columns = {}
     for k, column in enumerate(value.T):
         part = None if error is None else error[:, k]
-        found |= _columns(f"{name}_{k + 1}", column, part)
-    return found
+        columns |= _columns(f"{name}_{k + 1}", column, part)
+    return columns
 
 
 def make_ability_table(
@@ -281,12 +281,12 @@ def columns_by_benchmark(table: ResponseTable, ends: dict[str, Any], level: floa
         mine = table.benchmarks == name
         if cells is not None:
             part = cells.select(None, np.flatnonzero(mine))
-            found = accuracies_of_cells(part, level=level)
+            accuracy = accuracies_of_cells(part, level=level)
         else:
             exposure = table.observed if table.trials is None else table.trials
             seen = None if exposure is None else exposure[:, mine]
-            found = accuracies(table.values[:, mine], seen, **ends, level=level)
-        for column, values in zip(of_benchmark(name), found, strict=True):
+            accuracy = accuracies(table.values[:, mine], seen, **ends, level=level)
+        for column, values in zip(of_benchmark(name), accuracy, strict=True):
             columns[column] = number_column(values)
     return columns
 

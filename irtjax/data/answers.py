@@ -129,11 +129,11 @@ class Answers:
         ([0], ('B',))
         """
         code = np.asarray(code)
-        known = np.array([bool(text) for text in texts], bool)
-        keep = known[code] if len(texts) else np.zeros(len(code), bool)
+        answered = np.array([bool(text) for text in texts], bool)
+        keep = answered[code] if len(texts) else np.zeros(len(code), bool)
         if not keep.any():
             return None
-        place = np.cumsum(known) - 1
+        place = np.cumsum(answered) - 1
         count = np.zeros(shape[1], np.int16) if options is None else options
         return Answers(
             np.asarray(subject)[keep].astype(_kind(shape[0])),
@@ -205,13 +205,13 @@ def joined(
         parts: Of each its answers, and the places of its subjects and items in the one.
         shape: Numbers of subjects and items of the one.
     """
-    found = [part for part in parts if part[0] is not None]
-    if not found:
+    answered = [part for part in parts if part[0] is not None]
+    if not answered:
         return None
     union: dict[str, int] = {}
     columns: list[list[np.ndarray]] = [[], [], [], []]
     options = np.zeros(shape[1], np.int16)
-    for part, rows, places in found:
+    for part, rows, places in answered:
         assert part is not None
         code = [union.setdefault(text, len(union)) for text in part.texts]
         new = (rows[part.subject], places[part.item], np.array(code)[part.code])

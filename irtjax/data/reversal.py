@@ -91,8 +91,8 @@ def with_formulas(table: ResponseTable, formulas: Mapping[str, str]) -> Response
         if table.observed is not None:
             values = np.where(table.observed, values, 0.0)
         values = compact(values)
-    kept = {name: text for name, text in own.items() if text}
-    return table.replace(values=values, reversed_scores=kept)
+    reversed_items = {name: text for name, text in own.items() if text}
+    return table.replace(values=values, reversed_scores=reversed_items)
 
 
 def aligned(

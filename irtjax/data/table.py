@@ -330,7 +330,7 @@ class ResponseTable(HasTable):
         names = self.items[columns]
         reversals = self.reversed_scores
         about = self.item_texts, self.item_ids, self.item_contents, reversals
-        kept = names.tolist() if any(about) else []
+        chosen = names.tolist() if any(about) else []
         # Names of a part are distinct as those of the whole are: sorting 500,000 of
         # them again takes a tenth of a second.
         whole = (subjects, rows), (items, columns)
@@ -345,10 +345,10 @@ class ResponseTable(HasTable):
             lengths=None if self.lengths is None else cut(self.lengths),
             item_facets={k: v[columns] for k, v in self.item_facets.items()},
             subject_facets={k: v[rows] for k, v in self.subject_facets.items()},
-            item_texts=item_texts.chosen(self.item_texts, kept),
-            item_ids=item_texts.chosen(self.item_ids, kept),
-            item_contents=item_texts.chosen(self.item_contents, kept),
-            reversed_scores=reversals and item_texts.chosen(reversals, kept),
+            item_texts=item_texts.chosen(self.item_texts, chosen),
+            item_ids=item_texts.chosen(self.item_ids, chosen),
+            item_contents=item_texts.chosen(self.item_contents, chosen),
+            reversed_scores=reversals and item_texts.chosen(reversals, chosen),
             answers=self.answers
             and self.answers.select(
                 None if subjects is None else rows, None if items is None else columns

@@ -331,11 +331,11 @@ def _from_arrow(frame: pa.Table) -> Fields:
     def matrix(name: str, fill: float = 0) -> tuple[Any, Any]:
         if name not in frame.column_names:
             return None, None
-        flat, known = numbers(name), None
+        flat, observed = numbers(name), None
         if flat.null_count:
-            known = flat.is_valid().to_numpy(zero_copy_only=False).reshape(shape)
+            observed = flat.is_valid().to_numpy(zero_copy_only=False).reshape(shape)
             flat = flat.fill_null(fill)
-        return flat.to_numpy(zero_copy_only=False).reshape(shape).copy(), known
+        return flat.to_numpy(zero_copy_only=False).reshape(shape).copy(), observed
 
     few = _PLACES in frame.column_names
     if few:

@@ -235,13 +235,13 @@ def full_path(path: str | Path) -> Path:
     The system refuses `..` behind a folder that does not exist.
     """
     # `Path.expanduser` raises a RuntimeError for a user who does not exist.
-    given = os.path.expanduser(os.fspath(path))
-    if os.path.basename(os.path.normpath(given)).startswith(_PREFIX):
+    expanded = os.path.expanduser(os.fspath(path))
+    if os.path.basename(os.path.normpath(expanded)).startswith(_PREFIX):
         raise ValueError(
             f"{path}: names that begin with {_PREFIX} are for unfinished files of"
             " irtjax; choose another"
         )
-    return Path(os.path.realpath(given))
+    return Path(os.path.realpath(expanded))
 
 
 def _nearest(folder: Path) -> tuple[Path, list[str]]:
@@ -531,9 +531,9 @@ def _is_mine(staging: Path) -> bool:
         status = os.lstat(staging)
         user = not hasattr(os, "geteuid") or status.st_uid == os.geteuid()
         if user and stat.S_ISDIR(status.st_mode):
-            mark, found = _mark(staging).name, set(os.listdir(staging))
-            known = {mark, _NEW, _MOVES, _GONE, _OLD, _DONE}
-            return not found or mark in found <= known
+            mark, names = _mark(staging).name, set(os.listdir(staging))
+            own = {mark, _NEW, _MOVES, _GONE, _OLD, _DONE}
+            return not names or mark in names <= own
     return False
 
 

@@ -53,13 +53,15 @@ def factor_estimates(
     The ability that subjects are ranked by is the expected score on all items; the
     abilities on the factors are in `Estimates.factors`, not rotated.
     """
-    model, data, found = problem.model, problem.data, solution.fit.parameters
-    joint = found.theta is not None
-    coordinates = model.unconstrain(found.items)
-    given = model, found.items
+    model, data, parameters = problem.model, problem.data, solution.fit.parameters
+    joint = parameters.theta is not None
+    coordinates = model.unconstrain(parameters.items)
+    given = model, parameters.items
     clock.report("scores", 0, math.nan, math.nan)
     with clock.phase("scores"):
-        modes = watched_score_factors(*given, found.population, data, found.theta)
+        modes = watched_score_factors(
+            *given, parameters.population, data, parameters.theta
+        )
     errors = None
     clock.report("standard errors", 0, math.nan, math.nan)
     with clock.phase("standard_errors"):
@@ -67,7 +69,7 @@ def factor_estimates(
             errors = _item_errors(problem, solution, modes)
         shared = None
         if errors is not None and item_uncertainty:
-            blocks = jnp.asarray(errors.items, found.items.discrimination.dtype)
+            blocks = jnp.asarray(errors.items, parameters.items.discrimination.dtype)
             ability, error, shared = expected_with_items(*given, data, modes, blocks)
         else:
             ability, error = watched_on_items(*given, modes)
@@ -80,31 +82,33 @@ def factor_estimates(
     free += (not joint and bool(correlates(problem))) * pairs
     return Estimates(
         problem=problem,
-        parameters=found,
+        parameters=parameters,
         coordinates=coordinates,
-        covariance=None if errors is None else _in_coordinates(problem, found, errors),
+        covariance=None
+        if errors is None
+        else _in_coordinates(problem, parameters, errors),
         ability=ability,
         error=error,
         shared=None if shared is None else np.asarray(shared, np.float64),
         expected=(ability, error),
         **of_run(problem, solution),
-        log_prior=float(jnp.sum(jax.vmap(model.log_prior)(found.items))),
+        log_prior=float(jnp.sum(jax.vmap(model.log_prior)(parameters.items))),
         num_parameters=free + (dims * len(ability) if joint else 0),
         joint=joint,
         scale=np.zeros(len(ability)),
         unfinished=~np.asarray(modes.converged),
         warnings=(*solution.warnings, *_not_identified(errors)),
-        factors=_factors(problem, found, modes, errors),
+        factors=_factors(problem, parameters, modes, errors),
     )
 
 
 def _item_errors(problem: Problem, solution: Any, modes) -> FactorCovariance:
     """Covariances of (a_j, x_j), by the kind of method."""
-    found, method = solution.fit.parameters, solution.method
-    given, posteriors = (problem, found.items), (modes.ability, modes.covariance)
+    parameters, method = solution.fit.parameters, solution.method
+    given, posteriors = (problem, parameters.items), (modes.ability, modes.covariance)
     if not method.marginal:
         # As arrays: other weights need no program of their own.
-        dtype = found.items.discrimination.dtype
+        dtype = parameters.items.discrimination.dtype
         names = "penalty", "temperature"
         weights = (jnp.asarray(getattr(method, name, 1.0), dtype) for name in names)
         blocks = watched_factor_covariance(*given, *posteriors, *weights)
@@ -116,7 +120,7 @@ def _item_errors(problem: Problem, solution: Any, modes) -> FactorCovariance:
         draws = getattr(method, "num_samples", DRAWS)
         points = points_for(family.dims, draws, jax.random.key(0))
     prior = getattr(method, "prior_subjects", 0.0)
-    return marginal_covariance(*given, found.population, posteriors, points, prior)
+    return marginal_covariance(*given, parameters.population, posteriors, points, prior)
 
 
 def _in_coordinates(problem: Problem, found, errors: FactorCovariance) -> Covariance:
@@ -177,10 +181,10 @@ def _correlation_error(errors: FactorCovariance, dims: int) -> np.ndarray | None
     """`[factors, factors]` errors of correlations, 0 on the diagonal."""
     if errors.correlations is None:
         return None
-    found, (low, high) = np.zeros((dims, dims)), np.triu_indices(dims, 1)
+    correlation_errors, (low, high) = np.zeros((dims, dims)), np.triu_indices(dims, 1)
     size = np.sqrt(np.diagonal(errors.correlations))
-    found[low, high] = found[high, low] = size
-    return found
+    correlation_errors[low, high] = correlation_errors[high, low] = size
+    return correlation_errors
 
 
 def _described(slopes, correlation, variance, ability, posterior, mean, spread, **more):
@@ -212,10 +216,12 @@ def _unknown_loadings(problem: Problem, items, errors: FactorCovariance) -> np.n
 
 def _has_loadings(errors: FactorCovariance, dims: int, family) -> np.ndarray:
     """`[items]`: whether what loadings depend on is identified."""
-    known = errors.is_identified
-    found = np.asarray(known[:, :dims].all(axis=1))
+    identified = errors.is_identified
+    has_loadings = np.asarray(identified[:, :dims].all(axis=1))
     # Of scores the last coordinate is their residual standard deviation.
-    return np.asarray(found if family.num_categories else found & known[:, -1])
+    return np.asarray(
+        has_loadings if family.num_categories else has_loadings & identified[:, -1]
+    )
 
 
 def _loading_jacobian(slopes, columns: int, correlation, variance) -> np.ndarray:
@@ -225,12 +231,12 @@ def _loading_jacobian(slopes, columns: int, correlation, variance) -> np.ndarray
     total = np.sum(along * slopes, axis=1) + variance
     # d lambda / d a = (I - a (Phi a)' / total) / sqrt(total)
     jacobian = np.eye(dims) - slopes[:, :, None] * along[:, None] / total[:, None, None]
-    found = np.zeros((len(slopes), dims, columns))
-    found[:, :, :dims] = jacobian / np.sqrt(total)[:, None, None]
+    derivatives = np.zeros((len(slopes), dims, columns))
+    derivatives[:, :, :dims] = jacobian / np.sqrt(total)[:, None, None]
     if np.ndim(variance):
         # By item: the last coordinate is the logarithm of its root.
-        found[:, :, -1] = -slopes * (variance / total**1.5)[:, None]
-    return found
+        derivatives[:, :, -1] = -slopes * (variance / total**1.5)[:, None]
+    return derivatives
 
 
 def _loading_covariance(slopes, covariance, correlation, variance) -> np.ndarray:
@@ -246,10 +252,10 @@ def _loading_variances(
     """`[items, factors]` of standardised loadings, with the errors of correlations."""
     columns, dims = errors.items.shape[1], slopes.shape[1]
     own = _loading_covariance(slopes, errors.items, correlation, variance)
-    found = np.diagonal(own, axis1=1, axis2=2)
+    variances = np.diagonal(own, axis1=1, axis2=2)
     pairs = 0 if errors.whole is None else len(errors.whole) - len(slopes) * columns
     if not pairs:
-        return found
+        return variances
     assert errors.whole is not None
     jacobian = _loading_jacobian(slopes, columns, correlation, variance)
     total = np.sum(slopes @ correlation * slopes, axis=1) + variance
@@ -259,7 +265,7 @@ def _loading_variances(
     cross = errors.whole[:-pairs, -pairs:].reshape(len(slopes), columns, pairs)
     cross = np.sum((jacobian @ cross) * by_pair, axis=2)
     return (
-        found
+        variances
         + 2 * cross
         + np.sum(by_pair @ errors.whole[-pairs:, -pairs:] * by_pair, 2)
     )
@@ -299,12 +305,12 @@ def rotated(
     slopes = np.asarray(items.discrimination, np.float64) @ inverse
     correlation = transform.T @ transform
     theta = found.parameters.theta
-    errors, covariance, loadings_error, known = None, None, None, True
+    errors, covariance, loadings_error, determined = None, None, None, True
     at_fixed_axes = None
     if found.factors.item_errors is not None:
         moves = rotation_moves(loadings, rotation, result.transform, num_starts, goal)
-        known = moves is None
-        oblique = ROTATIONS[rotation].oblique and not known
+        determined = moves is None
+        oblique = ROTATIONS[rotation].oblique and not determined
         if moves is None:
             moves = inverse, np.zeros((*transform.shape, *loadings.shape))
         errors, loadings_error = _turned_errors(found, moves, oblique)
@@ -330,7 +336,7 @@ def rotated(
         turned(found.factors.spread),
         rotation=rotation,
         share_at_best=float(result.share_at_best),
-        axes_known=known,
+        axes_known=determined,
         item_errors=errors,
     )
     return dataclasses.replace(
@@ -351,9 +357,9 @@ def rotated(
 
 def _distance(loadings: np.ndarray, target: np.ndarray) -> np.ndarray:
     """`[factors]`: root mean square over the specified cells of a target."""
-    known = ~np.isnan(target)
-    total = np.where(known, (loadings - target) ** 2, 0).sum(axis=0)
-    count = known.sum(axis=0)
+    stated = ~np.isnan(target)
+    total = np.where(stated, (loadings - target) ** 2, 0).sum(axis=0)
+    count = stated.sum(axis=0)
     return np.where(count > 0, np.sqrt(total / np.maximum(count, 1)), np.nan)
 
 

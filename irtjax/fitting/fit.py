@@ -154,5 +154,5 @@ def fit(
 
 def _directions(table: ResponseTable) -> dict[str, Any]:
     """The formulas of reversed scores, as an option that the fit keeps."""
-    found = list(dict.fromkeys((table.reversed_scores or {}).values()))
-    return {"reversed_scores": found} if found else {}
+    formulas = list(dict.fromkeys((table.reversed_scores or {}).values()))
+    return {"reversed_scores": formulas} if formulas else {}

@@ -41,14 +41,14 @@ def make_model(
     make = MODELS.get(model)
     if make is None or isinstance(make, type):
         raise ValueError(f"no model {model!r}; there are {', '.join(MODELS)}")
-    known = inspect.signature(make).parameters
+    parameters = inspect.signature(make).parameters
     arguments: dict[str, Any] = {
         "priors": priors,
         "positive": positive,
         "ends": ends or 0.0,
     }
     codes: tuple[int, ...] = ()
-    if "num_categories" in known:
+    if "num_categories" in parameters:
         if table.kind not in ("binary", "ordinal"):
             raise ValueError(
                 f"a {model} model needs integer responses, not {table.kind}"
@@ -67,9 +67,9 @@ def make_model(
                 f" {MOST_CATEGORIES} for {model!r}; take them as scores, with"
                 f" model='continuous' and bounds=({codes[0]}, {codes[-1]})"
             )
-    if "binary" in known:
+    if "binary" in parameters:
         arguments["binary"] = _binary_items(table, bounds)
-    made = make(**{name: arguments[name] for name in known if name in arguments})
+    made = make(**{name: arguments[name] for name in parameters if name in arguments})
     return with_codes(made, codes)
 
 
@@ -86,11 +86,11 @@ def category_codes(table: ResponseTable) -> tuple[int, ...]:
     >>> category_codes(ResponseTable.from_arrays([[1, 2], [5, np.nan]]))
     (1, 2, 5)
     """
-    found = [int(code) for code in np.unique(table.seen).tolist()]
-    if len(found) < 2:
-        low = found[0] if found else 0
-        found = [0, 1] if low in (0, 1) else [low, low + 1]
-    return tuple(found)
+    codes = [int(code) for code in np.unique(table.seen).tolist()]
+    if len(codes) < 2:
+        low = codes[0] if codes else 0
+        codes = [0, 1] if low in (0, 1) else [low, low + 1]
+    return tuple(codes)
 
 
 def nearly_binary(table: ResponseTable) -> bool:

@@ -20,15 +20,15 @@ def open_fit(fit: Calibration | str | Path) -> Calibration:
     """
     from irtjax.storage import load
 
-    found = load(fit) if isinstance(fit, str | Path) else fit
-    structure = found.structure
+    calibration = load(fit) if isinstance(fit, str | Path) else fit
+    structure = calibration.structure
     if structure is not None and len(structure.groups) > 1:
         raise ValueError(
             "the fit has an ability for each benchmark, and an adaptive evaluation"
             " measures one: fit the same responses with a model of one ability, such as"
             " 2pl"
         )
-    return found
+    return calibration
 
 
 class ItemIds:

@@ -71,13 +71,13 @@ class Estimate:
 
     def numbers(self) -> dict[str, float]:
         """Ability and expected score with errors and intervals, by name."""
-        found = {}
+        numbers = {}
         for name, number in (("ability", self.ability), ("expected_score", self.score)):
-            found[name] = number.value
-            found[f"{name}_se"] = number.standard_error
-            found[f"{name}_lower"] = number.lower
-            found[f"{name}_upper"] = number.upper
-        return {**found, "items": float(self.num_items)}
+            numbers[name] = number.value
+            numbers[f"{name}_se"] = number.standard_error
+            numbers[f"{name}_lower"] = number.lower
+            numbers[f"{name}_upper"] = number.upper
+        return {**numbers, "items": float(self.num_items)}
 
 
 @full_precision
@@ -139,9 +139,9 @@ def estimate(
     lower, upper = score_interval(scores, errors, **options, own=own)
     columns = (np.asarray(x, float).tolist() for x in (scores, errors, lower, upper))
     rows = (Number(*row) for row in zip(*columns, strict=True))
-    found = dict(zip(sets, rows, strict=True))
-    whole = found.pop("")
-    return Estimate(ability, whole, found, len(responses), scored.level, row["flags"])
+    by_set = dict(zip(sets, rows, strict=True))
+    whole = by_set.pop("")
+    return Estimate(ability, whole, by_set, len(responses), scored.level, row["flags"])
 
 
 def _scores(

@@ -78,10 +78,10 @@ def from_inspect(samples: Any, **options: Any) -> ResponseTable:
             table = table.append_column(name, pa.nulls(table.num_rows, pa.string()))
     if lengths is not None:
         table = table.append_column("output_tokens", lengths)
-    found = read(table, **options)
+    responses = read(table, **options)
     if not notes:
-        return found
-    return found.replace(notes=(*found.notes, *notes))
+        return responses
+    return responses.replace(notes=(*responses.notes, *notes))
 
 
 def _is_read(name: str) -> bool:
@@ -121,12 +121,14 @@ def _output_tokens(table: pa.Table) -> pa.Array | None:
 
     if "model_usage" not in table.column_names:
         return None
-    found = []
+    tokens = []
     models, usages = (table.column(x).to_pylist() for x in ("model", "model_usage"))
     for number, (model, text) in enumerate(zip(models, usages, strict=True), 1):
         place = f"the frame of samples_df: row {number}, column 'model_usage'"
         usage = decode(text.encode(), dict[str, _Usage], place) if text else {}
         one = next(iter(usage.values())) if len(usage) == 1 else None
         own = usage.get(model, one)
-        found.append(None if own is None else own.output_tokens)
-    return pa.array(found, pa.float64()) if any(x is not None for x in found) else None
+        tokens.append(None if own is None else own.output_tokens)
+    return (
+        pa.array(tokens, pa.float64()) if any(x is not None for x in tokens) else None
+    )

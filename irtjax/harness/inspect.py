@@ -201,8 +201,8 @@ def _scorers(scorers: Any, chosen: str | None) -> list[Any]:
     """The scorers of a task that have a name; all of them without one."""
     every = list(scorers) if isinstance(scorers, list | tuple) else [scorers]
     name = None if chosen is None else chosen.partition("/")[0]
-    known = [getattr(x, "__registry_info__", None) for x in every]
-    names = [str(getattr(x, "name", "")).rpartition("/")[2] for x in known]
+    infos = [getattr(x, "__registry_info__", None) for x in every]
+    names = [str(getattr(x, "name", "")).rpartition("/")[2] for x in infos]
     return [x for x, y in zip(every, names, strict=True) if y == name] or every
 
 
@@ -228,8 +228,8 @@ def _metric() -> Any:
                     str(score.sample_id): number_of(score.score.value, "a sample")
                     for score in scores
                 }
-                known = ids.match(values) if values else {}
-                given = {item: values[key] for key, item in known.items()}
+                items = ids.match(values) if values else {}
+                given = {item: values[key] for key, item in items.items()}
                 responses = {
                     k: turned(formulas.get(k, ""), v)
                     for k, v in given.items()

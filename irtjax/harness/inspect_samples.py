@@ -223,14 +223,14 @@ class AdaptiveSamples(_Scored):
         self._courses[course.name] = course
         new = [x for x in test.next_items(self._parallel) if x not in course.sent]
         so_far = {"ability": test.ability, "ability_se": test.standard_error}
-        found = []
+        samples = []
         for item in new:
             course.sent.add(item)
             sample = self._samples[item]
-            known = {"number": len(course.sent), **so_far, "test": course.name}
-            metadata = {**(sample.metadata or {}), KEY: known}
-            found.append(sample.model_copy(update={"metadata": metadata}))
-        return found
+            record = {"number": len(course.sent), **so_far, "test": course.name}
+            metadata = {**(sample.metadata or {}), KEY: record}
+            samples.append(sample.model_copy(update={"metadata": metadata}))
+        return samples
 
     def take(self, sample: Any) -> None:
         """Takes a sample that was evaluated, an `EvalSample`.
@@ -254,8 +254,8 @@ class AdaptiveSamples(_Scored):
 
     def _course_of(self, sample: Any, item: str) -> _Course:
         """The test that a sample was begun for."""
-        known = (getattr(sample, "metadata", None) or {}).get(KEY)
-        name = known.get("test") if isinstance(known, dict) else None
+        record = (getattr(sample, "metadata", None) or {}).get(KEY)
+        name = record.get("test") if isinstance(record, dict) else None
         if name in self._courses:
             return self._courses[name]
         # A solver changed its metadata, or it is of an earlier try in another process.

@@ -224,7 +224,7 @@ class Rounds:
         names = (
             path.name.removeprefix("round-") for path in self.folder.glob("round-*")
         )
-        found: dict[str, float | None] = {}
+        scores: dict[str, float | None] = {}
         model, logged, notes, metrics = None, 0, [*self._left_out], {}
         for number in sorted(int(name) for name in names if name.isdigit()):
             folder = self._logs_of(number)
@@ -242,18 +242,18 @@ class Rounds:
             asked = {x: y for x, y in logs.contents.items() if x in self._place}
             self._refuse_others(folder, asked)
             # The later round counts where an item is in two.
-            found |= logs.responses
+            scores |= logs.responses
             metrics |= logs.metrics
             notes += logs.notes
-        known = {*self.test.handed_out, *self.test.responses, *self.test.skipped}
-        extra = len(found.keys() - known)
+        handed_out = {*self.test.handed_out, *self.test.responses, *self.test.skipped}
+        extra = len(scores.keys() - handed_out)
         if extra:
             notes.append(
                 f"{counted(extra, 'document')} {were(extra)} not asked for and"
                 f" {are(extra)} ignored"
             )
         for item in self.test.handed_out:
-            value = found.get(item, np.nan)
+            value = scores.get(item, np.nan)
             if value is None:
                 self.test.skip(item)
             elif not np.isnan(value):
@@ -333,11 +333,11 @@ class Rounds:
         A row for each task: the expected score on all its documents in the fit, with
         its standard error; then the ability.
         """
-        found = self.estimate(level)
+        estimate = self.estimate(level)
         totals = self._totals()
         rows = []
-        known = found.benchmarks or {"all": found.score}
-        for task, number in sorted(known.items()):
+        scores = estimate.benchmarks or {"all": estimate.score}
+        for task, number in sorted(scores.items()):
             metric, kind = self._metrics.get(task, ("", ""))
             better = totals.higher_is_better.get(task, {}).get(metric)
             sign = "" if better is None else "↑" if better else "↓"
@@ -345,7 +345,7 @@ class Rounds:
             version, shots = (_short(x.get(task, "")) for x in found_of)
             value, error = f"{number.value:.4f}", f"{number.standard_error:.4f}"
             rows.append([task, version, kind, shots, metric, sign, value, "±", error])
-        ability = found.ability
+        ability = estimate.ability
         value, error = f"{ability.value:.4f}", f"{ability.standard_error:.4f}"
         rows.append(["irtjax", "", "", "", "ability", "", value, "±", error])
         return markdown(rows)
@@ -354,10 +354,10 @@ class Rounds:
         """What the results files of all rounds have."""
         whole = _Totals()
         for path in sorted(self.folder.glob("round-*/logs/**/results_*.json")):
-            found = decode(read_bytes(path), _Totals, str(path))
-            whole.versions |= found.versions
-            whole.n_shot |= found.n_shot
-            whole.higher_is_better |= found.higher_is_better
+            totals = decode(read_bytes(path), _Totals, str(path))
+            whole.versions |= totals.versions
+            whole.n_shot |= totals.n_shot
+            whole.higher_is_better |= totals.higher_is_better
         return whole
 
 
@@ -371,7 +371,7 @@ def documents(fit: Calibration) -> tuple[dict[str, tuple[str, int]], int]:
     """
     names = fit.item_names.tolist()
     labels = [""] * len(names) if fit.benchmarks is None else fit.benchmarks
-    found: dict[str, tuple[str, int]] = {}
+    places: dict[str, tuple[str, int]] = {}
     shared: set[tuple[str, int]] = set()
     for name, label in zip(names, map(str, labels), strict=True):
         task = label or name.rpartition("/")[0]
@@ -383,14 +383,14 @@ def documents(fit: Calibration) -> tuple[dict[str, tuple[str, int]], int]:
         if match[2]:
             shared.add(place)
         else:
-            found[name] = place
-    found = {name: place for name, place in found.items() if place not in shared}
-    if not found:
+            places[name] = place
+    places = {name: place for name, place in places.items() if place not in shared}
+    if not places:
         raise ValueError(
             "no item of the fit is a document of lm-evaluation-harness, named"
             f" TASK/NUMBER (the first is {names[0]!r}): fit its sample logs"
         )
-    return found, len(names) - len(found)
+    return places, len(names) - len(places)
 
 
 def samples_of(
@@ -404,11 +404,11 @@ def samples_of(
     >>> samples_of(["a/3", "a/1"], {"a/3": ("a", 3), "a/1": ("a", 1)})
     {'a': [1, 3]}
     """
-    found: dict[str, list[int]] = defaultdict(list)
+    by_task: dict[str, list[int]] = defaultdict(list)
     for item in items:
         task, number = place[item]
-        found[task].append(number)
-    return {task: sorted(numbers) for task, numbers in sorted(found.items())}
+        by_task[task].append(number)
+    return {task: sorted(numbers) for task, numbers in sorted(by_task.items())}
 
 
 def read_logs(folder: Path, metric: Any, filter: Any, fit: Any = None) -> _Logs:

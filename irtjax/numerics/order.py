@@ -14,8 +14,8 @@ def average_ranks(values: np.ndarray) -> np.ndarray:
     >>> average_ranks(np.array([3.0, 1.0, 3.0])).tolist()
     [2.5, 1.0, 2.5]
     """
-    found = np.unique(values, return_inverse=True, return_counts=True)
-    _, place, count = found
+    groups = np.unique(values, return_inverse=True, return_counts=True)
+    _, place, count = groups
     return (np.cumsum(count) - (count - 1) / 2)[place.reshape(-1)]
 
 

@@ -160,9 +160,9 @@ def _path(test: Any, subject: int | str):
     row = names.index(subject) if isinstance(subject, str) else int(subject)
     if not -len(names) <= row < len(names):
         raise ValueError(f"there are {len(names):,} subjects, and no {row}")
-    given = slice(int(test.num_given[row]))
-    ability, error = np.r_[mean, test.ability[row, given]], test.standard_error
-    error, responses = np.r_[sd, error[row, given]], test.responses[row, given]
+    steps = slice(int(test.num_given[row]))
+    ability, error = np.r_[mean, test.ability[row, steps]], test.standard_error
+    error, responses = np.r_[sd, error[row, steps]], test.responses[row, steps]
     ended = StopFlag(int(test.stopped[row])).explain()
     name = f"{style_label(names[row])}; ended by: {ended}"
     return ability, error, responses, float(test.truth[row]), name

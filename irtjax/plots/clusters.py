@@ -169,14 +169,14 @@ def twins(found: Heterogeneity, benchmark: str) -> Twins | None:
     of = lambda p: (not p["compared"], p["correlation"] or 0)
     least = min(fine, key=of)
     gap = score[:, least["cluster_1"] - 1] - score[:, least["cluster_2"] - 1]
-    known = np.flatnonzero(np.isfinite(score).all(axis=1))
-    if len(known) < 2:
+    scored = np.flatnonzero(np.isfinite(score).all(axis=1))
+    if len(scored) < 2:
         return None
     # Within a bin any two means are close enough.
-    bins = np.floor(mean[known] / EQUAL).astype(int)
+    bins = np.floor(mean[scored] / EQUAL).astype(int)
     best = (0.0, -1, -1)
     for place in np.unique(bins):
-        here = known[bins == place]
+        here = scored[bins == place]
         low, high = here[gap[here].argmin()], here[gap[here].argmax()]
         best = max(best, (gap[high] - gap[low], int(high), int(low)))
     if best[1] < 0:

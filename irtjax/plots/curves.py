@@ -61,13 +61,13 @@ def information_by_group(
 
     items = fit.parameters.items
     nodes = nodes.astype(items[0].dtype)
-    worth, found = _worth(fit), np.zeros((num_groups, len(nodes)))
+    worth, information = _worth(fit), np.zeros((num_groups, len(nodes)))
     for each in np.unique(worth):
         # Items with another worth have a code of no group.
         some = np.where(worth == each, codes, num_groups)
         part = group_information(fit.model, items, nodes, some, num_groups)
-        found += each * np.asarray(part).T
-    return found
+        information += each * np.asarray(part).T
+    return information
 
 
 def plot_item_response_functions(fit: Calibration, num_items: int = 5) -> Figure:
@@ -182,14 +182,14 @@ def _reliability_axis(axes: Axes, variance: float) -> None:
     top = axes.get_ylim()[1]
     shown = [x for x in (0.5, 0.7, 0.8, 0.9, 0.95, 0.98, 0.99, 0.995, 0.999)]
     places = [x / (1 - x) / variance for x in shown]
-    kept, last = [], -np.inf
+    ticks, last = [], -np.inf
     for share, place in zip(shown, places, strict=True):
         # Labels need room.
         if place <= top and place - last > 0.05 * top:
-            kept.append((share, place))
+            ticks.append((share, place))
             last = place
     other = axes.secondary_yaxis("right")
-    other.set_yticks([p for _, p in kept], [f"{x:g}" for x, _ in kept])
+    other.set_yticks([p for _, p in ticks], [f"{x:g}" for x, _ in ticks])
     other.tick_params(colors=GREY, labelsize=8, width=0.6, length=3)
     other.spines["right"].set_visible(False)
 

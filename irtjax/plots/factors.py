@@ -45,8 +45,8 @@ def plot_structure(fit: Calibration, clusters: Heterogeneity | None = None) -> F
     Raises:
         ValueError: If the fit has no factors.
     """
-    found = _factors(fit)
-    strength = np.abs(found.structure)
+    factors = _factors(fit)
+    strength = np.abs(factors.structure)
     own = strength.argmax(axis=1)
     order = np.lexsort((-strength.max(axis=1), own))
     blocks, names = own, []
@@ -54,15 +54,15 @@ def plot_structure(fit: Calibration, clusters: Heterogeneity | None = None) -> F
         blocks, names = _blocks(fit, clusters)
         order = np.lexsort((-strength.max(axis=1), own, blocks))
         order = order[blocks[order] >= 0]
-    count, width = len(order), found.structure.shape[1]
+    count, width = len(order), factors.structure.shape[1]
     height = 1.9 + 0.16 * min(count, NAMED)
     figure, (axes,) = style.new_figure(3.2 + 0.5 * width, height)
     limits = {"cmap": COLOURS, "vmin": -1, "vmax": 1, "aspect": "auto"}
-    picture = axes.imshow(found.structure[order], interpolation="nearest", **limits)
+    picture = axes.imshow(factors.structure[order], interpolation="nearest", **limits)
     axes.spines[["left", "bottom"]].set_visible(False)
     slanted = {"rotation": 30, "ha": "right"} if width > 2 else {}
     axes.set_xticks(
-        range(width), [style.label(str(n), 24) for n in found.names], **slanted
+        range(width), [style.label(str(n), 24) for n in factors.names], **slanted
     )
     if names:
         _name_blocks(axes, blocks[order], names)
@@ -77,7 +77,9 @@ def plot_structure(fit: Calibration, clusters: Heterogeneity | None = None) -> F
     bar.set_label("Correlation of item and factor", fontsize=8)
     bar.ax.tick_params(labelsize=7)
     sorted_by = "" if clusters is None else ", sorted by cluster"
-    turned = f"{found.rotation} rotation" if found.rotation != "none" else "not rotated"
+    turned = (
+        f"{factors.rotation} rotation" if factors.rotation != "none" else "not rotated"
+    )
     below = f"{counted(count, 'item')}, {turned}{sorted_by}"
     style.title(axes, "Structure of items", below)
     return figure
@@ -97,14 +99,14 @@ def _blocks(fit: Calibration, clusters: Heterogeneity) -> tuple[np.ndarray, list
         (row["benchmark"], row["cluster"]) if (row := rows.get(item)) else ("", None)
         for item in fit.item_names.tolist()
     ]
-    known = sorted({key for key in keys if key[1] is not None})
-    place = {key: k for k, key in enumerate(known)}
+    named = sorted({key for key in keys if key[1] is not None})
+    place = {key: k for k, key in enumerate(named)}
     codes = np.array([place.get(key, -1) for key in keys])
-    sizes = np.bincount(codes[codes >= 0], minlength=len(known))
+    sizes = np.bincount(codes[codes >= 0], minlength=len(named))
     lead = lambda name: f"{style.label(name, 22)} " if name else "cluster "
     names = [
         f"{lead(name)}{k} ({size:,})"
-        for (name, k), size in zip(known, sizes, strict=True)
+        for (name, k), size in zip(named, sizes, strict=True)
     ]
     return codes, names
 
@@ -114,12 +116,12 @@ def _name_blocks(axes: Axes, blocks: np.ndarray, names: list[str]) -> None:
     starts = np.flatnonzero(np.diff(blocks, prepend=-1))
     middles = (starts + np.append(starts[1:], len(blocks)) - 1) / 2
     room = len(blocks) / NAMED
-    kept, last = [], -np.inf
+    shown, last = [], -np.inf
     for k, middle in enumerate(middles):
         if middle - last >= room:
-            kept.append(k)
+            shown.append(k)
             last = middle
-    axes.set_yticks(middles[kept], [names[blocks[starts[k]]] for k in kept])
+    axes.set_yticks(middles[shown], [names[blocks[starts[k]]] for k in shown])
 
 
 def plot_biplot(fit: Calibration, factors: tuple[int, int] = (1, 2)) -> Figure:
@@ -226,16 +228,16 @@ def _spread_out(ends: np.ndarray, strength: np.ndarray, most: int) -> list[int]:
     )
     few = len(ends) <= most
     strong = (strength >= 0.5 * strength.max(initial=0)) | few
-    kept: list[int] = []
+    chosen: list[int] = []
     apart = np.where(strong, 1e9 + strength, 0.0)
-    while len(kept) < most and apart.max(initial=0) > 0:
+    while len(chosen) < most and apart.max(initial=0) > 0:
         k = int(np.argmax(apart))
-        kept.append(k)
+        chosen.append(k)
         away = np.abs(ends - ends[k])
         covered = (away <= room).all(axis=1)
         distance = np.where(covered, 0.0, np.linalg.norm(away, axis=1))
         apart = np.minimum(apart, distance)
-    return kept
+    return chosen
 
 
 def plot_dimensions(found: Dimensions) -> Figure:

@@ -114,8 +114,8 @@ def boxplots(
     named: bool = True,
 ) -> None:
     """Draws a box (quartiles, whiskers 1.5 times as much) by code, the first on top."""
-    known = np.isfinite(values)
-    parts = [values[known & (codes == code)] for code in range(len(names))]
+    finite = np.isfinite(values)
+    parts = [values[finite & (codes == code)] for code in range(len(names))]
     look: dict[str, Any] = {"orientation": "horizontal", "patch_artist": True}
     look["flierprops"] = {"marker": ".", "markersize": 2.5, "markeredgecolor": GREY}
     look["medianprops"] = {"color": "black"}
@@ -128,7 +128,7 @@ def boxplots(
     axes.set_yticks(range(1, len(names) + 1), texts)
     axes.tick_params(left=named, labelleft=named)
     # Extreme values are few and would squeeze the boxes; whiskers are drawn whole.
-    low, high = np.percentile(values[known], [1, 99]) if known.any() else (0, 1)
+    low, high = np.percentile(values[finite], [1, 99]) if finite.any() else (0, 1)
     reach = [x for x in reach if np.isfinite(x)]
     low, high = min([low, *reach]), max([high, *reach])
     # Values that are all the same are drawn as a line.
@@ -161,11 +161,11 @@ def group_codes(names: np.ndarray, most: int) -> tuple[np.ndarray, list[str]]:
     groups, codes, sizes = np.unique(names, return_inverse=True, return_counts=True)
     if len(groups) <= most:
         return codes, [str(name) for name in groups]
-    kept = np.sort(np.argsort(-sizes, kind="stable")[: most - 1])
+    largest = np.sort(np.argsort(-sizes, kind="stable")[: most - 1])
     place = np.full(len(groups), most - 1)
-    place[kept] = np.arange(most - 1)
+    place[largest] = np.arange(most - 1)
     others = f"{counted(len(groups) - most + 1, 'other')}"
-    return place[codes], [*(str(name) for name in groups[kept]), others]
+    return place[codes], [*(str(name) for name in groups[largest]), others]
 
 
 def label(name: str, limit: int = 44) -> str:

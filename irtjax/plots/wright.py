@@ -37,8 +37,8 @@ def plot_wright_map(fit: Calibration) -> Figure:
     check_one_ability(fit.model, "this figure")
     ability = style.finite_abilities(fit)
     difficulty = style.column(fit.items.table, "difficulty")
-    known = np.isfinite(difficulty)
-    low, high = _range(ability, difficulty[known])
+    finite = np.isfinite(difficulty)
+    low, high = _range(ability, difficulty[finite])
     codes, names = style.item_benchmarks(fit, COLUMNS)
     width = 4.2 + max(3.4, 0.95 * len(names))
     shape = {"sharey": True, "width_ratios": [1, (width - 2.2) / 2.6]}
@@ -57,12 +57,12 @@ def plot_wright_map(fit: Calibration) -> Figure:
         _draw_columns(right, difficulty, codes, names, bins)
     left.set_ylim(low, high)
     style.title(left, "Subjects", f"{len(ability):,}")
-    outside = int(np.sum((difficulty[known] < low) | (difficulty[known] > high)))
+    outside = int(np.sum((difficulty[finite] < low) | (difficulty[finite] > high)))
     parts = [f"{len(difficulty):,}"]
     if outside:
         parts.append(f"{outside:,} beyond the scale, drawn at its ends")
-    if not known.all():
-        parts.append(f"{int((~known).sum()):,} without a difficulty, not drawn")
+    if not finite.all():
+        parts.append(f"{int((~finite).sum()):,} without a difficulty, not drawn")
     style.title(right, "Items", "; ".join(parts))
     return figure
 

@@ -68,11 +68,11 @@ def leave_one_out(fit: Calibration, table: ResponseTable) -> LeaveOneOut:
         cells = responses.values, responses.observed, responses.trials
         block = Responses(*jax.tree.map(lambda x, at=places: x[:, at], cells))
         logs = np.asarray(_cell_logs(family, ability, rows, group[places], block))
-        found = psis_loo(logs[:, :, here])
+        loo = psis_loo(logs[:, :, here])
         # A slice of columns is a view.
-        elpd[:, first : first + size][here] = found.pointwise
-        tail[:, first : first + size][here] = found.pareto_k
-        p_loo += found.p_loo
+        elpd[:, first : first + size][here] = loo.pointwise
+        tail[:, first : first + size][here] = loo.pareto_k
+        p_loo += loo.p_loo
     pointwise = elpd[seen]
     error = float(np.sqrt(pointwise.size) * pointwise.std())
     return LeaveOneOut(float(pointwise.sum()), error, p_loo, tail[seen], pointwise)
@@ -144,13 +144,13 @@ def predictive_checks(
     parts = []
     for name, labels in of.items():
         seen, drawn = (np.asarray(x[name], float) for x in (observed, replicated))
-        known = np.isfinite(seen) & np.isfinite(drawn).all(axis=0)
-        seen, drawn = seen[known], drawn[:, known]
+        finite = np.isfinite(seen) & np.isfinite(drawn).all(axis=0)
+        seen, drawn = seen[finite], drawn[:, finite]
         below = (drawn < seen).mean(axis=0) + (drawn == seen).mean(axis=0) / 2
         lower, upper = np.quantile(drawn, [tail, 1 - tail], axis=0)
         columns = {
             "statistic": pa.array([name] * len(seen), pa.string()),
-            "of": pa.array(np.asarray(labels, object)[known], pa.string()),
+            "of": pa.array(np.asarray(labels, object)[finite], pa.string()),
             "observed": seen,
             "replicated": drawn.mean(axis=0),
             "lower": lower,
@@ -277,8 +277,8 @@ def _ratio(total, count):
 
 def _correlations(x):
     """Between columns, over rows that have both."""
-    known = jnp.isfinite(x)
-    filled, weight = jnp.where(known, x, 0), known.astype(x.dtype)
+    finite = jnp.isfinite(x)
+    filled, weight = jnp.where(finite, x, 0), finite.astype(x.dtype)
     count = weight.T @ weight
     mean = _ratio(filled.T @ weight, count)
     product = _ratio(filled.T @ filled, count) - mean * mean.T

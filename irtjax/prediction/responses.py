@@ -163,11 +163,11 @@ def predict(
     dtype = points[0].dtype
     rule = jnp.asarray(np.stack([nodes, weights / weights.sum()], axis=1), dtype)
     count, width = len(rows), len(places)
-    kept = 2 + (family.num_categories if categories else 0)
+    numbers = 2 + (family.num_categories if categories else 0)
     what = (
         f"expected responses of {counted(count, 'subject')} to {counted(width, 'item')}"
     )
-    require_memory(8.0 * kept * count * width, what, "name some subjects or items")
+    require_memory(8.0 * numbers * count * width, what, "name some subjects or items")
     expected, standard_error = np.empty((2, count, width))
     kinds = np.empty((count, width, family.num_categories)) if categories else None
     size = min(max(BLOCK_CELLS // max(width, 1), 1), max(count, 1))
@@ -177,10 +177,10 @@ def predict(
         part = slice(at, at + size)
         cells = np.ix_(rows[part], column)
         block = jnp.asarray(ability[cells], dtype), jnp.asarray(error[cells], dtype)
-        found = _predict_block(family, points, *block, rule, categories)
-        expected[part], standard_error[part] = found[:2]
+        block_cells = _predict_block(family, points, *block, rule, categories)
+        expected[part], standard_error[part] = block_cells[:2]
         if kinds is not None:
-            kinds[part] = found[2]
+            kinds[part] = block_cells[2]
     if data is not None and is_stacked(fit, data):
         own = data.select(
             subjects=find_names(data.subjects, fit.subject_names, "subject"),
@@ -207,10 +207,10 @@ def _errors_given_scale(fit: Calibration) -> np.ndarray:
     """
     (error,) = floats(fit.abilities.table, "ability_se")
     own, shared = without_scale(error, fit.ability_shared, fit.ability_scale)
-    known = np.isfinite(own)
-    if shared is None or not known.any():
+    finite = np.isfinite(own)
+    if shared is None or not finite.any():
         return own
-    centred = shared - shared[known].mean(axis=0)
+    centred = shared - shared[finite].mean(axis=0)
     square = own**2 - np.sum(shared**2, axis=1) + np.sum(centred**2, axis=1)
     return np.sqrt(np.maximum(square, 0.0))
 
@@ -232,10 +232,10 @@ def _predict_factors(
         at, spread = (
             jnp.asarray(x[part], records[0].dtype) for x in (ability, covariance)
         )
-        found = _factor_cells(fit.model, records, at, spread, categories)
-        expected[part], error[part] = found[:2]
+        cells = _factor_cells(fit.model, records, at, spread, categories)
+        expected[part], error[part] = cells[:2]
         if kinds is not None:
-            kinds[part] = found[2]
+            kinds[part] = cells[2]
     names = fit.subject_names[rows], fit.item_names[places]
     return Predictions(*names, expected, error, kinds, family.category_codes)
 
@@ -246,9 +246,9 @@ def _factor_cells(model, records, ability, covariance, categories: bool):
     slopes = records.discrimination
     variance = covariance.reshape(len(ability), -1) @ outer(slopes).T
     given = model, records, ability @ slopes.T, variance
-    found = expected_cells(*given)
+    cells = expected_cells(*given)
     kinds = expected_categories(*given) if categories else None
-    return found.mean, jnp.sqrt(jnp.maximum(found.square - found.mean**2, 0)), kinds
+    return cells.mean, jnp.sqrt(jnp.maximum(cells.square - cells.mean**2, 0)), kinds
 
 
 def _item_points(fit: Calibration, places: np.ndarray):
@@ -267,8 +267,8 @@ def _item_points(fit: Calibration, places: np.ndarray):
 
     def at(move, item):
         moved = family.constrain(family.unconstrain(item) + move)
-        kept = {k: v for k, v in item._asdict().items() if k not in estimated}
-        return moved._replace(**kept)
+        fixed = {k: v for k, v in item._asdict().items() if k not in estimated}
+        return moved._replace(**fixed)
 
     return jax.vmap(jax.vmap(at), in_axes=(0, None))(moves, items)
 

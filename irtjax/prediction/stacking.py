@@ -48,8 +48,8 @@ class Stack(NamedTuple):
     def of(self, chance: np.ndarray, additive: np.ndarray) -> np.ndarray:
         """Stacked chances from those of the fit and of additive effects."""
         logits = [logit(np.clip(x, 1e-12, 1 - 1e-12)) for x in (chance, additive)]
-        found = self.slope * (self.weight * logits[0] + (1 - self.weight) * logits[1])
-        return expit(found)
+        stacked = self.slope * (self.weight * logits[0] + (1 - self.weight) * logits[1])
+        return expit(stacked)
 
 
 def is_stacked(fit: Calibration, table: ResponseTable) -> bool:
@@ -104,11 +104,11 @@ def stack_of(
         found = predict(part, subjects=table.subjects, items=few.items).expected
         chances[0][out] = found[out]
         chances[1][out] = additive(right_of * seen, count_of * seen)[out]
-    known = np.isfinite(chances).all(axis=0)
+    finite = np.isfinite(chances).all(axis=0)
     weight, slope = 1.0, 1.0
-    if known.any():
-        cells = right_of[known], count_of[known]
-        weight, slope = best_stack(*cells, *chances[:, known])
+    if finite.any():
+        cells = right_of[finite], count_of[finite]
+        weight, slope = best_stack(*cells, *chances[:, finite])
     return Stack(weight, slope, additive(right, count))
 
 

@@ -145,14 +145,14 @@ def _class_name(cls: type) -> str:
 
 def _known_classes() -> dict[str, type]:
     """The classes that a model may be made of, by name."""
-    known: dict[str, type] = {"Model": Model, "Lengths": Lengths}
-    found: list[type] = [AbstractResponseFamily, AbstractPrior]
-    for cls in found:
-        found += cls.__subclasses__()
+    by_name: dict[str, type] = {"Model": Model, "Lengths": Lengths}
+    classes: list[type] = [AbstractResponseFamily, AbstractPrior]
+    for cls in classes:
+        classes += cls.__subclasses__()
         if not inspect.isabstract(cls):
             # The later of one name counts: a notebook's cell may run again.
-            known[_class_name(cls)] = cls
-    return known
+            by_name[_class_name(cls)] = cls
+    return by_name
 
 
 def encode(module: Any) -> dict[str, Any]:
@@ -196,9 +196,9 @@ def decode(content: dict[str, Any], what: str = "model") -> Any:
     True
     """
     fields = dict(content)
-    name, known = fields.pop("class"), _known_classes()
-    if name in known:
-        return known[name](**{k: _field(value, k) for k, value in fields.items()})
+    name, classes = fields.pop("class"), _known_classes()
+    if name in classes:
+        return classes[name](**{k: _field(value, k) for k, value in fields.items()})
     if "." in name:
         raise UndefinedClassError(
             f"this fit has the {what} {name}, which is not defined here: import its"

@@ -86,25 +86,25 @@ def factor_tables(fit: Calibration) -> dict[str, pa.Table]:
     """
     import pyarrow as pa
 
-    found = fit.factors or _only_factor(fit)
-    if found is None:
+    factors = fit.factors or _only_factor(fit)
+    if factors is None:
         return {}
     items: dict[str, Any] = {"item": fit.item_names.tolist()}
     if fit.benchmarks is not None:
         items["benchmark"] = fit.benchmarks.tolist()
-    names = found.names.tolist()
+    names = factors.names.tolist()
     # Errors that are not known, as those of loadings at their bound 0, are empty.
-    columns = {name: number_column(x) for name, x in loading_columns(found).items()}
+    columns = {name: number_column(x) for name, x in loading_columns(factors).items()}
     structure = {k: x for k, x in columns.items() if not k.startswith("loading_")}
     rows = {"factor": names}
-    rows |= {name: found.correlation[:, k] for k, name in enumerate(names)}
+    rows |= {name: factors.correlation[:, k] for k, name in enumerate(names)}
     tables = {
         "loadings": pa.table(items | columns),
         "structure": pa.table(items | structure),
         "factor_correlations": pa.table(rows),
     }
-    if found.correlation_error is not None:
-        pairs = correlation_columns(found, fit.level)
+    if factors.correlation_error is not None:
+        pairs = correlation_columns(factors, fit.level)
         first, second, *numbers = pairs.items()
         columns = {name: x.tolist() for name, x in (first, second)}
         columns |= {name: number_column(x) for name, x in numbers}

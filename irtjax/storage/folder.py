@@ -209,11 +209,11 @@ def _load(folder: Path) -> Calibration:
     except (OSError, ValueError) as error:
         raise damaged(folder, str(error)) from None
     try:
-        found = from_parts(content, arrays, tables)
+        fit = from_parts(content, arrays, tables)
         if content.digests is not None:
             check_digests(folder, data, content.digests)
         about = {"item_texts": texts_from_rows(texts), "item_contents": contents}
-        return dataclasses.replace(found, **about)
+        return dataclasses.replace(fit, **about)
     except KeyError as error:
         raise damaged(folder, f"{error} is missing") from None
     except UndefinedClassError as error:

@@ -109,8 +109,10 @@ def add(
             version = _version(folder)
             fit = load(folder)
             table = _read(fit, new) if read_new is None else read_new(fit)
-            kept = load_responses(folder) if (folder / RESPONSES).is_file() else None
-            done, joined = _grown(fit, kept, table, refit)
+            responses = (
+                load_responses(folder) if (folder / RESPONSES).is_file() else None
+            )
+            done, joined = _grown(fit, responses, table, refit)
             if not done.changed:
                 return done
             if _commit(folder, version, fit, done, joined, extras):
@@ -184,8 +186,8 @@ def _grown(
 
 
 def _without(names: np.ndarray, others: np.ndarray) -> list[str]:
-    known = {*others.tolist()}
-    return [name for name in names.tolist() if name not in known]
+    excluded = {*others.tolist()}
+    return [name for name in names.tolist() if name not in excluded]
 
 
 def _calibrated(fit: Calibration) -> int:
@@ -201,16 +203,16 @@ def without_known(
     Raises:
         ValueError: A response differs from that of the fit.
     """
-    known = [x for x in new.subjects.tolist() if x in {*fit.subject_names.tolist()}]
-    if not known:
+    shared = [x for x in new.subjects.tolist() if x in {*fit.subject_names.tolist()}]
+    if not shared:
         return new, ()
     if kept is None:
         raise ValueError(
-            f"{known[0]!r:.80} is in the fit, which does not keep its responses: leave"
+            f"{shared[0]!r:.80} is in the fit, which does not keep its responses: leave"
             " it out (--leave-out NAME), or give it another name"
         )
     items = [x for x in new.items.tolist() if x in {*kept.items.tolist()}]
-    pair = [table.select(subjects=known, items=items) for table in (kept, new)]
+    pair = [table.select(subjects=shared, items=items) for table in (kept, new)]
     seen = [_seen(table) for table in pair]
     both = seen[0] & seen[1]
     shares = [_share(table) for table in pair]
@@ -219,21 +221,21 @@ def without_known(
         row, column = wrong[0]
         old, now = (share[row, column] for share in shares)
         raise ValueError(
-            f"{known[row]!r:.80}, item {items[column]!r:.80}: the response is {now:g},"
+            f"{shared[row]!r:.80}, item {items[column]!r:.80}: the response is {now:g},"
             f" and {old:g} in the fit: leave the model out (--leave-out NAME), or give"
             " it another name"
         )
     # Cells that both have are those of the fit.
     observed = _seen(new).copy()
-    rows = np.flatnonzero(np.isin(new.subjects, known))
+    rows = np.flatnonzero(np.isin(new.subjects, shared))
     columns = np.flatnonzero(np.isin(new.items, items))
-    order = [new.subjects[rows].tolist().index(x) for x in known]
+    order = [new.subjects[rows].tolist().index(x) for x in shared]
     place = [new.items[columns].tolist().index(x) for x in items]
     observed[np.ix_(rows[order], columns[place])] &= ~both
     left = np.flatnonzero(observed.any(axis=1))
     note = (
-        f"{counted(len(known), 'model')} of these are in the fit already, with the same"
-        " responses"
+        f"{counted(len(shared), 'model')} of these are in the fit already, with the"
+        " same responses"
     )
     if not left.size:
         return None, (note,)
@@ -265,9 +267,9 @@ def why_refit(fit: Calibration, kept: ResponseTable | None, new: ResponseTable) 
         return f"{counted(len(items), 'item')} are new ({listing(items, 3)})".replace(
             "1 item are", "1 item is"
         )
-    known = [x for x in new.subjects.tolist() if x in {*fit.subject_names.tolist()}]
-    if known:
-        return f"there are further responses of {listing(known, 3)}"
+    shared = [x for x in new.subjects.tolist() if x in {*fit.subject_names.tolist()}]
+    if shared:
+        return f"there are further responses of {listing(shared, 3)}"
     count = len(fit.options.get("added", ())) + new.num_subjects
     before = _calibrated(fit)
     if count >= MANY * before:

@@ -155,43 +155,43 @@ def history(folder: str | Path) -> History:
 def _distinct(names: list[str]) -> list[str]:
     """Names, numbered where they occur again."""
     counts: dict[str, int] = {}
-    found = []
+    snapshots = []
     for name in names:
         counts[name] = counts.get(name, 0) + 1
-        found.append(name if counts[name] == 1 else f"{name} ({counts[name]})")
-    return found
+        snapshots.append(name if counts[name] == 1 else f"{name} ({counts[name]})")
+    return snapshots
 
 
 def _intervals(snapshot: Snapshot) -> dict[str, tuple[int, str]]:
     """Rank of each subject, and its interval as text."""
     ranks, table = _order(snapshot), snapshot.subjects
     columns = ("subject", "rank_lower", "rank_upper")
-    found = {}
+    intervals = {}
     for row in zip(*(table.column(x).to_pylist() for x in columns), strict=True):
         if row[0] in ranks:
             shown = f"{row[1]}" if row[1] == row[2] else f"{row[1]}–{row[2]}"
-            found[row[0]] = ranks[row[0]], shown
-    return found
+            intervals[row[0]] = ranks[row[0]], shown
+    return intervals
 
 
 def _changes(name: str, steps: tuple[Step, ...]) -> list[str]:
     """What happened to a subject."""
-    found = []
+    moves = []
     for step in steps:
         if name in step.subjects_added:
-            found.append("new")
+            moves.append("new")
         if name in step.subjects_gone:
-            found.append("gone")
+            moves.append("gone")
         for move in step.moves:
             if move.subject == name:
                 for word, others in (
                     ("passed", move.passed),
                     ("passed by", move.passed_by),
                 ):
-                    found += [f"{word} {listing(others, 2)}"] if others else []
+                    moves += [f"{word} {listing(others, 2)}"] if others else []
         if name in step.below:
-            found.append(f"below {listing(step.below[name], 2)}")
-    return found
+            moves.append(f"below {listing(step.below[name], 2)}")
+    return moves
 
 
 def _names(snapshot: Snapshot) -> list[str]:
@@ -200,8 +200,8 @@ def _names(snapshot: Snapshot) -> list[str]:
 
 def _without(names: Any, others: Any) -> tuple[str, ...]:
     """Names that are not among others, in their order."""
-    known = {*others}
-    return tuple(name for name in names if name not in known)
+    excluded = {*others}
+    return tuple(name for name in names if name not in excluded)
 
 
 def _step(before: Snapshot, after: Snapshot) -> Step:
@@ -255,23 +255,23 @@ def _ahead(snapshot: Snapshot, names: list[str]) -> np.ndarray:
     numbers = lambda name: np.asarray(part.column(name).to_pylist(), float)
     shared = np.asarray(part.column("shared").to_pylist(), float).reshape(len(part), -1)
     options: Any = {"shared": shared} if shared.shape[1] else {}
-    found = pairwise(
+    pairs = pairwise(
         numbers("ability"), numbers("error"), level=snapshot.level, **options
     )
-    return np.asarray(found.different) & (np.asarray(found.difference) > 0)
+    return np.asarray(pairs.different) & (np.asarray(pairs.difference) > 0)
 
 
 def _table(snapshots: list[Snapshot]) -> pa.Table:
     """A row for each time and subject, by rank."""
     import pyarrow as pa
 
-    parts, known = [], None
+    parts, subjects = [], None
     for snapshot in snapshots:
         part = snapshot.subjects.drop_columns(["error", "shared"])
         part = part.sort_by([("rank", "ascending")])
         names = part.column("subject").to_pylist()
-        new = [known is not None and name not in known for name in names]
-        known = {*names} | (known or set())
+        new = [subjects is not None and name not in subjects for name in names]
+        subjects = {*names} | (subjects or set())
         dates = pa.array([snapshot.date] * len(names), pa.string())
         part = part.add_column(0, "date", dates)
         parts.append(part.append_column("new", pa.array(new, pa.bool_())))

@@ -75,10 +75,12 @@ def snapshot_of(fit: Calibration, date: str) -> Snapshot:
     (error,) = floats(table, "ability_se")
     own, shared = without_scale(error, fit.ability_shared, fit.ability_scale)
     rows = np.zeros((len(own), 0)) if shared is None else shared
-    kept = table.select(_COLUMNS).append_column("error", pa.array(own))
-    kept = kept.append_column("shared", pa.array(list(rows), pa.list_(pa.float64())))
+    snapshot = table.select(_COLUMNS).append_column("error", pa.array(own))
+    snapshot = snapshot.append_column(
+        "shared", pa.array(list(rows), pa.list_(pa.float64()))
+    )
     reason = str(fit.options.get("calibrated_because", ""))
-    return Snapshot("", date, reason, fit.level, kept, fit.item_names)
+    return Snapshot("", date, reason, fit.level, snapshot, fit.item_names)
 
 
 def write_snapshot(snapshot: Snapshot, folder: Path) -> Path:
@@ -112,13 +114,13 @@ def snapshot_files(names: Iterable[str]) -> list[str]:
 
 def names_in(paths: Iterable[str]) -> list[str]:
     """Names of the snapshots of which such paths are, the oldest first."""
-    found = {x.split("/")[1] for x in paths if x.startswith(f"{FOLDER}/")}
+    names = {x.split("/")[1] for x in paths if x.startswith(f"{FOLDER}/")}
 
     def order(name: str) -> tuple[str, int]:
         day, _, number = name.rpartition("-")
         return day, int(number) if number.isdigit() else 0
 
-    return sorted(found, key=order)
+    return sorted(names, key=order)
 
 
 def read_snapshot(folder: Path, name: str) -> Snapshot:

@@ -72,8 +72,8 @@ def anchors(
         order = np.argsort(-mass, kind="stable")
         return order, mass[order]
     # Equal items are done once: with a dozen subjects most of them are.
-    found = np.unique(vectors, axis=0, return_inverse=True, return_counts=True)
-    points, place, count = found[0], found[1].reshape(-1), found[2]
+    groups = np.unique(vectors, axis=0, return_inverse=True, return_counts=True)
+    points, place, count = groups[0], groups[1].reshape(-1), groups[2]
     clusters = min(size, len(points))
     label, between = _k_means(points, count.astype(float), key, clusters)
     item_label = label[place]

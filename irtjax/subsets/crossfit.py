@@ -171,8 +171,8 @@ def learn(pool: Pool, held: np.ndarray) -> Knowledge:
     model = pool.model
     if pool.method == "laplace":
         # It takes no weights: the held-out subjects leave the table.
-        found = _integrated(pool, held)
-        return knowledge_of(pool, found.items, found.population, held)
+        integrated = _integrated(pool, held)
+        return knowledge_of(pool, integrated.items, integrated.population, held)
     dtype = jnp.zeros(()).dtype
     weight = jnp.asarray(~held, dtype)
     data = dataclasses.replace(pool.responses, subject_weight=weight)
@@ -238,11 +238,13 @@ def predict_held(
     observed = None if table.observed is None else table.observed[cells]
     curves, target = known.curves.select(choice.items), pool.target[choice.items]
     parts: Any = dict(target=target, weight=choice.weight, whole=whole)
-    found = predict(pool.model, curves, table.values[cells], observed, **parts)
+    prediction = predict(pool.model, curves, table.values[cells], observed, **parts)
     # Scores are means over what was answered.
     mass = np.maximum(whole.mass, 1e-300)
     scaled = ("score", "error", "unseen", "known")
-    return found._replace(**{name: getattr(found, name) / mass for name in scaled})
+    return prediction._replace(
+        **{name: getattr(prediction, name) / mass for name in scaled}
+    )
 
 
 def folds_of(subjects: int, count: int, key: KeyArray) -> np.ndarray:

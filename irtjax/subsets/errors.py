@@ -88,8 +88,8 @@ def rank_correlation(first: np.ndarray, second: np.ndarray) -> float | None:
     """
     # Equal scores summed in another order are still equal.
     tau = lambda x, y: order.kendall(np.round(x, 12), np.round(y, 12))
-    found = _correlation(tau, first, second)
-    return None if found is None else round(found, 12)
+    correlation = _correlation(tau, first, second)
+    return None if correlation is None else round(correlation, 12)
 
 
 def spearman(first: np.ndarray, second: np.ndarray) -> float | None:
@@ -122,7 +122,7 @@ def agreement(
     reference: Mapping[str, float] | None,
 ) -> dict[str, Any]:
     """A row of `SubsetErrors`, from the predictions, rows and rules of each fold."""
-    found = join([part for part, _, _ in parts])
+    joined = join([part for part, _, _ in parts])
     judged = ((part, rows, compared.calibrator) for part, rows, compared in parts)
     by_fold = [(rows, one.score(x), *one.interval(x)) for x, rows, one in judged]
     rows, predicted, low, high = map(np.concatenate, zip(*by_fold, strict=True))
@@ -134,9 +134,9 @@ def agreement(
     found_taus = (rank_correlation(own, score[places]) for places, own, *_ in large)
     taus = [tau for tau in found_taus if tau is not None]
     tau_se = float(np.std(taus, ddof=1) / len(taus) ** 0.5) if len(taus) > 1 else None
-    kept = np.isfinite(found.mean)
-    mean, names = found.mean[kept], subjects[rows]
-    errors = summarise(predicted, found, truth)
+    finite = np.isfinite(joined.mean)
+    mean, names = joined.mean[finite], subjects[rows]
+    errors = summarise(predicted, joined, truth)
     del errors["num_subjects"]
     return {
         **errors,
@@ -144,23 +144,23 @@ def agreement(
         "coverage": float(inside.mean()),
         "width": float((high - low).mean()),
         "kendall_se": tau_se,
-        "kendall_of_mean": rank_correlation(mean, truth[kept]),
-        "variance": float(np.var(mean)) if kept.any() else None,
+        "kendall_of_mean": rank_correlation(mean, truth[finite]),
+        "variance": float(np.var(mean)) if finite.any() else None,
         "variance_full": float(np.var(truth)),
         "reference_kendall": _with_reference(predicted, names, reference),
-        "reference_kendall_of_mean": _with_reference(mean, names[kept], reference),
+        "reference_kendall_of_mean": _with_reference(mean, names[finite], reference),
         "rule": counts([compared.rule for _, _, compared in parts]),
     }
 
 
 def check_reference(reference: Mapping[str, float], names: np.ndarray) -> None:
     """Refuses a reference of fewer than two of the subjects, or not of numbers."""
-    known = [name for name in names.tolist() if name in reference]
-    if len(known) < 2:
+    shared = [name for name in names.tolist() if name in reference]
+    if len(shared) < 2:
         raise ValueError(
-            f"the reference names {len(known)} of the subjects: it needs two or more"
+            f"the reference names {len(shared)} of the subjects: it needs two or more"
         )
-    for name in known:
+    for name in shared:
         if not np.isfinite(reference[name]):
             raise ValueError(
                 f"the reference of {name!r} is {reference[name]}: leave it out"
@@ -172,6 +172,6 @@ def _with_reference(score, names, reference) -> float | None:
     if reference is None:
         return None
     pairs = zip(score, names.tolist(), strict=True)
-    known = [(value, reference[name]) for value, name in pairs if name in reference]
-    first, second = np.array(known, float).reshape(-1, 2).T
+    shared = [(value, reference[name]) for value, name in pairs if name in reference]
+    first, second = np.array(shared, float).reshape(-1, 2).T
     return rank_correlation(first, second)

@@ -126,8 +126,8 @@ def _model_of(table: ResponseTable, model: Any, scored: bool) -> tuple[Model, st
         # Other models of `laplace` are fitted in the folds by EM, with their family.
         integrated = is_integrated(model.options["model"])
         return model.model, model.options["method"] if integrated else "em", weights
-    known = known_model(model)
-    if hasattr(known, "multilevel") or hasattr(known, "factorial"):
+    by_name = known_model(model)
+    if hasattr(by_name, "multilevel") or hasattr(by_name, "factorial"):
         raise ValueError(
             "shrink does not fit multilevel and factor models: give a fit of one"
             " ability"
@@ -150,9 +150,9 @@ def suspicious_items(table: ResponseTable) -> np.ndarray:
     """
     if table.kind != "binary":
         return np.zeros(table.num_items, bool)
-    found = classical(table.values, table.observed)
-    tests = found.p_negative, found.p_wrong_key, found.p_weak
-    varied = np.isfinite(found.item_rest)
+    statistics = classical(table.values, table.observed)
+    tests = statistics.p_negative, statistics.p_wrong_key, statistics.p_weak
+    varied = np.isfinite(statistics.item_rest)
     adjusted = [benjamini_hochberg(np.where(varied, p, np.nan)) for p in tests]
     return np.any(np.nan_to_num(adjusted, nan=1.0) <= FALSE_DISCOVERIES, axis=0)
 
@@ -160,9 +160,9 @@ def suspicious_items(table: ResponseTable) -> np.ndarray:
 def _codes(table: ResponseTable, facet: str) -> np.ndarray:
     """Codes `[items]` of the values of a facet."""
     if facet not in table.item_facets:
-        known = ", ".join(sorted(table.item_facets)) or "none"
+        facets = ", ".join(sorted(table.item_facets)) or "none"
         raise ValueError(
-            f"items have no facet {facet!r} (there: {known}): name the column when"
+            f"items have no facet {facet!r} (there: {facets}): name the column when"
             " reading, such as benchmark="
         )
     return np.unique(table.item_facets[facet], return_inverse=True)[1].reshape(-1)
@@ -170,13 +170,13 @@ def _codes(table: ResponseTable, facet: str) -> np.ndarray:
 
 def check_choice(method: str, aim: str, average: str, level: float) -> None:
     """Refuses an unknown method, aim or mean, and a level that is none."""
-    for name, value, known in (
+    for name, value, choices in (
         ("method", method, (AUTO, *METHODS)),
         ("aim", aim, AIMS),
         ("average", average, ("items", "benchmarks")),
     ):
-        if value not in known:
-            raise ValueError(f"{name} {value!r} is not one of {', '.join(known)}")
+        if value not in choices:
+            raise ValueError(f"{name} {value!r} is not one of {', '.join(choices)}")
     if not 0 < level < 1:
         raise ValueError(f"level {level:g} is not between 0 and 1")
 

@@ -71,8 +71,8 @@ def _tables(model: Model, items: Any, theta):
         return family.natural(item, ability), *moments(family, item, ability)
 
     over_items = jax.vmap(of_item, in_axes=(0, None))
-    found = lax.map(lambda t: over_items(items, t), theta)
-    return jax.tree.map(lambda x: x.T, found)
+    tables = lax.map(lambda t: over_items(items, t), theta)
+    return jax.tree.map(lambda x: x.T, tables)
 
 
 def curves_of(
@@ -113,8 +113,8 @@ def curves_at(
 ) -> NodeCurves:
     """Curves on given nodes, `[nodes]` abilities and log weights; see `curves_of`."""
     items = as_records(items)
-    found = _tables(model, items, jnp.asarray(ability, items[0].dtype))
-    natural, mean, variance = jax.tree.map(np.asarray, found)
+    tables = _tables(model, items, jnp.asarray(ability, items[0].dtype))
+    natural, mean, variance = jax.tree.map(np.asarray, tables)
     if np.any(responses != 1):
         # A score has the log-likelihood of its responses, and the variance of a mean.
         each = np.asarray(responses, mean.dtype)[:, None]
@@ -215,14 +215,16 @@ def _predict(model, curves, values, observed, target, weight, whole) -> Predicti
     expected = np.sum(posterior * rest, axis=1)
     variance = np.sum(posterior * (rest - expected[:, None]) ** 2, axis=1)
     error = np.sqrt(variance + np.sum(posterior * noise, axis=1))
-    known = right @ target
+    answered = right @ target
     total = seen @ weight
     mean = np.full(len(total), np.nan)
     np.divide(right @ weight, total, out=mean, where=total > 0)
     ability = posterior @ curves.ability
     around = curves.ability - ability[:, None]
     width = np.sqrt(np.sum(posterior * around**2, axis=1))
-    return Prediction(known + expected, error, unseen, known, mean, ability, width)
+    return Prediction(
+        answered + expected, error, unseen, answered, mean, ability, width
+    )
 
 
 class Calibrator(NamedTuple):

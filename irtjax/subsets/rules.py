@@ -135,6 +135,6 @@ def counts(rules: list[str]) -> str:
     >>> counts(["random", "regression", "regression"])
     'regression 2, random 1'
     """
-    found = Counter(rules).most_common()
-    words = (f"{rule} {count}" for rule, count in found)
-    return found[0][0] if len(found) == 1 else ", ".join(words)
+    tally = Counter(rules).most_common()
+    words = (f"{rule} {count}" for rule, count in tally)
+    return tally[0][0] if len(tally) == 1 else ", ".join(words)

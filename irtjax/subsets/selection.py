@@ -100,12 +100,12 @@ def worth(
         theta = jnp.asarray(abilities, dtype)
         weight = jnp.full(theta.shape, 1 / theta.size, dtype)
     target = jnp.asarray(target, dtype)
-    found = _worth(model, items, target, theta, weight, 1 / sd**2)
+    worths = _worth(model, items, target, theta, weight, 1 / sd**2)
     if responses is None:
-        return found
+        return worths
     each = jnp.asarray(responses, dtype)
-    more, less = found.information * each, found.noise / each
-    return found._replace(information=more, noise=less)
+    more, less = worths.information * each, worths.noise / each
+    return worths._replace(information=more, noise=less)
 
 
 @partial(jax.jit, static_argnames="aim")
@@ -262,8 +262,8 @@ def _clustered(turns, vectors, mass, stratum, tier, key: KeyArray) -> ItemChoice
         if count:
             mine = np.flatnonzero(stratum == code)
             data = vectors[mine], mass[mine], tier[mine], count
-            found, weight = _anchors_by_tier(*data, jax.random.fold_in(key, code))
-            parts.append((mine[found], weight))
+            places, weight = _anchors_by_tier(*data, jax.random.fold_in(key, code))
+            parts.append((mine[places], weight))
     items, weight = map(np.concatenate, zip(*parts, strict=True))
     by_weight = np.argsort(-weight, kind="stable")
     return ItemChoice(items[by_weight], weight[by_weight] / weight.sum())
@@ -277,8 +277,8 @@ def _anchors_by_tier(vectors, mass, tier, size: int, key: KeyArray):
         count = min(size, len(mine))
         size -= count
         if count:
-            found, weight = anchors(vectors[mine], mass[mine], count, key)
-            parts.append((mine[found], weight))
+            places, weight = anchors(vectors[mine], mass[mine], count, key)
+            parts.append((mine[places], weight))
     items, weight = map(np.concatenate, zip(*parts, strict=True))
     # The items of tiers without an anchor are in the full score all the same.
     return items, weight * mass.sum() / weight.sum()

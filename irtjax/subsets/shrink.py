@@ -132,20 +132,22 @@ def shrink(
     if size is not None:
         check_size(size, table.num_items)
     count = 0 if folds == 0 else check_folds(folds, table.num_subjects)
-    known, fitted, notes = _estimate(pool, model)
+    knowledge, fitted, notes = _estimate(pool, model)
     warnings += notes
     fold_key, choice_key = jax.random.split(key)
     special = size is None or aim != "score" or abilities is not None
     rules, reason = _candidates(method, special, count)
     if size is None:
         wanted = standard_error, score_error
-        size = _size_for(pool, known, rules[0], *wanted, choice_key)
-    found = _Validated(rules[0], reason, uncalibrated(level))
+        size = _size_for(pool, knowledge, rules[0], *wanted, choice_key)
+    validated = _Validated(rules[0], reason, uncalibrated(level))
     if count:
         fold = folds_of(table.num_subjects, count, fold_key)
-        found = _validate(pool, fold, method, rules, reason, size, level, choice_key)
-    choice = choose_from(pool, known, found.rule, (size,), choice_key)[size]
-    return _subset(pool, known, fitted, choice, found, level, warnings)
+        validated = _validate(
+            pool, fold, method, rules, reason, size, level, choice_key
+        )
+    choice = choose_from(pool, knowledge, validated.rule, (size,), choice_key)[size]
+    return _subset(pool, knowledge, fitted, choice, validated, level, warnings)
 
 
 class _Validated(NamedTuple):
@@ -163,8 +165,8 @@ def _validate(
     pool: Pool, fold, method, rules, reason: str, size: int, level: float, key: KeyArray
 ) -> _Validated:
     """Compares rules by cross-validation, and calibrates intervals."""
-    found, score = _cross_validate(pool, fold, rules, size, key)
-    compared = compare(found, np.sort(fold), score, level)
+    predictions, score = _cross_validate(pool, fold, rules, size, key)
+    compared = compare(predictions, np.sort(fold), score, level)
     held_out = summarise(compared.score, compared.prediction, score)
     rows = () if reason or method != AUTO else compared.rows
     return _Validated(
@@ -238,11 +240,11 @@ def _ids_of(table: ResponseTable, items: np.ndarray) -> tuple[Ids, tuple[str, ..
 
 def _cross_validate(pool: Pool, fold, rules, size: int, key: KeyArray):
     """Predictions by rule of the subjects, fold by fold, and their full scores."""
-    order, found = np.argsort(fold, kind="stable"), {}
+    order, predictions = np.argsort(fold, kind="stable"), {}
     codes, score = range(fold.max() + 1), pool.full_scores()[order]
     for k in watched(codes, "fold"):
-        found |= _predicted(pool, fold, (k,), rules, (size,), key)
-    return {r: join([found[k, r, size] for k in codes]) for r in rules}, score
+        predictions |= _predicted(pool, fold, (k,), rules, (size,), key)
+    return {r: join([predictions[k, r, size] for k in codes]) for r in rules}, score
 
 
 def _candidates(method: str, special: bool, folds: int) -> tuple[tuple[str, ...], str]:
@@ -336,9 +338,9 @@ def subset_errors(
     for out in watched([*itertools.combinations(range(count), 2), *alone], "fit"):
         pairs[out] = pairs[out[::-1]] = _predicted(pool, fold, out, *settings)
 
-    found, enough = _judged(pairs, tried, ordered, fold, score, level)
+    judged, enough = _judged(pairs, tried, ordered, fold, score, level)
     judge = lambda x: agreement(x, score, pool.table.subjects, reference)
-    rows = ({"method": m, "size": n, **judge(x)} for (m, n), x in found.items())
+    rows = ({"method": m, "size": n, **judge(x)} for (m, n), x in judged.items())
     warnings += _few(subjects - 2 * largest, level, enough)
     return SubsetErrors(tuple(rows), level, subjects, num_items, warnings)
 
@@ -355,32 +357,34 @@ def _judged(pairs, tried, sizes, fold: np.ndarray, score, level: float):
         codes = (m for m in range(count) if m != k)
         return join([pairs[k, m][m, rule, size] for m in codes])
 
-    found: dict[tuple[str, int], list] = {(m, n): [] for m in tried for n in sizes}
+    parts: dict[tuple[str, int], list] = {(m, n): [] for m in tried for n in sizes}
     enough = True
     for k in range(count):
         left = order[fold[order] != k]
-        for (method, size), judged in found.items():
+        for (method, size), judged in parts.items():
             apart = {rule: others(k, rule, size) for rule in tried[method]}
             compared = compare(apart, fold[left], score[left], level)
             left_out = np.flatnonzero(fold == k)
             predicted = pairs[(k,)][k, compared.rule, size]
             judged.append((predicted, left_out, compared))
             enough &= compared.enough
-    return found, enough
+    return parts, enough
 
 
 def _predicted(pool: Pool, fold: np.ndarray, out: tuple[int, ...], rules, sizes, key):
     """Predictions of some folds from one fit without them, by fold, rule and size."""
-    known = learn(pool, np.isin(fold, out))
-    chosen = {r: choose_from(pool, known, r, sizes, key) for r in watched(rules)}
-    found: dict[tuple[int, str, int], Prediction] = {}
+    knowledge = learn(pool, np.isin(fold, out))
+    chosen = {r: choose_from(pool, knowledge, r, sizes, key) for r in watched(rules)}
+    predictions: dict[tuple[int, str, int], Prediction] = {}
     for code in out:
         rows = np.flatnonzero(fold == code)
-        whole = whole_of(pool, known, rows)
+        whole = whole_of(pool, knowledge, rows)
         for rule, size in itertools.product(rules, sizes):
             choice = chosen[rule][size]
-            found[code, rule, size] = predict_held(pool, known, choice, rows, whole)
-    return found
+            predictions[code, rule, size] = predict_held(
+                pool, knowledge, choice, rows, whole
+            )
+    return predictions
 
 
 def _few(subjects: int, level: float, enough: bool) -> tuple[str, ...]:
@@ -445,10 +449,10 @@ def _estimate(pool: Pool, model: Any):
         population = model.parameters.population
     else:
         if pool.method == "em":
-            found = fit(pool.table, pool.model, "em", standard_errors="none")
+            fitted = fit(pool.table, pool.model, "em", standard_errors="none")
         else:
-            found = fit(pool.table, pool.integrated, "laplace")
-        items, population = found.parameters.items, found.parameters.population
-        warnings = tuple(found.warnings)
+            fitted = fit(pool.table, pool.integrated, "laplace")
+        items, population = fitted.parameters.items, fitted.parameters.population
+        warnings = tuple(fitted.warnings)
     nobody = np.zeros(pool.table.num_subjects, bool)
     return knowledge_of(pool, items, population, nobody), items, warnings

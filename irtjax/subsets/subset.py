@@ -214,8 +214,8 @@ class Shrunken(HasTable):
     def harness_files(self) -> tuple[str, ...]:
         """The file that each harness takes, by name; none where ids are unsure."""
         with contextlib.suppress(ValueError):
-            found = self.sample_files()
-            return tuple(name for name in TAKEN_FILES if name in found)
+            files = self.sample_files()
+            return tuple(name for name in TAKEN_FILES if name in files)
         return ()
 
     def predict(self, data: Any) -> PredictedScores:
@@ -238,16 +238,16 @@ class Shrunken(HasTable):
         mass = float(self.target.sum()) if self.size == self.num_items else 1.0
         whole = Whole(self.whole_mean, self.whole_variance, mass)
         parts: Any = dict(target=self.target, weight=self.weights, whole=whole)
-        found = predict(self.model, self.curves, values, observed, **parts)
-        low, high = self.calibrator.interval(found)
+        prediction = predict(self.model, self.curves, values, observed, **parts)
+        low, high = self.calibrator.interval(prediction)
         columns: dict[str, Any] = {
             "subject": pa.array(table.subjects.tolist(), pa.string()),
-            "expected_score": self.calibrator.score(found),
+            "expected_score": self.calibrator.score(prediction),
             "expected_score_lower": low,
             "expected_score_upper": high,
-            "subset_mean": pa.array(found.mean, mask=np.isnan(found.mean)),
-            "ability": found.ability,
-            "ability_se": found.ability_se,
+            "subset_mean": pa.array(prediction.mean, mask=np.isnan(prediction.mean)),
+            "ability": prediction.ability,
+            "ability_se": prediction.ability_se,
             "observed": observed.sum(1),
         }
         scores = with_level(pa.table(columns), self.level)
@@ -301,13 +301,13 @@ class Shrunken(HasTable):
         """What `save` writes, by file name: tables, and a function of a path."""
         text = json.dumps(self._content(), allow_nan=False)
         document = lambda path: path.write_text(text, encoding="utf-8")
-        found = {"subset.csv": self.table, "subset.json": document}
+        files = {"subset.csv": self.table, "subset.json": document}
         with contextlib.suppress(ValueError):
             for name, content in self.sample_files().items():
-                found[name] = functools.partial(write_text, content)
+                files[name] = functools.partial(write_text, content)
         if self.rules:
-            found[_RULES] = pa.Table.from_pylist(list(self.rules))
-        return found
+            files[_RULES] = pa.Table.from_pylist(list(self.rules))
+        return files
 
     def sample_files(self) -> dict[str, str]:
         """Files with which a harness evaluates only these items, by name.
@@ -368,8 +368,8 @@ def _from_content(content: dict[str, Any]) -> Shrunken:
     """The subset of a document, every number of it checked."""
     model = decode(content["model"])
     record = model.family.Items
-    given = content["parameters"]
-    parameters = record(*(np.array(given[k], float) for k in record._fields))
+    fields = content["parameters"]
+    parameters = record(*(np.array(fields[k], float) for k in record._fields))
     scores = isinstance(model.family, ShareScores)
     on_items = (*_ON_ITEMS, "worth") if scores else _ON_ITEMS
     arrays = {k: np.array(content[k], float) for k in (*on_items, *_ON_NODES)}
@@ -392,11 +392,11 @@ def _from_content(content: dict[str, Any]) -> Shrunken:
     count = int(content["num_items"])
     if not 1 <= len(items) <= count or len(set(items.tolist())) < len(items):
         raise ValueError(f"its {len(items)} items are not some of {count}, each once")
-    given = content["calibrator"]
-    correction = tuple(float(x) for x in given["correction"])
+    fields = content["calibrator"]
+    correction = tuple(float(x) for x in fields["correction"])
     if len(correction) not in (0, 5):
         raise ValueError(f"its correction has {len(correction)} numbers")
-    parts = float(given["misfit"]), float(given["multiplier"])
+    parts = float(fields["misfit"]), float(fields["multiplier"])
     if not np.isfinite([*parts, *correction]).all():
         raise ValueError("its calibrator is not of numbers")
     names = content["benchmarks"]

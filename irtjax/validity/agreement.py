@@ -54,13 +54,13 @@ def response_icc(fit: Calibration, table: ResponseTable) -> Intraclass:
         )
     refuse_other_contents(table.item_contents, fit.item_contents, "the fit")
     table = table.select(subjects=rows, items=columns)
-    found = None
+    icc = None
     if table.trials is not None:
         chance = predict(fit, subjects=table.subjects, items=table.items).expected
-        found = intraclass(chance, table.values, table.trials)
-    if found is None:
+        icc = intraclass(chance, table.values, table.trials)
+    if icc is None:
         raise ValueError(
             "response_icc needs items answered twice or more: read the file with"
             " trials='counts'"
         )
-    return found
+    return icc

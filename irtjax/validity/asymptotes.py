@@ -113,10 +113,10 @@ class _Found(NamedTuple):
 
 def score_test(cells: GroupedResponses) -> Asymptotes:
     """Tests the lower asymptote of each item against that which is not suspicious."""
-    found = _score(cells)
+    scores = _score(cells)
     return Asymptotes(
-        np.clip(found.estimate, 0, 1),
-        np.where(found.known, upper_tail(found.z, found.skewness), 1.0),
+        np.clip(scores.estimate, 0, 1),
+        np.where(scores.known, upper_tail(scores.z, scores.skewness), 1.0),
     )
 
 
@@ -129,20 +129,20 @@ def drawn_test(cells: GroupedResponses) -> Asymptotes:
     the same uniform numbers, so the order of items does not matter. All items have the
     same groups, with `cells.responses` `[groups]`.
     """
-    found, count = _score(cells), cells.responses
-    p_value = np.where(found.known, upper_tail(found.z, found.skewness), 1.0)
+    scores, count = _score(cells), cells.responses
+    p_value = np.where(scores.known, upper_tail(scores.z, scores.skewness), 1.0)
     uniform = np.random.default_rng(0).random((DRAWS, count.size))
     # Only what might be flagged is drawn; the others keep p-values above `LOOK`.
-    for item in np.flatnonzero((p_value < LOOK) & (found.rare > RARE)):
-        share = found.share[item]
+    for item in np.flatnonzero((p_value < LOOK) & (scores.rare > RARE)):
+        share = scores.share[item]
         gap = binomial_quantiles(uniform, count, share) - count * share
-        z = gap @ found.scoring[item]
+        z = gap @ scores.scoring[item]
         # Equal responses have equal scores, up to rounding.
-        as_large = np.count_nonzero(z >= found.z[item] - 1e-9)
+        as_large = np.count_nonzero(z >= scores.z[item] - 1e-9)
         # Beyond all draws the tail that skewness gives goes on.
         most = (as_large + 1) / (DRAWS + 1)
         p_value[item] = most if as_large else min(most, p_value[item])
-    return Asymptotes(np.clip(found.estimate, 0, 1), p_value)
+    return Asymptotes(np.clip(scores.estimate, 0, 1), p_value)
 
 
 def binomial_quantiles(
@@ -186,9 +186,9 @@ def _score(cells: GroupedResponses) -> _Found:
     square = effect * effect * at.weight
     score, variance = (effect * at.residual).sum(1), square.sum(1)
     third = (effect * square * at.precision * (1 - 2 * at.share)).sum(1)
-    known = variance > 1e-9
-    variance = np.where(known, variance, 1)
-    estimate = guess + np.where(known, score / variance, 0)
+    varies = variance > 1e-9
+    variance = np.where(varies, variance, 1)
+    estimate = guess + np.where(varies, score / variance, 0)
     # Right responses that the asymptote explains beyond the curve. Where none of the
     # weak are right a curve may be as steep as it likes: the score is then next to 0,
     # its variance too, and chances of weak subjects too small to rely on.
@@ -199,10 +199,10 @@ def _score(cells: GroupedResponses) -> _Found:
         intercept,
         at.share,
         effect * at.precision / np.sqrt(variance)[:, None],
-        z=np.where(known, score / np.sqrt(variance), 0),
+        z=np.where(varies, score / np.sqrt(variance), 0),
         skewness=third / variance**1.5,
         estimate=estimate,
-        known=known & (excess >= LEAST_EXCESS),
+        known=varies & (excess >= LEAST_EXCESS),
         rare=(square * (expected < LEAST_EXPECTED)).sum(1) / variance,
     )
 
@@ -257,11 +257,11 @@ def by_subjects(
         others = ability - left * score * (right - chance)
         through = lambda chance, slopes: (np.clip(chance, 1e-9, 1 - 1e-9), slopes)
         curves = (slope[:, 0], intercept[:, 0]), guess[part], left / 1.702**2
-        found = score_test(
+        test = score_test(
             GroupedResponses(right * count, count, others, through, *curves)
         )
         ones, answers = (right * count).sum(1), count.sum(1)
         rarer = np.minimum(ones, answers - ones)
         enough = (answers >= LEAST_ANSWERS) & (rarer >= LEAST_RARER)
-        result[:, part] = np.where(enough, found, np.nan)
+        result[:, part] = np.where(enough, test, np.nan)
     return Asymptotes(*result)

@@ -113,9 +113,9 @@ def _block(block: ResponseBlock, rest: Rest, middle, tails) -> tuple[np.ndarray,
     apart = np.where(seen, score - centre, 0)
     square = (own**2).sum(0)
     product = square * (apart**2).sum(0)
-    known = (ones > 0) & (ones < count) & (product > 1e-20)
+    varies = (ones > 0) & (ones < count) & (product > 1e-20)
     covariance = (own * apart).sum(0)
-    r = np.where(known, covariance / np.sqrt(np.where(known, product, 1)), np.nan)
+    r = np.where(varies, covariance / np.sqrt(np.where(varies, product, 1)), np.nan)
     upper, lower = tails(right, seen, score)
     high = seen & (score > middle)
     return (

@@ -246,10 +246,10 @@ class _HeldOut(NamedTuple):
     @property
     def mean_area(self) -> list[float | None]:
         """Means over the folds that have right and wrong responses; None without."""
-        known = ~np.isnan(self.area).any(axis=1)
-        if not known.any():
+        finite = ~np.isnan(self.area).any(axis=1)
+        if not finite.any():
             return [None] * len(self.sizes)
-        return self.area[known].mean(axis=0).tolist()
+        return self.area[finite].mean(axis=0).tolist()
 
     @property
     def losses(self) -> Losses:
@@ -270,15 +270,17 @@ class _HeldOut(NamedTuple):
 def _held_out(folds: Folds, most: int, report, parts: Iterator) -> _HeldOut:
     """Fits each number of factors without each fold of cells, and predicts these."""
     dtype = jnp.zeros(()).dtype
-    found = _HeldOut(np.empty((FOLDS, most + 1)), np.empty((FOLDS, most + 1)))
+    held_out = _HeldOut(np.empty((FOLDS, most + 1)), np.empty((FOLDS, most + 1)))
     for k in range(FOLDS):
         next(parts)
-        kept = folds.without(k)
-        for size in watched(found.sizes):
+        training = folds.without(k)
+        for size in watched(held_out.sizes):
             report(f"fold {k + 1} of {FOLDS}, {counted(size, 'factor')}")
-            fit = fit_factors(kept, size, most, dtype) if size else None
-            found.height[k, size], found.area[k, size] = folds.judge(k, kept, fit)
-    return found
+            fit = fit_factors(training, size, most, dtype) if size else None
+            held_out.height[k, size], held_out.area[k, size] = folds.judge(
+                k, training, fit
+            )
+    return held_out
 
 
 def _rows(out: _HeldOut, heights, jic, eigenvalues, permuted) -> pa.Table:
@@ -399,8 +401,8 @@ def _leading(correlation: np.ndarray, most: int) -> np.ndarray:
     from scipy.sparse.linalg import eigsh
 
     first = np.ones(len(matrix))
-    found = eigsh(matrix, most, which="LA", v0=first, return_eigenvectors=False)
-    return np.sort(found)[::-1]
+    eigenvalues = eigsh(matrix, most, which="LA", v0=first, return_eigenvectors=False)
+    return np.sort(eigenvalues)[::-1]
 
 
 def _margins(table: ResponseTable) -> tuple[np.ndarray, np.ndarray]:

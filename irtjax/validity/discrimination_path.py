@@ -125,8 +125,8 @@ class DiscriminationPath(HasTable):
         import pyarrow as pa
 
         z = self.table["z"].to_numpy()
-        kept = self.discrimination > 0
-        last = np.where(kept, z[:, None], -1.0).max(axis=0)
+        positive = self.discrimination > 0
+        last = np.where(positive, z[:, None], -1.0).max(axis=0)
         return pa.table(
             {
                 "item": self.items.tolist(),
@@ -139,12 +139,12 @@ class DiscriminationPath(HasTable):
     @property
     def sentence(self) -> str:
         """The result in one sentence."""
-        kept, count = int(self.selected.sum()), len(self.items)
+        selected, count = int(self.selected.sum()), len(self.items)
         return (
-            f"{kept:,} of {counted(count, 'item')}"
-            f" {'discriminates' if kept == 1 else 'discriminate'} at level"
-            f" {self.level:g}; {count - kept:,} {have(count - kept)} a discrimination"
-            " of 0"
+            f"{selected:,} of {counted(count, 'item')}"
+            f" {'discriminates' if selected == 1 else 'discriminate'} at level"
+            f" {self.level:g}; {count - selected:,} {have(count - selected)} a"
+            " discrimination of 0"
         )
 
 
@@ -192,21 +192,21 @@ def discrimination_path(
     problem = Problem.create(model, table.responses(dtype))
     first = factor_start if several else start_values
     start = first(model, problem.data)
-    found = _path(problem, start, jnp.asarray(z, dtype))
-    found = jax.tree.map(np.asarray, found)
+    path = _path(problem, start, jnp.asarray(z, dtype))
+    path = jax.tree.map(np.asarray, path)
     flat = table.item_accuracy()
     varies = np.isfinite(flat) & (flat > 0) & (flat < 1)
     place = int(np.flatnonzero(z == calibrated)[0])
     return DiscriminationPath(
         table.items,
-        _rows(z, found, factors),
-        found.slope,
-        found.intercept,
-        found.theta,
-        found.penalty,
+        _rows(z, path, factors),
+        path.slope,
+        path.intercept,
+        path.theta,
+        path.penalty,
         level,
-        found.slope[place] > 0,
-        _notes(table, varies, found),
+        path.slope[place] > 0,
+        _notes(table, varies, path),
     )
 
 
@@ -301,16 +301,18 @@ def _rows(z: np.ndarray, found: _Points, factors: int) -> pa.Table:
     """The table of the path, a row for each penalty."""
     import pyarrow as pa
 
-    kept = (found.slope > 0).sum(axis=1)
+    positive = (found.slope > 0).sum(axis=1)
     chance, count = _level(z, factors), found.slope.shape[1]
     return pa.table(
         {
             "z": z,
             "level": chance,
             "penalty": np.median(found.penalty, axis=1),
-            "kept": kept,
-            "zero": count - kept,
-            "false_discovery_rate": np.minimum(count * chance / np.maximum(kept, 1), 1),
+            "kept": positive,
+            "zero": count - positive,
+            "false_discovery_rate": np.minimum(
+                count * chance / np.maximum(positive, 1), 1
+            ),
             "residual": found.residual,
             "steps": found.steps,
             "converged": found.status == Status.CONVERGED,

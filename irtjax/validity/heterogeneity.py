@@ -226,7 +226,7 @@ def heterogeneity(
         mask = np.asarray(fit.parameters.items.discrimination)[places] != 0
     analysis = Analysis(with_joint_priors(fit.model), mask, parts.layout, most)
     report("clusters")
-    found, converged = analysis.run(values, seen, own_key)
+    clusters, converged = analysis.run(values, seen, own_key)
     one = fit_one_skill(values, seen, parts.layout, report)
     draws = []
     for k in watched(range(simulations)):
@@ -237,7 +237,7 @@ def heterogeneity(
     report("intervals")
     ordered = np.sort(draws, axis=0)
     band = ordered[lowest - 1], ordered[-lowest]
-    result = _result(table, parts, found, band, resample, level, simulations)
+    result = _result(table, parts, clusters, band, resample, level, simulations)
     doubts = _doubts(families, converged)
     return dataclasses.replace(result, warnings=(*doubts, *result.warnings))
 
@@ -300,20 +300,20 @@ def _parts(table: ResponseTable, by: str) -> _Parts:
     groups, names = _groups(table, by)
     used = varied(*_cells(table))
     sizes = np.bincount(groups[used], minlength=len(names))
-    kept = np.flatnonzero(sizes >= FEWEST_ITEMS).tolist()
-    if not kept:
+    large = np.flatnonzero(sizes >= FEWEST_ITEMS).tolist()
+    if not large:
         raise ValueError(
             f"no benchmark has {FEWEST_ITEMS} items with variation: there is nothing to"
             " cluster"
         )
     columns = np.flatnonzero(used)
-    rows = [np.flatnonzero(groups[columns] == k) for k in kept]
+    rows = [np.flatnonzero(groups[columns] == k) for k in large]
     index = np.zeros((len(rows), sizes.max()), int)
     for place, row in zip(index, rows, strict=True):
         place[: len(row)] = row
-    valid = np.arange(sizes.max()) < sizes[kept][:, None]
+    valid = np.arange(sizes.max()) < sizes[large][:, None]
     layout = ItemsByBenchmark(jnp.asarray(index), jnp.asarray(valid))
-    return _Parts(names, groups, used, kept, columns, layout)
+    return _Parts(names, groups, used, large, columns, layout)
 
 
 def _cells(table: ResponseTable) -> tuple[np.ndarray, np.ndarray]:
@@ -331,9 +331,9 @@ def _resampler(
     Subjects of a family have the same weight.
     """
     own, families = np.arange(table.num_subjects), None
-    found = families_of(table, family)
-    if found is not None:
-        names, own = found
+    family_codes = families_of(table, family)
+    if family_codes is not None:
+        names, own = family_codes
         families = len(names)
     rng = np.random.default_rng(np.asarray(jax.random.key_data(key)).tolist())
     units = int(own.max()) + 1
@@ -511,16 +511,16 @@ def _judged(clusters: int, pairs, low: float, high: float) -> dict[str, Any]:
 
 def _warnings(rows, clusters) -> list[str]:
     """Lines on benchmarks, items and clusters that have no sound verdict."""
-    found = []
+    warnings = []
     few = [row["benchmark"] for row in rows if row.get("clusters") is None]
     if few:
-        found.append(
+        warnings.append(
             f"fewer than {FEWEST_ITEMS} items with variation, so no verdict:"
             f" {listing(few)}"
         )
     excluded = sum(row["excluded"] for row in rows)
     if excluded:
-        found.append(
+        warnings.append(
             f"items in no cluster, since all or none of the subjects solved them:"
             f" {excluded:,}"
         )
@@ -532,9 +532,9 @@ def _warnings(rows, clusters) -> list[str]:
         and not comparable(row["alpha"] or 0, row["items"])
     ]
     if vague:
-        found.append(
+        warnings.append(
             f"clusters of fewer than {cluster_scores.FEWEST_ITEMS} items or with a"
             f" reliability below {cluster_scores.LEAST_RELIABILITY} are not compared:"
             f" {listing(vague)}"
         )
-    return found
+    return warnings

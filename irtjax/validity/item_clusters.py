@@ -87,8 +87,8 @@ class Analysis(NamedTuple):
         items, population, _ = fit.parameters[:3]
         variance = self.model.family.link_variance
         structure = _structure(items.discrimination, population, variance)
-        found = _clusters(structure, values, seen, self.layout, key, self.most)
-        return found, int(fit.status) == Status.CONVERGED
+        clusters = _clusters(structure, values, seen, self.layout, key, self.most)
+        return clusters, int(fit.status) == Status.CONVERGED
 
 
 def with_joint_priors(model: Model) -> Model:
@@ -119,14 +119,14 @@ def _clusters(
         weights = (valid & varies[index]).astype(dtype)
         points = _standardised(structure[index], weights)
         part = jax.random.fold_in(key, number)
-        found, _ = choose_mixture(points, weights, part, most=most)
-        label = jnp.argmax(found.responsibilities, axis=1)
+        mixture, _ = choose_mixture(points, weights, part, most=most)
+        label = jnp.argmax(mixture.responsibilities, axis=1)
         own = jax.nn.one_hot(label, most, dtype=dtype) * weights[:, None]
         cells = values[:, index].astype(dtype), seen[:, index].astype(dtype)
         smallest = smallest_correlation(cluster_sums(*cells, own), own.sum(axis=0))
-        chance = jnp.max(found.responsibilities, axis=1)
+        chance = jnp.max(mixture.responsibilities, axis=1)
         return ItemClusters(
-            label, chance, found.num_components, found.entropy, smallest
+            label, chance, mixture.num_components, mixture.entropy, smallest
         )
 
     return lax.map(one, (*layout, jnp.arange(len(layout.place))))

@@ -83,18 +83,18 @@ def missingness(
     level = false_discovery_rate
     if not 0 < level < 1:
         raise ValueError(f"false_discovery_rate {level:g} is not between 0 and 1")
-    found = missing_of_table(table)
-    more_for = found.more_for(level)
+    missing = missing_of_table(table)
+    more_for = missing.more_for(level)
     columns: dict[str, Any] = {
         "item": pa.array(table.items.tolist(), pa.string()),
-        "missing": pa.array(found.missing),
-        "share_missing": number_column(found.missing / max(table.num_subjects, 1)),
-        "difference": number_column(found.difference),
-        "p_value": number_column(found.p_value),
-        "q_value": number_column(found.q_value),
+        "missing": pa.array(missing.missing),
+        "share_missing": number_column(missing.missing / max(table.num_subjects, 1)),
+        "difference": number_column(missing.difference),
+        "p_value": number_column(missing.p_value),
+        "q_value": number_column(missing.q_value),
         "missing_more_for": pa.array(more_for.tolist(), pa.string()),
     }
-    sentence = describe(found, table.items, table.benchmarks, level)
+    sentence = describe(missing, table.items, table.benchmarks, level)
     return Missingness(pa.table(columns), level, sentence)
 
 

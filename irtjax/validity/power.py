@@ -160,8 +160,8 @@ def power(
     [0.336, 0.932]
     """
     _check(locals())
-    known = None if data is None else _typical(data)
-    scores, differences, together = _designs(accuracy, correlation, difference, known)
+    typical = None if data is None else _typical(data)
+    scores, differences, together = _designs(accuracy, correlation, difference, typical)
     if cluster_size is not None:
         inside = cluster_correlation or CLUSTER_CORRELATION
         clusters = {"cluster_size": float(cluster_size), "clusters": None}
@@ -172,11 +172,11 @@ def power(
             "power needs responses in which two subjects differ: give an accuracy"
             " (--accuracy) in place of that of the data"
         )
-    mean = _first(accuracy, known and known.accuracy, ACCURACY)
-    models = models if known is None or models is not None else known.models
+    mean = _first(accuracy, typical and typical.accuracy, ACCURACY)
+    models = models if typical is None or models is not None else typical.models
     pairs = None if models is None or models == 2 else models * (models - 1) // 2
     among = None if pairs is None else 1 - (1 - level) / pairs
-    rows = _rows(items, known)
+    rows = _rows(items, typical)
     columns: dict[str, list] = {"items": rows}
     for end, at in {"": level, "_of_pairs": among}.items():
         if at is not None:
@@ -250,17 +250,17 @@ def _rows(items: int | Sequence[int] | None, known: _Typical | None) -> list[int
     """Numbers of items, from few to many."""
     if items is None:
         return sorted({*ITEMS} | ({known.items} if known else set()))
-    given = [items] if isinstance(items, int) else list(items)
-    if not given or min(given) < 2:
+    sizes = [items] if isinstance(items, int) else list(items)
+    if not sizes or min(sizes) < 2:
         raise ValueError("items must be at least 2: a test needs two items")
-    return sorted({int(x) for x in given})
+    return sorted({int(x) for x in sizes})
 
 
 def _half_width(mean: float, scores: Design, items: int, level: float) -> float:
     """Half of Wilson's interval of a mean response (`ranking.accuracy`)."""
     error, clusters = scores.error(items), scores.degrees(items) + 1
-    given = np.array([[mean], [error], [clusters]])
-    low, high = wilson_interval(*given, level=level)
+    values = np.array([[mean], [error], [clusters]])
+    low, high = wilson_interval(*values, level=level)
     return float(high[0] - low[0]) / 2
 
 
@@ -285,11 +285,11 @@ def _typical(data: Any) -> _Typical:
     clusters = None
     if labels is not None and len(np.unique(labels)) >= ENOUGH_CLUSTERS:
         clusters = len(np.unique(labels))
-    found = [_pair(values, seen, labels, list(p)) for p in pairs]
-    found = [x for x in found if x is not None]
-    if not found:
+    differences = [_pair(values, seen, labels, list(p)) for p in pairs]
+    differences = [x for x in differences if x is not None]
+    if not differences:
         raise ValueError("power needs two subjects that answered two of the same items")
-    variance, error, size, covariance, spread = np.mean(found, axis=0).tolist()
+    variance, error, size, covariance, spread = np.mean(differences, axis=0).tolist()
     own, count = accuracies(values * seen, seen, labels), seen.sum(axis=1)
     many = np.isfinite(own.standard_error)
     alone = accuracies(values * seen, seen).standard_error[many] ** 2 @ count[many]
@@ -310,15 +310,15 @@ def _pair(values, seen, labels, rows: list[int]) -> list[float] | None:
     Then what it is with clusters, the size of these, and covariance and mean variance
     of their responses.
     """
-    found = paired_difference(values[rows], seen[rows], labels)
-    if found is None:
+    difference = paired_difference(values[rows], seen[rows], labels)
+    if difference is None:
         return None
     shared = seen[rows].all(axis=0)
     two, items = np.cov(values[rows][:, shared]), int(shared.sum())
     variance = two[0, 0] + two[1, 1] - 2 * two[0, 1]
-    clustered = found.standard_error**2 * items
+    clustered = difference.standard_error**2 * items
     spread = (two[0, 0] + two[1, 1]) / 2
-    return [variance, clustered, items / found.clusters, two[0, 1], spread]
+    return [variance, clustered, items / difference.clusters, two[0, 1], spread]
 
 
 def _clustered(variance: float, clustered: float, size: float, clusters: int | None):

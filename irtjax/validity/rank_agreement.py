@@ -25,8 +25,8 @@ def ranks_of(ability: np.ndarray) -> np.ndarray:
     slack = np.sqrt(np.finfo(ability.dtype).eps)
     ranks = np.full(ability.shape, np.nan)
     for row, values in zip(ranks, ability, strict=True):
-        known = np.isfinite(values)
-        row[known] = tied_ranks(values[known], slack)
+        finite = np.isfinite(values)
+        row[finite] = tied_ranks(values[finite], slack)
     return ranks
 
 
@@ -34,10 +34,10 @@ def agreement_of(
     first: np.ndarray, second: np.ndarray, top: int
 ) -> tuple[float, float]:
     """Kendall's tau-b of two rankings, and the share of the top that they share."""
-    known = np.isfinite(first) & np.isfinite(second)
-    if known.sum() < 2:
+    finite = np.isfinite(first) & np.isfinite(second)
+    if finite.sum() < 2:
         return np.nan, np.nan
-    x, y = first[known], second[known]
+    x, y = first[finite], second[finite]
     ahead, other = x <= top, y <= top
     overlap = (ahead & other).sum() / max(ahead.sum(), other.sum())
     return kendall(x, y), float(overlap)
@@ -51,35 +51,35 @@ def partners(kind: str, good: np.ndarray) -> np.ndarray:
         both = good[::2] & good[1::2]
         partner[::2][~both] = -1
     elif kind not in ("benchmarks", "families"):
-        kept = np.flatnonzero(good)
-        following = np.roll(kept, -1)
-        if kept.size == 2:
+        places = np.flatnonzero(good)
+        following = np.roll(places, -1)
+        if places.size == 2:
             # In a ring of two each would follow the other: one pair, counted twice.
             following[1] = -1
-        partner[kept] = following
+        partner[places] = following
     return partner
 
 
 def reliability(ability: np.ndarray, partner: np.ndarray) -> np.ndarray:
     """Spearman and Brown's reliability of all items from each pair of halves."""
-    found = []
+    pairs = []
     for first in np.flatnonzero(partner >= 0):
         x, y = ability[first], ability[partner[first]]
-        known = np.isfinite(x) & np.isfinite(y)
-        if known.sum() > 2 and np.ptp(x[known]) > 0 and np.ptp(y[known]) > 0:
-            r = np.corrcoef(x[known], y[known])[0, 1]
-            found.append(2 * r / (1 + r) if r > -1 else np.nan)
-    return np.array(found or [np.nan])
+        finite = np.isfinite(x) & np.isfinite(y)
+        if finite.sum() > 2 and np.ptp(x[finite]) > 0 and np.ptp(y[finite]) > 0:
+            r = np.corrcoef(x[finite], y[finite])[0, 1]
+            pairs.append(2 * r / (1 + r) if r > -1 else np.nan)
+    return np.array(pairs or [np.nan])
 
 
 def interval(name: str, values: np.ndarray, level: float) -> dict[str, Any]:
     """Mean and central `level` of a measure over replicates."""
-    known = values[np.isfinite(values)]
-    if not known.size:
+    finite = values[np.isfinite(values)]
+    if not finite.size:
         return {"measure": name, "mean": None, "lower": None, "upper": None}
-    low, high = np.quantile(known, [(1 - level) / 2, (1 + level) / 2])
+    low, high = np.quantile(finite, [(1 - level) / 2, (1 + level) / 2])
     ends = {"lower": float(low), "upper": float(high)}
-    return {"measure": name, "mean": float(known.mean()), **ends}
+    return {"measure": name, "mean": float(finite.mean()), **ends}
 
 
 def nullable(values: np.ndarray) -> Any:
@@ -103,14 +103,14 @@ def subject_table(fit, full, ranks, top: int, level: float) -> pa.Table:
     """Ranks of each subject over the replicates, best first."""
     import pyarrow as pa
 
-    known = np.isfinite(ranks)
+    finite = np.isfinite(ranks)
     tail = (1 - level) / 2
     # A subject without a rank in any replicate keeps its own.
-    filled = np.where(known.any(axis=0), ranks, full)
+    filled = np.where(finite.any(axis=0), ranks, full)
     filled = np.where(np.isnan(full), 0, filled)
     low = np.nanquantile(filled, tail, axis=0, method="lower")
     high = np.nanquantile(filled, 1 - tail, axis=0, method="higher")
-    count = known.sum(axis=0)
+    count = finite.sum(axis=0)
     count = np.where(count > 0, count, np.nan)
     columns = {
         "subject": np.asarray(fit.subject_names),

@@ -248,24 +248,24 @@ def _families(table: ResponseTable, kind: str, family: str | None):
                 " leave family out"
             )
         return None
-    found = families_of(table, family)
-    if found is None and kind == "families":
+    families = families_of(table, family)
+    if families is None and kind == "families":
         raise ValueError(
             "subjects have no families: give family=, the name of a facet of subjects"
         )
-    return found
+    return families
 
 
 def _check_model(model: Model | str) -> None:
     """Refuses models with several abilities."""
-    known = known_model(model)
-    if hasattr(known, "multilevel") or hasattr(known, "factorial"):
+    by_name = known_model(model)
+    if hasattr(by_name, "multilevel") or hasattr(by_name, "factorial"):
         raise ValueError(
             "stability needs one ability, which multilevel and factor models do not"
             " have: use a model such as 2pl"
         )
-    if isinstance(known, Model):
-        check_one_ability(known, "stability")
+    if isinstance(by_name, Model):
+        check_one_ability(by_name, "stability")
 
 
 def _model(table: ResponseTable, model: Model | str) -> tuple[Model | str, str]:
@@ -350,7 +350,7 @@ def _replicates(table, fit: Calibration, model, weight, kind: str) -> _Replicate
     unit = "subjects" if kind in OF_SUBJECTS else "items"
     order = slice(None) if task.places is None else np.argsort(task.places)
     rows = weight[:, order] if unit == "subjects" else weight
-    found: Bootstrap = refit(
+    replicates: Bootstrap = refit(
         task.problem,
         method,
         Start(items, population=population),
@@ -359,10 +359,10 @@ def _replicates(table, fit: Calibration, model, weight, kind: str) -> _Replicate
         max_steps=MOST_STEPS,
     )
     # In their precision: abilities that differ by its rounding are equal.
-    ability = np.array(found.ability)
+    ability = np.array(replicates.ability)
     ability = ability if task.places is None else ability[:, task.places]
     ability[_without_responses(table, weight, unit)] = np.nan
-    status = np.asarray(found.status)
+    status = np.asarray(replicates.status)
     good = (status == Status.CONVERGED) | (status == Status.STALLED)
     if good.sum() < max(len(good) / 2, 2):
         raise ValueError(
@@ -370,7 +370,7 @@ def _replicates(table, fit: Calibration, model, weight, kind: str) -> _Replicate
             " fewer parameters, such as 1pl"
         )
     own = {
-        name: np.asarray(getattr(found.parameters.items, name))
+        name: np.asarray(getattr(replicates.parameters.items, name))
         for name in ("discrimination", "intercept")
         if hasattr(items, name) and np.ndim(getattr(items, name)) == 1
     }

@@ -97,9 +97,9 @@ def tetrachoric_of_counts(
     ended = least | most | ~fixed
     unfinished = lambda search: jnp.any(search[3] > small) & (search[4] < _STEPS)
     init = (*ends, start, jnp.where(ended, 0, jnp.inf), jnp.zeros((), jnp.int32))
-    found = jax.lax.while_loop(unfinished, step, init)[2]
-    found = jnp.where(least, ends[0], jnp.where(most, ends[1], found))
-    return jnp.where(fixed, found, jnp.nan)
+    correlation = jax.lax.while_loop(unfinished, step, init)[2]
+    correlation = jnp.where(least, ends[0], jnp.where(most, ends[1], correlation))
+    return jnp.where(fixed, correlation, jnp.nan)
 
 
 class Solved:
@@ -127,25 +127,25 @@ class Solved:
             np.ravel_multi_index(tuple(tables), (base,) * 4), return_inverse=True
         )
         new = code[~np.isin(code, self._code, assume_unique=True)]
-        found = _solve(np.stack(np.unravel_index(new, (base,) * 4)))
+        solutions = _solve(np.stack(np.unravel_index(new, (base,) * 4)))
         codes = np.concatenate([self._code, new])
         order = np.argsort(codes)
         self._code = codes[order]
-        self._correlation = np.concatenate([self._correlation, found])[order]
+        self._correlation = np.concatenate([self._correlation, solutions])[order]
         place = np.searchsorted(self._code, code)
         return self._correlation[place][back].reshape(both.shape)
 
 
 def _solve(tables: np.ndarray) -> np.ndarray:
     """`tetrachoric_of_counts` of `[4, tables]`, some at a time."""
-    found, count = [np.empty(0)], tables.shape[1]
+    parts, count = [np.empty(0)], tables.shape[1]
     # Tables of nobody have no correlation, and take no step.
     tables = np.pad(tables, ((0, 0), (0, -count % _TABLES)))
     for start in range(0, tables.shape[1], _TABLES):
         part = tables[:, start : start + _TABLES]
         both, first, second, observed = (jnp.asarray(x, float) for x in part)
-        found.append(np.asarray(tetrachoric_of_counts(both, first, second, observed)))
-    return np.concatenate(found)[:count]
+        parts.append(np.asarray(tetrachoric_of_counts(both, first, second, observed)))
+    return np.concatenate(parts)[:count]
 
 
 def tetrachoric(table: Any, solved: Solved | None = None) -> np.ndarray:
@@ -183,7 +183,7 @@ def tetrachoric(table: Any, solved: Solved | None = None) -> np.ndarray:
         numbers = (
             a[:, rows].T @ b[:, columns] for a in (right, seen) for b in (right, seen)
         )
-        found = solved.of(len(right), *numbers)
-        result[rows, columns], result[columns, rows] = found, found.T
+        correlations = solved.of(len(right), *numbers)
+        result[rows, columns], result[columns, rows] = correlations, correlations.T
     np.fill_diagonal(result, 1.0)
     return result

@@ -42,8 +42,8 @@ def _rows(path: Path) -> Iterator[PlacedRecord]:
 
 def _run(path: Path) -> str:
     """When a run began, by the name of its folder."""
-    found = [x for part in path.absolute().parts if (x := _DATE.match(part))]
-    return found[-1][1] if found else ""
+    dates = [x for part in path.absolute().parts if (x := _DATE.match(part))]
+    return dates[-1][1] if dates else ""
 
 
 TOOL = Tool(

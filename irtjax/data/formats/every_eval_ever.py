@@ -54,8 +54,8 @@ class Instance(Record):
     @property
     def score(self) -> bool | float | None:
         """The score, wherever it is written."""
-        found = self.evaluation
-        return found.score if isinstance(found, Evaluation) else found
+        score = self.evaluation
+        return score.score if isinstance(score, Evaluation) else score
 
     @property
     def sample(self) -> tuple[str, str]:
@@ -107,9 +107,9 @@ def read_files(paths: Sequence[Path], options: ReadOptions) -> Records:
         )
         for path in paths
     ]
-    found = [r for _, records in files for r in records]
-    variants, results = _variants(found), _results(found)
-    runs = _runs(found, variants, options)
+    all_records = [r for _, records in files for r in records]
+    variants, results = _variants(all_records), _results(all_records)
+    runs = _runs(all_records, variants, options)
     builder = RecordBuilder()
     builder.described = Described("every_eval_ever", options.texts)
     for path, records in files:
@@ -138,8 +138,8 @@ def _without_texts(record: Instance, texts: _Texts, options: ReadOptions) -> Ins
             expected = expected if isinstance(expected, list) else [expected]
             answer = " or ".join(map(text_of, expected))
             texts[place] = cut(text_of(given.get("raw"))), cut(answer)
-    found = record.answer_attribution
-    last = found[-1] if isinstance(found, list) and found else None
+    attributions = record.answer_attribution
+    last = attributions[-1] if isinstance(attributions, list) and attributions else None
     value = last.get("extracted_value") if isinstance(last, dict) else None
     wanted = value if options.texts and isinstance(value, str) else None
     record.answer_attribution = wanted and wanted[: 4 * LONGEST_WRONG]
@@ -293,7 +293,7 @@ def _directions(path: Path, variants: set[str]) -> dict[tuple[str, str], bool]:
         results = decode(read_bytes(totals), _Totals, str(totals)).evaluation_results
     except ValueError:
         return {}  # The totals are optional.
-    found: dict[tuple[str, str], bool] = {}
+    directions: dict[tuple[str, str], bool] = {}
     of_benchmark: dict[str, set[bool]] = {}
     for result in results:
         lower = result.metric_config and result.metric_config.lower_is_better
@@ -304,9 +304,9 @@ def _directions(path: Path, variants: set[str]) -> dict[tuple[str, str], bool]:
         if result.evaluation_result_id:
             ending = f":{filter_name}" if filter_name else ""
             metric = _metric(result.evaluation_result_id.removesuffix(ending))
-            found[benchmark, metric] = lower
+            directions[benchmark, metric] = lower
     of_all = {name: ways.pop() for name, ways in of_benchmark.items() if len(ways) == 1}
-    return {**{(name, ""): lower for name, lower in of_all.items()}, **found}
+    return {**{(name, ""): lower for name, lower in of_all.items()}, **directions}
 
 
 def _metric(result: str) -> str:

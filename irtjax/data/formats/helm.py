@@ -279,7 +279,7 @@ def _run_of(
             f"{path} names no model: keep run_spec.json next to it, keep the name of"
             " the run's folder (SCENARIO:...,model=MODEL), or give subject_name="
         )
-    kept = ",".join(f"{k}={v}" for k, v in parts if k not in _ADAPTER)
+    method = ",".join(f"{k}={v}" for k, v in parts if k not in _ADAPTER)
     asked = ",".join(
         f"{k}:{v}" for k, v in parts if k in _ADAPTER and not k.startswith("model")
     )
@@ -289,7 +289,7 @@ def _run_of(
         folder=folder,
         path=path,
         subject=options.subject_name or model,
-        benchmark=f"{scenario}:{kept}" if kept else scenario,
+        benchmark=f"{scenario}:{method}" if method else scenario,
         asked=asked,
         suite=natural(located(folder).parent.name),
         main_metric=next(
@@ -303,8 +303,8 @@ def _schemas(suite: Path, known: dict[Path, list[_Schema]]) -> list[_Schema]:
     if suite not in known:
         # A release of several suites has its schema in releases/RELEASE, next to runs.
         in_runs = suite.parent.name == "runs"
-        found = suite.parent.parent.glob("releases/*/schema.json") if in_runs else ()
-        paths = [*sorted(found, key=_age), suite / "schema.json"]
+        releases = suite.parent.parent.glob("releases/*/schema.json") if in_runs else ()
+        paths = [*sorted(releases, key=_age), suite / "schema.json"]
         known[suite] = [load(path, _Schema) for path in paths if path.is_file()]
     return known[suite]
 
@@ -362,7 +362,7 @@ def _read_run(
 
 def _answers(run: _Run) -> dict[tuple[str, int], str]:
     """Answers by instance and trial, from a file that only some runs have."""
-    found: dict[tuple[str, int], str] = {}
+    answers: dict[tuple[str, int], str] = {}
     for path in sorted(run.folder.glob("display_predictions.json*")):
         with contextlib.suppress(ValueError):
             for entry in decode_lines(path, _Answer):
@@ -370,8 +370,8 @@ def _answers(run: _Run) -> dict[tuple[str, int], str]:
                 answer = entry.mapped_output or entry.predicted_text
                 if name in (None, "identity") and isinstance(answer, str):
                     place = entry.instance_id, entry.train_trial_index
-                    found.setdefault(place, answer)
-    return found
+                    answers.setdefault(place, answer)
+    return answers
 
 
 def _describe(run: _Run, described: Described) -> None:

@@ -336,8 +336,8 @@ def _load(path: Path, whole: bool = True) -> tuple[Header, list[InspectSample]]:
     unpacked = Unpacked(path)
     if not zipfile.is_zipfile(path) and path.suffix != ".eval":
         if not whole:
-            known = _first_fields(path)
-            return known or decode(read_bytes(path), Header, str(path)), []
+            first = _first_fields(path)
+            return first or decode(read_bytes(path), Header, str(path)), []
         log = decode(read_bytes(path), Log, str(path))
         return log, log.samples or []
     try:
@@ -357,17 +357,17 @@ def _first_fields(path: Path) -> Header | None:
     text = (
         read_head(path, _FIRST).removeprefix(b"\xef\xbb\xbf").decode("utf-8", "ignore")
     )
-    found: dict[str, Any] = {}
+    fields: dict[str, Any] = {}
     json_value, at = json.JSONDecoder().raw_decode, 0
     try:
-        while not {"status", "eval"} <= found.keys():
+        while not {"status", "eval"} <= fields.keys():
             before = _BEFORE_NAME.match(text, at)
             name, at = json_value(text, before.end() if before else at)
             colon = _COLON.match(text, at)
             if before is None or colon is None or name == "samples":
                 return None
-            found[name], at = json_value(text, colon.end())
-        return decode(json.dumps(found).encode(), Header, str(path))
+            fields[name], at = json_value(text, colon.end())
+        return decode(json.dumps(fields).encode(), Header, str(path))
     except (ValueError, RecursionError, TypeError):
         return None  # Cut off, or damaged, which reading the whole log names.
 
@@ -547,8 +547,8 @@ def _plain(content: Any, depth: int = 0) -> str:
 def _answers(sample: InspectSample) -> dict[str, str]:
     """The answers of a sample by scorer."""
     scores = sample.scores or {}
-    found = {k: v.answer for k, v in scores.items() if isinstance(v, ScoreOf)}
-    return {k: text for k, text in found.items() if isinstance(text, str)}
+    answers = {k: v.answer for k, v in scores.items() if isinstance(v, ScoreOf)}
+    return {k: text for k, text in answers.items() if isinstance(text, str)}
 
 
 def _is_unanswered(value: Any) -> bool:
@@ -582,8 +582,10 @@ def _mean(values: list[Any], options: ReadOptions) -> Any:
             return _NO_ANSWER  # The mean is missing, too.
         values = [0.0 if _is_unanswered(inner) else inner for inner in values]
     numbers = [_convert(inner) for inner in values]
-    known = [n for n in numbers if n is not None and not math.isnan(n)]
-    return sum(known) / len(known) if values and len(known) == len(values) else values
+    finite = [n for n in numbers if n is not None and not math.isnan(n)]
+    return (
+        sum(finite) / len(finite) if values and len(finite) == len(values) else values
+    )
 
 
 def _convert(value: Any) -> float | None:

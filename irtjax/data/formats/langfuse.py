@@ -116,16 +116,16 @@ def _check(rows: dict[Path, list[PlacedRecord]], options: ReadOptions) -> None:
 def _rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     """The rows of a file; metadata that is JSON in a text as an object."""
     start = read_head(path).removeprefix(b"\xef\xbb\xbf").lstrip()[:1]
-    found: Iterable[PlacedRecord]
+    records: Iterable[PlacedRecord]
     if start not in (b"{", b"["):
         header, lines = table_rows(path)
-        found = (
+        records = (
             PlacedRecord(place, dict(zip(header, x, strict=True))) for place, x in lines
         )
     else:
         whole = whole_of(path, ("data",))
-        found = listed(path, ("data",), whole) if whole else objects(path)
-    for place, row, _ in found:
+        records = listed(path, ("data",), whole) if whole else objects(path)
+    for place, row, _ in records:
         metadata = row.get("metadata")
         if isinstance(metadata, str) and metadata.startswith("{"):
             with contextlib.suppress(ValueError):

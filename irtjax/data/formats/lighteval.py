@@ -116,25 +116,25 @@ def _directions(folder: Path) -> dict[tuple[str, str], bool]:
     if not above:
         return {}
     model = folder.parent.relative_to(above[0])
-    found: dict[tuple[str, str], bool] = {}
+    directions: dict[tuple[str, str], bool] = {}
     for path in sorted((above[0].parent / "results" / model).glob("results_*.json")):
         # The totals are optional.
         with contextlib.suppress(ValueError):
             for task, config in load(path, _Results).config_tasks.items():
                 for metric in (*config.metric, *config.metrics):
-                    found |= {
+                    directions |= {
                         (task, name): not higher
                         for name, higher in metric.ways()
                         if higher is not None
                     }
-    return found
+    return directions
 
 
 def _task_of(path: Path) -> tuple[str, str]:
     """Task with its number of shots, and time, from a name."""
-    found = _NAME.match(path.name)
+    match = _NAME.match(path.name)
     stem = path.name.removesuffix(".parquet").removeprefix("details_")
-    task, run = (found.group(1), found.group(2)) if found else (stem, "")
+    task, run = (match.group(1), match.group(2)) if match else (stem, "")
     parts = task.split("|")
     # "suite|task|shots|truncated", "suite|task|shots", or "task|shots".
     return "|".join(parts[1:3]) if len(parts) >= 3 else task, run
@@ -176,12 +176,12 @@ def _columns(path: Path) -> _Details:
         answers = [_answer(row.get("gold"), None) for row in rows]
         choices = [row.get("choices") for row in rows]
         tokens = [row.get("cont_tokens") for row in rows]
-        given = [
+        logged = [
             _given(row.get("choices"), row.get("predictions"), row.get("pred_logits"))
             for row in rows
         ]
         ids = [None] * len(rows)
-        return _Details(queries, choices, answers, ids, scores, tokens, given)
+        return _Details(queries, choices, answers, ids, scores, tokens, logged)
     doc, metric, answer = (names[key] for key in ("doc", "metric", "model_response"))
     return _Details(
         [_field(row, doc, "query") for row in rows],
@@ -245,24 +245,26 @@ def _field(row: dict[str, Any], column: str, field: str) -> Any:
 
 def _answer(choices: Any, gold: Any) -> str:
     """The expected answer: the choices at the indices of the gold, or all."""
-    known = choices if isinstance(choices, list) else [choices]
+    options = choices if isinstance(choices, list) else [choices]
     if gold is not None:
         places = gold if isinstance(gold, list) else [gold]
-        known = [known[k] for k in places if type(k) is int and 0 <= k < len(known)]
-    return " or ".join(str(choice) for choice in known if choice is not None)
+        options = [
+            options[k] for k in places if type(k) is int and 0 <= k < len(options)
+        ]
+    return " or ".join(str(choice) for choice in options if choice is not None)
 
 
 def _given(choices: Any, texts: Any, logprobs: Any) -> dict[str, str]:
     """What the model answered, by "norm" where lengths count, and "" elsewhere."""
     texts, logprobs = (_literal(x, None) for x in (texts, logprobs))
-    known = [str(x) for x in choices] if isinstance(choices, list) else []
-    if isinstance(logprobs, list) and len(logprobs) == len(known) > 1:
+    options = [str(x) for x in choices] if isinstance(choices, list) else []
+    if isinstance(logprobs, list) and len(logprobs) == len(options) > 1:
         with contextlib.suppress(TypeError, ValueError):
-            found = [float(x[0] if isinstance(x, list) else x) for x in logprobs]
-            sizes = [max(len(x.strip()), 1) for x in known]
-            plain = max(range(len(found)), key=found.__getitem__)
-            norm = max(range(len(found)), key=lambda k: found[k] / sizes[k])
-            return {"": known[plain], "norm": known[norm]}
+            likelihoods = [float(x[0] if isinstance(x, list) else x) for x in logprobs]
+            sizes = [max(len(x.strip()), 1) for x in options]
+            plain = max(range(len(likelihoods)), key=likelihoods.__getitem__)
+            norm = max(range(len(likelihoods)), key=lambda k: likelihoods[k] / sizes[k])
+            return {"": options[plain], "norm": options[norm]}
     first = texts[0] if isinstance(texts, list) and texts else texts
     return {"": short_answer(first)} if isinstance(first, str) else {}
 
@@ -271,9 +273,9 @@ def _content(query: Any, choices: Any, answer: str) -> str:
     """A hash of an item: questions of the same text may differ in their choices."""
     if query is None:
         return ""
-    known = choices if isinstance(choices, list) else ()
+    options = choices if isinstance(choices, list) else ()
     # The one choice of an open question is its answer, which older files have alone.
-    texts = [str(choice).strip() for choice in known] if len(known) > 1 else []
+    texts = [str(choice).strip() for choice in options] if len(options) > 1 else []
     return digest(str(query), answer.strip(), *texts)
 
 

@@ -205,13 +205,13 @@ def read_files(paths: Sequence[Path], options: ReadOptions) -> Records:
 def _cut_off(log: _Log, totals: _Totals) -> list[tuple[str, str]]:
     """Name and size of a log that ends before the run that its results describe did."""
     size = totals.size(log.path.parent, log.run, log.task)
-    found = {str(row.sample.doc_id) for row in log.rows}
+    documents = {str(row.sample.doc_id) for row in log.rows}
     # A run of some documents (--samples) states the number of all, too, but rarely has
     # the first ones.
-    if size <= len(found) or found != set(map(str, range(len(found)))):
+    if size <= len(documents) or documents != set(map(str, range(len(documents)))):
         return []
     name = f"{log.subject}: {log.path.name}"
-    return [(name, f"{len(found):,} of the {counted(size, 'document')}")]
+    return [(name, f"{len(documents):,} of the {counted(size, 'document')}")]
 
 
 def _cut_off_note(short: list[tuple[str, str]]) -> str:
@@ -274,11 +274,11 @@ def _row(
     names = sample.metrics or [name for name in fields if name not in _NOT_METRICS]
     metrics: dict[str, Score] = {}
     for name in names:
-        found = fields.get(name)
+        score = fields.get(name)
         if name == _UNSCORED:
             continue
         where = f"{place}, field {name!r}"
-        metrics[name] = None if found is None else decode(found, Score, where)
+        metrics[name] = None if score is None else decode(score, Score, where)
     name, content = str(sample.doc_id), str(sample.doc_hash or "")
     if isinstance(options.item, str):
         name = _named(value, options.item, place)
@@ -353,12 +353,12 @@ class _Texts:
         if texts and not of_choices and all(isinstance(x, str) for x in texts):
             more = {f"#{k}": text for k, text in enumerate(texts[1:_MOST_REPEATS], 1)}
             return {"": texts[0], **more}
-        found = {}
+        answers = {}
         for metric in ("", *(x for x in sizes if x in metrics)):
             likely = _most_likely(responses, len(choices), sizes.get(metric))
             if likely is not None:
-                found[metric] = choices[likely]
-        return found
+                answers[metric] = choices[likely]
+        return answers
 
 
 def _most_likely(
@@ -372,19 +372,23 @@ def _most_likely(
         return None
     try:
         # The log-likelihood of each choice, and whether it was the most likely.
-        found = [float(pair[0]) for pair in answers]
-        found = [x / y for x, y in zip(found, sizes, strict=True)] if sizes else found
+        likelihoods = [float(pair[0]) for pair in answers]
+        likelihoods = (
+            [x / y for x, y in zip(likelihoods, sizes, strict=True)]
+            if sizes
+            else likelihoods
+        )
     except (TypeError, ValueError, LookupError, ArithmeticError):
         return None
-    return max(range(count), key=found.__getitem__)
+    return max(range(count), key=likelihoods.__getitem__)
 
 
 def _meant(target: str, choices: list[str]) -> list[str]:
     """What a logged target may stand for: a choice or the number of one."""
-    found = [target] if target in choices else []
+    meant = [target] if target in choices else []
     if target.isdecimal() and len(target) < 4 and int(target) < len(choices):
-        found.append(choices[int(target)])
-    return list(dict.fromkeys(found)) or [target]
+        meant.append(choices[int(target)])
+    return list(dict.fromkeys(meant)) or [target]
 
 
 def _right(found: list[str], picked: str | None, accuracy: Score) -> str:
@@ -399,9 +403,9 @@ def _right(found: list[str], picked: str | None, accuracy: Score) -> str:
 
 def _loose(fields: Fields, name: str) -> Any:
     """A field of any kind, which need not be there; "" without it."""
-    found = fields.get(name)
+    value = fields.get(name)
     try:
-        return "" if found is None else decode(found, Any, "")
+        return "" if value is None else decode(value, Any, "")
     except ValueError:
         return ""
 
@@ -434,8 +438,8 @@ def _prompt(fields: Fields) -> tuple[str, list[str], bool]:
     document = _loose(fields, "doc")
     if isinstance(document, dict):
         texts = {k.lower(): v for k, v in document.items() if isinstance(v, str)}
-        known = next((texts[k] for k in PROMPT if texts.get(k)), None)
-        return known or text_of(document), [], False
+        prompt = next((texts[k] for k in PROMPT if texts.get(k)), None)
+        return prompt or text_of(document), [], False
     return text_of(document), [], False
 
 
@@ -443,13 +447,13 @@ def _named(value: bytes | msgspec.Raw, item: str, place: str) -> str:
     """The field of a record that a dotted path names, as text."""
     for step in item.split("."):
         is_object = bytes(value).lstrip()[:1] == b"{"
-        known: Fields = decode(value, Fields, place) if is_object else {}
-        if step not in known:
+        names: Fields = decode(value, Fields, place) if is_object else {}
+        if step not in names:
             raise ValueError(
                 f"{place}: item={item!r}: no field {step!r}; there are:"
-                f" {', '.join(known) or 'no fields'}"
+                f" {', '.join(names) or 'no fields'}"
             )
-        value = known[step]
+        value = names[step]
     return str(decode(value, Any, place))
 
 
@@ -464,9 +468,9 @@ def _origin(path: Path, totals: _Totals) -> tuple[str, str, str]:
             task, run = task.rsplit("_", 1)
         model = totals.model(path.parent, run) or folder.replace("__", "/", 1)
         return model, task, run
-    if found := lmms_eval.NAME.match(stem):
-        model = totals.model(path.parent, found["run"]) or folder.replace("__", "/", 1)
-        return model, found["task"], found["run"]
+    if match := lmms_eval.NAME.match(stem):
+        model = totals.model(path.parent, match["run"]) or folder.replace("__", "/", 1)
+        return model, match["task"], match["run"]
     # Up to 0.4.2 the name was {model_args}_{task}, with / and = both turned into __, as
     # in pretrained__org__name,dtype__float16_task.
     tasks = sorted(totals.tasks(path.parent), key=len, reverse=True)
@@ -496,9 +500,9 @@ class _Totals:
 
     def model(self, folder: Path, run: str) -> str | None:
         """Name of the model, from the results of the same run if they are there."""
-        found = self._in(folder)
-        exact = [pair for pair in found if run and pair[0].endswith(run)]
-        names = {_model_name(content) for _, content in exact or found} - {None}
+        results = self._in(folder)
+        exact = [pair for pair in results if run and pair[0].endswith(run)]
+        names = {_model_name(content) for _, content in exact or results} - {None}
         return names.pop() if len(names) == 1 else None
 
     def tasks(self, folder: Path) -> set[str]:
@@ -510,14 +514,14 @@ class _Totals:
 
         Empty where the results of the run are not there.
         """
-        found = self._in(folder)
-        exact = [content for name, content in found if run and name.endswith(run)]
-        known = exact or [content for _, content in found]
-        if len(known) != 1 or task not in known[0].results:
+        results = self._in(folder)
+        exact = [content for name, content in results if run and name.endswith(run)]
+        contents = exact or [content for _, content in results]
+        if len(contents) != 1 or task not in contents[0].results:
             return {}
         means: dict[str, dict[str, Any]] = {}
         with contextlib.suppress(ValueError):
-            for name, value in decode(known[0].results[task], Fields, task).items():
+            for name, value in decode(contents[0].results[task], Fields, task).items():
                 metric, comma, filter = name.partition(",")
                 if comma and not metric.endswith("_stderr"):
                     means.setdefault(filter, {})[metric] = decode(value, Any, task)
@@ -527,8 +531,8 @@ class _Totals:
         """Number of documents of a task in a run; 0 where it is not known."""
         exact = [x for name, x in self._in(folder) if run and name.endswith(run)]
         sizes = exact[0].sizes if len(exact) == 1 else None
-        found = sizes.get(task) if isinstance(sizes, dict) else None
-        number = found.get("effective") if isinstance(found, dict) else None
+        size = sizes.get(task) if isinstance(sizes, dict) else None
+        number = size.get("effective") if isinstance(size, dict) else None
         return number if isinstance(number, int) else 0
 
     def directions(self) -> dict[tuple[str, str], bool]:

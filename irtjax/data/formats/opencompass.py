@@ -44,12 +44,12 @@ class _Example(Record):
 
     def key(self) -> Any:
         """What was expected."""
-        found = (self.references, self.answer, self.gold)
-        return next((x[0] if _is_one(x) else x for x in found if x), "")
+        keys = (self.references, self.answer, self.gold)
+        return next((x[0] if _is_one(x) else x for x in keys if x), "")
 
     def answers(self) -> list[Any]:
         """The answer of each run."""
-        found = next(
+        answers = next(
             (
                 x
                 for x in (self.pred, self.prediction, self.predictions)
@@ -57,15 +57,15 @@ class _Example(Record):
             ),
             None,
         )
-        return found if isinstance(found, list) else [found]
+        return answers if isinstance(answers, list) else [answers]
 
     def verdicts(self) -> list[_Verdict]:
         """The verdict of each run; none if the evaluator gave no verdict."""
-        found = next(
+        verdicts = next(
             (v for v in (getattr(self, name) for name in _VERDICTS) if v is not None),
             None,
         )
-        return found if isinstance(found, list) else [found]
+        return verdicts if isinstance(verdicts, list) else [verdicts]
 
 
 def _is_one(value: Any) -> bool:

@@ -165,11 +165,11 @@ def _answers(
 
 def _named(metric: str | None, formulas: dict[str, str]) -> str | None:
     """The metric of a table, as the formula of its scores where they were reversed."""
-    found = {metric_of(text): text for text in formulas.values()}
+    metrics = {metric_of(text): text for text in formulas.values()}
     if metric is None:
-        return " / ".join(sorted(found.values())) or None
+        return " / ".join(sorted(metrics.values())) or None
     names = metric.split(" / ")
-    return " / ".join(found.get(x, found.get(x.split(",")[0], x)) for x in names)
+    return " / ".join(metrics.get(x, metrics.get(x.split(",")[0], x)) for x in names)
 
 
 def _known(
@@ -177,15 +177,15 @@ def _known(
 ) -> tuple[Records, np.ndarray]:
     """Records with missing responses as the options say, and a mask of the others."""
     source = records.source
-    known = ~np.isnan(records.response)
-    if not known.any():
+    observed = ~np.isnan(records.response)
+    if not observed.any():
         raise ValueError(f"{source}: every response is missing")
-    if options.missing_as == "wrong" and not known.all():
+    if options.missing_as == "wrong" and not observed.all():
         # Here, not in the finished table: a failed repeat enters the mean of its cell.
-        count = np.count_nonzero(~known)
+        count = np.count_nonzero(~observed)
         records = dataclasses.replace(
             records,
-            response=np.where(known, records.response, 0.0),
+            response=np.where(observed, records.response, 0.0),
             notes=[
                 *records.notes,
                 f"{counted(count, 'missing response')}"
@@ -193,14 +193,14 @@ def _known(
                 " wrong",
             ],
         )
-        known[:] = True
+        observed[:] = True
     if np.isinf(records.response).any():
         row = int(np.argmax(np.isinf(records.response)))
         raise ValueError(
             f"{source}: the response of {subject.text(row)!r:.80} to"
             f" {item.text(row)!r:.80} is infinite; scores must be finite"
         )
-    return records, known
+    return records, observed
 
 
 def _is_few(records: Records, shape: tuple[int, int], options: ReadOptions) -> bool:
@@ -358,8 +358,8 @@ def _one_per_cell(
         # Written last to first, so that the first trial of a cell stays.
         out[cell[::-1]] = values[::-1]
         return out
-    known = ~np.isnan(values)
-    values, cell = values[known], cell[known]
+    finite = ~np.isnan(values)
+    values, cell = values[finite], cell[finite]
     count = np.bincount(cell, minlength=size)
     total = np.bincount(cell, values, minlength=size)
     return np.divide(total, count, out=out, where=count > 0)
@@ -377,8 +377,8 @@ def _repeat_message(
     trial = records.trial
     if trial is not None and len(np.unique(trial[cell == cell[row]])) > 1:
         what = "epochs or trials"
-        found = np.unique(trial[count[cell] > 1]).tolist()
-        shown = listing([str(k) for k in found], 10)
+        trials = np.unique(trial[count[cell] > 1]).tolist()
+        shown = listing([str(k) for k in trials], 10)
         cure = f"one of them with epoch= (epochs found: {shown})"
     where = ""
     if records.file is not None:

@@ -169,8 +169,8 @@ def asks_for_right(words: Sequence[str], known: Sequence[str] = ()) -> str:
         known: Words next to them that are verdicts.
     """
     right = [x.strip() for x in known if verdicts_of(known).scores.get(plain_word(x))]
-    found = {word.strip() for word in words}
-    likely = [x for x in found if plain_word(x) in _LIKELY] or sorted(found)
+    stripped = {word.strip() for word in words}
+    likely = [x for x in stripped if plain_word(x) in _LIKELY] or sorted(stripped)
     right = sorted(right)[:1] or [min(likely, key=len)]
     if right == ["+"]:
         return f"holds signs ({counts_of(words)}): write 1 and 0"
@@ -256,7 +256,7 @@ def to_labels(
             raise ValueError(
                 f"{source}: column {name!r:.80} holds {kind}, not names; choose another"
             ) from None
-    known: dict[str, int] = {}
+    code_of: dict[str, int] = {}
     if column.num_chunks == 1 and not column.null_count:
         # As it is, where nothing has to be renamed: a large table has no room for two.
         codes, names = column.chunk(0).indices, column.chunk(0).dictionary.to_pylist()
@@ -268,21 +268,21 @@ def to_labels(
     start = 0
     for chunk in column.chunks:
         names = [
-            known.setdefault(text if text and text.strip() else "", len(known))
+            code_of.setdefault(text if text and text.strip() else "", len(code_of))
             for text in chunk.dictionary.cast(pa.string()).to_pylist()
         ]
         # A missing name gets the code of an empty text at the end.
         codes = chunk.indices
         if codes.null_count:
             codes = codes.fill_null(len(names))
-            names.append(known.setdefault("", len(known)))
+            names.append(code_of.setdefault("", len(code_of)))
         end = start + len(chunk)
         if end > start:
             places = codes.to_numpy(zero_copy_only=False)
             out[start:end] = np.asarray(names, np.int32)[places]
-        blank = known.get("")
+        blank = code_of.get("")
         if not optional and blank is not None and blank in out[start:end]:
             row = start + int(np.argmax(out[start:end] == blank)) + 1
             raise ValueError(f"{source}: row {row} has no name in column {name!r:.80}")
         start = end
-    return Coded(out, as_labels(known)).compact()
+    return Coded(out, as_labels(code_of)).compact()

@@ -359,9 +359,9 @@ def _named(
     synonyms: Sequence[str],
 ) -> str | None:
     """The column that an option names, else one with a usual name."""
-    given = getattr(options, option)
-    if isinstance(given, str):
-        return require(names, given, option, source)
+    column = getattr(options, option)
+    if isinstance(column, str):
+        return require(names, column, option, source)
     # A named index is a column like others, and a nameless one has no such name.
     return find(names, synonyms)
 
@@ -375,19 +375,19 @@ def _items(
     source: str,
 ) -> tuple[str, ...]:
     """The columns that make an item; none where rows are those of a matrix."""
-    given = [options.item] if isinstance(options.item, str) else options.item or ()
-    item = tuple(require(names, name, "item", source) for name in given)
+    columns = [options.item] if isinstance(options.item, str) else options.item or ()
+    item = tuple(require(names, name, "item", source) for name in columns)
     if item or options.orientation is not None:
         return item
     others = [n for n in names if n != subject]
-    found = find(others, ITEM)
+    column = find(others, ITEM)
     has_subject = subject is not None or options.subject_name is not None
-    if found is None and has_subject and has_responses:
+    if column is None and has_subject and has_responses:
         # "id" names the subject in psychometric tables, but else the item.
-        found = find(others, ["id"])
-    if found == index and subject is None and options.subject_name is None:
-        found = None  # An index of items, and no subjects: rows of a wide frame.
-    return () if found is None else (found,)
+        column = find(others, ["id"])
+    if column == index and subject is None and options.subject_name is None:
+        column = None  # An index of items, and no subjects: rows of a wide frame.
+    return () if column is None else (column,)
 
 
 def _responses(
@@ -399,18 +399,18 @@ def _responses(
     if isinstance(options.metric, str) and options.metric in names:
         return (options.metric,)
     lower = {plain_name(name): name for name in names}
-    found = tuple(s for s in RESPONSE if s in lower)
-    found = found or tuple(s for s in PASSED if s in lower)[:1]
-    if not found and any(map(is_trials, names)):
-        found = tuple(s for s in lower if is_successes(s))[:1]
+    columns = tuple(s for s in RESPONSE if s in lower)
+    columns = columns or tuple(s for s in PASSED if s in lower)[:1]
+    if not columns and any(map(is_trials, names)):
+        columns = tuple(s for s in lower if is_successes(s))[:1]
     # An "id" may number the rows of one model's log.
     sure = subject is not None and plain_name(subject) != irw.SUBJECT
-    if not found and (sure or options.subject is not None):
+    if not columns and (sure or options.subject is not None):
         judged = tuple(s for s in (*OUTCOME, *_SCORES) if s in lower)
-        found = judged if len(judged) == 1 and judged[0] in JUDGED else ()
+        columns = judged if len(judged) == 1 and judged[0] in JUDGED else ()
     # The generic names win over those of metrics: "response" is unambiguous.
-    sure = tuple(s for s in found if s in _SURE)
-    return tuple(lower[s] for s in sure[:1] or found)
+    sure = tuple(s for s in columns if s in _SURE)
+    return tuple(lower[s] for s in sure[:1] or columns)
 
 
 def _wide(
@@ -468,9 +468,9 @@ def _has_interval(names: Sequence[str]) -> bool:
 
 def _board_message(names: Sequence[str], source: str) -> str:
     """Refuses a leaderboard."""
-    known = {*_TOTALS, *_BOARD, *_TOTAL}
+    columns = {*_TOTALS, *_BOARD, *_TOTAL}
     intervals = {name for name in names if _INTERVAL.fullmatch(plain_name(name))}
-    shown = [name for name in names if plain_name(name) in known or name in intervals]
+    shown = [name for name in names if plain_name(name) in columns or name in intervals]
     cure = "give the responses, of AlpacaEval its annotations.json"
     if intervals:
         cure += ", of Arena-Hard its model_judgment/JUDGE/MODEL.jsonl"

@@ -58,12 +58,12 @@ class Described:
 
     def options(self, keys: Sequence[ItemKey], labels: Sequence[str]) -> dict[str, int]:
         """Numbers of options by the names that items got."""
-        found: dict[str, int] = {}
+        options: dict[str, int] = {}
         if self._choices:
             for key, label in zip(keys, labels, strict=True):
                 count = self._choices.get((key.benchmark, key.name, key.content), 0)
-                found[label] = max(count, found.get(label, 0))
-        return found
+                options[label] = max(count, options.get(label, 0))
+        return options
 
     def wrong(self, place: Place, answer: str, filter: str = "") -> None:
         """Counts a wrong answer."""
@@ -78,15 +78,15 @@ class Described:
         self, keys: Sequence[ItemKey], labels: Sequence[str]
     ) -> dict[str, str]:
         """Hashes of items by the names that they got, where a name has only one."""
-        found: dict[str, str] = {}
+        contents: dict[str, str] = {}
         if not self.harness:
-            return found
+            return contents
         differing = set()
         for key, label in zip(keys, labels, strict=True):
             content = f"{self.harness}:{key.content}"
-            if key.content and found.setdefault(label, content) != content:
+            if key.content and contents.setdefault(label, content) != content:
                 differing.add(label)
-        return {name: x for name, x in found.items() if name not in differing}
+        return {name: x for name, x in contents.items() if name not in differing}
 
     def by_label(
         self, keys: Sequence[ItemKey], labels: Sequence[str]

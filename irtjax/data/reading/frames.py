@@ -307,8 +307,8 @@ def _given(frame: Frame, layout: Columns, item: Coded, subjects: int) -> Coded |
         name = layout.responses[0]  # Choices that are scored with the key.
         if not cells.is_text(frame.table.column(name).type):
             return None
-    known = frame.table.column_names if frame.take is None else frame.names
-    if name is None or not 0 < size <= MOST_ROWS or name not in known:
+    names = frame.table.column_names if frame.take is None else frame.names
+    if name is None or not 0 < size <= MOST_ROWS or name not in names:
         return None
     try:
         [texts] = frame.texts([name], np.arange(size))
@@ -529,14 +529,14 @@ def agree(parts: Sequence[Records]) -> list[Records]:
 
 def _clash(parts: Sequence[Records]) -> bool:
     """Whether an item has different benchmarks in two tables."""
-    found: dict[str, str] = {}
+    texts: dict[str, str] = {}
     for part in parts:
         if part.qualified is None or part.benchmark is None:
             continue
         rows = np.unique(part.item.codes, return_index=True)[1]
         names = part.item[rows].texts().tolist()
         for name, benchmark in zip(names, part.benchmark[rows].texts(), strict=True):
-            if found.setdefault(name, benchmark) != benchmark:
+            if texts.setdefault(name, benchmark) != benchmark:
                 return True
     return False
 

@@ -206,14 +206,14 @@ def _alike(
     """Tables whose items have one formula each, that of the first table with it."""
     formulas: dict[str, str] = {}
     met: dict[str, None] = {}
-    found = []
+    alike = []
     for table in tables:
         if any(t.reversed_scores for t in tables):
             table = aligned(table, formulas, met)
             met |= dict.fromkeys(table.items.tolist())
             formulas |= table.reversed_scores or {}
-        found.append(table)
-    return found, formulas
+        alike.append(table)
+    return alike, formulas
 
 
 def _name(table: ResponseTable) -> str:
@@ -224,10 +224,10 @@ def _name(table: ResponseTable) -> str:
 def _has(table: ResponseTable, subject: str, item: str) -> str | None:
     """The name of a table, if it holds the response of a subject to an item."""
     row, column = table.subjects == subject, table.items == item
-    known = row.any() and column.any()
-    if known and table.observed is not None:
-        known = table.observed[np.ix_(row, column)].any()
-    return _name(table) if known else None
+    has = row.any() and column.any()
+    if has and table.observed is not None:
+        has = table.observed[np.ix_(row, column)].any()
+    return _name(table) if has else None
 
 
 def _union(groups: Sequence[np.ndarray]) -> np.ndarray:
@@ -250,9 +250,9 @@ def _facets(
                     text = f"{name!r:.80} is {column[name]!r:.80} and {label!r:.80}"
                     clashes.setdefault(facet, {}).setdefault(name, text)
                 column[name] = column[name] or label
-    for facet, found in clashes.items():
+    for facet, clashing in clashes.items():
         notes.append(
-            f"files differ in the {facet} of {counted(len(found), what)}, such as"
-            f" {next(iter(found.values()))}: the first was kept"
+            f"files differ in the {facet} of {counted(len(clashing), what)}, such as"
+            f" {next(iter(clashing.values()))}: the first was kept"
         )
     return {facet: as_labels(column.values()) for facet, column in out.items()}

@@ -96,15 +96,15 @@ def as_typed(options: Mapping[str, Any]) -> dict[str, Any]:
     >>> as_typed({"filter": ["strict"], "metric": ["a=acc"]})
     {'filter': 'strict', 'metric': ('a=acc',)}
     """
-    found = dict(options)
+    typed = dict(options)
     for name in ("metric", "filter"):
-        names = found.get(name)
+        names = typed.get(name)
         if isinstance(names, list) and not (names and all(names)):
             raise ValueError(f"--{name} is empty: write NAME or BENCHMARK=NAME")
         if isinstance(names, list):
             plain = len(names) == 1 and "=" not in names[0]
-            found[name] = names[0] if plain else Choices(names)
-    return found
+            typed[name] = names[0] if plain else Choices(names)
+    return typed
 
 
 def of_fit(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -114,8 +114,8 @@ def of_fit(options: Mapping[str, Any]) -> dict[str, Any]:
     {'subject': 'model'}
     """
     saved = options.get("reading") or {}
-    known = ReadOptions.__dataclass_fields__.keys() - {*_OWN}
-    return {name: value for name, value in saved.items() if name in known}
+    fields = ReadOptions.__dataclass_fields__.keys() - {*_OWN}
+    return {name: value for name, value in saved.items() if name in fields}
 
 
 #: Options that name columns.
@@ -128,11 +128,11 @@ def paths_in(options: ReadOptions, names: Iterable[str]) -> list[str]:
     >>> paths_in(ReadOptions(subject="m", response="metric.bleu"), ["m", "metric"])
     ['metric.bleu']
     """
-    given = [getattr(options, option) for option in _COLUMNS]
-    flat = [x for y in given for x in (y if isinstance(y, list | tuple) else [y])]
-    known = {*names}
-    paths = (x for x in flat if isinstance(x, str) and "." in x and x not in known)
-    return [path for path in dict.fromkeys(paths) if path.split(".")[0] in known]
+    columns = [getattr(options, option) for option in _COLUMNS]
+    flat = [x for y in columns for x in (y if isinstance(y, list | tuple) else [y])]
+    present = {*names}
+    paths = (x for x in flat if isinstance(x, str) and "." in x and x not in present)
+    return [path for path in dict.fromkeys(paths) if path.split(".")[0] in present]
 
 
 def asked_filters(options: ReadOptions, benchmark: str) -> tuple[str, ...]:

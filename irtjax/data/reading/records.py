@@ -294,8 +294,8 @@ class RecordBuilder:
         """Adds one attempt; None is a missing response or an unknown length."""
         names = (subject, item, benchmark, metric, filter, run)
         for column, name in zip(_NAMES, names, strict=True):
-            known = self._names[column]
-            self._columns[column].append(known.setdefault(name, len(known)))
+            codes = self._names[column]
+            self._columns[column].append(codes.setdefault(name, len(codes)))
         for column, number in zip(_NUMBERS, (response, trial, length), strict=True):
             self._columns[column].append(number)
         wanted = answer is not None and self.described.wanted

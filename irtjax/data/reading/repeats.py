@@ -227,13 +227,13 @@ def telling(
         pair: The pair of each row.
     """
     size = int(np.bincount(pair).max(initial=0))
-    for name, found in zip(names, texts, strict=True):
-        cells = set(zip(pair.tolist(), found, strict=True))
-        values = set(found)
+    for name, text in zip(names, texts, strict=True):
+        cells = set(zip(pair.tolist(), text, strict=True))
+        values = set(text)
         # Outputs, times and the like have a value of their own in every row.
-        few = len(values) <= max(3 * size, len(found) // 4)
+        few = len(values) <= max(3 * size, len(text) // 4)
         short = max(map(len, values), default=0) <= _LONGEST
-        if len(cells) == len(found) and few and short and "" not in values:
+        if len(cells) == len(text) and few and short and "" not in values:
             yield name
 
 

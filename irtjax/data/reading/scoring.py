@@ -259,9 +259,9 @@ def _keyed(
     shown = listing(sorted({*map(_shown, keys)}), 4)
     choices.check_scores(np.concatenate([*scores.values()]), source, shown)
     note = f"{source}: responses were scored with the key in {what}"
-    given = {name: table.column(name).to_pylist() for name in items}
+    responses = {name: table.column(name).to_pylist() for name in items}
     table = _replaced(table, scores)
-    return dataclasses.replace(frame, table=table, choices=given), [note]
+    return dataclasses.replace(frame, table=table, choices=responses), [note]
 
 
 def _key_of_columns(

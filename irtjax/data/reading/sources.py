@@ -76,19 +76,19 @@ def expand(path: str | os.PathLike[str]) -> list[tuple[Path, bool]]:
     text = os.path.expanduser(os.fspath(path))
     place = Path(text)
     if place.exists():
-        found = [place]
+        places = [place]
     elif glob.has_magic(text):
-        found = sorted(Path(name) for name in glob.glob(text, recursive=True))
-        if not found:
+        places = sorted(Path(name) for name in glob.glob(text, recursive=True))
+        if not places:
             raise ValueError(f"no file matches {text}")
     else:
         raise ValueError(f"no such file or folder: {text}")
     files: list[tuple[Path, bool]] = []
-    for one in found:
+    for one in places:
         if one.is_dir():
             files += _of_folder(one)
         else:
-            files.append((one, len(found) == 1))
+            files.append((one, len(places) == 1))
     return files
 
 
@@ -97,10 +97,10 @@ def _of_folder(folder: Path) -> list[tuple[Path, bool]]:
 
     A folder that holds nothing else is read as the responses that the fit keeps.
     """
-    found = _files_in(folder)
+    files = _files_in(folder)
     if not is_fit(folder):
-        return [(file, False) for file in found]
-    others = [file for file in found if not is_file_of_fit(file, folder)]
+        return [(file, False) for file in files]
+    others = [file for file in files if not is_file_of_fit(file, folder)]
     if any(file.name.endswith(DATA) for file in others):
         return [(file, False) for file in others]
     if not (folder / RESPONSES).is_file():
@@ -115,11 +115,11 @@ def without_copies(
 
     A copy has the name and the content of another file of its folder: "a (1).json".
     """
-    known = {path for path, _ in files}
+    paths = {path for path, _ in files}
     copies = []
     for path, asked in files:
         first = path.with_name(_COPY.sub("", path.name))
-        if not asked and first != path and first in known and _same(first, path):
+        if not asked and first != path and first in paths and _same(first, path):
             copies.append(path)
     gone = {*copies}
     return [pair for pair in files if pair[0] not in gone], copies
@@ -150,11 +150,11 @@ def without_outputs(
             output[folder] = above or (folder if is_output(folder) else None)
         return output[folder]
 
-    kept = [pair for pair in files if pair[1] or of(pair[0].parent) is None]
-    if not kept:
+    inputs = [pair for pair in files if pair[1] or of(pair[0].parent) is None]
+    if not inputs:
         return files, []
-    found = {of(file.parent) for file, asked in files if not asked}
-    return kept, sorted(folder for folder in found if folder is not None)
+    outputs = {of(file.parent) for file, asked in files if not asked}
+    return inputs, sorted(folder for folder in outputs if folder is not None)
 
 
 def _same(first: Path, second: Path) -> bool:
@@ -185,11 +185,11 @@ def identify(path: Path, asked: bool = True) -> Source:
         reason = f"is {kind}, not a file; write its content to a file and give that"
         return Source(path, None, reason, asked)
     head = read_head(path)
-    found = _format_of(path, head)
-    if found in FORMATS:
-        return Source(path, found, "", asked)
-    damaged = head.strip() == b"" or found.startswith(_DAMAGE)
-    return Source(path, None, found, asked, damaged and path.name.endswith(DATA))
+    file_kind = _format_of(path, head)
+    if file_kind in FORMATS:
+        return Source(path, file_kind, "", asked)
+    damaged = head.strip() == b"" or file_kind.startswith(_DAMAGE)
+    return Source(path, None, file_kind, asked, damaged and path.name.endswith(DATA))
 
 
 def with_named_fields(source: Source, options: ReadOptions) -> Source:
@@ -202,9 +202,9 @@ def with_named_fields(source: Source, options: ReadOptions) -> Source:
     if options.response is None or not source.reason.startswith(_UNKNOWN_JSON):
         return source
     item = [options.item] if isinstance(options.item, str) else options.item or ()
-    given = filter(None, (options.subject, *item, options.response))
+    fields = filter(None, (options.subject, *item, options.response))
     first = _first_object(source.path, read_head(source.path))
-    has_all = all(name in first or name.split(".")[0] in first for name in given)
+    has_all = all(name in first or name.split(".")[0] in first for name in fields)
     return Source(source.path, "json", "", source.asked) if has_all else source
 
 
@@ -281,23 +281,23 @@ def _first_object(path: Path, head: bytes) -> Any:
 def _first_records(path: Path, head: bytes) -> list[dict[str, Any]]:
     """The records of the first lines of a file, or the first ones of an array."""
     text = head.removeprefix(b"\xef\xbb\xbf").lstrip()
-    found: list[dict[str, Any]] = []
+    records: list[dict[str, Any]] = []
     with contextlib.suppress(ValueError):
         values: Iterable[Any] = text.splitlines()
         if text[:1] == b"[":
             values = (value for _, value in json_values(path))
         for value in itertools.islice(values, _FEW):
-            found.append(decode(value, dict[str, Any], str(path)))
-    return found
+            records.append(decode(value, dict[str, Any], str(path)))
+    return records
 
 
 def _recognised(hook: str, *seen: Any) -> str:
     """The format of the module that recognises a file, why it has none, or ""."""
     for name in (*LOGS, *OTHERS):
         module = importlib.import_module(f"irtjax.data.formats.{name}")
-        found = getattr(module, hook)(*seen) if hasattr(module, hook) else False
-        if found:
-            return name if found is True else found
+        answer = getattr(module, hook)(*seen) if hasattr(module, hook) else False
+        if answer:
+            return name if answer is True else answer
     return ""
 
 
@@ -327,8 +327,8 @@ def _format_of_json(path: Path, head: bytes) -> str:
         first = _first_object(path, head)
     except ValueError as error:
         # Its reader refuses a damaged log, which would be missing without a word.
-        if found := _recognised("recognise_start", head, path):
-            return found
+        if answer := _recognised("recognise_start", head, path):
+            return answer
         reason = str(error).removeprefix(f"{path}: ")
         return reason[3:] if reason.startswith("it ") else f"is {reason}"
     if not isinstance(first, dict):
@@ -340,9 +340,9 @@ def _format_of_json(path: Path, head: bytes) -> str:
         # A name with a brace hides the beginning of a log of Inspect.
         if first["eval"].keys() & {"eval_id", "run_id", "task"}:
             return "inspect"
-    found = _recognised("recognise", first, path.name)
-    if found:
-        return found
+    answer = _recognised("recognise", first, path.name)
+    if answer:
+        return answer
     if len(keys & _PARAMETER_KEYS) >= 2:
         return (
             "holds the parameters of a fitted model, not responses; give the file of"

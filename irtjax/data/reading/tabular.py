@@ -107,12 +107,12 @@ class Frame:
             parts: Iterable[pa.Table] = [self.table.select(columns).take(rows)]
         else:
             parts = self.take(columns, rows)
-        found: list[list[str]] = [[] for _ in columns]
+        by_column: list[list[str]] = [[] for _ in columns]
         for part in parts:
-            for texts, column in zip(found, part.columns, strict=True):
+            for texts, column in zip(by_column, part.columns, strict=True):
                 cells = column.to_pylist()
                 texts += [cut(text_of(cell)) for cell in cells]
-        return found
+        return by_column
 
 
 def read_csv(path: Path, options: ReadOptions) -> Frame:
@@ -163,10 +163,10 @@ def _has_decimal_commas(head: bytes, delimiter: str) -> bool:
     No cell has a point then, and one has a comma that cannot separate thousands.
     """
     cell = rf'(?:^|[{delimiter}\n])"?%s"?(?=[{delimiter}\r\n]|$)'
-    found = lambda number: re.search((cell % number).encode(), head) is not None
+    matches = lambda number: re.search((cell % number).encode(), head) is not None
     thousands = r"[1-9]\d{0,2},\d{3}"
     with_comma = rf"-?(?!{thousands}(?!\d))\d+,\d+"
-    return found(with_comma) and not found(r"-?\d+\.\d+")
+    return matches(with_comma) and not matches(r"-?\d+\.\d+")
 
 
 def _stream_csv(
@@ -195,10 +195,10 @@ def _stream_csv(
                     ),
                     arrow_csv.ConvertOptions(**{**convert, "column_types": types}),
                 )
-                found = {field.name: field.type for field in reader.schema}
+                inferred = {field.name: field.type for field in reader.schema}
                 wider = {
                     name: pa.float64() if pa.types.is_integer(kind) else text
-                    for name, kind in found.items()
+                    for name, kind in inferred.items()
                     if name not in types
                     and not pa.types.is_floating(kind)
                     and not pa.types.is_temporal(kind)
@@ -516,8 +516,8 @@ def _looks_like_header(lines: list[list[str]]) -> bool:
             return counts_up or not parse_number(lines[1][0])[1]
         return len(first) >= 3 and _counts_up(first)
     # Text in the first cell only: a name for the column of subjects, or a subject.
-    known = plain_name(first[0]) in (*SUBJECT, *ITEM)
-    return known or (counts_up and len(rest) > 2)
+    is_role = plain_name(first[0]) in (*SUBJECT, *ITEM)
+    return is_role or (counts_up and len(rest) > 2)
 
 
 def _first_is_response(lines: list[list[str]]) -> bool:
@@ -724,8 +724,8 @@ def _has_many_fields(content: bytes) -> bool:
             break
         with contextlib.suppress(ValueError):
             line = content[begin : None if end < 0 else end]
-            found: Fields = decode(line, Fields, "")
-            names |= found.keys()
+            fields: Fields = decode(line, Fields, "")
+            names |= fields.keys()
     return len(names) > 500
 
 

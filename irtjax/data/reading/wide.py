@@ -159,12 +159,12 @@ def _answers(
     frame: Frame, names: Sequence[str], read: ResponseTable, layout: Columns
 ) -> Answers | None:
     """The choices of a matrix that was scored with a key."""
-    given = [(frame.choices or {}).get(name, []) for name in names]
+    choices = [(frame.choices or {}).get(name, []) for name in names]
     height = read.num_items if layout.transposed else read.num_subjects
-    if any(len(column) != height for column in given):
+    if any(len(column) != height for column in choices):
         return None  # Rows of totals were left out, say.
-    codes, texts = coded_answers(text for column in given for text in column)
-    codes = codes.reshape(len(given), height)
+    codes, texts = coded_answers(text for column in choices for text in column)
+    codes = codes.reshape(len(choices), height)
     codes = codes if layout.transposed else codes.T
     seen = np.ones(codes.shape, bool) if read.observed is None else read.observed
     subject, item = np.nonzero(seen)
@@ -381,8 +381,12 @@ def _share_words(table: pa.Table, wordy: list[str]) -> bool:
     if len(wordy) < 2 or not all(is_text(table.column(name).type) for name in wordy):
         return False
     words = [{*table.column(x).unique().to_pylist()} - {None, "", "-"} for x in wordy]
-    count = Counter(word for found in words for word in found)
-    shared = all(any(count[word] > 1 for word in found) for found in words if found)
+    count = Counter(word for cell_words in words for word in cell_words)
+    shared = all(
+        any(count[word] > 1 for word in cell_words)
+        for cell_words in words
+        if cell_words
+    )
     return shared and len(count) <= _FEW_WORDS
 
 

@@ -130,11 +130,11 @@ def _relative_ess(log_lik: np.ndarray) -> float:
     """Mean over observations of effective draws per draw of p(y_i | draw)."""
     total = log_lik[:, :, 0].size
     size = max(BLOCK // total, 1)
-    found = []
+    shares = []
     for at in range(0, log_lik.shape[2], size):
         block = log_lik[:, :, at : at + size].astype(np.float64)
-        found.append(effective_draws(split_chains(np.exp(block - block.max((0, 1))))))
-    return float(np.mean(np.concatenate(found))) / total
+        shares.append(effective_draws(split_chains(np.exp(block - block.max((0, 1))))))
+    return float(np.mean(np.concatenate(shares))) / total
 
 
 def _loo_block(log_lik: np.ndarray, tail: int) -> tuple[np.ndarray, ...]:

@@ -130,17 +130,17 @@ def prepare(
     ends = family.ends_at
     if ends is not None and squeeze is not None:
         raise ValueError(f"a {model.name} model keeps its ends: leave squeeze out")
-    found = to_logits(table, columns, squeeze=squeeze, ends=ends)
+    logits = to_logits(table, columns, squeeze=squeeze, ends=ends)
     warnings = []
-    if found.num_squeezed:
-        count, reach = found.num_squeezed, _distances(found.squeeze)
+    if logits.num_squeezed:
+        count, reach = logits.num_squeezed, _distances(logits.squeeze)
         many, was = ("scores", "were") if count > 1 else ("score", "was")
         warnings.append(
             f"{count:,} {many} {was} within {reach} of 0 or 1 and {was} moved to that"
             " distance; an inflated_beta model keeps the ends"
         )
-    options = {"squeeze": found.squeeze or None, "bounds": _recorded(bounds)}
-    return PreparedScores(table, found.values, tuple(warnings), options)
+    options = {"squeeze": logits.squeeze or None, "bounds": _recorded(bounds)}
+    return PreparedScores(table, logits.values, tuple(warnings), options)
 
 
 def _recorded(bounds: Bounds | None) -> Any:
@@ -179,11 +179,11 @@ def options_of(
     if benchmarks is not None:
         facets = {**table.item_facets, "benchmark": benchmarks}
         table = table.replace(item_facets=facets)
-    known, kept = set(benchmarks_of(table)), {}
+    names, kept = set(benchmarks_of(table)), {}
     for name in OPTIONS:
         value = options.get(name)
         if isinstance(value, Mapping):
-            value = {label: each for label, each in value.items() if label in known}
+            value = {label: each for label, each in value.items() if label in names}
         kept[name] = value or None
     return table, kept
 

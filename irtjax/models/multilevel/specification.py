@@ -177,11 +177,12 @@ class AbstractMultilevel:
                 "multilevel models keep discriminations above 0: use a family with"
                 " positive slopes"
             )
-        known = [parameter.name for parameter in family.parameters]
+        parameters = [parameter.name for parameter in family.parameters]
         for prior in self.given_priors:
-            if prior not in known:
+            if prior not in parameters:
                 raise ValueError(
-                    f"no parameter {prior!r} in this model; it has {', '.join(known)}"
+                    f"no parameter {prior!r} in this model; it has"
+                    f" {', '.join(parameters)}"
                 )
         if not isinstance(self.hyperpriors, Hyperpriors | None):
             raise ValueError(
@@ -191,7 +192,7 @@ class AbstractMultilevel:
 
     def record(self, layout: Layout) -> dict[str, Any]:
         """Settings for the record of a fit, some only where they were given."""
-        found: dict[str, Any] = {
+        settings: dict[str, Any] = {
             "priors": {name: repr(prior) for name, prior in self.given_priors.items()},
             "facets": list(self.all_facets),
             "item_covariates": sorted(self.item_covariates or {}),
@@ -199,14 +200,14 @@ class AbstractMultilevel:
         }
         shared = self.shared_items
         if shared is not None:
-            found["shared_items"] = shared if isinstance(shared, str) else "given"
-            found["metric_effects"] = self.metric_effects
+            settings["shared_items"] = shared if isinstance(shared, str) else "given"
+            settings["metric_effects"] = self.metric_effects
         if self.sd_by_benchmark:
-            found["sd_by_benchmark"] = True
+            settings["sd_by_benchmark"] = True
         if self.hyperpriors is not None:
             scales = vars(self.hyperpriors).items()
-            found["hyperpriors"] = {name: float(value) for name, value in scales}
-        return found
+            settings["hyperpriors"] = {name: float(value) for name, value in scales}
+        return settings
 
 
 class MultiBenchmark(AbstractMultilevel):
