@@ -373,6 +373,7 @@ _FOLDERS = {
     "AlpacaEval": ["alpaca_eval"],
     "AI Measurement Data Bank": ["measurement_db"],
     "arena battles": ["arena"],
+    "efficient-lm-eval": ["efficient_lm_eval"],
 }
 
 

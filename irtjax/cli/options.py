@@ -115,7 +115,8 @@ class Reading:
     metric: Annotated[
         list[str] | None,
         _read(
-            "Metric to read, where there are several; or BENCHMARK=METRIC, repeated.",
+            "Metric to read, where there are several; or BENCHMARK=METRIC, repeated."
+            " all reads each metric as a benchmark.",
             metavar="NAME",
         ),
     ] = None

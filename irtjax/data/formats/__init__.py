@@ -41,6 +41,7 @@ LOGS = {
     "arena_hard": "Arena-Hard judgments",
     "nemo_skills": "NeMo-Skills output*.jsonl",
     "py_irt": "py-irt .jsonlines",
+    "efficient_lm_eval": "efficient-lm-eval (LEGO-IRT) metrics (JSON lines)",
 }
 #: Modules that recognise files which irtjax does not read.
 OTHERS = ("arena", "openai_evals", "totals")

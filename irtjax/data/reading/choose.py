@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from irtjax.data.reading.every_metric import by_metric
 from irtjax.data.reading.options import Choices, Metric, ReadOptions
 from irtjax.data.reading.records import UNFINISHED, Coded, Records
 from irtjax.data.wording import counted, listing, were
@@ -25,6 +26,7 @@ def choose(records: Records, options: ReadOptions) -> _Choice:
     Metric and filter are chosen by benchmark: as asked for, else the only one, else
     the usual one of the log's format.
     """
+    records, options = by_metric(records, options)
     records = _choose_epoch(_choose_run(records, options), options)
     options = _resolved(records, options)
     before = records
@@ -52,6 +54,7 @@ def missing_choices(records: Records, options: ReadOptions) -> dict[str, Any]:
 
     The first that scores right and wrong, else the first.
     """
+    records, options = by_metric(records, options)
     records = _choose_epoch(_choose_run(records, options), options)
     options = _resolved(records, options)
     found: dict[str, Any] = {}

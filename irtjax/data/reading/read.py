@@ -84,7 +84,8 @@ def read(
         response: column of scores.
         metric: metric to read; also a list in order of preference, or a mapping from
             benchmark to either, "*" for the other benchmarks. Needed where items have
-            several and none is usual. "metric,filter" names both.
+            several and none is usual. "metric,filter" names both. "all" reads each as a
+            benchmark.
         filter: answer filter to read where logs have several; as ``metric``.
         trials: for several responses of a subject to an item: "auto" counts those that
             are right or wrong and averages scores; "error" refuses them; "mean",

@@ -48,6 +48,7 @@ class _Row(NamedTuple):
     content: str
     scores: list[tuple[str, Any]]
     main: str
+    benchmark: str
     failed: bool
     length: float | None
     texts: tuple[str, str]
@@ -86,6 +87,7 @@ class Tool:
         has_ids: Whether an item that has a name joins by it alone.
         repeats: Whether records of equal content are of one item, not of several.
         benchmark: The benchmark of a file.
+        benchmark_at: Paths of which the first that is there names that of a record.
         run: The run of a file; later ones sort last.
         filter: What tells files of a subject on a benchmark apart; one is read.
         scores: Paths of scores. The name of a metric is its label, or the last step.
@@ -117,6 +119,7 @@ class Tool:
     has_ids: bool = False
     repeats: bool = False
     benchmark: Callable[[Path], str] = lambda path: ""
+    benchmark_at: tuple[str, ...] = ()
     run: Callable[[Path], str] = lambda path: ""
     filter: Callable[[Path], str] = lambda path: ""
     scores: tuple[str, ...]
@@ -169,9 +172,8 @@ class Tool:
             pairs = [(row.name, row.content) for row in rows if row.content]
             copy = {} if self.repeats else copies(pairs)
             for row, subject in zip(rows, names, strict=True):
-                place = _Place(
-                    subject, benchmark, filter_name, run, copy.get(row.name, 0)
-                )
+                task, number = row.benchmark or benchmark, copy.get(row.name, 0)
+                place = _Place(subject, task, filter_name, run, number)
                 _add(builder, row, place, trials, options)
         if len(builder) == 0:
             raise ValueError(f"{several(paths)}: no record has a score")
@@ -243,6 +245,7 @@ class Tool:
             content=digest(*contents) if any(contents) else "",
             scores=scores,
             main=name_of(first_at(found, [self.main])),
+            benchmark=name_of(first_at(found, self.benchmark_at)),
             failed=any(failures),
             length=length,
             texts=(text_at(found, self.prompt), text_at(found, self.answer)),

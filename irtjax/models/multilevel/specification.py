@@ -160,7 +160,8 @@ class AbstractMultilevel:
             raise ValueError(
                 f"a {name} model needs items of two or more benchmarks or metrics, not"
                 f" of {benchmarks[0]!r} alone: name their column with benchmark= when"
-                " reading, or use the model 'hierarchical'"
+                " reading, read all metrics of a log with metric='all', or use the"
+                " model 'hierarchical'"
             )
         if self.shared_items is None and not self.metric_effects:
             raise ValueError(
