@@ -34,6 +34,7 @@ from experiments.aims.factors import (
     one_coverage,
 )
 from experiments.aims.rows import write
+from experiments.tabulate import aligned
 
 #: Largest number of factors of the first study.
 MOST = 8
@@ -178,11 +179,7 @@ def main(arguments: list[str] | None = None) -> dict[str, list[Row]]:
         found["coverage"] = coverage(*((300, 200, 3, 20) if full else (60, 40, 2, 2)))
     for study, rows in found.items():
         print(study)
-        for row in rows:
-            cells = (
-                f"{x:.4g}" if isinstance(x, float) else str(x) for x in row.values()
-            )
-            print("  ", *cells)
+        print(aligned(rows), flush=True)
         write(options.out, study, rows)
     return found
 

@@ -30,6 +30,7 @@ if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 import irtjax
+from experiments.tabulate import aligned
 
 Row = dict[str, Any]
 SHARED = Path(__file__).resolve().parents[3] / "shared/data/llm_factors"
@@ -214,11 +215,7 @@ def main(arguments: list[str] | None = None) -> dict[str, list[Row]]:
         found["coverage"] = coverage(*size)
     for study, rows in found.items():
         print(study)
-        for row in rows:
-            cells = (
-                f"{x:.4g}" if isinstance(x, float) else str(x) for x in row.values()
-            )
-            print("  ", *cells)
+        print(aligned(rows), flush=True)
         if options.out is not None:
             options.out.mkdir(parents=True, exist_ok=True)
             names = list(dict.fromkeys(name for row in rows for name in row))

@@ -27,6 +27,7 @@ if __name__ == "__main__":
 
 import irtjax
 from experiments.aims.rows import write
+from experiments.tabulate import aligned
 from irtjax.calibration import scale
 
 Row = dict[str, Any]
@@ -112,8 +113,9 @@ def main(arguments: list[str] | None = None) -> list[Row]:
             row["scores covered se"] = float(np.std(scores, ddof=1) / replicates**0.5)
             for name in ("squared error", "squared error of accuracy"):
                 row[name.replace("squared", "root mean squared")] = row.pop(name) ** 0.5
-            print(", ".join(f"{k} {v:.4g}" for k, v in row.items()), flush=True)
+            print(f"{subjects} x {items} done", file=sys.stderr, flush=True)
             rows.append(row)
+    print(aligned(rows))
     write(options.out, "few_subjects", rows)
     return rows
 

@@ -27,6 +27,7 @@ if __name__ == "__main__":
 
 import irtjax
 from experiments.aims.rows import write
+from experiments.tabulate import aligned
 from irtjax.validity.heterogeneity import CONFLICTING, NONE, ONE, RELATED
 
 #: Correlations of the two abilities; 1 is one skill.
@@ -87,8 +88,8 @@ def main(arguments: list[str] | None = None) -> list[dict[str, Any]]:
     rows = []
     for correlation in given.correlations:
         rows.append(study(correlation, given))
-        print(", ".join(f"{name} {value:.3g}" for name, value in rows[-1].items()))
-        sys.stdout.flush()
+        print(f"correlation {correlation} done", file=sys.stderr, flush=True)
+    print(aligned(rows))
     write(given.out, "heterogeneity", rows)
     return rows
 

@@ -28,6 +28,7 @@ if __name__ == "__main__":
 
 import irtjax
 from experiments.aims.rows import write
+from experiments.tabulate import aligned
 
 Row = dict[str, Any]
 #: Correlation of the factors.
@@ -147,12 +148,7 @@ def main(arguments: list[str] | None = None) -> list[Row]:
             items, factors, *categories = (int(x) for x in name.split("x"))
             number = options.replications or replications
             rows += compared(300, items, factors, number, *categories, methods=methods)
-    for row in rows:
-        for name, value in row.items():
-            if not name.endswith(" se"):
-                more = f" ± {row[f'{name} se']:.3f}" if f"{name} se" in row else ""
-                print(f"{name} {value:.4g}{more}" if more else value, end="; ")
-        print()
+    print(aligned(rows))
     write(options.out, "short_tests", rows)
     return rows
 

@@ -1,7 +1,7 @@
 """Every study of the cBMM paper, with the printed algorithm beside irtjax's methods.
 
 python experiments/cbmm/run.py                       # medium: the README's figures
-python experiments/cbmm/run.py --small               # a minute
+python experiments/cbmm/run.py --small               # five minutes, of compiling
 python experiments/cbmm/run.py --full --out DIR      # the paper's sizes: many hours
 python experiments/cbmm/run.py --only sizes --replicates 10 --method mm --method em
 """
@@ -25,6 +25,7 @@ if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from experiments.cbmm import coverage, figures, math500, methods, real, simulations
+from experiments.tabulate import aligned
 from irtjax.cli.machine import prepare
 
 Row = dict[str, Any]
@@ -79,13 +80,7 @@ def show(study: str, rows: list[Row]) -> None:
     """Prints the means of a study."""
     print(f"\n{study}")
     table = means(rows) if "replicate" in rows[0] else rows
-    for row in table:
-        cells = [
-            f"{k} {v:.4g}" if isinstance(v, float) else f"{k} {v}"
-            for k, v in row.items()
-            if v is not None
-        ]
-        print("  " + ", ".join(cells), flush=True)
+    print(aligned(table), flush=True)
 
 
 def read(path: Path) -> list[Row]:
@@ -109,7 +104,7 @@ def main(arguments: list[str] | None = None) -> dict[str, list[Row]]:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", choices=STUDIES, action="append")
     parser.add_argument(
-        "--small", action="store_true", help="tiny sizes, for the tests"
+        "--small", action="store_true", help="tiny sizes: minutes, of compiling"
     )
     parser.add_argument("--full", action="store_true", help="the sizes of the paper")
     parser.add_argument("--replicates", type=int, help="simulated data sets")

@@ -1,6 +1,6 @@
 """What response lengths add on real data: four comparisons of the LaRT paper.
 
-    python experiments/lart/compare.py --small       # simulated data, a minute
+    python experiments/lart/compare.py --small       # simulated data, five minutes
     python experiments/lart/compare.py --out DIR     # the data beside the repository
     python experiments/lart/compare.py --data FOLDER --only validity
 
@@ -424,7 +424,9 @@ def plan(options) -> dict[str, Callable[[], list[dict]]]:
 def main(argv: list[str] | None = None) -> dict[str, Any]:
     """Runs the comparisons, prints their tables and returns all rows."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--small", action="store_true", help="simulated data, a minute")
+    parser.add_argument(
+        "--small", action="store_true", help="simulated data, five minutes"
+    )
     parser.add_argument("--data", type=Path, default=DATA, help="folder of the data")
     parser.add_argument("--splits", type=int, default=20, help="random splits")
     parser.add_argument("--seed", type=int, default=0)
@@ -443,6 +445,7 @@ def main(argv: list[str] | None = None) -> dict[str, Any]:
         table = summary(rows)
         results[name] = rows
         print(f"\n{name}")
+        print("  " + "  ".join(f"{k:<10}" for k in list(table[0])[:-3]) + " mean ± se")
         for row in table if len(table) <= 40 else table[:: len(table) // 40 + 1]:
             label = "  ".join(f"{v!s:<10}" for v in list(row.values())[:-3])
             print(f"  {label} {row['mean']:.4f} ± {row['se']:.4f}")

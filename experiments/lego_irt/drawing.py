@@ -69,9 +69,11 @@ def lines(axes, rows: list[dict], along: str) -> None:
         if "lower" in rows[0]:
             ends = np.asarray([[row["lower"], row["upper"]] for row in part])
             spread = np.abs(ends - y[:, None]).T
+        if "lower" in rows[0] or len(x) == 1:
             x = x * 1.02 ** (k - len(series) / 2)  # Side by side.
         axes.errorbar(
             x, y, yerr=spread, color=PALETTE[k % len(PALETTE)], lw=1.2, elinewidth=0.6,
+            marker="o", ms=3 if len(x) > 1 else 6,
             ls="-" if k < len(PALETTE) else "--", label=label(name, 34),
         )  # fmt: skip
     axes.set_xlabel(ALONG[along])

@@ -1,6 +1,6 @@
 """Tables 4, 6 and 7 of the PSN-IRT paper with marginal fits in place of networks.
 
-    python experiments/psn_irt/subsets.py --small          # simulated, seconds
+    python experiments/psn_irt/subsets.py --small          # simulated, minutes
     python experiments/psn_irt/subsets.py --out DIR        # data beside the checkout
     python experiments/psn_irt/subsets.py --only stability
 
@@ -218,7 +218,7 @@ def prediction(matrix: Matrix, seed: int) -> list[dict]:
         row |= {"Kendall": rank_correlation(*sides) if sides else None}
         row |= {"status": status}
         rows.append(row | {"seconds": time.perf_counter() - begun})
-        say(rows[-1])
+        say(rows[-1], len(rows) == 1)
     return rows
 
 
@@ -266,7 +266,7 @@ def stability(matrix: Matrix, whole: Fitted, seed: int) -> list[dict]:
             ranks = stats.spearmanr(values[both], other[both])
             row[f"{name}, Spearman"] = float(np.asarray(ranks)[0])
         rows.append(row | {"status": part.status})
-        say(rows[-1])
+        say(rows[-1], len(rows) == 1)
     return rows
 
 
@@ -310,12 +310,14 @@ def subsets(matrix: Matrix, whole: Fitted, sizes, seed: int) -> list[dict]:
                         ),
                     }
                 )
-                say(rows[-1])
+                say(rows[-1], len(rows) == 1)
     return rows
 
 
-def say(row: dict) -> None:
-    """Prints a row as a line."""
+def say(row: dict, titles: bool = False) -> None:
+    """Prints a row as a line, below its titles if there is none above."""
+    if titles:
+        print("\n| " + " | ".join(row) + " |\n|" + "---|" * len(row), flush=True)
     cells = [f"{v:.4f}" if isinstance(v, float) else str(v) for v in row.values()]
     print("| " + " | ".join(cells) + " |", flush=True)
 
@@ -323,7 +325,9 @@ def say(row: dict) -> None:
 def main(arguments: list[str] | None = None) -> dict[str, list[dict]]:
     """Runs the tables, prints and, with --out, writes them."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--small", action="store_true", help="simulated responses")
+    parser.add_argument(
+        "--small", action="store_true", help="simulated responses, minutes"
+    )
     parser.add_argument("--data", type=Path, default=DATA)
     parser.add_argument("--only", choices=("prediction", "stability", "subsets"))
     parser.add_argument("--seed", type=int, default=0)

@@ -82,7 +82,8 @@ def test_one_skill_is_seldom_called_several(tmp_path):
 @pytest.mark.slow
 def test_short_tests_small(tmp_path, capsys):
     rows = short_tests.main(["--out", str(tmp_path)])
-    assert "gvem; loadings over truth" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert "loadings over truth" in out.splitlines()[0] and "gvem" in out
     assert [row["method"] for row in rows] == list(short_tests.METHODS)
     assert all(row["converged"] == 1 for row in rows)
     # Joint estimates of loadings are larger, on the same data.
