@@ -16,6 +16,7 @@ from irtjax.data.arrays import places_of
 from irtjax.data.frames import HasTable
 from irtjax.data.side_files import read_side_file
 from irtjax.data.wording import counted
+from irtjax.numerics.memory import available_memory
 from irtjax.ranking.discoveries import benjamini_hochberg
 
 if TYPE_CHECKING:
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 
 #: The usual false discovery rate.
 _LEVEL = 0.05
+#: Bytes of a cell: scores, wrong shares, masks, and room for passes.
+CELL_BYTES = 40.0
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
@@ -37,6 +40,7 @@ class ItemsToRead(HasTable):
             false discovery rate.
         false_discovery_rate: The level.
         num_items: Items that were looked at.
+        reason: Why none was looked at; empty where they were.
     """
 
     title = "Items to read"
@@ -46,12 +50,15 @@ class ItemsToRead(HasTable):
     significant: tuple[str, ...]
     false_discovery_rate: float
     num_items: int
+    reason: str = ""
 
     def __len__(self) -> int:
         return self.table.num_rows
 
     def sentence(self, most: int = 5) -> str:
         """The significant items in a sentence; "" where no item has evidence.
+
+        Where none was looked at, the reason.
 
         Args:
             most: Names to list.
@@ -60,7 +67,7 @@ class ItemsToRead(HasTable):
             self.table.column(name).to_pylist() for name in ("item", "evidence")
         )
         if not items:
-            return ""
+            return self.reason
         names = list(self.significant)
         if not names:
             first = ", ".join(_brief(items[: min(most, 3)]))
@@ -152,18 +159,31 @@ def items_to_read(
             f"false_discovery_rate {false_discovery_rate:g} is not between 0 and 1"
         )
     units = _units(fit, table)
+    if table.sparse is not None:
+        if CELL_BYTES * table.size > available_memory():
+            return _too_large(table, false_discovery_rate)
+        # As a matrix.
+        table = dataclasses.replace(table)
     rows = []
-    # A matrix of a sparse table may be too large.
-    if table.answers is not None and table.sparse is None:
+    if table.answers is not None:
         rows = by_answers(fit, table, units, seed)
     listed = {row["place"] for row in rows}
-    if table.sparse is None and len(listed) < table.num_items:
+    if len(listed) < table.num_items:
         rows += low_scores(table, units, listed, seed)
     for row in rows:
         place = row.pop("place")
         row["item"] = str(table.items[place])
         row["benchmark"] = str(table.benchmarks[place])
     return _result(rows, table, false_discovery_rate)
+
+
+def _too_large(table: ResponseTable, level: float) -> ItemsToRead:
+    """No items, of a table whose matrix needs more memory than there is."""
+    found = _result([], table, level)
+    size = f"{table.num_subjects:,} x {table.num_items:,}"
+    needed = CELL_BYTES * table.size / 2**30
+    reason = f"not examined: a matrix of {size} needs {needed:,.0f} GB of memory"
+    return dataclasses.replace(found, num_items=0, reason=reason)
 
 
 def _units(fit: Calibration, table: ResponseTable) -> np.ndarray:

@@ -241,6 +241,7 @@ def compare(
     places = find_names(fit.subject_names, [first, second], "subject")
     if places[0] == places[1]:
         raise ValueError(f"{first!r} is compared with itself: name two subjects")
+    first, second = fit.subject_names[places].tolist()
     ability, error = (
         x[places] for x in floats(fit.abilities.table, "ability", "ability_se")
     )
@@ -306,7 +307,7 @@ def compare_responses(
     places = find_names(table.subjects, [first, second], "subject")
     if places[0] == places[1]:
         raise ValueError(f"{first!r} is compared with itself: name two subjects")
-    table = table.select(subjects=[first, second])
+    table = table.select(subjects=table.subjects[places].tolist())
     exposure = table.observed if table.trials is None else table.trials
     top = 1.0 if table.trials is not None else float(max(table.values.max(), 1))
     labels = table.item_facets.get("benchmark")
@@ -334,27 +335,33 @@ def _score_difference(
 
     By the delta method its standard error is that of the abilities, given the scale,
     times the slope of the score: between the two subjects, D / z. So the interval and
-    the test of the abilities agree. Of abilities that hardly differ it is the slope of
-    a regression over the other subjects, weighted by their distance.
+    the test of the abilities agree. Of abilities that hardly differ it is the
+    derivative between them; where the score is no function of one ability, the slope
+    of a regression over the other subjects, weighted by their distance.
     """
+    from irtjax.calibration.score_curve import score_slope
+
     ability, score = floats(fit.abilities.table, "ability", "expected_score")
     gap = float(score[places[0]] - score[places[1]])
     if not np.isfinite(gap):
         return {}
     z, error = result.z, result.standard_error
+    own = abs(result.difference / z) if z else error
+    middle = float(ability[places].mean())
     if abs(z) >= _SMALL and gap * z > 0:
         spread = abs(gap / z)
+    elif slope := score_slope(fit, middle, own / np.sqrt(2)):
+        spread = abs(slope) * own
     else:
         known = np.isfinite(ability) & np.isfinite(score)
         x, y = ability[known], score[known]
-        distance = (x - ability[places].mean()) / max(x.std() / 2, error)
+        distance = (x - middle) / max(x.std() / 2, error)
         weight = np.exp(-0.5 * distance**2)
         x = x - np.average(x, weights=weight)
         square = np.average(x * x, weights=weight)
         if not square > 0:
             return {}
         slope = np.average(x * y, weights=weight) / square
-        own = abs(result.difference / z) if z else error
         spread = abs(slope) * own
     half = float(ndtri(0.5 + level / 2)) * spread
     names = ("score_difference", "score_lower", "score_upper")

@@ -14,11 +14,8 @@ from irtjax import scoring
 from irtjax.calibration.item_error import ItemErrors, factor_item_errors, item_errors
 from irtjax.calibration.lengths import ability_columns
 from irtjax.calibration.scale import BECAUSE, least_error
-from irtjax.calibration.standing import (
-    standing_columns,
-    why_not_ranked,
-    with_subjects,
-)
+from irtjax.calibration.score_curve import why_not_ranked
+from irtjax.calibration.standing import standing_columns, with_subjects
 from irtjax.calibration.tables import score_interval
 from irtjax.data import ResponseTable, read
 from irtjax.data.coding import coded_as
@@ -70,8 +67,8 @@ class ScoredSubjects(HasTable):
         own_error: `[subjects]` errors on the scale of the fit, without those of its
             location and scale (`scoring.scale_error`), which all subjects share.
         whole: The calibration with these subjects among its own, all ranked together;
-            None where they have no rank (`standing.why_not_ranked`, other scores than
-            EAP, more than 2,000 subjects).
+            None where they have no rank (`score_curve.why_not_ranked`, other scores
+            than EAP, more than 2,000 subjects).
     """
 
     title = "Scores, with the items of a fit"
@@ -145,7 +142,7 @@ def score(
     notes += more
     uncertain = item_errors(fit)
     blocks = factor_item_errors(fit) if model.family.dims else None
-    notes += (_of_item_errors(fit, uncertain, blocks), *_left_out(fit))
+    notes += (*_of_item_errors(fit, uncertain, blocks), *_left_out(fit))
     uses_lengths = _uses_lengths(fit, table, measures, method)
     items = jax.tree.map(lambda x: jnp.asarray(x)[rows], fit.parameters.items)
     responses, part = _scored(fit, model, table, rows, measures, uses_lengths)
@@ -249,13 +246,13 @@ def _in_known_categories(family, items, table: ResponseTable, rows: np.ndarray):
     return table.replace(values=values), None, (note,)
 
 
-def _of_item_errors(fit: Calibration, *errors: Any) -> str:
-    """Note of whether errors of scores count those of the items."""
+def _of_item_errors(fit: Calibration, *errors: Any) -> tuple[str, ...]:
+    """Note where errors of scores leave out those of the items."""
+    if any(x is not None for x in errors):
+        return ()
     # With few subjects in the fit this uncertainty dominates.
     text = "items are taken as known: errors leave out their uncertainty, from the"
-    if any(x is not None for x in errors):
-        text = "errors count those of the items, from the"
-    return f"{text} {counted(len(fit.subject_names), 'subject')} of the fit"
+    return (f"{text} {counted(len(fit.subject_names), 'subject')} of the fit",)
 
 
 def _table(table: ResponseTable, ability, error, interval, flags, more) -> pa.Table:
@@ -483,10 +480,12 @@ def _match(
     table = aligned(table, fit.reversed_scores, fit.item_names.tolist())
     rows = match_items(table, fit.item_names, "the fit", fit.item_contents)
     matched = rows >= 0
-    notes = (
-        f"{matched.sum():,} of the {counted(len(fit.item_names), 'item')} of the fit"
-        f" {were(matched.sum())} answered",
-    )
+    notes: tuple[str, ...] = ()
+    if matched.sum() < len(fit.item_names):
+        notes += (
+            f"{matched.sum():,} of the {counted(len(fit.item_names), 'item')} of the"
+            f" fit {were(matched.sum())} answered",
+        )
     if not matched.all():
         unknown = table.items[~matched].tolist()
         shown = ", ".join(unknown[:5]) + (", ..." if len(unknown) > 5 else "")

@@ -6,28 +6,12 @@ import os
 from collections.abc import Sequence
 
 from irtjax.data.text_table import BETWEEN, cut, display_width
-from irtjax.data.wording import counted, visible
+from irtjax.data.wording import counted, short_names
 
 #: Columns of a name that is cut between others.
 _LEAST_CUT = 7
 #: What stands for no name.
 NONE = "–"
-
-
-def short_names(names: Sequence[str]) -> dict[str, str]:
-    """Returns names without the organisation before "/" where they stay different.
-
-    >>> short_names(["meta/llama", "qwen/qwen", "other/qwen"])
-    {'meta/llama': 'llama', 'qwen/qwen': 'qwen/qwen', 'other/qwen': 'other/qwen'}
-    """
-    ends = [visible(name).rstrip("/").rsplit("/", 1)[-1] for name in names]
-    met: dict[str, int] = {}
-    for end in ends:
-        met[end] = met.get(end, 0) + 1
-    return {
-        name: end if met[end] == 1 and end else visible(name)
-        for name, end in zip(names, ends, strict=True)
-    }
 
 
 def listed(names: Sequence[str], width: int, last: str = ", ") -> str:

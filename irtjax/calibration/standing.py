@@ -8,8 +8,7 @@ fit, a difference of a new subject k and another one i has the variance
 
     v_k + v_i + |u_k - u_i|^2.
 
-The expected score of a new subject is the mean over all items of the fit of the
-expected response, averaged over N(t, v).
+The expected score of a new subject is that of `calibration.score_curve`, over N(t, v).
 """
 
 from __future__ import annotations
@@ -18,12 +17,12 @@ import dataclasses
 from typing import TYPE_CHECKING, Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from scipy.special import ndtri
 
 from irtjax.calibration.result_tables import AbilityTable
-from irtjax.calibration.scale import BECAUSE, compares_means
+from irtjax.calibration.scale import compares_means
+from irtjax.calibration.score_curve import expected_scores
 from irtjax.calibration.tables import (
     columns_by_benchmark,
     floats,
@@ -33,7 +32,6 @@ from irtjax.calibration.tables import (
 from irtjax.models.model import response_ends
 from irtjax.ranking import rank_intervals, without_scale
 from irtjax.ranking.accuracy import accuracies
-from irtjax.scoring.expected import response_table_jit
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -41,56 +39,15 @@ if TYPE_CHECKING:
     from irtjax.calibration.calibration import Calibration
     from irtjax.data import ResponseTable
 
-#: Standard normal nodes and weights that average over the error of an ability.
-_NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(21)
-#: Abilities at which expected scores are computed; between them they are linear.
-_GRID = np.linspace(-10.0, 10.0, 401)
 #: Columns of ranks, which change with the subjects.
 _RANKS = ("rank", "rank_lower", "rank_upper", "probability_best")
-
-
-def why_not_ranked(fit: Calibration) -> str:
-    """Why new subjects get no rank in a fit, or nothing.
-
-    >>> import irtjax
-    >>> data = [[1, 1, 1, 0], [1, 0, 0, 0], [1, 1, 0, 0], [0, 1, 0, 1]]
-    >>> why_not_ranked(irtjax.fit(irtjax.ResponseTable.from_arrays(data), "rasch"))
-    ''
-    """
-    structure = fit.structure
-    if fit.factors is not None or fit.model.family.dims:
-        return "the fit has several abilities"
-    if structure is not None and len(structure.groups) > 1:
-        return "the fit has an ability for each group"
-    if structure is not None and structure.draws is not None:
-        return "the fit consists of draws"
-    if fit.parameters.lengths is not None:
-        return "the fit has response lengths"
-    if any(BECAUSE in text for text in fit.warnings):
-        return f"{len(fit.subject_names)} subjects {BECAUSE}"
-    return ""
-
-
-def expected_scores(
-    fit: Calibration, ability: np.ndarray, error: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """Expected scores on all items of the fit, and their standard errors."""
-    items = jax.tree.map(jnp.asarray, fit.parameters.items)
-    grid = jnp.asarray(_GRID, items[0].dtype)
-    at_grid = np.asarray(response_table_jit(fit.model.family, items, grid), float)
-    at_nodes = np.interp(
-        ability[:, None] + error[:, None] * _NODES, _GRID, at_grid.mean(axis=1)
-    )
-    weights = _WEIGHTS / _WEIGHTS.sum()
-    mean = at_nodes @ weights
-    return mean, np.sqrt(np.maximum((at_nodes - mean[:, None]) ** 2 @ weights, 0))
 
 
 def with_subjects(fit: Calibration, scored: pa.Table, own_error, matched) -> Any:
     """The calibration with further subjects, all ranked together.
 
     Args:
-        fit: The calibration; `why_not_ranked` states which fits do not suit.
+        fit: The calibration; `score_curve.why_not_ranked` states which do not suit.
         scored: The table of `irtjax.score`. A subject of the fit that is in it again
             is replaced.
         own_error: `[new]` errors of the new abilities given location and scale.

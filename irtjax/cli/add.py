@@ -109,6 +109,7 @@ def _rows(done: Added) -> list[dict[str, Any]]:
 
 def _show(done: Added, rows: list[dict[str, Any]], to: Path, no_page: str) -> None:
     """Prints where the new subjects stand, and what was done."""
+    from irtjax.calibration.heading import nouns_of
     from irtjax.cli import screen
     from irtjax.cli.score import show_standing
     from irtjax.data.wording import counted
@@ -118,8 +119,9 @@ def _show(done: Added, rows: list[dict[str, Any]], to: Path, no_page: str) -> No
         return
     count, whole = len(done.subjects), len(done.fit.subject_names)
     if rows:
-        title = f"{counted(count, 'new model')} of {whole:,}"
-        show_standing(rows, done.fit.level, title)
+        noun = nouns_of(done.fit)[0]
+        title = f"{counted(count, f'new {noun}')} of {whole:,}"
+        show_standing(rows, done.fit.level, noun, title)
     lines = []
     if done.refit:
         lines.append(f"The items were fitted again: {done.refit}.")

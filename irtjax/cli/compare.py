@@ -172,17 +172,20 @@ def _pair(
     progress: ProgressLine,
 ) -> _Pair:
     """The two with their fit and responses; logs of several subjects are fitted."""
+    from irtjax.data.matching import find_names
+
     if folder is not None:
         progress("load")
         fit = load_fit(folder)
         table = responses_of(fit, folder, files, reading)
+        places = find_names(fit.subject_names, [first, second], "subject")
+        first, second = fit.subject_names[places].tolist()
         return _Pair(first, second, fit, table)
-    from irtjax.data.matching import find_names
-
     began = time.perf_counter()
     progress("read")
     table = reading.read(files)
-    find_names(table.subjects, [first, second], "subject")
+    places = find_names(table.subjects, [first, second], "subject")
+    first, second = table.subjects[places].tolist()
     fit = None
     if table.num_subjects >= FEWEST:
         seconds = time.perf_counter() - began

@@ -47,6 +47,7 @@ def score_command(
     with ProgressLine(quiet) as progress:
         progress("read")
         prepare(float32, device)
+        from irtjax.calibration.heading import nouns_of
         from irtjax.calibration.score import score
         from irtjax.data.reversal import directions_of
         from irtjax.storage import load
@@ -63,10 +64,17 @@ def score_command(
         write_files({out: result.table})
     ways = directions_of(dict.fromkeys(saved.reversed_scores.values()))
     notes = [*ways, *table.notes, *result.notes]
-    _report(result, num_items, notes, out, quiet, json)
+    if not json:
+        # What the fit states, too, is no news.
+        known = () if subset else saved.notes
+        notes = [note for note in notes if note not in known]
+    noun = "model" if subset else nouns_of(saved)[0]
+    _report(result, num_items, notes, out, quiet, json, noun)
 
 
-def _report(result, num_items, notes, out: Path | None, quiet: bool, json: bool):
+def _report(
+    result, num_items, notes, out: Path | None, quiet: bool, json: bool, noun: str
+):
     """Prints scores, or those predicted for some items, for people or as JSON."""
     if json:
         whole = num_items is None
@@ -84,7 +92,7 @@ def _report(result, num_items, notes, out: Path | None, quiet: bool, json: bool)
         from irtjax.cli import screen
 
         if num_items is None and "rank" in result.table.column_names:
-            show_standing(result.table.to_pylist(), result.level)
+            show_standing(result.table.to_pylist(), result.level, noun)
         else:
             screen.show_table(*_shown(result, num_items))
         screen.show_warnings([], notes)
@@ -92,16 +100,17 @@ def _report(result, num_items, notes, out: Path | None, quiet: bool, json: bool)
             screen.show_sentences([f"Written to {out}"])
 
 
-def show_standing(rows: list[dict[str, Any]], level: float, title: str = "") -> None:
+def show_standing(
+    rows: list[dict[str, Any]], level: float, noun: str, title: str = ""
+) -> None:
     """Prints new subjects with their ranks among those of the fit."""
     from irtjax.cli import screen
-    from irtjax.data.wording import percent
-    from irtjax.report import standing_text
+    from irtjax.report.standing_text import above_sentences, standing_table
 
-    header = [x.replace("interval", percent(level)) for x in standing_text.HEADER]
-    cells = screen.shortened(standing_text.standing_rows(rows))
-    screen.show_table(title, header, cells, left=2, spare=standing_text.SPARE)
-    screen.show_sentences(standing_text.above_sentences(rows))
+    header, cells = standing_table(rows, level, noun)
+    left = ("rank", noun, "tied with")
+    screen.show_table(title, header, screen.shortened(cells), left)
+    screen.show_sentences(above_sentences(rows, noun))
 
 
 def _shown(result: Any, num_items: int | None) -> tuple:
@@ -110,23 +119,46 @@ def _shown(result: Any, num_items: int | None) -> tuple:
     from irtjax.data.wording import counted, percent
     from irtjax.report.words import interval, number
 
-    rows, level = result.table.num_rows, percent(result.level)
-    title = f"{counted(rows, 'subject')}, "
-    if num_items is None:
-        title += f"{result.method.upper()} scores"
-        header = ["subject", "ability", "error", f"{level} interval", "accuracy"]
-        header += ["responses", "flags"]
-        names, mean, digits = ("ability", "ability_se"), "accuracy", 2
-    else:
+    title = f"{counted(result.table.num_rows, 'subject')}, "
+    if num_items is not None:
         title += f"predicted scores on {counted(num_items, 'item')}"
-        header = ["subject", "score", f"{level} interval", "subset mean", "responses"]
-        names, mean, digits = ("expected_score",), "subset_mean", 3
-    prefix = "" if num_items is None else "expected_score_"
-    rows = []
-    for row in result.table.to_pylist():
-        cells = [row["subject"], *(number(row[name], digits) for name in names)]
-        low, high = row[f"{prefix}lower"], row[f"{prefix}upper"]
-        cells.append(interval(low, high, digits))
-        cells += [number(row[mean], 3), f"{row['observed']:,}"]
-        rows.append([*cells, row["flags"] or ""] if num_items is None else cells)
+        return title, *_predicted(result)
+    title += f"{result.method.upper()} scores"
+    header = ["subject", "ability", "error", f"{percent(result.level)} interval"]
+    header += ["accuracy", "responses", "flags"]
+    rows = [
+        [
+            row["subject"],
+            *(number(row[name]) for name in ("ability", "ability_se")),
+            interval(row["lower"], row["upper"], 2),
+            number(row["accuracy"], 3),
+            f"{row['observed']:,}",
+            row["flags"] or "",
+        ]
+        for row in result.table.to_pylist()
+    ]
     return title, header, screen.shortened(rows)
+
+
+def _predicted(result: Any) -> tuple[list[str], list[list[str]]]:
+    """Header and rows of predicted scores, as on the leaderboard."""
+    from irtjax.calibration.leaderboard_text import score_digits
+    from irtjax.cli import screen
+    from irtjax.data.wording import percent, points
+
+    names = [f"expected_score{end}" for end in ("", "_lower", "_upper")]
+    found = result.table.to_pylist()
+    values = [[row[name] for name in names] for row in found]
+    digits = score_digits([(high - low) / 2 for _, low, high in values], 1.0)
+    rows = [
+        [
+            row["subject"],
+            points(score, digits),
+            f"{points(low, digits)}–{points(high, digits)}",
+            points(row["subset_mean"], digits),
+            f"{row['observed']:,}",
+        ]
+        for row, (score, low, high) in zip(found, values, strict=True)
+    ]
+    header = ["subject", "score", percent(result.level), "subset mean", "responses"]
+    return header, screen.shortened(rows)

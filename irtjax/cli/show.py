@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -79,7 +80,7 @@ def show_command(
     elif json:
         print_json(ranking_document(fit, ranked, folder))
     elif form != "table":
-        _export(ranked, form)
+        _export(ranked, form, fit.notes)
     elif not quiet:
         from irtjax.cli import screen
         from irtjax.report.kept import kept
@@ -113,14 +114,14 @@ def _load(folder: Path, quiet: bool) -> Calibration:
         return load_fit(folder)
 
 
-def _export(ranked: RankedSubjects, form: str) -> None:
+def _export(ranked: RankedSubjects, form: str, notes: Sequence[str]) -> None:
     """Prints the leaderboard to be pasted."""
     from irtjax.calibration.leaderboard_text import leaderboard_rows, leaderboard_table
     from irtjax.cli import screen
     from irtjax.report.exports import csv_text, formatted
 
     if form == "lm-eval":
-        screen.show_text(_harness_tables(ranked))
+        screen.show_text(_harness_tables(ranked, notes))
         return
     if form == "csv":
         screen.show_text(csv_text(leaderboard_table(ranked)))
@@ -178,28 +179,36 @@ def _show_tasks(ranked: RankedSubjects, view: _View) -> None:
     screen.show_text(text)
 
 
-def _harness_tables(ranked: RankedSubjects) -> str:
+def _harness_tables(ranked: RankedSubjects, notes: Sequence[str]) -> str:
     """Returns a table of each subject as lm-evaluation-harness prints it.
 
-    It has the accuracy on each benchmark, and the expected score on all items.
+    It has the accuracy on each benchmark, by the metric and filter that notes of the
+    reading name, and the expected score on all items.
     """
+    from irtjax.data.reading.choose import usual_choices
     from irtjax.harness.lm_eval import markdown as harness_markdown
     from irtjax.report.leaderboard_page import benchmarks_with_accuracy
     from irtjax.report.words import markdown
 
     names, blocks = benchmarks_with_accuracy(ranked), []
+    known = usual_choices(notes)
+    columns = {name: f"accuracy[{name}]" for name in names} or {"all": "accuracy"}
     for row in ranked.rows():
         lines = [
-            _harness_row(name, "accuracy", row, f"accuracy[{name}]") for name in names
+            _harness_row(name, known.get(name, ("accuracy", "")), row, column)
+            for name, column in columns.items()
         ]
-        lines += [] if names else [_harness_row("all", "accuracy", row, "accuracy")]
-        lines.append(_harness_row("all", "expected_score", row, "expected_score"))
+        score = "expected_score", ""
+        lines.append(_harness_row("all", score, row, "expected_score"))
         blocks.append(f"{markdown(row['subject'])}\n\n{harness_markdown(lines)}")
     return "\n\n".join(blocks)
 
 
-def _harness_row(task: str, metric: str, row: dict[str, Any], name: str) -> list[str]:
-    """A row of the harness's table."""
+def _harness_row(
+    task: str, choice: tuple[str, str], row: dict[str, Any], name: str
+) -> list[str]:
+    """A row of the harness's table; `choice` is metric and filter."""
+    metric, chosen = choice
     value, error = row[name], row[f"{name}_se"]
     shown = ["N/A" if x is None else f"{x:.4f}" for x in (value, error)]
-    return [task, "", "none", "", metric, "", shown[0], "±", shown[1]]
+    return [task, "", chosen, "", metric, "", shown[0], "±", shown[1]]

@@ -9,6 +9,7 @@ import numpy as np
 from irtjax.data.arrays import as_labels, places_of
 from irtjax.data.item_texts import Contents, refuse_other_contents
 from irtjax.data.table import ResponseTable
+from irtjax.data.wording import short_names
 
 
 def match_items(
@@ -111,12 +112,19 @@ def find_names(
 ) -> np.ndarray:
     """Returns the position of each wanted name among those of a fit; all for None.
 
+    A subject may have the short name by which tables list it (`short_names`).
+
     >>> find_names(np.array(["a", "b", "c"]), ["c", "a"], "subject").tolist()
     [2, 0]
+    >>> find_names(np.array(["org/a", "org/b"]), ["b"], "subject").tolist()
+    [1]
     """
     if wanted is None:
         return np.arange(len(known))
     found = places_of(known, as_labels(wanted))
+    if kind == "subject" and (found < 0).any():
+        short = np.array(list(short_names(known.tolist()).values()))
+        found = np.where(found < 0, places_of(short, as_labels(wanted)), found)
     if (found < 0).any():
         from difflib import get_close_matches
 

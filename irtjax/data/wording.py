@@ -100,6 +100,22 @@ def visible(name: str) -> str:
     return "".join(c for c in name if c.isprintable())
 
 
+def short_names(names: Sequence[str]) -> dict[str, str]:
+    """Returns names without the organisation before "/" where they stay different.
+
+    >>> short_names(["meta/llama", "qwen/qwen", "other/qwen"])
+    {'meta/llama': 'llama', 'qwen/qwen': 'qwen/qwen', 'other/qwen': 'other/qwen'}
+    """
+    ends = [visible(name).rstrip("/").rsplit("/", 1)[-1] for name in names]
+    met: dict[str, int] = {}
+    for end in ends:
+        met[end] = met.get(end, 0) + 1
+    return {
+        name: end if met[end] == 1 and end else visible(name)
+        for name, end in zip(names, ends, strict=True)
+    }
+
+
 def number(value: float | None, digits: int = 2) -> str:
     """Returns a number with a fixed number of digits, a dash where there is none.
 

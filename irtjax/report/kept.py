@@ -35,9 +35,12 @@ def kept(folder: Path, shown: str) -> dict[str, Any]:
     from irtjax.subsets.subset import is_subset, load_subset
 
     found: dict[str, Any] = {}
-    with contextlib.suppress(ValueError):
-        if (folder / TO_READ).is_file():
-            found["to_read"] = read_items_to_read(folder / TO_READ)
+    # After `add` they are those of the audit.
+    for path in (folder / TO_READ, folder / "audit" / TO_READ):
+        with contextlib.suppress(ValueError):
+            if path.is_file():
+                found["to_read"] = read_items_to_read(path)
+                break
     line = _left_out(folder)
     with contextlib.suppress(ValueError):
         if is_subset(folder / SUBSET):

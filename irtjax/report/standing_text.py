@@ -5,31 +5,46 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from irtjax.data.wording import counted
-from irtjax.report.words import interval, number
+from irtjax.calibration.leaderboard_text import score_digits
+from irtjax.calibration.shown_names import listed
+from irtjax.data.text_table import display_width, terminal_width
+from irtjax.data.wording import counted, percent, points, short_names, visible
 
-#: Header of the table of new subjects, and what it does without where it is narrow.
-HEADER = ("rank", "model", "score", "interval", "accuracy", "tied with")
-SPARE = ("accuracy",)
-#: Names shown of those that are tied with a subject, or above it.
+#: New subjects of which those above are named.
 SHOWN = 3
+#: Columns of the names of those that a subject is tied with, at least.
+_TIES = 16
 
 
-def standing_rows(rows: Iterable[Mapping[str, Any]]) -> list[list[str]]:
-    """Cells of the table, of the rows of `ScoredSubjects.table`, best first."""
+def standing_table(
+    rows: Iterable[Mapping[str, Any]], level: float, noun: str = "model"
+) -> tuple[list[str], list[list[str]]]:
+    """Header and cells of the table, of the rows of `ScoredSubjects.table`, best first.
+
+    Scores and ties are as on the leaderboard.
+    """
+    header = ["rank", noun, "score", percent(level), "tied with"]
     having = [row for row in rows if row.get("rank") is not None]
     having.sort(key=lambda row: row["rank"])
-    return [
+    ends = [[row[f"expected_score_{x}"] for x in ("lower", "upper")] for row in having]
+    sizes = [abs(row["expected_score"]) for row in having]
+    digits = score_digits([(b - a) / 2 for a, b in ends], max(sizes, default=0))
+    shown = lambda value: points(value, digits, max(sizes) <= 1)
+    cells = [
         [
             ranks(row),
-            row["subject"],
-            number(row["expected_score"], 3),
-            interval(row["expected_score_lower"], row["expected_score_upper"], 3),
-            number(row["accuracy"], 3),
-            few(row["tied_with"]),
+            visible(row["subject"]),
+            shown(row["expected_score"]),
+            "–".join(map(shown, pair)),
         ]
-        for row in having
+        for row, pair in zip(having, ends, strict=True)
     ]
+    taken = sum(
+        max(map(display_width, x)) + 2 for x in zip(header[:-1], *cells, strict=True)
+    )
+    room = max(terminal_width() - taken - 1, _TIES)
+    ties = [listed(_names(row["tied_with"]), room) for row in having]
+    return header, [[*row, tied] for row, tied in zip(cells, ties, strict=True)]
 
 
 def ranks(row: Mapping[str, Any]) -> str:
@@ -42,27 +57,25 @@ def ranks(row: Mapping[str, Any]) -> str:
     return f"{low}" if low == high else f"{low}–{high}"
 
 
-def few(names: str) -> str:
-    """Some of the names that a cell has, and how many more there are.
-
-    >>> few("a; b; c; d; e"), few("")
-    ('a, b, c and 2 more', '–')
-    """
-    listed = names.split("; ") if names else []
-    more = len(listed) - SHOWN
-    shown = ", ".join(listed[:SHOWN])
-    return (shown or "–") + (f" and {more} more" if more > 0 else "")
+def _names(cell: str) -> list[str]:
+    """Short names of the subjects that a cell has."""
+    return list(short_names(cell.split("; ")).values()) if cell else []
 
 
-def above_sentences(rows: Iterable[Mapping[str, Any]]) -> list[str]:
+def above_sentences(
+    rows: Iterable[Mapping[str, Any]], noun: str = "model"
+) -> list[str]:
     """Who is significantly above each new subject, for a few of these."""
     found = []
     for row in list(rows)[:SHOWN]:
         if row.get("rank") is None:
             continue
+        name = visible(row["subject"])
         if row["above"]:
-            count = counted(len(row["above"].split("; ")), "model")
-            found.append(f"{count} above {row['subject']}: {few(row['above'])}.")
+            names = _names(row["above"])
+            start = f"{counted(len(names), noun)} above {name}: "
+            room = max(terminal_width() - len(start) - 1, _TIES)
+            found.append(f"{start}{listed(names, room)}.")
         else:
-            found.append(f"No model is significantly above {row['subject']}.")
+            found.append(f"No {noun} is significantly above {name}.")
     return found

@@ -12,6 +12,7 @@ from irtjax.calibration.flags import is_of_items
 from irtjax.calibration.heading import nouns_of
 from irtjax.calibration.leaderboard_text import points, tie_ranks
 from irtjax.calibration.shown_names import bare_names, listed, short_names
+from irtjax.data.reading.choose import usual_choices
 from irtjax.data.text_table import (
     cut_names,
     display_width,
@@ -43,8 +44,6 @@ _FEW = 20
 _OF_SIZE = re.compile(r" are few$|^only .* advised")
 #: The names in the warning of equal responses, where they fill the line.
 _COPIES = re.compile(r"^subjects .{30,}? (?=gave the same \S+ responses)")
-#: The filters in the note on the usual choice (`data.reading.choose`).
-_FILTER = re.compile(r"([^(;]+): \S+ with ([^,;]+), not ")
 
 
 def verdict_text(
@@ -151,9 +150,9 @@ def mind(fit: Calibration, ranked: RankedSubjects) -> str:
     left = len(fit.subject_names) - ranked.table.num_rows
     if left and ranked.table.num_rows:
         found.append(f"{counted(left, noun)} without a finite ability left out")
-    chosen = [pair for note in fit.notes for pair in _FILTER.findall(note)]
+    chosen = {name: x for name, (_, x) in usual_choices(fit.notes).items() if x}
     if chosen:
-        shown = [f"{name.strip()} is {filters}" for name, filters in chosen]
+        shown = [f"{name} is {filters}" for name, filters in chosen.items()]
         found.append(listed(shown, _MOST))
     if not of_size and len(fit.subject_names) < _FEW and len(fit.item_names) > 1:
         of_size = [f"too few {noun}s to test items"]

@@ -18,7 +18,7 @@ import numpy as np
 
 from irtjax.calibration.calibration import Calibration
 from irtjax.calibration.score import MOST_RANKED, score
-from irtjax.calibration.standing import why_not_ranked
+from irtjax.calibration.score_curve import why_not_ranked
 from irtjax.data import ResponseTable, read, writing
 from irtjax.data.decode import Record, decode
 from irtjax.data.files import read_bytes
@@ -26,7 +26,7 @@ from irtjax.data.fit_folder import RESPONSES, load_responses
 from irtjax.data.reading.merge import merge
 from irtjax.data.reading.options import ReadOptions, as_typed, of_fit
 from irtjax.data.reversal import aligned
-from irtjax.data.wording import counted, listing
+from irtjax.data.wording import are, counted, listing
 from irtjax.storage.folder import load, save
 from irtjax.storage.snapshots import FOLDER, saved_at, snapshot_of, write_snapshot
 
@@ -234,8 +234,8 @@ def without_known(
     observed[np.ix_(rows[order], columns[place])] &= ~both
     left = np.flatnonzero(observed.any(axis=1))
     note = (
-        f"{counted(len(shared), 'model')} of these are in the fit already, with the"
-        " same responses"
+        f"{counted(len(shared), 'model')} of these {are(len(shared))} in the fit"
+        " already, with the same responses"
     )
     if not left.size:
         return None, (note,)

@@ -262,10 +262,12 @@ class Shrunken(HasTable):
         low = ends["low"]
         values, observed, places = arrange(table, self.items, *known, lowest=low)
         known = places >= 0
-        notes = [
-            f"{known.sum():,} of the {counted(self.size, 'item')} of the subset"
-            f" {are(known.sum())} there"
-        ]
+        notes = []
+        if known.sum() < self.size:
+            notes.append(
+                f"{known.sum():,} of the {counted(self.size, 'item')} of the subset"
+                f" {are(known.sum())} there"
+            )
         if not known.all():
             notes.append(
                 f"{counted((~known).sum(), 'item')} {are((~known).sum())} not in the"

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import irtjax
-from irtjax.auditing import permuted
+from irtjax.auditing import agreement, items_to_read, permuted
 from irtjax.auditing.control import simulated
 from irtjax.auditing.copies import duplicates, duplicates_of_cells
 from irtjax.auditing.examine import OrderedFit
@@ -103,6 +103,18 @@ def test_an_audit_of_observed_cells_is_that_of_the_matrix(no_matrix, monkeypatch
     assert found.flagged("negative discrimination") == ["item 4"]
     assert set(found.flagged("duplicate")) == {"item 11", "item 12"}
     assert plot_flagged_items(found, few).axes
+
+
+def test_items_to_read_of_cells_are_those_of_the_matrix(monkeypatch):
+    dense, few, fit = case()
+    found, wanted = (items_to_read(fit, x) for x in (few, dense))
+    assert len(wanted) > 0 and found.significant == wanted.significant
+    assert found.table.equals(wanted.table)
+    # A matrix that does not fit is not made, and a line states it.
+    monkeypatch.setattr(agreement, "available_memory", lambda: 1.0)
+    lost = items_to_read(fit, few)
+    assert len(lost) == 0 and lost.sentence().startswith("not examined: a matrix of")
+    assert items_to_read(fit, dense).table.equals(wanted.table)
 
 
 def test_classical_statistics_and_asymptotes_of_cells():

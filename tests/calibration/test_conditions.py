@@ -131,6 +131,8 @@ def a_fit(ability, error, *, status=Status.CONVERGED, **columns):
         level=0.95,
         status=status,
         factors=None,
+        # Without items, the slope of scores is that over the other subjects.
+        structure=SimpleNamespace(groups=("a", "b"), draws=None),
         options={},
         reversed_scores=None,
         item_names=np.array([]),

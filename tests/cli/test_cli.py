@@ -686,7 +686,7 @@ def test_bad_input_of_the_other_commands(tmp_path, responses, saved):
         (["rank", empty], "has no fit.json"),
         (["clusters", empty, responses], r"`irtjax fit --model factor\s--out`"),
         (["rank", saved, "--level", "2"], "--level 2 is not between 0 and 1"),
-        (["compare", best, "model_5", "--fit", saved], "did you mean vendor/model_5"),
+        (["compare", best, "model5", "--fit", saved], "did you mean vendor/model_5"),
         (["compare", best, best, "--fit", saved], "compared with itself"),
         (["simulate", "-o", tmp_path / "s.xlsx"], r"\.csv or \.parquet"),
         (["simulate", "-o", tmp_path / "s.csv", "--missing", "1"], "--missing 1"),

@@ -124,6 +124,12 @@ def test_what_is_pasted_has_every_row(made):
     tables = form("lm-eval")
     head = "|Tasks|Version|Filter|n-shot|Metric|"
     assert head in re.sub(r" *\| *", "|", tables) and tables.count("|math") == 10
+    row = next(line for line in tables.splitlines() if line.startswith("|math_sim"))
+    assert [x.strip() for x in row.split("|")][3:6] == [
+        "strict-match",
+        "",
+        "exact_match",
+    ]
     items = list(csv.DictReader(io.StringIO(form("csv", "--items"))))
     assert len(items) == 100 and float(items[0]["difficulty_se"]) > 0
     assert form("md", "--tasks").splitlines()[0].count("|") == 5
@@ -136,6 +142,7 @@ def test_what_is_pasted_has_every_row(made):
 def test_commands_that_print_a_result_have_it_as_json(made):
     _, out, _ = made
     found = strict(ok("show", out, "--json").stdout)
+    assert {"Read", "Cheaper"} <= {*found["verdict"]}
     assert found["subjects"][0]["tied_rank_lower"] == 1
     assert found["verdict"]["Next"].startswith("irtjax compare ")
     assert len(strict(ok("items", out, "--json").stdout)["items"]) == 100
@@ -174,6 +181,9 @@ def test_two_models_are_compared_in_a_line(made):
     assert back[6] == f"{first} is better, P > .99"
     command = shlex.split(text.partition("\nNext")[2])
     near = matched(ok(*command[1:]).stdout)
+    # By the short names that the table shows, too.
+    short = [name.removeprefix("org/") for name in command[2:4]]
+    assert matched(ok("compare", *short, *command[4:]).stdout)[0] == near[0]
     assert near[6].startswith("tied, P(better) .")
     scores = {
         x["subject"]: x for x in strict(ok("rank", out, "--json").stdout)["subjects"]

@@ -8,7 +8,8 @@ or the reason why a file of this tool holds no responses, or False.
 bytes and their names: reading such a file is then refused, where without it the
 responses in it would be missing unnoticed. ``recognise_header(names, cells)`` is for
 CSV files, by the names of their columns and the first row, and ``recognise_yaml(head)``
-for YAML.
+for YAML. ``SIDE_FILES`` is a pattern of the names of files with totals or settings of
+the runs, which it reads with the logs.
 
 Tables of the Item Response Warehouse are long tables of CSV or Parquet: `irw` has the
 names of their columns, and no reader of its own.

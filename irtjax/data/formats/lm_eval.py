@@ -39,6 +39,8 @@ _PAIRS = set(
     "f1 mcc likelihood word_perplexity byte_perplexity bits_per_byte perplexity"
     " acc_mutual_info".split()
 )
+#: Totals of a run, which are next to its logs.
+SIDE_FILES = "*results*.json"
 # What is usually reported of a task, in order of preference.
 USUAL_METRICS = ("acc_norm", "acc", "exact_match", "prompt_level_strict_acc")
 USUAL_FILTERS = ("strict-match",)
@@ -491,7 +493,7 @@ class _Totals:
         if folder in self._seen:
             return self._seen[folder]
         found = self._seen[folder] = []
-        for path in sorted(folder.glob("*results*.json")):
+        for path in sorted(folder.glob(SIDE_FILES)):
             # The totals are optional.
             with contextlib.suppress(ValueError):
                 results = decode(read_bytes(path), _Results, str(path))

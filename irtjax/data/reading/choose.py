@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -15,6 +16,9 @@ from irtjax.data.wording import counted, listing, were
 
 #: Benchmarks whose usual metric is listed.
 SHOWN = 8
+#: The note on the usual choice, and a choice in it.
+_USUAL = "usual metrics and filters were read"
+_CHOICE = re.compile(r"[(;] ?([^(;]+): (\S+?)(?: with ([^,;]+))?, not ")
 
 _Groups = dict[str, dict[str, np.ndarray]]
 _Choice = tuple[Records, str | None]
@@ -576,6 +580,21 @@ def _choose_filter(
     return records.take(keep, *notes), chosen
 
 
+def usual_choices(notes: Iterable[str]) -> dict[str, tuple[str, str]]:
+    """Returns metric and filter of benchmarks, as far as a note on the usual ones goes.
+
+    >>> note = "usual metrics and filters were read (a: acc, not b; c: d with e, not f)"
+    >>> usual_choices([note])
+    {'a': ('acc', ''), 'c': ('d', 'e')}
+    """
+    found = {}
+    for note in notes:
+        if note.startswith(_USUAL):
+            for name, metric, chosen in _CHOICE.findall(note[len(_USUAL) :]):
+                found[name.strip()] = metric, chosen
+    return found
+
+
 def _usual_note(usual: _Usual, metrics: _Pairs, filters: dict[str, str]) -> str:
     """The usual choice that was taken, and the others."""
     parts = []
@@ -586,4 +605,4 @@ def _usual_note(usual: _Usual, metrics: _Pairs, filters: dict[str, str]) -> str:
         parts.append(f"{name or 'all'}: {label}, not {', '.join(rest)}")
     shown = "; ".join(parts[:SHOWN])
     left = f"; and so on for {len(parts) - SHOWN} more" * (len(parts) > SHOWN)
-    return f"usual metrics and filters were read ({shown}{left})"
+    return f"{_USUAL} ({shown}{left})"

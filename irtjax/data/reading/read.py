@@ -333,7 +333,6 @@ def _find(
     good, damaged = _with_damaged_logs(good, [file for file in sources if file.damaged])
     notes += _not_read(damaged)
     shown = [*good, *damaged]
-    before = len(shown)
     if len(_kinds(good)) > 1:
         good = _with_responses(good, options, notes)
     kinds = _kinds(good)
@@ -344,11 +343,13 @@ def _find(
             " format=, or name the files or folders to read together, of"
             f" {_names_of(good, options)}"
         )
-    left = len(sources) - before
-    if left:
-        others = {file.path for file in sources} - {file.path for file in shown}
-        example = min(file.name for file in others)
+    others = {file.path for file in sources} - {file.path for file in shown}
+    sides = [pattern for kind in kinds for pattern in _side_files(kind)]
+    others = {x for x in others if not any(map(x.match, sides))}
+    if others:
+        left = len(others)
         text = f"{counted(left, 'other file')} in {path} {were(left)} not read"
+        example = min(file.name for file in others)
         notes.append(text if left == 1 else f"{text}, such as {example}")
     return good
 
@@ -406,6 +407,15 @@ def _logs_first(files: list[Source]) -> list[Source]:
 def _kinds(files: Iterable[Source]) -> list[str]:
     """Formats of the files of a folder."""
     return sorted({str(file.format) for file in files if not file.asked})
+
+
+def _side_files(kind: str) -> list[str]:
+    """Patterns of names of files that the reader of a format reads with the logs."""
+    if kind not in LOGS:
+        return []
+    module = importlib.import_module(f"irtjax.data.formats.{kind}")
+    pattern = getattr(module, "SIDE_FILES", None)
+    return [] if pattern is None else [pattern]
 
 
 def _with_responses(
