@@ -19,6 +19,7 @@ import pytest
 from typer.testing import CliRunner
 
 import irtjax
+from irtjax._backend import OPTION
 from irtjax.cli.app import app
 from irtjax.cli.errors import as_options
 from irtjax.cli.progress import ProgressLine
@@ -751,6 +752,8 @@ def test_an_interrupt_at_any_moment_is_one_line(responses, tmp_path, delay):
     env = {**os.environ, "PYTHONPATH": str(CHECKOUT)}
     # Not that of the tests, so that there is something to interrupt.
     env["XDG_CACHE_HOME"] = str(tmp_path / "cache")
+    # jaxlib is not tested first, which takes longer than all else.
+    env["XLA_FLAGS"] = f"{env.get('XLA_FLAGS', '')} {OPTION}=".strip()
     pipes = dict(stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     process = subprocess.Popen([*map(str, [*command, *out])], env=env, **pipes)
     time.sleep(delay)

@@ -53,6 +53,7 @@ def labels(folder: Path, name: str, column: str) -> list:
 def test_columns_of_the_files_group(responses, tmp_path):
     out = tmp_path / "fit"
     options = ["--family", "origin", "--cluster", "passage", "--no-figures"]
+    options += ["--method", "em"]
     result = run("fit", responses, *NAMED, *options, "--out", out)
     assert result.exit_code == 0, result.output
     assert set(labels(out, "abilities.parquet", "family")) == {"b0", "b1", "b2", "b3"}
@@ -63,7 +64,7 @@ def test_columns_of_the_files_group(responses, tmp_path):
 
 def test_columns_of_side_tables_group_and_a_refusal_names_them(responses, tmp_path):
     out = tmp_path / "fit"
-    fit = ["fit", responses, *NAMED, "--no-figures", "--out", out]
+    fit = ["fit", responses, *NAMED, "--no-figures", "--method", "em", "--out", out]
     refused = run(*fit, "--cluster", "text")
     assert refused.exit_code == 2
     assert "--item-table FILE --cluster text" in " ".join(refused.output.split())

@@ -64,7 +64,7 @@ def item_at(items, index):
 
 def test_probabilities_sum_to_one_and_stay_finite_far_out(model):
     items = items_of(model)
-    over = jax.vmap(model.family.category_log_probs, in_axes=(0, None))
+    over = jax.jit(jax.vmap(model.family.category_log_probs, in_axes=(0, None)))
     for theta in (-300.0, -6.0, 0.0, 6.0, 300.0):
         log_probs = over(items, jnp.array(theta))
         assert jnp.isfinite(log_probs).all()
@@ -81,10 +81,11 @@ def test_log_prob_picks_the_category(model):
     family, items = model.family, items_of(model)
     top = family.num_categories
     values = jnp.asarray(np.arange(THETA.size * 5).reshape(-1, 5) % top, float)
-    got = family.log_prob(values, items, THETA)
+    got = np.asarray(family.log_prob(values, items, THETA))
+    one = jax.jit(family.category_log_probs)
     for i, theta in enumerate(THETA):
         for j in range(5):
-            every = family.category_log_probs(item_at(items, j), theta)
+            every = np.asarray(one(item_at(items, j), theta))
             np.testing.assert_allclose(got[i, j], every[int(values[i, j])], rtol=1e-12)
     mask = jnp.asarray(np.arange(values.size).reshape(values.shape) % 2 == 0)
     masked = family.log_prob(values * mask, items, THETA, exposure=mask)
@@ -128,7 +129,7 @@ def test_fold_moves_the_ability_scale_into_the_items(model):
 
 def test_expected_response_rises_with_ability(model):
     items = items_of(model)
-    over = jax.vmap(model.family.expected_response, in_axes=(0, None))
+    over = jax.jit(jax.vmap(model.family.expected_response, in_axes=(0, None)))
     curves = jnp.stack([over(items, theta) for theta in THETA])
     # Where the link saturates fast the mean is the top category to the last bit.
     at_top = curves[:-1] > model.family.num_categories - 1 - 1e-9
@@ -139,7 +140,7 @@ def test_samples_have_the_stated_probabilities(model):
     item = item_at(items_of(model), 2)
     one = jax.tree.map(lambda leaf: leaf[None], item)
     size = 20_000
-    values = model.family.sample(jax.random.key(5), one, jnp.full(size, 0.3))
+    values = jax.jit(model.family.sample)(jax.random.key(5), one, jnp.full(size, 0.3))
     assert values.dtype == jnp.int8
     seen = np.bincount(np.asarray(values[:, 0]), minlength=model.family.num_categories)
     expected = np.exp(model.family.category_log_probs(item, jnp.array(0.3)))
@@ -155,7 +156,7 @@ def test_start_is_finite_even_for_items_without_variation(model):
     shares[-1][2] = 1.0  # an item everyone solved
     if top > 2:
         shares[-1][1], shares[0][2] = 0.4, 0.0
-    start = model.family.start(
+    start = jax.jit(model.family.start)(
         tuple(map(jnp.asarray, shares)), jnp.array([1.0, -0.5, 2])
     )
     coordinates = model.unconstrain(start)

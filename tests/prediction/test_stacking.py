@@ -82,7 +82,7 @@ def test_predictions_with_data_are_the_stack_of_both():
     chance = expit(rng.normal(size=(8, 1)) - rng.normal(size=60))
     right = (rng.random(chance.shape) < chance).astype(int)
     table = irtjax.ResponseTable.from_arrays(right)
-    fit = irtjax.fit(table)
+    fit = irtjax.fit(table, "2pl", "em", standard_errors="none")
     model, found = irtjax.predict(fit), irtjax.predict(fit, data=table)
     stack = stack_of(fit, table, irtjax.predict)
     assert 0 <= stack.weight <= 1 and 0.7 < stack.slope < 1.3

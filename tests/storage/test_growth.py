@@ -248,8 +248,8 @@ def test_the_page_has_the_history(folder):
 
 
 def test_processes_that_add_at_once_lose_nothing(folder, tmp_path):
-    work = []
-    for name in NAMES[11:]:
+    work, names = [], NAMES[11:13]
+    for name in names:
         path = tmp_path / f"{name[-2:]}.parquet"
         WHOLE.select(subjects=[name]).save(path)
         command = [sys.executable, "-c", ADD, str(folder), str(path)]
@@ -258,11 +258,11 @@ def test_processes_that_add_at_once_lose_nothing(folder, tmp_path):
     for process in work:
         out, errors = process.communicate(timeout=300)
         assert process.returncode == 0, errors
-    assert {*irtjax.load(folder).subject_names} == {*NAMES}
-    assert {*load_responses(folder).subjects} == {*NAMES}
+    assert {*irtjax.load(folder).subject_names} == {*NAMES[:13]}
+    assert {*load_responses(folder).subjects} == {*NAMES[:13]}
     found = irtjax.history(folder)
-    assert sorted(x for step in found.steps for x in step.subjects_added) == NAMES[11:]
-    assert len(found.steps) == 3
+    assert sorted(x for step in found.steps for x in step.subjects_added) == names
+    assert len(found.steps) == 2
 
 
 def test_add_waits_for_another_process_and_not_for_ever(folder, monkeypatch):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -31,17 +32,21 @@ KINDS = {
 SHARES = np.array([0.1, 0.25, 0.3, 0.2, 0.15])
 
 
+@eqx.filter_jit
+def _log_probs(family, item):
+    return jax.vmap(family.category_log_probs, (None, 0))(item, THETA)
+
+
 def _probabilities(family, items, k: int = 0):
     """`[nodes, categories]` of one item."""
     item = jax.tree.map(lambda x: jnp.asarray(x)[k], items)
-    logs = jax.vmap(family.category_log_probs, (None, 0))(item, THETA)
-    return np.exp(np.asarray(logs))
+    return np.exp(np.asarray(_log_probs(family, item)))
 
 
 def _closed(family, exists):
     """Items of the family without some categories, and which coordinates are free."""
     means = tuple(jnp.full(len(exists), share) for share in SHARES[1:])
-    items = family.start(means, jnp.full(len(exists), 0.8))
+    items = jax.jit(family.start)(means, jnp.full(len(exists), 0.8))
     family = dataclasses.replace(family, gaps=True)
     return family, *family.close(items, np.array(exists, bool))
 
@@ -87,8 +92,8 @@ def test_closed_categories_have_finite_derivatives(make):
     """Of log-probabilities of responses in the categories that an item has."""
     exists = np.array(list(KINDS.values()), bool)
     family, items, free = _closed(make(5), exists)
-    rows = jax.vmap(family.unconstrain)(items)
-    again = jax.vmap(family.constrain)(rows)
+    rows = jax.jit(jax.vmap(family.unconstrain))(items)
+    again = jax.jit(jax.vmap(family.constrain))(rows)
     for one, two in zip(items, again, strict=True):
         np.testing.assert_allclose(one, two)
 
@@ -96,10 +101,9 @@ def test_closed_categories_have_finite_derivatives(make):
         logs = family.category_log_probs(family.constrain(row), THETA[1])
         return jnp.sum(jnp.where(kept, logs, 0))
 
-    for derivative in (jax.grad(total), jax.hessian(total)):
-        found = jax.vmap(derivative)(rows, jnp.asarray(exists))
-        assert np.isfinite(found).all()
-    gradient = np.asarray(jax.vmap(jax.grad(total))(rows, jnp.asarray(exists)))
+    both = jax.jit(jax.vmap(lambda *x: (jax.grad(total)(*x), jax.hessian(total)(*x))))
+    gradient, hessian = map(np.asarray, both(rows, jnp.asarray(exists)))
+    assert np.isfinite(gradient).all() and np.isfinite(hessian).all()
     assert (gradient[~free] == 0).all()
 
 
@@ -116,11 +120,11 @@ def test_responses_are_the_codes(make):
     # A missing cell, stored as 0, adds nothing.
     assert not any(np.asarray(x).any() for x in coded.statistics(jnp.zeros((1, 1))))
     means = tuple(jnp.full(1, x) for x in (0.5, 0.3))
-    items = plain.start(means, jnp.full(1, 0.8))
+    items = jax.jit(plain.start)(means, jnp.full(1, 0.8))
     chances = _probabilities(coded, items)
     np.testing.assert_allclose(chances, _probabilities(plain, items))
     item = jax.tree.map(lambda x: x[0], items)
-    expected = jax.vmap(coded.expected_response, (None, 0))(item, THETA)
+    expected = jax.jit(jax.vmap(coded.expected_response, (None, 0)))(item, THETA)
     np.testing.assert_allclose(expected, chances @ np.array([2.0, 3.0, 7.0]))
-    drawn = coded.sample(jax.random.key(0), items, jnp.linspace(-2, 2, 60))
+    drawn = jax.jit(coded.sample)(jax.random.key(0), items, jnp.linspace(-2, 2, 60))
     assert set(np.unique(drawn)) <= {2, 3, 7}

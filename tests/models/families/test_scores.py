@@ -2,6 +2,7 @@
 
 import dataclasses
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -45,12 +46,17 @@ def items_of(model, num_items=3):
     return simulate_items(model, num_items, jax.random.key(1), discrimination=(0.4, 2))
 
 
+@eqx.filter_jit
+def of_logits(family, items, theta, z):
+    return family.log_prob(z, items, theta) + family.log_base(z, items)
+
+
 def log_density(family, item, theta, values):
     """Log density of scores from the statistics, h(y) included."""
     one = jax.tree.map(lambda x: jnp.asarray(x)[None], item)
     z = jnp.asarray(values)[:, None]
     theta = jnp.full(len(z), theta)
-    return np.asarray(family.log_prob(z, one, theta) + family.log_base(z, one))[:, 0]
+    return np.asarray(of_logits(family, one, theta, z))[:, 0]
 
 
 @pytest.mark.parametrize("theta", [-2.0, 0.0, 1.7])
