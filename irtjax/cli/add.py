@@ -54,6 +54,7 @@ def add_command(
                 "out": str(to),
                 "changed": done.changed,
                 "refit": done.refit or None,
+                "refit_advised": done.advised or None,
                 "subjects": rows,
                 "notes": [*done.notes, *([no_page] if no_page else [])],
             }
@@ -112,6 +113,7 @@ def _show(done: Added, rows: list[dict[str, Any]], to: Path, no_page: str) -> No
     from irtjax.calibration.heading import nouns_of
     from irtjax.cli import screen
     from irtjax.cli.score import show_standing
+    from irtjax.data.fit_folder import RESPONSES
     from irtjax.data.wording import counted
 
     if not done.changed:
@@ -127,6 +129,10 @@ def _show(done: Added, rows: list[dict[str, Any]], to: Path, no_page: str) -> No
         lines.append(f"The items were fitted again: {done.refit}.")
     lines += map(_sentence, done.notes)
     lines.append(f"What changed: irtjax history {to}")
+    if done.advised and (to / RESPONSES).is_file():
+        lines.append(
+            f"To fit the items again: irtjax add {to} --to {to} --refit always"
+        )
     lines.append(_sentence(no_page) if no_page else f"The page: {to}/report.html")
     screen.show_sentences(lines)
 

@@ -45,7 +45,13 @@ def history_command(
             step._asdict() | {"moves": [move._asdict() for move in step.moves]}
             for step in found.steps
         ]
-        print_json({"steps": steps, "subjects": found.table.to_pylist()})
+        print_json(
+            {
+                "steps": steps,
+                "subjects": found.table.to_pylist(),
+                "refit_advised": found.advised or None,
+            }
+        )
     elif not quiet:
         from irtjax.cli import screen
 
@@ -56,4 +62,7 @@ def history_command(
         places = [] if figure is None else [f"Written to {figure}"]
         if not found.steps:
             places.append(f"No model was added yet: irtjax add NEW --to {folder}")
+        if found.advised:
+            again = f"irtjax add {folder} --to {folder} --refit always"
+            places.append(f"To fit the items again: {again}")
         screen.show_sentences([*found.sentences, *places])

@@ -17,6 +17,7 @@ import jax
 import numpy as np
 
 from irtjax.calibration.calibration import Calibration
+from irtjax.calibration.drift import drift_sentence, drifted_items
 from irtjax.calibration.score import MOST_RANKED, score
 from irtjax.calibration.score_curve import why_not_ranked
 from irtjax.data import ResponseTable, read, writing
@@ -31,6 +32,7 @@ from irtjax.storage.folder import load, save
 from irtjax.storage.snapshots import FOLDER, saved_at, snapshot_of, write_snapshot
 
 REFIT = ("auto", "always", "never")
+REQUESTED = "requested"
 #: Share of the subjects that items were fitted on, from which new ones ask for another
 #: fit: errors of the items fall with the number of subjects.
 MANY = 0.2
@@ -57,6 +59,16 @@ class Added(NamedTuple):
     notes: tuple[str, ...]
     changed: bool
 
+    @property
+    def advised(self) -> str:
+        """Why the items should be fitted again, although they were not; or nothing."""
+        return advised(self.fit)
+
+
+def advised(fit: Calibration) -> str:
+    """Why the items of a fit should be fitted again, or nothing."""
+    return str(fit.options.get("advised") or "")
+
 
 class _Saved(Record):
     """What tells one version of a fit from another."""
@@ -80,8 +92,9 @@ def add(
         new: Responses of the new subjects: a `ResponseTable`, or anything that
             `irtjax.read` takes; paths are read with the options of the fit's data.
             Responses that the fit has already are left out.
-        refit: "auto" fits the items again where the scale asks for it, "always" and
-            "never" as they say.
+        refit: "auto" fits the items again where the scale asks for it: new items, many
+            new subjects, further responses of known ones, or items that drifted
+            (`calibration.drift`). "always" and "never" as they say.
         extras: Functions, of the new fit, that write more files into a given folder.
         read_new: Reads `new`, in place of `irtjax.read`.
 
@@ -149,6 +162,10 @@ def _grown(
 ) -> tuple[Added, ResponseTable | None]:
     """The fit with new subjects, and all responses if they are kept."""
     part, notes = without_known(fit, kept, new)
+    if part is None and refit == "always" and not _cannot_refit(fit, kept):
+        assert kept is not None
+        again = _refitted(fit, kept, REQUESTED)
+        return Added(again, (), REQUESTED, notes, True), kept
     if part is None:
         return Added(fit, (), "", notes, False), kept
     new, joined = part, None
@@ -157,14 +174,18 @@ def _grown(
         joined = merge([kept, new], ReadOptions())
         joined = joined.replace(notes=kept.notes, sources=(*kept.sources, *new.sources))
     reason, cannot = why_refit(fit, kept, new), _cannot_refit(fit, joined)
+    fixed, scored = _cannot_fix(fit, new), None
+    if not (reason or fixed or refit == "always"):
+        scored = score(fit, new)
+        reason = _why_drift(fit, scored.whole, new if joined is None else joined)
+    advised = ""
     if refit == "always":
-        reason = reason or "requested"
-    fixed = _cannot_fix(fit, new)
-    if refit == "auto" and reason and cannot and not fixed:
-        notes = (*notes, f"the items stay as they are, although {reason}: {cannot}")
-        reason = ""
-    reason = "" if refit == "never" else reason
-    if reason:
+        reason = reason or REQUESTED
+    elif reason and not fixed and (cannot or refit == "never"):
+        why = f": {cannot}" if cannot else ", as requested"
+        notes = (*notes, f"the items stay as they are, although {reason}{why}")
+        advised = reason
+    if reason and not advised and refit != "never":
         if cannot:
             raise ValueError(f"the items cannot be fitted again: {cannot}")
         assert joined is not None
@@ -173,10 +194,10 @@ def _grown(
         raise ValueError(
             f"new subjects cannot be added to the items as they are: {fixed}"
         )
-    scored = score(fit, new)
+    scored = score(fit, new) if scored is None else scored
     assert scored.whole is not None
     more = {"added": [*fit.options.get("added", ()), *names]}
-    more |= {"calibrated": _calibrated(fit)}
+    more |= {"calibrated": _calibrated(fit), "advised": advised}
     changes: Any = {"options": {**fit.options, **more}}
     if joined is not None:
         changes["data_hash"] = joined.data_hash()
@@ -276,6 +297,21 @@ def why_refit(fit: Calibration, kept: ResponseTable | None, new: ResponseTable) 
         models = counted(before, "model")
         return f"{count:,} models were added to the {models} of the last calibration"
     return ""
+
+
+def _why_drift(
+    fit: Calibration, whole: Calibration | None, table: ResponseTable
+) -> str:
+    """Which items drifted since the calibration, or nothing.
+
+    `whole` is the fit with the new subjects; of those that were added before it needs
+    responses in the table too.
+    """
+    if whole is None:
+        return ""
+    known = {*fit.subject_names.tolist()} - {*fit.options.get("added", ())}
+    added = [name for name in table.subjects.tolist() if name not in known]
+    return drift_sentence(drifted_items(whole, table.select(subjects=added)))
 
 
 def _cannot_fix(fit: Calibration, new: ResponseTable) -> str:

@@ -71,11 +71,13 @@ class History(HasTable):
             with their intervals, and whether the subject is new.
         steps: What changed from each time to the next.
         snapshots: The fit at each time; the last one is as it is.
+        advised: Why the items should be fitted again, or nothing.
     """
 
     table: pa.Table
     steps: tuple[Step, ...]
     snapshots: tuple[Snapshot, ...]
+    advised: str = ""
 
     def standings(self) -> tuple[list[str], list[list[str]]]:
         """Header and rows of what is shown: ranks at each time, and what changed."""
@@ -113,8 +115,10 @@ class History(HasTable):
 
     @property
     def sentences(self) -> list[str]:
-        """What changed, a sentence for each time."""
-        return [sentence_of(step) for step in self.steps]
+        """What changed, a sentence for each time, and whether to fit again."""
+        found = [sentence_of(step) for step in self.steps]
+        found += [f"Refit advised: {self.advised}"] if self.advised else []
+        return found
 
 
 class _Saved(Record):
@@ -139,6 +143,7 @@ def history(folder: str | Path) -> History:
     0
     """
     from irtjax.storage.folder import load
+    from irtjax.storage.growth import advised
 
     folder = writing.full_path(folder)
     fit = load(folder)
@@ -149,7 +154,7 @@ def history(folder: str | Path) -> History:
     snapshots.append(snapshot_of(fit, saved_at(folder)))
     pairs = zip(snapshots[:-1], snapshots[1:], strict=True)
     steps = tuple(_step(*pair) for pair in pairs)
-    return History(_table(snapshots), steps, tuple(snapshots))
+    return History(_table(snapshots), steps, tuple(snapshots), advised(fit))
 
 
 def _distinct(names: list[str]) -> list[str]:
