@@ -130,9 +130,8 @@ def _show(done: Added, rows: list[dict[str, Any]], to: Path, no_page: str) -> No
     lines += map(_sentence, done.notes)
     lines.append(f"What changed: irtjax history {to}")
     if done.advised and (to / RESPONSES).is_file():
-        lines.append(
-            f"To fit the items again: irtjax add {to} --to {to} --refit always"
-        )
+        again = f"irtjax add {to} --to {to} --refit always"
+        lines.append(f"To fit the items again: {again}")
     lines.append(_sentence(no_page) if no_page else f"The page: {to}/report.html")
     screen.show_sentences(lines)
 
