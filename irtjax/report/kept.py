@@ -36,11 +36,11 @@ def kept(folder: Path, shown: str) -> dict[str, Any]:
 
     found: dict[str, Any] = {}
     # After `add` they are those of the audit.
-    for path in (folder / TO_READ, folder / "audit" / TO_READ):
-        with contextlib.suppress(ValueError):
-            if path.is_file():
-                found["to_read"] = read_items_to_read(path)
-                break
+    path = folder / TO_READ
+    path = path if path.is_file() else folder / "audit" / TO_READ
+    with contextlib.suppress(ValueError):
+        if path.is_file():
+            found["to_read"] = read_items_to_read(path)
     line = _left_out(folder)
     with contextlib.suppress(ValueError):
         if is_subset(folder / SUBSET):

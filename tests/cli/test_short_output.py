@@ -109,6 +109,10 @@ def test_parts_that_cannot_be_read_are_left_out(made, tmp_path):
     for name in ("run.json", "items_to_read.csv"):
         (copy / name).unlink()
     shutil.rmtree(copy / "subset")
+    # As after `add`: those of the audit.
+    read = text[text.index("Read") : text.index("Cheaper")]
+    assert read in ok("show", copy).stdout
+    shutil.rmtree(copy / "audit")
     assert ok("show", copy).stdout.partition("First")[2] in shown
 
 
