@@ -21,7 +21,7 @@ from tests.test_every_fit import CATEGORIES, ITEMS, SUBJECTS, TRIALS, matrix
 
 #: Of the default run: a model of each kind of interval, by quadrature, with items
 #: integrated out, and of several abilities.
-QUICK = ("2pl", "nominal", "2pl of counts", "hierarchical")
+QUICK = ("2pl", "nominal", "hierarchical")
 ENDS = ("all wrong", "all right", "one right", "one wrong", "few, all wrong")
 NAMES = [
     pytest.param(name, marks=[pytest.mark.slow] * (name not in QUICK))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from scipy.special import expit
 
 import irtjax
@@ -26,6 +27,7 @@ def additive(right: np.ndarray) -> np.ndarray:
     return np.average(at, axis=0, weights=weights)
 
 
+@pytest.mark.slow
 def test_predictions_of_ten_subjects_lose_less_than_additive_ones():
     """Divergence from the chances of a 2PL with 240 items.
 

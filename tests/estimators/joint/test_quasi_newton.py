@@ -34,8 +34,13 @@ def fits_of(size: int, data=None, **change):
     [
         (0, {}),
         (2, {}),
-        (2, {"subject_weight": jnp.arange(SUBJECTS) % 3 + 0.5}),
-        (2, {"item_weight": jnp.arange(ITEMS) % 2 + 1.0}),
+        (
+            2,
+            {
+                "subject_weight": jnp.arange(SUBJECTS) % 3 + 0.5,
+                "item_weight": jnp.arange(ITEMS) % 2 + 1.0,
+            },
+        ),
         pytest.param(3, {}, marks=pytest.mark.slow),
     ],
 )

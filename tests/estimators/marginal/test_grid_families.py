@@ -114,7 +114,7 @@ def log_posterior(kind, count, slopes, cuts, rho, given=None):
     [
         "graded",
         "empty",
-        "probit",
+        pytest.param("probit", marks=pytest.mark.slow),
         pytest.param("partial_credit", marks=pytest.mark.slow),
     ],
 )

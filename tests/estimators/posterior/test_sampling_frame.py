@@ -204,14 +204,16 @@ def test_coordinates_are_about_standard_at_any_scale(informed):
         jnp.zeros(shape),
     )
     frame = SamplingFrame(model, centring)
+    coordinates = eqx.filter_jit(frame.coordinates)
+    specific = eqx.filter_jit(model.specific_covariance)
     spreads = []
     for log_scale in (-6.0, -3.0, 0.0):
         at = model.zeros()._replace(log_scale=jnp.full(2, log_scale))
-        prior = np.linalg.inv(np.asarray(model.specific_covariance(at)) + 1)
+        prior = np.linalg.inv(np.asarray(specific(at)) + 1)
         covariance = np.linalg.inv(prior + information * np.eye(2))
         mean = covariance @ (information * near)
         theta = rng.multivariate_normal(mean, covariance, size=2000)
-        found = frame.coordinates(at._replace(ability=jnp.asarray(theta)))
+        found = coordinates(at._replace(ability=jnp.asarray(theta)))
         spreads.append(np.asarray(found.ability)[1:].std(axis=0))
     # Of 1,999 draws, an error of 1.6 %; the first ability is standardised without what
     # the responses to the second inform about it, which takes up to 1 / sqrt(2) away.

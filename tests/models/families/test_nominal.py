@@ -143,7 +143,8 @@ def test_two_categories_are_refused_by_the_family_and_are_the_2pl():
     assert nominal(2).family.num_categories == 2
 
 
-@pytest.mark.parametrize("priors", ["weak", pytest.param(None, marks=pytest.mark.slow)])
+@pytest.mark.slow  # `test_two_categories_are_the_binary_model` has free slopes.
+@pytest.mark.parametrize("priors", ["weak", None])
 def test_partial_credit_of_two_categories_is_rasch(priors):
     data = drawn(rasch(), num_items=8)
     one, other = (
