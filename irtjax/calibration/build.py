@@ -78,25 +78,18 @@ def build(
         checked = _judge(
             table, conditional, layout, options, (vary, benchmarks), tested
         )
-        item_table = make_item_table(table, estimates, checked)
-        ability_table = make_ability_table(
-            table,
-            estimates,
-            checked,
-            *common,
-            level,
-            key,
-            relatives.clusters_of(table, related, options),
+        clusters = relatives.clusters_of(table, related, options)
+        abilities = make_ability_table(
+            table, estimates, checked, *common, level, key, clusters
         )
-        item_table = related.with_clusters(item_table)
-        ability_table = related.with_families(ability_table)
-        of_factors = factors.factors_of(estimates, layout)
-        if of_factors is not None:
-            item_table = with_columns(item_table, factors.loading_columns(of_factors))
-            columns = factors.ability_columns(of_factors)
-            ability_table = with_columns(ability_table, columns)
+        abilities = related.with_families(abilities)
+        items = related.with_clusters(make_item_table(table, estimates, checked))
+        loadings = factors.factors_of(estimates, layout)
+        if loadings is not None:
+            items = with_columns(items, factors.loading_columns(loadings))
+            abilities = with_columns(abilities, factors.ability_columns(loadings))
         order = np.arange(table.num_subjects) if places is None else places
-        ability_table = ability_table.take(order)
+        abilities = abilities.take(order)
     theta, count = estimates.parameters.theta, estimates.num_parameters
     shared, scale = common
     return Calibration(
@@ -110,8 +103,8 @@ def build(
         num_observed=table.num_observed,
         aic=-2 * estimates.log_likelihood + 2 * count,
         bic=-2 * estimates.log_likelihood + count * math.log(table.num_subjects),
-        items=ItemTable(item_table),
-        abilities=AbilityTable(with_level(ability_table, level)),
+        items=ItemTable(items),
+        abilities=AbilityTable(with_level(abilities, level)),
         warnings=scale_first(
             *_resolution_warnings(estimates, options["method"]),
             *warnings,

@@ -181,15 +181,7 @@ def decide(
     names: Sequence[str], index: str | None, options: ReadOptions, source: str
 ) -> Columns:
     """Finds the layout of a table by its column names, index (pandas) and options."""
-    if not names:
-        raise ValueError(f"{source} has no columns")
-    if options.item is None and arena.is_battles(names):
-        raise ValueError(f"{source} {arena.MESSAGE}")
-
-    is_matrix = options.orientation is not None
-    may_be_board = find(names, ITEM) is None and not (options.item or is_matrix)
-    if may_be_board and {*map(plain_name, names)} >= _TOTALS:
-        raise NoResponsesError(_board_message(names, source))
+    _refuse_other_tables(names, options, source)
     of_inspect = _inspect_frame(names, options, source)
     if of_inspect is not None:
         return of_inspect
@@ -224,11 +216,7 @@ def decide(
     length = named("length", LENGTH)
     benchmark = named("benchmark", BENCHMARK)
     if topic is not None and topic not in item:
-        as_topic = "" if benchmark else f" and {topic!r} as the benchmarks"
-        notes = [
-            f"columns {subject!r} and {topic!r} may both name subjects: {subject!r} was"
-            f" read as these{as_topic} (subject={topic!r} reads the other)"
-        ]
+        notes = [_topic_note(subject, topic, benchmark)]
         benchmark = benchmark or topic
     layout = Columns(
         subject=subject,
@@ -249,6 +237,20 @@ def decide(
     return _with_side_columns(dataclasses.replace(layout, key=key), rest)
 
 
+def _refuse_other_tables(
+    names: Sequence[str], options: ReadOptions, source: str
+) -> None:
+    """Refuses tables without columns, of comparisons, and of totals."""
+    if not names:
+        raise ValueError(f"{source} has no columns")
+    if options.item is None and arena.is_battles(names):
+        raise ValueError(f"{source} {arena.MESSAGE}")
+    is_matrix = options.orientation is not None
+    may_be_board = find(names, ITEM) is None and not (options.item or is_matrix)
+    if may_be_board and {*map(plain_name, names)} >= _TOTALS:
+        raise NoResponsesError(_board_message(names, source))
+
+
 def _subject_and_topic(
     names: Sequence[str], subject: str | None, options: ReadOptions
 ) -> tuple[str | None, str | None]:
@@ -258,6 +260,15 @@ def _subject_and_topic(
         if over is not None:
             return over, subject
     return subject, None
+
+
+def _topic_note(subject: str | None, topic: str, benchmark: str | None) -> str:
+    """States which of two columns was read as the subjects."""
+    as_topic = "" if benchmark else f" and {topic!r} as the benchmarks"
+    return (
+        f"columns {subject!r} and {topic!r} may both name subjects: {subject!r} was"
+        f" read as these{as_topic} (subject={topic!r} reads the other)"
+    )
 
 
 def _unnamed_responses(

@@ -100,7 +100,6 @@ def _read_long(frame: Frame, layout: Columns, options: ReadOptions) -> Records:
     """The records of a table with one response a row."""
     table, source = _sound(frame.table, layout, options), frame.source
     table = missing_codes.without_words(table, layout.responses, options)
-    size = table.num_rows
 
     def labels(name: str | None, optional: bool = True) -> Any:
         if name is None:
@@ -109,13 +108,7 @@ def _read_long(frame: Frame, layout: Columns, options: ReadOptions) -> Records:
 
     subject = labels(layout.subject, optional=False)
     columns = [labels(name, optional=False) for name in layout.item]
-    if options.subject_name is not None:
-        subject = Coded.constant(options.subject_name, size)
-    if subject is None:
-        raise ValueError(
-            f"{source}: no column of subjects; name it with subject=, or give the one"
-            " subject's name with subject_name="
-        )
+    subject = _with_subject_name(subject, table.num_rows, options, source)
     benchmark, metric = labels(layout.benchmark), labels(layout.metric)
     if benchmark is not None and plain_name(layout.benchmark or "") == irw.FAMILY:
         benchmark = irw.without_na(benchmark)
@@ -163,6 +156,20 @@ def _read_long(frame: Frame, layout: Columns, options: ReadOptions) -> Records:
         records.qualified = item is not bare
     records.trial_names = trial_names
     return records
+
+
+def _with_subject_name(
+    subject: Coded | None, num_rows: int, options: ReadOptions, source: str
+) -> Coded:
+    """The subject of each row: that of the options, or of the column."""
+    if options.subject_name is not None:
+        return Coded.constant(options.subject_name, num_rows)
+    if subject is None:
+        raise ValueError(
+            f"{source}: no column of subjects; name it with subject=, or give the one"
+            " subject's name with subject_name="
+        )
+    return subject
 
 
 def _parts(
