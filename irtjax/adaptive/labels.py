@@ -232,29 +232,29 @@ def counts_of(fit: Calibration) -> np.ndarray:
 
 def _bank_of(fit: Calibration, num_items: int | None, rules: Mapping[str, Any]):
     """The bank of a calibration, and the names of its factors if it has several."""
-    known = jax.tree.map(jnp.asarray, fit.parameters)
+    parameters = jax.tree.map(jnp.asarray, fit.parameters)
     errors = item_errors(fit)
     options: dict[str, Any] = dict(num_items=num_items)
     if errors is not None:
         options |= dict(covariance=errors.items, scale=errors.scale)
-    parts: Any = fit.model, known.items, known.population
+    parts: Any = fit.model, parameters.items, parameters.population
     if fit.model.family.dims:
         assert fit.factors is not None
         more: dict[str, Any] = dict(composite=rules.get("composite"))
         blocks = factor_item_errors(fit)
-        items = known.items
+        items = parameters.items
         if blocks is not None:
             fixed = fit.options.get("loadings", "all") != "all"
             more |= dict(num_subjects=len(fit.subject_names), axes_fixed=fixed)
             # Joint estimates are too large by about what their prior takes away.
             weight = 1.0 if fit.parameters.theta is None else 0.0
-            given = fit.model, items, known.population, blocks, counts_of(fit)
+            given = fit.model, items, parameters.population, blocks, counts_of(fit)
             items, blocks = regressed_items(*given, weight)
-        parts = fit.model, items, known.population
+        parts = fit.model, items, parameters.population
         return FactorBank.create(*parts, covariance=blocks, **more), fit.factors.names
-    if known.lengths is None:
+    if parameters.lengths is None:
         repeats = max(rules.get("repeats", 1), 1)
         return ItemBank.create(*parts, repeats=repeats, **options), None
     offset = fit.options["length_offset"]
-    parts += (known.lengths,)
+    parts += (parameters.lengths,)
     return LengthBank.of(*parts, offset=offset, **options), None

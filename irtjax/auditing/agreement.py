@@ -102,8 +102,8 @@ def read_items_to_read(path: Path) -> ItemsToRead:
     except (KeyError, TypeError, ValueError) as error:
         raise ValueError(f"{path} has no items to read: {error}") from None
     likely = zip(names, adjusted, strict=True)
-    found = tuple(name for name, value in likely if value <= _LEVEL)
-    return ItemsToRead(table, found, _LEVEL, len(kinds))
+    significant = tuple(name for name, value in likely if value <= _LEVEL)
+    return ItemsToRead(table, significant, _LEVEL, len(kinds))
 
 
 def _brief(names: list[str]) -> list[str]:
@@ -179,11 +179,11 @@ def items_to_read(
 
 def _too_large(table: ResponseTable, level: float) -> ItemsToRead:
     """No items, of a table whose matrix needs more memory than there is."""
-    found = _result([], table, level)
+    shortened = _result([], table, level)
     size = f"{table.num_subjects:,} x {table.num_items:,}"
     needed = CELL_BYTES * table.size / 2**30
     reason = f"not examined: a matrix of {size} needs {needed:,.0f} GB of memory"
-    return dataclasses.replace(found, num_items=0, reason=reason)
+    return dataclasses.replace(shortened, num_items=0, reason=reason)
 
 
 def _units(fit: Calibration, table: ResponseTable) -> np.ndarray:

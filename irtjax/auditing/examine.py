@@ -232,14 +232,14 @@ def examine(
         nodes, weights = known.population()
         # An item that is twice in the score is not what its tests take for granted:
         # one of each group of duplicates is tested, and represents the others.
-        kept, place = _without_copies(twins)
+        representatives, place = _without_copies(twins)
         groups = sum_scores.group_tests(
-            complete[:, kept],
-            known.curves(nodes)[kept],
+            complete[:, representatives],
+            known.curves(nodes)[representatives],
             nodes,
             weights,
-            (slope[kept], intercept[kept]),
-            guess[kept],
+            (slope[representatives], intercept[representatives]),
+            guess[representatives],
             max(int(family.num_columns), 1),
         )
         if groups is not None:

@@ -273,8 +273,8 @@ def _findings(table: ResponseTable, estimates: Estimates, missing: np.ndarray):
         for k, ability in enumerate(abilities.T):
             mine = slice(None) if group is None else group == k
             seen = None if table.observed is None else table.observed[:, mine]
-            found = flags.separated_items(table.values[:, mine], seen, ability)
-            separated[mine] = found
+            separated_here = flags.separated_items(table.values[:, mine], seen, ability)
+            separated[mine] = separated_here
     diverging = nothing
     if not estimates.finite:
         slope, intercept = (

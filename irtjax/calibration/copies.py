@@ -114,7 +114,7 @@ def copies_of(
     pairs = count * (count - 1) / 2
     close = np.triu(different <= MOST_DIFFERENT * expected, 1)
     close[close] = pdtr(different[close], expected[close]) * pairs <= LEVEL
-    kept: list[tuple[int, int, int, int, float]] = []
+    close_pairs: list[tuple[int, int, int, int, float]] = []
     for first, second in zip(*np.nonzero(close), strict=True):
         both = np.ones(size, bool)
         for mask in (observed, trials):
@@ -129,8 +129,8 @@ def copies_of(
             expected[first, second] * met / max(seen[first] @ seen[second], 1)
         )
         if apart <= MOST_DIFFERENT * wanted:
-            kept.append((int(first), int(second), apart, met, wanted))
-    return _grouped(kept, count)
+            close_pairs.append((int(first), int(second), apart, met, wanted))
+    return _grouped(close_pairs, count)
 
 
 def of_table(table: ResponseTable) -> Copies:

@@ -134,8 +134,8 @@ def rank_flow(
 
     if top < 1:
         raise ValueError(f"top {top}: give 1 subject or more")
-    names, ability, before, slack, known = _values(fit, against)
-    rank = tied_ranks(ability, _slack(fit)[known])
+    names, ability, before, slack, finite = _values(fit, against)
+    rank = tied_ranks(ability, _slack(fit)[finite])
     rank_before = tied_ranks(before, slack)
     shown = np.flatnonzero((rank <= top) & (rank_before <= top))
     if not shown.size:
@@ -150,9 +150,9 @@ def rank_flow(
     }
     nothing = pa.nulls(len(shown))
     low = high = beyond = nothing
-    if known.all():
+    if finite.all():
         low, high = (
-            x[known][shown].astype(int)
+            x[finite][shown].astype(int)
             for x in floats(fit.abilities.table, "rank_lower", "rank_upper")
         )
         beyond = (rank_before[shown] < low) | (rank_before[shown] > high)
@@ -216,16 +216,16 @@ def _sensitivities(fit: Calibration, names: np.ndarray) -> np.ndarray | None:
 
     from irtjax.likelihood.products import by_product
 
-    found, items = fit.factors, jax.tree.map(jnp.asarray, fit.parameters.items)
-    assert found is not None
+    loadings, items = fit.factors, jax.tree.map(jnp.asarray, fit.parameters.items)
+    assert loadings is not None
     places = {name: k for k, name in enumerate(fit.subject_names.tolist())}
     rows = [places[name] for name in names.tolist()]
-    slopes, mean = np.asarray(items.discrimination, float), found.mean[rows]
+    slopes, mean = np.asarray(items.discrimination, float), loadings.mean[rows]
     family, records = by_product(fit.model, items)
     score = lambda product: jax.vmap(family.expected_response)(records, product)
     rise = lambda product: jax.jvp(score, (product,), (jnp.ones_like(product),))[1]
     rises = np.asarray(jax.vmap(rise)(jnp.asarray(mean @ slopes.T)), float)
-    along = np.einsum("ikl,il->ik", found.covariance[rows], rises @ slopes)
+    along = np.einsum("ikl,il->ik", loadings.covariance[rows], rises @ slopes)
     own = along @ slopes.T / np.asarray(family.residual_variance(items), float)
     size = own.mean(axis=1, keepdims=True)
     return own / size if (size > 0).all() else None

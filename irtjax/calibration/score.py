@@ -149,13 +149,15 @@ def score(
     responses = with_scores(responses, scores, items[0].dtype)
     request = _Request(fit, model, rows, items, responses, method)
     if fit.structure is not None and len(fit.structure.groups) > 1:
-        found = _of_groups(request)
+        new_scores = _of_groups(request)
     elif model.family.dims:
-        found = _of_factors(request, blocks)
+        new_scores = _of_factors(request, blocks)
     else:
-        found = _of_one_ability(request, uncertain)
-    notes, method = notes + found.notes, found.method
-    ability, own = (np.asarray(x, np.float64) for x in (found.ability, found.error))
+        new_scores = _of_one_ability(request, uncertain)
+    notes, method = notes + new_scores.notes, new_scores.method
+    ability, own = (
+        np.asarray(x, np.float64) for x in (new_scores.ability, new_scores.error)
+    )
     error = _whole_error(uncertain, fit.parameters.population, ability, own, method)
     if least := least_error(fit):
         error = np.maximum(error, least)
@@ -165,8 +167,8 @@ def score(
     if fit.model.lengths is not None and part is None:
         notes += ("scored from accuracy alone: no lengths were used",)
     interval = _interval(fit, table, ability, error, chosen)
-    more = speeds | found.columns
-    scored = _table(table, ability, error, interval, found.flags, more)
+    more = speeds | new_scores.columns
+    scored = _table(table, ability, error, interval, new_scores.flags, more)
     whole = None
     count = len(fit.subject_names) + table.num_subjects
     if method == "eap" and count <= MOST_RANKED and not why_not_ranked(fit):
@@ -313,10 +315,10 @@ def _whole_error(errors: ItemErrors | None, population, ability, own, method: st
     """Errors of abilities with those of location and scale."""
     if errors is None or errors.scale is None:
         return own
-    known = None
+    moments = None
     if method in ("eap", "map"):
-        known = float(population.mean), float(population.sd)
-    return np.sqrt(with_scale_error(errors.scale, ability, own**2, known))
+        moments = float(population.mean), float(population.sd)
+    return np.sqrt(with_scale_error(errors.scale, ability, own**2, moments))
 
 
 def _left_out(fit: Calibration) -> tuple[str, ...]:
@@ -413,15 +415,15 @@ def _of_groups(request: _Request) -> _Abilities:
     own, variance = structure.specific_covariance, structure.general_variance
     group, prior = jnp.asarray(structure.group)[rows], jnp.asarray(own, items[0].dtype)
     problem = model.family, items, group, prior, data
-    found = scoring.score_groups(*problem, variance=variance)
-    errors = found.general_error, found.error
+    group_scores = scoring.score_groups(*problem, variance=variance)
+    errors = group_scores.general_error, group_scores.error
     if structure.possible is not None:  # A fit of an earlier version has none.
-        known = found, own, variance, structure.possible
+        known = group_scores, own, variance, structure.possible
         errors = scoring.errors_over_covariances(*known)
     names = structure.groups.tolist()
-    more = _by_ability(names, found.ability, errors[1], found.converged)
+    more = _by_ability(names, group_scores.ability, errors[1], group_scores.converged)
     note = "abilities are posterior modes, one per group and a general one"
-    return _Abilities(found.general, errors[0], *more, (note,), "map")
+    return _Abilities(group_scores.general, errors[0], *more, (note,), "map")
 
 
 def _uses_lengths(fit: Calibration, table, measures: str, method: str) -> bool:

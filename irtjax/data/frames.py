@@ -173,8 +173,8 @@ def long_table(table: Any) -> pa.Table:
         "response": pa.array(table.seen),
     }
     facets = [(table.item_facets, which), (table.subject_facets, who)]
-    for found, rows in facets:
-        for name, labels in found.items():
+    for facet, rows in facets:
+        for name, labels in facet.items():
             # A facet may have the name of a column.
             columns.setdefault(name, names(labels, rows))
     if table.reversed_scores:

@@ -130,7 +130,7 @@ def bounds_of_values(table: ResponseTable, bounds: Any) -> Any:
         if len(set(texts.tolist())) == 1:
             return _turned(bounds, str(texts[0]))
         bounds = dict.fromkeys(table.benchmarks.tolist(), bounds)
-    found = {}
+    by_name = {}
     for name, ends in bounds.items():
         own = set(texts[table.benchmarks == name].tolist())
         if len(own) > 1:
@@ -140,8 +140,8 @@ def bounds_of_values(table: ResponseTable, bounds: Any) -> Any:
                 f" but some are {shown}: give metrics that differ as benchmarks of a"
                 " long table (benchmark=)"
             )
-        found[name] = _turned(ends, own.pop()) if own else ends
-    return found
+        by_name[name] = _turned(ends, own.pop()) if own else ends
+    return by_name
 
 
 def _turned(ends: Any, text: str) -> tuple[float, float]:

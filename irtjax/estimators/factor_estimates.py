@@ -56,11 +56,11 @@ def factor_estimates(
     model, data, parameters = problem.model, problem.data, solution.fit.parameters
     joint = parameters.theta is not None
     coordinates = model.unconstrain(parameters.items)
-    given = model, parameters.items
+    of_items = model, parameters.items
     clock.report("scores", 0, math.nan, math.nan)
     with clock.phase("scores"):
         modes = watched_score_factors(
-            *given, parameters.population, data, parameters.theta
+            *of_items, parameters.population, data, parameters.theta
         )
     errors = None
     clock.report("standard errors", 0, math.nan, math.nan)
@@ -70,9 +70,9 @@ def factor_estimates(
         shared = None
         if errors is not None and item_uncertainty:
             blocks = jnp.asarray(errors.items, parameters.items.discrimination.dtype)
-            ability, error, shared = expected_with_items(*given, data, modes, blocks)
+            ability, error, shared = expected_with_items(*of_items, data, modes, blocks)
         else:
-            ability, error = watched_on_items(*given, modes)
+            ability, error = watched_on_items(*of_items, modes)
     ability, error = (np.asarray(x, np.float64) for x in (ability, error))
     dims = model.family.dims
     free = int(np.asarray(problem.free).sum())

@@ -176,9 +176,9 @@ def _factor_scores(
     population = jax.tree.map(jnp.asarray, fit.parameters.population)
     data = table.responses(items[0].dtype)
     modes = score_factors(fit.model, items, population, data)
-    found = []
+    per_set = []
     for chosen in sets:
         part = jax.tree.map(lambda x, at=chosen: x[at], items)
-        found.append([float(x[0]) for x in expected_on_items(fit.model, part, modes)])
-    scores, errors = np.asarray(found, np.float64).T
+        per_set.append([float(x[0]) for x in expected_on_items(fit.model, part, modes)])
+    scores, errors = np.asarray(per_set, np.float64).T
     return scores, errors

@@ -101,8 +101,8 @@ def _latest(table: pa.Table, run: str) -> tuple[pa.Table, list[str]]:
     time_of = lambda log: str(log).replace("\\", "/").rpartition("/")[2]
     latest: dict[tuple[Any, Any], tuple[Any, Any]] = {}
     for model, task, *run_of in rows:
-        known = latest.setdefault((model, task), tuple(run_of))
-        if time_of(run_of[1]) > time_of(known[1]):
+        chosen = latest.setdefault((model, task), tuple(run_of))
+        if time_of(run_of[1]) > time_of(chosen[1]):
             latest[model, task] = tuple(run_of)
     keep = [latest[row[:2]] == row[2:] for row in rows]
     older = len({row for row, kept in zip(rows, keep, strict=True) if not kept})

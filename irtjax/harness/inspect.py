@@ -229,10 +229,10 @@ def _metric() -> Any:
                     for score in scores
                 }
                 items = ids.match(values) if values else {}
-                given = {item: values[key] for key, item in items.items()}
+                by_item = {item: values[key] for key, item in items.items()}
                 responses = {
                     k: turned(formulas.get(k, ""), v)
-                    for k, v in given.items()
+                    for k, v in by_item.items()
                     if v is not None
                 }
                 if not responses:

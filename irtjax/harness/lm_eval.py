@@ -144,15 +144,15 @@ class Rounds:
         """
         from irtjax.adaptive import AdaptiveTest
 
-        found, folder = open_fit(fit), Path(folder)
+        calibration, folder = open_fit(fit), Path(folder)
         if round_size < 1:
             raise ValueError(f"round_size {round_size} is not at least 1")
         if rules.get("repeats", 1) > 1:
             raise ValueError("repeats: a document is evaluated once; leave it out")
         if (folder / SETTINGS).exists():
             raise ValueError(f"{folder} has a test already: resume it")
-        items = list(documents(found)[0])
-        test = AdaptiveTest(found, items=items, **rules)
+        items = list(documents(calibration)[0])
+        test = AdaptiveTest(calibration, items=items, **rules)
         settings = _Settings(
             format=FORMAT,
             version=VERSION,
@@ -160,7 +160,7 @@ class Rounds:
             metric=_as_stored(metric),
             filter=_as_stored(filter),
         )
-        rounds = cls(found, folder, settings, test)
+        rounds = cls(calibration, folder, settings, test)
         rounds._make(folder)
         test.save(folder / TEST)
         _write(folder / SETTINGS, msgspec.to_builtins(settings))
@@ -175,7 +175,7 @@ class Rounds:
         """
         from irtjax.adaptive import AdaptiveTest
 
-        found, folder = open_fit(fit), Path(folder)
+        calibration, folder = open_fit(fit), Path(folder)
         path = folder / SETTINGS
         settings = decode(read_bytes(path), _Settings, str(path))
         if settings.format != FORMAT or settings.version > VERSION:
@@ -183,7 +183,9 @@ class Rounds:
                 f"{path}: it is no test of this irtjax (form {settings.format!r}"
                 f" {settings.version}): upgrade irtjax, or choose another folder"
             )
-        return cls(found, folder, settings, AdaptiveTest.load(folder / TEST, found))
+        return cls(
+            calibration, folder, settings, AdaptiveTest.load(folder / TEST, calibration)
+        )
 
     @property
     def over(self) -> bool:
@@ -284,9 +286,9 @@ class Rounds:
         path = self.folder / f"round-{number}" / "samples.json"
         if not path.exists():
             return []
-        found = decode(read_bytes(path), dict[str, list[int]], str(path))
+        by_task = decode(read_bytes(path), dict[str, list[int]], str(path))
         item_of = {place: item for item, place in self._place.items()}
-        pairs = [(task, k) for task, numbers in found.items() for k in numbers]
+        pairs = [(task, k) for task, numbers in by_task.items() for k in numbers]
         return [item_of[pair] for pair in pairs if pair in item_of]
 
     def _make(self, folder: Path) -> None:

@@ -56,8 +56,8 @@ def _only_factor(fit: Calibration) -> Factors | None:
     names = "discrimination", "discrimination_se"
     sd = float(fit.parameters.population.sd)
     slope, slope_error = (sd * x for x in floats(fit.items.table, *names))
-    known = fit.model.family.residual_variance(fit.parameters.items)
-    variance = np.asarray(known, float)
+    residual = fit.model.family.residual_variance(fit.parameters.items)
+    variance = np.asarray(residual, float)
     total = slope**2 + variance
     loadings = (slope / np.sqrt(total))[:, None]
     error = (slope_error * variance / total**1.5)[:, None]

@@ -260,7 +260,7 @@ def _path(problem: Problem, start: Start, z: Float[Array, " points"]) -> _Points
         items, theta = fit.parameters.items, fit.parameters.theta
         assert theta is not None  # The method is a joint one.
         slope = items.discrimination
-        found = _Points(
+        at_point = _Points(
             slope if slope.ndim == 1 else jnp.linalg.norm(slope, axis=1),
             items.intercept,
             theta,
@@ -269,7 +269,7 @@ def _path(problem: Problem, start: Start, z: Float[Array, " points"]) -> _Points
             fit.num_steps,
             fit.status,
         )
-        return (items, theta), found
+        return (items, theta), at_point
 
     cast = lambda x: jnp.asarray(x, dtype)
     first = jax.tree.map(cast, (start.items, start.theta))

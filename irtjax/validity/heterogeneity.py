@@ -497,16 +497,16 @@ def _judged(clusters: int, pairs, low: float, high: float) -> dict[str, Any]:
     if not fine:
         return band | {"verdict": ONE if clusters == 1 else NONE}
     least = min(fine, key=lambda row: row["correlation"])
-    found = {"smallest": least["correlation"]}
+    smallest = {"smallest": least["correlation"]}
     ends = ("lower", "upper")
-    found |= {f"smallest_{end}": least[f"correlation_{end}"] for end in ends} | band
+    smallest |= {f"smallest_{end}": least[f"correlation_{end}"] for end in ends} | band
     verdict = ONE
     if least["correlation"] < low:
         below = (
             least["correlation_upper"] is not None and least["correlation_upper"] < 0
         )
         verdict = CONFLICTING if below else RELATED
-    return found | {"verdict": verdict}
+    return smallest | {"verdict": verdict}
 
 
 def _warnings(rows, clusters) -> list[str]:

@@ -192,10 +192,10 @@ def stability(
             # From starts far from the optimum "uniform" takes up to 80 times the steps.
             method = dataclasses.replace(method, curvature="cell")
         options = {"num": num or STARTS, "variances": variances, "key": key}
-        found = compare_starts(task.problem, method, **options, report=report)
+        starts = compare_starts(task.problem, method, **options, report=report)
         name = task.problem.model.name
-        tables = found.table, found.agreement, found.runs
-        said = found.sentence, found.warnings, found.notes
+        tables = starts.table, starts.agreement, starts.runs
+        said = starts.sentence, starts.warnings, starts.notes
         return Stability(kind, name, *tables, 0, 0.0, *said)
     level = LEVEL if level is None else level
     chosen, note = _model(table, model)

@@ -174,11 +174,11 @@ def _results(records: _Rows) -> dict[str, list[str]]:
 
 def _own_results(record: Instance, results: dict[str, list[str]]) -> list[str]:
     """The results that a record belongs to; a sample that failed names none."""
-    name, known = record.evaluation_name, results.get(record.evaluation_name, [])
+    name, scores = record.evaluation_name, results.get(record.evaluation_name, [])
     if record.evaluation_result_id:
         return [str(record.evaluation_result_id)]
     failed = record.error and not record.score
-    return known if known and (failed or len(known) == 1) else [name]
+    return scores if scores and (failed or len(scores) == 1) else [name]
 
 
 def _read_file(

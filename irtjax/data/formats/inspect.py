@@ -271,8 +271,8 @@ def _content(sample: InspectSample) -> str:
     """
     text = " ".join(_IMAGES.sub("", _plain(sample.input)).split())
     targets = sample.target if isinstance(sample.target, list) else [sample.target]
-    known = [text_of(target)[:_COMPARED] for target in targets]
-    return digest(text[:_COMPARED], *known) if text else ""
+    shown = [text_of(target)[:_COMPARED] for target in targets]
+    return digest(text[:_COMPARED], *shown) if text else ""
 
 
 def _in_order(created: str | None) -> str:

@@ -102,13 +102,13 @@ def recognise(fields: dict[str, Any], name: str) -> bool | str:
     if isinstance(details, dict):
         details = [v for v in details.values() if isinstance(v, dict)]
     if isinstance(details, list):
-        known = {k for d in details[:100] if isinstance(d, dict) for k in d}
-        if not known & set(_VERDICTS) and _UNDECIDED <= known:
+        keys = {k for d in details[:100] if isinstance(d, dict) for k in d}
+        if not keys & set(_VERDICTS) and _UNDECIDED <= keys:
             return (
                 "holds details of OpenCompass without verdicts: the evaluator scored"
                 " the whole dataset, not each example; leave the file out"
             )
-        return bool(known & {*_VERDICTS, "example_abbr"})
+        return bool(keys & {*_VERDICTS, "example_abbr"})
     first = fields.get("0")
     if isinstance(first, dict) and "prediction" in first and "origin_prompt" in first:
         return (

@@ -117,10 +117,10 @@ def _from_text(array: pa.Array, name: str, source: str, verdicts: bool) -> pa.Ar
         row = int(np.argmax(bad))
         text = texts[codes[row]]
         # One misspelt cell among numbers is another matter than words alone.
-        known = [x for x in texts if x and verdicts_of(texts).knows(x)]
-        worded = bad.sum() > 1 or known
+        verdict_words = [x for x in texts if x and verdicts_of(texts).knows(x)]
+        worded = bad.sum() > 1 or verdict_words
         if verdicts and worded and not any(map(_is_like_number, texts)):
-            words = asks_for_right([texts[code] for code in codes[bad]], known)
+            words = asks_for_right([texts[code] for code in codes[bad]], verdict_words)
             place = f"row {row + 1}, column {name!r:.80} is {text!r:.80}"
             raise ValueError(f"{source}: {place}; the column {words}")
         raise ValueError(

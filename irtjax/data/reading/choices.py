@@ -131,7 +131,7 @@ def read_key(given: Any, items: Sequence[str], *, ordered: bool) -> dict[str, Ke
         ValueError: The key cannot be read, or lacks an item.
     """
     if isinstance(given, Mapping):
-        found, source = {str(k): str(v) for k, v in given.items()}, "key="
+        right_choices, source = {str(k): str(v) for k, v in given.items()}, "key="
     else:
         path = Path(os.path.expanduser(given))
         if not path.is_file():
@@ -139,8 +139,8 @@ def read_key(given: Any, items: Sequence[str], *, ordered: bool) -> dict[str, Ke
                 f"key={str(given)!r} is no file, and no row or column has that name:"
                 " give a CSV file with a row (item,key) for each item"
             )
-        found, source = _of_rows(_rows(path), items, ordered), str(path)
-    by_name = {name.strip().casefold(): text for name, text in found.items()}
+        right_choices, source = _of_rows(_rows(path), items, ordered), str(path)
+    by_name = {name.strip().casefold(): text for name, text in right_choices.items()}
     keys = {item: alternatives(by_name.get(item.strip().casefold())) for item in items}
     lacking = [item for item, key in keys.items() if not key]
     if lacking:

@@ -290,18 +290,18 @@ def _texts(frame: Frame, layout: Columns, item: Coded) -> dict[str, ItemText]:
         return {}
     rows, others = _first_rows(item)
     try:
-        found = dict(zip(columns, frame.texts(columns, rows), strict=True))
+        by_name = dict(zip(columns, frame.texts(columns, rows), strict=True))
         if _is_own(answer) and len(others):
             # What the subjects answered differs between them.
-            expected = dict(zip(item.codes[rows], found[answer], strict=True))
+            expected = dict(zip(item.codes[rows], by_name[answer], strict=True))
             [again] = frame.texts([answer], others)
             pairs = zip(item.codes[others], again, strict=True)
             if any(expected[code] != text for code, text in pairs):
-                del found[answer]
+                del by_name[answer]
     except (pa.ArrowException, OSError, EOFError, zlib.error):
         return {}  # They are for people to read, and no reason to refuse responses.
     blank = [""] * len(rows)
-    prompts, answers = found.get(prompt, blank), found.get(answer, blank)
+    prompts, answers = by_name.get(prompt, blank), by_name.get(answer, blank)
     names = item[rows].texts().tolist()
     texts = map(ItemText, prompts, answers)
     return {x: text for x, text in zip(names, texts, strict=True) if any(text)}

@@ -81,8 +81,8 @@ class ReadOptions:
         for name, choices in _CHOICES.items():
             value = getattr(self, name)
             if value not in choices:
-                known = ", ".join(repr(c) for c in choices if c is not None)
-                raise ValueError(f"{name}={value!r} is not one of {known}")
+                allowed = ", ".join(repr(c) for c in choices if c is not None)
+                raise ValueError(f"{name}={value!r} is not one of {allowed}")
 
 
 #: Reading options of the data of a fit that new data do not share: the name of a

@@ -43,17 +43,17 @@ def values(value: Any, path: str) -> Iterator[tuple[str, Any]]:
     if not isinstance(value, dict):
         return
     if step == "*":
-        found = [(str(name), part) for name, part in value.items()]
+        named_parts = [(str(name), part) for name, part in value.items()]
     elif step.endswith("]"):
         field, _, name = step[:-1].partition("[")
         parts = value.get(field)
         parts = parts if isinstance(parts, list) else []
-        found = [(name_of(x.get(name)), x) for x in parts if isinstance(x, dict)]
+        named_parts = [(name_of(x.get(name)), x) for x in parts if isinstance(x, dict)]
     elif step in value:
-        found = [("", value[step])]
+        named_parts = [("", value[step])]
     else:
         return
-    for label, part in found:
+    for label, part in named_parts:
         if not rest:
             yield label, part
             continue

@@ -140,12 +140,12 @@ def concatenate(parts: Sequence[Records]) -> Records:
         parts = [part if part.file else _with_file(part) for part in parts]
     columns: dict[str, Any] = {}
     for name, fill in _FILL.items():
-        found = [getattr(part, name) for part in parts]
-        if all(column is None for column in found):
+        per_part = [getattr(part, name) for part in parts]
+        if all(column is None for column in per_part):
             continue
         full = [
             _constant(fill, len(part)) if column is None else column
-            for column, part in zip(found, parts, strict=True)
+            for column, part in zip(per_part, parts, strict=True)
         ]
         is_text = isinstance(fill, str)
         columns[name] = join_coded(full) if is_text else np.concatenate(full)
@@ -251,9 +251,9 @@ def _labels_like(labels: np.ndarray, names: Iterable[str]) -> np.ndarray:
 
 def as_texts(texts: Iterable[str]) -> np.ndarray:
     """Texts of differing length as labels: none takes the width of the longest."""
-    found = list(texts)
-    out = np.empty(len(found), object)
-    out[:] = found
+    plain = list(texts)
+    out = np.empty(len(plain), object)
+    out[:] = plain
     return out
 
 

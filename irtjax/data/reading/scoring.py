@@ -118,10 +118,12 @@ def score_matrix(
     if options.right is not None:
         return _with_right(frame, [x for x in items if x in worded], options), []
     words = [name for name in items if name in worded]
-    known = _verdicts(table, words)
-    verdicts = [x for x in words if _all_known(_texts(table, x), known)]
+    word_verdicts = _verdicts(table, words)
+    verdicts = [x for x in words if _all_known(_texts(table, x), word_verdicts)]
     if options.key is None and len(verdicts) == len(words) > 0 and _most(words, items):
-        scores = {name: _verdict_column(table, name, known) for name in verdicts}
+        scores = {
+            name: _verdict_column(table, name, word_verdicts) for name in verdicts
+        }
         return dataclasses.replace(frame, table=_replaced(table, scores)), []
     lettered = [name for name in words if _all_letters(_texts(table, name))]
     if options.key is None:
@@ -159,8 +161,8 @@ def _has_numbered_key(table: pa.Table, items: list[str], layout: Columns) -> boo
     if not any(rows) or _key_row([row or "-" for row in rows], ReadOptions()) is None:
         return False
     numbers = all(pa.types.is_integer(column.type) for column in columns)
-    found = (number for x in columns for number in x.unique().to_pylist())
-    return numbers and max((x for x in found if x is not None), default=0) > 1
+    marks = (number for x in columns for number in x.unique().to_pylist())
+    return numbers and max((x for x in marks if x is not None), default=0) > 1
 
 
 def _without_names(table: pa.Table, names: Sequence[str], layout: Columns) -> list[str]:

@@ -634,8 +634,8 @@ def from_arrow(table: pa.Table, source: str) -> Frame:
         if pa.types.is_dictionary(kind) and not is_text(kind.value_type):
             # Categories of numbers are numbers.
             parts[k] = part.cast(kind.value_type)
-    kept = {"names": table.column_names, "metadata": table.schema.metadata}
-    table = pa.Table.from_arrays(parts, **kept)
+    layout = {"names": table.column_names, "metadata": table.schema.metadata}
+    table = pa.Table.from_arrays(parts, **layout)
     if raw:
         # What another program wrote there is no reason to refuse the table.
         with contextlib.suppress(ValueError):

@@ -112,8 +112,8 @@ class AbstractMultilevel:
         facets = facet_labels(labels, self.all_facets)
         if several and stems is None:
             facets = {"benchmark": labels["benchmark"], **facets}
-        known = self.item_covariates or {}
-        design, effects, component = item_design(facets, known, stem, stems)
+        by_name = self.item_covariates or {}
+        design, effects, component = item_design(facets, by_name, stem, stems)
         shifts = stems is not None and self.metric_effects
         if shifts:
             effects += [f"metric: {name}" for name in names]
