@@ -76,6 +76,10 @@ def lines(axes, rows: list[dict], along: str) -> None:
             marker="o", ms=3 if len(x) > 1 else 6,
             ls="-" if k < len(PALETTE) else "--", label=label(name, 34),
         )  # fmt: skip
+    places = {row[along] for row in rows}
+    if len(places) == 1:
+        axes.set_xticks(sorted(places))
+        axes.margins(x=0.5)
     axes.set_xlabel(ALONG[along])
     if along == "items":
         axes.set_xscale("log")
