@@ -121,3 +121,10 @@ def warnings_of(
                 " and speed are not identified, which takes two"
             )
     return warnings
+
+
+def without_zero_lengths(table: ResponseTable, zero_lengths: str) -> ResponseTable:
+    """The table, with missing lengths where they are 0 if these are "missing"."""
+    if table.lengths is None or zero_lengths != "missing":
+        return table
+    return table.replace(lengths=np.where(table.lengths == 0, np.nan, table.lengths))

@@ -12,7 +12,7 @@ from scipy.special import ndtri
 
 from irtjax import scoring
 from irtjax.calibration.item_error import ItemErrors, factor_item_errors, item_errors
-from irtjax.calibration.lengths import ability_columns
+from irtjax.calibration.lengths import ability_columns, without_zero_lengths
 from irtjax.calibration.scale import BECAUSE, least_error
 from irtjax.calibration.score_curve import why_not_ranked
 from irtjax.calibration.standing import standing_columns, with_subjects
@@ -451,6 +451,8 @@ def _scored(fit, model, table, rows, measures: str, uses_lengths: bool) -> Any:
     offset = fit.options["length_offset"] if uses_lengths else None
     if _is_by_cell(fit, model, table):
         return table.sparse_responses(), None
+    if uses_lengths:
+        table = without_zero_lengths(table, fit.options.get("zero_lengths", "kept"))
     data = table.responses(dtype, length_offset=offset)
     if not uses_lengths:
         return data, None

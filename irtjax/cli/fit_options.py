@@ -181,6 +181,11 @@ _PANELS: dict[str | None, tuple[FitOption, ...]] = {
     ),
     "Scores, counts and lengths": (
         _number("length_offset", "lart models log(offset + length).", 1.0),
+        FitOption(
+            "zero_lengths",
+            "lart: lengths of 0, of empty responses, are kept or missing. \\[default:"
+            " kept]",
+        ),
         _number(
             "squeeze",
             "Move scores nearer to 0 or 1 than 1/(2N) to that distance; they are"

@@ -11,10 +11,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from irtjax.calibration.lengths import without_zero_lengths
 from irtjax.data.responses import Responses
 from irtjax.data.table import ResponseTable
+from irtjax.estimators.estimates import Estimates
 from irtjax.estimators.marginal.refinement import LARGE
 from irtjax.estimators.start import start_values
+from irtjax.fitting import length_checks
 from irtjax.fitting.anchors import (
     Fixed,
     apply_anchor,
@@ -84,6 +87,8 @@ class OneAbility(AbstractSpecification):
         chosen, exists = with_categories(chosen, table)
         check_used(chosen, parts)
         check_common(chosen, made, options.get("anchor"))
+        if chosen.lengths is not None:
+            table = without_zero_lengths(table, data["zero_lengths"])
         ordered, places = table, None
         few = _is_by_cell(table, chosen, made, options)
         if made.sorts_subjects and table.size >= LARGE and not few:
@@ -91,6 +96,8 @@ class OneAbility(AbstractSpecification):
             order = np.argsort(table.subject_accuracy(), kind="stable")
             ordered, places = table.select(subjects=order), np.argsort(order)
         offset = None if chosen.lengths is None else data["length_offset"]
+        if offset is not None:
+            length_checks.refuse_constant(ordered)
         responses: Any
         if few:
             responses, warnings, scaling = table.sparse_responses(), (), {}
@@ -139,7 +146,7 @@ class OneAbility(AbstractSpecification):
             "item_uncertainty": options.get("item_uncertainty", True),
             # It depends on the memory that was free, too.
             **({"storage": "cells"} if few else {}),
-            **({} if offset is None else {"length_offset": offset}),
+            **({} if offset is None else _of_lengths(data)),
             **scaling,
         }
         if exists is not None:
@@ -152,6 +159,18 @@ class OneAbility(AbstractSpecification):
             cure = ", or use method='laplace'" * (integrated and not chosen.lengths)
             warnings = (*warnings, skipped + cure)
         return Task(made, ordered, problem, first, None, warnings, record, places)
+
+    def finish(self, estimates: Estimates, task: Task) -> Estimates:
+        """The estimates, with what the correlation of lengths depends on."""
+        if estimates.lengths is None:
+            return estimates
+        found = length_checks.warnings_of(task.problem, estimates, task.table)
+        return dataclasses.replace(estimates, warnings=(*estimates.warnings, *found))
+
+
+def _of_lengths(data: Mapping[str, Any]) -> dict[str, Any]:
+    """How response lengths were taken, for the record of a fit."""
+    return {name: data[name] for name in ("length_offset", "zero_lengths")}
 
 
 def _is_by_cell(table: ResponseTable, model: Model, method, options) -> bool:

@@ -55,6 +55,8 @@ class Settings(TypedDict, total=False):
         bounds: For models of scores: lowest and highest possible score, if these are
             not 0 and 1; or these by benchmark: ``{"judge": (1, 10)}``.
         length_offset: For "lart": the logarithm of offset + length is modelled.
+        zero_lengths: For "lart": "kept", or "missing" for lengths of 0, which are those
+            of empty responses.
         item_model: The model of single responses, such as "2pl" or "continuous"; None:
             by the kind of the data. "rasch" has slopes of 1 and an estimated standard
             deviation of (general) ability.
@@ -104,6 +106,7 @@ class Settings(TypedDict, total=False):
     squeeze: float | Mapping[str, float] | None
     bounds: Bounds | None
     length_offset: float
+    zero_lengths: str
     item_model: str | None
     facets: Sequence[str] | Mapping[str, np.ndarray]
     shared_items: str | Sequence[str] | np.ndarray | None
@@ -131,7 +134,12 @@ class Settings(TypedDict, total=False):
 
 
 MODEL: dict[str, Any] = {"priors": "weak", "positive": False, "ends": None}
-DATA: dict[str, Any] = {"squeeze": None, "bounds": None, "length_offset": 1.0}
+DATA: dict[str, Any] = {
+    "squeeze": None,
+    "bounds": None,
+    "length_offset": 1.0,
+    "zero_lengths": "kept",
+}
 #: Settings of methods that decide which method the data are fitted by.
 ITEMS = (*ITEM_OPTIONS, "population")
 

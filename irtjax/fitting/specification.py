@@ -103,9 +103,15 @@ def check_used(model: Model, parts: Parts) -> None:
             f"positive has no effect on a {model.name} model, whose items have equal"
             " discriminations: leave it out"
         )
-    if model.lengths is None and parts.data["length_offset"] != 1.0:
+    for name, usual in (("length_offset", 1.0), ("zero_lengths", "kept")):
+        if model.lengths is None and parts.data[name] != usual:
+            raise ValueError(
+                f"{name} is for the model lart: a {model.name} model has no lengths"
+            )
+    if parts.data["zero_lengths"] not in ("kept", "missing"):
         raise ValueError(
-            f"length_offset is for the model lart: a {model.name} model has no lengths"
+            f"zero_lengths {parts.data['zero_lengths']!r} is neither 'kept' nor"
+            " 'missing'"
         )
 
 

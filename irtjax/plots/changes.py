@@ -8,6 +8,7 @@ import numpy as np
 
 from irtjax.data.wording import counted
 from irtjax.plots.style import GREY, PALETTE, column, label, new_figure, title
+from irtjax.ranking.ranks import TIED, places_gained, tied_places
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -20,8 +21,12 @@ DRAWN, NAMED = 60, 40
 
 def rank_changes(first: Calibration, second: Calibration):
     """Returns the names that both fits have, and their ranks among these in each."""
-    from scipy.stats import rankdata
+    names, before, after = _places(first, second)
+    return names, before[0], after[0]
 
+
+def _places(first: Calibration, second: Calibration):
+    """Names in both fits, with the first and the last place of each: `tied_places`."""
     abilities = [_abilities(one) for one in (first, second)]
     both = set(abilities[0]) & set(abilities[1])
     if len(both) < 2:
@@ -30,16 +35,37 @@ def rank_changes(first: Calibration, second: Calibration):
             " ranks needs two (subjects are matched by name)"
         )
     common = [name for name in abilities[0] if name in both]
-    values = [[-ability[name] for name in common] for ability in abilities]
-    before, after = rankdata(values, "min", axis=1).astype(int)
+    before, after = (
+        tied_places(*np.transpose([ability[name] for name in common]))
+        for ability in abilities
+    )
     return common, before, after
 
 
-def _abilities(fit: Calibration) -> dict[str, float]:
-    """Abilities by subject, of those that have an estimate."""
+def _abilities(fit: Calibration) -> dict[str, tuple[float, float]]:
+    """Abilities by subject, of those that have one, and how close equal ones are."""
     names = fit.abilities.table.column("subject").to_pylist()
     values = column(fit.abilities.table, "ability")
-    return {n: v for n, v in zip(names, values, strict=True) if np.isfinite(v)}
+    slack = np.nan_to_num(TIED * column(fit.abilities.table, "ability_se"))
+    rows = zip(names, values, slack, strict=True)
+    return {name: (x, close) for name, x, close in rows if np.isfinite(x)}
+
+
+def _beyond(fit: Calibration, names: list[str], places) -> np.ndarray:
+    """Whether a subject's places in another fit lie outside its rank interval here.
+
+    Where the fit has other subjects too, its rank intervals are not of these places,
+    and exclude none.
+    """
+    table = fit.abilities.table
+    if table.num_rows != len(names):
+        return np.ones(len(names), bool)
+    at = {name: k for k, name in enumerate(table.column("subject").to_pylist())}
+    rows = [at[name] for name in names]
+    low, high = (column(table, name)[rows] for name in ("rank_lower", "rank_upper"))
+    first, last = places
+    # Comparisons with bounds that are not known are False.
+    return ~((first <= high) & (low <= last))
 
 
 def plot_rank_changes(
@@ -51,8 +77,9 @@ def plot_rank_changes(
     """Draws the ranks of the subjects that two fits share, joined by lines (bump plot).
 
     Lines of subjects that move by a tenth of the field or more are coloured: up in one
-    colour, down in another. Of many subjects those are drawn that move most, and the
-    first of either fit.
+    colour, down in another. Subjects that are tied do not move: neither within places
+    that equal abilities share ("3=" on the figure), nor within their rank intervals. Of
+    many subjects those are drawn that move most, and the first of either fit.
 
     Args:
         first: A calibration.
@@ -67,12 +94,15 @@ def plot_rank_changes(
     """
     from scipy.stats import kendalltau
 
-    names, before, after = rank_changes(first, second)
+    names, places_before, places_after = _places(first, second)
+    before, after = places_before[0], places_after[0]
+    gained = places_gained(places_before, places_after)
+    clear = _beyond(first, names, places_after) & _beyond(second, names, places_before)
     count = len(names)
     rows = np.arange(count)
     if count > DRAWN:
         best = np.argsort(np.minimum(before, after), kind="stable")[: DRAWN // 2]
-        moved = np.argsort(-np.abs(before - after), kind="stable")
+        moved = np.argsort(-np.abs(gained * clear), kind="stable")
         rest = [row for row in moved if row not in set(best)][: DRAWN - len(best)]
         rows = np.sort(np.r_[best, rest])
     figure, (axes,) = new_figure(7.5, 2.0 + 0.17 * len(rows))
@@ -84,16 +114,15 @@ def plot_rank_changes(
         order = np.lexsort((others[rows], ranks[rows]))
         places.append(np.argsort(order) + 1)
     for row, left, right in zip(rows, *places, strict=True):
-        change = int(after[row]) - int(before[row])
         colour, width = GREY, 0.8
-        if abs(change) >= far:
-            colour, width = (PALETTE[2] if change < 0 else PALETTE[1]), 1.6
+        if clear[row] and abs(gained[row]) >= far:
+            colour, width = (PALETTE[2] if gained[row] > 0 else PALETTE[1]), 1.6
         axes.plot([0, 1], [left, right], color=colour, lw=width, alpha=0.8)
         axes.scatter([0, 1], [left, right], s=8, color=colour, zorder=3)
         name = label(names[row], 36)
         for x, y, side, text in (
-            (-0.03, left, "right", f"{name}  {before[row]}"),
-            (1.03, right, "left", f"{after[row]}  {name}"),
+            (-0.03, left, "right", f"{name}  {_rank(places_before, row)}"),
+            (1.03, right, "left", f"{_rank(places_after, row)}  {name}"),
         ):
             axes.annotate(text, (x, y), ha=side, va="center", fontsize=6.5)
     axes.set_xlim(-0.9, 1.9)
@@ -103,6 +132,14 @@ def plot_rank_changes(
     axes.spines[["left", "bottom"]].set_visible(False)
     tau = float(np.asarray(kendalltau(before, after))[0])
     text = f"{counted(count, 'subject')} in both, Kendall's tau {tau:.2f}"
+    far_moved = int((clear & (np.abs(gained) >= far)).sum())
+    text += f"; {far_moved} beyond ties" if far_moved else "; none moves beyond ties"
     text += f"; {len(rows)} drawn" if len(rows) < count else ""
     title(axes, "Ranks in two fits", text)
     return figure
+
+
+def _rank(places, row: int) -> str:
+    """The rank of a subject, marked where others share it."""
+    first, last = (int(x[row]) for x in places)
+    return f"{first}=" if last > first else f"{first}"

@@ -87,6 +87,35 @@ def tied_ranks(
     return len(values) - equal_or_lower + 1
 
 
+def places_gained(
+    before: tuple[np.ndarray, np.ndarray], after: tuple[np.ndarray, np.ndarray]
+) -> Int[np.ndarray, " subjects"]:
+    """Places gained between two rankings, 0 where ties can explain them.
+
+    Each ranking has the first and the last place that a subject shares with those tied
+    with it (`tied_places`). A subject moves if these do not meet: by the places between
+    them.
+
+    >>> before, after = tied_places(np.zeros(3), 0), tied_places(np.arange(3.0), 0)
+    >>> places_gained(before, after).tolist()  # All were tied: nobody moves.
+    [0, 0, 0]
+    """
+    (first, last), (new_first, new_last) = before, after
+    return np.maximum(first - new_last, 0) - np.maximum(new_first - last, 0)
+
+
+def tied_places(
+    values: Float[np.ndarray, " subjects"], slack: np.ndarray | float
+) -> tuple[Int[np.ndarray, " subjects"], Int[np.ndarray, " subjects"]]:
+    """The first and the last of the places that tied subjects share.
+
+    >>> [x.tolist() for x in tied_places(np.array([0.5, 1.0, 1.0]), 0)]
+    [[3, 1, 1], [3, 2, 2]]
+    """
+    lower = np.searchsorted(np.sort(values), values - slack, side="left")
+    return tied_ranks(values, slack), len(values) - lower
+
+
 def rank(
     ability: Float[Array, " subjects"] | np.ndarray,
     standard_error: Float[Array, " subjects"] | np.ndarray,

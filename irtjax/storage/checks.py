@@ -11,7 +11,7 @@ import hashlib
 import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import jax
 import msgspec
@@ -182,6 +182,7 @@ class _Options(Record):
     item_uncertainty: bool | None = None
     anchored_items: Whole | None = None
     length_offset: float | None = None
+    zero_lengths: Literal["kept", "missing"] | None = None
     worth: float | None = None
     bounds: _Bounds | dict[str, _Bounds | None] | None = None
 

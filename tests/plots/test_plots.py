@@ -297,6 +297,59 @@ def test_rank_changes_need_common_subjects():
         )
 
 
+def of_abilities(ability, low=None, high=None) -> irtjax.Calibration:
+    """A fit of subjects s0, s1, … with these abilities and rank intervals."""
+    count = len(ability)
+    low = np.arange(1, count + 1) if low is None else low
+    high = low if high is None else high
+    columns = {
+        "subject": [f"s{k:02d}" for k in range(count)],
+        "ability": np.asarray(ability, float),
+        "ability_se": np.full(count, 0.1),
+        "rank_lower": np.asarray(low, float),
+        "rank_upper": np.asarray(high, float),
+    }
+    table = AbilityTable(pa.table(columns))
+    return dataclasses.replace(small_fit(), abilities=table)
+
+
+def coloured(figure) -> list[tuple[int, int]]:
+    """Places of the lines of subjects that move."""
+    lines = [line for line in figure.axes[0].lines if line.get_lw() > 1]
+    return [tuple(int(y) for y in line.get_ydata()) for line in lines]
+
+
+def test_tied_subjects_do_not_move():
+    # Ten subjects are equal, but for rounding, in the first fit; apart in the second.
+    rng = np.random.default_rng(0)
+    top, places = [9.0, 8.0], np.arange(1, 13)
+    first = of_abilities([*top, *(1e-9 * rng.normal(size=10))], places, places)
+    second = of_abilities([*top, *rng.permutation(10)[:10] / 5.0], places, places)
+    figure = plots.plot_rank_changes(first, second)
+    assert coloured(figure) == []
+    texts = [text.get_text() for text in figure.axes[0].texts]
+    assert sum("3=" in text for text in texts) == 10
+    # Lines of subjects that are tied on one side do not cross.
+    ends = np.array([line.get_ydata() for line in figure.axes[0].lines])
+    assert (ends[:, 0] == ends[:, 1]).all()
+
+
+def test_only_moves_beyond_rank_intervals_are_coloured():
+    ability = np.arange(10.0)[::-1]
+    swapped = ability.copy()
+    swapped[[0, 5]] = swapped[[5, 0]]
+    sure = np.arange(1, 11)
+    both = (
+        of_abilities(ability, sure),
+        of_abilities(swapped, [6, *sure[1:5], 1, *sure[6:]]),
+    )
+    assert sorted(coloured(plots.plot_rank_changes(*both))) == [(1, 6), (6, 1)]
+    # By the first fit all ranks are uncertain.
+    wide = of_abilities(ability, np.full(10, 1), np.full(10, 10))
+    assert coloured(plots.plot_rank_changes(wide, both[1])) == []
+    assert coloured(plots.plot_rank_changes(both[1], wide)) == []
+
+
 def test_boxes_of_item_parameters_hold_the_items():
     fit = small_fit()
     figure = plots.plot_item_parameters(fit)
