@@ -10,7 +10,8 @@ Shapes and arguments that the functions share:
 - `model`: a `Model`, such as `irtjax.models.catalogue.two_parameter()`.
 - `items`: the family's item record, arrays `[items]` (`[items, thresholds]` for some
   parameters of ordered families). `model.constrain` maps coordinates to it.
-- `theta`: `[subjects]` abilities, on the scale of the items.
+- `theta`: `[subjects]` abilities, on the scale of the items; `[subjects, dims]` for a
+  model of several abilities, such as `factor_model(irtjax.Factor(factors=3))`.
 - `values`: `[subjects, items]` responses: 0 or 1, categories 0, 1, ..., numbers right
   of `trials`, or logits of scores in [0, 1].
 - `observed`: `[subjects, items]` mask, or None when nothing is missing. The values of
@@ -18,14 +19,18 @@ Shapes and arguments that the functions share:
 - `trials`: `[subjects, items]` number of trials of each count, or None.
 - `subject_weight`, `item_weight`: `[subjects]` and `[items]` numbers of copies, or None
   for 1 each. Weights express bootstrap replicates: `vmap` over them.
+- `lengths`, `log_length`, `length_observed`: of a model with response lengths (`lart`)
+  their `LengthParameters`, the logarithms `[subjects, items]`, and the mask of these.
 
 Log-likelihoods are in nats, up to the term h(y) of the family (such as a binomial
 coefficient), which depends on the responses alone. Every function raises ValueError if
-the shapes of its arguments do not match.
+the shapes of its arguments do not match, or a model has response lengths that were not
+given.
 """
 
 from __future__ import annotations
 
+import dataclasses
 from typing import NamedTuple
 
 import jax
@@ -47,10 +52,11 @@ from irtjax.likelihood import counts
 from irtjax.likelihood.problem import Problem
 from irtjax.models import simulate as simulation
 from irtjax.models.family import Items
+from irtjax.models.lengths import LengthParameters
 from irtjax.models.model import Model, Population
 from irtjax.numerics.kernels import normal_log_weights, weigh_rows
 from irtjax.numerics.precision import full_precision
-from irtjax.scoring.information import item_information
+from irtjax.scoring.information import information_matrices, item_information
 
 __all__ = [
     "CellBounds",
@@ -72,33 +78,39 @@ __all__ = [
 class FisherInformation(NamedTuple):
     """Fisher information about ability, in units of 1 / ability^2.
 
+    Of several abilities each number is a matrix `[dims, dims]`.
+
     Attributes:
         items: Of each item; 0 where it is missing.
         test: Of all observed items together.
     """
 
-    items: Float[Array, "nodes items"]
-    test: Float[Array, " nodes"]
+    items: Float[Array, "nodes items *square"]
+    test: Float[Array, "nodes *square"]
 
 
 @full_precision
 def log_likelihood(
     model: Model,
     items: Items,
-    theta: Float[Array, " subjects"],
+    theta: Float[Array, "subjects *dims"],
     values: Num[Array, "subjects items"],
     observed: Bool[Array, "subjects items"] | None = None,
     *,
     trials: Int[Array, "subjects items"] | None = None,
     subject_weight: Float[Array, " subjects"] | None = None,
     item_weight: Float[Array, " items"] | None = None,
+    lengths: LengthParameters | None = None,
+    log_length: Float[Array, "subjects items"] | None = None,
+    length_observed: Bool[Array, "subjects items"] | None = None,
 ) -> Scalar:
     """Log-likelihood of responses given items and abilities.
 
     sum_ij w_i v_j m_ij (log p(y_ij | theta_i, item_j) - h(y_ij)), with the mask m and
     the weights w and v, in nats. Computed block by block over subjects, derivatives
-    too, so that no array of floats of the size of the data exists. The module describes
-    the arguments.
+    too, so that no array of floats of the size of the data exists. With response
+    lengths plus sum_i w_i log p(T_i | theta_i), the speed integrated out. The module
+    describes the arguments.
 
     >>> from irtjax.models.catalogue import two_parameter
     >>> model = two_parameter()
@@ -112,16 +124,17 @@ def log_likelihood(
     >>> many(model, items, jnp.array([[0.0] * 2, [1.0] * 2]), values).round(3).tolist()
     [-4.159, -2.88]
     """
+    _check_abilities(model, theta)
     data = _data(items, theta, values, observed, trials, subject_weight, item_weight)
-    log_lik = joint_log_likelihood(model, data, items, theta)
-    return jnp.sum(weigh_rows(log_lik, data.subject_weight))
+    data = _with_lengths(model, data, lengths, log_length, length_observed)
+    return jnp.sum(_log_lik(model, data, items, theta, lengths))
 
 
 @full_precision
 def log_density(
     model: Model,
     coordinates: Float[Array, "items columns"],
-    theta: Float[Array, " subjects"],
+    theta: Float[Array, "subjects *dims"],
     values: Num[Array, "subjects items"],
     observed: Bool[Array, "subjects items"] | None = None,
     *,
@@ -130,6 +143,9 @@ def log_density(
     trials: Int[Array, "subjects items"] | None = None,
     subject_weight: Float[Array, " subjects"] | None = None,
     item_weight: Float[Array, " items"] | None = None,
+    lengths: LengthParameters | None = None,
+    log_length: Float[Array, "subjects items"] | None = None,
+    length_observed: Bool[Array, "subjects items"] | None = None,
 ) -> Scalar:
     """Log posterior density of item coordinates and abilities, up to a constant.
 
@@ -146,6 +162,9 @@ def log_density(
     where a point has no probabilities: intercepts of `graded` out of order. Without
     priors on the discriminations the posterior is improper.
 
+    With response lengths their likelihood is added, and the log prior of their residual
+    variances, a density of these as they are, without a Jacobian.
+
     Args:
         model: The model; see the module for this and the others.
         coordinates: Unconstrained coordinates of the items, `model.unconstrain(items)`.
@@ -159,12 +178,15 @@ def log_density(
         trials: Number of trials of each count.
         subject_weight: Number of copies of each subject.
         item_weight: Number of copies of each item.
+        lengths: Parameters of the response lengths.
+        log_length: Logarithms of the lengths.
+        length_observed: Mask of the observed lengths.
 
     Returns:
         A scalar, in nats.
 
     Raises:
-        ValueError: If the model has response lengths, the population is a histogram, or
+        ValueError: If response lengths lack, the population is a histogram, or
             `jacobian` is set where some items lack a parameter (`mixed`): the density
             of the coordinates would be improper.
 
@@ -180,11 +202,6 @@ def log_density(
     >>> many(model, at, jnp.array([[0.0, 0.0], [1.0, 1.0]]), values).round(3).tolist()
     [-14.806, -14.527]
     """
-    if model.lengths is not None:
-        raise ValueError(
-            f"model {model.name!r} has response lengths, which this density does not"
-            " include; use the model of the responses alone"
-        )
     if population is not None and population.log_weights is not None:
         raise ValueError(
             "the population is a histogram; give one with a mean and an sd alone"
@@ -194,13 +211,16 @@ def log_density(
             f"some items of model {model.name!r} lack a parameter, whose coordinate a"
             " sampler must not move; use jacobian=False for a mode"
         )
+    _check_abilities(model, theta)
     items = model.constrain(coordinates)
     data = _data(items, theta, values, observed, trials, subject_weight, item_weight)
-    log_lik = joint_log_likelihood(model, data, items, theta)
-    log_lik = weigh_rows(log_lik, data.subject_weight)
+    data = _with_lengths(model, data, lengths, log_length, length_observed)
+    log_lik = _log_lik(model, data, items, theta, lengths)
     free = jnp.ones(coordinates.shape, bool)
     problem = Problem(model, data, free, prior=population)
     total = jnp.sum(log_lik) + log_penalty(problem, items, theta)
+    if model.lengths is not None and lengths is not None:
+        total = total + model.lengths.log_prior(lengths, item_weight)
     if jacobian:
         total = total + jnp.sum(jax.vmap(model.family.log_slopes)(coordinates))
     finite = jnp.all(jnp.isfinite(coordinates)) & jnp.all(jnp.isfinite(theta))
@@ -212,13 +232,13 @@ class ItemPrior(NamedTuple):
 
     Attributes:
         log_density: Sum over items and parameters, in nats.
-        location: Shift m of ability.
-        log_scale: Logarithm of the factor s of ability.
+        location: Shift m of ability; 0 of several abilities.
+        log_scale: Logarithm of the factor s of ability; likewise.
     """
 
     log_density: Scalar
-    location: Scalar
-    log_scale: Scalar
+    location: Float[Array, "*dims"]
+    log_scale: Float[Array, "*dims"]
 
 
 def item_prior(
@@ -229,7 +249,9 @@ def item_prior(
     sum_j v_j log p(a_j s, d_j + a_j m), maximised over m and s: item priors do not
     determine where ability has mean 0 and variance 1. A marginal fit maximises the sum
     of the log marginal likelihoods of `expected_counts` plus this. The prior of a
-    common slope (1PL) is not included. The module describes the arguments.
+    common slope (1PL) is not included, nor that of response lengths. Of several
+    abilities it is the log prior of the items as they are. The module describes the
+    arguments.
 
     >>> from irtjax.models.catalogue import two_parameter
     >>> from irtjax.models.families.logistic import LogisticItems
@@ -245,7 +267,11 @@ def item_prior(
     -0.5
     """
     coordinates = model.unconstrain(items)
-    frame = jnp.zeros(2, coordinates.dtype)
+    dtype, dims = coordinates.dtype, model.family.dims
+    if dims:
+        total = jnp.sum(weigh_rows(jax.vmap(model.log_prior)(items), item_weight))
+        return ItemPrior(total, jnp.zeros(dims, dtype), jnp.zeros(dims, dtype))
+    frame = jnp.zeros(2, dtype)
     frame = model.prior_frame(coordinates, frame, 30, item_weight)
     total = model.total_log_prior(coordinates, frame, item_weight)
     return ItemPrior(total, frame[0], frame[1])
@@ -255,7 +281,7 @@ def item_prior(
 def fisher_information(
     model: Model,
     items: Items,
-    theta: Float[Array, " nodes"],
+    theta: Float[Array, "nodes *dims"],
     observed: Bool[Array, "nodes items"] | None = None,
     *,
     item_weight: Float[Array, " items"] | None = None,
@@ -263,7 +289,9 @@ def fisher_information(
     """Fisher information about ability, of each item and of the test.
 
     I_j(theta) = sum_y p(y) (d log p(y) / d theta)^2, and sum_j v_j m_j I_j(theta) of
-    the test (PSN-IRT, eq. 4, is its closed form for the 4PL).
+    the test (PSN-IRT, eq. 4, is its closed form for the 4PL). Of several abilities they
+    are matrices, with the products of derivatives in place of squares. Of a model with
+    response lengths it is the information of the responses alone.
 
     Args:
         model: The model; see the module for this and the others.
@@ -274,7 +302,7 @@ def fisher_information(
 
     Returns:
         Information by item and of the test; 1 / sqrt(test) is the standard error of a
-        maximum likelihood score.
+        maximum likelihood score, the inverse of a matrix its covariance.
 
     >>> from irtjax.models.catalogue import two_parameter
     >>> model = two_parameter()
@@ -285,16 +313,32 @@ def fisher_information(
     >>> test = lambda t: fisher_information(model, items, t[None]).test[0]
     >>> jax.jit(jax.vmap(jax.grad(test)))(jnp.array([0.0, 1.0])).round(2).tolist()
     [0.0, -1.92]
+
+    Of three abilities:
+
+    >>> from irtjax.models.catalogue import factor_model
+    >>> from irtjax.models.factors import Factor
+    >>> model = factor_model(Factor(factors=3))
+    >>> items = model.constrain(jnp.array([[2.0, 0, 0, 0], [0, 2.0, 1.0, 0]]))
+    >>> found = jax.jit(fisher_information)(model, items, jnp.zeros((5, 3)))
+    >>> found.items.shape, found.test[0].tolist()
+    ((5, 2, 3, 3), [[1.0, 0.0, 0.0], [0.0, 1.0, 0.5], [0.0, 0.5, 0.25]])
     """
+    _check_abilities(model, theta)
     shape = (theta.shape[0], jnp.shape(items[0])[0])
     _check_shapes(shape, observed=observed)
     _check_shapes(shape[1:], item_weight=item_weight)
-    by_item = item_information(model, items, theta)
+    if model.family.dims:
+        by_item = information_matrices(model, items, theta)
+    else:
+        by_item = item_information(model, items, theta)
     if observed is not None:
-        by_item = jnp.where(observed, by_item, 0)
+        seen = observed.reshape(shape + (1,) * (by_item.ndim - 2))
+        by_item = jnp.where(seen, by_item, 0)
     if item_weight is None:
         return FisherInformation(by_item, jnp.sum(by_item, axis=1))
-    return FisherInformation(by_item, by_item @ item_weight.astype(by_item.dtype))
+    weight = item_weight.astype(by_item.dtype)
+    return FisherInformation(by_item, jnp.einsum("qj...,j->q...", by_item, weight))
 
 
 @full_precision
@@ -381,7 +425,7 @@ def mm_surrogate(
 def expected_counts(
     model: Model,
     items: Items,
-    nodes: Float[Array, " nodes"],
+    nodes: Float[Array, "nodes *dims"],
     values: Num[Array, "subjects items"],
     observed: Bool[Array, "subjects items"] | None = None,
     *,
@@ -389,6 +433,9 @@ def expected_counts(
     trials: Int[Array, "subjects items"] | None = None,
     subject_weight: Float[Array, " subjects"] | None = None,
     item_weight: Float[Array, " items"] | None = None,
+    lengths: LengthParameters | None = None,
+    log_length: Float[Array, "subjects items"] | None = None,
+    length_observed: Bool[Array, "subjects items"] | None = None,
 ) -> counts.Counts:
     """The E-step: posteriors of ability at nodes, summed to expected counts.
 
@@ -396,21 +443,28 @@ def expected_counts(
     counts are sum_i w_i W_iq s_k(y_ij) of each statistic of the family and
     sum_i w_i W_iq m_ij of the base term (Bock and Aitkin 1981). `log_marginal` holds
     log sum_q exp(log_weights_q + log p(y_i | node_q)): its sum is the marginal
-    log-likelihood that `EM` maximises.
+    log-likelihood that `EM` maximises. Response lengths are part of the posteriors and
+    of `log_marginal`.
 
     Args:
         model: The model; see the module for this and the others.
         items: Item records.
-        nodes: Abilities, equally spaced unless `log_weights` are given.
+        nodes: Abilities, equally spaced unless `log_weights` are given; of several
+            abilities a square grid `[nodes, dims]`.
         values: Responses.
         observed: Mask of the observed cells.
-        log_weights: Logarithms of weights that sum to 1; None for those of N(0, 1).
+        log_weights: Logarithms of weights that sum to 1; None for those of N(0, 1), or
+            of uncorrelated abilities of variance 1.
         trials: Number of trials of each count.
         subject_weight: Number of copies of each subject.
         item_weight: Number of copies of each item in the posteriors.
+        lengths: Parameters of the response lengths.
+        log_length: Logarithms of the lengths.
+        length_observed: Mask of the observed lengths.
 
     Returns:
-        Counts by node and item, with mean and variance of each subject's posterior.
+        Counts by node and item, with mean and variance of each subject's posterior; of
+        several abilities the covariance `[subjects, dims, dims]`.
 
     >>> from irtjax.models.catalogue import two_parameter
     >>> model, nodes = two_parameter(), jnp.linspace(-6, 6, 61)
@@ -429,24 +483,35 @@ def expected_counts(
     >>> jax.jit(jax.grad(count))(jnp.ones(2)).round(3).tolist()
     [1.0, 1.0]
     """
+    _check_abilities(model, nodes, "nodes")
     data = _data(items, None, values, observed, trials, subject_weight, item_weight)
+    data = _with_lengths(model, data, lengths, log_length, length_observed)
     if log_weights is None:
         log_weights = normal_log_weights(nodes)
-    _check_shapes(nodes.shape, log_weights=log_weights)
-    return counts.expected_counts(model, items, nodes, log_weights, data, moments=True)
+    _check_shapes(nodes.shape[:1], log_weights=log_weights)
+    constant = 0.0
+    if model.lengths is not None and lengths is not None:
+        summary = model.lengths.summary(lengths, data)
+        evidence, constant = model.lengths.evidence(lengths, summary)
+        data = dataclasses.replace(data, evidence=evidence)
+    given = model, items, nodes, log_weights, data
+    found = counts.expected_counts(*given, moments=True)
+    return found._replace(log_marginal=found.log_marginal + constant)
 
 
 @full_precision
 def simulate(
     model: Model,
     items: Items,
-    theta: Float[Array, " subjects"],
+    theta: Float[Array, "subjects *dims"],
     key: KeyArray,
     observed: Bool[Array, "subjects items"] | None = None,
     *,
     trials: int | None = None,
 ) -> Num[Array, "subjects items"]:
     """Random responses y_ij ~ p(y | theta_i, item_j), independent given abilities.
+
+    Lengths of responses are not drawn (`models.simulate.simulate_log_lengths`).
 
     Categories and counts have no derivative. Logits of scores of the logit-normal
     family do: a theta + d + sd * noise (LEGO-IRT), with the noise fixed by the key.
@@ -478,6 +543,7 @@ def simulate(
     >>> jax.jit(jax.vmap(draw))(jax.random.split(key, 4)).shape
     (4, 2, 3)
     """
+    _check_abilities(model, theta)
     _check_shapes((theta.shape[0], jnp.shape(items[0])[0]), observed=observed)
     options = {"observed": observed, "trials": trials}
     return simulation.simulate(model, items, theta, key, **options).values
@@ -494,6 +560,47 @@ def _data(items, theta, values, observed, trials, subject_weight, item_weight):
         values = jnp.where(observed, values, 0)
         trials = None if trials is None else jnp.where(observed, trials, 0)
     return Responses(values, observed, trials, subject_weight, item_weight)
+
+
+def _with_lengths(model, data, lengths, log_length, length_observed) -> Responses:
+    """The record with response lengths, which models with lengths need."""
+    given = lengths is not None, log_length is not None
+    if model.lengths is None:
+        if any(given) or length_observed is not None:
+            raise ValueError(
+                f"model {model.name!r} has no response lengths: leave lengths and"
+                " log_length out"
+            )
+        return data
+    if not all(given):
+        raise ValueError(
+            f"model {model.name!r} has response lengths: give lengths and log_length,"
+            " or take dataclasses.replace(model, lengths=None) for the responses alone"
+        )
+    shape = data.values.shape
+    _check_shapes(shape, log_length=log_length, length_observed=length_observed)
+    if length_observed is not None:
+        log_length = jnp.where(length_observed, log_length, 0)
+    more = {"log_length": log_length, "length_observed": length_observed}
+    return dataclasses.replace(data, **more)
+
+
+def _log_lik(model, data, items, theta, lengths) -> Float[Array, " subjects"]:
+    """Log-likelihood of each subject times its weight, with that of its lengths."""
+    log_lik = joint_log_likelihood(model, data, items, theta)
+    if model.lengths is not None:
+        log_lik = log_lik + model.lengths.log_ability(lengths, data, theta)
+    return weigh_rows(log_lik, data.subject_weight)
+
+
+def _check_abilities(model: Model, theta: Array, name: str = "theta") -> None:
+    """Refuses abilities of another number than the model has."""
+    dims, shape = model.family.dims, jnp.shape(theta)
+    if len(shape) != 1 + bool(dims) or shape[1:] != (dims,) * bool(dims):
+        many = f"{dims} abilities: give [{name}, {dims}]" if dims else "one ability"
+        raise ValueError(
+            f"{name} has shape {shape}, and the model {model.name!r} has {many}"
+        )
 
 
 def _check_shapes(shape: tuple[int, ...], **arrays: Array | None) -> None:

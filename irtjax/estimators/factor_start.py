@@ -13,7 +13,7 @@ from jaxtyping import Array
 
 from irtjax.data.responses import Responses
 from irtjax.data.sparse_responses import SparseResponses
-from irtjax.estimators.start import column_products, row_products
+from irtjax.estimators.data_products import column_products, row_products
 from irtjax.likelihood.problem import Start
 from irtjax.models.model import Model, Population, response_ends
 from irtjax.numerics.programs import stored_jit

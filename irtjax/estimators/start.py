@@ -9,102 +9,23 @@ from __future__ import annotations
 import dataclasses
 
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 from jax.scipy.special import logit, ndtri
 from jaxtyping import Array, Float
 
 from irtjax.data.responses import Responses
 from irtjax.data.sparse_responses import SparseResponses
+from irtjax.estimators.data_products import column_products, row_products
+from irtjax.estimators.factor_start import factor_start
 from irtjax.likelihood.problem import Start
 from irtjax.models.families.continuous import AbstractScoreFamily
 from irtjax.models.families.logistic import Binary
 from irtjax.models.lengths import LengthItems, LengthParameters
 from irtjax.models.model import Model, Population, response_ends, unit_responses
-from irtjax.numerics.kernels import (
-    block_size_for,
-    put_block,
-    scan_subject_blocks,
-    take_block,
-    weigh_rows,
-)
+from irtjax.numerics.kernels import weigh_rows
 from irtjax.numerics.precision import full_precision
 from irtjax.numerics.programs import stored_jit
-from irtjax.numerics.sparse import cell_products
-
-
-def row_products(
-    data: Responses | SparseResponses,
-    on_values: Float[Array, "items m"],
-    on_exposure: Array,
-) -> Float[Array, "subjects m"]:
-    """Computes values @ on_values + exposure @ on_exposure, block by block."""
-    if isinstance(data, SparseResponses):
-        both = lambda value, exposure: (value, exposure)
-        tables = on_values, on_exposure
-        return cell_products(data.subjects, data.num_subjects, tables, both)
-    num_subjects, num_items = data.values.shape
-    dtype = on_values.dtype
-    size = block_size_for(num_subjects, num_items, dtype.itemsize)
-
-    def body(rows, start, is_new):
-        values = take_block(data.values, start, size)
-        exposure = take_block(data.exposure, start, size)
-        product = values.astype(dtype) @ on_values
-        if exposure is None:
-            product = product + jnp.sum(on_exposure, axis=0)
-        else:
-            product = product + exposure.astype(dtype) @ on_exposure
-        return put_block(rows, product, start)
-
-    empty = jnp.zeros((num_subjects, on_values.shape[1]), dtype)
-    return scan_subject_blocks(body, empty, num_subjects, size)
-
-
-def column_products(
-    model: Model, data: Responses | SparseResponses, vectors: Float[Array, "subjects m"]
-) -> tuple[tuple[Array, ...], Array, Array]:
-    """Weighted sums S_k' U for each statistic, Y' U of values, M' U of exposure."""
-    vectors = weigh_rows(vectors, data.subject_weight)
-    if isinstance(data, SparseResponses):
-        return _sparse_column_products(model, data, vectors)
-    num_subjects, num_items = data.values.shape
-    dtype = vectors.dtype
-    size = block_size_for(num_subjects, num_items, dtype.itemsize)
-    num_statistics = len(model.family.statistics(data.values[:1, :1]))
-
-    def body(carry, start, is_new):
-        block = take_block(data.values, start, size)
-        exposure = take_block(data.exposure, start, size)
-        left = take_block(vectors, start, size)
-        left = left * is_new.astype(dtype)[:, None]
-        parts = [*model.family.statistics(block), block]
-        parts += [] if exposure is None else [exposure]
-        return tuple(
-            old + (left.T @ part.astype(dtype)).T
-            for old, part in zip(carry, parts, strict=True)
-        )
-
-    empty = jnp.zeros((num_items, vectors.shape[1]), dtype)
-    num_sums = num_statistics + 1 + (data.exposure is not None)
-    sums = scan_subject_blocks(body, (empty,) * num_sums, num_subjects, size)
-    if data.exposure is None:
-        sums = (*sums, jnp.broadcast_to(jnp.sum(vectors, axis=0), empty.shape))
-    *statistics, values, exposures = sums
-    return tuple(statistics), values, exposures
-
-
-def _sparse_column_products(model: Model, data: SparseResponses, vectors: Array):
-    """`column_products` with weighted vectors, from the observed cells."""
-
-    def total(weight) -> Array:
-        each = lambda value, exposure: [weight(value, exposure)]
-        return cell_products(data.items, data.num_items, [vectors], each)
-
-    statistic = lambda k: lambda value, _: model.family.statistics(value)[k]
-    count = len(model.family.statistics(vectors[:1, :1]))
-    statistics = tuple(total(statistic(k)) for k in range(count))
-    exposures = total(lambda _, exposure: exposure)
-    return statistics, total(lambda value, _: value), exposures
 
 
 def _standardise(theta: Array, weight: Array | None) -> Array:
@@ -133,6 +54,7 @@ def start_values(
     how: str = "proportions",
     dtype=None,
     truncation: float = TRUNCATION,
+    loadings: np.ndarray | None = None,
 ) -> Start:
     """Start values for any method.
 
@@ -140,24 +62,53 @@ def start_values(
     ("proportions"), or the leading left singular vector of the centred responses
     ("spectral"). Slopes come from the correlation r of each item with that score,
     a = 1.702 r / sqrt(1 - r^2) for a logistic item, and intercepts from the mean of
-    each statistic. "low_rank" is `low_rank_start`.
+    each statistic. "low_rank" is `low_rank_start`. With several abilities both are the
+    leading singular vectors (`factor_start`).
 
     Args:
         model: The model.
         data: Responses.
-        how: "proportions", "spectral" or, for binary models, "low_rank".
+        how: "proportions", "spectral" or, for binary models of one ability, "low_rank".
         dtype: Floating type; that of default JAX arrays when None.
         truncation: For "low_rank", epsilon.
+        loadings: With several abilities, which discriminations to estimate, a mask
+            `[items, dims]`, the others being 0; None for all.
 
     Returns:
         Items and abilities. All values are finite, for items without variation too.
 
     Raises:
-        ValueError: If `how` is none of the three, or the model is not binary.
+        ValueError: If `how` is none of the three or does not suit the model, or
+            loadings do not.
+
+    >>> import jax
+    >>> from irtjax.models.catalogue import factor_model
+    >>> from irtjax.models.factors import Factor
+    >>> model = factor_model(Factor(factors=2))
+    >>> data = Responses(jnp.asarray(np.eye(6, 9), jnp.int8))
+    >>> start = jax.jit(start_values)(model, data)
+    >>> start.items.discrimination.shape, start.theta.shape
+    ((9, 2), (6, 2))
     """
     if how not in STARTS:
         raise ValueError(f"start {how!r} is none of {', '.join(STARTS)}")
     dtype = jnp.dtype(jnp.zeros(()).dtype if dtype is None else dtype)
+    dims = model.family.dims
+    if dims and how == "low_rank":
+        raise ValueError(
+            f"start 'low_rank' is for one ability, and a {model.name} model has {dims}:"
+            " use 'proportions'"
+        )
+    wanted = data.num_items, dims
+    if loadings is not None and (not dims or np.shape(loadings) != wanted):
+        raise ValueError(
+            f"loadings have shape {np.shape(loadings)}: give a mask of items x"
+            f" abilities, {wanted}"
+            if dims
+            else f"loadings are for several abilities, and a {model.name} model has one"
+        )
+    if dims:
+        return factor_start(model, data, mask=loadings, dtype=dtype)
     return _start_values(model, data, how, dtype, truncation)
 
 

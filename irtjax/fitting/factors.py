@@ -261,11 +261,12 @@ class FactorAnalysis(AbstractSpecification):
         start = parts.options.get("start", "proportions")
         if isinstance(start, Start):
             first = start
-        elif model.family.dims:
-            first = factor_start(model, responses, mask=mask, dtype=floating)
         else:
-            first = start_values(model, responses, how=start, dtype=floating)
-            if mask is not None:  # One factor, which some items do not measure.
+            several = {"loadings": mask} if model.family.dims else {}
+            options = {"how": start, "dtype": floating, **several}
+            first = start_values(model, responses, **options)
+            if mask is not None and not several:
+                # One factor, which some items do not measure.
                 slope = jnp.where(mask[:, 0], first.items.discrimination, 0)
                 items = first.items._replace(discrimination=slope)
                 first = first._replace(items=items)

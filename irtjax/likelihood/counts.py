@@ -50,8 +50,10 @@ class Counts(NamedTuple):
         statistics: R_k for k >= 1, each `[nodes, items]`.
         nodes: Expected number of subjects at each node.
         centre: Index of the node nearest each posterior mean.
-        mean: Posterior mean of ability, where moments were requested.
-        variance: Posterior variance of ability, likewise.
+        mean: Posterior mean of ability, where moments were requested; of several
+            abilities `[subjects, dims]`.
+        variance: Posterior variance of ability, likewise; of several abilities their
+            covariances `[subjects, dims, dims]`.
     """
 
     log_marginal: Float[Array, " subjects"]
@@ -59,8 +61,17 @@ class Counts(NamedTuple):
     statistics: tuple[Array, ...]
     nodes: Float[Array, " nodes"]
     centre: Int[Array, " subjects"]
-    mean: Float[Array, " subjects"] | None = None
-    variance: Float[Array, " subjects"] | None = None
+    mean: Float[Array, "subjects *dims"] | None = None
+    variance: Float[Array, "subjects *square"] | None = None
+
+
+def _moments(posterior: Array, nodes: Array) -> tuple[Array, Array]:
+    """Means and variances of posteriors at nodes; of several abilities covariances."""
+    mean = posterior @ nodes
+    if nodes.ndim == 1:
+        return mean, jnp.sum(posterior * (nodes - mean[:, None]) ** 2, axis=1)
+    gap = nodes - mean[:, None]
+    return mean, jnp.einsum("iq,iqk,iql->ikl", posterior, gap, gap)
 
 
 def _evidence_at(data: Responses, theta: Array, start: Array, size: int):
@@ -179,10 +190,17 @@ def expected_counts(
         tuple(empty for _ in tables[1:]),
         by_node,
         jnp.zeros(num_subjects, jnp.int32),
-        *((by_subject, by_subject) if moments else ()),
+        *(_no_moments(by_subject, nodes) if moments else ()),
     )
     counts = scan_subject_blocks(body, init, num_subjects, size)
     return counts._replace(base=counts.nodes[:, None]) if complete else counts
+
+
+def _no_moments(by_subject: Array, nodes: Array) -> tuple[Array, Array]:
+    """Zeros of the shapes of `_moments`."""
+    dims, shape = nodes.shape[1:], by_subject.shape
+    zeros = lambda *more: jnp.zeros(shape + sum(more, ()), by_subject.dtype)
+    return zeros(dims), zeros(dims, dims)
 
 
 def sparse_log_likelihood(
@@ -210,9 +228,7 @@ def _sparse_counts(
     centre = jnp.rint(posterior @ index).astype(jnp.int32)
     mean = variance = None
     if moments:
-        mean = posterior @ nodes
-        square = (nodes - mean[:, None]) ** 2
-        variance = jnp.sum(posterior * square, axis=1)
+        mean, variance = _moments(posterior, nodes)
     posterior = weigh_rows(posterior, data.subject_weight)
 
     def sums(weight) -> Array:
@@ -278,8 +294,7 @@ def _add_block(
     nearest = first + jnp.rint(posterior @ index).astype(jnp.int32)
     mean, variance = carry.mean, carry.variance
     if mean is not None and variance is not None:
-        new = posterior @ theta
-        square = jnp.sum(posterior * (theta - new[:, None]) ** 2, axis=1)
+        new, square = _moments(posterior, theta)
         mean = put_block(mean, new, start)
         variance = put_block(variance, square, start)
     # Where the window was too narrow nothing is added, and what is per subject will be

@@ -102,6 +102,8 @@ class Lengths(eqx.Module):
     def summary(self, parameters: LengthParameters, data: Responses) -> LengthSummary:
         """A, S and log p(T) of every subject (METHODS of LaRT, with lambda a variance).
 
+        Weights of items are numbers of copies, each with its length.
+
         log p(T) = sum_j log N(log T_j; omega_j, lambda_j)
                    - log(1 + A) / 2 + S^2 / (2 (1 + A)).
         """
@@ -109,9 +111,11 @@ class Lengths(eqx.Module):
         residual, scaled = _log_length(data) - omega, phi / variance
         density = residual**2 / variance + jnp.log(variance) + _LOG_TWO_PI
         square = jnp.broadcast_to(phi * scaled, residual.shape)
+        parts = square, residual * scaled, -0.5 * density
+        if data.item_weight is not None:
+            parts = [part * data.item_weight.astype(part.dtype) for part in parts]
         precision, slope, total = (
-            jnp.sum(_where_seen(data, part), axis=1)
-            for part in (square, residual * scaled, -0.5 * density)
+            jnp.sum(_where_seen(data, part), axis=1) for part in parts
         )
         total = total - 0.5 * jnp.log1p(precision) + 0.5 * slope**2 / (1 + precision)
         return LengthSummary(precision, slope, total)
@@ -158,10 +162,27 @@ class Lengths(eqx.Module):
         speed = lean * mean - v * slope
         return SpeedMoments(speed, v + lean**2 * variance, lean * variance)
 
-    def log_prior(self, parameters: LengthParameters) -> Scalar:
+    def log_ability(
+        self,
+        parameters: LengthParameters,
+        data: Responses,
+        theta: Float[Array, " subjects"],
+    ) -> Float[Array, " subjects"]:
+        """log p(T_i | theta_i), the speed integrated out."""
+        summary = self.summary(parameters, data)
+        evidence, constant = self.evidence(parameters, summary)
+        return constant + evidence[:, 0] * theta - 0.5 * evidence[:, 1] * theta**2
+
+    def log_prior(
+        self,
+        parameters: LengthParameters,
+        item_weight: Float[Array, " items"] | None = None,
+    ) -> Scalar:
         """Log prior of the residual variances, up to a constant."""
         variance = parameters.items.residual_variance
         ratio = jnp.log(variance) + self.prior_variance / variance
+        if item_weight is not None:
+            ratio = ratio * item_weight.astype(ratio.dtype)
         return -0.5 * self.prior_weight * jnp.sum(ratio)
 
     def start(self, data: Responses, theta: Array) -> LengthParameters:

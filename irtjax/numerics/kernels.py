@@ -300,14 +300,17 @@ def equal_nodes(low: float, high: float, num_nodes: int) -> np.ndarray:
     return np.linspace(low, high, num_nodes)
 
 
-def normal_log_weights(nodes: Float[Array, " nodes"]) -> Float[Array, " nodes"]:
+def normal_log_weights(nodes: Float[Array, "nodes *dims"]) -> Float[Array, " nodes"]:
     """Standard normal log weights on nodes, normalised to sum to one.
+
+    Of several abilities nodes are `[nodes, dims]`, and abilities uncorrelated.
 
     On equally spaced nodes this is the trapezoid rule, whose error for a normal
     integrand of standard deviation s and spacing h is about 2 exp(-2 (pi s / h)^2):
     1.4 % at h = 2s, 5e-9 at h = s.
     """
-    return jax.nn.log_softmax(-0.5 * nodes**2)
+    square = nodes**2
+    return jax.nn.log_softmax(-0.5 * (square if nodes.ndim == 1 else square.sum(1)))
 
 
 @jax.custom_jvp

@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from irtjax.likelihood.products import by_product
 from irtjax.likelihood.quadrature import REACH, test_information
 from irtjax.models.families.graded import GradedItems
 from irtjax.models.family import Items
@@ -50,6 +51,28 @@ def item_information(
     """
     check_one_ability(model, "information")
     return table_of(model.family.information, items, theta)
+
+
+def information_matrices(
+    model: Model, items: Items, theta: Float[Array, "nodes dims"]
+) -> Float[Array, "nodes items dims dims"]:
+    """Fisher information of each item about several abilities, at each point.
+
+    A response depends on the abilities through a_j'theta alone: the information is that
+    about this number, times a_j a_j'.
+
+    >>> from irtjax.models.catalogue import factor_model
+    >>> from irtjax.models.factors import Factor
+    >>> model = factor_model(Factor(factors=2))
+    >>> item = model.constrain(jnp.array([[2.0, 1.0, 0.0]]))
+    >>> information_matrices(model, item, jnp.zeros((1, 2)))[0, 0].tolist()
+    [[1.0, 0.5], [0.5, 0.25]]
+    """
+    slope = items.discrimination
+    family, records = by_product(model, items)
+    over_items = jax.vmap(family.information)
+    found = jax.vmap(over_items, (None, 0))(records, theta @ slope.T)
+    return found[:, :, None, None] * slope[:, :, None] * slope[:, None, :]
 
 
 @stored_jit

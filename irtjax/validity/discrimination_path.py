@@ -41,10 +41,10 @@ from irtjax.data import ResponseTable, read
 from irtjax.data.frames import HasTable
 from irtjax.data.responses import Responses
 from irtjax.data.wording import counted, have
+from irtjax.estimators.data_products import column_products
 from irtjax.estimators.driver import run
-from irtjax.estimators.factor_start import factor_start
 from irtjax.estimators.joint.mm import MM
-from irtjax.estimators.start import column_products, start_values
+from irtjax.estimators.start import start_values
 from irtjax.likelihood.problem import Problem, Start
 from irtjax.models.catalogue import factor_model
 from irtjax.models.factors import Factor
@@ -190,8 +190,7 @@ def discrimination_path(
     family = factor_model(Factor(factors)).family if several else _ONE
     model = Model("factor" if several else "2pl", family, PRIORS)
     problem = Problem.create(model, table.responses(dtype))
-    first = factor_start if several else start_values
-    start = first(model, problem.data)
+    start = start_values(model, problem.data)
     path = _path(problem, start, jnp.asarray(z, dtype))
     path = jax.tree.map(np.asarray, path)
     flat = table.item_accuracy()

@@ -10,7 +10,8 @@ from scipy import stats
 
 from irtjax.data.responses import Responses
 from irtjax.estimators import start
-from irtjax.estimators.start import column_products, row_products, start_values
+from irtjax.estimators.data_products import column_products, row_products
+from irtjax.estimators.start import start_values
 from irtjax.models.catalogue import (
     graded,
     latency_response,

@@ -418,7 +418,7 @@ def prior_at(
     prior = model.total_log_prior(point.coordinates, frame, weight)
     prior = prior + model.log_common_slope_prior(jnp.exp(point.log_sd))
     if part is not None:
-        prior = prior + part.model.log_prior(part.parameters)
+        prior = prior + part.model.log_prior(part.parameters, problem.data.item_weight)
     return prior, frame
 
 

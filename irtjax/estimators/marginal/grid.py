@@ -51,6 +51,7 @@ from irtjax.likelihood.cubature import (
 from irtjax.likelihood.problem import Parameters, Problem, Start
 from irtjax.likelihood.products import by_product, outer
 from irtjax.likelihood.quadrature import MARGIN, TOO_WIDE
+from irtjax.numerics.kernels import normal_log_weights
 from irtjax.numerics.programs import stored_jit
 
 #: Grids that a fit is tried on, each for the items found on the last one.
@@ -95,7 +96,7 @@ class GridEM(AbstractFactorEM):
         model, dtype = problem.model, point.stacked.dtype
         standard = jnp.asarray(self.nodes, dtype)
         theta = standard @ jnp.linalg.cholesky(point.correlation).T
-        log_weights = jax.nn.log_softmax(-0.5 * jnp.sum(standard**2, axis=1))
+        log_weights = normal_log_weights(standard)
         items = items_of(model, point)
         counts = expected_counts(model, items, theta, log_weights, problem.data)
         expected = ExpectedItems.of(model, theta, counts)
