@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from irtjax.estimators.joint.gradient import Gradient as Gradient
     from irtjax.estimators.joint.mm import MM as MM
     from irtjax.estimators.laplace.laplace import Laplace as Laplace
+    from irtjax.estimators.laplace.problem import MultilevelProblem as MultilevelProblem
     from irtjax.estimators.marginal.em import EM as EM
     from irtjax.estimators.marginal.gaussian import GVEM as GVEM
     from irtjax.estimators.marginal.saem import SAEM as SAEM
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from irtjax.fitting.bootstrap import bootstrap as bootstrap
     from irtjax.fitting.bootstrap import percentile_interval as percentile_interval
     from irtjax.fitting.fit import fit as fit
+    from irtjax.fitting.numpyro_model import numpyro_model as numpyro_model
     from irtjax.fitting.verbs import compare as compare
     from irtjax.fitting.verbs import rank as rank
     from irtjax.harness.frames import from_inspect as from_inspect
@@ -107,6 +109,7 @@ _HOMES = {
     "Model": "models.model",
     "MultiBenchmark": "models.multilevel.specification",
     "MultiMetric": "models.multilevel.specification",
+    "MultilevelProblem": "estimators.laplace.problem",
     "NUTS": "estimators.posterior.methods",
     "Neural": "estimators.neural.twin",
     "Parameters": "likelihood.problem",
@@ -141,6 +144,7 @@ _HOMES = {
     "make_demo": "report.demo",
     "missingness": "validity.missingness",
     "multistart": "estimators.multistart",
+    "numpyro_model": "fitting.numpyro_model",
     "percentile_interval": "fitting.bootstrap",
     "power": "validity.power",
     "predict": "prediction.responses",

@@ -27,6 +27,7 @@ from irtjax.estimators.settings import check_rate
 from irtjax.estimators.timing import Clock
 from irtjax.likelihood.problem import AnyProblem, Parameters
 from irtjax.models.model import Model
+from irtjax.models.multilevel.model import MultilevelModel
 from irtjax.numerics.precision import full_precision
 from irtjax.numerics.programs import stored_jit
 from irtjax.numerics.progress import is_watched, note_share
@@ -106,11 +107,28 @@ class AbstractEstimator(eqx.Module):
         """The model with weak priors that this method can use."""
         return model
 
+    def prepared(self, problem: AnyProblem) -> AnyProblem:
+        """The problem in the form that the method solves."""
+        return problem
+
     def check(self, problem: AnyProblem) -> None:
         """Refuses problems that the method does not solve: a ValueError in one line.
 
-        `irtjax.fit` calls it before it computes start values and fixes anchors.
+        `irtjax.fit` calls it before it computes start values and fixes anchors, and
+        `run` before the first step, under `jit` too: it may not read values of arrays.
         """
+        model, name = problem.model, self.name
+        if isinstance(model, MultilevelModel) and not self.multilevel:
+            raise ValueError(
+                f"method {name!r} estimates items as parameters, and this problem"
+                " integrates them out: use Laplace()"
+            )
+        check_common(self, model)
+        if model.family.dims and not self.several:
+            raise ValueError(
+                f"method {name!r} fits one ability, and a {model.name} model has"
+                f" {model.family.dims}: use method='gvem' or 'mm'"
+            )
 
     @abstractmethod
     def solve(self, problem: AnyProblem, start: Any, run: Run) -> Solution:
@@ -123,6 +141,15 @@ class AbstractEstimator(eqx.Module):
     def record(self) -> dict[str, Any]:
         """Settings that the record of a fit states."""
         return {}
+
+
+def check_common(method: AbstractEstimator, model: Any) -> None:
+    """Refuses parameters common to all items where they would vary between items."""
+    if model.family.common and not method.common:
+        raise ValueError(
+            f"the model {model.name} has a {model.family.common[0]} common to all"
+            f" items: use method='em', not {method.name!r}"
+        )
 
 
 #: Settings of fits by methods that estimate items as parameters.
@@ -183,6 +210,10 @@ class AbstractMethod(AbstractEstimator):
         """What falls to `goal` while a fit proceeds; the residual of most methods."""
         return fit.residual
 
+    def weight_of(self, problem: AnyProblem) -> Array | None:
+        """The weight of each term of the log-likelihood; None for 1 each."""
+        return problem.data.subject_weight
+
     @property
     def num_planned(self) -> int:
         """Steps that a fit takes before it ends, whatever its residual; 0 if none."""
@@ -194,6 +225,7 @@ class AbstractMethod(AbstractEstimator):
 
     def check(self, problem: AnyProblem) -> None:
         """Refuses what joint estimates cannot do: lengths, and densities of scores."""
+        super().check(problem)
         if self.marginal:
             return
         model, named = problem.model, f"the model {problem.model.name} is"
@@ -355,7 +387,8 @@ def run(
     Per-step keys are `fold_in(key, step)`, so a resumed run repeats an unbroken one.
 
     Args:
-        problem: Model, data and free mask.
+        problem: Model, data and free mask; for `Laplace` a `MultilevelProblem`, or one
+            of a model with one ability, whose items it integrates out.
         method: The estimator.
         start: Start values.
         key: Random key, required by methods that use randomness.
@@ -366,7 +399,18 @@ def run(
 
     Returns:
         The fit. Inspect `status`; nothing is raised for non-convergence.
+
+    Raises:
+        ValueError: If the method is not for the problem, or has no steps.
     """
+    if not isinstance(method, AbstractMethod):
+        raise ValueError(
+            f"{type(method).__name__} draws from a posterior and has no steps to run:"
+            f" use irtjax.fit(table, model, {method.name!r}), or a sampler on the"
+            " density of irtjax.numpyro_model or irtjax.functional.log_density"
+        )
+    problem = method.prepared(problem)
+    method.check(problem)
     loop = resume
     if loop is None:
         loop = begin(problem, method, start, key=key, max_steps=max_steps)
@@ -404,7 +448,7 @@ def run(
     exhausted = (loop.status == Status.RUNNING) & (loop.step >= max_steps)
     last = jnp.where(progress.converged, Status.CONVERGED, Status.MAX_STEPS)
     status = jnp.where(exhausted, last, loop.status).astype(jnp.int32)
-    weight = problem.data.subject_weight
+    weight = method.weight_of(problem)
     weighted = subject_log_lik if weight is None else subject_log_lik * weight
     return Fit(
         parameters,

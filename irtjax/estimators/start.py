@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 from jax.scipy.special import logit, ndtri
-from jaxtyping import Array, Float
+from jaxtyping import Array
 
 from irtjax.data.responses import Responses
 from irtjax.data.sparse_responses import SparseResponses

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -32,7 +30,8 @@ class Bootstrap(NamedTuple):
 
     Attributes:
         parameters: Estimates with a leading `[replicates]` axis.
-        ability: `[replicates, subjects]` scores: EAP, or joint estimates. Of several
+        ability: `[replicates, subjects]` scores: EAP, or joint estimates, or means of
+            `Laplace`, NaN of subjects that a replicate lacks. Of several
             abilities `[replicates, subjects, dims]` modes, on the replicate's own
             factors: `numerics.loadings.align` matches those by its slopes.
         status: `[replicates]` status codes.
@@ -49,7 +48,7 @@ class Bootstrap(NamedTuple):
 def bootstrap(
     problem: Problem,
     method: AbstractMethod,
-    start: Start,
+    start: Start | None,
     *,
     key: KeyArray,
     num_replicates: int = 200,
@@ -69,7 +68,8 @@ def bootstrap(
     Args:
         problem: The problem that was fitted.
         method: Its method; an EM needs its nodes. Windows of nodes are turned off.
-        start: Where each replicate starts: the estimates of the full fit.
+        start: Where each replicate starts: the estimates of the full fit; None for
+            `Laplace`, which makes its own.
         key: Random key.
         num_replicates: Number of replicates.
         unit: "subjects" or "items".
@@ -90,7 +90,8 @@ def bootstrap(
     what = f"{num_replicates:,} replicates of {size:,} {unit}"
     require_memory(16.0 * num_replicates * size, what, "lower num_replicates")
     keys = jax.random.split(key, num_replicates)
-    dtype = jnp.asarray(start.items[0]).dtype
+    first = getattr(start, "items", None)
+    dtype = jnp.zeros(()).dtype if first is None else jnp.asarray(first[0]).dtype
     if groups is None:
         weight = _draw_weights(keys, size, dtype)
     else:
@@ -127,7 +128,7 @@ def _draw_weights(keys, size: int, dtype) -> Array:
 def refit(
     problem: Problem,
     method: AbstractMethod,
-    start: Start,
+    start: Start | None,
     weight: Float[Array, "replicates size"],
     keys: KeyArray | None = None,
     *,
@@ -161,6 +162,7 @@ def refit(
             f"weights have shape {weight.shape}; {unit} need (replicates, {size})"
         )
     method, count, found = method.for_vmap(), len(weight), []
+    problem = method.prepared(problem)
     for begin in watched(range(0, count, batch_size), "batch of replicates"):
         # Whole batches, so that one program serves any number of replicates.
         rows = jnp.minimum(begin + jnp.arange(batch_size), count - 1)
@@ -188,8 +190,8 @@ def _refit(problem, method, start, weight, keys, unit, max_steps):
     def replicate(drawn):
         """The fit of subjects or items under their weights."""
         weight, key = drawn
-        weighted = _with_weight(problem.data, unit, weight)
-        resampled = eqx.tree_at(lambda p: p.data, problem, weighted)
+        resampled = problem.weighted(unit, weight)
+        weighted = resampled.data
         fit = run(resampled, method, start, key=key, max_steps=max_steps)
         parameters = fit.parameters
         # A histogram's nodes move, and every replicate has its own.
@@ -210,14 +212,6 @@ def _refit(problem, method, start, weight, keys, unit, max_steps):
         return parameters, ability, fit.status, weight
 
     return Bootstrap(*jax.vmap(replicate)((weight, keys)))
-
-
-def _with_weight(data: Responses, unit: str, weight: Array) -> Responses:
-    """The data with drawn weights multiplied into those it has."""
-    name = "subject_weight" if unit == "subjects" else "item_weight"
-    old = getattr(data, name)
-    new = weight if old is None else weight * old
-    return dataclasses.replace(data, **{name: new})
 
 
 def percentile_interval(replicates: Any, level: float = 0.95) -> tuple[Any, Any]:

@@ -10,6 +10,7 @@ import numpy as np
 
 from irtjax._types import KeyArray
 from irtjax.data.table import ResponseTable
+from irtjax.estimators import driver
 from irtjax.estimators.driver import AbstractEstimator
 from irtjax.estimators.estimates import Estimates
 from irtjax.likelihood.problem import Start
@@ -117,11 +118,10 @@ def check_used(model: Model, parts: Parts) -> None:
 
 def check_common(model: Model, method: AbstractEstimator, anchor: Any = None) -> None:
     """Refuses parameters common to all items where they would vary between items."""
+    driver.check_common(method, model)
     if not model.family.common:
         return
     named = f"the model {model.name} has a {model.family.common[0]} common to all items"
-    if not method.common:
-        raise ValueError(f"{named}: use method='em', not {method.name!r}")
     if set(model.priors) & set(model.family.common):
         raise ValueError(f"{named}, which has no prior: leave it out of priors")
     if anchor is not None:

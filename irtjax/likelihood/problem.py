@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -60,6 +61,14 @@ class Problem(eqx.Module):
     def create(cls, model: Model, data: Responses) -> Problem:
         """The problem in which every item parameter is estimated."""
         return cls(model, data, model.family.free_columns(data.num_items))
+
+    def weighted(self, unit: str, weight: Array) -> Problem:
+        """The problem with weights of "subjects" or "items", times those it has."""
+        name = "subject_weight" if unit == "subjects" else "item_weight"
+        old = getattr(self.data, name)
+        new = weight if old is None else weight * old
+        data = dataclasses.replace(self.data, **{name: new})
+        return dataclasses.replace(self, data=data)
 
 
 class Parameters(NamedTuple):

@@ -168,7 +168,7 @@ class Lengths(eqx.Module):
         data: Responses,
         theta: Float[Array, " subjects"],
     ) -> Float[Array, " subjects"]:
-        """log p(T_i | theta_i), the speed integrated out."""
+        """The log density of the lengths given ability, speed integrated out."""
         summary = self.summary(parameters, data)
         evidence, constant = self.evidence(parameters, summary)
         return constant + evidence[:, 0] * theta - 0.5 * evidence[:, 1] * theta**2

@@ -17,6 +17,7 @@ from typing import Any, ClassVar, NamedTuple
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float
 
@@ -279,13 +280,13 @@ class MM(AbstractPenalised):
         super().check(problem)
         self._check(problem)
         size = problem.data.num_items
-        lasso = np.asarray(0.0 if self.lasso is None else self.lasso)
-        if lasso.shape not in ((), (size,)):
+        lasso: Any = 0.0 if self.lasso is None else self.lasso
+        if np.shape(lasso) not in ((), (size,)):
             raise ValueError(
-                f"lasso has shape {lasso.shape}: give a number, or one for each of"
+                f"lasso has shape {np.shape(lasso)}: give a number, or one for each of"
                 f" {size} items"
             )
-        if not np.all(lasso >= 0):
+        if not isinstance(lasso, Tracer) and not np.all(np.asarray(lasso) >= 0):
             raise ValueError("lasso has a number below 0: give numbers of at least 0")
 
     def _check(self, problem: Problem) -> None:

@@ -14,12 +14,13 @@ processed in blocks, so no items x nodes x subjects array exists.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from jax.core import Tracer
 from jaxtyping import Array, Float, Int, Num
 
 from irtjax.data.responses import Responses
@@ -76,9 +77,10 @@ class DistinctItems(NamedTuple):
 def arrange(
     model: MultilevelModel, data: Responses, sign: np.ndarray | None = None
 ) -> DistinctItems:
-    """Responses by stem; not for use under jit. Refuses two columns of one group.
+    """Responses by stem. Refuses two columns of one group.
 
-    `sign` is that of each stem's slope; None for positive ones.
+    `sign` is that of each stem's slope; None for positive ones. Equal stems are merged,
+    but not under jit, where only the responses and the stems' weights may be traced.
     """
     sign = np.ones(model.num_stems) if sign is None else sign
     stem, group = np.asarray(model.stem), np.asarray(model.group)
@@ -97,17 +99,23 @@ def arrange(
         groups = np.zeros((model.num_stems, 1), int)
         groups[stem, 0] = group
     absent = column[..., None] < 0
-    values = np.asarray(data.values).T[column]
+    traced = any(isinstance(x, Tracer) for x in (data.values, data.exposure))
+    on: Any = jnp if traced else np
+    values = on.asarray(data.values).T[column]
     seen = np.ones(values.shape, bool)
     if data.exposure is not None:
-        seen = np.asarray(data.exposure).T[column]
+        seen = on.asarray(data.exposure).T[column]
     # An absent column has another's values: they must not count.
-    values, seen = (np.where(absent, 0, x).astype(x.dtype) for x in (values, seen))
+    values, seen = (on.where(absent, 0, x).astype(x.dtype) for x in (values, seen))
     offset = model.family.offsets()
     if offset is not None:
         offset = np.where(absent, 0, offset[column])
     design = np.asarray(model.design)
-    first, of_stem, count = _distinct(values, seen, groups, design, sign)
+    if traced:
+        every = np.arange(model.num_stems)
+        first, of_stem, count = every, every, np.ones(model.num_stems)
+    else:
+        first, of_stem, count = _distinct(values, seen, groups, design, sign)
     # Rows of weight 0, so that data of about this size share programs. Few items are
     # counted as if all differed, since how many do varies with the responses.
     few = model.num_stems <= MOST_UNMERGED
@@ -117,18 +125,44 @@ def arrange(
     lacking = rows - len(first)
     first = np.concatenate([first, np.full(lacking, first[0])])
     count = np.concatenate([count, np.zeros(lacking, count.dtype)])
+    factor_row: Any = model.factor_row
+    if not isinstance(factor_row, Tracer):
+        factor_row = np.asarray(factor_row)
     # `asarray` without a dtype compiles a program for each shape, `array` does not.
-    return DistinctItems(
+    found = DistinctItems(
         jnp.array(values[first]),
         jnp.array(seen[first]),
         jnp.array(groups[first]),
         jnp.array(design[first]),
         None if offset is None else jnp.asarray(offset[first], design.dtype),
         jnp.asarray(count, design.dtype),
-        jnp.array(np.asarray(model.factor_row)[first]),
+        jnp.array(factor_row[first]),
         jnp.asarray(sign[first], design.dtype),
         jnp.array(of_stem),
     )
+    return found if model.weight is None else weigh_stems(found, model.weight)
+
+
+def weigh_stems(
+    distinct: DistinctItems, weight: Float[Array, " stems"]
+) -> DistinctItems:
+    """The distinct items with the weights of the stems that each stands for."""
+    zeros = jnp.zeros_like(distinct.weight)
+    total = zeros.at[distinct.of_stem].add(weight.astype(zeros.dtype))
+    return distinct._replace(weight=total)
+
+
+def stem_weight(model: MultilevelModel, data: Responses) -> Array | None:
+    """The weight of each stem, the mean of its columns'; as the model has it if none.
+
+    Where a stem has several columns they have one item's weight.
+    """
+    if data.item_weight is None:
+        return model.weight
+    weight = data.item_weight.astype(model.design.dtype)
+    zeros = jnp.zeros(model.num_stems, weight.dtype)
+    stem = np.asarray(model.stem)
+    return zeros.at[stem].add(weight) / np.bincount(stem, minlength=model.num_stems)
 
 
 def _distinct(values, seen, groups, design, sign):

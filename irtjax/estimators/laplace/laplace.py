@@ -35,6 +35,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from jax.core import Tracer
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array
 
@@ -69,7 +70,9 @@ from irtjax.estimators.laplace.problem import (
     start_multilevel,
     with_subjects,
 )
+from irtjax.likelihood.problem import Parameters, Problem
 from irtjax.models.family import AbstractResponseFamily
+from irtjax.models.model import Population
 from irtjax.numerics.acceleration import accelerate, empty_memory, forget
 
 #: Most abilities, whose covariance is a dense matrix.
@@ -113,10 +116,33 @@ class Laplace(AbstractMethod):
     num_newton: int = eqx.field(static=True, default=3)
     depth: int = eqx.field(static=True, default=10)
 
+    def prepared(self, problem: MultilevelProblem | Problem) -> MultilevelProblem:
+        """The problem with its items integrated out."""
+        if not isinstance(problem, Problem):
+            return problem
+        model, free = problem.model, problem.free
+        every = model.family.dims or model.family.free_columns(problem.data.num_items)
+        known = not isinstance(free, Tracer) and not model.family.dims
+        if problem.anchored or (known and not np.array_equal(free, every)):
+            raise ValueError(
+                "method 'laplace' integrates all items out and fixes none: use EM()"
+            )
+        return MultilevelProblem.create(model, problem.data)
+
+    def check(self, problem: MultilevelProblem) -> None:
+        """Refuses problems of items as parameters."""
+        if not isinstance(problem, MultilevelProblem):
+            raise ValueError("method 'laplace' needs an irtjax.MultilevelProblem")
+        super().check(problem)
+
+    def weight_of(self, problem: MultilevelProblem) -> Array | None:
+        """The weight of each stem: the log-likelihood has a term for each."""
+        return problem.model.weight
+
     def init(
-        self, problem: MultilevelProblem, start: Components | None, key: KeyArray | None
+        self, problem: MultilevelProblem, start: Any, key: KeyArray | None
     ) -> LaplaceState:
-        """State at start values from sums of statistics."""
+        """State at given `Components`, else at start values from sums of statistics."""
         model, distinct = problem.model, problem.distinct
         subjects, groups = model.subject_design.shape[0], model.num_groups
         if self.order < 2:
@@ -129,7 +155,8 @@ class Laplace(AbstractMethod):
                 " irtjax.score, or fit a plain model by method='em', such as '2pl'"
             )
         ability, mode = start_multilevel(model, problem.data)
-        components = start_components(model, mode) if start is None else start
+        given = isinstance(start, Components)
+        components = start if given else start_components(model, mode)
         dtype = ability.dtype
         empty = jnp.zeros((distinct.weight.shape[0], mode.shape[1]), mode.dtype)
         mode = empty.at[distinct.of_stem].set(mode)
@@ -318,9 +345,30 @@ class Laplace(AbstractMethod):
 
     def result(
         self, problem: MultilevelProblem, state: LaplaceState
-    ) -> tuple[LaplaceState, Array]:
-        """The state, and the log-likelihood of each item's responses."""
-        return state, state.log_marginal[problem.distinct.of_stem]
+    ) -> tuple[Parameters, Array]:
+        """Means of items and abilities, and the log-likelihood of each stem.
+
+        Abilities are `[subjects]` or `[subjects, groups]`, NaN where a weight is 0.
+        """
+        model, parts, distinct = problem.model, state.components, problem.distinct
+        rows = state.mean[distinct.of_stem][model.stem]
+        if model.has_group_effects:
+            rows = rows + parts.group_effects[model.group]
+        items = model.family.constrain
+        items = jax.vmap(items)(model.family.with_offsets(rows))
+        sign = distinct.sign[distinct.of_stem][model.stem]
+        items = items._replace(discrimination=items.discrimination * sign)
+        root = model.covariance_factor(parts)
+        covariance = root @ root.T
+        sd = jnp.sqrt(jnp.diagonal(covariance))
+        theta = problem.of_subjects(state.ability)
+        population = Population(
+            jnp.zeros_like(sd), sd, None, covariance / sd / sd[:, None]
+        )
+        if model.num_groups == 1:
+            theta, population = theta[:, 0], Population(jnp.zeros_like(sd[0]), sd[0])
+        each = state.log_marginal[distinct.of_stem]
+        return Parameters(items, population, theta), each
 
     def solve(self, problem: MultilevelProblem, start: Any, run: Run) -> Solution:
         """Drives the method on padded data; results are those of the data.
@@ -341,9 +389,11 @@ class Laplace(AbstractMethod):
                 directions = directions_of(problem, solution.fit.state, self.order)
         each = np.asarray(solution.fit.state.log_marginal)
         each = jnp.array(each[np.asarray(problem.distinct.of_stem)])
+        # The parameters are those of distinct items: estimates are from the state.
+        weight = self.weight_of(problem)
         fit = dataclasses.replace(
             solution.fit,
-            log_lik=jnp.sum(each),
+            log_lik=jnp.sum(each if weight is None else each * weight),
             subject_log_lik=each,
             model=problem.model,
             state=with_subjects(solution.fit.state, problem.data.num_subjects),

@@ -10,12 +10,21 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 from jaxtyping import Array, Float
 
 from irtjax._types import Scalar
 from irtjax.data.responses import Responses
-from irtjax.estimators.laplace.items import FEW_CELLS, DistinctItems, Summary, arrange
+from irtjax.estimators.laplace.items import (
+    FEW_CELLS,
+    DistinctItems,
+    Summary,
+    arrange,
+    stem_weight,
+    weigh_stems,
+)
 from irtjax.likelihood.padding import padded_size
+from irtjax.models.model import Model
 from irtjax.models.multilevel.model import MultilevelModel, slopes_known
 from irtjax.numerics.acceleration import Memory
 
@@ -37,6 +46,8 @@ class MultilevelProblem(eqx.Module):
             `MANY_PER_ITEM` responses of an item with a slope on.
         least_subjects: Subjects that small data are padded to, if they have fewer, so
             that a fit without some subjects shares the programs of the whole.
+        copies: `[subjects]` numbers of copies of the subjects that were given, where
+            they had weights: `data` has a row for each copy (`weighted`).
     """
 
     model: MultilevelModel
@@ -44,19 +55,115 @@ class MultilevelProblem(eqx.Module):
     distinct: DistinctItems
     expected: bool = eqx.field(static=True, default=True)
     least_subjects: int = eqx.field(static=True, default=0)
+    copies: Float[Array, " subjects"] | None = None
 
     @classmethod
-    def create(cls, model: MultilevelModel, data: Responses) -> MultilevelProblem:
-        """Arranges the data. Not for use under jit."""
+    def create(
+        cls, model: MultilevelModel | Model, data: Responses
+    ) -> MultilevelProblem:
+        """Arranges the data.
+
+        Under `jit` the responses and their weights may be traced, not the model. Equal
+        items are then not merged, and missing responses count for `expected`. Weights
+        of items multiply their marginal likelihoods; weights of subjects are numbers of
+        copies, see `weighted`.
+
+        Args:
+            model: A multilevel model; a model of one ability has one group of items,
+                and the priors of its items are estimated in place of its own.
+            data: The responses.
+
+        Raises:
+            ValueError: If the model has several abilities, lengths or discriminations
+                of any sign, or the weights are no numbers of copies.
+
+        >>> from irtjax.models.catalogue import two_parameter
+        >>> data = Responses(jnp.asarray(np.eye(4, 6), jnp.int8))
+        >>> problem = MultilevelProblem.create(two_parameter(positive=True), data)
+        >>> problem.model.num_groups, problem.distinct.values.shape
+        (1, (6, 1, 4))
+        """
+        if isinstance(model, Model):
+            model = one_group(model, data)
+        copies = data.subject_weight
+        data = dataclasses.replace(data, subject_weight=None)
         scores = any(part.name == "dispersion" for part in model.family.parameters)
         seen = data.values.size
-        if data.observed is not None:
+        if data.observed is not None and not isinstance(data.observed, Tracer):
             seen = float(jnp.sum(data.observed))
         each = seen / max(model.num_stems, 1)
         # Without slopes no scale diverges, and derivatives are more accurate.
         expected = scores or (each >= MANY_PER_ITEM and model.family.has_slope)
         model = slopes_known(model) if expected else model
-        return cls(model, data, arrange(model, data), expected)
+        model = dataclasses.replace(model, weight=stem_weight(model, data))
+        problem = cls(model, data, arrange(model, data), expected)
+        return problem if copies is None else problem.weighted("subjects", copies)
+
+    def weighted(self, unit: str, weight: Array) -> MultilevelProblem:
+        """The problem with weights of "subjects" or "items"; for use under `jit` too.
+
+        A weight of an item multiplies its marginal likelihood. Copies of a subject have
+        an ability each, so their rows are repeated, those of weight 0 left out:
+        `[subjects]` whole numbers whose sum is at most the number of subjects. Under
+        `jit`, where others cannot be refused, a fit by them ends with the status
+        NONFINITE.
+        """
+        if unit == "items":
+            old = self.data.item_weight
+            weight = weight if old is None else weight * old
+            data = dataclasses.replace(self.data, item_weight=weight)
+            total = stem_weight(self.model, data)
+            model = dataclasses.replace(self.model, weight=total)
+            distinct = weigh_stems(self.distinct, total)
+            return dataclasses.replace(self, model=model, data=data, distinct=distinct)
+        size = self.data.num_subjects
+        if self.copies is not None:
+            raise ValueError("subjects have weights already: multiply these")
+        whole = jnp.round(weight)
+        total = jnp.sum(whole)
+        valid = jnp.all((whole == weight) & (whole >= 0)) & (total <= size)
+        if not isinstance(valid, Tracer) and not valid:
+            raise ValueError(
+                "weights of subjects whose items are integrated out are numbers of"
+                f" copies: give whole numbers of sum {size} or less"
+            )
+        rows = jnp.repeat(jnp.arange(size), whole.astype(int), total_repeat_length=size)
+        alive = jnp.arange(size) < total
+        dtype = self.model.design.dtype
+        shown = jnp.where(valid, alive.astype(dtype), jnp.nan)
+        take = lambda cells: jnp.asarray(cells)[rows] * alive[:, None]
+        cut = lambda cells: None if cells is None else take(cells)
+        observed = self.data.observed
+        if self.data.trials is None:
+            observed = alive[:, None] if observed is None else cut(observed) > 0
+            observed = jnp.broadcast_to(observed, self.data.values.shape)
+        data = dataclasses.replace(
+            self.data,
+            values=cut(self.data.values),
+            observed=observed if observed is None else observed.astype(bool),
+            trials=cut(self.data.trials),
+            evidence=cut(self.data.evidence),
+        )
+        model = dataclasses.replace(
+            self.model,
+            subject_design=cut(self.model.subject_design),
+            subject_weight=shown,
+        )
+        kept = lambda cells: (jnp.asarray(cells)[..., rows] * alive).astype(cells.dtype)
+        distinct = self.distinct._replace(
+            values=kept(self.distinct.values), exposure=kept(self.distinct.exposure)
+        )
+        return dataclasses.replace(
+            self, model=model, data=data, distinct=distinct, copies=weight
+        )
+
+    def of_subjects(self, rows: Float[Array, "rows ..."]) -> Array:
+        """Rows of the subjects that were given; NaN of those without a copy."""
+        if self.copies is None:
+            return rows
+        last = jnp.cumsum(self.copies).astype(int) - 1
+        has = (self.copies > 0).reshape(-1, *(1,) * (rows.ndim - 1))
+        return jnp.where(has, rows[jnp.maximum(last, 0)], jnp.nan)
 
     def by_distinct(self) -> MultilevelProblem:
         """The same problem with the distinct items as its stems. Not for use under jit.
@@ -71,6 +178,7 @@ class MultilevelProblem(eqx.Module):
             return self
         size, width, count = distinct.values.shape
         rows, weight = padded_size(max(count, self.least_subjects), 1), None
+        known = model.subject_weight
         padded = rows * model.num_groups <= PADDED_ABILITIES
         if padded and size * width * rows <= PADDED_CELLS:
             weight = jax.device_put(
@@ -78,6 +186,8 @@ class MultilevelProblem(eqx.Module):
             )
         else:
             rows = count
+        if known is not None:
+            weight = resized(known, rows, 0)
         distinct = distinct._replace(
             values=resized(distinct.values, rows, 2),
             exposure=resized(distinct.exposure, rows, 2),
@@ -104,6 +214,36 @@ class MultilevelProblem(eqx.Module):
             subject_weight=weight,
         )
         return MultilevelProblem(model, data, distinct, self.expected)
+
+
+def one_group(model: Model, data: Responses) -> MultilevelModel:
+    """The multilevel model of one ability whose items have estimated priors."""
+    family, named = model.family, f"items of the model {model.name!r}"
+    if family.dims or model.lengths is not None or family.common:
+        what = "several abilities" if family.dims else "response lengths"
+        what = "parameters in common" if family.common else what
+        raise ValueError(f"{named} have {what} and cannot be integrated out: use EM()")
+    if family.has_slope and family.parameters[0].bijection.kind != "positive":
+        raise ValueError(
+            f"{named} have discriminations of any sign; those that are integrated out"
+            " are above 0: make the model with positive=True"
+        )
+    if not family.has_slope and model.scale == "standard":
+        raise ValueError(
+            f"{named} have equal slopes; to be integrated out they have slopes of 1 as"
+            " 'rasch', with an estimated standard deviation of ability"
+        )
+    subjects, items = data.values.shape
+    dtype = jnp.zeros(()).dtype
+    return MultilevelModel(
+        family,
+        np.zeros(items, int),
+        np.arange(items),
+        np.ones((items, 1), dtype),
+        np.full(1, -1),
+        np.zeros((subjects, 0), dtype),
+        num_stems=items,
+    )
 
 
 class Components(NamedTuple):

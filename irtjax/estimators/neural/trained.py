@@ -31,6 +31,7 @@ class AbstractTrained(AbstractMethod):
                 f"method {self.name!r} is for logistic and normal-ogive binary models,"
                 f" not {model.name}: use rasch, 1pl to 4pl, or method='em'"
             )
+        super().check(problem)
         if problem.anchored:
             message = f"method {self.name!r} has no fixed items: use method='em'"
             raise ValueError(message)

@@ -70,7 +70,7 @@ def log_prior(model: MultilevelModel, position: Position) -> Scalar:
         (position.log_relative_sd, 1.0),
     ):
         total = total + jnp.sum(Normal(0.0, sd).log_density(part))
-    return total + _log_items(model, position)
+    return total + log_items(model, position)
 
 
 def _log_ability(model: MultilevelModel, position: Position) -> Scalar:
@@ -85,7 +85,7 @@ def _log_ability(model: MultilevelModel, position: Position) -> Scalar:
     return -0.5 * jnp.sum(standard**2 + LOG_TWO_PI) - log_det
 
 
-def _log_items(model: MultilevelModel, position: Position) -> Scalar:
+def log_items(model: MultilevelModel, position: Position) -> Scalar:
     """Log density of item coordinates."""
     means = jnp.zeros_like(position.items)
     if any(model.learned):
