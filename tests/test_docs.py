@@ -172,6 +172,7 @@ LONG = {
     "multilevel",
     "multilevel-estimation",
     "neural",
+    "numpyro",
     "posterior-checks",
     "relatives",
     "scaling",

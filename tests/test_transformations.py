@@ -182,7 +182,7 @@ def functions(abilities: int):
         moved = items._replace(intercept=items.intercept + jnp.mean(theta))
         given = model, moved, grid, RIGHT
         found = fn.expected_counts(*given, subject_weight=weight)
-        return jnp.sum(found.log_marginal * weight) + jnp.sum(found.mean)
+        return jnp.sum(found.log_marginal * weight) + jnp.sum(jnp.asarray(found.mean))
 
     def information(theta, weight):
         return jnp.sum(fn.fisher_information(model, items, theta).test.T * weight)

@@ -118,7 +118,7 @@ class AbstractEstimator(eqx.Module):
         `run` before the first step, under `jit` too: it may not read values of arrays.
         """
         model, name = problem.model, self.name
-        if isinstance(model, MultilevelModel) and not self.multilevel:
+        if isinstance(problem.model, MultilevelModel) and not self.multilevel:
             raise ValueError(
                 f"method {name!r} estimates items as parameters, and this problem"
                 " integrates them out: use Laplace()"

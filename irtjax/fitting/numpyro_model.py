@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from typing import Any, ClassVar
 
@@ -56,7 +56,7 @@ def numpyro_model(
     priors: Mapping[str, Any] | None = None,
     dtype: Any = None,
     **settings: Any,
-) -> Callable[..., None]:
+) -> ItemSites | MultilevelSites:
     """The joint density of a model and a table as a model of NumPyro.
 
     Give it to any guide or kernel of NumPyro. Its sites are natural parameters, with
@@ -78,7 +78,7 @@ def numpyro_model(
         **settings: Settings of the model, as for `irtjax.fit`.
 
     Returns:
-        A function that NumPyro takes as a model. Its argument `values` are the
+        What NumPyro takes as a model. Its argument `values` are the
         responses `[subjects, items]`, by default those of the table; None draws them.
 
     Raises:
@@ -107,8 +107,8 @@ def numpyro_model(
     task = make_task(table, specification, method, parts, level=0.95, dtype=dtype)
     given = dict(priors or {})
     if nested:
-        assert task.layout is not None
-        made = MultilevelSites(task.layout.model, task.problem.data, given)  # pyright: ignore[reportAttributeAccessIssue]
+        layout: Any = task.layout
+        made = MultilevelSites(layout.model, task.problem.data, given)
     else:
         assert task.start is not None
         made = ItemSites(task.problem, task.start, given)
@@ -140,7 +140,9 @@ class ItemSites:
         for parameter in model.family.parameters:
             columns = slice(first, first + parameter.columns)
             self.columns[parameter.name] = columns
-            own = np.asarray(parameter.bijection.forward(self.fixed[:, columns]))
+            own = np.asarray(
+                parameter.bijection.forward(jnp.asarray(self.fixed[:, columns]))
+            )
             shown = getattr(record, parameter.name).reshape(own.shape)
             used = self.free[:, columns]
             if not np.allclose(own[used], shown[used], atol=1e-3):
@@ -227,7 +229,7 @@ class ItemSites:
             if name not in self.shifted:
                 continue
             # Stated as a share or a distance: the prior is that of the parameter.
-            value = numpyro.deterministic(name, getattr(items, name))
+            value: Any = numpyro.deterministic(name, getattr(items, name))
             prior = self.priors.get(name) or model.priors.get(name)
             columns = self.columns[name]
             rows = model.unconstrain(items)

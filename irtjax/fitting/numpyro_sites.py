@@ -8,17 +8,20 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpyro
-import numpyro.distributions as dist
+import numpyro.distributions as numpyro_distributions
 from jaxtyping import Array, Float
-from numpyro.distributions import constraints, transforms
 
 from irtjax._types import KeyArray
 from irtjax.models import priors as own
 from irtjax.models.family import AbstractResponseFamily, Items
 
+#: Of any type: supports are properties of NumPyro's class, and fields of subclasses.
+dist: Any = numpyro_distributions
+constraints, transforms = dist.constraints, dist.transforms
+
 #: What replaces the prior of a site: a distribution of one parameter, or a function
 #: that returns the values, with sites of its own.
-Prior = dist.Distribution | Callable[[], Array]
+Prior = numpyro_distributions.Distribution | Callable[[], Array]
 
 #: Supports of the bijections of parameters.
 SUPPORTS: dict[str, Any] = {
@@ -42,7 +45,7 @@ class _Decreasing(constraints.ParameterFreeConstraint):
 
 
 @transforms.biject_to.register(_Decreasing)
-def _to_decreasing(constraint: Any) -> transforms.Transform:
+def _to_decreasing(constraint: Any) -> Any:
     """From unbounded numbers: minus a vector that increases."""
     turn = transforms.IndependentTransform(transforms.AffineTransform(0.0, -1.0), 1)
     return transforms.ComposeTransform([transforms.OrderedTransform(), turn])
@@ -111,15 +114,17 @@ def distribution_of(prior: own.AbstractPrior | None, support: Any) -> Any:
     return OfPrior(prior, support)
 
 
-def sample_site(name: str, usual: Any, given: Prior | None, shape: tuple[int, ...]):
+def sample_site(
+    name: str, usual: Any, given: Prior | None, shape: tuple[int, ...]
+) -> Any:
     """A site of independent parameters, with the prior that was given for it.
 
     A distribution of one parameter is repeated; one of the whole site is as it is. A
     function returns the values itself.
     """
-    if given is not None and not isinstance(given, dist.Distribution):
+    if given is not None and not isinstance(given, numpyro_distributions.Distribution):
         return jnp.broadcast_to(given(), shape)
-    chosen = usual if given is None else given
+    chosen: Any = usual if given is None else given
     if not shape or chosen.batch_shape + chosen.event_shape == shape:
         return numpyro.sample(name, chosen)
     event = len(chosen.event_shape)

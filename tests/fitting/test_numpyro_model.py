@@ -1,6 +1,7 @@
 """`irtjax.numpyro_model`: the log density of every model that has one."""
 
 import dataclasses
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -11,9 +12,11 @@ import pytest
 from numpyro import handlers
 from numpyro.infer import MCMC, NUTS, SVI, Predictive, Trace_ELBO
 from numpyro.infer.autoguide import AutoNormal
-from numpyro.infer.util import initialize_model, log_density
+from numpyro.infer.util import initialize_model
+from numpyro.infer.util import log_density as numpyro_density
 
 import irtjax
+from irtjax import functional as fn
 from irtjax.models.model import Population
 from irtjax.models.multilevel.density import log_density as multilevel_density
 from irtjax.models.priors import AbstractPrior, LogNormal, Normal
@@ -25,13 +28,19 @@ RNG = np.random.default_rng(4)
 def table_of(name: str) -> irtjax.ResponseTable:
     """The simulated responses of a model."""
     found = case(name)
-    values = np.where(found.data.observed, np.asarray(found.data.values, float), np.nan)
+    values = np.where(
+        np.asarray(found.data.observed), np.asarray(found.data.values, float), np.nan
+    )
     if MODELS[name]().family.num_categories == 0 and name != "share":
         binary = np.asarray(getattr(MODELS[name]().family, "binary", (False,)))
         logistic = 1 / (1 + np.exp(-np.clip(values, -700, 700)))
         values = np.where(binary, values, np.where(values > 1e3, 1, logistic))
         values = np.where(values < -1e3, 0, values)
     return irtjax.ResponseTable.from_arrays(values)
+
+
+def model_of(*arguments, **settings) -> Any:
+    return irtjax.numpyro_model(*arguments, **settings)
 
 
 def start_point(model, seed: int):
@@ -49,9 +58,9 @@ def items_at(model, sites):
 @pytest.mark.parametrize("name", NAMES)
 def test_the_density_is_that_of_the_pure_function(name):
     table = table_of(name)
-    model = irtjax.numpyro_model(MODELS[name](), table)
+    model = model_of(MODELS[name](), table)
     _, _, sites = start_point(model, 1)
-    found, _ = log_density(model, (), {}, sites)
+    found, _ = numpyro_density(model, (), {}, sites)
     problem = model.problem
     items, theta, data = items_at(model, sites), sites["theta"], problem.data
     own, more, population = problem.model, 0.0, None
@@ -66,7 +75,7 @@ def test_the_density_is_that_of_the_pure_function(name):
         if "discrimination" in sites:
             theta = theta * slope
             more = more + len(theta) * jnp.log(slope)
-    wanted = irtjax.functional.log_density(
+    wanted = fn.log_density(
         own,
         own.unconstrain(items),
         theta,
@@ -85,12 +94,12 @@ def test_the_density_with_response_lengths():
     lengths = np.exp(RNG.normal(5, 1, (7, 4)))
     table = irtjax.ResponseTable.from_arrays(right)
     table = dataclasses.replace(table, lengths=lengths)
-    model = irtjax.numpyro_model("lart", table)
+    model = model_of("lart", table)
     _, _, sites = start_point(model, 2)
     problem = model.problem
     with handlers.block(), handlers.substitute(data=sites):
         of_lengths = model.lengths()
-    wanted = irtjax.functional.log_density(
+    wanted = fn.log_density(
         problem.model,
         problem.model.unconstrain(items_at(model, sites)),
         sites["theta"],
@@ -100,7 +109,7 @@ def test_the_density_with_response_lengths():
         log_length=problem.data.log_length,
         length_observed=problem.data.length_observed,
     )
-    found, _ = log_density(model, (), {}, sites)
+    found, _ = numpyro_density(model, (), {}, sites)
     np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-8)
 
 
@@ -115,12 +124,12 @@ def test_the_density_with_response_lengths():
 )
 def test_the_density_of_factor_models(factor):
     table = irtjax.ResponseTable.from_arrays((RNG.random((9, 6)) < 0.6) * 1.0)
-    model = irtjax.numpyro_model(factor, table)
+    model = model_of(factor, table)
     _, _, sites = start_point(model, 3)
     problem, items = model.problem, items_at(model, sites)
     slopes = np.asarray(items.discrimination)
     assert (slopes[~np.asarray(problem.free)[:, : slopes.shape[1]]] == 0).all()
-    wanted = irtjax.functional.log_density(
+    wanted = fn.log_density(
         problem.model,
         problem.model.unconstrain(items),
         sites["theta"],
@@ -131,7 +140,7 @@ def test_the_density_of_factor_models(factor):
     zeros = np.sum(~np.asarray(problem.free))
     prior = problem.model.priors["discrimination"]
     wanted = wanted - zeros * prior.log_density(jnp.zeros(()))
-    found, _ = log_density(model, (), {}, sites)
+    found, _ = numpyro_density(model, (), {}, sites)
     np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-8)
 
 
@@ -162,7 +171,7 @@ LOGARITHMS = {
     ids=["multibenchmark", "sd by benchmark", "rasch", "given prior"],
 )
 def test_the_density_of_multilevel_models(specification):
-    model = irtjax.numpyro_model(specification, several_benchmarks())
+    model = model_of(specification, several_benchmarks())
     z, energy, _ = start_point(model, 5)
     own, parts = model.model, {"items": z["items"], "ability": z["theta"]}
     for name, value in z.items():
@@ -201,12 +210,12 @@ def test_priors_of_a_user():
         with numpyro.plate("items", 5):
             return numpyro.sample("intercept", dist.Normal(centre, 0.5))
 
-    plain = irtjax.numpyro_model(model, table)
+    plain = model_of(model, table)
     _, _, sites = start_point(plain, 1)
-    before, _ = log_density(plain, (), {}, sites)
+    before, _ = numpyro_density(plain, (), {}, sites)
     priors = {"discrimination": dist.HalfNormal(2.0), "intercept": hierarchical}
-    other = irtjax.numpyro_model(model, table, priors=priors)
-    after, _ = log_density(other, (), {}, {**sites, "centre": jnp.array(0.3)})
+    other = model_of(model, table, priors=priors)
+    after, _ = numpyro_density(other, (), {}, {**sites, "centre": jnp.array(0.3)})
     slope, intercept = sites["discrimination"], sites["intercept"]
     wanted = (
         dist.HalfNormal(2.0).log_prob(slope) - dist.LogNormal(0, 1).log_prob(slope)
@@ -223,7 +232,7 @@ def test_a_kernel_and_a_guide_give_the_abilities():
     theta = RNG.normal(size=(60, 1))
     right = RNG.random((60, 20)) < 1 / (1 + np.exp(-1.2 * theta - RNG.normal(size=20)))
     table = irtjax.ResponseTable.from_arrays(right)
-    model = irtjax.numpyro_model("2pl", table)
+    model = model_of("2pl", table)
     chain = MCMC(NUTS(model), num_warmup=200, num_samples=200, progress_bar=False)
     chain.run(jax.random.key(0))
     drawn = chain.get_samples()["theta"].mean(axis=0)
@@ -233,6 +242,6 @@ def test_a_kernel_and_a_guide_give_the_abilities():
     found = search.run(jax.random.key(1), 1500, progress_bar=False)
     near = guide.median(found.params)["theta"]
     assert np.corrcoef(drawn, near)[0, 1] > 0.97
-    again = Predictive(model, chain.get_samples())(jax.random.key(2), values=None)
+    again: Any = Predictive(model, chain.get_samples())(jax.random.key(2), values=None)
     shares = again["responses"].mean(axis=(0, 1))
     np.testing.assert_allclose(shares, right.mean(axis=0), atol=0.1)

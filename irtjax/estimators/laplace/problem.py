@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -112,7 +112,7 @@ class MultilevelProblem(eqx.Module):
             old = self.data.item_weight
             weight = weight if old is None else weight * old
             data = dataclasses.replace(self.data, item_weight=weight)
-            total = stem_weight(self.model, data)
+            total: Any = stem_weight(self.model, data)
             model = dataclasses.replace(self.model, weight=total)
             distinct = weigh_stems(self.distinct, total)
             return dataclasses.replace(self, model=model, data=data, distinct=distinct)
@@ -135,12 +135,12 @@ class MultilevelProblem(eqx.Module):
         cut = lambda cells: None if cells is None else take(cells)
         observed = self.data.observed
         if self.data.trials is None:
-            observed = alive[:, None] if observed is None else cut(observed) > 0
+            observed = alive[:, None] if observed is None else take(observed)
             observed = jnp.broadcast_to(observed, self.data.values.shape)
         data = dataclasses.replace(
             self.data,
             values=cut(self.data.values),
-            observed=observed if observed is None else observed.astype(bool),
+            observed=None if observed is None else observed.astype(bool),
             trials=cut(self.data.trials),
             evidence=cut(self.data.evidence),
         )
@@ -235,15 +235,15 @@ def one_group(model: Model, data: Responses) -> MultilevelModel:
         )
     subjects, items = data.values.shape
     dtype = jnp.zeros(()).dtype
-    return MultilevelModel(
-        family,
+    # On the host: under jit arrays of JAX would be traced.
+    arrays: Any = (
         np.zeros(items, int),
         np.arange(items),
         np.ones((items, 1), dtype),
         np.full(1, -1),
         np.zeros((subjects, 0), dtype),
-        num_stems=items,
     )
+    return MultilevelModel(family, *arrays, num_stems=items)
 
 
 class Components(NamedTuple):
