@@ -9,7 +9,7 @@ import pytest
 from scipy import stats
 
 from irtjax.data.responses import Responses
-from irtjax.estimators import start
+from irtjax.estimators import data_products
 from irtjax.estimators.data_products import column_products, row_products
 from irtjax.estimators.start import start_values
 from irtjax.models.catalogue import (
@@ -86,7 +86,7 @@ def test_products_by_blocks_are_products(monkeypatch, missing):
     seen = np.ones_like(values) if data.observed is None else np.asarray(data.observed)
     rng = np.random.default_rng(0)
     right, left = rng.normal(size=(6, 2)), rng.normal(size=(240, 3))
-    monkeypatch.setattr(start, "block_size_for", lambda *_: 70)
+    monkeypatch.setattr(data_products, "block_size_for", lambda *_: 70)
     rows = row_products(data, jnp.asarray(right), jnp.asarray(right[:, ::-1]))
     np.testing.assert_allclose(rows, values @ right + seen @ right[:, ::-1], atol=1e-12)
     (with_statistic,), with_values, with_exposure = column_products(
