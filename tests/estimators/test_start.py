@@ -9,7 +9,7 @@ import pytest
 from scipy import stats
 
 from irtjax.data.responses import Responses
-from irtjax.estimators import data_products
+from irtjax.estimators import data_products, start
 from irtjax.estimators.data_products import column_products, row_products
 from irtjax.estimators.start import start_values
 from irtjax.models.catalogue import (
