@@ -1,6 +1,6 @@
 """What response lengths add: LaRT against probit IRT on simulated data.
 
-    python experiments/lart/run.py                   # small: seconds
+    python experiments/lart/run.py                   # small: a minute
     python experiments/lart/run.py --full --out DIR  # the paper's design
 
 The simulation study of the LaRT paper (section 5): 50 items, 100, 200 and 500 subjects,
