@@ -25,7 +25,9 @@ HERE = Path(__file__).resolve().parent
 Spec = dict[str, Any]
 
 #: Kinds of cases with a worker of their own name.
-APART = ("peers", "bayes", "twins", "front_door", "factors", "reading", "sparse")
+APART = (
+    "peers", "bayes", "twins", "front_door", "factors", "reading", "sparse", "repeated",
+)  # fmt: skip
 #: Cases at their full size, with the targets in the units of the rows.
 FULL: dict[str, Spec] = {
     "em_complete": {
@@ -88,6 +90,13 @@ FULL: dict[str, Spec] = {
         "responses": [500_000, 1_000_000, 2_000_000], "dense": [3000, 20_000],
         "max_bytes": 200, "max_ratio": 6, "min_ratio": 10,
     },
+    "repeated": {
+        "kind": "repeated", "subjects": 60, "items": 200, "targets": True,
+        "sizes": [
+            10 * [[60, 200]], 3 * [[10, 240]], 3 * [[200, 40]],
+            [[5000, 100], [4997, 100], [4997, 99]],
+        ],
+    },
     "peers": {"kind": "peers", "subjects": 1000, "items": 200},
 }  # fmt: skip
 #: The same cases, small enough for a look.
@@ -121,6 +130,9 @@ SMALL: dict[str, Spec] = {
     "sparse": {
         "kind": "sparse", "subjects": 1000, "items": 400,
         "responses": [8000, 16_000], "dense": [300, 400],
+    },
+    "repeated": {
+        "kind": "repeated", "subjects": 60, "items": 12, "sizes": [2 * [[60, 12]]],
     },
     "peers": {"kind": "peers", "subjects": 200, "items": 30},
 }  # fmt: skip

@@ -108,6 +108,20 @@ def _indicator(codes: np.ndarray) -> np.ndarray:
     return np.eye(int(codes.max(initial=0)) + 1)[codes]
 
 
+def _groups(codes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The members of groups of two and more, by group, and where each group starts.
+
+    Thousands of names are mostly alone in their groups, and have no pair.
+
+    >>> members, starts = _groups(np.array([3, 0, 3, 1, 0, 3]))
+    >>> members.tolist(), starts.tolist()
+    ([1, 4, 0, 2, 5], [0, 2])
+    """
+    members = np.argsort(codes, kind="stable")
+    members = members[np.bincount(codes)[codes[members]] > 1]
+    return members, np.flatnonzero(np.diff(codes[members], prepend=-1))
+
+
 def between_subjects(residuals: FreeSlopes, codes: np.ndarray) -> Dependence:
     """Dependence of the subjects of one group, over all groups; see the module.
 
@@ -122,8 +136,12 @@ def between_subjects(residuals: FreeSlopes, codes: np.ndarray) -> Dependence:
     True
     """
     slope, weight, basis, inverse, _ = residuals
-    onto = _indicator(codes).T
-    pairs = lambda x, y: np.sum((onto @ x) * (onto @ y), 0) - np.sum(x * y, 0)
+    members, starts = _groups(codes)
+    if not members.size:
+        return _dependence(0.0, 0.0)
+    slope, weight, basis = slope[members], weight[members], basis[:, members]
+    totals = lambda x: np.add.reduceat(x, starts, axis=0)
+    pairs = lambda x, y: np.sum(totals(x) * totals(y), 0) - np.sum(x * y, 0)
     both = float(np.sum(pairs(slope, slope)))
     size = float(np.sum(pairs(weight, weight)))
     lost = 0.0
@@ -148,10 +166,15 @@ def between_items(residuals: FreeSlopes, codes: np.ndarray) -> Dependence:
     """
     slope, weight, _, _, part = residuals
     codes, home = _within_parts(codes, part)
-    onto = _indicator(codes)
-    pairs = lambda x: (x @ onto) ** 2 - (x**2) @ onto
     of_subjects = weight @ _indicator(part)
     of_subjects = np.where(of_subjects > 0, of_subjects, 1.0)[:, home]
+    members, starts = _groups(codes)
+    if not members.size:
+        return _dependence(0.0, 0.0)
+    slope, weight = slope[:, members], weight[:, members]
+    of_subjects = of_subjects[:, codes[members[starts]]]
+    totals = lambda x: np.add.reduceat(x, starts, axis=1)
+    pairs = lambda x: totals(x) ** 2 - totals(x**2)
     squares = pairs(weight)
     lost = float(np.sum(squares / of_subjects))
     return _dependence(float(np.sum(pairs(slope))) + lost, float(squares.sum()))

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import sys
 from importlib.abc import MetaPathFinder
-from pathlib import Path
 from typing import Any
 
 from irtjax._backend import turn_off_faulty_fusion
@@ -94,14 +93,12 @@ def _keep_compiled_code(jax: Any) -> None:
     given = jax.config.jax_compilation_cache_dir is not None
     if given or "JAX_COMPILATION_CACHE_DIR" in os.environ:
         return
-    from platformdirs import user_cache_dir
-
     from irtjax.cli.compiled import check_entries
-    from irtjax.numerics.programs import store_in
+    from irtjax.numerics.programs import cache_folder
 
-    folder = Path(user_cache_dir("irtjax"), "compiled")
-    if not folder.is_absolute():
-        return  # The user has no home: the path would be one below the working folder.
+    folder = cache_folder()
+    if folder is None:
+        return
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError:
@@ -112,4 +109,3 @@ def _keep_compiled_code(jax: Any) -> None:
     jax.config.update("jax_compilation_cache_dir", str(folder))
     # The many small programs take as long to compile as the few large ones.
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
-    store_in(folder / "programs")

@@ -91,8 +91,9 @@ class OneAbility(AbstractSpecification):
             table = without_zero_lengths(table, data["zero_lengths"])
         ordered, places = table, None
         few = _is_by_cell(table, chosen, made, options)
-        if made.sorts_subjects and table.size >= LARGE and not few:
+        if made.sorts_subjects and table.size >= LARGE // 2 and not few:
             # Neighbours in ability share a window of nodes: see `expected_counts`.
+            # Padding may make the data large.
             order = np.argsort(table.subject_accuracy(), kind="stable")
             ordered, places = table.select(subjects=order), np.argsort(order)
         offset = None if chosen.lengths is None else data["length_offset"]

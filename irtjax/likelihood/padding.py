@@ -1,8 +1,9 @@
-"""Small data padded to a few sizes, so that fits of other data share their programs.
+"""Data padded to a few sizes, so that fits of other data share their programs.
 
-JAX compiles a program for each shape, which takes far longer than a fit of small data.
-Subjects and items are repeated with weight 0 up to the next of four sizes per power of
-two. Repeated items are fixed: they add nothing to a sum, and no parameter.
+JAX compiles a program for each shape, which takes seconds whatever the size. Subjects
+and items are repeated with weight 0 up to the next of four sizes per power of two, of
+eight in larger data. Repeated items are fixed: they add nothing to a sum, and no
+parameter.
 """
 
 from __future__ import annotations
@@ -18,8 +19,11 @@ from irtjax.data.responses import Responses
 from irtjax.data.sparse_responses import SparseResponses
 from irtjax.likelihood.problem import Problem, Start
 from irtjax.models.model import Model
-from irtjax.numerics.programs import FEW_NUMBERS
+from irtjax.numerics.executables import FEW_NUMBERS
 
+#: Responses beyond which data keep their size: there what is padded takes about as long
+#: as compiling.
+MOST_PADDED = 2**26
 #: The arrays of `Responses` that are padded: by cell, by subject and by item.
 _CELLS, _SUBJECTS = ("values", "observed", "trials"), ("subject_weight", "evidence")
 
@@ -43,29 +47,36 @@ def pad_responses(
 ) -> tuple[Model, Responses, np.ndarray]:
     """The model and the responses, padded, and the item of each column.
 
-    Large data stay as they are: there the compilation takes a small part of the time.
-    So do data of scores, lengths and common parameters, which have terms that weights
-    do not reach. Not for use under jit.
+    Data of more than `MOST_PADDED` responses stay as they are. So do data of scores,
+    lengths and common parameters, which have terms that weights do not reach. Not for
+    use under jit.
     """
     if isinstance(data, SparseResponses):
         return model, data, np.arange(data.num_items)
-    (rows, is_row), (columns, is_column) = map(_places, data.values.shape)
+    size = data.values.size
     plain = model.family.num_categories > 0 and not model.family.common
-    if not plain or model.lengths is not None or data.values.size > FEW_NUMBERS:
+    if not plain or model.lengths is not None or size > MOST_PADDED:
         return model, data, np.arange(data.num_items)
+    halvings = 2 if size <= FEW_NUMBERS else 3
+    rows, columns = (padded_size(count, halvings) for count in data.values.shape)
     found: dict[str, Any] = {}
     for name in (*_CELLS, *_SUBJECTS, "item_weight"):
         array = getattr(data, name)
         if array is not None:
-            array = np.asarray(array)
-            array = array[columns if name == "item_weight" else rows]
-            found[name] = array[:, columns] if name in _CELLS else array
-    for name, kept in (("subject_weight", is_row), ("item_weight", is_column)):
-        found[name] = np.where(kept, found.get(name, 1.0), 0.0).astype(dtype)
+            found[name] = _enlarged(array, columns if name == "item_weight" else rows)
+            if name in _CELLS:
+                found[name] = _enlarged(found[name].T, columns).T
+    for name, count, kept in (
+        ("subject_weight", rows, data.num_subjects),
+        ("item_weight", columns, data.num_items),
+    ):
+        weight = np.where(np.arange(count) < kept, found.get(name, 1.0), 0.0)
+        found[name] = weight.astype(dtype)
     # `asarray` compiles a program for each shape, `array` does not.
     arrays: dict[str, Any] = {name: jnp.array(array) for name, array in found.items()}
-    model = dataclasses.replace(model, family=model.family.of_items(columns))
-    return model, Responses(**arrays), columns
+    places = np.minimum(np.arange(columns), data.num_items - 1)
+    model = dataclasses.replace(model, family=model.family.of_items(places))
+    return model, Responses(**arrays), places
 
 
 def pad_problem(problem: Problem, dtype: Any) -> Problem:
@@ -79,16 +90,11 @@ def pad_problem(problem: Problem, dtype: Any) -> Problem:
 
 
 def pad_rows(tree: Any, count: int) -> Any:
-    """Arrays whose first rows are repeated up to this many rows."""
-
-    def repeated(array):
-        lacking = count - len(array)
-        if not lacking:
-            return array
-        array = np.asarray(array)
-        return jnp.array(np.concatenate([array, np.repeat(array[:1], lacking, 0)]))
-
-    return jax.tree.map(repeated, tree)
+    """Arrays whose last rows are repeated up to this many rows."""
+    lacking = lambda array: len(array) < count
+    return jax.tree.map(
+        lambda x: jnp.array(_enlarged(x, count)) if lacking(x) else x, tree
+    )
 
 
 def pad_start(start: Start, data: Responses) -> Start:
@@ -104,7 +110,13 @@ def cut_start(start: Start, data: Responses) -> Start:
     return start._replace(items=items, theta=theta)
 
 
-def _places(count: int) -> tuple[np.ndarray, np.ndarray]:
-    """Where each row of a padded array comes from, and which are not repeated."""
-    index = np.arange(padded_size(count))
-    return np.where(index < count, index, 0), index < count
+def _enlarged(array: Any, count: int) -> np.ndarray:
+    """An array whose last row is repeated up to this many rows.
+
+    Sorted subjects stay sorted, so that windows of nodes serve the repeated ones too.
+    """
+    array = np.asarray(array)
+    lacking = count - len(array)
+    if not lacking:
+        return array
+    return np.concatenate([array, np.repeat(array[-1:], lacking, axis=0)])

@@ -34,6 +34,10 @@ SHORT_REACH = 5.0
 TOO_WIDE = 1.25
 #: Allowance for information that start values understate.
 MARGIN = 1.1
+#: Responses up to which nodes come in one size per power of two, and at least for
+#: discriminations of 1, so that other data of this shape share a program; then up to
+#: which in two sizes. Beyond there are four.
+COARSE, MIDDLING = 2**22, 2**26
 
 
 class Resolution(NamedTuple):
@@ -131,18 +135,30 @@ def choose_nodes(
     +-6 standard deviations of ability, +-5 where that takes more than 401 nodes.
     """
     probe = resolution(model, items, population, np.array([-1.0, 1.0]), data)
-    return nodes_for(probe.smallest_posterior_sd / float(population.sd))
+    smallest = probe.smallest_posterior_sd / float(population.sd)
+    if isinstance(data, SparseResponses) or data.values.size > MIDDLING:
+        return nodes_for(smallest)
+    if data.values.size > COARSE:
+        return nodes_for(smallest, 1)
+    observed = (
+        1.0 if data.exposure is None else float(np.mean(np.asarray(data.exposure)))
+    )
+    usual = 1 / math.sqrt(1 + observed * data.num_items / 4)
+    return nodes_for(min(smallest, usual), 0)
 
 
-def nodes_for(smallest: float) -> np.ndarray:
-    """`choose_nodes` for the standard deviation of the narrowest posterior."""
+def nodes_for(smallest: float, halvings: int = 2) -> np.ndarray:
+    """`choose_nodes` for the standard deviation of the narrowest posterior.
+
+    The number of nodes is one of a few (`padded_size`), so that similar data share a
+    compiled program.
+    """
     relative = smallest / MARGIN
     whole = 2 * REACH / relative
     reach = REACH if whole < AFFORDABLE else SHORT_REACH
     whole = 2 * reach / relative
     wanted = min(2 * whole, max(whole, AFFORDABLE - 1))
-    # A few sizes, so that similar data share a compiled program.
     intervals = max(SMALLEST - 1, math.ceil(wanted))
     if intervals >= SMALLEST:
-        intervals = padded_size(intervals)
+        intervals = padded_size(intervals, halvings)
     return equal_nodes(-reach, reach, intervals + 1)

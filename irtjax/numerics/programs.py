@@ -1,20 +1,22 @@
-"""Programs stored on disk, so that a second process skips tracing.
+"""Programs stored on disk, so that a second process neither traces nor compiles.
 
-With JAX's own compilation cache every process still traces and lowers a program before
-it can look it up: for small data most of the time of a fit. `stored_jit` is
-`equinox.filter_jit` with a second cache, of lowered programs (`jax.export`) under a key
-that needs no tracing. It is used only after `store_in` was called, which the command
-line does; a library must not choose a user's folders.
+JAX compiles a program for each shape in every process: for small data nearly all of the
+time of a fit. `stored_jit` is `equinox.filter_jit` with a second cache, of machine code
+(`executables`) under a key that needs no tracing. It changes no setting of JAX, and
+stores the programs of irtjax alone.
 
-A stored program is right only if all that tracing reads is in its key:
+They are in the user's cache folder, 512 MB at most. `IRTJAX_CACHE_DIR` in the
+environment names another folder, or is empty or `off` to store none; so does
+`store_in`. A folder that cannot be written costs time, not the result.
+
+A stored program is right only if all that tracing and compiling read is in its key:
 
 - the function's name and every source file of irtjax;
 - the static part of the arguments, and shape and dtype of each array;
 - the settings of JAX, `XLA_FLAGS`, the kind of processor;
 - the releases of Python and of the packages whose code is traced.
 
-The static part is pickled for the key alone: nothing pickled is ever read. A file has
-the program as StableHLO and the form of its result as JSON (`forms`). Calls with
+The static part is pickled for the key alone: nothing pickled is ever read. Calls with
 objects of other packages, such as a user's own response family, whose code is not in
 the key, are compiled in the ordinary way; so are calls under a JAX transformation, on
 accelerators and with several devices.
@@ -24,11 +26,9 @@ from __future__ import annotations
 
 import hashlib
 import io
-import json
 import os
 import pickle
 import sys
-import zlib
 from collections.abc import Callable
 from contextlib import suppress
 from functools import cache, update_wrapper
@@ -38,11 +38,11 @@ from typing import Any, Generic, TypeVar
 
 import equinox as eqx
 import jax
-from jax import export
 from jax.core import Tracer
 
-from irtjax._backend import processor, replace_file
-from irtjax.numerics.forms import decode, encode, fill, split
+from irtjax._backend import processor
+from irtjax.numerics.executables import Program, compile_program, load_program
+from irtjax.numerics.forms import split
 from irtjax.numerics.precision import full_precision
 
 R = TypeVar("R")
@@ -51,63 +51,51 @@ R = TypeVar("R")
 TRACED = ("jax", "jaxlib", "numpy", "equinox", "optax", "blackjax", "jaxtyping")
 #: Roots of modules whose classes and functions may be pickled into a key.
 KNOWN = {"irtjax", "builtins", "collections", "copyreg", "functools", *TRACED}
-#: Settings of JAX that change where programs are stored, not what they compute.
-NEUTRAL = ("jax_compilation_cache_dir", "jax_persistent_cache_")
-#: Bytes of stored programs; beyond this the oldest are deleted.
-MOST_BYTES = 512 * 2**20
+#: Settings of JAX on where programs are stored and what is logged, not on what they
+#: compute.
+NEUTRAL = (
+    "jax_compilation_cache_",
+    "jax_enable_compilation_cache",
+    "jax_explain_cache_misses",
+    "jax_log",
+    "jax_persistent_cache_",
+)
 
+#: The folder of programs, once it is known.
 _folder: Path | None = None
+_chosen = False
 
 
-def store_in(folder: Path | None) -> None:
-    """Stores programs in a folder from now on; None stores no more."""
-    global _folder
-    _folder = folder
+def store_in(folder: Path | str | None) -> None:
+    """Stores compiled programs in a folder from now on; None stores no more.
+
+    Without this call they are stored in the user's cache folder, or in the one that
+    `IRTJAX_CACHE_DIR` names.
+
+    >>> store_in(None)
+    """
+    global _folder, _chosen
+    _folder, _chosen = None if folder is None else Path(folder), True
 
 
-#: Options of XLA for programs of small data, which take longer to compile than to run:
-#: its own loops in place of fused kernels, and a program as one piece for LLVM. They
-#: take a third off the first `irtjax fit` of 1,000 x 5 responses, and leave the time of
-#: its programs as it is. A release of XLA may lack some.
-QUICK = {
-    "xla_cpu_use_fusion_emitters": False,
-    "xla_cpu_parallel_codegen_split_count": 1,
-}
-#: Numbers in the arguments up to which data are small.
-FEW_NUMBERS = 2**18
-_unknown_options: set[str] = set()
+def cache_folder() -> Path | None:
+    """The folder for compiled programs; None where nothing is to be stored."""
+    given = os.environ.get("IRTJAX_CACHE_DIR")
+    if given is not None:
+        return None if given.strip().lower() in ("", "off", "0") else Path(given)
+    from platformdirs import user_cache_dir
 
-#: A program of a list of arrays.
-_Program = Callable[[list[Any]], Any]
+    folder = Path(user_cache_dir("irtjax"), "compiled")
+    # Without a home the path would be one below the working folder.
+    return folder if folder.is_absolute() else None
 
 
-def _program(call: Callable, form: Any) -> _Program:
-    """The program of a function of arrays, and the form of its result."""
-    compiled: Any = None
-
-    def program(arrays: list[Any]) -> Any:
-        nonlocal compiled
-        compiled = compiled or _compile(call, arrays)
-        return fill(form, compiled(*arrays))
-
-    return program
-
-
-def _compile(call: Callable, arrays: list[Any]) -> Any:
-    """A compiled program, with `QUICK` where the data are small."""
-    small = sum(array.size for array in arrays) <= FEW_NUMBERS
-    # Arrays that are results of programs are lowered with their device, others without.
-    shapes = [jax.ShapeDtypeStruct(x.shape, x.dtype) for x in arrays]
-    while True:
-        options = {k: v for k, v in QUICK.items() if k not in _unknown_options}
-        jitted = jax.jit(call, compiler_options=options if small else None)
-        try:
-            return jitted.lower(*shapes).compile()
-        except RuntimeError as error:
-            lacking = {name for name in options if name in str(error)}
-            if not (small and lacking):
-                raise
-            _unknown_options.update(lacking)
+def _storing() -> Path | None:
+    """The folder of programs."""
+    if not _chosen:
+        folder = cache_folder()
+        store_in(None if folder is None else folder / "programs")
+    return _folder
 
 
 class stored_jit(Generic[R]):
@@ -119,26 +107,45 @@ class stored_jit(Generic[R]):
     def __init__(self, function: Callable[..., R]) -> None:
         self.function = function
         self.jitted: Any = eqx.filter_jit(function)
-        self.programs: dict[str, _Program | None] = {}
+        self.programs: dict[str, Program] = {}
         update_wrapper(self, function)
 
     @full_precision
     def __call__(self, *args: Any, **kwargs: Any) -> R:
         """The result, by a stored program where there may be one."""
-        if _folder is not None:
+        folder = _storing()
+        if folder is not None:
             arrays, form = split((args, kwargs))
             key = self._key(arrays, form)
-            if key is not None and key not in self.programs:
-                path = _folder / key
-                self.programs[key] = _load(path) or self._export(arrays, form, path)
-            program = self.programs.get(key or "")
-            if program is not None:
-                return program(arrays)
+            if key is not None:
+                if key not in self.programs:
+                    self.programs[key] = self._program(arrays, form, folder / key)
+                return self.programs[key](arrays)
         return self.jitted(*args, **kwargs)
+
+    def _program(self, arrays: list[Any], form: Any, path: Path) -> Program:
+        """The program of a call: read, or compiled and stored."""
+        compiled = lambda: compile_program(self.function, form, arrays, path)
+        found = load_program(path)
+        if found is None:
+            return compiled()
+
+        def checked(given: list[Any]) -> Any:
+            try:
+                return found(given)
+            except jax.errors.JaxRuntimeError:  # Machine code that lacks something.
+                with suppress(OSError):
+                    path.unlink()
+                self.programs[path.name] = compiled()
+                return self.programs[path.name](given)
+
+        return checked
 
     def _key(self, arrays: list[Any], form: Any) -> str | None:
         """Name of the file of a call's program; None if it must not be stored."""
         if any(isinstance(array, Tracer) for array in arrays):
+            return None
+        if jax.config.values["jax_disable_jit"]:
             return None
         if not (_is_known(self.function.__module__) and _on_one_cpu()):
             return None
@@ -155,30 +162,6 @@ class stored_jit(Generic[R]):
         settings = repr((kept, os.environ.get("XLA_FLAGS", ""))).encode()
         content = file.getvalue() + settings + _environment()
         return hashlib.sha256(content).hexdigest()
-
-    def _export(self, arrays: list[Any], form: Any, path: Path) -> _Program | None:
-        """Lowers the program of a call and stores it; None if it cannot be stored."""
-        results = []
-
-        def flat(*arrays):
-            args, kwargs = fill(form, arrays)
-            arrays, result = split(self.function(*args, **kwargs))
-            results.append(result)
-            return arrays
-
-        flat.__name__ = flat.__qualname__ = f"{self.function.__name__}_{path.name[:16]}"
-        try:
-            shapes = [jax.ShapeDtypeStruct(x.shape, x.dtype) for x in arrays]
-            exported = export.export(jax.jit(flat))(*shapes)
-            content = exported.serialize()
-            text = json.dumps(encode(results[0])).encode()
-        except (ValueError, NotImplementedError, TypeError):
-            # Programs with keys, callbacks or results that are no plain records.
-            return None
-        whole = len(text).to_bytes(8, "little") + text + bytes(content)
-        replace_file(str(path), zlib.compress(_digest(path, whole) + whole, 1))
-        _delete_oldest(path.parent)
-        return _program(exported.call, results[0])
 
 
 class _KnownOnly(pickle.Pickler):
@@ -220,47 +203,3 @@ def _code(package: Path) -> str:
         digest.update(str(path.relative_to(package)).encode() + b"\0")
         digest.update(hashlib.sha256(path.read_bytes()).digest())
     return digest.hexdigest()
-
-
-@cache
-def _find_lapack() -> None:
-    """Lets programs call LAPACK: JAX looks its functions up when it lowers a call."""
-    shape = jax.ShapeDtypeStruct((1, 1), "float32")
-    jax.jit(jax.lax.linalg.cholesky).lower(shape)
-
-
-_DIGEST_SIZE = hashlib.sha256().digest_size
-
-
-def _digest(path: Path, content: bytes) -> bytes:
-    """Digest of a stored program together with its key, the name of the file."""
-    return hashlib.sha256(path.name.encode() + b"\0" + content).digest()
-
-
-def _load(path: Path) -> _Program | None:
-    """A stored program; None if there is none, or none that can be read."""
-    try:
-        whole = zlib.decompress(path.read_bytes())
-        digest, content = whole[:_DIGEST_SIZE], whole[_DIGEST_SIZE:]
-        if digest != _digest(path, content):
-            return None
-        if b"lapack" in content:
-            _find_lapack()
-        size = int.from_bytes(content[:8], "little")
-        form = decode(json.loads(content[8 : 8 + size]))
-        exported = export.deserialize(bytearray(content[8 + size :]))
-        return _program(exported.call, form)
-    except Exception:  # No file, or a damaged one, which is written again.
-        return None
-
-
-def _delete_oldest(folder: Path) -> None:
-    """Deletes the oldest programs until at most `MOST_BYTES` are left."""
-    with suppress(OSError):  # Another process deletes too.
-        found = [(p.stat().st_mtime, p.stat().st_size, p) for p in folder.iterdir()]
-        total = sum(size for _, size, _ in found)
-        for _, size, path in sorted(found):
-            if total <= MOST_BYTES:
-                return
-            path.unlink()
-            total -= size

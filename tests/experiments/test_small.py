@@ -28,7 +28,15 @@ from experiments.coverage.tables import markdown, write
 from experiments.lart import compare
 from experiments.lart import run as lart
 from experiments.lego_irt import families
-from experiments.scaling import bayes, front_door, measure, peers, reading, sparse
+from experiments.scaling import (
+    bayes,
+    front_door,
+    measure,
+    peers,
+    reading,
+    repeated,
+    sparse,
+)
 from experiments.scaling import run as scaling
 from irtjax.calibration.result_tables import AbilityTable
 from irtjax.estimators.marginal.em import EM
@@ -319,6 +327,18 @@ def test_scaling_front_door(monkeypatch):
         # Compiling takes seconds; a stored program takes a fraction of one.
         cold, warm = (value_of(result, f"{name}, {kind}") for kind in ("cold", "warm"))
         assert 0.5 < warm < cold
+
+
+@pytest.mark.slow
+def test_scaling_repeated():
+    result = repeated.measure(scaling.SMALL["repeated"])
+    seconds = {row["quantity"]: row["value"] for row in result["rows"]}
+    first, other, again = (
+        seconds[f"60 x 12, {name}: programs compiled"]
+        for name in ("first", "slowest of 1 others", "first of a second process")
+    )
+    # What is compiled again is single operations.
+    assert first > 20 and other <= 3 and again < first - 8
 
 
 def test_scaling_ranks():

@@ -64,7 +64,7 @@ def test_a_padded_fit_is_the_fit(model, table, settings, monkeypatch):
     # rounding allows.
     fit = lambda: irtjax.fit(table, model, "em", tolerance=1e-8, **settings)
     padded = fit()
-    monkeypatch.setattr(padding, "FEW_NUMBERS", 0)
+    monkeypatch.setattr(padding, "MOST_PADDED", 0)
     plain = fit()
     assert padded.log_likelihood == pytest.approx(plain.log_likelihood, abs=1e-7)
     assert padded.num_parameters == plain.num_parameters
@@ -100,7 +100,8 @@ def test_padding_repeats_with_weight_0():
     np.testing.assert_array_equal(same.item_weight, data.item_weight)
 
 
-def test_large_data_and_scores_are_not_padded():
+def test_large_data_and_scores_are_not_padded(monkeypatch):
+    monkeypatch.setattr(padding, "MOST_PADDED", 700 * 400 - 1)
     two, scores = irtjax.MODELS["2pl"](), irtjax.MODELS["continuous"]()
     many = Responses(jnp.zeros((700, 400), jnp.int8))
     few = Responses(jnp.zeros((33, 33)))

@@ -10,11 +10,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.experimental.compilation_cache import compilation_cache
 
 from irtjax.models.catalogue import two_parameter
 from irtjax.models.families.logistic import Binary, LogisticItems
 from irtjax.models.model import Model
-from irtjax.numerics import programs
+from irtjax.numerics import executables, programs
 from irtjax.scoring.information import group_information
 
 ITEMS = LogisticItems(
@@ -38,7 +39,12 @@ def folder(tmp_path, monkeypatch):
     monkeypatch.setattr(programs, "_on_one_cpu", lambda: True)
     programs.store_in(tmp_path)
     group_information.programs.clear()
+    # What JAX's cache has is not stored.
+    jax.config.update("jax_enable_compilation_cache", False)
+    compilation_cache.reset_cache()
     yield tmp_path
+    jax.config.update("jax_enable_compilation_cache", True)
+    compilation_cache.reset_cache()
     programs.store_in(None)
     group_information.programs.clear()
 
@@ -55,7 +61,7 @@ def test_a_stored_program_is_not_traced_again(folder, monkeypatch):
     np.testing.assert_array_equal(information(), expected)
     assert len(list(folder.iterdir())) == 1
     group_information.programs.clear()
-    monkeypatch.setattr(group_information, "_export", None)
+    monkeypatch.setattr(programs, "compile_program", None)
     np.testing.assert_array_equal(information(), expected)
 
 
@@ -74,7 +80,9 @@ def test_a_program_does_not_depend_on_where_its_arguments_come_from():
     # Otherwise results of programs compile the next one a second time.
     array = jnp.ones(3)
     result = jax.device_put(array, jax.devices()[0])
-    one, other = (programs._compile(jnp.sin, [x]).as_text() for x in (array, result))
+    one, other = (
+        executables._compile(jnp.sin, [x])[0].as_text() for x in (array, result)
+    )
     assert one == other
 
 
@@ -135,7 +143,7 @@ def test_the_oldest_programs_are_deleted(folder, monkeypatch):
     information()
     (first,) = folder.iterdir()
     os.utime(first, (1, 1))
-    monkeypatch.setattr(programs, "MOST_BYTES", first.stat().st_size * 3 // 2)
+    monkeypatch.setattr(executables, "MOST_BYTES", first.stat().st_size * 3 // 2)
     information(num_groups=3)
     (kept,) = folder.iterdir()
     assert kept != first
@@ -149,6 +157,159 @@ def test_the_key_has_every_source_file(tmp_path):
         path.write_text(text)
         digests.add(programs._code(tmp_path))
     assert len(digests) == 4
+
+
+@programs.stored_jit
+def drawn(key, scale):
+    """Draws, a Cholesky factor by LAPACK, and a scale that may have no own dtype."""
+    found = scale * jax.random.normal(key, (3,))
+    return found, jnp.linalg.cholesky(jnp.eye(3) + found[:, None] * found), 2 * scale
+
+
+@programs.stored_jit
+def with_callback(x):
+    """A number that Python computes."""
+    return jax.pure_callback(np.asarray, jax.ShapeDtypeStruct((), x.dtype), x)
+
+
+@programs.stored_jit
+def next_key(key):
+    """A result that has no shape and dtype of numbers."""
+    return jax.random.fold_in(key, 1)
+
+
+@pytest.fixture
+def ours(folder, monkeypatch):
+    """Functions of this file count as irtjax's, whose code is in the key."""
+    monkeypatch.setattr(programs, "KNOWN", programs.KNOWN | {__name__.split(".")[0]})
+    for function in (drawn, with_callback, next_key):
+        function.programs.clear()
+    return folder
+
+
+def test_keys_and_numbers_without_a_dtype_are_as_without_storing(ours):
+    # A number of Python under jit: its dtype is that of what it is multiplied with.
+    scale = jax.jit(lambda: jnp.asarray(2.0, dtype=None) * 1)()
+    weak = jax.lax.full((), 2.0)
+    for given in (scale, weak, jnp.float32(2)):
+        expected = drawn.jitted(jax.random.key(3), given)
+        for _ in range(2):
+            drawn.programs.clear()  # The second time it is read from the file.
+            found = drawn(jax.random.key(3), given)
+            for one, other in zip(found, expected, strict=True):
+                assert one.dtype == other.dtype and one.weak_type == other.weak_type
+                # Two compilations of the same sums of three numbers.
+                np.testing.assert_allclose(one, other, rtol=1e-6)
+    assert list(ours.iterdir())
+
+
+def test_machine_code_that_cannot_be_run_is_compiled_again(folder, monkeypatch):
+    expected = information()
+
+    def unusable(path):
+        def call(arrays):
+            raise jax.errors.JaxRuntimeError("NOT_FOUND: a kernel")
+
+        return call
+
+    (path,) = folder.iterdir()
+    damaged = path.stat().st_mtime_ns
+    group_information.programs.clear()
+    monkeypatch.setattr(programs, "load_program", unusable)
+    np.testing.assert_array_equal(information(), expected)
+    np.testing.assert_array_equal(information(), expected)
+    assert path.stat().st_mtime_ns > damaged
+
+
+def test_programs_of_the_cache_of_jax_are_not_stored(folder, tmp_path):
+    before = jax.config.jax_compilation_cache_dir
+    jax.config.update("jax_enable_compilation_cache", True)
+    jax.config.update("jax_compilation_cache_dir", str(tmp_path / "jax"))
+    compilation_cache.reset_cache()
+    try:
+        expected = information()
+        (path,) = (x for x in folder.iterdir() if x.is_file())
+        path.unlink()
+        group_information.programs.clear()
+        # Now compiled by JAX's cache: written again, its kernels would be missing.
+        np.testing.assert_array_equal(information(), expected)
+        assert not path.exists()
+    finally:
+        jax.config.update("jax_compilation_cache_dir", before)
+
+
+def test_programs_that_need_more_than_arrays_are_not_stored(ours):
+    assert float(with_callback(jnp.ones(()))) == 1.0
+    found = next_key(jax.random.key(0))
+    assert bool(jnp.all(found == jax.random.fold_in(jax.random.key(0), 1)))
+    assert not list(ours.iterdir())
+    assert len(with_callback.programs) == 1  # Compiled once all the same.
+
+
+@pytest.mark.parametrize("given", ["", "off", "OFF", "0"])
+def test_the_environment_turns_storing_off(monkeypatch, given):
+    monkeypatch.setenv("IRTJAX_CACHE_DIR", given)
+    assert programs.cache_folder() is None
+
+
+def test_the_environment_names_the_folder(monkeypatch, tmp_path):
+    monkeypatch.setenv("IRTJAX_CACHE_DIR", str(tmp_path))
+    assert programs.cache_folder() == tmp_path
+    monkeypatch.delenv("IRTJAX_CACHE_DIR")
+    monkeypatch.setattr("platformdirs.user_cache_dir", lambda _: "~/.cache/irtjax")
+    assert programs.cache_folder() is None  # No home.
+
+
+def test_a_folder_that_cannot_be_written_is_no_error(folder, tmp_path):
+    (tmp_path / "file").write_text("")
+    programs.store_in(tmp_path / "file" / "below")
+    expected = group_information.jitted(two_parameter(), ITEMS, NODES, CODES, 2)
+    np.testing.assert_allclose(information(), expected)
+    assert (tmp_path / "file").read_text() == ""
+
+
+LIBRARY = """
+import json, logging, sys
+import numpy as np
+import irtjax
+assert "jax" not in sys.modules
+import jax
+folder = jax.config.jax_compilation_cache_dir
+names = []
+jax.monitoring.register_event_duration_secs_listener(
+    lambda event, seconds, **more: "backend_compile" in event and names.append(
+        more.get("fun_name", ""))
+)
+right = np.random.default_rng(0).binomial(1, 0.6, (8, 12))
+fit = irtjax.fit(irtjax.ResponseTable.from_arrays(right), "2pl", "em")
+assert jax.config.jax_compilation_cache_dir == folder
+print(json.dumps([names, fit.log_likelihood, fit.items.table.to_pydict()], default=str))
+"""
+
+
+def test_a_second_process_compiles_no_fit_from_python(tmp_path):
+    found = []
+    for cache in ("cache", "cache", "off"):
+        done = subprocess.run(
+            [sys.executable, "-c", LIBRARY],
+            cwd=tmp_path,
+            env=os.environ
+            | {"IRTJAX_CACHE_DIR": cache if cache == "off" else str(tmp_path / cache)}
+            | {"PYTHONPATH": str(Path(programs.__file__).parents[2])}
+            | {"JAX_PLATFORMS": "cpu", "JAX_COMPILATION_CACHE_DIR": ""},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        found.append(json.loads(done.stdout))
+    stored = [path.name for path in (tmp_path / "cache" / "programs").iterdir()]
+    assert len(stored) >= 8
+    # What is compiled in the second process is single operations.
+    assert len(found[1][0]) <= len(found[0][0]) - len(stored)
+    assert not any(name.startswith(("run", "begin", "_cov")) for name in found[1][0])
+    assert found[0][1:] == found[1][1:]
+    # Without storing XLA's own options are used; the fit agrees to its tolerance.
+    np.testing.assert_allclose(found[2][1], found[0][1], rtol=1e-6)
 
 
 CHILD = """

@@ -77,7 +77,8 @@ class EMState(NamedTuple):
             is refused too: on nodes too coarse for the posteriors, folding is not
             exactly neutral.
         refused: How many points in a row were refused.
-        flat: How many points in a row gained no more than rounding.
+        flat: How many points in a row gained no more than the rounding of one subject
+            after the other.
         folding: Whether the scale is folded; off once it lowered the objective.
     """
 
@@ -233,8 +234,8 @@ class EM(AbstractOnNodes):
         gain = jnp.sum(gain if weight is None else gain * weight)
         prior, frame = prior_at(problem, part, point, state.frame)
         gain = gain + prior - state.log_prior
-        # Rounding of a sum of independently rounded gains.
-        slack = 4 * jnp.finfo(gain.dtype).eps * jnp.linalg.norm(counts.log_marginal)
+        alone, shared = rounding_of(counts.log_marginal)
+        slack = alone + shared
         first = state.num_seen == 0
         accepted = first | (gain >= -slack)
         # The first objective is a plain sum; later ones add small, accurate gains.
@@ -266,7 +267,7 @@ class EM(AbstractOnNodes):
             centre=counts.centre,
             memory=forget(memory, ~accepted),
             refused=jnp.where(accepted, 0, state.refused + 1),
-            flat=jnp.where(gain > slack, 0, state.flat + 1),
+            flat=jnp.where(gain > alone, 0, state.flat + 1),
             folding=folding,
             num_seen=state.num_seen + 1,
         )
@@ -396,6 +397,19 @@ def start_point(problem: Problem, start: Start, population: str) -> Point:
         )
     lengths = model.lengths.unconstrain(orient_speed(start.lengths))
     return point._replace(lengths=lengths)
+
+
+def rounding_of(log_marginal: Float[Array, " subjects"]) -> tuple[Scalar, Scalar]:
+    """How far rounding moves a sum of gains: alone in each subject, and shared by all.
+
+    What is rounded within a subject is independent of others, and adds as squares. The
+    log probabilities of items at the nodes are rounded once for all subjects: these
+    errors add. In single precision they are up to 0.3 nats at 50,000 x 100, where the
+    last steps gain far less and would be refused.
+    """
+    eps = jnp.finfo(log_marginal.dtype).eps
+    alone = 4 * eps * jnp.linalg.norm(log_marginal)
+    return alone, eps * jnp.sum(jnp.abs(log_marginal))
 
 
 def lengths_of(model: Model, point: Point) -> LengthParameters | None:
