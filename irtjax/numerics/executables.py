@@ -21,7 +21,9 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
+from jax.core import ShapedArray
 
 from irtjax._backend import replace_file
 from irtjax.numerics.forms import decode, encode, fill, split
@@ -137,7 +139,7 @@ def plain(arrays: list[Any]) -> list[jax.Array]:
 
 def _is_key(array: Any) -> bool:
     """Whether an array has random keys."""
-    return jax.dtypes.issubdtype(array.dtype, jax.dtypes.prng_key)
+    return jnp.issubdtype(array.dtype, jax.dtypes.prng_key)
 
 
 def _is_weak(array: Any) -> bool:
@@ -179,7 +181,7 @@ def _code_of(compiled: Any) -> bytes:
 def _caller(code: bytes, outputs: list[Any]) -> Callable[[Sequence[Any]], list[Any]]:
     """The function of machine code that returns arrays of these shapes and dtypes."""
     from jax._src.interpreters.pxla import global_avals_to_results_handler
-    from jax._src.lib import xla_client
+    from jaxlib import xla_client
 
     if b"lapack" in code:
         _find_lapack()
@@ -187,7 +189,7 @@ def _caller(code: bytes, outputs: list[Any]) -> Callable[[Sequence[Any]], list[A
     devices = xla_client.DeviceList((device,))
     executable = device.client.deserialize_executable(code, executable_devices=devices)
     avals = [
-        jax.core.ShapedArray(tuple(shape), np.dtype(kind), weak_type=weak)
+        ShapedArray(tuple(shape), np.dtype(kind), weak_type=weak)
         for shape, kind, weak in outputs
     ]
     places = [jax.sharding.SingleDeviceSharding(device)] * len(avals)

@@ -222,7 +222,7 @@ def test_machine_code_that_cannot_be_run_is_compiled_again(folder, monkeypatch):
 
 
 def test_programs_of_the_cache_of_jax_are_not_stored(folder, tmp_path):
-    before = jax.config.jax_compilation_cache_dir
+    before = jax.config.values["jax_compilation_cache_dir"]
     jax.config.update("jax_enable_compilation_cache", True)
     jax.config.update("jax_compilation_cache_dir", str(tmp_path / "jax"))
     compilation_cache.reset_cache()
