@@ -409,7 +409,7 @@ def rounding_of(log_marginal: Float[Array, " subjects"]) -> tuple[Scalar, Scalar
     """
     eps = jnp.finfo(log_marginal.dtype).eps
     alone = 4 * eps * jnp.linalg.norm(log_marginal)
-    return alone, eps * jnp.sum(jnp.abs(log_marginal))
+    return alone, 2 * eps * jnp.sum(jnp.abs(log_marginal))
 
 
 def lengths_of(model: Model, point: Point) -> LengthParameters | None:
