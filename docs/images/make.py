@@ -17,7 +17,7 @@ from pathlib import Path
 COMMANDS = (
     "fit logs --out calibrated --figures",
     "audit logs --fit calibrated --out audited",
-    "adapt calibrated --items 30 --out adapted",
+    "adapt calibrated --num-items 30 --out adapted",
     "shrink logs --size 20 --stratify benchmark --sizes 5,10,20,40,80 --out small20",
     "demo --out demo",
     "run demo/results.csv --leave-out *-[138]*b --out report",

@@ -27,16 +27,16 @@ COMMANDS = {
     "fit": "fit {data} --out {out}",
     "fit-nuts": "fit {few} --out {out} --method nuts --draws 200 --warmup 200",
     "audit": "audit {data} --out {out}",
-    "shrink": "shrink {data} --size 8 --by random --folds 3 --out {out}",
-    "adapt": "adapt {saved} --subjects 30 --items 10 --out {out}",
+    "shrink": "shrink {data} --size 8 --rule random --folds 3 --out {out}",
+    "adapt": "adapt {saved} --num-subjects 30 --num-items 10 --out {out}",
     "stability": "stability {data} --num 8 --out {out}",
     "dimensions": "dimensions {data} --most 2 --out {out}",
-    "simulate": "simulate --subjects 300 --items 80 --out {out}/r.csv",
+    "simulate": "simulate --num-subjects 300 --num-items 80 --out {out}/r.csv",
     "score": "score {data} --fit {saved} --out {out}/s.csv",
     "predict": "predict {saved} --out {out}/p.csv",
     "clusters": "clusters {factors} {data} --out {out}",
-    "report": "report {saved} --data {data} --out {out}/r.html",
-    "compare": "compare subject_1 subject_2 --fit {saved} --data {data} --out {out}",
+    "report": "report {saved} {data} --out {out}/r.html",
+    "compare": "compare subject_1 subject_2 {data} --fit {saved} --out {out}",
     "demo": "demo --out {out} --overwrite",
     "run": "run {data} --size 8 --out {out}",
 }
@@ -65,7 +65,8 @@ class Work:
         """Simulates responses and fits them."""
         for name, size, seed in (("a", 40, 0), ("b", 12, 1), ("c", 40, BEFORE)):
             to = self.place / f"{name}.csv"
-            self.run(f"simulate --out {to} --subjects {size} --items 25 --seed {seed}")
+            sizes = f"--num-subjects {size} --num-items 25"
+            self.run(f"simulate --out {to} {sizes} --seed {seed}")
         for names in (self.names, self.earlier):
             for fit, model in (("saved", "auto"), ("factors", "factor")):
                 self.run(f"fit {names['data']} --out {names[fit]} --model {model}")
@@ -255,9 +256,9 @@ def two_at_once(work: Work, outputs: Outputs, count: int) -> dict:
 
 #: Requests that no machine can meet, or that no one means.
 ABSURD = (
-    "simulate --out {out} --subjects 3000000 --items 3000000",
-    "simulate --out {out} --subjects 1000000000000000000 --items 5",
-    "simulate --out {out} --subjects 5 --items 100000000000000000000",
+    "simulate --out {out} --num-subjects 3000000 --num-items 3000000",
+    "simulate --out {out} --num-subjects 1000000000000000000 --num-items 5",
+    "simulate --out {out} --num-subjects 5 --num-items 100000000000000000000",
     "simulate --out {out} --model graded --categories 10000000000000",
     "fit {data} --out {out} --max-steps 1000000000000",
     "fit {data} --out {out} --method laplace --set order=10000000000",
@@ -268,7 +269,7 @@ ABSURD = (
     "fit {data} --out {out} --method neural --embedding-size 10000000000000",
     "fit {data} --out {out} --method neural --layers 10000000000000",
     "rank {saved} --draws 1000000000000",
-    "adapt {saved} --subjects 1000000000000 --out {out}",
+    "adapt {saved} --num-subjects 1000000000000 --out {out}",
     "adapt {saved} --repeats 1000000000000 --icc 0.1 --out {out}",
     "shrink {data} --size 5 --folds 1000000000000 --out {out}",
     "stability {data} --num 1000000000000 --out {out}",

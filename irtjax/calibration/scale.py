@@ -110,7 +110,7 @@ def with_errors_of_scale(
         warning = (
             f"{num_subjects} subjects {BECAUSE}, on which tests of pairs depend: use a"
             " model with slopes of 1 ('rasch', 'pcm'), or the paired test of accuracies"
-            " (irtjax compare --data)"
+            " (irtjax compare A B LOGS)"
         )
         return _warned(estimates, warning)
     return estimates

@@ -29,9 +29,9 @@ FILES = ("adapt.parquet", "adapt.csv", "adapt.png", "trajectory.png")
 
 #: Options for arguments of `irtjax.simulate_tests`, in messages.
 _OPTIONS = {
-    "num_items": "--items",
+    "num_items": "--num-items",
     "min_items": "--min-items",
-    "num_subjects": "--subjects",
+    "num_subjects": "--num-subjects",
     "standard_error": "--se",
     "max_exposure": "--max-exposure",
     "pass_mark": "--pass-mark",
@@ -52,7 +52,7 @@ _decide = functools.partial(opt.option, panel="Costs and decisions")
 class RuleOptions:
     """Rules of a test: each field is an option."""
 
-    items: Annotated[int, _stop("Items of a test, at the most.")] = 50
+    num_items: Annotated[int, _stop("Items of a test, at the most.")] = 50
     min_items: Annotated[
         int, _stop("Items before which no rule on error, gain or decision ends a test.")
     ] = 1
@@ -86,7 +86,7 @@ class RuleOptions:
         int,
         _choose(
             "Times that an item may be given, to models that respond differently each"
-            " time; --items counts responses."
+            " time; --num-items counts responses."
         ),
     ] = 1
     icc: Annotated[
@@ -150,10 +150,7 @@ class RuleOptions:
     def rules(self, names: np.ndarray) -> dict[str, Any]:
         """Returns the arguments of `irtjax.simulate_tests`."""
         found = dataclasses.asdict(self)
-        found["num_items"], found["standard_error"] = (
-            found.pop("items"),
-            found.pop("se"),
-        )
+        found["standard_error"] = found.pop("se")
         found["quota"] = "equal" if self.quota else None
         for name in ("composite", "losses"):
             found[name] = opt.numbers(f"--{name}", found[name])
@@ -174,7 +171,7 @@ class RuleOptions:
 class SubjectOptions:
     """Who is tested where nobody is live: each field is an option."""
 
-    subjects: Annotated[int, opt.option("Number of simulated subjects.")] = 200
+    num_subjects: Annotated[int, opt.option("Number of simulated subjects.")] = 200
     responses: Annotated[
         list[str] | None,
         opt.option(
@@ -343,12 +340,14 @@ def _simulate(
         chosen = {"key": jax.random.key(seed), "responses": table}
         chosen["truth"] = _truth(who.truth)
         chosen["population"] = _population(who.population)
-        tests = simulate_tests(fit, who.subjects, **chosen, **rules)
+        tests = simulate_tests(fit, who.num_subjects, **chosen, **rules)
         if rules["select"] == "random":
             return tests, None
         kept = {name: rules[name] for name in ("num_items", *COMPARED)}
         progress("tests of random items")
-        baseline = simulate_tests(fit, who.subjects, **chosen, **kept, select="random")
+        baseline = simulate_tests(
+            fit, who.num_subjects, **chosen, **kept, select="random"
+        )
         return tests, baseline
     except ValueError as error:
         raise ValueError(lead_with_option(str(error), _OPTIONS)) from None

@@ -52,10 +52,6 @@ def compare_command(
         Path | None,
         opt.option("Folder of a fit; without it the logs are fitted.", metavar="DIR"),
     ] = None,
-    data: Annotated[
-        list[str] | None,
-        opt.option("The responses, as LOGS.", metavar="FILE"),
-    ] = None,
     level: opt.SomeLevel = None,
     out: Annotated[
         Path | None,
@@ -71,7 +67,7 @@ def compare_command(
     opt.check_level(level)
     check_out_folder(out, ["report.html"], "compare")
     gate.check()
-    files = [*(files or ()), *(data or ())]
+    files = list(files or ())
     if fit is None and not files:
         raise ValueError(
             f"name the logs, `irtjax compare {first} {second} LOGS`, or a fit with"

@@ -72,7 +72,7 @@ class Gate:
             if condition.needs_data and not has_data:
                 raise ValueError(
                     f"--fail-if '{condition.text}': the difference of two accuracies is"
-                    " paired by item: add the responses, --data FILE"
+                    " paired by item: add the responses, as LOGS"
                 )
         return found
 

@@ -27,7 +27,7 @@ def power_command(
             show_default=False,
         ),
     ] = None,
-    items: Annotated[
+    sizes: Annotated[
         str | None,
         opt.option(
             "Numbers of items, the rows of the table. \\[default: 50 to 5000]",
@@ -77,7 +77,7 @@ def power_command(
         table = _table(files, reading, opt.all_bounds(bounds, bounds_of))
         found = power(
             table,
-            items=_numbers(items),
+            sizes=_numbers(sizes),
             models=models,
             difference=difference,
             accuracy=accuracy,
@@ -114,7 +114,7 @@ def _numbers(text: str | None) -> list[int] | None:
         return [int(part) for part in text.replace("_", "").split(",") if part.strip()]
     except ValueError:
         raise ValueError(
-            f"--items {text} is not a list of whole numbers such as 100,400"
+            f"--sizes {text} is not a list of whole numbers such as 100,400"
         ) from None
 
 

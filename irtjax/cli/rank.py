@@ -45,26 +45,19 @@ class MoveOptions:
             "With --flow: the first subjects of both rankings. \\[default: 50]", min=1
         ),
     ] = None
-    data: Annotated[
-        list[str] | None,
-        opt.option(
-            "With --flow: the responses, where the fit does not keep them, to name the"
-            " items behind each move.",
-            metavar="FILE",
-        ),
-    ] = None
     figure: Annotated[
         Path | None, opt.option("Where to draw the two rankings.", metavar="FILE.png")
     ] = None
 
-    def check(self) -> None:
-        """Refuses options that do not suit each other, and a place that will not do."""
+    def check(self, files: list[str] | None) -> None:
+        """Refuses files and options that do not suit each other, and a bad place."""
         if self.against is not None and self.flow is not None:
             raise ValueError("--against and --flow are two figures: leave one out")
         if self.flow is None:
-            for name, value in (("--top", self.top), ("--data", self.data)):
-                if value is not None:
-                    raise ValueError(f"{name} requires --flow")
+            if self.top is not None:
+                raise ValueError("--top requires --flow")
+            if files:
+                raise ValueError(f"{files[0]}: responses are read with --flow alone")
             if (self.against is None) != (self.figure is None):
                 need = "--figure, and --figure requires --against or --flow"
                 raise ValueError(f"--against requires {need}")
@@ -79,6 +72,8 @@ class MoveOptions:
 @functools.partial(opt.with_fields, name="moves", kind=MoveOptions)
 def rank_command(
     folder: opt.Folder,
+    files: opt.MaybeFiles = None,
+    *,
     reading: opt.Reading,
     level: opt.SomeLevel = None,
     draws: Annotated[
@@ -96,16 +91,19 @@ def rank_command(
     everything: Annotated[
         bool, opt.option("Every row, however long the table.", "--all")
     ] = False,
-    *,
     moves: MoveOptions,
     quiet: opt.Quiet = False,
     verbose: opt.Verbose = False,
     json: opt.Json = False,
 ) -> None:
-    """Ranks the subjects of a fit, with rank intervals, P(best) and groups."""
+    """Ranks the subjects of a fit, with rank intervals, P(best) and groups.
+
+    FILE... are responses to its items, if it keeps none: they name the items behind
+    each move of --flow.
+    """
     opt.check_level(level)
-    moves.check()
-    _check_reading(reading, moves.data)
+    moves.check(files)
+    _check_reading(reading, files)
     if moves.flow is not None:
         _check_unused(level=level, draws=draws, seed=seed, all=everything or None)
     with ProgressLine(quiet) as progress:
@@ -113,7 +111,7 @@ def rank_command(
         fit = load_fit(folder)
         given = None
         if moves.flow is not None:
-            given = responses_of(fit, folder, moves.data, reading)
+            given = responses_of(fit, folder, files, reading)
     if moves.flow is not None:
         _flow(fit, moves.flow, moves, given, quiet=quiet, as_json=json)
         return
@@ -137,10 +135,10 @@ def rank_command(
         screen.show_result(fit, ranked, everything=everything, folder=folder, **more)
 
 
-def _check_reading(reading: opt.Reading, data: list[str] | None) -> None:
+def _check_reading(reading: opt.Reading, files: list[str] | None) -> None:
     """Refuses reading options where nothing is read, but for those of a file."""
-    for name in config.typed(reading.chosen()) if not data else ():
-        raise ValueError(f"--{name.replace('_', '-')} requires --flow and --data")
+    for name in config.typed(reading.chosen()) if not files else ():
+        raise ValueError(f"--{name.replace('_', '-')} requires --flow and FILE")
 
 
 def _check_unused(**given: object) -> None:

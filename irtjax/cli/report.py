@@ -27,15 +27,9 @@ def report_command(
             help="Folder that `irtjax fit` or `irtjax shrink` wrote.", metavar="DIR"
         ),
     ],
+    files: opt.MaybeFiles = None,
+    *,
     reading: opt.Reading,
-    data: Annotated[
-        list[str] | None,
-        opt.option(
-            "The responses, where the fit does not keep them, for the items that"
-            " separate two subjects and the points next to response curves.",
-            metavar="FILE",
-        ),
-    ] = None,
     out: Annotated[
         Path | None, opt.out("FILE.html", "The page. \\[default: report.html in DIR]")
     ] = None,
@@ -43,7 +37,11 @@ def report_command(
     quiet: opt.Quiet = False,
     json: opt.Json = False,
 ) -> None:
-    """Writes a saved fit as one HTML page without other files."""
+    """Writes a saved fit as one HTML page without other files.
+
+    FILE... are responses to its items, if it keeps none, for the items that separate
+    two subjects and the points next to response curves.
+    """
     from irtjax.data.fit_folder import RESPONSES
     from irtjax.report.page import PAGE, write_page
     from irtjax.subsets.subset import is_subset
@@ -54,20 +52,20 @@ def report_command(
     if out is not None or folder.is_dir():
         check_file("--out", place)  # A page takes seconds to compute.
     # A saved fit may have texts, which are left out here too.
-    for name in {*config.typed(reading.chosen())} - {"texts"} if not data else ():
-        raise ValueError(f"--{name.replace('_', '-')} requires --data")
+    for name in {*config.typed(reading.chosen())} - {"texts"} if not files else ():
+        raise ValueError(f"--{name.replace('_', '-')} requires FILE")
     with ProgressLine(quiet) as progress:
         progress("report")
         prepare()
-        page = page_of(folder, data, reading, title)
+        page = page_of(folder, files, reading, title)
         write_page(place, page)
     size = place.stat().st_size
     if json:
         print_json({"out": str(place), "bytes": size})
     elif not quiet:
         say(f"Written to {place} ({size / 1000:,.0f} kB): open it in a browser")
-        if not data and not is_subset(folder) and not (folder / RESPONSES).is_file():
-            say("It has no responses: --data FILE adds them")
+        if not files and not is_subset(folder) and not (folder / RESPONSES).is_file():
+            say(f"It has no responses: irtjax report {folder} FILE adds them")
 
 
 def page_of(
@@ -88,7 +86,7 @@ def page_of(
         from irtjax.cli.shrink import subset_sentences
 
         if data:
-            raise ValueError(f"--data is not used: {folder} is a subset, not a fit")
+            raise ValueError(f"{data[0]} is not used: {folder} is a subset, not a fit")
         small = load_subset(folder)
         more = {"sentences": subset_sentences(small), "title": title}
         return subset_page(small, command=command, **more)

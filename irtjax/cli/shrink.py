@@ -34,7 +34,7 @@ ERROR_FILES = ("errors.csv", "shrink.png")
 _OPTIONS = {
     "standard_error": "--se",
     "score_error": "--score-error",
-    "method": "--by",
+    "method": "--rule",
     **{name: f"--{name}" for name in ("size", "aim", "average", "folds", "level")},
 }
 
@@ -51,7 +51,7 @@ class SubsetOptions:
         float | None,
         opt.option("Keep as many as give scores this error, by the model."),
     ] = None
-    by: Annotated[
+    rule: Annotated[
         str,
         opt.option(
             "auto, regression, information, clustering, discrimination, difficulty or"
@@ -60,7 +60,9 @@ class SubsetOptions:
             metavar="RULE",
         ),
     ] = "auto"
-    aim: Annotated[str, opt.option("Of --by information: score or ability.")] = "score"
+    aim: Annotated[str, opt.option("Of --rule information: score or ability.")] = (
+        "score"
+    )
     at: Annotated[
         str | None, opt.option("Abilities where information matters.", metavar="A,B")
     ] = None
@@ -115,7 +117,7 @@ class SubsetOptions:
     def target(self) -> dict[str, Any]:
         """Returns the arguments of `irtjax.shrink` that errors by size do not take."""
         found = {"size": self.size, "standard_error": self.se}
-        return found | {"score_error": self.score_error, "method": self.by}
+        return found | {"score_error": self.score_error, "method": self.rule}
 
     def arguments(self) -> dict[str, Any]:
         """Returns the other arguments of `irtjax.shrink`."""

@@ -29,8 +29,8 @@ def simulate_command(
     model: Annotated[
         str, opt.option("Model to draw from: a name, or MODULE:NAME.", "--model", "-m")
     ] = "2pl",
-    subjects: Annotated[int, opt.option("Number of subjects.", min=1)] = 200,
-    items: Annotated[int, opt.option("Number of items.", min=1)] = 100,
+    num_subjects: Annotated[int, opt.option("Number of subjects.", min=1)] = 200,
+    num_items: Annotated[int, opt.option("Number of items.", min=1)] = 100,
     categories: Annotated[
         int, opt.option("Categories of an ordered response.", min=2, max=1000)
     ] = 4,
@@ -54,7 +54,9 @@ def simulate_command(
     with ProgressLine(quiet) as progress:
         progress("draw")
         prepare()
-        table, *truths = draw(model, subjects, items, categories, missing, fit, seed)
+        table, *truths = draw(
+            model, num_subjects, num_items, categories, missing, fit, seed
+        )
         progress("write")
         _write(out, beside, table, truths)
     truth, lengths = beside[:2], beside[2:] if table.lengths is not None else []

@@ -32,7 +32,7 @@ def stability_command(
     reading: opt.Reading,
     bounds: opt.Bounds = None,
     bounds_of: opt.BoundsOf = None,
-    by: Annotated[
+    kind: Annotated[
         str,
         opt.option(
             "What varies: items, halves (of the items), benchmarks (left out in turn),"
@@ -99,8 +99,8 @@ def stability_command(
 
         from irtjax.validity.stability import KINDS, stability
 
-        if by not in KINDS:
-            raise ValueError(f"--by {by} is not one of {', '.join(KINDS)}")
+        if kind not in KINDS:
+            raise ValueError(f"--kind {kind} is not one of {', '.join(KINDS)}")
         options = {"num": num, "model": own_or_name(model, "--model"), "top": top}
         options |= {
             "level": level,
@@ -108,7 +108,7 @@ def stability_command(
             "key": jax.random.key(seed),
             "progress": progress,
         }
-        found = stability(table, by, **options)
+        found = stability(table, kind, **options)
     if out is not None:
         _write(found, out, figures)
     if json:

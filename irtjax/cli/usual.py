@@ -18,20 +18,20 @@ _OWN = {
     "run": "out size bounds overwrite verbose json subject item response metric filter"
     " trials",
     "score": "fit out level json subject item response metric filter trials",
-    "rank": "level everything against flow top data figure verbose json",
-    "compare": "fit data level out json fail_if subject item response metric filter",
-    "report": "out data json subject item response metric filter trials",
-    "adapt": "out responses items min_items se reliability select cost pass_mark"
+    "rank": "level everything against flow top figure verbose json",
+    "compare": "fit level out json fail_if subject item response metric filter",
+    "report": "out json subject item response metric filter trials",
+    "adapt": "out responses num_items min_items se reliability select cost pass_mark"
     " harness run json",
-    "shrink": "out size score_error by stratify avoid folds sizes json subject item"
+    "shrink": "out size score_error rule stratify avoid folds sizes json subject item"
     " response metric",
     "audit": "fit out model fdr chance permutations json subject item response metric"
     " filter trials",
     "dimensions": "out most json subject item response metric filter trials",
-    "stability": "out by num model level json subject item response metric filter"
+    "stability": "out kind num model level json subject item response metric filter"
     " trials",
     "clusters": "out by level json subject item response metric filter trials",
-    "power": "items models difference accuracy correlation wanted level json subject"
+    "power": "sizes models difference accuracy correlation wanted level json subject"
     " item response metric",
     "info": "json bounds subject item response metric filter trials missing_as epoch",
 }

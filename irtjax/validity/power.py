@@ -108,7 +108,7 @@ def _needed(items: int | None) -> str:
 def power(
     data: Any = None,
     *,
-    items: int | Sequence[int] | None = None,
+    sizes: int | Sequence[int] | None = None,
     models: int | None = None,
     difference: float = 0.05,
     accuracy: float | None = None,
@@ -130,7 +130,7 @@ def power(
         data: Responses to take accuracy, variance and clusters from (a `ResponseTable`
             or anything `irtjax.read` takes): means over pairs of subjects. None takes
             the numbers below.
-        items: Numbers of items, the rows of the table. None: those of the data, and 50
+        sizes: Numbers of items, the rows of the table. None: those of the data, and 50
             to 5,000.
         models: Number of models whose pairs are all compared. None: of the data.
         difference: Of two mean responses, such as 0.05 for five points.
@@ -153,7 +153,7 @@ def power(
             items.
 
     >>> import irtjax
-    >>> found = irtjax.power(items=[200, 1000], accuracy=0.7, correlation=0.5)
+    >>> found = irtjax.power(sizes=[200, 1000], accuracy=0.7, correlation=0.5)
     >>> found.items_needed
     661
     >>> [round(x, 3) for x in found.table["power"].to_pylist()]
@@ -176,7 +176,7 @@ def power(
     models = models if typical is None or models is not None else typical.models
     pairs = None if models is None or models == 2 else models * (models - 1) // 2
     among = None if pairs is None else 1 - (1 - level) / pairs
-    rows = _rows(items, typical)
+    rows = _rows(sizes, typical)
     columns: dict[str, list] = {"items": rows}
     for end, at in {"": level, "_of_pairs": among}.items():
         if at is not None:
@@ -246,13 +246,13 @@ def _designs(
     return scores, differences, together
 
 
-def _rows(items: int | Sequence[int] | None, known: _Typical | None) -> list[int]:
+def _rows(sizes: int | Sequence[int] | None, known: _Typical | None) -> list[int]:
     """Numbers of items, from few to many."""
-    if items is None:
+    if sizes is None:
         return sorted({*ITEMS} | ({known.items} if known else set()))
-    sizes = [items] if isinstance(items, int) else list(items)
+    sizes = [sizes] if isinstance(sizes, int) else list(sizes)
     if not sizes or min(sizes) < 2:
-        raise ValueError("items must be at least 2: a test needs two items")
+        raise ValueError("sizes must be at least 2: a test needs two items")
     return sorted({int(x) for x in sizes})
 
 

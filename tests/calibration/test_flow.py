@@ -207,7 +207,7 @@ def test_the_command_shows_and_draws_the_flow(tmp_path):
     irtjax.save(small_fit(), folder)
     responses = small_table().save(tmp_path / "responses.json")
     command = ["rank", str(folder), "--flow", "accuracy", "--top", "9"]
-    command += ["--data", str(responses)]
+    command += [str(responses)]
     result = CliRunner().invoke(app, [*command, "--figure", str(figure)])
     assert result.exit_code == 0, result.stderr
     assert "in the first 9 by accuracy" in " ".join(result.stdout.split())
@@ -222,7 +222,7 @@ def test_the_command_shows_and_draws_the_flow(tmp_path):
         (["--flow", "accuracy", "--draws", "900"], "--draws has no effect"),
         (["--flow", "accuracy", "--seed", "0"], "--seed has no effect"),
         (["--flow", "accuracy", "--all"], "--all has no effect"),
-        (["--item", "q"], "--item requires --flow and --data"),
+        (["--item", "q"], "--item requires --flow and FILE"),
         (["--flow", "accuracy", "--missing-as", "wrong"], "--missing-as requires"),
     ):
         result = CliRunner().invoke(app, ["rank", str(folder), *wrong])
@@ -241,7 +241,7 @@ def test_the_command_reads_responses_as_it_is_told(tmp_path):
         cells = name, table.items[j], table.benchmarks[j], int(table.values[i, j])
         lines.append(",".join(map(str, cells)))
     path.write_text("\n".join(lines))
-    command = ["rank", str(folder), "--flow", "accuracy", "--data", str(path)]
+    command = ["rank", str(folder), "--flow", "accuracy", str(path)]
     command += ["--subject", "who", "--response", "ok", "--json"]
     result = CliRunner().invoke(app, command)
     assert result.exit_code == 0, result.stderr

@@ -42,13 +42,15 @@ def from_python(**more):
 
 
 def test_one_subject_is_singular(saved):
-    result = ok(saved, "--items", 1, "--subjects", 1, "--select", "random")
+    result = ok(saved, "--num-items", 1, "--num-subjects", 1, "--select", "random")
     assert "1 simulated subject, " in result.stdout
 
 
 def test_it_writes_the_tests_that_python_gives(tmp_path, saved):
     out = tmp_path / "deep" / "adapt"
-    result = ok(saved, "--items", LENGTH, "--subjects", 30, "--seed", 4, "--out", out)
+    result = ok(
+        saved, "--num-items", LENGTH, "--num-subjects", 30, "--seed", 4, "--out", out
+    )
     names = {"adapt.parquet", "adapt.csv", "adapt.png", "trajectory.png"}
     assert {path.name for path in out.iterdir()} == names
     want = from_python()
@@ -65,7 +67,17 @@ def test_it_writes_the_tests_that_python_gives(tmp_path, saved):
 
 
 def test_it_speaks_to_machines(saved):
-    more = ("--items", LENGTH, "--subjects", 30, "--seed", 4, "--se", 0.7, "--quota")
+    more = (
+        "--num-items",
+        LENGTH,
+        "--num-subjects",
+        30,
+        "--seed",
+        4,
+        "--se",
+        0.7,
+        "--quota",
+    )
     content = json.loads(ok(saved, *more, "--randomesque", 2, "--json").stdout)
     want = from_python(standard_error=0.7, quota="equal", randomesque=2)
     assert content["by_num_items"]["rmse"] == want.rmse().tolist()
@@ -78,7 +90,7 @@ def test_it_speaks_to_machines(saved):
 
 def test_it_replays_recorded_responses(tmp_path, saved):
     path = small_table().save(tmp_path / "responses.json")
-    more = ("--items", 15, "--responses", path, "--json", "--score", "map")
+    more = ("--num-items", 15, "--responses", path, "--json", "--score", "map")
     content = json.loads(ok(saved, *more).stdout)
     seen = small_table().observed.sum(1).tolist()
     assert [row["num_items"] for row in content["subjects"]] == seen
@@ -86,7 +98,7 @@ def test_it_replays_recorded_responses(tmp_path, saved):
 
 
 def test_it_can_be_quiet_and_has_no_baseline_for_random_items(saved):
-    few = ("--items", LENGTH, "--subjects", 30, "--seed", 4)
+    few = ("--num-items", LENGTH, "--num-subjects", 30, "--seed", 4)
     assert ok(saved, *few, "--quiet").stdout == ""
     content = json.loads(ok(saved, *few, "--select", "random", "--json").stdout)
     assert content["random_by_num_items"] is None
@@ -98,7 +110,7 @@ def test_costs_and_decisions(tmp_path, saved):
     rows = [("item", "cost"), *((f'"{x}"', 1 + k % 3) for k, x in enumerate(names))]
     path = tmp_path / "cost.csv"
     path.write_text("\n".join(f"{a},{b}" for a, b in rows), encoding="utf-8")
-    few = ("--items", LENGTH, "--subjects", 30, "--seed", 4, "--cost", path)
+    few = ("--num-items", LENGTH, "--num-subjects", 30, "--seed", 4, "--cost", path)
     more = ("--budget", 5, "--pass-mark", 0.1, "--losses", "1,2", "--price", 0.001)
     content = json.loads(ok(saved, *few, *more, "--json").stdout)
     rules = dict(cost=[1.0 + k % 3 for k in range(15)], budget=5.0, price=0.001)
@@ -129,13 +141,13 @@ def test_decisions_on_recorded_subjects_are_not_called_wrong():
 
 def test_bad_input_is_one_line(tmp_path, saved):
     (tmp_path / "file").write_text("")
-    few = ("--items", LENGTH, "--subjects", 30)
+    few = ("--num-items", LENGTH, "--num-subjects", 30)
     other = irtjax.ResponseTable.from_arrays([[1, 0]], items=["x", "y"])
     strange = other.save(tmp_path / "strange.json")
     for args, message in [
         ((tmp_path / "none",), "no such folder"),
-        ((saved, "--items", 0), "--items 0 is not at least 1"),
-        ((saved, "--subjects", 0), "--subjects 0 is not at least 1"),
+        ((saved, "--num-items", 0), "--num-items 0 is not at least 1"),
+        ((saved, "--num-subjects", 0), "--num-subjects 0 is not at least 1"),
         ((saved, "--se", -1), "--se -1 is not above 0"),
         ((saved, "--reliability", 2), "--reliability 2 is not between"),
         ((saved, "--gain", 1), "--gain 1 is not between"),
@@ -233,13 +245,13 @@ def test_a_population_is_means_and_then_deviations(saved):
         ("1,-1", "--population: the standard deviation -1"),
         ("1,2,3,4", "--population: the bank has one ability"),
     ):
-        found = run("adapt", saved, "--items", 3, "--quiet", "--population", text)
+        found = run("adapt", saved, "--num-items", 3, "--quiet", "--population", text)
         assert found.exit_code == 2 and message in found.stderr
 
 
 @pytest.mark.slow
 def test_subjects_may_come_from_another_population(saved):
-    few = ("--items", LENGTH, "--subjects", 30, "--seed", 4, "--json")
+    few = ("--num-items", LENGTH, "--num-subjects", 30, "--seed", 4, "--json")
     content = json.loads(ok(saved, *few, "--population", "4,0.1").stdout)
     ability = [row["true_ability"] for row in content["subjects"]]
     assert abs(np.mean(ability) - 4) < 0.1 and content["coverage"] < 0.9
@@ -247,7 +259,7 @@ def test_subjects_may_come_from_another_population(saved):
 
 @pytest.mark.slow
 def test_subjects_may_respond_by_other_items(saved):
-    few = ("--items", LENGTH, "--subjects", 30, "--seed", 4, "--json")
+    few = ("--num-items", LENGTH, "--num-subjects", 30, "--seed", 4, "--json")
     content = json.loads(ok(saved, *few, "--truth", saved).stdout)
     # The same fit as truth: nodes of other lengths of tests do not enter responses.
     assert content["subjects"] == from_python().table.to_pylist()
@@ -268,7 +280,7 @@ def test_repeats_and_a_rival_are_those_of_python(saved, tmp_path):
         lines += [f"s{row},{name},{int(k < right)}" for k in range(count)]
     path = tmp_path / "runs.csv"
     path.write_text("\n".join(lines) + "\n")
-    few = ("--items", 12, "--seed", 4, "--rival", "vendor/model_3", "--risk", 0.05)
+    few = ("--num-items", 12, "--seed", 4, "--rival", "vendor/model_3", "--risk", 0.05)
     more = ("--repeats", 3, "--icc", 0.4, "--responses", path)
     content = json.loads(ok(saved, *few, *more, "--json").stdout)
     table = irtjax.read(path, trials="counts")

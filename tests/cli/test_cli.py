@@ -225,7 +225,7 @@ def test_compare(saved, responses):
     assert content["difference"] > 0 and content["shared"] is None
     back = strict(ok("compare", worst, best, "--fit", saved, "--json").stdout)
     assert back["difference"] == -content["difference"]
-    more = ("--data", responses, "--verbose")
+    more = (responses, "--verbose")
     result = ok("compare", worst, best, "--fit", saved, *more)
     # Always the first less the second.
     assert result.stdout.startswith(f"{worst} − {best}: score −.")
@@ -329,7 +329,7 @@ def test_names_reach_the_terminal_as_text(saved):
 )
 def test_simulate(tmp_path, model, ending):
     out = tmp_path / f"sim.{ending}"
-    size = ("--subjects", 30, "--items", 8, "--missing", 0.2, "--seed", 5)
+    size = ("--num-subjects", 30, "--num-items", 8, "--missing", 0.2, "--seed", 5)
     ordered = model in ORDERED_MODELS
     if ordered:
         size = (*size, "--categories", 3)
@@ -350,7 +350,7 @@ def test_simulate(tmp_path, model, ending):
 @pytest.mark.slow
 @pytest.mark.parametrize("model", ["nominal", "pcm", "cloglog2pl"])
 def test_simulated_responses_are_fitted_by_their_own_model(tmp_path, model):
-    size = ("--subjects", 80, "--items", 6, "--seed", 5)
+    size = ("--num-subjects", 80, "--num-items", 6, "--seed", 5)
     if model in ORDERED_MODELS:
         size = (*size, "--categories", 3)
     ok("simulate", "--model", model, *size, "-o", tmp_path / "sim.csv")
@@ -364,7 +364,7 @@ def test_simulated_responses_are_fitted_by_their_own_model(tmp_path, model):
 
 
 def test_simulate_from_a_fit_keeps_its_items(tmp_path, saved):
-    ok("simulate", "--fit", saved, "--subjects", 5, "-o", tmp_path / "sim.parquet")
+    ok("simulate", "--fit", saved, "--num-subjects", 5, "-o", tmp_path / "sim.parquet")
     table = irtjax.read(tmp_path / "sim.parquet")
     assert table.items.tolist() == small_fit().item_names.tolist()
 

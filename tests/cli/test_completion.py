@@ -40,8 +40,8 @@ def complete(shell: str, line: str) -> list[str]:
 def test_the_lists_are_those_of_the_catalogues():
     assert set(MODELS) == set(irtjax.MODELS)
     assert list(METHODS) == list(catalogue.METHODS)
-    assert set(VALUES["shrink by"]) == {"auto", *RULES}
-    assert set(VALUES["stability by"]) == set(STABILITY)
+    assert set(VALUES["shrink rule"]) == {"auto", *RULES}
+    assert set(VALUES["stability kind"]) == set(STABILITY)
     assert set(VALUES["standard_errors"]) == {*KINDS, "none"}
     assert set(VALUES["select"]) == set(SELECTIONS)
 
@@ -62,8 +62,8 @@ def test_every_list_is_of_an_option():
         ("irtjax fit -m 4", ["4pl"]),
         ("irtjax run x.csv --method la", ["laplace"]),
         ("irtjax fit x.csv --standard-errors s", ["sandwich"]),
-        ("irtjax stability --by ", STABILITY),
-        ("irtjax shrink --by reg", ["regression"]),
+        ("irtjax stability --kind ", STABILITY),
+        ("irtjax shrink --rule reg", ["regression"]),
         ("irtjax comp", ["compare"]),
         ("irtjax fit --max-st", ["--max-steps"]),
         # Files are left to the shell.

@@ -98,7 +98,7 @@ def test_a_found_file_neither_writes_elsewhere_nor_replaces(folder, text, becaus
 def test_a_found_file_that_writes_is_noted_though_it_asks_for_silence(folder):
     text = 'quiet = true\n[simulate]\nout = "s.csv"\n'
     path = put(folder / "project" / "logs", text)
-    found = run("simulate", "--subjects", 5, "--items", 3)
+    found = run("simulate", "--num-subjects", 5, "--num-items", 3)
     assert found.exit_code == 0
     assert found.stderr.startswith(f"note: from {path}: ")
     assert "out = " in found.stderr
@@ -187,11 +187,13 @@ def test_homes_and_two_dots_are_resolved_once(folder, monkeypatch):
         ("aa/../r.csv", Path("r.csv").absolute()),
         ("~nosuchuser.csv", Path("~nosuchuser.csv")),
     ):
-        result = run("simulate", "--subjects", 3, "--items", 3, f"--out={given}")
+        result = run(
+            "simulate", "--num-subjects", 3, "--num-items", 3, f"--out={given}"
+        )
         assert result.exit_code == 0, result.stderr or result.exception
         assert f"{place}" in result.stdout and place.is_file()
     put(folder / "project", '[simulate]\nout = "~nosuchuser/r.csv"')
-    result = run("simulate", "--subjects", 3, "--items", 3)
+    result = run("simulate", "--num-subjects", 3, "--num-items", 3)
     assert result.exit_code == 2 and "choose a folder that exists" in result.stderr
     assert "no such file" in run("info", "~nosuchuser").stderr
 

@@ -75,7 +75,7 @@ def test_new_data_have_the_direction_of_the_fit(fitted, tmp_path):
         assert ability[0] > ability[-1] + 1
         result = irtjax.compare(fit, "m0", "m8", data=table)
         assert result.right_first > result.right_second
-    data = ["--data", folder / "flags.csv", "--response", "error_rate"]
+    data = [folder / "flags.csv", "--response", "error_rate"]
     result = json.loads(ok("compare", "m0", "m8", "--fit", out, *data, "--json"))
     assert result["difference"] > 0 and result["right_first"] > result["right_second"]
     ok("report", out, *data, "--out", tmp_path / "page.html")

@@ -158,7 +158,7 @@ def test_a_test_without_an_error_is_named():
         (["--fail-if", "A < B", "--undecided", "maybe"], "not pass or fail"),
         (["--junit", "x.xml"], "requires --fail-if"),
         (["--fail-if", "A < B", "--junit", "x.json"], "must end in .xml"),
-        (["--fail-if", "accuracy(A) < accuracy(B)"], "add the responses, --data FILE"),
+        (["--fail-if", "accuracy(A) < accuracy(B)"], "add the responses, as LOGS"),
         (["--fail-if", "accuracy(A) < 0.5", "--level", "0.8"], "leave --level out"),
     ],
 )
@@ -170,7 +170,7 @@ def test_mistakes_end_with_2_and_one_line(saved, more, message):
 
 def test_accuracies_are_compared_on_the_responses(saved, responses):
     text = "accuracy(A) < accuracy(B)"
-    result = compare(saved, "--data", responses, "--fail-if", text)
+    result = compare(saved, responses, "--fail-if", text)
     assert result.exit_code == 1 and "accuracy of" in result.stderr
 
 

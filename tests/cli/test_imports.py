@@ -115,7 +115,7 @@ def test_a_family_of_ones_own_is_fitted_and_ranked(place):
 
 
 def test_a_model_of_ones_own_is_simulated(place):
-    size = ("--subjects", 40, "--items", 3, "-q")
+    size = ("--num-subjects", 40, "--num-items", 3, "-q")
     ok("simulate", "-o", "s.csv", "--model", "cli_guess:model", *size)
     rows = (place / "s.items.csv").read_text().splitlines()
     column = rows[0].replace('"', "").split(",").index("lower_asymptote")

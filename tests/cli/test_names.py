@@ -9,7 +9,18 @@ def test_the_table_of_names_is_that_of_the_commands():
     assert written == names_table.page(), "run `python -m tools.names_table`"
 
 
-def test_the_number_of_items_of_a_subset_has_one_name():
+def test_one_name_is_one_thing():
     every = names_table.options()
     assert {"run", "shrink"} <= every["--size"].keys()
-    assert not {"run", "shrink"} & every["--items"].keys()
+    # Numbers, as Python has them; items and subjects themselves; lists of numbers.
+    assert (
+        {*every["--num-items"]} == {*every["--num-subjects"]} == {"adapt", "simulate"}
+    )
+    assert {*every["--items"]} == {"predict", "show"}
+    assert {*every["--subjects"]} == {"predict"}
+    assert {"power", "shrink"} == {*every["--sizes"]}
+    # A facet of items; a rule that chooses them; what a ranking may depend on.
+    assert {*every["--by"]} == {"clusters"}
+    assert {*every["--rule"]} == {"shrink"} and {*every["--kind"]} == {"stability"}
+    # Responses are arguments.
+    assert "--data" not in every

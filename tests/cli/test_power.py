@@ -15,12 +15,12 @@ def run(*arguments):
 
 
 def test_the_table_fits_a_terminal_and_agrees_with_python():
-    shown = run("--models", 10, "--items", "100,1000")
+    shown = run("--models", 10, "--sizes", "100,1000")
     assert shown.exit_code == 0
     assert max(map(len, shown.stdout.splitlines())) <= 80
-    found = irtjax.power(models=10, items=[100, 1000])
+    found = irtjax.power(models=10, sizes=[100, 1000])
     assert f"{found.items_needed:,} items are needed" in shown.stdout
-    document = json.loads(run("--models", 10, "--items", "100,1000", "--json").stdout)
+    document = json.loads(run("--models", 10, "--sizes", "100,1000", "--json").stdout)
     assert document["rows"] == found.table.to_pylist()
     assert document["items_needed_of_pairs"] == found.items_needed_of_pairs
 
@@ -62,7 +62,7 @@ def test_scores_on_another_scale_need_their_bounds(responses):
     ("arguments", "message"),
     [
         (["--difference", 5], "5 points are 0.05"),
-        (["--items", "a"], "--items a is not a list of whole numbers"),
+        (["--sizes", "a"], "--sizes a is not a list of whole numbers"),
         (["--subject", "x"], "--subject requires FILE"),
         (["--accuracy", 0.99, "--difference", 0.1], "impossible at accuracy 0.99"),
     ],

@@ -103,7 +103,7 @@ def test_other_commands_take_repeats(inspect_logs, tmp_path):
     assert shown.exit_code == 0 and "There is a choice" not in shown.stdout
     for words in (
         ("dimensions", inspect_logs, "--most", "1"),
-        ("stability", inspect_logs, "--by", "halves", "--model", "rasch"),
+        ("stability", inspect_logs, "--kind", "halves", "--model", "rasch"),
         ("shrink", inspect_logs, "--size", "4", "--out", tmp_path / "subset"),
     ):
         result = run(*words)

@@ -140,7 +140,15 @@ def test_ids_join_where_they_are_said_to_be_right(tmp_path):
     assert refused.exit_code == 2
     assert "or pass --join id if the names are right" in refused.stderr
     assert run(*score, "--join", "id").exit_code == 0
-    replay = ("adapt", tmp_path / "fit", "--responses", logs, "--items", 3, "--quiet")
+    replay = (
+        "adapt",
+        tmp_path / "fit",
+        "--responses",
+        logs,
+        "--num-items",
+        3,
+        "--quiet",
+    )
     assert "--join id" in run(*replay).stderr
     assert run(*replay, "--join", "id").exit_code == 0
     pair = ("compare", *fit.subject_names[:2], "--fit", tmp_path / "fit", "--json")

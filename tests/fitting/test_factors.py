@@ -412,7 +412,7 @@ def test_the_command_line_writes_loadings_and_figures(tmp_path, method):
     apart += [np.sqrt(np.mean(off**2))]
     np.testing.assert_allclose(turned.factors.from_target, apart)
     out = tmp_path / "drawn.parquet"
-    command = ["simulate", "--fit", str(tmp_path / "masked"), "--subjects", "5"]
+    command = ["simulate", "--fit", str(tmp_path / "masked"), "--num-subjects", "5"]
     done = CliRunner().invoke(app, [*command, "--out", str(out)])
     assert done.exit_code == 0, done.output
     names = pq.read_schema(tmp_path / "drawn.abilities.parquet").names

@@ -353,7 +353,7 @@ def test_the_command_line(tmp_path):
     )
     assert done.exit_code == 0, done.stderr
     assert "speed" in json.loads(done.stdout)["subjects"][0]
-    replay = ("adapt", tmp_path / "out", "--items", 4, "--json")
+    replay = ("adapt", tmp_path / "out", "--num-items", 4, "--json")
     answers = ("--responses", tmp_path / "right.csv")
     both = run(*replay, *answers, "--length", tmp_path / "length.csv")
     assert both.exit_code == 0, both.stderr
@@ -374,7 +374,15 @@ def test_simulated_files_fit_back(tmp_path):
     run = lambda *words: CliRunner().invoke(app, [str(w) for w in words])
     out = tmp_path / "drawn.csv"
     made = run(
-        *("simulate", "--model", "lart", "--subjects", SUBJECTS, "--items", ITEMS),
+        *(
+            "simulate",
+            "--model",
+            "lart",
+            "--num-subjects",
+            SUBJECTS,
+            "--num-items",
+            ITEMS,
+        ),
         *("--missing", 0.1, "--out", out, "--json"),
     )
     assert made.exit_code == 0, made.stderr

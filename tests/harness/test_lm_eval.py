@@ -93,7 +93,7 @@ def test_the_command_runs_the_harness_itself(tmp_path, tasks):
     fit = irtjax.save(toy_fit(), tmp_path / "fit")
     words = [sys.executable, toy.__file__, "--model", "toy", "--include_path", tasks]
     words += ["--model_args", f"model=org/new,ability=0.5,tasks={tasks}"]
-    rules = ("--items", 6, "--round-size", 3, "--out", tmp_path / "out")
+    rules = ("--num-items", 6, "--round-size", 3, "--out", tmp_path / "out")
     program = shlex.join(map(str, words))
     # Its own output is not that of irtjax.
     with (tmp_path / "log").open("w") as file, redirected(file):

@@ -227,7 +227,7 @@ def adapt(saved, out, *more):
 
 
 def test_the_command_goes_on_from_round_to_round(tmp_path, saved):
-    rules = ("--items", 6, "--round-size", 3, "--metric", "acc_norm")
+    rules = ("--num-items", 6, "--round-size", 3, "--metric", "acc_norm")
     first = adapt(saved, tmp_path, *rules)
     assert first.exit_code == 0, first.stderr
     assert "Round 1 has 3 items" in first.stdout
@@ -251,15 +251,15 @@ def test_the_command_goes_on_from_round_to_round(tmp_path, saved):
 
 
 def test_the_command_refuses_other_rules_and_options(tmp_path, saved):
-    assert adapt(saved, tmp_path, "--items", 6, "--se", 0.5).exit_code == 0
-    again = adapt(saved, tmp_path, "--items", 6)
+    assert adapt(saved, tmp_path, "--num-items", 6, "--se", 0.5).exit_code == 0
+    again = adapt(saved, tmp_path, "--num-items", 6)
     assert again.exit_code == 0
     for options, message in [
-        (("--items", 7), "--items differs from that of the test"),
+        (("--num-items", 7), "--num-items differs from that of the test"),
         (("--se", 0.4), "was begun with 0.5: leave it out"),
         (("--metric", "acc"), "--metric differs"),
         (("--round-size", 2), "--round-size differs"),
-        (("--subjects", 3), "--subjects is for simulated tests"),
+        (("--num-subjects", 3), "--num-subjects is for simulated tests"),
         (("--level", 95), "--level 95 is not between 0 and 1"),
     ]:
         result = adapt(saved, tmp_path, *options)

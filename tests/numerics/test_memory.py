@@ -148,7 +148,7 @@ def test_commands_refuse_absurd_sizes(tmp_path):
     path = table.save(tmp_path / "r.parquet")
     out = tmp_path / "o.csv"
     for command, message in (
-        (f"simulate --out {out} --subjects 3000000 --items 3000000", "18 TB"),
+        (f"simulate --out {out} --num-subjects 3000000 --num-items 3000000", "18 TB"),
         (f"simulate --out {out} --model graded --categories {10**12}", "categories"),
         (f"fit {path} --out {tmp_path / 'o'} --max-steps {2 * 10**30}", "--max-steps"),
     ):

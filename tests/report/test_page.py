@@ -748,7 +748,7 @@ def test_commands_write_the_page(fit, tmp_path):
         assert (
             refused.exit_code == 2 and "choose a folder that exists" in refused.stderr
         )
-    assert "requires --data" in run("report", folder, "--metric", "acc").stderr
+    assert "requires FILE" in run("report", folder, "--metric", "acc").stderr
     assert run("report", folder, "--no-texts", "--title", "Mine").exit_code == 0
     assert "<h1><bdi>Mine</bdi></h1>" in path.read_text("utf-8")
     rows = rank(fit).rows()
@@ -763,7 +763,7 @@ def test_commands_write_the_page(fit, tmp_path):
     assert pair[0] in shown and pair[1] in shown
     line = made.stdout.splitlines()[0]
     assert line.startswith(f"{pair[0]} − {pair[1]}: score ") and line in shown
-    assert shown.count("<li>") == 1 and "add --data" not in source
+    assert shown.count("<li>") == 1 and "adds them" not in source
 
 
 def test_a_report_of_a_fit_has_the_page(fit, tmp_path):

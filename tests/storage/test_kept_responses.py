@@ -119,7 +119,7 @@ def test_commands_take_what_the_fit_keeps(folder, tmp_path):
     few = small_table()
     few.save(tmp_path / "r.parquet")
     kept = run("compare", first, second, "--fit", folder, "--json")
-    named = ("--data", tmp_path / "r.parquet")
+    named = (tmp_path / "r.parquet",)
     given = run("compare", first, second, "--fit", alone, *named, "--json")
     assert json.loads(kept.stdout) == json.loads(given.stdout)
     assert json.loads(kept.stdout)["shared"] is not None

@@ -309,7 +309,7 @@ def test_the_command_line_shows_the_comparison(tmp_path):
     assert [row["rule"] for row in saved["rules"]] == [
         r["rule"] for r in small_default().rules
     ]
-    asked = CliRunner().invoke(app, [*args, "--by", "random", "--json"])
+    asked = CliRunner().invoke(app, [*args, "--rule", "random", "--json"])
     content = json.loads(asked.stdout)
     assert content["method"] == "random" and content["rules"] == []
     names = {path.name for path in out.iterdir()}

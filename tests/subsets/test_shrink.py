@@ -584,7 +584,7 @@ def test_the_command_line_refuses_in_one_line(tmp_path):
     for args, message in [
         (("shrink", data, *out), "give one of --size"),
         (("shrink", data, *out, "--size", 99), "--size 99 is not between"),
-        (("shrink", data, *out, "--size", 3, "--by", "luck"), "--by 'luck'"),
+        (("shrink", data, *out, "--size", 3, "--rule", "luck"), "--rule 'luck'"),
         (("shrink", data, *out, "--size", 3, "--sizes", "a"), "write whole numbers"),
         (("shrink", data, *out, "--size", 3, "--at", "x"), "write numbers"),
         (("shrink", data, *out, "--size", 3, "--sizes", "99"), "--sizes 99 is not"),

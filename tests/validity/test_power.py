@@ -42,7 +42,7 @@ def test_power_is_the_share_of_data_sets_with_a_significant_test(
     high, low = accuracy + difference / 2, accuracy - difference / 2
     pair = correlated(rng, high, low, correlation, (REPLICATES, items))
     (row,) = irtjax.power(
-        items=items, accuracy=accuracy, difference=difference, correlation=correlation
+        sizes=items, accuracy=accuracy, difference=difference, correlation=correlation
     ).table.to_pylist()
     share = share_found(*pair)
     # Three errors of the share, and a point: responses are not normal.
@@ -72,7 +72,7 @@ def test_half_width_is_that_of_the_interval_of_an_accuracy():
     rng = np.random.default_rng(2)
     found = accuracies((rng.random((2000, 300)) < 0.7).astype(np.int8))
     width = np.mean(found.upper - found.lower) / 2
-    (row,) = irtjax.power(items=300, accuracy=0.7).table.to_pylist()
+    (row,) = irtjax.power(sizes=300, accuracy=0.7).table.to_pylist()
     assert row["half_width"] == pytest.approx(width, rel=0.005)
 
 
@@ -178,7 +178,7 @@ def test_benchmarks_limit_what_more_items_find():
     assert found.design.clusters == 6
     assert found.items_needed is None
     assert "more benchmarks" in found.sentences[1]
-    few, many = (irtjax.power(table, items=n).table for n in (600, 10**6))
+    few, many = (irtjax.power(table, sizes=n).table for n in (600, 10**6))
     assert many["power"][0].as_py() < few["power"][0].as_py() + 0.05
 
 
@@ -189,8 +189,8 @@ def test_benchmarks_limit_what_more_items_find():
         ({"difference": -0.1}, "difference -0.1 is not between"),
         ({"accuracy": 0.97, "difference": 0.1}, "0.92 and 1.02 are not both from 0"),
         ({"correlation": 1.0}, "correlation 1 is not between -1 and 1"),
-        ({"items": 1}, "items must be at least 2"),
-        ({"items": []}, "items must be at least 2"),
+        ({"sizes": 1}, "sizes must be at least 2"),
+        ({"sizes": []}, "sizes must be at least 2"),
         ({"models": 1}, "models must be at least 2"),
         ({"cluster_size": 0}, "cluster_size must be at least 1"),
         ({"power": 0.05}, "power 0.05 must be above 1 - level"),

@@ -329,9 +329,11 @@ def test_the_command_writes_tables_and_a_figure(tmp_path):
     result = CliRunner().invoke(app, [*command, "--json"])
     content = json.loads(result.stdout)
     assert content["top"] == TOP and len(content["runs"]) == NUM
-    result = CliRunner().invoke(app, [*command, "--by", "nothing"])
-    assert result.exit_code == 2 and "--by nothing is not one of items" in result.stderr
-    result = CliRunner().invoke(app, [*command, "--by", "starts"])
+    result = CliRunner().invoke(app, [*command, "--kind", "nothing"])
+    assert (
+        result.exit_code == 2 and "--kind nothing is not one of items" in result.stderr
+    )
+    result = CliRunner().invoke(app, [*command, "--kind", "starts"])
     assert result.exit_code == 2 and "leave top out" in result.stderr
 
 

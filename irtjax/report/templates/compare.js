@@ -72,7 +72,7 @@ function separating(a, b) {
   const [first, second] = [subjects.names[a], subjects.names[b]];
   if (!real && !data.curves)
     return [html("p", { class: "note" }, "The responses of the two are not in this page, and a model of several abilities " +
-      "has no curve over one: irtjax report DIR --data FILE adds the responses.")];
+      "has no curve over one: irtjax report DIR FILE adds the responses.")];
   const rows = [];
   for (let k = 0; k < itemCount; k++) {
     const x = real ? response(a, k) : expected(k, abilityOf(a, k)), y = real ? response(b, k) : expected(k, abilityOf(b, k));
@@ -86,7 +86,7 @@ function separating(a, b) {
   else
     out.push(html("p", { class: "note" }, answered
       ? `Responses are in this page for the first ${whole(answered)} ${data.nouns[0]}s; below are expected responses.`
-      : "The responses are not in this page (irtjax report DIR --data FILE adds them); below are expected responses."));
+      : "The responses are not in this page (irtjax report DIR FILE adds them); below are expected responses."));
   if (items.benchmarks && items.benchmarks.length > 1) out.push(byBenchmark(rows));
   // Where responses differ alike, the item of more discrimination separates better.
   const weight = (r) => Math.abs(r.gap) * (real ? items.discrimination[r.k] || 0 : 1);

@@ -309,7 +309,7 @@ def test_the_command_line(tmp_path):
         return result
 
     out = tmp_path / "scores.csv"
-    size = ("--subjects", 40, "--items", 6)
+    size = ("--num-subjects", 40, "--num-items", 6)
     ok("simulate", "--model", "continuous", *size, "-o", out, "-q")
     table = irtjax.read(out)
     assert table.kind == "continuous"
@@ -333,7 +333,7 @@ def test_the_command_line(tmp_path):
     )
     assert len(scored["subjects"]) == 40
     again = tmp_path / "again.csv"
-    ok("simulate", "--fit", f"{shifted}.fit", "--subjects", 5, "-o", again, "-q")
+    ok("simulate", "--fit", f"{shifted}.fit", "--num-subjects", 5, "-o", again, "-q")
     assert irtjax.read(again).values.min() < 0
     refused = CliRunner().invoke(app, ["fit", str(shifted), "-m", "beta", "-o", "x"])
     assert refused.exit_code == 2
