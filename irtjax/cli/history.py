@@ -11,6 +11,9 @@ from irtjax.cli.machine import prepare
 from irtjax.cli.output import check_file, print_json, write_files
 from irtjax.cli.progress import ProgressLine
 
+#: Columns of what changed of a model.
+CHANGE = 28
+
 
 def history_command(
     folder: opt.Folder,
@@ -56,9 +59,12 @@ def history_command(
         from irtjax.cli import screen
 
         header, rows = found.standings()
+        # A model may be below many new ones.
+        rows = [[*row[:-1], _brief(row[-1])] for row in rows]
         shown = rows if everything else screen.shortened(rows)
-        spare = tuple(header[3:-2])  # Times between the first and the last one.
-        screen.show_table("", header, shown, left=2, spare=spare)
+        spare = tuple(header[3:-1])  # Times before the last one.
+        left = ("rank", "model", "change")
+        screen.show_table("", header, shown, left=left, spare=spare)
         places = [] if figure is None else [f"Written to {figure}"]
         if not found.steps:
             places.append(f"No model was added yet: irtjax add NEW --to {folder}")
@@ -66,3 +72,14 @@ def history_command(
             again = f"irtjax add {folder} --to {folder} --refit always"
             places.append(f"To fit the items again: {again}")
         screen.show_sentences([*found.sentences, *places])
+
+
+def _brief(changes: str) -> str:
+    """The first changes of a model, and how many more there are.
+
+    >>> _brief("new"), _brief("below a; below org/long-name; below org/longer-name")
+    ('new', 'below a, +2 more')
+    """
+    from irtjax.calibration.shown_names import listed
+
+    return listed(changes.split("; "), CHANGE) if changes else ""
