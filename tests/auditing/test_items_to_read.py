@@ -151,7 +151,7 @@ def test_repeats_count_with_their_share():
         (~wrong).sum(0), trials=np.full(answers.shape, 3)
     )
     table = counts.replace(answers=given)
-    fit = irtjax.fit(table, standard_errors="none")
+    fit = irtjax.fit(table, method="em", standard_errors="none")
     name = str(table.items[4])
     rows = {x["item"]: x for x in items_to_read(fit, table).table.to_pylist()}
     assert rows[name]["count"] == pytest.approx(3 + 5 / 3, abs=1e-3)

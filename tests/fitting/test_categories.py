@@ -228,7 +228,10 @@ def test_saved_fit_scores_categories_that_it_lacks(fitted, tmp_path):
 def test_right_and_wrong_by_other_numbers():
     """A fit of 1 and 2 is that of 0 and 1, and so are scores of new responses."""
     values = (ratings(top=3) > 1).astype(int)
-    plain, coded = (irtjax.fit(table_of(values + k), "2pl", "em") for k in (0, 1))
+    plain, coded = (
+        irtjax.fit(table_of(values + k), "2pl", "em", standard_errors="none")
+        for k in (0, 1)
+    )
     assert isinstance(coded.model.family, Binary)
     assert coded.log_likelihood == plain.log_likelihood
     assert coded.num_parameters == plain.num_parameters == 10
