@@ -90,11 +90,12 @@ def test_counts_and_items_without_responses():
 
 
 def test_given_covariates_are_kept():
-    _, right, observed = draw(4, 2.5, 0.0)
-    size = np.random.default_rng(0).normal(size=ITEMS)
-    fit = irtjax.fit(
-        table_of(right, observed), "hierarchical", item_covariates={"size": size}
-    )
+    _, right, observed = draw(4, 2.5, 0.0, items=30)
+    given = {"size": np.random.default_rng(0).normal(size=30)}
+    table = table_of(right, observed)
+    assert covariates_of_missing(table) is not None
+    # Where the fit ends does not matter.
+    fit = irtjax.fit(table, "hierarchical", item_covariates=given, max_steps=3)
     assert fit.options["item_covariates"] == ["size"]
     assert NOTE not in fit.notes
 
