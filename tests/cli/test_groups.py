@@ -74,3 +74,24 @@ def test_columns_of_side_tables_group_and_a_refusal_names_them(responses, tmp_pa
     result = run(*fit, "--cluster", "text", "--item-table", items)
     assert result.exit_code == 0, result.output
     assert labels(out, "items.parquet", "cluster")[4:6] == ["0", "1"]
+
+
+def test_run_takes_groups_a_title_and_figures(responses, tmp_path):
+    out = tmp_path / "run"
+    options = ["--family", "origin", "--cluster", "passage", "--title", "Of <passages>"]
+    options += ["--figures", "--model", "1pl", "--method", "em", "--size", 5]
+    result = run("run", responses, *NAMED, *options, "--out", out)
+    assert result.exit_code == 0, result.output
+    assert set(labels(out, "abilities.parquet", "family")) == {"b0", "b1", "b2", "b3"}
+    assert labels(out, "items.parquet", "cluster")[:6] == [*["p0"] * 5, "p1"]
+    page = (out / "report.html").read_text(encoding="utf-8")
+    assert "<h1><bdi>Of &lt;passages&gt;</bdi></h1>" in page
+    assert "<title>Of &lt;passages&gt;" in page
+    for name in ("abilities.png", "audit/properties.png"):
+        assert (out / name).stat().st_size > 1000, name
+    assert (out / "subset" / "subset.csv").read_text().count("\n") == 6
+    for name in ("First", "Read", "Next"):
+        assert f"\n{name} " in result.stdout
+    # The columns are looked for before the fit.
+    refused = run("run", responses, *NAMED, "--family", "base", "--out", tmp_path / "x")
+    assert refused.exit_code == 2 and "base" in refused.stderr

@@ -763,7 +763,7 @@ def test_commands_write_the_page(fit, tmp_path):
     assert pair[0] in shown and pair[1] in shown
     line = made.stdout.splitlines()[0]
     assert line.startswith(f"{pair[0]} − {pair[1]}: score ") and line in shown
-    assert shown.count("<li>") == 1 and "adds them" not in source
+    assert shown.count("<li>") == 1 and "add the responses" not in source
 
 
 def test_a_report_of_a_fit_has_the_page(fit, tmp_path):
