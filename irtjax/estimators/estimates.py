@@ -280,7 +280,9 @@ def item_estimates(
         lost = diverging(model, problem.data, found.items, found.theta)
     log_prior = float(log_prior)
     if part is not None:
-        log_prior += float(part.model.log_prior(part.parameters, data.item_weight))
+        log_prior += float(
+            part.model.log_prior(part.parameters, problem.data.item_weight)
+        )
     return Estimates(
         problem=problem,
         parameters=found,
