@@ -132,7 +132,7 @@ SMALL: dict[str, Spec] = {
         "responses": [8000, 16_000], "dense": [300, 400],
     },
     "repeated": {
-        "kind": "repeated", "subjects": 60, "items": 12, "sizes": [2 * [[60, 12]]],
+        "kind": "repeated", "subjects": 60, "items": 30, "sizes": [2 * [[60, 30]]],
     },
     "peers": {"kind": "peers", "subjects": 200, "items": 30},
 }  # fmt: skip

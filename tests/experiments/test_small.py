@@ -334,7 +334,7 @@ def test_scaling_repeated():
     result = repeated.measure(scaling.SMALL["repeated"])
     seconds = {row["quantity"]: row["value"] for row in result["rows"]}
     first, other, again = (
-        seconds[f"60 x 12, {name}: programs compiled"]
+        seconds[f"60 x 30, {name}: programs compiled"]
         for name in ("first", "slowest of 1 others", "first of a second process")
     )
     # What is compiled again is single operations.
