@@ -35,7 +35,7 @@ if __name__ == "__main__":
 import irtjax
 from irtjax.data.responses import Responses
 from irtjax.estimators.driver import run
-from irtjax.estimators.marginal.em import EM
+from irtjax.estimators.marginal.em import EM, lengths_of
 from irtjax.estimators.marginal.saem import SAEM, burn_in, reciprocal
 from irtjax.estimators.start import low_rank_start, start_values
 from irtjax.likelihood.lengths import with_lengths
@@ -263,16 +263,32 @@ def model_efficiency(data: Measured, splits: int, seed: int) -> list[dict]:
     return rows
 
 
+def by_parameter(items: Any, lengths: LengthParameters | None) -> dict[str, jax.Array]:
+    """The parameters of LaRT by the letters of the paper."""
+    assert lengths is not None
+    omega, phi, variance = lengths.items
+    return {
+        "a": items.discrimination,
+        "b": items.intercept,
+        "omega": omega,
+        "phi": phi,
+        "lambda": variance,
+        "rho": lengths.correlation,
+    }
+
+
 @eqx.filter_jit
 def saem_path(problem: Problem, method: SAEM, first: Start, target: Parameters, key):
-    """Root mean squared distance of slopes from the target after each step."""
+    """Root mean squared distance from the target after each step, by parameter."""
     state = method.init(problem, first, key)
+    goal = by_parameter(target.items, target.lengths)
 
     def step(state, time):
         state = method.step(problem, state, jax.random.fold_in(key, time))
-        slope = problem.model.constrain(state.point.coordinates).discrimination
-        gap = slope - target.items.discrimination
-        return state, jnp.sqrt(jnp.mean(gap**2))
+        items = problem.model.constrain(state.point.coordinates)
+        now = by_parameter(items, lengths_of(problem.model, state.point))
+        distance = lambda x, y: jnp.sqrt(jnp.mean((x - y) ** 2))
+        return state, jax.tree.map(distance, now, goal)
 
     return lax.scan(step, state, jnp.arange(method.num_steps))[1]
 
@@ -305,9 +321,11 @@ def gains(models: int, items: int, splits: int, seed: int, steps: int) -> list[d
             first = cold if is_random else warm
             path = saem_path(problem, method, first, target, keys[2])
             rows += [
-                {"split": split, "step": k + 1, "model": name, "value": float(v)}
-                for k, v in enumerate(path)
-            ]
+                {"split": split, "step": k + 1, "parameter": parameter,
+                 "model": name, "value": float(v)}
+                for parameter, values in path.items()
+                for k, v in enumerate(values)
+            ]  # fmt: skip
     return rows
 
 

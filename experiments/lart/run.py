@@ -58,6 +58,8 @@ from irtjax.uncertainty import (
 RHO = -0.8
 Z = 1.959963984540054
 BATCH = 8
+#: Parameters of the lengths of an item: phi, omega and lambda.
+LENGTHS = ("speed_discrimination", "speed_intercept", "residual_variance")
 
 
 class Case(NamedTuple):
@@ -84,6 +86,7 @@ class Outcome(NamedTuple):
         covered_speed: Share of speed intervals that do; NaN without lengths.
         covered_given_speed: As of ability, with the precision of the paper's printed
             equation (10), 1 / (1 - rho^2) + information.
+        lengths: Mean squared errors of phi, omega and lambda; NaN without lengths.
         correlation: Estimate of rho; NaN without lengths.
         correlation_error: Its standard error.
     """
@@ -95,12 +98,13 @@ class Outcome(NamedTuple):
     covered: jax.Array
     covered_speed: jax.Array
     covered_given_speed: jax.Array
+    lengths: jax.Array
     correlation: jax.Array
     correlation_error: jax.Array
 
 
 def draw(case: Case, key):
-    """Data of one replication with its truth."""
+    """Data of one replication with its truth: items, abilities, speeds and lengths."""
     keys = jax.random.split(key, 7)
     items = simulate_items(latency_response(), case.items, keys[0])
     theta = simulate_abilities(case.subjects, keys[1])
@@ -112,10 +116,10 @@ def draw(case: Case, key):
     parameters = LengthParameters(lengths, jnp.asarray(RHO))
     log_length, tau = simulate_log_lengths(parameters, theta, keys[5])
     data = simulate(latency_response(), items, theta, keys[6])
-    return dataclasses.replace(data, log_length=log_length), items, theta, tau
+    return dataclasses.replace(data, log_length=log_length), items, theta, tau, lengths
 
 
-def outcome(model, data, items, theta, tau, nodes, previous) -> Outcome:
+def outcome(model, data, items, theta, tau, true_lengths, nodes, previous) -> Outcome:
     """Fits one model and compares it with the truth, after the previous one."""
     problem = Problem.create(model, data)
     fit = run(problem, EM(nodes), start_values(model, data), max_steps=200)
@@ -157,6 +161,13 @@ def outcome(model, data, items, theta, tau, nodes, previous) -> Outcome:
         miss = jnp.abs(columns["speed"] - tau)
         covered_speed = jnp.mean(miss <= Z * columns["speed_se"])
     information = test_information(model, found, scores.ability)
+    of_lengths = jnp.full((3,), jnp.nan)
+    if lengths is not None:
+        pairs = [
+            (getattr(lengths.items, name), getattr(true_lengths, name))
+            for name in LENGTHS
+        ]
+        of_lengths = jnp.stack([jnp.mean((x - y) ** 2) for x, y in pairs])
     known = jnp.where(jnp.isnan(rho), 0.0, rho)
     given_speed = 1 / jnp.sqrt(1 / (1 - known**2) + information)
     mean_square = lambda x: jnp.mean(x**2)
@@ -168,6 +179,7 @@ def outcome(model, data, items, theta, tau, nodes, previous) -> Outcome:
         jnp.mean(jnp.abs(gap) <= Z * scores.standard_error),
         covered_speed,
         jnp.mean(jnp.abs(gap) <= Z * given_speed),
+        of_lengths,
         rho,
         rho_error,
     )
@@ -180,9 +192,15 @@ def replicate_all(case: Case, key) -> dict[str, Outcome]:
     models = {"lart": latency_response(), "probit2pl": probit_two_parameter()}
 
     def one(replication_key):
-        data, items, theta, tau = draw(case, replication_key)
+        data, items, theta, tau, lengths = draw(case, replication_key)
         fit = partial(
-            outcome, data=data, items=items, theta=theta, tau=tau, nodes=nodes
+            outcome,
+            data=data,
+            items=items,
+            theta=theta,
+            tau=tau,
+            true_lengths=lengths,
+            nodes=nodes,
         )
         found: dict[str, Outcome] = {}
         for name, model in models.items():
@@ -274,11 +292,34 @@ def draw_figure(rows: list[dict], path: Path) -> None:
     figure.savefig(path, dpi=130)
 
 
+def draw_errors(found: dict[int, Outcome], path: Path) -> None:
+    """Figure 2 of the paper: errors of the lengths' parameters over replications."""
+    from irtjax.plots import save_figure
+    from irtjax.plots.style import new_figure, title
+
+    figure, panels = new_figure(13, 3.2, 4)
+    sizes = list(found)
+    for k, axes in enumerate(panels):
+        values = []
+        for outcomes in found.values():
+            ok = np.asarray(outcomes.converged)
+            if k < 3:
+                values.append(np.sqrt(np.asarray(outcomes.lengths)[ok, k]))
+            else:
+                values.append(np.abs(np.asarray(outcomes.correlation)[ok] - RHO))
+        axes.boxplot(values, widths=0.6)
+        axes.set_xticks(range(1, len(sizes) + 1), [str(size) for size in sizes])
+        axes.set_xlabel("subjects")
+        axes.set_ylim(bottom=0)
+        title(axes, ("RMSE of φ", "RMSE of ω", "RMSE of λ", "|error of ρ|")[k])
+    save_figure(figure, path, dpi=130)
+
+
 def main(argv: list[str] | None = None) -> list[dict]:
     """Runs the study, prints its table and returns the rows."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     size = parser.add_mutually_exclusive_group()
-    size.add_argument("--small", action="store_true", help="a quick look (default)")
+    size.add_argument("--small", action="store_true", help="a minute (default)")
     size.add_argument("--full", action="store_true", help="the paper's design")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--replications", type=int, help="other than the design's 200")
@@ -286,6 +327,7 @@ def main(argv: list[str] | None = None) -> list[dict]:
     options = parser.parse_args(argv)
     jax.config.update("jax_enable_x64", True)
     rows: list[dict] = []
+    found: dict[int, Outcome] = {}
     for case in FULL if options.full else SMALL:
         if options.replications:
             case = case._replace(replications=options.replications)
@@ -294,6 +336,7 @@ def main(argv: list[str] | None = None) -> list[dict]:
         began = time.perf_counter()
         results = jax.block_until_ready(replicate_all(case, key))
         rows += rows_of(case, results, time.perf_counter() - began)
+        found[case.subjects] = results["lart"]
         for row in rows[-2:]:
             print(sentence(row), flush=True)
     if options.out is not None:
@@ -306,6 +349,7 @@ def main(argv: list[str] | None = None) -> list[dict]:
             writer.writerows(rows)
         temporary.replace(place)
         draw_figure(rows, options.out / "simulation.png")
+        draw_errors(found, options.out / "simulation_lengths.png")
     return rows
 
 

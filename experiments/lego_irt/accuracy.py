@@ -64,6 +64,40 @@ def prediction(
     return rows
 
 
+def continuous_benchmarks(
+    table: irtjax.ResponseTable, shares: Sequence[float], trials: int, seed: int
+) -> list[dict]:
+    """Mean squared error on each of several benchmarks of scores.
+
+    LEGO-CM and the means see the benchmark alone; LEGO-MB sees all, with an ability for
+    each.
+    """
+    rows = []
+    names = list(dict.fromkeys(table.benchmarks.tolist()))
+    for trial, share, seen, held in splits(table, shares, trials, seed, HELD_OUT):
+        joint = structured(masked(table, seen), grouped=True)
+        usable = joint.usable(f"{trial} {share:.1f} LEGO-MB")
+        means = joint.predictions() if usable else None
+        for name in names:
+            mine = table.benchmarks == name
+            part, cells = table.select(items=mine), seen[:, mine]
+            found = mean_predictions(part.values, cells)
+            alone = structured(masked(part, cells))
+            if alone.usable(f"{name} {trial} {share:.1f} LEGO-CM"):
+                found["LEGO-CM"] = alone.predictions()
+            if means is not None:
+                found["LEGO-MB"] = means[:, mine]
+            for model, predicted in found.items():
+                error = np.mean((predicted - part.values)[held[:, mine]] ** 2)
+                rows.append(
+                    {"trial": trial, "data": name, "share": share, "model": model,
+                     "value": float(error)}
+                )  # fmt: skip
+            said = "  ".join(f"{r['value']:.5f}" for r in rows[-len(found) :])
+            print(f"  {name} {trial} {share:.1f} {said}", file=sys.stderr, flush=True)
+    return rows
+
+
 def splits(
     table: irtjax.ResponseTable,
     shares: Sequence[float],

@@ -33,6 +33,8 @@ def draw(name: str, rows: list[dict], trials: list[dict], path: Path) -> None:
         # A panel for each method, a dot for each quantity.
         names = {"method": "measure", "quantity": "model"}
         rows = [{names.get(key, key): row[key] for key in row} for row in rows]
+    if name == "structure":  # From the least sensitive model to the most.
+        rows = sorted(rows, key=lambda row: row["mean"])
     along = next((k for k in ALONG if k in rows[0]), None)
     kinds = list(dict.fromkeys(panel_of(row) for row in rows))
     figure, panels = new_figure(4.4 * min(len(kinds), 6), 3.6, len(kinds))

@@ -80,6 +80,9 @@ def small_plan(seed: int, out: Path | None) -> Plan:
             accuracy.prediction, {"scores": one}, {"scores": scores}, (1.0,), 1, seed
         ),
         "benchmarks": partial(accuracy.benchmarks, answers, (1.0,), 1, seed),
+        "continuous_benchmarks": partial(
+            accuracy.continuous_benchmarks, scores, (1.0,), 1, seed
+        ),
         "distinguish": partial(abilities.distinguish, {"scores": one}, (1.0,), 1, seed),
         "newcomers": partial(abilities.newcomers, one, 6, 4, seed),
         "stability": partial(abilities.stability, one, 8, 3, seed),
@@ -137,6 +140,13 @@ def real_plan(
             accuracy.prediction, scores, families, SHARES, trials, seed
         ),
         "benchmarks": partial(accuracy.benchmarks, psn, BENCHMARK_SHARES, trials, seed),
+        "continuous_benchmarks": partial(
+            accuracy.continuous_benchmarks,
+            tables.alpaca_sources(folder),
+            SHARES,
+            trials,
+            seed,
+        ),
         "distinguish": partial(abilities.distinguish, scores, SHARES, trials, seed),
         "newcomers": partial(abilities.newcomers, alpaca, 100, 50, seed),
         "stability": partial(abilities.stability, alpaca, 100, 50, seed),

@@ -65,6 +65,17 @@ def alpaca_eval(folder: Path) -> irtjax.ResponseTable:
     )
 
 
+def alpaca_sources(folder: Path) -> irtjax.ResponseTable:
+    """The scores of AlpacaEval's two largest sources, each a benchmark."""
+    import pandas as pd
+
+    table = alpaca_eval(folder)
+    items = pd.read_csv(folder / "alpacaeval" / "items.csv").set_index("item")
+    source = items.dataset[table.items.tolist()].to_numpy(str)
+    table = table.replace(item_facets={"benchmark": source})
+    return table.select(items=np.isin(source, ["selfinstruct", "oasst"]))
+
+
 def real_summ(folder: Path, metrics: Sequence[str] = ()) -> irtjax.ResponseTable:
     """Metrics of summaries, in [0, 1]: systems by article and metric (benchmark)."""
     import pandas as pd

@@ -132,7 +132,9 @@ def _correlation(problem: Problem, estimates: Estimates, variant: _Variant) -> f
     again = run_jit(
         dataclasses.replace(problem, data=data), method, start, max_steps=_MAX_STEPS
     )
-    return float(again.parameters.lengths.correlation)
+    lengths = again.parameters.lengths
+    assert lengths is not None
+    return float(lengths.correlation)
 
 
 def is_noise(lengths: np.ndarray) -> bool:

@@ -313,7 +313,7 @@ def of_abilities(ability, low=None, high=None) -> irtjax.Calibration:
     return dataclasses.replace(small_fit(), abilities=table)
 
 
-def coloured(figure) -> list[tuple[int, int]]:
+def coloured(figure) -> list[tuple[int, ...]]:
     """Places of the lines of subjects that move."""
     lines = [line for line in figure.axes[0].lines if line.get_lw() > 1]
     return [tuple(int(y) for y in line.get_ydata()) for line in lines]
