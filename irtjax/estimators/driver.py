@@ -130,6 +130,9 @@ class AbstractEstimator(eqx.Module):
                 f" {model.family.dims}: use method='gvem' or 'mm'"
             )
 
+    def check_anchors(self, problem: AnyProblem) -> None:
+        """Refuses anchors with which `irtjax.fit` would mislead; `run` takes them."""
+
     @abstractmethod
     def solve(self, problem: AnyProblem, start: Any, run: Run) -> Solution:
         """The fit, with reports on the way. Not for use under `jit`."""

@@ -112,7 +112,9 @@ class OneAbility(AbstractSpecification):
             refuse_other_anchors(anchor, anchored, table.item_contents)
         # Before start values, whose program takes a second to compile.
         plain = Problem.create(chosen, responses)
-        made.check(dataclasses.replace(plain, anchored=anchored is not None))
+        plain = dataclasses.replace(plain, anchored=anchored is not None)
+        made.check(plain)
+        made.check_anchors(plain)
         if isinstance(start, str):
             padded = chosen, responses
             if made.pads and start == "proportions":

@@ -36,9 +36,8 @@ class AbstractPenalised(AbstractMethod):
         """Penalises abilities as well as items, or neither: plain joint likelihood."""
         return dataclasses.replace(self, penalty=1.0 if model.priors else 0.0)
 
-    def check(self, problem: Problem) -> None:
+    def check_anchors(self, problem: Problem) -> None:
         """Refuses anchors, which do not let a penalty of abilities be undone."""
-        super().check(problem)
         if problem.anchored and self._penalises:
             raise ValueError(
                 f"method {self.name!r} shrinks abilities, and anchors fix their scale,"
