@@ -6,7 +6,7 @@ from pathlib import Path
 from tests.people import world
 
 #: Questions of the tasks that Inspect is given: multiple choice, generated numbers.
-TASKS = {"mcq_sim": 40, "math_sim": 30}
+TASKS = {"mcq_sim": 24, "math_sim": 16}
 
 
 def asked_questions() -> list[world.Question]:
