@@ -166,6 +166,12 @@ def _pooled_scores(
         values, exposure, top=1.0 if table.trials is not None else top, level=level
     )
     own = found.standard_error / found.factor
+    # Subjects who hardly differ have one variance of a response, which each one's few
+    # responses would give with a large error.
+    met = np.maximum(found.met, 1)
+    own = np.where(
+        found.met > 1, (np.average(own**2 * met, weights=met) / met) ** 0.5, own
+    )
     mean, error = pooled_means(found.mean, own)
     score = np.asarray(estimates.expected[0], float)
     score = mean - mean.mean() + score[np.isfinite(score)].mean()

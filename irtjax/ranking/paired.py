@@ -44,13 +44,15 @@ class PairedMeans(NamedTuple):
     """Adjusted means, 0 on average, and their errors, each array by subject.
 
     `shared` are loadings of the part of the errors that subjects share. `factor` is how
-    much the errors are enlarged for normal tests.
+    much the errors are enlarged for normal tests, and `met` the number of clusters that
+    each is over.
     """
 
     mean: np.ndarray
     standard_error: np.ndarray
     shared: np.ndarray
     factor: np.ndarray
+    met: np.ndarray
 
 
 def paired_means(
@@ -98,7 +100,7 @@ def paired_means(
         variance = np.diagonal(covariance).copy()
         shared = _loadings(covariance)
     variance = np.where(variance > 1e-12 * top**2, variance, least)
-    return PairedMeans(mean, np.sqrt(variance), shared, enlarged)
+    return PairedMeans(mean, np.sqrt(variance), shared, enlarged, met)
 
 
 def variance_between(
