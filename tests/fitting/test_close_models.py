@@ -79,7 +79,8 @@ def no_worse_than_accuracy(found: dict[str, np.ndarray], subjects: int) -> None:
         # Of independent subjects, where data sets are few.
         least = (0.95 * 0.05 / (subjects * len(covered))) ** 0.5
         assert covered.mean() > 0.93 - 2 * max(error(covered), least), name
-    assert found["false"].mean() < 0.05
+    # A data set with hardly a significant pair has a share of 0 or 1.
+    assert found["false"].mean() < 0.05 + 2 * error(found["false"])
 
 
 @pytest.mark.slow
