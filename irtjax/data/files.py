@@ -7,6 +7,7 @@ gigabytes is refused before they are in memory.
 from __future__ import annotations
 
 import contextlib
+import csv
 import gzip
 import io
 import os
@@ -22,6 +23,8 @@ from irtjax.numerics.memory import available_memory
 _HEAD = 1 << 16
 #: Encodings without a mark, and the letters beyond ASCII in names written in them.
 _ENCODINGS = {"GB18030": r"[\u3000-\u9fff\uff00-\uffef]", "CP1252": r"\w"}
+#: What separates the cells of a table in text.
+DELIMITERS = ",\t;"
 #: How text in UTF-16 begins.
 _UTF16 = (b"\xff\xfe", b"\xfe\xff")
 _CHUNK = 1 << 20
@@ -217,6 +220,25 @@ def check_columns(path: Path | str, count: int | None) -> None:
             " a row for each response (subject, item, response), or transposed with a"
             " row for each item"
         )
+
+
+def delimiter_of(text: str) -> str:
+    r"""Returns the delimiter of a table in text: comma, tab or semicolon.
+
+    It is one that gives the first two rows the same number of cells, as a name may have
+    others; of several the most frequent in the header.
+
+    >>> delimiter_of("name,tab\\tin\\tit\\nx,1\\n"), delimiter_of("a;b\\n0,5;0,25\\n")
+    (',', ';')
+    """
+    lines = text.lstrip("\r\n").split("\n", 2)
+    first, second = (*lines[: max(len(lines) - 1, 1)], "")[:2]
+    size = lambda line, mark: len(next(csv.reader([line], delimiter=mark), []))
+    with contextlib.suppress(csv.Error):
+        equal = [m for m in DELIMITERS if 1 < size(first, m) == size(second, m)]
+        if equal:
+            return max(equal, key=first.count)
+    return max(DELIMITERS, key=first.count)
 
 
 def read_head(path: Path, size: int = _HEAD) -> bytes:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from irtjax.data.decode import decode, json_values
-from irtjax.data.files import read_bytes, read_text
+from irtjax.data.files import delimiter_of, read_bytes, read_text
 from irtjax.data.item_texts import text_of
 from irtjax.data.reading.file_subjects import place_names
 
@@ -70,8 +70,7 @@ def objects(path: Path) -> Iterator[PlacedRecord]:
 def table_rows(path: Path) -> tuple[list[str], list[tuple[str, list[str]]]]:
     """The header of a CSV file, and its rows with their places."""
     text = read_text(path)
-    first = text.lstrip("\r\n").partition("\n")[0]
-    delimiter = max(",\t;", key=first.count)
+    delimiter = delimiter_of(text)
     try:
         lines = [x for x in csv.reader(io.StringIO(text), delimiter=delimiter) if x]
     except csv.Error as error:

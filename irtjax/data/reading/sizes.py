@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from irtjax.data.files import file_size, is_encoded, read_head
+from irtjax.data.files import delimiter_of, file_size, is_encoded, read_head
 from irtjax.data.reading.columns import decide
 from irtjax.data.reading.options import ReadOptions
 from irtjax.data.reading.sources import Source
@@ -70,9 +70,10 @@ def _of_text(path: Path, size: int, options: ReadOptions) -> float:
     """Values of a CSV file, by those in its middle."""
     if is_encoded(path):
         return 0.0
-    line, end, _ = read_head(path).partition(b"\n")
+    head = read_head(path)
+    line, end, _ = head.partition(b"\n")
     text = line.decode("utf-8", errors="replace")
-    delimiter = max(",\t;", key=text.count)
+    delimiter = delimiter_of(head.decode("utf-8", errors="replace"))
     names = [name.strip() for name in next(csv.reader([text], delimiter=delimiter))]
     # A long table is read in parts; its header is short.
     if end and decide(names, None, options, str(path)).item:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from irtjax.data.decode import decode, json_values
-from irtjax.data.files import MOST_COLUMNS, read_bytes, read_head, special
+from irtjax.data.files import MOST_COLUMNS, delimiter_of, read_bytes, read_head, special
 from irtjax.data.fit_folder import (
     RESPONSES,
     is_file_of_fit,
@@ -252,7 +252,7 @@ def _format_of(path: Path, head: bytes) -> str:
 def _format_of_text(head: bytes) -> str:
     """The format of a table in text by its first rows, "csv" for any."""
     text = head.lstrip(b"\xef\xbb\xbf\r\n").decode("utf-8", "ignore")
-    delimiter = max(",\t;", key=text.partition("\n")[0].count)
+    delimiter = delimiter_of(text)
     with contextlib.suppress(csv.Error):
         lines = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)
         names, cells = (*itertools.islice(filter(None, lines), 2), [], [])[:2]

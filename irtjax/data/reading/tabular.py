@@ -34,6 +34,7 @@ from irtjax.data.files import (
     check_columns,
     check_parquet,
     check_size,
+    delimiter_of,
     is_encoded,
     read_bytes,
     read_head,
@@ -316,7 +317,7 @@ def _comments(head: bytes) -> int:
     others = [x.decode("latin-1") for x in itertools.islice(filter(is_other, lines), 2)]
     if not others:
         return 0
-    delimiter = max(",\t;", key=others[0].count)
+    delimiter = delimiter_of("".join(others))
     cells = lambda line: next(csv.reader([line], delimiter=delimiter), [])
     rows = [[cell.strip() for cell in cells(line)] for line in others]
     end, most, has_names = 0, len(rows[0]), _has_names(rows)
@@ -353,8 +354,8 @@ def _refuse_title(path: Path, text: str, skipped: int) -> None:
     # Of a quotation mark that does not end the reader has an error of its own.
     if not lines or lines[0][1].count('"') % 2:
         return
-    first = next((x for _, x in lines if re.search("[,\t;]", x)), "")
-    delimiter = max(",\t;", key=first.count)
+    begin = next((k for k, (_, x) in enumerate(lines) if re.search("[,\t;]", x)), 0)
+    delimiter = delimiter_of("\n".join(x for _, x in lines[begin:]) + "\n")
     cells = lambda line: next(csv.reader([line], delimiter=delimiter))
     try:
         rows = [[x.strip() for x in cells(line)] for _, line in lines]
@@ -455,7 +456,7 @@ def _first_lines(path: Path) -> tuple[str, list[list[str]]]:
     text = io.StringIO(text, newline=None).read()
     _refuse_title(path, text, skipped)
     first = text.split("\n", 1)[0]
-    delimiter = max(",\t;", key=first.count)
+    delimiter = delimiter_of(text)
     check_columns(path, first.count(delimiter) + 1)
     rows = filter(None, csv.reader(io.StringIO(text), delimiter=delimiter))
     try:
