@@ -21,5 +21,7 @@ def test_names_with_other_delimiters(mark, tmp_path):
 
 def test_decimal_commas_are_no_delimiters(tmp_path):
     file = tmp_path / "scores.csv"
-    file.write_text("model;question;task\nx;0,5;0,25\ny;0,75;1,0\n", encoding="utf-8")
+    file.write_text(
+        "model;first try;second try\nx;0,5;0,25\ny;0,75;1,0\n", encoding="utf-8"
+    )
     assert irtjax.read(file).values.tolist() == [[0.5, 0.25], [0.75, 1.0]]
