@@ -186,7 +186,8 @@ def _intervals(fit: Calibration, table: pa.Table, level: float) -> dict[str, Any
     half = ndtri(0.5 + level / 2) * error
     mean, count = floats(table, *OWN)
     ends = response_ends(fit.model)
-    bounds = score_interval(*score, **ends, level=level, own=(mean, count))
+    ends |= {"own": (mean, count), "num_items": len(fit.item_names), "level": level}
+    bounds = score_interval(*score, **ends)
     # Of several abilities the ability is the expected score.
     own = bounds if fit.factors is not None else (ability - half, ability + half)
     names = "lower", "upper", "expected_score_lower", "expected_score_upper"

@@ -307,7 +307,8 @@ def _score_columns(
     else:
         exposure = table.observed if table.trials is None else table.trials
         accuracy = accuracies(table.values, exposure, clusters, **options)
-    bounds = score_interval(score, error, own=(accuracy.accuracy, observed), **options)
+    options |= {"own": (accuracy.accuracy, observed), "num_items": table.num_items}
+    bounds = score_interval(score, error, **options)
     expected = score, error, *bounds
     return {
         name + end: number_column(values)
@@ -324,6 +325,7 @@ def score_interval(
     top: float = 1.0,
     level: float = 0.95,
     own: tuple[np.ndarray, np.ndarray] | None = None,
+    num_items: int | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Interval of an expected score, normal on the logit scale: it stays in bounds.
 
@@ -331,7 +333,9 @@ def score_interval(
     limit. So no bound is farther out than both of these: the one-sided Chebyshev bound
     of Cantelli, which holds for any distribution with this mean and error, and the
     bound of Clopper and Pearson from the subject's `own` mean and number of responses,
-    which is conservative for responses in [low, top].
+    which is conservative for responses in [low, top]. Of a subject with responses to
+    all of `num_items` the interval reaches that of Clopper and Pearson: an expected
+    score that its own responses exclude is the model's error.
 
     >>> low, high = score_interval(np.array([0.9, 0.0]), np.array([0.05, 1e-9]))
     >>> round(float(low[0]), 3), round(float(high[0]), 3), float(high[1]) < 1e-8
@@ -351,6 +355,10 @@ def score_interval(
         exact = _clopper_pearson((own[0] - low) / size, own[1], level)
         lowest, highest = np.minimum(lowest, exact[0]), np.maximum(highest, exact[1])
     lower, upper = np.maximum(lower, lowest), np.minimum(upper, highest)
+    if own is not None and num_items is not None:
+        whole = own[1] >= num_items
+        lower = np.where(whole, np.minimum(lower, exact[1]), lower)
+        upper = np.where(whole, np.maximum(upper, exact[0]), upper)
     return low + size * lower, low + size * upper
 
 
