@@ -117,10 +117,11 @@ def test_the_estimate_is_a_maximum_of_the_penalised_joint_likelihood():
 
 
 @pytest.mark.parametrize(
-    ("method", "tolerance", "objective"),
-    [("mm", 1e-10, -2238.875535454324), ("em", 1e-8, -2275.106749467052)],
+    ("method", "tolerance", "objective", "error"),
+    # Of another number of nodes, a relative 1e-10.
+    [("mm", 1e-10, -2238.875535454324, 1e-10), ("em", 1e-8, -2275.106749467052, 2e-7)],
 )
-def test_one_factor_has_the_objective_of_before(method, tolerance, objective):
+def test_one_factor_has_the_objective_of_before(method, tolerance, objective, error):
     """Objectives of a 2PL by the last version without factor models."""
     rng = np.random.default_rng(5)
     theta, slope = rng.normal(size=(120, 1)), rng.uniform(0.6, 1.8, 40)
@@ -131,7 +132,7 @@ def test_one_factor_has_the_objective_of_before(method, tolerance, objective):
     fit = irtjax.fit(
         table, "factor", method, factors=1, tolerance=tolerance, standard_errors="none"
     )
-    assert fit.trace[-1] == pytest.approx(objective, rel=0, abs=1e-10)
+    assert fit.trace[-1] == pytest.approx(objective, rel=0, abs=error)
 
 
 #: All items but the last ten have a loading.

@@ -206,7 +206,7 @@ def test_history_of_a_fit_on_the_screen(folder, tmp_path):
     WHOLE.select(subjects=[NAMES[11]]).save(tmp_path / "new.parquet")
     added = run("add", tmp_path / "new.parquet", "--to", folder)
     assert added.exit_code == 0, added.stderr
-    assert "1 new model of 12" in added.stdout
+    assert "1 new subject of 12" in added.stdout
     assert (folder / "leaderboard.md").is_file()
     assert NAMES[11] in (folder / "report.html").read_text(encoding="utf-8")
     picture = tmp_path / "history.png"

@@ -15,7 +15,7 @@ objectives are the same to 4e-4 nats.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import equinox as eqx
 import jax
@@ -94,6 +94,7 @@ class QuasiNewton(AbstractMethod):
         memory: Number of differences that the curvature is estimated from.
     """
 
+    several: ClassVar[bool] = True
     tolerance: float | Array = 1e-3
     memory: int = eqx.field(static=True, default=10)
 
