@@ -354,11 +354,11 @@ def score_interval(
     if own is not None:
         exact = _clopper_pearson((own[0] - low) / size, own[1], level)
         lowest, highest = np.minimum(lowest, exact[0]), np.maximum(highest, exact[1])
+        if num_items is not None:
+            whole = own[1] >= num_items
+            lower = np.where(whole, np.minimum(lower, exact[1]), lower)
+            upper = np.where(whole, np.maximum(upper, exact[0]), upper)
     lower, upper = np.maximum(lower, lowest), np.minimum(upper, highest)
-    if own is not None and num_items is not None:
-        whole = own[1] >= num_items
-        lower = np.where(whole, np.minimum(lower, exact[1]), lower)
-        upper = np.where(whole, np.maximum(upper, exact[0]), upper)
     return low + size * lower, low + size * upper
 
 
