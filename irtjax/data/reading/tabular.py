@@ -152,6 +152,15 @@ def read_csv(path: Path, options: ReadOptions) -> Frame:
     return Frame(restore(table), None, str(path), not has_header, take, names)
 
 
+def read_plain_csv(path: Path) -> pa.Table:
+    """Reads all columns of a CSV or TSV file with a header, of whatever roles."""
+    delimiter, lines = _first_lines(path)
+    names = restore_names(_distinct(lines[0]))
+    convert: dict[str, Any] = {"null_values": list(NULL_WORDS), "include_columns": None}
+    shape = {"column_names": names, "skip_rows": 1}
+    return restore(_whole_csv(path, shape, delimiter, convert, spaced=False))
+
+
 def header_of(path: Path) -> list[str]:
     """The names of the columns of a CSV file; none without a header."""
     _, lines = _first_lines(path)

@@ -1,0 +1,147 @@
+r"""Covariances of estimates from comparisons: by information, sandwich, and clusters.
+
+With H the information and s_c the sum of the scores of cluster c (a prompt, a judge, or
+each comparison alone),
+
+    V = H^+ (sum_c s_c s_c') H^+
+
+(White 1980; Liang and Zeger 1986); H^+ is the pseudo-inverse, since abilities have a
+sum of 0. Comparisons of one prompt are alike beyond the abilities of the two, and those
+of one judge too. With clusters of two kinds V is the sum of both less that of their
+intersections (Cameron, Gelbach and Miller 2011). V is multiplied by C / (C - 1), of C
+clusters of the smaller number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from irtjax.comparisons.families import PairFamily
+from irtjax.comparisons.newton import PairFit
+
+
+def inverse_information(fit: PairFit) -> np.ndarray:
+    """Pseudo-inverse of the information, `[parameters, parameters]`."""
+    information = np.asarray(fit.information, np.float64)
+    count = len(fit.parameters.ability)
+    one = np.zeros(len(information))
+    one[:count] = count**-0.5
+    size = np.trace(information) / len(information)
+    together = np.linalg.inv(information + size * np.outer(one, one))
+    return together - np.outer(one, one) / size
+
+
+def row_scores(
+    family: PairFamily, fit: PairFit, features: np.ndarray, first, second
+) -> tuple[np.ndarray, np.ndarray]:
+    """Derivatives of each outcome in the difference, and in features and shapes.
+
+    They are `[rows, 3]` and `[rows, 3, features + shapes]`; ties that are halves have
+    the mean of the two.
+    """
+    import jax.numpy as jnp
+
+    from irtjax.comparisons.newton import PairCounts, scores_by_outcome
+
+    rows = len(first)
+    pairs = PairCounts(first, second, jnp.zeros((rows, 3)), jnp.asarray(features))
+    local = np.array(scores_by_outcome(family, fit.parameters, pairs), np.float64)
+    if not family.num_shapes:
+        half = local[:, :2].mean(axis=1) if family.ties == "half" else 0.0
+        local[:, 2] = half
+    along = local[:, :, :1] * np.asarray(features)[:, None, :]
+    return local[:, :, 0], np.concatenate([along, local[:, :, 1:]], axis=2)
+
+
+def sandwich(
+    family: PairFamily,
+    fit: PairFit,
+    pairs,
+    outcomes: np.ndarray,
+    clusters: Sequence[np.ndarray] = (),
+) -> np.ndarray:
+    """Covariance of all parameters that does not rely on independent comparisons.
+
+    Args:
+        family: The model.
+        fit: Its estimates.
+        pairs: First and second subjects `[rows]`, and features `[rows, features]`.
+        outcomes: `[rows, 3]` numbers of wins, losses and ties.
+        clusters: None, one or two codes of clusters, `[rows]` each. Without any, each
+            comparison is alone.
+
+    Raises:
+        ValueError: If a kind of cluster has fewer than two.
+    """
+    first, second, features = pairs
+    slope, rest = row_scores(family, fit, features, first, second)
+    inverse = inverse_information(fit)
+    count = len(fit.parameters.ability)
+    if not clusters:
+        number, weights = outcomes.sum(), [(1.0, None)]
+    else:
+        for codes in clusters:
+            if len(np.unique(codes)) < 2:
+                raise ValueError("errors by cluster require two clusters or more")
+        number = min(len(np.unique(codes)) for codes in clusters)
+        weights = [(1.0, codes) for codes in clusters]
+        if len(clusters) == 2:
+            both = np.unique(np.column_stack(clusters), axis=0, return_inverse=True)[1]
+            weights.append((-1.0, both.reshape(-1)))
+    middle = np.zeros_like(inverse)
+    for sign, codes in weights:
+        if codes is None:
+            middle += _alone(first, second, slope, rest, outcomes, count)
+        else:
+            middle += sign * _by_cluster(
+                codes, first, second, slope, rest, outcomes, count
+            )
+    found = inverse @ middle @ inverse
+    if len(clusters) == 2:
+        # A difference of covariances need not be one.
+        values, vectors = np.linalg.eigh(found)
+        found = (vectors * np.maximum(values, 0)) @ vectors.T
+    return found * number / (number - 1)
+
+
+def _alone(first, second, slope, rest, outcomes, count: int) -> np.ndarray:
+    """Sum of the outer products of all comparisons' scores."""
+    weight = np.sum(outcomes * slope**2, axis=1)
+    mixed = np.einsum("ro,ro,rop->rp", outcomes, slope, rest)
+    own = np.einsum("ro,rop,roq->pq", outcomes, rest, rest)
+    size = count + rest.shape[2]
+    found = np.zeros((size, size))
+    for rows, columns, sign in (
+        (first, first, 1),
+        (second, second, 1),
+        (first, second, -1),
+        (second, first, -1),
+    ):
+        np.add.at(found, (rows, columns), sign * weight)
+    along = np.zeros((count, rest.shape[2]))
+    np.add.at(along, first, mixed)
+    np.add.at(along, second, -mixed)
+    found[:count, count:], found[count:, :count] = along, along.T
+    found[count:, count:] = own
+    return found
+
+
+def _by_cluster(codes, first, second, slope, rest, outcomes, count: int) -> np.ndarray:
+    """Sum of the outer products of the clusters' scores."""
+    from scipy.sparse import csr_array
+
+    _, cluster = np.unique(codes, return_inverse=True)
+    cluster = cluster.reshape(-1)
+    along = np.sum(outcomes * slope, axis=1)
+    more = np.einsum("ro,rop->rp", outcomes, rest)
+    shape = int(cluster.max()) + 1, count
+    sums = csr_array((along, (cluster, first)), shape) - csr_array(
+        (along, (cluster, second)), shape
+    )
+    onto = np.zeros((shape[0], more.shape[1]))
+    np.add.at(onto, cluster, more)
+    mixed = sums.T @ onto
+    top = np.concatenate([(sums.T @ sums).toarray(), mixed], axis=1)
+    return np.concatenate([top, np.concatenate([mixed.T, onto.T @ onto], axis=1)])

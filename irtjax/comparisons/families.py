@@ -1,0 +1,87 @@
+r"""Chances of a win, a loss and a tie as functions of a difference of abilities.
+
+With d the difference, G the logistic or normal distribution function:
+
+- `bradley_terry` (Bradley and Terry 1952) and `thurstone` (1927, case V): P(win) = G(d).
+  A tie is half a win and half a loss, or is left out.
+- `davidson` (1970): P(win) : P(tie) : P(loss) = e^(d/2) : nu : e^(-d/2).
+- `rao_kupper` (1967): P(win) = G(d - h), P(loss) = G(-d - h), P(tie) the rest, h > 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax.scipy.special import log_ndtr
+from jaxtyping import Array, Float
+
+#: Links of a win, by the name of the model.
+LINKS: dict[str, Callable] = {
+    "bradley_terry": jax.nn.log_sigmoid,
+    "thurstone": log_ndtr,
+}
+#: Rules for ties.
+TIES = ("half", "drop", "davidson", "rao_kupper")
+
+
+class PairFamily(NamedTuple):
+    """How a difference of abilities becomes an outcome.
+
+    Attributes:
+        link: A name of `LINKS`.
+        ties: A name of `TIES`; the last two have one parameter, log nu or log h.
+    """
+
+    link: str = "bradley_terry"
+    ties: str = "half"
+
+    @property
+    def num_shapes(self) -> int:
+        """Number of parameters of ties."""
+        return int(self.ties in ("davidson", "rao_kupper"))
+
+    def log_chances(
+        self, difference: Float[Array, ""], shape: Float[Array, " shapes"]
+    ) -> Float[Array, " outcomes"]:
+        """Log-probabilities of a win, a loss and a tie.
+
+        Where ties are halves or left out, the last one is 0 and stands for nothing.
+        """
+        log_g = LINKS[self.link]
+        if self.ties == "davidson":
+            half = difference / 2
+            three = jnp.stack([half, -half, shape[0]])
+            return jax.nn.log_softmax(three)
+        if self.ties == "rao_kupper":
+            cut = jnp.exp(shape[0])
+            win, loss = log_g(difference - cut), log_g(-difference - cut)
+            if self.link == "bradley_terry":
+                # 1 - G(d - h) - G(-d - h) = (1 - e^(-2h)) G(d + h) G(h - d).
+                both = log_g(difference + cut) + log_g(cut - difference)
+                tie = jnp.log(-jnp.expm1(-2 * cut)) + both
+            else:
+                # G(d + h) - G(d - h), from the side of the smaller tail.
+                size = jnp.abs(difference)
+                upper, lower = log_g(cut - size), log_g(-cut - size)
+                tie = upper + jnp.log(-jnp.expm1(lower - upper))
+            return jnp.stack([win, loss, tie])
+        return jnp.stack([log_g(difference), log_g(-difference), jnp.zeros(())])
+
+    def counts(self, outcomes: Float[Array, "rows 3"]) -> Float[Array, "rows 3"]:
+        """Numbers of wins, losses and ties as the rule for ties counts them."""
+        win, loss, tie = outcomes[..., 0], outcomes[..., 1], outcomes[..., 2]
+        if self.num_shapes:
+            return outcomes
+        half = tie / 2 if self.ties == "half" else 0 * tie
+        return jnp.stack([win + half, loss + half, 0 * tie], axis=-1)
+
+    def expected_share(
+        self, difference: Float[Array, ""], shape: Float[Array, " shapes"]
+    ) -> Float[Array, ""]:
+        """Chance of a win and half that of a tie."""
+        chances = jnp.exp(self.log_chances(difference, shape))
+        tie = chances[2] / 2 if self.num_shapes else 0.0
+        return chances[0] + tie
