@@ -15,11 +15,16 @@ if TYPE_CHECKING:
     from irtjax.adaptive.study import simulate_tests as simulate_tests
     from irtjax.auditing import Audit as Audit
     from irtjax.auditing import audit as audit
+    from irtjax.calibration.abilities import Abilities as Abilities
     from irtjax.calibration.calibration import Calibration as Calibration
     from irtjax.calibration.score import score as score
+    from irtjax.comparisons.fit import Arena as Arena
+    from irtjax.comparisons.fit import fit_comparisons as fit_comparisons
     from irtjax.data import ResponseTable as ResponseTable
     from irtjax.data import read as read
+    from irtjax.data.comparison_table import ComparisonTable as ComparisonTable
     from irtjax.data.frames import to_frame as to_frame
+    from irtjax.data.reading.comparisons import read_comparisons as read_comparisons
     from irtjax.data.responses import Responses as Responses
     from irtjax.estimators.driver import AbstractMethod as AbstractMethod
     from irtjax.estimators.driver import Fit as Fit
@@ -91,11 +96,14 @@ if TYPE_CHECKING:
 #: The module of each public name, in the order of the names. A literal, like all here:
 #: in a loop or a call Ctrl-C could end the import.
 _HOMES = {
+    "Abilities": "calibration.abilities",
     "AbstractMethod": "estimators.driver",
     "AbstractResponseFamily": "models.family",
     "AdaptiveTest": "adaptive.session",
+    "Arena": "comparisons.fit",
     "Audit": "auditing",
     "Calibration": "calibration.calibration",
+    "ComparisonTable": "data.comparison_table",
     "EM": "estimators.marginal.em",
     "Factor": "models.factors",
     "Fit": "estimators.driver",
@@ -133,6 +141,7 @@ _HOMES = {
     "dimensions": "validity.dimensionality",
     "discrimination_path": "validity.discrimination_path",
     "fit": "fitting.fit",
+    "fit_comparisons": "comparisons.fit",
     "from_inspect": "harness.frames",
     "heterogeneity": "validity.heterogeneity",
     "history": "storage",
@@ -151,6 +160,7 @@ _HOMES = {
     "predictive_checks": "prediction.predictive_checks",
     "rank": "fitting.verbs",
     "read": "data",
+    "read_comparisons": "data.reading.comparisons",
     "response_icc": "validity.agreement",
     "run": "estimators.driver",
     "save": "storage",
@@ -170,6 +180,7 @@ _MODULES = (
     "adaptive",
     "auditing",
     "calibration",
+    "comparisons",
     "data",
     "estimators",
     "fitting",

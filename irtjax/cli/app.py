@@ -8,6 +8,7 @@ import typer
 
 from irtjax.cli.adapt import adapt_command
 from irtjax.cli.add import add_command
+from irtjax.cli.arena import arena_command
 from irtjax.cli.audit import audit_command
 from irtjax.cli.clusters import clusters_command
 from irtjax.cli.command import Command, Group
@@ -100,6 +101,7 @@ app.command("shrink", cls=Command)(shrink_command)
 app.command("audit", cls=Command)(audit_command)
 app.command("dimensions", cls=Command)(dimensions_command)
 app.command("stability", cls=Command)(stability_command)
+app.command("arena", cls=Command)(arena_command)
 app.command("clusters", cls=Command)(clusters_command)
 app.command("power", cls=Command)(power_command)
 app.command("simulate", cls=Command)(simulate_command)

@@ -18,6 +18,7 @@ SAMPLE_FILES = ("lm_eval_samples.json", "inspect_samples.json", "inspect_samples
 _OF_FIT = ("fit.json", "items.csv", "structure.png", "summary.md", "report.html")
 _OF_AUDIT = ("items_to_read.csv", "items.csv", "benchmarks.csv", "summary.md")
 SHARED = {
+    "arena": (("pairs.csv",), ("fit.json", "abilities.parquet", "abilities.csv")),
     "run": (("run.json",), (*_OF_FIT, "items_to_read.csv")),
     "fit": (("fit.json",), _OF_FIT),
     "shrink": (("subset.json",), ("report.html",)),

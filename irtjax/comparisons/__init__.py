@@ -1,0 +1,25 @@
+"""Comparisons of two subjects each: abilities by maximum likelihood, with errors."""
+
+from irtjax.comparisons.errors import inverse_information, sandwich
+from irtjax.comparisons.families import PairFamily
+from irtjax.comparisons.fit import Arena, fit_comparisons
+from irtjax.comparisons.newton import (
+    PairCounts,
+    PairFit,
+    PairParameters,
+    log_likelihood,
+    maximise,
+)
+
+__all__ = [
+    "Arena",
+    "PairCounts",
+    "PairFamily",
+    "PairFit",
+    "PairParameters",
+    "fit_comparisons",
+    "inverse_information",
+    "log_likelihood",
+    "maximise",
+    "sandwich",
+]

@@ -2,8 +2,8 @@ r"""Chances of a win, a loss and a tie as functions of a difference of abilities
 
 With d the difference, G the logistic or normal distribution function:
 
-- `bradley_terry` (Bradley and Terry 1952) and `thurstone` (1927, case V): P(win) = G(d).
-  A tie is half a win and half a loss, or is left out.
+- `bradley_terry` (Bradley and Terry 1952) and `thurstone` (1927, case V): P(win) is
+  G(d). A tie is half a win and half a loss, or is left out.
 - `davidson` (1970): P(win) : P(tie) : P(loss) = e^(d/2) : nu : e^(-d/2).
 - `rao_kupper` (1967): P(win) = G(d - h), P(loss) = G(-d - h), P(tie) the rest, h > 0.
 """

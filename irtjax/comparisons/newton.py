@@ -69,9 +69,7 @@ class PairFit(NamedTuple):
     steps: Array
 
 
-def differences(
-    parameters: PairParameters, pairs: PairCounts
-) -> Float[Array, " rows"]:
+def differences(parameters: PairParameters, pairs: PairCounts) -> Float[Array, " rows"]:
     """Differences of all rows."""
     ability, effect, _ = parameters
     return ability[pairs.first] - ability[pairs.second] + pairs.features @ effect
@@ -127,7 +125,10 @@ def _derivatives(family: PairFamily, parameters: PairParameters, pairs: PairCoun
     count = len(parameters.ability)
     onto = lambda each: (
         jnp.zeros((count, *each.shape[1:]), each.dtype)
-        .at[first].add(each).at[second].add(-each)
+        .at[first]
+        .add(each)
+        .at[second]
+        .add(-each)
     )
     # A row moves with its difference by (e_i - e_j, x), and with the shapes.
     along = jnp.concatenate([x * curves[:, :1, 0], curves[:, 0, 1:]], axis=1)
@@ -135,8 +136,14 @@ def _derivatives(family: PairFamily, parameters: PairParameters, pairs: PairCoun
     weight = curves[:, 0, 0]
     block = (
         jnp.zeros((count, count), weight.dtype)
-        .at[first, first].add(weight).at[second, second].add(weight)
-        .at[first, second].add(-weight).at[second, first].add(-weight)
+        .at[first, first]
+        .add(weight)
+        .at[second, second]
+        .add(weight)
+        .at[first, second]
+        .add(-weight)
+        .at[second, first]
+        .add(-weight)
     )
     features = x.T @ (x * weight[:, None])
     mixed = x.T @ curves[:, 0, 1:]

@@ -75,9 +75,9 @@ class ComparisonTable:
                 raise ValueError(f"row {row} has subject {place} of {len(names)}")
         same = np.flatnonzero(first == second)
         if same.size:
+            name = str(names[first[same[0]]])
             raise ValueError(
-                f"row {same[0]} compares {names[first[same[0]]]!r} with itself: leave"
-                " such rows out"
+                f"row {same[0]} compares {name!r} with itself: leave such rows out"
             )
         wrong = np.flatnonzero(~(np.isfinite(outcomes) & (outcomes >= 0)).all(axis=1))
         wrong = wrong if wrong.size else np.flatnonzero(outcomes.sum(axis=1) <= 0)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from irtjax import ranking
 from irtjax.calibration import rank as of_fit
+from irtjax.calibration.abilities import Abilities
 from irtjax.calibration.calibration import Calibration
 from irtjax.data import ResponseTable, read
 from irtjax.fitting.fit import fit as make_fit
@@ -24,8 +25,9 @@ def rank(
     """Ranks the subjects of a fit; see `irtjax.ranking.rank` for the formulas.
 
     Args:
-        fit: A fit; or responses (a `ResponseTable`, or anything that `irtjax.read`
-            takes), of which `irtjax.fit` makes one.
+        fit: A fit, of responses or of comparisons; `irtjax.Abilities`; or responses
+            (a `ResponseTable`, or anything that `irtjax.read` takes), of which
+            `irtjax.fit` makes one.
         level: Level of the intervals; None takes that of the fit.
         num_draws: Draws behind rank intervals and P(best); None as for
             `irtjax.ranking.rank`.
@@ -45,6 +47,8 @@ def rank(
     >>> ranked.table.column("subject")[0].as_py()
     'subject 1'
     """
+    if isinstance(abilities := getattr(fit, "abilities", fit), Abilities):
+        return abilities.rank(level=level, num_draws=num_draws, seed=seed)
     fitted, _ = _fitted(fit)
     return of_fit.rank(fitted, level=level, num_draws=num_draws, seed=seed)
 
@@ -60,7 +64,8 @@ def compare(
     """Compares two subjects of a fit, first less second.
 
     Args:
-        fit: A fit; or responses, as for `rank`, which are then also the `data`.
+        fit: A fit or `irtjax.Abilities`; or responses, as for `rank`, which are then
+            also the `data`.
         first: Name of one subject.
         second: Name of the other.
         data: The responses of a fit (a `ResponseTable`, or anything that `irtjax.read`
@@ -81,6 +86,8 @@ def compare(
     >>> compare(table, "subject 1", "subject 2").accuracy_difference
     0.5
     """
+    if isinstance(abilities := getattr(fit, "abilities", fit), Abilities):
+        return abilities.compare(first, second, level=level)
     fitted, table = _fitted(fit)
     data = table if data is None else data
     return of_fit.compare(fitted, first, second, data=data, level=level)

@@ -1,4 +1,4 @@
-"""Comparisons of models, such as Chatbot Arena's battles: recognised, and not read.
+"""Comparisons of models, such as Chatbot Arena's battles: `read` refuses them.
 
 A row compares two models. Tools name them ``model_a, model_b`` (Chatbot Arena),
 ``model_1, model_2`` (MT-bench), ``winner, loser`` (choix), ``agent_a, agent_b`` (Item
@@ -34,9 +34,8 @@ _WON = (
 )
 
 MESSAGE = (
-    "holds battles (a row compares two models), and irtjax reads responses of models to"
-    " items: it has no model of comparisons yet; rank the models with a package for"
-    " Bradley-Terry models, such as arena-rank or choix"
+    "holds battles (a row compares two models), not responses of models to items: rank"
+    " the models with irtjax arena FILE, or irtjax.read_comparisons in Python"
 )
 
 

@@ -175,10 +175,10 @@ def _part(
     half = len(places) // 2
     same = np.flatnonzero(places[:half] == places[half:])
     if same.size:
-        row = int(pick[same[0]])
+        row, name = int(pick[same[0]]), str(subjects[places[same[0]]])
         raise ValueError(
-            f"{source}, row {row + 1}: {subjects[places[same[0]]]!r} is compared with"
-            " itself; leave such rows out"
+            f"{source}, row {row + 1}: {name!r} is compared with itself; leave such"
+            " rows out"
         )
     if not half:
         raise ValueError(f"{source}: no row has a verdict")
@@ -202,7 +202,9 @@ def _columns(
         return _arena_hard(frame, source, baseline)
     if {"winner", "loser"} <= fields and names["winner"] is None:
         outcome = np.tile([1.0, 0, 0, 0], (frame.num_rows, 1))
-        return _Columns(*(_texts(frame.column(x)) for x in ("winner", "loser")), outcome)
+        return _Columns(
+            *(_texts(frame.column(x)) for x in ("winner", "loser")), outcome
+        )
     one, other = names["first"], names["second"]
     if one is None or other is None:
         pair = next((x for x in SIDES if {*x} <= fields), None)
@@ -310,10 +312,10 @@ def _outcomes(
     unknown = np.flatnonzero(codes == -2)
     if unknown.size:
         row = int(unknown[0])
+        word, one, other = (str(x[row]) for x in (texts, first, second))
         raise ValueError(
-            f"{source}, row {row + 1}: {name} is {texts[row]!r}, neither"
-            f" {first[row]!r} nor {second[row]!r} nor model_a, model_b, tie, both_bad;"
-            " correct it, or leave the cell empty"
+            f"{source}, row {row + 1}: {name} is {word!r}, neither {one!r} nor {other!r}"
+            " nor model_a, model_b, tie, both_bad; correct it, or leave the cell empty"
         )
     return np.where(codes[:, None] == np.arange(4), 1.0, 0.0)
 
@@ -356,7 +358,11 @@ def _arena_hard(frame: pa.Table, source: str, baseline: str) -> _Columns:
     """Arena-Hard's games: the baseline is first in the first game, then second."""
     models, rows, outcomes, flipped = [], [], [], []
     for row, (name, games) in enumerate(
-        zip(_texts(frame.column("model")), frame.column("games").to_pylist(), strict=True)
+        zip(
+            _texts(frame.column("model")),
+            frame.column("games").to_pylist(),
+            strict=True,
+        )
     ):
         for k, game in enumerate(games or []):
             score = str((game or {}).get("score") or "")

@@ -1,0 +1,426 @@
+"""Abilities from comparisons of two subjects each: arenas, judges, preferences."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from irtjax._types import Status
+from irtjax.calibration.abilities import Abilities
+from irtjax.comparisons.errors import inverse_information, sandwich
+from irtjax.comparisons.families import LINKS, TIES, PairFamily
+from irtjax.comparisons.newton import (
+    PairCounts,
+    PairFit,
+    PairParameters,
+    maximise_jit,
+)
+from irtjax.data.comparison_table import ComparisonTable
+from irtjax.data.wording import counted
+
+#: Standard deviation of the prior of abilities that comparisons do not determine.
+PRIOR = 2.0
+BY_PRIOR = f"a normal prior with a standard deviation of {PRIOR:g} does"
+#: Effects of one standard deviation above which a covariate separates wins from losses.
+FARTHEST = 10.0
+#: Clusters below which errors by cluster are too small.
+FEW_CLUSTERS = 20
+#: Names that a warning lists.
+MOST_NAMED = 5
+
+
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+class Arena:
+    """Abilities of subjects who were compared with each other.
+
+    Attributes:
+        abilities: Names, estimates with a sum of 0, their covariance, and the expected
+            share of wins (ties as halves) against the average of the others.
+        effects: Estimate and standard error of each covariate and of the order, in
+            standard deviations of the covariate; also "tie", log nu or log h.
+        log_likelihood: Without constants of the counts.
+        num_parameters: Abilities less 1, covariates, and the parameter of ties.
+        num_comparisons: Comparisons that count.
+        status: Whether the estimates converged.
+        options: How the fit was made.
+        warnings: What limits the results.
+        notes: What was done with the data.
+        data_hash: Of the table.
+        pairs: A row for each pair: numbers of wins, ties and verdicts that both are
+            bad, and the expected share of the first.
+    """
+
+    abilities: Abilities
+    effects: Mapping[str, tuple[float, float]]
+    log_likelihood: float
+    num_parameters: int
+    num_comparisons: float
+    status: Status
+    options: Mapping[str, Any]
+    warnings: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    data_hash: str = ""
+    pairs: Any = None
+
+    def __str__(self) -> str:
+        return str(self.abilities.rank())
+
+    __repr__ = __str__
+
+    def document(self) -> dict[str, Any]:
+        """All but the abilities, as `fit.json` has it."""
+        return {
+            "kind": "comparisons",
+            "log_likelihood": self.log_likelihood,
+            "num_parameters": self.num_parameters,
+            "num_comparisons": self.num_comparisons,
+            "num_subjects": len(self.abilities.names),
+            "status": self.status.name,
+            "level": self.abilities.level,
+            "effects": {
+                name: {"estimate": value, "se": error}
+                for name, (value, error) in self.effects.items()
+            },
+            "options": dict(self.options),
+            "warnings": list(self.warnings),
+            "notes": list(self.notes),
+            "data_hash": self.data_hash,
+        }
+
+    def save(self, folder: str | Path) -> None:
+        """Writes abilities.parquet, abilities.csv, pairs.csv and fit.json, all or none.
+
+        Raises:
+            ValueError: If they cannot be written.
+        """
+        import json
+
+        import pyarrow.csv as pa_csv
+        import pyarrow.parquet as pq
+
+        from irtjax.data.writing import together, write_text
+
+        table = self.abilities.rank().table
+        with together(folder) as place:
+            pq.write_table(table, place / "abilities.parquet")
+            pa_csv.write_csv(table, place / "abilities.csv")
+            pa_csv.write_csv(self.pairs, place / "pairs.csv")
+            text = json.dumps(self.document(), indent=2, ensure_ascii=False)
+            write_text(text + "\n", place / "fit.json")
+
+
+def fit_comparisons(
+    table: ComparisonTable,
+    model: str = "bradley_terry",
+    *,
+    ties: str = "half",
+    both_bad: str = "tie",
+    cluster: str | Sequence[str] = (),
+    covariates: Sequence[str] = (),
+    order: bool = False,
+    level: float = 0.95,
+) -> Arena:
+    """Fits abilities to comparisons by maximum likelihood; see `comparisons.families`.
+
+    Args:
+        table: The comparisons.
+        model: "bradley_terry" (log odds) or "thurstone" (probits).
+        ties: "half" a win, "drop", "davidson" or "rao_kupper".
+        both_bad: Whether verdicts that both are bad are a "tie", or left out: "drop".
+        cluster: One or two labels of the table, such as prompt and judge, whose
+            comparisons are not independent of each other; errors count them.
+        covariates: Features of the table that the difference depends on as well; an
+            effect is that of one standard deviation. What a model causes itself, such
+            as the length of its answers, may be part of its ability: compare the two.
+        order: Whether being the first has an effect.
+        level: Level of the intervals.
+
+    Returns:
+        The abilities with their errors.
+
+    Raises:
+        ValueError: If a name is unknown, or no comparison counts.
+
+    >>> rows = [[3, 1, 0, 0], [4, 2, 0, 0], [3, 2, 0, 0]]
+    >>> table = ComparisonTable.of(["a", "b", "c"], [0, 0, 1], [1, 2, 2], rows)
+    >>> fit = fit_comparisons(table)
+    >>> fit.abilities.estimates.round(2).tolist()
+    [0.6, -0.16, -0.44]
+    """
+    clusters = [cluster] if isinstance(cluster, str) else list(cluster)
+    family = _family(model, ties, both_bad)
+    _check_names(table, clusters, covariates)
+    outcomes = table.outcomes[:, :3].copy()
+    if both_bad == "tie":
+        outcomes[:, 2] += table.outcomes[:, 3]
+    if ties == "drop":
+        outcomes[:, 2] = 0.0
+    rows = np.flatnonzero(outcomes.sum(axis=1) > 0)
+    if not rows.size:
+        raise ValueError("every comparison is a tie or bad, and these are left out")
+    used, outcomes = table.select(rows), outcomes[rows]
+    features, names, sizes = _features(used, outcomes, covariates, order)
+    warnings = list(_existence(used, outcomes, ties))
+    precision = 1 / PRIOR**2 if warnings else 0.0
+    with jax.enable_x64(True):
+        found = _maximum(family, used, outcomes, features, precision)
+        effect = found.parameters.effect
+        if effect.size and not (
+            bool(found.converged) and np.max(abs(effect)) < FARTHEST
+        ):
+            # They separate wins from losses.
+            warnings.append(
+                f"comparisons do not determine the effects of {', '.join(names)}:"
+                f" {BY_PRIOR}"
+            )
+            precision = 1 / PRIOR**2
+            found = _maximum(family, used, outcomes, features, precision)
+        covariance = _covariance(family, found, used, outcomes, features, clusters)
+        shares, against = _shares(family, found.parameters, covariance)
+    count = table.num_subjects
+    warnings += _few_clusters(used, clusters)
+    if not bool(found.converged):
+        warnings.append("the estimates did not converge")
+    errors = np.sqrt(np.maximum(np.diagonal(covariance), 0))[count:]
+    values = np.concatenate([found.parameters.effect, found.parameters.shape])
+    kinds = [*names, *["tie"] * family.num_shapes]
+    total = np.bincount(used.first, outcomes.sum(axis=1), count)
+    total += np.bincount(used.second, outcomes.sum(axis=1), count)
+    heading = (
+        f"{counted(count, 'model')} · {counted(round(outcomes.sum()), 'comparison')}"
+    )
+    options = {"model": model, "ties": ties, "both_bad": both_bad, "cluster": clusters}
+    options |= {"covariates": list(covariates), "order": order, "sizes": sizes}
+    return Arena(
+        Abilities(
+            table.subjects,
+            np.asarray(found.parameters.ability),
+            covariance[:count, :count],
+            shares,
+            total,
+            level,
+            heading,
+            "model",
+        ),
+        {
+            name: (float(value), float(error))
+            for name, value, error in zip(kinds, values, errors, strict=True)
+        },
+        float(found.log_likelihood),
+        count - 1 + len(values),
+        float(outcomes.sum()),
+        Status.CONVERGED if bool(found.converged) else Status.MAX_STEPS,
+        options,
+        tuple(warnings),
+        table.notes,
+        table.data_hash(),
+        _pairs(table, against),
+    )
+
+
+def _pairs(table: ComparisonTable, against: np.ndarray) -> Any:
+    """What came of each pair, the first name before the second."""
+    import pyarrow as pa
+
+    count, flip = table.num_subjects, table.first > table.second
+    one, other = (
+        np.minimum(table.first, table.second),
+        np.maximum(table.first, table.second),
+    )
+    outcomes = np.where(flip[:, None], table.outcomes[:, [1, 0, 2, 3]], table.outcomes)
+    keys, place = np.unique(one.astype(np.int64) * count + other, return_inverse=True)
+    sums = [np.bincount(place.reshape(-1), x, len(keys)) for x in outcomes.T]
+    first, second = keys // count, keys % count
+    columns = dict(zip(("wins_a", "wins_b", "ties", "both_bad"), sums, strict=True))
+    return pa.table(
+        {
+            "model_a": table.subjects[first].tolist(),
+            "model_b": table.subjects[second].tolist(),
+            **columns,
+            "expected_share_a": against[first, second],
+        }
+    )
+
+
+def _family(model: str, ties: str, both_bad: str) -> PairFamily:
+    """The family of checked names."""
+    known = (("model", model, tuple(LINKS)), ("ties", ties, TIES))
+    for name, value, names in (*known, ("both_bad", both_bad, ("tie", "drop"))):
+        if value not in names:
+            raise ValueError(f"{name}={value!r} is not one of {', '.join(names)}")
+    if model == "thurstone" and ties == "davidson":
+        raise ValueError("ties='davidson' is of bradley_terry; use 'rao_kupper'")
+    return PairFamily(model, ties)
+
+
+def _check_names(table: ComparisonTable, clusters, covariates) -> None:
+    """Refuses names that the table does not have."""
+    if len(clusters) > 2:
+        raise ValueError("errors count two kinds of clusters at most")
+    for kind, names, have in (
+        ("cluster", clusters, table.labels),
+        ("covariate", covariates, table.features),
+    ):
+        for name in names:
+            if name not in have:
+                known = ", ".join(have) or "none"
+                raise ValueError(
+                    f"no {kind} {name!r} among those of the table: {known}"
+                )
+
+
+def _features(table: ComparisonTable, outcomes, covariates, order: bool):
+    """Standardised covariates `[rows, features]`, their names and their sizes."""
+    weight = outcomes.sum(axis=1)
+    columns, sizes = [], {}
+    for name in covariates:
+        values = np.asarray(table.features[name], float)
+        # Around 0: a comparison with no difference has no effect.
+        size = math.sqrt(float(np.average(values**2, weights=weight)))
+        if not size:
+            raise ValueError(f"the covariate {name!r} is 0 in all comparisons")
+        columns.append(values / size)
+        sizes[name] = size
+    names = list(covariates)
+    if order:
+        names.append("order")
+        columns.append(np.ones(len(weight)))
+    stacked = np.column_stack(columns) if columns else np.zeros((len(weight), 0))
+    return stacked, names, sizes
+
+
+def _existence(table: ComparisonTable, outcomes, ties: str) -> list[str]:
+    """Why abilities are not finite: a set of subjects never lost to the others.
+
+    Ford's condition (1957): in the graph of wins each subject reaches each other. A tie
+    is an edge both ways, unless ties are left out.
+    """
+    from scipy.sparse import csr_array
+    from scipy.sparse.csgraph import connected_components
+
+    count = table.num_subjects
+    win, loss, tie = (outcomes[:, k] > 0 for k in range(3))
+    forward, backward = win | tie, loss | tie
+    rows = np.concatenate([table.first[forward], table.second[backward]])
+    columns = np.concatenate([table.second[forward], table.first[backward]])
+    graph = csr_array((np.ones(len(rows)), (rows, columns)), (count, count))
+    pieces, piece = connected_components(graph, directed=True, connection="weak")
+    if pieces == 1:
+        number, part = connected_components(graph, directed=True, connection="strong")
+        if number == 1:
+            return []
+    else:
+        part = piece
+    largest = np.bincount(part).argmax()
+    apart = np.flatnonzero(part != largest)
+    sides = lambda one, other: np.bincount(
+        np.concatenate([one, other]), minlength=count
+    )
+    wins = sides(table.first[forward], table.second[backward])
+    losses = sides(table.first[backward], table.second[forward])
+    why = {
+        "never lost": [k for k in apart if not losses[k] and wins[k]],
+        "never won": [k for k in apart if not wins[k] and losses[k]],
+    }
+    if pieces > 1:
+        why = {"were never compared with the others": list(apart)}
+    said = []
+    for reason, places in why.items():
+        if places:
+            names = [str(table.subjects[k]) for k in places[:MOST_NAMED]]
+            more = len(places) - len(names)
+            listed = ", ".join(names) + (f" and {more} more" if more else "")
+            said.append(f"{reason}: {listed}")
+    named = "; ".join(said) or "some models only won against all others"
+    return [f"comparisons do not determine all abilities ({named}): {BY_PRIOR}"]
+
+
+def _maximum(family, table: ComparisonTable, outcomes, features, precision) -> PairFit:
+    """Estimates from comparisons added up by pair and features."""
+    import jax.numpy as jnp
+
+    count = table.num_subjects
+    key = table.first.astype(np.int64) * count + table.second
+    if features.shape[1] and not (features == features[:1]).all():
+        columns = np.column_stack([key, features])
+        _, at, place = np.unique(
+            columns, axis=0, return_index=True, return_inverse=True
+        )
+    else:
+        _, at, place = np.unique(key, return_index=True, return_inverse=True)
+    place = place.reshape(-1)
+    sums = [np.bincount(place, outcomes[:, k], len(at)) for k in range(3)]
+    # A few sizes of arrays, so that programs are shared; empty rows add nothing.
+    size = max(16, 1 << (len(at) - 1).bit_length())
+    fill = lambda x: jnp.asarray(
+        np.pad(x, [(0, size - len(at))] + [(0, 0)] * (x.ndim - 1))
+    )
+    pairs = PairCounts(
+        fill(table.first[at].astype(np.int32)),
+        fill(table.second[at].astype(np.int32)),
+        fill(np.column_stack(sums)),
+        fill(features[at]),
+    )
+    start = PairParameters(
+        jnp.zeros(count),
+        jnp.zeros(features.shape[1]),
+        jnp.full(family.num_shapes, -0.5),
+    )
+    prior = np.zeros(count + features.shape[1] + family.num_shapes)
+    prior[: count + features.shape[1]] = precision
+    return jax.tree.map(
+        np.asarray, maximise_jit(family, pairs, start, jnp.asarray(prior))
+    )
+
+
+def _covariance(family, found, table: ComparisonTable, outcomes, features, clusters):
+    """Covariance of all parameters: by clusters if there are any."""
+    if not clusters:
+        return inverse_information(found)
+    codes = [np.unique(table.labels[x], return_inverse=True)[1] for x in clusters]
+    codes = [x.reshape(-1) for x in codes]
+    pairs = table.first, table.second, features
+    return sandwich(family, found, pairs, outcomes, codes)
+
+
+def _few_clusters(table: ComparisonTable, clusters: Sequence[str]) -> list[str]:
+    """A warning of few clusters."""
+    said = []
+    for name in clusters:
+        count = len(np.unique(table.labels[name]))
+        if count < FEW_CLUSTERS:
+            said.append(
+                f"{counted(count, 'cluster')} of {name} are few: errors by cluster are"
+                f" too small below about {FEW_CLUSTERS}"
+            )
+    return said
+
+
+def _shares(family: PairFamily, parameters: PairParameters, covariance):
+    """Expected shares against the average of the others, their errors, and by pair."""
+    import jax.numpy as jnp
+
+    ability = np.asarray(parameters.ability)
+    count, shape = len(ability), jnp.asarray(parameters.shape)
+    gaps = jnp.asarray(ability[:, None] - ability[None, :])
+    share = lambda d, s: family.expected_share(d, s)
+    every = lambda f: np.asarray(
+        jax.jit(jax.vmap(jax.vmap(lambda d: f(d, shape))))(gaps), np.float64
+    )
+    value, slope = every(share), every(jax.grad(share))
+    outside = 1 - np.eye(count)
+    against, slope = value, slope * outside / (count - 1)
+    gradient = np.zeros((count, len(covariance)))
+    gradient[:, :count] = np.diag(slope.sum(axis=1)) - slope
+    if family.num_shapes:
+        by_shape = every(lambda d, s: jax.grad(share, 1)(d, s)[0]) * outside
+        gradient[:, -1] = by_shape.sum(axis=1) / (count - 1)
+    variance = np.einsum("ip,pq,iq->i", gradient, covariance, gradient)
+    mean = (against * outside).sum(axis=1) / (count - 1)
+    return (mean, np.sqrt(np.maximum(variance, 0))), against
