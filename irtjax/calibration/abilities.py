@@ -157,7 +157,7 @@ class Abilities(HasTable):
         self, first: str, second: str, *, level: float | None = None
     ) -> ranking.Comparison:
         """The first less the second, with the error of the difference."""
-        places = find_names(self.names, [first, second], "subject")
+        places = find_names(np.asarray(self.names), [first, second], "subject")
         if places[0] == places[1]:
             raise ValueError(f"{first!r} is compared with itself: name two subjects")
         found = ranking.compare(

@@ -151,7 +151,7 @@ def fit_comparisons(
     >>> table = ComparisonTable.of(["a", "b", "c"], [0, 0, 1], [1, 2, 2], rows)
     >>> fit = fit_comparisons(table)
     >>> fit.abilities.estimates.round(2).tolist()
-    [0.6, -0.16, -0.44]
+    [0.55, -0.19, -0.36]
     """
     clusters = [cluster] if isinstance(cluster, str) else list(cluster)
     family = _family(model, ties, both_bad)

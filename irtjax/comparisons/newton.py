@@ -240,7 +240,7 @@ def maximise(
     vector = flat(start)
     infinite = jnp.asarray(jnp.inf, vector.dtype)
     empty = jnp.zeros((len(vector), len(vector)), vector.dtype)
-    state = vector, -infinite, empty, infinite, 0
+    state = vector, -infinite, empty, infinite, jnp.zeros((), int)
     vector, value, information, decrement, count = lax.while_loop(
         unfinished, step, state
     )

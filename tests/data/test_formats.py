@@ -781,7 +781,7 @@ def test_irw_time_is_no_length(logs):
 def test_battles_are_told_where_they_belong(path):
     message = refused(path)
     assert "holds battles (a row compares two models)" in message
-    assert "arena-rank or choix" in message
+    assert "irtjax arena" in message
     assert path.name in message
 
 

@@ -226,9 +226,9 @@ def test_livecodebench_as_csv_and_as_json(shared_cases, tmp_path):
         ("C06b/board.csv", ["leaderboard (score, rating_q025", "of Arena-Hard its"]),
         ("C15", ["totals of EuroEval", "--log_samples"]),
         ("C45", ["totals of the BigCode harness", "response and trials"]),
-        ("C10", ["model of comparisons", "responses of models to items"]),
-        ("C53", ["model of comparisons", "responses of models to items"]),
-        ("C68", ["model of comparisons", "responses of models to items"]),
+        ("C10", ["irtjax arena", "responses of models to items"]),
+        ("C53", ["irtjax arena", "responses of models to items"]),
+        ("C68", ["irtjax arena", "responses of models to items"]),
     ],
 )
 def test_files_without_responses(shared_cases, case, words):
@@ -328,7 +328,7 @@ def test_comparisons_are_recognised(names, tmp_path):
     for ending in ("csv", "jsonl", "parquet"):
         message = refused(tmp_path / f"t.{ending}")
         assert "holds battles (a row compares two models)" in message
-        assert "arena-rank or choix" in message
+        assert "irtjax arena" in message
 
 
 @pytest.mark.parametrize(
@@ -362,7 +362,7 @@ def test_feedback_of_open_webui(tmp_path):
     path = write(
         tmp_path / "export.json", [{"id": "f", "type": "rating", "data": data}]
     )
-    assert "model of comparisons" in refused(path)
+    assert "irtjax arena" in refused(path)
 
 
 # deepeval

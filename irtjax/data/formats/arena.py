@@ -17,11 +17,11 @@ _SIDE = re.compile(
     r"[_ ]?(?P<side>a|b|1|2|left|right)(_?(id|name))?"
     r"|(answer|response)_?(?P<of>a|b|1|2)_(?P<what>model|generator)(_?(id|name))?"
 )
-_SIDES = ({"a", "b"}, {"1", "2"}, {"left", "right"})
+_SIDES = (("a", "b"), ("1", "2"), ("left", "right"))
 #: Sides that have names of their own.
 _NAMED = (
-    *({"model", "opponent"}, {"player", "opponent"}, {"agent", "opponent"}),
-    *({"home_team", "away_team"}, {"white", "black"}),
+    *(("model", "opponent"), ("player", "opponent"), ("agent", "opponent")),
+    *(("home_team", "away_team"), ("white", "black"), ("first", "second")),
 )
 #: Of a column with the outcome; a matrix with columns of two models has none.
 _OUTCOME = re.compile(
@@ -29,13 +29,17 @@ _OUTCOME = re.compile(
     r"|result|wins?|won|vote|choice|rating"
 )
 _WON = (
-    *({"winner", "loser"}, {"winner_id", "loser_id"}, {"winner_name", "loser_name"}),
-    {"winning_model", "losing_model"},
+    *(("winner", "loser"), ("winner_id", "loser_id"), ("winner_name", "loser_name")),
+    ("winning_model", "losing_model"),
 )
 
 MESSAGE = (
     "holds battles (a row compares two models), not responses of models to items: rank"
     " the models with irtjax arena FILE, or irtjax.read_comparisons in Python"
+)
+FEEDBACK = (
+    "holds battles of Open WebUI, not responses of models to items: write a table of"
+    " model_a, model_b and winner, and rank the models with irtjax arena FILE"
 )
 
 
@@ -47,24 +51,47 @@ def is_battles(names: Iterable[str]) -> bool:
     >>> is_battles(["item", "model_a", "model_b", "model_c"])
     False
     """
-    lower = {name.strip().lower() for name in names}
-    if any(pair <= lower for pair in _WON):
+    names = list(names)
+    if won_of(names):
         return True
-    sides: dict[str, set[str]] = {}
-    for name in lower:
+    pair = sides_of(names)
+    if pair is None or {x.strip().lower() for x in pair} == {"first", "second"}:
+        return False  # These are names of much else.
+    return any(_OUTCOME.fullmatch(name.strip().lower()) for name in names)
+
+
+def won_of(names: Iterable[str]) -> tuple[str, str] | None:
+    """Columns of the winner and the loser, if there are any."""
+    own = {name.strip().lower(): name for name in names}
+    found = next((x for x in _WON if {*x} <= own.keys()), None)
+    return None if found is None else (own[found[0]], own[found[1]])
+
+
+def sides_of(names: Iterable[str]) -> tuple[str, str] | None:
+    """Columns of the two models, if there are any.
+
+    >>> sides_of(["winner", "Model_B", "Model_A"])
+    ('Model_A', 'Model_B')
+    """
+    own = {name.strip().lower(): name for name in names}
+    sides: dict[str, dict[str, str]] = {}
+    for name, column in own.items():
         if found := _SIDE.fullmatch(name):
             stem, side = found["stem"] or found["what"], found["side"] or found["of"]
-            sides.setdefault(stem, set()).add(side)
-    paired = any(pair <= x for pair in _SIDES for x in sides.values())
-    paired = paired or any(pair <= lower for pair in _NAMED)
-    return paired and any(map(_OUTCOME.fullmatch, lower))
+            sides.setdefault(stem, {})[side] = column
+    for one, other in _SIDES:
+        for columns in sides.values():
+            if {one, other} <= columns.keys():
+                return columns[one], columns[other]
+    found = next((x for x in _NAMED if {*x} <= own.keys()), None)
+    return None if found is None else (own[found[0]], own[found[1]])
 
 
 def recognise(fields: dict[str, Any], name: str) -> bool | str:
     """The reason why a file of comparisons is not read."""
     feedback = fields.get("data")
     if isinstance(feedback, dict) and {"model_id", "rating"} <= feedback.keys():
-        return MESSAGE
+        return FEEDBACK
     return MESSAGE if is_battles(fields) else False
 
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from irtjax.data.comparison_table import ComparisonTable
+from irtjax.data.formats import arena
 from irtjax.data.wording import counted
 
 if TYPE_CHECKING:
@@ -33,12 +34,6 @@ WORDS = {
 _VERDICT = {word: k for k, words in WORDS.items() for word in words}
 #: Verdicts that a judge did not give.
 _NONE = {"", "error", "none", "null", "nan", "n/a"}
-#: Pairs of columns that name the two models.
-SIDES = (
-    *(("model_a", "model_b"), ("model_1", "model_2"), ("generator_1", "generator_2")),
-    *(("agent_a", "agent_b"), ("player_a", "player_b"), ("first", "second")),
-    *(("model1", "model2"), ("left", "right"), ("model_left", "model_right")),
-)
 #: Columns of the outcome.
 WINNERS = ("winner", "winner_model", "preference", "verdict", "outcome", "result")
 COUNTS = ("wins_a", "wins_b", "ties", "both_bad")
@@ -200,14 +195,14 @@ def _columns(
     fields = {*frame.column_names}
     if {"games", "model"} <= fields and names["first"] is None:
         return _arena_hard(frame, source, baseline)
-    if {"winner", "loser"} <= fields and names["winner"] is None:
+    won = arena.won_of(frame.column_names)
+    if won is not None and names["winner"] is None:
         outcome = np.tile([1.0, 0, 0, 0], (frame.num_rows, 1))
-        return _Columns(
-            *(_texts(frame.column(x)) for x in ("winner", "loser")), outcome
-        )
+        one, other = (_texts(frame.column(x)) for x in won)
+        return _Columns(one, other, outcome)
     one, other = names["first"], names["second"]
     if one is None or other is None:
-        pair = next((x for x in SIDES if {*x} <= fields), None)
+        pair = arena.sides_of(frame.column_names)
         if pair is None:
             have = ", ".join(frame.column_names[:12])
             raise ValueError(
@@ -247,7 +242,7 @@ def _texts(column: Any) -> np.ndarray:
     if pa.types.is_nested(kind):
         return np.array([str(x) for x in column.to_pylist()])
     texts = pc.fill_null(pc.cast(column, pa.string()), "")
-    coded = pc.dictionary_encode(texts).combine_chunks()
+    coded = pa.chunked_array(texts).dictionary_encode().combine_chunks()
     if isinstance(coded, pa.ChunkedArray):
         coded = coded.chunk(0)
     words = np.array(coded.dictionary.to_pylist() or [""])
@@ -314,7 +309,8 @@ def _outcomes(
         row = int(unknown[0])
         word, one, other = (str(x[row]) for x in (texts, first, second))
         raise ValueError(
-            f"{source}, row {row + 1}: {name} is {word!r}, neither {one!r} nor {other!r}"
+            f"{source}, row {row + 1}: {name} is {word!r}, neither {one!r} nor"
+            f" {other!r}"
             " nor model_a, model_b, tie, both_bad; correct it, or leave the cell empty"
         )
     return np.where(codes[:, None] == np.arange(4), 1.0, 0.0)
@@ -424,7 +420,7 @@ def _flat(frame: pa.Table) -> Iterable[tuple[str, Any]]:
             continue
         for k in range(column.type.num_fields):
             inner = column.type.field(k).name
-            yield f"{name}.{inner}", pc.struct_field(column, inner)
+            yield f"{name}.{inner}", pc.struct_field(column, inner)  # pyright: ignore
 
 
 def _sizes(column: Any, source: str, name: str) -> np.ndarray:
@@ -434,10 +430,10 @@ def _sizes(column: Any, source: str, name: str) -> np.ndarray:
 
     if pa.types.is_struct(column.type):
         fields = [column.type.field(k).name for k in range(column.type.num_fields)]
-        parts = [_number(pc.struct_field(column, x)) for x in fields]
+        parts = [_number(pc.struct_field(column, x)) for x in fields]  # pyright: ignore
         return np.nansum(parts, axis=0)
     if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
-        return _number(pc.fill_null(pc.utf8_length(column), 0))
+        return _number(pc.fill_null(pc.utf8_length(column), 0))  # pyright: ignore
     try:
         values = _number(column)
     except pa.ArrowInvalid:
