@@ -76,4 +76,4 @@ def score_slope(fit: Calibration, ability: float, error: float) -> float | None:
     step = 2 * (_GRID[1] - _GRID[0])
     ends = np.array([ability - step, ability + step])
     low, high = expected_scores(fit, ends, np.full(2, error))[0]
-    return float(high - low) / (2 * step)
+    return float((high - low) / (2 * step))
