@@ -83,6 +83,7 @@ def test_the_density_is_that_of_the_pure_function(name):
         data.observed,
         population=population,
         jacobian=False,
+        trials=data.trials,
     )
     if name == "4pl":  # The site is the share of the room above the lower asymptote.
         more = more + jnp.sum(jnp.log1p(-items.lower_asymptote))
