@@ -142,6 +142,19 @@ def test_weights_of_laplace_are_numbers_of_copies(unit):
     np.testing.assert_allclose(ours, theirs, atol=1e-7)
 
 
+@pytest.mark.slow
+def test_replicates_of_laplace_are_fits_of_their_weights():
+    """`bootstrap` draws items; the spread of abilities is about their stated error."""
+    model = catalogue.two_parameter(positive=True)
+    problem = irtjax.Problem.create(model, irtjax.Responses(RIGHT))
+    options = {"unit": "items", "num_replicates": 8, "max_steps": 30}
+    key = jax.random.key(0)
+    found = irtjax.bootstrap(problem, irtjax.Laplace(), None, key=key, **options)
+    theta = np.asarray(found.parameters.theta)
+    assert theta.shape[:2] == (8, SUBJECTS) and np.isfinite(theta).all()
+    assert (theta.std(axis=0) > 0.05).all()
+
+
 def test_weights_that_are_no_copies_are_refused_or_end_without_a_number():
     model = catalogue.two_parameter(positive=True)
     half = jnp.full(SUBJECTS, 0.5)

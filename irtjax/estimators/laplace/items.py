@@ -161,8 +161,9 @@ def stem_weight(model: MultilevelModel, data: Responses) -> Array | None:
         return model.weight
     weight = data.item_weight.astype(model.design.dtype)
     zeros = jnp.zeros(model.num_stems, weight.dtype)
-    stem = np.asarray(model.stem)
-    return zeros.at[stem].add(weight) / np.bincount(stem, minlength=model.num_stems)
+    # Traced where the whole problem is an argument of a compiled function.
+    stem = jnp.asarray(model.stem)
+    return zeros.at[stem].add(weight) / zeros.at[stem].add(1)
 
 
 def _distinct(values, seen, groups, design, sign):
