@@ -5,7 +5,7 @@ import itertools
 import pytest
 from typer.testing import CliRunner
 
-from irtjax.cli import adapt, audit, clusters, dimensions, shrink, stability
+from irtjax.cli import adapt, arena, audit, clusters, dimensions, shrink, stability
 from irtjax.cli.app import app
 from irtjax.cli.output import SHARED, check_out_folder
 from irtjax.harness import lm_eval
@@ -22,6 +22,7 @@ NAMES = {
     "compare": ("report.html",),
     "run": (*FIT_FILES, *STRUCTURE_FILES, *RUN_FILES),
     "adapt": adapt.FILES,
+    "arena": arena.WRITTEN,
     "adapt --harness": (lm_eval.SETTINGS, lm_eval.TEST, "table.md", "adapt.csv"),
     "stability": (*stability.TABLES, stability.FIGURE),
     "clusters": (*clusters.TABLES, *clusters.FIGURES),
