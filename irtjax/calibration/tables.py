@@ -33,6 +33,8 @@ MOST_BENCHMARKS = 60
 _ENDS = ("", "_se", "_lower", "_upper")
 #: Columns of a subject's own responses, which limit the interval of its score.
 OWN = ("accuracy", "observed")
+#: Responses away from an end up to which an interval has the exact outer bound.
+FEW_AT_END = 2
 #: Parameters that begin the item table, of every model.
 _FIRST = ("discrimination", "intercept", "difficulty")
 _FIRST += ("lower_asymptote", "upper_asymptote")
@@ -335,7 +337,9 @@ def score_interval(
     bound of Clopper and Pearson from the subject's `own` mean and number of responses,
     which is conservative for responses in [low, top]. Of a subject with responses to
     all of `num_items` the interval reaches that of Clopper and Pearson: an expected
-    score that its own responses exclude is the model's error.
+    score that its own responses exclude is the model's error. With two right (wrong)
+    responses or fewer it has that one's outer bound: of subjects with hardly a right
+    response, fewer than a normal population has, intervals by the model cover 44 %.
 
     >>> low, high = score_interval(np.array([0.9, 0.0]), np.array([0.05, 1e-9]))
     >>> round(float(low[0]), 3), round(float(high[0]), 3), float(high[1]) < 1e-8
@@ -358,6 +362,11 @@ def score_interval(
             whole = own[1] >= num_items
             lower = np.where(whole, np.minimum(lower, exact[1]), lower)
             upper = np.where(whole, np.maximum(upper, exact[0]), upper)
+            # So near an end the prior, not the responses, gives the distance from it.
+            right = (own[0] - low) / size * own[1]
+            at_bottom, at_top = right <= FEW_AT_END, own[1] - right <= FEW_AT_END
+            lower = np.where(whole & at_bottom, np.minimum(lower, exact[0]), lower)
+            upper = np.where(whole & at_top, np.maximum(upper, exact[1]), upper)
     lower, upper = np.maximum(lower, lowest), np.minimum(upper, highest)
     return low + size * lower, low + size * upper
 
