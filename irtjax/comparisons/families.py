@@ -5,7 +5,7 @@ With d the difference, G the logistic or normal distribution function:
 - `bradley_terry` (Bradley and Terry 1952) and `thurstone` (1927, case V): P(win) is
   G(d). A tie is half a win and half a loss, or is left out.
 - `davidson` (1970): P(win) : P(tie) : P(loss) = e^(d/2) : nu : e^(-d/2).
-- `rao_kupper` (1967): P(win) = G(d - h), P(loss) = G(-d - h), P(tie) the rest, h > 0.
+- `rao_kupper` (1967): P(win) = G(d - h), P(loss) = G(-d - h), else a tie, h > 0.
 """
 
 from __future__ import annotations
