@@ -228,7 +228,7 @@ def delimiter_of(text: str) -> str:
     It is one that gives the first two rows the same number of cells, as a name may have
     others; of several the most frequent in the header.
 
-    >>> delimiter_of("name,tab\\tin\\tit\\nx,1\\n"), delimiter_of("a;b\\n0,5;0,25\\n")
+    >>> delimiter_of("name,tab\tin\tit\nx,1\n"), delimiter_of("a;b\n0,5;0,25\n")
     (',', ';')
     """
     lines = text.lstrip("\r\n").split("\n", 2)
