@@ -6,7 +6,7 @@ import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -115,6 +115,65 @@ class Arena:
             write_text(text + "\n", place / "fit.json")
 
 
+class PairProblem(NamedTuple):
+    """What a fit of comparisons maximises.
+
+    Attributes:
+        family: The model.
+        table: The comparisons that count.
+        outcomes: `[rows, 3]` their numbers of wins, losses and ties.
+        features: `[rows, features]` standardised covariates, then the order.
+        names: Their names.
+        sizes: Standard deviation of each covariate.
+    """
+
+    family: PairFamily
+    table: ComparisonTable
+    outcomes: np.ndarray
+    features: np.ndarray
+    names: list[str]
+    sizes: dict[str, float]
+
+    def existence(self) -> list[str]:
+        """Why abilities are not finite, if they are not."""
+        return _existence(self.table, self.outcomes)
+
+    def maximum(self, outcomes: np.ndarray, precision: float = 0.0) -> PairFit:
+        """Estimates from numbers of outcomes of the rows."""
+        with jax.enable_x64(True):
+            return _maximum(self.family, self.table, outcomes, self.features, precision)
+
+
+def pair_problem(
+    table: ComparisonTable,
+    model: str = "bradley_terry",
+    *,
+    ties: str = "half",
+    both_bad: str = "tie",
+    covariates: Sequence[str] = (),
+    order: bool = False,
+) -> PairProblem:
+    """The comparisons that count, with their features; see `fit_comparisons`.
+
+    >>> table = ComparisonTable.of("ab", [0, 0], [1, 1], [[1, 0, 0, 0], [0, 0, 1, 0]])
+    >>> pair_problem(table, ties="drop").outcomes.tolist()
+    [[1.0, 0.0, 0.0]]
+    """
+    family = _family(model, ties, both_bad)
+    _check_names("covariate", covariates, table.features)
+    outcomes = table.outcomes[:, :3].copy()
+    if both_bad == "tie":
+        outcomes[:, 2] += table.outcomes[:, 3]
+    if ties == "drop":
+        outcomes[:, 2] = 0.0
+    rows = np.flatnonzero(outcomes.sum(axis=1) > 0)
+    if not rows.size:
+        raise ValueError("every comparison is a tie or bad, and these are left out")
+    used, outcomes = table.select(rows), outcomes[rows]
+    features, names, sizes = _features(used, outcomes, covariates, order)
+    return PairProblem(family, used, outcomes, features, names, sizes)
+
+
 def fit_comparisons(
     table: ComparisonTable,
     model: str = "bradley_terry",
@@ -154,19 +213,12 @@ def fit_comparisons(
     [0.55, -0.19, -0.36]
     """
     clusters = [cluster] if isinstance(cluster, str) else list(cluster)
-    family = _family(model, ties, both_bad)
-    _check_names(table, clusters, covariates)
-    outcomes = table.outcomes[:, :3].copy()
-    if both_bad == "tie":
-        outcomes[:, 2] += table.outcomes[:, 3]
-    if ties == "drop":
-        outcomes[:, 2] = 0.0
-    rows = np.flatnonzero(outcomes.sum(axis=1) > 0)
-    if not rows.size:
-        raise ValueError("every comparison is a tie or bad, and these are left out")
-    used, outcomes = table.select(rows), outcomes[rows]
-    features, names, sizes = _features(used, outcomes, covariates, order)
-    warnings = list(_existence(used, outcomes, ties))
+    _check_names("cluster", clusters, table.labels)
+    problem = pair_problem(
+        table, model, ties=ties, both_bad=both_bad, covariates=covariates, order=order
+    )
+    family, used, outcomes, features, names, sizes = problem
+    warnings = problem.existence()
     precision = 1 / PRIOR**2 if warnings else 0.0
     with jax.enable_x64(True):
         found = _maximum(family, used, outcomes, features, precision)
@@ -259,20 +311,14 @@ def _family(model: str, ties: str, both_bad: str) -> PairFamily:
     return PairFamily(model, ties)
 
 
-def _check_names(table: ComparisonTable, clusters, covariates) -> None:
+def _check_names(kind: str, names: Sequence[str], columns: Mapping[str, Any]) -> None:
     """Refuses names that the table does not have."""
-    if len(clusters) > 2:
+    if kind == "cluster" and len(names) > 2:
         raise ValueError("errors count two kinds of clusters at most")
-    for kind, names, have in (
-        ("cluster", clusters, table.labels),
-        ("covariate", covariates, table.features),
-    ):
-        for name in names:
-            if name not in have:
-                known = ", ".join(have) or "none"
-                raise ValueError(
-                    f"no {kind} {name!r} among those of the table: {known}"
-                )
+    for name in names:
+        if name not in columns:
+            known = ", ".join(columns) or "none"
+            raise ValueError(f"no {kind} {name!r} among those of the table: {known}")
 
 
 def _features(table: ComparisonTable, outcomes, covariates, order: bool):
@@ -295,7 +341,7 @@ def _features(table: ComparisonTable, outcomes, covariates, order: bool):
     return stacked, names, sizes
 
 
-def _existence(table: ComparisonTable, outcomes, ties: str) -> list[str]:
+def _existence(table: ComparisonTable, outcomes) -> list[str]:
     """Why abilities are not finite: a set of subjects never lost to the others.
 
     Ford's condition (1957): in the graph of wins each subject reaches each other. A tie
