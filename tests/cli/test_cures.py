@@ -62,9 +62,6 @@ TABLES = {
     "a name of subjects alone": {
         "t.csv": rows("model", "segment", "chrf", text="{m},{j},0.{s}{j}")
     },
-    "names of other languages": {
-        "t.csv": rows("模型", "题目", "得分", text="{m},q{j},{s}")
-    },
     "numbers as items": {
         "t.csv": rows("system_used", "segment", "chrf", text="{m},{j},0.{s}{j}")
     },

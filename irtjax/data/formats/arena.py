@@ -26,7 +26,7 @@ _NAMED = (
 #: Of a column with the outcome; a matrix with columns of two models has none.
 _OUTCOME = re.compile(
     r".*(winner|prefer|verdict|outcome|judg).*|(home_|away_)?score(_?(a|b|1|2))?|tie"
-    r"|result|wins?|won|vote|choice|rating"
+    r"|result|wins?(_(a|b|1|2))?|won|vote|choice|rating|.*(chosen|first_wins)"
 )
 _WON = (
     *(("winner", "loser"), ("winner_id", "loser_id"), ("winner_name", "loser_name")),

@@ -413,6 +413,7 @@ def _choose_metric(
                 raise ValueError(
                     f"{source}: several metrics{_where(name)}: choose one with"
                     f" metric= among {_choices(records, name, rows)}"
+                    f"{_and_bounds(records, name, rows)}"
                 )
         if pair is not None:
             keep[rows[pair[0]]] = True
@@ -499,6 +500,17 @@ def _lacking_message(wanted: str, lacking: dict[str, list[str]], chosen: _Pairs)
 def _where(benchmark: str) -> str:
     """The benchmark, for a message; nothing where it has no name."""
     return f" on benchmark {benchmark!r:.80}" if benchmark else ""
+
+
+def _and_bounds(records: Records, benchmark: str, groups: dict[str, np.ndarray]) -> str:
+    """The bounds that a fit of scores beyond 0 and 1 needs, to be added at once."""
+    scores = [records.response[groups[x]] for x in _numeric(records, benchmark, groups)]
+    values = np.concatenate([*scores, np.zeros(0)])
+    values = values[np.isfinite(values)]
+    if not len(values) or (values.min() >= 0 and values.max() <= 1):
+        return ""
+    low, high = (f"{x:g}" for x in (values.min(), values.max()))
+    return f"; scores run from {low} to {high}: add bounds=({low}, {high})"
 
 
 def _choices(records: Records, benchmark: str, groups: dict[str, np.ndarray]) -> str:

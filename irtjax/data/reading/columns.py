@@ -214,7 +214,9 @@ def decide(
             " another)"
         ]
     length = named("length", LENGTH)
-    benchmark = named("benchmark", BENCHMARK)
+    # "task" may name the items.
+    others = [x for x in names if x not in item or x == options.benchmark]
+    benchmark = _named(others, options, source, "benchmark", BENCHMARK)
     if topic is not None and topic not in item:
         notes = [_topic_note(subject, topic, benchmark)]
         benchmark = benchmark or topic
@@ -324,7 +326,8 @@ def _refuse_no_responses(
     # One of them alone may describe the items of a long table.
     if len(parameters) > 1 or parameters == rest:
         raise NoResponsesError(parameter_message(names, source))
-    columns = [name for name in rest if name.strip() not in UNNAMED] or list(rest)
+    no_scores = {*UNNAMED, *SUBJECT_FACETS}
+    columns = [x for x in rest if plain_name(x) not in no_scores] or list(rest)
     raise ValueError(
         f"{source}: no column of responses; name it with response= among:"
         f" {listing(columns)}"

@@ -43,6 +43,10 @@ LABELS = (
     *("question_id", "prompt_id", "instruction", "category", "judge", "annotator"),
     *("turn", "evaluation_session_id", "language", "tstamp", "user_id", "rater"),
 )
+#: Columns of whether the first of the two is better.
+FIRST_IS_BETTER = re.compile(
+    r"(is_)?(first|a|left|model_a|model_1)_?(is_)?(chosen|better|preferred|wins|won)"
+)
 #: What the side of a column is told by, as in response_a or sum_assistant_a_tokens.
 _SIDE = re.compile(r"(?:(?<=_)|^)(a|b|1|2)(?=_|$)")
 
@@ -222,6 +226,10 @@ def _columns(
             return _Columns(first, second, _numbers_of(frame, source, ONE_HOT))
         if {"g1_winner", "g2_winner"} <= fields:
             return _both_orders(frame, source, first, second)
+        of_first = next(filter(FIRST_IS_BETTER.fullmatch, frame.column_names), None)
+        if of_first is not None:
+            outcomes = _outcomes_of_first(frame.column(of_first), source, of_first)
+            return _Columns(first, second, outcomes)
     name = names["winner"] or next((x for x in WINNERS if x in fields), None)
     if name is None:
         raise ValueError(
@@ -314,6 +322,23 @@ def _outcomes(
             " nor model_a, model_b, tie, both_bad; correct it, or leave the cell empty"
         )
     return np.where(codes[:, None] == np.arange(4), 1.0, 0.0)
+
+
+def _outcomes_of_first(column: Any, source: str, name: str) -> np.ndarray:
+    """Outcomes of 1 or true where the first is better; no outcome of an empty cell."""
+    import pyarrow as pa
+
+    words = {"true": 1.0, "yes": 1.0, "false": 0.0, "no": 0.0, "": np.nan}
+    if not pa.types.is_floating(column.type) and not pa.types.is_integer(column.type):
+        texts = [text.lower() for text in _texts(column).tolist()]
+        wrong = next((k for k, x in enumerate(texts) if x not in words), None)
+        if wrong is not None:
+            raise ValueError(
+                f"{source}, row {wrong + 1}: {name} is {texts[wrong]!r}, not true or"
+                " false; name the column of the outcome with winner="
+            )
+        column = pa.chunked_array([[words[text] for text in texts]])
+    return _outcomes(column.cast(pa.float64()), source, name, *2 * (np.zeros(0),))
 
 
 def _of_chances(chance: np.ndarray) -> np.ndarray:

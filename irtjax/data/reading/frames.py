@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import re
@@ -16,8 +17,16 @@ from irtjax.data.answers import coded_answers
 from irtjax.data.arrays import as_labels
 from irtjax.data.formats import irw
 from irtjax.data.item_texts import ItemText
-from irtjax.data.reading import cells, missing_codes, scoring
-from irtjax.data.reading.columns import JUDGED, TRIAL, Columns, decide, find, plain_name
+from irtjax.data.reading import cells, missing_codes, scoring, suggest
+from irtjax.data.reading.columns import (
+    JUDGED,
+    TRIAL,
+    UNNAMED,
+    Columns,
+    decide,
+    find,
+    plain_name,
+)
 from irtjax.data.reading.leave_out import rows_without, sound
 from irtjax.data.reading.nested import with_paths
 from irtjax.data.reading.options import ReadOptions, unanswered_note
@@ -30,6 +39,7 @@ from irtjax.data.reading.records import (
 )
 from irtjax.data.reading.repeats import MOST_ROWS, numbers_of, repeated_rows, telling
 from irtjax.data.reading.roles import is_sure
+from irtjax.data.reading.suggest import Roles
 from irtjax.data.reading.tabular import Frame
 from irtjax.data.reading.wide import Piece, read_wide
 from irtjax.data.wording import are, counted
@@ -51,6 +61,16 @@ def read_frame(frame: Frame, options: ReadOptions) -> Piece:
         raise ValueError(f"{frame.source} has a header but no rows")
     frame = with_paths(frame, options)
     layout = _layout(frame, options)
+    roles = _certain(frame, layout, options)
+    if roles is not None:
+        columns = {"subject": roles.subject, "item": roles.item}
+        options = dataclasses.replace(options, response=roles.response, **columns)
+        note = (
+            f"columns {roles.subject!r}, {roles.item!r} and {roles.response!r} were"
+            " read as subjects, items and responses (subject=, item= and response= name"
+            " others)"
+        )
+        layout = dataclasses.replace(_layout(frame, options), notes=(note,))
     frame = _without_blank_rows(frame, layout)
     if layout.item:
         return _read_long(frame, layout, options)
@@ -68,6 +88,17 @@ def _layout(frame: Frame, options: ReadOptions) -> Columns:
         if layout.item and {*(layout.used() or ())} <= {*names}:
             return layout
     return decide(names, frame.index, options, frame.source)
+
+
+def _certain(frame: Frame, layout: Columns, options: ReadOptions) -> Roles | None:
+    """The roles of columns of a long table that has no usual name of an item."""
+    free = (options.subject, options.item, options.response, options.orientation)
+    free = (*free, options.subject_name, options.key, options.right)
+    if layout.item or layout.transposed is not None or frame.headerless:
+        return None
+    if any(value is not None for value in free):
+        return None
+    return suggest.certain(frame.table)
 
 
 def _without_blank_rows(frame: Frame, layout: Columns) -> Frame:
@@ -108,7 +139,10 @@ def _read_long(frame: Frame, layout: Columns, options: ReadOptions) -> Records:
 
     subject = labels(layout.subject, optional=False)
     columns = [labels(name, optional=False) for name in layout.item]
-    subject = _with_subject_name(subject, table.num_rows, options, source)
+    if options.subject_name is not None:
+        subject = Coded.constant(options.subject_name, table.num_rows)
+    if subject is None:
+        raise ValueError(_without_subject(frame, layout))
     benchmark, metric = labels(layout.benchmark), labels(layout.metric)
     if benchmark is not None and plain_name(layout.benchmark or "") == irw.FAMILY:
         benchmark = irw.without_na(benchmark)
@@ -158,18 +192,21 @@ def _read_long(frame: Frame, layout: Columns, options: ReadOptions) -> Records:
     return records
 
 
-def _with_subject_name(
-    subject: Coded | None, num_rows: int, options: ReadOptions, source: str
-) -> Coded:
-    """The subject of each row: that of the options, or of the column."""
-    if options.subject_name is not None:
-        return Coded.constant(options.subject_name, num_rows)
-    if subject is None:
-        raise ValueError(
-            f"{source}: no column of subjects; name it with subject=, or give the one"
-            " subject's name with subject_name="
-        )
-    return subject
+def _without_subject(frame: Frame, layout: Columns) -> str:
+    """Refuses a long table without a column of subjects; names one that may be."""
+    names = frame.names if frame.take is not None else frame.table.column_names
+    used = layout.used() or []
+    others = [x for x in names if x not in used and x not in (*UNNAMED,)]
+    rows = np.arange(min(frame.table.num_rows, suggest.ROWS))
+    may_be = ""
+    with contextlib.suppress(pa.ArrowException, OSError, EOFError, zlib.error):
+        item, *texts = frame.texts([layout.item[0], *others], rows)
+        name = suggest.subject_of(dict(zip(others, texts, strict=True)), item)
+        may_be = f"; it may be subject={name!r}" if name else ""
+    return (
+        f"{frame.source}: no column of subjects; name it with subject=, or give the one"
+        f" subject's name with subject_name={may_be}"
+    )
 
 
 def _parts(

@@ -12,6 +12,7 @@ import pyarrow as pa
 from irtjax.data.reading.columns import (
     ITEM,
     JUDGED,
+    OUTCOME,
     RESPONSE,
     SUBJECT,
     find,
@@ -22,7 +23,7 @@ from irtjax.data.reading.tabular import parse_number
 from irtjax.data.reading.verdicts import verdicts_of
 
 #: Rows that are looked at, and columns of names that are tried as pairs.
-_ROWS, _MOST = 5000, 12
+ROWS, _MOST = 5000, 12
 _SUBJECT = re.compile(
     "model|system|student|subject|user|person|llm|agent|candidate|learner|examinee"
     "|模型|学生|модель|schüler|élève|alumno",
@@ -72,7 +73,7 @@ class Roles(NamedTuple):
 
 def hint_of(table: pa.Table) -> str:
     """The end of a message that names what the columns of a table may be, or ""."""
-    return hint(table.slice(0, _ROWS).to_pylist())
+    return hint(table.slice(0, ROWS).to_pylist())
 
 
 def is_long(table: pa.Table) -> bool:
@@ -83,7 +84,7 @@ def is_long(table: pa.Table) -> bool:
     """
     if table.num_columns > _MOST or table.num_rows < 4:
         return False
-    records = table.slice(0, _ROWS).to_pylist()
+    records = table.slice(0, ROWS).to_pylist()
     roles = guess(records)
     if roles is None or {roles.item} - {*table.column_names}:
         return False
@@ -99,6 +100,70 @@ def is_long(table: pa.Table) -> bool:
     return crossed and distinct > 2 and all(isinstance(x, str) for x in subjects)
 
 
+def certain(table: pa.Table) -> Roles | None:
+    """The roles of the columns of a long table whose names and values leave no doubt.
+
+    The names suit the roles, no other column has a name of responses, each pair of a
+    subject and an item has one row, and subjects have several items. None otherwise.
+    """
+    if not 3 <= table.num_columns <= _MOST or table.num_rows < 4:
+        return None
+    records = table.slice(0, ROWS).to_pylist()
+    roles = guess(records)
+    if roles is None or roles.subject is None or {*roles} - {*table.column_names}:
+        return None
+    outcomes = [name for name in table.column_names if _is_outcome(name, records)]
+    suits = _fits(roles.subject, _SUBJECT, SUBJECT) > _fits(roles.subject, _ITEM, ITEM)
+    suits &= _fits(roles.item, _ITEM, ITEM) > 0
+    if outcomes != [roles.response] or not suits:
+        return None
+    # An item that is a number may be a response of a matrix.
+    if not isinstance(records[0][roles.item], str) and not is_long(table):
+        return None
+    subjects, items = ([row[x] for row in records] for x in (roles.subject, roles.item))
+    unique = len({*zip(subjects, items, strict=True)}) == len(records)
+    return roles if unique and 2 * len({*subjects}) <= len(records) else None
+
+
+def _is_outcome(name: str, records: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether a column has a name of responses, and values that may be."""
+    last = _last(name)
+    usual = last in (*RESPONSE, *OUTCOME) or _RESPONSE.search(last) is not None
+    return usual and _likely_response(name, [row[name] for row in records]) > 0
+
+
+def without_items(table: pa.Table) -> str:
+    """Why a table of repeated scores of few subjects is not read; "" for any other.
+
+    Its rows are repeats of the same names, so that no column may name an item.
+    """
+    records = table.slice(0, ROWS).to_pylist()
+    outcomes = [name for name in table.column_names if _is_outcome(name, records)]
+    subject = find([x for x in table.column_names if x not in outcomes], SUBJECT)
+    subject = subject or next(filter(_SUBJECT.search, table.column_names), None)
+    if len(outcomes) != 1 or subject is None:
+        return ""
+    return f"scores in {outcomes[0]!r} of {subject!r}, but no column names an item"
+
+
+def subject_of(columns: Mapping[str, Sequence[str]], item: Sequence[str]) -> str:
+    """The column of texts that crosses the items of a long table best; "" of none.
+
+    Subjects have many of the same items, so families of items are none.
+    """
+    items = len({*item})
+    best = 0.3, ""
+    for name, column in columns.items():
+        number = len({*column})
+        if number < 2 or "" in column or _OTHER.search(_last(name)):
+            continue
+        fill = len({*zip(column, item, strict=True)}) / (number * items)
+        numbers = all(parse_number(x)[1] for x in column)
+        likely = fill + _fits(name, _SUBJECT, SUBJECT) - numbers
+        best = max(best, (likely, name), key=lambda pair: pair[0])
+    return best[1]
+
+
 def hint(records: Iterable[Mapping[str, Any]]) -> str:
     """As `hint_of`, for records, whose fields are paths where they are nested."""
     roles = guess(records)
@@ -107,7 +172,7 @@ def hint(records: Iterable[Mapping[str, Any]]) -> str:
 
 def guess(records: Iterable[Mapping[str, Any]]) -> Roles | None:
     """The roles of the fields of records; None where no field can be a response."""
-    columns = flat(itertools.islice(records, _ROWS))
+    columns = flat(itertools.islice(records, ROWS))
     names = {name: [_name(x) for x in column] for name, column in columns.items()}
     scores = {name: _likely_response(name, x) for name, x in columns.items()}
     order = lambda name: (-scores[name], name.count("."))

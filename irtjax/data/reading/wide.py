@@ -392,11 +392,21 @@ def _share_words(table: pa.Table, wordy: list[str]) -> bool:
 
 def _unknown(kind: type[ValueError], table: pa.Table, source: str) -> ValueError:
     """The refusal of a table whose columns are not known."""
+    columns = listing(table.column_names)
+    if kind is NoResponsesError:
+        return kind(
+            f"{source} has one row for each name and no column of responses"
+            f" ({columns}): give the file of responses"
+        )
     cure = "; a wide one has a column of numbers for each item"
+    hint = suggest.hint_of(table)
+    lacks = "" if hint else suggest.without_items(table)
+    if lacks:
+        return kind(f"{source}: {lacks} ({columns}): add a column of item names")
     return kind(
         f"{source}: its columns do not show who answered what"
-        f" ({listing(table.column_names)}); for a long table name its columns with"
-        f" subject=, item= and response={suggest.hint_of(table) or cure}"
+        f" ({columns}); for a long table name its columns with"
+        f" subject=, item= and response={hint or cure}"
     )
 
 
