@@ -100,6 +100,7 @@ class Abilities(HasTable):
         level: float | None = None,
         num_draws: int | None = None,
         seed: int | None = None,
+        simultaneous: bool = False,
     ) -> RankedSubjects:
         """Ranks with intervals, P(best) and pairs that differ (`ranking.rank`).
 
@@ -107,6 +108,7 @@ class Abilities(HasTable):
             level: Level of the intervals and 1 - the false discovery rate.
             num_draws: Draws behind rank intervals and P(best).
             seed: Seed of the draws.
+            simultaneous: Whether ranks and pairs hold all together (`ranking.rank`).
         """
         import pyarrow as pa
 
@@ -119,6 +121,7 @@ class Abilities(HasTable):
             covariance=covariance,
             level=chosen,
             num_draws=num_draws,
+            simultaneous=simultaneous,
         )
         order = np.argsort(-self.estimates, kind="stable")
         half = float(ndtri(0.5 + chosen / 2))

@@ -112,6 +112,7 @@ def rank(
     level: float | None = None,
     num_draws: int | None = None,
     seed: int | None = None,
+    simultaneous: bool = False,
 ) -> RankedSubjects:
     """Ranks the subjects of a calibration; see `irtjax.ranking.rank` for the formulas.
 
@@ -122,6 +123,7 @@ def rank(
             `irtjax.ranking.rank`.
         seed: Seed of new draws. By default, at the level of the fit, rank intervals
             and P(best) are those of its ability table.
+        simultaneous: Whether ranks and pairs hold all together (`irtjax.ranking.rank`).
 
     Returns:
         The ranked subjects.
@@ -150,7 +152,7 @@ def rank(
         intervals = ranking.RankIntervals(*columns)
     shared = None if shared is None else shared[known]
     options = {"level": chosen, "num_draws": num_draws, "intervals": intervals}
-    options["pooled"] = compares_means(fit)
+    options |= {"pooled": compares_means(fit), "simultaneous": simultaneous}
     key = jax.random.key(seed or 0)
     found = ranking.rank(ability[known], own[known], key=key, shared=shared, **options)
     names = table.column("subject").take(pa.array(known)).combine_chunks()

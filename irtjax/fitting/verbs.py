@@ -21,6 +21,7 @@ def rank(
     level: float | None = None,
     num_draws: int | None = None,
     seed: int | None = None,
+    simultaneous: bool = False,
 ) -> RankedSubjects:
     """Ranks the subjects of a fit; see `irtjax.ranking.rank` for the formulas.
 
@@ -33,6 +34,9 @@ def rank(
             `irtjax.ranking.rank`.
         seed: Seed of new draws. By default, at the level of the fit, rank intervals
             and P(best) are those of its abilities.
+        simultaneous: Whether all ranks lie in their intervals together with the chance
+            `level`, and the chance that any pair of equal abilities counts as different
+            is 1 - `level` at most; otherwise the false discovery rate is.
 
     Returns:
         The ranked subjects.
@@ -47,10 +51,12 @@ def rank(
     >>> ranked.table.column("subject")[0].as_py()
     'subject 1'
     """
+    options: dict[str, Any] = {"level": level, "num_draws": num_draws, "seed": seed}
+    options["simultaneous"] = simultaneous
     if isinstance(abilities := getattr(fit, "abilities", fit), Abilities):
-        return abilities.rank(level=level, num_draws=num_draws, seed=seed)
+        return abilities.rank(**options)
     fitted, _ = _fitted(fit)
-    return of_fit.rank(fitted, level=level, num_draws=num_draws, seed=seed)
+    return of_fit.rank(fitted, **options)
 
 
 def compare(

@@ -23,6 +23,7 @@ from irtjax.ranking.pairs import (
     pair_tests,
 )
 from irtjax.ranking.pooling import LEAST_POOLED, Spread, pooled_means, spread_of
+from irtjax.ranking.simultaneous import rank_sets, simultaneous_z
 
 #: Draws behind the intervals and P(best).
 DRAWS = 4000
@@ -55,7 +56,7 @@ class Ranking(NamedTuple):
             the subject; all groups between do so too.
         groups: Each group as indices of its subjects, best first.
         num_pairs, num_different: How many pairs were tested, and how many differ after
-            Benjamini-Hochberg's correction.
+            Benjamini-Hochberg's correction, or all together.
         critical_z: Size of z from which a pair counts as different; NaN if none does.
     """
 
@@ -127,6 +128,7 @@ def rank(
     num_draws: int | None = None,
     intervals: RankIntervals | None = None,
     pooled: bool = False,
+    simultaneous: bool = False,
 ) -> Ranking:
     """Ranks subjects, with rank intervals, the chance of being best, and groups.
 
@@ -154,6 +156,9 @@ def rank(
         pooled: Whether scores are estimates without a prior, such as means. Their
             draws are pooled partially then (`irtjax.ranking.pooling`); tests of pairs
             are not.
+        simultaneous: Whether all ranks lie in their intervals together with the chance
+            `level`, and no pair of equal abilities counts as different
+            (`irtjax.ranking.simultaneous`); for up to 2,000 subjects.
 
     Returns:
         The ranking.
@@ -170,12 +175,19 @@ def rank(
     if intervals is None:
         intervals = _intervals(*subjects, key, level, num_draws, pooled)
     order, theta, errors, mixture = subjects
-    tests = pair_tests(theta, errors, mixture)
-    critical, num_different = critical_z(tests, 1 - level)
+    tests, back = pair_tests(theta, errors, mixture), np.argsort(order)
+    if simultaneous:
+        generator = np.random.default_rng(np.asarray(jax.random.key_data(key)))
+        draws = num_draws or DRAWS
+        critical = simultaneous_z(theta, errors, level, draws, generator)
+        num_different = int(tests.number(critical)) if tests.pairs else 0
+        lower, upper = rank_sets(theta, errors, critical)
+        intervals = intervals._replace(rank_lower=lower[back], rank_upper=upper[back])
+    else:
+        critical, num_different = critical_z(tests, 1 - level)
     first, last, groups = groups_of(theta, errors, critical, mixture)
     members = tuple(order[begin:end] for begin, end in groups)
     counts = tests.pairs, num_different, critical
-    back = np.argsort(order)
     return Ranking(*intervals, first[back], last[back], members, *counts)
 
 
