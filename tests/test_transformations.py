@@ -58,7 +58,7 @@ REFUSED = {
     **dict.fromkeys([(name, k) for name in ("nuts", "vi") for k in (1, 3)], DRAWS),
 }
 PAIRS = [(name, k) for name in METHODS for k in MODELS]
-SLOW = ("saem", "neural", "vibo", "gvem")
+SLOW = ("saem", "neural", "vibo", "gvem", "gradient")
 
 
 def fit_of(name: str, abilities: int, weight=None):
@@ -117,6 +117,7 @@ def test_a_fit_under_jit_and_vmap_is_the_plain_one(name, abilities):
     assert abs(many.objective[1] - many.objective[0]) > 1e-3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("unit", ["subjects", "items"])
 def test_weights_of_laplace_are_numbers_of_copies(unit):
     model = catalogue.two_parameter(positive=True)

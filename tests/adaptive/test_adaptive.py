@@ -286,6 +286,7 @@ def test_adaptive_beats_random_at_equal_length():
     assert difference.mean() > 5 * error
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rule", ["information", "random"])
 @pytest.mark.parametrize("place", [3, MANY_LENGTH - 1])
 def test_standard_errors_hold_what_they_promise(rule, place):

@@ -259,6 +259,7 @@ def test_few_items_that_hardly_differ_are_not_taken_as_known():
     assert 0.5 < np.mean(share) < 1
 
 
+@pytest.mark.slow
 def test_marks_and_fingerprints_of_uncertain_banks():
     composite = jnp.array([1.0, 0.5])
     one = uncertain(composite=composite, num_subjects=20)

@@ -307,6 +307,7 @@ def test_one_test_by_hand_is_saved_and_resumed(tmp_path):
     assert (again.ability, again.times_given) == (test.ability, test.times_given)
 
 
+@pytest.mark.slow
 def test_the_correlation_is_estimated_from_counts():
     """Simulated at 0.3: within three standard errors, which are near the spread."""
     rng = np.random.default_rng(1)

@@ -135,6 +135,7 @@ def test_able_models_on_the_other_answer_are_more_evidence_than_weak_ones():
     assert "q1" not in rows or rows["q1"]["p_value"] > 0.05
 
 
+@pytest.mark.slow
 def test_repeats_count_with_their_share():
     answers, keys, _ = drawn(9, planted=0, items=60)
     repeats = np.stack([answers] * 3)

@@ -70,6 +70,7 @@ def test_z_is_standard_normal_where_responses_are_independent():
     assert np.all(np.abs(np.std(found, axis=0) - 1) < 4 * 0.09)
 
 
+@pytest.mark.slow
 def test_passages_are_found_measured_and_counted():
     values = drawn(20, 100, passages=1.2)
     fit = fitted(values)

@@ -113,6 +113,7 @@ def test_bounds_at_the_ends_are_numbers_in_range_that_hold_the_score(share, erro
         assert high - low <= top * max(0.1158, 2 * 39**0.5 * error)
 
 
+@pytest.mark.slow
 def test_an_all_wrong_model_of_aime_has_an_upper_bound(shared_data):
     import pyarrow.parquet as parquet
 

@@ -269,6 +269,7 @@ def test_subjects_may_respond_by_other_items(saved):
     assert "reliability 0.999 cannot be reached" in " ".join(noted.split())
 
 
+@pytest.mark.slow
 def test_repeats_and_a_rival_are_those_of_python(saved, tmp_path):
     rng = np.random.default_rng(0)
     names = irtjax.load(saved).item_names

@@ -50,6 +50,7 @@ def labels(folder: Path, name: str, column: str) -> list:
     return parquet.read_table(folder / name)[column].to_pylist()
 
 
+@pytest.mark.slow
 def test_columns_of_the_files_group(responses, tmp_path):
     out = tmp_path / "fit"
     options = ["--family", "origin", "--cluster", "passage", "--no-figures"]

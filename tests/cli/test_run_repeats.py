@@ -98,6 +98,7 @@ def test_a_run_takes_repeats_to_the_end(kind, request, tmp_path):
     assert first["accuracy"] == pytest.approx(right()[0].mean(), abs=1e-9)
 
 
+@pytest.mark.slow
 def test_other_commands_take_repeats(inspect_logs, tmp_path):
     shown = run("info", inspect_logs)
     assert shown.exit_code == 0 and "There is a choice" not in shown.stdout

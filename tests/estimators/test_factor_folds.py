@@ -59,6 +59,7 @@ def test_fits_and_predictions_of_a_fold_are_those_of_the_matrix():
         np.testing.assert_array_equal(x, y)
 
 
+@pytest.mark.slow
 def test_residuals_and_proportions_are_those_of_the_matrix():
     pair = tables()
     matrix, cells = of_cells(pair)

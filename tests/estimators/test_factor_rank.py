@@ -98,6 +98,7 @@ def test_a_mask_of_all_cells_is_made_once():
     assert whole.observed is not None and bool(whole.observed.all())
 
 
+@pytest.mark.slow
 def test_a_factor_that_has_vanished_begins_again(monkeypatch):
     """Without slopes and abilities all gradients of factors are 0: a saddle."""
     data, begun = responses(), []

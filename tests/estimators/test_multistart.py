@@ -41,6 +41,7 @@ def test_random_starts_keep_the_centre_and_what_is_fixed(problem):
     assert 0.5 * 0.84 < noise.std() < 0.5 * 1.16
 
 
+@pytest.mark.slow
 def test_all_starts_of_a_well_posed_problem_agree(problem):
     method = MM(tolerance=1e-8)
     found = eqx.filter_jit(multistart)(problem, method, num=4, key=jax.random.key(1))

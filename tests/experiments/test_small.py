@@ -470,6 +470,7 @@ def test_designs_small(tmp_path, capsys):
     assert (tmp_path / "designs.csv").is_file() and (tmp_path / "designs.md").is_file()
 
 
+@pytest.mark.slow
 def test_few_subjects_are_fitted_without_the_rule():
     # Two of three subjects are equal; the fit finds them, and one other, different.
     design = few.Design("em", "2pl", 3, 30, "one")

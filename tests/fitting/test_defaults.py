@@ -270,6 +270,7 @@ def _saved(fit, folder):
     return folder / "fit"
 
 
+@pytest.mark.slow
 def test_many_categories_are_not_integrated_out():
     rng = np.random.default_rng(0)
     for top, method in ((4, "laplace"), (10, "em")):

@@ -78,6 +78,7 @@ def test_a_fit_to_noise_is_warned_of():
     assert "probit2pl" in text and not any(x.startswith("rho") for x in fit.warnings)
 
 
+@pytest.mark.slow
 def test_both_correlations_are_those_of_fits_without_subjects_and_zeros():
     table = with_failures()
     fit = irtjax.fit(table, "lart", standard_errors="none")

@@ -400,6 +400,7 @@ def test_simulated_files_fit_back(tmp_path):
     assert np.corrcoef(logs, items.column("speed_intercept").to_numpy())[0, 1] > 0.9
 
 
+@pytest.mark.slow
 def test_errors_are_summed_over_blocks_of_subjects_and_show_their_share(monkeypatch):
     model = latency_response()
     data = table().select(subjects=table().subjects[:118]).responses(length_offset=1.0)

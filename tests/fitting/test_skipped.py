@@ -89,6 +89,7 @@ def test_counts_and_items_without_responses():
     assert found is not None and list(found) == [NAMES[0]]
 
 
+@pytest.mark.slow
 def test_given_covariates_are_kept():
     _, right, observed = draw(4, 2.5, 0.0, items=30)
     given = {"size": np.random.default_rng(0).normal(size=30)}

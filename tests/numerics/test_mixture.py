@@ -93,6 +93,7 @@ def test_the_estimate_is_a_fixed_point_of_em_written_out():
         np.testing.assert_allclose(got, covariance + ridge * np.eye(2), atol=1e-2)
 
 
+@pytest.mark.slow
 def test_planted_groups_are_found_and_padding_changes_nothing():
     x = points()
     chosen, bic = choose_mixture(jnp.asarray(x), most=MOST)

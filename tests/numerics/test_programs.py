@@ -287,6 +287,7 @@ print(json.dumps([names, fit.log_likelihood, fit.items.table.to_pydict()], defau
 """
 
 
+@pytest.mark.slow
 def test_a_second_process_compiles_no_fit_from_python(tmp_path):
     found = []
     for cache in ("cache", "cache", "off"):

@@ -77,6 +77,7 @@ def test_folds_leave_each_subject_and_item_a_response():
     assert _left_out(seen, np.array([[1, 0, 0], [0, 0, 0], [0, 1, 0]], bool)).sum() == 2
 
 
+@pytest.mark.slow
 def test_predictions_with_data_are_the_stack_of_both():
     rng = np.random.default_rng(3)
     chance = expit(rng.normal(size=(8, 1)) - rng.normal(size=60))

@@ -228,6 +228,7 @@ def test_the_default_is_as_good_as_every_rule_on_fresh_subjects():
             assert mine.mean() < 0.95 * other.mean()
 
 
+@pytest.mark.slow
 def test_the_default_is_the_rule_that_it_names():
     found = default()
     alone = irtjax.shrink(two_abilities()[0], 8, method=found.method)

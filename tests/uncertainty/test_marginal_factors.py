@@ -429,6 +429,7 @@ def test_other_kinds_of_errors_are_refused_in_one_line(kind):
     assert "\n" not in str(refused.value)
 
 
+@pytest.mark.slow
 def test_correlations_of_many_items_have_the_errors_of_a_sample(monkeypatch):
     """Errors of items matter by the scales of the factors, which are estimated.
 

@@ -85,6 +85,7 @@ def test_two_skills_are_found_and_one_is_not_split():
     )
 
 
+@pytest.mark.slow
 def test_rows_agree_with_the_responses():
     found, table = found_of_stub(), planted(0)
     items = found.items.to_pylist()

@@ -63,6 +63,7 @@ def tau(first, second) -> float:
     return float(np.asarray(kendalltau(first, second))[0])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "kind", ["items", *(pytest.param(x, marks=SLOW) for x in ("halves", "benchmarks"))]
 )

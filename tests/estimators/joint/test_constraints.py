@@ -71,6 +71,7 @@ def largest_changes(problem, start):
     return max(found)
 
 
+@pytest.mark.slow
 def test_the_first_proposals_of_a_fit_keep_most_zeros(monkeypatch):
     problem = problem_of(True, seed=1)
     start = factor_start(problem.model, problem.data, dtype=jnp.float64)

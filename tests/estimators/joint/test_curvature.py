@@ -57,6 +57,7 @@ def test_the_optimum_is_the_same(pattern):
     assert np.diff(trace).min() > -1e-10
 
 
+@pytest.mark.slow
 def test_poor_starts_need_fewer_steps_and_the_objective_never_falls():
     """Discriminations up to exp(4.5): a step of the largest curvature is at most 2."""
     data = responses(*simulated())

@@ -121,6 +121,7 @@ def solved(rate=0.9):
     return run_jit(problem, method, start, max_steps=3000), values, seen, pull
 
 
+@pytest.mark.slow
 def test_the_optimum_is_that_of_a_general_optimiser():
     fit, values, seen, pull = solved()
     assert fit.status == irtjax.Status.CONVERGED

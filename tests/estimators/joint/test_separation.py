@@ -72,6 +72,7 @@ def judged(data, slope, theta, positive=False, free=None):
     return np.asarray(found.subjects), np.asarray(found.items)
 
 
+@pytest.mark.slow
 def test_separation_agrees_with_the_linear_program_on_random_tables():
     slope, theta, values, seen = table_of(0, 24, 18, 2, scale=4.0)
     trials = 2 * seen.astype(np.int8)

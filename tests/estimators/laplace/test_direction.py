@@ -48,6 +48,7 @@ def wrong_keys():
     return fit(right), fit(values), slope, theta
 
 
+@pytest.mark.slow
 def test_wrong_keys_have_the_slopes_of_right_keys_with_the_other_sign(wrong_keys):
     right, wrong, *_ = wrong_keys
     first, second = (column(f.items.table, "discrimination") for f in (right, wrong))
@@ -65,6 +66,7 @@ def test_wrong_keys_have_the_slopes_of_right_keys_with_the_other_sign(wrong_keys
         assert np.abs(pair[0] - pair[1]).max() < 0.03
 
 
+@pytest.mark.slow
 def test_expected_scores_count_reversed_items_as_they_are_scored(wrong_keys):
     _, wrong, slope, theta = wrong_keys
     predicted = irtjax.predict(wrong).expected
@@ -77,6 +79,7 @@ def test_expected_scores_count_reversed_items_as_they_are_scored(wrong_keys):
     assert (np.abs(score - accuracy) < 2 * error).all()
 
 
+@pytest.mark.slow
 def test_a_saved_fit_with_negative_slopes_scores_as_before(wrong_keys, tmp_path):
     _, wrong, *_ = wrong_keys
     _, values, *_ = draw(SUBJECTS, 1)
@@ -93,6 +96,7 @@ def test_a_saved_fit_with_negative_slopes_scores_as_before(wrong_keys, tmp_path)
     assert np.corrcoef(own, column(before, "ability"))[0, 1] > 0.995
 
 
+@pytest.mark.slow
 def test_items_without_a_flag_are_named_in_a_note(wrong_keys):
     _, wrong, *_ = wrong_keys
     flags = wrong.items.table["flags"].to_pylist()

@@ -181,6 +181,7 @@ def fitted_by_em():
     return fit_with(marginal_method(), latency_response(), drawn()[0])
 
 
+@pytest.mark.slow
 def test_it_never_falls_and_recovers_the_truth():
     _, theta, items, lengths = drawn()
     fit = fitted_by_em()

@@ -48,6 +48,7 @@ def test_rounding_of_a_gain_is_within_the_allowance(subjects, items):
         assert error > float(alone)  # Without what subjects share it is refused.
 
 
+@pytest.mark.slow
 def test_a_fit_at_its_optimum_has_converged():
     table = irtjax.ResponseTable.from_arrays(responses(6000, 60)[2])
     fit = irtjax.fit(table, "2pl", "em", dtype=jnp.float32, standard_errors="none")

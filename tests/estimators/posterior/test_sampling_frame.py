@@ -272,6 +272,7 @@ def test_the_frame_takes_columns_as_the_data_know_them():
         np.testing.assert_allclose(found, information, rtol=1e-8)
 
 
+@pytest.mark.slow
 def test_many_items_with_many_responses_are_sampled_as_they_are():
     size, flat = MANY_ITEMS, jnp.ones((MANY_ITEMS, 1))
     model = MultilevelModel(
