@@ -181,6 +181,13 @@ def _report(run: Run, at: SamplingProgress) -> None:
 _vary_jit = stored_jit(fit_variational)
 _kept_jit = jax.jit(jax.vmap(kept_quantities, in_axes=(0, None)))
 _log_prior_jit = stored_jit(log_prior)
+_start_jit = eqx.filter_jit(start_multilevel)
+_common_factor_jit = eqx.filter_jit(MultilevelModel.common_factor)
+
+
+@eqx.filter_jit
+def _coordinates_jit(frame: SamplingFrame, model, problem, state: LaplaceState):
+    return frame.coordinates(position_of(model, problem, state))
 
 
 def _first(problem: MultilevelProblem, run: Run):
@@ -193,10 +200,11 @@ def _first(problem: MultilevelProblem, run: Run):
         # The start of the approximation, as its end may have diverged.
         state = begin(problem, method, None, max_steps=1).state
     parts, data = state.components, problem.data
-    factor = model.common_factor(parts.log_residual_sd, parts.residual_correlation)
-    start = start_multilevel(model, data)
+    correlation = parts.residual_correlation
+    factor = _common_factor_jit(model, parts.log_residual_sd, correlation)
+    start = _start_jit(model, data)
     frame = suitable_frame(model, data, start, factor, state.ability)
-    return fit, state, frame.coordinates(position_of(model, problem, state)), frame
+    return fit, state, _coordinates_jit(frame, model, problem, state), frame
 
 
 def _with_likelihood(

@@ -16,6 +16,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array
 
 from irtjax._backend import num_cores
 from irtjax._types import KeyArray, Status
@@ -116,7 +117,7 @@ def sample(
     # A copy: the memory of the chains is reused, and this may be the caller's.
     start = jax.tree.map(jnp.array, start)
     if radius is not None:
-        start = dispersed_starts(start, method.num_chains, key=start_key, radius=radius)
+        start = _starts_jit(start, method.num_chains, key=start_key, radius=radius)
     save = None
     chains = _begin(log_density, start, data, key=chain_key, method=method, keep=keep)
     _check_finite(chains)
@@ -134,6 +135,7 @@ def sample(
 
 
 _begin = eqx.filter_jit(begin)
+_starts_jit = jax.jit(dispersed_starts, static_argnums=1)
 
 
 # The old chains' memory becomes that of the new: draws are not stored twice.
@@ -223,7 +225,7 @@ def _apart(chains: Chains, method: NoUTurn) -> list[Chains]:
     leaves, tree = jax.tree.flatten(chains.each)
     parts = []
     for leaf in leaves:
-        parts.append([leaf[k : k + 1] for k in range(method.num_chains)])
+        parts.append(_slices_jit(leaf))
         # Draws are not stored twice.
         leaf.delete()
     each = [jax.tree.unflatten(tree, part) for part in zip(*parts, strict=True)]
@@ -231,12 +233,22 @@ def _apart(chains: Chains, method: NoUTurn) -> list[Chains]:
     return [Chains(part, chains.step + 0) for part in each]
 
 
+@jax.jit
+def _slices_jit(leaf: Array) -> list[Array]:
+    """The rows of an array, each an array of one row."""
+    return [leaf[k : k + 1] for k in range(leaf.shape[0])]
+
+
 def _together(parts: list[Chains]) -> Chains:
     """The chains of all devices as one."""
     if len(parts) == 1:
         return parts[0]
-    each = [part.each for part in parts]
-    return Chains(jax.tree.map(lambda *x: jnp.concatenate(x), *each), parts[0].step)
+    return Chains(_join_jit([part.each for part in parts]), parts[0].step)
+
+
+@jax.jit
+def _join_jit(parts: list):
+    return jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *parts)
 
 
 def _progress(method: NoUTurn, parts: list[Chains], seconds: float) -> SamplingProgress:
