@@ -12,6 +12,7 @@ import typer
 
 from irtjax.cli import config, gates
 from irtjax.cli import options as opt
+from irtjax.cli.arena import compare_saved
 from irtjax.cli.output import (
     check_out_folder,
     command_line,
@@ -22,6 +23,7 @@ from irtjax.cli.output import (
 )
 from irtjax.cli.pipeline import Job, calibrate, load_fit, responses_of
 from irtjax.cli.progress import ProgressLine
+from irtjax.data.fit_folder import is_arena
 
 if TYPE_CHECKING:
     from irtjax.calibration.calibration import Calibration
@@ -76,6 +78,9 @@ def compare_command(
     # A saved fit may have texts, which --no-texts leaves out of the page too.
     for name in {*config.typed(reading.chosen())} - {"texts"} if not files else ():
         raise ValueError(f"--{name.replace('_', '-')} requires LOGS to read")
+    if fit is not None and not (files or gate.fail_if or out) and is_arena(fit):
+        compare_saved(fit, first, second, level=level, quiet=quiet, json=json)
+        return
     # A mistake in a condition is found before anything is loaded.
     has_data = bool(files) or (fit is not None and (fit / RESPONSES).is_file())
     conditions = gate.conditions(first, second, has_data)

@@ -16,10 +16,11 @@ SAMPLE_FILES = ("lm_eval_samples.json", "inspect_samples.json", "inspect_samples
 #: folder, and the names that are shared. A run has a fit too, so it is first; the page
 #: alone is that of two subjects, so `compare` is last.
 _OF_FIT = ("fit.json", "items.csv", "structure.png", "summary.md", "report.html")
-_OF_FIT += ("abilities.csv", "abilities.parquet")
+_OF_FIT += ("abilities.csv", "abilities.parquet", "abilities.png")
 _OF_AUDIT = ("items_to_read.csv", "items.csv", "benchmarks.csv", "summary.md")
+_OF_ARENA = ("fit.json", "abilities.parquet", "abilities.csv")
 SHARED = {
-    "arena": (("pairs.csv",), ("fit.json", "abilities.parquet", "abilities.csv")),
+    "arena": (("pairs.csv",), (*_OF_ARENA, "report.html", "abilities.png")),
     "run": (("run.json",), (*_OF_FIT, "items_to_read.csv")),
     "fit": (("fit.json",), _OF_FIT),
     "shrink": (("subset.json",), ("report.html",)),

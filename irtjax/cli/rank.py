@@ -9,6 +9,7 @@ from typing import Annotated
 
 from irtjax.cli import config
 from irtjax.cli import options as opt
+from irtjax.cli.arena import show_saved
 from irtjax.cli.output import check_file, print_json, write_files
 from irtjax.cli.pipeline import (
     load_fit,
@@ -17,6 +18,7 @@ from irtjax.cli.pipeline import (
     show_all,
 )
 from irtjax.cli.progress import ProgressLine
+from irtjax.data.fit_folder import is_arena
 
 
 @dataclasses.dataclass(frozen=True)
@@ -106,6 +108,10 @@ def rank_command(
     _check_reading(reading, files)
     if moves.flow is not None:
         _check_unused(level=level, draws=draws, seed=seed, all=everything or None)
+    elif moves.against is None and is_arena(folder):
+        more = {"quiet": quiet, "json": json, "everything": everything}
+        show_saved(folder, level=level, num_draws=draws, seed=seed, **more)
+        return
     with ProgressLine(quiet) as progress:
         progress("load")
         fit = load_fit(folder)

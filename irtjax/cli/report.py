@@ -42,7 +42,7 @@ def report_command(
     FILE... are responses to its items, if it keeps none, for the items that separate
     two subjects and the points next to response curves.
     """
-    from irtjax.data.fit_folder import RESPONSES
+    from irtjax.data.fit_folder import RESPONSES, is_arena
     from irtjax.report.page import PAGE, write_page
     from irtjax.subsets.subset import is_subset
 
@@ -64,7 +64,8 @@ def report_command(
         print_json({"out": str(place), "bytes": size})
     elif not quiet:
         say(f"Written to {place} ({size / 1000:,.0f} kB): open it in a browser")
-        if not files and not is_subset(folder) and not (folder / RESPONSES).is_file():
+        kept = is_subset(folder) or is_arena(folder) or (folder / RESPONSES).is_file()
+        if not files and not kept:
             say(f"It has no responses: irtjax report {folder} FILE adds them")
 
 
@@ -90,8 +91,16 @@ def page_of(
         small = load_subset(folder)
         more = {"sentences": subset_sentences(small), "title": title}
         return subset_page(small, command=command, **more)
-    from irtjax.storage import load
+    from irtjax.storage import is_arena, load, load_arena
 
+    if is_arena(folder):
+        from irtjax.report.arena_page import arena_page
+
+        if data:
+            raise ValueError(f"{data[0]} is not used: {folder} holds comparisons")
+        return arena_page(
+            load_arena(folder), command=command, title=title, folder=folder
+        )
     fit = load(folder)
     table = responses_of(fit, folder, data, reading)
     texts = None if reading.texts else {}

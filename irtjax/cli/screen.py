@@ -85,6 +85,18 @@ def show_result(
     show_text(verdict_text({k: as_options(text) for k, text in lines.items()}))
 
 
+def show_leaderboard(ranked: RankedSubjects, form: str) -> None:
+    """Prints the leaderboard to be pasted, as Markdown, LaTeX or CSV."""
+    from irtjax.calibration.leaderboard_text import leaderboard_rows, leaderboard_table
+    from irtjax.report.exports import csv_text, formatted
+
+    if form == "csv":
+        show_text(csv_text(leaderboard_table(ranked)))
+        return
+    left = ("rank", ranked.noun, "tied with")
+    show_text(formatted(*leaderboard_rows(ranked), form, left))
+
+
 def shown_path(path: Path) -> str:
     """A path as it is shortest from here."""
     try:

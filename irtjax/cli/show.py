@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from irtjax.cli import options as opt
+from irtjax.cli.arena import show_saved
 from irtjax.cli.output import print_json
 from irtjax.cli.pipeline import load_fit, ranking_document, show_all
 from irtjax.cli.progress import ProgressLine
+from irtjax.data.fit_folder import is_arena
 
 if TYPE_CHECKING:
     from irtjax.calibration.calibration import Calibration
@@ -68,6 +70,15 @@ def show_command(
         raise ValueError("--items and --tasks are two tables: leave one out")
     view = _View(form, everything, json)
     view.check(FORMATS if not (items or tasks) else FORMATS[:-1])
+    if is_arena(folder):
+        if items or tasks:
+            raise ValueError(
+                f"{folder} holds comparisons, which have no items or tasks"
+            )
+        view.check(FORMATS[:-1])
+        more = {"quiet": quiet, "json": json, "everything": everything}
+        show_saved(folder, level=level, form=form, **more)
+        return
     fit = _load(folder, quiet or json or form != "table")
     if items:
         _show_items(fit, view)
@@ -116,19 +127,12 @@ def _load(folder: Path, quiet: bool) -> Calibration:
 
 def _export(ranked: RankedSubjects, form: str, notes: Sequence[str]) -> None:
     """Prints the leaderboard to be pasted."""
-    from irtjax.calibration.leaderboard_text import leaderboard_rows, leaderboard_table
     from irtjax.cli import screen
-    from irtjax.report.exports import csv_text, formatted
 
     if form == "lm-eval":
         screen.show_text(_harness_tables(ranked, notes))
-        return
-    if form == "csv":
-        screen.show_text(csv_text(leaderboard_table(ranked)))
-        return
-    header, rows = leaderboard_rows(ranked)
-    left = ("rank", ranked.noun, "tied with")
-    screen.show_text(formatted(header, rows, form, left))
+    else:
+        screen.show_leaderboard(ranked, form)
 
 
 def _show_items(fit: Calibration, view: _View) -> None:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
@@ -13,6 +11,7 @@ import numpy as np
 
 from irtjax._types import Status
 from irtjax.calibration.abilities import Abilities
+from irtjax.comparisons.arena import Arena
 from irtjax.comparisons.errors import inverse_information, sandwich
 from irtjax.comparisons.families import LINKS, TIES, PairFamily
 from irtjax.comparisons.newton import (
@@ -21,6 +20,7 @@ from irtjax.comparisons.newton import (
     PairParameters,
     maximise_jit,
 )
+from irtjax.comparisons.style import style_table
 from irtjax.data.comparison_table import ComparisonTable
 from irtjax.data.wording import counted
 
@@ -33,86 +33,6 @@ FARTHEST = 10.0
 FEW_CLUSTERS = 20
 #: Names that a warning lists.
 MOST_NAMED = 5
-
-
-@dataclasses.dataclass(frozen=True, eq=False, repr=False)
-class Arena:
-    """Abilities of subjects who were compared with each other.
-
-    Attributes:
-        abilities: Names, estimates with a sum of 0, their covariance, and the expected
-            share of wins (ties as halves) against the average of the others.
-        effects: Estimate and standard error of each covariate and of the order, in
-            standard deviations of the covariate; also "tie", log nu or log h.
-        log_likelihood: Without constants of the counts.
-        num_parameters: Abilities less 1, covariates, and the parameter of ties.
-        num_comparisons: Comparisons that count.
-        status: Whether the estimates converged.
-        options: How the fit was made.
-        warnings: What limits the results.
-        notes: What was done with the data.
-        data_hash: Of the table.
-        pairs: A row for each pair: numbers of wins, ties and verdicts that both are
-            bad, and the expected share of the first.
-    """
-
-    abilities: Abilities
-    effects: Mapping[str, tuple[float, float]]
-    log_likelihood: float
-    num_parameters: int
-    num_comparisons: float
-    status: Status
-    options: Mapping[str, Any]
-    warnings: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()
-    data_hash: str = ""
-    pairs: Any = None
-
-    def __str__(self) -> str:
-        return str(self.abilities.rank())
-
-    __repr__ = __str__
-
-    def document(self) -> dict[str, Any]:
-        """All but the abilities, as `fit.json` has it."""
-        return {
-            "kind": "comparisons",
-            "log_likelihood": self.log_likelihood,
-            "num_parameters": self.num_parameters,
-            "num_comparisons": self.num_comparisons,
-            "num_subjects": len(self.abilities.names),
-            "status": self.status.name,
-            "level": self.abilities.level,
-            "effects": {
-                name: {"estimate": value, "se": error}
-                for name, (value, error) in self.effects.items()
-            },
-            "options": dict(self.options),
-            "warnings": list(self.warnings),
-            "notes": list(self.notes),
-            "data_hash": self.data_hash,
-        }
-
-    def save(self, folder: str | Path) -> None:
-        """Writes abilities.parquet, abilities.csv, pairs.csv and fit.json, all or none.
-
-        Raises:
-            ValueError: If they cannot be written.
-        """
-        import json
-
-        import pyarrow.csv as pa_csv
-        import pyarrow.parquet as pq
-
-        from irtjax.data.writing import together, write_text
-
-        table = self.abilities.rank().table
-        with together(folder) as place:
-            pq.write_table(table, place / "abilities.parquet")
-            pa_csv.write_csv(table, place / "abilities.csv")
-            pa_csv.write_csv(self.pairs, place / "pairs.csv")
-            text = json.dumps(self.document(), indent=2, ensure_ascii=False)
-            write_text(text + "\n", place / "fit.json")
 
 
 class PairProblem(NamedTuple):
@@ -234,6 +154,13 @@ def fit_comparisons(
             precision = 1 / PRIOR**2
             found = _maximum(family, used, outcomes, features, precision)
         covariance = _covariance(family, found, used, outcomes, features, clusters)
+        style = None
+        if covariates:
+            plain = features[:, len(covariates) :]
+            without = _maximum(family, used, outcomes, plain, precision)
+            fits = (found, features), (without, plain)
+            codes = _codes(used, clusters)
+            style = style_table(family, fits, used, outcomes, codes)
         shares, against = _shares(family, found.parameters, covariance)
     count = table.num_subjects
     warnings += _few_clusters(used, clusters)
@@ -273,6 +200,7 @@ def fit_comparisons(
         table.notes,
         table.data_hash(),
         _pairs(table, against),
+        style,
     )
 
 
@@ -429,10 +357,14 @@ def _covariance(family, found, table: ComparisonTable, outcomes, features, clust
     """Covariance of all parameters: by clusters if there are any."""
     if not clusters:
         return inverse_information(found)
-    codes = [np.unique(table.labels[x], return_inverse=True)[1] for x in clusters]
-    codes = [x.reshape(-1) for x in codes]
     pairs = table.first, table.second, features
-    return sandwich(family, found, pairs, outcomes, codes)
+    return sandwich(family, found, pairs, outcomes, _codes(table, clusters))
+
+
+def _codes(table: ComparisonTable, clusters: Sequence[str]) -> list[np.ndarray]:
+    """Whole numbers of the clusters of all rows, for each kind of cluster."""
+    codes = [np.unique(table.labels[x], return_inverse=True)[1] for x in clusters]
+    return [x.reshape(-1) for x in codes]
 
 
 def _few_clusters(table: ComparisonTable, clusters: Sequence[str]) -> list[str]:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from irtjax.data.table import ResponseTable
 
-FIT_FORMAT = "irtjax.fit"
+FIT_FORMAT, ARENA_FORMAT = "irtjax.fit", "irtjax.arena"
 #: The responses of a fit, if they are kept.
 RESPONSES = "responses.parquet"
 #: Names that a fit uses in its folder; other files stay as they are.
@@ -59,13 +59,23 @@ class _Digests(Record):
 
 def is_fit(folder: str | Path) -> bool:
     """Whether a folder holds a fit that irtjax wrote, of any version."""
+    return _format_of(folder) == FIT_FORMAT
+
+
+def is_arena(folder: str | Path) -> bool:
+    """Whether a folder holds a fit of comparisons that irtjax wrote, of any version."""
+    return _format_of(folder) == ARENA_FORMAT
+
+
+def _format_of(folder: str | Path) -> Any:
+    """The format that `fit.json` of a folder names; None where there is none."""
     path = Path(folder, "fit.json")
     if not path.is_file():
-        return False
+        return None
     try:
-        return decode(read_bytes(path), Mark, str(path)).format == FIT_FORMAT
+        return decode(read_bytes(path), Mark, str(path)).format
     except ValueError:
-        return False
+        return None
 
 
 def is_file_of_fit(path: Path, folder: Path) -> bool:

@@ -4,7 +4,7 @@ They use Figure objects and no global state of matplotlib, so they are safe in t
 notebooks and on machines without a screen.
 """
 
-from irtjax.plots.abilities import plot_abilities
+from irtjax.plots.abilities import plot_abilities, plot_ranked
 from irtjax.plots.adaptive import plot_adaptive, plot_trajectory
 from irtjax.plots.audit import (
     plot_difficulty_discrimination,
@@ -31,6 +31,7 @@ from irtjax.plots.parameters import plot_item_parameters
 from irtjax.plots.shrink import plot_subset_errors
 from irtjax.plots.stability import plot_rank_ribbons
 from irtjax.plots.style import save_figure
+from irtjax.plots.wins import plot_wins
 from irtjax.plots.wright import plot_wright_map
 
 __all__ = [
@@ -53,10 +54,12 @@ __all__ = [
     "plot_rank_changes",
     "plot_rank_flow",
     "plot_rank_ribbons",
+    "plot_ranked",
     "plot_structure",
     "plot_subset_errors",
     "plot_test_information",
     "plot_trajectory",
+    "plot_wins",
     "plot_wright_map",
     "save_figure",
 ]

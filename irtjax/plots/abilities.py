@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from irtjax.calibration.calibration import Calibration
+    from irtjax.calibration.rank import RankedSubjects
 
 #: Subjects that each get a line of their own with a name.
 NAMED = 70
@@ -25,6 +26,14 @@ OVERLAP = (
     "Intervals of two subjects that differ significantly may overlap; groups of ties"
     " state who is tied."
 )
+
+
+class _Axis(NamedTuple):
+    """The scale of abilities: its label, and a value that is marked, with its name."""
+
+    label: str
+    middle: float | None = None
+    name: str = ""
 
 
 def plot_abilities(fit: Calibration) -> Figure:
@@ -42,40 +51,61 @@ def plot_abilities(fit: Calibration) -> Figure:
     ability = style.column(fit.abilities.table, "ability")
     order = np.argsort(-np.nan_to_num(ability, nan=-np.inf), kind="stable")
     order = order[np.isfinite(ability[order])]
-    count, several = len(order), len(order) > NAMED
+    axis = _Axis("Expected score on all items")
+    if not fit.model.family.dims:
+        mean = float(fit.parameters.population.mean)
+        unit = f"Ability ({style.ability_unit(fit)})"
+        axis = _Axis(unit, mean, "mean of the population")
+    return _figure(fit.abilities.table.take(order), fit.level, "subject", axis)
+
+
+def plot_ranked(ranked: RankedSubjects) -> Figure:
+    """Draws abilities from anywhere, best on top, as `plot_abilities` those of a fit.
+
+    Args:
+        ranked: What `irtjax.rank` returns.
+
+    Returns:
+        The figure; nothing is shown or saved.
+    """
+    mean = float(style.column(ranked.table, "ability").mean())
+    axis = _Axis("Ability", mean, f"mean of the {ranked.noun}s")
+    return _figure(ranked.table, ranked.level, ranked.noun, axis)
+
+
+def _figure(table: Any, level: float, noun: str, axis: _Axis) -> Figure:
+    """Abilities of a table with one row for each subject, best first."""
+    count, several = table.num_rows, table.num_rows > NAMED
     shown = TOP if several else count
     width, height = (11.0 if several else 7.5), 1.9 + 0.155 * shown
     figure, panels = style.new_figure(width, height, 1 + several, grid="x")
-    named, level = order[:shown], percent(fit.level)
-    _draw_intervals(panels[0], fit, named)
-    names = fit.abilities.table.column("subject").take(named).to_pylist()
-    ranks = style.column(fit.abilities.table, "rank")[named]
+    named, interval = table.slice(0, shown), percent(level)
+    _draw_intervals(panels[0], named, axis, not several)
+    names = named.column("subject").to_pylist()
+    ranks = style.column(named, "rank")
     texts = [f"{style.label(x)}  {k:.0f}" for x, k in zip(names, ranks, strict=True)]
     panels[0].set_yticks(np.arange(shown), texts)
     panels[0].tick_params(axis="y", labelsize=7, length=0)
-    heading = (
-        f"The first {shown} of {counted(count, 'subject')}" if several else "Abilities"
-    )
-    below = f"with {level} intervals; numbers are ranks"
+    heading = f"The first {shown} of {counted(count, noun)}" if several else "Abilities"
+    below = f"with {interval} intervals; numbers are ranks"
     style.title(
-        panels[0], heading, below if several else f"{counted(count, 'subject')} {below}"
+        panels[0], heading, below if several else f"{counted(count, noun)} {below}"
     )
     if several:
-        _draw_intervals(panels[1], fit, order)
+        _draw_intervals(panels[1], table, axis, True)
         panels[1].set_ylabel("Place in the order of abilities")
         places = _places(count)
         panels[1].set_yticks(places - 1, [f"{k:,}" for k in places])
-        style.title(panels[1], "All subjects", f"{count:,}, with {level} intervals")
+        style.title(panels[1], f"All {noun}s", f"{count:,}, with {interval} intervals")
     style.legend_below(figure, panels[-1:], 3, OVERLAP)
     return figure
 
 
-def _draw_intervals(axes: Axes, fit: Calibration, order: np.ndarray) -> None:
+def _draw_intervals(axes: Axes, table: Any, axis: _Axis, whole: bool) -> None:
     """Draws abilities with intervals, one below the other, and the mean of all."""
-    table = fit.abilities.table
     wanted = ("ability", "lower", "upper", "rank_lower")
-    ability, lower, upper, rank_lower = (style.column(table, c)[order] for c in wanted)
-    count = len(order)
+    ability, lower, upper, rank_lower = (style.column(table, c) for c in wanted)
+    count = table.num_rows
     # Thin lines let thousands of intervals read as one band.
     crowd = max(1.0, count / NAMED)
     place, first = np.arange(count), rank_lower <= 1
@@ -94,15 +124,11 @@ def _draw_intervals(axes: Axes, fit: Calibration, order: np.ndarray) -> None:
     # Points have the same size however many there are: the first and last need room.
     room = max(0.6, 0.01 * count)
     axes.set_ylim(count - 1 + room, -room)
-    if fit.model.family.dims:
-        axes.set_xlabel("Expected score on all items")
-    else:
-        mean = float(fit.parameters.population.mean)
-        # Out of the panel of the first subjects, the mean is not drawn there.
-        if count == len(fit.subject_names) or lower.min() <= mean:
-            look = {"color": GREY, "lw": 0.8, "ls": "--"}
-            axes.axvline(mean, label="mean of the population", **look)
-        axes.set_xlabel(f"Ability ({style.ability_unit(fit)})")
+    axes.set_xlabel(axis.label)
+    # Out of the panel of the first subjects, the mean is not drawn there.
+    if axis.middle is not None and (whole or lower.min() <= axis.middle):
+        look = {"color": GREY, "lw": 0.8, "ls": "--"}
+        axes.axvline(axis.middle, label=axis.name, **look)
 
 
 def _places(count: int) -> np.ndarray:

@@ -26,7 +26,12 @@ from irtjax.report.page_html import write_page as write_page
 from irtjax.report.page_items import has_cloud, item_table
 from irtjax.report.page_read import flags_of, items_to_read
 from irtjax.report.page_subset import section
-from irtjax.report.summary import UNSETTLED, fit_sentences, has_converged
+from irtjax.report.summary import (
+    UNSETTLED,
+    fit_sentences,
+    has_converged,
+    score_sentence,
+)
 from irtjax.report.words import listing, short, worded
 
 if TYPE_CHECKING:
@@ -128,6 +133,8 @@ def report_page(
     if title is None:
         title = page_head.title_of(fit, place)
         title = " and ".join(labels(pair, 40)) if pair else title
+    # Persons of a test, all alike, have no figure.
+    crowd = page_scores.items_first(fit) and len(standing.groups[0]) > page_scores.DRAWN
     context = {
         "title": short(title, 200),
         "facts": standing.heading or heading(fit),
@@ -137,8 +144,8 @@ def report_page(
         "sentences": [short(x, SENTENCE) for x in sentences],
         "tiles": [] if pair else _tiles(of, read, few, few_sentences),
         "first": first,
-        "scores": page_scores.score_table(of, rows),
-        "figure": page_scores.score_figure(of, rows),
+        "scores": _score_table(fit, standing, rows),
+        "figure": None if crowd else page_scores.score_figure(standing, rows),
         "tasks": page_scores.task_table(of, rows),
         "tasks_heading": f"{nouns_of(fit)[1].capitalize()}s",
         "read": read if read["rows"] else None,
@@ -155,12 +162,34 @@ def report_page(
     return render(context, content)
 
 
+def _score_table(
+    fit: Calibration, ranked: RankedSubjects, rows: list[dict[str, Any]]
+) -> dict[str, Any]:
+    """The table of models, in the words of a fit."""
+    note = score_sentence(fit) if fit.reversed_scores else ""
+    # Of a factor model the ability is the expected score.
+    own = not fit.model.family.dims
+    return page_scores.score_table(ranked, rows, note=note, abilities=own)
+
+
+def _subject_data(
+    fit: Calibration, rows: list[dict[str, Any]], order: np.ndarray
+) -> dict[str, Any]:
+    """Columns of the subjects, best first; `order` is their place in the fit."""
+    of = lambda values: None if values is None else np.asarray(values)[order]
+    groups = None
+    if fit.structure is not None and len(fit.structure.groups) > 1:
+        groups = fit.structure.ability
+    errors = fit.ability_shared, fit.ability_scale
+    return page_data.subject_data(rows, *map(of, (*errors, groups)))
+
+
 def _tiles(
     of: Sources, read: dict[str, Any], few: Any, sentences: Sequence[str]
 ) -> list[dict[str, Any]]:
     """The three answers at the head of the page."""
     return [
-        page_head.first_tile(of.fit, of.ranked),
+        page_head.first_tile(of.ranked),
         page_head.read_tile(read),
         page_head.cheaper_tile(of.fit, few, sentences),
     ]
@@ -199,7 +228,7 @@ def fit_data(
         "measure": page_scores.measure_of(rows)._asdict(),
         "cloud": has_cloud(fit),
         "texts": {str(where[place]): text for place, text in found.items()},
-        "subjects": page_data.subject_data(fit, rows, of.order),
+        "subjects": _subject_data(fit, rows, of.order),
         "items": items,
         "curves": curves,
         "factors": factors,

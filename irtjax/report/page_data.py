@@ -499,36 +499,46 @@ def item_data(
 
 
 def subject_data(
-    fit: Calibration, rows: list[dict[str, Any]], order: np.ndarray
+    rows: list[dict[str, Any]],
+    shared: np.ndarray | None = None,
+    scale: np.ndarray | None = None,
+    by_group: np.ndarray | None = None,
 ) -> dict[str, Any]:
-    """Columns of the subjects, best first; `order` is their place in the fit."""
+    """Columns of the subjects, best first.
+
+    Args:
+        rows: Those of the ranking.
+        shared: `[subjects, rank]` loadings of errors that subjects share.
+        scale: `[subjects]` loadings on the error of the scale (`ranking.compare`).
+        by_group: `[subjects, groups]` abilities on each group of items.
+    """
     found: dict[str, Any] = {"names": labels(row["subject"] for row in rows)}
     kinds = "ability ability_se lower upper probability_best".split()
     kinds += [f"{of}{end}" for of in _SCORES for end in ("", "_lower", "_upper")]
     for name in kinds:
         values = [row.get(name) for row in rows]
         if any(value is not None for value in values):
-            scale = FINE if name in _FINE else 1000
-            found[name] = whole([np.nan if x is None else x for x in values], scale)
+            fine = FINE if name in _FINE else 1000
+            found[name] = whole([np.nan if x is None else x for x in values], fine)
     for name in ("rank", "rank_lower", "rank_upper", "first_group", "last_group"):
         found[name] = [row[name] for row in rows]
-    found["observed"] = [row["observed"] for row in rows]
-    found["flags"] = {str(k): x for k, row in enumerate(rows) if (x := row["flags"])}
+    found["observed"] = [row.get("observed") for row in rows]
+    flags = {str(k): x for k, row in enumerate(rows) if (x := row.get("flags"))}
+    found["flags"] = flags
     # Differences are computed from these: errors have four digits or more.
     errors = [row["ability_se"] for row in rows if row["ability_se"]]
     middle = float(np.median(errors)) if errors else 1.0
-    scale = found["scale_of_exact"] = 10 ** int(
+    unit = found["scale_of_exact"] = 10 ** int(
         np.clip(np.ceil(4 - np.log10(middle)), 4, 9)
     )
     for name in ("ability", "ability_se"):
-        found[f"exact_{name}"] = whole([row[name] for row in rows], scale)
-    if fit.ability_shared is not None:
-        shared = np.asarray(fit.ability_shared)[order]
-        found["shared"] = [whole(row, scale) for row in shared]
-        if fit.ability_scale is not None:
-            found["scale"] = whole(np.asarray(fit.ability_scale)[order], scale)
-    if fit.structure is not None and len(fit.structure.groups) > 1:
-        found["by_group"] = [whole(row) for row in fit.structure.ability[order]]
+        found[f"exact_{name}"] = whole([row[name] for row in rows], unit)
+    if shared is not None:
+        found["shared"] = [whole(row, unit) for row in shared]
+        if scale is not None:
+            found["scale"] = whole(scale, unit)
+    if by_group is not None:
+        found["by_group"] = [whole(row) for row in by_group]
     return found
 
 

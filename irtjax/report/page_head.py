@@ -10,7 +10,6 @@ from irtjax.calibration.shown_names import short_names
 from irtjax.data.wording import counted, percent
 from irtjax.report.page_data import labels
 from irtjax.report.page_html import SENTENCE
-from irtjax.report.page_scores import noun_of
 from irtjax.report.verdict import LIKELY
 from irtjax.report.words import listing, number, short
 
@@ -45,13 +44,13 @@ def tasks_of(fit: Calibration) -> list[str]:
     return sorted({str(name) for name in fit.benchmarks.tolist() if name})
 
 
-def first_tile(fit: Calibration, ranked: RankedSubjects) -> dict[str, Any]:
+def first_tile(ranked: RankedSubjects) -> dict[str, Any]:
     """Who has the first place, alone or with those that it is tied with."""
     rows = ranked.rows(stop=TILE_NAMES)
     tile: dict[str, Any] = {"label": "First place", "href": "scores"}
     if not rows:
-        return tile | {"value": "–", "text": f"No {noun_of(fit)} has a finite ability."}
-    noun, first = noun_of(fit), ranked.groups[0]
+        return tile | {"value": "–", "text": f"No {ranked.noun} has a finite ability."}
+    noun, first = ranked.noun, ranked.groups[0]
     every = ranked.table.column("subject").to_pylist()
     shown = list(short_names(labels(every)).values())[: len(first)]
     names = [short(name, TILE_LETTERS) for name in shown[:TILE_NAMES]]

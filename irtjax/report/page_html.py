@@ -28,6 +28,8 @@ _INLINE = {"script": tuple(f"{x}.js" for x in _SCRIPTS), "style": ("page.css",)}
 _SECTIONS = (
     ("scores", "Scores", "scores"),
     ("tasks", "Tasks", "tasks"),
+    ("covariates", "Style", "covariates"),
+    ("wins", "Wins", "wins"),
     ("read", "Items to read", "read"),
     ("compare", "Compare two", "compare"),
     ("items", "Items", "items"),

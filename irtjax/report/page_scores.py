@@ -15,7 +15,6 @@ from irtjax.data.wording import are, counted, percent
 from irtjax.report.leaderboard_page import benchmarks_with_accuracy
 from irtjax.report.page_data import Sources, labels
 from irtjax.report.page_figures import nice_step, ticks
-from irtjax.report.summary import score_sentence
 from irtjax.report.words import interval, listing, number
 
 if TYPE_CHECKING:
@@ -106,15 +105,15 @@ def tied_text(names: Sequence[str], k: int, ends: tuple[int, int]) -> str:
     return text + f" and {left:,} more" * bool(left) or "–"
 
 
-def score_figure(of: Sources, rows: list[dict[str, Any]]) -> dict[str, Any] | None:
+def score_figure(
+    ranked: RankedSubjects, rows: list[dict[str, Any]]
+) -> dict[str, Any] | None:
     """The figure of scores with intervals and brackets of ties, of the first rows.
 
     Places are shares of its width, so that it is as wide as the window and letters keep
     their size; heights are pixels.
     """
     chosen = rows[:DRAWN]
-    if items_first(of.fit) and len(of.ranked.groups[0]) > DRAWN:
-        return None  # Persons of a test, all alike.
     shown = measure_of(rows)
     values = [shown.of(row) for row in chosen]
     known = [x for value in values for x in value if math.isfinite(x)]
@@ -140,8 +139,8 @@ def score_figure(of: Sources, rows: list[dict[str, Any]]) -> dict[str, Any] | No
             drawn[-1]["at"] = None
     brackets, lanes, apart = _brackets(rows, len(chosen), top, step)
     kind = "Score" if shown.is_score else "Ability"
-    level = percent(of.ranked.level)
-    noun = noun_of(of.fit)
+    level = percent(ranked.level)
+    noun = ranked.noun
     left = len(rows) - len(chosen)
     note = f"{kind} with its {level} interval"
     if brackets:
@@ -219,11 +218,26 @@ def _brackets(
     return paths, len(free), apart
 
 
-def score_table(of: Sources, rows: list[dict[str, Any]]) -> dict[str, Any]:
-    """The table of models, its first rows."""
+def score_table(
+    ranked: RankedSubjects,
+    rows: list[dict[str, Any]],
+    meaning: str = "expected mean response over all items",
+    *,
+    note: str = "",
+    abilities: bool = True,
+) -> dict[str, Any]:
+    """The table of models, its first rows.
+
+    Args:
+        ranked: The ranking.
+        rows: Its rows.
+        meaning: What the score is.
+        note: A sentence after the caption.
+        abilities: Whether abilities are a column of their own.
+    """
     names = labels(row["subject"] for row in rows)
     others = list(short_names(names).values())
-    places, measure = tied_places(of.ranked), measure_of(rows)
+    places, measure = tied_places(ranked), measure_of(rows)
     shown = []
     for k, (row, name) in enumerate(zip(rows[:ROWS], names, strict=False)):
         value, *ends = measure.of(row)
@@ -231,7 +245,7 @@ def score_table(of: Sources, rows: list[dict[str, Any]]) -> dict[str, Any]:
         cells = {
             "rank": ranks_text(places[k]),
             "name": name,
-            "flags": row["flags"],
+            "flags": row.get("flags"),
             "score": measure.text(value),
             "interval": measure.span(*ends),
             "ties": tied_text(others, k, places[k]),
@@ -244,21 +258,18 @@ def score_table(of: Sources, rows: list[dict[str, Any]]) -> dict[str, Any]:
         cells["accuracy"] = number(row.get("accuracy"), 3)
         cells["accuracy_interval"] = "" if None in ends else interval(*ends)
         shown.append(cells)
-    noun, left = noun_of(of.fit), len(rows) - len(shown)
+    noun, left = ranked.noun, len(rows) - len(shown)
     caption = counted(len(rows), noun)
     if measure.is_score:
-        caption += ". Score: expected mean response over all items"
+        caption += f". Score: {meaning}"
     return {
         "noun": noun,
         "rows": shown,
-        "level": percent(of.ranked.level),
+        "level": percent(ranked.level),
         "measure": "Score" if measure.is_score else "Ability",
-        # Of a factor model the ability is the expected score.
-        "abilities": measure.is_score and not of.fit.model.family.dims,
+        "abilities": measure.is_score and abilities,
         "accuracies": any(row.get("accuracy") is not None for row in rows[:1]),
-        "caption": f"{caption}. {score_sentence(of.fit)}"
-        if of.fit.reversed_scores
-        else f"{caption}.",
+        "caption": f"{caption}. {note}".rstrip(),
         "left": f"{counted(left, f'more {noun}')} {are(left)} in abilities.csv."
         if left > 0
         else "",

@@ -140,7 +140,7 @@ def mind(fit: Calibration, ranked: RankedSubjects) -> str:
     """Returns the one or two warnings that matter most for these data."""
     noun = nouns_of(fit)[0]
     found = [
-        _brief(_COPIES.sub(f"several {noun}s ", text))
+        brief(_COPIES.sub(f"several {noun}s ", text))
         for text in fit.warnings
         if not is_of_items(text)
     ]
@@ -159,7 +159,7 @@ def mind(fit: Calibration, ranked: RankedSubjects) -> str:
     return "; ".join([*found, *of_size][:MOST_WARNINGS])
 
 
-def _brief(warning: str) -> str:
+def brief(warning: str) -> str:
     """The beginning of a warning: what is wrong, without the reason and the cure."""
     whole = visible(warning)
     text = re.split(r"[:;]\s", whole, maxsplit=1)[0]

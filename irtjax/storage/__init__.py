@@ -3,12 +3,14 @@
 from irtjax.data.fit_folder import FIT_FILES as FIT_FILES
 from irtjax.data.fit_folder import RUN_FILES as RUN_FILES
 from irtjax.data.fit_folder import STRUCTURE_FILES as STRUCTURE_FILES
+from irtjax.data.fit_folder import is_arena as is_arena
 from irtjax.data.fit_folder import is_fit as is_fit
 from irtjax.data.fit_folder import load_responses as load_responses
 from irtjax.estimators.posterior.checkpoint import load_chains as load_chains
 from irtjax.estimators.posterior.checkpoint import save_chains as save_chains
 from irtjax.estimators.posterior.checkpoint import to_arviz as to_arviz
 from irtjax.estimators.posterior.checkpoint import write_draws as write_draws
+from irtjax.storage.arena import load_arena as load_arena
 from irtjax.storage.checkpoint import load_checkpoint as load_checkpoint
 from irtjax.storage.checkpoint import save_checkpoint as save_checkpoint
 from irtjax.storage.folder import check_folder as check_folder

@@ -22,6 +22,7 @@ from irtjax.data import writing
 from irtjax.data.decode import decode
 from irtjax.data.files import read_bytes
 from irtjax.data.fit_folder import (
+    ARENA_FORMAT,
     CONTENTS,
     FIT_FILES,
     FIT_FORMAT,
@@ -244,6 +245,11 @@ def _read_json(folder: Path) -> bytes:
         mark = decode(data, Mark, "fit.json")
     except ValueError as error:
         raise damaged(folder, str(error)) from None
+    if mark.format == ARENA_FORMAT:
+        raise ValueError(
+            f"{folder} was written by `irtjax arena`: comparisons have no items; show,"
+            " rank, compare and report take it, and irtjax.storage.load_arena"
+        )
     if mark.format != FIT_FORMAT:
         raise ValueError(f"{path} was not written by irtjax")
     version = mark.version

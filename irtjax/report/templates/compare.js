@@ -68,6 +68,7 @@ function compare() {
 }
 
 function separating(a, b) {
+  if (!itemCount) return [];
   const real = a < answered && b < answered;
   const [first, second] = [subjects.names[a], subjects.names[b]];
   if (!real && !data.curves)

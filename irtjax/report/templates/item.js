@@ -97,9 +97,11 @@ window.addEventListener("afterprint", () => { for (const part of closed) part.op
 
 // ---- All -------------------------------------------------------------------
 if (data.cloud) places();
-itemTable();
-legend();
-list.render();
+if (data.items) {
+  itemTable();
+  legend();
+  list.render();
+}
 if (data.cloud) figureEvents();
 for (const name of document.querySelectorAll("#reading [data-item]"))
   if (name.dataset.item !== "") name.replaceChildren(itemButton(+name.dataset.item));

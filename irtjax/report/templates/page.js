@@ -32,8 +32,9 @@ const range = (low, high, digits = 2) => `${fixed(low, digits)} … ${fixed(high
 const numbers = (column, scale = 1000) => column && column.map((x) => (x == null ? NaN : x / scale));
 
 // ---- Data ------------------------------------------------------------------
-const items = data.items, subjects = data.subjects;
-items.names = (() => {
+// A page of comparisons has no items.
+const items = data.items || {}, subjects = data.subjects;
+items.names = !data.items ? [] : (() => {
   if (Array.isArray(items.names)) {
     const [width, text] = items.names, hex = {}, out = [], step = 2 * Math.ceil(width / 3);
     for (const a of DIGITS) for (const b of DIGITS) hex[a + b] = (DIGITS.length * VALUE.get(a) + VALUE.get(b)).toString(16).padStart(3, "0");
@@ -50,7 +51,7 @@ for (const name of ["discrimination", "difficulty", "accuracy"]) {
   items[`${name}_se`] = numbers(items[`${name}_se`], 100);
 }
 if (typeof items.benchmark === "string") items.benchmark = [...items.benchmark].map((digit) => VALUE.get(digit));
-if (items.observed.codes) items.observed = [...items.observed.codes].map((digit) => items.observed.values[VALUE.get(digit)]);
+if (items.observed && items.observed.codes) items.observed = [...items.observed.codes].map((digit) => items.observed.values[VALUE.get(digit)]);
 if (typeof items.observed === "number") items.observed = Array(itemCount).fill(items.observed);
 items.weight = numbers(items.weight, 100000);
 const benchmarkOf = (k) => (items.benchmarks ? items.benchmarks[items.benchmark[k]] : "");

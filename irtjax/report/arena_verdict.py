@@ -1,0 +1,74 @@
+"""The verdict on an arena, in lines: first place, style, what limits it, what next."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from irtjax._types import Status
+from irtjax.data.text_table import terminal_width
+from irtjax.report.verdict import MOST_WARNINGS, brief, first, following
+from irtjax.report.words import number
+
+if TYPE_CHECKING:
+    from irtjax.calibration.rank import RankedSubjects
+    from irtjax.comparisons.arena import Arena
+
+
+def verdict(
+    arena: Arena,
+    ranked: RankedSubjects,
+    *,
+    more: Mapping[str, str] | None = None,
+    folder: Path | str | None = None,
+    width: int | None = None,
+) -> dict[str, str]:
+    """Returns the lines by name, those that have something to state.
+
+    Args:
+        arena: The fit.
+        ranked: Its ranking.
+        more: Further lines, which stand before "Mind".
+        folder: The folder that the next command names.
+        width: Columns for the names of the first; None takes those of the terminal.
+    """
+    width = terminal_width() if width is None else width
+    lines = {
+        "First": first(ranked, arena.status == Status.CONVERGED, width),
+        "Style": style(arena),
+        **(more or {}),
+        "Mind": mind(arena),
+        "Next": following(ranked, folder) if ranked.table.num_rows > 1 else "",
+    }
+    return {name: text for name, text in lines.items() if text}
+
+
+def style(arena: Arena) -> str:
+    """Returns effects of covariates, and the model whose ability they change most."""
+    found = [
+        f"{name} {'+' if value >= 0 else '−'}{number(abs(value))} ± {number(error)}"
+        for name, (value, error) in arena.effects.items()
+        if name != "tie"
+    ]
+    if not found:
+        return ""
+    text = f"{', '.join(found)} a standard deviation"
+    if arena.style is None:
+        return f"{text}."
+    rows = arena.style.to_pylist()
+    most = max(rows, key=lambda row: abs(row["difference"]))
+    change = most["difference"]
+    sign = "+" if change >= 0 else "−"
+    return (
+        f"{text}; changes {most['subject']} most, by {sign}{number(abs(change))} ±"
+        f" {number(most['difference_se'])}. It may be a mediator."
+    )
+
+
+def mind(arena: Arena) -> str:
+    """Returns the warnings that matter most, and that errors are not clustered."""
+    found = [brief(text) for text in arena.warnings]
+    if not arena.options.get("cluster"):
+        found.append("errors take comparisons as independent (--cluster COLUMN)")
+    return "; ".join(found[:MOST_WARNINGS])
