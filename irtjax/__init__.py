@@ -18,8 +18,11 @@ if TYPE_CHECKING:
     from irtjax.calibration.abilities import Abilities as Abilities
     from irtjax.calibration.calibration import Calibration as Calibration
     from irtjax.calibration.score import score as score
+    from irtjax.comparisons.elo import elo as elo
     from irtjax.comparisons.fit import Arena as Arena
     from irtjax.comparisons.fit import fit_comparisons as fit_comparisons
+    from irtjax.comparisons.plan import battles_to_decide as battles_to_decide
+    from irtjax.comparisons.plan import plan_battles as plan_battles
     from irtjax.data import ResponseTable as ResponseTable
     from irtjax.data import read as read
     from irtjax.data.comparison_table import ComparisonTable as ComparisonTable
@@ -141,7 +144,10 @@ _HOMES = {
     "dimensions": "validity.dimensionality",
     "discrimination_path": "validity.discrimination_path",
     "fit": "fitting.fit",
+    "battles_to_decide": "comparisons.plan",
+    "elo": "comparisons.elo",
     "fit_comparisons": "comparisons.fit",
+    "plan_battles": "comparisons.plan",
     "from_inspect": "harness.frames",
     "heterogeneity": "validity.heterogeneity",
     "history": "storage",

@@ -1,5 +1,6 @@
 """Comparisons of two subjects each: abilities by maximum likelihood, with errors."""
 
+from irtjax.comparisons.elo import EloRatings, elo_stream
 from irtjax.comparisons.errors import inverse_information, sandwich
 from irtjax.comparisons.families import PairFamily
 from irtjax.comparisons.fit import Arena, fit_comparisons
@@ -10,13 +11,17 @@ from irtjax.comparisons.newton import (
     log_likelihood,
     maximise,
 )
+from irtjax.comparisons.plan import BattlePlan
 
 __all__ = [
     "Arena",
+    "BattlePlan",
+    "EloRatings",
     "PairCounts",
     "PairFamily",
     "PairFit",
     "PairParameters",
+    "elo_stream",
     "fit_comparisons",
     "inverse_information",
     "log_likelihood",

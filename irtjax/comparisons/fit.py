@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -384,21 +385,25 @@ def _shares(family: PairFamily, parameters: PairParameters, covariance):
     """Expected shares against the average of the others, their errors, and by pair."""
     import jax.numpy as jnp
 
-    ability = np.asarray(parameters.ability)
-    count, shape = len(ability), jnp.asarray(parameters.shape)
+    ability, shape = np.asarray(parameters.ability), jnp.asarray(parameters.shape)
     gaps = jnp.asarray(ability[:, None] - ability[None, :])
-    share = lambda d, s: family.expected_share(d, s)
-    every = lambda f: np.asarray(
-        jax.jit(jax.vmap(jax.vmap(lambda d: f(d, shape))))(gaps), np.float64
-    )
-    value, slope = every(share), every(jax.grad(share))
-    outside = 1 - np.eye(count)
-    against, slope = value, slope * outside / (count - 1)
+    against, slope, by_shape = map(np.asarray, _shares_of(family, gaps, shape))
+    count = len(ability)
+    outside = (1 - np.eye(count)) / (count - 1)
+    slope = slope * outside
     gradient = np.zeros((count, len(covariance)))
     gradient[:, :count] = np.diag(slope.sum(axis=1)) - slope
     if family.num_shapes:
-        by_shape = every(lambda d, s: jax.grad(share, 1)(d, s)[0]) * outside
-        gradient[:, -1] = by_shape.sum(axis=1) / (count - 1)
+        gradient[:, -1] = np.sum(by_shape[..., 0] * outside, axis=1)
     variance = np.einsum("ip,pq,iq->i", gradient, covariance, gradient)
-    mean = (against * outside).sum(axis=1) / (count - 1)
+    mean = np.sum(against * outside, axis=1)
     return (mean, np.sqrt(np.maximum(variance, 0))), against
+
+
+@partial(jax.jit, static_argnums=0)
+def _shares_of(family: PairFamily, gaps, shape):
+    """Expected shares at all differences, with derivatives in these and the shapes."""
+    share = lambda d: family.expected_share(d, shape)
+    by_shape = lambda d: jax.grad(family.expected_share, 1)(d, shape)
+    every = lambda f: jax.vmap(jax.vmap(f))(gaps)
+    return every(share), every(jax.grad(share)), every(by_shape)
