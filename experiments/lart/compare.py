@@ -359,47 +359,66 @@ def difference(rows: list[dict]) -> tuple[float, float]:
 
 #: Up to this number of places along the axis means are points, and a line above.
 FEW = 12
+#: Differences below this are rounding errors, not distances.
+ROUNDING = 1e-12
 
 
 def draw_figure(name: str, rows: list[dict], path: Path) -> None:
-    """Means over splits with two standard errors."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
+    """Means over splits with two standard errors, a panel for each parameter."""
+    from irtjax.plots.style import (
+        empty_figure,
+        legend_below,
+        panels,
+        save_figure,
+        title,
+    )
 
     along = next((k for k in ("items", "models", "step", "fold") if k in rows[0]), None)
     kinds = sorted({row.get("parameter", "") for row in rows})
-    figure = Figure(figsize=(4.6 * len(kinds), 3.4))
-    FigureCanvasAgg(figure)
-    panels = figure.subplots(1, len(kinds), squeeze=False)[0]
-    for kind, axes in zip(kinds, panels, strict=True):
+    columns = min(len(kinds), 3)
+    lines = -(-len(kinds) // columns)
+    figure = empty_figure(4.2 * columns, 2.9 * lines + 0.3)
+    every = panels(figure, lines, columns, len(kinds)).ravel()[: len(kinds)]
+    for kind, axes in zip(kinds, every, strict=True):
         mine = [row for row in rows if row.get("parameter", "") == kind]
-        labels = list(dict.fromkeys(row["model"] for row in mine))
-        places = sorted({row[along] for row in mine}) if along else [""]
-        few = len(places) <= FEW
-        for k, label in enumerate(labels):
-            part = [row for row in mine if row["model"] == label]
-            x = [row[along] if along else "" for row in part]
-            if few:  # Models at one place stand side by side.
-                shift = 0.1 * (k - (len(labels) - 1) / 2)
-                x = [places.index(place) + shift for place in x]
-            y, error = ([row[c] for row in part] for c in ("mean", "se"))
-            axes.errorbar(
-                x, y, yerr=2 * np.asarray(error), label=label, elinewidth=0.6,
-                fmt="o" if few else "-", markersize=5,
-            )  # fmt: skip
-        if few:
-            axes.set_xticks(range(len(places)), places)
-            axes.set_xlim(-0.6, len(places) - 0.4)
-        axes.set_xlabel(along or "")
-        axes.set_ylabel(f"{name} {kind}".strip())
-        values = [row["mean"] for row in mine]
-        if max(values) > 20 * max(min(values), 1e-12):
-            axes.set_yscale("log")
-        for side in ("top", "right"):
-            axes.spines[side].set_visible(False)
-        axes.legend(frameon=False, fontsize=8)
-    figure.tight_layout()
-    figure.savefig(path, dpi=130)
+        title(axes, f"{name} {kind}".strip())
+        draw_panel(axes, mine, along)
+    legend_below(figure, every[:1], 2)
+    save_figure(figure, path, dpi=110)
+
+
+def draw_panel(axes, rows: list[dict], along: str | None) -> None:
+    """One line for each model, or points where there are few places."""
+    from irtjax.plots.style import PALETTE
+
+    labels = list(dict.fromkeys(row["model"] for row in rows))
+    places = sorted({row[along] for row in rows}) if along else [""]
+    few = len(places) <= FEW
+    values = [row["mean"] for row in rows]
+    exact = max(values) < ROUNDING
+    for k, label in enumerate(labels):
+        part = [row for row in rows if row["model"] == label]
+        x = [row[along] if along else "" for row in part]
+        if few:  # Models at one place stand side by side.
+            shift = 0.1 * (k - (len(labels) - 1) / 2)
+            x = [places.index(place) + shift for place in x]
+        y, error = (np.asarray([row[c] for row in part]) for c in ("mean", "se"))
+        axes.errorbar(
+            x, 0 * y if exact else y, yerr=None if exact else 2 * error, label=label,
+            color=PALETTE[k], lw=1.2, elinewidth=0.6, fmt="o" if few else "-", ms=5,
+        )  # fmt: skip
+    if few:
+        axes.set_xticks(range(len(places)), places)
+        axes.set_xlim(-0.6, len(places) - 0.4)
+    axes.set_xlabel(along or "")
+    if exact:
+        axes.set_ylim(-1, 1)
+        axes.set_yticks([])
+        axes.text(
+            0.5, 0.6, f"below {ROUNDING:g}", transform=axes.transAxes, ha="center"
+        )
+    elif max(values) > 20 * max(min(values), ROUNDING):
+        axes.set_yscale("log")
 
 
 def save(out: Path, name: str, rows: list[dict]) -> None:
@@ -442,9 +461,7 @@ def plan(options) -> dict[str, Callable[[], list[dict]]]:
 def main(argv: list[str] | None = None) -> dict[str, Any]:
     """Runs the comparisons, prints their tables and returns all rows."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument(
-        "--small", action="store_true", help="simulated data, five minutes"
-    )
+    parser.add_argument("--small", action="store_true", help="simulated data, a minute")
     parser.add_argument("--data", type=Path, default=DATA, help="folder of the data")
     parser.add_argument("--splits", type=int, default=20, help="random splits")
     parser.add_argument("--seed", type=int, default=0)

@@ -223,7 +223,8 @@ def main(argv: list[str] | None = None) -> dict[str, list[dict]]:
             label = "  ".join(
                 f"{v:.3f}" if isinstance(v, float) else f"{v!s:<12}" for v in words
             )
-            print(f"  {label}  {row['mean']:.4f} ± {row['sd']:.4f} (n {row['n']})")
+            spread = f" ± {row['sd']:.4f}" if row["n"] > 1 else ""
+            print(f"  {label}  {row['mean']:.4f}{spread} (n {row['n']})")
         if options.out is not None:
             save(options.out, name, table, rows)
         sys.stdout.flush()
