@@ -12,6 +12,7 @@ import numpy as np
 
 from irtjax._types import Status
 from irtjax.calibration.abilities import Abilities
+from irtjax.comparisons import checks
 from irtjax.comparisons.arena import Arena
 from irtjax.comparisons.errors import inverse_information, sandwich
 from irtjax.comparisons.families import LINKS, TIES, PairFamily
@@ -164,7 +165,7 @@ def fit_comparisons(
             style = style_table(family, fits, used, outcomes, codes)
         shares, against = _shares(family, found.parameters, covariance)
     count = table.num_subjects
-    warnings += _few_clusters(used, clusters)
+    warnings += [*_few_clusters(used, clusters), *checks.findings(table)]
     if not bool(found.converged):
         warnings.append("the estimates did not converge")
     errors = np.sqrt(np.maximum(np.diagonal(covariance), 0))[count:]

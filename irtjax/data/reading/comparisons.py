@@ -1,22 +1,22 @@
 """Comparisons of two models from files: battles, votes, preferences, counts by pair.
 
 Recognised by their columns are battles of Chatbot Arena in its three styles, judgments
-of MT-bench and Arena-Hard, annotations of AlpacaEval, counts by pair, and any table
-with two models and a winner.
+of MT-bench and Arena-Hard, annotations of AlpacaEval, counts by pair, rankings, and any
+table with two models and a winner.
 """
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from irtjax.data.comparison_table import ComparisonTable
-from irtjax.data.formats import arena
+from irtjax.data.formats import arena, rankings
 from irtjax.data.wording import counted
 
 if TYPE_CHECKING:
@@ -38,10 +38,13 @@ _NONE = {"", "error", "none", "null", "nan", "n/a"}
 WINNERS = ("winner", "winner_model", "preference", "verdict", "outcome", "result")
 COUNTS = ("wins_a", "wins_b", "ties", "both_bad")
 ONE_HOT = ("winner_model_a", "winner_model_b", "winner_tie")
+#: Columns of the time of a vote.
+TIMES = ("tstamp", "timestamp", "created_at", "time", "date")
 #: Columns that are kept as labels where they occur.
 LABELS = (
     *("question_id", "prompt_id", "instruction", "category", "judge", "annotator"),
-    *("turn", "evaluation_session_id", "language", "tstamp", "user_id", "rater"),
+    *("turn", "evaluation_session_id", "language", "user_id", "rater", "grader"),
+    *TIMES,
 )
 #: Columns of whether the first of the two is better.
 FIRST_IS_BETTER = re.compile(
@@ -59,6 +62,7 @@ class _Columns(NamedTuple):
     outcomes: np.ndarray
     notes: tuple[str, ...] = ()
     rows: np.ndarray | None = None
+    labels: Mapping[str, np.ndarray] = {}
 
 
 def read_comparisons(
@@ -79,7 +83,8 @@ def read_comparisons(
         first: Column of the first model; by default one of the usual names.
         second: Column of the second model.
         winner: Column of the outcome: `model_a`, `model_b`, `tie`, `tie (bothbad)` and
-            their like, the name of the winner, or the probability that the first wins.
+            their like, the name of the winner, or the probability that the first wins
+            (also 0 and 1, false and true).
         labels: Further columns to keep, such as clusters of errors. Prompts, judges,
             categories and sessions are kept by their usual names.
         features: Covariates of the difference: a column of numbers, or the name that
@@ -154,14 +159,16 @@ def _part(
     baseline: str,
 ) -> ComparisonTable:
     """The comparisons of one file."""
+    own = ("ranking",) if rankings.is_ranking(frame.column_names) else ()
     for name in (*filter(None, names.values()), *labels):
-        if name not in frame.column_names:
+        if name not in (*frame.column_names, *own):
             near = ", ".join(frame.column_names[:12])
             raise ValueError(f"{source}: there is no column {name!r}; it has {near}")
     found = _columns(frame, source, names, baseline)
     rows = np.arange(len(found.first)) if found.rows is None else found.rows
     kept = [x for x in LABELS if x in frame.column_names]
-    kept = dict.fromkeys([*kept, *labels])
+    kept = dict.fromkeys(x for x in [*kept, *labels] if x in frame.column_names)
+    kept = [x for x in kept if x not in found.labels]
     sound = found.outcomes.sum(axis=1) > 0
     notes = list(found.notes)
     if not sound.all():
@@ -187,7 +194,10 @@ def _part(
         places[half:],
         found.outcomes[sound],
         features={x: _feature(frame, source, x)[pick] for x in features},
-        labels={x: _texts(frame.column(x))[pick] for x in kept},
+        labels={
+            **{x: _texts(frame.column(x))[pick] for x in kept},
+            **{name: values[sound] for name, values in found.labels.items()},
+        },
         notes=tuple(notes),
     )
 
@@ -199,6 +209,9 @@ def _columns(
     fields = {*frame.column_names}
     if {"games", "model"} <= fields and names["first"] is None:
         return _arena_hard(frame, source, baseline)
+    is_plain = names["first"] is None and arena.sides_of(frame.column_names) is None
+    if is_plain and rankings.is_ranking(frame.column_names):
+        return _of_rankings(frame, source)
     won = arena.won_of(frame.column_names)
     if won is not None and names["winner"] is None:
         outcome = np.tile([1.0, 0, 0, 0], (frame.num_rows, 1))
@@ -274,7 +287,8 @@ def _numbers_of(frame: pa.Table, source: str, names: Sequence[str]) -> np.ndarra
     for k, name in enumerate(names):
         if name not in frame.column_names:
             continue
-        values = _number(frame.column(name))
+        # An empty cell is a count of 0.
+        values = np.nan_to_num(_number(frame.column(name)), nan=0.0)
         wrong = np.flatnonzero(~(values >= 0))
         if wrong.size:
             value = frame.column(name)[int(wrong[0])].as_py()
@@ -298,7 +312,7 @@ def _outcomes(
     """Outcomes of words, of the winners' names, or of probabilities."""
     import pyarrow as pa
 
-    if pa.types.is_floating(column.type):
+    if pa.types.is_floating(column.type) or _is_zero_or_one(column):
         chance = _number(column)
         wrong = np.flatnonzero((chance < 0) | (chance > 1))
         if wrong.size:
@@ -339,6 +353,31 @@ def _outcomes_of_first(column: Any, source: str, name: str) -> np.ndarray:
             )
         column = pa.chunked_array([[words[text] for text in texts]])
     return _outcomes(column.cast(pa.float64()), source, name, *2 * (np.zeros(0),))
+
+
+def _is_zero_or_one(column: Any) -> bool:
+    """Whether cells state if the first is better, by 0 and 1; 1 and 2 are sides."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if pa.types.is_boolean(column.type):
+        return True
+    values = pc.unique(column).drop_null().to_pylist()  # pyright: ignore
+    return pa.types.is_integer(column.type) and {0} <= {*values} <= {0, 1}
+
+
+def _of_rankings(frame: pa.Table, source: str) -> _Columns:
+    """Rankings as the comparisons of two that they imply."""
+    found = rankings.pairs_of(frame, source)
+    outcomes = np.where(found.tie[:, None], np.eye(4)[2], np.eye(4)[0])
+    count = len(np.unique(found.ranking))
+    note = (
+        f"{source}: {counted(count, 'ranking')} read as"
+        f" {counted(len(found.first), 'comparison')} of two: errors need"
+        " --cluster ranking"
+    )
+    label = {"ranking": np.char.add("", found.ranking.astype(str))}
+    return _Columns(found.first, found.second, outcomes, (note,), found.row, label)
 
 
 def _of_chances(chance: np.ndarray) -> np.ndarray:
@@ -412,7 +451,9 @@ def _feature(frame: pa.Table, source: str, name: str) -> np.ndarray:
     if name in frame.column_names:
         return _sizes(frame.column(name), source, name)
     sides: dict[str, dict[str, Callable[[], np.ndarray]]] = {}
-    for column, values in _flat(frame):
+    # Fields of records are columns of their own.
+    flat = frame.flatten()
+    for column, values in zip(flat.column_names, flat.columns, strict=True):
         found = _SIDE.search(column.rsplit(".", 1)[-1])
         if found is None:
             continue
@@ -431,21 +472,6 @@ def _feature(frame: pa.Table, source: str, name: str) -> np.ndarray:
     one, other = sides[name]["a"](), sides[name]["b"]()
     total = one + other
     return np.where(total > 0, (one - other) / np.where(total > 0, total, 1), 0.0)
-
-
-def _flat(frame: pa.Table) -> Iterable[tuple[str, Any]]:
-    """Columns, with the fields of records as columns of their own."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    for name in frame.column_names:
-        column = frame.column(name)
-        if not pa.types.is_struct(column.type):
-            yield name, column
-            continue
-        for k in range(column.type.num_fields):
-            inner = column.type.field(k).name
-            yield f"{name}.{inner}", pc.struct_field(column, inner)  # pyright: ignore
 
 
 def _sizes(column: Any, source: str, name: str) -> np.ndarray:
