@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from irtjax.comparisons.elo import elo as elo
     from irtjax.comparisons.fit import Arena as Arena
     from irtjax.comparisons.fit import fit_comparisons as fit_comparisons
+    from irtjax.comparisons.influence import influence as influence
     from irtjax.comparisons.plan import battles_to_decide as battles_to_decide
     from irtjax.comparisons.plan import plan_battles as plan_battles
     from irtjax.data import ResponseTable as ResponseTable
@@ -147,6 +148,7 @@ _HOMES = {
     "battles_to_decide": "comparisons.plan",
     "elo": "comparisons.elo",
     "fit_comparisons": "comparisons.fit",
+    "influence": "comparisons.influence",
     "plan_battles": "comparisons.plan",
     "from_inspect": "harness.frames",
     "heterogeneity": "validity.heterogeneity",

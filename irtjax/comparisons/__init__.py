@@ -4,6 +4,7 @@ from irtjax.comparisons.elo import EloRatings, elo_stream
 from irtjax.comparisons.errors import inverse_information, sandwich
 from irtjax.comparisons.families import PairFamily
 from irtjax.comparisons.fit import Arena, fit_comparisons
+from irtjax.comparisons.influence import Influence
 from irtjax.comparisons.newton import (
     PairCounts,
     PairFit,
@@ -17,6 +18,7 @@ __all__ = [
     "Arena",
     "BattlePlan",
     "EloRatings",
+    "Influence",
     "PairCounts",
     "PairFamily",
     "PairFit",

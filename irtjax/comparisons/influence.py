@@ -1,0 +1,218 @@
+r"""The fewest comparisons whose removal changes the first place.
+
+Leaving out comparisons with the sum of scores s changes the abilities by about -H^+ s,
+with H the information (Broderick, Giordano and Meager 2020; Huang et al. 2025). For
+each rival of the first, comparisons are ordered by what they add to the difference of
+the two. The shortest beginning of that order is sought that, left out, puts the rival
+ahead. Each candidate is verified by a new fit, at which the order is refined.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import jax
+import numpy as np
+
+from irtjax.comparisons.errors import inverse_information, row_scores
+from irtjax.comparisons.fit import PRIOR, PairProblem, pair_problem
+from irtjax.data.comparison_table import OUTCOMES, ComparisonTable
+from irtjax.data.wording import counted
+
+#: Times that the order is refined, and rivals that are tried.
+ROUNDS, RIVALS = 4, 5
+
+
+@dataclasses.dataclass(frozen=True, repr=False)
+class Influence:
+    """What the first place depends on.
+
+    Attributes:
+        first: The best subject, by estimate.
+        rival: Who is first without the comparisons.
+        count: Number of comparisons, or of clusters, that are left out.
+        total: Number of all.
+        unit: What is left out: "comparison" or the cluster's name.
+        removed: A row for each of them: `comparison` (the row of the table), with
+            `model_a`, `model_b` and `outcome`; or the cluster's name and its number of
+            `comparisons`.
+    """
+
+    first: str
+    rival: str
+    count: int
+    total: int
+    unit: str
+    removed: Any
+
+    def __str__(self) -> str:
+        if not self.count:
+            return f"{self.first} stays first without any {self.unit} that was tried."
+        return (
+            f"Without {self.count:,} of {counted(self.total, self.unit)}"
+            f" ({self.count / self.total:.2g}), {self.rival} is first"
+            f" instead of {self.first}."
+        )
+
+    __repr__ = __str__
+
+
+def influence(
+    table: ComparisonTable, *, cluster: str | None = None, **options: Any
+) -> Influence:
+    """The fewest comparisons, or clusters, whose removal changes the first place.
+
+    An upper bound: fewer may do, of an order that is not tried.
+
+    Args:
+        table: The comparisons.
+        cluster: A label, such as prompt or judge, whose comparisons are left out
+            together; by default each comparison is alone.
+        options: Model, ties, both_bad, covariates and order of `fit_comparisons`.
+
+    Returns:
+        What to leave out; count 0 if nothing changes the first place.
+
+    Raises:
+        ValueError: If a name is unknown or there is one subject alone.
+
+    >>> rows = np.repeat(np.eye(4)[[0, 1]], [11, 9], axis=0)
+    >>> table = ComparisonTable.of("ab", np.zeros(20, int), np.ones(20, int), rows)
+    >>> influence(table)
+    Without 3 of 20 comparisons (0.15), b is first instead of a.
+    """
+    problem = pair_problem(table, **options)
+    if cluster is not None and cluster not in table.labels:
+        known = ", ".join(table.labels) or "none"
+        raise ValueError(f"no cluster {cluster!r} among those of the table: {known}")
+    units = _Units.of(problem, cluster)
+    names = problem.table.subjects
+    start = _refit(problem, problem.outcomes)
+    first = int(start.parameters.ability.argmax())
+    rivals = np.argsort(-start.parameters.ability, kind="stable")[1 : RIVALS + 1]
+    best: np.ndarray | None = None
+    for rival in rivals:
+        best = _shortest(problem, units, start, (first, int(rival)), best)
+    removed = np.zeros(0, int) if best is None else best
+    ability = _refit(problem, units.without(removed)).parameters.ability
+    return Influence(
+        str(names[first]),
+        str(names[int(ability.argmax())]) if removed.size else "",
+        len(removed),
+        units.number,
+        cluster or "comparison",
+        units.rows(problem, removed, cluster),
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class _Units:
+    """What is left out together: `code[cells]` of each cell of `outcomes`, or -1."""
+
+    outcomes: np.ndarray
+    cell: np.ndarray
+    amount: np.ndarray
+    code: np.ndarray
+    names: np.ndarray | None
+
+    @classmethod
+    def of(cls, problem: PairProblem, cluster: str | None) -> _Units:
+        """Single comparisons (rows, if these are shares), or clusters."""
+        outcomes = problem.outcomes
+        cell = np.flatnonzero(outcomes)
+        amount = outcomes.reshape(-1)[cell]
+        if cluster is not None:
+            names, code = np.unique(problem.table.labels[cluster], return_inverse=True)
+            return cls(outcomes, cell, amount, code.reshape(-1)[cell // 3], names)
+        if (amount == np.rint(amount)).all():
+            cell = np.repeat(cell, amount.astype(int))
+            return cls(outcomes, cell, np.ones(len(cell)), np.arange(len(cell)), None)
+        return cls(outcomes, cell, amount, cell // 3, None)
+
+    @property
+    def number(self) -> int:
+        """Number of units."""
+        return int(self.code.max()) + 1
+
+    def sums(self, cells: np.ndarray) -> np.ndarray:
+        """Sums over the units of a number of each cell of `outcomes`."""
+        values = cells.reshape(-1)[self.cell] * self.amount
+        return np.bincount(self.code, values, self.number)
+
+    def without(self, removed: np.ndarray) -> np.ndarray:
+        """`outcomes` without some units."""
+        out = np.isin(self.code, removed)
+        gone = np.bincount(self.cell[out], self.amount[out], self.outcomes.size)
+        return self.outcomes - gone.reshape(self.outcomes.shape)
+
+    def rows(self, problem: PairProblem, removed: np.ndarray, cluster: str | None):
+        """A table of the units."""
+        import pyarrow as pa
+
+        if self.names is not None and cluster is not None:
+            size = np.bincount(self.code, self.amount, self.number)[removed]
+            columns = {cluster: self.names[removed].tolist(), "comparisons": size}
+            return pa.table(columns)
+        at = [np.flatnonzero(self.code == unit)[0] for unit in removed]
+        cell = self.cell[np.array(at, int)]
+        row, table = cell // 3, problem.table
+        return pa.table(
+            {
+                "comparison": row,
+                "model_a": table.subjects[table.first[row]].tolist(),
+                "model_b": table.subjects[table.second[row]].tolist(),
+                "outcome": [OUTCOMES[k] for k in cell % 3],
+            }
+        )
+
+
+def _refit(problem: PairProblem, outcomes: np.ndarray):
+    """The estimates; by the prior where comparisons do not determine them."""
+    with_prior = problem._replace(outcomes=outcomes).existence()
+    return problem.maximum(outcomes, 1 / PRIOR**2 if with_prior else 0.0)
+
+
+def _effects(problem: PairProblem, units: _Units, fit, pair) -> np.ndarray:
+    """What each unit adds to the difference of two abilities, to first order."""
+    table, (one, other) = problem.table, pair
+    with jax.enable_x64(True):
+        slope, rest = row_scores(
+            problem.family, fit, problem.features, table.first, table.second
+        )
+    inverse = inverse_information(fit)
+    along = inverse[one] - inverse[other]
+    count = len(fit.parameters.ability)
+    cells = slope * (along[table.first] - along[table.second])[:, None]
+    return units.sums(cells + rest @ along[count:])
+
+
+def _shortest(problem, units: _Units, start, pair, best) -> np.ndarray | None:
+    """The fewest units without which the second of a pair is ahead, if below `best`."""
+
+    def ahead(removed):
+        fit = _refit(problem, units.without(removed))
+        ability = fit.parameters.ability
+        return fit if ability[pair[1]] > ability[pair[0]] else None
+
+    fit = start
+    for _ in range(ROUNDS):
+        effect = _effects(problem, units, fit, pair)
+        order = np.argsort(-effect, kind="stable")[: int(np.sum(effect > 0))]
+        limit = len(order) if best is None else min(len(best) - 1, len(order))
+        # Where effects add up to the difference, or just below the best so far.
+        gap = start.parameters.ability[pair[0]] - start.parameters.ability[pair[1]]
+        guess = int(np.searchsorted(np.cumsum(effect[order]), gap)) + 1
+        low, high, swapped = 0, min(guess if best is None else limit, limit), None
+        while 0 < high and (swapped := ahead(order[:high])) is None and high < limit:
+            low, high = high, min(2 * high, limit)
+        if swapped is None:
+            return best
+        fit = swapped
+        while high - low > 1:
+            middle = (low + high) // 2
+            swapped = ahead(order[:middle])
+            low, high = (middle, high) if swapped is None else (low, middle)
+            fit = fit if swapped is None else swapped
+        best = order[:high]
+    return best
