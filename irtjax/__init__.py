@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from irtjax.comparisons.fit import Arena as Arena
     from irtjax.comparisons.fit import fit_comparisons as fit_comparisons
     from irtjax.comparisons.influence import influence as influence
+    from irtjax.comparisons.joint import fit_jointly as fit_jointly
     from irtjax.comparisons.plan import battles_to_decide as battles_to_decide
     from irtjax.comparisons.plan import plan_battles as plan_battles
     from irtjax.data import ResponseTable as ResponseTable
@@ -92,6 +93,7 @@ if TYPE_CHECKING:
         discrimination_path as discrimination_path,
     )
     from irtjax.validity.heterogeneity import heterogeneity as heterogeneity
+    from irtjax.validity.judges import fit_judges as fit_judges
     from irtjax.validity.missingness import missingness as missingness
     from irtjax.validity.power import Power as Power
     from irtjax.validity.power import power as power
@@ -150,6 +152,8 @@ _HOMES = {
     "fit_comparisons": "comparisons.fit",
     "influence": "comparisons.influence",
     "plan_battles": "comparisons.plan",
+    "fit_jointly": "comparisons.joint",
+    "fit_judges": "validity.judges",
     "from_inspect": "harness.frames",
     "heterogeneity": "validity.heterogeneity",
     "history": "storage",

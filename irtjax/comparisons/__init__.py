@@ -5,6 +5,7 @@ from irtjax.comparisons.errors import inverse_information, sandwich
 from irtjax.comparisons.families import PairFamily
 from irtjax.comparisons.fit import Arena, fit_comparisons
 from irtjax.comparisons.influence import Influence
+from irtjax.comparisons.joint import Agreement, Joint, fit_jointly, without_prior
 from irtjax.comparisons.newton import (
     PairCounts,
     PairFit,
@@ -15,18 +16,22 @@ from irtjax.comparisons.newton import (
 from irtjax.comparisons.plan import BattlePlan
 
 __all__ = [
+    "Agreement",
     "Arena",
     "BattlePlan",
     "EloRatings",
     "Influence",
+    "Joint",
     "PairCounts",
     "PairFamily",
     "PairFit",
     "PairParameters",
     "elo_stream",
     "fit_comparisons",
+    "fit_jointly",
     "inverse_information",
     "log_likelihood",
     "maximise",
     "sandwich",
+    "without_prior",
 ]

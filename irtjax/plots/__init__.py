@@ -29,6 +29,7 @@ from irtjax.plots.multilevel import (
 )
 from irtjax.plots.parameters import plot_item_parameters
 from irtjax.plots.shrink import plot_subset_errors
+from irtjax.plots.sources import plot_sources
 from irtjax.plots.stability import plot_rank_ribbons
 from irtjax.plots.style import save_figure
 from irtjax.plots.wins import plot_wins
@@ -55,6 +56,7 @@ __all__ = [
     "plot_rank_flow",
     "plot_rank_ribbons",
     "plot_ranked",
+    "plot_sources",
     "plot_structure",
     "plot_subset_errors",
     "plot_test_information",
