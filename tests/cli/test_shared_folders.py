@@ -5,7 +5,16 @@ import itertools
 import pytest
 from typer.testing import CliRunner
 
-from irtjax.cli import adapt, arena, audit, clusters, dimensions, shrink, stability
+from irtjax.cli import (
+    adapt,
+    arena,
+    audit,
+    clusters,
+    dimensions,
+    joint,
+    shrink,
+    stability,
+)
 from irtjax.cli.app import app
 from irtjax.cli.output import SHARED, check_out_folder
 from irtjax.harness import lm_eval
@@ -23,6 +32,7 @@ NAMES = {
     "run": (*FIT_FILES, *STRUCTURE_FILES, *RUN_FILES),
     "adapt": adapt.FILES,
     "arena": arena.WRITTEN,
+    "joint": (*joint.TABLES, joint.FIGURE),
     "adapt --harness": (lm_eval.SETTINGS, lm_eval.TEST, "table.md", "adapt.csv"),
     "stability": (*stability.TABLES, stability.FIGURE),
     "clusters": (*clusters.TABLES, *clusters.FIGURES),
