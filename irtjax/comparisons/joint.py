@@ -153,13 +153,13 @@ def fit_jointly(
     >>> joint.differences("votes")[0]["subject"]
     '0'
     """
-    given = dict(zip(("responses", "comparisons"), measured, strict=False)) | named
+    inputs = dict(zip(("responses", "comparisons"), measured, strict=False)) | named
     if len(measured) > 2:
         raise ValueError("name the sources if there are more than two: votes=, judge=")
-    if not given:
+    if not inputs:
         raise ValueError("fit_jointly needs a source: responses=, comparisons=")
     parts = {
-        name: _renamed(_measured(x, name), names, name) for name, x in given.items()
+        name: _renamed(_measured(x, name), names, name) for name, x in inputs.items()
     }
     parts, notes = _of_several(parts)
     _check_common(parts)

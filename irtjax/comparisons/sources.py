@@ -22,7 +22,8 @@ as good as one with an origin. The correlations of Sigma are those of true abili
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.linalg import cho_solve, cholesky
@@ -158,27 +159,27 @@ def correlation_interval(
     sets = [set(estimates.subject[estimates.source == s]) for s in pair]
     count = len(sets[0] & sets[1])
     quantile = f_distribution.ppf(level, 1, count - 2)
-    drop = 0.5 * (count - 1) * np.log1p(quantile / (count - 2))
+    drop = float(0.5 * (count - 1) * np.log1p(quantile / (count - 2)))
     centre = np.arctanh(
         np.clip(sigma[pair] / deviation[0] / deviation[1], -0.999, 0.999)
     )
     first = np.linalg.cholesky(start)
     first[1, 1] = deviation[1]
-    places = {float(centre): first}
+    places: dict[float, np.ndarray] = {float(centre): np.asarray(first)}
     depths: dict[float, float] = {}
 
     def depth(z: float) -> float:
         if z not in depths:  # The search begins at the nearest correlation.
             nearest = places[min(places, key=lambda x: abs(x - z))]
-            places[z], value = _profile(ordered, nearest, float(np.tanh(z)))
-            depths[z] = best - drop - value
+            end = _profile(ordered, nearest, float(np.tanh(z)))
+            places[z], depths[z] = end[0], best - drop - end[1]
         return depths[z]
 
     lower, upper = (_end(depth, float(centre), sign) for sign in (-1.0, 1.0))
     return lower, upper
 
 
-def _end(depth, centre: float, sign: float) -> float:
+def _end(depth: Callable[[float], float], centre: float, sign: float) -> float:
     """Where depth crosses 0 outwards from the centre, as a correlation."""
     inside, outside = centre, centre + 0.5 * sign
     while depth(outside) < 0:
@@ -187,7 +188,8 @@ def _end(depth, centre: float, sign: float) -> float:
         inside, outside = outside, outside + 0.8 * sign
     if depth(inside) >= 0:  # The estimate is nearer to a bound than `centre`.
         return float(np.tanh(inside))
-    return float(np.tanh(brentq(depth, inside, outside, xtol=2e-3)))
+    crossing: Any = brentq(depth, inside, outside, xtol=2e-3)
+    return float(np.tanh(crossing))
 
 
 def _profile(
@@ -310,7 +312,7 @@ def residuals(
         operator[rows[:, None], columns] = -beta
         moved = basis[:, others, own] - basis[:, others[:, None], others] @ beta
         slopes[rows] = centred[columns] @ (moved @ inverse).T
-    whole = np.isfinite(operator).all(axis=1)
+    whole = np.all(np.isfinite(operator), axis=1, keepdims=True)[:, 0]
     mapped = np.where(whole[:, None], operator, 0.0)
     residual = mapped @ centred
     shift, v = mapped @ x, estimates.covariance

@@ -26,7 +26,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from scipy.sparse import coo_array, csr_array
+from scipy.sparse import coo_array, csr_array, hstack
 from scipy.special import expit, ndtri
 
 from irtjax.calibration.abilities import Abilities
@@ -368,8 +368,6 @@ def errors(
     ).tocsr()
     rows = np.repeat(reports.cell, width)
     of_judges = coo_array((score.ravel(), (rows, columns.ravel())), (cells, first))
-    from scipy.sparse import hstack
-
     difference = csr_array(hstack([of_judges.tocsr(), effects]))
     information = np.zeros((first + total, first + total))
     for k, block in enumerate(_judge_information(reports, judge, q)):
@@ -377,10 +375,10 @@ def errors(
         information[part, part] = block
     share = expit(_prior(reports, parameters))
     curved = effects.multiply((share * (1 - share))[:, None])
-    information[first:, first:] = (effects.T @ curved).toarray()
+    information[first:, first:] = csr_array(effects.T @ curved).toarray()
     information[first:, first:] += np.diag(np.concatenate(prior))
     spread = difference.multiply((q * (1 - q))[:, None])
-    information -= (difference.T @ spread).toarray()
+    information -= csr_array(difference.T @ spread).toarray()
     return np.linalg.inv(information), difference
 
 
@@ -475,7 +473,7 @@ def _accuracies(
     average = coo_array(
         (spread / size[place], (place, np.arange(len(q)))), (count, len(q))
     )
-    gradient = (average.tocsr() @ difference).toarray()
+    gradient = csr_array(average.tocsr() @ difference).toarray()
     errors = gradient @ covariance @ gradient.T + np.diag(mean(spread) / size)
     # Prediction-powered (Angelopoulos et al. 2023, Science 382): the cells are finite
     # and have all been judged, so the error is that of the gold sample alone.
