@@ -70,7 +70,7 @@ class Arena:
             "num_parameters": self.num_parameters,
             "num_comparisons": self.num_comparisons,
             "num_subjects": len(self.abilities.names),
-            "subjects": self.abilities.names.tolist(),
+            "subjects": list(map(str, self.abilities.names)),
             "heading": self.abilities.heading,
             "noun": self.abilities.noun,
             "status": self.status.name,
@@ -85,7 +85,7 @@ class Arena:
             "data_hash": self.data_hash,
         }
 
-    def arrays(self) -> dict[str, np.ndarray]:
+    def arrays(self) -> dict[str, Any]:
         """The numbers of the abilities, in the order of the names."""
         abilities = self.abilities
         count = len(abilities.names)

@@ -56,7 +56,7 @@ def _only_ties(table: ComparisonTable, name: str) -> str:
         return ""
     suspects = suspects[np.argsort(-total[suspects], kind="stable")]
     named = [
-        f"{judges[k]} ({counted(round(total[k]), 'comparison')})"
+        f"{judges[k]} ({counted(round(float(total[k])), 'comparison')})"
         for k in suspects[:MOST_NAMED]
     ]
     left = len(suspects) - len(named)
@@ -72,7 +72,7 @@ def _future(table: ComparisonTable, name: str, now: float) -> str:
     if not late.size:
         return ""
     rows = np.isin(places.reshape(-1), late)
-    count = round(table.outcomes[rows].sum())
+    count = round(float(table.outcomes[rows].sum()))
     last = str(texts[late[np.argmax(seconds[late])]])
     return (
         f"{counted(count, 'comparison')} of the future ({name} {last}): check the clock"

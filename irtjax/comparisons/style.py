@@ -76,7 +76,7 @@ def _difference_variance(
     bread = np.concatenate([ends[0], -ends[1]], axis=1)
     middle = 0.0
     for sign, codes in signs:
-        parts = [_scores(family, *fit, table, outcomes, codes) for fit in fits]
+        parts = [_scores(family, fit, x, table, outcomes, codes) for fit, x in fits]
         middle = middle + sign * _stacked(parts)
     number = min((len(np.unique(x)) for x in clusters), default=outcomes.sum())
     variance = np.einsum("ip,pq,iq->i", bread, middle, bread)

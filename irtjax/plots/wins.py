@@ -28,7 +28,7 @@ def plot_wins(arena: Arena) -> Figure:
         The figure; nothing is shown or saved.
     """
     order = np.argsort(-arena.abilities.estimates, kind="stable")
-    names = arena.abilities.names[order].tolist()
+    names = np.asarray(arena.abilities.names)[order].tolist()
     share, expected, games = win_shares(arena, names)
     expected = np.where(games > 0, expected, np.nan)
     count = len(names)

@@ -119,7 +119,7 @@ def effect_sentences(arena: Arena) -> list[str]:
 
 def _data(abilities: Abilities, rows: list[dict[str, Any]]) -> dict[str, Any]:
     """What the script computes with."""
-    at = {name: k for k, name in enumerate(abilities.names.tolist())}
+    at = {name: k for k, name in enumerate(map(str, abilities.names))}
     order = np.array([at[row["subject"]] for row in rows], int)
     shared = None
     if abilities.covariance.ndim == 2:
