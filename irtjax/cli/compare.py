@@ -23,7 +23,6 @@ from irtjax.cli.output import (
 )
 from irtjax.cli.pipeline import Job, calibrate, load_fit, responses_of
 from irtjax.cli.progress import ProgressLine
-from irtjax.data.fit_folder import is_arena
 
 if TYPE_CHECKING:
     from irtjax.calibration.calibration import Calibration
@@ -64,7 +63,7 @@ def compare_command(
     json: opt.Json = False,
 ) -> None:
     """Compares two subjects in a line: difference, interval, p-value; a gate for CI."""
-    from irtjax.data.fit_folder import RESPONSES
+    from irtjax.data.fit_folder import RESPONSES, is_arena
 
     opt.check_level(level)
     check_out_folder(out, ["report.html"], "compare")

@@ -18,7 +18,6 @@ from irtjax.cli.pipeline import (
     show_all,
 )
 from irtjax.cli.progress import ProgressLine
-from irtjax.data.fit_folder import is_arena
 
 
 @dataclasses.dataclass(frozen=True)
@@ -103,14 +102,23 @@ def rank_command(
     FILE... are responses to its items, if it keeps none: they name the items behind
     each move of --flow.
     """
+    from irtjax.data.fit_folder import is_arena
+
     opt.check_level(level)
     moves.check(files)
     _check_reading(reading, files)
     if moves.flow is not None:
         _check_unused(level=level, draws=draws, seed=seed, all=everything or None)
     elif moves.against is None and is_arena(folder):
-        more = {"quiet": quiet, "json": json, "everything": everything}
-        show_saved(folder, level=level, num_draws=draws, seed=seed, **more)
+        show_saved(
+            folder,
+            level=level,
+            quiet=quiet,
+            json=json,
+            everything=everything,
+            num_draws=draws,
+            seed=seed,
+        )
         return
     with ProgressLine(quiet) as progress:
         progress("load")

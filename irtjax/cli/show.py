@@ -12,7 +12,6 @@ from irtjax.cli.arena import show_saved
 from irtjax.cli.output import print_json
 from irtjax.cli.pipeline import load_fit, ranking_document, show_all
 from irtjax.cli.progress import ProgressLine
-from irtjax.data.fit_folder import is_arena
 
 if TYPE_CHECKING:
     from irtjax.calibration.calibration import Calibration
@@ -65,6 +64,8 @@ def show_command(
     json: opt.Json = False,
 ) -> None:
     """Shows who is ahead in a saved fit, its items or its tasks, to read or paste."""
+    from irtjax.data.fit_folder import is_arena
+
     opt.check_level(level)
     if items and tasks:
         raise ValueError("--items and --tasks are two tables: leave one out")

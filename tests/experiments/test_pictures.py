@@ -33,7 +33,7 @@ def test_comparisons_of_response_lengths(along, places, tmp_path):
     for k in range(len(METHODS)):
         # More than the mark in the legend.
         shown, legend = (
-            pixels(tmp_path / f"{name}.png", f"C{k}") for name in ("x", "empty")
+            pixels(tmp_path / f"{name}.png", PALETTE[k]) for name in ("x", "empty")
         )
         assert shown > legend + 20
 

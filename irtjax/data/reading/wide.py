@@ -393,7 +393,8 @@ def _share_words(table: pa.Table, wordy: list[str]) -> bool:
 def _unknown(kind: type[ValueError], table: pa.Table, source: str) -> ValueError:
     """The refusal of a table whose columns are not known."""
     columns = listing(table.column_names)
-    if kind is NoResponsesError:
+    nested = any(pa.types.is_nested(column.type) for column in table.columns)
+    if kind is NoResponsesError and not nested:
         return kind(
             f"{source} has one row for each name and no column of responses"
             f" ({columns}): give the file of responses"
