@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 WRITTEN = (
     *("abilities.parquet", "abilities.csv", "pairs.csv", "fit.json", "report.html"),
     *("abilities.npz", "pairs.parquet", "style.csv", "style.parquet"),
-    *("abilities.png", "wins.png"),
+    *("categories.csv", "categories.parquet", "judges.csv", "judges.parquet"),
+    *("tie_rates.csv", "tie_rates.parquet", "abilities.png", "wins.png"),
 )
 
 
@@ -57,13 +58,36 @@ class ArenaModel:
     model: Annotated[
         str, opt.option("bradley_terry or thurstone.", "--model", "-m")
     ] = "bradley_terry"
-    both_bad: Annotated[str, opt.option("Verdicts that both are bad: tie or drop.")] = (
-        "tie"
-    )
+    both_bad: Annotated[
+        str,
+        opt.option(
+            "Verdicts that both are bad: tie, drop, or an outcome of their own, which"
+            " is likelier between weak models."
+        ),
+    ] = "tie"
     order: Annotated[bool, opt.option("Estimate the effect of being the first.")] = (
         False
     )
+    category: Annotated[
+        str | None,
+        opt.option(
+            "Column by which abilities differ, such as the topic of the prompt.",
+            metavar="COLUMN",
+        ),
+    ] = None
+    judge: Annotated[
+        str | None,
+        opt.option("Column of judges, who differ in reliability.", metavar="COLUMN"),
+    ] = None
+    tie_rates: Annotated[bool, opt.option("Estimate a rate of ties of each model.")] = (
+        False
+    )
     level: opt.Level = 0.95
+
+    @property
+    def labels(self) -> list[str]:
+        """Columns of texts that the fit reads."""
+        return [*(self.cluster or ()), *filter(None, (self.category, self.judge))]
 
     def fit(self, table: ComparisonTable) -> Arena:
         """The fit of a table."""
@@ -77,6 +101,9 @@ class ArenaModel:
             cluster=self.cluster or (),
             covariates=self.covariate or (),
             order=self.order,
+            category=self.category,
+            judge=self.judge,
+            tie_rates=self.tie_rates,
             level=self.level,
         )
 
@@ -128,7 +155,7 @@ def arena_command(
         progress("read")
         table = read_comparisons(
             files,
-            labels=model.cluster or (),
+            labels=model.labels,
             features=model.covariate or (),
             **dataclasses.asdict(columns),
         )

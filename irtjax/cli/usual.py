@@ -17,7 +17,8 @@ _USUAL = (
 _OWN = {
     "run": "out size bounds overwrite verbose json subject item response metric filter"
     " trials",
-    "arena": "out ties cluster covariate model both_bad winner level json",
+    "arena": "out ties cluster covariate category judge model both_bad winner level"
+    " json",
     "score": "fit out level json subject item response metric filter trials",
     "rank": "level everything against flow top figure verbose json",
     "compare": "fit level out json fail_if subject item response metric filter",

@@ -11,10 +11,13 @@ import numpy as np
 
 from irtjax._types import Status
 from irtjax.calibration.abilities import Abilities
+from irtjax.comparisons.mixed_tables import TABLES
 from irtjax.data.fit_folder import ARENA_FORMAT
 
 #: The version of `fit.json`.
 ARENA_VERSION = 1
+#: Tables that some fits have, by the name of the file.
+OPTIONAL = ("style", *TABLES)
 #: Arrays of the abilities in `abilities.npz`, in the order of the names.
 ARRAYS = ("estimates", "covariance", "score", "score_se", "observed")
 
@@ -27,7 +30,9 @@ class Arena:
         abilities: Names, estimates with a sum of 0, their covariance, and the expected
             share of wins (ties as halves) against the average of the others.
         effects: Estimate and standard error of each covariate and of the order, in
-            standard deviations of the covariate; also "tie", log nu or log h.
+            standard deviations of the covariate; also "tie", log nu or log h,
+            "both_bad" and "both_bad_slope", b and g of `comparisons.mixed`, and
+            standard deviations "category_sd", "judge_sd" and "tie_rates_sd".
         log_likelihood: Without constants of the counts.
         num_parameters: Abilities less 1, covariates, and the parameter of ties.
         num_comparisons: Comparisons that count.
@@ -40,6 +45,8 @@ class Arena:
             bad, and the expected share of the first.
         style: With covariates, a row for each model: ability, ability without
             covariates, their difference and its standard error (`comparisons.style`).
+        tables: With the option of each: "categories", "judges" and "tie_rates", with
+            errors (`comparisons.mixed_tables`).
     """
 
     abilities: Abilities
@@ -54,11 +61,18 @@ class Arena:
     data_hash: str = ""
     pairs: Any = None
     style: Any = None
+    tables: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     def __str__(self) -> str:
         return str(self.abilities.rank())
 
     __repr__ = __str__
+
+    @property
+    def covariate_effects(self) -> dict[str, tuple[float, float]]:
+        """Of the effects, those of covariates and of the order."""
+        names = [*self.options.get("covariates", ()), "order"]
+        return {name: self.effects[name] for name in names if name in self.effects}
 
     def document(self) -> dict[str, Any]:
         """All but the abilities, as `fit.json` has it."""
@@ -118,8 +132,9 @@ class Arena:
         from irtjax.data.writing import together, write_text
 
         tables = {"abilities": self.abilities.rank().table, "pairs": self.pairs}
-        tables["style"] = self.style
-        with together(folder, stale=["style.parquet", "style.csv"]) as place:
+        tables |= {"style": self.style, **self.tables}
+        stale = [f"{x}.{kind}" for x in OPTIONAL for kind in ("parquet", "csv")]
+        with together(folder, stale=stale) as place:
             for name, table in tables.items():
                 if table is not None:
                     pq.write_table(table, place / f"{name}.parquet")

@@ -16,6 +16,7 @@ from irtjax.comparisons import checks
 from irtjax.comparisons.arena import Arena
 from irtjax.comparisons.errors import inverse_information, sandwich
 from irtjax.comparisons.families import LINKS, TIES, PairFamily
+from irtjax.comparisons.mixed_tables import Values, grouped, mixed_values
 from irtjax.comparisons.newton import (
     PairCounts,
     PairFit,
@@ -33,6 +34,8 @@ BY_PRIOR = f"a normal prior with a standard deviation of {PRIOR:g} does"
 FARTHEST = 10.0
 #: Clusters below which errors by cluster are too small.
 FEW_CLUSTERS = 20
+#: What verdicts that both are bad may be.
+BOTH_BAD = ("tie", "drop", "outcome")
 #: Names that a warning lists.
 MOST_NAMED = 5
 
@@ -84,7 +87,7 @@ def pair_problem(
     family = _family(model, ties, both_bad)
     _check_names("covariate", covariates, table.features)
     outcomes = table.outcomes[:, :3].copy()
-    if both_bad == "tie":
+    if both_bad != "drop":
         outcomes[:, 2] += table.outcomes[:, 3]
     if ties == "drop":
         outcomes[:, 2] = 0.0
@@ -105,6 +108,9 @@ def fit_comparisons(
     cluster: str | Sequence[str] = (),
     covariates: Sequence[str] = (),
     order: bool = False,
+    category: str | None = None,
+    judge: str | None = None,
+    tie_rates: bool = False,
     level: float = 0.95,
 ) -> Arena:
     """Fits abilities to comparisons by maximum likelihood; see `comparisons.families`.
@@ -113,20 +119,31 @@ def fit_comparisons(
         table: The comparisons.
         model: "bradley_terry" (log odds) or "thurstone" (probits).
         ties: "half" a win, "drop", "davidson" or "rao_kupper".
-        both_bad: Whether verdicts that both are bad are a "tie", or left out: "drop".
+        both_bad: Whether verdicts that both are bad are a "tie", left out ("drop"), or
+            an "outcome" of their own, which is likelier between weak models; this
+            requires a model of ties.
         cluster: One or two labels of the table, such as prompt and judge, whose
             comparisons are not independent of each other; errors count them.
         covariates: Features of the table that the difference depends on as well; an
             effect is that of one standard deviation. What a model causes itself, such
             as the length of its answers, may be part of its ability: compare the two.
         order: Whether being the first has an effect.
+        category: A label, such as the topic of the prompt, by which abilities differ:
+            `tables["categories"]`, shrunk by their estimated standard deviation.
+            Abilities are means over categories, each with the same weight.
+        judge: A label of judges who differ in reliability, the slope of the difference:
+            `tables["judges"]`; 1 is the geometric mean.
+        tie_rates: Whether each model has a rate of ties of its own:
+            `tables["tie_rates"]`; requires a model of ties.
         level: Level of the intervals.
 
     Returns:
-        The abilities with their errors.
+        The abilities with their errors. With category, judge or tie_rates the
+        log-likelihood is marginal over these effects (`comparisons.mixed`).
 
     Raises:
-        ValueError: If a name is unknown, or no comparison counts.
+        ValueError: If a name is unknown, no comparison counts, or options do not go
+            together.
 
     >>> rows = [[3, 1, 0, 0], [4, 2, 0, 0], [3, 2, 0, 0]]
     >>> table = ComparisonTable.of(["a", "b", "c"], [0, 0, 1], [1, 2, 2], rows)
@@ -136,74 +153,117 @@ def fit_comparisons(
     """
     clusters = [cluster] if isinstance(cluster, str) else list(cluster)
     _check_names("cluster", clusters, table.labels)
+    for kind, name in (("category", category), ("judge", judge)):
+        _check_names(kind, [] if name is None else [name], table.labels)
     problem = pair_problem(
         table, model, ties=ties, both_bad=both_bad, covariates=covariates, order=order
     )
-    family, used, outcomes, features, names, sizes = problem
-    warnings = problem.existence()
+    warnings, style = problem.existence(), None
     precision = 1 / PRIOR**2 if warnings else 0.0
+    effects = {"category": category, "judge": judge, "tie_rates": tie_rates}
     with jax.enable_x64(True):
-        found = _maximum(family, used, outcomes, features, precision)
-        effect = found.parameters.effect
-        if effect.size and not (
-            bool(found.converged) and np.max(abs(effect)) < FARTHEST
-        ):
-            # They separate wins from losses.
-            warnings.append(
-                f"comparisons do not determine the effects of {', '.join(names)}:"
-                f" {BY_PRIOR}"
+        if any(effects.values()) or both_bad == "outcome":
+            values = mixed_values(
+                problem.family,
+                problem.table,
+                problem.outcomes,
+                (problem.features, problem.names),
+                bad=both_bad == "outcome",
+                precision=precision,
+                clusters=_codes(problem.table, clusters),
+                **effects,
             )
-            precision = 1 / PRIOR**2
-            found = _maximum(family, used, outcomes, features, precision)
-        covariance = _covariance(family, found, used, outcomes, features, clusters)
-        style = None
-        if covariates:
-            plain = features[:, len(covariates) :]
-            without = _maximum(family, used, outcomes, plain, precision)
-            fits = (found, features), (without, plain)
-            codes = _codes(used, clusters)
-            style = style_table(family, fits, used, outcomes, codes)
-        shares, against = _shares(family, found.parameters, covariance)
-    count = table.num_subjects
-    warnings += [*_few_clusters(used, clusters), *checks.findings(table)]
-    if not bool(found.converged):
+        else:
+            values, style = _plain(problem, clusters, covariates, precision, warnings)
+        shares, against = _shares(problem.family, values)
+    warnings += [*_few_clusters(problem.table, clusters), *checks.findings(table)]
+    if not values.converged:
         warnings.append("the estimates did not converge")
-    errors = np.sqrt(np.maximum(np.diagonal(covariance), 0))[count:]
-    values = np.concatenate([found.parameters.effect, found.parameters.shape])
-    kinds = [*names, *["tie"] * family.num_shapes]
-    total = np.bincount(used.first, outcomes.sum(axis=1), count)
-    total += np.bincount(used.second, outcomes.sum(axis=1), count)
-    heading = (
-        f"{counted(count, 'model')} · {counted(round(outcomes.sum()), 'comparison')}"
-    )
     options = {"model": model, "ties": ties, "both_bad": both_bad, "cluster": clusters}
-    options |= {"covariates": list(covariates), "order": order, "sizes": sizes}
+    options |= {"covariates": list(covariates), "order": order, "sizes": problem.sizes}
+    options |= {name: value for name, value in effects.items() if value}
+    count, total = table.num_subjects, problem.outcomes.sum()
     return Arena(
         Abilities(
             table.subjects,
-            np.asarray(found.parameters.ability),
-            covariance[:count, :count],
+            values.ability,
+            values.covariance[:count, :count],
             shares,
-            total,
+            _votes(problem),
             level,
-            heading,
+            f"{counted(count, 'model')} · {counted(round(total), 'comparison')}",
             "model",
         ),
-        {
-            name: (float(value), float(error))
-            for name, value, error in zip(kinds, values, errors, strict=True)
-        },
-        float(found.log_likelihood),
-        count - 1 + len(values),
-        float(outcomes.sum()),
-        Status.CONVERGED if bool(found.converged) else Status.MAX_STEPS,
+        values.effects,
+        values.log_likelihood,
+        values.num_parameters,
+        float(total),
+        Status.CONVERGED if values.converged else Status.MAX_STEPS,
         options,
         tuple(warnings),
         table.notes,
         table.data_hash(),
         _pairs(table, against),
         style,
+        values.tables,
     )
+
+
+def _plain(
+    problem: PairProblem,
+    clusters: Sequence[str],
+    covariates: Sequence[str],
+    precision: float,
+    warnings: list[str],
+) -> tuple[Values, Any]:
+    """Estimates without random effects, and the table of style; adds warnings."""
+    family, used, outcomes, features, names, _ = problem
+    found = problem.maximum(outcomes, precision)
+    effect = found.parameters.effect
+    if effect.size and not (bool(found.converged) and np.max(abs(effect)) < FARTHEST):
+        # They separate wins from losses.
+        warnings.append(
+            f"comparisons do not determine the effects of {', '.join(names)}:"
+            f" {BY_PRIOR}"
+        )
+        precision = 1 / PRIOR**2
+        found = problem.maximum(outcomes, precision)
+    covariance = _covariance(family, found, used, outcomes, features, clusters)
+    style = None
+    if covariates:
+        plain = features[:, len(covariates) :]
+        without = _maximum(family, used, outcomes, plain, precision)
+        fits = (found, features), (without, plain)
+        style = style_table(family, fits, used, outcomes, _codes(used, clusters))
+    count, shape = used.num_subjects, found.parameters.shape
+    errors = np.sqrt(np.maximum(np.diagonal(covariance), 0))[count:]
+    estimates = np.concatenate([found.parameters.effect, shape])
+    kinds = [*names, *["tie"] * family.num_shapes]
+    # All models have the same rate of ties.
+    rows = [np.arange(count), np.full(count * family.num_shapes, len(covariance) - 1)]
+    every = np.concatenate(rows)
+    return (
+        Values(
+            np.asarray(found.parameters.ability),
+            np.repeat(shape, count),
+            covariance[np.ix_(every, every)],
+            {
+                name: (float(value), float(error))
+                for name, value, error in zip(kinds, estimates, errors, strict=True)
+            },
+            float(found.log_likelihood),
+            count - 1 + len(estimates),
+            bool(found.converged),
+        ),
+        style,
+    )
+
+
+def _votes(problem: PairProblem) -> np.ndarray:
+    """Number of comparisons of each subject."""
+    count, size = problem.table.num_subjects, problem.outcomes.sum(axis=1)
+    sides = problem.table.first, problem.table.second
+    return sum(np.bincount(x, size, count) for x in sides)  # pyright: ignore
 
 
 def _pairs(table: ComparisonTable, against: np.ndarray) -> Any:
@@ -233,7 +293,7 @@ def _pairs(table: ComparisonTable, against: np.ndarray) -> Any:
 def _family(model: str, ties: str, both_bad: str) -> PairFamily:
     """The family of checked names."""
     known = (("model", model, tuple(LINKS)), ("ties", ties, TIES))
-    for name, value, names in (*known, ("both_bad", both_bad, ("tie", "drop"))):
+    for name, value, names in (*known, ("both_bad", both_bad, BOTH_BAD)):
         if value not in names:
             raise ValueError(f"{name}={value!r} is not one of {', '.join(names)}")
     if model == "thurstone" and ties == "davidson":
@@ -323,14 +383,7 @@ def _maximum(family, table: ComparisonTable, outcomes, features, precision) -> P
 
     count = table.num_subjects
     key = table.first.astype(np.int64) * count + table.second
-    if features.shape[1] and not (features == features[:1]).all():
-        columns = np.column_stack([key, features])
-        _, at, place = np.unique(
-            columns, axis=0, return_index=True, return_inverse=True
-        )
-    else:
-        _, at, place = np.unique(key, return_index=True, return_inverse=True)
-    place = place.reshape(-1)
+    at, place = grouped(key, features)
     sums = [np.bincount(place, outcomes[:, k], len(at)) for k in range(3)]
     # A few sizes of arrays, so that programs are shared; empty rows add nothing.
     size = max(16, 1 << (len(at) - 1).bit_length())
@@ -382,29 +435,31 @@ def _few_clusters(table: ComparisonTable, clusters: Sequence[str]) -> list[str]:
     return said
 
 
-def _shares(family: PairFamily, parameters: PairParameters, covariance):
+def _shares(family: PairFamily, values: Values):
     """Expected shares against the average of the others, their errors, and by pair."""
     import jax.numpy as jnp
 
-    ability, shape = np.asarray(parameters.ability), jnp.asarray(parameters.shape)
+    ability, count = values.ability, len(values.ability)
     gaps = jnp.asarray(ability[:, None] - ability[None, :])
+    tie = values.tie.reshape(-1, count)
+    shape = jnp.asarray((tie[:, :, None] + tie[:, None, :]) / 2).transpose(1, 2, 0)
     against, slope, by_shape = map(np.asarray, _shares_of(family, gaps, shape))
-    count = len(ability)
     outside = (1 - np.eye(count)) / (count - 1)
     slope = slope * outside
-    gradient = np.zeros((count, len(covariance)))
-    gradient[:, :count] = np.diag(slope.sum(axis=1)) - slope
+    gradient = [np.diag(slope.sum(axis=1)) - slope]
     if family.num_shapes:
-        gradient[:, -1] = np.sum(by_shape[..., 0] * outside, axis=1)
-    variance = np.einsum("ip,pq,iq->i", gradient, covariance, gradient)
+        half = by_shape[..., 0] * outside / 2
+        gradient.append(np.diag(half.sum(axis=1)) + half)
+    along = np.concatenate(gradient, axis=1)
+    variance = np.einsum("ip,pq,iq->i", along, values.covariance, along)
     mean = np.sum(against * outside, axis=1)
     return (mean, np.sqrt(np.maximum(variance, 0))), against
 
 
 @partial(jax.jit, static_argnums=0)
-def _shares_of(family: PairFamily, gaps, shape):
+def _shares_of(family: PairFamily, gaps, shapes):
     """Expected shares at all differences, with derivatives in these and the shapes."""
-    share = lambda d: family.expected_share(d, shape)
-    by_shape = lambda d: jax.grad(family.expected_share, 1)(d, shape)
-    every = lambda f: jax.vmap(jax.vmap(f))(gaps)
-    return every(share), every(jax.grad(share)), every(by_shape)
+    by_shape = jax.grad(family.expected_share, 1)
+    every = lambda f: jax.vmap(jax.vmap(f))(gaps, shapes)
+    slope = jax.grad(family.expected_share)
+    return every(family.expected_share), every(slope), every(by_shape)

@@ -29,8 +29,27 @@ if TYPE_CHECKING:
 
 #: What the score of a model is.
 MEANING = "expected share of wins against the other models, a tie being half a win"
-#: Models of the tables of wins and of style; more are in the files of the folder.
-WINS, STYLE = 24, 40
+#: Models of the tables of wins and of style, and categories; more are in the files.
+WINS, STYLE, CATEGORIES = 24, 40, 12
+#: Columns of tables of effects, captions, and their headers.
+EFFECTS = {
+    "judges": (
+        ("judge", "reliability", "reliability_se", "comparisons"),
+        "Reliability of judges: slope of the difference of abilities, geometric mean 1",
+        ["judge", "reliability", "SE", "comparisons"],
+    ),
+    "tie_rates": (
+        ("subject", "tie_rate", "tie_rate_se"),
+        "Chance of a tie of each with its like, at equal abilities",
+        ["model", "chance of a tie", "SE"],
+    ),
+}
+#: What standard deviations of effects are of.
+DEVIATIONS = {
+    "category_sd": "abilities between categories",
+    "judge_sd": "the log reliability of judges",
+    "tie_rates_sd": "the log parameter of ties between models",
+}
 
 
 def arena_page(
@@ -82,6 +101,7 @@ def arena_page(
         "figure": page_scores.score_figure(ranked, rows),
         "compare": len(rows) > 1,
         "covariates": _style(arena),
+        "effects": _effects(arena, [row["subject"] for row in rows]),
         "wins": _wins(arena, [row["subject"] for row in rows]),
         "warnings": [short(x, SENTENCE) for x in worded(arena.warnings)],
         "notes": [short(x, SENTENCE) for x in worded(arena.notes)],
@@ -98,15 +118,24 @@ def fit_sentences(arena: Arena) -> list[str]:
         f" {counted(round(arena.num_comparisons), 'comparison')},"
         f" {counted(arena.num_parameters, 'parameter')}."
     ]
+    if "both_bad_slope" in arena.effects:
+        value, error = arena.effects["both_bad_slope"]
+        found.append(
+            "Of even verdicts, the log-odds that both are bad change with the mean"
+            f" ability of the two by {-value:+.3f} ± {error:.3f}.".replace("-", "−")
+        )
+    for name in (x for x in DEVIATIONS if x in arena.effects):
+        value, error = arena.effects[name]
+        found.append(
+            f"Standard deviation of {DEVIATIONS[name]}: {value:.3f} ± {error:.3f}."
+        )
     return found + effect_sentences(arena)
 
 
 def effect_sentences(arena: Arena) -> list[str]:
     """Returns the effects of covariates and of the order, one sentence each."""
     found = []
-    for name, (value, error) in arena.effects.items():
-        if name == "tie":
-            continue
+    for name, (value, error) in arena.covariate_effects.items():
         of = (
             "being the first"
             if name == "order"
@@ -156,6 +185,44 @@ def _style(arena: Arena) -> dict[str, Any] | None:
         "table": {**table, "names": True},
         "sentences": [*effect_sentences(arena), MEDIATOR],
     }
+
+
+def _effects(arena: Arena, names: list[str]) -> list[dict[str, Any]]:
+    """Tables of categories, judges and rates of ties."""
+    numbers = lambda x, of: f"{x:,.0f}" if of == "comparisons" else number(x)
+    tables = []
+    if "categories" in arena.tables:
+        rows = arena.tables["categories"].to_pylist()
+        categories = list(dict.fromkeys(row["category"] for row in rows))
+        cells = {
+            (row["subject"], row["category"]): f"{number(row['ability'])} ±"
+            f" {number(row['ability_se'])}"
+            for row in rows
+        }
+        shown, columns = names[:WINS], categories[:CATEGORIES]
+        body = [
+            [name, *(cells[subject, x] for x in columns)]
+            for name, subject in zip(labels(shown), shown, strict=True)
+        ]
+        caption = "Abilities by category ± SE, shrunk towards those over all categories"
+        if len(names) > len(shown) or len(categories) > len(columns):
+            caption += "; others are in categories.csv"
+        header = [arena.abilities.noun, *labels(columns)]
+        tables.append({"caption": caption, "header": header, "rows": body})
+    for name in (x for x in EFFECTS if x in arena.tables):
+        columns, caption, header = EFFECTS[name]
+        table = arena.tables[name]
+        shown = table.slice(0, STYLE).to_pylist()
+        body = [
+            [text, *(numbers(row[x], x) for x in columns[1:])]
+            for text, row in zip(
+                labels(row[columns[0]] for row in shown), shown, strict=True
+            )
+        ]
+        if table.num_rows > len(shown):
+            caption += f"; others are in {name}.csv"
+        tables.append({"caption": caption, "header": header, "rows": body})
+    return [{**table, "words": 1, "names": True} for table in tables]
 
 
 def _wins(arena: Arena, names: list[str]) -> dict[str, Any] | None:

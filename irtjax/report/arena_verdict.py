@@ -48,8 +48,7 @@ def style(arena: Arena) -> str:
     """Returns effects of covariates, and the model whose ability they change most."""
     found = [
         f"{name} {'+' if value >= 0 else '−'}{number(abs(value))} ± {number(error)}"
-        for name, (value, error) in arena.effects.items()
-        if name != "tie"
+        for name, (value, error) in arena.covariate_effects.items()
     ]
     if not found:
         return ""

@@ -29,6 +29,7 @@ _SECTIONS = (
     ("scores", "Scores", "scores"),
     ("tasks", "Tasks", "tasks"),
     ("covariates", "Style", "covariates"),
+    ("effects", "Effects", "effects"),
     ("wins", "Wins", "wins"),
     ("read", "Items to read", "read"),
     ("compare", "Compare two", "compare"),

@@ -9,7 +9,7 @@ import numpy as np
 
 from irtjax._types import Status
 from irtjax.calibration.abilities import Abilities
-from irtjax.comparisons.arena import ARENA_VERSION, ARRAYS, Arena
+from irtjax.comparisons.arena import ARENA_VERSION, ARRAYS, OPTIONAL, Arena
 from irtjax.data.decode import Record, decode
 from irtjax.data.files import read_bytes
 from irtjax.data.fit_folder import Mark, is_arena, read_table
@@ -55,12 +55,11 @@ def load_arena(folder: str | Path) -> Arena:
         arrays = read_arrays(folder / "abilities.npz")
         estimates, covariance, score, error, observed = (arrays[x] for x in ARRAYS)
         status = Status[content.status]
-        tables = [
-            read_table(folder / f"{name}.parquet")
+        tables = {
+            name: read_table(folder / f"{name}.parquet")
+            for name in ("pairs", *OPTIONAL)
             if (folder / f"{name}.parquet").is_file()
-            else None
-            for name in ("pairs", "style")
-        ]
+        }
         abilities = Abilities(
             content.subjects,
             estimates,
@@ -86,5 +85,7 @@ def load_arena(folder: str | Path) -> Arena:
         tuple(content.warnings),
         tuple(content.notes),
         content.data_hash,
-        *tables,
+        tables.pop("pairs", None),
+        tables.pop("style", None),
+        tables,
     )

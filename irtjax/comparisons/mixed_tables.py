@@ -1,0 +1,247 @@
+"""What a mixed model of comparisons has by category, judge and model, with errors.
+
+A table has contrasts of the parameters, whose covariance is exact: of effects that a
+prior alone makes identifiable, such as the mean of a category's effects, none depends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from irtjax.comparisons.families import PairFamily
+from irtjax.comparisons.mixed import MixedFit, MixedProblem, fit_mixed, mixed_problem
+
+#: Tables of a mixed model, by the name of the file.
+TABLES = ("categories", "judges", "tie_rates")
+
+
+class Values(NamedTuple):
+    """What an arena is made of.
+
+    Attributes:
+        ability: `[subjects]` with a sum of 0.
+        tie: `[subjects]` log nu or log h of each with its like; empty without it.
+        covariance: Of `ability` followed by `tie`.
+        effects: Estimate and standard error of what else was estimated, by name.
+        log_likelihood: At the estimates.
+        num_parameters: All that were estimated.
+        converged: Whether the estimates converged.
+        tables: Further tables by name.
+    """
+
+    ability: np.ndarray
+    tie: np.ndarray
+    covariance: np.ndarray
+    effects: dict[str, tuple[float, float]]
+    log_likelihood: float
+    num_parameters: int
+    converged: bool
+    tables: dict[str, Any] = {}
+
+
+class Codes(NamedTuple):
+    """A label of rows: `code[rows]` of `names`."""
+
+    code: np.ndarray
+    names: np.ndarray
+
+    @classmethod
+    def of(cls, kind: str, labels: np.ndarray) -> Codes:
+        """Codes of texts.
+
+        Raises:
+            ValueError: If all are the same.
+        """
+        names, code = np.unique(labels, return_inverse=True)
+        if len(names) < 2:
+            raise ValueError(
+                f"the {kind} is {str(names[0])!r} in all rows: give a column of two or"
+                " more values, or leave it out"
+            )
+        return cls(code.reshape(-1), names)
+
+
+def mixed_values(
+    family: PairFamily,
+    table: Any,
+    outcomes: np.ndarray,
+    features: tuple[np.ndarray, list[str]],
+    *,
+    category: str | None = None,
+    judge: str | None = None,
+    tie_rates: bool = False,
+    bad: bool = False,
+    precision: float = 0.0,
+    clusters: Sequence[np.ndarray] = (),
+) -> Values:
+    """Fits a mixed model to a table; the arguments are those of `fit_comparisons`.
+
+    `outcomes` has ties and verdicts that both are bad in its last column.
+    """
+    columns, names = features
+    if bad and not family.num_shapes:
+        raise ValueError("both_bad='outcome' requires ties='davidson' or 'rao_kupper'")
+    if tie_rates and not family.num_shapes:
+        raise ValueError("tie_rates requires ties='davidson' or 'rao_kupper'")
+    worse = table.outcomes[:, 3] * bad
+    four = np.column_stack([outcomes[:, :2], outcomes[:, 2] - worse, worse])
+    if bad and not four[:, 2:].sum(axis=0).all():
+        raise ValueError(
+            "both_bad='outcome' requires ties and verdicts that both are bad: use 'tie'"
+        )
+    count = table.num_subjects
+    key = table.first.astype(np.int64) * count + table.second
+    codes: dict[str, Codes] = {}
+    for kind, name in (("category", category), ("judge", judge)):
+        if name is not None:
+            codes[kind] = Codes.of(kind, table.labels[name])
+            key = key * len(codes[kind].names) + codes[kind].code
+    at, place = grouped(key, columns)
+    sums = np.column_stack([np.bincount(place, x, len(at)) for x in four.T])
+    labels = {k: (x.code[at], len(x.names)) for k, x in codes.items()}
+    problem = mixed_problem(
+        family,
+        (table.first[at], table.second[at], count),
+        sums,
+        (columns[at], names),
+        tie_rates=tie_rates,
+        bad=bad,
+        **labels,
+    )
+    fit = fit_mixed(problem, precision, [(x, place, four) for x in clusters])
+    return _values(problem, fit, table, codes, four.sum(axis=1))
+
+
+def grouped(key: np.ndarray, columns: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The first row of each group of equal keys and columns, and the group of rows."""
+    alike = not columns.shape[1] or (columns == columns[:1]).all()
+    values = key if alike else np.column_stack([key, columns])
+    _, at, place = np.unique(values, axis=0, return_index=True, return_inverse=True)
+    return at, place.reshape(-1)
+
+
+def _values(
+    problem: MixedProblem, fit: MixedFit, table: Any, codes: dict[str, Codes], size
+) -> Values:
+    """Estimates and tables of a fit."""
+    count, unit = problem.num_subjects, np.eye(problem.num_parameters)
+    mean = np.eye(count) - 1 / count
+    rows, errors = mean @ unit[:count], np.sqrt(np.diagonal(fit.covariance))
+    tables: dict[str, Any] = {}
+    by_category = judge = None
+    if "category" in problem.blocks:
+        num = len(codes["category"].names)
+        block = unit[problem.blocks["category"]].reshape(count, num, -1)
+        by_category = np.einsum("ij,jcp->icp", mean, block)
+        rows = rows + by_category.mean(axis=1)
+    linear = rows
+    if "judge" in problem.blocks:
+        judge = unit[problem.blocks["judge"]]
+        # The mean of log alpha is that of all abilities.
+        rows = rows + np.outer(rows @ fit.vector, judge.mean(axis=0))
+    ability = linear @ fit.vector
+    if by_category is not None:
+        whole = (
+            rows[:, None] + by_category - by_category.mean(axis=1)[:, None],
+            linear,
+        )
+        tables["categories"] = _categories(fit, whole, by_category, table, codes, size)
+    if judge is not None:
+        tables["judges"] = _judges(fit, judge, codes["judge"], size)
+    tie = np.zeros((0, problem.num_parameters))
+    if problem.family.num_shapes:
+        tie = np.repeat(unit[[count + problem.names.index("tie")]], count, axis=0)
+        if "tie_rates" in problem.blocks:
+            tie = tie + unit[problem.blocks["tie_rates"]]
+            names = table.subjects
+            tables["tie_rates"] = _tie_rates(problem.family, fit, tie, names)
+    every = np.concatenate([rows, tie])
+    effects = {
+        name: (float(fit.vector[count + k]), float(errors[count + k]))
+        for k, name in enumerate(problem.names)
+    }
+    effects |= {f"{name}_sd": x for name, x in fit.deviations.items()}
+    return Values(
+        ability,
+        tie @ fit.vector,
+        every @ fit.covariance @ every.T,
+        effects,
+        fit.log_likelihood,
+        count - 1 + len(effects),
+        fit.converged,
+        tables,
+    )
+
+
+def _error(fit: MixedFit, rows: np.ndarray) -> np.ndarray:
+    """Standard errors of contrasts, the last axis of `rows`."""
+    variance = np.sum((rows @ fit.covariance) * rows, axis=-1)
+    return np.sqrt(np.maximum(variance, 0))
+
+
+def _categories(fit: MixedFit, whole, by_category, table, codes, size) -> Any:
+    """Abilities by category: best first in each category."""
+    import pyarrow as pa
+
+    category, (rows, linear) = codes["category"], whole
+    apart = by_category - by_category.mean(axis=1, keepdims=True)
+    ability = (linear @ fit.vector)[:, None] + apart @ fit.vector
+    count, num = ability.shape
+    both = np.concatenate([table.first, table.second]) * num
+    votes = np.bincount(both + np.tile(category.code, 2), np.tile(size, 2), count * num)
+    columns = {
+        "ability": ability,
+        "ability_se": _error(fit, rows),
+        "difference": apart @ fit.vector,
+        "difference_se": _error(fit, apart),
+        "comparisons": votes.reshape(count, num),
+    }
+    order = np.argsort(-ability, axis=0, kind="stable")
+    names = {
+        "category": np.repeat(category.names, count),
+        "subject": table.subjects[order.T.reshape(-1)],
+    }
+    sort = lambda x: np.take_along_axis(x, order, 0).T.reshape(-1)
+    arrays = {name: sort(values) for name, values in columns.items()}
+    return pa.table({**{k: x.tolist() for k, x in names.items()}, **arrays})
+
+
+def _judges(fit: MixedFit, rows: np.ndarray, codes: Codes, size: np.ndarray) -> Any:
+    """Reliability alpha of each judge, 1 being that of the average; best first."""
+    import pyarrow as pa
+
+    apart = rows - rows.mean(axis=0)
+    alpha = np.exp(apart @ fit.vector)
+    order = np.argsort(-alpha, kind="stable")
+    columns = {
+        "reliability": alpha,
+        "reliability_se": alpha * _error(fit, apart),
+        "comparisons": np.bincount(codes.code, size, len(alpha)),
+    }
+    arrays = {name: values[order] for name, values in columns.items()}
+    return pa.table({"judge": codes.names[order].tolist(), **arrays})
+
+
+def _tie_rates(family: PairFamily, fit: MixedFit, rows: np.ndarray, names) -> Any:
+    """Chance of a tie of each model with its like, at equal abilities."""
+    import pyarrow as pa
+
+    rate = lambda s: jnp.exp(family.log_chances(jnp.zeros(()), s[None])[2])
+    shape = rows @ fit.vector
+    chance = np.asarray(jax.vmap(rate)(shape))
+    slope = np.asarray(jax.vmap(jax.grad(rate))(shape))
+    error = _error(fit, rows)
+    order = np.argsort(-chance, kind="stable")
+    columns = {
+        "tie_rate": chance,
+        "tie_rate_se": np.abs(slope) * error,
+        "log_parameter": shape,
+        "log_parameter_se": error,
+    }
+    arrays = {name: values[order] for name, values in columns.items()}
+    return pa.table({"subject": np.asarray(names)[order].tolist(), **arrays})
