@@ -1,5 +1,6 @@
 """Comparisons of two subjects each: abilities by maximum likelihood, with errors."""
 
+from irtjax.comparisons.diagnostics import PairDiagnostics, diagnose
 from irtjax.comparisons.elo import EloRatings, elo_stream
 from irtjax.comparisons.errors import inverse_information, sandwich
 from irtjax.comparisons.families import PairFamily
@@ -23,9 +24,11 @@ __all__ = [
     "Influence",
     "Joint",
     "PairCounts",
+    "PairDiagnostics",
     "PairFamily",
     "PairFit",
     "PairParameters",
+    "diagnose",
     "elo_stream",
     "fit_comparisons",
     "fit_jointly",

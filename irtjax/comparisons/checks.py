@@ -67,23 +67,23 @@ def _only_ties(table: ComparisonTable, name: str) -> str:
 def _future(table: ComparisonTable, name: str, now: float) -> str:
     """Votes of the future."""
     texts, places = np.unique(table.labels[name], return_inverse=True)
-    seconds = np.array([_seconds(str(text)) for text in texts])
-    late = np.flatnonzero(seconds > now + SLACK)
+    moments = np.array([seconds(str(text)) for text in texts])
+    late = np.flatnonzero(moments > now + SLACK)
     if not late.size:
         return ""
     rows = np.isin(places.reshape(-1), late)
     count = round(float(table.outcomes[rows].sum()))
-    last = str(texts[late[np.argmax(seconds[late])]])
+    last = str(texts[late[np.argmax(moments[late])]])
     return (
         f"{counted(count, 'comparison')} of the future ({name} {last}): check the clock"
         " and the unit"
     )
 
 
-def _seconds(text: str) -> float:
+def seconds(text: str) -> float:
     """Seconds since 1970 of a number in s, ms, µs or ns, or of a date; else NaN.
 
-    >>> _seconds("1690000000"), _seconds("1690000000000"), _seconds("1970-01-02")
+    >>> seconds("1690000000"), seconds("1690000000000"), seconds("1970-01-02")
     (1690000000.0, 1690000000.0, 86400.0)
     """
     try:

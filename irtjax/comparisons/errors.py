@@ -19,7 +19,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from irtjax.comparisons.families import PairFamily
-from irtjax.comparisons.newton import PairFit
+from irtjax.comparisons.newton import PairCounts, PairFit, padded, scores_jit
 
 
 def inverse_information(fit: PairFit) -> np.ndarray:
@@ -41,13 +41,9 @@ def row_scores(
     They are `[rows, 3]` and `[rows, 3, features + shapes]`; ties that are halves have
     the mean of the two.
     """
-    import jax.numpy as jnp
-
-    from irtjax.comparisons.newton import PairCounts, scores_by_outcome
-
-    rows = len(first)
-    pairs = PairCounts(first, second, jnp.zeros((rows, 3)), jnp.asarray(features))
-    local = np.array(scores_by_outcome(family, fit.parameters, pairs), np.float64)
+    pairs = PairCounts(*map(padded, (first, second, np.zeros((0, 3)), features)))
+    scores = scores_jit(family, fit.parameters, pairs)
+    local = np.array(scores, np.float64)[: len(first)]
     if not family.num_shapes:
         half = local[:, :2].mean(axis=1) if family.ties == "half" else 0.0
         local[:, 2] = half

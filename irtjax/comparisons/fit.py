@@ -22,6 +22,7 @@ from irtjax.comparisons.newton import (
     PairFit,
     PairParameters,
     maximise_jit,
+    padded,
 )
 from irtjax.comparisons.style import style_table
 from irtjax.data.comparison_table import ComparisonTable
@@ -385,16 +386,12 @@ def _maximum(family, table: ComparisonTable, outcomes, features, precision) -> P
     key = table.first.astype(np.int64) * count + table.second
     at, place = grouped(key, features)
     sums = [np.bincount(place, outcomes[:, k], len(at)) for k in range(3)]
-    # A few sizes of arrays, so that programs are shared; empty rows add nothing.
-    size = max(16, 1 << (len(at) - 1).bit_length())
-    fill = lambda x: jnp.asarray(
-        np.pad(x, [(0, size - len(at))] + [(0, 0)] * (x.ndim - 1))
-    )
+    # Empty rows add nothing.
     pairs = PairCounts(
-        fill(table.first[at].astype(np.int32)),
-        fill(table.second[at].astype(np.int32)),
-        fill(np.column_stack(sums)),
-        fill(features[at]),
+        padded(table.first[at].astype(np.int32)),
+        padded(table.second[at].astype(np.int32)),
+        padded(np.column_stack(sums)),
+        padded(features[at]),
     )
     start = PairParameters(
         jnp.zeros(count),

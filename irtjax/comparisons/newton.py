@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 from jaxtyping import Array, Float, Int
 
@@ -248,5 +249,18 @@ def maximise(
     return PairFit(found, value, information, decrement <= tolerance, count)
 
 
-#: `maximise`, compiled; `family` is static.
+#: Compiled; `family` is static.
 maximise_jit = jax.jit(maximise, static_argnums=0)
+scores_jit = jax.jit(scores_by_outcome, static_argnums=0)
+
+
+def padded(rows: np.ndarray) -> Array:
+    """Rows with zeros up to one of a few sizes, so that programs are shared.
+
+    >>> padded(np.ones((17, 2))).shape
+    (32, 2)
+    """
+    size = max(16, 1 << (len(rows) - 1).bit_length())
+    return jnp.asarray(
+        np.pad(rows, [(0, size - len(rows))] + [(0, 0)] * (rows.ndim - 1))
+    )

@@ -76,14 +76,16 @@ def _difference_variance(
     bread = np.concatenate([ends[0], -ends[1]], axis=1)
     middle = 0.0
     for sign, codes in signs:
-        parts = [_scores(family, fit, x, table, outcomes, codes) for fit, x in fits]
+        parts = [
+            cluster_scores(family, fit, x, table, outcomes, codes) for fit, x in fits
+        ]
         middle = middle + sign * _stacked(parts)
     number = min((len(np.unique(x)) for x in clusters), default=outcomes.sum())
     variance = np.einsum("ip,pq,iq->i", bread, middle, bread)
     return variance * number / max(number - 1, 1)
 
 
-def _scores(family, fit: PairFit, features, table, outcomes, codes) -> Any:
+def cluster_scores(family, fit: PairFit, features, table, outcomes, codes) -> Any:
     """Scores `[clusters, parameters]` as a sparse array; each comparison alone.
 
     Comparisons of a row with one outcome are alike: n of them count as one of weight

@@ -1,0 +1,417 @@
+r"""Checks of a fit of comparisons: pairs, cycles, halves of the clusters, and drift.
+
+Of pair p with n comparisons, Y points (a tie is half) and the expected points E,
+
+    z = (Y - E) / sqrt(v - g'H^+ g),
+
+with v the variance of Y under the fit, g = dE/dparameters and H the information. Where
+ties are halves, Y varies less than n wins: v = f n E/n (1 - E/n), with f = 1 - t and t
+the number of ties over the sum of 4 n E/n (1 - E/n). By cluster, the variance of Y - E
+is the sum of the squares of e_c - g'H^+ s_c, with e_c its part and s_c the scores of
+cluster c.
+
+The deviance compares the fit with one chance for each pair (Agresti 2013, section 11.6:
+pairs - models + 1 degrees of freedom). Pairs count whose expected wins and losses are
+both 5 or more (Cochran 1954). A triple of models is cyclic where each has most points
+against another one (Kendall and Babington Smith 1940).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from scipy.special import chdtrc, ndtr
+
+from irtjax.comparisons.checks import seconds
+from irtjax.comparisons.errors import inverse_information
+from irtjax.comparisons.families import PairFamily
+from irtjax.comparisons.fit import (
+    FEW_CLUSTERS,
+    PRIOR,
+    PairProblem,
+    fit_comparisons,
+    pair_problem,
+)
+from irtjax.comparisons.newton import PairCounts, PairFit, differences, padded
+from irtjax.comparisons.style import cluster_scores
+from irtjax.data.comparison_table import ComparisonTable
+from irtjax.data.frames import HasTable
+from irtjax.data.wording import counted
+from irtjax.ranking.discoveries import benjamini_hochberg
+
+#: False discovery rate of pairs and models.
+RATE = 0.05
+#: Expected wins and losses from which a pair is tested.
+FEWEST = 5.0
+#: Simulations of the number of cyclic triples.
+SIMULATIONS = 200
+#: Points of a win, a loss and a tie.
+POINTS = np.array([1.0, 0.0, 0.5])
+
+
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+class PairDiagnostics:
+    """How well a fit describes the comparisons.
+
+    Attributes:
+        table: A row for each pair, least likely first: `model_a`, `model_b`,
+            `comparisons`, `share` and `expected_share` of points of the first, `z`
+            and `q_value` (NaN where wins or losses are too few for a test).
+        deviance, degrees: Of the pairs that are tested, with degrees of freedom.
+        p_value: Of the deviance; NaN with clusters, whose comparisons are alike.
+        cyclic, cyclic_expected, triples: Numbers of cyclic triples, observed and
+            expected under the fit, and of all triples that were compared.
+        cyclic_p_value: Chance of as many cycles under the fit.
+        halves: Abilities on two random halves of the clusters, or None: `subject`,
+            `ability_1`, `ability_2`, `p_value`, `q_value` (that both are the same).
+        correlation: Of the abilities on both halves; NaN without halves.
+        drift: The same of windows of time with about the same number of comparisons.
+    """
+
+    table: Any
+    deviance: float
+    degrees: int
+    p_value: float
+    cyclic: float
+    cyclic_expected: float
+    triples: int
+    cyclic_p_value: float
+    halves: Any = None
+    correlation: float = float("nan")
+    drift: Any = None
+
+    to_frame, to_json = HasTable.to_frame, HasTable.to_json
+
+    def significant(self) -> list[str]:
+        """What is unlikely under the fit, in a few words each; may be empty."""
+        texts = []
+        q = np.asarray(self.table["q_value"])
+        number = int(np.sum(q <= RATE))
+        if number:
+            row = self.table.slice(0, 1).to_pylist()[0]
+            texts.append(
+                f"{number:,} of {counted(int(np.isfinite(q).sum()), 'pair')} do not fit"
+                f" ({row['model_a']} against {row['model_b']}: {row['share']:.2f} of"
+                f" {row['comparisons']:,.0f}, expected {row['expected_share']:.2f})"
+            )
+        if self.cyclic_p_value <= RATE:
+            texts.append(
+                f"{self.cyclic:,.0f} of {self.triples:,} triples are cyclic, expected"
+                f" {self.cyclic_expected:,.0f}"
+            )
+        for table, reason in ((self.halves, "between halves"), (self.drift, "in time")):
+            rows = [] if table is None else table.to_pylist()
+            names = [row["subject"] for row in rows if row["q_value"] <= RATE]
+            if names:
+                changed = counted(len(names), "ability", "abilities")
+                texts.append(f"{changed} differ {reason} ({names[0]} most)")
+        return texts
+
+    def lines(self) -> list[str]:
+        """Returns all results, one sentence each."""
+        chance = "" if np.isnan(self.p_value) else f", p = {self.p_value:.2g}"
+        pairs = counted(int(np.isfinite(self.table["q_value"]).sum()), "pair")
+        texts = [
+            f"Deviance {self.deviance:,.1f} of {pairs} with"
+            f" {counted(self.degrees, 'degree')} of freedom{chance}."
+        ]
+        if self.triples:
+            texts.append(
+                f"{self.cyclic:,.0f} of {self.triples:,} triples are cyclic, expected"
+                f" {self.cyclic_expected:,.1f}, p = {self.cyclic_p_value:.2g}."
+            )
+        if self.halves is not None:
+            texts.append(f"Abilities on halves correlate by {self.correlation:.3f}.")
+        return texts + [f"{text}." for text in self.significant()]
+
+    def __str__(self) -> str:
+        return "\n".join(self.lines())
+
+    __repr__ = __str__
+
+
+def diagnose(
+    table: ComparisonTable,
+    *,
+    cluster: str | None = None,
+    time: str | None = None,
+    windows: int = 4,
+    **options: Any,
+) -> PairDiagnostics:
+    """Checks the fit of comparisons by pairs, cycles, clusters and time.
+
+    Args:
+        table: The comparisons.
+        cluster: A label whose comparisons are alike, such as the prompt: variances
+            count it, and abilities on halves of the clusters are compared.
+        time: A label with seconds since 1970 or dates, whose windows are compared.
+        windows: Number of windows.
+        options: Model, ties, both_bad, covariates and order of `fit_comparisons`.
+
+    Raises:
+        ValueError: If a name is unknown.
+
+    >>> wins = [[60, 40, 0, 0], [85, 15, 0, 0], [30, 70, 0, 0]]
+    >>> table = ComparisonTable.of("abc", [0, 0, 1], [1, 2, 2], wins)
+    >>> print(diagnose(table))
+    Deviance 31.0 of 3 pairs with 1 degree of freedom, p = 2.6e-08.
+    0 of 1 triples are cyclic, expected 0.0, p = 1.
+    3 of 3 pairs do not fit (a against c: 0.85 of 100, expected 0.70).
+    """
+    for name in filter(None, (cluster, time)):
+        if name not in table.labels:
+            names = ", ".join(table.labels) or "none"
+            raise ValueError(f"no label {name!r} among those of the table: {names}")
+    problem = pair_problem(table, **options)
+    codes = None if cluster is None else _codes(problem.table, cluster)
+    pairs = _residuals(problem, codes)
+    cyclic = _cycles(pairs, table.num_subjects)
+    halves, drift, correlation = None, None, float("nan")
+    if cluster is not None:
+        codes = _codes(table, cluster)
+        side = np.random.default_rng(0).permutation(int(codes.max()) + 1)[codes] % 2
+        halves = _stability(table, side, cluster, options)
+        if halves is not None:
+            both = [np.asarray(halves[f"ability_{k}"]) for k in (1, 2)]
+            correlation = float(np.corrcoef(both)[0, 1])
+    if time is not None:
+        drift = _stability(table, _windows(table, time, windows), cluster, options)
+    parameters = table.num_subjects - 1 + problem.features.shape[1]
+    tested = np.isfinite(pairs.q_value)
+    per_pair = 2 if problem.family.num_shapes else 1
+    degrees = per_pair * int(tested.sum()) - parameters - problem.family.num_shapes
+    degrees, deviance = max(degrees, 0), float(pairs.deviance[tested].sum())
+    p_value = (
+        float(chdtrc(degrees, deviance)) if degrees and cluster is None else np.nan
+    )
+    return PairDiagnostics(
+        _table(table, pairs),
+        deviance,
+        degrees,
+        p_value,
+        *cyclic,
+        halves,
+        correlation,
+        drift,
+    )
+
+
+class _Pairs(NamedTuple):
+    """Residuals of all pairs, `[pairs]` each."""
+
+    first: np.ndarray
+    second: np.ndarray
+    size: np.ndarray
+    points: np.ndarray
+    expected: np.ndarray
+    variance: np.ndarray
+    deviance: np.ndarray
+    z: np.ndarray
+    q_value: np.ndarray
+
+
+def _codes(table: ComparisonTable, name: str) -> np.ndarray:
+    """Whole numbers of the clusters of all rows."""
+    return np.unique(table.labels[name], return_inverse=True)[1].reshape(-1)
+
+
+def _oriented(problem: PairProblem) -> PairProblem:
+    """The same comparisons, the smaller place of each pair first."""
+    table, flip = problem.table, problem.table.first > problem.table.second
+    swapped = dataclasses.replace(
+        table,
+        first=np.where(flip, table.second, table.first),
+        second=np.where(flip, table.first, table.second),
+    )
+    outcomes = np.where(flip[:, None], problem.outcomes[:, [1, 0, 2]], problem.outcomes)
+    features = np.where(flip[:, None], -1, 1) * problem.features
+    return problem._replace(table=swapped, outcomes=outcomes, features=features)
+
+
+def _residuals(problem: PairProblem, codes: np.ndarray | None) -> _Pairs:
+    """Observed and expected points by pair, with tests of their difference."""
+    problem = _oriented(problem)
+    family, table, outcomes, features = problem[:4]
+    fit = problem.maximum(outcomes, 1 / PRIOR**2 if problem.existence() else 0.0)
+    chance, share, gradient = _expectations(family, fit, table, features)
+    count, games = table.num_subjects, outcomes.sum(axis=1)
+    keys, pair = np.unique(
+        table.first.astype(np.int64) * count + table.second, return_inverse=True
+    )
+    pair, number = pair.reshape(-1), len(keys)
+    total = lambda values: np.column_stack(
+        [np.bincount(pair, x, number) for x in values.T]
+    )
+    counts = outcomes.copy()
+    if not family.num_shapes:
+        counts = np.column_stack([counts[:, :2] + counts[:, 2:] / 2, 0 * games])
+    seen = total(counts)
+    mean = total(chance * games[:, None])
+    size, points, expected = seen.sum(axis=1), seen @ POINTS, mean @ POINTS
+    first, second, at = keys // count, keys % count, np.arange(number)
+    slopes = total(gradient * games[:, None])
+    onto = np.zeros((number, count + slopes.shape[1] - 1))
+    onto[at, first], onto[at, second] = slopes[:, 0], -slopes[:, 0]
+    onto[:, count:] = slopes[:, 1:]
+    scale = 1.0
+    if family.ties == "half":
+        scale -= outcomes[:, 2].sum() / (4 * np.sum(games * share * (1 - share)))
+    own = games * (chance[:, 0] + chance[:, 2] / 4 - share**2)
+    own = scale * np.bincount(pair, own, number)
+    along = onto @ inverse_information(fit)
+    if codes is None:
+        variance = own - scale * np.sum(along * onto, axis=1)
+        tested = variance > 1e-9 * size
+    else:
+        rest = counts @ POINTS - games * share
+        scores = cluster_scores(family, fit, features, table, outcomes, codes)
+        variance, clusters = _by_cluster(rest, pair, codes, scores, along)
+        own, tested = np.maximum(own, variance), clusters >= FEW_CLUSTERS
+    tested &= np.minimum(expected, size - expected) >= FEWEST
+    z = (points - expected) / np.sqrt(np.where(tested, variance, np.nan))
+    logs = np.log(np.where(seen > 0, seen, 1) / np.where(seen > 0, mean, 1))
+    deviance = 2 * np.sum(seen * logs, axis=1) / scale
+    q_value = benjamini_hochberg(2 * ndtr(-np.abs(z)))
+    parts = (first, second, size, points, expected, own, deviance, z, q_value)
+    return _Pairs(*parts)
+
+
+def _expectations(family: PairFamily, fit: PairFit, table: ComparisonTable, features):
+    """Chances `[rows, 3]`, expected shares, and derivatives of these.
+
+    Derivatives are those in the difference, in the features, and in the shapes.
+    """
+    with jax.enable_x64(True):
+        rows = table.first, table.second, np.zeros((0, 3)), features
+        gaps = differences(fit.parameters, PairCounts(*map(padded, rows)))
+        shape = jnp.asarray(fit.parameters.shape)
+        chance, share, slope, by_shape = _chances(family, gaps, shape)
+    count = len(table.first)
+    chance, share, slope, by_shape = (
+        np.array(x)[:count] for x in (chance, share, slope, by_shape)
+    )
+    if not family.num_shapes:
+        chance[:, 2] = 0
+    slope = slope[:, None]
+    return chance, share, np.concatenate([slope, slope * features, by_shape], axis=1)
+
+
+@partial(jax.jit, static_argnums=0)
+def _chances(family: PairFamily, gaps, shape):
+    """Chances, expected shares, and their derivatives, by row."""
+    share = family.expected_share
+    every = lambda f: jax.vmap(f, (0, None))(gaps, shape)
+    chance = lambda d, s: jnp.exp(family.log_chances(d, s))
+    return (
+        every(chance),
+        every(share),
+        every(jax.grad(share)),
+        every(jax.grad(share, 1)),
+    )
+
+
+def _by_cluster(rest, pair, codes, scores, along) -> tuple[np.ndarray, np.ndarray]:
+    """Variances of residuals by clusters, and numbers of clusters, of all pairs.
+
+    The sum over clusters of (e - g'H^+ s)^2, without the matrix clusters x pairs.
+    """
+    from scipy.sparse import coo_array
+
+    number = int(codes.max()) + 1
+    own = coo_array((rest, (codes, pair)), (number, len(along))).tocsr()
+    mixed = (own.T @ scores).toarray()
+    variance = np.asarray(own.power(2).sum(axis=0)).reshape(-1)
+    variance = variance - 2 * np.sum(mixed * along, axis=1)
+    variance += np.sum((along @ (scores.T @ scores).toarray()) * along, axis=1)
+    clusters = np.bincount(own.tocoo().coords[1], minlength=len(along))
+    return variance * number / max(number - 1, 1), clusters
+
+
+def _table(table: ComparisonTable, pairs: _Pairs) -> Any:
+    """The residuals with names, largest first."""
+    import pyarrow as pa
+
+    order = np.argsort(-np.nan_to_num(np.abs(pairs.z), nan=-1.0), kind="stable")
+    columns = {
+        "model_a": table.subjects[pairs.first],
+        "model_b": table.subjects[pairs.second],
+        "comparisons": pairs.size,
+        "share": pairs.points / pairs.size,
+        "expected_share": pairs.expected / pairs.size,
+        "z": pairs.z,
+        "q_value": pairs.q_value,
+    }
+    return pa.table({name: values[order] for name, values in columns.items()})
+
+
+def _cycles(pairs: _Pairs, count: int) -> tuple[float, float, int, float]:
+    """Cyclic triples, their expectation, the number of triples, and the p-value."""
+    met, ahead, above = (np.zeros((count, count)) for _ in range(3))
+    i, j = pairs.first, pairs.second
+    met[i, j] = met[j, i] = 1
+    # Chance of most points, by a normal distribution of the points.
+    gap = (pairs.expected - pairs.size / 2) / np.sqrt(np.maximum(pairs.variance, 1e-12))
+    above[i, j] = ndtr(gap)
+    half = np.sign(pairs.points - pairs.size / 2) / 2 + 0.5
+    ahead[i, j], ahead[j, i] = half, 1 - half
+    # Of a matrix of who is ahead, tr(A^3) / 3 directed circles of three.
+    cyclic = lambda a: float(np.sum((a @ a) * a.T)) / 3
+    rng, draws = np.random.default_rng(0), []
+    for _ in range(SIMULATIONS):
+        won = np.triu(rng.random(met.shape) < above, 1) * met
+        draws.append(cyclic(won + (met - won.T) * np.tril(met, -1)))
+    seen = cyclic(ahead)
+    p_value = (1 + np.sum(np.array(draws) >= seen)) / (1 + SIMULATIONS)
+    triples = round(float(np.sum((met @ met) * met)) / 6)
+    return seen, float(np.mean(draws)), triples, float(p_value)
+
+
+def _windows(table: ComparisonTable, time: str, windows: int) -> np.ndarray:
+    """Windows of about the same number of comparisons; -1 where the time is unknown."""
+    texts, places = np.unique(table.labels[time], return_inverse=True)
+    at = np.array([seconds(str(text)) for text in texts])[places.reshape(-1)]
+    weight = np.where(np.isfinite(at), table.outcomes.sum(axis=1), 0.0)
+    order = np.argsort(at, kind="stable")
+    window = np.full(len(at), -1)
+    before = np.cumsum(weight[order]) / max(weight.sum(), 1e-300)
+    window[order] = np.minimum((before * windows).astype(int), windows - 1)
+    return np.where(np.isfinite(at), window, -1)
+
+
+def _stability(table: ComparisonTable, part: np.ndarray, cluster, options) -> Any:
+    """Abilities by part, and tests that they are the same; None where not estimable."""
+    import pyarrow as pa
+
+    sides, size = np.stack([table.first, table.second]), table.num_subjects
+    present, count = np.ones(size, bool), int(part.max()) + 1
+    for k in range(count):
+        present &= np.bincount(sides[:, part == k].reshape(-1), minlength=size) > 0
+    names, place = table.subjects[present], np.cumsum(present) - 1
+    kept = present[sides].all(axis=0)
+    if count < 2 or len(names) < 2:
+        return None
+    values, errors = [], []
+    for k in range(count):
+        some = table.select(np.flatnonzero(kept & (part == k)))
+        some = dataclasses.replace(
+            some, subjects=names, first=place[some.first], second=place[some.second]
+        )
+        if not len(some.first) or pair_problem(some, **options).existence():
+            return None
+        fit = fit_comparisons(some, cluster=cluster or (), **options).abilities
+        values.append(fit.estimates)
+        errors.append(np.asarray(fit.standard_error))
+    value, weight = np.array(values), np.array(errors) ** -2.0
+    mean = np.sum(weight * value, axis=0) / weight.sum(axis=0)
+    # Of independent parts, a chi-square of parts - 1 degrees of freedom.
+    p_value = chdtrc(count - 1, np.sum(weight * (value - mean) ** 2, axis=0))
+    order = np.argsort(p_value, kind="stable")
+    columns = {f"ability_{k + 1}": value[k] for k in range(count)}
+    columns |= {"p_value": p_value, "q_value": benjamini_hochberg(p_value)}
+    arrays = {name: x[order] for name, x in columns.items()}
+    return pa.table({"subject": names[order].tolist(), **arrays})
