@@ -12,6 +12,8 @@ from typing import TypeAlias
 from jaxtyping import Array, Float, Int, Key
 
 KeyArray: TypeAlias = Key[Array, ""]
+#: What public functions take: a whole number, or a key of JAX.
+RandomKey: TypeAlias = int | KeyArray
 Scalar: TypeAlias = Float[Array, ""]
 StatusCode: TypeAlias = Int[Array, ""]
 

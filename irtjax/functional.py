@@ -37,7 +37,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Num
 
-from irtjax._types import KeyArray, Scalar
+from irtjax._types import RandomKey, Scalar
 from irtjax.data.responses import Responses
 from irtjax.estimators.joint.bound import factors_of, surrogate
 from irtjax.estimators.joint.cells import cells_of
@@ -504,7 +504,7 @@ def simulate(
     model: Model,
     items: Items,
     theta: Float[Array, "subjects *dims"],
-    key: KeyArray,
+    key: RandomKey,
     observed: Bool[Array, "subjects items"] | None = None,
     *,
     trials: int | None = None,
@@ -520,7 +520,8 @@ def simulate(
         model: The model; see the module for this and the others.
         items: Item records.
         theta: Abilities.
-        key: Random key; `vmap` over split keys gives independent data sets.
+        key: A whole number or a JAX key; `vmap` over split keys gives independent data
+            sets.
         observed: Mask of the cells to draw.
         trials: Trials of each count, at most 127, or None. Static under jit.
 

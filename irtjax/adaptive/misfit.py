@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from irtjax._types import KeyArray
+from irtjax._types import KeyArray, RandomKey
 from irtjax.adaptive.bank import AbstractBank
 from irtjax.adaptive.design import COMPARED, Design, Rules
 from irtjax.adaptive.factor_bank import FactorBank
@@ -29,6 +29,7 @@ from irtjax.models.family import Items
 from irtjax.models.model import Population
 from irtjax.models.simulate import simulate_abilities
 from irtjax.numerics.precision import full_precision
+from irtjax.numerics.random_keys import as_key
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -38,12 +39,12 @@ NORMAL_95 = 1.959964
 
 
 @full_precision
-def draw_items(fit: Calibration, key: KeyArray, size: float = 1.0) -> Items:
+def draw_items(fit: Calibration, key: RandomKey, size: float = 1.0) -> Items:
     """Items drawn around those of a calibration, by their errors.
 
     Args:
         fit: A calibration with standard errors of its items.
-        key: Random key.
+        key: A whole number or a JAX key.
         size: Factor of the errors.
 
     Returns:
@@ -70,7 +71,7 @@ def draw_items(fit: Calibration, key: KeyArray, size: float = 1.0) -> Items:
     blocks = np.nan_to_num(np.asarray(covariance, float), posinf=0, neginf=0)
     values, vectors = np.linalg.eigh(blocks)
     roots = vectors * np.sqrt(np.maximum(values, 0))[:, None, :]
-    noise = jax.random.normal(key, coordinates.shape, coordinates.dtype)
+    noise = jax.random.normal(as_key(key), coordinates.shape, coordinates.dtype)
     moves = jnp.einsum("jpq,jq->jp", jnp.asarray(roots, noise.dtype), noise)
     drawn = model.constrain(coordinates + size * moves)
     # What a model does not estimate stays as it is.
@@ -174,7 +175,7 @@ def misfit_study(
     fit: Calibration,
     num_subjects: int = 200,
     *,
-    key: KeyArray,
+    key: RandomKey,
     sizes: Sequence[float] = (0.0, 0.5, 1.0, 2.0),
     draws: int = 5,
     num_items: int = 30,
@@ -191,7 +192,7 @@ def misfit_study(
     Args:
         fit: A calibration with standard errors of its items.
         num_subjects: Subjects drawn for each drawn bank.
-        key: Random key.
+        key: A whole number or a JAX key.
         sizes: Errors of the items as multiples of those of the calibration.
         draws: Banks drawn for each size.
         num_items: Items of a test, at the most.
@@ -212,13 +213,14 @@ def misfit_study(
     >>> import irtjax
     >>> table = irtjax.make_demo().table
     >>> fit = irtjax.fit(table, "rasch")  # doctest: +SKIP
-    >>> options = dict(key=jax.random.key(0), sizes=[1.0], draws=1, num_items=5)
+    >>> options = dict(key=0, sizes=[1.0], draws=1, num_items=5)
     >>> study = misfit_study(fit, 20, **options)  # doctest: +SKIP
     >>> study["select"].to_pylist()  # doctest: +SKIP
     ['information', 'random']
     """
     import pyarrow as pa
 
+    key = as_key(key)
     if draws < 1 or num_subjects < 1:
         raise ValueError("draws and num_subjects: give at least 1 of each")
     # Banks of overestimated slopes need finer nodes: as of tests four times as long.

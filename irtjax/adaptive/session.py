@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from irtjax._types import RandomKey
 from irtjax.adaptive.bank import AbstractBank
 from irtjax.adaptive.design import DEFAULTS, Design, Rules, StopFlag
 from irtjax.adaptive.labels import check_exposure, label
@@ -33,6 +34,7 @@ from irtjax.adaptive.steps import (
 )
 from irtjax.data.frames import HasTable
 from irtjax.numerics.precision import full_precision
+from irtjax.numerics.random_keys import as_key, seed_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -72,7 +74,7 @@ class AdaptiveTest(HasTable):
         source: Any,
         num_items: int | None = None,
         *,
-        seed: int = 0,
+        key: RandomKey | None = None,
         items: Iterable[str] | None = None,
         times_used: Mapping[str, int] | None = None,
         num_tests: int = 0,
@@ -87,7 +89,8 @@ class AdaptiveTest(HasTable):
         Args:
             source: A calibration, an `adaptive.ItemBank` or an `adaptive.FactorBank`.
             num_items: Items after which the test ends, at the latest; None for all.
-            seed: Seed of "random" and "randomesque"; give each subject its own.
+            key: A whole number or a JAX key, for "random" and "randomesque"; give each
+                subject its own.
             items: Items that may be given, in their order under "fixed"; None for all.
             times_used: Number of earlier tests that used each item, by name.
             num_tests: Number of earlier tests.
@@ -112,7 +115,7 @@ class AdaptiveTest(HasTable):
         self._rules: dict[str, Any] = dict(
             num_items=num_items,
             **(DEFAULTS | rules),
-            seed=seed,
+            key=seed_of(key),
             items=None if items is None else [str(name) for name in items],
             times_used=dict(times_used or {}),
             num_tests=num_tests,
@@ -122,7 +125,7 @@ class AdaptiveTest(HasTable):
         available, order = self._allowed()
         self._open_items = np.asarray(available)
         self._path: list[tuple[float, float]] = []
-        options = dict(key=jax.random.key(seed), available=available, order=order)
+        options = dict(key=as_key(self._rules["key"]), available=available, order=order)
         self._state = _start_jit(self._bank.bank, self._design, **options)
         #: Items that were handed out and wait for their responses.
         self._open: list[str] = []

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 from scipy.special import ndtri
 
-from irtjax._types import KeyArray
+from irtjax._types import KeyArray, RandomKey
 from irtjax.adaptive.design import Design, Rules, StopFlag
 from irtjax.adaptive.factor_bank import FactorBank
 from irtjax.adaptive.item_bank import ItemBank
@@ -35,6 +35,7 @@ from irtjax.numerics.dispersion import intraclass
 from irtjax.numerics.memory import require_memory
 from irtjax.numerics.precision import full_precision
 from irtjax.numerics.progress import watched
+from irtjax.numerics.random_keys import as_key
 
 #: Bytes of a cell of replayed responses: 8,000 x 5,000 took 9, and a table of
 #: observed responses 2 more for its matrix.
@@ -200,7 +201,7 @@ def simulate_tests(
     source: Any,
     num_subjects: int = 100,
     *,
-    key: KeyArray,
+    key: RandomKey,
     num_items: int = 50,
     max_exposure: float | None = None,
     ability: Any = None,
@@ -216,7 +217,7 @@ def simulate_tests(
     Args:
         source: A calibration, an `adaptive.ItemBank` or an `adaptive.FactorBank`.
         num_subjects: Subjects to draw from the population.
-        key: Random key.
+        key: A whole number or a JAX key.
         num_items: Items after which a test ends, at the latest.
         max_exposure: Largest share of tests with an item; see `adaptive.open_items`.
         ability: True abilities instead of drawn ones, `[subjects]`; of several
@@ -250,10 +251,11 @@ def simulate_tests(
 
     >>> import irtjax
     >>> fit = irtjax.fit(irtjax.make_demo().table, "2pl", standard_errors="none")
-    >>> tests = simulate_tests(fit, 20, key=jax.random.key(0), num_items=10)
+    >>> tests = simulate_tests(fit, 20, key=0, num_items=10)
     >>> tests.given.shape, bool(tests.rmse()[-1] < tests.rmse()[0])
     ((20, 10), True)
     """
+    key = as_key(key)
     if num_subjects < 1:
         raise ValueError(f"num_subjects {num_subjects} is not at least 1")
     check_exposure(max_exposure)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
+from irtjax._types import RandomKey
 from irtjax.auditing.by_answers import by_answers
 from irtjax.auditing.low_scores import LOW_SCORES, low_scores
 from irtjax.data import ResponseTable
@@ -17,6 +18,7 @@ from irtjax.data.frames import HasTable
 from irtjax.data.side_files import read_side_file
 from irtjax.data.wording import counted
 from irtjax.numerics.memory import available_memory
+from irtjax.numerics.random_keys import seed_of
 from irtjax.ranking.discoveries import benjamini_hochberg
 
 if TYPE_CHECKING:
@@ -126,7 +128,7 @@ def items_to_read(
     table: ResponseTable,
     *,
     false_discovery_rate: float = _LEVEL,
-    seed: int = 0,
+    key: RandomKey | None = None,
 ) -> ItemsToRead:
     """Ranks items by how surprising it is that models agree on another answer.
 
@@ -142,7 +144,7 @@ def items_to_read(
         fit: A calibration of these subjects.
         table: Their responses, with answers where the logs have them.
         false_discovery_rate: Level of `ItemsToRead.significant`.
-        seed: Seed of the items that are drawn.
+        key: A whole number or a JAX key, for the items that are drawn.
 
     Raises:
         ValueError: If no subject of the table is in the fit, or the level is not
@@ -166,10 +168,10 @@ def items_to_read(
         table = dataclasses.replace(table)
     rows = []
     if table.answers is not None:
-        rows = by_answers(fit, table, units, seed)
+        rows = by_answers(fit, table, units, seed_of(key))
     listed = {row["place"] for row in rows}
     if len(listed) < table.num_items:
-        rows += low_scores(table, units, listed, seed)
+        rows += low_scores(table, units, listed, seed_of(key))
     for row in rows:
         place = row.pop("place")
         row["item"] = str(table.items[place])

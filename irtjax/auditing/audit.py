@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from irtjax._types import RandomKey
 from irtjax.auditing.agreement import ItemsToRead, items_to_read
 from irtjax.auditing.cautions import cautions
 from irtjax.auditing.control import no_signal
@@ -40,6 +41,7 @@ from irtjax.fitting.fit import fit as make_fit
 from irtjax.models.catalogue import known_model
 from irtjax.models.families.bounded import binary_items
 from irtjax.numerics.precision import full_precision
+from irtjax.numerics.random_keys import seed_of
 from irtjax.validity import sum_scores
 from irtjax.validity.missingness import describe, missing_of_table
 
@@ -145,7 +147,7 @@ def audit(
     false_discovery_rate: float = 0.05,
     chance: float | Mapping[str, float] = 0.0,
     permutations: int = 0,
-    seed: int = 0,
+    key: RandomKey | None = None,
     **options: Any,
 ) -> Audit:
     """Examines every item: its properties and its defects.
@@ -168,7 +170,7 @@ def audit(
         chance: Lower asymptote that is not suspicious, such as 0.25 for four choices:
             one number, or one for each benchmark by name.
         permutations: Tables without signal to draw and to examine in the same way.
-        seed: Seed of these.
+        key: A whole number or a JAX key, for these.
         **options: Given to `irtjax.fit` where there is no fit.
 
     Raises:
@@ -219,7 +221,7 @@ def audit(
     control = None
     if permutations:
         control = no_signal(
-            table, ordered, guess, statistics, level, permutations, seed
+            table, ordered, guess, statistics, level, permutations, seed_of(key)
         )
     return _report(
         table,

@@ -6,11 +6,11 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
-import jax
 import numpy as np
 from scipy.special import ndtri
 
 from irtjax import ranking
+from irtjax._types import RandomKey
 from irtjax.calibration.rank import GroupNames, RankedSubjects
 from irtjax.calibration.tables import score_interval
 from irtjax.data.frames import HasTable
@@ -99,7 +99,7 @@ class Abilities(HasTable):
         *,
         level: float | None = None,
         num_draws: int | None = None,
-        seed: int | None = None,
+        key: RandomKey | None = None,
         simultaneous: bool = False,
     ) -> RankedSubjects:
         """Ranks with intervals, P(best) and pairs that differ (`ranking.rank`).
@@ -107,7 +107,7 @@ class Abilities(HasTable):
         Args:
             level: Level of the intervals and 1 - the false discovery rate.
             num_draws: Draws behind rank intervals and P(best).
-            seed: Seed of the draws.
+            key: A whole number or a JAX key, for the draws.
             simultaneous: Whether ranks and pairs hold all together (`ranking.rank`).
         """
         import pyarrow as pa
@@ -117,7 +117,7 @@ class Abilities(HasTable):
         found = ranking.rank(
             self.estimates,
             self.standard_error,
-            key=jax.random.key(seed or 0),
+            key=key,
             covariance=covariance,
             level=chosen,
             num_draws=num_draws,

@@ -23,9 +23,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.special import gammaincinv
 
+from irtjax._types import RandomKey
 from irtjax.calibration.calibration import Calibration
 from irtjax.calibration.tables import floats
 from irtjax.models.priors import Normal
+from irtjax.numerics.random_keys import seed_of
 
 #: Resamples of subjects behind the interval of Spearman's correlation, fewest of them,
 #: and how many subjects all of them together have: a tenth of a second.
@@ -63,13 +65,13 @@ class DiscriminationHeterogeneity(NamedTuple):
 
 
 def discrimination_heterogeneity(
-    fit: Calibration, *, seed: int = 0
+    fit: Calibration, *, key: RandomKey | None = None
 ) -> DiscriminationHeterogeneity:
     """How much discriminations differ, with and without the noise of estimates.
 
     Args:
         fit: A calibration of a model with a discrimination for each item.
-        seed: Seed of the resamples of subjects.
+        key: A whole number or a JAX key, for the resamples of subjects.
 
     Returns:
         Coefficients of variation, and the correlation of ability and accuracy.
@@ -116,7 +118,7 @@ def discrimination_heterogeneity(
                     corrected, *ends = three
     ability, accuracy = floats(fit.abilities.table, "ability", "accuracy")
     both = np.isfinite(ability) & np.isfinite(accuracy)
-    spearman = _spearman(ability[both], accuracy[both], fit.level, seed)
+    spearman = _spearman(ability[both], accuracy[both], fit.level, seed_of(key))
     cv = float(value.std(ddof=1)) / mean
     return DiscriminationHeterogeneity(cv, corrected, int(value.size), *spearman, *ends)
 

@@ -6,11 +6,11 @@ import dataclasses
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-import jax
 import numpy as np
 from scipy.special import ndtri
 
 from irtjax import ranking
+from irtjax._types import RandomKey
 from irtjax.calibration.heading import heading, nouns_of
 from irtjax.calibration.leaderboard_text import leaderboard_text, tie_ranks
 from irtjax.calibration.scale import compares_means
@@ -111,7 +111,7 @@ def rank(
     *,
     level: float | None = None,
     num_draws: int | None = None,
-    seed: int | None = None,
+    key: RandomKey | None = None,
     simultaneous: bool = False,
 ) -> RankedSubjects:
     """Ranks the subjects of a calibration; see `irtjax.ranking.rank` for the formulas.
@@ -121,8 +121,8 @@ def rank(
         level: Level of the intervals; None takes that of the calibration.
         num_draws: Draws behind rank intervals and P(best); None as for
             `irtjax.ranking.rank`.
-        seed: Seed of new draws. By default, at the level of the fit, rank intervals
-            and P(best) are those of its ability table.
+        key: A whole number or a JAX key, for new draws. By default, at the level of the
+            fit, rank intervals and P(best) are those of its ability table.
         simultaneous: Whether ranks and pairs hold all together (`irtjax.ranking.rank`).
 
     Returns:
@@ -146,14 +146,13 @@ def rank(
     # The scale of ability is estimated too, and no order depends on it.
     own, shared = ranking.without_scale(error, fit.ability_shared, fit.ability_scale)
     intervals = None
-    if seed is None and num_draws is None and chosen == fit.level:
+    if key is None and num_draws is None and chosen == fit.level:
         names = ranking.RankIntervals._fields
         columns = (np.asarray(table.column(name))[known] for name in names)
         intervals = ranking.RankIntervals(*columns)
     shared = None if shared is None else shared[known]
     options = {"level": chosen, "num_draws": num_draws, "intervals": intervals}
     options |= {"pooled": compares_means(fit), "simultaneous": simultaneous}
-    key = jax.random.key(seed or 0)
     found = ranking.rank(ability[known], own[known], key=key, shared=shared, **options)
     names = table.column("subject").take(pa.array(known)).combine_chunks()
     groups = GroupNames(names, found.groups)

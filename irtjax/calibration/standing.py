@@ -16,7 +16,6 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, Any
 
-import jax
 import numpy as np
 from scipy.special import ndtri
 
@@ -71,7 +70,7 @@ def with_subjects(fit: Calibration, scored: pa.Table, own_error, matched) -> Any
     all_ability = np.concatenate([before[stays], ability])
     all_error = np.concatenate([error[stays], np.sqrt(variance)])
     own, rest = without_scale(all_error, shared, scale)
-    key = jax.random.key(int(fit.options.get("seed") or 0))
+    key = int(fit.options.get("seed") or 0)
     options = {"shared": rest, "level": fit.level, "pooled": compares_means(fit)}
     ranks = rank_intervals(all_ability, own, key=key, **options)
     new = _rows(fit, scored, np.sqrt(variance), own_error, matched)

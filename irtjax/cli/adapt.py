@@ -29,6 +29,7 @@ FILES = ("adapt.parquet", "adapt.csv", "adapt.png", "trajectory.png")
 
 #: Options for arguments of `irtjax.simulate_tests`, in messages.
 _OPTIONS = {
+    "key": "--seed",
     "num_items": "--num-items",
     "min_items": "--min-items",
     "num_subjects": "--num-subjects",
@@ -330,14 +331,12 @@ def _simulate(
     progress: ProgressLine,
 ) -> tuple[SimulatedTests, SimulatedTests | None]:
     """The tests, and tests of as many random items of the same subjects."""
-    import jax
-
     from irtjax.adaptive import simulate_tests
     from irtjax.adaptive.design import COMPARED
 
     try:
         # The same key: the same subjects.
-        chosen = {"key": jax.random.key(seed), "responses": table}
+        chosen = {"key": seed, "responses": table}
         chosen["truth"] = _truth(who.truth)
         chosen["population"] = _population(who.population)
         tests = simulate_tests(fit, who.num_subjects, **chosen, **rules)

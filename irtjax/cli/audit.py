@@ -106,7 +106,7 @@ def audit_command(
             chosen = "auto" if model is None else own_or_name(model, "--model")
             shown = None if quiet else progress
             options = {"model": chosen, "dtype": dtype, "progress": shown}
-        options |= {"false_discovery_rate": fdr, "chance": guess, "seed": seed}
+        options |= {"false_discovery_rate": fdr, "chance": guess, "key": seed}
         progress("audit")
         report = audit(*what, permutations=permutations, **options)
         # The fit may be of data with texts, and these data have none.

@@ -78,7 +78,6 @@ def clusters_command(
             text = str(error).replace("fit --out", "fit --model factor --out")
             raise ValueError(text) from None
         table = reading.read(files, fit, folder)
-        import jax
 
         from irtjax.validity.heterogeneity import heterogeneity
 
@@ -91,7 +90,7 @@ def clusters_command(
                 most=most,
                 simulations=simulations,
                 level=level,
-                key=jax.random.key(seed),
+                key=seed,
                 progress=progress,
             )
         except ValueError as error:

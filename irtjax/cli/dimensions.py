@@ -54,12 +54,10 @@ def dimensions_command(
         progress("read")
         table = reading.read(files)
         prepare()
-        import jax
 
         from irtjax.validity.dimensionality import dimensions
 
-        key = jax.random.key(seed)
-        found = dimensions(table, most=most, key=key, progress=progress)
+        found = dimensions(table, most=most, key=seed, progress=progress)
     if out is not None:
         from irtjax.plots import plot_dimensions, save_figure
 

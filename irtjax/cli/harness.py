@@ -118,7 +118,7 @@ def run_rounds(
             _check_same(rounds, live, rules, seed, fit.item_names, names, out)
         else:
             chosen = rules.rules(fit.item_names)
-            rounds = _begin(fit, out, live, {**chosen, "seed": seed})
+            rounds = _begin(fit, out, live, {**chosen, "key": seed})
         rounds.step()
         if live.run is not None:
             _run(rounds, live.run)
@@ -162,7 +162,7 @@ def _check_same(
     wanted = rules.rules(items)
     changed = {k: v for k, v in wanted.items() if plain(v) != plain(usual[k])}
     if seed:
-        changed["seed"] = seed
+        changed["key"] = seed
     for name, value in changed.items():
         if plain(value) != plain(begun.get(name)):
             option = names.get(name, f"--{name}")

@@ -85,7 +85,7 @@ KeepResponses = Annotated[
         show_default=False,
     ),
 ]
-Seed = Annotated[int, option("Seed of everything random.")]
+Seed = Annotated[int, option("Seed of everything random.", min=0)]
 Bounds = Annotated[
     tuple[float, float] | None,
     option("Lowest and highest possible score, if not 0 and 1.", metavar="LOW HIGH"),

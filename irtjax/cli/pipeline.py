@@ -100,7 +100,7 @@ def calibrate(
         job.model,
         job.method,
         level=job.level,
-        key=jax.random.key(job.seed),
+        key=job.seed,
         dtype=dtype,
         max_steps=job.max_steps,
         progress=None if progress.quiet else progress,

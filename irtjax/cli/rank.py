@@ -87,7 +87,9 @@ def rank_command(
     ] = None,
     seed: Annotated[
         int | None,
-        opt.option("Seed of new draws. \\[default: the draws of the fit]", metavar="N"),
+        opt.option(
+            "Seed of new draws. \\[default: the draws of the fit]", metavar="N", min=0
+        ),
     ] = None,
     everything: Annotated[
         bool, opt.option("Every row, however long the table.", "--all")
@@ -117,7 +119,7 @@ def rank_command(
             json=json,
             everything=everything,
             num_draws=draws,
-            seed=seed,
+            key=seed,
         )
         return
     with ProgressLine(quiet) as progress:
@@ -136,7 +138,7 @@ def rank_command(
         _draw_changes(fit, load_fit(moves.against), names, moves.figure)
     with ProgressLine(quiet) as progress:
         progress("rank")
-        ranked = rank(fit, level=level, num_draws=draws, seed=seed)
+        ranked = rank(fit, level=level, num_draws=draws, key=seed)
     if json:
         print_json(ranking_document(fit, ranked, folder))
     elif not quiet and verbose:

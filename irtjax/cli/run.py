@@ -304,8 +304,6 @@ def _read_items(results: Results, table: ResponseTable) -> None:
 
 def _shrink(results: Results, table: ResponseTable, size: int) -> None:
     """Chooses a small benchmark and writes it."""
-    import jax
-
     from irtjax.data.reversal import bounds_of_values
     from irtjax.subsets.shrink import shrink
 
@@ -314,8 +312,8 @@ def _shrink(results: Results, table: ResponseTable, size: int) -> None:
     read = results.to_read
     if read is not None:
         avoid = {*(avoid or ()), *read.significant}
-    fit, key = results.fit, jax.random.key(0)
-    given = {"model": fit, "avoid": avoid and sorted(avoid), "key": key}
+    fit = results.fit
+    given = {"model": fit, "avoid": avoid and sorted(avoid)}
     if not (fit.model.family.num_categories or fit.options.get("worth")):
         bounds = bounds_of_values(table, fit.options.get("bounds"))
         # Densities of scores have no such predictor; shares of the same scores have.

@@ -172,8 +172,6 @@ def _choose(
     table, target, options, sizes, reference, seed: int, progress: ProgressLine
 ) -> tuple[Shrunken, SubsetErrors | None]:
     """The subset of that target and, where there are sizes, errors of such subsets."""
-    import jax
-
     from irtjax.subsets.errors import check_reference
     from irtjax.subsets.pool import check_size
     from irtjax.subsets.shrink import shrink, subset_errors
@@ -182,7 +180,7 @@ def _choose(
         check_size(number, table.num_items, "--sizes")
     if reference is not None:
         check_reference(reference, table.subjects)
-    options = {**options, "key": jax.random.key(seed)}
+    options = {**options, "key": seed}
     progress("shrink")
     try:
         small = shrink(table, **target, **options)

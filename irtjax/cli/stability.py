@@ -95,7 +95,6 @@ def stability_command(
 
             table = rescale(table, bounds_of_values(table, known))
         prepare()
-        import jax
 
         from irtjax.validity.stability import KINDS, stability
 
@@ -105,7 +104,7 @@ def stability_command(
         options |= {
             "level": level,
             "family": family,
-            "key": jax.random.key(seed),
+            "key": seed,
             "progress": progress,
         }
         found = stability(table, kind, **options)

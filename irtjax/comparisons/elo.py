@@ -22,7 +22,9 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Float, Int
 
+from irtjax._types import RandomKey
 from irtjax.data.comparison_table import ComparisonTable
+from irtjax.numerics.random_keys import seed_of
 
 
 class EloRatings(NamedTuple):
@@ -87,7 +89,7 @@ def elo(
     scale: float = 400.0,
     num_orders: int = 100,
     passes: int = 1,
-    seed: int = 0,
+    key: RandomKey | None = None,
 ) -> EloRatings:
     """Elo's ratings in the order of the rows, and over random orders.
 
@@ -100,7 +102,7 @@ def elo(
         scale: Points.
         num_orders: Number of random orders of all rows.
         passes: Times that the stream is repeated.
-        seed: Seed of the orders.
+        key: A whole number or a JAX key, for the orders.
 
     Raises:
         ValueError: If a row is not one comparison, or `k` or `scale` is not above 0.
@@ -123,7 +125,7 @@ def elo(
             " on their order, so give a row for each, or use fit_comparisons"
         )
     score = table.outcomes[:, 0] + table.outcomes[:, 2:].sum(axis=1) / 2
-    orders = np.random.default_rng(seed).permuted(
+    orders = np.random.default_rng(seed_of(key)).permuted(
         np.tile(np.arange(len(score), dtype=np.int32), (num_orders, 1)), axis=1
     )
     with jax.enable_x64(True):

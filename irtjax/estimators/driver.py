@@ -20,7 +20,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Float
 
-from irtjax._types import KeyArray, Scalar, Status, StatusCode
+from irtjax._types import KeyArray, RandomKey, Scalar, Status, StatusCode
 from irtjax.estimators.estimates import Estimates, Nodes, item_estimates
 from irtjax.estimators.factor_estimates import factor_estimates
 from irtjax.estimators.settings import check_rate
@@ -31,6 +31,7 @@ from irtjax.models.multilevel.model import MultilevelModel
 from irtjax.numerics.precision import full_precision
 from irtjax.numerics.programs import stored_jit
 from irtjax.numerics.progress import is_watched, note_share
+from irtjax.numerics.random_keys import as_key
 
 #: A method's own state: any PyTree of arrays.
 State = Any
@@ -380,7 +381,7 @@ def run(
     method: AbstractMethod,
     start: Any,
     *,
-    key: KeyArray | None = None,
+    key: RandomKey | None = None,
     max_steps: int = 500,
     resume: Loop | None = None,
     stop_after: Array | int | None = None,
@@ -394,7 +395,7 @@ def run(
             of a model with one ability, whose items it integrates out.
         method: The estimator.
         start: Start values.
-        key: Random key, required by methods that use randomness.
+        key: A whole number or a JAX key, required by methods that use randomness.
         max_steps: Step limit and length of the trace (static under jit).
         resume: The `loop_of(fit)` of an earlier, unfinished call.
         stop_after: Return when this many steps have been taken in all, with status
@@ -412,6 +413,7 @@ def run(
             f" use irtjax.fit(table, model, {method.name!r}), or a sampler on the"
             " density of irtjax.numpyro_model or irtjax.functional.log_density"
         )
+    key = None if key is None else as_key(key)
     problem = method.prepared(problem)
     method.check(problem)
     loop = resume

@@ -10,11 +10,12 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
-from irtjax._types import KeyArray, Status
+from irtjax._types import KeyArray, RandomKey, Status
 from irtjax.estimators.driver import AbstractMethod, Fit, run, tree_where
 from irtjax.estimators.start import start_values
 from irtjax.likelihood.problem import Problem, Start
 from irtjax.numerics.precision import full_precision
+from irtjax.numerics.random_keys import as_key
 
 
 class Multistart(eqx.Module):
@@ -121,7 +122,7 @@ def multistart(
     starts: Start | None = None,
     *,
     num: int = 10,
-    key: KeyArray | None = None,
+    key: RandomKey | None = None,
     noise_sd: float = 0.5,
     tolerance: float = 1e-3,
     max_steps: int = 500,
@@ -137,7 +138,8 @@ def multistart(
         method: The estimator.
         starts: A `Start` with a leading axis of starts; None for `random_starts`.
         num: Number of starts when `starts` is None.
-        key: Random key: required for random starts (else a ValueError).
+        key: A whole number or a JAX key: required for random starts (else a
+            ValueError).
         noise_sd: Standard deviation of the noise of random starts.
         tolerance: Nats within which two objectives count as the same (in single
             precision a sum of ten million nats is no better than one).
@@ -146,7 +148,7 @@ def multistart(
     Returns:
         The best fit, and every run's objective and distance from it.
     """
-    start_key, run_key = (None, None) if key is None else jax.random.split(key)
+    start_key, run_key = (None, None) if key is None else jax.random.split(as_key(key))
     if starts is None:
         if start_key is None:
             raise ValueError("random starts need a key: multistart(..., key=)")

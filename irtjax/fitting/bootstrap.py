@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from irtjax._types import KeyArray
+from irtjax._types import KeyArray, RandomKey
 from irtjax.data.responses import Responses
 from irtjax.estimators.driver import AbstractMethod, run
 from irtjax.likelihood.problem import Parameters, Problem, Start
@@ -19,6 +19,7 @@ from irtjax.numerics.memory import require_memory
 from irtjax.numerics.precision import full_precision
 from irtjax.numerics.programs import stored_jit
 from irtjax.numerics.progress import watched
+from irtjax.numerics.random_keys import as_key
 from irtjax.scoring import score_on_nodes
 from irtjax.scoring.factors import score_factors
 
@@ -50,7 +51,7 @@ def bootstrap(
     method: AbstractMethod,
     start: Start | None,
     *,
-    key: KeyArray,
+    key: RandomKey,
     num_replicates: int = 200,
     unit: str = "subjects",
     groups: Sequence[Any] | np.ndarray | None = None,
@@ -70,7 +71,7 @@ def bootstrap(
         method: Its method; an EM needs its nodes. Windows of nodes are turned off.
         start: Where each replicate starts: the estimates of the full fit; None for
             `Laplace`, which makes its own.
-        key: Random key.
+        key: A whole number or a JAX key.
         num_replicates: Number of replicates.
         unit: "subjects" or "items".
         groups: `[size]` the group of each unit, such as the family of a model: groups
@@ -89,7 +90,7 @@ def bootstrap(
     size = _size(problem.data, unit)
     what = f"{num_replicates:,} replicates of {size:,} {unit}"
     require_memory(16.0 * num_replicates * size, what, "lower num_replicates")
-    keys = jax.random.split(key, num_replicates)
+    keys = jax.random.split(as_key(key), num_replicates)
     first = getattr(start, "items", None)
     dtype = jnp.zeros(()).dtype if first is None else jnp.asarray(first[0]).dtype
     if groups is None:

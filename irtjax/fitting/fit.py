@@ -7,7 +7,7 @@ from typing import Any, Unpack
 import jax
 import jax.numpy as jnp
 
-from irtjax._types import KeyArray
+from irtjax._types import RandomKey
 from irtjax.calibration.build import build
 from irtjax.calibration.calibration import Calibration
 from irtjax.data import read
@@ -28,6 +28,7 @@ from irtjax.models.factors import Factor
 from irtjax.models.model import Model
 from irtjax.models.multilevel.specification import AbstractMultilevel
 from irtjax.numerics.precision import full_precision
+from irtjax.numerics.random_keys import as_key
 
 
 @full_precision
@@ -37,7 +38,7 @@ def fit(
     method: AbstractEstimator | str = AUTO,
     *,
     level: float = 0.95,
-    key: KeyArray | None = None,
+    key: RandomKey | None = None,
     dtype: Any = None,
     max_steps: int | None = None,
     progress: ProgressCallback | None = None,
@@ -69,8 +70,8 @@ def fit(
             posterior) or "vi" (the Gaussian nearest to it), the three for multilevel
             models; or a method object with its own settings.
         level: Level of the intervals.
-        key: Random key: for starts, folds, mini-batches, draws, and rank intervals (a
-            fixed key when None, so results repeat).
+        key: A whole number or a JAX key, for starts, folds, mini-batches, draws and
+            rank intervals; a fixed one when None, so results repeat.
         dtype: Floating type; JAX's default when None (float64 where x64 is on).
         max_steps: Step limit; "nuts" has ``num_warmup`` and ``num_draws`` instead.
         progress: Called a few times a second while the fit runs.
@@ -93,6 +94,7 @@ def fit(
     ('CONVERGED', 12)
     """
     check_values(method, settings, level, key, dtype, max_steps)
+    random = None if key is None else as_key(key)
     clock = Clock(progress)
     with clock.phase("read"):
         table = data if isinstance(data, ResponseTable) else read(data)
@@ -113,10 +115,10 @@ def fit(
     named = method_class(method) if isinstance(method, str) else method
     specification = specify(model, named)
     parts = sort_settings(settings, specification, named, max_steps)
-    parts = parts._replace(key=key)
+    parts = parts._replace(key=random)
     with clock.phase("start"):
         task = make_task(table, specification, method, parts, level=level, dtype=dtype)
-    run = Run(clock, key, max_steps, level, parts.options)
+    run = Run(clock, random, max_steps, level, parts.options)
     with clock.phase("run"):
         solution = task.method.solve(task.problem, task.start, run)
         jax.block_until_ready(solution.fit)
@@ -146,7 +148,7 @@ def fit(
         warnings=task.warnings,
         options=options,
         clock=clock,
-        key=jax.random.key(0) if key is None else key,
+        key=as_key(random),
         original=table,
         places=task.places,
     )

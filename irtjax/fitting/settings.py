@@ -24,6 +24,7 @@ from irtjax.models.catalogue import check_priors
 from irtjax.models.factors import FACTOR
 from irtjax.models.multilevel.specification import MULTILEVEL
 from irtjax.numerics.memory import require_memory
+from irtjax.numerics.random_keys import is_key
 
 if TYPE_CHECKING:
     from irtjax.data.scores import Bounds
@@ -168,7 +169,7 @@ def check_values(
         ("method", method, known, f"auto, {', '.join(METHODS)}, or irtjax.EM()"),
         ("level", level, number, "a number between 0 and 1"),
         ("max_steps", max_steps, limit, "a whole number from 1 to 2**31 - 1, or None"),
-        ("key", key, key is None or hasattr(key, "dtype"), "jax.random.key(0)"),
+        ("key", key, is_key(key), "a whole number such as 0, or jax.random.key(0)"),
         ("dtype", dtype, floating, "'float64' or 'float32'"),
         ("facets", facets, listed, "a list of names, such as ['domain']"),
         ("start", start, _is_start(start), f"{starts}, or an irtjax.Start"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from irtjax import ranking
+from irtjax._types import RandomKey
 from irtjax.calibration import rank as of_fit
 from irtjax.calibration.abilities import Abilities
 from irtjax.calibration.calibration import Calibration
@@ -20,7 +21,7 @@ def rank(
     *,
     level: float | None = None,
     num_draws: int | None = None,
-    seed: int | None = None,
+    key: RandomKey | None = None,
     simultaneous: bool = False,
 ) -> RankedSubjects:
     """Ranks the subjects of a fit; see `irtjax.ranking.rank` for the formulas.
@@ -32,8 +33,8 @@ def rank(
         level: Level of the intervals; None takes that of the fit.
         num_draws: Draws behind rank intervals and P(best); None as for
             `irtjax.ranking.rank`.
-        seed: Seed of new draws. By default, at the level of the fit, rank intervals
-            and P(best) are those of its abilities.
+        key: A whole number or a JAX key, for new draws. By default, at the level of the
+            fit, rank intervals and P(best) are those of its abilities.
         simultaneous: Whether all ranks lie in their intervals together with the chance
             `level`, and the chance that any pair of equal abilities counts as different
             is 1 - `level` at most; otherwise the false discovery rate is.
@@ -51,7 +52,7 @@ def rank(
     >>> ranked.table.column("subject")[0].as_py()
     'subject 1'
     """
-    options: dict[str, Any] = {"level": level, "num_draws": num_draws, "seed": seed}
+    options: dict[str, Any] = {"level": level, "num_draws": num_draws, "key": key}
     options["simultaneous"] = simultaneous
     if isinstance(abilities := getattr(fit, "abilities", fit), Abilities):
         return abilities.rank(**options)

@@ -8,13 +8,14 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool, Float
 
-from irtjax._types import KeyArray
+from irtjax._types import KeyArray, RandomKey
 from irtjax.data.responses import Responses
 from irtjax.models.family import Items
 from irtjax.models.lengths import LengthItems, LengthParameters
 from irtjax.models.model import Model, Population, highest_response
 from irtjax.numerics.kernels import put_block, scan_subject_blocks, take_block
 from irtjax.numerics.memory import require_memory
+from irtjax.numerics.random_keys import as_key
 
 #: Bytes of random numbers drawn at once.
 _DRAW_BYTES = 64 * 2**20
@@ -92,7 +93,7 @@ def simulate(
     model: Model,
     items: Items,
     theta: Float[Array, " subjects"],
-    key: KeyArray,
+    key: RandomKey,
     *,
     missing: float = 0.0,
     observed: Bool[Array, "subjects items"] | None = None,
@@ -108,7 +109,7 @@ def simulate(
         model: The model.
         items: Item records, `[items]`.
         theta: Abilities.
-        key: Random key.
+        key: A whole number or a JAX key.
         missing: Probability that a cell is missing, independently of all else.
         observed: A mask of the cells to keep, `[subjects, items]`.
         trials: Number of trials of each cell, at most 127; the values are then numbers
@@ -136,7 +137,7 @@ def simulate(
     shape = num_subjects, num_items = theta.shape[0], jnp.shape(items[0])[0]
     require_cells(num_subjects, num_items, model.family.num_categories > 0)
     size = _block_size(model, num_subjects, num_items, theta.dtype.itemsize)
-    value_key, missing_key = jax.random.split(key)
+    value_key, missing_key = jax.random.split(as_key(key))
     holes = missing > 0
 
     def body(carry, start, is_new):

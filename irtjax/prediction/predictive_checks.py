@@ -12,7 +12,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array
 
-from irtjax._types import KeyArray
+from irtjax._types import RandomKey
 from irtjax.calibration.calibration import Calibration
 from irtjax.calibration.groups import structure_with_draws
 from irtjax.data.coding import coded_as
@@ -23,6 +23,7 @@ from irtjax.models.families.bounded import options_of, prepare, with_scores
 from irtjax.models.families.continuous import AbstractScoreFamily
 from irtjax.models.multilevel.density import cell_log_lik
 from irtjax.numerics.precision import full_precision
+from irtjax.numerics.random_keys import as_key
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -83,7 +84,7 @@ def predictive_checks(
     fit: Calibration,
     table: ResponseTable,
     *,
-    key: KeyArray | None = None,
+    key: RandomKey | None = None,
     num_draws: int = 200,
     level: float = 0.9,
 ) -> pa.Table:
@@ -102,7 +103,7 @@ def predictive_checks(
     Args:
         fit: A multilevel fit by `nuts`, in the session that made it.
         table: The responses it was fitted to.
-        key: Random key; a fixed one when None.
+        key: A whole number or a JAX key; a fixed one when None.
         num_draws: Replicates.
         level: Level of the interval of replicates.
 
@@ -125,7 +126,7 @@ def predictive_checks(
     chosen = np.linspace(0, total - 1, min(num_draws, total)).round().astype(int)
     ability, coordinates = (jnp.concatenate(x)[chosen] for x in (ability, coordinates))
     group = jnp.asarray(structure.group)
-    keys = jax.random.split(jax.random.key(0) if key is None else key, len(chosen))
+    keys = jax.random.split(as_key(key), len(chosen))
     draws = family, ability, coordinates, group
     replicated = _replicate(*draws, responses, num_groups, keys)
     items = jax.vmap(family.constrain)(coordinates[0])

@@ -65,8 +65,6 @@ def stack_of(
     fit: Calibration,
     table: ResponseTable,
     predict: Callable[..., Any],
-    *,
-    seed: int = 0,
 ) -> Stack:
     """The stack of a fit and of additive effects, from the responses of the fit.
 
@@ -74,14 +72,13 @@ def stack_of(
         fit: A calibration of right and wrong responses, or counts of right ones.
         table: The responses it was fitted to, subjects and items in its order.
         predict: `irtjax.predict`.
-        seed: Seed of the folds.
 
     Returns:
         Weight and slope of (1), and the additive chances `[subjects, items]`.
     """
     table = coded_as(fit.options, table)
     right, count = cells_of(table)
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(0)
     chosen = np.arange(table.num_items)
     if len(chosen) > MOST_ITEMS:
         chosen = np.sort(rng.choice(chosen, MOST_ITEMS, replace=False))

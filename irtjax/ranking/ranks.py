@@ -10,8 +10,9 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from irtjax._backend import num_cores
-from irtjax._types import KeyArray
+from irtjax._types import RandomKey
 from irtjax.numerics.memory import require_memory
+from irtjax.numerics.random_keys import as_key
 from irtjax.ranking.extremes import descending_bits, extremes, order_statistics
 from irtjax.ranking.mixture import Mixture, mixture_of, quantile_ranks
 from irtjax.ranking.pairs import (
@@ -121,7 +122,7 @@ def rank(
     ability: Float[Array, " subjects"] | np.ndarray,
     standard_error: Float[Array, " subjects"] | np.ndarray,
     *,
-    key: KeyArray,
+    key: RandomKey | None = None,
     covariance: Float[Array, "subjects subjects"] | np.ndarray | None = None,
     shared: Float[Array, "subjects rank"] | np.ndarray | None = None,
     level: float = 0.95,
@@ -144,7 +145,7 @@ def rank(
     Args:
         ability: Scores.
         standard_error: Their standard errors; 0 is allowed.
-        key: Random key of the draws.
+        key: A whole number or a JAX key, for the draws; a fixed one when None.
         covariance: Covariance of the scores; its diagonal replaces the standard errors.
         shared: The same as a factor: loadings u of what errors share, part of the
             standard errors, with covariance u_i'u_k (`Scores.shared`).
@@ -167,10 +168,11 @@ def rank(
         ValueError: If a score or error is not finite, an error is negative, shapes
             differ, there are no subjects, or the level is not between 0 and 1.
 
-    >>> r = rank(np.array([0.0, 2.0, 0.1]), np.full(3, 0.3), key=jax.random.key(0))
+    >>> r = rank(np.array([0.0, 2.0, 0.1]), np.full(3, 0.3), key=0)
     >>> r.rank.tolist(), [g.tolist() for g in r.groups]
     ([3, 1, 2], [[1], [2, 0]])
     """
+    key = as_key(key)
     subjects = _sorted(ability, standard_error, covariance, shared, level)
     if intervals is None:
         intervals = _intervals(*subjects, key, level, num_draws, pooled)
@@ -195,7 +197,7 @@ def rank_intervals(
     ability: Float[Array, " subjects"] | np.ndarray,
     standard_error: Float[Array, " subjects"] | np.ndarray,
     *,
-    key: KeyArray,
+    key: RandomKey | None = None,
     covariance: Float[Array, "subjects subjects"] | np.ndarray | None = None,
     shared: Float[Array, "subjects rank"] | np.ndarray | None = None,
     level: float = 0.95,
@@ -206,10 +208,11 @@ def rank_intervals(
 
     Arguments and errors are those of `rank`.
 
-    >>> found = rank_intervals(np.array([0.0, 9.0]), np.ones(2), key=jax.random.key(0))
+    >>> found = rank_intervals(np.array([0.0, 9.0]), np.ones(2), key=0)
     >>> found.rank.tolist(), found.rank_upper.tolist()
     ([2, 1], [2, 1])
     """
+    key = as_key(key)
     subjects = _sorted(ability, standard_error, covariance, shared, level)
     return _intervals(*subjects, key, level, num_draws, pooled)
 

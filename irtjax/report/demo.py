@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from irtjax._types import RandomKey
 from irtjax.data import ResponseTable
+from irtjax.numerics.random_keys import seed_of
 
 if TYPE_CHECKING:
     from irtjax.calibration.calibration import Calibration
@@ -98,11 +100,11 @@ class Closeness(NamedTuple):
     benchmarks: tuple[BenchmarkCloseness, ...]
 
 
-def make_demo(seed: int = 0) -> Demo:
+def make_demo(key: RandomKey | None = None) -> Demo:
     """Simulates the example: P(right) = sigmoid(a ability + d), 3 % missing.
 
     Args:
-        seed: Seed of all draws.
+        key: A whole number or a JAX key, for all draws.
 
     Returns:
         Responses and truth.
@@ -111,6 +113,7 @@ def make_demo(seed: int = 0) -> Demo:
     >>> demo.table.num_subjects, demo.table.num_items, int(demo.bad.sum())
     (60, 150, 5)
     """
+    seed = seed_of(key)
     random = np.random.default_rng(seed)
     names = [f"{maker}-{size}" for maker in _MAKERS for size, _ in _SIZES]
     skill = np.repeat(random.normal(0, 0.6, len(_MAKERS)), len(_SIZES))

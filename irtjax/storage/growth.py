@@ -13,7 +13,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import jax
 import numpy as np
 
 from irtjax.calibration.calibration import Calibration
@@ -348,7 +347,7 @@ def _refitted(fit: Calibration, table: ResponseTable, reason: str) -> Calibratio
         job["model"],
         job["method"],
         level=fit.level,
-        key=jax.random.key(int(job.get("seed") or 0)),
+        key=int(job.get("seed") or 0),
         dtype=np.asarray(fit.parameters.items[0]).dtype,
         **more,
         **job.get("settings", {}),

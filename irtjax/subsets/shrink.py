@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from irtjax._types import KeyArray
+from irtjax._types import KeyArray, RandomKey
 from irtjax.calibration.calibration import Calibration
 from irtjax.data import ResponseTable
 from irtjax.data.item_texts import Ids, chosen, sample_files
@@ -24,6 +24,7 @@ from irtjax.models.families.shares import ShareScores
 from irtjax.models.model import Model
 from irtjax.numerics.precision import full_precision
 from irtjax.numerics.progress import watched
+from irtjax.numerics.random_keys import as_key
 from irtjax.subsets.crossfit import (
     Knowledge,
     Pool,
@@ -61,7 +62,7 @@ def shrink(
     model: Model | str | Calibration = AUTO,
     folds: int | None = None,
     level: float = 0.95,
-    key: KeyArray | None = None,
+    key: RandomKey | None = None,
     bounds: Bounds | None = None,
 ) -> Shrunken:
     """Chooses a subset of items that stands for all, and a predictor of full scores.
@@ -108,7 +109,8 @@ def shrink(
         folds: Folds of subjects behind the intervals and the comparison of rules; None
             for 5 (fewer with fewer than 10 subjects). 0 takes the model's own errors.
         level: Level of the intervals.
-        key: Random key of folds, clusters and random items; a fixed one if None.
+        key: A whole number or a JAX key, for folds, clusters and random items; a fixed
+            one when None.
         bounds: The lowest and the highest possible score, or these by benchmark, where
             they are not 0 and 1. Full scores are means of shares of that range.
 
@@ -122,7 +124,7 @@ def shrink(
     >>> small.predict(table).table.num_rows
     60
     """
-    key = jax.random.key(0) if key is None else key
+    key = as_key(key)
     check_choice(method, aim, average, level)
     if sum(x is not None for x in (size, standard_error, score_error)) != 1:
         raise ValueError("give one of size, standard_error and score_error")
@@ -275,7 +277,7 @@ def subset_errors(
     folds: int = 5,
     level: float = 0.95,
     reference: Mapping[str, float] | None = None,
-    key: KeyArray | None = None,
+    key: RandomKey | None = None,
     bounds: Bounds | None = None,
 ) -> SubsetErrors:
     """How well subsets predict the full scores of held-out subjects.
@@ -298,7 +300,7 @@ def subset_errors(
         folds: Number of folds, at least 3: F (F + 1) / 2 fits are made.
         level: Level of the intervals.
         reference: Values of subjects, higher for better, to compare the order with.
-        key: Random key; a fixed one if None.
+        key: See `shrink`.
         bounds: See `shrink`.
 
     Raises:
@@ -309,7 +311,7 @@ def subset_errors(
     >>> found.rows[0]["size"], found.rows[0]["mean_absolute_error"] < 0.1
     (20, True)
     """
-    key = jax.random.key(0) if key is None else key
+    key = as_key(key)
     for method in methods:
         check_choice(method, aim, average, level)
     if folds < 3:

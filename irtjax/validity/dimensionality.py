@@ -24,7 +24,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from irtjax._types import KeyArray
+from irtjax._types import RandomKey
 from irtjax.data import read
 from irtjax.data.frames import HasTable
 from irtjax.data.scores import MAJORITY, as_majority
@@ -37,6 +37,7 @@ from irtjax.models.families.bounded import binary_items
 from irtjax.numerics.memory import require_memory
 from irtjax.numerics.precision import full_precision
 from irtjax.numerics.progress import watched
+from irtjax.numerics.random_keys import as_key
 from irtjax.validity.tetrachoric import Solved, tetrachoric
 
 if TYPE_CHECKING:
@@ -150,7 +151,7 @@ def dimensions(
     data: ResponseTable | Any,
     *,
     most: int | None = None,
-    key: KeyArray | None = None,
+    key: RandomKey | None = None,
     progress: Callable[[str], None] | None = None,
 ) -> Dimensions:
     """Estimates how many abilities right and wrong responses measure.
@@ -162,7 +163,8 @@ def dimensions(
         data: A `ResponseTable`, or anything `irtjax.read` takes.
         most: Largest number of factors; None for 8, or fewer than half as many as
             there are subjects and items, the fewer of them.
-        key: Random key of folds and permutations; a fixed one when None.
+        key: A whole number or a JAX key, for folds and permutations; a fixed one when
+            None.
         progress: Called with what is being done.
 
     Returns:
@@ -189,7 +191,7 @@ def dimensions(
         table, of_counts = as_majority(table), [MAJORITY]
     _check(table, most)
     report = progress or (lambda text: None)
-    key = jax.random.key(0) if key is None else key
+    key = as_key(key)
     fold_key, noise_key, key = jax.random.split(key, 3)
     dtype = jnp.zeros(()).dtype
     folds = folds_of(table, fold_key, dtype, what="dimensions")

@@ -21,7 +21,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from irtjax._types import KeyArray
+from irtjax._types import RandomKey
 from irtjax.calibration.calibration import Calibration
 from irtjax.data import read
 from irtjax.data.frames import HasTable
@@ -29,6 +29,7 @@ from irtjax.data.matching import match_all_items
 from irtjax.data.table import ResponseTable
 from irtjax.data.wording import listing, percent
 from irtjax.numerics.progress import watched
+from irtjax.numerics.random_keys import as_key
 from irtjax.validity import cluster_scores
 from irtjax.validity.cluster_scores import (
     ClusterSums,
@@ -159,7 +160,7 @@ def heterogeneity(
     most: int = 10,
     simulations: int = 39,
     level: float = 0.95,
-    key: KeyArray | None = None,
+    key: RandomKey | None = None,
     progress: Callable[[str], None] | None = None,
 ) -> Heterogeneity:
     """Clusters the items of each benchmark, and compares the clusters' scores.
@@ -190,7 +191,7 @@ def heterogeneity(
         most: Largest number of clusters of a benchmark.
         simulations: Number of simulated tables, at least 2 / (1 - level) - 1.
         level: Level of the intervals and the band.
-        key: Random key; a fixed one when None.
+        key: A whole number or a JAX key; a fixed one when None.
         progress: Called with what is being done.
 
     Returns:
@@ -213,7 +214,7 @@ def heterogeneity(
     table = data if isinstance(data, ResponseTable) else read(data)
     lowest = _check(fit, table, most, simulations, level)
     report = progress or (lambda text: None)
-    key = jax.random.key(0) if key is None else key
+    key = as_key(key)
     own_key, null_key, draw_key = jax.random.split(key, 3)
     families, resample = _resampler(table, family, draw_key)
     parts = _parts(table, by)

@@ -26,7 +26,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from irtjax._types import KeyArray, Status
+from irtjax._types import KeyArray, RandomKey, Status
 from irtjax.calibration.calibration import Calibration
 from irtjax.data import read
 from irtjax.data.frames import HasTable
@@ -47,6 +47,7 @@ from irtjax.likelihood.quadrature import nodes_for, resolution
 from irtjax.models.catalogue import known_model
 from irtjax.models.model import Model, check_one_ability
 from irtjax.numerics.memory import require_memory
+from irtjax.numerics.random_keys import as_key
 from irtjax.validity.families import families_of
 from irtjax.validity.rank_agreement import (
     agreement_of,
@@ -134,7 +135,7 @@ def stability(
     level: float | None = None,
     family: str | None = None,
     variances: Sequence[float] = (1, 2, 3, 4, 5),
-    key: KeyArray | None = None,
+    key: RandomKey | None = None,
     progress: Callable[[str], None] | None = None,
 ) -> Stability:
     """Measures how much the ranking varies with items, subjects or starts.
@@ -156,7 +157,7 @@ def stability(
         family: Facet of subjects that names their families, for "subjects" and
             "families"; None for "family" where the subjects have it.
         variances: Variances of log discriminations and intercepts; of starts alone.
-        key: Random key; a fixed one when None.
+        key: A whole number or a JAX key; a fixed one when None.
         progress: Called with what is being done.
 
     Returns:
@@ -175,7 +176,7 @@ def stability(
     """
     table = data if isinstance(data, ResponseTable) else read(data)
     report = progress or (lambda text: None)
-    key = jax.random.key(0) if key is None else key
+    key = as_key(key)
     _check(table, kind, num, top, level, variances)
     families = _families(table, kind, family)
     _check_model(model)

@@ -374,7 +374,7 @@ def test_a_test_ends_when_it_is_known_who_is_better():
 def test_a_rival_is_a_subject_of_the_fit_by_name():
     fit = small_fit()
     row = fit.abilities.table.slice(20, 1).to_pylist()[0]
-    options = dict(num_items=5, risk=0.1, seed=3)
+    options = dict(num_items=5, risk=0.1, key=3)
     named = AdaptiveTest(fit, rival=row["subject"], **options)
     given = AdaptiveTest(fit, rival=(row["ability"], row["ability_se"]), **options)
     for test in (named, given):
