@@ -82,7 +82,7 @@ class Tested(NamedTuple):
 
 def tested(fit: Any, table: Any, select: str, seed: int) -> dict[str, Tested]:
     """Tests by the bank with the errors of its items, and with items as known."""
-    options: Any = dict(num_items=max(LENGTHS), select=select, responses=table)
+    options: Any = dict(num_items=max(LENGTHS), select=select, replay=table)
     found, at = {}, np.array(LENGTHS) - 1
     errors = item_errors(fit)
     for name, source in variants(fit).items():

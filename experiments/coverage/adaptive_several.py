@@ -68,7 +68,7 @@ def simulated(size: int, seed: int, items: int, tested: int) -> list[dict[str, A
         for name, source in (("counted", fit), ("known", exact)):
             options: Any = dict(num_items=max(LENGTHS), select=select)
             tests = irtjax.simulate_tests(
-                source, key=jax.random.key(seed), responses=tables[1], **options
+                source, key=jax.random.key(seed), replay=tables[1], **options
             )
             found: Any = tests.factors
             spread = np.swapaxes(turn, 0, 1) @ found.covariance @ turn

@@ -206,7 +206,7 @@ def simulate_tests(
     max_exposure: float | None = None,
     ability: Any = None,
     population: Any = None,
-    responses: ResponseTable | Any = None,
+    replay: ResponseTable | Any = None,
     truth: Any = "bank",
     names: Iterable[Any] | None = None,
     groups: Iterable[Any] | None = None,
@@ -226,7 +226,7 @@ def simulate_tests(
             the same scale: (mean, sd) of true abilities. Of several abilities each is a
             number for all or `[dims]`, with the correlations of the bank; in place of
             sds a covariance `[dims, dims]`. Tests score by the population of the bank.
-        responses: A `ResponseTable`, or anything that `irtjax.read` takes: its subjects
+        replay: A `ResponseTable`, or anything that `irtjax.read` takes: its subjects
             are tested instead, on items they answered, and respond as they did. Of
             counts each response is one of the trials left, in random order; with
             `repeats` and no `icc` that is estimated from them.
@@ -246,7 +246,7 @@ def simulate_tests(
         and over the errors of the items that a calibration states.
 
     Raises:
-        ValueError: If a rule is unknown, a number out of range, or responses, truth
+        ValueError: If a rule is unknown, a number out of range, or `replay`, truth
             or the population do not suit the bank.
 
     >>> import irtjax
@@ -259,14 +259,14 @@ def simulate_tests(
     if num_subjects < 1:
         raise ValueError(f"num_subjects {num_subjects} is not at least 1")
     check_exposure(max_exposure)
-    replayed = responses is not None
+    replayed = replay is not None
     if replayed and not (isinstance(truth, str) and truth == "bank"):
-        raise ValueError("truth is for simulated subjects: leave responses out")
+        raise ValueError("truth is for simulated subjects: leave replay out")
     if population is not None and (replayed or ability is not None):
-        other = "responses" if replayed else "ability"
+        other = "replay" if replayed else "ability"
         raise ValueError(f"population is for subjects to draw: leave {other} out")
     bank = label(source, num_items, names, groups, rules)
-    recorded = _recorded(bank, responses, rules) if replayed else None
+    recorded = _recorded(bank, replay, rules) if replayed else None
     design = bank.design(num_items, **rules)
     count = num_subjects if recorded is None else len(recorded.names)
     count = count if ability is None else int(np.size(ability))

@@ -94,7 +94,7 @@ class RuleOptions:
         float | None,
         _choose(
             "With --repeats: correlation of responses to an item, given ability; if"
-            " --responses has counts, estimated from them."
+            " --replay has counts, estimated from them."
         ),
     ] = None
     randomesque: Annotated[
@@ -173,7 +173,7 @@ class SubjectOptions:
     """Who is tested where nobody is live: each field is an option."""
 
     num_subjects: Annotated[int, opt.option("Number of simulated subjects.")] = 200
-    responses: Annotated[
+    replay: Annotated[
         list[str] | None,
         opt.option(
             "Replay the recorded responses of real subjects instead.", metavar="FILE"
@@ -199,23 +199,23 @@ class SubjectOptions:
     length: Annotated[
         str | None,
         opt.option(
-            "Of --responses: column of response lengths; for a wide matrix, the file."
+            "Of --replay: column of response lengths; for a wide matrix, the file."
         ),
     ] = None
     trials: Annotated[
         str | None,
         opt.option(
-            "Of --responses: repeated responses to an item: auto, error, mean, first"
+            "Of --replay: repeated responses to an item: auto, error, mean, first"
             " or counts (the default with --repeats)."
         ),
     ] = None
     join: Annotated[
-        str, opt.option("Of --responses: what identifies items of logs, hash or id.")
+        str, opt.option("Of --replay: what identifies items of logs, hash or id.")
     ] = "hash"
     missing_values: Annotated[
         list[str] | None,
         opt.option(
-            "Of --responses: number or word that means no score; may be repeated.",
+            "Of --replay: number or word that means no score; may be repeated.",
             metavar="VALUE",
         ),
     ] = None
@@ -235,12 +235,12 @@ class SubjectOptions:
             ("--join", "is of their items"),
             ("--missing-values", "is of their scores"),
         ):
-            if given[option] and not self.responses:
-                raise ValueError(f"{option} requires --responses FILE: it {reason}")
+            if given[option] and not self.replay:
+                raise ValueError(f"{option} requires --replay FILE: it {reason}")
 
     def read(self, repeats: int, fit: Any) -> ResponseTable | None:
         """Returns the recorded responses, if any, for tests with so many repeats."""
-        if not self.responses:
+        if not self.replay:
             return None
         trials = self.trials or ("counts" if repeats > 1 else "auto")
         reading = opt.Reading(
@@ -249,7 +249,7 @@ class SubjectOptions:
             join=self.join,
             missing_values=self.missing_values,
         )
-        return reading.read(self.responses, fit)
+        return reading.read(self.replay, fit)
 
 
 @functools.partial(opt.with_fields, name="live", kind=HarnessOptions, last=True)
@@ -336,7 +336,7 @@ def _simulate(
 
     try:
         # The same key: the same subjects.
-        chosen = {"key": seed, "responses": table}
+        chosen = {"key": seed, "replay": table}
         chosen["truth"] = _truth(who.truth)
         chosen["population"] = _population(who.population)
         tests = simulate_tests(fit, who.num_subjects, **chosen, **rules)

@@ -34,7 +34,7 @@ _RULES = "auto regression information clustering discrimination difficulty rando
 VALUES: dict[str, Iterable[str]] = {
     "model": ["auto", *MODELS],
     "method": ["auto", *METHODS],
-    "item_model": MODELS,
+    "item_model": [*MODELS, "binary"],
     "shrink rule": _RULES.split(),
     "stability kind": [
         "items",
@@ -55,7 +55,6 @@ VALUES: dict[str, Iterable[str]] = {
     "standard_errors": ["observed", "cross_product", "sandwich", "none"],
     "population": ["normal", "histogram"],
     "link": ["logit", "probit"],
-    "responses": ["binary", "graded", "partial_credit", "continuous"],
     "rotation": "oblimin promax geomin geomin_orthogonal varimax quartimax bifactor"
     " target target_orthogonal none".split(),
     "stop": ["kkt", "relative_change"],
@@ -72,8 +71,6 @@ VALUES: dict[str, Iterable[str]] = {
     "truth": ["bank", "draw"],
     "undecided": ["pass", "fail"],
 }
-#: Options that are something else in a command than their names are elsewhere.
-_NOT = {"adapt responses"}
 #: Names of subjects of a saved fit, by command and parameter.
 _SUBJECTS = {"compare first", "compare second", "predict subjects", "adapt rival"}
 
@@ -83,7 +80,7 @@ def complete_values(command: TyperCommand) -> None:
     for parameter in command.params:
         place = f"{command.name} {parameter.name}"
         values = VALUES.get(place, VALUES.get(str(parameter.name)))
-        if values is not None and place not in _NOT:
+        if values is not None:
             _complete(parameter, lambda ctx, values=values: values)
         elif place in _SUBJECTS:
             _complete(parameter, _subjects)

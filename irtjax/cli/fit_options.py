@@ -217,10 +217,6 @@ _PANELS: dict[str | None, tuple[FitOption, ...]] = {
             "With --positive and --method mm: starts, of which the best end is kept."
             " \\[default: 6; 1 of more than a million cells]",
         ),
-        FitOption(
-            "responses",
-            "binary, graded, partial_credit or continuous. \\[default: by the data]",
-        ),
         _table(
             "loadings",
             "Table with a column item and one for each factor: 1 where an item measures"
@@ -253,7 +249,8 @@ _PANELS: dict[str | None, tuple[FitOption, ...]] = {
     _SAMPLED: (
         FitOption(
             "item_model",
-            "Of multilevel models: the model of one response, such as 2pl.",
+            "The model of one response, such as 2pl; factor: binary, graded,"
+            " partial_credit or continuous. \\[default: by the data]",
         ),
         _switch(
             "metric_effects",

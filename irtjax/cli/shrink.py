@@ -34,8 +34,10 @@ ERROR_FILES = ("errors.csv", "shrink.png")
 _OPTIONS = {
     "standard_error": "--se",
     "score_error": "--score-error",
-    "method": "--rule",
-    **{name: f"--{name}" for name in ("size", "aim", "average", "folds", "level")},
+    **{
+        name: f"--{name}"
+        for name in ("rule", "size", "aim", "average", "folds", "level")
+    },
 }
 
 
@@ -117,7 +119,7 @@ class SubsetOptions:
     def target(self) -> dict[str, Any]:
         """Returns the arguments of `irtjax.shrink` that errors by size do not take."""
         found = {"size": self.size, "standard_error": self.se}
-        return found | {"score_error": self.score_error, "method": self.rule}
+        return found | {"score_error": self.score_error, "rule": self.rule}
 
     def arguments(self) -> dict[str, Any]:
         """Returns the other arguments of `irtjax.shrink`."""
@@ -265,7 +267,7 @@ def document(small, errors, notes: list[str], out: Path) -> dict[str, Any]:
     return {
         "items": small.table.to_pylist(),
         "num_items": small.num_items,
-        "method": small.method,
+        "rule": small.rule,
         "reason": small.reason,
         "rules": list(small.rules),
         "standard_error": small.standard_error,
@@ -291,7 +293,7 @@ def _command(small: Shrunken, samples: Path) -> str:
 
 
 def _show(errors: SubsetErrors) -> None:
-    """Prints errors by method and size."""
+    """Prints errors by rule and size."""
     from irtjax.cli import screen
     from irtjax.data.wording import counted, percent
     from irtjax.report.words import number
@@ -304,12 +306,12 @@ def _show(errors: SubsetErrors) -> None:
     }
     if any(row["reference_kendall"] is not None for row in errors.rows):
         columns["reference_kendall"] = "tau with reference"
-    header = ["method", "items", "mean error", *columns.values()]
+    header = ["rule", "items", "mean error", *columns.values()]
     rows = []
     for row in errors.rows:
         error = number(row["mean_absolute_error"], 4)
         others = (number(row[name], 3) for name in columns)
-        rows.append([row["method"], f"{row['size']:,}", error, *others])
+        rows.append([row["rule"], f"{row['size']:,}", error, *others])
     title = (
         f"{counted(errors.num_subjects, 'held-out subject')},"
         f" {counted(errors.num_items, 'item')}"
@@ -322,5 +324,5 @@ def subset_sentences(small: Shrunken, folder: Path | None = None) -> list[str]:
     found = [small.sentence(folder) + "."]
     if small.reason:
         return [*found, f"{small.reason[0].upper()}{small.reason[1:]}."]
-    chosen = "at random" if small.method == "random" else f"by {small.method}"
+    chosen = "at random" if small.rule == "random" else f"by {small.rule}"
     return [*found, f"Items are chosen {chosen}."]

@@ -99,7 +99,7 @@ def _check(
     name = method if isinstance(method, str) else method.name
     if name != METHOD:
         raise ValueError(f"{what} requires method={METHOD!r}, not {name!r}")
-    binary = plan.responses == "binary" and table.trials is None
+    binary = plan.item_model == "binary" and table.trials is None
     if not binary or plan.link != "logit":
         raise ValueError(
             f"{what} is for responses that are right or wrong, with the logit link"

@@ -164,11 +164,11 @@ class FactorAnalysis(AbstractSpecification):
         if plan.count == 1:
             return "em", "the factor model has one ability"
         plan = plan.of(kind_of(table, settings.get("bounds")))
-        if plan.responses == "continuous":
+        if plan.item_model == "continuous":
             return "em", "scores have an exact marginal likelihood"
         priors = plan.priors if isinstance(plan.priors, Mapping) else {}
         prior = priors.get("discrimination")
-        name = "gvem" if plan.link == "logit" and plan.responses == "binary" else "em"
+        name = "gvem" if plan.link == "logit" and plan.item_model == "binary" else "em"
         if isinstance(prior, Normal) and prior.mean != 0:
             return "mm", f"{name} needs a prior of discriminations with mean 0"
         each = table.num_observed / max(table.num_subjects, 1) / plan.count

@@ -60,7 +60,8 @@ class Settings(TypedDict, total=False):
             of empty responses.
         item_model: The model of single responses, such as "2pl" or "continuous"; None:
             by the kind of the data. "rasch" has slopes of 1 and an estimated standard
-            deviation of (general) ability.
+            deviation of (general) ability. For "factor": "binary", "graded",
+            "partial_credit" or "continuous".
         facets: Facets of items (other than the benchmark) whose values shift items,
             such as "domain"; or a label for each item, `[items]`, by name of the facet.
             "benchmark/domain" is the domain within each benchmark.
@@ -83,8 +84,6 @@ class Settings(TypedDict, total=False):
         num_starts: For "factor" with `positive`, by "mm": starts, of which the best
             end is kept; see `irtjax.Factor`.
         link: For "factor": "logit", or "probit" of binary responses.
-        responses: For "factor": "binary", "graded", "partial_credit" or "continuous";
-            None: as the responses are.
         anchor: Items with fixed parameters; the ability distribution is then estimated
             on their scale. See `anchors.read_anchor`.
         start: "proportions", "spectral", "low_rank", or start values.
@@ -122,7 +121,6 @@ class Settings(TypedDict, total=False):
     target: np.ndarray | Mapping[str, Mapping[str, float]] | None
     num_starts: int | None
     link: str
-    responses: str | None
     anchor: Anchor | None
     start: Start | str
     population: str
@@ -275,9 +273,10 @@ def sort_settings(
 def _refusal(name: str, value: Any, method: Any) -> str:
     """Why a setting is refused: what it belongs to."""
     if name in MULTILEVEL:
+        factor = "the model factor, " if name in FACTOR else ""
         return (
-            f"{name} requires a multilevel model (multibenchmark, multimetric or"
-            " hierarchical) or the method laplace, nuts or vi"
+            f"{name} requires {factor}a multilevel model (multibenchmark, multimetric"
+            " or hierarchical) or the method laplace, nuts or vi"
         )
     if name in FACTOR:
         return f"{name} requires the model factor"

@@ -27,7 +27,7 @@ from irtjax.numerics.rotation import ROTATIONS, check_target
 #: Rotations by name; "none" are the principal axes.
 NAMES = ("none", *ROTATIONS)
 LINKS = ("logit", "probit")
-RESPONSES = ("binary", "graded", "partial_credit", "continuous")
+ITEM_MODELS = ("binary", "graded", "partial_credit", "continuous")
 #: Items with a discrimination that a factor needs: two are exchangeable with others.
 FEWEST_ITEMS = 3
 
@@ -46,7 +46,7 @@ class Factor:
             order of the table's items, or by item name, each a list of names of
             factors (`simple_structure`, `bifactor`); None for all.
         link: F of binary responses, "logit" or "probit".
-        responses: "binary" (right or wrong, or counts), "graded" or "partial_credit"
+        item_model: "binary" (right or wrong, or counts), "graded" or "partial_credit"
             (ordered categories), or "continuous" (scores in [0, 1]); None: as the
             table's responses are, ordered categories being graded.
         priors: As for other models: weak, N(0, 1) of discriminations. "held_out" with
@@ -74,7 +74,7 @@ class Factor:
     positive: bool = False
     loadings: np.ndarray | Mapping[str, Sequence[str]] | None = None
     link: str = "logit"
-    responses: str | None = None
+    item_model: str | None = None
     priors: Mapping[str, AbstractPrior] | str | None = "weak"
     target: np.ndarray | Mapping[str, Mapping[str, float]] | None = None
     num_starts: int | None = None
@@ -94,14 +94,14 @@ class Factor:
                 )
         if self.link not in LINKS:
             raise ValueError(f"no link {self.link!r}; there are {', '.join(LINKS)}")
-        if self.responses not in (None, *RESPONSES):
+        if self.item_model not in (None, *ITEM_MODELS):
             raise ValueError(
-                f"no factor model of responses {self.responses!r}; there are"
-                f" {', '.join(RESPONSES)}"
+                f"no factor model with the item_model {self.item_model!r}; there are"
+                f" {', '.join(ITEM_MODELS)}"
             )
-        if self.link != "logit" and self.responses not in (None, "binary"):
+        if self.link != "logit" and self.item_model not in (None, "binary"):
             raise ValueError(
-                f"link {self.link!r} is for binary responses, not {self.responses}"
+                f"link {self.link!r} is for binary responses, not {self.item_model}"
                 " ones: leave link out"
             )
         if self.loadings is not None and self.positive and self.count == 1:
@@ -201,9 +201,9 @@ class Factor:
     def of(self, kind: str) -> Factor:
         """The model with the responses of a table of a kind, if none are stated."""
         kinds = {"binary": "binary", "counts": "binary", "ordinal": "graded"}
-        if self.responses is not None:
+        if self.item_model is not None:
             return self
-        return dataclasses.replace(self, responses=kinds.get(kind, "continuous"))
+        return dataclasses.replace(self, item_model=kinds.get(kind, "continuous"))
 
     def family(
         self, num_categories: int = 2
@@ -211,11 +211,11 @@ class Factor:
         """The response family; of one factor it is that of one ability."""
         slopes = "positive" if self.positive else "free"
         dims = self.count if self.count > 1 else 0
-        if self.responses == "graded":
+        if self.item_model == "graded":
             return Graded(num_categories, slopes, dims)
-        if self.responses == "partial_credit":
+        if self.item_model == "partial_credit":
             return PartialCredit(num_categories, slopes, dims)
-        if self.responses == "continuous":
+        if self.item_model == "continuous":
             return LogitNormalScores(slopes, dims)
         return Binary(self.link, slopes=slopes, dims=dims)
 
@@ -330,7 +330,7 @@ class Factor:
             "loadings": "all" if self.loadings is None else "given",
             **({} if self.target is None else {"target": "given"}),
             "link": self.link,
-            "responses": self.responses or "binary",
+            "item_model": self.item_model or "binary",
         }
 
 

@@ -30,10 +30,10 @@ def plot_subset_errors(errors: SubsetErrors) -> Figure:
         The figure; nothing is shown or saved.
     """
     figure, (left, right) = new_figure(10.5, 4.2, 2, grid="y")
-    methods = list(dict.fromkeys(row["method"] for row in errors.rows))
-    for place, method in enumerate(methods):
-        mine = [row for row in errors.rows if row["method"] == method]
-        style = {"color": PALETTE[place % len(PALETTE)], "label": method}
+    rules = list(dict.fromkeys(row["rule"] for row in errors.rows))
+    for place, rule in enumerate(rules):
+        mine = [row for row in errors.rows if row["rule"] == rule]
+        style = {"color": PALETTE[place % len(PALETTE)], "label": rule}
         _line(left, mine, "mean_absolute_error", 100.0, **style)
         _line(right, mine, "kendall", 1.0, **style)
     left.set_ylabel("Mean absolute error, points of the full score")

@@ -36,7 +36,7 @@ def subset_page(
 
     Args:
         small: The subset.
-        errors: Errors by method and size, if they were estimated.
+        errors: Errors by rule and size, if they were estimated.
         sentences: The subset in words.
         notes: How the data were read.
         command: The command that wrote the page.
@@ -59,7 +59,7 @@ def subset_page(
     rows = item_rows(table, places, flags, names)
     for row, weight in zip(rows, small.weights, strict=False):
         row["weight"] = number(float(weight), 4)
-    how = "at random" if small.method == "random" else f"by {small.method}"
+    how = "at random" if small.rule == "random" else f"by {small.rule}"
     context = {
         "title": short(title or "", 200)
         if title
@@ -154,12 +154,12 @@ def _subset(small: Shrunken, errors: SubsetErrors | None) -> dict[str, Any] | No
     if errors is not None:
         names = ("coverage", "width", "kendall", "spearman")
         rows = [
-            [row["method"], f"{row['size']:,}", number(row["mean_absolute_error"], 4)]
+            [row["rule"], f"{row['size']:,}", number(row["mean_absolute_error"], 4)]
             + [number(row[x], 3) for x in names]
             for row in errors.rows
         ]
         cover = f"{percent(errors.level)} intervals cover"
-        header = ["method", "items", "mean error", cover, "width", "tau", "Spearman"]
+        header = ["rule", "items", "mean error", cover, "width", "tau", "Spearman"]
         text = f"Errors of predicted full scores, {errors.num_subjects:,} held-out"
         table = {"caption": f"{text} subjects", "header": header, "rows": rows}
         tables.append({**table, "words": 1})

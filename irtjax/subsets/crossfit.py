@@ -42,8 +42,8 @@ from irtjax.subsets.clusters import generator_of
 from irtjax.subsets.predictor import NodeCurves, Prediction, Whole, curves_of, predict
 from irtjax.subsets.selection import (
     AVOIDED,
-    METHODS,
     NEED_VECTORS,
+    RULES,
     ItemChoice,
     Worth,
     choose,
@@ -212,15 +212,15 @@ def _integrated(pool: Pool, held: np.ndarray) -> Parameters:
 
 
 def choose_from(
-    pool: Pool, known: Knowledge, method: str, sizes: tuple[int, ...], key: KeyArray
+    pool: Pool, known: Knowledge, rule: str, sizes: tuple[int, ...], key: KeyArray
 ) -> dict[int, ItemChoice]:
-    """Subsets of several sizes, by a random key of the method's own."""
-    key, vectors = jax.random.fold_in(key, METHODS.index(method)), None
-    if method in NEED_VECTORS:
-        vectors = pool.success_vectors(known.held, centred=method == "regression")
+    """Subsets of several sizes, by a random key of the rule's own."""
+    key, vectors = jax.random.fold_in(key, RULES.index(rule)), None
+    if rule in NEED_VECTORS:
+        vectors = pool.success_vectors(known.held, centred=rule == "regression")
     items: Any = dict(mass=pool.target, stratum=pool.stratum, tier=known.tier)
     options: Any = dict(key=key, vectors=vectors, aim=pool.aim)
-    return choose(known.worth, method, sizes, **items, **options)
+    return choose(known.worth, rule, sizes, **items, **options)
 
 
 def whole_of(pool: Pool, known: Knowledge, subjects: np.ndarray) -> Whole:

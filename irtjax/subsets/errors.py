@@ -20,11 +20,11 @@ FOLD_SUBJECTS = 10
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class SubsetErrors(HasTable):
-    """Errors of subsets by method and size: what `irtjax.subset_errors` returns.
+    """Errors of subsets by rule and size: what `irtjax.subset_errors` returns.
 
     Attributes:
-        rows: One dict per method and size:
-            method, size;
+        rows: One dict per rule and size:
+            rule, size;
             mean_absolute_error of predicted full scores, its standard error
             mean_absolute_error_se (over subjects) and root_mean_square_error;
             mean_absolute_error_of_irt, before the correction by held-out subjects, and
@@ -36,7 +36,7 @@ class SubsetErrors(HasTable):
             score (with 1 / N, as the PSN-IRT paper's Table 6);
             reference_kendall, of predicted scores and the reference (None without),
             and reference_kendall_of_mean, of the weighted means and it;
-            rule, the rules taken.
+            rules_taken by "auto", one or more with their counts.
         level: Level of the intervals.
         num_subjects: Number of subjects, each predicted once.
         num_items: Number of items of the whole.
@@ -44,8 +44,8 @@ class SubsetErrors(HasTable):
     """
 
     title = "Errors of predicted full scores, by size of the subset"
-    columns = ("method", "size", "mean_absolute_error", "mean_absolute_error_se")
-    columns += ("coverage", "kendall", "spearman", "rule")
+    columns = ("rule", "size", "mean_absolute_error", "mean_absolute_error_se")
+    columns += ("coverage", "kendall", "spearman", "rules_taken")
 
     rows: tuple[dict[str, Any], ...]
     level: float
@@ -58,16 +58,16 @@ class SubsetErrors(HasTable):
         """The rows as a table."""
         return pa.Table.from_pylist(list(self.rows))
 
-    def size_for(self, method: str, error: float) -> int | None:
+    def size_for(self, rule: str, error: float) -> int | None:
         """The smallest size from which on the mean absolute error is at most `error`.
 
         None if the largest is not enough.
 
         Args:
-            method: One of the methods.
+            rule: One of the rules.
             error: In shares: 0.01 is one point.
         """
-        rows = [row for row in self.rows if row["method"] == method]
+        rows = [row for row in self.rows if row["rule"] == rule]
         bad = [row["size"] for row in rows if not row["mean_absolute_error"] <= error]
         good = (row["size"] for row in rows if row["size"] > max(bad, default=0))
         return min(good, default=None)
@@ -149,7 +149,7 @@ def agreement(
         "variance_full": float(np.var(truth)),
         "reference_kendall": _with_reference(predicted, names, reference),
         "reference_kendall_of_mean": _with_reference(mean, names[finite], reference),
-        "rule": counts([compared.rule for _, _, compared in parts]),
+        "rules_taken": counts([compared.rule for _, _, compared in parts]),
     }
 
 

@@ -22,7 +22,7 @@ from irtjax.models.model import Model, check_one_ability
 from irtjax.numerics.memory import require_memory
 from irtjax.ranking.discoveries import benjamini_hochberg
 from irtjax.subsets.crossfit import Pool
-from irtjax.subsets.selection import AIMS, METHODS
+from irtjax.subsets.selection import AIMS, RULES
 from irtjax.validity.classical import classical
 
 #: Bytes of a cell of the responses: 8,000 x 5,000 took 2.4 GB, 0.4 GB without cells.
@@ -168,10 +168,10 @@ def _codes(table: ResponseTable, facet: str) -> np.ndarray:
     return np.unique(table.item_facets[facet], return_inverse=True)[1].reshape(-1)
 
 
-def check_choice(method: str, aim: str, average: str, level: float) -> None:
-    """Refuses an unknown method, aim or mean, and a level that is none."""
+def check_choice(rule: str, aim: str, average: str, level: float) -> None:
+    """Refuses an unknown rule, aim or mean, and a level that is none."""
     for name, value, choices in (
-        ("method", method, (AUTO, *METHODS)),
+        ("rule", rule, (AUTO, *RULES)),
         ("aim", aim, AIMS),
         ("average", average, ("items", "benchmarks")),
     ):

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from irtjax.subsets.predictor import Calibrator, Prediction, correct, scale
-from irtjax.subsets.selection import METHODS
+from irtjax.subsets.selection import RULES
 
 
 class Compared(NamedTuple):
@@ -35,7 +35,7 @@ def compare(
     therefore what each fold's subjects need under the rule that the other folds take.
     `found` has predictions by rule of subjects that choice and fit have not seen.
     """
-    rules = [rule for rule in METHODS if rule in found]
+    rules = [rule for rule in RULES if rule in found]
     both = [correct(found[rule], score) for rule in rules]
     corrected = np.stack([score - left for _, left in both])
     miss = np.abs(corrected - score)

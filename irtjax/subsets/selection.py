@@ -25,7 +25,7 @@ from irtjax.subsets.forward import first_tier, forward_priority, spread_priority
 from irtjax.subsets.predictor import as_records, moments
 
 #: Rules of choice, the simplest first: a tie between rules goes to the first of them.
-METHODS = (
+RULES = (
     "random",
     "difficulty",
     "discrimination",
@@ -199,16 +199,16 @@ def _in_turns(priority, stratum: np.ndarray, turns: np.ndarray, tier) -> np.ndar
     return by_stratum[first[turns] + earlier]
 
 
-def _nested_order(worth, method: str, turns, mass, stratum, tier, key, vectors, aim):
-    """Positions in the order of any method but "clustering", one for each turn."""
-    if method == "information":
+def _nested_order(worth, rule: str, turns, mass, stratum, tier, key, vectors, aim):
+    """Positions in the order of any rule but "clustering", one for each turn."""
+    if rule == "information":
         arrays = (jnp.asarray(x) for x in (stratum, turns))
         return np.asarray(greedy_order(worth, *arrays, aim, jnp.asarray(tier)))
-    if method == "discrimination":
+    if rule == "discrimination":
         priority = np.asarray(worth.discrimination, float)
-    elif method == "regression":
+    elif rule == "regression":
         priority = forward_priority(vectors, mass, stratum, turns, tier)
-    elif method == "difficulty":
+    elif rule == "difficulty":
         priority = spread_priority(vectors.sum(1), stratum, tier, key)
     else:
         priority = generator_of(key).random(len(mass))
@@ -217,7 +217,7 @@ def _nested_order(worth, method: str, turns, mass, stratum, tier, key, vectors, 
 
 def choose(
     worth: Worth,
-    method: str,
+    rule: str,
     sizes: Sequence[int],
     *,
     mass: np.ndarray,
@@ -232,16 +232,16 @@ def choose(
     Each item of a stratum has an equal part of the stratum's mass, of which all items
     have one in total; with clusters, an item has the mass of its cluster. Items of a
     higher tier are last in their stratum, and those of `AVOIDED` last of all. The
-    methods of `NEED_VECTORS` require success vectors, `[items, subjects]`, and
+    rules of `NEED_VECTORS` require success vectors, `[items, subjects]`, and
     "regression" those less each item's mean.
     """
     tier = np.zeros(len(mass), int) if tier is None else tier
     turns = shares(mass, stratum, max(sizes), tier >= AVOIDED)
-    if method == "clustering":
+    if rule == "clustering":
         assert vectors is not None
         data = vectors, mass, stratum, tier, key
         return {size: _clustered(turns[:size], *data) for size in sizes}
-    order = _nested_order(worth, method, turns, mass, stratum, tier, key, vectors, aim)
+    order = _nested_order(worth, rule, turns, mass, stratum, tier, key, vectors, aim)
     return {size: _weighted(order[:size], mass, stratum) for size in sizes}
 
 

@@ -39,7 +39,7 @@ from irtjax.subsets.errors import SubsetErrors, agreement, check_reference, summ
 from irtjax.subsets.pool import check_choice, check_folds, check_size, make_pool
 from irtjax.subsets.predictor import Prediction, Whole, join, uncalibrated
 from irtjax.subsets.rules import compare, sentence
-from irtjax.subsets.selection import METHODS, ItemChoice, expected_errors
+from irtjax.subsets.selection import RULES, ItemChoice, expected_errors
 from irtjax.subsets.subset import Shrunken
 
 #: Held-out subjects below which an interval depends on few.
@@ -53,7 +53,7 @@ def shrink(
     *,
     standard_error: float | None = None,
     score_error: float | None = None,
-    method: str = AUTO,
+    rule: str = AUTO,
     aim: str = "score",
     abilities: Sequence[float] | np.ndarray | None = None,
     stratify: str | None = AUTO,
@@ -93,7 +93,7 @@ def shrink(
             this, root mean square over the abilities that the choice weighs.
         score_error: The fewest whose expected error of the full score is at most this,
             by the model (a share: 0.01 is one point), without its misfit.
-        method: One of these rules. Without folds "auto" is "random"; with an error, an
+        rule: One of these. Without folds "auto" is "random"; with an error, an
             aim or abilities it is "information".
         aim: For "information": "score" or "ability".
         abilities: Where information matters, each as much; None for the population.
@@ -116,16 +116,16 @@ def shrink(
 
     Raises:
         ValueError: In one line, for a size or an error that cannot be had, an unknown
-            method, or models other than of one ability and of categories or shares.
+            rule, or models other than of one ability and of categories or shares.
 
     >>> import irtjax
     >>> table = irtjax.make_demo().table
-    >>> small = shrink(table, 12, method="clustering", stratify="benchmark", folds=0)
+    >>> small = shrink(table, 12, rule="clustering", stratify="benchmark", folds=0)
     >>> small.predict(table).table.num_rows
     60
     """
     key = as_key(key)
-    check_choice(method, aim, average, level)
+    check_choice(rule, aim, average, level)
     if sum(x is not None for x in (size, standard_error, score_error)) != 1:
         raise ValueError("give one of size, standard_error and score_error")
     given = data, model, stratify, average, aim, abilities, avoid, bounds
@@ -138,16 +138,14 @@ def shrink(
     warnings += notes
     fold_key, choice_key = jax.random.split(key)
     special = size is None or aim != "score" or abilities is not None
-    rules, reason = _candidates(method, special, count)
+    rules, reason = _candidates(rule, special, count)
     if size is None:
         wanted = standard_error, score_error
         size = _size_for(pool, knowledge, rules[0], *wanted, choice_key)
     validated = _Validated(rules[0], reason, uncalibrated(level))
     if count:
         fold = folds_of(table.num_subjects, count, fold_key)
-        validated = _validate(
-            pool, fold, method, rules, reason, size, level, choice_key
-        )
+        validated = _validate(pool, fold, rule, rules, reason, size, level, choice_key)
     choice = choose_from(pool, knowledge, validated.rule, (size,), choice_key)[size]
     return _subset(pool, knowledge, fitted, choice, validated, level, warnings)
 
@@ -164,13 +162,13 @@ class _Validated(NamedTuple):
 
 
 def _validate(
-    pool: Pool, fold, method, rules, reason: str, size: int, level: float, key: KeyArray
+    pool: Pool, fold, asked, rules, reason: str, size: int, level: float, key: KeyArray
 ) -> _Validated:
     """Compares rules by cross-validation, and calibrates intervals."""
     predictions, score = _cross_validate(pool, fold, rules, size, key)
     compared = compare(predictions, np.sort(fold), score, level)
     held_out = summarise(compared.score, compared.prediction, score)
-    rows = () if reason or method != AUTO else compared.rows
+    rows = () if reason or asked != AUTO else compared.rows
     return _Validated(
         compared.rule,
         sentence(rows) if rows else reason,
@@ -206,7 +204,7 @@ def _subset(
         benchmarks=table.benchmarks[items] if named else None,
         target=pool.target[items],
         num_items=table.num_items,
-        method=found.rule,
+        rule=found.rule,
         model=pool.model,
         parameters=jax.tree.map(lambda x: np.asarray(x)[items], fitted),
         nodes=known.curves.ability,
@@ -249,24 +247,24 @@ def _cross_validate(pool: Pool, fold, rules, size: int, key: KeyArray):
     return {r: join([predictions[k, r, size] for k in codes]) for r in rules}, score
 
 
-def _candidates(method: str, special: bool, folds: int) -> tuple[tuple[str, ...], str]:
+def _candidates(rule: str, special: bool, folds: int) -> tuple[tuple[str, ...], str]:
     """The rules to compare and, where "auto" compares none, why in one line."""
-    if method != AUTO:
-        return (method,), ""
+    if rule != AUTO:
+        return (rule,), ""
     if special:
         why = "because an error, an aim or abilities were given"
         return ("information",), f"rule taken: information, {why}"
     if folds:
-        return METHODS, ""
-    rule = METHODS[0]
-    return (rule,), f"rule taken: {rule}, because no subjects are left out (folds 0)"
+        return RULES, ""
+    first = RULES[0]
+    return (first,), f"rule taken: {first}, because no subjects are left out (folds 0)"
 
 
 @full_precision
 def subset_errors(
     data: ResponseTable | Any,
     sizes: Sequence[int],
-    methods: Sequence[str] = (*METHODS, AUTO),
+    rules: Sequence[str] = (*RULES, AUTO),
     *,
     aim: str = "score",
     abilities: Sequence[float] | np.ndarray | None = None,
@@ -290,7 +288,7 @@ def subset_errors(
     Args:
         data: See `shrink`.
         sizes: Numbers of items.
-        methods: Rules of choice, "auto" for the one that `shrink` takes.
+        rules: Rules of choice, "auto" for the one that `shrink` takes.
         aim: See `shrink`.
         abilities: See `shrink`.
         stratify: See `shrink`.
@@ -312,16 +310,16 @@ def subset_errors(
     (20, True)
     """
     key = as_key(key)
-    for method in methods:
-        check_choice(method, aim, average, level)
+    for rule in rules:
+        check_choice(rule, aim, average, level)
     if folds < 3:
         raise ValueError(f"folds {folds}: intervals are judged by at least 3")
     given = data, model, stratify, average, aim, abilities, avoid, bounds
     pool, warnings = make_pool(*given)
     subjects, num_items = pool.table.num_subjects, pool.table.num_items
     count = check_folds(folds, subjects)
-    if not len(sizes) or not len(methods):
-        raise ValueError("sizes and methods: give one or more of each")
+    if not len(sizes) or not len(rules):
+        raise ValueError("sizes and rules: give one or more of each")
     for size in sizes:
         check_size(size, num_items, "sizes")
     if reference is not None:
@@ -332,9 +330,9 @@ def subset_errors(
     score = pool.full_scores()
     special = aim != "score" or abilities is not None
     largest = math.ceil(subjects / count)
-    tried = {m: _candidates(m, special, count)[0] for m in methods}
-    rules = tuple(dict.fromkeys(rule for some in tried.values() for rule in some))
-    settings = rules, ordered, choice_key
+    tried = {r: _candidates(r, special, count)[0] for r in rules}
+    compared = tuple(dict.fromkeys(rule for some in tried.values() for rule in some))
+    settings = compared, ordered, choice_key
     alone = [(k,) for k in range(count)]
     pairs = {}
     for out in watched([*itertools.combinations(range(count), 2), *alone], "fit"):
@@ -342,13 +340,13 @@ def subset_errors(
 
     judged, enough = _judged(pairs, tried, ordered, fold, score, level)
     judge = lambda x: agreement(x, score, pool.table.subjects, reference)
-    rows = ({"method": m, "size": n, **judge(x)} for (m, n), x in judged.items())
+    rows = ({"rule": r, "size": n, **judge(x)} for (r, n), x in judged.items())
     warnings += _few(subjects - 2 * largest, level, enough)
     return SubsetErrors(tuple(rows), level, subjects, num_items, warnings)
 
 
 def _judged(pairs, tried, sizes, fold: np.ndarray, score, level: float):
-    """Predictions of every fold by method and size; whether all have enough subjects.
+    """Predictions of every fold by rule and size; whether all have enough subjects.
 
     The rule of a fold, and its intervals, are those of the other folds, which `pairs`
     has predicted without both.
@@ -363,8 +361,8 @@ def _judged(pairs, tried, sizes, fold: np.ndarray, score, level: float):
     enough = True
     for k in range(count):
         left = order[fold[order] != k]
-        for (method, size), judged in parts.items():
-            apart = {rule: others(k, rule, size) for rule in tried[method]}
+        for (asked, size), judged in parts.items():
+            apart = {rule: others(k, rule, size) for rule in tried[asked]}
             compared = compare(apart, fold[left], score[left], level)
             left_out = np.flatnonzero(fold == k)
             predicted = pairs[(k,)][k, compared.rule, size]
@@ -407,7 +405,7 @@ def _expected(known: Knowledge, choice: ItemChoice) -> tuple[float, float]:
     return float(ability[-1]), float(score[-1])
 
 
-def _size_for(pool, known, method, standard_error, score_error, key) -> int:
+def _size_for(pool, known, rule, standard_error, score_error, key) -> int:
     """The fewest items with an expected error of at most the given one."""
     place = 0 if standard_error is not None else 1
     name = ("standard_error", "score_error")[place]
@@ -417,11 +415,11 @@ def _size_for(pool, known, method, standard_error, score_error, key) -> int:
         raise ValueError(f"{name} {wanted:g} is not above 0")
 
     def error(size: int) -> float:
-        choice = choose_from(pool, known, method, (size,), key)[size]
+        choice = choose_from(pool, known, rule, (size,), key)[size]
         return _expected(known, choice)[place]
 
-    if method != "clustering":
-        order = choose_from(pool, known, method, (count,), key)[count].items
+    if rule != "clustering":
+        order = choose_from(pool, known, rule, (count,), key)[count].items
         errors = expected_errors(known.worth, jnp.asarray(order))[place]
         reached = np.flatnonzero(np.asarray(errors) <= wanted)
         least = float(errors[-1])

@@ -83,7 +83,7 @@ class Shrunken(HasTable):
         benchmarks: `[size]` benchmark names, or None.
         target: `[size]` what each item counts in the full score.
         num_items: Number of items of the whole.
-        method: The rule by which the items were chosen.
+        rule: The rule by which the items were chosen.
         model: Model of the responses.
         parameters: Item records, `[size]`.
         nodes, log_weight: `[nodes]` abilities and log weights of the population.
@@ -124,7 +124,7 @@ class Shrunken(HasTable):
     benchmarks: np.ndarray | None
     target: np.ndarray
     num_items: int
-    method: str
+    rule: str
     model: Model
     parameters: Any
     nodes: np.ndarray
@@ -189,7 +189,7 @@ class Shrunken(HasTable):
 
         >>> import irtjax
         >>> table = irtjax.make_demo().table
-        >>> small = irtjax.shrink(table, 10, method="random", model="rasch", folds=2)
+        >>> small = irtjax.shrink(table, 10, rule="random", model="rasch", folds=2)
         >>> small.sentence().startswith("10 items give the full score to ±.")
         True
         """
@@ -408,7 +408,7 @@ def _from_content(content: dict[str, Any]) -> Shrunken:
         items=items,
         benchmarks=None if names is None else as_labels(names),
         num_items=count,
-        method=str(content["method"]),
+        rule=str(content["rule"]),
         model=model,
         parameters=parameters,
         calibrator=Calibrator(*parts, correction),

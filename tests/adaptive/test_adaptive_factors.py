@@ -285,7 +285,7 @@ def test_replayed_tests_of_all_items_are_scored_as_irtjax_scores():
     table, fit = fitted()
     assert_refused(lambda: AdaptiveTest(fit, composite=[1]), "give 2 finite weights")
     # Each item given: the score is that of `irtjax.score`.
-    tests = irtjax.simulate_tests(fit, key=KEY, num_items=16, responses=table)
+    tests = irtjax.simulate_tests(fit, key=KEY, num_items=16, replay=table)
     scored = irtjax.score(fit, table).table
     np.testing.assert_allclose(tests.ability[:, -1], scored["ability"], atol=1e-6)
     np.testing.assert_allclose(tests.truth, scored["ability"], atol=1e-6)
@@ -295,7 +295,7 @@ def test_replayed_tests_of_all_items_are_scored_as_irtjax_scores():
     )
     # One ability by weights: that factor.
     one = irtjax.simulate_tests(
-        fit, key=KEY, num_items=16, responses=table, composite=[0, 1], score="map"
+        fit, key=KEY, num_items=16, replay=table, composite=[0, 1], score="map"
     )
     np.testing.assert_allclose(
         one.ability[:, -1], scored["ability_factor_2"], atol=1e-6
@@ -315,7 +315,7 @@ def test_other_responses_and_links_are_scored_as_irtjax_scores(kind):
     table = irtjax.ResponseTable.from_arrays(values)
     more = {"link": "probit"} if kind == "probit" else {}
     fit = irtjax.fit(table, "factor", factors=2, standard_errors="none", **more)
-    tests = irtjax.simulate_tests(fit, key=KEY, num_items=12, responses=table)
+    tests = irtjax.simulate_tests(fit, key=KEY, num_items=12, replay=table)
     scored = irtjax.score(fit, table).table
     np.testing.assert_allclose(tests.ability[:, -1], scored["ability"], atol=1e-8)
     np.testing.assert_allclose(
@@ -342,7 +342,7 @@ def test_what_does_not_suit_is_refused_in_one_line():
     )
     broken = items_of()._replace(intercept=items_of().intercept.at[4].set(jnp.nan))
     parts = several.model, items_of(), POPULATION
-    scores = factor_model(Factor(factors=2, responses="continuous"))
+    scores = factor_model(Factor(factors=2, item_model="continuous"))
     for call, match in (
         (lambda: AdaptiveTest(several, gain=0.1), "gain is for one ability"),
         (lambda: composite(*parts, composite=[1]), "give 2 finite weights"),

@@ -158,7 +158,7 @@ def test_simulated_and_replayed_tests():
     stated = np.sqrt(np.mean(drawn.standard_error[:, -1] ** 2))
     # The standard error of a root mean square of 200 is a twentieth; four of them.
     assert error == pytest.approx(stated, rel=0.2)
-    replayed = irtjax.simulate_tests(fit, key=key, num_items=12, responses=table)
+    replayed = irtjax.simulate_tests(fit, key=key, num_items=12, replay=table)
     # All items given: the score is that of the fit.
     rows = fit.abilities.table.to_pydict()
     known = dict(zip(rows["subject"], rows["ability"], strict=True))
@@ -166,7 +166,7 @@ def test_simulated_and_replayed_tests():
         replayed.ability[:, -1], [known[s] for s in table.subjects], atol=2e-3
     )
     bare = dataclasses.replace(table, lengths=None)
-    notes = irtjax.simulate_tests(fit, key=key, num_items=4, responses=bare).notes
+    notes = irtjax.simulate_tests(fit, key=key, num_items=4, replay=bare).notes
     assert "accuracy alone" in notes[-1]
 
 

@@ -188,7 +188,7 @@ def test_replayed_subjects_respond_as_they_did():
         subjects=table.subjects,
         items=[*order.tolist(), "unknown"],
     )
-    tests = simulate_tests(fit, key=KEY, num_items=15, responses=strange)
+    tests = simulate_tests(fit, key=KEY, num_items=15, replay=strange)
     assert tests.replayed
     assert any("1 item is not in the bank" in note for note in tests.notes)
     for subject in range(24):
@@ -208,15 +208,15 @@ def test_responses_that_do_not_suit_are_refused():
     fit = small_fit(errors=False)
     other = ResponseTable.from_arrays([[1, 0]], items=["x", "y"])
     with pytest.raises(ValueError, match="none of the 2 items"):
-        simulate_tests(fit, key=KEY, responses=other)
+        simulate_tests(fit, key=KEY, replay=other)
     names = small_table().items[:2]
     wrong = ResponseTable.from_arrays([[1, 2]], items=names, subjects=["s"])
     with pytest.raises(ValueError, match="subject s, item b1/q1: the response 2"):
-        simulate_tests(fit, key=KEY, responses=wrong)
+        simulate_tests(fit, key=KEY, replay=wrong)
     counts = ResponseTable.from_arrays([[1, 2]], items=names, trials=[[3, 3]])
     with pytest.raises(ValueError, match="counts of trials"):
         graded, names = bank_of("graded"), [*names, *(f"n{k}" for k in range(38))]
-        simulate_tests(graded, key=KEY, responses=counts, names=names)
+        simulate_tests(graded, key=KEY, replay=counts, names=names)
     with pytest.raises(ValueError, match="num_subjects 0"):
         simulate_tests(fit, 0, key=KEY)
 

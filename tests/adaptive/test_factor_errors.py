@@ -309,7 +309,7 @@ def test_intercepts_of_an_item_move_together_and_slopes_stay_positive():
     slopes = np.abs(rng.normal(0.2, 0.5, (40, 2)))
     cuts = np.sort(rng.normal(size=(40, 2)))[:, ::-1]
     items = GradedItems(jnp.asarray(slopes), jnp.asarray(cuts))
-    model = factor_model(Factor(factors=2, responses="graded", positive=True), 3)
+    model = factor_model(Factor(factors=2, item_model="graded", positive=True), 3)
     unit = Population(jnp.zeros(2), jnp.ones(2))
     blocks = np.tile(np.eye(4) * 0.1, (40, 1, 1))
     found, left = regressed_items(model, items, unit, blocks)

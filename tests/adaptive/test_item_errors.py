@@ -232,7 +232,7 @@ def test_a_test_of_all_items_is_the_score_of_a_calibration():
     fit, table = small_fit(), small_table()
     scored = irtjax.score(fit, table)
     assert not any("items are taken as known" in note for note in scored.notes)
-    rules = dict(num_items=15, select="fixed", responses=table)
+    rules = dict(num_items=15, select="fixed", replay=table)
     tests = irtjax.simulate_tests(fit, key=KEY, **rules)
     ability = scored.table["ability"].to_numpy()
     np.testing.assert_allclose(tests.truth, tests.ability[:, -1], atol=1e-4)

@@ -113,13 +113,13 @@ def test_random_items_of_a_study_have_no_rule_of_choice_and_no_end_but_the_budge
         (dict(truth="both"), "neither 'bank', 'draw', a calibration nor"),
         (dict(truth="draw"), "no errors of items"),
         (dict(truth=3), "truth is of type int"),
-        (dict(truth="draw", responses=0), "leave responses out"),
+        (dict(truth="draw", replay=0), "leave replay out"),
     ],
 )
 def test_what_does_not_suit_is_refused(call, match):
     fit = small_fit(errors=False)
     if "responses" in call:
-        call = call | {"responses": small_table()}
+        call = call | {"replay": small_table()}
     with pytest.raises(ValueError, match=match):
         irtjax.simulate_tests(fit, 5, key=KEY, num_items=3, **call)
 

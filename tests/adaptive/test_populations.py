@@ -103,8 +103,8 @@ def test_recorded_and_given_abilities_have_no_other_population():
     options = dict(key=KEY, num_items=3, population=(0, 1))
     with pytest.raises(ValueError, match="leave ability out"):
         irtjax.simulate_tests(rasch_bank(9), ability=np.zeros(4), **options)
-    with pytest.raises(ValueError, match="leave responses out"):
-        irtjax.simulate_tests(rasch_bank(9), responses=0, **options)
+    with pytest.raises(ValueError, match="leave replay out"):
+        irtjax.simulate_tests(rasch_bank(9), replay=0, **options)
 
 
 @pytest.mark.slow

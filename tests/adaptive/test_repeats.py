@@ -206,7 +206,7 @@ def test_intervals_hold_with_the_correlation_and_not_without():
     shares = {}
     for assumed in (icc, 0.0):
         tests = simulate_tests(
-            fit, key=KEY, num_items=20, responses=table, repeats=8, icc=assumed
+            fit, key=KEY, num_items=20, replay=table, repeats=8, icc=assumed
         )
         error = np.abs(tests.ability[:, -1] - theta)
         shares[assumed] = np.mean(error < 1.96 * tests.standard_error[:, -1])
@@ -224,7 +224,7 @@ def test_a_recorded_response_is_drawn_once_only():
     table = irtjax.ResponseTable.from_arrays(right, trials=trials, items=fit.item_names)
     longest = int(trials.sum(axis=1).max())
     tests = simulate_tests(
-        fit, key=KEY, num_items=longest, responses=table, repeats=3, icc=0.2
+        fit, key=KEY, num_items=longest, replay=table, repeats=3, icc=0.2
     )
     for subject in range(3):
         known = tests.given[subject], tests.responses[subject]
@@ -232,7 +232,7 @@ def test_a_recorded_response_is_drawn_once_only():
         np.testing.assert_array_equal(found[0], right[subject])
         np.testing.assert_array_equal(found[1], trials[subject])
     # One response of each item: one of those recorded.
-    once = simulate_tests(fit, key=KEY, num_items=5, responses=table)
+    once = simulate_tests(fit, key=KEY, num_items=5, replay=table)
     at = once.given >= 0
     row = np.nonzero(at)[0]
     counts = [x[row, once.given[at]] for x in (right, trials)]
@@ -243,7 +243,7 @@ def test_a_recorded_response_is_drawn_once_only():
 def test_single_responses_are_never_given_twice():
     fit = small_fit("2pl")
     tests = simulate_tests(
-        fit, key=KEY, num_items=30, responses=small_table(), repeats=3, icc=0.2
+        fit, key=KEY, num_items=30, replay=small_table(), repeats=3, icc=0.2
     )
     for row in tests.given:
         items = row[row >= 0]
@@ -270,7 +270,7 @@ def test_the_correlation_of_new_subjects_is_estimated(name):
         rng.binomial(trials, own), trials=trials, items=names
     )
     tests = simulate_tests(
-        bank, key=KEY, num_items=5, responses=table, repeats=2, names=names
+        bank, key=KEY, num_items=5, replay=table, repeats=2, names=names
     )
     (note,) = [x for x in tests.notes if "is estimated from the responses" in x]
     estimate, error = float(note.split()[1]), float(note.split()[4].rstrip(")"))

@@ -21,4 +21,4 @@ def test_responses_that_do_not_fit_are_refused(monkeypatch):
     monkeypatch.setattr(SparseCells, "dense", property(lambda cells: 1 / 0))
     message = "^replayed responses of 50 subjects to 6 items: .*: select fewer subjects"
     with pytest.raises(ValueError, match=message):
-        irtjax.simulate_tests(fit, key=jax.random.key(0), responses=few, num_items=2)
+        irtjax.simulate_tests(fit, key=jax.random.key(0), replay=few, num_items=2)

@@ -90,7 +90,7 @@ def test_it_speaks_to_machines(saved):
 
 def test_it_replays_recorded_responses(tmp_path, saved):
     path = small_table().save(tmp_path / "responses.json")
-    more = ("--num-items", 15, "--responses", path, "--json", "--score", "map")
+    more = ("--num-items", 15, "--replay", path, "--json", "--score", "map")
     content = json.loads(ok(saved, *more).stdout)
     seen = small_table().observed.sum(1).tolist()
     assert [row["num_items"] for row in content["subjects"]] == seen
@@ -155,7 +155,7 @@ def test_bad_input_is_one_line(tmp_path, saved):
         ((saved, "--score", "ml"), "--score 'ml' is not one of"),
         ((saved, "--randomesque", 0), "--randomesque 0 is not at least 1"),
         ((saved, "--max-exposure", 2), "--max-exposure 2 is not above 0"),
-        ((saved, "--responses", strange), "none of the 2 items"),
+        ((saved, "--replay", strange), "none of the 2 items"),
         ((saved, "--budget", 2), "--budget 2 needs a cost"),
         ((saved, "--risk", 0.1), "--risk 0.1 needs a pass_mark"),
         ((saved, "--losses", "a"), "--losses a: write numbers"),
@@ -282,16 +282,16 @@ def test_repeats_and_a_rival_are_those_of_python(saved, tmp_path):
     path = tmp_path / "runs.csv"
     path.write_text("\n".join(lines) + "\n")
     few = ("--num-items", 12, "--seed", 4, "--rival", "vendor/model_3", "--risk", 0.05)
-    more = ("--repeats", 3, "--icc", 0.4, "--responses", path)
+    more = ("--repeats", 3, "--icc", 0.4, "--replay", path)
     content = json.loads(ok(saved, *few, *more, "--json").stdout)
     table = irtjax.read(path, trials="counts")
     found = irtjax.adaptive.simulate_tests(
-        irtjax.load(saved), key=jax.random.key(4), num_items=12, responses=table,
+        irtjax.load(saved), key=jax.random.key(4), num_items=12, replay=table,
         rival="vendor/model_3", risk=0.05, repeats=3, icc=0.4,
     )  # fmt: skip
     assert content["subjects"] == found.table.to_pylist()
     for given, message in (
-        (("--trials", "first"), "--trials requires --responses FILE"),
+        (("--trials", "first"), "--trials requires --replay FILE"),
         (("--repeats", 3), "--repeats 3 needs an icc"),
         (("--rival", "x"), "--rival: no subject named 'x'"),
     ):

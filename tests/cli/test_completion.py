@@ -16,7 +16,7 @@ from irtjax.adaptive.design import SELECTIONS
 from irtjax.cli.app import app
 from irtjax.cli.completion import METHODS, MODELS, VALUES
 from irtjax.estimators import catalogue
-from irtjax.subsets.selection import METHODS as RULES
+from irtjax.subsets.selection import RULES
 from irtjax.uncertainty import KINDS
 from irtjax.validity.stability import KINDS as STABILITY
 

@@ -475,7 +475,7 @@ def test_an_audit_and_a_subset_of_counts():
     assert any("at least half of them are" in x for x in report.warnings)
     right = irtjax.audit(as_majority(table), model="rasch", method="em")
     assert report.items.equals(right.items)
-    subset = irtjax.shrink(table, 8, method="random", key=jax.random.key(0))
+    subset = irtjax.shrink(table, 8, rule="random", key=jax.random.key(0))
     assert subset.items.size == 8
     predicted = subset.predict(table.select(items=subset.items))
     assert predicted.table.num_rows == 14

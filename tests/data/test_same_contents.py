@@ -143,7 +143,7 @@ def test_ids_join_where_they_are_said_to_be_right(tmp_path):
     replay = (
         "adapt",
         tmp_path / "fit",
-        "--responses",
+        "--replay",
         logs,
         "--num-items",
         3,
@@ -158,4 +158,4 @@ def test_ids_join_where_they_are_said_to_be_right(tmp_path):
     wrong = run("info", logs, "--join", "names")
     assert "--join names is not one of" in wrong.stderr
     alone = run("adapt", tmp_path / "fit", "--join", "id")
-    assert "--join requires --responses" in alone.stderr
+    assert "--join requires --replay" in alone.stderr

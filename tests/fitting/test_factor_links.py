@@ -75,7 +75,7 @@ def category_chances(responses, product, levels):
     ["graded", *(pytest.param(x, marks=SLOW) for x in ("probit", "partial_credit"))],
 )
 def test_the_estimate_is_a_maximum_of_the_penalised_joint_likelihood(link):
-    plan = Factor(link="probit") if link == "probit" else Factor(responses=link)
+    plan = Factor(link="probit") if link == "probit" else Factor(item_model=link)
     data = "probit" if link == "probit" else "graded"
     table = drawn(data)[0].select(subjects=np.arange(30), items=np.arange(10))
     kinds = 2 if link == "probit" else CATEGORIES
@@ -142,7 +142,7 @@ def test_planted_simple_structure_is_found(link, method):
 def test_every_verb_of_ordered_responses(tmp_path):
     table = drawn("graded")[0]
     fit = fitted("graded")
-    assert fit.options["responses"] == "graded" and fit.model.family.dims == 2
+    assert fit.options["item_model"] == "graded" and fit.model.family.dims == 2
     top = CATEGORIES - 1
     ranked = irtjax.rank(fit, level=0.999999).table
     assert max(ranked["ability"].to_pylist()) > 1
@@ -205,8 +205,8 @@ def test_loadings_of_both_links_agree():
     ("settings", "message"),
     [
         ({"link": "cauchit"}, "no link 'cauchit'; there are logit, probit"),
-        ({"responses": "nominal"}, "no factor model of responses 'nominal'"),
-        ({"responses": "graded", "link": "probit"}, "leave link out"),
+        ({"item_model": "nominal"}, "no factor model with the item_model 'nominal'"),
+        ({"item_model": "graded", "link": "probit"}, "leave link out"),
     ],
 )
 def test_what_there_is_not_is_refused_in_one_line(settings, message):
@@ -230,7 +230,7 @@ def test_the_default_is_em_where_its_grid_is_small_enough():
     )
     assert choose(few, "factor")[1] == "em"
     assert "below 100" in choose(few, "factor").reason
-    credit = {"responses": "partial_credit"}
+    credit = {"item_model": "partial_credit"}
     assert choose(few, "factor", settings=credit)[1] == "em"
     right = drawn("probit")[0]
     assert choose(right, "factor", settings={"link": "probit"})[1] == "em"

@@ -226,7 +226,7 @@ def test_too_small_a_largest_number_is_warned_of():
         ({"target": np.zeros((ITEMS, MOST))}, "any sign: leave target out"),
         ({"lasso": 1.0}, "does not accept a lasso: leave lasso out"),
         ({"link": "probit"}, "right or wrong, with the logit link"),
-        ({"responses": "graded"}, "right or wrong, with the logit link"),
+        ({"item_model": "graded"}, "right or wrong, with the logit link"),
         ({"priors": {"discrimination": Normal(0.0, 2.0)}}, "leave priors out"),
         ({"penalty": "else"}, "penalty 'else': give a number of at least 0"),
         ({"model": "2pl", "factors": None}, "penalty 'noise': give a number of at"),

@@ -354,7 +354,7 @@ def test_the_command_line(tmp_path):
     assert done.exit_code == 0, done.stderr
     assert "speed" in json.loads(done.stdout)["subjects"][0]
     replay = ("adapt", tmp_path / "out", "--num-items", 4, "--json")
-    answers = ("--responses", tmp_path / "right.csv")
+    answers = ("--replay", tmp_path / "right.csv")
     both = run(*replay, *answers, "--length", tmp_path / "length.csv")
     assert both.exit_code == 0, both.stderr
     alone = run(*replay, *answers)
@@ -364,7 +364,7 @@ def test_the_command_line(tmp_path):
     )
     assert ours < theirs
     done = run(*replay, "--length", tmp_path / "length.csv")
-    assert done.exit_code == 2 and "requires --responses" in done.stderr
+    assert done.exit_code == 2 and "requires --replay" in done.stderr
     done = run(*fit, "--overwrite")
     assert done.exit_code == 2
     assert "read them with --length" in done.stderr and "Traceback" not in done.stderr

@@ -54,7 +54,7 @@ def test_curves_are_means_over_the_errors_of_items(link, error):
 
 
 def test_intercepts_of_ordered_responses_move_together():
-    model = factor_model(Factor(factors=2, responses="graded"), 3)
+    model = factor_model(Factor(factors=2, item_model="graded"), 3)
     cuts = np.array([[1.0, -0.5], [0.0, -1.0], [2.0, 0.0]])
     items = GradedItems(jnp.asarray(SLOPES), jnp.asarray(cuts))
     center = jnp.array([0.3, 0.1])

@@ -215,7 +215,7 @@ def test_science_of_two_factors(shared_data):
     values = read(shared_data, "science") - 1
     # Nearly flat priors, since mirt has none.
     priors = {"intercept": Normal(0.0, 1e4)}
-    model = factor_model(Factor(2, responses="graded"), 4)
+    model = factor_model(Factor(2, item_model="graded"), 4)
     model = dataclasses.replace(model, priors=priors)
     data = Responses(jnp.asarray(values, jnp.int8))
     method = GridEM(tolerance=1e-4, nodes=jnp.asarray(grid_nodes(0.4, 2)))

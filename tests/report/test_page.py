@@ -653,7 +653,7 @@ def test_curves_of_factors_are_formulas_or_tables():
             "d": [250, 500],
         }
     cuts = jnp.array([[1.0, -1.0], [0.5, 0.2], [2.0, -0.3]])
-    model = factor_model(Factor(factors=2, responses="graded"), 3)
+    model = factor_model(Factor(factors=2, item_model="graded"), 3)
     records = GradedItems(slope, cuts)
     found = page_data.factor_curves(model, records, places, names)
     shares = np.array([[shares_of(row) for row in item] for item in found["rows"]])
@@ -662,7 +662,7 @@ def test_curves_of_factors_are_formulas_or_tables():
     wanted = np.moveaxis(expit(logits).sum(-1) / 2, 0, 2)[[2, 0]]
     np.testing.assert_allclose(shares, wanted, atol=1e-4)
     # Scores without residual variance are those of the logits.
-    model = factor_model(Factor(factors=2, responses="continuous"))
+    model = factor_model(Factor(factors=2, item_model="continuous"))
     records = ScoreItems(slope, middle, zeros + 1e-6)
     found = page_data.factor_curves(model, records, places, names)
     shares = np.array([[shares_of(row) for row in item] for item in found["rows"]])

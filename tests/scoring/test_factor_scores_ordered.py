@@ -38,7 +38,7 @@ def case():
         jnp.asarray((values * seen).astype(np.int8)), jnp.asarray(seen)
     )
     population = Population(jnp.zeros(2), jnp.ones(2))
-    model = factor_model(Factor(responses="graded"), CATEGORIES)
+    model = factor_model(Factor(item_model="graded"), CATEGORIES)
     return model, items, population, data, score_factors(model, items, population, data)
 
 
@@ -102,7 +102,7 @@ def test_intercepts_together_are_a_shift_of_the_product():
     rng = np.random.default_rng(2)
     theta, slopes = rng.normal(size=(3, 2)), rng.normal(size=(4, 2))
     values = jnp.asarray(rng.integers(0, 3, (3, 4)), float)
-    graded = factor_model(Factor(responses="graded"), 3)
+    graded = factor_model(Factor(item_model="graded"), 3)
     cuts = np.stack([np.arange(4.0), np.arange(4.0) - 1], -1)
     items, theta = GradedItems(*map(jnp.asarray, (slopes, cuts))), jnp.asarray(theta)
     found = jax.jit(item_cells)(graded, items, theta, values, None)

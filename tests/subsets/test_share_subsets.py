@@ -173,8 +173,8 @@ def test_full_scores_of_new_subjects_are_covered(tmp_path):
     )
     # A fit of shares, whose bounds are the fit's, gives the same items.
     fit = irtjax.fit(known, "share", "em", bounds=(0, 100))
-    same = irtjax.shrink(known, 15, model=fit, method="information")
-    alone = {"method": "information", "bounds": (0, 100), "folds": 0}
+    same = irtjax.shrink(known, 15, model=fit, rule="information")
+    alone = {"rule": "information", "bounds": (0, 100), "folds": 0}
     other = irtjax.shrink(known, 15, model="share", **alone)
     assert same.items.tolist() == other.items.tolist()
     with pytest.raises(ValueError, match="leave bounds out"):

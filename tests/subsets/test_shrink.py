@@ -33,7 +33,7 @@ from irtjax.subsets.pool import make_pool, suspicious_items
 from irtjax.subsets.predictor import Prediction, correct, scale
 from irtjax.subsets.selection import (
     AVOIDED,
-    METHODS,
+    RULES,
     choose,
     expected_errors,
     greedy_order,
@@ -126,9 +126,9 @@ def test_greedy_choice_is_that_of_one_item_after_another():
     assert order.tolist() == by_information.tolist()
 
 
-@pytest.mark.parametrize("method", ["information", "discrimination"])
-def test_planted_informative_items_are_picked(method):
-    found = choose_from(pool(), known(), method, (8,), KEY)[8]
+@pytest.mark.parametrize("rule", ["information", "discrimination"])
+def test_planted_informative_items_are_picked(rule):
+    found = choose_from(pool(), known(), rule, (8,), KEY)[8]
     # Stratified 16 to 8: sharp items 0, 3, ..., 15 of "a", of which 5 fit, and 18, 21.
     sharp = np.isin(found.items, np.arange(0, ITEMS, 3)).sum()
     assert sharp == 7
@@ -149,9 +149,9 @@ def test_strata_have_their_shares_at_every_size():
         assert low <= high * (1 + 1e-9)
     assert np.bincount(turns).tolist() == [18, 9, 3]
     knowledge = weigh(np.linspace(0.5, 2, 30), np.zeros(30))
-    for method in METHODS:
+    for rule in RULES:
         found = choose(
-            knowledge, method, (10,), mass=mass, stratum=stratum, key=KEY,
+            knowledge, rule, (10,), mass=mass, stratum=stratum, key=KEY,
             vectors=np.random.default_rng(0).random((30, 12)),
         )[10]  # fmt: skip
         assert np.bincount(stratum[found.items]).tolist() == [6, 3, 1]
@@ -244,9 +244,9 @@ def test_held_out_subjects_are_never_seen():
     again = learn(turned, held)
     # Accumulated in another order, sums may differ in their last digits.
     np.testing.assert_allclose(again.curves.mean, known().curves.mean, atol=1e-9)
-    for method in METHODS:
-        first = choose_from(pool(), known(), method, (6,), KEY)[6]
-        second = choose_from(turned, again, method, (6,), KEY)[6]
+    for rule in RULES:
+        first = choose_from(pool(), known(), rule, (6,), KEY)[6]
+        second = choose_from(turned, again, rule, (6,), KEY)[6]
         assert first.items.tolist() == second.items.tolist()
 
 
@@ -299,7 +299,7 @@ def test_folds_fit_the_family_of_the_calibration(model, method, family, refitted
         fit = dataclasses.replace(fit, options=record)
     made = make_pool(few, fit, None, "items", "score", None)[0]
     assert made.method == refitted
-    small = irtjax.shrink(few, 6, method="information", model=fit, folds=2)
+    small = irtjax.shrink(few, 6, rule="information", model=fit, folds=2)
     assert small.model.family == fit.model.family
     held = small.predict(few).table.num_rows
     assert held == 20 and small.held_out["mean_absolute_error"] < 0.15
@@ -363,9 +363,9 @@ def test_the_errors_of_subsets_in_a_model_that_holds():
     errors = irtjax.subset_errors(
         table(), [4, 12, ITEMS], ["information", "random"], folds=3
     )
-    rows = {(row["method"], row["size"]): row for row in errors.rows}
-    for method in ("information", "random"):
-        few, more, whole = (rows[method, size] for size in (4, 12, ITEMS))
+    rows = {(row["rule"], row["size"]): row for row in errors.rows}
+    for rule in ("information", "random"):
+        few, more, whole = (rows[rule, size] for size in (4, 12, ITEMS))
         assert few["mean_absolute_error"] > more["mean_absolute_error"] > 0.01
         assert whole["mean_absolute_error"] < 1e-12 and whole["coverage"] == 1
         for row in (few, more):
@@ -405,7 +405,7 @@ def test_errors_can_be_asked_for():
     assert with_error.standard_error <= 0.5
     fewer = irtjax.shrink(table(), with_error.size - 1, aim="ability", folds=0)
     assert fewer.standard_error > 0.5
-    for more in ({"method": "clustering"}, {"method": "random"}):
+    for more in ({"rule": "clustering"}, {"rule": "random"}):
         assert (
             irtjax.shrink(table(), score_error=0.06, folds=0, **more).score_error
             <= 0.06
@@ -417,7 +417,7 @@ def test_bad_requests_are_one_line():
     for more, message in [
         ({}, "give one of size"),
         ({"size": 0}, "size 0 is not between 1"),
-        ({"size": 3, "method": "best"}, "method 'best' is not one of"),
+        ({"size": 3, "rule": "best"}, "rule 'best' is not one of"),
         ({"size": 3, "aim": "fame"}, "aim 'fame' is not one of"),
         ({"size": 3, "stratify": "topic"}, "no facet 'topic'"),
         ({"size": 3, "average": "models"}, "average 'models'"),
@@ -511,7 +511,7 @@ def test_a_subset_keeps_the_contents_of_its_items(tmp_path):
 def test_shrink_notes_the_contents_of_the_items():
     contents = {name: f"lm-eval:{k}" for k, name in enumerate(table().items.tolist())}
     logged = dataclasses.replace(table(), item_contents=contents)
-    found = irtjax.shrink(logged, 4, method="random", folds=0)
+    found = irtjax.shrink(logged, 4, rule="random", folds=0)
     wanted = {name: contents[name] for name in found.items.tolist()}
     assert found.item_contents == wanted
 
@@ -598,11 +598,11 @@ def test_the_command_line_refuses_in_one_line(tmp_path):
         assert result.stderr.count("\n") == 1 and result.stdout == ""
 
 
-@pytest.mark.parametrize("method", METHODS)
-def test_items_to_avoid_are_chosen_last(method):
+@pytest.mark.parametrize("rule", RULES)
+def test_items_to_avoid_are_chosen_last(rule):
     """Of 24 items six are to be avoided: 18 others first, then these."""
     avoid = table().items[[0, 3, 6, 7, 9, 23]].tolist()
-    given = {"method": method, "avoid": avoid, "folds": 0, "model": fitted()}
+    given = {"rule": rule, "avoid": avoid, "folds": 0, "model": fitted()}
     small = irtjax.shrink(table(), 9, **given)
     assert not {*avoid} & {*small.items.tolist()}
     most = irtjax.shrink(table(), 20, **given).items.tolist()
@@ -621,12 +621,12 @@ def test_a_task_gives_its_items_to_others_before_bad_ones_are_taken():
 
 
 def test_every_task_is_present_by_default():
-    small = irtjax.shrink(table(), 5, method="random", folds=0)
+    small = irtjax.shrink(table(), 5, rule="random", folds=0)
     everything = set(table().benchmarks.tolist())
     assert len(everything) > 1 and set(small.benchmarks.tolist()) == everything
-    alike = irtjax.shrink(table(), 5, method="random", folds=0, stratify="benchmark")
+    alike = irtjax.shrink(table(), 5, rule="random", folds=0, stratify="benchmark")
     assert alike.items.tolist() == small.items.tolist()
-    anything = irtjax.shrink(table(), 5, method="random", folds=0, stratify=None)
+    anything = irtjax.shrink(table(), 5, rule="random", folds=0, stratify=None)
     assert anything.items.tolist() != small.items.tolist()
 
 
@@ -666,4 +666,4 @@ def test_a_sentence_has_one_error_and_the_file():
 
 def test_names_to_avoid_are_checked():
     with pytest.raises(ValueError, match="no item named 'nothing'"):
-        irtjax.shrink(table(), 9, method="random", avoid=["nothing"], folds=0)
+        irtjax.shrink(table(), 9, rule="random", avoid=["nothing"], folds=0)

@@ -33,9 +33,9 @@ MASK[0] = True
 SD = {"discrimination": 1.0, "intercept": 3.0}
 PLANS = {
     "probit": Factor(DIMS, link="probit"),
-    "graded": Factor(DIMS, responses="graded"),
-    "empty": Factor(DIMS, responses="graded"),
-    "partial_credit": Factor(DIMS, responses="partial_credit"),
+    "graded": Factor(DIMS, item_model="graded"),
+    "empty": Factor(DIMS, item_model="graded"),
+    "partial_credit": Factor(DIMS, item_model="partial_credit"),
 }
 
 
@@ -180,7 +180,7 @@ def test_non_negative_slopes_meet_the_conditions_of_a_maximum():
     values[:, ::4] = 2 - values[:, ::4]
     values = np.where(np.asarray(data.observed), values, 0)
     data = dataclasses.replace(data, values=jnp.asarray(values, jnp.int8))
-    model = factor_model(Factor(DIMS, positive=True, responses="graded"), 3)
+    model = factor_model(Factor(DIMS, positive=True, item_model="graded"), 3)
     priors = {**model.priors, "discrimination": Normal(0.0, 1.0)}
     problem = Problem.create(dataclasses.replace(model, priors=priors), data)
     start = factor_start(problem.model, data)
@@ -239,7 +239,7 @@ def test_a_newton_step_ends_at_the_maximum_of_its_quadratic():
 
 
 def test_one_factor_of_partial_credit_is_the_model_of_one_ability():
-    plan = Factor(1, responses="partial_credit")
+    plan = Factor(1, item_model="partial_credit")
     assert factor_model(plan, 4).family == irtjax.MODELS["partial_credit"](4).family
     assert factor_model(plan, 4).priors == irtjax.MODELS["partial_credit"](4).priors
 
@@ -301,7 +301,7 @@ def test_short_graded_tests_have_less_bias_than_by_mm():
 def test_every_verb_of_a_factor_model_of_partial_credit(tmp_path):
     table, *_ = table_of(5, subjects=200, items=12)
     groups = {name: ["ab"[j % 2]] for j, name in enumerate(table.items.tolist())}
-    settings = {"loadings": groups, "responses": "partial_credit"}
+    settings = {"loadings": groups, "item_model": "partial_credit"}
     fit = irtjax.fit(table, "factor", **settings)
     assert fit.options["method"] == "em" and "em" in fit.options["choice"]
     joint = irtjax.fit(table, "factor", method="mm", **settings)

@@ -37,7 +37,7 @@ def logits(subjects=SUBJECTS, items=ITEMS):
 def problem_of(confirms=False):
     values, seen, *_ = logits()
     data = irtjax.Responses(jnp.asarray(values * seen), jnp.asarray(seen))
-    model = factor_model(Factor(responses="continuous"))
+    model = factor_model(Factor(item_model="continuous"))
     problem = irtjax.Problem.create(model, data)
     mask = np.eye(2, dtype=bool)[np.arange(ITEMS) % 2] if confirms else None
     start = factor_start(model, data, mask=mask, dtype=float)
@@ -137,7 +137,7 @@ def test_other_methods_and_settings_are_refused_in_one_line():
         ({"method": "mm"}, "is estimated by method='em', not 'mm'"),
         ({"method": "gvem"}, "alone: use method='em'"),
         ({"method": "em", "num_newton": 2}, "num_newton has no effect on a factor mod"),
-        ({"link": "probit", "responses": "continuous"}, "leave link out"),
+        ({"link": "probit", "item_model": "continuous"}, "leave link out"),
     ):
         with pytest.raises(ValueError, match=message) as refused:
             irtjax.fit(table, "factor", **settings)
