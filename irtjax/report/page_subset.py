@@ -56,6 +56,7 @@ def subset_page(
     content = {"items": items, "curves": curves, "ends": ends, "subjects": None}
     content |= {"cloud": False, "nouns": NOUNS, **scale_of(small.model)}
     warnings = [*small.warnings, *(() if errors is None else errors.warnings)]
+    warnings = list(dict.fromkeys(warnings))
     rows = item_rows(table, places, flags, names)
     for row, weight in zip(rows, small.weights, strict=False):
         row["weight"] = number(float(weight), 4)

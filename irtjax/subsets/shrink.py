@@ -388,14 +388,15 @@ def _predicted(pool: Pool, fold: np.ndarray, out: tuple[int, ...], rules, sizes,
 
 
 def _few(subjects: int, level: float, enough: bool) -> tuple[str, ...]:
-    """Warns where a level needs more held-out subjects than there are."""
+    """Warns where a level needs more held-out subjects than there are.
+
+    Without their number, so that a subset and its errors by size warn once.
+    """
     if enough and subjects >= ENOUGH_SUBJECTS:
         return ()
     return (
-        f"{counted(subjects, 'held-out subject')} are too few to calibrate"
-        f" {percent(level)}"
-        " intervals: they use the largest held-out error, or the normal interval if"
-        " that is wider",
+        f"too few held-out subjects to calibrate {percent(level)} intervals: they use"
+        " the largest held-out error, or the normal interval if that is wider",
     )
 
 

@@ -667,3 +667,18 @@ def test_a_sentence_has_one_error_and_the_file():
 def test_names_to_avoid_are_checked():
     with pytest.raises(ValueError, match="no item named 'nothing'"):
         irtjax.shrink(table(), 9, rule="random", avoid=["nothing"], folds=0)
+
+
+def test_too_few_subjects_are_warned_of_once():
+    """A subset and its errors by size hold out different numbers of subjects."""
+    from irtjax.cli.shrink import document
+    from irtjax.report.page_subset import subset_page
+
+    few = table().select(subjects=np.arange(12))
+    given = {"model": "rasch", "folds": 3}
+    small = irtjax.shrink(few, 4, rule="random", **given)
+    errors = irtjax.subset_errors(few, [4], ["random"], **given)
+    said = lambda warnings: sum("too few held-out" in text for text in warnings)
+    assert said(small.warnings) == said(errors.warnings) == 1
+    assert said(document(small, errors, [], "out")["warnings"]) == 1
+    assert subset_page(small, errors).count("too few held-out subjects") == 1
