@@ -35,7 +35,7 @@ def kept(folder: Path, shown: str) -> dict[str, Any]:
     from irtjax.subsets.subset import is_subset, load_subset
 
     found: dict[str, Any] = {}
-    # After `add` they are those of the audit.
+    # Where `add` could not examine the items they are those of the audit.
     path = folder / TO_READ
     path = path if path.is_file() else folder / "audit" / TO_READ
     with contextlib.suppress(ValueError):

@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from irtjax.calibration.leaderboard_text import score_digits
 from irtjax.data import writing
 from irtjax.data.decode import Record, decode
 from irtjax.data.files import read_bytes
 from irtjax.data.frames import HasTable
-from irtjax.data.wording import counted, listing
+from irtjax.data.wording import counted, listing, points
 from irtjax.ranking import pairwise
 from irtjax.storage.snapshots import (
     Snapshot,
@@ -83,24 +84,14 @@ class History(HasTable):
         """Header and rows of what is shown: ranks at each time, and what changed."""
         times = [snapshot.date[:10] for snapshot in self.snapshots]
         places = [_intervals(snapshot) for snapshot in self.snapshots]
-        scores = dict(
-            zip(
-                *self.snapshots[-1]
-                .subjects.select(["subject", "expected_score"])
-                .to_pydict()
-                .values(),
-                strict=True,
-            )
-        )
+        scores = _scores(self.snapshots[-1])
         names = sorted(places[-1], key=lambda name: places[-1][name][0])
         names += sorted({x for place in places for x in place} - {*names})
         rows = []
         for name in names:
             cells = [place[name][1] if name in place else "" for place in places]
-            score = scores.get(name)
-            shown = "" if score is None else f"{score:.3f}"
             change = "; ".join(_changes(name, self.steps))
-            rows.append([cells[-1], name, shown, *cells[:-1], change])
+            rows.append([cells[-1], name, scores.get(name, ""), *cells[:-1], change])
         return ["rank", "model", "score", *times[:-1], "change"], rows
 
     def _shown(self) -> pa.Table:
@@ -177,6 +168,25 @@ def _intervals(snapshot: Snapshot) -> dict[str, tuple[int, str]]:
             shown = f"{row[1]}" if row[1] == row[2] else f"{row[1]}–{row[2]}"
             intervals[row[0]] = ranks[row[0]], shown
     return intervals
+
+
+def _scores(snapshot: Snapshot) -> dict[str, str]:
+    """Expected scores by subject, with the digits of the leaderboard."""
+    ends = "expected_score_lower", "expected_score_upper"
+    columns = (
+        snapshot.subjects.column(x) for x in ("subject", "expected_score", *ends)
+    )
+    names, score, lower, upper = (column.to_pylist() for column in columns)
+    known = [x for x in score if x is not None]
+    pairs = zip(lower, upper, strict=True)
+    halves = [(high - low) / 2 for low, high in pairs if None not in (low, high)]
+    highest = max(known, default=1.0)
+    digits = score_digits(halves, highest)
+    return {
+        name: points(x, digits, highest <= 1)
+        for name, x in zip(names, score, strict=True)
+        if x is not None
+    }
 
 
 def _changes(name: str, steps: tuple[Step, ...]) -> list[str]:

@@ -105,6 +105,18 @@ def test_add_fits_again_where_items_drifted_and_says_so_where_it_does_not(
     assert done.refit.startswith(names) and not done.advised
     assert irtjax.history(tmp_path / "a").steps[0].calibrated == done.refit
 
+    run = lambda *words: CliRunner().invoke(app, [str(word) for word in words])
+    path = new.save(tmp_path / "new.parquet")
+    folder = irtjax.save(fit, tmp_path / "d", responses=kept)
+    shown = run("add", path, "--to", folder)
+    assert shown.exit_code == 0, shown.stderr
+    said = " ".join(shown.stdout.split())
+    assert f"The items were fitted again: {done.refit}." in said
+    folder = irtjax.save(fit, tmp_path / "e", responses=kept)
+    said = " ".join(run("add", path, "--to", folder, "--refit", "never").stdout.split())
+    assert f"The items stay as they are, although {done.refit}, as requested." in said
+    assert "To fit the items again: irtjax add" in said
+
     folder = irtjax.save(fit, tmp_path / "b", responses=kept)
     first, rest = NAMES[OLD : OLD + 2], NAMES[OLD + 2 :]
     assert not irtjax.add(folder, new.select(subjects=first), refit="never").advised
@@ -112,7 +124,6 @@ def test_add_fits_again_where_items_drifted_and_says_so_where_it_does_not(
     done = irtjax.add(folder, new.select(subjects=rest), refit="never")
     assert done.refit == "" and done.advised.startswith(names)
     assert "items stay as they are, although 3 items drifted" in " ".join(done.notes)
-    run = lambda *words: CliRunner().invoke(app, [str(word) for word in words])
     shown = run("history", folder).stdout
     assert f"Refit advised: {done.advised}" in " ".join(shown.split())
     command = " ".join(shown.split()).partition("again: irtjax ")[2].split()

@@ -8,10 +8,13 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pyarrow.csv
 import pytest
 from typer.testing import CliRunner
 
 import irtjax
+from irtjax.auditing import items_to_read
+from irtjax.calibration.leaderboard_text import leaderboard_rows
 from irtjax.cli.app import app
 from irtjax.data import writing
 from irtjax.plots import plot_history
@@ -209,6 +212,13 @@ def test_history_of_a_fit_on_the_screen(folder, tmp_path):
     assert "1 new subject of 12" in added.stdout
     assert (folder / "leaderboard.md").is_file()
     assert NAMES[11] in (folder / "report.html").read_text(encoding="utf-8")
+    # The items to read are those of all twelve models.
+    fit, table = irtjax.load(folder), load_responses(folder)
+    to_read = pyarrow.csv.read_csv(folder / "items_to_read.csv")
+    assert to_read["models"].to_pylist() == [12] * to_read.num_rows
+    found = items_to_read(fit, table).table
+    for name in ("item", "count", "p_value"):
+        assert to_read[name].to_pylist() == pytest.approx(found[name].to_pylist())
     picture = tmp_path / "history.png"
     shown = run("history", folder, "--figure", picture)
     assert shown.exit_code == 0, shown.stderr
@@ -216,6 +226,11 @@ def test_history_of_a_fit_on_the_screen(folder, tmp_path):
     # A path is never broken.
     lines = [x for x in shown.stdout.splitlines() if x != str(picture)]
     assert max(map(len, lines)) <= 80
+    # Scores have the digits of the leaderboard.
+    header, *board = leaderboard_rows(irtjax.rank(fit))
+    shown = {row[1]: row[2] for row in irtjax.history(folder).standings()[1]}
+    name, score = header.index("subject"), header.index("score")
+    assert shown == {row[name]: row[score] for row in board[0]}
     assert picture.read_bytes()[:4] == b"\x89PNG"
     found = json.loads(run("history", folder, "--json").stdout)
     assert found["steps"][0]["subjects_added"] == [NAMES[11]]
