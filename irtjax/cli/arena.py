@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from irtjax.calibration.rank import RankedSubjects
     from irtjax.comparisons.arena import Arena
     from irtjax.data.comparison_table import ComparisonTable
+    from irtjax.report.arena_answers import ArenaAnswers
 
 #: The files of the folder.
 WRITTEN = (
@@ -89,18 +90,25 @@ class ArenaModel:
         """Columns of texts that the fit reads."""
         return [*(self.cluster or ()), *filter(None, (self.category, self.judge))]
 
+    @property
+    def options(self) -> dict[str, Any]:
+        """The model without random effects and clusters."""
+        return {
+            "model": self.model,
+            "ties": self.ties,
+            "both_bad": self.both_bad,
+            "covariates": self.covariate or (),
+            "order": self.order,
+        }
+
     def fit(self, table: ComparisonTable) -> Arena:
         """The fit of a table."""
         from irtjax.comparisons.fit import fit_comparisons
 
         return fit_comparisons(
             table,
-            self.model,
-            ties=self.ties,
-            both_bad=self.both_bad,
+            **self.options,
             cluster=self.cluster or (),
-            covariates=self.covariate or (),
-            order=self.order,
             category=self.category,
             judge=self.judge,
             tie_rates=self.tie_rates,
@@ -143,6 +151,7 @@ def arena_command(
     columns: ArenaColumns,
     title: opt.Title = None,
     quiet: opt.Quiet = False,
+    verbose: opt.Verbose = False,
     json: opt.Json = False,
 ) -> None:
     """Ranks models by comparisons: Bradley-Terry, with ties and clustered errors."""
@@ -163,18 +172,28 @@ def arena_command(
         prepare()
         arena = model.fit(table)
         ranked = arena.abilities.rank()
+        progress("check")
+        from irtjax.report.arena_answers import arena_answers
+
+        answers = arena_answers(arena, table, model.options)
         if out is not None:
             progress("write")
-            _write(arena, ranked, out, files, title)
+            _write(arena, ranked, answers, out, files, title)
     if json:
-        print_json(document(arena, ranked, out))
+        print_json(document(arena, ranked, out, answers))
     elif not quiet:
-        show(arena, ranked, out)
+        show(arena, ranked, out, answers=answers)
+        if verbose:
+            from irtjax.cli.screen import show_text
+            from irtjax.report.arena_page import fit_sentences
+
+            show_text("\n".join(fit_sentences(arena) + answers.sentences()))
 
 
 def _write(
     arena: Arena,
     ranked: RankedSubjects,
+    answers: ArenaAnswers,
     out: Path,
     sources: list[str],
     title: str | None,
@@ -186,6 +205,7 @@ def _write(
     from irtjax.report.page_html import PAGE, write_page
 
     more: dict[str, Any] = {"ranked": ranked, "sources": sources, "title": title}
+    more |= {"tiles": answers.tiles(), "checks": answers.sentences()}
     page = arena_page(arena, command=command_line(), folder=out, **more)
 
     def extras(place: Path) -> None:
@@ -197,13 +217,19 @@ def _write(
 
 
 def document(
-    arena: Arena, ranked: RankedSubjects, folder: Path | None
+    arena: Arena,
+    ranked: RankedSubjects,
+    folder: Path | None,
+    answers: ArenaAnswers | None = None,
 ) -> dict[str, Any]:
     """What `--json` prints."""
     from irtjax.report.arena_verdict import verdict
 
     found = {**arena.document(), "abilities": ranked.rows()}
-    return found | {"verdict": verdict(arena, ranked, folder=folder)}
+    lines = verdict(
+        arena, ranked, more=answers.lines() if answers else None, folder=folder
+    )
+    return found | {"verdict": lines}
 
 
 def show(
@@ -211,6 +237,7 @@ def show(
     ranked: RankedSubjects,
     folder: Path | None = None,
     everything: bool = False,
+    answers: ArenaAnswers | None = None,
 ) -> None:
     """Prints the leaderboard and the verdict."""
     from irtjax.calibration.leaderboard_text import leaderboard_text
@@ -224,7 +251,9 @@ def show(
     place = str(Path(shown or "", PAGE)) if has_page else ""
     text = leaderboard_text(ranked, place=place, everything=everything)
     screen.show_text(text)
-    lines = verdict(arena, ranked, folder=shown)
+    lines = verdict(
+        arena, ranked, more=answers.lines() if answers else None, folder=shown
+    )
     screen.show_text(verdict_text({k: screen.as_options(x) for k, x in lines.items()}))
 
 

@@ -57,6 +57,7 @@ def arena_page(
     *,
     ranked: RankedSubjects | None = None,
     tiles: Sequence[Mapping[str, str]] = (),
+    checks: Sequence[str] = (),
     sources: Sequence[str] = (),
     command: str | None = None,
     title: str | None = None,
@@ -68,6 +69,7 @@ def arena_page(
         arena: The fit.
         ranked: Its ranking; None computes it.
         tiles: Further answers at the head of the page: label, value and text of each.
+        checks: Sentences on how the model fits.
         sources: Files of the data.
         command: The command that wrote the page.
         title: The title; None takes the file or the folder.
@@ -105,7 +107,7 @@ def arena_page(
         "wins": _wins(arena, [row["subject"] for row in rows]),
         "warnings": [short(x, SENTENCE) for x in worded(arena.warnings)],
         "notes": [short(x, SENTENCE) for x in worded(arena.notes)],
-        "fit_sentences": fit_sentences(arena),
+        "fit_sentences": [short(x, SENTENCE) for x in [*fit_sentences(arena), *checks]],
         "provenance": _provenance(arena, sources, command),
     }
     return render(context, _data(arena.abilities, rows))

@@ -9,6 +9,7 @@ import pytest
 
 import irtjax
 from irtjax.comparisons.arena import win_shares
+from irtjax.report.arena_answers import arena_answers
 from irtjax.report.arena_page import arena_page
 from irtjax.report.arena_verdict import verdict
 from irtjax.storage import is_arena, load, load_arena
@@ -152,3 +153,26 @@ def test_the_verdict_is_short(fit, table):
     plain = irtjax.fit_comparisons(table)
     found = verdict(plain, plain.abilities.rank(), width=80)
     assert list(found) == ["First", "Mind"] and "--cluster" in found["Mind"]
+
+
+def test_answers_stand_in_the_verdict_and_on_the_page(table, fit):
+    few = battles(votes=60)
+    plain = irtjax.fit_comparisons(few)
+    decided = arena_answers(plain, few, {}).lines()["Plan"]
+    assert decided.endswith("decide between them with a power of .8.")
+    answers = arena_answers(fit, table, {"covariates": ["length"]})
+    lines = answers.lines()
+    assert lines["Fragile"].startswith("Without ") and "is first" in lines["Fragile"]
+    assert "Misfit" not in lines
+    found = verdict(fit, fit.abilities.rank(), more=lines, width=80)
+    assert list(found) == ["First", "Style", "Fragile"]
+    page = arena_page(fit, tiles=answers.tiles(), checks=answers.sentences())
+    assert ">Fragile<" in page and "Deviance" in page
+
+
+def test_large_tables_have_no_influence(table, fit, monkeypatch):
+    from irtjax.report import arena_answers as module
+
+    monkeypatch.setattr(module, "MOST_ROWS", 1)
+    monkeypatch.setattr(module, "MOST_COMPARISONS", 1)
+    assert "Fragile" not in arena_answers(fit, table, {}).lines()
