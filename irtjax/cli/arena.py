@@ -83,6 +83,13 @@ class ArenaModel:
     tie_rates: Annotated[bool, opt.option("Estimate a rate of ties of each model.")] = (
         False
     )
+    bootstrap: Annotated[
+        int,
+        opt.option(
+            "Errors from so many replicates of the clusters in place of the sandwich.",
+            metavar="N",
+        ),
+    ] = 0
     level: opt.Level = 0.95
 
     @property
@@ -112,6 +119,7 @@ class ArenaModel:
             category=self.category,
             judge=self.judge,
             tie_rates=self.tie_rates,
+            bootstrap=self.bootstrap,
             level=self.level,
         )
 

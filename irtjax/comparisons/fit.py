@@ -10,10 +10,11 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from irtjax._types import Status
+from irtjax._types import RandomKey, Status
 from irtjax.calibration.abilities import Abilities
 from irtjax.comparisons import checks
 from irtjax.comparisons.arena import Arena
+from irtjax.comparisons.bootstrap import Cells, bootstrap_covariance
 from irtjax.comparisons.errors import inverse_information, sandwich
 from irtjax.comparisons.families import LINKS, TIES, PairFamily
 from irtjax.comparisons.mixed_tables import Values, grouped, mixed_values
@@ -27,6 +28,7 @@ from irtjax.comparisons.newton import (
 from irtjax.comparisons.style import style_table
 from irtjax.data.comparison_table import ComparisonTable
 from irtjax.data.wording import counted
+from irtjax.numerics.random_keys import seed_of
 
 #: Standard deviation of the prior of abilities that comparisons do not determine.
 PRIOR = 2.0
@@ -37,6 +39,8 @@ FARTHEST = 10.0
 FEW_CLUSTERS = 20
 #: What verdicts that both are bad may be.
 BOTH_BAD = ("tie", "drop", "outcome")
+#: Replicates below which the errors themselves are uncertain by 7 % and more.
+FEWEST_REPLICATES = 100
 #: Names that a warning lists.
 MOST_NAMED = 5
 
@@ -112,6 +116,8 @@ def fit_comparisons(
     category: str | None = None,
     judge: str | None = None,
     tie_rates: bool = False,
+    bootstrap: int = 0,
+    key: RandomKey | None = None,
     level: float = 0.95,
 ) -> Arena:
     """Fits abilities to comparisons by maximum likelihood; see `comparisons.families`.
@@ -136,6 +142,10 @@ def fit_comparisons(
             `tables["judges"]`; 1 is the geometric mean.
         tie_rates: Whether each model has a rate of ties of its own:
             `tables["tie_rates"]`; requires a model of ties.
+        bootstrap: Number of replicates that errors are estimated from, with clusters
+            (of one kind) or comparisons weighted at random (`comparisons.bootstrap`);
+            0 for the sandwich. Not for category, judge, tie_rates and "outcome".
+        key: A whole number or a JAX key, for the weights.
         level: Level of the intervals.
 
     Returns:
@@ -162,8 +172,10 @@ def fit_comparisons(
     warnings, style = problem.existence(), None
     precision = 1 / PRIOR**2 if warnings else 0.0
     effects = {"category": category, "judge": judge, "tie_rates": tie_rates}
+    mixed = any(effects.values()) or both_bad == "outcome"
+    _check_bootstrap(bootstrap, clusters, mixed)
     with jax.enable_x64(True):
-        if any(effects.values()) or both_bad == "outcome":
+        if mixed:
             values = mixed_values(
                 problem.family,
                 problem.table,
@@ -175,13 +187,22 @@ def fit_comparisons(
                 **effects,
             )
         else:
-            values, style = _plain(problem, clusters, covariates, precision, warnings)
+            values, style = _plain(
+                problem,
+                clusters,
+                covariates,
+                precision,
+                warnings,
+                bootstrap,
+                seed_of(key),
+            )
         shares, against = _shares(problem.family, values)
     warnings += [*_few_clusters(problem.table, clusters), *checks.findings(table)]
     if not values.converged:
         warnings.append("the estimates did not converge")
     options = {"model": model, "ties": ties, "both_bad": both_bad, "cluster": clusters}
     options |= {"covariates": list(covariates), "order": order, "sizes": problem.sizes}
+    effects["bootstrap"] = bootstrap
     options |= {name: value for name, value in effects.items() if value}
     count, total = table.num_subjects, problem.outcomes.sum()
     return Arena(
@@ -216,6 +237,8 @@ def _plain(
     covariates: Sequence[str],
     precision: float,
     warnings: list[str],
+    bootstrap: int,
+    seed: int,
 ) -> tuple[Values, Any]:
     """Estimates without random effects, and the table of style; adds warnings."""
     family, used, outcomes, features, names, _ = problem
@@ -229,7 +252,10 @@ def _plain(
         )
         precision = 1 / PRIOR**2
         found = problem.maximum(outcomes, precision)
-    covariance = _covariance(family, found, used, outcomes, features, clusters)
+    if bootstrap:
+        covariance = _bootstrap(problem, found, clusters, precision, bootstrap, seed)
+    else:
+        covariance = _covariance(family, found, used, outcomes, features, clusters)
     style = None
     if covariates:
         plain = features[:, len(covariates) :]
@@ -378,31 +404,44 @@ def _existence(table: ComparisonTable, outcomes) -> list[str]:
     return [f"comparisons do not determine all abilities ({named}): {BY_PRIOR}"]
 
 
+def _added(table: ComparisonTable, outcomes, features):
+    """Comparisons added up by pair and features, each row's place there, and its turn.
+
+    Without features the order of the two does not matter, so that pairs are one row.
+    """
+    first, second = table.first, table.second
+    turned = first > second if not features.shape[1] else np.zeros(len(first), bool)
+    sides = np.where(turned, second, first), np.where(turned, first, second)
+    outcomes = np.where(turned[:, None], outcomes[:, [1, 0, 2]], outcomes)
+    key = sides[0].astype(np.int64) * table.num_subjects + sides[1]
+    at, place = grouped(key, features)
+    sums = [np.bincount(place, outcomes[:, k], len(at)) for k in range(3)]
+    one, other = (x[at].astype(np.int32) for x in sides)
+    pairs: Any = (one, other, np.column_stack(sums), features[at])
+    return PairCounts(*pairs), place, turned
+
+
 def _maximum(family, table: ComparisonTable, outcomes, features, precision) -> PairFit:
     """Estimates from comparisons added up by pair and features."""
     import jax.numpy as jnp
 
-    count = table.num_subjects
-    key = table.first.astype(np.int64) * count + table.second
-    at, place = grouped(key, features)
-    sums = [np.bincount(place, outcomes[:, k], len(at)) for k in range(3)]
+    added, count = _added(table, outcomes, features)[0], table.num_subjects
     # Empty rows add nothing.
-    pairs = PairCounts(
-        padded(table.first[at].astype(np.int32)),
-        padded(table.second[at].astype(np.int32)),
-        padded(np.column_stack(sums)),
-        padded(features[at]),
-    )
+    pairs: PairCounts = jax.tree.map(padded, added)
     start = PairParameters(
         jnp.zeros(count),
         jnp.zeros(features.shape[1]),
         jnp.full(family.num_shapes, -0.5),
     )
-    prior = np.zeros(count + features.shape[1] + family.num_shapes)
-    prior[: count + features.shape[1]] = precision
-    return jax.tree.map(
-        np.asarray, maximise_jit(family, pairs, start, jnp.asarray(prior))
-    )
+    prior = jnp.asarray(_prior(start, precision))
+    found = maximise_jit(family, pairs, start, prior)
+    return jax.tree.map(np.asarray, found)
+
+
+def _prior(parameters: PairParameters, precision: float) -> np.ndarray:
+    """Precisions of the priors of all parameters; ties have none."""
+    sizes = [len(x) for x in parameters]
+    return np.repeat([precision, precision, 0.0], sizes)
 
 
 def _covariance(family, found, table: ComparisonTable, outcomes, features, clusters):
@@ -411,6 +450,40 @@ def _covariance(family, found, table: ComparisonTable, outcomes, features, clust
         return inverse_information(found)
     pairs = table.first, table.second, features
     return sandwich(family, found, pairs, outcomes, _codes(table, clusters))
+
+
+def _check_bootstrap(replicates: int, clusters: Sequence[str], mixed: bool) -> None:
+    """Refuses replicates that are few, or of what is not bootstrapped."""
+    if not replicates:
+        return
+    if replicates < FEWEST_REPLICATES:
+        raise ValueError(
+            f"bootstrap={replicates}: give {FEWEST_REPLICATES} replicates or more"
+        )
+    if mixed:
+        raise ValueError(
+            "bootstrap is not for category, judge, tie_rates and both_bad='outcome':"
+            " leave it out, their errors are those of the mixed model"
+        )
+    if len(clusters) > 1:
+        raise ValueError("bootstrap weights clusters of one kind: give one cluster")
+
+
+def _bootstrap(problem: PairProblem, found, clusters, precision, replicates, seed):
+    """Covariance of all parameters over replicates."""
+    added, place, turned = _added(problem.table, problem.outcomes, problem.features)
+    rows, outcome = np.nonzero(problem.outcomes)
+    amount, codes = problem.outcomes[rows, outcome], _codes(problem.table, clusters)
+    side = np.where(turned[rows] & (outcome < 2), 1 - outcome, outcome)
+    return bootstrap_covariance(
+        problem.family,
+        found,
+        added,
+        Cells(place[rows], side, amount, codes[0][rows] if codes else None),
+        precision=_prior(found.parameters, precision),
+        replicates=replicates,
+        seed=seed,
+    )
 
 
 def _codes(table: ComparisonTable, clusters: Sequence[str]) -> list[np.ndarray]:
