@@ -90,6 +90,14 @@ class ArenaModel:
             metavar="N",
         ),
     ] = 0
+    preset: Annotated[
+        str | None,
+        opt.option(
+            "arena-rank: its weights of pairs and penalty of effects, to reproduce"
+            " published arenas.",
+            metavar="NAME",
+        ),
+    ] = None
     level: opt.Level = 0.95
 
     @property
@@ -115,6 +123,7 @@ class ArenaModel:
         return fit_comparisons(
             table,
             **self.options,
+            preset=self.preset and self.preset.replace("-", "_"),
             cluster=self.cluster or (),
             category=self.category,
             judge=self.judge,

@@ -57,6 +57,7 @@ def sandwich(
     pairs,
     outcomes: np.ndarray,
     clusters: Sequence[np.ndarray] = (),
+    weight: np.ndarray | None = None,
 ) -> np.ndarray:
     """Covariance of all parameters that does not rely on independent comparisons.
 
@@ -67,12 +68,15 @@ def sandwich(
         outcomes: `[rows, 3]` numbers of wins, losses and ties.
         clusters: None, one or two codes of clusters, `[rows]` each. Without any, each
             comparison is alone.
+        weight: `[rows]` weights of the comparisons, of which the fit is.
 
     Raises:
         ValueError: If a kind of cluster has fewer than two.
     """
     first, second, features = pairs
     slope, rest = row_scores(family, fit, features, first, second)
+    if weight is not None:
+        slope, rest = slope * weight[:, None], rest * weight[:, None, None]
     inverse = inverse_information(fit)
     count = len(fit.parameters.ability)
     if not clusters:

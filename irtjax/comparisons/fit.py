@@ -25,6 +25,7 @@ from irtjax.comparisons.newton import (
     maximise_jit,
     padded,
 )
+from irtjax.comparisons.presets import Preset, pair_weights, preset_of
 from irtjax.comparisons.style import style_table
 from irtjax.data.comparison_table import ComparisonTable
 from irtjax.data.wording import counted
@@ -37,6 +38,8 @@ BY_PRIOR = f"a normal prior with a standard deviation of {PRIOR:g} does"
 FARTHEST = 10.0
 #: Clusters below which errors by cluster are too small.
 FEW_CLUSTERS = 20
+#: Model and rule for ties of published arenas.
+PLAIN = ("bradley_terry", "half")
 #: What verdicts that both are bad may be.
 BOTH_BAD = ("tie", "drop", "outcome")
 #: Replicates below which the errors themselves are uncertain by 7 % and more.
@@ -55,6 +58,7 @@ class PairProblem(NamedTuple):
         features: `[rows, features]` standardised covariates, then the order.
         names: Their names.
         sizes: Standard deviation of each covariate.
+        preset: Settings of a published arena, or None.
     """
 
     family: PairFamily
@@ -63,6 +67,7 @@ class PairProblem(NamedTuple):
     features: np.ndarray
     names: list[str]
     sizes: dict[str, float]
+    preset: Preset | None = None
 
     def existence(self) -> list[str]:
         """Why abilities are not finite, if they are not."""
@@ -70,8 +75,15 @@ class PairProblem(NamedTuple):
 
     def maximum(self, outcomes: np.ndarray, precision: float = 0.0) -> PairFit:
         """Estimates from numbers of outcomes of the rows."""
+        penalty = 0.0
+        if self.preset is not None:
+            penalty = self.preset.penalty * float(outcomes.sum())
+            weight = pair_weights(self.preset, self.table, outcomes)
+            outcomes = outcomes * weight[:, None]
         with jax.enable_x64(True):
-            return _maximum(self.family, self.table, outcomes, self.features, precision)
+            return _maximum(
+                self.family, self.table, outcomes, self.features, precision, penalty
+            )
 
 
 def pair_problem(
@@ -82,6 +94,7 @@ def pair_problem(
     both_bad: str = "tie",
     covariates: Sequence[str] = (),
     order: bool = False,
+    preset: str | None = None,
 ) -> PairProblem:
     """The comparisons that count, with their features; see `fit_comparisons`.
 
@@ -100,8 +113,11 @@ def pair_problem(
     if not rows.size:
         raise ValueError("every comparison is a tie or bad, and these are left out")
     used, outcomes = table.select(rows), outcomes[rows]
-    features, names, sizes = _features(used, outcomes, covariates, order)
-    return PairProblem(family, used, outcomes, features, names, sizes)
+    chosen = preset_of(preset)
+    features, names, sizes = _features(
+        used, outcomes, covariates, order, chosen is not None
+    )
+    return PairProblem(family, used, outcomes, features, names, sizes, chosen)
 
 
 def fit_comparisons(
@@ -118,6 +134,7 @@ def fit_comparisons(
     tie_rates: bool = False,
     bootstrap: int = 0,
     key: RandomKey | None = None,
+    preset: str | None = None,
     level: float = 0.95,
 ) -> Arena:
     """Fits abilities to comparisons by maximum likelihood; see `comparisons.families`.
@@ -146,6 +163,8 @@ def fit_comparisons(
             (of one kind) or comparisons weighted at random (`comparisons.bootstrap`);
             0 for the sandwich. Not for category, judge, tie_rates and "outcome".
         key: A whole number or a JAX key, for the weights.
+        preset: "arena_rank" for the weights and the penalty of published arenas, which
+            are not maximum likelihood (`comparisons.presets`); ties are halves.
         level: Level of the intervals.
 
     Returns:
@@ -167,13 +186,20 @@ def fit_comparisons(
     for kind, name in (("category", category), ("judge", judge)):
         _check_names(kind, [] if name is None else [name], table.labels)
     problem = pair_problem(
-        table, model, ties=ties, both_bad=both_bad, covariates=covariates, order=order
+        table,
+        model,
+        ties=ties,
+        both_bad=both_bad,
+        covariates=covariates,
+        order=order,
+        preset=preset,
     )
     warnings, style = problem.existence(), None
     precision = 1 / PRIOR**2 if warnings else 0.0
     effects = {"category": category, "judge": judge, "tie_rates": tie_rates}
     mixed = any(effects.values()) or both_bad == "outcome"
     _check_bootstrap(bootstrap, clusters, mixed)
+    _check_preset(preset, mixed or bootstrap > 0 or (model, ties) != PLAIN)
     with jax.enable_x64(True):
         if mixed:
             values = mixed_values(
@@ -202,8 +228,10 @@ def fit_comparisons(
         warnings.append("the estimates did not converge")
     options = {"model": model, "ties": ties, "both_bad": both_bad, "cluster": clusters}
     options |= {"covariates": list(covariates), "order": order, "sizes": problem.sizes}
-    effects["bootstrap"] = bootstrap
+    effects |= {"bootstrap": bootstrap, "preset": preset}
     options |= {name: value for name, value in effects.items() if value}
+    if problem.preset is not None:
+        warnings.append(problem.preset.reason)
     count, total = table.num_subjects, problem.outcomes.sum()
     return Arena(
         Abilities(
@@ -241,7 +269,7 @@ def _plain(
     seed: int,
 ) -> tuple[Values, Any]:
     """Estimates without random effects, and the table of style; adds warnings."""
-    family, used, outcomes, features, names, _ = problem
+    family, used, outcomes, features, names, _, preset = problem
     found = problem.maximum(outcomes, precision)
     effect = found.parameters.effect
     if effect.size and not (bool(found.converged) and np.max(abs(effect)) < FARTHEST):
@@ -255,9 +283,9 @@ def _plain(
     if bootstrap:
         covariance = _bootstrap(problem, found, clusters, precision, bootstrap, seed)
     else:
-        covariance = _covariance(family, found, used, outcomes, features, clusters)
+        covariance = _covariance(problem, found, clusters)
     style = None
-    if covariates:
+    if covariates and preset is None:
         plain = features[:, len(covariates) :]
         without = _maximum(family, used, outcomes, plain, precision)
         fits = (found, features), (without, plain)
@@ -338,12 +366,14 @@ def _check_names(kind: str, names: Sequence[str], columns: Mapping[str, Any]) ->
             raise ValueError(f"no {kind} {name!r} among those of the table: {known}")
 
 
-def _features(table: ComparisonTable, outcomes, covariates, order: bool):
+def _features(table: ComparisonTable, outcomes, covariates, order, centred=False):
     """Standardised covariates `[rows, features]`, their names and their sizes."""
     weight = outcomes.sum(axis=1)
     columns, sizes = [], {}
     for name in covariates:
         values = np.asarray(table.features[name], float)
+        if centred:
+            values = values - np.average(values, weights=weight)
         # Around 0: a comparison with no difference has no effect.
         size = math.sqrt(float(np.average(values**2, weights=weight)))
         if not size:
@@ -421,7 +451,9 @@ def _added(table: ComparisonTable, outcomes, features):
     return PairCounts(*pairs), place, turned
 
 
-def _maximum(family, table: ComparisonTable, outcomes, features, precision) -> PairFit:
+def _maximum(
+    family, table: ComparisonTable, outcomes, features, precision, penalty=0.0
+) -> PairFit:
     """Estimates from comparisons added up by pair and features."""
     import jax.numpy as jnp
 
@@ -433,8 +465,9 @@ def _maximum(family, table: ComparisonTable, outcomes, features, precision) -> P
         jnp.zeros(features.shape[1]),
         jnp.full(family.num_shapes, -0.5),
     )
-    prior = jnp.asarray(_prior(start, precision))
-    found = maximise_jit(family, pairs, start, prior)
+    prior = _prior(start, precision)
+    prior[count : count + features.shape[1]] += penalty
+    found = maximise_jit(family, pairs, start, jnp.asarray(prior))
     return jax.tree.map(np.asarray, found)
 
 
@@ -444,12 +477,26 @@ def _prior(parameters: PairParameters, precision: float) -> np.ndarray:
     return np.repeat([precision, precision, 0.0], sizes)
 
 
-def _covariance(family, found, table: ComparisonTable, outcomes, features, clusters):
+def _covariance(problem: PairProblem, found: PairFit, clusters) -> np.ndarray:
     """Covariance of all parameters: by clusters if there are any."""
-    if not clusters:
+    family, table, outcomes, features = problem[:4]
+    weight = None
+    if problem.preset is not None:
+        weight = pair_weights(problem.preset, table, outcomes)
+    elif not clusters:
         return inverse_information(found)
     pairs = table.first, table.second, features
-    return sandwich(family, found, pairs, outcomes, _codes(table, clusters))
+    codes = _codes(table, clusters)
+    return sandwich(family, found, pairs, outcomes, codes, weight)
+
+
+def _check_preset(preset: str | None, differs: bool) -> None:
+    """Refuses options that a published arena does not have."""
+    if preset is not None and differs:
+        raise ValueError(
+            f"preset={preset!r} is bradley_terry with ties='half': leave model, ties,"
+            " both_bad='outcome', category, judge, tie_rates and bootstrap out"
+        )
 
 
 def _check_bootstrap(replicates: int, clusters: Sequence[str], mixed: bool) -> None:

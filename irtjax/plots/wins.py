@@ -33,8 +33,10 @@ def plot_wins(arena: Arena) -> Figure:
     expected = np.where(games > 0, expected, np.nan)
     count = len(names)
     size = float(np.clip(0.55 * count, 3.0, 7.0))
-    figure, panels = style.new_figure(2 * size + 2.5, size + 1.2, 2)
     texts = [style.label(name, 28) for name in names]
+    # Inches of the longest name, beside the panels and below them.
+    room = 0.07 * max(map(len, texts)) if count <= NAMED else 0.0
+    figure, panels = style.new_figure(2 * size + room + 1.5, size + room + 0.8, 2)
     heads = ("Observed", "share of points of the row"), ("Expected", "by the fit")
     image = None
     for axes, values, head in zip(panels, (share, expected), heads, strict=True):

@@ -110,7 +110,7 @@ def arena_answers(
         return ArenaAnswers()
     decision = (names[0], names[1], battles_to_decide(arena, *names[:2]))
     checks, fragile = None, None
-    if arena.options.get("both_bad") == "outcome":
+    if arena.options.get("both_bad") == "outcome" or arena.options.get("preset"):
         return ArenaAnswers(decision=decision)
     if len(table.first) <= MOST_ROWS:
         clusters = arena.options.get("cluster") or [None]
