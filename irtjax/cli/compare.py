@@ -77,7 +77,12 @@ def compare_command(
     # A saved fit may have texts, which --no-texts leaves out of the page too.
     for name in {*config.typed(reading.chosen())} - {"texts"} if not files else ():
         raise ValueError(f"--{name.replace('_', '-')} requires LOGS to read")
-    if fit is not None and not (files or gate.fail_if or out) and is_arena(fit):
+    if fit is not None and is_arena(fit):
+        if files or gate.fail_if or out:
+            raise ValueError(
+                f"{fit} is the folder of an arena, which takes no LOGS, --fail-if or"
+                " --out: leave them out, --json prints difference and p-value"
+            )
         compare_saved(fit, first, second, level=level, quiet=quiet, json=json)
         return
     # A mistake in a condition is found before anything is loaded.

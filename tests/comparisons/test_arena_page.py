@@ -74,6 +74,21 @@ def test_a_damaged_folder_is_refused(fit, tmp_path, name, content):
         load_arena(tmp_path)
 
 
+@pytest.mark.parametrize("option", [["--fail-if", "worse"], ["--out", "pair"]])
+def test_gates_of_an_arena_are_refused_in_one_line(fit, tmp_path, option, monkeypatch):
+    from typer.testing import CliRunner
+
+    from irtjax.cli.app import app
+
+    monkeypatch.chdir(tmp_path)
+    fit.save("arena")
+    words = ["compare", "m0", "m1", "--fit", "arena", *option]
+    result = CliRunner().invoke(app, words)
+    assert result.exit_code
+    said = " ".join(result.output.split())
+    assert "arena is the folder of an arena" in said and "--json" in said
+
+
 def test_a_folder_without_an_arena_names_the_command(tmp_path):
     with pytest.raises(ValueError, match="irtjax arena FILE --out"):
         load_arena(tmp_path)
