@@ -57,7 +57,10 @@ class ArenaModel:
         ),
     ] = None
     model: Annotated[
-        str, opt.option("bradley_terry or thurstone.", "--model", "-m")
+        str,
+        opt.option(
+            "bradley_terry, thurstone, or plackett_luce of rankings.", "--model", "-m"
+        ),
     ] = "bradley_terry"
     both_bad: Annotated[
         str,

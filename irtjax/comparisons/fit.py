@@ -25,6 +25,7 @@ from irtjax.comparisons.newton import (
     maximise_jit,
     padded,
 )
+from irtjax.comparisons.plackett_luce import fit_rankings, rankings_of
 from irtjax.comparisons.presets import Preset, pair_weights, preset_of
 from irtjax.comparisons.style import style_table
 from irtjax.data.comparison_table import ComparisonTable
@@ -40,6 +41,8 @@ FARTHEST = 10.0
 FEW_CLUSTERS = 20
 #: Model and rule for ties of published arenas.
 PLAIN = ("bradley_terry", "half")
+#: The model of rankings.
+RANKINGS = "plackett_luce"
 #: What verdicts that both are bad may be.
 BOTH_BAD = ("tie", "drop", "outcome")
 #: Replicates below which the errors themselves are uncertain by 7 % and more.
@@ -141,7 +144,8 @@ def fit_comparisons(
 
     Args:
         table: The comparisons.
-        model: "bradley_terry" (log odds) or "thurstone" (probits).
+        model: "bradley_terry" (log odds), "thurstone" (probits), or "plackett_luce" of
+            rankings, whose pairs have the label "ranking" (`read_comparisons`).
         ties: "half" a win, "drop", "davidson" or "rao_kupper".
         both_bad: Whether verdicts that both are bad are a "tie", left out ("drop"), or
             an "outcome" of their own, which is likelier between weak models; this
@@ -200,8 +204,12 @@ def fit_comparisons(
     mixed = any(effects.values()) or both_bad == "outcome"
     _check_bootstrap(bootstrap, clusters, mixed)
     _check_preset(preset, mixed or bootstrap > 0 or (model, ties) != PLAIN)
+    unit, total = "comparison", float(problem.outcomes.sum())
     with jax.enable_x64(True):
-        if mixed:
+        if model == RANKINGS:
+            _check_rankings(mixed or bootstrap or covariates or order or ties != "half")
+            (values, total), unit = _ranked(problem, clusters, precision), "ranking"
+        elif mixed:
             values = mixed_values(
                 problem.family,
                 problem.table,
@@ -232,7 +240,7 @@ def fit_comparisons(
     options |= {name: value for name, value in effects.items() if value}
     if problem.preset is not None:
         warnings.append(problem.preset.reason)
-    count, total = table.num_subjects, problem.outcomes.sum()
+    count = table.num_subjects
     return Arena(
         Abilities(
             table.subjects,
@@ -241,13 +249,13 @@ def fit_comparisons(
             shares,
             _votes(problem),
             level,
-            f"{counted(count, 'model')} · {counted(round(total), 'comparison')}",
+            f"{counted(count, 'model')} · {counted(round(total), unit)}",
             "model",
         ),
         values.effects,
         values.log_likelihood,
         values.num_parameters,
-        float(total),
+        total,
         Status.CONVERGED if values.converged else Status.MAX_STEPS,
         options,
         tuple(warnings),
@@ -257,6 +265,27 @@ def fit_comparisons(
         style,
         values.tables,
     )
+
+
+def _check_rankings(wrong: Any) -> None:
+    """Refuses options of comparisons of two."""
+    if wrong:
+        raise ValueError(
+            "model='plackett_luce' has no ties, covariates, order, category, judge and"
+            " bootstrap: leave them out"
+        )
+
+
+def _ranked(
+    problem: PairProblem, clusters: Sequence[str], precision: float
+) -> tuple[Values, float]:
+    """Estimates from rankings, and their number."""
+    rankings = rankings_of(problem.table)
+    codes = [x[rankings.row] for x in _codes(problem.table, clusters)]
+    ability, covariance, value, converged = fit_rankings(rankings, precision, codes)
+    none, count = np.zeros(0), len(ability)
+    values = Values(ability, none, covariance, {}, value, count - 1, converged)
+    return values, float(len(rankings.order))
 
 
 def _plain(
@@ -347,13 +376,14 @@ def _pairs(table: ComparisonTable, against: np.ndarray) -> Any:
 
 def _family(model: str, ties: str, both_bad: str) -> PairFamily:
     """The family of checked names."""
-    known = (("model", model, tuple(LINKS)), ("ties", ties, TIES))
+    known = (("model", model, (*LINKS, RANKINGS)), ("ties", ties, TIES))
     for name, value, names in (*known, ("both_bad", both_bad, BOTH_BAD)):
         if value not in names:
             raise ValueError(f"{name}={value!r} is not one of {', '.join(names)}")
     if model == "thurstone" and ties == "davidson":
         raise ValueError("ties='davidson' is of bradley_terry; use 'rao_kupper'")
-    return PairFamily(model, ties)
+    # Two of a ranking follow Bradley and Terry's model.
+    return PairFamily("bradley_terry" if model == RANKINGS else model, ties)
 
 
 def _check_names(kind: str, names: Sequence[str], columns: Mapping[str, Any]) -> None:

@@ -24,7 +24,7 @@ import numpy as np
 from scipy.special import ndtr, ndtri
 
 from irtjax.calibration.abilities import Abilities
-from irtjax.comparisons.families import PairFamily
+from irtjax.comparisons.families import LINKS, PairFamily
 from irtjax.comparisons.fit import Arena
 from irtjax.data.matching import find_names
 
@@ -64,7 +64,9 @@ class BattlePlan:
 def information_of_one(arena: Arena) -> np.ndarray:
     """Information of one comparison of each two about their difference, `[K, K]`."""
     options, ability = arena.options, arena.abilities.estimates
-    family = PairFamily(options["model"], options["ties"])
+    # Rankings of two are Bradley and Terry's.
+    link = options["model"] if options["model"] in LINKS else "bradley_terry"
+    family = PairFamily(link, options["ties"])
     with jax.enable_x64(True):
         effect = arena.effects.get("tie", (0.0, 0.0))[0]
         shape = jnp.full(family.num_shapes, effect)

@@ -110,7 +110,10 @@ def arena_answers(
         return ArenaAnswers()
     decision = (names[0], names[1], battles_to_decide(arena, *names[:2]))
     checks, fragile = None, None
-    if arena.options.get("both_bad") == "outcome" or arena.options.get("preset"):
+    # Checks and influence are of plain comparisons.
+    options_of = arena.options.get
+    is_ranking = options_of("model") == "plackett_luce"
+    if is_ranking or options_of("both_bad") == "outcome" or options_of("preset"):
         return ArenaAnswers(decision=decision)
     if len(table.first) <= MOST_ROWS:
         clusters = arena.options.get("cluster") or [None]

@@ -115,9 +115,11 @@ def arena_page(
 
 def fit_sentences(arena: Arena) -> list[str]:
     """Returns how the fit was made, in words."""
+    is_ranking = arena.options.get("model") == "plackett_luce"
+    unit = "ranking" if is_ranking else "comparison"
     found = [
         f"Log-likelihood {arena.log_likelihood:,.4f} of"
-        f" {counted(round(arena.num_comparisons), 'comparison')},"
+        f" {counted(round(arena.num_comparisons), unit)},"
         f" {counted(arena.num_parameters, 'parameter')}."
     ]
     if "both_bad_slope" in arena.effects:

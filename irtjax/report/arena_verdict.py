@@ -69,5 +69,8 @@ def mind(arena: Arena) -> str:
     """Returns the warnings that matter most, and that errors are not clustered."""
     found = [brief(text) for text in arena.warnings]
     if not arena.options.get("cluster"):
-        found.append("errors take comparisons as independent (--cluster COLUMN)")
+        unit = (
+            "ranking" if arena.options.get("model") == "plackett_luce" else "comparison"
+        )
+        found.append(f"errors take {unit}s as independent (--cluster COLUMN)")
     return "; ".join(found[:MOST_WARNINGS])

@@ -373,8 +373,8 @@ def _of_rankings(frame: pa.Table, source: str) -> _Columns:
     count = len(np.unique(found.ranking))
     note = (
         f"{source}: {counted(count, 'ranking')} read as"
-        f" {counted(len(found.first), 'comparison')} of two: errors need"
-        " --cluster ranking"
+        f" {counted(len(found.first), 'comparison')} of two: use --model plackett_luce,"
+        " or --cluster ranking for errors"
     )
     label = {"ranking": np.char.add("", found.ranking.astype(str))}
     return _Columns(found.first, found.second, outcomes, (note,), found.row, label)
@@ -504,6 +504,9 @@ def _together(parts: Sequence[ComparisonTable]) -> ComparisonTable:
     )
     kept = set.intersection(*({*x.labels} for x in parts))
     labels = {n: np.concatenate([x.labels[n] for x in parts]) for n in sorted(kept)}
+    if "ranking" in labels:  # Each file has its own numbers of rankings.
+        part = np.repeat(np.arange(len(parts)), [len(x.first) for x in parts])
+        labels["ranking"] = np.char.add(np.char.mod("%d.", part), labels["ranking"])
     names = parts[0].features
     features = {n: np.concatenate([x.features[n] for x in parts]) for n in names}
     notes = tuple(note for x in parts for note in x.notes)
