@@ -244,6 +244,11 @@ def test_text_that_is_not_utf8(tmp_path, content, line):
         ("[1, 2]", "not records with named fields"),
         ('{"ability": [0], "diff": [1], "disc": [1]}', "parameters of a fitted model"),
         ('{"deep": {"er": {}}}', "JSON of no known kind (fields deep); write it as"),
+        (
+            '{"n": 9, "2PL": {"converged": true, "coef": {}}, "freq": [4, 5]}',
+            "is one record with nested fields (n, 2PL, freq), such as the estimates of"
+            " a fitted model, and has no responses: give the file of the responses",
+        ),
         ('{"model": "m", "item": "q", "score": "?"}', "row 1, column 'score' is '?'"),
     ],
 )

@@ -401,6 +401,12 @@ def _unknown(kind: type[ValueError], table: pa.Table, source: str) -> ValueError
         )
     cure = "; a wide one has a column of numbers for each item"
     hint = suggest.hint_of(table)
+    if nested and table.num_rows == 1 and not hint:
+        return kind(
+            f"{source} is one record with nested fields ({columns}), such as the"
+            " estimates of a fitted model, and has no responses: give the file of the"
+            " responses, a row for each with the columns model, item and response"
+        )
     lacks = "" if hint else suggest.without_items(table)
     if lacks:
         return kind(f"{source}: {lacks} ({columns}): add a column of item names")
