@@ -24,6 +24,7 @@ from irtjax.adaptive.simulation import run_tests_jit
 from irtjax.calibration.calibration import Calibration
 from irtjax.calibration.item_error import factor_item_errors, item_errors
 from irtjax.data.arrays import places_of
+from irtjax.data.frames import HasTable
 from irtjax.data.item_texts import refuse_other_contents
 from irtjax.models.family import Items
 from irtjax.models.model import Population
@@ -170,6 +171,19 @@ def _of_calibration(fit: Calibration, bank: LabelledBank) -> AbstractBank:
     return rows
 
 
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+class MisfitStudy(HasTable):
+    """How far tests are off when the bank has errors: see `misfit_study`.
+
+    Attributes:
+        table: A row for each size of the errors and rule.
+    """
+
+    title = "Tests with a bank that has errors"
+
+    table: pa.Table
+
+
 @full_precision
 def misfit_study(
     fit: Calibration,
@@ -181,7 +195,7 @@ def misfit_study(
     num_items: int = 30,
     population: Any = None,
     **rules: Unpack[Rules],
-) -> pa.Table:
+) -> MisfitStudy:
     """How far tests are off when the bank has errors: adaptive and random items.
 
     The items of the fit are the truth, by which subjects respond. Tests select and
@@ -202,10 +216,10 @@ def misfit_study(
             quota, composite, cost and budget, and no other rule that ends a test.
 
     Returns:
-        A row for each size and rule: `size`, `select`, `num_items` (mean), `bias`,
-        `rmse` with its standard error over draws, `standard_error` (root mean square of
-        those stated), `coverage` of 95 % intervals, and `slope_ratio`, the geometric
-        mean of the bank's over true discriminations of the items given.
+        A table with a row for each size and rule: `size`, `select`, `num_items` (mean),
+        `bias`, `rmse` with its standard error over draws, `standard_error` (root mean
+        square of those stated), `coverage` of 95 % intervals, and `slope_ratio`, the
+        geometric mean of the bank's over true discriminations of the items given.
 
     Raises:
         ValueError: If the fit has no errors of items, or models response lengths.
@@ -215,7 +229,7 @@ def misfit_study(
     >>> fit = irtjax.fit(table, "rasch")  # doctest: +SKIP
     >>> options = dict(key=0, sizes=[1.0], draws=1, num_items=5)
     >>> study = misfit_study(fit, 20, **options)  # doctest: +SKIP
-    >>> study["select"].to_pylist()  # doctest: +SKIP
+    >>> study.table["select"].to_pylist()  # doctest: +SKIP
     ['information', 'random']
     """
     import pyarrow as pa
@@ -254,7 +268,7 @@ def misfit_study(
                 cell.append(np.stack([error, stated, ratio, tests.num_given]))
         for select, cell in zip(kinds, found, strict=True):
             rows.append({"size": float(size), "select": select, **_summary(cell)})
-    return pa.Table.from_pylist(rows)
+    return MisfitStudy(pa.Table.from_pylist(rows))
 
 
 def _designs(known: LabelledBank, num_items: int, rules: Rules) -> list[Design]:

@@ -26,6 +26,8 @@ from scipy.special import gammaincinv
 from irtjax._types import RandomKey
 from irtjax.calibration.calibration import Calibration
 from irtjax.calibration.tables import floats
+from irtjax.data.result_text import lines_below
+from irtjax.data.wording import counted
 from irtjax.models.priors import Normal
 from irtjax.numerics.random_keys import seed_of
 
@@ -62,6 +64,27 @@ class DiscriminationHeterogeneity(NamedTuple):
     upper: float | None
     cv_lower: float | None = None
     cv_upper: float | None = None
+
+    def __repr__(self) -> str:
+        """Both results in words."""
+        corrected, rank = "", ""
+        if self.cv_corrected is not None:
+            ends = _ends(self.cv_lower, self.cv_upper)
+            corrected = f", of the true ones {self.cv_corrected:.2f}{ends}"
+        if self.spearman is not None:
+            ends = _ends(self.lower, self.upper)
+            rank = "Spearman's correlation of abilities and accuracies is"
+            rank += f" {self.spearman:.2f}{ends}."
+        text = (
+            f"Discriminations of {counted(self.num_items, 'item')} have a coefficient"
+            f" of variation of {self.cv:.2f}{corrected}."
+        )
+        return "\n".join(lines_below([x for x in (text, rank) if x]))
+
+
+def _ends(lower: float | None, upper: float | None) -> str:
+    """An interval in brackets, if there is one."""
+    return "" if lower is None or upper is None else f" [{lower:.2f}, {upper:.2f}]"
 
 
 def discrimination_heterogeneity(

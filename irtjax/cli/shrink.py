@@ -321,8 +321,4 @@ def _show(errors: SubsetErrors) -> None:
 
 def subset_sentences(small: Shrunken, folder: Path | None = None) -> list[str]:
     """How near the subset is to the full score, and why these items."""
-    found = [small.sentence(folder) + "."]
-    if small.reason:
-        return [*found, f"{small.reason[0].upper()}{small.reason[1:]}."]
-    chosen = "at random" if small.rule == "random" else f"by {small.rule}"
-    return [*found, f"Items are chosen {chosen}."]
+    return [small.sentence(folder) + ".", *small.sentences[1:]]

@@ -13,6 +13,7 @@ from irtjax._types import Status
 from irtjax.calibration.abilities import Abilities
 from irtjax.comparisons.mixed_tables import TABLES
 from irtjax.data.fit_folder import ARENA_FORMAT
+from irtjax.data.frames import HasTable
 
 #: The version of `fit.json`.
 ARENA_VERSION = 1
@@ -23,7 +24,7 @@ ARRAYS = ("estimates", "covariance", "score", "score_se", "observed")
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
-class Arena:
+class Arena(HasTable):
     """Abilities of subjects who were compared with each other.
 
     Attributes:
@@ -63,10 +64,20 @@ class Arena:
     style: Any = None
     tables: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
-    def __str__(self) -> str:
-        return str(self.abilities.rank())
+    @property
+    def table(self) -> Any:
+        """The models with their ranks, best first, as a table."""
+        return self.abilities.table
 
-    __repr__ = __str__
+    def _shown(self) -> Any:
+        """The leaderboard, as `irtjax.rank` shows it."""
+        return self.abilities.rank()._shown()
+
+    def _heading(self) -> str:
+        return self.abilities.heading
+
+    def _text(self) -> str:
+        return self.abilities.rank()._text()
 
     @property
     def covariate_effects(self) -> dict[str, tuple[float, float]]:

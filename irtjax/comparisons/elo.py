@@ -13,8 +13,9 @@ model. Elo is for streams, `irtjax.fit_comparisons` for tables.
 
 from __future__ import annotations
 
+import dataclasses
 from functools import partial
-from typing import NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -24,10 +25,12 @@ from jaxtyping import Array, Float, Int
 
 from irtjax._types import RandomKey
 from irtjax.data.comparison_table import ComparisonTable
+from irtjax.data.frames import HasTable
 from irtjax.numerics.random_keys import seed_of
 
 
-class EloRatings(NamedTuple):
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+class EloRatings(HasTable):
     """Ratings of subjects.
 
     Attributes:
@@ -37,19 +40,23 @@ class EloRatings(NamedTuple):
         sd: `[subjects]` their standard deviation over random orders.
     """
 
+    title = "Elo's ratings"
+
     names: np.ndarray
     rating: np.ndarray
     mean: np.ndarray
     sd: np.ndarray
 
-    def __str__(self) -> str:
-        rows = [f"{'model':<24}{'Elo':>8}{'mean':>9}{'sd':>7}"]
-        for k in np.argsort(-self.rating, kind="stable"):
-            rows.append(
-                f"{self.names[k]:<24}{self.rating[k]:>8.0f}{self.mean[k]:>9.0f}"
-                f"{self.sd[k]:>7.1f}"
-            )
-        return "\n".join(rows)
+    @property
+    def table(self) -> Any:
+        """The ratings, the highest first: model, rating, mean, sd."""
+        import pyarrow as pa
+
+        order = np.argsort(-self.rating, kind="stable")
+        columns: dict[str, Any] = {"model": [str(self.names[k]) for k in order]}
+        for name in ("rating", "mean", "sd"):
+            columns[name] = pa.array(getattr(self, name)[order], from_pandas=True)
+        return pa.table(columns)
 
 
 @partial(jax.jit, static_argnames="passes")

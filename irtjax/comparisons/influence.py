@@ -18,6 +18,7 @@ import numpy as np
 from irtjax.comparisons.errors import inverse_information, row_scores
 from irtjax.comparisons.fit import PRIOR, PairProblem, pair_problem
 from irtjax.data.comparison_table import OUTCOMES, ComparisonTable
+from irtjax.data.frames import HasTable
 from irtjax.data.wording import counted
 
 #: Times that the order is refined, and rivals that are tried.
@@ -25,7 +26,7 @@ ROUNDS, RIVALS = 4, 5
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
-class Influence:
+class Influence(HasTable):
     """What the first place depends on.
 
     Attributes:
@@ -39,6 +40,8 @@ class Influence:
             `comparisons`.
     """
 
+    title = "Comparisons left out"
+
     first: str
     rival: str
     count: int
@@ -46,7 +49,14 @@ class Influence:
     unit: str
     removed: Any
 
-    def __str__(self) -> str:
+    @property
+    def table(self) -> Any:
+        """What is left out, as `removed` has it."""
+        return self.removed
+
+    @property
+    def sentence(self) -> str:
+        """What the first place depends on, in words."""
         if not self.count:
             return f"{self.first} stays first without any {self.unit} that was tried."
         return (
@@ -54,8 +64,6 @@ class Influence:
             f" ({self.count / self.total:.2g}), {self.rival} is first"
             f" instead of {self.first}."
         )
-
-    __repr__ = __str__
 
 
 def influence(

@@ -26,6 +26,7 @@ from scipy.special import ndtr, ndtri
 from irtjax.calibration.abilities import Abilities
 from irtjax.comparisons.families import LINKS, PairFamily
 from irtjax.comparisons.fit import Arena
+from irtjax.data.frames import HasTable
 from irtjax.data.matching import find_names
 
 #: What a plan minimises.
@@ -37,7 +38,7 @@ MOST_BATTLES = 2**40
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
-class BattlePlan:
+class BattlePlan(HasTable):
     """The next comparisons, and the errors after them.
 
     Attributes:
@@ -45,20 +46,17 @@ class BattlePlan:
         before, after: The abilities with their errors without and with the comparisons.
     """
 
+    title = "The next comparisons"
+
     table: Any
     before: Abilities
     after: Abilities
 
-    def __str__(self) -> str:
-        rows = self.table.to_pylist()[:10]
-        lines = [f"{'battles':>8}  pair"]
-        lines += [f"{r['battles']:>8,}  {r['model_a']} - {r['model_b']}" for r in rows]
+    @property
+    def sentence(self) -> str:
+        """The mean standard error before and after."""
         ends = (float(x.standard_error.mean()) for x in (self.before, self.after))
-        return "\n".join(
-            [*lines, "Mean standard error {:.3f}, after them {:.3f}.".format(*ends)]
-        )
-
-    __repr__ = __str__
+        return "Mean standard error {:.3f}, after them {:.3f}.".format(*ends)
 
 
 def information_of_one(arena: Arena) -> np.ndarray:

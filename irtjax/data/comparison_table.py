@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from irtjax.data.frames import HasTable
 from irtjax.data.wording import counted
 
 #: Columns of `outcomes`: the first wins, the second wins, a tie, both are bad.
@@ -16,7 +17,7 @@ OUTCOMES = ("first", "second", "tie", "both_bad")
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
-class ComparisonTable:
+class ComparisonTable(HasTable):
     """Who was compared with whom, and what came of it.
 
     A row is one comparison or several alike: `outcomes` has how many of them ended in
@@ -117,7 +118,26 @@ class ComparisonTable:
             digest.update(np.ascontiguousarray(values, np.float64).tobytes())
         return digest.hexdigest()
 
-    def __repr__(self) -> str:
+    @property
+    def table(self) -> Any:
+        """The rows: model_a, model_b, what came of them, labels and features."""
+        import pyarrow as pa
+
+        names = pa.array(self.subjects.tolist(), pa.string())
+        columns: dict[str, Any] = {
+            "model_a": names.take(pa.array(self.first)),
+            "model_b": names.take(pa.array(self.second)),
+        }
+        columns |= dict(zip(OUTCOMES, self.outcomes.T, strict=True))
+        columns |= {name: np.asarray(x, str) for name, x in self.labels.items()}
+        columns |= dict(self.features)
+        return pa.table(columns)
+
+    def _text(self) -> str:
+        """The numbers alone, in one line."""
+        return self._heading()
+
+    def _heading(self) -> str:
         wins = self.outcomes.sum(axis=0)
         parts = [
             counted(self.num_subjects, "model"),

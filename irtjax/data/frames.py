@@ -88,7 +88,8 @@ class HasTable:
 
     def _below(self) -> list[str]:
         """Sentences below the table: what the result says in words, and warnings."""
-        texts = getattr(self, "sentences", (getattr(self, "sentence", ""),))
+        texts = getattr(self, "sentences", None)
+        texts = (getattr(self, "sentence", ""),) if texts is None else texts
         warnings = getattr(self, "warnings", ())
         first = [f"Warning: {text}" for text in warnings[:1]]
         more = [f"{counted(len(warnings), 'warning')}: see .warnings"]
@@ -143,10 +144,11 @@ def _table_of(result: Any) -> pa.Table:
     """The table of a result; refuses a result that has none or several."""
     import pyarrow as pa
 
-    # A `ResponseTable`, whose module imports this one.
-    if hasattr(result, "item_facets"):
-        return long_table(result)
     table = result if isinstance(result, pa.Table) else getattr(result, "table", None)
+    # A `ResponseTable`, whose module imports this one, or a result that has one.
+    for responses in (result, table):
+        if hasattr(responses, "item_facets"):
+            return long_table(responses)
     if not isinstance(table, pa.Table):
         # Fields, and not what is computed on request.
         fields = {**vars(type(result)), **getattr(result, "__dict__", {})}

@@ -248,7 +248,9 @@ class _Layout:
         if self._excess() <= 0:
             return
         for k, name in enumerate(self.heads):
-            longest = max(map(display_width, name.split()), default=0)
+            # As `wrapped` folds it: "95 %" is one word.
+            words = name.replace(" %", "\xa0%").split(" ")
+            longest = max(map(display_width, words), default=0)
             self.widths[k] = max(self.body[k], longest)
         natural = list(self.widths)
         self._cut_words(_NAME)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from itertools import combinations
 from typing import TYPE_CHECKING
 
@@ -16,7 +17,9 @@ from irtjax._types import RandomKey
 from irtjax.calibration.calibration import Calibration
 from irtjax.calibration.groups import structure_with_draws
 from irtjax.data.coding import coded_as
+from irtjax.data.frames import HasTable
 from irtjax.data.responses import Responses
+from irtjax.data.result_text import with_level
 from irtjax.data.table import ResponseTable
 from irtjax.estimators.posterior.psis import LeaveOneOut, psis_loo
 from irtjax.models.families.bounded import options_of, prepare, with_scores
@@ -30,6 +33,19 @@ if TYPE_CHECKING:
 
 #: Log-likelihoods of draws and cells that are in memory at a time.
 BLOCK_CELLS = 20_000_000
+
+
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+class PredictiveChecks(HasTable):
+    """Statistics of responses and of their replicates: see `predictive_checks`.
+
+    Attributes:
+        table: A row for each statistic.
+    """
+
+    title = "Posterior predictive checks"
+
+    table: pa.Table
 
 
 @full_precision
@@ -87,7 +103,7 @@ def predictive_checks(
     key: RandomKey | None = None,
     num_draws: int = 200,
     level: float = 0.9,
-) -> pa.Table:
+) -> PredictiveChecks:
     """Statistics of the responses and of data replicated from the posterior.
 
     Each replicate takes one draw of all parameters and draws the observed cells again
@@ -108,9 +124,10 @@ def predictive_checks(
         level: Level of the interval of replicates.
 
     Returns:
-        A row for each statistic: `statistic`, `of`, `observed`, `replicated` (mean),
-        `lower`, `upper`, and `p_value`, two-sided with ties halved. By chance a share
-        of 1 - `level` of the rows lies outside; less of means, which are fitted.
+        A table with a row for each statistic: `statistic`, `of`, `observed`,
+        `replicated` (mean), `lower`, `upper`, and `p_value`, two-sided with ties
+        halved. By chance a share of 1 - `level` of the rows lies outside; less of
+        means, which are fitted.
 
     Raises:
         ValueError: If the fit has no draws, or is of other responses.
@@ -159,7 +176,8 @@ def predictive_checks(
             "p_value": 2 * np.minimum(below, 1 - below),
         }
         parts.append(pa.table(columns))
-    return pa.concat_tables(parts).combine_chunks()
+    whole = pa.concat_tables(parts).combine_chunks()
+    return PredictiveChecks(with_level(whole, level))
 
 
 def _draws_and_data(fit: Calibration, table: ResponseTable):

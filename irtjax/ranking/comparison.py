@@ -10,7 +10,7 @@ from scipy.special import ndtr, ndtri
 
 from irtjax.data.frames import HasTable
 from irtjax.data.responses import Responses
-from irtjax.data.result_text import as_html, with_level
+from irtjax.data.result_text import as_html, lines_below, with_level
 from irtjax.data.wording import points, visible
 from irtjax.ranking.accuracy import PairedDifference
 from irtjax.ranking.pairs import checked, without_scale, z_rows
@@ -80,7 +80,10 @@ class Comparison(NamedTuple):
     level: float = 0.95
 
     def __repr__(self) -> str:
-        """The difference in one line."""
+        """The difference in one line, folded to the width of the terminal."""
+        return "\n".join(lines_below([self._line()]))
+
+    def _line(self) -> str:
         return comparison_line(self.first, self.second, self, level=self.level)
 
     @property
@@ -112,7 +115,7 @@ class Comparison(NamedTuple):
 
     def _repr_html_(self) -> str:
         """The table for notebooks."""
-        return as_html(self.table, (), repr(self), ())
+        return as_html(self.table, (), self._line(), ())
 
 
 def compare(

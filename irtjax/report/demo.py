@@ -8,12 +8,14 @@ of it.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+import dataclasses
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from irtjax._types import RandomKey
 from irtjax.data import ResponseTable
+from irtjax.data.frames import HasTable
 from irtjax.numerics.random_keys import seed_of
 
 if TYPE_CHECKING:
@@ -34,7 +36,8 @@ _NUM_BAD = 5
 _MISSING = 0.03
 
 
-class Demo(NamedTuple):
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+class Demo(HasTable):
     """Simulated responses and their truth.
 
     Attributes:
@@ -50,6 +53,17 @@ class Demo(NamedTuple):
     discrimination: np.ndarray
     intercept: np.ndarray
     bad: np.ndarray
+
+    @property
+    def sentence(self) -> str:
+        """Where the truth is."""
+        return "The truth: .ability, .discrimination, .intercept and .bad."
+
+    def _shown(self) -> Any:
+        return self.table._shown()
+
+    def _heading(self) -> str:
+        return self.table._heading()
 
 
 class BenchmarkCloseness(NamedTuple):

@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -23,6 +23,7 @@ from irtjax.data import ResponseTable, read, writing
 from irtjax.data.decode import Record, decode
 from irtjax.data.files import read_bytes
 from irtjax.data.fit_folder import RESPONSES, load_responses
+from irtjax.data.frames import HasTable
 from irtjax.data.reading.merge import merge
 from irtjax.data.reading.options import ReadOptions, as_typed, of_fit
 from irtjax.data.reversal import aligned
@@ -41,7 +42,8 @@ PATIENCE = 600.0
 _TRIES = 5
 
 
-class Added(NamedTuple):
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+class Added(HasTable):
     """What `add` did.
 
     Attributes:
@@ -57,6 +59,22 @@ class Added(NamedTuple):
     refit: str
     notes: tuple[str, ...]
     changed: bool
+
+    @property
+    def table(self) -> Any:
+        """The subjects of the fit as it is now, as `fit.abilities` has them."""
+        return self.fit.abilities.table
+
+    @property
+    def sentences(self) -> list[str]:
+        """What was done, in words."""
+        added = f"Added: {listing(self.subjects, 3)}." if self.subjects else ""
+        refit = f"The items were fitted again: {self.refit}." if self.refit else ""
+        notes = [f"{note[:1].upper()}{note[1:]}." for note in self.notes]
+        return [x for x in (added, refit, *notes) if x]
+
+    def _text(self) -> str:
+        return self.fit._text()
 
     @property
     def advised(self) -> str:

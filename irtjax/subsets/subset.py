@@ -203,6 +203,15 @@ class Shrunken(HasTable):
         return text + f": {', '.join(files)}" * bool(files)
 
     @property
+    def sentences(self) -> list[str]:
+        """How near the full score a score on these items is, and why these items."""
+        first = self.sentence() + "."
+        if self.reason:
+            return [first, f"{self.reason[0].upper()}{self.reason[1:]}."]
+        chosen = "at random" if self.rule == "random" else f"by {self.rule}"
+        return [first, f"Items are chosen {chosen}."]
+
+    @property
     def error(self) -> float | None:
         """Mean absolute error of full scores of subjects left out of choice and fit.
 

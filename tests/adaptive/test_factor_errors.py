@@ -502,6 +502,6 @@ def test_a_fit_hands_its_errors_to_its_tests(tmp_path):
     )
     assert np.isfinite(repeats.standard_error).all()
     study = misfit_study(fit, 20, key=KEY, sizes=[0], draws=1, num_items=5)
-    np.testing.assert_allclose(study["slope_ratio"].to_numpy(), 1)
+    np.testing.assert_allclose(study.table["slope_ratio"].to_numpy(), 1)
     answers = true_bank(fit, known, fit, KEY)
     np.testing.assert_array_equal(answers.items.discrimination, estimated)

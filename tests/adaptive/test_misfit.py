@@ -74,8 +74,9 @@ def test_subjects_respond_by_drawn_items():
 
 @pytest.mark.slow
 def test_selection_seeks_overestimated_slopes():
-    rows = misfit_study(small_fit(), 300, key=KEY, sizes=[0, 2], draws=6, num_items=5)
-    found = {(row["size"], row["select"]): row for row in rows.to_pylist()}
+    study = misfit_study(small_fit(), 300, key=KEY, sizes=[0, 2], draws=6, num_items=5)
+    rows = study.table.to_pylist()
+    found = {(row["size"], row["select"]): row for row in rows}
     exact, wrong = (found[size, "information"] for size in (0.0, 2.0))
     # 1,800 tests: four binomial standard errors, and a hundredth for posteriors of five
     # responses, which are not normal.
@@ -87,7 +88,8 @@ def test_selection_seeks_overestimated_slopes():
 
 @pytest.mark.slow
 def test_a_study_has_a_row_for_each_size_and_rule():
-    rows = misfit_study(small_fit(), 40, key=KEY, sizes=[1], draws=2, num_items=4)
+    study = misfit_study(small_fit(), 40, key=KEY, sizes=[1], draws=2, num_items=4)
+    rows = study.table
     assert rows["select"].to_pylist() == ["information", "random"]
     assert rows["num_items"].to_pylist() == [4, 4]
     numbers = rows.drop_columns(["select"]).to_pandas().to_numpy()

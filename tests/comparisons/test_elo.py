@@ -17,7 +17,7 @@ def test_ratings_of_mt_bench(shared_data):
     found = irtjax.elo(table, k=32, num_orders=200)
     assert np.all((found.sd > 34) & (found.sd < 46))
     lines = str(found).splitlines()
-    assert lines[1].startswith("gpt-4") and len(lines) == 7
+    assert lines[2].split()[0] == "gpt-4" and len(lines) == 8
 
 
 def test_a_small_k_with_many_passes_is_bradley_terry():

@@ -79,7 +79,7 @@ def test_leave_one_out_in_blocks_is_the_same(monkeypatch):
 @pytest.mark.slow
 def test_a_wrong_key_is_what_the_model_does_not_explain():
     table, fit = drawn()
-    found = irtjax.predictive_checks(fit, table, num_draws=300).to_pylist()
+    found = irtjax.predictive_checks(fit, table, num_draws=300).table.to_pylist()
     rows = {(row["statistic"], row["of"]): row for row in found}
     item = table.items[5]
     row = rows["item-rest correlation", item]
@@ -107,7 +107,7 @@ def test_a_wrong_key_is_what_the_model_does_not_explain():
 
 def test_item_rest_correlations_and_spreads_are_numpys():
     table, fit = drawn()
-    found = irtjax.predictive_checks(fit, table, num_draws=20).to_pylist()
+    found = irtjax.predictive_checks(fit, table, num_draws=20).table.to_pylist()
     rows = {(row["statistic"], row["of"]): row["observed"] for row in found}
     values = np.where(table.observed, table.values, np.nan)
     rest = np.nanmean(np.delete(values, 7, axis=1), axis=1)
@@ -153,7 +153,7 @@ def test_on_a_real_fit():
     table, *_ = simulated()
     method = NUTS(num_chains=2, num_warmup=300, num_draws=200)
     fit = irtjax.fit(table, "multibenchmark", method, key=jax.random.key(2))
-    found = irtjax.predictive_checks(fit, table).to_pylist()
+    found = irtjax.predictive_checks(fit, table).table.to_pylist()
     rows = {(row["statistic"], row["of"]): row for row in found}
     # Learned slopes are positive, so a negative correlation stays unexplained.
     row = rows["item-rest correlation", table.items[5]]

@@ -11,7 +11,11 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float
 
+from irtjax.data.wording import counted
 from irtjax.estimators.posterior.convergence import BLOCK, effective_draws, split_chains
+
+#: Pareto's k above which the term of an observation is unreliable.
+RELIABLE = 0.7
 
 
 class LeaveOneOut(NamedTuple):
@@ -31,6 +35,15 @@ class LeaveOneOut(NamedTuple):
     p_loo: float
     pareto_k: Float[np.ndarray, " observations"]
     pointwise: Float[np.ndarray, " observations"]
+
+    def __repr__(self) -> str:
+        """The sum, its error and its reliability, in one line."""
+        wrong = int(np.sum(~(self.pareto_k <= RELIABLE)))
+        return (
+            f"elpd {self.elpd:,.1f} (SE {self.standard_error:.1f}), p_loo"
+            f" {self.p_loo:.1f}; {wrong:,} of {counted(self.pareto_k.size, 'term')}"
+            f" unreliable"
+        )
 
 
 def psis_loo(log_lik, *, relative_ess: float | None = None) -> LeaveOneOut:
