@@ -270,44 +270,85 @@ def fold_nodes(setting, whitening, body, init):
     return scan_subject_blocks(step, init, setting.problem.data.num_subjects, size)
 
 
-def sparse_products(
-    setting: Setting, whitening: Whitening, num_terms: int, vectors: Array
-) -> tuple[Array, Array]:
-    """C'C V and the blocks of the items in C'C, of sparse responses.
+def _fold_cells(setting, whitening, num_terms: int, body, init, numbers: int):
+    """Folds `body(carry, places, rows, scale)` over chunks of subjects of sparse data.
 
-    A row of C is 0 but at the items that its subject answered: it is formed there
-    alone, again in every call, and the products are added up by item.
+    A row of C is 0 but at the items that its subject answered, `places`
+    `[subjects, width]`: it is formed there alone, `rows`
+    `[subjects, terms, width, columns]`, and for the population, `scale`
+    `[subjects, terms, 2]`. `numbers` are made for each cell beside the rows. Returns
+    the result, and `[terms, 2]` for all subjects without a response.
     """
     data: SparseResponses = setting.problem.data  # pyright: ignore
     family, free = setting.problem.model.family, setting.problem.free
-    (num_items, columns), rank = free.shape, vectors.shape[1]
     dtype = setting.nodes.dtype
     log_lik = sparse_log_likelihood(setting.problem.model, setting.tables, data)
     posterior = jax.nn.softmax(log_lik + setting.log_weights, axis=1)
     weight = data.subject_weight
     root = jnp.ones(data.num_subjects, dtype)
     root = root if weight is None else jnp.sqrt(weight.astype(dtype))
-    by_item = vectors[:-2].reshape(num_items, columns, rank)
-    by_scale = vectors[-2:]
+    slopes_of_items = [jnp.moveaxis(slopes, 0, 1) for slopes in setting.slopes]
 
     def of_scale(moments: Array) -> Array:
         return moments @ setting.scale_gradients.T @ whitening.scale.T
 
-    def body(carry, part: Bucket):
-        sums, scale_sums, blocks = carry
+    def chunk(carry, part: Bucket):
         places = part.column
         own = posterior.at[part.row].get(mode="clip")
         each = root.at[part.row].get(mode="fill", fill_value=0)
         basis = jnp.stack(_orthonormal(own, setting.standard, num_terms)[1:], 1)
         moments = own[:, None] * basis * each[:, None, None]
-        numbers = part.exposure, *family.statistics(part.value)
+        statistics = part.exposure, *family.statistics(part.value)
         table = sum(
             number.astype(dtype)[..., None, None] * slopes[places]
-            for number, slopes in zip(numbers, slopes_of_items, strict=True)
+            for number, slopes in zip(statistics, slopes_of_items, strict=True)
         )
         rows = jnp.einsum("rtq,rwqc->rtwc", moments, table) * free[places][:, None]
         rows = jnp.einsum("rwab,rtwb->rtwa", whitening.items[places], rows)
-        scale = of_scale(moments)
+        return body(carry, places, rows, of_scale(moments))
+
+    tables = free.shape[1] * len(slopes_of_items) * setting.nodes.shape[0]
+    result = fold_rows(data.subjects, chunk, init, tables + numbers)
+    met = jnp.zeros(data.num_subjects, bool)
+    for bucket in data.subjects:
+        met = met.at[bucket.row.ravel()].set(True, mode="drop")
+    prior = jnp.exp(setting.log_weights - jax.nn.logsumexp(setting.log_weights))[None]
+    basis = jnp.stack(_orthonormal(prior, setting.standard, num_terms)[1:], 1)
+    alone = of_scale(prior[:, None] * basis)[0]
+    return result, jnp.sqrt(jnp.sum(jnp.where(met, 0, root**2))) * alone
+
+
+def sparse_gram(setting: Setting, whitening: Whitening, num_terms: int) -> Array:
+    """C'C of sparse responses: each subject adds to the items it answered."""
+    num_items, columns = setting.problem.free.shape
+    size = num_items * columns + 2
+
+    def body(gram, places, rows, scale):
+        joined = jnp.concatenate([rows.reshape(*rows.shape[:2], -1), scale], axis=2)
+        own = (places[..., None] * columns + jnp.arange(columns)).reshape(len(rows), -1)
+        last = jnp.broadcast_to(jnp.arange(size - 2, size), (len(rows), 2))
+        index = jnp.concatenate([own, last], axis=1)
+        added = jnp.einsum("rti,rtj->rij", joined, joined)
+        return gram.at[index[:, :, None], index[:, None, :]].add(added)
+
+    init = jnp.zeros((size, size), setting.nodes.dtype)
+    width = max((x.column.shape[-1] for x in setting.problem.data.subjects), default=1)
+    numbers = columns**2 * width
+    gram, alone = _fold_cells(setting, whitening, num_terms, body, init, numbers)
+    return gram.at[-2:, -2:].add(alone.T @ alone)
+
+
+def sparse_products(
+    setting: Setting, whitening: Whitening, num_terms: int, vectors: Array
+) -> tuple[Array, Array]:
+    """C'C V and the blocks of the items in C'C, of sparse responses."""
+    (num_items, columns), rank = setting.problem.free.shape, vectors.shape[1]
+    dtype = setting.nodes.dtype
+    by_item = vectors[:-2].reshape(num_items, columns, rank)
+    by_scale = vectors[-2:]
+
+    def body(carry, places, rows, scale):
+        sums, scale_sums, blocks = carry
         product = jnp.einsum("rtwc,rwck->rtk", rows, by_item[places]) + scale @ by_scale
         added = jnp.einsum("rtwc,rtk->rwck", rows, product)
         return (
@@ -316,21 +357,14 @@ def sparse_products(
             blocks.at[places].add(jnp.einsum("rtwa,rtwb->rwab", rows, rows)),
         )
 
-    slopes_of_items = [jnp.moveaxis(slopes, 0, 1) for slopes in setting.slopes]
     init = (
         jnp.zeros((num_items, columns, rank), dtype),
         jnp.zeros((2, rank), dtype),
         jnp.zeros((num_items, columns, columns), dtype),
     )
-    numbers = columns * (len(slopes_of_items) * setting.nodes.shape[0] + 2 * rank)
-    sums, scale_sums, blocks = fold_rows(data.subjects, body, init, numbers)
-    # Subjects without a response have the population's gradients alone.
-    met = jnp.zeros(data.num_subjects, bool)
-    for bucket in data.subjects:
-        met = met.at[bucket.row.ravel()].set(True, mode="drop")
-    prior = jnp.exp(setting.log_weights - jax.nn.logsumexp(setting.log_weights))[None]
-    basis = jnp.stack(_orthonormal(prior, setting.standard, num_terms)[1:], 1)
-    scale = of_scale(prior[:, None] * basis)[0]
-    size = jnp.sum(jnp.where(met, 0, root**2))
-    scale_sums = scale_sums + size * scale.T @ (scale @ by_scale)
+    numbers = columns * 2 * rank
+    (sums, scale_sums, blocks), alone = _fold_cells(
+        setting, whitening, num_terms, body, init, numbers
+    )
+    scale_sums = scale_sums + alone.T @ (alone @ by_scale)
     return jnp.concatenate([sums.reshape(-1, rank), scale_sums]), blocks

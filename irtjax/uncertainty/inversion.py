@@ -25,7 +25,12 @@ from jax import lax
 from jaxtyping import Array
 
 from irtjax.data.sparse_responses import SparseResponses
-from irtjax.uncertainty.gradients import fold_blocks, fold_nodes, sparse_products
+from irtjax.uncertainty.gradients import (
+    fold_blocks,
+    fold_nodes,
+    sparse_gram,
+    sparse_products,
+)
 
 #: Leading eigenvectors that are kept.
 RANK = 96
@@ -114,19 +119,23 @@ def _inverse(matrix: Array) -> tuple[Array, Spectrum]:
 def invert_dense(setting, whitening, num_terms, kind, prior, frame_rows, excess):
     """(1 - C'C)^-1 as a matrix, or its cross-product or sandwich counterpart.
 
-    `num_terms` None sums over the nodes; `excess` was added to the blocks of D.
+    `num_terms` None sums over the nodes; `excess` was added to the blocks of D. Sparse
+    responses give the inverse of the information alone.
     """
     size = setting.problem.free.size + 2
-    zero = jnp.zeros((size, size), setting.nodes.dtype)
+    outer = zero = jnp.zeros((size, size), setting.nodes.dtype)
 
     def gradients_and_later(carry, rows, start):
         correction, outer = carry
         later = rows[1:].reshape(-1, size)
         return correction + later.T @ later, outer + rows[0].T @ rows[0]
 
-    terms, init = num_terms or 0, (zero, zero)
-    sums = fold_blocks(setting, whitening, terms, gradients_and_later, init)
-    correction, outer = sums
+    if isinstance(setting.problem.data, SparseResponses):
+        correction = sparse_gram(setting, whitening, num_terms)
+    else:
+        terms, init = num_terms or 0, (zero, zero)
+        sums = fold_blocks(setting, whitening, terms, gradients_and_later, init)
+        correction, outer = sums
     if num_terms is None:
         add = lambda carry, rows: carry + rows.T @ rows
         correction = fold_nodes(setting, whitening, add, zero)

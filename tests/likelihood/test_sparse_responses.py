@@ -24,6 +24,7 @@ from irtjax.uncertainty.gradients import (
     Whitening,
     fold_blocks,
     make_setting,
+    sparse_gram,
     sparse_products,
 )
 
@@ -118,6 +119,8 @@ def test_products_with_gradients(both, fitted):
         )
         if isinstance(data, SparseResponses):
             found.append(sparse_products(setting, white, terms, vectors))
+            gram = sparse_gram(setting, white, terms)
+            np.testing.assert_allclose(gram @ vectors, found[-1][0], atol=1e-9)
             continue
         keep = lambda carry, rows, _: (
             carry + jnp.einsum("tbp,tbq->pq", rows[1:], rows[1:])
@@ -149,3 +152,27 @@ def test_errors_of_items():
     ratio = sizes[1] / sizes[0]
     assert abs(np.median(ratio) - 1) < 0.01
     assert np.abs(ratio - 1).max() < 0.08
+
+
+@pytest.mark.parametrize("name", ["2pl", pytest.param("3pl", marks=pytest.mark.slow)])
+def test_few_cells_of_a_matrix_give_the_errors_of_all(name, monkeypatch):
+    """A product over the observed cells is that over a matrix with a mask."""
+    rng = np.random.default_rng(1)
+    seen = rng.random((300, 40)) < 0.1
+    data = Responses(jnp.asarray(rng.random(seen.shape) < 0.6), jnp.asarray(seen))
+    model = irtjax.MODELS[name]()
+    problem = Problem.create(model, data)
+    coordinates = jnp.asarray(rng.normal(size=(40, model.family.num_columns)))
+    unit = Population(jnp.zeros(()), jnp.ones(()))
+    given = problem, jnp.abs(coordinates), unit, NODES
+    monkeypatch.setattr(covariance, "EXACT_LIMIT", 0)
+    both, ways = [], []
+    program = covariance._covariance
+    spy = lambda *x: ways.append(type(x[0].data)) or program(*x)
+    monkeypatch.setattr(covariance, "_covariance", spy)
+    for share in (0.0, 1.0):
+        monkeypatch.setattr(covariance, "FEW_CELLS", share)
+        both.append(covariance.item_covariance(*given))
+    assert ways == [Responses, SparseResponses]
+    for x, y in zip(*map(jax.tree.leaves, both), strict=True):
+        np.testing.assert_allclose(y, x, rtol=1e-8, atol=1e-10)
