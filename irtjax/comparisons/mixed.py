@@ -15,6 +15,8 @@ information, derivative and information of log tau are
 
     -q + (u'u + tr C) / tau^2,    2 tr (I - C / tau^2)^2.
 
+Comparisons count as independent there: clusters are for errors alone.
+
 The prior makes a model without ties, or a judge of few votes, estimable, and effects
 have a sum of 0: abilities are means over categories, and the mean log alpha is 0.
 """

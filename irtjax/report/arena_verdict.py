@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,6 +11,9 @@ from irtjax._types import Status
 from irtjax.data.text_table import terminal_width
 from irtjax.report.verdict import MOST_WARNINGS, brief, first, following
 from irtjax.report.words import number
+
+#: Models that a line names.
+MOST_NAMED = 3
 
 if TYPE_CHECKING:
     from irtjax.calibration.rank import RankedSubjects
@@ -37,6 +41,8 @@ def verdict(
     lines = {
         "First": first(ranked, arena.status == Status.CONVERGED, width),
         "Style": style(arena),
+        "Category": categories(arena),
+        "Judges": judges(arena),
         **(more or {}),
         "Mind": mind(arena),
         "Next": following(ranked, folder) if ranked.table.num_rows > 1 else "",
@@ -63,6 +69,38 @@ def style(arena: Arena) -> str:
         f"{text}; changes {most['subject']} most, by {sign}{number(abs(change))} ±"
         f" {number(most['difference_se'])}. It may be a mediator."
     )
+
+
+def categories(arena: Arena) -> str:
+    """Returns who is first in how many categories, and how far abilities differ."""
+    if "categories" not in arena.tables:
+        return ""
+    # The first row of each category is that of its best model.
+    best: dict[str, str] = {}
+    for row in arena.tables["categories"].to_pylist():
+        best.setdefault(row["category"], row["subject"])
+    count = Counter(best.values())
+    (first_name, most), *others = count.most_common(MOST_NAMED)
+    listed = [f"{first_name} is first in {most:,} of {len(best):,}"]
+    listed += [f"{name} in {k:,}" for name, k in others]
+    value, error = (number(x) for x in arena.effects["category_sd"])
+    return (
+        f"{', '.join(listed)}. Abilities differ between categories by a standard"
+        f" deviation of {value} ± {error}."
+    )
+
+
+def judges(arena: Arena) -> str:
+    """Returns the most and the least reliable judge."""
+    if "judges" not in arena.tables:
+        return ""
+    rows = arena.tables["judges"].to_pylist()
+    named = (
+        f"{row['judge']} ({number(row['reliability'])} ±"
+        f" {number(row['reliability_se'])})"
+        for row in (rows[0], rows[-1])
+    )
+    return "Reliability, with a mean of 1, from {} to {}.".format(*named)
 
 
 def mind(arena: Arena) -> str:

@@ -216,6 +216,7 @@ def test_the_command_writes_the_effects(tmp_path):
     options += ["--category", "category", "--judge", "judge"]
     result = CliRunner().invoke(app, ["arena", str(file), "--out", str(out), *options])
     assert result.exit_code == 0, result.output
+    assert "of 8" in result.output and "Reliability, with" in result.output
     saved = json.loads((out / "fit.json").read_text(encoding="utf-8"))
     assert {"category_sd", "judge_sd", "both_bad_slope"} <= saved["effects"].keys()
     for name in ("categories", "judges", "tie_rates"):
