@@ -67,12 +67,15 @@ def test_every_column_has_its_name_on_the_page(make):
     assert result.table.num_rows == len(result.to_frame("pandas"))
 
 
-def test_a_comparison_prints_as_a_line_and_is_a_table():
+def test_a_comparison_prints_as_a_line_and_is_a_table(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
     fit, data = small_fit(), small_table()
     first, second = fit.abilities.table["subject"].to_pylist()[:2]
     found = irtjax.compare(fit, first, second, data=data)
     assert repr(found).startswith(f"{first} − {second}: score ")
-    assert "\n" not in repr(found) and "=None" not in repr(found)
+    assert "=None" not in repr(found)
+    # A line, folded to the width of the terminal.
+    assert all(len(line) <= 80 for line in repr(found).splitlines())
     rows = found.to_frame("arrow").to_pylist()
     assert [row["measure"] for row in rows] == ["expected_score", "accuracy", "ability"]
     assert rows[1]["difference"] == found.accuracy_difference
