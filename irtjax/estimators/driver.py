@@ -531,10 +531,11 @@ def drive(
     while True:
         began = time.perf_counter()
         done += chunk
+        # Start values are in the loop: without them one program serves all kinds.
         result = run_jit(
             problem,
             method,
-            start,
+            None,
             key=key,
             max_steps=max_steps,
             resume=loop,

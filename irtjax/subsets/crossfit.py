@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -15,18 +16,20 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from irtjax._types import KeyArray
+from irtjax._types import KeyArray, Status
 from irtjax.calibration import flags
 from irtjax.data import ResponseTable
 from irtjax.data.responses import Responses
 from irtjax.estimators.driver import Run, run_jit
 from irtjax.estimators.laplace.estimates import point_estimates
+from irtjax.estimators.laplace.items import arrange
 from irtjax.estimators.laplace.laplace import Laplace
 from irtjax.estimators.marginal.em import EM
 from irtjax.estimators.start import start_values
 from irtjax.estimators.timing import Clock
 from irtjax.fitting.problem import make_task, specify
 from irtjax.fitting.settings import sort_settings
+from irtjax.fitting.specification import Task
 from irtjax.likelihood.problem import Parameters, Problem
 from irtjax.likelihood.quadrature import REACH, choose_nodes, resolution
 from irtjax.models.families.bounded import (
@@ -92,6 +95,12 @@ class Pool:
         options = {} if self._scores is None else self._scores.options
         benchmarks = self.table.item_facets.get("benchmark")
         return worth_of(options, benchmarks, self.table.num_items)
+
+    @functools.cached_property
+    def distinct_rows(self) -> int:
+        """Rows of the distinct items of all subjects, as `laplace` arranges them."""
+        nobody = np.zeros(self.table.num_subjects, bool)
+        return _task_of(self, nobody)[0].problem.distinct.weight.shape[0]
 
     @property
     def integrated(self) -> Model | str:
@@ -171,7 +180,7 @@ def learn(pool: Pool, held: np.ndarray) -> Knowledge:
     model = pool.model
     if pool.method == "laplace":
         # It takes no weights: the held-out subjects leave the table.
-        integrated = _integrated(pool, held)
+        integrated, _ = integrated_fit(pool, held)
         return knowledge_of(pool, integrated.items, integrated.population, held)
     dtype = jnp.zeros(()).dtype
     weight = jnp.asarray(~held, dtype)
@@ -195,20 +204,37 @@ def learn(pool: Pool, held: np.ndarray) -> Knowledge:
     return knowledge_of(pool, items, population, held)
 
 
-def _integrated(pool: Pool, held: np.ndarray) -> Parameters:
-    """Items and population by `laplace`, as of `irtjax.fit`, without any errors.
+def integrated_fit(pool: Pool, held: np.ndarray) -> tuple[Parameters, Status]:
+    """Items and population by `laplace`, as of `irtjax.fit`, without any errors."""
+    task, options = padded_task(pool, held)
+    run = Run(Clock(None), options=options)
+    solution = task.method.solve(task.problem, task.start, run)
+    return point_estimates(task.problem, solution), Status(int(solution.fit.status))
 
-    Small data are padded to all subjects, so that each fold has the programs of the fit
-    of all.
+
+def padded_task(pool: Pool, held: np.ndarray) -> tuple[Task, Mapping[str, Any]]:
+    """The fit by `laplace` of the subjects that are not held out, and its options.
+
+    Data are padded to all subjects and to as many distinct items as all subjects have,
+    so that each fold has the programs of the fit of all.
     """
+    task, options = _task_of(pool, held)
+    problem = task.problem
+    problem = dataclasses.replace(
+        problem,
+        least_subjects=pool.table.num_subjects,
+        distinct=arrange(problem.model, problem.data, None, pool.distinct_rows),
+    )
+    return task._replace(problem=problem), options
+
+
+def _task_of(pool: Pool, held: np.ndarray) -> tuple[Task, Mapping[str, Any]]:
+    """The same, not padded."""
     table = pool.table.select(subjects=~held)
     specification = specify(pool.integrated, Laplace)
     parts = sort_settings({}, specification, Laplace, None)
     task = make_task(table, specification, "laplace", parts, level=0.95, dtype=None)
-    least = pool.table.num_subjects
-    problem = dataclasses.replace(task.problem, least_subjects=least)
-    run = Run(Clock(None), options=parts.options)
-    return point_estimates(problem, task.method.solve(problem, task.start, run))
+    return task, parts.options
 
 
 def choose_from(

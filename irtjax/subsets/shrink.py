@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from irtjax._types import KeyArray, RandomKey
+from irtjax._types import KeyArray, RandomKey, Status
 from irtjax.calibration.calibration import Calibration
 from irtjax.data import ResponseTable
 from irtjax.data.item_texts import Ids, chosen, sample_files
@@ -30,6 +30,7 @@ from irtjax.subsets.crossfit import (
     Pool,
     choose_from,
     folds_of,
+    integrated_fit,
     knowledge_of,
     learn,
     predict_held,
@@ -442,18 +443,20 @@ def _size_for(pool, known, rule, standard_error, score_error, key) -> int:
 
 def _estimate(pool: Pool, model: Any):
     """Curves of the items from all subjects, item records, and warnings."""
-    warnings = ()
+    warnings, nobody = (), np.zeros(pool.table.num_subjects, bool)
     if isinstance(model, Calibration):
         known = model.item_names, "shrink", model.item_contents
         rows = match_all_items(pool.table, *known)
         items = jax.tree.map(lambda x: np.asarray(x)[rows], model.parameters.items)
         population = model.parameters.population
-    else:
-        if pool.method == "em":
-            fitted = fit(pool.table, pool.model, "em", standard_errors="none")
-        else:
-            fitted = fit(pool.table, pool.integrated, "laplace")
+    elif pool.method == "em":
+        fitted = fit(pool.table, pool.model, "em", standard_errors="none")
         items, population = fitted.parameters.items, fitted.parameters.population
         warnings = tuple(fitted.warnings)
-    nobody = np.zeros(pool.table.num_subjects, bool)
+    else:
+        # Errors of estimates, most of the time of a fit of few subjects, are not used.
+        fitted, status = integrated_fit(pool, nobody)
+        items, population = fitted.items, fitted.population
+        if status != Status.CONVERGED:
+            warnings = (f"the fit {status.explain()}: predictions may be off",)
     return knowledge_of(pool, items, population, nobody), items, warnings

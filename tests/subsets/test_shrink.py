@@ -25,6 +25,7 @@ from irtjax.subsets.crossfit import (
     choose_from,
     folds_of,
     learn,
+    padded_task,
     predict_held,
     whole_of,
 )
@@ -682,3 +683,27 @@ def test_too_few_subjects_are_warned_of_once():
     assert said(small.warnings) == said(errors.warnings) == 1
     assert said(document(small, errors, [], "out")["warnings"]) == 1
     assert subset_page(small, errors).count("too few held-out subjects") == 1
+
+
+@pytest.mark.parametrize("missing", [0.0, 0.1])
+def test_folds_have_the_programs_of_the_whole(missing):
+    """Where folds differed in distinct items, each compiled for a quarter minute."""
+    rng = np.random.default_rng(0)
+    right = (rng.random((12, 2_000)) < rng.beta(2, 1, 2_000)).astype(float)
+    right[rng.random(right.shape) < missing] = np.nan
+    table = irtjax.ResponseTable.from_arrays(right)
+    pool, _ = make_pool(table, "auto", None, "items", "score", None, ())
+    assert pool.method == "laplace"
+    forms = set()
+    for count in (0, 2, 3):
+        held = np.arange(12) < count
+        problem = padded_task(pool, held)[0].problem.by_distinct()
+        arrays, form = jax.tree.flatten(problem)
+        forms.add(
+            (
+                str(form),
+                *((np.shape(x), str(getattr(x, "dtype", float))) for x in arrays),
+            )
+        )
+        assert float(problem.model.subject_weight.sum()) == 12 - count
+    assert len(forms) == 1

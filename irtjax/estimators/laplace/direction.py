@@ -120,7 +120,8 @@ def directions_of(
 
 def in_directions(problem: MultilevelProblem, sign: np.ndarray) -> MultilevelProblem:
     """The problem with slopes of other signs, `[stems]`."""
-    distinct = arrange(problem.model, problem.data, sign)
+    rows = problem.distinct.weight.shape[0]
+    distinct = arrange(problem.model, problem.data, sign, rows)
     return dataclasses.replace(problem, distinct=distinct)
 
 

@@ -75,12 +75,17 @@ class DistinctItems(NamedTuple):
 
 
 def arrange(
-    model: MultilevelModel, data: Responses, sign: np.ndarray | None = None
+    model: MultilevelModel,
+    data: Responses,
+    sign: np.ndarray | None = None,
+    least_rows: int = 0,
 ) -> DistinctItems:
     """Responses by stem. Refuses two columns of one group.
 
     `sign` is that of each stem's slope; None for positive ones. Equal stems are merged,
     but not under jit, where only the responses and the stems' weights may be traced.
+    Distinct items are padded to `least_rows`, those of similar data, at least, so that
+    these share programs.
     """
     sign = np.ones(model.num_stems) if sign is None else sign
     stem, group = np.asarray(model.stem), np.asarray(model.group)
@@ -119,7 +124,7 @@ def arrange(
     # Rows of weight 0, so that data of about this size share programs. Few items are
     # counted as if all differed, since how many do varies with the responses.
     few = model.num_stems <= MOST_UNMERGED
-    rows = padded_size(model.num_stems if few else len(first))
+    rows = max(padded_size(model.num_stems if few else len(first)), least_rows)
     if offset is not None or rows * values[0].size > FEW_CELLS:
         rows = min(rows, model.num_stems)
     lacking = rows - len(first)

@@ -177,15 +177,17 @@ class MultilevelProblem(eqx.Module):
         if model.family.offsets() is not None or distinct.values.size > FEW_CELLS:
             return self
         size, width, count = distinct.values.shape
-        rows, weight = padded_size(max(count, self.least_subjects), 1), None
-        known = model.subject_weight
-        padded = rows * model.num_groups <= PADDED_ABILITIES
-        if padded and size * width * rows <= PADDED_CELLS:
+        known, weight = model.subject_weight, None
+        least = max(count, self.least_subjects)
+        rows = padded_size(least, 1)
+        if size * width * rows > PADDED_CELLS:
+            rows = least
+        if rows * model.num_groups > PADDED_ABILITIES:
+            rows = count
+        elif size * width * rows <= PADDED_CELLS or self.least_subjects:
             weight = jax.device_put(
                 (np.arange(rows) < count).astype(model.design.dtype)
             )
-        else:
-            rows = count
         if known is not None:
             weight = resized(known, rows, 0)
         distinct = distinct._replace(
