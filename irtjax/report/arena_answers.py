@@ -44,7 +44,7 @@ class ArenaAnswers:
         """Lines of the verdict by name."""
         found = {}
         if self.influence is not None:
-            found["Fragile"] = str(self.influence)
+            found["Fragile"] = self.influence.sentence
         if self.decision is not None and self.decision[2]:
             found["Plan"] = _plan(*self.decision)
         texts = self.diagnostics.significant() if self.diagnostics else []
@@ -59,7 +59,7 @@ class ArenaAnswers:
             count, unit = self.influence.count, self.influence.unit
             value = counted(count, unit) if count else "Stable"
             found.append(
-                {"label": "Fragile", "value": value, "text": str(self.influence)}
+                {"label": "Fragile", "value": value, "text": self.influence.sentence}
             )
         if self.decision is not None and self.decision[2]:
             text = _plan(*self.decision)
