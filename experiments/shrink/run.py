@@ -76,7 +76,7 @@ def main(arguments: list[str] | None = None) -> irtjax.SubsetErrors:
 def report(errors: irtjax.SubsetErrors) -> None:
     """Prints a table of everything, and the sizes that an error of a point takes."""
     print(
-        "| method | items | error | by the model alone | weighted mean | coverage |"
+        "| rule | items | error | by the model alone | weighted mean | coverage |"
         " width | tau | tau of mean |"
     )
     print("|---|---|---|---|---|---|---|---|---|")
@@ -86,18 +86,18 @@ def report(errors: irtjax.SubsetErrors) -> None:
             for end in ("", "_of_irt", "_of_mean")
         ]
         print(
-            f"| {row['method']} | {row['size']} | "
+            f"| {row['rule']} | {row['size']} | "
             + " | ".join(f"{value:.2f}" for value in points)
             + f" | {100 * row['coverage']:.1f} | {100 * row['width']:.1f}"
             f" | {row['kendall']:.3f} | {row['kendall_of_mean']:.3f} |"
         )
-    for method in dict.fromkeys(row["method"] for row in errors.rows):
-        print(f"{method}: one point at {crossing(errors, method)} items")
+    for rule in dict.fromkeys(row["rule"] for row in errors.rows):
+        print(f"{rule}: one point at {crossing(errors, rule)} items")
 
 
-def crossing(errors: irtjax.SubsetErrors, method: str) -> str:
+def crossing(errors: irtjax.SubsetErrors, rule: str) -> str:
     """Where the error falls to one point, interpolated between measured sizes."""
-    mine = [row for row in errors.rows if row["method"] == method]
+    mine = [row for row in errors.rows if row["rule"] == rule]
     size = np.array([row["size"] for row in mine], float)
     error = np.array([row["mean_absolute_error"] for row in mine])
     below = np.flatnonzero(error <= POINT)

@@ -68,7 +68,7 @@ def test_small_benchmarks_and_marginal_fits(tmp_path, capsys):
 def test_errors_of_small_benchmarks(tmp_path, capsys):
     errors = run.main(["--out", str(tmp_path)])
     mean = {
-        (row["method"], row["size"]): row["mean_absolute_error"] for row in errors.rows
+        (row["rule"], row["size"]): row["mean_absolute_error"] for row in errors.rows
     }
     assert all(mean[key, 40] < mean[key, 5] for key in {k for k, _ in mean})
     assert any(tmp_path.iterdir()) and capsys.readouterr().out
