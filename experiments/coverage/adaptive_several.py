@@ -60,8 +60,8 @@ def simulated(size: int, seed: int, items: int, tested: int) -> list[dict[str, A
         for x in theta
     ]
     fit: Any = irtjax.fit(tables[0], "factor", factors=2)
-    known = fit.factors._replace(at_fixed_axes=None)
-    exact = dataclasses.replace(fit, item_covariance=None, factors=known)
+    known = dataclasses.replace(fit.factors, at_fixed_axes=None)
+    exact = dataclasses.replace(fit, item_covariance=None).with_part(known)
     score, turn = chance(theta[1]).mean(axis=1), to_true_axes(fit, slopes)
     rows = []
     for select in ("information", "random"):

@@ -31,7 +31,7 @@ if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from irtjax._types import Status
-from irtjax.calibration.lengths import ability_columns, correlation_interval
+from irtjax.calibration.parts.lengths import ability_columns, correlation_interval
 from irtjax.estimators.driver import run
 from irtjax.estimators.marginal.em import EM
 from irtjax.estimators.start import start_values

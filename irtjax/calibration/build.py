@@ -12,16 +12,15 @@ import numpy as np
 from irtjax.calibration import (
     assumptions,
     copies,
-    factors,
     flags,
     identification,
-    lengths,
     relatives,
 )
 from irtjax.calibration.benchmarks import with_errors_of_benchmarks
 from irtjax.calibration.calibration import Calibration
 from irtjax.calibration.discrimination import negative_discrimination, negative_in_cells
-from irtjax.calibration.groups import structure_of, vanishing_groups
+from irtjax.calibration.parts import PARTS, Part
+from irtjax.calibration.parts.groups import vanishing_groups
 from irtjax.calibration.result_tables import AbilityTable, ItemTable
 from irtjax.calibration.scale import (
     compares_means,
@@ -69,6 +68,8 @@ def build(
     conditional, level = estimates, options["level"]
     vary = identification.variation(table)
     benchmarks = _of_benchmarks(table, estimates)
+    parts = [kind.of(table, estimates, layout) for kind in PARTS]
+    parts = [part for part in parts if part is not None]
     estimates, related, common, tested = _with_all_errors(
         table, estimates, options, vary, benchmarks
     )
@@ -76,7 +77,7 @@ def build(
     with clock.phase("tables"):
         # Findings about items and assumptions follow from the errors given the scale.
         checked = _judge(
-            table, conditional, layout, options, (vary, benchmarks), tested
+            table, conditional, layout, options, (vary, benchmarks), tested, parts
         )
         clusters = relatives.clusters_of(table, related, options)
         abilities = make_ability_table(
@@ -84,10 +85,9 @@ def build(
         )
         abilities = related.with_families(abilities)
         items = related.with_clusters(make_item_table(table, estimates, checked))
-        loadings = factors.factors_of(estimates, layout)
-        if loadings is not None:
-            items = with_columns(items, factors.loading_columns(loadings))
-            abilities = with_columns(abilities, factors.ability_columns(loadings))
+        for part in parts:
+            items = with_columns(items, part.item_columns(estimates))
+            abilities = with_columns(abilities, part.ability_columns(estimates))
         order = np.arange(table.num_subjects) if places is None else places
         abilities = abilities.take(order)
     theta, count = estimates.parameters.theta, estimates.num_parameters
@@ -120,9 +120,7 @@ def build(
         item_covariance=_covariance_of_items(estimates),
         ability_shared=None if shared is None else shared[order],
         ability_scale=None if scale is None else scale[order],
-        correlation_error=lengths.correlation_error(estimates.lengths),
-        structure=structure_of(table, estimates, layout),
-        factors=factors.factors_of(estimates, layout, order),
+        parts=tuple(part.take(order) for part in parts),
         item_texts=original.item_texts,
         item_contents=original.item_contents,
         **{name: getattr(estimates, name) for name in _SAME},
@@ -179,6 +177,7 @@ def _judge(
     options,
     tests: tuple[identification.Variation, assumptions.BenchmarkTest | None],
     tested: bool,
+    parts: list[Part],
 ) -> CheckedTables:
     """Flags of items and subjects, errors of items, and warnings."""
     model = estimates.problem.model
@@ -224,13 +223,10 @@ def _judge(
         negative = np.asarray(estimates.directions.sign) < 0
         note = flags.direction_note(negative, items, table.items)
         notes = [*notes, note] if note else notes
-    of_factors = factors.factors_of(estimates, layout)
-    if of_factors is not None:
-        more = factors.warnings_of(of_factors, options)
-        warnings, notes = [*warnings, *more[0]], [*notes, *more[1]]
-    if estimates.lengths is not None:
-        offset = options["length_offset"]
-        warnings += lengths.warnings_of(table, estimates.parameters, offset)
+    for part in parts:
+        findings = part.findings(table, estimates, options)
+        warnings += findings.warnings
+        notes += findings.notes
     if separated is not None and "discrimination" in estimates.priors:
         note = flags.separation_note(separated)
         notes = [note, *notes] if note else notes

@@ -5,13 +5,12 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
 from irtjax._types import Status
-from irtjax.calibration import lengths
-from irtjax.calibration.factors import Factors
+from irtjax.calibration.parts import Factors, Part, ResponseLengths, Structure
 from irtjax.calibration.result_tables import AbilityTable, ItemTable
 from irtjax.data.frames import HasTable
 from irtjax.data.item_texts import ItemText
@@ -20,55 +19,12 @@ from irtjax.estimators.posterior.nuts import Draws
 from irtjax.likelihood.problem import Parameters
 from irtjax.likelihood.quadrature import Resolution
 from irtjax.models.model import Model
-from irtjax.models.multilevel.covariance_mixture import Possible
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 
-class Structure(NamedTuple):
-    """Results of a multilevel fit other than general abilities and items.
-
-    Attributes:
-        groups: `[groups]` names.
-        group: `[items]` group of each item.
-        ability: `[subjects, groups]` abilities, in the order of
-            `Calibration.subject_names`.
-        error: `[subjects, groups]` their standard errors.
-        specific_covariance: `[groups, groups]` Sigma, of the group-specific abilities.
-        specific_correlation: `[groups, groups]` correlations of these.
-        correlation_lower: Lower bounds of the correlations; None with one group.
-        correlation_upper: Upper bounds.
-        raw_correlation: `[groups, groups]` correlations of subjects' mean responses.
-        effects: Names and values `[effects, columns]` of effects on items' coordinates.
-        draws: Draws of the posterior, for `nuts`.
-        general_variance: tau^2, of the general ability; 1 where items have slopes.
-        subject_effects: Names, effects and standard errors of the subjects' covariates.
-        stems: `[items]` the thing that each item measures, where groups share items.
-        possible: Draws of Sigma, tau^2 and the scales, which errors are averaged over;
-            None with one group.
-        facets: Names of the facets of items with an estimated standard deviation.
-        standard_deviations: Names of the variance components (facets, items within
-            them, items of each benchmark if estimated), and `[names, columns]` values.
-    """
-
-    groups: np.ndarray
-    group: np.ndarray
-    ability: np.ndarray
-    error: np.ndarray
-    specific_covariance: np.ndarray
-    specific_correlation: np.ndarray
-    correlation_lower: np.ndarray | None
-    correlation_upper: np.ndarray | None
-    raw_correlation: np.ndarray
-    effects: tuple[np.ndarray, np.ndarray]
-    draws: Draws | None = None
-    general_variance: float = 1.0
-    subject_effects: tuple[np.ndarray, np.ndarray, np.ndarray] | None = None
-    stems: np.ndarray | None = None
-    possible: Possible | None = None
-    facets: np.ndarray | None = None
-    standard_deviations: tuple[np.ndarray, np.ndarray] | None = None
+_Part = TypeVar("_Part", bound=Part)
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
@@ -113,9 +69,7 @@ class Calibration(HasTable):
         ability_scale: `[subjects]` the part of `ability_shared` that stretches all
             abilities alike (`ranking.scale_loadings`), which tests of equal abilities
             leave out; or None.
-        correlation_error: Standard error of the correlation of ability and speed.
-        structure: Abilities by group and related results, for multilevel models.
-        factors: Loadings and abilities, for factor models.
+        parts: What only some fits have: lengths, `structure`, `factors`.
         item_texts: Prompt, expected answer and most frequent wrong answer by item,
             where the data had them (`ResponseTable.item_texts`).
         item_contents: Hashes of the content of items, where the data had them.
@@ -152,9 +106,7 @@ class Calibration(HasTable):
     item_covariance: np.ndarray | None = None
     ability_shared: np.ndarray | None = None
     ability_scale: np.ndarray | None = None
-    correlation_error: float | None = None
-    structure: Structure | None = None
-    factors: Factors | None = None
+    parts: tuple[Part, ...] = ()
     item_texts: Mapping[str, ItemText] = dataclasses.field(default_factory=dict)
     item_contents: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
@@ -169,14 +121,53 @@ class Calibration(HasTable):
         pairs = zip(names, formulas, strict=True)
         return {name: formula for name, formula in pairs if formula}
 
+    def part(self, kind: type[_Part]) -> _Part | None:
+        """The part of this class; None of fits without it."""
+        return next((part for part in self.parts if isinstance(part, kind)), None)
+
+    def with_part(self, part: Part) -> Calibration:
+        """The fit with a part in place of the one of its class."""
+        parts = (part if type(x) is type(part) else x for x in self.parts)
+        return dataclasses.replace(self, parts=tuple(parts))
+
+    @property
+    def structure(self) -> Structure | None:
+        """Abilities by group and related results, for multilevel models."""
+        return self.part(Structure)
+
+    @property
+    def factors(self) -> Factors | None:
+        """Loadings and abilities, for factor models."""
+        return self.part(Factors)
+
+    @property
+    def num_groups(self) -> int:
+        """Number of groups of items with an ability each; 1 for one ability of all."""
+        structure = self.structure
+        return 1 if structure is None else len(structure.groups)
+
+    @property
+    def several_abilities(self) -> bool:
+        """Whether subjects have an ability for each group, or on each factor."""
+        return self.num_groups > 1 or bool(self.model.family.dims)
+
+    @property
+    def draws(self) -> Draws | None:
+        """Draws of the posterior, of a multilevel model by `nuts`; else None."""
+        structure = self.structure
+        return None if structure is None else structure.draws
+
+    @property
+    def correlation_error(self) -> float | None:
+        """Standard error of the correlation of ability and speed, if it has one."""
+        lengths = self.part(ResponseLengths)
+        return None if lengths is None else lengths.correlation_error
+
     @property
     def correlation_interval(self) -> tuple[float, float] | None:
         """Bounds of the correlation of ability and speed at `level`, by Fisher's z."""
-        if self.parameters.lengths is None or self.correlation_error is None:
-            return None
-        rho = float(self.parameters.lengths.correlation)
-        bounds = lengths.correlation_interval(rho, self.correlation_error, self.level)
-        return float(bounds[0]), float(bounds[1])
+        lengths = self.part(ResponseLengths)
+        return None if lengths is None else lengths.correlation_interval(self.level)
 
     def summary(self) -> str:
         """Returns the model and its fit in ten lines; `print(fit)` is the leaderboard.

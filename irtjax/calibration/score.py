@@ -12,7 +12,7 @@ from scipy.special import ndtri
 
 from irtjax import scoring
 from irtjax.calibration.item_error import ItemErrors, factor_item_errors, item_errors
-from irtjax.calibration.lengths import ability_columns, without_zero_lengths
+from irtjax.calibration.parts.lengths import ability_columns, without_zero_lengths
 from irtjax.calibration.scale import BECAUSE, least_error
 from irtjax.calibration.score_curve import why_not_ranked
 from irtjax.calibration.standing import standing_columns, with_subjects
@@ -148,7 +148,7 @@ def score(
     responses, part = _scored(fit, model, table, rows, measures, uses_lengths)
     responses = with_scores(responses, scores, items[0].dtype)
     request = _Request(fit, model, rows, items, responses, method)
-    if fit.structure is not None and len(fit.structure.groups) > 1:
+    if fit.num_groups > 1:
         new_scores = _of_groups(request)
     elif model.family.dims:
         new_scores = _of_factors(request, blocks)
@@ -471,8 +471,7 @@ def _scored(fit, model, table, rows, measures: str, uses_lengths: bool) -> Any:
 
 def _is_by_cell(fit: Calibration, model, table: ResponseTable) -> bool:
     """Whether responses are scored without their matrix."""
-    groups = 1 if fit.structure is None else len(fit.structure.groups)
-    one_way = model.family.by_cell and groups == 1
+    one_way = model.family.by_cell and fit.num_groups == 1
     share = FEW_OBSERVED if model.family.dims else FEW_ON_NODES
     return one_way and model.lengths is None and table.takes_cells(share)
 

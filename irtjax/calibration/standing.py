@@ -86,7 +86,9 @@ def with_subjects(fit: Calibration, scored: pa.Table, own_error, matched) -> Any
         abilities=AbilityTable(table),
         ability_shared=shared,
         ability_scale=scale,
-        structure=_structure(fit, stays, ability, own_error),
+        parts=tuple(
+            part.with_subjects(stays, ability, own_error) for part in fit.parts
+        ),
         parameters=_parameters(fit, stays, ability),
         num_observed=fit.num_observed + matched.num_observed,
     )
@@ -152,17 +154,6 @@ def _as_table(columns: dict[str, Any], schema: pa.Schema, size: int) -> pa.Table
             values = pa.array(values)
         arrays.append(values.cast(field.type))
     return pa.table(arrays, schema=schema)
-
-
-def _structure(fit: Calibration, known, ability, error) -> Any:
-    """The results of a multilevel fit of one ability with those of new subjects."""
-    structure = fit.structure
-    if structure is None:
-        return None
-    join = lambda old, new: np.concatenate([old[known], np.reshape(new, (-1, 1))])
-    return structure._replace(
-        ability=join(structure.ability, ability), error=join(structure.error, error)
-    )
 
 
 def _parameters(fit: Calibration, known, ability) -> Any:

@@ -9,7 +9,6 @@ import jax.numpy as jnp
 import numpy as np
 from scipy.special import betaincinv, expit, ndtri
 
-from irtjax.calibration import lengths
 from irtjax.calibration.flags import Margins
 from irtjax.calibration.scale import compares_means
 from irtjax.data.table import ResponseTable
@@ -195,8 +194,6 @@ def make_item_table(table: ResponseTable, estimates: Estimates, judged: CheckedT
             vectors |= _columns(name, value, error)
         elif name not in columns:
             columns |= _columns(name, value, error)
-    for name, value in lengths.item_columns(estimates.lengths).items():
-        vectors[name] = number_column(value, size)
     if table.reversed_scores:
         formulas = [table.reversed_scores.get(x) for x in table.items.tolist()]
         columns["reversed_scores"] = pa.array(formulas, pa.string())
@@ -242,12 +239,6 @@ def make_ability_table(
     own, rest = without_scale(error, shared, scale)
     options: dict[str, Any] = {"shared": rest, "pooled": compares_means(estimates)}
     ranking = rank_intervals(ability, own, key=key, level=level, **options)
-    speeds = {}
-    if estimates.lengths is not None:
-        part, _, speed = estimates.lengths
-        # Loadings of mean responses are not those of the parameters.
-        joint = None if compares_means(estimates) else estimates.shared
-        speeds = lengths.ability_columns(part, ability, error, joint, speed)
     columns = {
         "subject": pa.array(table.subjects.tolist()),
         "ability": number_column(ability),
@@ -261,7 +252,6 @@ def make_ability_table(
         **scores,
         "observed": pa.array(judged.margins[1].observed),
         "flags": pa.array(judged.flags[1]),
-        **{name: number_column(values) for name, values in speeds.items()},
         **columns_by_benchmark(table, response_ends(estimates.problem.model), level),
     }
     return pa.table(columns)
@@ -386,10 +376,10 @@ def floats(table: pa.Table, *names: str) -> list[np.ndarray]:
     return [np.asarray(column, np.float64) for column in columns]
 
 
-def with_columns(table: pa.Table, columns: dict[str, np.ndarray]) -> pa.Table:
+def with_columns(table: pa.Table, columns: dict[str, Any]) -> pa.Table:
     """A table with columns of numbers added at its end."""
     for name, values in columns.items():
-        table = table.append_column(name, number_column(values))
+        table = table.append_column(name, number_column(values, table.num_rows))
     return table
 
 

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from irtjax.calibration.lengths import without_zero_lengths
+from irtjax.calibration.parts.lengths import without_zero_lengths
 from irtjax.data.responses import Responses
 from irtjax.data.table import ResponseTable
 from irtjax.estimators.estimates import Estimates

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from irtjax.calibration.calibration import Calibration, Structure
+    from irtjax.calibration.calibration import Calibration
+    from irtjax.calibration.parts import Structure
 
 #: Benchmarks with a curve of their own.
 CURVES = 7

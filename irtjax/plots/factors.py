@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from irtjax.calibration.calibration import Calibration
-    from irtjax.calibration.factors import Factors
+    from irtjax.calibration.parts.factors import Factors
     from irtjax.validity.dimensionality import Dimensions
     from irtjax.validity.heterogeneity import Heterogeneity
 

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from irtjax.calibration.calibration import Calibration, Structure
+    from irtjax.calibration.calibration import Calibration
+    from irtjax.calibration.parts import Structure
 
 #: Rows and columns that each get a name, and cells that each get a number.
 NAMED, NUMBERED = 60, 16

@@ -15,7 +15,7 @@ from jaxtyping import Array
 
 from irtjax._types import RandomKey
 from irtjax.calibration.calibration import Calibration
-from irtjax.calibration.groups import structure_with_draws
+from irtjax.calibration.parts.groups import structure_with_draws
 from irtjax.data.coding import coded_as
 from irtjax.data.frames import HasTable
 from irtjax.data.responses import Responses

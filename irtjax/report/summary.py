@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from irtjax._types import Status
 from irtjax.calibration.discrimination import FALSE_DISCOVERY_RATE
-from irtjax.calibration.factors import correlation_columns
 from irtjax.calibration.flags import CONSTANT, NEGATIVE, NOT_IDENTIFIED
+from irtjax.calibration.parts.factors import correlation_columns
 from irtjax.data.reversal import directions_of
 from irtjax.data.wording import counted, have, percent
 from irtjax.ranking.accuracy import ENOUGH_CLUSTERS

@@ -20,31 +20,22 @@ def figure_makers(fit: Calibration) -> list[tuple[str, str, Callable[[Any], Any]
     """Returns title, file name and function of each figure."""
     from irtjax import plots
 
+    makers = [("Abilities", "abilities.png", "plot_abilities")]
     if fit.model.family.dims:
-        return [
-            ("Expected scores", "abilities.png", plots.plot_abilities),
-            ("Structure of items", "structure.png", plots.plot_structure),
-            ("Subjects and items", "biplot.png", plots.plot_biplot),
-        ]
-    curves = plots.plot_item_response_functions
-    makers: list[tuple[str, str, Callable[[Any], Any]]] = [
-        ("Abilities", "abilities.png", plots.plot_abilities),
-        ("Subjects and items", "wright_map.png", plots.plot_wright_map),
-        ("Item response functions", "item_response_functions.png", curves),
-        ("Test information", "test_information.png", plots.plot_test_information),
-    ]
-    if fit.parameters.lengths is not None:
+        makers = [("Expected scores", "abilities.png", "plot_abilities")]
+    else:
         makers += [
-            ("Ability and speed", "latency.png", plots.plot_latency),
-            ("Item parameters", "item_parameters.png", plots.plot_item_parameters),
+            ("Subjects and items", "wright_map.png", "plot_wright_map"),
+            (
+                "Item response functions",
+                "item_response_functions.png",
+                "plot_item_response_functions",
+            ),
+            ("Test information", "test_information.png", "plot_test_information"),
         ]
-    if fit.structure is not None and len(fit.structure.groups) > 1:
-        by_group = plots.plot_abilities_by_group
-        makers += [
-            ("Abilities by group", "group_abilities.png", by_group),
-            ("Correlations of groups", "correlations.png", plots.plot_correlations),
-        ]
-    return makers
+    for part in fit.parts:
+        makers += part.figures()
+    return [(title, file, getattr(plots, name)) for title, file, name in makers]
 
 
 def write_report(
@@ -100,11 +91,11 @@ def write_report(
         if page:
             write_page(place / PAGE, html)
         _write_page(fit, standing, place, progress, figures)
-        if draws and fit.structure is not None and fit.structure.draws is not None:
+        if draws and fit.draws is not None:
             from irtjax.storage import draw_labels, write_draws
 
             path = place / "draws.nc"
-            write_draws(path, fit.structure.draws, **draw_labels(fit))
+            write_draws(path, fit.draws, **draw_labels(fit))
 
     return save(
         fit,

@@ -103,6 +103,8 @@ def check_parameters(model: Model, parameters: Parameters) -> None:
         _check("population.correlation", population.correlation, 2 * each)
     if theta is not None:
         _check("theta", theta, (len(theta), *each))
+    if (model.lengths is None) != (lengths is None):
+        raise ValueError("parameters.npz and its model differ in response lengths")
     if lengths is not None:
         _check_lengths(lengths, size)
 

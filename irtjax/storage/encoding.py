@@ -19,6 +19,7 @@ import numpy as np
 
 from irtjax._types import Status
 from irtjax.calibration.calibration import Calibration
+from irtjax.calibration.parts import PARTS
 from irtjax.calibration.result_tables import AbilityTable, ItemTable
 from irtjax.data.arrays import as_labels
 from irtjax.data.decode import Count, Record, Whole
@@ -27,12 +28,10 @@ from irtjax.likelihood.problem import Parameters
 from irtjax.likelihood.quadrature import Resolution
 from irtjax.models import catalogue  # noqa: F401  # Defines every family.
 from irtjax.models.family import AbstractResponseFamily
-from irtjax.models.lengths import LengthItems, LengthParameters, Lengths
+from irtjax.models.lengths import Lengths
 from irtjax.models.model import Model, Population
 from irtjax.models.priors import AbstractPrior
 from irtjax.storage import checks
-from irtjax.storage.factors import factor_arrays, factors_of
-from irtjax.storage.multilevel import structure_arrays, structure_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -66,45 +65,7 @@ _AXES = {
     "item_covariance": "items columns columns",
     "ability_shared": "subjects rank",
     "ability_scale": "subjects",
-    "structure.groups": "groups",
-    "structure.group": "items",
-    "structure.ability": "subjects groups",
-    "structure.error": "subjects groups",
-    "structure.specific_covariance": "groups groups",
-    "structure.specific_correlation": "groups groups",
-    "structure.correlation_lower": "groups groups",
-    "structure.correlation_upper": "groups groups",
-    "structure.raw_correlation": "groups groups",
-    "structure.effect_names": "effects",
-    "structure.effect_values": "effects coordinates",
-    "structure.general_variance": "",
-    "structure.subject_effect_names": "covariates",
-    "structure.subject_effect_values": "covariates",
-    "structure.subject_effect_errors": "covariates",
-    "structure.stems": "items",
-    "structure.possible_own": "draws groups groups",
-    "structure.possible_variance": "draws",
-    "structure.possible_unit": "draws groups",
-    "structure.possible_origin": "draws groups",
-    "structure.facets": "facets",
-    "structure.sd_names": "components",
-    "structure.sd_values": "components coordinates",
-    "factors.names": "factors",
-    "factors.loadings": "items factors",
-    "factors.loadings_error": "items factors",
-    "factors.structure": "items factors",
-    "factors.communality": "items",
-    "factors.correlation": "factors factors",
-    "factors.ability": "subjects factors",
-    "factors.covariance": "subjects factors factors",
-    "factors.mean": "subjects factors",
-    "factors.spread": "subjects factors factors",
-    "factors.rotation": "",
-    "factors.share_at_best": "",
-    "factors.axes_known": "",
-    "factors.correlation_error": "factors factors",
-    "factors.at_fixed_axes": "items columns columns",
-    "factors.from_target": "factors",
+    **{f"{x.prefix}{name}": axes for x in PARTS for name, axes in x.axes.items()},
 }
 #: Its arrays of errors, each None without standard errors.
 _ERROR_ARRAYS = ("item_covariance", "ability_shared", "ability_scale")
@@ -220,7 +181,7 @@ def _field(value: Any, name: str) -> Any:
 
 def to_json(fit: Calibration) -> dict[str, Any]:
     """Returns the content of `fit.json` for a calibration."""
-    lengths, population = fit.parameters.lengths, fit.parameters.population
+    population = fit.parameters.population
     resolution = None if fit.resolution is None else fit.resolution._asdict()
     status = Status(int(fit.status))
 
@@ -236,16 +197,15 @@ def to_json(fit: Calibration) -> dict[str, Any]:
         **own("num_parameters", "aic", "bic", "level"),
         "population": {"mean": population.mean, "sd": population.sd},
     }
-    if lengths is not None:
-        content["correlation"] = lengths.correlation  # of ability and speed
-        content["correlation_se"] = fit.correlation_error
+    for part in fit.parts:
+        content |= part.document()
     content |= {"resolution": resolution, **own("timings", "warnings", "notes")}
     return plain(content)
 
 
 def to_arrays(fit: Calibration) -> dict[str, np.ndarray]:
     """Returns the estimates and the trace as named arrays, in their own dtype."""
-    items, population, theta, lengths = fit.parameters
+    items, population, theta, _ = fit.parameters
     arrays = {
         **{f"items.{k}": v for k, v in items._asdict().items()},
         **{f"population.{k}": v for k, v in population._asdict().items()},
@@ -256,12 +216,9 @@ def to_arrays(fit: Calibration) -> dict[str, np.ndarray]:
         "item_names": fit.item_names,
         "benchmark_names": fit.benchmarks,
         **{name: getattr(fit, name) for name in _ERROR_ARRAYS},
-        **structure_arrays(fit.structure),
-        **factor_arrays(fit.factors),
     }
-    if lengths is not None:
-        arrays |= {f"lengths.{k}": v for k, v in lengths.items._asdict().items()}
-        arrays["correlation"] = lengths.correlation
+    for part in fit.parts:
+        arrays |= part.arrays()
     return {k: np.asarray(v) for k, v in arrays.items() if v is not None}
 
 
@@ -320,7 +277,11 @@ def from_parts(
     }
     rest |= {name: math.nan for name in _FLOATS if rest[name] is None}
     errors = {name: arrays.get(name) for name in _ERROR_ARRAYS}
+    parts = [kind.from_arrays(arrays, content) for kind in PARTS]
+    parts = tuple(part for part in parts if part is not None)
     parameters = _parameters(model, arrays)
+    for part in parts:
+        parameters = parameters._replace(**part.parameters())
     checks.check_counts(content, arrays)
     checks.check_options(content.options, model)
     checks.check_parameters(model, parameters)
@@ -343,9 +304,7 @@ def from_parts(
         resolution=None
         if nodes is None
         else Resolution(*msgspec.structs.astuple(nodes)),
-        correlation_error=content.correlation_se,
-        structure=structure_of(arrays),
-        factors=factors_of(arrays),
+        parts=parts,
         **rest,
     )
 
@@ -362,12 +321,7 @@ def _parameters(model: Model, arrays: dict[str, Any]) -> Parameters:
             )
     mean, sd = arrays["population.mean"], arrays["population.sd"]
     more = (arrays.get(f"population.{x}") for x in ("log_weights", "correlation"))
-    lengths = None
-    if model.lengths is not None:
-        parts = {name: arrays[f"lengths.{name}"] for name in LengthItems._fields}
-        lengths = LengthParameters(LengthItems(**parts), arrays["correlation"])
-    population = Population(mean, sd, *more)
-    return Parameters(items, population, arrays.get("theta"), lengths)
+    return Parameters(items, Population(mean, sd, *more), arrays.get("theta"))
 
 
 def _status(name: str) -> Status:

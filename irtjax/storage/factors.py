@@ -7,41 +7,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from irtjax.calibration.calibration import Calibration
-from irtjax.calibration.factors import Factors, correlation_columns, loading_columns
+from irtjax.calibration.parts.factors import Factors, correlation_columns
 from irtjax.calibration.tables import floats, number_column
 from irtjax.models.factors import Factor
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-_PREFIX = "factors."
-
-
-def factor_arrays(factors: Factors | None) -> dict[str, Any]:
-    """Arrays of the factors by name."""
-    if factors is None:
-        return {}
-    fields = factors._asdict().items()
-    return {f"{_PREFIX}{name}": x for name, x in fields if x is not None}
-
-
-def factors_of(arrays: dict[str, Any]) -> Factors | None:
-    """The factors of a file's arrays; None if it has none."""
-    own = {
-        name.removeprefix(_PREFIX): value
-        for name, value in arrays.items()
-        if name.startswith(_PREFIX)
-    }
-    if not own:
-        return None
-    own["rotation"] = str(own["rotation"])
-    own["share_at_best"] = float(own["share_at_best"])
-    own["axes_known"] = bool(own.get("axes_known", True))
-    # Files of before have the covariances about the modes alone.
-    own.setdefault("spread", own.get("covariance"))
-    if "certificate" in own:
-        own["certificate"] = float(own["certificate"])
-    return Factors(**{"loadings_error": None, **own})
 
 
 def _only_factor(fit: Calibration) -> Factors | None:
@@ -94,7 +65,7 @@ def factor_tables(fit: Calibration) -> dict[str, pa.Table]:
         items["benchmark"] = fit.benchmarks.tolist()
     names = factors.names.tolist()
     # Errors that are not known, as those of loadings at their bound 0, are empty.
-    columns = {name: number_column(x) for name, x in loading_columns(factors).items()}
+    columns = {name: number_column(x) for name, x in factors.item_columns().items()}
     structure = {k: x for k, x in columns.items() if not k.startswith("loading_")}
     rows = {"factor": names}
     rows |= {name: factors.correlation[:, k] for k, name in enumerate(names)}

@@ -7,23 +7,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from scipy.special import ndtri
 
-from irtjax.calibration.calibration import Calibration, Structure
-from irtjax.calibration.groups import structure_with_draws
-from irtjax.models.multilevel.covariance_mixture import Possible
+from irtjax.calibration.calibration import Calibration
+from irtjax.calibration.parts.groups import structure_with_draws
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-_PREFIX = "structure."
-#: The arrays that a field of several arrays becomes.
-_PARTS = {
-    "effects": ("effect_names", "effect_values"),
-    "standard_deviations": ("sd_names", "sd_values"),
-    "subject_effects": tuple(
-        f"subject_effect_{k}" for k in ("names", "values", "errors")
-    ),
-    "possible": tuple(f"possible_{name}" for name in Possible._fields),
-}
 
 #: Axes of what a sampler keeps, after chains and draws.
 _AXES = {
@@ -39,35 +27,6 @@ _AXES = {
     "group_effects": ("group", "coordinate"),
     "subject_effects": ("covariate",),
 }
-
-
-def structure_arrays(structure: Structure | None) -> dict[str, Any]:
-    """Arrays of a structure by name, for a file; draws are not among them."""
-    if structure is None:
-        return {}
-    fields = structure._asdict()
-    del fields["draws"]
-    for name, parts in _PARTS.items():
-        values = fields.pop(name)
-        if values is not None:
-            fields |= zip(parts, values, strict=True)
-    return {f"{_PREFIX}{k}": v for k, v in fields.items() if v is not None}
-
-
-def structure_of(arrays: dict[str, Any]) -> Structure | None:
-    """The structure of a file's arrays; None if it has none."""
-    names = [name for name in arrays if name.startswith(_PREFIX)]
-    own = {name.removeprefix(_PREFIX): arrays[name] for name in names}
-    if not own:
-        return None
-    for name, parts in _PARTS.items():
-        if parts[0] in own:
-            values = [own.pop(part) for part in parts]
-            own[name] = Possible(*values) if name == "possible" else tuple(values)
-    if "general_variance" in own:
-        own["general_variance"] = float(own["general_variance"])
-    bounds = dict.fromkeys(("correlation_lower", "correlation_upper"))
-    return Structure(**{**bounds, **own})
 
 
 def draw_labels(fit: Calibration) -> dict[str, Any]:

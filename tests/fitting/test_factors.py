@@ -15,7 +15,7 @@ from scipy.special import expit
 from typer.testing import CliRunner
 
 import irtjax
-from irtjax.calibration.factors import Factors, warnings_of
+from irtjax.calibration.parts.factors import Factors, findings_of
 from irtjax.cli.app import app
 from irtjax.estimators.driver import run_jit
 from irtjax.estimators.factor_start import factor_start
@@ -184,7 +184,7 @@ def test_errors_that_are_not_known_are_empty_in_the_tables():
     fit = fitted()
     error = fit.factors.loadings_error.copy()
     error[3, 1] = np.nan
-    fit = dataclasses.replace(fit, factors=fit.factors._replace(loadings_error=error))
+    fit = fit.with_part(dataclasses.replace(fit.factors, loadings_error=error))
     column = factor_tables(fit)["loadings"]["loading_factor_2_se"].to_pylist()
     assert column[3] is None and column[2] == error[2, 1]
 
@@ -291,8 +291,8 @@ def test_every_verb_works_or_refuses_in_one_line(tmp_path):
     np.testing.assert_allclose(predicted.probabilities.sum(-1), 1)
     irtjax.save(fit, tmp_path / "fit")
     again = irtjax.load(tmp_path / "fit")
-    for one, other in zip(fit.factors, again.factors, strict=True):
-        np.testing.assert_array_equal(one, other)
+    for name, one in vars(fit.factors).items():
+        np.testing.assert_array_equal(one, getattr(again.factors, name))
     assert again.abilities.table.equals(fit.abilities.table)
     for call in (
         lambda: irtjax.audit(fit, table),
@@ -763,7 +763,7 @@ def test_factors_that_few_items_measure_are_named():
         *(none, none, none, none, "oblimin", 0.01),
     )
     options = {"positive": True, "loadings": "all"}
-    warnings, notes = warnings_of(found, options)
+    warnings, notes = findings_of(found, options)
     assert warnings[0].startswith("fewer than 3 items have a structure coefficient")
     assert "on code: use fewer factors" in warnings[0]
     assert "items measure code alone" in warnings[1] and "law" not in warnings[1]
@@ -772,5 +772,5 @@ def test_factors_that_few_items_measure_are_named():
     )
     assert notes[1].startswith("1 % of the starts of the rotation")
     # Loadings fixed at 0 identify factors without items of their own.
-    given, _ = warnings_of(found, options | {"loadings": "given"})
+    given, _ = findings_of(found, options | {"loadings": "given"})
     assert given == warnings[:1]

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import irtjax
-from irtjax.calibration.lengths import without_zero_lengths
+from irtjax.calibration.parts.lengths import without_zero_lengths
 from irtjax.fitting.length_checks import is_noise, refuse_constant
 
 

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 import irtjax
 from irtjax import plots
-from irtjax.calibration.lengths import ability_columns
+from irtjax.calibration.parts.lengths import ability_columns
 from irtjax.cli.app import app
 from irtjax.likelihood.lengths import with_lengths
 from irtjax.likelihood.problem import Problem

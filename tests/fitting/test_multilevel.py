@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 import irtjax
 from experiments.lego_irt.tables import simulated_ratings
-from irtjax.calibration.groups import vanishing_groups
+from irtjax.calibration.parts.groups import vanishing_groups
 from irtjax.cli.app import app
 from irtjax.data.responses import Responses
 from irtjax.estimators.laplace.components import without_end
@@ -140,7 +140,7 @@ def test_a_saved_fit_comes_back_and_scores_new_subjects(tmp_path):
     assert np.corrcoef(scored["ability"].to_numpy(), general)[0, 1] > 0.995
     assert "ability_bench 2_se" in scored.column_names
     # Their errors count what is not known of the scale, of a fit from disk too.
-    alone = dataclasses.replace(fit, structure=fit.structure._replace(possible=None))
+    alone = fit.with_part(dataclasses.replace(fit.structure, possible=None))
     given = irtjax.score(alone, drawn()[0]).table
     name = "ability_bench 2_se"
     more = scored[name].to_numpy() / given[name].to_numpy()

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from irtjax import plots
-from irtjax.calibration.factors import Factors
+from irtjax.calibration.parts.factors import Factors
 from irtjax.plots.clusters import twins
 from irtjax.plots.factors import ARROWS, NAMED_ITEMS, _spread_out
 from irtjax.validity.heterogeneity import Heterogeneity
@@ -108,7 +108,7 @@ def test_structure_is_sorted_by_cluster(tmp_path):
     plain = plots.plot_structure(fit).axes[0]
     assert np.asarray(plain.images[0].get_array()).shape == (41, 3)
     assert plain.texts[0].get_text() == "41 items, oblimin rotation"
-    fit.factors = fit.factors._replace(rotation="none")
+    fit.factors = dataclasses.replace(fit.factors, rotation="none")
     plain = plots.plot_structure(fit).axes[0]
     assert plain.texts[0].get_text() == "41 items, not rotated"
 

@@ -8,7 +8,7 @@ import pytest
 
 import irtjax
 from irtjax import plots
-from irtjax.calibration.calibration import Structure
+from irtjax.calibration.parts import Structure
 from tests.small_fits import NASTY, small_fit
 
 ALL = [

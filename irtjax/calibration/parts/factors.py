@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+import dataclasses
+from collections.abc import Mapping
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from irtjax.calibration.lengths import correlation_interval
+from irtjax.calibration.parts.lengths import correlation_interval
+from irtjax.calibration.parts.part import Findings, Part
+from irtjax.data.table import ResponseTable
 from irtjax.estimators.estimates import Estimates
 
 #: Items with at least this structure coefficient belong to a factor, and how many a
@@ -18,7 +22,8 @@ PURE = 0.95
 FEW_STARTS = 0.05
 
 
-class Factors(NamedTuple):
+@dataclasses.dataclass(frozen=True, eq=False)
+class Factors(Part):
     """Loadings of items, and abilities of subjects, on several factors.
 
     Attributes:
@@ -55,6 +60,26 @@ class Factors(NamedTuple):
             the number was given.
     """
 
+    prefix: ClassVar[str] = "factors."
+    axes: ClassVar[Mapping[str, str]] = {
+        "names": "factors",
+        "loadings": "items factors",
+        "loadings_error": "items factors",
+        "structure": "items factors",
+        "communality": "items",
+        "correlation": "factors factors",
+        "ability": "subjects factors",
+        "covariance": "subjects factors factors",
+        "mean": "subjects factors",
+        "spread": "subjects factors factors",
+        "rotation": "",
+        "share_at_best": "",
+        "axes_known": "",
+        "correlation_error": "factors factors",
+        "at_fixed_axes": "items columns columns",
+        "from_target": "factors",
+    }
+
     names: np.ndarray
     loadings: np.ndarray
     loadings_error: np.ndarray | None
@@ -89,38 +114,73 @@ class Factors(NamedTuple):
         )
         return bounds
 
+    @classmethod
+    def of(cls, table: ResponseTable, estimates: Estimates, layout: Any) -> Self | None:
+        """The factors of a model with several abilities; `layout` is their names."""
+        found = estimates.factors
+        if found is None:
+            return None
+        fields = found._asdict()
+        del fields["item_errors"]
+        best = found.share_at_best
+        fields["share_at_best"] = float("nan") if best is None else best
+        return cls(names=np.asarray(layout), **fields)
 
-def factors_of(
-    estimates: Estimates, names: Any, order: np.ndarray | None = None
-) -> Factors | None:
-    """The factors with their names, subjects in an order; None for other models."""
-    loadings = estimates.factors
-    if loadings is None:
-        return None
-    places = slice(None) if order is None else order
-    best = loadings.share_at_best
-    return Factors(
-        np.asarray(names),
-        loadings.loadings,
-        loadings.loadings_error,
-        loadings.structure,
-        loadings.communality,
-        loadings.correlation,
-        loadings.ability[places],
-        loadings.covariance[places],
-        loadings.mean[places],
-        loadings.spread[places],
-        loadings.rotation,
-        float("nan") if best is None else best,
-        loadings.axes_known,
-        loadings.correlation_error,
-        loadings.at_fixed_axes,
-        loadings.from_target,
-        loadings.certificate,
-    )
+    def take(self, order: np.ndarray) -> Self:
+        """The factors with their subjects in another order."""
+        names = "ability", "covariance", "mean", "spread"
+        return dataclasses.replace(
+            self, **{name: getattr(self, name)[order] for name in names}
+        )
+
+    def item_columns(self, estimates: Estimates | None = None) -> dict[str, Any]:
+        """Loadings with errors, structure, communality."""
+        columns = {}
+        for k, name in enumerate(self.names):
+            columns[f"loading_{name}"] = self.loadings[:, k]
+            if self.loadings_error is not None:
+                columns[f"loading_{name}_se"] = self.loadings_error[:, k]
+        for k, name in enumerate(self.names):
+            columns[f"structure_{name}"] = self.structure[:, k]
+        return columns | {"communality": self.communality}
+
+    def ability_columns(self, estimates: Estimates) -> dict[str, Any]:
+        """An ability and its error for each factor."""
+        columns = {}
+        for k, name in enumerate(self.names):
+            columns[f"ability_{name}"] = self.ability[:, k]
+            columns[f"ability_{name}_se"] = self.error[:, k]
+        return columns
+
+    def findings(
+        self, table: ResponseTable, estimates: Estimates, options: dict[str, Any]
+    ) -> Findings:
+        """Factors that few items measure, and what the rotation leaves open."""
+        return findings_of(self, options)
+
+    def figures(self) -> list[tuple[str, str, str]]:
+        """Loadings, and subjects with them."""
+        return [
+            ("Structure of items", "structure.png", "plot_structure"),
+            ("Subjects and items", "biplot.png", "plot_biplot"),
+        ]
+
+    @classmethod
+    def from_own(
+        cls, own: dict[str, Any], arrays: Mapping[str, Any], document: Any
+    ) -> Self:
+        """The factors of a file."""
+        own["rotation"] = str(own["rotation"])
+        own["share_at_best"] = float(own["share_at_best"])
+        own["axes_known"] = bool(own.get("axes_known", True))
+        # Files of before have the covariances about the modes alone.
+        own.setdefault("spread", own.get("covariance"))
+        if "certificate" in own:
+            own["certificate"] = float(own["certificate"])
+        return cls(**{"loadings_error": None, **own})
 
 
-def warnings_of(found: Factors, options: dict[str, Any]) -> tuple[list[str], list[str]]:
+def findings_of(found: Factors, options: dict[str, Any]) -> Findings:
     """Warnings about factors that few items measure, and notes on the rotation."""
     warnings, notes = [], []
     positive = bool(options.get("positive"))
@@ -168,28 +228,7 @@ def warnings_of(found: Factors, options: dict[str, Any]) -> tuple[list[str], lis
         )
     if found.loadings_error is not None and found.axes_known and free and not positive:
         notes.append("errors of loadings leave out that of the factors' directions")
-    return warnings, notes
-
-
-def ability_columns(found: Factors) -> dict[str, np.ndarray]:
-    """Columns of the ability table: an ability and its error for each factor."""
-    columns = {}
-    for k, name in enumerate(found.names):
-        columns[f"ability_{name}"] = found.ability[:, k]
-        columns[f"ability_{name}_se"] = found.error[:, k]
-    return columns
-
-
-def loading_columns(found: Factors) -> dict[str, np.ndarray]:
-    """Columns of items: loadings with errors, structure, communality."""
-    columns = {}
-    for k, name in enumerate(found.names):
-        columns[f"loading_{name}"] = found.loadings[:, k]
-        if found.loadings_error is not None:
-            columns[f"loading_{name}_se"] = found.loadings_error[:, k]
-    for k, name in enumerate(found.names):
-        columns[f"structure_{name}"] = found.structure[:, k]
-    return columns | {"communality": found.communality}
+    return Findings(tuple(warnings), tuple(notes))
 
 
 def correlation_columns(found: Factors, level: float) -> dict[str, np.ndarray]:
