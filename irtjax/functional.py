@@ -566,7 +566,7 @@ def _data(items, theta, values, observed, trials, subject_weight, item_weight):
 def _with_lengths(model, data, lengths, log_length, length_observed) -> Responses:
     """The record with response lengths, which models with lengths need."""
     given = lengths is not None, log_length is not None
-    if model.lengths is None:
+    if not model.has_lengths:
         if any(given) or length_observed is not None:
             raise ValueError(
                 f"model {model.name!r} has no response lengths: leave lengths and"

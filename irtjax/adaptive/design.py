@@ -9,7 +9,7 @@ from typing import Any, TypedDict, Unpack
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 
 #: Rules of selection, and scores.
 SELECTIONS = (
@@ -241,6 +241,10 @@ class Design(eqx.Module):
         # At 1 all rules end a test as they would without it, before the first item too.
         content |= dict(min_items=optional(least if least > 1 else None, jnp.int32))
         return cls(*static, **limits, **content)
+
+    def with_weight(self, items: Bool[Array, " items"]) -> Bool[Array, " items"]:
+        """Those of the items whose content group has weight; all without groups."""
+        return items if self.groups is None else items & (self.groups >= 0)
 
     def mark(self, dtype: Any) -> tuple[Float[Array, ""], Float[Array, ""]]:
         """The pass mark and its error: 0, or that of a rival's ability."""

@@ -20,6 +20,7 @@ from irtjax.adaptive.regressed import regressed_items
 from irtjax.adaptive.steps import decided_by_population
 from irtjax.calibration.calibration import Calibration
 from irtjax.calibration.item_error import factor_item_errors, item_errors
+from irtjax.calibration.parts import Factors
 from irtjax.data.arrays import check_unique, names_of
 from irtjax.data.item_texts import Contents
 
@@ -117,9 +118,8 @@ class LabelledBank(NamedTuple):
         if not limits:
             return ()
         usable = np.ones(self.bank.num_items, bool) if allowed is None else allowed
-        if design.groups is not None:
-            usable = usable & (np.asarray(design.groups) >= 0)
-        smallest_errors = self.bank.smallest_errors(design, jnp.asarray(usable))
+        usable = design.with_weight(jnp.asarray(usable))
+        smallest_errors = self.bank.smallest_errors(design, usable)
         errors, weights = (np.asarray(x, float) for x in smallest_errors)
         # Where nobody is the errors do not matter: beyond 3 standard deviations.
         errors = np.where(weights > 1e-3 * weights.max(), errors, np.inf)
@@ -239,7 +239,6 @@ def _bank_of(fit: Calibration, num_items: int | None, rules: Mapping[str, Any]):
         options |= dict(covariance=errors.items, scale=errors.scale)
     parts: Any = fit.model, parameters.items, parameters.population
     if fit.model.family.dims:
-        assert fit.factors is not None
         more: dict[str, Any] = dict(composite=rules.get("composite"))
         blocks = factor_item_errors(fit)
         items = parameters.items
@@ -251,8 +250,10 @@ def _bank_of(fit: Calibration, num_items: int | None, rules: Mapping[str, Any]):
             given = fit.model, items, parameters.population, blocks, counts_of(fit)
             items, blocks = regressed_items(*given, weight)
         parts = fit.model, items, parameters.population
-        return FactorBank.create(*parts, covariance=blocks, **more), fit.factors.names
-    if parameters.lengths is None:
+        return FactorBank.create(*parts, covariance=blocks, **more), fit.require(
+            Factors
+        ).names
+    if not fit.model.has_lengths:
         repeats = max(rules.get("repeats", 1), 1)
         return ItemBank.create(*parts, repeats=repeats, **options), None
     offset = fit.options["length_offset"]

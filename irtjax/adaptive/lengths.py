@@ -69,7 +69,7 @@ class LengthBank(ItemBank):
 
         Errors of the items are those of their responses; lengths are taken as known.
         """
-        if model.lengths is None:
+        if not model.has_lengths:
             raise ValueError(
                 f"the model {model.name} has no response lengths: use ItemBank"
             )

@@ -56,9 +56,9 @@ def draw_items(fit: Calibration, key: RandomKey, size: float = 1.0) -> Items:
     """
     model, items = fit.model, jax.tree.map(jnp.asarray, fit.parameters.items)
     coordinates = model.unconstrain(items)
-    covariance = fit.item_covariance
-    if fit.factors is not None and fit.factors.at_fixed_axes is not None:
-        covariance = fit.factors.at_fixed_axes  # A rotation moves all items together.
+    # A rotation moves all items together.
+    fixed = fit.at_fixed_axes
+    covariance = fit.item_covariance if fixed is None else fixed
     if covariance is None:
         raise ValueError(
             "items cannot be drawn: the fit has no errors of items; fit with"

@@ -43,8 +43,7 @@ def start(
     bank.check(design)
     size, dtype = bank.num_items, bank.mean.dtype
     allowed = jnp.ones(size, bool) if available is None else available
-    if design.groups is not None:
-        allowed = allowed & (design.groups >= 0)
+    allowed = design.with_weight(allowed)
     if eligibility is not None:
         draw = jax.random.fold_in(key, 0)
         allowed = allowed & jax.random.bernoulli(draw, eligibility)

@@ -111,7 +111,7 @@ class OrderedFit:
                 "an audit needs a model of right and wrong responses (2pl, 3pl, 4pl),"
                 f" not {fit.model.name}"
             )
-        if fit.structure is not None and len(fit.structure.groups) > 1:
+        if fit.num_groups > 1:
             raise ValueError(several_abilities(fit.model.name))
         check_one_ability(fit.model, "an audit")
         rows = match_all_items(table, fit.item_names, "audit", fit.item_contents)

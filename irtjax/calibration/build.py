@@ -202,7 +202,7 @@ def _judge(
     warnings = [*identification.warnings_of(table, estimates, vary), *warnings]
     warnings += copies.warnings_of(alike, table.subjects)
     warnings += assumptions.of_dependence(_dependence(table, estimates))
-    if estimates.groups is not None:
+    if estimates.multilevel:
         warnings = [
             *vanishing_groups(estimates, layout),
             *flags.flag_warnings(items, table.items, has_priors=True),
@@ -257,10 +257,10 @@ def _findings(table: ResponseTable, estimates: Estimates, missing: np.ndarray):
     nothing = np.zeros(table.num_items, bool)
     # Items of a group are compared with the rest of their group.
     group, abilities = None, estimates.ability[:, None]
-    if estimates.groups is not None and estimates.groups.ability.shape[1] > 1:
-        group, abilities = estimates.groups.group, estimates.groups.ability
+    if estimates.num_groups > 1:
+        abilities, group = estimates.by_group
     separated = None
-    one = estimates.factors is None
+    one = not estimates.several
     if one and family.num_categories == 2 and table.trials is None and family.has_slope:
         separated = nothing.copy()
         if cells is not None and group is None:
@@ -336,11 +336,9 @@ def _dependence(table: ResponseTable, estimates: Estimates):
     if estimates.factors is not None:
         product = estimates.factors.mean @ np.asarray(items.discrimination).T
         parts = *by_product(model, items), product
-    elif estimates.groups is not None and estimates.groups.group is not None:
-        parts = family, items, estimates.groups.ability[:, estimates.groups.group]
     else:
-        shape = estimates.ability.shape[0], table.num_items
-        parts = family, items, np.broadcast_to(estimates.ability[:, None], shape)
+        ability, group = estimates.by_group
+        parts = family, items, ability[:, group]
     return assumptions.dependence_test(*parts, table.values, table.trials)
 
 
@@ -348,11 +346,10 @@ def _of_benchmarks(
     table: ResponseTable, estimates: Estimates
 ) -> assumptions.BenchmarkTest | None:
     """Test of one ability for all benchmarks; None of joint fits, and of several."""
-    if estimates.joint or estimates.factors is not None:
+    if estimates.joint or estimates.several:
         return None
-    groups = 1 if estimates.groups is None else estimates.groups.ability.shape[1]
-    grouped = "benchmark" in table.item_facets and groups == 1
-    if not grouped or estimates.lengths is not None:
+    grouped = "benchmark" in table.item_facets and estimates.num_groups == 1
+    if not grouped or estimates.problem.model.has_lengths:
         return None
     problem, items = estimates.problem, estimates.parameters.items
     family, ability, data = problem.model.family, estimates.ability, problem.data
@@ -371,13 +368,13 @@ def _assumptions(table: ResponseTable, estimates: Estimates):
     They are independent normal abilities. Models with several abilities have none that
     are tested here.
     """
-    if estimates.joint or estimates.factors is not None:
+    if estimates.joint or estimates.several:
         return [], []
     normality = None
     if estimates.normal:
         variance = estimates.error**2
         # Multilevel fits keep all errors of abilities as shared ones.
-        if estimates.shared is not None and estimates.groups is None:
+        if estimates.shared is not None and not estimates.multilevel:
             variance = variance - np.sum(estimates.shared**2, axis=1)
         normality = assumptions.normality_test(estimates.ability, variance)
     # A histogram is estimated, not assumed.

@@ -125,10 +125,17 @@ class Calibration(HasTable):
         """The part of this class; None of fits without it."""
         return next((part for part in self.parts if isinstance(part, kind)), None)
 
+    def require(self, kind: type[_Part]) -> _Part:
+        """The part of this class; a ValueError of fits without it."""
+        part = self.part(kind)
+        if part is None:
+            raise ValueError(kind.absence)
+        return part
+
     def with_part(self, part: Part) -> Calibration:
-        """The fit with a part in place of the one of its class."""
-        parts = (part if type(x) is type(part) else x for x in self.parts)
-        return dataclasses.replace(self, parts=tuple(parts))
+        """The fit with a part, in place of the one of its class if it has one."""
+        others = (x for x in self.parts if type(x) is not type(part))
+        return dataclasses.replace(self, parts=(*others, part))
 
     @property
     def structure(self) -> Structure | None:
@@ -139,6 +146,17 @@ class Calibration(HasTable):
     def factors(self) -> Factors | None:
         """Loadings and abilities, for factor models."""
         return self.part(Factors)
+
+    @property
+    def factor_names(self) -> tuple[str, ...]:
+        """Names of the factors; none of fits without."""
+        return () if self.factors is None else tuple(self.factors.names.tolist())
+
+    @property
+    def at_fixed_axes(self) -> np.ndarray | None:
+        """`Factors.at_fixed_axes`; None without a rotation."""
+        factors = self.factors
+        return None if factors is None else factors.at_fixed_axes
 
     @property
     def num_groups(self) -> int:

@@ -437,7 +437,7 @@ def _of_one(condition: Condition, fit: Calibration, level: float, _) -> _Measure
             f"condition {condition.text!r}: the accuracy of one subject has an interval"
             f" at the level of the fit, {fit.level:g}, only: leave level= out"
         )
-    if condition.quantity == "ability" and fit.factors is None:
+    if condition.quantity == "ability" and not fit.model.family.dims:
         half = float(ndtri(0.5 + level / 2)) * error
         return _Measured(value, value - half, value + half)
     ends = response_ends(fit.model)

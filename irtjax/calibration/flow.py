@@ -203,7 +203,7 @@ def _weights(fit: Calibration, names: np.ndarray) -> np.ndarray | None:
     """
     if "discrimination" not in fit.items.table.column_names:
         return None
-    if fit.factors is not None:
+    if fit.model.family.dims:
         return _sensitivities(fit, names)
     slope = np.nan_to_num(floats(fit.items.table, "discrimination")[0])[None]
     return slope / slope.mean() if slope.mean() > 0 else None

@@ -33,8 +33,7 @@ def item_errors(fit: Calibration) -> ItemErrors | None:
     """
     covariance = fit.item_covariance
     chosen = fit.options.get("item_uncertainty", True)
-    several = fit.structure is not None and len(fit.structure.groups) > 1
-    if covariance is None or chosen is False or fit.model.family.dims or several:
+    if covariance is None or chosen is False or fit.several_abilities:
         return None
     if np.shape(covariance)[1] != fit.model.family.num_columns:
         return None
@@ -53,8 +52,8 @@ def factor_item_errors(fit: Calibration) -> np.ndarray | None:
     covariance, chosen = fit.item_covariance, fit.options.get("item_uncertainty", True)
     if covariance is None or chosen is False:
         return None
-    if fit.factors is not None and fit.factors.at_fixed_axes is not None:
-        return np.asarray(fit.factors.at_fixed_axes, float)
+    if fit.at_fixed_axes is not None:
+        return np.asarray(fit.at_fixed_axes, float)
     # Without a rotation, or by a version that did not keep the above.
     slopes = np.asarray(fit.parameters.items.discrimination, float)
     steps = np.ones(np.shape(covariance)[:2])

@@ -190,7 +190,7 @@ def _intervals(fit: Calibration, table: pa.Table, level: float) -> dict[str, Any
     ends |= {"own": (mean, count), "num_items": len(fit.item_names), "level": level}
     bounds = score_interval(*score, **ends)
     # Of several abilities the ability is the expected score.
-    own = bounds if fit.factors is not None else (ability - half, ability + half)
+    own = bounds if fit.model.family.dims else (ability - half, ability + half)
     names = "lower", "upper", "expected_score_lower", "expected_score_upper"
     return dict(zip(names, map(pa.array, (*own, *bounds)), strict=True))
 

@@ -190,7 +190,7 @@ def _not_counted(facets: tuple[str | None, str | None]) -> tuple[str, ...]:
 
 def _cells_of(table: ResponseTable, estimates: Estimates):
     """Slopes and information by cell, or None where they are not tested."""
-    if estimates.factors is not None or estimates.lengths is not None:
+    if estimates.several or estimates.problem.model.has_lengths:
         return None
     if table.sparse is not None or table.size > MOST_CELLS:
         return None
@@ -198,10 +198,7 @@ def _cells_of(table: ResponseTable, estimates: Estimates):
         return None
     problem, items = estimates.problem, estimates.parameters.items
     family, data = problem.model.family, problem.data
-    ability = np.asarray(estimates.ability, float)[:, None]
-    group = np.zeros(table.num_items, int)
-    if estimates.groups is not None and estimates.groups.group is not None:
-        ability, group = estimates.groups.ability, estimates.groups.group
+    ability, group = estimates.by_group
     if not np.isfinite(ability).all():
         return None
     slope, information = np.zeros((2, table.num_subjects, table.num_items))

@@ -83,7 +83,7 @@ def with_errors_of_scale(
     they are. A warning states what was done. `found` is the variation of the responses.
     """
     num_subjects = table.num_subjects
-    if estimates.factors is not None:
+    if estimates.several:
         return _with_errors_of_several(estimates, table, level)
     if estimates.sampled:
         return estimates
@@ -95,14 +95,12 @@ def with_errors_of_scale(
         if not why and found.strength < ENOUGH_STRENGTH:
             few = found.strength * table.num_items < LEAST_CARRIED * num_subjects
             why = f"{num_subjects:,} subjects who differ so little" * few
-        if common and estimates.lengths is None and why:
+        if common and not model.has_lengths and why:
             return _by_means(estimates, table, why, level)
         return estimates
-    groups = estimates.groups
-    several = groups is not None and groups.ability.shape[1] > 1
     if num_subjects < _least(estimates):
         return _by_means(estimates, table, f"{num_subjects} subjects", level)
-    if several:
+    if estimates.num_groups > 1:
         return estimates
     if why := _alike(num_subjects, found):
         return _by_means(estimates, table, why, level)
@@ -129,7 +127,7 @@ def _by_means(
         top=1.0 if table.trials is not None else top,
         level=level,
     )
-    if estimates.factors is not None:  # The ability is the expected score.
+    if estimates.several:  # The ability is the expected score.
         return _of_scores(estimates, found, why)
     factor = 1 / float(np.std(found.mean) or 1.0)
     gap = factor * (found.mean - found.mean.mean())
@@ -221,7 +219,7 @@ def _with_errors_of_several(
 
 def _least(estimates: Estimates) -> int:
     """Subjects below which no slopes are determined."""
-    if estimates.groups is not None:
+    if estimates.multilevel:
         return LEAST_INTEGRATED
     return FEW_SUBJECTS if estimates.joint else LEAST_ESTIMATED
 
@@ -238,7 +236,7 @@ def _alike(num_subjects: int, found: Variation) -> str:
 
 def estimates_slopes(estimates: Estimates) -> bool:
     """Whether all items have slopes that are estimated, on one ability."""
-    if estimates.factors is not None or not estimates.problem.model.family.has_slope:
+    if estimates.several or not estimates.problem.model.family.has_slope:
         return False
     return bool(np.asarray(estimates.problem.free)[:, 0].all())
 

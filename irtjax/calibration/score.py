@@ -12,6 +12,7 @@ from scipy.special import ndtri
 
 from irtjax import scoring
 from irtjax.calibration.item_error import ItemErrors, factor_item_errors, item_errors
+from irtjax.calibration.parts import Factors
 from irtjax.calibration.parts.lengths import ability_columns, without_zero_lengths
 from irtjax.calibration.scale import BECAUSE, least_error
 from irtjax.calibration.score_curve import why_not_ranked
@@ -164,7 +165,7 @@ def score(
         few = f"{len(fit.subject_names)} subjects {BECAUSE}"
         notes += (f"errors are no less than those of the fit, whose {few}",)
     speeds = {} if part is None else ability_columns(part, ability, error)
-    if fit.model.lengths is not None and part is None:
+    if fit.model.has_lengths and part is None:
         notes += ("scored from accuracy alone: no lengths were used",)
     interval = _interval(fit, table, ability, error, chosen)
     more = speeds | new_scores.columns
@@ -341,7 +342,7 @@ def _of_factors(request: _Request, blocks: np.ndarray | None) -> _Abilities:
     """
     fit, model, rows, items, data, method = request
     _check_modes(method)
-    assert fit.factors is not None
+    factors = fit.require(Factors)
     population = jax.tree.map(jnp.asarray, fit.parameters.population)
     modes = watched_score_factors(model, items, population, data)
     # On all items of the fit, also those that were not answered.
@@ -354,7 +355,7 @@ def _of_factors(request: _Request, blocks: np.ndarray | None) -> _Abilities:
         known = fit.model, every, placed, modes, covariance
         ability, error, _ = expected_with_items(*known)
     errors = np.sqrt(np.diagonal(modes.covariance, axis1=1, axis2=2))
-    names = fit.factors.names.tolist()
+    names = factors.names.tolist()
     more = _by_ability(names, modes.ability, errors, modes.converged)
     note = "the ability is the expected score on all items of the fit"
     return _Abilities(ability, error, *more, (note,), "map")
@@ -430,13 +431,13 @@ def _uses_lengths(fit: Calibration, table, measures: str, method: str) -> bool:
     """Whether lengths enter the scores, or a ValueError."""
     if measures not in ("both", "accuracy", "length"):
         raise ValueError(f"measures {measures!r} is not one of both, accuracy, length")
-    if fit.model.lengths is None:
+    if not fit.model.has_lengths:
         if measures == "length":
             raise ValueError(
                 f"a {fit.model.name} fit has no model of response lengths; fit 'lart'"
             )
         return False
-    used = measures == "length" or (measures == "both" and table.lengths is not None)
+    used = measures == "length" or (measures == "both" and table.has_lengths)
     if used and method not in ("eap", "map"):
         raise ValueError(
             f"scores {method!r} do not use lengths, which act through the population:"
@@ -473,7 +474,7 @@ def _is_by_cell(fit: Calibration, model, table: ResponseTable) -> bool:
     """Whether responses are scored without their matrix."""
     one_way = model.family.by_cell and fit.num_groups == 1
     share = FEW_OBSERVED if model.family.dims else FEW_ON_NODES
-    return one_way and model.lengths is None and table.takes_cells(share)
+    return one_way and not model.has_lengths and table.takes_cells(share)
 
 
 def _match(

@@ -32,14 +32,13 @@ def why_not_ranked(fit: Calibration) -> str:
     >>> why_not_ranked(irtjax.fit(irtjax.ResponseTable.from_arrays(data), "rasch"))
     ''
     """
-    structure = fit.structure
-    if fit.factors is not None or fit.model.family.dims:
+    if fit.model.family.dims:
         return "the fit has several abilities"
-    if structure is not None and len(structure.groups) > 1:
+    if fit.num_groups > 1:
         return "the fit has an ability for each group"
-    if structure is not None and structure.draws is not None:
+    if fit.draws:
         return "the fit consists of draws"
-    if fit.parameters.lengths is not None:
+    if fit.model.has_lengths:
         return "the fit has response lengths"
     if any(BECAUSE in text for text in fit.warnings):
         return f"{len(fit.subject_names)} subjects {BECAUSE}"

@@ -233,7 +233,7 @@ def make_ability_table(
     scores = _score_columns(table, estimates, observed, level, clusters)
     half = float(ndtri(0.5 + level / 2)) * error
     lower, upper = ability - half, ability + half
-    if estimates.factors is not None:
+    if estimates.several:
         # The ability is an expected score, whose interval stays in its bounds.
         lower, upper = (scores[f"expected_score{end}"] for end in _ENDS[2:])
     own, rest = without_scale(error, shared, scale)

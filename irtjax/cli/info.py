@@ -155,7 +155,7 @@ def _describe(table: ResponseTable, bounds: Bounds | None) -> dict[str, Any]:
         "items_all_zero": int(np.sum(by_item == 0)),
         "subjects_all_highest": int(np.sum(by_subject >= top)),
         "subjects_all_zero": int(np.sum(by_subject == 0)),
-        "has_lengths": table.lengths is not None,
+        "has_lengths": table.has_lengths,
         "suggested_model": model,
         "reason": reason,
         "examples": {

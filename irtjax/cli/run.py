@@ -255,18 +255,12 @@ def _attempt(
     results.record()
 
 
-def _several(fit: Calibration) -> bool:
-    """Whether a fit has several abilities."""
-    groups = fit.structure is not None and len(fit.structure.groups) > 1
-    return groups or fit.factors is not None
-
-
 def _no_audit(table: ResponseTable, fit: Calibration) -> str:
     """Why these responses have no audit, or nothing."""
     if table.num_subjects < 3 or table.num_items < 3:
         return "an audit needs at least 3 subjects and 3 items"
     of_scores = table.kind not in ("binary", "counts")
-    one = of_scores or not _several(fit)
+    one = of_scores or not fit.several_abilities
     return "" if one else "an audit needs a model of one ability"
 
 
@@ -274,7 +268,7 @@ def _no_subset(table: ResponseTable, fit: Calibration, size: int) -> str:
     """Why these responses have no subset, or nothing."""
     if table.num_subjects < 4 or size < 1:
         return "a subset needs at least 4 subjects and 2 items"
-    if _several(fit) or fit.parameters.lengths is not None:
+    if fit.several_abilities or fit.model.has_lengths:
         return "a subset needs a model of one ability, without response lengths"
     return ""
 

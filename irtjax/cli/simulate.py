@@ -59,7 +59,7 @@ def simulate_command(
         )
         progress("write")
         _write(out, beside, table, truths)
-    truth, lengths = beside[:2], beside[2:] if table.lengths is not None else []
+    truth, lengths = beside[:2], beside[2:] if table.has_lengths else []
     if json:
         print_json(
             {
@@ -84,7 +84,7 @@ def simulate_command(
 def _write(out: Path, beside: list[Path], table: ResponseTable, truths: Any) -> None:
     """Writes responses, the true items and abilities, and response lengths if any."""
     files: dict[Path, Any] = dict(zip(beside[:2], truths, strict=True))
-    if table.lengths is not None:
+    if table.has_lengths:
         files[beside[2]] = wide(table, table.lengths)
         table = dataclasses.replace(table, lengths=None)
     files[out] = table.save if out.suffix == ".parquet" else wide(table)
@@ -162,7 +162,7 @@ def _drawn_items(model: str, num_items: int, categories: int, key, length_key):
     from irtjax.models.lengths import LengthParameters
 
     chosen, lengths = _model_of(model, num_items, categories), None
-    if chosen.lengths is not None:
+    if chosen.has_lengths:
         # Hundreds of tokens: exp(6) is 400.
         drawn = draws.simulate_length_items(num_items, length_key)
         drawn = drawn._replace(speed_intercept=drawn.speed_intercept + 6)
@@ -183,9 +183,8 @@ def _saved_items(folder: Path, num_subjects: int) -> _Source:
     items, population, _, lengths = jax.tree.map(jnp.asarray, fit.parameters)
     _check_size(num_subjects, len(fit.item_names))
     offset, bounds = fit.options.get("length_offset", 1.0), fit.options.get("bounds")
-    factors = () if fit.factors is None else tuple(fit.factors.names.tolist())
     given = items, fit.item_names.tolist(), population, lengths
-    return _Source(fit.model, *given, offset, bounds, fit.benchmarks, factors)
+    return _Source(fit.model, *given, offset, bounds, fit.benchmarks, fit.factor_names)
 
 
 def _values(source: _Source, drawn: Any) -> np.ndarray:

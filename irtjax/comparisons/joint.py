@@ -245,7 +245,7 @@ def without_prior(calibration: Calibration) -> Abilities:
     >>> bool(wider > np.std(calibration.abilities.table["ability"]))
     True
     """
-    if calibration.factors is not None:
+    if calibration.model.family.dims:
         raise ValueError(
             "a factor model has several abilities: give Abilities of one of them"
         )

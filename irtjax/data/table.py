@@ -440,6 +440,11 @@ class ResponseTable(HasTable):
 
         return SparseResponses.of_cells(self.cells)
 
+    @property
+    def has_lengths(self) -> bool:
+        """Whether there are response lengths."""
+        return self.lengths is not None
+
     def _log_lengths(self, offset: float) -> tuple[np.ndarray, np.ndarray | None]:
         """Logarithms, 0 where missing, and the mask of those known (None for all)."""
         if self.lengths is None:

@@ -242,7 +242,7 @@ class AbstractMethod(AbstractEstimator):
                 f"{named} estimated by method='em'{others},"
                 f" not {self.name!r}{': ' * bool(why)}{why}"
             )
-        if model.lengths is not None:
+        if model.has_lengths:
             raise ValueError(
                 f"{named} estimated by method='em' or 'saem', not {self.name!r}"
             )

@@ -229,6 +229,28 @@ class Estimates:
     verdict: tuple[str, ...] = ()
     directions: Any = None
 
+    @property
+    def several(self) -> bool:
+        """Whether items have slopes on several abilities; these are `factors`."""
+        return self.factors is not None
+
+    @property
+    def multilevel(self) -> bool:
+        """Whether items were integrated out; `groups` has the rest."""
+        return self.groups is not None
+
+    @property
+    def num_groups(self) -> int:
+        """Number of groups of items with an ability each; 1 for one of all items."""
+        return 1 if self.groups is None else self.groups.ability.shape[1]
+
+    @property
+    def by_group(self) -> tuple[np.ndarray, np.ndarray]:
+        """`[subjects, groups]` abilities, and `[items]` group of each item."""
+        if self.groups is None or self.groups.group is None:
+            return self.ability[:, None], np.zeros(len(self.coordinates), int)
+        return self.groups.ability, self.groups.group
+
 
 def item_estimates(
     problem: Problem,
@@ -295,7 +317,7 @@ def item_estimates(
         finite=method.trained,
         trained=method.trained,
         joint=joint,
-        normal=not joint and found.lengths is None and _is_normal(problem, grid),
+        normal=not joint and part is None and _is_normal(problem, grid),
         resolution=solution.resolution,
         at_end=_at_end(grid, problem.data.subject_weight),
         infinite=None if lost is None else np.asarray(lost.subjects),

@@ -282,7 +282,7 @@ def is_integrated(model: Any) -> bool:
     elif model.family.parameters[0].bijection.kind != "positive":
         return False
     family = model.family
-    return family.integrable and family.has_slope and model.lengths is None
+    return family.integrable and family.has_slope and not model.has_lengths
 
 
 def _has_unit_slopes(model: Any) -> bool:

@@ -289,7 +289,7 @@ class FactorAnalysis(AbstractSpecification):
     def finish(self, estimates: Estimates, task: Task) -> Estimates:
         """The estimates on rotated factors, with the certificate of their number."""
         rotation, noise = task.options["rotation"], task.options.get("noise")
-        if estimates.factors is not None and rotation != "none":
+        if estimates.several and rotation != "none":
             estimates = rotated(estimates, rotation, target=task.target)
         if noise is None:
             return estimates

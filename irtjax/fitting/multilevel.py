@@ -58,7 +58,7 @@ class Multilevel(AbstractSpecification):
                 table = dataclasses.replace(table, notes=(*table.notes, NOTE))
         chosen = self._item_model(plan, table, parts)
         made = make_method(method, parts.fields, chosen, table.num_subjects)
-        if chosen.lengths is not None:
+        if chosen.has_lengths:
             raise ValueError(
                 f"a {chosen.name} model is estimated by method='em' or 'saem', not"
                 f" {made.name!r}, which ignores lengths"

@@ -87,7 +87,7 @@ class OneAbility(AbstractSpecification):
         chosen, exists = with_categories(chosen, table)
         check_used(chosen, parts)
         check_common(chosen, made, options.get("anchor"))
-        if chosen.lengths is not None:
+        if chosen.has_lengths:
             table = without_zero_lengths(table, data["zero_lengths"])
         ordered, places = table, None
         few = _is_by_cell(table, chosen, made, options)
@@ -96,7 +96,7 @@ class OneAbility(AbstractSpecification):
             # Padding may make the data large.
             order = np.argsort(table.subject_accuracy(), kind="stable")
             ordered, places = table.select(subjects=order), np.argsort(order)
-        offset = None if chosen.lengths is None else data["length_offset"]
+        offset = data["length_offset"] if chosen.has_lengths else None
         if offset is not None:
             length_checks.refuse_constant(ordered)
         responses: Any
@@ -159,13 +159,13 @@ class OneAbility(AbstractSpecification):
             ordered = ordered.replace(notes=(*ordered.notes, APPROXIMATE))
         if made.marginal and (skipped := warning_of_missing(table)):
             integrated = chosen.family.integrable and chosen.family.has_slope
-            cure = ", or use method='laplace'" * (integrated and not chosen.lengths)
+            cure = ", or use method='laplace'" * (integrated and not chosen.has_lengths)
             warnings = (*warnings, skipped + cure)
         return Task(made, ordered, problem, first, None, warnings, record, places)
 
     def finish(self, estimates: Estimates, task: Task) -> Estimates:
         """The estimates, with what the correlation of lengths depends on."""
-        if estimates.lengths is None:
+        if not task.problem.model.has_lengths:
             return estimates
         found = length_checks.warnings_of(task.problem, estimates, task.table)
         return dataclasses.replace(estimates, warnings=(*estimates.warnings, *found))
@@ -181,7 +181,7 @@ def _is_by_cell(table: ResponseTable, model: Model, method, options) -> bool:
     possible = (
         method.sparse > 0
         and model.family.by_cell
-        and model.lengths is None
+        and not model.has_lengths
         and options.get("standard_errors", "none") in ("none", "observed")
         and options.get("start") != "low_rank"
     )

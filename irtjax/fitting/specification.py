@@ -105,7 +105,7 @@ def check_used(model: Model, parts: Parts) -> None:
             " discriminations: leave it out"
         )
     for name, usual in (("length_offset", 1.0), ("zero_lengths", "kept")):
-        if model.lengths is None and parts.data[name] != usual:
+        if not model.has_lengths and parts.data[name] != usual:
             raise ValueError(
                 f"{name} is for the model lart: a {model.name} model has no lengths"
             )

@@ -55,7 +55,7 @@ def pad_responses(
         return model, data, np.arange(data.num_items)
     size = data.values.size
     plain = model.family.num_categories > 0 and not model.family.common
-    if not plain or model.lengths is not None or size > MOST_PADDED:
+    if not plain or model.has_lengths or size > MOST_PADDED:
         return model, data, np.arange(data.num_items)
     halvings = 2 if size <= FEW_NUMBERS else 3
     rows, columns = (padded_size(count, halvings) for count in data.values.shape)

@@ -91,6 +91,11 @@ class Model(eqx.Module):
     scale: str = eqx.field(static=True, default="standard")
     lengths: Lengths | None = None
 
+    @property
+    def has_lengths(self) -> bool:
+        """Whether response lengths are modelled with the responses."""
+        return self.lengths is not None
+
     def log_prior(self, item: Items) -> Array:
         """Log prior density of one item record, summed over its parameters."""
         total = jnp.zeros((), jnp.asarray(item[0]).dtype)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from irtjax.calibration.parts import Structure
 from irtjax.data.wording import counted
 from irtjax.models.model import check_one_ability, response_ends
 from irtjax.plots import style
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from irtjax.calibration.calibration import Calibration
-    from irtjax.calibration.parts import Structure
 
 #: Benchmarks with a curve of their own.
 CURVES = 7
@@ -221,8 +221,8 @@ def plot_test_information(fit: Calibration) -> Figure:
     Returns:
         The figure; nothing is shown or saved.
     """
-    if fit.structure is not None and len(fit.structure.groups) > 1:
-        return _plot_information_by_ability(fit, fit.structure)
+    if fit.num_groups > 1:
+        return _plot_information_by_ability(fit, fit.require(Structure))
     grid = ability_grid(fit)
     codes, names = style.item_benchmarks(fit, CURVES)
     parts = information_by_group(fit, grid, codes, len(names))

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from irtjax.calibration.parts import Structure
 from irtjax.data.matching import find_names
 from irtjax.data.wording import counted, percent
 from irtjax.plots import style
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from irtjax.calibration.calibration import Calibration
-    from irtjax.calibration.parts import Structure
 
 #: Rows and columns that each get a name, and cells that each get a number.
 NAMED, NUMBERED = 60, 16
@@ -171,14 +171,11 @@ def _matrix(axes: Axes, values: np.ndarray, columns: list, limit: float, **more:
 
 def _structure(fit: Calibration) -> Structure:
     """The estimates by group of a fit; refuses one without groups."""
-    if fit.factors is not None:
+    if fit.model.family.dims:
         raise ValueError(
             "abilities of a factor model belong to no groups of items: use"
             " plots.plot_structure or plots.plot_biplot"
         )
-    if fit.structure is None or len(fit.structure.groups) < 2:
-        raise ValueError(
-            "this fit has one ability per subject: fit model='multibenchmark' or"
-            " 'multimetric' to have one for each group"
-        )
-    return fit.structure
+    if fit.num_groups < 2:
+        raise ValueError(Structure.absence)
+    return fit.require(Structure)

@@ -25,7 +25,7 @@ def parameter_columns(fit: Calibration) -> list[tuple[str, str, np.ndarray]]:
     Of several abilities the discrimination is the length of the item's slopes, as in
     the table of items.
     """
-    items, several = fit.parameters.items, fit.factors is not None
+    items, several = fit.parameters.items, bool(fit.model.family.dims)
     slope = np.asarray(items.discrimination, float)
     slope = np.linalg.norm(slope, axis=1) if several else slope
     size = "|a|" if several else "a"

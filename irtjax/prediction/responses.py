@@ -15,6 +15,7 @@ from jaxtyping import Array, Float
 
 from irtjax._types import KeyArray
 from irtjax.calibration.calibration import Calibration
+from irtjax.calibration.parts import Factors
 from irtjax.calibration.tables import floats, number_column
 from irtjax.data.frames import HasTable
 from irtjax.data.matching import find_names
@@ -150,15 +151,12 @@ def predict(
     family = family.of_items(places)
     points = _item_points(fit, places)
     # Abilities and errors are `[subjects, groups]`.
-    if fit.structure is not None and fit.structure.ability.shape[1] > 1:
-        ability, error = fit.structure.ability, fit.structure.error
-        column = np.asarray(fit.structure.group)[places]
-    else:
-        ability = floats(fit.abilities.table, "ability")[0][:, None]
-        if fit.structure is not None:
-            ability = fit.structure.ability
-        error = _errors_given_scale(fit)[:, None]
-        column = np.zeros_like(places)
+    column, error = np.zeros_like(places), _errors_given_scale(fit)[:, None]
+    ability = floats(fit.abilities.table, "ability")[0][:, None]
+    if (structure := fit.structure) is not None:
+        ability = structure.ability
+        if fit.num_groups > 1:
+            error, column = structure.error, np.asarray(structure.group)[places]
     nodes, weights = np.polynomial.hermite_e.hermegauss(ABILITY_NODES)
     dtype = points[0].dtype
     rule = jnp.asarray(np.stack([nodes, weights / weights.sum()], axis=1), dtype)
@@ -219,9 +217,9 @@ def _predict_factors(
     fit: Calibration, rows: np.ndarray, places: np.ndarray, categories: bool
 ) -> Predictions:
     """`predict` of a factor model, a'theta of each cell being normal."""
-    assert fit.factors is not None
+    factors = fit.require(Factors)
     records = jax.tree.map(lambda x: jnp.asarray(x)[places], fit.parameters.items)
-    ability, covariance = fit.factors.mean[rows], fit.factors.spread[rows]
+    ability, covariance = factors.mean[rows], factors.spread[rows]
     expected, error = np.empty((2, len(rows), len(places)))
     family = fit.model.family
     count = family.num_categories

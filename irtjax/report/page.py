@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from irtjax.calibration.heading import heading, nouns_of
+from irtjax.calibration.parts import Structure
 from irtjax.calibration.rank import rank
 from irtjax.report import page_data, page_head, page_scores
 from irtjax.report.leaderboard_page import option_pairs
@@ -178,8 +179,8 @@ def _subject_data(
     """Columns of the subjects, best first; `order` is their place in the fit."""
     of = lambda values: None if values is None else np.asarray(values)[order]
     groups = None
-    if fit.structure is not None and len(fit.structure.groups) > 1:
-        groups = fit.structure.ability
+    if fit.num_groups > 1:
+        groups = fit.require(Structure).ability
     errors = fit.ability_shared, fit.ability_scale
     return page_data.subject_data(rows, *map(of, (*errors, groups)))
 
@@ -202,9 +203,8 @@ def fit_data(
     fit = of.fit
     names = labels(fit.item_names)
     items = page_data.item_data(fit.items.table, places, flags, names)
-    groups = None if fit.structure is None else fit.structure.groups
-    if fit.structure is not None and groups is not None and len(groups) > 1:
-        items["group"] = np.asarray(fit.structure.group)[places].tolist()
+    if fit.num_groups > 1:
+        items["group"] = np.asarray(fit.require(Structure).group)[places].tolist()
     most = max(page_data.text_rooms(len(fit.item_names))[1] // HOVER, 1)
     # Texts of flagged items first: of a large benchmark not all fit.
     first = sorted(places.tolist(), key=lambda k: not flags[k])
@@ -215,8 +215,8 @@ def fit_data(
     if ends is not None:
         curves = page_data.curve_data(fit.model, fit.parameters.items, places, ends)
     factors = None
-    if fit.factors is not None and fit.model.family.dims:
-        known = fit.parameters.items, places, fit.factors.names
+    if fit.factor_names:
+        known = fit.parameters.items, places, fit.factor_names
         factors = page_data.factor_curves(fit.model, *known)
     shown = None if of.cells is None else of.cells.of_items(places)
     ability = None

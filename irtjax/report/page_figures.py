@@ -86,8 +86,7 @@ def information_figure(fit: Calibration) -> dict[str, Any] | None:
     from irtjax.plots.curves import information_by_group
 
     grid = np.linspace(*ends, 201)
-    structure = fit.structure
-    several = structure is not None and len(structure.groups) > 1
+    structure, several = fit.structure, fit.num_groups > 1
     codes, names = style.item_benchmarks(fit, COLOURS)
     if several and structure is not None:
         codes, names = style.group_codes(structure.groups[structure.group], COLOURS)

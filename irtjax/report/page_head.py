@@ -89,9 +89,8 @@ def cheaper_tile(
     """How many items suffice, or why it is not known."""
     tile = {"label": "Cheaper", "href": "" if small is None else "few"}
     if small is None:
-        several = fit.structure is not None and len(fit.structure.groups) > 1
         usual = "irtjax shrink finds few items that give the full score."
-        if several or fit.factors is not None:
+        if fit.several_abilities:
             usual = "A subset needs a model of one ability."
         text = " ".join(filter(None, why)) or usual
         return tile | {"value": "–", "text": short(text, SENTENCE)}

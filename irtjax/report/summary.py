@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from irtjax._types import Status
 from irtjax.calibration.discrimination import FALSE_DISCOVERY_RATE
 from irtjax.calibration.flags import CONSTANT, NEGATIVE, NOT_IDENTIFIED
+from irtjax.calibration.parts import ResponseLengths
 from irtjax.calibration.parts.factors import correlation_columns
 from irtjax.data.reversal import directions_of
 from irtjax.data.wording import counted, have, percent
@@ -246,8 +247,8 @@ def fit_sentences(
             "NOT IDENTIFIED: the data and the priors do not determine some parameters"
             " of items; these have no standard error (see the warnings)."
         )
-    if fit.parameters.lengths is not None:
-        rho, bounds = float(fit.parameters.lengths.correlation), None
+    if fit.model.has_lengths:
+        rho, bounds = float(fit.require(ResponseLengths).items.correlation), None
         found = f"Ability and speed correlate at {number(rho)}"
         if fit.correlation_interval is not None:
             bounds = fit.correlation_interval

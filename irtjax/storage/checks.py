@@ -103,7 +103,7 @@ def check_parameters(model: Model, parameters: Parameters) -> None:
         _check("population.correlation", population.correlation, 2 * each)
     if theta is not None:
         _check("theta", theta, (len(theta), *each))
-    if (model.lengths is None) != (lengths is None):
+    if model.has_lengths != (lengths is not None):
         raise ValueError("parameters.npz and its model differ in response lengths")
     if lengths is not None:
         _check_lengths(lengths, size)
@@ -195,7 +195,7 @@ def check_options(options: dict[str, Any], model: Model) -> None:
         found = msgspec.convert(options, _Options, strict=True)
     except msgspec.ValidationError as error:
         raise ValueError(f"fit.json has options that cannot be: {error}") from None
-    if model.lengths is not None and found.length_offset is None:
+    if model.has_lengths and found.length_offset is None:
         raise ValueError("fit.json has no length_offset among its options")
     if found.worth is not None and not found.worth > 0:
         raise ValueError(f"fit.json has the worth {found.worth:g} among its options")

@@ -64,7 +64,7 @@ def make_pool(data, model, stratify, average, aim, abilities, avoid=None, bounds
     chosen, method, weights = _model_of(table, model, scored)
     check_one_ability(chosen, "shrink")
     scores = isinstance(chosen.family, ShareScores)
-    if not (chosen.family.num_categories or scores) or chosen.lengths is not None:
+    if not (chosen.family.num_categories or scores) or chosen.has_lengths:
         raise ValueError(
             f"shrink does not accept the model {chosen.name}: use one of right, wrong"
             " or ordered responses, or share for scores, without lengths"
@@ -117,7 +117,7 @@ def _model_of(table: ResponseTable, model: Any, scored: bool) -> tuple[Model, st
     Scores (`scored`) may all be at an end of their range.
     """
     if isinstance(model, Calibration):
-        if model.structure is not None and len(model.structure.groups) > 1:
+        if model.num_groups > 1:
             raise ValueError(
                 "shrink needs one ability, and this fit has one for each group: fit"
                 " one of the benchmarks, or all by one ability"

@@ -372,7 +372,7 @@ def check_kind(problem: Problem, kind: str) -> None:
     if kind not in KINDS:
         raise ValueError(f"standard errors {kind!r} are none of {', '.join(KINDS)}")
     model, whole, dense = problem.model, problem.free.size + 2, {}
-    if model.lengths is not None:
+    if model.has_lengths:
         dense["model with response lengths"] = whole - 1 + 3 * problem.data.num_items
     if model.family.common:
         dense[f"{model.name} model"] = whole

@@ -130,9 +130,8 @@ def a_fit(ability, error, *, status=Status.CONVERGED, **columns):
         ability_scale=None,
         level=0.95,
         status=status,
-        factors=None,
         # Without items, the slope of scores is that over the other subjects.
-        structure=SimpleNamespace(groups=("a", "b"), draws=None),
+        num_groups=2,
         options={},
         reversed_scores=None,
         item_names=np.array([]),

@@ -239,12 +239,10 @@ def table_of(values, **facets):
 
 def test_parts_that_responses_have_not_are_left_out():
     one = SimpleNamespace(
-        structure=None,
-        factors=None,
-        parameters=SimpleNamespace(lengths=None),
+        several_abilities=False,
         model=irtjax.MODELS["2pl"](),
     )
-    several = SimpleNamespace(**{**vars(one), "factors": 2})
+    several = SimpleNamespace(**{**vars(one), "several_abilities": True})
     right = table_of(np.eye(5))
     scores = table_of(np.linspace(0.1, 0.9, 30).reshape(5, 6))
     assert running._no_audit(right, one) == running._no_subset(right, one, 2) == ""

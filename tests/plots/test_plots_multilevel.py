@@ -1,6 +1,5 @@
 """Figures of multilevel fits draw the numbers that the fit holds."""
 
-import dataclasses
 import functools
 
 import numpy as np
@@ -39,7 +38,7 @@ def structured_fit(groups: int = 4) -> irtjax.Calibration:
         np.corrcoef(rng.normal(size=(groups, 24))),
         (np.asarray(["all items"]), np.zeros((1, 2))),
     )
-    return dataclasses.replace(fit, structure=structure)
+    return fit.with_part(structure)
 
 
 @pytest.mark.parametrize("plot", ALL)

@@ -61,6 +61,7 @@ class Factors(Part):
     """
 
     prefix: ClassVar[str] = "factors."
+    absence: ClassVar[str] = "this fit has no factors: fit model='factor'"
     axes: ClassVar[Mapping[str, str]] = {
         "names": "factors",
         "loadings": "items factors",

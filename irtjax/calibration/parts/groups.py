@@ -57,6 +57,10 @@ class Structure(Part):
     """
 
     prefix: ClassVar[str] = "structure."
+    absence: ClassVar[str] = (
+        "this fit has one ability per subject: fit model='multibenchmark' or"
+        " 'multimetric' to have one for each group"
+    )
     axes: ClassVar[Mapping[str, str]] = {
         "groups": "groups",
         "group": "items",

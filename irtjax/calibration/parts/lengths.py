@@ -37,6 +37,7 @@ class ResponseLengths(Part):
     """
 
     prefix: ClassVar[str] = "lengths."
+    absence: ClassVar[str] = "this fit has no response lengths: fit model='lart'"
 
     items: LengthParameters
     correlation_error: float | None = None

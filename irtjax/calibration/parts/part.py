@@ -30,6 +30,8 @@ class Part(ABC):
 
     #: Beginning of the names of its arrays in a file.
     prefix: ClassVar[str]
+    #: What is said where a fit has no such part.
+    absence: ClassVar[str]
     #: Axes of these arrays, by their names after the prefix; one name is one size.
     axes: ClassVar[Mapping[str, str]] = {}
 

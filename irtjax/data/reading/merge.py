@@ -107,7 +107,7 @@ def _sums(
     summed = how == "mean" or (how == "counts" and not few)
     values = np.zeros(shape, np.int8 if is_small and not summed else np.float64)
     count = np.zeros(shape, np.int32)
-    has_lengths = any(t.lengths is not None for t in tables)
+    has_lengths = any(t.has_lengths for t in tables)
     lengths = np.full(shape, np.nan) if has_lengths else None
     parts, repeated = [], 0
     for number, table in enumerate(tables):

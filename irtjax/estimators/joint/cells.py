@@ -398,8 +398,7 @@ def cells_of(model: Model, curvature: str = "uniform") -> AbstractCells:
 def _cells_of(model: Model) -> AbstractCells:
     """`cells_of` with the curvature of all cells."""
     family = model.family
-    no_lengths = model.lengths is None
-    if isinstance(family, Binary) and family.asymptotes == 0 and no_lengths:
+    if isinstance(family, Binary) and family.asymptotes == 0 and not model.has_lengths:
         return LOGIT if family.link == "logit" else ProbitCells()
     if isinstance(family, Graded | PartialCredit):
         cells = GradedCells if isinstance(family, Graded) else PartialCreditCells

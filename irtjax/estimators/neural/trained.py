@@ -26,7 +26,7 @@ class AbstractTrained(AbstractMethod):
     def check(self, problem: Problem) -> None:
         """Refuses models of other families than `Binary`, lengths, and anchors."""
         model = problem.model
-        if not isinstance(model.family, Binary) or model.lengths is not None:
+        if not isinstance(model.family, Binary) or model.has_lengths:
             raise ValueError(
                 f"method {self.name!r} is for logistic and normal-ogive binary models,"
                 f" not {model.name}: use rasch, 1pl to 4pl, or method='em'"
