@@ -249,7 +249,7 @@ def num_components(observed: np.ndarray | None) -> int:
     return components
 
 
-class Findings(NamedTuple):
+class ItemFindings(NamedTuple):
     """Findings about each item.
 
     Whether a test finds negative discrimination, right and wrong responses do not
@@ -278,7 +278,7 @@ def diverging_items(
 
 
 def without_estimate(
-    model: Model, items: Margins, findings: Findings
+    model: Model, items: Margins, findings: ItemFindings
 ) -> Bool[np.ndarray, " items"]:
     """Items whose estimates do not exist, so that their errors do not either."""
     found = findings.diverging.copy()
@@ -289,7 +289,7 @@ def without_estimate(
     return found
 
 
-def item_flags(model: Model, items: Margins, findings: Findings) -> list[str]:
+def item_flags(model: Model, items: Margins, findings: ItemFindings) -> list[str]:
     """One string of flags per item, "; " between them and "" for none."""
     constant = no_variation(items)
     varied = ~np.any([which for _, which in constant], axis=0)

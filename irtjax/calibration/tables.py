@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from scipy.special import betaincinv, expit, ndtri
 
+from irtjax.calibration.copies import Copies
 from irtjax.calibration.flags import Margins
 from irtjax.calibration.scale import compares_means
 from irtjax.data.table import ResponseTable
@@ -40,7 +41,7 @@ _FIRST += ("lower_asymptote", "upper_asymptote")
 
 
 class CheckedTables(NamedTuple):
-    """Margins and flags, of items and of subjects; errors; warnings and notes.
+    """Margins and flags, of items and of subjects; errors; copies of subjects.
 
     `separated` is None where it is not defined. `errors` are standard errors by
     parameter, NaN where an estimate does not exist, and the difficulties.
@@ -50,8 +51,7 @@ class CheckedTables(NamedTuple):
     flags: tuple[list[str], list[str]]
     separated: np.ndarray | None
     errors: tuple[dict[str, np.ndarray], Any]
-    warnings: list[str]
-    notes: list[str]
+    copies: Copies
 
 
 @stored_jit

@@ -86,8 +86,8 @@ def test_components_of_who_answered_what():
 
 
 def _findings(count, **given):
-    which = dict.fromkeys(flags.Findings._fields, np.zeros(count, bool))
-    return flags.Findings(**{**which, **given})
+    which = dict.fromkeys(flags.ItemFindings._fields, np.zeros(count, bool))
+    return flags.ItemFindings(**{**which, **given})
 
 
 def test_item_flags():
@@ -148,7 +148,7 @@ def _warnings(model=None, single_precision=False, **changes):
     model = two_parameter() if model is None else model
     estimates = {
         "problem": SimpleNamespace(model=model, free=np.ones((2, 2), bool)),
-        "factors": None,
+        "several": False,
         "priors": frozenset(model.priors),
         "status": Status.CONVERGED,
         "residual": 1e-5,

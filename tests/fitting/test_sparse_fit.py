@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import irtjax
-from irtjax.calibration import build, discrimination, flags
+from irtjax.calibration import discrimination, flags, item_findings
 from irtjax.data import sparse_table
 from irtjax.data.sparse_table import SparseCells
 from irtjax.data.table import ResponseTable
@@ -85,7 +85,7 @@ def test_what_is_counted_from_the_cells(seed, subjects, benchmarks):
     assert flags.components_of_cells(cells) == flags.num_components(dense.observed)
     found = discrimination.negative_in_cells(cells)
     np.testing.assert_array_equal(found, discrimination.negative_discrimination(*data))
-    assert build._components(few) == build._components(dense)
+    assert item_findings.num_components(few) == item_findings.num_components(dense)
 
 
 def test_p_values_of_negative_items_do_not_depend_on_the_blocks(monkeypatch):
