@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -46,198 +45,145 @@ class Evidence(NamedTuple):
     checked: CheckedTables
 
 
-class AbstractCheck(ABC):
-    """A check of a fit."""
+class Check(NamedTuple):
+    """A check of a fit: whether it applies, and what it finds."""
 
-    def applies(self, fit: Evidence) -> bool:
-        """Whether the fit has what is checked."""
-        return True
-
-    @abstractmethod
-    def find(self, fit: Evidence) -> Findings:
-        """What is found; nothing where all is well."""
+    applies: Callable[[Evidence], bool]
+    find: Callable[[Evidence], Findings]
 
 
-class Nodes(AbstractCheck):
+def _always(fit: Evidence) -> bool:
+    return True
+
+
+def _nodes(fit: Evidence) -> Findings:
     """Quadrature nodes that are too wide, or do not reach far enough."""
-
-    def find(self, fit: Evidence) -> Findings:
-        """Warnings of nodes."""
-        resolution, count = fit.estimates.resolution, fit.estimates.at_end
-        warning = "" if resolution is None else resolution.warning() or ""
-        at_end = (
-            f"{counted(count, 'subject')} at the end of the quadrature nodes:"
-            f" their abilities are cut off; use method={fit.options['method'].upper()}"
-            "(nodes) with nodes that reach further"
-        )
-        return Findings((*(warning,) * bool(warning), *(at_end,) * bool(count)))
+    resolution, count = fit.estimates.resolution, fit.estimates.at_end
+    warning = "" if resolution is None else resolution.warning() or ""
+    at_end = (
+        f"{counted(count, 'subject')} at the end of the quadrature nodes:"
+        f" their abilities are cut off; use method={fit.options['method'].upper()}"
+        "(nodes) with nodes that reach further"
+    )
+    return Findings((*(warning,) * bool(warning), *(at_end,) * bool(count)))
 
 
-class Separation(AbstractCheck):
+def _separation(fit: Evidence) -> Findings:
     """Items whose slopes the prior determines."""
-
-    def applies(self, fit: Evidence) -> bool:
-        """Of slopes with a prior."""
-        has_prior = "discrimination" in fit.estimates.priors
-        return has_prior and fit.checked.separated is not None
-
-    def find(self, fit: Evidence) -> Findings:
-        """A note on their number."""
-        assert fit.checked.separated is not None
-        note = flags.separation_note(fit.checked.separated)
-        return Findings(notes=(note,) if note else ())
+    assert fit.checked.separated is not None
+    note = flags.separation_note(fit.checked.separated)
+    return Findings(notes=(note,) if note else ())
 
 
-class MultilevelItems(AbstractCheck):
+def _integrated_items(fit: Evidence) -> Findings:
     """Flags of items that are integrated out, and groups that do not vary."""
-
-    def applies(self, fit: Evidence) -> bool:
-        """Of multilevel fits."""
-        return fit.estimates.multilevel
-
-    def find(self, fit: Evidence) -> Findings:
-        """Warnings of both."""
-        names, of_items = fit.table.items, fit.checked.flags[0]
-        flagged = flags.flag_warnings(of_items, names, has_priors=True)
-        return Findings((*vanishing_groups(fit.estimates, fit.layout), *flagged))
+    names, of_items = fit.table.items, fit.checked.flags[0]
+    flagged = flags.flag_warnings(of_items, names, has_priors=True)
+    return Findings((*vanishing_groups(fit.estimates, fit.layout), *flagged))
 
 
-class Identification(AbstractCheck):
+def _identification(fit: Evidence) -> Findings:
     """Abilities or ranks that the responses do not identify."""
-
-    def find(self, fit: Evidence) -> Findings:
-        """Warnings of equal subjects."""
-        found = identification.warnings_of(fit.table, fit.estimates, fit.variation)
-        return Findings(tuple(found))
+    found = identification.warnings_of(fit.table, fit.estimates, fit.variation)
+    return Findings(tuple(found))
 
 
-class OneAbility(AbstractCheck):
-    """One ability for all benchmarks."""
-
-    def applies(self, fit: Evidence) -> bool:
-        """Where subjects are compared by abilities."""
-        return fit.tested
-
-    def find(self, fit: Evidence) -> Findings:
-        """A note where abilities differ by benchmark."""
-        test, error = fit.benchmarks, fit.estimates.error
-        return Findings(notes=tuple(assumptions.note_of_benchmarks(test, error)))
+def _one_ability(fit: Evidence) -> Findings:
+    """Abilities that differ by benchmark."""
+    test, error = fit.benchmarks, fit.estimates.error
+    return Findings(notes=tuple(assumptions.note_of_benchmarks(test, error)))
 
 
-class Normality(AbstractCheck):
-    """Normal abilities, where they are assumed: a histogram is estimated."""
-
-    def applies(self, fit: Evidence) -> bool:
-        """Of one ability that is integrated out."""
-        return not fit.estimates.joint and not fit.estimates.several
-
-    def find(self, fit: Evidence) -> Findings:
-        """A warning if they are not normal, a note if that was not tested."""
-        estimates = fit.estimates
-        if not estimates.normal:
-            return Findings()
-        variance = estimates.error**2
-        # Multilevel fits keep all errors of abilities as shared ones.
-        if estimates.shared is not None and not estimates.multilevel:
-            variance = variance - np.sum(estimates.shared**2, axis=1)
-        test = assumptions.normality_test(estimates.ability, variance)
-        if test is None and fit.tested:
-            notes = assumptions.untested(fit.table.num_subjects, True)
-            return Findings(notes=tuple(notes))
-        return Findings(tuple(assumptions.warnings_of(test)))
+def _normality(fit: Evidence) -> Findings:
+    """Abilities that are not normal, as assumed, or that this was not tested."""
+    estimates = fit.estimates
+    variance = estimates.error**2
+    # Multilevel fits keep all errors of abilities as shared ones.
+    if estimates.shared is not None and not estimates.multilevel:
+        variance = variance - np.sum(estimates.shared**2, axis=1)
+    test = assumptions.normality_test(estimates.ability, variance)
+    if test is None and fit.tested:
+        return Findings(notes=tuple(assumptions.untested(fit.table.num_subjects, True)))
+    return Findings(tuple(assumptions.warnings_of(test)))
 
 
-class CopiedSubjects(AbstractCheck):
+def _copies(fit: Evidence) -> Findings:
     """Subjects with the same responses."""
-
-    def find(self, fit: Evidence) -> Findings:
-        """A warning that names them."""
-        alike = fit.checked.copies
-        return Findings(tuple(copies.warnings_of(alike, fit.table.subjects)))
+    return Findings(tuple(copies.warnings_of(fit.checked.copies, fit.table.subjects)))
 
 
-class DependentTrials(AbstractCheck):
+def _dependent_trials(fit: Evidence) -> Findings:
     """Trials of a cell that agree beyond ability."""
-
-    def applies(self, fit: Evidence) -> bool:
-        """Of counts."""
-        return fit.table.trials is not None
-
-    def find(self, fit: Evidence) -> Findings:
-        """A warning with the size of their dependence."""
-        trials = np.asarray(fit.table.trials)
-        estimates, table = fit.estimates, fit.table
-        model, items = estimates.problem.model, estimates.parameters.items
-        if estimates.factors is not None:
-            product = estimates.factors.mean @ np.asarray(items.discrimination).T
-            parts = *by_product(model, items), product
-        else:
-            ability, group = estimates.by_group
-            parts = model.family, items, ability[:, group]
-        test = assumptions.dependence_test(*parts, table.values, trials)
-        return Findings(tuple(assumptions.of_dependence(test)))
+    estimates, values, trials = fit.estimates, fit.table.values, fit.table.trials
+    model, items = estimates.problem.model, estimates.parameters.items
+    if estimates.factors is not None:
+        product = estimates.factors.mean @ np.asarray(items.discrimination).T
+        parts = *by_product(model, items), product
+    else:
+        ability, group = estimates.by_group
+        parts = model.family, items, ability[:, group]
+    test = assumptions.dependence_test(*parts, values, np.asarray(trials))
+    return Findings(tuple(assumptions.of_dependence(test)))
 
 
-class EstimatedItems(AbstractCheck):
-    """The fit as a whole, and the flags of items that are parameters."""
-
-    def applies(self, fit: Evidence) -> bool:
-        """Of fits whose items are not integrated out."""
-        return not fit.estimates.multilevel
-
-    def find(self, fit: Evidence) -> Findings:
-        """Warnings of convergence, few subjects, groups without links, flags."""
-        (of_items, of_subjects), table = fit.checked.flags, fit.table
-        warnings = flags.fit_warnings(
-            fit.estimates,
-            num_subjects=table.num_subjects,
-            components=num_components(table),
-            tested=fit.tested,
-            flags=of_items,
-            subject_flags=of_subjects,
-            items=table.items,
-            responses_per_subject=float(np.median(fit.checked.margins[1].observed)),
-        )
-        return Findings(warnings)
+def _estimated_items(fit: Evidence) -> Findings:
+    """Convergence, few subjects, groups without links, flags of estimated items."""
+    (of_items, of_subjects), table = fit.checked.flags, fit.table
+    warnings = flags.fit_warnings(
+        fit.estimates,
+        num_subjects=table.num_subjects,
+        components=num_components(table),
+        tested=fit.tested,
+        flags=of_items,
+        subject_flags=of_subjects,
+        items=table.items,
+        responses_per_subject=float(np.median(fit.checked.margins[1].observed)),
+    )
+    return Findings(warnings)
 
 
-class Directions(AbstractCheck):
-    """Negative slopes of items that are integrated out."""
-
-    def applies(self, fit: Evidence) -> bool:
-        """Of fits with the likelier sign of each slope."""
-        return fit.estimates.directions is not None
-
-    def find(self, fit: Evidence) -> Findings:
-        """A note that names items which no test flags."""
-        negative = np.asarray(fit.estimates.directions.sign) < 0
-        note = flags.direction_note(negative, fit.checked.flags[0], fit.table.items)
-        return Findings(notes=(note,) if note else ())
+def _directions(fit: Evidence) -> Findings:
+    """Items whose likelier slope is negative, and that no test flags."""
+    negative = np.asarray(fit.estimates.directions.sign) < 0
+    note = flags.direction_note(negative, fit.checked.flags[0], fit.table.items)
+    return Findings(notes=(note,) if note else ())
 
 
-class Parts(AbstractCheck):
-    """The parts of the fit."""
+def _parts(fit: Evidence) -> Findings:
+    """What each part finds."""
+    parts, evidence = fit.parts, (fit.table, fit.estimates, fit.options)
+    return _joined(part.findings(*evidence) for part in parts)
 
-    def find(self, fit: Evidence) -> Findings:
-        """What each part finds."""
-        given = fit.table, fit.estimates, fit.options
-        return joined(part.findings(*given) for part in fit.parts)
+
+def _has_prior_of_separated(fit: Evidence) -> bool:
+    separated = fit.checked.separated
+    return separated is not None and "discrimination" in fit.estimates.priors
 
 
 #: In the order of their sentences.
 CHECKS = (
-    *(Nodes(), Separation(), MultilevelItems(), Identification(), OneAbility()),
-    *(Normality(), CopiedSubjects(), DependentTrials(), EstimatedItems()),
-    *(Directions(), Parts()),
+    Check(_always, _nodes),
+    Check(_has_prior_of_separated, _separation),
+    Check(lambda fit: fit.estimates.multilevel, _integrated_items),
+    Check(_always, _identification),
+    # Of tests of abilities, which mean responses replace if there are none.
+    Check(lambda fit: fit.tested, _one_ability),
+    # A histogram is estimated, not assumed; nor are joint or several abilities.
+    Check(lambda fit: fit.estimates.normal, _normality),
+    Check(_always, _copies),
+    Check(lambda fit: fit.table.trials is not None, _dependent_trials),
+    Check(lambda fit: not fit.estimates.multilevel, _estimated_items),
+    Check(lambda fit: fit.estimates.directions is not None, _directions),
+    Check(_always, _parts),
 )
 
 
 def findings_of(fit: Evidence) -> Findings:
     """What all checks find."""
-    return joined(check.find(fit) for check in CHECKS if check.applies(fit))
+    return _joined(check.find(fit) for check in CHECKS if check.applies(fit))
 
 
-def joined(found: Iterable[Findings]) -> Findings:
+def _joined(found: Iterable[Findings]) -> Findings:
     """Findings in one, in their order."""
     warnings, notes = [], []
     for findings in found:
