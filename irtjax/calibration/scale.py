@@ -36,7 +36,7 @@ Scores given the items of such a fit have errors of at least the range of abilit
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -46,9 +46,6 @@ from irtjax.estimators.estimates import Estimates
 from irtjax.models.model import response_ends, response_size
 from irtjax.ranking.paired import PairedMeans, paired_means
 from irtjax.ranking.pooling import pooled_means
-
-if TYPE_CHECKING:
-    from irtjax.calibration.calibration import Calibration
 
 #: Subjects below which means are compared where items are parameters but abilities are
 #: not. By `em` 95 % intervals of differences covered 67 % with 8 subjects, 89 % with 10
@@ -255,7 +252,7 @@ def scale_first(*warnings: str) -> tuple[str, ...]:
     return tuple(sorted(warnings, key=lambda line: BY_MEANS not in line))
 
 
-def least_error(fit: Calibration) -> float:
+def least_error(fit: Any) -> float:
     """The least error of an ability given the items of a fit; 0 for most fits."""
     if not compares_means(fit):
         return 0.0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -14,9 +14,6 @@ from irtjax.estimators.estimates import Estimates
 from irtjax.estimators.posterior.nuts import Draws
 from irtjax.models.multilevel.covariance_mixture import Possible
 from irtjax.models.multilevel.design import Layout
-
-if TYPE_CHECKING:
-    from irtjax.calibration.calibration import Calibration
 
 #: The arrays that a field of several arrays becomes.
 _FIELDS = {
@@ -181,7 +178,7 @@ class Structure(Part):
         return cls(**{**bounds, **own})
 
 
-def structure_with_draws(fit: Calibration) -> tuple[Structure, dict]:
+def structure_with_draws(fit: Any) -> tuple[Structure, dict]:
     """The structure of a fit by `nuts`, and its draws by name; refuses other fits."""
     structure = fit.structure
     if structure is None or structure.draws is None:
