@@ -159,6 +159,11 @@ class Calibration(HasTable):
         return None if factors is None else factors.at_fixed_axes
 
     @property
+    def multilevel(self) -> bool:
+        """Whether items were integrated out; `structure` has the rest."""
+        return self.structure is not None
+
+    @property
     def num_groups(self) -> int:
         """Number of groups of items with an ability each; 1 for one ability of all."""
         structure = self.structure

@@ -112,7 +112,7 @@ def discrimination_heterogeneity(
     (9, True)
     """
     family = getattr(fit.model, "family", None)
-    if fit.factors is not None or not getattr(family, "has_slope", True):
+    if fit.factor_names or not getattr(family, "has_slope", True):
         raise ValueError(
             f"a {fit.model.name} model has no discrimination for each item: fit 2pl"
         )
@@ -128,7 +128,7 @@ def discrimination_heterogeneity(
         raise ValueError(f"discriminations have the mean {mean:.3g}, not above 0")
     corrected, ends = None, (None, None)
     if used is has_error:
-        if fit.structure is not None:
+        if fit.multilevel:
             total = value.var(ddof=1) + np.mean(_variances(fit)[used])
             corrected = float(np.sqrt(total)) / mean
         else:

@@ -12,6 +12,7 @@ from scipy.special import ndtr
 
 from irtjax.calibration.abilities import Abilities
 from irtjax.calibration.calibration import Calibration
+from irtjax.calibration.parts import Structure
 from irtjax.calibration.tables import floats
 from irtjax.comparisons import sources
 from irtjax.comparisons.fit import Arena, fit_comparisons
@@ -257,8 +258,8 @@ def without_prior(calibration: Calibration) -> Abilities:
     own = np.maximum(error**2 - np.sum(common**2, axis=1), 0)
     population = calibration.parameters.population
     mean, variance = float(population.mean), float(population.sd) ** 2
-    if calibration.structure is not None:
-        mean, variance = 0.0, float(calibration.structure.general_variance)
+    if calibration.multilevel:
+        mean, variance = 0.0, float(calibration.require(Structure).general_variance)
     informed = 1 - own / variance
     rows = np.flatnonzero(informed > LEAST_INFORMATION)  # NaN is not.
     share = informed[rows]

@@ -252,7 +252,7 @@ def _factor_cells(model, records, ability, covariance, categories: bool):
 def _item_points(fit: Calibration, places: np.ndarray):
     """Items at the points of the cubature, `[points, items]`, or at their estimates."""
     items = jax.tree.map(lambda x: jnp.asarray(x)[places], fit.parameters.items)
-    if fit.structure is None or fit.item_covariance is None:
+    if not fit.multilevel or fit.item_covariance is None:
         return jax.tree.map(lambda x: x[None], items)
     family = fit.model.family.of_items(places)
     # For k coordinates x ~ N(m, L L') the 2 k points m +- sqrt(k) L e_c with equal

@@ -261,7 +261,7 @@ def _doubts(families: int | None, converged: bool) -> list[str]:
 
 def _check(fit: Calibration, table: ResponseTable, most, simulations, level) -> int:
     """Refuses what cannot be analysed; the rank of the band's lower bound."""
-    if fit.factors is None:
+    if not fit.factor_names:
         raise ValueError(
             f"the fit of {fit.model.name} has one ability: fit model='factor' with two"
             " or more factors"

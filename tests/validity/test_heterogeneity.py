@@ -49,7 +49,7 @@ def planted(correlation: float, names=NAMES, skill=SKILL, seed=3, subjects=SUBJE
 def stub(table: irtjax.ResponseTable, model=None) -> Any:
     """What is needed of a fit, without estimates: the clusters are of the data."""
     return types.SimpleNamespace(
-        factors=types.SimpleNamespace(),
+        factor_names=("one", "two"),
         item_names=table.items,
         item_contents=table.item_contents,
         model=model or factor_model(Factor(2)),
@@ -210,7 +210,7 @@ def test_what_cannot_be_answered_is_refused(change, message):
 def test_other_data_and_fits_are_refused():
     table = planted(0)
     none: Any = types.SimpleNamespace(
-        factors=None,
+        factor_names=(),
         model=types.SimpleNamespace(name="2pl"),
         item_names=table.items,
         item_contents=None,
