@@ -21,8 +21,7 @@ def open_fit(fit: Calibration | str | Path) -> Calibration:
     from irtjax.storage import load
 
     calibration = load(fit) if isinstance(fit, str | Path) else fit
-    structure = calibration.structure
-    if structure is not None and len(structure.groups) > 1:
+    if calibration.num_groups > 1:
         raise ValueError(
             "the fit has an ability for each benchmark, and an adaptive evaluation"
             " measures one: fit the same responses with a model of one ability, such as"

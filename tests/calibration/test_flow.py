@@ -22,6 +22,7 @@ from irtjax.calibration.heterogeneity import (
     discrimination_heterogeneity,
     variation,
 )
+from irtjax.calibration.parts import Factors
 from irtjax.calibration.result_tables import AbilityTable, ItemTable
 from irtjax.cli.app import app
 from irtjax.models.catalogue import factor_model
@@ -159,7 +160,10 @@ def test_weights_of_several_abilities_are_derivatives_of_expected_scores():
 
     values = rng.integers(0, 2, (3, 6))
     modes, covariances = map(np.array, zip(*map(mode, values), strict=True))
-    found = types.SimpleNamespace(mean=modes, covariance=covariances)
+    none: Any = (None,) * 5
+    found = Factors(
+        np.array(["a", "b"]), *none, modes, covariances, modes, covariances, "none", 1.0
+    )
     fit = of_ranks([3, 2, 1], values.mean(axis=1))
     zero = np.zeros(6)
     items = LogisticItems(slopes, level, zero, zero + 1)
@@ -167,7 +171,7 @@ def test_weights_of_several_abilities_are_derivatives_of_expected_scores():
         fit,
         model=factor_model(Factor(2)),
         parameters=fit.parameters._replace(items=items),
-        factors=found,
+        parts=(found,),
         items=ItemTable(pa.table({"discrimination": zero})),
     )
     weights = _weights(fit, fit.subject_names[::-1])

@@ -10,6 +10,7 @@ import json
 import re
 import types
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -17,6 +18,7 @@ import pytest
 
 import irtjax
 from irtjax.adaptive import ItemBank
+from irtjax.calibration.parts import Structure
 from irtjax.harness import inspect as harness
 from irtjax.harness import inspect_samples
 from irtjax.harness.bank import ItemIds, open_fit
@@ -210,8 +212,8 @@ def test_ids_are_those_of_one_benchmark():
 
 
 def test_an_ability_for_each_benchmark_is_no_bank():
-    groups = types.SimpleNamespace(groups=["a", "b"])
-    fit = dataclasses.replace(toy_fit(), structure=groups)
+    none: Any = (None,) * 9
+    fit = toy_fit().with_part(Structure(np.array(["a", "b"]), *none))
     with pytest.raises(ValueError, match="an ability for each benchmark"):
         open_fit(fit)
 

@@ -1,5 +1,6 @@
 """Figures of factor models and clusters: what is drawn, and for any size."""
 
+import dataclasses
 import types
 from typing import Any
 
