@@ -70,6 +70,13 @@ def test_importing_the_package_loads_nothing_heavy():
     assert [name for name in HEAVY if name in loaded] == []
 
 
+def test_a_saved_fit_loads_no_comparisons_and_no_statistics_of_scipy():
+    """They take half a second of each command on responses."""
+    absent = "irtjax.comparisons", "scipy.stats", "scipy.optimize"
+    code = f"import sys, irtjax.storage; assert not {{*{absent}}} & sys.modules.keys()"
+    subprocess.run([sys.executable, "-c", code], cwd=CHECKOUT, check=True, timeout=120)
+
+
 def test_dir_lists_the_public_names_alone():
     assert dir(irtjax) == sorted([*irtjax.__all__, "__version__"])
 

@@ -27,8 +27,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.linalg import cho_solve, cholesky
-from scipy.optimize import brentq, minimize
-from scipy.stats import f as f_distribution
+from scipy.special import fdtri
 
 #: Added to the diagonal of A, in squared standard deviations of a source's estimates:
 #: with correlations of 1 and exact estimates A is singular.
@@ -158,7 +157,7 @@ def correlation_interval(
     best = likelihood(estimates, sigma).value
     sets = [set(estimates.subject[estimates.source == s]) for s in pair]
     count = len(sets[0] & sets[1])
-    quantile = f_distribution.ppf(level, 1, count - 2)
+    quantile = fdtri(1, count - 2, level)
     drop = float(0.5 * (count - 1) * np.log1p(quantile / (count - 2)))
     centre = np.arctanh(
         np.clip(sigma[pair] / deviation[0] / deviation[1], -0.999, 0.999)
@@ -188,6 +187,8 @@ def _end(depth: Callable[[float], float], centre: float, sign: float) -> float:
         inside, outside = outside, outside + 0.8 * sign
     if depth(inside) >= 0:  # The estimate is nearer to a bound than `centre`.
         return float(np.tanh(inside))
+    from scipy.optimize import brentq  # A quarter of a second.
+
     crossing: Any = brentq(depth, inside, outside, xtol=2e-3)
     return float(np.tanh(crossing))
 
@@ -225,6 +226,8 @@ def _profile(
 
 def _minimum(negative, start: np.ndarray) -> tuple[np.ndarray, float]:
     """Where a function with its gradient is least, and the value."""
+    from scipy.optimize import minimize
+
     found = minimize(negative, start, jac=True, method="BFGS", options={"gtol": 1e-4})
     return found.x, float(found.fun)
 

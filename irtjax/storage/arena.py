@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from irtjax._types import Status
 from irtjax.calibration.abilities import Abilities
-from irtjax.comparisons.arena import ARENA_VERSION, ARRAYS, OPTIONAL, Arena
 from irtjax.data.decode import Record, decode
 from irtjax.data.files import read_bytes
 from irtjax.data.fit_folder import Mark, is_arena, read_table
 from irtjax.storage.arrays import read_arrays
+
+if TYPE_CHECKING:
+    from irtjax.comparisons.arena import Arena
 
 
 class _Document(Record):
@@ -41,6 +43,9 @@ def load_arena(folder: str | Path) -> Arena:
         ValueError: If the folder has none, or it is damaged; the message says how to
             make one.
     """
+    # Commands on responses load the storage, and no comparisons.
+    from irtjax.comparisons.arena import ARENA_VERSION, ARRAYS, OPTIONAL, Arena
+
     folder = Path(folder)
     if not is_arena(folder):
         raise ValueError(
