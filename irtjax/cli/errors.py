@@ -27,7 +27,9 @@ _BEFORE = {"--config", "--no-config", "--import", "--version"}
 _READING = {
     f.name: f"--{f.name.replace('_', '-')}" for f in dataclasses.fields(Reading)
 }
-_FLAGS = _READING | FLAGS
+#: Settings of arenas that messages name.
+_ARENA = {"ties": "--ties", "both_bad": "--both-bad", "bootstrap": "--bootstrap"}
+_FLAGS = _READING | FLAGS | _ARENA
 #: Switches by name, with the flag that turns each off, if there is one.
 _SWITCHES = {x.name: x.off for x in OPTIONS if x.kind is bool}
 _TEXT = r"(?:'[^']*'|\"[^\"]*\")"

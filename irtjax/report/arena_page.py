@@ -126,7 +126,8 @@ def fit_sentences(arena: Arena) -> list[str]:
         value, error = arena.effects["both_bad_slope"]
         found.append(
             "Of even verdicts, the log-odds that both are bad change with the mean"
-            f" ability of the two by {-value:+.3f} ± {error:.3f}.".replace("-", "−")
+            f" ability of the two by {'−' if value >= 0 else '+'}{abs(value):.3f} ±"
+            f" {error:.3f}."
         )
     for name in (x for x in DEVIATIONS if x in arena.effects):
         value, error = arena.effects[name]
