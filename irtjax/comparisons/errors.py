@@ -15,11 +15,13 @@ clusters of the smaller number.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from irtjax.comparisons.families import PairFamily
 from irtjax.comparisons.newton import PairCounts, PairFit, padded, scores_jit
+from irtjax.data.comparison_table import coded, pairs_of
 
 
 def inverse_information(fit: PairFit) -> np.ndarray:
@@ -41,9 +43,15 @@ def row_scores(
     They are `[rows, 3]` and `[rows, 3, features + shapes]`; ties that are halves have
     the mean of the two.
     """
-    pairs = PairCounts(*map(padded, (first, second, np.zeros((0, 3)), features)))
-    scores = scores_jit(family, fit.parameters, pairs)
-    local = np.array(scores, np.float64)[: len(first)]
+    place: Any = slice(None)
+    if not features.shape[1]:
+        # Rows of the same pair are alike.
+        count = len(fit.parameters.ability)
+        keys, place = pairs_of(first, second, count)
+        first, second = keys // count, keys % count
+    rows = first, second, np.zeros((0, 3)), features[: len(first)]
+    scores = scores_jit(family, fit.parameters, PairCounts(*map(padded, rows)))
+    local = np.array(scores, np.float64)[: len(first)][place]
     if not family.num_shapes:
         half = local[:, :2].mean(axis=1) if family.ties == "half" else 0.0
         local[:, 2] = half
@@ -82,10 +90,10 @@ def sandwich(
     if not clusters:
         number, weights = outcomes.sum(), [(1.0, None)]
     else:
-        for codes in clusters:
-            if len(np.unique(codes)) < 2:
-                raise ValueError("errors by cluster require two clusters or more")
-        number = min(len(np.unique(codes)) for codes in clusters)
+        clusters = [coded(np.asarray(codes)) for codes in clusters]
+        number = min(np.count_nonzero(np.bincount(codes)) for codes in clusters)
+        if number < 2:
+            raise ValueError("errors by cluster require two clusters or more")
         weights = [(1.0, codes) for codes in clusters]
         if len(clusters) == 2:
             both = np.unique(np.column_stack(clusters), axis=0, return_inverse=True)[1]
@@ -132,16 +140,14 @@ def _by_cluster(codes, first, second, slope, rest, outcomes, count: int) -> np.n
     """Sum of the outer products of the clusters' scores."""
     from scipy.sparse import csr_array
 
-    _, cluster = np.unique(codes, return_inverse=True)
-    cluster = cluster.reshape(-1)
     along = np.sum(outcomes * slope, axis=1)
     more = np.einsum("ro,rop->rp", outcomes, rest)
-    shape = int(cluster.max()) + 1, count
-    sums = csr_array((along, (cluster, first)), shape) - csr_array(
-        (along, (cluster, second)), shape
+    shape = int(codes.max()) + 1, count
+    sums = csr_array((along, (codes, first)), shape) - csr_array(
+        (along, (codes, second)), shape
     )
     onto = np.zeros((shape[0], more.shape[1]))
-    np.add.at(onto, cluster, more)
+    np.add.at(onto, codes, more)
     mixed = sums.T @ onto
     top = np.concatenate([(sums.T @ sums).toarray(), mixed], axis=1)
     return np.concatenate([top, np.concatenate([mixed.T, onto.T @ onto], axis=1)])

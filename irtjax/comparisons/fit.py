@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -28,7 +29,7 @@ from irtjax.comparisons.newton import (
 from irtjax.comparisons.plackett_luce import fit_rankings, rankings_of
 from irtjax.comparisons.presets import Preset, pair_weights, preset_of
 from irtjax.comparisons.style import style_table
-from irtjax.data.comparison_table import ComparisonTable
+from irtjax.data.comparison_table import ComparisonTable, coded, pairs_of
 from irtjax.data.wording import counted
 from irtjax.numerics.random_keys import seed_of
 
@@ -189,8 +190,12 @@ def fit_comparisons(
     _check_names("cluster", clusters, table.labels)
     for kind, name in (("category", category), ("judge", judge)):
         _check_names(kind, [] if name is None else [name], table.labels)
+    effects = {"category": category, "judge": judge, "tie_rates": tie_rates}
+    by_row = [clusters, covariates, order, category, judge, tie_rates, bootstrap]
+    # Comparisons of a pair are alike unless an option tells them apart.
+    rows = table if any(by_row) else table.merged()
     problem = pair_problem(
-        table,
+        rows,
         model,
         ties=ties,
         both_bad=both_bad,
@@ -198,9 +203,11 @@ def fit_comparisons(
         order=order,
         preset=preset,
     )
+    codes = dict(zip(clusters, _codes(problem.table, clusters), strict=True))
+    labels = {**problem.table.labels, **codes}
+    problem = problem._replace(table=dataclasses.replace(problem.table, labels=labels))
     warnings, style = problem.existence(), None
     precision = 1 / PRIOR**2 if warnings else 0.0
-    effects = {"category": category, "judge": judge, "tie_rates": tie_rates}
     mixed = any(effects.values()) or both_bad == "outcome"
     _check_bootstrap(bootstrap, clusters, mixed)
     _check_preset(preset, mixed or bootstrap > 0 or (model, ties) != PLAIN)
@@ -261,7 +268,7 @@ def fit_comparisons(
         tuple(warnings),
         table.notes,
         table.data_hash(),
-        _pairs(table, against),
+        _pairs(rows, against),
         style,
         values.tables,
     )
@@ -360,8 +367,8 @@ def _pairs(table: ComparisonTable, against: np.ndarray) -> Any:
         np.maximum(table.first, table.second),
     )
     outcomes = np.where(flip[:, None], table.outcomes[:, [1, 0, 2, 3]], table.outcomes)
-    keys, place = np.unique(one.astype(np.int64) * count + other, return_inverse=True)
-    sums = [np.bincount(place.reshape(-1), x, len(keys)) for x in outcomes.T]
+    keys, place = pairs_of(one, other, count)
+    sums = [np.bincount(place, x, len(keys)) for x in outcomes.T]
     first, second = keys // count, keys % count
     columns = dict(zip(("wins_a", "wins_b", "ties", "both_bad"), sums, strict=True))
     return pa.table(
@@ -565,15 +572,14 @@ def _bootstrap(problem: PairProblem, found, clusters, precision, replicates, see
 
 def _codes(table: ComparisonTable, clusters: Sequence[str]) -> list[np.ndarray]:
     """Whole numbers of the clusters of all rows, for each kind of cluster."""
-    codes = [np.unique(table.labels[x], return_inverse=True)[1] for x in clusters]
-    return [x.reshape(-1) for x in codes]
+    return [coded(table.labels[name]) for name in clusters]
 
 
 def _few_clusters(table: ComparisonTable, clusters: Sequence[str]) -> list[str]:
     """A warning of few clusters."""
     said = []
     for name in clusters:
-        count = len(np.unique(table.labels[name]))
+        count = np.count_nonzero(np.bincount(coded(table.labels[name])))
         if count < FEW_CLUSTERS:
             said.append(
                 f"{counted(count, 'cluster')} of {name} are few: errors by cluster are"

@@ -111,6 +111,29 @@ class ComparisonTable(HasTable):
             labels=part(self.labels),
         )
 
+    def merged(self) -> ComparisonTable:
+        """Returns a row for each pair, without features and labels.
+
+        >>> wins = [[1, 0, 0, 0], [0, 3, 0, 0]]
+        >>> ComparisonTable.of("ab", [0, 1], [1, 0], wins).merged().outcomes.tolist()
+        [[4.0, 0.0, 0.0, 0.0]]
+        """
+        flip = self.first > self.second
+        low, high = (f(self.first, self.second) for f in (np.minimum, np.maximum))
+        keys, place = pairs_of(low, high, self.num_subjects)
+        # The first's wins and losses where it is the second of its pair are swapped.
+        where = place * 2 + flip
+        sums = [np.bincount(where, x, 2 * len(keys)) for x in self.outcomes.T]
+        one, other = (np.stack(sums, axis=1)[k::2] for k in (0, 1))
+        return dataclasses.replace(
+            self,
+            first=keys // self.num_subjects,
+            second=keys % self.num_subjects,
+            outcomes=one + other[:, [1, 0, 2, 3]],
+            features={},
+            labels={},
+        )
+
     def data_hash(self) -> str:
         """Returns a SHA-256 of names and comparisons, independent of notes."""
         digest = hashlib.sha256("\0".join(map(str, self.subjects)).encode())
@@ -146,3 +169,34 @@ class ComparisonTable(HasTable):
             f"{wins[3] / wins.sum():.0%} both bad" if wins[3] else "",
         ]
         return " · ".join(filter(None, parts))
+
+
+def pairs_of(
+    first: np.ndarray, second: np.ndarray, count: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Keys first x count + second of the ordered pairs that occur, and rows' places.
+
+    >>> pairs_of(np.array([0, 2, 0]), np.array([1, 1, 1]), 3)
+    (array([1, 7]), array([0, 1, 0]))
+    """
+    key = first.astype(np.int64) * count + second
+    if count**2 > 4 * len(key) + 1000:
+        keys, place = np.unique(key, return_inverse=True)
+        return keys, place.reshape(-1)
+    # Without a sort.
+    occurs = np.zeros(count**2, bool)
+    occurs[key] = True
+    return np.flatnonzero(occurs), (np.cumsum(occurs) - 1)[key]
+
+
+def coded(labels: np.ndarray) -> np.ndarray:
+    """Whole numbers from 0 of labels; those of labels that are such are these.
+
+    >>> coded(np.array(["b", "a", "b"])).tolist()
+    [1, 0, 1]
+    """
+    if labels.dtype.kind in "iu" and 0 <= labels.min() <= labels.max() < 4 * len(
+        labels
+    ):
+        return labels
+    return np.unique(labels, return_inverse=True)[1].reshape(-1)
