@@ -27,6 +27,7 @@ Spec = dict[str, Any]
 #: Kinds of cases with a worker of their own name.
 APART = (
     "peers", "bayes", "twins", "front_door", "factors", "reading", "sparse", "repeated",
+    "comparisons",
 )  # fmt: skip
 #: Cases at their full size, with the targets in the units of the rows.
 FULL: dict[str, Spec] = {
@@ -97,6 +98,11 @@ FULL: dict[str, Spec] = {
             [[5000, 100], [4997, 100], [4997, 99]],
         ],
     },
+    "comparisons": {
+        "kind": "comparisons", "subjects": 150, "items": 200_000,
+        "max_seconds": 0.05, "min_ratios": {"plain": 500, "style": 100},
+        "large": 10_000_000, "max_large": 5,
+    },
     "peers": {"kind": "peers", "subjects": 1000, "items": 200},
 }  # fmt: skip
 #: The same cases, small enough for a look.
@@ -134,6 +140,7 @@ SMALL: dict[str, Spec] = {
     "repeated": {
         "kind": "repeated", "subjects": 60, "items": 30, "sizes": [2 * [[60, 30]]],
     },
+    "comparisons": {"kind": "comparisons", "subjects": 20, "items": 5000},
     "peers": {"kind": "peers", "subjects": 200, "items": 30},
 }  # fmt: skip
 

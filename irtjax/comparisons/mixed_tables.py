@@ -120,6 +120,9 @@ def mixed_values(
 def grouped(key: np.ndarray, columns: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The first row of each group of equal keys and columns, and the group of rows."""
     alike = not columns.shape[1] or (columns == columns[:1]).all()
+    if not alike and len(np.unique(columns[:, 0])) > len(key) / 2:
+        # Hardly any two rows are alike.
+        return np.arange(len(key)), np.arange(len(key))
     values = key if alike else np.column_stack([key, columns])
     _, at, place = np.unique(values, axis=0, return_index=True, return_inverse=True)
     return at, place.reshape(-1)
