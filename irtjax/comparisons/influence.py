@@ -87,7 +87,7 @@ def influence(
 
     >>> rows = np.repeat(np.eye(4)[[0, 1]], [11, 9], axis=0)
     >>> table = ComparisonTable.of("ab", np.zeros(20, int), np.ones(20, int), rows)
-    >>> influence(table)
+    >>> print(influence(table).sentence)
     Without 3 of 20 comparisons (0.15), b is first instead of a.
     """
     problem = pair_problem(table, **options)

@@ -100,9 +100,10 @@ def plan_battles(
     >>> from irtjax import ComparisonTable, fit_comparisons
     >>> rows = [[30, 10, 0, 0], [4, 2, 0, 0], [3, 2, 0, 0]]
     >>> table = ComparisonTable.of(["a", "b", "c"], [0, 0, 1], [1, 2, 2], rows)
-    >>> print(plan_battles(fit_comparisons(table), 12))
-     battles  pair
-          12  b - c
+    >>> plan = plan_battles(fit_comparisons(table), 12)
+    >>> plan.table.to_pylist()
+    [{'model_a': 'b', 'model_b': 'c', 'battles': 12}]
+    >>> print(plan.sentence)
     Mean standard error 0.328, after them 0.247.
     """
     if criterion not in CRITERIA:
