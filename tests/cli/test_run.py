@@ -42,7 +42,7 @@ def quick(monkeypatch):
 
     whole = module.shrink
     less = lambda table, size, **given: whole(
-        table, size, **given, folds=0, method="discrimination"
+        table, size, **given, folds=0, rule="discrimination"
     )
     monkeypatch.setattr(module, "shrink", less)
 

@@ -707,7 +707,7 @@ def test_a_subset_has_its_items_weights_and_errors():
         benchmarks=None,
         target=np.array([0.5, 0.5]),
         num_items=40,
-        method="random",
+        rule="random",
         model=model,
         parameters=items,
         nodes=nodes,
