@@ -45,6 +45,9 @@ def draw(name: str, rows: list[dict], trials: list[dict], path: Path) -> None:
         else:
             lines(axes, mine, along)
         title(axes, name.replace("_", " "), kind)
+        if name == "structure":
+            title(axes, "sensitivity", kind)
+            axes.set_xlabel("sd of residual abilities")
     save_figure(figure, path, dpi=120)
 
 
