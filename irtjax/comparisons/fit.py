@@ -192,6 +192,7 @@ def fit_comparisons(
         _check_names(kind, [] if name is None else [name], table.labels)
     effects = {"category": category, "judge": judge, "tie_rates": tie_rates}
     by_row = [clusters, covariates, order, category, judge, tie_rates, bootstrap]
+    by_row.append(model == RANKINGS)
     # Comparisons of a pair are alike unless an option tells them apart.
     rows = table if any(by_row) else table.merged()
     problem = pair_problem(

@@ -164,7 +164,7 @@ def test_data_that_cannot_be_fitted(table, message):
         ({"priors": 3}, "priors 3 is neither 'weak', 'none', 'held_out' nor a mapping"),
         ({"priors": "strong", "method": "laplace"}, "priors 'strong' is neither"),
         ({"priors": {"intercept": 3}}, "prior of intercept 3: give an object of"),
-        ({"key": 3}, r"key 3: give jax\.random\.key\(0\)"),
+        ({"key": -3}, r"key -3: give a whole number such as 0, or jax\.random\.key"),
         ({"level": "x"}, "level 'x': give a number between 0 and 1"),
         ({"level": 1.0}, "level 1.0 is not between 0 and 1"),
         ({"facets": 3, "method": "laplace"}, "facets 3: give a list of names"),

@@ -59,7 +59,9 @@ def case(responses, confirms):
     seen = rng.random(eta.shape) < 0.9
     data = irtjax.Responses(jnp.asarray(values * seen), jnp.asarray(seen))
     plan = (
-        Factor(responses=responses) if responses != "probit" else Factor(link=responses)
+        Factor(item_model=responses)
+        if responses != "probit"
+        else Factor(link=responses)
     )
     model = factor_model(plan, 3 if ordered else 2)
     problem = irtjax.Problem.create(model, data)
