@@ -58,7 +58,7 @@ REFUSED = {
     **dict.fromkeys([(name, k) for name in ("nuts", "vi") for k in (1, 3)], DRAWS),
 }
 PAIRS = [(name, k) for name in METHODS for k in MODELS]
-SLOW = ("saem", "neural", "vibo", "gvem", "gradient")
+SLOW = ("laplace", "em", "saem", "neural", "vibo", "gvem", "gradient")
 
 
 def fit_of(name: str, abilities: int, weight=None):

@@ -69,6 +69,7 @@ def fitted(table):
     return irtjax.fit(table, "rasch", "em", standard_errors="none")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("free", [False, True])
 def test_most_wrong_keys_stand_first_with_ten_models(free):
     found, significant, false = [], 0, 0

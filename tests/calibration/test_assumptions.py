@@ -93,6 +93,7 @@ def by_benchmark(seed: int, sizes: tuple[int, ...], specific: float):
     return general, chance.mean(axis=1), table
 
 
+@pytest.mark.slow
 def test_abilities_that_differ_by_benchmark_are_mean_responses():
     table = by_benchmark(0, (60, 60, 60, 60), 0.8)[2]
     fit = irtjax.fit(table)

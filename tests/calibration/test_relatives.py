@@ -162,6 +162,7 @@ def test_a_pair_that_depends_no_more_than_others_is_no_family():
     assert families is None or families.names is None
 
 
+@pytest.mark.slow
 def test_families_by_name_make_the_population_uncertain(independent):
     family = [f"base {k // 4}" for k in range(20)]
     fit = fitted(drawn(20, 100), family=family)

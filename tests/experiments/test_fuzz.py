@@ -35,6 +35,7 @@ def test_altered_files_end_in_a_table_or_a_line(tmp_path, whole, kind):
     assert found == ({"refused"} if kind == "arena battles" else {"table", "refused"})
 
 
+@pytest.mark.slow
 def test_problems_are_found(tmp_path):
     path = tmp_path / "t.csv"
     path.write_text("model,q1,q2\nm,1,0\nn,0,1\n")

@@ -79,6 +79,7 @@ def test_abilities_and_items_are_normal_given_them(drawn):
         assert np.abs(together).max() < 5 / np.sqrt(DRAWS)
 
 
+@pytest.mark.slow
 def test_positions_make_responses_and_keep_what_is_given():
     model = structured_model("LEGO-MB", subjects=60, items=9)
     assert not model.centred

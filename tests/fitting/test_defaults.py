@@ -113,6 +113,7 @@ def equal_subjects(seed: int, subjects: int, items: int) -> irtjax.ResponseTable
     return irtjax.ResponseTable.from_arrays(rng.random((subjects, items)) < chance)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(2))
 def test_a_fit_of_equal_subjects_ends_with_discriminations_of_one_size(seed):
     # With a wide prior of their spread it stalled, as most such fits.

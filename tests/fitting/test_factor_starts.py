@@ -27,6 +27,7 @@ def fitted(num: int, factors: int = FACTORS):
     return irtjax.fit(table(), "factor", "mm", num_starts=num, **given)
 
 
+@pytest.mark.slow
 def test_the_best_of_the_ends_is_kept_and_the_spread_stated():
     one, several = fitted(1), fitted(3)
     found = several.options["starts"]

@@ -392,6 +392,7 @@ def test_what_cannot_be_done_is_said():
         Hyperpriors(scale=0)
 
 
+@pytest.mark.slow
 def test_the_model_of_a_fit_has_the_priors_that_were_given(tmp_path):
     given = {"intercept": Normal(0.0, 2.0)}
     fit = irtjax.fit(small_table(), "rasch", "laplace", priors=given, max_steps=1)

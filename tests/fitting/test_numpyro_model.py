@@ -90,6 +90,7 @@ def test_the_density_is_that_of_the_pure_function(name):
     np.testing.assert_allclose(found, wanted + more, rtol=0, atol=1e-8)
 
 
+@pytest.mark.slow
 def test_the_density_with_response_lengths():
     right = RNG.random((7, 4)) < 0.6
     lengths = np.exp(RNG.normal(5, 1, (7, 4)))
@@ -114,6 +115,7 @@ def test_the_density_with_response_lengths():
     np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-8)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "factor",
     [
@@ -161,6 +163,7 @@ LOGARITHMS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "specification",
     [
@@ -197,6 +200,7 @@ class Laplacian(AbstractPrior):
         return -jnp.abs(value) - jnp.log(2.0)
 
 
+@pytest.mark.slow
 def test_priors_of_a_user():
     table = irtjax.ResponseTable.from_arrays((RNG.random((6, 5)) < 0.6) * 1.0)
     model = irtjax.MODELS["2pl"](

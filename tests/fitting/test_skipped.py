@@ -101,6 +101,7 @@ def test_given_covariates_are_kept():
     assert NOTE not in fit.notes
 
 
+@pytest.mark.slow
 def test_em_warns_where_scores_of_the_weak_are_too_high():
     _, right, observed = draw(5, 2.5, 0.0)
     warned = lambda mask: any(

@@ -145,6 +145,7 @@ def test_solves_by_a_loop_are_those_written_out():
     np.testing.assert_allclose(np.prod(pivots, -1), np.linalg.det(matrix), rtol=1e-8)
 
 
+@pytest.mark.slow
 def test_observed_cells_alone_give_the_scores_and_errors_of_all_cells(
     case, monkeypatch
 ):

@@ -143,6 +143,7 @@ def with_flat_items():
     return pool, learn(pool, np.zeros(300, bool))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rule", RULES)
 def test_items_without_variation_are_chosen_last(rule):
     pool, known = with_flat_items()

@@ -352,6 +352,7 @@ def solved(problem, x, method):
     return factor_estimates(problem, solution, clock=Clock())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "confirms", [pytest.param(True, marks=pytest.mark.slow), False]
 )
@@ -445,6 +446,7 @@ def test_correlations_of_many_items_have_the_errors_of_a_sample(monkeypatch):
     np.testing.assert_allclose(np.sqrt(found.correlations / whole), 1, atol=0.03)
 
 
+@pytest.mark.slow
 def test_correlations_have_errors_where_they_are_estimated():
     problem, best, free, hessian = optimum("continuous", True)
     found = solved(problem, best, NormalFactors()).factors

@@ -152,6 +152,7 @@ def test_numbers_are_those_of_another_method():
     assert found_of(2).certificate == pytest.approx(1.00000025, abs=2e-5)
 
 
+@pytest.mark.slow
 def test_all_fits_are_one_program_of_few_steps(monkeypatch):
     """What made it take minutes: programs for each fit, and fits that do not end."""
     table, fits, spent = table_of(2), [], []

@@ -112,6 +112,7 @@ def test_rows_agree_with_the_responses():
         assert row["raw_lower"] <= row["raw"] <= row["raw_upper"]
 
 
+@pytest.mark.slow
 def test_data_and_simulations_have_one_estimator(monkeypatch):
     """Simulations of the same responses have the smallest correlation of the data.
 

@@ -22,6 +22,7 @@ def of_missing(right, seen):
     return missing_by_ability(right * seen, seen)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pattern", ["at random", "by subject"])
 def test_size_where_missing_does_not_depend_on_ability(pattern):
     rng, p_value, flagged = np.random.default_rng(3), [], []

@@ -136,6 +136,7 @@ def test_weights_keep_the_benchmarks():
     np.testing.assert_array_equal(left, [code, ~code])
 
 
+@pytest.mark.slow
 def test_a_subject_without_responses_in_a_replicate_has_no_rank_there():
     stable = found("items", missing=True)
     weight = module._weights(table(True), "items", NUM, KEY)
@@ -232,6 +233,7 @@ def test_rounding_in_single_precision_breaks_no_tie():
     assert stable.runs.column("kendall").to_pylist() == pytest.approx([1] * 3)
 
 
+@pytest.mark.slow
 def test_two_replicates_are_one_pair():
     stable = irtjax.stability(table(), "items", num=2, top=TOP, key=KEY)
     weight = module._weights(table(), "items", 2, KEY)
@@ -266,6 +268,7 @@ def from_starts():
     return irtjax.stability(table(), "starts", num=4, variances=(1, 5), key=KEY)
 
 
+@pytest.mark.slow
 def test_starts_reach_the_optimum_of_the_fit():
     stable = from_starts()
     fit = irtjax.fit(table(), "2pl", "mm", positive=True, standard_errors="none")

@@ -197,6 +197,7 @@ def test_one_ability_of_two_is_the_lasso_of_one():
     )
 
 
+@pytest.mark.slow
 def test_a_fit_has_items_at_zero_without_errors():
     values, pull = drawn()
     table = irtjax.ResponseTable.from_arrays(values)

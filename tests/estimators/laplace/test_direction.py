@@ -106,6 +106,7 @@ def test_items_without_a_flag_are_named_in_a_note(wrong_keys):
     assert not any("negative" in flag for flag in flags[REVERSED:])
 
 
+@pytest.mark.slow
 def test_slopes_of_good_items_stay_positive():
     right, *_ = draw(SUBJECTS, 2)
     found = fit(right)

@@ -83,6 +83,7 @@ def test_the_fit_is_the_maximum_of_the_likelihood():
     assert (np.asarray(items.step) == np.asarray(items.step)[:1]).all()
 
 
+@pytest.mark.slow
 def test_standard_errors_are_those_of_the_hessian():
     column, errors = fitted("rsm").items.table.column, maximum()[1]
     np.testing.assert_allclose(column("intercept_se"), errors[:ITEMS], rtol=1e-3)

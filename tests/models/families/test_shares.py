@@ -150,6 +150,7 @@ def fitted():
     return mean, table, irtjax.fit(table, bounds=(0, 100))
 
 
+@pytest.mark.slow
 def test_a_fit_knows_what_its_scores_are_worth(fitted, tmp_path):
     mean, table, fit = fitted
     worth = fit.options["worth"]
