@@ -61,7 +61,7 @@ class Influence(HasTable):
             return f"{self.first} stays first without any {self.unit} that was tried."
         return (
             f"Without {self.count:,} of {counted(self.total, self.unit)}"
-            f" ({self.count / self.total:.2g}), {self.rival} is first"
+            f" ({100 * self.count / self.total:.2g} %), {self.rival} is first"
             f" instead of {self.first}."
         )
 
@@ -88,12 +88,12 @@ def influence(
     >>> rows = np.repeat(np.eye(4)[[0, 1]], [11, 9], axis=0)
     >>> table = ComparisonTable.of("ab", np.zeros(20, int), np.ones(20, int), rows)
     >>> print(influence(table).sentence)
-    Without 3 of 20 comparisons (0.15), b is first instead of a.
+    Without 3 of 20 comparisons (15 %), b is first instead of a.
     """
     problem = pair_problem(table, **options)
     if cluster is not None and cluster not in table.labels:
-        known = ", ".join(table.labels) or "none"
-        raise ValueError(f"no cluster {cluster!r} among those of the table: {known}")
+        labels = ", ".join(table.labels) or "none"
+        raise ValueError(f"no cluster {cluster!r} among those of the table: {labels}")
     units = _Units.of(problem, cluster)
     names = problem.table.subjects
     start = _refit(problem, problem.outcomes)

@@ -98,7 +98,7 @@ def arena_answers(
     >>> table = irtjax.ComparisonTable.of("abc", [0, 0, 1], [1, 2, 2], rows)
     >>> answers = arena_answers(irtjax.fit_comparisons(table), table, {})
     >>> answers.lines()["Fragile"]
-    'Without 24 of 150 comparisons (0.16), b is first instead of a.'
+    'Without 24 of 150 comparisons (16 %), b is first instead of a.'
     """
     from irtjax.comparisons.checks import TIMES
     from irtjax.comparisons.diagnostics import diagnose
