@@ -55,6 +55,7 @@ def pytest_collection_finish() -> None:
 #: The files that take longest, to begin with: workers take whole files, and one that
 #: begins a long file last keeps the others waiting.
 LONG_FILES = (
+    "test_maintainer.py",
     "test_docs.py",
     "test_laplace.py",
     "test_mm.py",
