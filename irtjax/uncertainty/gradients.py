@@ -332,8 +332,9 @@ def sparse_gram(setting: Setting, whitening: Whitening, num_terms: int) -> Array
         return gram.at[index[:, :, None], index[:, None, :]].add(added)
 
     init = jnp.zeros((size, size), setting.nodes.dtype)
-    width = max((x.column.shape[-1] for x in setting.problem.data.subjects), default=1)
-    numbers = columns**2 * width
+    data: SparseResponses = setting.problem.data  # pyright: ignore
+    widths = [bucket.column.shape[-1] for bucket in data.subjects]
+    numbers = columns**2 * max(widths, default=1)
     gram, alone = _fold_cells(setting, whitening, num_terms, body, init, numbers)
     return gram.at[-2:, -2:].add(alone.T @ alone)
 
