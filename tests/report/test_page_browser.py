@@ -12,7 +12,6 @@ import io
 import itertools
 import re
 import shutil
-import types
 
 import numpy as np
 import pyarrow as pa
@@ -20,6 +19,7 @@ import pytest
 
 import irtjax
 from irtjax.calibration.leaderboard_text import leaderboard_rows
+from irtjax.calibration.parts import Factors
 from irtjax.calibration.rank import rank
 from irtjax.calibration.result_tables import AbilityTable
 from irtjax.data.spreadsheets import defuse
@@ -425,13 +425,13 @@ def test_an_item_of_a_factor_model_has_a_curve_for_each_factor(fit, open_page):
     slope = np.stack([np.linspace(0.5, 2, 15), np.linspace(1, 0, 15)], axis=1)
     items = fit.parameters.items._replace(discrimination=slope)
     names = ["maths", "<b>language</b>"]
-    known = {"names": np.array(names), "correlation_error": None}
-    factors = types.SimpleNamespace(**known)
+    scores = [np.zeros((len(fit.subject_names), *shape)) for shape in ((2,), (2, 2))]
+    tables = slope, None, slope, np.ones(15), np.eye(2), *scores, *scores
+    factors = Factors(np.array(names), *tables, "none", 1.0)
     several = dataclasses.replace(
-        fit,
+        fit.with_part(factors),
         model=factor_model(Factor(factors=2)),
         parameters=fit.parameters._replace(items=items),
-        factors=factors,
     )
     page = open_page(report_page(several, data=small_table()))
     page.locator("#list .link").first.click()
