@@ -392,12 +392,12 @@ def _stability(table: ComparisonTable, part: np.ndarray, cluster, options) -> An
     for k in range(count):
         present &= np.bincount(sides[:, part == k].reshape(-1), minlength=size) > 0
     names, place = table.subjects[present], np.cumsum(present) - 1
-    kept = present[sides].all(axis=0)
+    estimable = present[sides].all(axis=0)
     if count < 2 or len(names) < 2:
         return None
     values, errors = [], []
     for k in range(count):
-        some = table.select(np.flatnonzero(kept & (part == k)))
+        some = table.select(np.flatnonzero(estimable & (part == k)))
         some = dataclasses.replace(
             some, subjects=names, first=place[some.first], second=place[some.second]
         )

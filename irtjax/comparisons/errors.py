@@ -96,8 +96,7 @@ def sandwich(
             raise ValueError("errors by cluster require two clusters or more")
         weights = [(1.0, codes) for codes in clusters]
         if len(clusters) == 2:
-            both = np.unique(np.column_stack(clusters), axis=0, return_inverse=True)[1]
-            weights.append((-1.0, both.reshape(-1)))
+            weights.append((-1.0, crossed(*clusters)))
     middle = np.zeros_like(inverse)
     for sign, codes in weights:
         if codes is None:
@@ -106,12 +105,33 @@ def sandwich(
             middle += sign * _by_cluster(
                 codes, first, second, slope, rest, outcomes, count
             )
-    found = inverse @ middle @ inverse
-    if len(clusters) == 2:
-        # A difference of covariances need not be one.
-        values, vectors = np.linalg.eigh(found)
-        found = (vectors * np.maximum(values, 0)) @ vectors.T
-    return found * number / (number - 1)
+    covariance = robust_covariance(inverse, middle, two_way=len(clusters) == 2)
+    return covariance * number / (number - 1)
+
+
+def crossed(first: np.ndarray, second: np.ndarray) -> np.ndarray:
+    """Codes of the pairs of two clusters, `[rows]`.
+
+    >>> crossed(np.array([0, 0, 1]), np.array([1, 0, 1])).tolist()
+    [1, 0, 2]
+    """
+    both = np.column_stack([first, second])
+    return np.unique(both, axis=0, return_inverse=True)[1].reshape(-1)
+
+
+def robust_covariance(
+    inverse: np.ndarray, middle: np.ndarray, *, two_way: bool
+) -> np.ndarray:
+    """H^-1 M H^-1, without negative eigenvalues where M is by two kinds of cluster.
+
+    M is then the sum of both less that of their pairs (Cameron, Gelbach and Miller
+    2011), and a difference of covariances need not be one.
+    """
+    covariance = inverse @ middle @ inverse
+    if not two_way:
+        return covariance
+    values, vectors = np.linalg.eigh(covariance)
+    return (vectors * np.maximum(values, 0)) @ vectors.T
 
 
 def _alone(first, second, slope, rest, outcomes, count: int) -> np.ndarray:
@@ -120,20 +140,20 @@ def _alone(first, second, slope, rest, outcomes, count: int) -> np.ndarray:
     mixed = np.einsum("ro,ro,rop->rp", outcomes, slope, rest)
     own = np.einsum("ro,rop,roq->pq", outcomes, rest, rest)
     size = count + rest.shape[2]
-    found = np.zeros((size, size))
+    middle = np.zeros((size, size))
     for rows, columns, sign in (
         (first, first, 1),
         (second, second, 1),
         (first, second, -1),
         (second, first, -1),
     ):
-        np.add.at(found, (rows, columns), sign * weight)
+        np.add.at(middle, (rows, columns), sign * weight)
     along = np.zeros((count, rest.shape[2]))
     np.add.at(along, first, mixed)
     np.add.at(along, second, -mixed)
-    found[:count, count:], found[count:, :count] = along, along.T
-    found[count:, count:] = own
-    return found
+    middle[:count, count:], middle[count:, :count] = along, along.T
+    middle[count:, count:] = own
+    return middle
 
 
 def _by_cluster(codes, first, second, slope, rest, outcomes, count: int) -> np.ndarray:

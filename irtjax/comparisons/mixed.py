@@ -32,6 +32,7 @@ import jax.numpy as jnp
 import numpy as np
 from scipy.sparse import coo_array, csr_array, hstack
 
+from irtjax.comparisons.errors import crossed, robust_covariance
 from irtjax.comparisons.families import PairFamily
 
 #: What a row depends on: difference, log alpha, ties, mean ability, b, and g.
@@ -370,8 +371,7 @@ def _clustered(problem, vector, inverse, prior, clusters) -> np.ndarray:
     kinds = [(1.0, *x) for x in clusters]
     if len(clusters) == 2:
         (one, place, outcomes), (other, *_) = clusters
-        both = np.unique(np.column_stack([one, other]), axis=0, return_inverse=True)[1]
-        kinds.append((-1.0, both.reshape(-1), place, outcomes))
+        kinds.append((-1.0, crossed(one, other), place, outcomes))
     numbers = []
     for sign, code, place, outcomes in kinds:
         own = np.einsum("no,noa->na", outcomes, slope[place])
@@ -388,8 +388,5 @@ def _clustered(problem, vector, inverse, prior, clusters) -> np.ndarray:
     middle = middle * number / (number - 1)
     fixed = problem.num_subjects + len(problem.names)
     of_effects = np.where(np.arange(len(prior)) < fixed, 0.0, prior)
-    found = inverse @ (middle + np.diag(of_effects)) @ inverse
-    if len(clusters) == 2:
-        values, vectors = np.linalg.eigh(found)
-        found = (vectors * np.maximum(values, 0)) @ vectors.T
-    return found
+    middle = middle + np.diag(of_effects)
+    return robust_covariance(inverse, middle, two_way=len(clusters) == 2)

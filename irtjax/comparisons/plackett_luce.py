@@ -17,6 +17,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.sparse import coo_array, csr_array
 
+from irtjax.comparisons.errors import crossed, robust_covariance
 from irtjax.data.comparison_table import ComparisonTable
 
 #: Label of the rankings whose pairs a table has.
@@ -178,22 +179,17 @@ def _sandwich(scores: csr_array, inverse: np.ndarray, clusters) -> np.ndarray:
     """The covariance by clusters of rankings; see `comparisons.errors`."""
     kinds, middle = [(1.0, x) for x in clusters], 0.0
     if len(clusters) == 2:
-        both = np.unique(np.column_stack(clusters), axis=0, return_inverse=True)[1]
-        kinds.append((-1.0, both.reshape(-1)))
+        kinds.append((-1.0, crossed(*clusters)))
     numbers = []
     for sign, codes in kinds:
         _, code = np.unique(codes, return_inverse=True)
         rows = np.arange(len(code))
-        which = coo_array((np.ones(len(code)), (code.reshape(-1), rows)))
-        sums = which.tocsr() @ scores
+        membership = coo_array((np.ones(len(code)), (code.reshape(-1), rows)))
+        sums = membership.tocsr() @ scores
         middle = middle + sign * (sums.T @ sums).toarray()  # pyright: ignore
         numbers.append(int(code.max()) + 1)
     number = min(numbers[: len(clusters)])
     if number < 2:
         raise ValueError("errors by cluster require two clusters or more")
-    found = inverse @ middle @ inverse * number / (number - 1)
-    if len(clusters) == 2:
-        # A difference of covariances need not be one.
-        values, vectors = np.linalg.eigh(found)
-        found = (vectors * np.maximum(values, 0)) @ vectors.T
-    return found
+    middle = middle * number / (number - 1)
+    return robust_covariance(inverse, middle, two_way=len(clusters) == 2)
