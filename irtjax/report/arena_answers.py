@@ -111,9 +111,10 @@ def arena_answers(
     decision = (names[0], names[1], battles_to_decide(arena, *names[:2]))
     checks, fragile = None, None
     # Checks and influence are of plain comparisons.
-    options_of = arena.options.get
-    is_ranking = options_of("model") == "plackett_luce"
-    if is_ranking or options_of("both_bad") == "outcome" or options_of("preset"):
+    option = arena.options.get
+    others = [option(x) for x in ("preset", "category", "judge", "tie_rates")]
+    others.append(option("model") == "plackett_luce" or option("both_bad") == "outcome")
+    if any(others):
         return ArenaAnswers(decision=decision)
     if len(table.first) <= MOST_ROWS:
         clusters = arena.options.get("cluster") or [None]
