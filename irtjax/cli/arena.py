@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from irtjax.calibration.rank import RankedSubjects
     from irtjax.comparisons.arena import Arena
     from irtjax.data.comparison_table import ComparisonTable
-    from irtjax.report.arena_answers import ArenaAnswers
 
 #: The files of the folder.
 WRITTEN = (
@@ -193,27 +192,21 @@ def arena_command(
         arena = model.fit(table)
         ranked = arena.abilities.rank()
         progress("check")
-        from irtjax.report.arena_answers import arena_answers
+        from irtjax.report.arena_answers import with_answers
 
-        answers = arena_answers(arena, table, model.options)
+        arena = with_answers(arena, table, model.options)
         if out is not None:
             progress("write")
-            _write(arena, ranked, answers, out, files, title)
+            _write(arena, ranked, out, files, title)
     if json:
-        print_json(document(arena, ranked, out, answers))
+        print_json(document(arena, ranked, out))
     elif not quiet:
-        show(arena, ranked, out, answers=answers)
-        if verbose:
-            from irtjax.cli.screen import show_text
-            from irtjax.report.arena_page import fit_sentences
-
-            show_text("\n".join(fit_sentences(arena) + answers.sentences()))
+        show(arena, ranked, out, verbose=verbose)
 
 
 def _write(
     arena: Arena,
     ranked: RankedSubjects,
-    answers: ArenaAnswers,
     out: Path,
     sources: list[str],
     title: str | None,
@@ -225,7 +218,6 @@ def _write(
     from irtjax.report.page_html import PAGE, write_page
 
     more: dict[str, Any] = {"ranked": ranked, "sources": sources, "title": title}
-    more |= {"tiles": answers.tiles(), "checks": answers.sentences()}
     page = arena_page(arena, command=command_line(), folder=out, **more)
 
     def extras(place: Path) -> None:
@@ -237,29 +229,24 @@ def _write(
 
 
 def document(
-    arena: Arena,
-    ranked: RankedSubjects,
-    folder: Path | None,
-    answers: ArenaAnswers | None = None,
+    arena: Arena, ranked: RankedSubjects, folder: Path | None
 ) -> dict[str, Any]:
     """What `--json` prints."""
     from irtjax.report.arena_verdict import verdict
 
-    found = {**arena.document(), "abilities": ranked.rows()}
-    lines = verdict(
-        arena, ranked, more=answers.lines() if answers else None, folder=folder
-    )
-    return found | {"verdict": lines}
+    rows = {"abilities": ranked.rows()}
+    return arena.document() | rows | {"verdict": verdict(arena, ranked, folder=folder)}
 
 
 def show(
     arena: Arena,
     ranked: RankedSubjects,
     folder: Path | None = None,
+    *,
     everything: bool = False,
-    answers: ArenaAnswers | None = None,
+    verbose: bool = False,
 ) -> None:
-    """Prints the leaderboard and the verdict."""
+    """Prints the leaderboard and the verdict; `verbose` all sentences on the fit."""
     from irtjax.calibration.leaderboard_text import leaderboard_text
     from irtjax.cli import screen
     from irtjax.report.arena_verdict import verdict
@@ -271,10 +258,12 @@ def show(
     place = str(Path(shown or "", PAGE)) if has_page else ""
     text = leaderboard_text(ranked, place=place, everything=everything)
     screen.show_text(text)
-    lines = verdict(
-        arena, ranked, more=answers.lines() if answers else None, folder=shown
-    )
+    lines = verdict(arena, ranked, folder=shown)
     screen.show_text(verdict_text({k: screen.as_options(x) for k, x in lines.items()}))
+    if verbose:
+        from irtjax.report.arena_page import fit_sentences
+
+        screen.show_text("\n".join(fit_sentences(arena)))
 
 
 def show_saved(
@@ -284,6 +273,7 @@ def show_saved(
     form: str = "table",
     everything: bool = False,
     quiet: bool = False,
+    verbose: bool = False,
     json: bool = False,
     **ranking: Any,
 ) -> None:
@@ -300,7 +290,7 @@ def show_saved(
 
         show_leaderboard(ranked, form)
     elif not quiet:
-        show(arena, ranked, folder, everything)
+        show(arena, ranked, folder, everything=everything, verbose=verbose)
 
 
 def compare_saved(

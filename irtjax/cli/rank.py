@@ -116,6 +116,7 @@ def rank_command(
             folder,
             level=level,
             quiet=quiet,
+            verbose=verbose,
             json=json,
             everything=everything,
             num_draws=draws,

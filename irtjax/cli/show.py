@@ -77,8 +77,8 @@ def show_command(
                 f"{folder} holds comparisons, which have no items or tasks"
             )
         view.check(FORMATS[:-1])
-        more = {"quiet": quiet, "json": json, "everything": everything}
-        show_saved(folder, level=level, form=form, **more)
+        more = {"quiet": quiet, "verbose": verbose, "json": json}
+        show_saved(folder, level=level, form=form, everything=everything, **more)
         return
     fit = _load(folder, quiet or json or form != "table")
     if items:

@@ -48,6 +48,10 @@ class Arena(HasTable):
             covariates, their difference and its standard error (`comparisons.style`).
         tables: With the option of each: "categories", "judges" and "tie_rates", with
             errors (`comparisons.mixed_tables`).
+        answers: Of `irtjax arena`, as far as they were computed: "influence" (the
+            fewest comparisons on which the first place depends), "decision" (further
+            battles of the best two that decide; None for no number), "checks" of the
+            fit, and "misfit", those of them that are significant.
     """
 
     abilities: Abilities
@@ -63,6 +67,7 @@ class Arena(HasTable):
     pairs: Any = None
     style: Any = None
     tables: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    answers: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     @property
     def table(self) -> Any:
@@ -105,6 +110,7 @@ class Arena(HasTable):
                 for name, (value, error) in self.effects.items()
             },
             "options": dict(self.options),
+            "answers": dict(self.answers),
             "warnings": list(self.warnings),
             "notes": list(self.notes),
             "data_hash": self.data_hash,

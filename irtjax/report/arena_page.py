@@ -5,7 +5,7 @@ Leaderboard, figure, and the comparison of two are those of the page of a fit.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +17,7 @@ from irtjax.comparisons.arena import win_shares
 from irtjax.comparisons.style import MEDIATOR
 from irtjax.data.wording import are, counted
 from irtjax.report import page_data, page_head, page_scores
+from irtjax.report.arena_answers import answer_tiles
 from irtjax.report.leaderboard_page import option_pairs
 from irtjax.report.page_data import labels
 from irtjax.report.page_html import SENTENCE, now, render
@@ -56,8 +57,6 @@ def arena_page(
     arena: Arena,
     *,
     ranked: RankedSubjects | None = None,
-    tiles: Sequence[Mapping[str, str]] = (),
-    checks: Sequence[str] = (),
     sources: Sequence[str] = (),
     command: str | None = None,
     title: str | None = None,
@@ -68,8 +67,6 @@ def arena_page(
     Args:
         arena: The fit.
         ranked: Its ranking; None computes it.
-        tiles: Further answers at the head of the page: label, value and text of each.
-        checks: Sentences on how the model fits.
         sources: Files of the data.
         command: The command that wrote the page.
         title: The title; None takes the file or the folder.
@@ -98,7 +95,7 @@ def arena_page(
         "date": now(),
         "alert": "" if converged else UNSETTLED,
         "sentences": [],
-        "tiles": [page_head.first_tile(ranked), *tiles],
+        "tiles": [page_head.first_tile(ranked), *answer_tiles(arena)],
         "scores": page_scores.score_table(ranked, rows, MEANING),
         "figure": page_scores.score_figure(ranked, rows),
         "compare": len(rows) > 1,
@@ -107,14 +104,14 @@ def arena_page(
         "wins": _wins(arena, [row["subject"] for row in rows]),
         "warnings": [short(x, SENTENCE) for x in worded(arena.warnings)],
         "notes": [short(x, SENTENCE) for x in worded(arena.notes)],
-        "fit_sentences": [short(x, SENTENCE) for x in [*fit_sentences(arena), *checks]],
+        "fit_sentences": [short(x, SENTENCE) for x in fit_sentences(arena)],
         "provenance": _provenance(arena, sources, command),
     }
     return render(context, _data(arena.abilities, rows))
 
 
 def fit_sentences(arena: Arena) -> list[str]:
-    """Returns how the fit was made, in words."""
+    """Returns how the fit was made and how well it describes the data, in words."""
     is_ranking = arena.options.get("model") == "plackett_luce"
     unit = "ranking" if is_ranking else "comparison"
     found = [
@@ -134,7 +131,7 @@ def fit_sentences(arena: Arena) -> list[str]:
         found.append(
             f"Standard deviation of {DEVIATIONS[name]}: {value:.3f} ± {error:.3f}."
         )
-    return found + effect_sentences(arena)
+    return [*found, *effect_sentences(arena), *arena.answers.get("checks", ())]
 
 
 def effect_sentences(arena: Arena) -> list[str]:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from irtjax._types import Status
 from irtjax.data.text_table import terminal_width
+from irtjax.report.arena_answers import answer_lines
 from irtjax.report.verdict import MOST_WARNINGS, brief, first, following
 from irtjax.report.words import number
 
@@ -24,7 +24,6 @@ def verdict(
     arena: Arena,
     ranked: RankedSubjects,
     *,
-    more: Mapping[str, str] | None = None,
     folder: Path | str | None = None,
     width: int | None = None,
 ) -> dict[str, str]:
@@ -33,7 +32,6 @@ def verdict(
     Args:
         arena: The fit.
         ranked: Its ranking.
-        more: Further lines, which stand before "Mind".
         folder: The folder that the next command names.
         width: Columns for the names of the first; None takes those of the terminal.
     """
@@ -43,7 +41,7 @@ def verdict(
         "Style": style(arena),
         "Category": categories(arena),
         "Judges": judges(arena),
-        **(more or {}),
+        **answer_lines(arena),
         "Mind": mind(arena),
         "Next": following(ranked, folder) if ranked.table.num_rows > 1 else "",
     }
@@ -53,8 +51,7 @@ def verdict(
 def style(arena: Arena) -> str:
     """Returns effects of covariates, and the model whose ability they change most."""
     found = [
-        f"{name} {'+' if value >= 0 else '−'}{number(abs(value))} ± {number(error)}"
-        for name, (value, error) in arena.covariate_effects.items()
+        f"{name} {_signed(*effect)}" for name, effect in arena.covariate_effects.items()
     ]
     if not found:
         return ""
@@ -63,12 +60,8 @@ def style(arena: Arena) -> str:
         return f"{text}."
     rows = arena.style.to_pylist()
     most = max(rows, key=lambda row: abs(row["difference"]))
-    change = most["difference"]
-    sign = "+" if change >= 0 else "−"
-    return (
-        f"{text}; changes {most['subject']} most, by {sign}{number(abs(change))} ±"
-        f" {number(most['difference_se'])}. It may be a mediator."
-    )
+    change = _signed(most["difference"], most["difference_se"])
+    return f"{text}; changes {most['subject']} most, by {change}. It may be a mediator."
 
 
 def categories(arena: Arena) -> str:
@@ -83,10 +76,9 @@ def categories(arena: Arena) -> str:
     (first_name, most), *others = count.most_common(MOST_NAMED)
     listed = [f"{first_name} is first in {most:,} of {len(best):,}"]
     listed += [f"{name} in {k:,}" for name, k in others]
-    value, error = (number(x) for x in arena.effects["category_sd"])
     return (
         f"{', '.join(listed)}. Abilities differ between categories by a standard"
-        f" deviation of {value} ± {error}."
+        f" deviation of {_measured(*arena.effects['category_sd'])}."
     )
 
 
@@ -96,11 +88,20 @@ def judges(arena: Arena) -> str:
         return ""
     rows = arena.tables["judges"].to_pylist()
     named = (
-        f"{row['judge']} ({number(row['reliability'])} ±"
-        f" {number(row['reliability_se'])})"
+        f"{row['judge']} ({_measured(row['reliability'], row['reliability_se'])})"
         for row in (rows[0], rows[-1])
     )
     return "Reliability, with a mean of 1, from {} to {}.".format(*named)
+
+
+def _measured(value: float, error: float) -> str:
+    """A number with its standard error."""
+    return f"{number(value)} ± {number(error)}"
+
+
+def _signed(value: float, error: float) -> str:
+    """The same with its sign."""
+    return f"{'+' if value >= 0 else '−'}{_measured(abs(value), error)}"
 
 
 def mind(arena: Arena) -> str:

@@ -31,6 +31,7 @@ class _Document(Record):
     options: dict[str, Any]
     warnings: list[str]
     notes: list[str]
+    answers: dict[str, Any] = {}
     data_hash: str = ""
     heading: str = ""
     noun: str = "model"
@@ -93,4 +94,5 @@ def load_arena(folder: str | Path) -> Arena:
         tables.pop("pairs", None),
         tables.pop("style", None),
         tables,
+        content.answers,
     )

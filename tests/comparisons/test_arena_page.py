@@ -9,7 +9,7 @@ import pytest
 
 import irtjax
 from irtjax.comparisons.arena import win_shares
-from irtjax.report.arena_answers import arena_answers
+from irtjax.report.arena_answers import answer_lines, with_answers
 from irtjax.report.arena_page import arena_page
 from irtjax.report.arena_verdict import verdict
 from irtjax.storage import is_arena, load, load_arena
@@ -173,15 +173,15 @@ def test_the_verdict_is_short(fit, table):
 def test_answers_stand_in_the_verdict_and_on_the_page(table, fit):
     few = battles(votes=60)
     plain = irtjax.fit_comparisons(few)
-    decided = arena_answers(plain, few, {}).lines()["Plan"]
+    decided = answer_lines(with_answers(plain, few, {}))["Plan"]
     assert decided.endswith("decide between them with a power of .8.")
-    answers = arena_answers(fit, table, {"covariates": ["length"]})
-    lines = answers.lines()
+    fit = with_answers(fit, table, {"covariates": ["length"]})
+    lines = answer_lines(fit)
     assert lines["Fragile"].startswith("Without ") and "is first" in lines["Fragile"]
     assert "Misfit" not in lines
-    found = verdict(fit, fit.abilities.rank(), more=lines, width=80)
+    found = verdict(fit, fit.abilities.rank(), width=80)
     assert list(found) == ["First", "Style", "Fragile"]
-    page = arena_page(fit, tiles=answers.tiles(), checks=answers.sentences())
+    page = arena_page(fit)
     assert ">Fragile<" in page and "Deviance" in page
 
 
@@ -190,4 +190,32 @@ def test_large_tables_have_no_influence(table, fit, monkeypatch):
 
     monkeypatch.setattr(module, "MOST_ROWS", 1)
     monkeypatch.setattr(module, "MOST_COMPARISONS", 1)
-    assert "Fragile" not in arena_answers(fit, table, {}).lines()
+    assert "Fragile" not in answer_lines(with_answers(fit, table, {}))
+
+
+@pytest.mark.parametrize("command", ["show", "rank"])
+def test_a_saved_arena_prints_what_the_fit_printed(command, tmp_path, monkeypatch):
+    """All lines of the verdict but the next command, and the same page."""
+    from typer.testing import CliRunner
+
+    from irtjax.cli.app import app
+
+    monkeypatch.chdir(tmp_path)
+
+    def printed(*words):
+        result = CliRunner().invoke(app, [*words])
+        assert result.exit_code == 0, result.output
+        return result.output
+
+    votes = battles(votes=60).table.to_pandas()
+    kind = votes[["first", "second", "tie"]].to_numpy().argmax(axis=1)
+    votes["winner"] = np.array(["model_a", "model_b", "tie"])[kind]
+    votes[["model_a", "model_b", "winner", "prompt"]].to_csv("votes.csv", index=False)
+    first = printed("arena", "votes.csv", "--out", "arena")
+    assert "\nFragile" in first and "\nPlan" in first
+    assert printed(command, "arena") == first
+    page = tmp_path / "arena" / "report.html"
+    tiles = lambda: re.findall(r'class="tile.*?</div>', page.read_text(), re.DOTALL)
+    before = tiles()
+    printed("report", "arena")
+    assert tiles() == before and "Fragile" in str(before)
