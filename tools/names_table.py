@@ -12,7 +12,7 @@ from pathlib import Path
 from typer.main import get_command
 
 from irtjax.cli.app import app
-from irtjax.cli.options import Reading
+from irtjax.cli.options import READING
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "cli.md"
 HEADING = "## Table of names\n"
@@ -36,7 +36,7 @@ def section() -> str:
     """The section of the page."""
     every = options()
     total = len({command for commands in every.values() for command in commands})
-    reading = {f"--{name.replace('_', '-')}" for name in Reading.__dataclass_fields__}
+    reading = {f"--{name.replace('_', '-')}" for name in READING}
     rows = []
     for flag, commands in sorted(every.items()):
         if len(commands) < LEAST or flag in reading | {"--no-texts"}:

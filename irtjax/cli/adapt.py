@@ -242,14 +242,13 @@ class SubjectOptions:
         """Returns the recorded responses, if any, for tests with so many repeats."""
         if not self.replay:
             return None
-        trials = self.trials or ("counts" if repeats > 1 else "auto")
-        reading = opt.Reading(
-            length=self.length,
-            trials=trials,
-            join=self.join,
-            missing_values=self.missing_values,
-        )
-        return reading.read(self.replay, fit)
+        options: dict[str, Any] = {
+            "length": self.length,
+            "trials": self.trials or ("counts" if repeats > 1 else "auto"),
+            "join": self.join,
+            "missing_values": self.missing_values,
+        }
+        return opt.Reading(**options).read(self.replay, fit)
 
 
 @functools.partial(opt.with_fields, name="live", kind=HarnessOptions, last=True)

@@ -13,6 +13,9 @@ from typing import Any
 
 from typer.core import TyperCommand
 
+from irtjax.cli.options import READING
+from irtjax.data.reading.options import CHOICES
+
 #: What the methods are.
 METHODS = {
     **dict.fromkeys(("em", "saem", "gvem"), "marginal"),
@@ -45,11 +48,7 @@ VALUES: dict[str, Iterable[str]] = {
         "starts",
     ],
     "device": ["cpu", "gpu", "tpu"],
-    "missing_as": ["missing", "wrong"],
-    "trials": ["auto", "error", "mean", "first", "counts"],
-    "orientation": ["subjects_by_items", "items_by_subjects"],
-    "run": ["latest", "all"],
-    "join": ["hash", "id"],
+    **{name: values for name, values in CHOICES.items() if name in READING},
     "priors": ["weak", "none", "held_out"],
     "start": ["proportions", "spectral", "low_rank"],
     "standard_errors": ["observed", "cross_product", "sandwich", "none"],

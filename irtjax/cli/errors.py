@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import re
 import shlex
@@ -14,7 +13,7 @@ import typer
 from typer.core import TyperGroup
 
 from irtjax.cli.fit_options import FLAGS, OPTIONS
-from irtjax.cli.options import Reading
+from irtjax.cli.options import READING
 from irtjax.report.words import wording
 
 #: Typer's class of usage errors, which it does not export itself.
@@ -24,9 +23,7 @@ UsageError: Any = next(
 BAD_INPUT, INTERRUPTED = 2, 130
 #: Options of irtjax itself, not of a command.
 _BEFORE = {"--config", "--no-config", "--import", "--version"}
-_READING = {
-    f.name: f"--{f.name.replace('_', '-')}" for f in dataclasses.fields(Reading)
-}
+_READING = {name: f"--{name.replace('_', '-')}" for name in READING}
 #: Settings of arenas that messages name.
 _ARENA = {"ties": "--ties", "both_bad": "--both-bad", "bootstrap": "--bootstrap"}
 _FLAGS = _READING | FLAGS | _ARENA

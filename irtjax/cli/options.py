@@ -12,6 +12,8 @@ from typing import Annotated, Any, get_type_hints
 
 import typer
 
+from irtjax.data.reading.options import ReadOptions, as_typed, of_fit
+
 
 def option(help: str, *flags: str, panel: str | None = None, **more: Any) -> Any:
     """Returns an option; without flags Typer names it after its parameter."""
@@ -99,128 +101,98 @@ BoundsOf = Annotated[
 ]
 
 
-_read = functools.partial(option, panel="Reading")
+def _text(help: str, **settings: Any) -> Any:
+    """Returns an option of reading that is one text."""
+    return Annotated[str | None, option(help, panel="Reading", **settings)]
 
 
-@dataclasses.dataclass(frozen=True)
-class Reading:
-    """What a command passes to `irtjax.read`: each field is an option."""
+def _texts(help: str, **settings: Any) -> Any:
+    """Returns an option of reading that may be repeated."""
+    return Annotated[list[str] | None, option(help, panel="Reading", **settings)]
 
-    subject: Annotated[str | None, _read("Column of subject (model) names.")] = None
-    item: Annotated[
-        str | None,
-        _read("Column of item names; several, with commas, make an item together."),
-    ] = None
-    response: Annotated[str | None, _read("Column of scores.")] = None
-    metric: Annotated[
-        list[str] | None,
-        _read(
-            "Metric to read, where there are several; or BENCHMARK=METRIC, repeated."
-            " all reads each metric as a benchmark.",
-            metavar="NAME",
-        ),
-    ] = None
-    filter: Annotated[
-        list[str] | None,
-        _read(
-            "Answer filter to read, where there are several; or BENCHMARK=FILTER,"
-            " repeated.",
-            metavar="NAME",
-        ),
-    ] = None
-    benchmark: Annotated[str | None, _read("Column of benchmark names.")] = None
-    missing_as: Annotated[
-        str, _read("What an absent response is: missing or wrong.")
-    ] = "missing"
-    trials: Annotated[
-        str,
-        _read(
-            "Repeated responses of a subject to an item: auto (counts of right ones,"
-            " means of scores), error, mean, first or counts."
-        ),
-    ] = "auto"
-    format: Annotated[
-        str | None, _read("Form of the input; recognised by content if not given.")
-    ] = None
-    orientation: Annotated[
-        str | None, _read("Of a wide matrix: subjects_by_items or items_by_subjects.")
-    ] = None
-    epoch: Annotated[int | None, _read("Read only this repeat.")] = None
-    run: Annotated[str, _read("Of several runs of a benchmark: latest or all.")] = (
-        "latest"
-    )
-    join: Annotated[
-        str,
-        _read(
-            "What identifies items of logs: hash (their content) or id, if the ids are"
-            " right."
-        ),
-    ] = "hash"
-    subject_name: Annotated[
-        str | None, _read("Name of the subject of a file that has none.")
-    ] = None
-    subject_from: Annotated[
-        str | None,
-        _read("Name the subject of each table after its file or its folder."),
-    ] = None
-    key: Annotated[
-        str | None,
-        _read(
-            "Right choices where responses are letters: a file with a row (item,key)"
-            " for each item, or the name of the row or column that holds them.",
-            metavar="FILE",
-        ),
-    ] = None
-    right: Annotated[
-        list[str] | None,
-        _read(
-            "Word that is a right response, all others being wrong; may be repeated.",
-            metavar="WORD",
-        ),
-    ] = None
-    leave_out: Annotated[
-        list[str] | None,
-        _read("Subject to leave out, or a pattern; may be repeated.", metavar="NAME"),
-    ] = None
-    missing_values: Annotated[
-        list[str] | None,
-        _read(
-            "Number or word that means no score, such as 99; may be repeated. none"
-            " takes all numbers as scores.",
-            metavar="VALUE",
-        ),
-    ] = None
-    lower_is_better: Annotated[
-        list[str] | None,
-        _read(
-            "Metric, benchmark or item of which lower is better, or a pattern; may be"
-            " repeated.",
-            metavar="NAME",
-        ),
-    ] = None
-    higher_is_better: Annotated[
-        list[str] | None,
-        _read("The same of which higher is better, whatever its name.", metavar="NAME"),
-    ] = None
-    length: Annotated[
-        str | None,
-        _read("Column of response lengths; for a wide matrix, the file of them."),
-    ] = None
-    texts: Annotated[
+
+#: The reading options that the command line has: their help and form, in this order.
+READING: dict[str, Any] = {
+    "subject": _text("Column of subject (model) names."),
+    "item": _text("Column of item names; several, with commas, make an item together."),
+    "response": _text("Column of scores."),
+    "metric": _texts(
+        "Metric to read, where there are several; or BENCHMARK=METRIC, repeated."
+        " all reads each metric as a benchmark.",
+        metavar="NAME",
+    ),
+    "filter": _texts(
+        "Answer filter to read, where there are several; or BENCHMARK=FILTER,"
+        " repeated.",
+        metavar="NAME",
+    ),
+    "benchmark": _text("Column of benchmark names."),
+    "missing_as": _text("What an absent response is: missing or wrong."),
+    "trials": _text(
+        "Repeated responses of a subject to an item: auto (counts of right ones,"
+        " means of scores), error, mean, first or counts."
+    ),
+    "format": _text("Form of the input; recognised by content if not given."),
+    "orientation": _text("Of a wide matrix: subjects_by_items or items_by_subjects."),
+    "epoch": Annotated[int | None, option("Read only this repeat.", panel="Reading")],
+    "run": _text("Of several runs of a benchmark: latest or all."),
+    "join": _text(
+        "What identifies items of logs: hash (their content) or id, if the ids are"
+        " right."
+    ),
+    "subject_name": _text("Name of the subject of a file that has none."),
+    "subject_from": _text(
+        "Name the subject of each table after its file or its folder."
+    ),
+    "key": _text(
+        "Right choices where responses are letters: a file with a row (item,key)"
+        " for each item, or the name of the row or column that holds them.",
+        metavar="FILE",
+    ),
+    "right": _texts(
+        "Word that is a right response, all others being wrong; may be repeated.",
+        metavar="WORD",
+    ),
+    "leave_out": _texts(
+        "Subject to leave out, or a pattern; may be repeated.", metavar="NAME"
+    ),
+    "missing_values": _texts(
+        "Number or word that means no score, such as 99; may be repeated. none"
+        " takes all numbers as scores.",
+        metavar="VALUE",
+    ),
+    "lower_is_better": _texts(
+        "Metric, benchmark or item of which lower is better, or a pattern; may be"
+        " repeated.",
+        metavar="NAME",
+    ),
+    "higher_is_better": _texts(
+        "The same of which higher is better, whatever its name.", metavar="NAME"
+    ),
+    "length": _text("Column of response lengths; for a wide matrix, the file of them."),
+    "texts": Annotated[
         bool,
-        _read(
+        option(
             "Keep no prompts and answers of items, which may be confidential.",
             " /--no-texts",
             show_default=False,
+            panel="Reading",
         ),
-    ] = True
+    ],
+}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Reading(ReadOptions):
+    """The options of `irtjax.read` as a command has them, by `READING`."""
 
     def __post_init__(self) -> None:
-        if isinstance(self.item, list):  # Of a saved fit.
-            object.__setattr__(self, "item", tuple(self.item))
-        elif self.item is not None and "," in self.item:
+        ReadOptions.__post_init__(self)
+        if isinstance(self.item, str) and "," in self.item:
             columns = tuple(name.strip() for name in self.item.split(","))
             object.__setattr__(self, "item", columns)
+        elif isinstance(self.item, list):  # Of a saved fit.
+            object.__setattr__(self, "item", tuple(self.item))
 
     def chosen(self) -> dict[str, Any]:
         """Returns the options that differ from their defaults."""
@@ -262,14 +234,11 @@ class Reading:
 
     def as_of(self, options: Mapping[str, Any]) -> Reading:
         """Returns these options, and where none was given that of a fit's data."""
-        from irtjax.data.reading.options import of_fit
-
         own, known = self.chosen(), of_fit(options)
         if own.keys() & {"subject_name", "subject_from"}:
             known.pop("subject_from", None)
-        names = {field.name for field in dataclasses.fields(self)}
         return dataclasses.replace(
-            self, **{k: x for k, x in known.items() if k in names - own.keys()}
+            self, **{name: x for name, x in known.items() if name not in own}
         )
 
     def _read_new(self, files: list[str], typed: Reading) -> Any:
@@ -293,8 +262,6 @@ class Reading:
 
     def arguments(self) -> dict[str, Any]:
         """Returns the arguments of `irtjax.read`."""
-        from irtjax.data.reading.options import as_typed
-
         return as_typed(dataclasses.asdict(self))
 
     def flags(self) -> list[str]:
@@ -317,6 +284,7 @@ def with_fields(
     name: str,
     kind: type,
     *,
+    fields: Mapping[str, Any] | None = None,
     more: Iterable[inspect.Parameter] = (),
     last: bool = False,
 ) -> Callable[..., None]:
@@ -325,10 +293,11 @@ def with_fields(
     Typer makes options from a function's signature. The command has one argument
     `name` for an object of the dataclass. Its options take the place of that argument,
     or are `last`, after `more` parameters, which are keyword arguments of the command.
+    Their annotations are those of the dataclass, or `fields`.
     """
     hints = get_type_hints(command, include_extras=True)
     keyword = inspect.Parameter.KEYWORD_ONLY
-    fields = get_type_hints(kind, include_extras=True)
+    fields = get_type_hints(kind, include_extras=True) if fields is None else fields
     options = [
         inspect.Parameter(x, keyword, default=getattr(kind, x), annotation=annotation)
         for x, annotation in fields.items()
@@ -352,7 +321,9 @@ def with_fields(
 
 
 #: Gives a command the options of `Reading`, for its argument `reading`.
-with_reading = functools.partial(with_fields, name="reading", kind=Reading, last=True)
+with_reading = functools.partial(
+    with_fields, name="reading", kind=Reading, fields=READING, last=True
+)
 
 
 def numbers(option: str, text: str | None, kind: type = float) -> list[Any] | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from irtjax.data.decode import Record, decode
+from irtjax.data.reading.options import takes_read_options
 from irtjax.data.wording import listing
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ class _Usage(Record):
     output_tokens: float | None = None
 
 
+@takes_read_options
 def from_inspect(samples: Any, **options: Any) -> ResponseTable:
     """Reads the data frame of `inspect_ai.analysis.samples_df` as a response table.
 

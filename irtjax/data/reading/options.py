@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Literal, TypeAlias
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Concatenate, Literal, ParamSpec, TypeAlias, TypeVar, get_args
 
 from irtjax.data.formats import LOGS
 from irtjax.data.wording import are, counted, listing
@@ -22,6 +22,14 @@ class Choices(tuple[str, ...]):
 
 
 Trials: TypeAlias = Literal["auto", "error", "mean", "first", "counts"]
+MissingAs: TypeAlias = Literal["missing", "wrong"]
+Orientation: TypeAlias = Literal["subjects_by_items", "items_by_subjects"]
+Runs: TypeAlias = Literal["latest", "all"]
+Join: TypeAlias = Literal["hash", "id"]
+Parts: TypeAlias = Literal["mean", "items"]
+SubjectFrom: TypeAlias = Literal["file", "folder"]
+P = ParamSpec("P")
+T = TypeVar("T")
 
 FORMATS = {
     "csv": "CSV or TSV, wide (a row per subject) or long (a row per response)",
@@ -30,59 +38,98 @@ FORMATS = {
     **LOGS,
     "table": "a table saved by irtjax (.json and .parquet)",
 }
-
-_CHOICES: dict[str, tuple[str | None, ...]] = {
-    "format": (None, *FORMATS),
-    "trials": ("auto", "error", "mean", "first", "counts"),
-    "missing_as": ("missing", "wrong"),
-    "orientation": (None, "subjects_by_items", "items_by_subjects"),
-    "run": ("latest", "all"),
-    "join": ("hash", "id"),
-    "parts": ("mean", "items"),
-    "subject_from": (None, "file", "folder"),
+#: The values of options that have few.
+CHOICES: dict[str, tuple[str, ...]] = {
+    "format": (*FORMATS,),
+    "trials": get_args(Trials),
+    "missing_as": get_args(MissingAs),
+    "orientation": get_args(Orientation),
+    "run": get_args(Runs),
+    "join": get_args(Join),
+    "parts": get_args(Parts),
+    "subject_from": get_args(SubjectFrom),
 }
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class ReadOptions:
-    """The keyword arguments of `irtjax.read`; see there for their meaning."""
+    """The options of `irtjax.read`, which documents them, and of the command line.
 
-    format: str | None = None
+    This is their only list: `takes_read_options` types functions by it, and
+    `cli.options.Reading` derives from it. A saved fit has those that its data were read
+    with.
+
+    Raises:
+        ValueError: A value is none that the option has, or two exclude each other.
+
+    >>> ReadOptions(metric="acc").trials
+    'auto'
+    """
+
     subject: str | None = None
     item: str | Sequence[str] | None = None
     response: str | None = None
     metric: Metric = None
     filter: Metric = None
-    trials: Trials = "auto"
-    missing_as: Literal["missing", "wrong"] = "missing"
     benchmark: str | None = None
-    length: Any = None
+    missing_as: MissingAs = "missing"
+    trials: Trials = "auto"
     trial: str | None = None
-    epoch: int | None = None
-    run: Literal["latest", "all"] = "latest"
-    join: Literal["hash", "id"] = "hash"
-    parts: Literal["mean", "items"] = "mean"
-    orientation: Literal["subjects_by_items", "items_by_subjects"] | None = None
+    format: str | None = None
+    orientation: Orientation | None = None
     header: bool | None = None
+    epoch: int | None = None
+    run: Runs = "latest"
+    join: Join = "hash"
+    parts: Parts = "mean"
     subject_name: str | None = None
-    subject_from: Literal["file", "folder"] | None = None
+    subject_from: SubjectFrom | None = None
     key: Any = None
     right: str | Sequence[str] | None = None
     leave_out: str | Sequence[str] | None = None
     missing_values: float | str | Sequence[float | str] | None = None
     lower_is_better: str | Sequence[str] | None = None
     higher_is_better: str | Sequence[str] | None = None
+    length: Any = None
     texts: bool = True
 
     def __post_init__(self) -> None:
-        """Refuses a value that no reader accepts."""
         if self.subject_name is not None and self.subject_from is not None:
             raise ValueError("give subject_name= or subject_from=, not both")
-        for name, choices in _CHOICES.items():
+        for name, values in CHOICES.items():
             value = getattr(self, name)
-            if value not in choices:
-                allowed = ", ".join(repr(c) for c in choices if c is not None)
+            default = self.__dataclass_fields__[name].default
+            if value != default and value not in values:
+                allowed = ", ".join(map(repr, values))
                 raise ValueError(f"{name}={value!r} is not one of {allowed}")
+
+    @staticmethod
+    def of(options: Mapping[str, Any]) -> ReadOptions:
+        """The options of keyword arguments.
+
+        Raises:
+            ValueError: There is no option of a name; the message has the nearest one.
+
+        >>> ReadOptions.of({"metrics": "acc"})
+        Traceback (most recent call last):
+        ValueError: there is no reading option 'metrics'; did you mean metric=?
+        """
+        names = [*ReadOptions.__dataclass_fields__]
+        unknown = next((name for name in options if name not in names), None)
+        if unknown is None:
+            return ReadOptions(**options)
+        from difflib import get_close_matches
+
+        near = get_close_matches(unknown, names, 1)
+        cure = f"did you mean {near[0]}=?" if near else f"there are {', '.join(names)}"
+        raise ValueError(f"there is no reading option {unknown!r}; {cure}")
+
+
+def takes_read_options(
+    function: Callable[..., T], _: Callable[P, Any] = ReadOptions
+) -> Callable[Concatenate[Any, P], T]:
+    """The function, which type checkers see with each reading option by its name."""
+    return function
 
 
 #: Reading options of the data of a fit that new data do not share: the name of a

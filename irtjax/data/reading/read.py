@@ -8,14 +8,14 @@ import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from irtjax.data.arrays import places_of
 from irtjax.data.files import located
 from irtjax.data.formats import LOGS, TABLES
-from irtjax.data.reading.options import Metric, ReadOptions, Trials
+from irtjax.data.reading.options import ReadOptions, takes_read_options
 from irtjax.data.table import ResponseTable
 from irtjax.data.wording import NOUNS, are, counted, listing, noun_of, percent, were
 from irtjax.numerics.progress import watched
@@ -37,36 +37,8 @@ _SMALL, _FEW = 10_000_000, 100
 _DAMAGED = re.compile("cut off|is empty")
 
 
-def read(
-    source: Any,
-    *,
-    format: str | None = None,
-    subject: str | None = None,
-    item: str | Sequence[str] | None = None,
-    response: str | None = None,
-    metric: Metric = None,
-    filter: Metric = None,
-    trials: Trials = "auto",
-    missing_as: Literal["missing", "wrong"] = "missing",
-    benchmark: str | None = None,
-    length: Any = None,
-    trial: str | None = None,
-    epoch: int | None = None,
-    run: Literal["latest", "all"] = "latest",
-    join: Literal["hash", "id"] = "hash",
-    parts: Literal["mean", "items"] = "mean",
-    orientation: Literal["subjects_by_items", "items_by_subjects"] | None = None,
-    header: bool | None = None,
-    subject_name: str | None = None,
-    subject_from: Literal["file", "folder"] | None = None,
-    key: Any = None,
-    right: str | Sequence[str] | None = None,
-    leave_out: str | Sequence[str] | None = None,
-    missing_values: float | str | Sequence[float | str] | None = None,
-    lower_is_better: str | Sequence[str] | None = None,
-    higher_is_better: str | Sequence[str] | None = None,
-    texts: bool = True,
-) -> ResponseTable:
+@takes_read_options
+def read(source: Any, **options: Any) -> ResponseTable:
     r"""Reads evaluation results into one response table.
 
     The content of a file determines how it is read. A cell that is absent, empty, NaN
@@ -76,6 +48,9 @@ def read(
         source: a file, folder, glob, data frame (any that narwhals supports), data set
             of Hugging Face (all splits of a `DatasetDict`), or a list of them, which
             are merged; or a list of records, dictionaries of the same fields.
+        **options: the options below, of `data.reading.options.ReadOptions`.
+
+    Keyword Args:
         format: one of "csv", "parquet", "json", "table", or a format of logs, such as
             "lm_eval", "inspect" or "helm"; None looks at the content.
         subject: column of subject names.
@@ -119,8 +94,8 @@ def read(
         The table; its ``notes`` list the choices made.
 
     Raises:
-        ValueError: the input cannot be read or leaves a choice open; the message names
-            the place and the cure.
+        ValueError: the input cannot be read or leaves a choice open, or there is no
+            such option; the message names the place and the cure.
 
     >>> import tempfile, pathlib
     >>> path = pathlib.Path(tempfile.mkdtemp(), "scores.csv")
@@ -129,35 +104,8 @@ def read(
     >>> table.subjects.tolist(), table.values.tolist(), table.num_observed
     (['m', 'n'], [[1, 0], [1, 0]], 3)
     """
-    options = ReadOptions(
-        format=format,
-        subject=subject,
-        item=item,
-        response=response,
-        metric=metric,
-        filter=filter,
-        trials=trials,
-        missing_as=missing_as,
-        benchmark=benchmark,
-        length=length,
-        trial=trial,
-        epoch=epoch,
-        run=run,
-        join=join,
-        parts=parts,
-        orientation=orientation,
-        header=header,
-        subject_name=subject_name,
-        subject_from=subject_from,
-        key=key,
-        right=right,
-        leave_out=leave_out,
-        missing_values=missing_values,
-        lower_is_better=lower_is_better,
-        higher_is_better=higher_is_better,
-        texts=texts,
-    )
-    return gather(source, options).table(options)
+    chosen = ReadOptions.of(options)
+    return gather(source, chosen).table(chosen)
 
 
 @dataclasses.dataclass
