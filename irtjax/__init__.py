@@ -54,6 +54,9 @@ if TYPE_CHECKING:
     from irtjax.fitting.verbs import compare as compare
     from irtjax.fitting.verbs import rank as rank
     from irtjax.harness.frames import from_inspect as from_inspect
+    from irtjax.inference import item_covariance as item_covariance
+    from irtjax.inference.information import item_information as item_information
+    from irtjax.inference.information import test_information as test_information
     from irtjax.likelihood.problem import Parameters as Parameters
     from irtjax.likelihood.problem import Problem as Problem
     from irtjax.likelihood.problem import Start as Start
@@ -75,8 +78,6 @@ if TYPE_CHECKING:
     from irtjax.prediction.responses import predict as predict
     from irtjax.report import write_report as write_report
     from irtjax.report.demo import make_demo as make_demo
-    from irtjax.scoring.information import item_information as item_information
-    from irtjax.scoring.information import test_information as test_information
     from irtjax.storage import add as add
     from irtjax.storage import history as history
     from irtjax.storage import load as load
@@ -86,7 +87,6 @@ if TYPE_CHECKING:
     from irtjax.subsets.shrink import subset_errors as subset_errors
     from irtjax.subsets.subset import Shrunken as Shrunken
     from irtjax.subsets.subset import load_subset as load_subset
-    from irtjax.uncertainty import item_covariance as item_covariance
     from irtjax.validity.agreement import response_icc as response_icc
     from irtjax.validity.dimensionality import dimensions as dimensions
     from irtjax.validity.discrimination_path import (
@@ -156,8 +156,8 @@ _HOMES = {
     "heterogeneity": "validity.heterogeneity",
     "history": "storage",
     "influence": "comparisons.influence",
-    "item_covariance": "uncertainty",
-    "item_information": "scoring.information",
+    "item_covariance": "inference",
+    "item_information": "inference.information",
     "leave_one_out": "prediction.predictive_checks",
     "load": "storage",
     "load_subset": "subsets.subset",
@@ -183,7 +183,7 @@ _HOMES = {
     "stability": "validity.stability",
     "start_values": "estimators.start",
     "subset_errors": "subsets.shrink",
-    "test_information": "scoring.information",
+    "test_information": "inference.information",
     "to_frame": "data.frames",
     "write_report": "report",
 }
@@ -198,16 +198,15 @@ _MODULES = (
     "fitting",
     "functional",
     "harness",
+    "inference",
     "models",
     "numerics",
     "plots",
     "prediction",
     "ranking",
     "report",
-    "scoring",
     "storage",
     "subsets",
-    "uncertainty",
     "validity",
 )
 

@@ -48,6 +48,7 @@ from irtjax.estimators.joint.segments import (
     cell_bounds,
     observed_cells,
 )
+from irtjax.inference.information import information_matrices, item_information
 from irtjax.likelihood import counts
 from irtjax.likelihood.problem import Problem
 from irtjax.models import simulate as simulation
@@ -56,7 +57,6 @@ from irtjax.models.lengths import LengthParameters
 from irtjax.models.model import Model, Population
 from irtjax.numerics.kernels import normal_log_weights, weigh_rows
 from irtjax.numerics.precision import full_precision
-from irtjax.scoring.information import information_matrices, item_information
 
 __all__ = [
     "CellBounds",

@@ -212,9 +212,8 @@ def test_a_good_package_has_no_violations(tmp_path):
             "numerics": "from irtjax._types import Status",
             "models/__init__": "from irtjax.models.logistic import Logistic",
             "models/logistic": "from irtjax import numerics",
-            "uncertainty": "",
-            "scoring": "def f():\n    from irtjax.uncertainty import test",
-            "fitting": "import irtjax.scoring\nimport irtjax.models.logistic as m",
+            "inference": "def f():\n    from irtjax.models import test",
+            "fitting": "import irtjax.inference\nimport irtjax.models.logistic as m",
             "cli": "import irtjax\nfrom irtjax import fit",
             "__main__": "from irtjax.cli import main",
         },
@@ -251,11 +250,12 @@ def test_a_good_package_has_no_violations(tmp_path):
         ),
         (
             {
-                "scoring/__init__": "",
-                "scoring/a": "import irtjax.scoring.b",
-                "scoring/b": "import irtjax.scoring.a",
+                "inference/__init__": "",
+                "inference/a": "import irtjax.inference.b",
+                "inference/b": "import irtjax.inference.a",
             },
-            "import cycle: irtjax.scoring.a -> irtjax.scoring.b -> irtjax.scoring.a",
+            "import cycle: irtjax.inference.a -> irtjax.inference.b"
+            " -> irtjax.inference.a",
         ),
         (
             {

@@ -30,10 +30,9 @@ from irtjax.cli.app import app
 from irtjax.cli.demo import long_form
 from irtjax.data.reading.options import FORMATS, ReadOptions
 from irtjax.fitting.settings import Settings
-from irtjax.scoring import METHODS as SCORES
-from irtjax.scoring import ScoreFlag
+from irtjax.inference import KINDS, ScoreFlag
+from irtjax.inference import METHODS as SCORES
 from irtjax.storage import FIT_FILES, STRUCTURE_FILES, write_table
-from irtjax.uncertainty import KINDS
 from tests.tables import ALL_PAIRS, refusal
 from tools import api_pages
 

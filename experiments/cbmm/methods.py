@@ -22,10 +22,10 @@ from irtjax._types import Status
 from irtjax.estimators.joint.gradient import Gradient
 from irtjax.estimators.joint.objective import diverging, weighted_moments
 from irtjax.estimators.marginal.em import EM
+from irtjax.inference import score
 from irtjax.likelihood.problem import Start
 from irtjax.models.families.logistic import LogisticItems
 from irtjax.numerics.kernels import equal_nodes
-from irtjax.scoring import score
 
 #: Step limit of every method, as in the paper.
 MOST_STEPS = 1000

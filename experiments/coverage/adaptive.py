@@ -27,9 +27,9 @@ if __name__ == "__main__":
 import irtjax
 from experiments.coverage.tables import write
 from irtjax.calibration.item_error import item_errors
+from irtjax.inference.expected import response_table_jit
+from irtjax.inference.scale_error import with_scale_error
 from irtjax.models.predictive import expected_with_errors, with_errors
-from irtjax.scoring.expected import response_table_jit
-from irtjax.scoring.scale_error import with_scale_error
 
 LENGTHS = (10, 30, 60)
 #: Subjects of a calibration, and calibrations of each.

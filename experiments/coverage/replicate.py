@@ -16,15 +16,14 @@ from irtjax.estimators.driver import run
 from irtjax.estimators.marginal.em import EM
 from irtjax.estimators.start import start_values
 from irtjax.fitting.bootstrap import bootstrap, percentile_interval
+from irtjax.inference import Covariance, Scores, item_covariance, score_on_nodes
+from irtjax.inference.information import difficulty
 from irtjax.likelihood.problem import Problem, Start, estimation_scale
 from irtjax.likelihood.quadrature import choose_nodes
 from irtjax.models.catalogue import MODELS
 from irtjax.models.model import Model, Population
 from irtjax.models.simulate import simulate, simulate_abilities, simulate_items
 from irtjax.numerics.kernels import after
-from irtjax.scoring import Scores, score_on_nodes
-from irtjax.scoring.information import difficulty
-from irtjax.uncertainty import Covariance, item_covariance
 
 LEVEL = 0.95
 BATCH = 8

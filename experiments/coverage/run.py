@@ -33,7 +33,7 @@ from experiments.coverage.replicate import (
 )
 from experiments.coverage.tables import markdown, write
 from irtjax._types import Status
-from irtjax.scoring.information import difficulty
+from irtjax.inference.information import difficulty
 
 Z = 1.959963984540054
 #: What the coverage of abilities and items is required to be.

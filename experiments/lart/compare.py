@@ -38,6 +38,7 @@ from irtjax.estimators.driver import run
 from irtjax.estimators.marginal.em import EM, lengths_of
 from irtjax.estimators.marginal.saem import SAEM, burn_in, reciprocal
 from irtjax.estimators.start import low_rank_start, start_values
+from irtjax.inference import score_on_nodes
 from irtjax.likelihood.lengths import with_lengths
 from irtjax.likelihood.problem import Parameters, Problem, Start
 from irtjax.models.catalogue import latency_response, probit_two_parameter
@@ -51,7 +52,6 @@ from irtjax.models.simulate import (
     simulate_log_lengths,
 )
 from irtjax.numerics.kernels import equal_nodes
-from irtjax.scoring import score_on_nodes
 
 DATA = Path(__file__).resolve().parents[3] / "shared" / "data" / "lart"
 NODES = equal_nodes(-6.0, 6.0, 241)

@@ -35,6 +35,13 @@ from irtjax.calibration.parts.lengths import ability_columns, correlation_interv
 from irtjax.estimators.driver import run
 from irtjax.estimators.marginal.em import EM
 from irtjax.estimators.start import start_values
+from irtjax.inference import (
+    evidence_moves,
+    item_covariance,
+    length_covariance,
+    score_on_nodes,
+    speed_error,
+)
 from irtjax.likelihood.lengths import with_lengths
 from irtjax.likelihood.problem import Problem
 from irtjax.likelihood.quadrature import test_information
@@ -47,13 +54,6 @@ from irtjax.models.simulate import (
     simulate_log_lengths,
 )
 from irtjax.numerics.kernels import after, equal_nodes
-from irtjax.scoring import score_on_nodes
-from irtjax.uncertainty import (
-    evidence_moves,
-    item_covariance,
-    length_covariance,
-    speed_error,
-)
 
 RHO = -0.8
 Z = 1.959963984540054

@@ -25,10 +25,10 @@ if __name__ == "__main__":
 
 import irtjax
 from experiments.lart.compare import DATA, FOLDS, NODES, Measured, estimate
+from irtjax.inference import score_on_nodes
 from irtjax.likelihood.lengths import with_lengths
 from irtjax.likelihood.problem import Problem
 from irtjax.models.catalogue import latency_response, probit_two_parameter
-from irtjax.scoring import score_on_nodes
 
 #: Base models whose zero- and one-shot rows the authors drop.
 DROPPED = (

@@ -18,11 +18,11 @@ from irtjax.estimators.laplace.errors import errors_of
 from irtjax.estimators.laplace.laplace import Laplace
 from irtjax.estimators.laplace.problem import LaplaceState, MultilevelProblem
 from irtjax.fitting.resolve import make_model
+from irtjax.inference import GroupScores, score_groups
 from irtjax.models.families.bounded import prepare, with_scores
 from irtjax.models.multilevel.design import Layout
 from irtjax.models.multilevel.specification import Hierarchical, MultiBenchmark
 from irtjax.prediction.responses import predict_responses
-from irtjax.scoring import GroupScores, score_groups
 
 MAX_STEPS = 300
 

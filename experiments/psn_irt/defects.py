@@ -87,9 +87,9 @@ def _fitted(values: jax.Array, observed: jax.Array | None, nodes: jax.Array):
     from irtjax.estimators.driver import run
     from irtjax.estimators.marginal.em import EM
     from irtjax.estimators.start import start_values
+    from irtjax.inference import score
     from irtjax.likelihood.problem import Problem
     from irtjax.models.catalogue import two_parameter
-    from irtjax.scoring import score
 
     model = two_parameter()
     data = Responses(values, observed)

@@ -32,11 +32,11 @@ from irtjax.data.responses import Responses
 from irtjax.estimators.driver import run_jit
 from irtjax.estimators.marginal.em import EM
 from irtjax.estimators.start import start_values
+from irtjax.inference import score
 from irtjax.likelihood.problem import Problem
 from irtjax.models.catalogue import MODELS
 from irtjax.models.model import Population
 from irtjax.numerics.kernels import equal_nodes
-from irtjax.scoring import score
 from irtjax.subsets.errors import rank_correlation
 from irtjax.subsets.selection import choose, worth
 

@@ -53,12 +53,12 @@ from irtjax.estimators.neural.vibo import VIBO, predict
 from irtjax.estimators.posterior.methods import NUTS
 from irtjax.estimators.start import start_values
 from irtjax.fitting.resolve import make_model
+from irtjax.inference import score
 from irtjax.likelihood.problem import Problem
 from irtjax.models.model import Population
 from irtjax.models.multilevel.specification import Hierarchical, MultiBenchmark
 from irtjax.models.priors import LogitNormal
 from irtjax.numerics.kernels import equal_nodes
-from irtjax.scoring import score
 from irtjax.subsets.errors import rank_correlation
 
 DATA = Path(__file__).resolve().parents[3] / "shared" / "data"

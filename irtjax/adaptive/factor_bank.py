@@ -8,8 +8,8 @@ What is known of the abilities is a normal distribution around the mode,
 found by Newton's method from the last mode, on all responses given. The rules of choice
 use it: g'C g is the variance of the reported ability with the gradient g, and `merits`
 states what an item would take from it. What is reported is that of the nearest normal
-distribution (`irtjax.scoring.factor_moments`): the expected score on all items, as in
-`irtjax.scoring.factors` (equations 1 and 2 there), or a composite c'theta.
+distribution (`irtjax.inference.moments`): the expected score on all items, as in
+`irtjax.inference.vector_scores` (equations 1 and 2 there), or a composite c'theta.
 `factor_errors` has what errors of the items and of the axes add.
 """
 
@@ -52,6 +52,9 @@ from irtjax.adaptive.repeats import (
 )
 from irtjax.adaptive.state import Memory, Observation, State
 from irtjax.data.responses import Responses
+from irtjax.inference.moments import variance_of_score
+from irtjax.inference.scale_error import with_shared_error
+from irtjax.inference.vector_scores import expected_on_items, score_factors
 from irtjax.likelihood.product_errors import of_predictor, shrinkage, shrunken
 from irtjax.likelihood.products import (
     ExpectedCells,
@@ -64,9 +67,6 @@ from irtjax.models.model import Model, Population
 from irtjax.models.simulate import simulate_abilities
 from irtjax.numerics.kernels import inverse_cholesky
 from irtjax.numerics.precision import full_precision
-from irtjax.scoring.factor_moments import variance_of_score
-from irtjax.scoring.factors import expected_on_items, score_factors
-from irtjax.scoring.scale_error import with_shared_error
 
 
 class FactorBank(AbstractBank):

@@ -24,7 +24,7 @@ At abilities x from the mean of the population, of covariance Phi, this is an er
 
 of axes that are fixed Phi / N + x_k x_l r_kl^2 / (2 N), r the correlations. All
 subjects share it, and expected scores do not depend on it. As in
-`irtjax.scoring.scale_error`, responses are about abilities with this error, and modes
+`irtjax.inference.scale_error`, responses are about abilities with this error, and modes
 at x with covariance C under the population are off by
 
     C + R D + R x x' R',    R = D Phi^-1 (V^-1 + Phi^-1 D Phi^-1)^-1 Phi^-1,
@@ -44,11 +44,11 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Bool, Float
 
+from irtjax.inference.moments import normal_moments
 from irtjax.likelihood.product_errors import flat_log_probs, shrinkage, shrunken
 from irtjax.likelihood.products import mean_cells
 from irtjax.models.model import Model
 from irtjax.numerics.kernels import inverse_cholesky, positive_definite_solve
-from irtjax.scoring.factor_moments import normal_moments
 
 #: More Newton steps than a mode needs from the one before the last response.
 MOST_NEWTON = 30
@@ -154,7 +154,7 @@ def moments(
     covariance: Array,
     precision: Array | None = None,
 ) -> tuple[Array, Array]:
-    """Posterior mean `[dims]` and covariance by `irtjax.scoring.factor_moments`.
+    """Posterior mean `[dims]` and covariance by `irtjax.inference.moments`.
 
     Args:
         responses: Model, item records, values `[1, cells]`, whether there is one, and

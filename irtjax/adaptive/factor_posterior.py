@@ -26,7 +26,7 @@ class FactorPosterior(NamedTuple):
         mode: `[dims]` posterior mode.
         precision: `[dims, dims]` P, minus the Hessian of the log posterior there.
         covariance: `[dims, dims]` its inverse C.
-        mean: `[dims]` posterior mean (`irtjax.scoring.factor_moments`).
+        mean: `[dims]` posterior mean (`irtjax.inference.moments`).
         spread: `[dims, dims]` posterior covariance, of the same source.
         gradient: `[dims]` g, of the reported ability.
     """

@@ -28,15 +28,15 @@ from irtjax.adaptive.repeats import (
 )
 from irtjax.adaptive.state import Memory, Observation, Posterior, State
 from irtjax.data.responses import Responses
+from irtjax.inference import score
+from irtjax.inference.information import item_information
+from irtjax.inference.scale_error import scale_variance, with_scale_error
 from irtjax.likelihood.quadrature import REACH, nodes_for
 from irtjax.models.family import Items
 from irtjax.models.model import Model, Population
 from irtjax.models.predictive import Predictive, UncertainItems, with_errors
 from irtjax.numerics.kernels import equal_nodes
 from irtjax.numerics.precision import full_precision
-from irtjax.scoring import score
-from irtjax.scoring.information import item_information
-from irtjax.scoring.scale_error import scale_variance, with_scale_error
 
 
 class ItemBank(AbstractNodeBank):
@@ -69,7 +69,7 @@ class ItemBank(AbstractNodeBank):
     histogram: bool = eqx.field(static=True, default=False)  # of the population
     errors: UncertainItems | None = None  # None: the items are exact
     at_nodes: Float[Array, "nodes items"] | None = None  # information, with errors
-    scale: Float[Array, "2 2"] | None = None  # V of `scoring.scale_error`
+    scale: Float[Array, "2 2"] | None = None  # V of `inference.scale_error`
     #: With errors and repeats, `Predictive.logit_moves`.
     moves: Float[Array, "items columns nodes"] | None = None
 
@@ -103,7 +103,7 @@ class ItemBank(AbstractNodeBank):
             covariance: `[items, columns, columns]` of the items' unconstrained
                 coordinates; None or zeros where they are exact.
             scale: Covariance of the errors of location and scale
-                (`scoring.scale_error`), which standard errors then count.
+                (`inference.scale_error`), which standard errors then count.
 
         Raises:
             ValueError: If the model is of scores, nodes do not suit a histogram, or an

@@ -181,7 +181,7 @@ def _mean(bank: AbstractNodeBank, state: State) -> tuple[Array, Array]:
     posterior = jax.nn.softmax(state.posterior)
     ability = posterior @ bank.theta
     variance = posterior @ (bank.theta - ability) ** 2
-    # No narrower than the nodes resolve, as in `irtjax.scoring`.
+    # No narrower than the nodes resolve, as in `irtjax.inference`.
     return ability, jnp.maximum(variance, (bank.theta[1] - bank.theta[0]) ** 2 / 12)
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from irtjax.scoring.scale_error import scale_covariance
+from irtjax.inference.scale_error import scale_covariance
 
 if TYPE_CHECKING:
     from irtjax.calibration.calibration import Calibration
@@ -18,7 +18,7 @@ class ItemErrors(NamedTuple):
     Attributes:
         items: `[items, columns, columns]` covariance of the unconstrained coordinates,
             not finite where one is not identified.
-        scale: V of `scoring.scale_error`, of location and scale; None if unknown.
+        scale: V of `inference.scale_error`, of location and scale; None if unknown.
     """
 
     items: np.ndarray

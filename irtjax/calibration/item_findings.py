@@ -9,8 +9,8 @@ from irtjax.calibration.discrimination import negative_discrimination, negative_
 from irtjax.calibration.tables import CheckedTables, item_errors
 from irtjax.data.table import ResponseTable
 from irtjax.estimators.estimates import Estimates
+from irtjax.inference import ScoreFlag
 from irtjax.models.model import Model, response_ends
-from irtjax.scoring import ScoreFlag
 
 
 def check_tables(table: ResponseTable, estimates: Estimates) -> CheckedTables:

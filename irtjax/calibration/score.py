@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from scipy.special import ndtri
 
-from irtjax import scoring
+from irtjax import inference
 from irtjax.calibration.item_error import ItemErrors, factor_item_errors, item_errors
 from irtjax.calibration.parts import Factors
 from irtjax.calibration.parts.lengths import ability_columns, without_zero_lengths
@@ -29,19 +29,19 @@ from irtjax.data.reversal import aligned
 from irtjax.data.sparse_responses import SparseResponses
 from irtjax.data.sparse_table import FEW_OBSERVED, FEW_ON_NODES
 from irtjax.data.wording import are, counted, have, were
+from irtjax.inference.covariance import Covariance
+from irtjax.inference.scale_error import with_scale_error
+from irtjax.inference.vector_scores import (
+    expected_with_items,
+    watched_on_items,
+    watched_score_factors,
+)
 from irtjax.likelihood.lengths import with_lengths
 from irtjax.likelihood.problem import Problem
 from irtjax.models.families.bounded import options_of, prepare, with_scores
 from irtjax.models.model import response_ends
 from irtjax.models.predictive import own_errors
 from irtjax.numerics.precision import full_precision
-from irtjax.scoring.factors import (
-    expected_with_items,
-    watched_on_items,
-    watched_score_factors,
-)
-from irtjax.scoring.scale_error import with_scale_error
-from irtjax.uncertainty.covariance import Covariance
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -66,7 +66,7 @@ class ScoredSubjects(HasTable):
         level: Level of the intervals.
         method: Of the scores: "map" for several abilities, whatever was requested.
         own_error: `[subjects]` errors on the scale of the fit, without those of its
-            location and scale (`scoring.scale_error`), which all subjects share.
+            location and scale (`inference.scale_error`), which all subjects share.
         whole: The calibration with these subjects among its own, all ranked together;
             None where they have no rank (`score_curve.why_not_ranked`, other scores
             than EAP, more than 2,000 subjects).
@@ -94,12 +94,12 @@ def score(
     level: float | None = None,
     measures: str = "both",
 ) -> ScoredSubjects:
-    """Scores subjects on calibrated items; see `irtjax.scoring.score` for the formulas.
+    """Scores subjects on calibrated items; formulas: `irtjax.inference.score`.
 
     Of a fit with errors of its items, standard errors count these by the delta method,
     as those of the fit do: subjects with the same responses have the same ability. Of
     one ability, standard errors also count those of location and scale
-    (`scoring.scale_error`). With abilities by group, items are taken as known.
+    (`inference.scale_error`). With abilities by group, items are taken as known.
 
     Args:
         fit: The calibration, whose items stay as they are.
@@ -292,7 +292,7 @@ def _of_one_ability(request: _Request, errors: ItemErrors | None) -> _Abilities:
     population = jax.tree.map(jnp.asarray, fit.parameters.population)
     options, notes = _with_errors(errors, model, rows)
     known = model, items, population, data
-    scores = scoring.score(*known, method=method, **options)
+    scores = inference.score(*known, method=method, **options)
     flags = [scoring.ScoreFlag(int(f)).explain() for f in np.asarray(scores.flag)]
     return _Abilities(scores.ability, scores.standard_error, flags, {}, notes, method)
 
@@ -416,11 +416,11 @@ def _of_groups(request: _Request) -> _Abilities:
     own, variance = structure.specific_covariance, structure.general_variance
     group, prior = jnp.asarray(structure.group)[rows], jnp.asarray(own, items[0].dtype)
     problem = model.family, items, group, prior, data
-    group_scores = scoring.score_groups(*problem, variance=variance)
+    group_scores = inference.score_groups(*problem, variance=variance)
     errors = group_scores.general_error, group_scores.error
     if structure.possible is not None:  # A fit of an earlier version has none.
         known = group_scores, own, variance, structure.possible
-        errors = scoring.errors_over_covariances(*known)
+        errors = inference.errors_over_covariances(*known)
     names = structure.groups.tolist()
     more = _by_ability(names, group_scores.ability, errors[1], group_scores.converged)
     note = "abilities are posterior modes, one per group and a general one"

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from irtjax.calibration.scale import BECAUSE
-from irtjax.scoring.expected import response_table_jit
+from irtjax.inference.expected import response_table_jit
 
 if TYPE_CHECKING:
     from irtjax.calibration.calibration import Calibration

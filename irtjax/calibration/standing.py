@@ -2,9 +2,9 @@ r"""Where new subjects stand among those of a fit, whose items stay as they are.
 
 The errors of two abilities share what the items and the scale leave uncertain. Loadings
 u_i of that error are kept for the subjects of a fit. They are nearly linear in ability
-(`scoring.scale_error`), so those of a new subject of ability t are u = A'(1, t)', A the
-regression of the u_i on (1, t_i). With v the variance of its score on the scale of the
-fit, a difference of a new subject k and another one i has the variance
+(`inference.scale_error`), so those of a new subject of ability t are u = A'(1, t)', A
+the regression of the u_i on (1, t_i). With v the variance of its score on the scale of
+the fit, a difference of a new subject k and another one i has the variance
 
     v_k + v_i + |u_k - u_i|^2.
 

@@ -15,14 +15,14 @@ from irtjax.calibration.scale import compares_means
 from irtjax.data.table import ResponseTable
 from irtjax.estimators.estimates import Estimates
 from irtjax.estimators.laplace.direction import error_with_directions
+from irtjax.inference import LOST
+from irtjax.inference.information import difficulty
 from irtjax.likelihood.padding import pad_rows, padded_size
 from irtjax.likelihood.problem import is_positive, is_rescaled
 from irtjax.models.model import Model, response_ends
 from irtjax.numerics.programs import stored_jit
 from irtjax.ranking import rank_intervals, without_scale
 from irtjax.ranking.accuracy import accuracies, accuracies_of_cells
-from irtjax.scoring.information import difficulty
-from irtjax.uncertainty import LOST
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -17,6 +17,19 @@ from jaxtyping import Array, Float
 from irtjax._types import Status
 from irtjax.estimators.joint.objective import diverging
 from irtjax.estimators.timing import Clock
+from irtjax.inference import (
+    Covariance,
+    LengthCovariance,
+    ScoreFlag,
+    SpeedError,
+    evidence_moves,
+    item_covariance,
+    length_covariance,
+    score,
+    speed_error,
+)
+from irtjax.inference.expected import watched_expected_scores
+from irtjax.inference.marginal_covariance import FactorCovariance
 from irtjax.likelihood.lengths import LengthPart, with_lengths
 from irtjax.likelihood.problem import Parameters, Problem, Start, estimation_scale
 from irtjax.likelihood.quadrature import Resolution, choose_nodes
@@ -26,18 +39,6 @@ from irtjax.models.model import Model, Population
 from irtjax.models.multilevel.covariance_mixture import Possible
 from irtjax.numerics.programs import stored_jit
 from irtjax.numerics.progress import watched
-from irtjax.scoring import ScoreFlag, score
-from irtjax.scoring.expected import watched_expected_scores
-from irtjax.uncertainty import (
-    Covariance,
-    LengthCovariance,
-    SpeedError,
-    evidence_moves,
-    item_covariance,
-    length_covariance,
-    speed_error,
-)
-from irtjax.uncertainty.marginal_factors import FactorCovariance
 
 #: Log weights of nodes that differ by less from a normal density's are normal.
 NORMAL_WEIGHTS = 1e-3

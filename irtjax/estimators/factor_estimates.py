@@ -13,26 +13,26 @@ import numpy as np
 from irtjax.data.wording import counted
 from irtjax.estimators.estimates import Estimates, FactorEstimates, of_run
 from irtjax.estimators.timing import Clock
-from irtjax.likelihood.cubature import points_for
-from irtjax.likelihood.problem import Problem, correlates, is_positive, rotates
-from irtjax.numerics.rotation import ROTATIONS, rotate
-from irtjax.scoring.factors import (
-    expected_with_items,
-    watched_on_items,
-    watched_score_factors,
-)
-from irtjax.uncertainty import Covariance
-from irtjax.uncertainty.factors import estimated, watched_factor_covariance
-from irtjax.uncertainty.marginal_factors import (
+from irtjax.inference import Covariance
+from irtjax.inference.joint_covariance import estimated, watched_factor_covariance
+from irtjax.inference.marginal_covariance import (
     FactorCovariance,
     marginal_covariance,
     normal_rule,
 )
-from irtjax.uncertainty.rotation import (
+from irtjax.inference.rotation_errors import (
     correlation_covariance,
     rotation_moves,
     turned_covariance,
 )
+from irtjax.inference.vector_scores import (
+    expected_with_items,
+    watched_on_items,
+    watched_score_factors,
+)
+from irtjax.likelihood.cubature import points_for
+from irtjax.likelihood.problem import Problem, correlates, is_positive, rotates
+from irtjax.numerics.rotation import ROTATIONS, rotate
 
 #: Points of each posterior with more than three factors, where a method has no number.
 DRAWS = 200
@@ -368,7 +368,7 @@ def _turned_errors(
 ) -> tuple[FactorCovariance, np.ndarray]:
     """Covariances of rotated slopes, and errors of rotated loadings.
 
-    `moves` are those of `uncertainty.rotation`: U and its slopes in the loadings.
+    `moves` are those of `inference.rotation_errors`: U and its slopes in the loadings.
     Correlations of the factors have errors where the rotation is `oblique` and the
     covariance of all loadings is known.
     """

@@ -21,12 +21,12 @@ from irtjax.data.responses import Responses
 from irtjax.data.sparse_responses import SparseResponses
 from irtjax.data.sparse_table import SparseCells
 from irtjax.data.wording import counted
+from irtjax.inference.vector_scores import score_factors
 from irtjax.likelihood.products import expected_cells, outer
 from irtjax.models.model import Model
 from irtjax.numerics.memory import require_memory
 from irtjax.numerics.programs import stored_jit
 from irtjax.numerics.sparse import Bucket
-from irtjax.scoring.factors import score_factors
 
 if TYPE_CHECKING:
     from irtjax.data.table import ResponseTable

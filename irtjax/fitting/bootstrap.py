@@ -14,14 +14,14 @@ from jaxtyping import Array, Float
 from irtjax._types import KeyArray, RandomKey
 from irtjax.data.responses import Responses
 from irtjax.estimators.driver import AbstractMethod, run
+from irtjax.inference import score_on_nodes
+from irtjax.inference.vector_scores import score_factors
 from irtjax.likelihood.problem import Parameters, Problem, Start
 from irtjax.numerics.memory import require_memory
 from irtjax.numerics.precision import full_precision
 from irtjax.numerics.programs import stored_jit
 from irtjax.numerics.progress import watched
 from irtjax.numerics.random_keys import as_key
-from irtjax.scoring import score_on_nodes
-from irtjax.scoring.factors import score_factors
 
 UNITS = ("subjects", "items")
 

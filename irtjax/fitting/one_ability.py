@@ -39,12 +39,12 @@ from irtjax.fitting.specification import (
     check_common,
     check_used,
 )
+from irtjax.inference import check_kind
 from irtjax.likelihood.padding import cut_start, pad_responses
 from irtjax.likelihood.problem import Problem, Start
 from irtjax.models.families.bounded import arrays_of
 from irtjax.models.model import Model
 from irtjax.numerics.programs import stored_jit
-from irtjax.uncertainty import check_kind
 
 #: On the errors of items of a fit by observed response.
 APPROXIMATE = (

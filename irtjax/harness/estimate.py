@@ -8,8 +8,8 @@ Of a model of one ability the expected score on a set of J items is
 over theta ~ N(ability, se^2) on the scale of the fit, whose location and scale move
 items and abilities together. The errors of the items x_j are integrated out of E[y_j]
 (`models.predictive`) and add the second sum; without errors items are at their
-estimates. Of several abilities the score is that of `scoring.factors`. All items of the
-fit count, those that were answered and those that were not.
+estimates. Of several abilities the score is that of `inference.vector_scores`. All
+items of the fit count, those that were answered and those that were not.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from irtjax.calibration.item_error import item_errors
 from irtjax.calibration.score import score
 from irtjax.calibration.tables import score_interval
 from irtjax.data import ResponseTable
+from irtjax.inference.expected import response_table_jit
+from irtjax.inference.vector_scores import expected_on_items, score_factors
 from irtjax.models.model import response_ends
 from irtjax.models.predictive import expected_with_errors, with_errors
 from irtjax.numerics.precision import full_precision
-from irtjax.scoring.expected import response_table_jit
-from irtjax.scoring.factors import expected_on_items, score_factors
 
 if TYPE_CHECKING:
     from irtjax.calibration.calibration import Calibration

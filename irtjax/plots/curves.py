@@ -35,7 +35,7 @@ def ability_grid(fit: Calibration, num_points: int = 201) -> np.ndarray:
 
 def expected_information(fit: Calibration) -> np.ndarray:
     """Returns each item's mean information over the normal population, `[items]`."""
-    from irtjax.scoring.information import mean_information
+    from irtjax.inference.information import mean_information
 
     check_one_ability(fit.model, "this figure")
     population = fit.parameters.population
@@ -58,7 +58,7 @@ def information_by_group(
     fit: Calibration, nodes: np.ndarray, codes: np.ndarray, num_groups: int
 ) -> np.ndarray:
     """Returns the test information of each group of items, `[groups, nodes]`."""
-    from irtjax.scoring.information import group_information
+    from irtjax.inference.information import group_information
 
     items = fit.parameters.items
     nodes = nodes.astype(items[0].dtype)
@@ -84,7 +84,7 @@ def plot_item_response_functions(fit: Calibration, num_items: int = 5) -> Figure
     Returns:
         The figure; nothing is shown or saved.
     """
-    from irtjax.scoring.expected import response_table_jit
+    from irtjax.inference.expected import response_table_jit
 
     information = expected_information(fit)
     order = np.argsort(-np.nan_to_num(information), kind="stable")
@@ -138,7 +138,7 @@ def plot_item_information(
     Raises:
         ValueError: If the fit has several abilities.
     """
-    from irtjax.scoring.information import item_information
+    from irtjax.inference.information import item_information
 
     mean = expected_information(fit)
     order, alike = distinct(fit, np.argsort(-np.nan_to_num(mean), kind="stable"))

@@ -219,7 +219,7 @@ def _by_benchmark(
     import jax
     import jax.numpy as jnp
 
-    from irtjax.scoring.information import item_information
+    from irtjax.inference.information import item_information
 
     records = jax.tree.map(jnp.asarray, fit.parameters.items)
     # At the abilities of the subjects, where information counts.

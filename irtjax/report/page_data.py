@@ -371,7 +371,7 @@ def curve_data(
     found = _closed_form(model, chosen)
     if found is not None:
         return found
-    from irtjax.scoring.expected import response_table_jit
+    from irtjax.inference.expected import response_table_jit
 
     room = CURVE_CHARACTERS // (2 * max(len(places), 1))
     grid = np.linspace(*ends, int(np.clip(room, FEWEST, MOST_POINTS)))
@@ -398,7 +398,7 @@ def factor_curves(
         `names`, and `link`, `a` and `d` of a formula or `rows` of a table; None where
         there is no room.
     """
-    from irtjax.scoring.expected import response_table_jit
+    from irtjax.inference.expected import response_table_jit
 
     slope = np.asarray(items.discrimination, float)
     count, size = slope.shape
@@ -434,7 +434,7 @@ def _closed_form(model: Any, items: Any) -> dict[str, Any] | None:
 
     None where no F of `LINKS` gives what the family computes.
     """
-    from irtjax.scoring.expected import response_table_jit
+    from irtjax.inference.expected import response_table_jit
 
     slope, middle = (
         np.asarray(getattr(items, name, np.zeros((1, 2))), float)

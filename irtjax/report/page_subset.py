@@ -116,7 +116,7 @@ def _subset_items(small: Shrunken) -> Any:
     """The chosen items as a table with columns of `items.csv`."""
     import pyarrow as pa
 
-    from irtjax.scoring.information import difficulty
+    from irtjax.inference.information import difficulty
 
     slope = np.asarray(small.parameters.discrimination, float)
     place = np.asarray(difficulty(small.parameters), float)

@@ -1,4 +1,4 @@
-"""Adaptive tests against brute force, `irtjax.scoring` and simulation."""
+"""Adaptive tests against brute force, `irtjax.inference` and simulation."""
 
 from functools import cache
 
@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from irtjax import scoring
+from irtjax import inference
 from irtjax.adaptive import (
     AbstractNodeBank,
     AdaptiveTest,
@@ -22,7 +22,7 @@ from irtjax.adaptive import (
 )
 from irtjax.adaptive.simulation import run_tests_jit
 from irtjax.data.responses import Responses
-from irtjax.scoring.information import item_information
+from irtjax.inference.information import item_information
 from tests.adaptive_cases import (
     FAMILIES,
     KEY,
@@ -52,7 +52,7 @@ def scores_by_length(bank, tests, method):
         jnp.asarray(values.reshape(-1, SIZE)), jnp.asarray(seen.reshape(-1, SIZE))
     )
     nodes = (bank.theta - bank.mean) / bank.sd
-    return scoring.score(
+    return inference.score(
         bank.model, bank.items, POPULATION, data, method=method, nodes=nodes
     )
 

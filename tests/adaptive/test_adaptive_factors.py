@@ -18,11 +18,11 @@ from irtjax.adaptive import (
     StopFlag,
 )
 from irtjax.adaptive.simulation import run_tests_jit
+from irtjax.inference.vector_scores import expected_on_items, score_factors
 from irtjax.models.catalogue import factor_model, two_parameter
 from irtjax.models.factors import Factor
 from irtjax.models.families.logistic import Binary, LogisticItems
 from irtjax.models.model import Model, Population
-from irtjax.scoring.factors import expected_on_items, score_factors
 
 SIZE, LENGTH, SUBJECTS = 30, 8, 6
 KEY = jax.random.key(3)

@@ -13,13 +13,13 @@ from irtjax.adaptive import Answer, Design, ItemBank, LengthBank
 from irtjax.adaptive.lengths import LengthMemory
 from irtjax.adaptive.simulation import run_tests_jit
 from irtjax.data.responses import Responses
+from irtjax.inference import score
 from irtjax.likelihood.lengths import with_lengths
 from irtjax.likelihood.problem import Problem
 from irtjax.models.catalogue import latency_response, two_parameter
 from irtjax.models.lengths import LengthParameters
 from irtjax.models.model import Population
 from irtjax.models.simulate import simulate_items, simulate_length_items
-from irtjax.scoring import score
 
 SIZE, RHO = 30, -0.8
 UNIT = Population(jnp.zeros(()), jnp.ones(()))

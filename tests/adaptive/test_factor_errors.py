@@ -19,13 +19,13 @@ from irtjax.adaptive.misfit import _drawn, misfit_study, true_bank
 from irtjax.adaptive.regressed import regressed, regressed_items
 from irtjax.adaptive.saved import fingerprint
 from irtjax.adaptive.simulation import run_tests_jit
+from irtjax.inference.scale_error import with_scale_error
 from irtjax.likelihood.products import cells
 from irtjax.models.catalogue import factor_model
 from irtjax.models.factors import Factor
 from irtjax.models.families.graded import GradedItems
 from irtjax.models.families.logistic import LogisticItems
 from irtjax.models.model import Population
-from irtjax.scoring.scale_error import with_scale_error
 from tests.adaptive.test_adaptive_factors import POPULATION, SIZE, bank_of, items_of
 
 MODEL = factor_model(Factor(factors=2))
@@ -93,7 +93,7 @@ def test_tiny_errors_give_the_posterior_of_items_that_are_known():
 
 def score_of(given, replies, move=None):
     """`score_factors` of one subject, items moved by a change of (a, d)."""
-    from irtjax.scoring.factors import score_factors
+    from irtjax.inference.vector_scores import score_factors
 
     values, seen = np.zeros((1, SIZE), np.int8), np.zeros((1, SIZE), bool)
     values[0, given], seen[0, given] = replies, True

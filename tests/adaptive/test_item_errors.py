@@ -17,9 +17,9 @@ from irtjax.adaptive.simulation import run_tests_jit
 from irtjax.calibration.item_error import ItemErrors, item_errors
 from irtjax.calibration.score import _with_errors as with_item_errors
 from irtjax.harness.estimate import estimate
+from irtjax.inference.scale_error import with_scale_error
 from irtjax.models.model import Population
 from irtjax.models.simulate import simulate_items
-from irtjax.scoring.scale_error import with_scale_error
 from tests.adaptive.test_adaptive_factors import bank_of as factor_bank
 from tests.scoring_cases import ALL
 from tests.small_fits import small_fit, small_table

@@ -16,8 +16,8 @@ from irtjax.adaptive.design import SELECTIONS
 from irtjax.cli.app import app
 from irtjax.cli.completion import METHODS, MODELS, VALUES
 from irtjax.estimators import catalogue
+from irtjax.inference import KINDS
 from irtjax.subsets.selection import RULES
-from irtjax.uncertainty import KINDS
 from irtjax.validity.stability import KINDS as STABILITY
 
 CHECKOUT = Path(__file__).resolve().parents[2]

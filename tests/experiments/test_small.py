@@ -40,7 +40,7 @@ from experiments.scaling import (
 from experiments.scaling import run as scaling
 from irtjax.calibration.result_tables import AbilityTable
 from irtjax.estimators.marginal.em import EM
-from irtjax.scoring import Scores
+from irtjax.inference import Scores
 
 
 def value_of(result, quantity, unit=None):

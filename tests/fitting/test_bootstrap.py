@@ -8,10 +8,10 @@ import pytest
 from irtjax._types import Status
 from irtjax.data.responses import Responses
 from irtjax.fitting.bootstrap import UNITS, bootstrap, percentile_interval
+from irtjax.inference import score
 from irtjax.likelihood.problem import Problem, Start
 from irtjax.models.catalogue import two_parameter
 from irtjax.models.simulate import simulate, simulate_abilities, simulate_items
-from irtjax.scoring import score
 from tests.tables import case, fit_with, marginal_method, run_jit
 
 KEY = jax.random.key(3)

@@ -443,7 +443,7 @@ def test_responses_are_simulated_from_a_fit():
 
 @pytest.mark.slow
 def test_correlations_of_a_fit_have_errors_a_table_and_a_sentence(tmp_path):
-    """Of scores, whose fit is exact: the error is that of `test_marginal_factors`."""
+    """Of scores, whose fit is exact; errors: `test_marginal_covariance`."""
     rng = np.random.default_rng(5)
     items, mask = 6, np.eye(2, dtype=bool)[np.arange(6) % 2]
     theta = rng.normal(size=(80, 2)) @ np.linalg.cholesky([[1, 0.4], [0.4, 1]]).T

@@ -17,6 +17,13 @@ import irtjax
 from irtjax import plots
 from irtjax.calibration.parts.lengths import ability_columns
 from irtjax.cli.app import app
+from irtjax.inference import (
+    evidence_moves,
+    length_covariance,
+    score_on_nodes,
+    speed_error,
+)
+from irtjax.inference import length_errors as lengths_of
 from irtjax.likelihood.lengths import with_lengths
 from irtjax.likelihood.problem import Problem
 from irtjax.models.catalogue import latency_response
@@ -31,10 +38,7 @@ from irtjax.models.simulate import (
 )
 from irtjax.numerics import progress
 from irtjax.numerics.kernels import equal_nodes
-from irtjax.scoring import score_on_nodes
 from irtjax.storage import FIT_FILES
-from irtjax.uncertainty import evidence_moves, length_covariance, speed_error
-from irtjax.uncertainty import lengths as lengths_of
 from tests.estimators.marginal.test_lart import drawn
 from tests.tables import fit_with, marginal_method
 

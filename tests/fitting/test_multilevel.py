@@ -25,12 +25,12 @@ from irtjax.estimators.laplace.laplace import Laplace
 from irtjax.estimators.laplace.m_step import pull_of_priors
 from irtjax.estimators.laplace.problem import MultilevelProblem, start_components
 from irtjax.estimators.posterior.methods import NUTS, Variational
+from irtjax.inference import errors_over_covariances, score_groups
 from irtjax.models.families.logistic import Binary, LogisticItems
 from irtjax.models.multilevel.covariance_mixture import Possible
 from irtjax.models.multilevel.model import Hyperpriors, general_ability
 from irtjax.models.multilevel.specification import MultiBenchmark
 from irtjax.models.priors import Normal
-from irtjax.scoring import errors_over_covariances, score_groups
 from irtjax.storage import FIT_FILES, STRUCTURE_FILES, draw_labels
 from tests.estimators.laplace.test_laplace import benchmarks, simulated
 

@@ -16,10 +16,10 @@ from irtjax.fitting.defaults import choose
 from irtjax.fitting.factors import FactorAnalysis
 from irtjax.fitting.problem import make_task
 from irtjax.fitting.settings import sort_settings
+from irtjax.inference import covariance
 from irtjax.likelihood.problem import Problem
 from irtjax.models.factors import Factor
 from irtjax.ranking.accuracy import accuracies, accuracies_of_cells
-from irtjax.uncertainty import covariance
 
 #: Columns of errors of items, which have other approximations in a dense fit.
 OF_ERRORS = "_se"

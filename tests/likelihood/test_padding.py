@@ -9,9 +9,8 @@ import pytest
 import irtjax
 from irtjax.data.responses import Responses
 from irtjax.estimators import driver, estimates
+from irtjax.inference import covariance, expected
 from irtjax.likelihood import padding, problem, quadrature
-from irtjax.scoring import expected
-from irtjax.uncertainty import covariance
 
 #: Nodes that do not depend on the data.
 NODES = jnp.linspace(-6, 6, 61)

@@ -13,20 +13,19 @@ import irtjax.numerics.sparse as numerics
 from irtjax.data.responses import Responses
 from irtjax.data.sparse_responses import SparseResponses
 from irtjax.estimators.start import start_values
-from irtjax.likelihood.counts import expected_counts
-from irtjax.likelihood.problem import Problem
-from irtjax.likelihood.quadrature import choose_nodes
-from irtjax.models.model import Population
-from irtjax.numerics.kernels import equal_nodes, normal_log_weights
-from irtjax.scoring import expected_scores, score
-from irtjax.uncertainty import covariance
-from irtjax.uncertainty.gradients import (
+from irtjax.inference import covariance, expected_scores, score
+from irtjax.inference.gradients import (
     Whitening,
     fold_blocks,
     make_setting,
     sparse_gram,
     sparse_products,
 )
+from irtjax.likelihood.counts import expected_counts
+from irtjax.likelihood.problem import Problem
+from irtjax.likelihood.quadrature import choose_nodes
+from irtjax.models.model import Population
+from irtjax.numerics.kernels import equal_nodes, normal_log_weights
 
 SUBJECTS, ITEMS = 60, 12
 NODES = jnp.asarray(equal_nodes(-5.0, 5.0, 31))

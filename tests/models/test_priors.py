@@ -10,6 +10,7 @@ import pytest
 from numpyro.infer.util import log_density
 from scipy import stats
 
+from irtjax.inference import score
 from irtjax.models.catalogue import three_parameter
 from irtjax.models.priors import (
     Beta,
@@ -19,7 +20,6 @@ from irtjax.models.priors import (
     LogNormal,
     Normal,
 )
-from irtjax.scoring import score
 from tests import brute_force
 from tests.tables import NODES, case, standard_population
 

@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 from jax.experimental.compilation_cache import compilation_cache
 
+from irtjax.inference.information import group_information
 from irtjax.models.catalogue import two_parameter
 from irtjax.models.families.logistic import Binary, LogisticItems
 from irtjax.models.model import Model
 from irtjax.numerics import executables, programs
-from irtjax.scoring.information import group_information
 
 ITEMS = LogisticItems(
     jnp.array([1.0, 0.5, 2.0]), jnp.array([0.0, 1.0, -1.0]), jnp.zeros(3), jnp.ones(3)

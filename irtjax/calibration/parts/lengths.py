@@ -17,10 +17,10 @@ from irtjax.calibration.scale import compares_means
 from irtjax.data.table import ResponseTable
 from irtjax.data.wording import are, counted
 from irtjax.estimators.estimates import Estimates
+from irtjax.inference import SpeedError
 from irtjax.likelihood.lengths import LengthPart
 from irtjax.likelihood.problem import Parameters
 from irtjax.models.lengths import LengthItems, LengthParameters
-from irtjax.uncertainty import SpeedError
 
 #: Slopes smaller than this are taken as zero when identification is judged.
 ZERO_SLOPE = 1e-3

@@ -17,6 +17,7 @@ from irtjax.estimators.laplace.direction import in_any_direction, in_directions
 from irtjax.estimators.laplace.errors import Errors, errors_of
 from irtjax.estimators.laplace.expected_scores import mean_responses
 from irtjax.estimators.laplace.problem import LaplaceState, MultilevelProblem
+from irtjax.inference import Covariance
 from irtjax.likelihood.problem import Parameters, Problem
 from irtjax.models.families.bounded import log_base_total
 from irtjax.models.family import AbstractResponseFamily
@@ -26,7 +27,6 @@ from irtjax.models.multilevel.model import MultilevelModel, general_variance
 from irtjax.numerics.programs import stored_jit
 from irtjax.numerics.progress import note_share
 from irtjax.ranking import scale_loadings
-from irtjax.uncertainty import Covariance
 
 #: Responses in all below which intervals cover less often than stated, as they do with
 #: few subjects (docs/evidence/index.md).

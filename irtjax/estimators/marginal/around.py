@@ -31,6 +31,11 @@ from irtjax.estimators.marginal.factor_em import (
     Sweep,
     as_parameters,
 )
+from irtjax.inference.vector_scores import (
+    FactorScores,
+    score_factors,
+    watched_score_factors,
+)
 from irtjax.likelihood.cubature import Points
 from irtjax.likelihood.problem import Parameters, Problem, Start, rotates
 from irtjax.likelihood.products import outer
@@ -45,11 +50,6 @@ from irtjax.numerics.kernels import (
     weigh_rows,
 )
 from irtjax.numerics.programs import stored_jit
-from irtjax.scoring.factors import (
-    FactorScores,
-    score_factors,
-    watched_score_factors,
-)
 
 #: Length of an item's slopes below which it has no direction.
 SHORTEST = 1e-6

@@ -25,6 +25,7 @@ from irtjax.estimators.marginal.gaussian import GVEM
 from irtjax.estimators.marginal.grid import GridEM, nodes_for_items
 from irtjax.estimators.timing import Clock
 from irtjax.fitting.bootstrap import refit
+from irtjax.inference.vector_scores import score_factors
 from irtjax.likelihood.cubature import Points, grid_nodes, points_for
 from irtjax.likelihood.problem import Parameters, Problem, Start, correlates
 from irtjax.models.catalogue import factor_model
@@ -33,7 +34,6 @@ from irtjax.models.families.logistic import LogisticItems
 from irtjax.models.model import Population
 from irtjax.numerics import progress
 from irtjax.numerics.progress import watching
-from irtjax.scoring.factors import score_factors
 
 SUBJECTS, ITEMS, DIMS = 60, 8, 2
 MASK = np.eye(DIMS, dtype=bool)[np.arange(ITEMS) % DIMS]

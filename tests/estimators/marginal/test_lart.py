@@ -13,6 +13,7 @@ from irtjax._types import Status
 from irtjax.data.responses import Responses
 from irtjax.estimators.marginal.saem import SAEM, burn_in
 from irtjax.estimators.start import start_values
+from irtjax.inference import length_covariance
 from irtjax.likelihood.counts import expected_counts
 from irtjax.likelihood.item_steps import improve_items
 from irtjax.likelihood.lengths import with_lengths
@@ -27,7 +28,6 @@ from irtjax.models.simulate import (
     simulate_log_lengths,
 )
 from irtjax.numerics.kernels import equal_nodes
-from irtjax.uncertainty import length_covariance
 from tests.tables import NODES, fit_with, marginal_method, run_jit
 
 SUBJECTS, ITEMS, RHO = 200, 8, -0.8

@@ -18,12 +18,12 @@ from irtjax.estimators.marginal.draws import draw_augmented, draw_on_nodes, node
 from irtjax.estimators.marginal.em import EM
 from irtjax.estimators.marginal.saem import SAEM, Latent, reciprocal
 from irtjax.estimators.start import start_values
+from irtjax.inference import item_covariance
 from irtjax.likelihood.problem import Problem, Start, estimation_scale
 from irtjax.models.catalogue import latency_response, two_parameter
 from irtjax.models.families.logistic import LogisticItems
 from irtjax.numerics.kernels import equal_nodes
 from irtjax.storage import load_checkpoint, save_checkpoint
-from irtjax.uncertainty import item_covariance
 from tests.estimators.marginal.test_lart import drawn
 from tests.tables import NODES, case, grid_fit, run_jit
 

@@ -11,6 +11,7 @@ from scipy import integrate, optimize, special, stats
 
 from irtjax.data.responses import Responses
 from irtjax.data.scores import END
+from irtjax.inference import item_covariance, score
 from irtjax.likelihood.problem import Problem
 from irtjax.likelihood.quadrature import test_information as information_of_all
 from irtjax.models import catalogue
@@ -19,8 +20,6 @@ from irtjax.models.families.inflated import InflatedBetaScores, InflatedItems
 from irtjax.models.families.mixed import MixedScores
 from irtjax.models.simulate import simulate, simulate_abilities, simulate_items
 from irtjax.numerics.kernels import digamma, equal_nodes, gammaln, trigamma
-from irtjax.scoring import score
-from irtjax.uncertainty import item_covariance
 from tests import brute_force
 from tests.tables import NODES, case, grid_fit, run_jit, standard_population
 

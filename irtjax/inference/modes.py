@@ -9,9 +9,9 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array
 
-from irtjax.scoring.block import BlockScores, Scorer, SubjectBlock, table_of
-from irtjax.scoring.item_error import Sensitivity, added_variance, coordinate_slopes
-from irtjax.scoring.result import ScoreFlag
+from irtjax.inference.block import BlockScores, Scorer, SubjectBlock, table_of
+from irtjax.inference.item_error import Sensitivity, added_variance, coordinate_slopes
+from irtjax.inference.result import ScoreFlag
 
 #: More steps than bisection alone needs from a grid interval in double precision.
 MOST_STEPS = 40

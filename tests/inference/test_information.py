@@ -8,6 +8,7 @@ from scipy.integrate import quad
 from scipy.special import expit, logsumexp
 from scipy.stats import norm
 
+from irtjax.inference import information
 from irtjax.models.catalogue import (
     BINARY_MODELS,
     four_parameter,
@@ -21,7 +22,6 @@ from irtjax.models.catalogue import (
 from irtjax.models.families.logistic import LogisticItems
 from irtjax.models.model import Population
 from irtjax.models.simulate import simulate_items
-from irtjax.scoring import information
 
 THETA = jnp.linspace(-5, 5, 21)
 #: Of the slow run only: others in the default run have their formulas.

@@ -6,17 +6,17 @@ import numpy as np
 import pytest
 
 import irtjax
+from irtjax.inference.joint_covariance import factor_covariance
+from irtjax.inference.vector_scores import (
+    expected_on_items,
+    expected_with_items,
+    score_factors,
+)
 from irtjax.likelihood.products import expected_categories, expected_cells, item_cells
 from irtjax.models.catalogue import factor_model
 from irtjax.models.factors import Factor
 from irtjax.models.families.graded import GradedItems
 from irtjax.models.model import Population
-from irtjax.scoring.factors import (
-    expected_on_items,
-    expected_with_items,
-    score_factors,
-)
-from irtjax.uncertainty.factors import factor_covariance
 from tests.scoring_cases import check_errors_of_items
 
 SUBJECTS, ITEMS, CATEGORIES = 5, 14, 3

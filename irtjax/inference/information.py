@@ -11,13 +11,13 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from irtjax.inference.block import table_of
 from irtjax.likelihood.products import by_product
 from irtjax.likelihood.quadrature import REACH, test_information
 from irtjax.models.families.graded import GradedItems
 from irtjax.models.family import Items
 from irtjax.models.model import Model, Population, check_one_ability
 from irtjax.numerics.programs import stored_jit
-from irtjax.scoring.block import table_of
 
 #: Discriminations smaller than this have no meaningful difficulty.
 SMALLEST_SLOPE = 1e-3

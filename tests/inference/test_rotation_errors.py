@@ -5,13 +5,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from irtjax.numerics.loadings import align
-from irtjax.numerics.rotation import ROTATIONS, rotate
-from irtjax.uncertainty.rotation import (
+from irtjax.inference.rotation_errors import (
     correlation_covariance,
     rotation_moves,
     turned_covariance,
 )
+from irtjax.numerics.loadings import align
+from irtjax.numerics.rotation import ROTATIONS, rotate
 
 ITEMS, DIMS, NOISE, DRAWS = 15, 3, 0.004, 400
 

@@ -11,12 +11,12 @@ from jaxtyping import Array
 
 from irtjax.data.responses import Responses
 from irtjax.data.sparse_responses import SparseResponses
+from irtjax.inference.covariance import Covariance
 from irtjax.likelihood.counts import block_log_likelihood
 from irtjax.models.family import Items
 from irtjax.models.model import Model, Population
 from irtjax.numerics import kernels
 from irtjax.numerics.sparse import Bucket, map_rows
-from irtjax.uncertainty.covariance import Covariance
 
 Rows = TypeVar("Rows")
 

@@ -11,6 +11,7 @@ import pytest
 from scipy.special import logsumexp
 
 from irtjax.data.responses import Responses
+from irtjax.inference import METHODS, Covariance, ScoreFlag, score, score_on_nodes
 from irtjax.models.catalogue import (
     four_parameter,
     rasch,
@@ -20,8 +21,6 @@ from irtjax.models.catalogue import (
 from irtjax.models.model import Population
 from irtjax.models.simulate import simulate, simulate_abilities, simulate_items
 from irtjax.numerics import kernels
-from irtjax.scoring import METHODS, ScoreFlag, score, score_on_nodes
-from irtjax.uncertainty import Covariance
 from tests.scoring_cases import ALL, BOUNDS, NODES, UNIT, logistic_items, make_data
 
 

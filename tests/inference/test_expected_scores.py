@@ -9,15 +9,14 @@ from scipy.special import logsumexp
 import irtjax
 from irtjax.adaptive import ItemBank
 from irtjax.data.responses import Responses
+from irtjax.inference import Covariance, expected_scores, score
+from irtjax.inference.expected import watched_expected_scores
 from irtjax.models.families.continuous import AbstractScoreFamily
 from irtjax.models.model import Population
 from irtjax.numerics import kernels, progress
 from irtjax.numerics.progress import watching
-from irtjax.scoring import expected_scores, score
-from irtjax.scoring.expected import watched_expected_scores
-from irtjax.uncertainty import Covariance
 from tests import brute_force, tables
-from tests.scoring.test_scoring import log_lik
+from tests.inference.test_scores import log_lik
 from tests.scoring_cases import (
     ALL,
     NODES,

@@ -14,13 +14,7 @@ from jaxtyping import Array, Float, Int
 
 from irtjax.data.responses import Responses
 from irtjax.data.sparse_responses import SparseResponses
-from irtjax.likelihood.quadrature import REACH, choose_nodes
-from irtjax.models.family import Items
-from irtjax.models.model import Model, Population
-from irtjax.numerics.kernels import equal_nodes
-from irtjax.numerics.precision import full_precision
-from irtjax.numerics.programs import stored_jit
-from irtjax.scoring.block import (
+from irtjax.inference.block import (
     BlockScores,
     Scorer,
     SubjectBlock,
@@ -28,10 +22,16 @@ from irtjax.scoring.block import (
     scan_in_stretches,
     scan_scores,
 )
-from irtjax.scoring.item_error import added_variance, mean_sensitivity
-from irtjax.scoring.modes import mode_scores, warm_on_grid, warm_table
-from irtjax.scoring.result import METHODS, ScoreFlag, Scores
-from irtjax.uncertainty.covariance import Covariance
+from irtjax.inference.covariance import Covariance
+from irtjax.inference.item_error import added_variance, mean_sensitivity
+from irtjax.inference.modes import mode_scores, warm_on_grid, warm_table
+from irtjax.inference.result import METHODS, ScoreFlag, Scores
+from irtjax.likelihood.quadrature import REACH, choose_nodes
+from irtjax.models.family import Items
+from irtjax.models.model import Model, Population
+from irtjax.numerics.kernels import equal_nodes
+from irtjax.numerics.precision import full_precision
+from irtjax.numerics.programs import stored_jit
 
 
 @full_precision

@@ -9,11 +9,11 @@ from scipy.special import expit
 import irtjax
 from irtjax.adaptive import Design, FactorBank
 from irtjax.adaptive.simulation import run_tests_jit
+from irtjax.inference.vector_scores import expected_on_items, score_factors
 from irtjax.models.catalogue import factor_model
 from irtjax.models.factors import Factor
 from irtjax.models.families.logistic import LogisticItems
 from irtjax.models.model import Population
-from irtjax.scoring.factors import expected_on_items, score_factors
 
 ITEMS, SUBJECTS = 60, 150
 MODEL, UNIT = factor_model(Factor(factors=2)), Population(jnp.zeros(2), jnp.ones(2))

@@ -26,13 +26,7 @@ from jaxtyping import Array, Bool, Float
 
 from irtjax.data.responses import Responses
 from irtjax.data.sparse_responses import SparseResponses
-from irtjax.likelihood.problem import Problem, is_rescaled
-from irtjax.models.model import Population, check_one_ability
-from irtjax.numerics.kernels import inverse_cholesky, symmetric_eigen_2x2
-from irtjax.numerics.precision import full_precision
-from irtjax.numerics.programs import stored_jit
-from irtjax.numerics.progress import watched
-from irtjax.uncertainty.gradients import (
+from irtjax.inference.gradients import (
     Setting,
     Whitening,
     complete_information,
@@ -40,7 +34,7 @@ from irtjax.uncertainty.gradients import (
     frame_rows_of,
     make_setting,
 )
-from irtjax.uncertainty.inversion import (
+from irtjax.inference.inversion import (
     PASSES,
     RANK,
     blocks_at,
@@ -56,6 +50,12 @@ from irtjax.uncertainty.inversion import (
     stored_rows,
     whitened,
 )
+from irtjax.likelihood.problem import Problem, is_rescaled
+from irtjax.models.model import Population, check_one_ability
+from irtjax.numerics.kernels import inverse_cholesky, symmetric_eigen_2x2
+from irtjax.numerics.precision import full_precision
+from irtjax.numerics.programs import stored_jit
+from irtjax.numerics.progress import watched
 
 #: Largest number of parameters, or of subjects times terms, inverted densely.
 DENSE_LIMIT = 3000

@@ -45,6 +45,13 @@ import scipy.linalg
 from jaxtyping import Array, Bool, Float
 
 from irtjax._types import Scalar
+from irtjax.inference.covariance import LOST
+from irtjax.inference.joint_covariance import (
+    estimated,
+    flat_share,
+    inverse_blocks,
+    prior_information,
+)
 from irtjax.likelihood.cubature import Points
 from irtjax.likelihood.problem import Problem, correlates, rotates
 from irtjax.likelihood.products import ItemCells, cells, item_cells
@@ -57,13 +64,6 @@ from irtjax.numerics.kernels import (
     weigh_rows,
 )
 from irtjax.numerics.programs import stored_jit
-from irtjax.uncertainty.covariance import LOST
-from irtjax.uncertainty.factors import (
-    estimated,
-    flat_share,
-    inverse_blocks,
-    prior_information,
-)
 
 #: Most parameters, and operations, of an information matrix as a whole: some seconds.
 MOST_PARAMETERS, MOST_OPERATIONS = 3000, 2e11

@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 
 from irtjax.data.responses import Responses
+from irtjax.inference import Covariance, score, score_on_nodes
 from irtjax.models.catalogue import one_parameter
-from irtjax.scoring import score, score_on_nodes
-from irtjax.uncertainty import Covariance
 from tests.scoring_cases import (
     ALL,
     BOUNDS,

@@ -11,19 +11,19 @@ from scipy import optimize
 
 import irtjax
 from irtjax.data.responses import Responses
-from irtjax.likelihood.problem import Problem
-from irtjax.models import catalogue
-from irtjax.models.model import Population
-from irtjax.models.priors import Beta, Normal
-from irtjax.numerics.kernels import equal_nodes
-from irtjax.numerics.progress import watching
-from irtjax.uncertainty import (
+from irtjax.inference import (
     LOST,
     covariance,
     gradients,
     inversion,
     item_covariance,
 )
+from irtjax.likelihood.problem import Problem
+from irtjax.models import catalogue
+from irtjax.models.model import Population
+from irtjax.models.priors import Beta, Normal
+from irtjax.numerics.kernels import equal_nodes
+from irtjax.numerics.progress import watching
 from tests import brute_force
 from tests.tables import (
     NUM_ITEMS,

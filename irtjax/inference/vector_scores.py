@@ -40,6 +40,14 @@ from jaxtyping import Array, Float, Int
 
 from irtjax.data.responses import Responses
 from irtjax.data.sparse_responses import SparseResponses
+from irtjax.inference.moments import variance_of_score
+from irtjax.inference.row_modes import (
+    Rows,
+    dense_rows,
+    find_modes,
+    moments_of,
+    observed_rows,
+)
 from irtjax.likelihood.products import expected_cells, item_cells, outer
 from irtjax.models.model import Model, Population
 from irtjax.numerics.kernels import (
@@ -58,14 +66,6 @@ from irtjax.numerics.sparse import (
     in_blocks,
     num_blocks,
     scan_rows,
-)
-from irtjax.scoring.factor_moments import variance_of_score
-from irtjax.scoring.factor_rows import (
-    Rows,
-    dense_rows,
-    find_modes,
-    moments_of,
-    observed_rows,
 )
 
 #: Most Newton steps of a block; with gentle slopes 5 to 10 are taken.

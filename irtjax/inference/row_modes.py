@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array
 
+from irtjax.inference.moments import normal_moments
 from irtjax.likelihood.products import (
     Cells,
     cells,
@@ -21,7 +22,6 @@ from irtjax.likelihood.products import (
 from irtjax.models.model import Model
 from irtjax.numerics.kernels import inverse_of, positive_definite_solve, weigh_rows
 from irtjax.numerics.sparse import Bucket
-from irtjax.scoring.factor_moments import normal_moments
 
 #: Longest step, in prior standard deviations.
 LONGEST = 2.0

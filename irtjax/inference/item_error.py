@@ -9,9 +9,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
+from irtjax.inference.block import Scorer, SubjectBlock
 from irtjax.models.family import Items
 from irtjax.numerics.kernels import take_block
-from irtjax.scoring.block import Scorer, SubjectBlock
 
 
 def coordinate_slopes(scorer: Scorer, function: Callable[[Items], Any]) -> list[Any]:

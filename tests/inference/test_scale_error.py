@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from irtjax.scoring.scale_error import (
+from irtjax.inference.scale_error import (
     scale_covariance,
     scale_variance,
     with_scale_error,

@@ -25,7 +25,7 @@ from jax import lax
 from jaxtyping import Array
 
 from irtjax.data.sparse_responses import SparseResponses
-from irtjax.uncertainty.gradients import (
+from irtjax.inference.gradients import (
     fold_blocks,
     fold_nodes,
     sparse_gram,

@@ -11,6 +11,19 @@ import irtjax
 import irtjax.numerics.sparse as numerics
 from irtjax.data.responses import Responses
 from irtjax.data.sparse_responses import SparseResponses
+from irtjax.inference import marginal_covariance as marginal
+from irtjax.inference.joint_covariance import (
+    factor_covariance,
+    watched_factor_covariance,
+)
+from irtjax.inference.marginal_covariance import marginal_covariance
+from irtjax.inference.vector_scores import (
+    expected_on_items,
+    expected_with_items,
+    score_factors,
+    watched_on_items,
+    watched_score_factors,
+)
 from irtjax.likelihood.cubature import points_for
 from irtjax.likelihood.problem import Problem
 from irtjax.models.catalogue import factor_model
@@ -19,16 +32,6 @@ from irtjax.models.families.logistic import LogisticItems
 from irtjax.models.model import Population
 from irtjax.numerics import kernels, progress
 from irtjax.numerics.progress import watching
-from irtjax.scoring.factors import (
-    expected_on_items,
-    expected_with_items,
-    score_factors,
-    watched_on_items,
-    watched_score_factors,
-)
-from irtjax.uncertainty import marginal_factors
-from irtjax.uncertainty.factors import factor_covariance, watched_factor_covariance
-from irtjax.uncertainty.marginal_factors import marginal_covariance
 from tests.scoring_cases import check_errors_of_items
 
 SUBJECTS, ITEMS = 7, 25
@@ -216,7 +219,7 @@ def test_modes_of_steep_items_and_odd_subjects_are_found(dtype):
 def blocks_of_200(monkeypatch, case):
     """600 subjects of the case in three blocks, each taken by one call if watched."""
     monkeypatch.setattr(kernels, "BLOCK_BYTES", 1)
-    monkeypatch.setattr(marginal_factors, "BLOCK_BYTES", 2**24)
+    monkeypatch.setattr(marginal, "BLOCK_BYTES", 2**24)
     monkeypatch.setattr(progress, "STRETCH", 0.0)
     model, items, population, _ = case
     right = np.random.default_rng(3).integers(0, 2, (600, ITEMS)).astype(np.int8)

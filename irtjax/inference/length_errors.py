@@ -18,6 +18,16 @@ from jaxtyping import Array, Float
 
 from irtjax._types import Scalar
 from irtjax.data.responses import Responses
+from irtjax.inference.covariance import Covariance, check_kind, default_terms
+from irtjax.inference.gradients import (
+    Whitening,
+    ability_block,
+    block_weights,
+    complete_information,
+    frame_rows_of,
+    make_setting,
+)
+from irtjax.inference.inversion import blocks_at, leading_rows
 from irtjax.likelihood.lengths import LengthPart, with_lengths
 from irtjax.likelihood.problem import Problem
 from irtjax.models.lengths import LengthCoordinates, LengthParameters, Lengths
@@ -28,16 +38,6 @@ from irtjax.numerics.kernels import (
     scan_subject_blocks,
     take_block,
 )
-from irtjax.uncertainty.covariance import Covariance, check_kind, default_terms
-from irtjax.uncertainty.gradients import (
-    Whitening,
-    ability_block,
-    block_weights,
-    complete_information,
-    frame_rows_of,
-    make_setting,
-)
-from irtjax.uncertainty.inversion import blocks_at, leading_rows
 
 #: Coordinates of an item's lengths: omega, phi, log lambda.
 LENGTH_COLUMNS = 3

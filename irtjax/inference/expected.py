@@ -37,12 +37,7 @@ from jaxtyping import Array, Float, Int
 
 from irtjax.data.responses import Responses
 from irtjax.data.sparse_responses import SparseResponses
-from irtjax.likelihood.counts import sparse_log_likelihood
-from irtjax.models.family import AbstractResponseFamily, Items
-from irtjax.models.model import Model, Population
-from irtjax.numerics.kernels import weigh_rows
-from irtjax.numerics.programs import stored_jit
-from irtjax.scoring.block import (
+from irtjax.inference.block import (
     Scorer,
     SubjectBlock,
     map_subjects,
@@ -50,12 +45,17 @@ from irtjax.scoring.block import (
     scan_scores,
     table_of,
 )
-from irtjax.scoring.item_error import (
+from irtjax.inference.covariance import Covariance
+from irtjax.inference.item_error import (
     added_variance,
     coordinate_slopes,
     mean_sensitivity,
 )
-from irtjax.uncertainty.covariance import Covariance
+from irtjax.likelihood.counts import sparse_log_likelihood
+from irtjax.models.family import AbstractResponseFamily, Items
+from irtjax.models.model import Model, Population
+from irtjax.numerics.kernels import weigh_rows
+from irtjax.numerics.programs import stored_jit
 
 
 class ExpectedScores(NamedTuple):

@@ -16,6 +16,14 @@ from irtjax.calibration.tables import item_errors
 from irtjax.estimators.factor_estimates import factor_estimates, rotated
 from irtjax.estimators.marginal.normal import NormalFactors
 from irtjax.estimators.timing import Clock
+from irtjax.inference import marginal_covariance as marginal
+from irtjax.inference.marginal_covariance import marginal_covariance, normal_rule
+from irtjax.inference.rotation_errors import (
+    correlation_covariance,
+    rotation_moves,
+    turned_covariance,
+)
+from irtjax.inference.vector_scores import score_factors
 from irtjax.likelihood.cubature import points_for
 from irtjax.likelihood.problem import Parameters
 from irtjax.models.catalogue import factor_model
@@ -23,14 +31,6 @@ from irtjax.models.factors import Factor
 from irtjax.models.families.graded import CLOSEST, PartialCredit
 from irtjax.models.model import Population
 from irtjax.numerics.rotation import rotate
-from irtjax.scoring.factors import score_factors
-from irtjax.uncertainty import marginal_factors
-from irtjax.uncertainty.marginal_factors import marginal_covariance, normal_rule
-from irtjax.uncertainty.rotation import (
-    correlation_covariance,
-    rotation_moves,
-    turned_covariance,
-)
 
 SUBJECTS, ITEMS, RHO = 120, 8, 0.4
 SLOW = pytest.mark.slow
@@ -259,14 +259,14 @@ def test_many_parameters_have_blocks_and_the_error_of_the_sample(
     """
     problem, x = case(responses, True)
     whole = found_at(problem, x)
-    monkeypatch.setattr(marginal_factors, "MOST_PARAMETERS", 3)
+    monkeypatch.setattr(marginal, "MOST_PARAMETERS", 3)
     blocks = found_at(problem, x)
     assert blocks.whole is None
     free = np.asarray(problem.free)
     one, two = (np.diagonal(f.items, axis1=1, axis2=2)[free] for f in (blocks, whole))
     np.testing.assert_allclose(one / two, 1, atol=1 / 4)
     # Without the sample's part intercepts are the errors of known abilities.
-    monkeypatch.setattr(marginal_factors, "_frame", lambda *_: 0.0)
+    monkeypatch.setattr(marginal, "_frame", lambda *_: 0.0)
     alone = found_at(problem, x).items
     if responses == "continuous":
         assert (alone[:, 2, 2] / whole.items[:, 2, 2]).min() < 0.7
@@ -440,7 +440,7 @@ def test_correlations_of_many_items_have_the_errors_of_a_sample(monkeypatch):
     """
     problem, best, *_ = optimum("continuous", True)
     whole = found_at(problem, best).correlations
-    monkeypatch.setattr(marginal_factors, "MOST_PARAMETERS", 3)
+    monkeypatch.setattr(marginal, "MOST_PARAMETERS", 3)
     found = found_at(problem, best)
     assert found.whole is None
     np.testing.assert_allclose(np.sqrt(found.correlations / whole), 1, atol=0.03)
