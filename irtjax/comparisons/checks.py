@@ -42,11 +42,11 @@ def findings(table: ComparisonTable, now: float | None = None) -> list[str]:
 
 def _only_ties(table: ComparisonTable, name: str) -> str:
     """Judges whose ties alone are no chance at the share of the others' ties."""
-    judges, codes = np.unique(table.labels[name], return_inverse=True)
+    codes, judges = table.labels.coded(name).sorted()
     votes = table.outcomes.sum(axis=1)
     even = table.outcomes[:, 2:].sum(axis=1)
-    total = np.bincount(codes.reshape(-1), votes, len(judges))
-    ties = np.bincount(codes.reshape(-1), even, len(judges))
+    total = np.bincount(codes, votes, len(judges))
+    ties = np.bincount(codes, even, len(judges))
     others = np.maximum(total.sum() - total, 1e-300)
     share = np.clip((ties.sum() - ties) / others, 0, 1)
     # (share of the others' ties)^votes, corrected for the number of judges.
@@ -66,12 +66,13 @@ def _only_ties(table: ComparisonTable, name: str) -> str:
 
 def _future(table: ComparisonTable, name: str, now: float) -> str:
     """Votes of the future."""
-    texts, places = np.unique(table.labels[name], return_inverse=True)
+    label = table.labels.coded(name)
+    texts = label.words
     moments = np.array([seconds(str(text)) for text in texts])
-    late = np.flatnonzero(moments > now + SLACK)
+    late = np.flatnonzero((moments > now + SLACK) & label.used())
     if not late.size:
         return ""
-    rows = np.isin(places.reshape(-1), late)
+    rows = np.isin(label.code, late)
     count = round(float(table.outcomes[rows].sum()))
     last = str(texts[late[np.argmax(moments[late])]])
     return (

@@ -217,7 +217,7 @@ class _Pairs(NamedTuple):
 
 def _codes(table: ComparisonTable, name: str) -> np.ndarray:
     """Whole numbers of the clusters of all rows."""
-    return np.unique(table.labels[name], return_inverse=True)[1].reshape(-1)
+    return table.labels.coded(name).sorted().code
 
 
 def _oriented(problem: PairProblem) -> PairProblem:
@@ -373,8 +373,8 @@ def _cycles(pairs: _Pairs, count: int) -> tuple[float, float, int, float]:
 
 def _windows(table: ComparisonTable, time: str, windows: int) -> np.ndarray:
     """Windows of about the same number of comparisons; -1 where the time is unknown."""
-    texts, places = np.unique(table.labels[time], return_inverse=True)
-    at = np.array([seconds(str(text)) for text in texts])[places.reshape(-1)]
+    label = table.labels.coded(time)
+    at = np.array([seconds(str(text)) for text in label.words])[label.code]
     weight = np.where(np.isfinite(at), table.outcomes.sum(axis=1), 0.0)
     order = np.argsort(at, kind="stable")
     window = np.full(len(at), -1)

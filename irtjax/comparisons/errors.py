@@ -21,7 +21,7 @@ import numpy as np
 
 from irtjax.comparisons.families import PairFamily
 from irtjax.comparisons.newton import PairCounts, PairFit, padded, scores_jit
-from irtjax.data.comparison_table import coded, pairs_of
+from irtjax.data.comparison_table import pairs_of
 
 
 def inverse_information(fit: PairFit) -> np.ndarray:
@@ -90,7 +90,7 @@ def sandwich(
     if not clusters:
         number, weights = outcomes.sum(), [(1.0, None)]
     else:
-        clusters = [coded(np.asarray(codes)) for codes in clusters]
+        clusters = [_coded(np.asarray(codes)) for codes in clusters]
         number = min(np.count_nonzero(np.bincount(codes)) for codes in clusters)
         if number < 2:
             raise ValueError("errors by cluster require two clusters or more")
@@ -107,6 +107,13 @@ def sandwich(
             )
     covariance = robust_covariance(inverse, middle, two_way=len(clusters) == 2)
     return covariance * number / (number - 1)
+
+
+def _coded(codes: np.ndarray) -> np.ndarray:
+    """Whole numbers from 0 of labels; those of labels that are such are these."""
+    if codes.dtype.kind in "iu" and 0 <= codes.min() <= codes.max() < 4 * len(codes):
+        return codes
+    return np.unique(codes, return_inverse=True)[1].reshape(-1)
 
 
 def crossed(first: np.ndarray, second: np.ndarray) -> np.ndarray:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -29,7 +28,7 @@ from irtjax.comparisons.newton import (
 from irtjax.comparisons.plackett_luce import fit_rankings, rankings_of
 from irtjax.comparisons.presets import Preset, pair_weights, preset_of
 from irtjax.comparisons.style import style_table
-from irtjax.data.comparison_table import ComparisonTable, coded, pairs_of
+from irtjax.data.comparison_table import ComparisonTable, pairs_of
 from irtjax.data.wording import counted
 from irtjax.numerics.random_keys import seed_of
 
@@ -204,9 +203,6 @@ def fit_comparisons(
         order=order,
         preset=preset,
     )
-    codes = dict(zip(clusters, _codes(problem.table, clusters), strict=True))
-    labels = {**problem.table.labels, **codes}
-    problem = problem._replace(table=dataclasses.replace(problem.table, labels=labels))
     warnings, style = problem.existence(), None
     precision = 1 / PRIOR**2 if warnings else 0.0
     mixed = any(effects.values()) or both_bad == "outcome"
@@ -573,14 +569,14 @@ def _bootstrap(problem: PairProblem, found, clusters, precision, replicates, see
 
 def _codes(table: ComparisonTable, clusters: Sequence[str]) -> list[np.ndarray]:
     """Whole numbers of the clusters of all rows, for each kind of cluster."""
-    return [coded(table.labels[name]) for name in clusters]
+    return [table.labels.coded(name).sorted().code for name in clusters]
 
 
 def _few_clusters(table: ComparisonTable, clusters: Sequence[str]) -> list[str]:
     """A warning of few clusters."""
     said = []
     for name in clusters:
-        count = np.count_nonzero(np.bincount(coded(table.labels[name])))
+        count = np.count_nonzero(table.labels.coded(name).used())
         if count < FEW_CLUSTERS:
             said.append(
                 f"{counted(count, 'cluster')} of {name} are few: errors by cluster are"

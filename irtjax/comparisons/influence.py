@@ -131,8 +131,8 @@ class _Units:
         cell = np.flatnonzero(outcomes)
         amount = outcomes.reshape(-1)[cell]
         if cluster is not None:
-            names, code = np.unique(problem.table.labels[cluster], return_inverse=True)
-            return cls(outcomes, cell, amount, code.reshape(-1)[cell // 3], names)
+            code, names = problem.table.labels.coded(cluster).sorted()
+            return cls(outcomes, cell, amount, code[cell // 3], names)
         if (amount == np.rint(amount)).all():
             cell = np.repeat(cell, amount.astype(int))
             return cls(outcomes, cell, np.ones(len(cell)), np.arange(len(cell)), None)

@@ -15,6 +15,7 @@ import numpy as np
 
 from irtjax.comparisons.families import PairFamily
 from irtjax.comparisons.mixed import MixedFit, MixedProblem, fit_mixed, mixed_problem
+from irtjax.data.comparison_table import Label
 
 #: Tables of a mixed model, by the name of the file.
 TABLES = ("categories", "judges", "tie_rates")
@@ -42,28 +43,6 @@ class Values(NamedTuple):
     num_parameters: int
     converged: bool
     tables: dict[str, Any] = {}
-
-
-class Codes(NamedTuple):
-    """A label of rows: `code[rows]` of `names`."""
-
-    code: np.ndarray
-    names: np.ndarray
-
-    @classmethod
-    def of(cls, kind: str, labels: np.ndarray) -> Codes:
-        """Codes of texts.
-
-        Raises:
-            ValueError: If all are the same.
-        """
-        names, code = np.unique(labels, return_inverse=True)
-        if len(names) < 2:
-            raise ValueError(
-                f"the {kind} is {str(names[0])!r} in all rows: give a column of two or"
-                " more values, or leave it out"
-            )
-        return cls(code.reshape(-1), names)
 
 
 def mixed_values(
@@ -96,10 +75,10 @@ def mixed_values(
         )
     count = table.num_subjects
     key = table.first.astype(np.int64) * count + table.second
-    codes: dict[str, Codes] = {}
+    codes: dict[str, Label] = {}
     for kind, name in (("category", category), ("judge", judge)):
         if name is not None:
-            codes[kind] = Codes.of(kind, table.labels[name])
+            codes[kind] = _several(kind, table.labels.coded(name))
             key = key * len(codes[kind].names) + codes[kind].code
     at, place = grouped(key, columns)
     sums = np.column_stack([np.bincount(place, x, len(at)) for x in four.T])
@@ -117,6 +96,17 @@ def mixed_values(
     return _values(problem, fit, table, codes, four.sum(axis=1))
 
 
+def _several(kind: str, label: Label) -> Label:
+    """A label with names in order, of which there are two or more."""
+    label = label.sorted()
+    if len(label.names) < 2:
+        raise ValueError(
+            f"the {kind} is {str(label.names[0])!r} in all rows: give a column of two"
+            " or more values, or leave it out"
+        )
+    return label
+
+
 def grouped(key: np.ndarray, columns: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The first row of each group of equal keys and columns, and the group of rows."""
     alike = not columns.shape[1] or (columns == columns[:1]).all()
@@ -129,7 +119,7 @@ def grouped(key: np.ndarray, columns: np.ndarray) -> tuple[np.ndarray, np.ndarra
 
 
 def _values(
-    problem: MixedProblem, fit: MixedFit, table: Any, codes: dict[str, Codes], size
+    problem: MixedProblem, fit: MixedFit, table: Any, codes: dict[str, Label], size
 ) -> Values:
     """Estimates and tables of a fit."""
     count, unit = problem.num_subjects, np.eye(problem.num_parameters)
@@ -214,7 +204,7 @@ def _categories(fit: MixedFit, whole, by_category, table, codes, size) -> Any:
     return pa.table({**{k: x.tolist() for k, x in names.items()}, **arrays})
 
 
-def _judges(fit: MixedFit, rows: np.ndarray, codes: Codes, size: np.ndarray) -> Any:
+def _judges(fit: MixedFit, rows: np.ndarray, codes: Label, size: np.ndarray) -> Any:
     """Reliability alpha of each judge, 1 being that of the average; best first."""
     import pyarrow as pa
 

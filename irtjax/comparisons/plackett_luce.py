@@ -60,8 +60,8 @@ def rankings_of(table: ComparisonTable) -> Rankings:
             "model='plackett_luce' is for rankings, and this table has no label"
             f" {LABEL!r}: use 'bradley_terry'"
         )
-    names, code = np.unique(table.labels[LABEL], return_inverse=True)
-    code, count = code.reshape(-1), table.num_subjects
+    code, names = table.labels.coded(LABEL).sorted()
+    count = table.num_subjects
     tied = np.flatnonzero(table.outcomes[:, 2:].sum(axis=1) > 0)
     if tied.size:
         raise ValueError(

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import hashlib
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -14,6 +15,97 @@ from irtjax.data.wording import counted
 
 #: Columns of `outcomes`: the first wins, the second wins, a tie, both are bad.
 OUTCOMES = ("first", "second", "tie", "both_bad")
+
+
+class Label(NamedTuple):
+    """A text of each row, as a whole number that stands for it.
+
+    Attributes:
+        code: `[rows]` places in `names`.
+        names: The distinct texts, an array of NumPy or Arrow in any order; a name may
+            be of no row.
+    """
+
+    code: np.ndarray
+    names: Any
+
+    @classmethod
+    def of(cls, texts: Any) -> Label:
+        """Codes of the texts of all rows.
+
+        >>> Label.of(["b", "a", "b"]).code.tolist()
+        [1, 0, 1]
+        """
+        names, code = np.unique(np.asarray(texts), return_inverse=True)
+        return cls(code.reshape(-1), names)
+
+    @property
+    def words(self) -> np.ndarray:
+        """`names` as an array of NumPy."""
+        if isinstance(self.names, np.ndarray):
+            return self.names
+        return np.array(self.names.to_pylist(), str)
+
+    def texts(self) -> np.ndarray:
+        """The text of each row."""
+        return self.words[self.code]
+
+    def text(self, row: int) -> str:
+        """The text of a row."""
+        return str(self.names[int(self.code[row])])
+
+    def used(self) -> np.ndarray:
+        """Whether each name is that of a row."""
+        return np.bincount(self.code, minlength=len(self.names)) > 0
+
+    def sorted(self) -> Label:
+        """Codes in the order of the names, without names of no row.
+
+        >>> Label(np.array([2, 0]), np.array(["b", "x", "a"])).sorted()
+        Label(code=array([0, 1]), names=array(['a', 'b'], dtype='<U1'))
+        """
+        used = np.flatnonzero(self.used())
+        words = self.words[used]
+        order = np.argsort(words, kind="stable")
+        place = np.zeros(len(self.names), np.int64)
+        place[used[order]] = np.arange(len(used))
+        return Label(place[self.code], words[order])
+
+
+class Labels(Mapping[str, np.ndarray]):
+    """Texts of each row by name, stored as codes.
+
+    >>> labels = Labels({"judge": ["x", "y", "x"]})
+    >>> labels["judge"].tolist(), labels.coded("judge").code.tolist()
+    (['x', 'y', 'x'], [0, 1, 0])
+    """
+
+    def __init__(self, columns: Mapping[str, Any]) -> None:
+        self._columns = {
+            name: x if isinstance(x, Label) else Label.of(x)
+            for name, x in columns.items()
+        }
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        return self._columns[name].texts()
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._columns)
+
+    def __len__(self) -> int:
+        return len(self._columns)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._columns
+
+    def coded(self, name: str) -> Label:
+        """The codes of a label."""
+        return self._columns[name]
+
+    def select(self, rows: np.ndarray) -> Labels:
+        """The labels of some rows."""
+        columns = self._columns.items()
+        return Labels({name: Label(x.code[rows], x.names) for name, x in columns})
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
@@ -26,8 +118,10 @@ class ComparisonTable(HasTable):
     Attributes:
         subjects: `[subjects]` names, sorted.
         first, second: `[rows]` places of the two in `subjects`.
-        outcomes: `[rows, 4]` numbers of wins of the first, of the second, ties, and
-            verdicts that both are bad; 0 or more, not all 0.
+        verdicts: `[rows, 4]` numbers of wins of the first, of the second, ties, and
+            verdicts that both are bad; 0 or more, not all 0. Where each row is one
+            comparison, `[rows]` places in `OUTCOMES` suffice; `outcomes` has the
+            numbers in both cases.
         features: Numbers of each row by name, `[rows]`: what the first has more of
             than the second, such as length.
         labels: Texts of each row by name, `[rows]`: prompt, judge, category, time.
@@ -41,16 +135,22 @@ class ComparisonTable(HasTable):
     subjects: np.ndarray
     first: np.ndarray
     second: np.ndarray
-    outcomes: np.ndarray
+    verdicts: np.ndarray
     features: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
-    labels: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
+    labels: Labels = dataclasses.field(default_factory=lambda: Labels({}))
     notes: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.labels, Labels):
+            object.__setattr__(self, "labels", Labels(self.labels))
 
     @classmethod
     def of(
         cls, subjects: Any, first: Any, second: Any, outcomes: Any, **parts: Any
     ) -> ComparisonTable:
         """Returns a table of checked arrays.
+
+        `outcomes` are numbers `[rows, 4]`, or `[rows]` places in `OUTCOMES`.
 
         Raises:
             ValueError: If there is no row, shapes differ, a place is not that of a
@@ -61,10 +161,13 @@ class ComparisonTable(HasTable):
         if len(np.unique(names)) != len(names):
             raise ValueError("two subjects have the same name; rename one")
         first, second = np.asarray(first), np.asarray(second)
-        outcomes = np.asarray(outcomes, np.float64)
+        outcomes = np.asarray(outcomes)
+        single = outcomes.ndim == 1 and outcomes.dtype.kind in "iu"
+        outcomes = outcomes if single else np.asarray(outcomes, np.float64)
         if not len(first):
             raise ValueError("there are no comparisons: give rows of two models")
-        if first.shape != second.shape or outcomes.shape != (len(first), len(OUTCOMES)):
+        shape = (len(first), len(OUTCOMES))[: outcomes.ndim if single else 2]
+        if first.shape != second.shape or outcomes.shape != shape:
             raise ValueError(
                 f"there are {len(first)} first and {len(second)} second subjects with"
                 f" outcomes of shape {outcomes.shape}: give [rows, {len(OUTCOMES)}]"
@@ -80,12 +183,16 @@ class ComparisonTable(HasTable):
             raise ValueError(
                 f"row {same[0]} compares {name!r} with itself: leave such rows out"
             )
-        wrong = np.flatnonzero(~(np.isfinite(outcomes) & (outcomes >= 0)).all(axis=1))
-        wrong = wrong if wrong.size else np.flatnonzero(outcomes.sum(axis=1) <= 0)
-        if wrong.size:
+        if single:
+            sound = (outcomes >= 0) & (outcomes < len(OUTCOMES))
+        else:
+            sound = (np.isfinite(outcomes) & (outcomes >= 0)).all(axis=1)
+            sound &= outcomes.any(axis=1)
+        if not sound.all():
+            row = int(np.argmin(sound))
             raise ValueError(
-                f"row {wrong[0]} has the outcomes {outcomes[wrong[0]].tolist()}: give"
-                " numbers of 0 or more, one of them above 0"
+                f"row {row} has the outcomes {outcomes[row].tolist()}: give numbers of"
+                " 0 or more, one of them above 0, or a place in OUTCOMES"
             )
         return cls(names, first, second, outcomes, **parts)
 
@@ -94,21 +201,34 @@ class ComparisonTable(HasTable):
         """Number of subjects."""
         return len(self.subjects)
 
+    @functools.cached_property
+    def outcomes(self) -> np.ndarray:
+        """`[rows, 4]` numbers of outcomes."""
+        if self.verdicts.ndim == 2:
+            return self.verdicts
+        return np.eye(len(OUTCOMES))[self.verdicts]
+
+    @functools.cached_property
+    def totals(self) -> np.ndarray:
+        """`[4]` numbers of outcomes of all rows."""
+        if self.verdicts.ndim == 2:
+            return self.verdicts.sum(axis=0)
+        return np.bincount(self.verdicts, minlength=len(OUTCOMES)).astype(float)
+
     @property
     def num_comparisons(self) -> float:
         """Number of comparisons, not of rows."""
-        return float(self.outcomes.sum())
+        return float(self.totals.sum())
 
     def select(self, rows: np.ndarray) -> ComparisonTable:
         """Returns the table of some rows, with the same subjects."""
-        part = lambda columns: {name: x[rows] for name, x in columns.items()}
         return dataclasses.replace(
             self,
             first=self.first[rows],
             second=self.second[rows],
-            outcomes=self.outcomes[rows],
-            features=part(self.features),
-            labels=part(self.labels),
+            verdicts=self.verdicts[rows],
+            features={name: x[rows] for name, x in self.features.items()},
+            labels=self.labels.select(rows),
         )
 
     def merged(self) -> ComparisonTable:
@@ -118,26 +238,42 @@ class ComparisonTable(HasTable):
         >>> ComparisonTable.of("ab", [0, 1], [1, 0], wins).merged().outcomes.tolist()
         [[4.0, 0.0, 0.0, 0.0]]
         """
-        flip = self.first > self.second
-        low, high = (f(self.first, self.second) for f in (np.minimum, np.maximum))
-        keys, place = pairs_of(low, high, self.num_subjects)
+        count, kinds = self.num_subjects, len(OUTCOMES)
+        key = self.first.astype(np.int64) * count + self.second
+        keys, place = np.arange(count**2), key
+        if count**2 > 4 * len(key) + 1000:
+            keys, place = np.unique(key, return_inverse=True)
+        if self.verdicts.ndim == 2:
+            sums = [np.bincount(place, x, len(keys)) for x in self.verdicts.T]
+            sums = np.stack(sums, axis=1)
+        else:
+            cells = np.bincount(place * kinds + self.verdicts, None, len(keys) * kinds)
+            sums = cells.reshape(-1, kinds).astype(float)
+        occur = np.flatnonzero(sums.any(axis=1))
+        keys, sums = keys[occur], sums[occur]
         # The first's wins and losses where it is the second of its pair are swapped.
-        where = place * 2 + flip
-        sums = [np.bincount(where, x, 2 * len(keys)) for x in self.outcomes.T]
-        one, other = (np.stack(sums, axis=1)[k::2] for k in (0, 1))
+        first, second = keys // count, keys % count
+        sums = np.where((first > second)[:, None], sums[:, [1, 0, 2, 3]], sums)
+        low, high = np.minimum(first, second), np.maximum(first, second)
+        keys, place = np.unique(low * count + high, return_inverse=True)
+        both = [np.bincount(place.reshape(-1), x, len(keys)) for x in sums.T]
         return dataclasses.replace(
             self,
-            first=keys // self.num_subjects,
-            second=keys % self.num_subjects,
-            outcomes=one + other[:, [1, 0, 2, 3]],
+            first=keys // count,
+            second=keys % count,
+            verdicts=np.stack(both, axis=1),
             features={},
-            labels={},
+            labels=Labels({}),
         )
 
     def data_hash(self) -> str:
-        """Returns a SHA-256 of names and comparisons, independent of notes."""
+        """Returns a SHA-256 of names and outcomes by pair, independent of notes.
+
+        The order of the rows and of the two within a row does not matter.
+        """
+        pairs = self.merged()
         digest = hashlib.sha256("\0".join(map(str, self.subjects)).encode())
-        for values in (self.first, self.second, self.outcomes):
+        for values in (pairs.first, pairs.second, pairs.verdicts):
             digest.update(np.ascontiguousarray(values, np.float64).tobytes())
         return digest.hexdigest()
 
@@ -161,7 +297,7 @@ class ComparisonTable(HasTable):
         return self._heading()
 
     def _heading(self) -> str:
-        wins = self.outcomes.sum(axis=0)
+        wins = self.totals
         parts = [
             counted(self.num_subjects, "model"),
             counted(round(self.num_comparisons), "comparison"),
@@ -187,16 +323,3 @@ def pairs_of(
     occurs = np.zeros(count**2, bool)
     occurs[key] = True
     return np.flatnonzero(occurs), (np.cumsum(occurs) - 1)[key]
-
-
-def coded(labels: np.ndarray) -> np.ndarray:
-    """Whole numbers from 0 of labels; those of labels that are such are these.
-
-    >>> coded(np.array(["b", "a", "b"])).tolist()
-    [1, 0, 1]
-    """
-    if labels.dtype.kind in "iu" and 0 <= labels.min() <= labels.max() < 4 * len(
-        labels
-    ):
-        return labels
-    return np.unique(labels, return_inverse=True)[1].reshape(-1)

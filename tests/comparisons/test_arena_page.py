@@ -105,7 +105,7 @@ def test_errors_of_differences_are_those_of_a_bootstrap(table, fit):
         weight = np.bincount(rng.integers(200, size=200), minlength=200)[codes]
         outcomes = table.outcomes * weight[:, None]
         rows = np.flatnonzero(weight)
-        some = dataclasses.replace(table, outcomes=outcomes).select(rows)
+        some = dataclasses.replace(table, verdicts=outcomes).select(rows)
         style = irtjax.fit_comparisons(some, covariates=["length"]).style
         place = np.argsort(style["subject"].to_pylist())
         draws.append(np.asarray(style["difference"])[place])
@@ -119,7 +119,7 @@ def test_errors_of_differences_are_those_of_a_bootstrap(table, fit):
 
 def test_errors_of_differences_do_not_depend_on_how_votes_are_stored(table):
     """A row of n alike comparisons counts as n rows, where none are clustered."""
-    twice = dataclasses.replace(table, outcomes=2 * table.outcomes)
+    twice = dataclasses.replace(table, verdicts=2 * table.outcomes)
     rows = np.concatenate([np.arange(len(table.first))] * 2)
     one, other = (
         irtjax.fit_comparisons(x, covariates=["length"]).style

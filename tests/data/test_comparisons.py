@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from irtjax import ComparisonTable, read_comparisons
@@ -164,3 +165,41 @@ def test_wrong_arrays_are_refused(parts, said):
 def test_a_data_frame_is_read():
     frame = pa.table({"model_a": ["x"], "model_b": ["y"], "winner": ["y"]})
     assert outcomes_of(read_comparisons(frame)) == {("x", "y"): [0, 1, 0, 0]}
+
+
+@pytest.mark.parametrize("coded", [True, False])
+def test_parquet_is_read_as_codes(coded, tmp_path):
+    """Also where chunks have dictionaries of their own, and cells are empty."""
+    names = {"model_a": ["y", "x", "y"], "model_b": ["x", "z", "x"]}
+    winner = {"winner": ["x", None, "model_a"], "judge": ["v", "u", None]}
+    frame = pa.table(names | winner | {"note": [1, 2, 3]})
+    other = pa.table({**names, "winner": ["tie", "z", ""], "judge": ["w", "u", "v"]})
+    frame = pa.concat_tables([frame, other], promote_options="default")
+    if coded:
+        columns = [frame[x].dictionary_encode() for x in frame.column_names[:-1]]
+        frame = pa.table(columns, frame.column_names[:-1])
+    path = tmp_path / "battles.parquet"
+    pq.write_table(frame, path, row_group_size=2)
+    table = read_comparisons(path)
+    assert outcomes_of(table) == {("y", "x"): [1, 1, 1, 0], ("x", "z"): [0, 1, 0, 0]}
+    assert table.labels["judge"].tolist() == ["v", "", "w", "u"]
+    assert table.labels.coded("judge").code.dtype == np.int32
+    assert "1 row" not in "".join(table.notes) and "2 rows" in table.notes[0]
+
+
+def test_verdicts_as_places_are_numbers_of_outcomes():
+    place = np.array([0, 3, 2, 1, 0])
+    sides = [0, 1, 2, 0, 1], [1, 0, 1, 2, 0]
+    one, other = (
+        ComparisonTable.of("abc", *sides, x) for x in (place, np.eye(4)[place])
+    )
+    np.testing.assert_array_equal(one.outcomes, other.outcomes)
+    np.testing.assert_array_equal(one.merged().verdicts, other.merged().verdicts)
+    assert (
+        one.data_hash()
+        == other.data_hash()
+        == other.select(np.arange(5)[::-1]).data_hash()
+    )
+    assert one.num_comparisons == 5
+    with pytest.raises(ValueError, match="row 1 has the outcomes 4"):
+        ComparisonTable.of("ab", [0, 0], [1, 1], [0, 4])

@@ -7,15 +7,16 @@ table with two models and a winner.
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from irtjax.data.comparison_table import ComparisonTable
+from irtjax.data.comparison_table import OUTCOMES, ComparisonTable, Label, Labels
 from irtjax.data.formats import arena, rankings
 from irtjax.data.wording import counted
 
@@ -34,6 +35,8 @@ WORDS = {
 _VERDICT = {word: k for k, words in WORDS.items() for word in words}
 #: Verdicts that a judge did not give.
 _NONE = {"", "error", "none", "null", "nan", "n/a"}
+#: Places of a tie, of no verdict, and of a word that is unknown.
+_TIE, _MISSING, _UNKNOWN = OUTCOMES.index("tie"), -1, -2
 #: Columns of the outcome.
 WINNERS = ("winner", "winner_model", "preference", "verdict", "outcome", "result")
 COUNTS = ("wins_a", "wins_b", "ties", "both_bad")
@@ -55,14 +58,18 @@ _SIDE = re.compile(r"(?:(?<=_)|^)(a|b|1|2)(?=_|$)")
 
 
 class _Columns(NamedTuple):
-    """Names of the two models and outcomes of all rows of a file."""
+    """Names of the two models and outcomes of all rows of a file.
 
-    first: np.ndarray
-    second: np.ndarray
+    Outcomes are numbers `[rows, 4]`, all 0 without a verdict, or `[rows]` places, -1
+    without one.
+    """
+
+    first: Label
+    second: Label
     outcomes: np.ndarray
     notes: tuple[str, ...] = ()
     rows: np.ndarray | None = None
-    labels: Mapping[str, np.ndarray] = {}
+    labels: dict[str, Label] = {}
 
 
 def read_comparisons(
@@ -113,7 +120,7 @@ def read_comparisons(
     return _together(parts)
 
 
-def _frames(data: Any) -> Iterable[tuple[pa.Table, str]]:
+def _frames(data: Any) -> Iterable[tuple[pa.Table | ParquetColumns, str]]:
     """Tables of all files with what to call them."""
     from irtjax.data.files import located
 
@@ -136,22 +143,46 @@ def _frames(data: Any) -> Iterable[tuple[pa.Table, str]]:
             yield _table_of(path), str(path)
 
 
-def _table_of(path: Path) -> pa.Table:
+def _table_of(path: Path) -> pa.Table | ParquetColumns:
     """One file as an Arrow table."""
     from irtjax.data.reading import tabular
 
     suffixes = path.suffixes
     if ".parquet" in suffixes:
-        import pyarrow.parquet as pq
-
-        return pq.read_table(path)
+        return ParquetColumns(path)
     if {".json", ".jsonl"} & {*suffixes}:
         return tabular.read_json(path).table
     return tabular.read_plain_csv(path)
 
 
+class ParquetColumns:
+    """A Parquet file, of which only the columns that are asked for are read."""
+
+    def __init__(self, path: Path) -> None:
+        import pyarrow.parquet as pq
+
+        self._path, self._schema = path, pq.read_schema(path)
+        self.column_names: list[str] = self._schema.names
+        self.num_rows: int = pq.read_metadata(path).num_rows
+
+    def column(self, name: str) -> pa.ChunkedArray:
+        """A column; texts come as codes, without a text for each row."""
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        is_text = pa.types.is_string(self._schema.field(name).type)
+        coded = [name] if is_text else None
+        return pq.read_table(self._path, columns=[name], read_dictionary=coded)[name]
+
+    def flatten(self) -> pa.Table:
+        """All columns, with fields of records as columns of their own."""
+        import pyarrow.parquet as pq
+
+        return pq.read_table(self._path).flatten()
+
+
 def _part(
-    frame: pa.Table,
+    frame: pa.Table | ParquetColumns,
     source: str,
     names: dict[str, str | None],
     labels: Sequence[str],
@@ -164,46 +195,66 @@ def _part(
         if name not in (*frame.column_names, *own):
             near = ", ".join(frame.column_names[:12])
             raise ValueError(f"{source}: there is no column {name!r}; it has {near}")
-    found = _columns(frame, source, names, baseline)
-    rows = np.arange(len(found.first)) if found.rows is None else found.rows
-    kept = [x for x in LABELS if x in frame.column_names]
-    kept = dict.fromkeys(x for x in [*kept, *labels] if x in frame.column_names)
-    kept = [x for x in kept if x not in found.labels]
-    sound = found.outcomes.sum(axis=1) > 0
-    notes = list(found.notes)
-    if not sound.all():
-        count = int((~sound).sum())
-        notes.append(f"{source}: {counted(count, 'row')} without a verdict left out")
-    pick = rows[sound]
-    # Names are few: a search in them is quicker than a sort of all rows.
-    sides = found.first[sound], found.second[sound]
-    subjects = np.union1d(*map(np.unique, sides))
-    first, second = (np.searchsorted(subjects, side) for side in sides)
-    same = np.flatnonzero(first == second)
+    columns = _columns(frame, source, names, baseline)
+    texts = dict.fromkeys([*(x for x in LABELS if x in frame.column_names), *labels])
+    texts = [name for name in texts if name not in columns.labels]
+    coded = {name: _coded(frame.column(name)) for name in texts}
+    values = {name: _feature(frame, source, name) for name in features}
+    if columns.rows is not None:
+        coded = {k: Label(x.code[columns.rows], x.names) for k, x in coded.items()}
+        values = {name: x[columns.rows] for name, x in values.items()}
+    outcomes, notes = columns.outcomes, columns.notes
+    subjects, (first, second) = _joined([columns.first, columns.second])
+    sound = np.asarray(outcomes >= 0 if outcomes.ndim == 1 else outcomes.any(axis=1))
+    same = np.flatnonzero((first == second) & sound)
     if same.size:
-        row, name = int(pick[same[0]]), str(subjects[first[same[0]]])
+        row = int(same[0] if columns.rows is None else columns.rows[same[0]])
         raise ValueError(
-            f"{source}, row {row + 1}: {name!r} is compared with itself; leave such"
-            " rows out"
+            f"{source}, row {row + 1}: {str(subjects[first[same[0]]])!r} is compared"
+            " with itself; leave such rows out"
         )
-    if not len(first):
+    missing = int(len(sound) - np.count_nonzero(sound))
+    if missing == len(sound):
         raise ValueError(f"{source}: no row has a verdict")
-    return ComparisonTable.of(
-        subjects,
-        first,
-        second,
-        found.outcomes[sound],
-        features={x: _feature(frame, source, x)[pick] for x in features},
-        labels={
-            **{x: _texts(frame.column(x))[pick] for x in kept},
-            **{name: values[sound] for name, values in found.labels.items()},
-        },
-        notes=tuple(notes),
+    table = ComparisonTable(
+        subjects, first, second, outcomes, values, Labels(coded | columns.labels)
+    )
+    if missing:
+        note = f"{source}: {counted(missing, 'row')} without a verdict left out"
+        notes = (*notes, note)
+        table = _without_others(table.select(np.flatnonzero(sound)))
+    return dataclasses.replace(table, notes=notes)
+
+
+def _joined(labels: Sequence[Label]) -> tuple[np.ndarray, list[np.ndarray]]:
+    """The sorted names of several labels, and the places there of all their rows."""
+    words = [x.words for x in labels]
+    names = np.unique(
+        np.concatenate([w[x.used()] for w, x in zip(words, labels, strict=True)])
+    )
+    # Names are few: a search of them is quicker than one of all rows.
+    places = [np.searchsorted(names, w).astype(np.int32) for w in words]
+    return names, [at[x.code] for at, x in zip(places, labels, strict=True)]
+
+
+def _without_others(table: ComparisonTable) -> ComparisonTable:
+    """The table without subjects of no row."""
+    sides = table.first, table.second
+    used = sum(np.bincount(x, minlength=table.num_subjects) for x in sides) > 0
+    place = (np.cumsum(used) - 1).astype(np.int32)
+    return dataclasses.replace(
+        table,
+        subjects=table.subjects[used],
+        first=place[table.first],
+        second=place[table.second],
     )
 
 
 def _columns(
-    frame: pa.Table, source: str, names: dict[str, str | None], baseline: str
+    frame: pa.Table | ParquetColumns,
+    source: str,
+    names: dict[str, str | None],
+    baseline: str,
 ) -> _Columns:
     """The two models and the outcome of each row, by the kind of the file."""
     fields = {*frame.column_names}
@@ -214,35 +265,29 @@ def _columns(
         return _of_rankings(frame, source)
     won = arena.won_of(frame.column_names)
     if won is not None and names["winner"] is None:
-        outcome = np.tile([1.0, 0, 0, 0], (frame.num_rows, 1))
-        one, other = (_texts(frame.column(x)) for x in won)
-        return _Columns(one, other, outcome)
+        one, other = (_coded(frame.column(x)) for x in won)
+        return _Columns(one, other, np.zeros(frame.num_rows, np.int8))
     one, other = names["first"], names["second"]
     if one is None or other is None:
         pair = arena.sides_of(frame.column_names)
         if pair is None:
-            have = ", ".join(frame.column_names[:12])
+            columns = ", ".join(frame.column_names[:12])
             raise ValueError(
                 f"{source}: no two columns of models, such as model_a and model_b; name"
-                f" them with first= and second= (columns: {have})"
+                f" them with first= and second= (columns: {columns})"
             )
         one, other = one or pair[0], other or pair[1]
-    first, second = (_texts(frame.column(x)) for x in (one, other))
+    first, second = (_coded(frame.column(x)) for x in (one, other))
     for name, side in ((one, first), (other, second)):
-        empty = np.flatnonzero(side == "")
+        empty = np.flatnonzero((side.words == "")[side.code])
         if empty.size:
             raise ValueError(f"{source}, row {empty[0] + 1}: {name} is empty")
     if names["winner"] is None:
-        if {*COUNTS[:2]} <= fields:
-            return _Columns(first, second, _numbers_of(frame, source, COUNTS))
-        if {*ONE_HOT[:2]} <= fields:
-            return _Columns(first, second, _numbers_of(frame, source, ONE_HOT))
+        outcomes = _usual_outcomes(frame, source)
+        if outcomes is not None:
+            return _Columns(first, second, outcomes)
         if {"g1_winner", "g2_winner"} <= fields:
             return _both_orders(frame, source, first, second)
-        of_first = next(filter(FIRST_IS_BETTER.fullmatch, frame.column_names), None)
-        if of_first is not None:
-            outcomes = _outcomes_of_first(frame.column(of_first), source, of_first)
-            return _Columns(first, second, outcomes)
     name = names["winner"] or next((x for x in WINNERS if x in fields), None)
     if name is None:
         raise ValueError(
@@ -250,24 +295,48 @@ def _columns(
         )
     column = frame.column(name)
     if name == "preference" and names["winner"] is None:
-        return _preferences(column, first, second)
+        return _Columns(first, second, _preferences(column))
     return _Columns(first, second, _outcomes(column, source, name, first, second))
 
 
-def _texts(column: Any) -> np.ndarray:
-    """Values as texts; empty where there is none."""
+def _usual_outcomes(frame: pa.Table | ParquetColumns, source: str) -> np.ndarray | None:
+    """Outcomes by counts, indicators, or whether the first is better, if there."""
+    fields = {*frame.column_names}
+    if {*COUNTS[:2]} <= fields:
+        return _numbers_of(frame, source, COUNTS)
+    if {*ONE_HOT[:2]} <= fields:
+        return _numbers_of(frame, source, ONE_HOT)
+    if {"g1_winner", "g2_winner"} <= fields:
+        return None
+    name = next(filter(FIRST_IS_BETTER.fullmatch, frame.column_names), None)
+    return None if name is None else _outcomes_of_first(frame, source, name)
+
+
+def _coded(column: Any) -> Label:
+    """Values as coded texts; empty where there is none."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
     kind = column.type
     if pa.types.is_nested(kind):
-        return np.array([str(x) for x in column.to_pylist()])
-    texts = pc.fill_null(pc.cast(column, pa.string()), "")
-    coded = pa.chunked_array(texts).dictionary_encode().combine_chunks()
-    if isinstance(coded, pa.ChunkedArray):
-        coded = coded.chunk(0)
-    words = np.array(coded.dictionary.to_pylist() or [""])
-    return words[np.asarray(coded.indices)]
+        return Label.of([str(x) for x in column.to_pylist()])
+    if not pa.types.is_dictionary(kind):
+        texts = pc.fill_null(pc.cast(column, pa.string()), "")
+        column = pa.chunked_array(texts).dictionary_encode()
+    if isinstance(column, pa.ChunkedArray):
+        # One dictionary for all chunks.
+        column = column.unify_dictionaries().combine_chunks()
+    if isinstance(column, pa.ChunkedArray):
+        column = column.chunk(0)
+    names, code = column.dictionary, column.indices
+    if names.null_count or not pa.types.is_string(names.type):
+        return _coded(pc.cast(column, pa.string()))
+    if column.null_count:
+        empty = pc.index(names, "").as_py()
+        if empty < 0:
+            empty, names = len(names), pa.concat_arrays([names, pa.array([""])])
+        code = pc.fill_null(code, empty)
+    return Label(np.asarray(code), names)
 
 
 def _number(column: Any) -> np.ndarray:
@@ -277,13 +346,14 @@ def _number(column: Any) -> np.ndarray:
 
     if pa.types.is_null(column.type):
         return np.full(len(column), np.nan)
-    found = pc.cast(column, pa.float64()).to_numpy()
-    return np.asarray(found, np.float64)
+    return np.asarray(pc.cast(column, pa.float64()).to_numpy(), np.float64)
 
 
-def _numbers_of(frame: pa.Table, source: str, names: Sequence[str]) -> np.ndarray:
+def _numbers_of(
+    frame: pa.Table | ParquetColumns, source: str, names: Sequence[str]
+) -> np.ndarray:
     """Outcomes from columns of numbers, of which those without a column are 0."""
-    found = np.zeros((frame.num_rows, 4))
+    numbers = np.zeros((frame.num_rows, len(OUTCOMES)))
     for k, name in enumerate(names):
         if name not in frame.column_names:
             continue
@@ -296,8 +366,8 @@ def _numbers_of(frame: pa.Table, source: str, names: Sequence[str]) -> np.ndarra
                 f"{source}, row {wrong[0] + 1}: {name} is {value!r}, not a number of"
                 " comparisons; correct it"
             )
-        found[:, k] = values
-    return found
+        numbers[:, k] = values
+    return numbers
 
 
 def _verdict(word: str) -> int | None:
@@ -307,52 +377,67 @@ def _verdict(word: str) -> int | None:
 
 
 def _outcomes(
-    column: Any, source: str, name: str, first: np.ndarray, second: np.ndarray
+    column: Any, source: str, name: str, first: Label, second: Label
 ) -> np.ndarray:
     """Outcomes of words, of the winners' names, or of probabilities."""
     import pyarrow as pa
 
     if pa.types.is_floating(column.type) or _is_zero_or_one(column):
-        chance = _number(column)
-        wrong = np.flatnonzero((chance < 0) | (chance > 1))
-        if wrong.size:
-            raise ValueError(
-                f"{source}, row {wrong[0] + 1}: {name} is {chance[wrong[0]]:g}, not the"
-                " probability from 0 to 1 that the first is better"
-            )
-        return _of_chances(chance)
-    texts = _texts(column)
-    words, places = np.unique(texts, return_inverse=True)
-    codes = np.array([-2 if (k := _verdict(w)) is None else k for w in words])[places]
+        return _of_numbers(_number(column), source, name)
+    texts = _coded(column)
+    words = texts.words.tolist()
+    kinds = [_UNKNOWN if (k := _verdict(w)) is None else k for w in words]
+    codes = np.array(kinds, np.int8)[texts.code]
     # A name of a model is no word for a side.
-    codes = np.where(texts == first, 0, np.where(texts == second, 1, codes))
-    unknown = np.flatnonzero(codes == -2)
+    for kind, side in ((1, second), (0, first)):
+        place = {text: k for k, text in enumerate(side.words.tolist())}
+        same = np.array([place.get(word, -1) for word in words])
+        if (same >= 0).any():
+            codes[same[texts.code] == side.code] = kind
+    unknown = np.flatnonzero(codes == _UNKNOWN)
     if unknown.size:
         row = int(unknown[0])
-        word, one, other = (str(x[row]) for x in (texts, first, second))
+        word, one, other = (x.text(row) for x in (texts, first, second))
         raise ValueError(
             f"{source}, row {row + 1}: {name} is {word!r}, neither {one!r} nor"
             f" {other!r}"
             " nor model_a, model_b, tie, both_bad; correct it, or leave the cell empty"
         )
-    return np.where(codes[:, None] == np.arange(4), 1.0, 0.0)
+    return codes
 
 
-def _outcomes_of_first(column: Any, source: str, name: str) -> np.ndarray:
+def _of_numbers(chance: np.ndarray, source: str, name: str) -> np.ndarray:
+    """Outcomes of probabilities that the first is better; none where one is NaN."""
+    wrong = np.flatnonzero((chance < 0) | (chance > 1))
+    if wrong.size:
+        raise ValueError(
+            f"{source}, row {wrong[0] + 1}: {name} is {chance[wrong[0]]:g}, not the"
+            " probability from 0 to 1 that the first is better"
+        )
+    return _of_chances(chance)
+
+
+def _outcomes_of_first(
+    frame: pa.Table | ParquetColumns, source: str, name: str
+) -> np.ndarray:
     """Outcomes of 1 or true where the first is better; no outcome of an empty cell."""
     import pyarrow as pa
 
-    words = {"true": 1.0, "yes": 1.0, "false": 0.0, "no": 0.0, "": np.nan}
-    if not pa.types.is_floating(column.type) and not pa.types.is_integer(column.type):
-        texts = [text.lower() for text in _texts(column).tolist()]
-        wrong = next((k for k, x in enumerate(texts) if x not in words), None)
-        if wrong is not None:
-            raise ValueError(
-                f"{source}, row {wrong + 1}: {name} is {texts[wrong]!r}, not true or"
-                " false; name the column of the outcome with winner="
-            )
-        column = pa.chunked_array([[words[text] for text in texts]])
-    return _outcomes(column.cast(pa.float64()), source, name, *2 * (np.zeros(0),))
+    column = frame.column(name)
+    if pa.types.is_floating(column.type) or pa.types.is_integer(column.type):
+        return _of_numbers(_number(column), source, name)
+    texts = _coded(column)
+    places = {"true": 0, "yes": 0, "false": 1, "no": 1, "": _MISSING}
+    kinds = [places.get(word.lower(), _UNKNOWN) for word in texts.words.tolist()]
+    codes = np.array(kinds, np.int8)[texts.code]
+    unknown = np.flatnonzero(codes == _UNKNOWN)
+    if unknown.size:
+        row = int(unknown[0])
+        raise ValueError(
+            f"{source}, row {row + 1}: {name} is {texts.text(row).lower()!r}, not true"
+            " or false; name the column of the outcome with winner="
+        )
+    return codes
 
 
 def _is_zero_or_one(column: Any) -> bool:
@@ -360,70 +445,67 @@ def _is_zero_or_one(column: Any) -> bool:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    if pa.types.is_boolean(column.type):
-        return True
+    if not pa.types.is_integer(column.type):
+        return pa.types.is_boolean(column.type)
     values = pc.unique(column).drop_null().to_pylist()  # pyright: ignore
-    return pa.types.is_integer(column.type) and {0} <= {*values} <= {0, 1}
+    return {0} <= {*values} <= {0, 1}
 
 
-def _of_rankings(frame: pa.Table, source: str) -> _Columns:
+def _of_rankings(frame: pa.Table | ParquetColumns, source: str) -> _Columns:
     """Rankings as the comparisons of two that they imply."""
-    found = rankings.pairs_of(frame, source)
-    outcomes = np.where(found.tie[:, None], np.eye(4)[2], np.eye(4)[0])
-    count = len(np.unique(found.ranking))
+    pairs = rankings.pairs_of(frame, source)
+    outcomes = np.where(pairs.tie, _TIE, 0).astype(np.int8)
+    number = Label.of(pairs.ranking)
     note = (
-        f"{source}: {counted(count, 'ranking')} read as"
-        f" {counted(len(found.first), 'comparison')} of two: use --model plackett_luce,"
+        f"{source}: {counted(len(number.names), 'ranking')} read as"
+        f" {counted(len(pairs.first), 'comparison')} of two: use --model plackett_luce,"
         " or --cluster ranking for errors"
     )
-    label = {"ranking": np.char.add("", found.ranking.astype(str))}
-    return _Columns(found.first, found.second, outcomes, (note,), found.row, label)
+    label = {"ranking": Label(number.code, number.words.astype(str))}
+    first, second = Label.of(pairs.first), Label.of(pairs.second)
+    return _Columns(first, second, outcomes, (note,), pairs.row, label)
 
 
 def _of_chances(chance: np.ndarray) -> np.ndarray:
     """Outcomes of probabilities that the first is better; none where one is NaN."""
-    known = np.where(np.isfinite(chance), chance, 0.0)
-    rest = np.where(np.isfinite(chance), 1 - chance, 0.0)
-    return np.column_stack([known, rest, 0 * known, 0 * known])
+    finite = np.isfinite(chance)
+    win = np.where(finite, chance, 0.0)
+    loss = np.where(finite, 1 - chance, 0.0)
+    return np.column_stack([win, loss, 0 * win, 0 * win])
 
 
-def _preferences(column: Any, first: np.ndarray, second: np.ndarray) -> _Columns:
+def _preferences(column: Any) -> np.ndarray:
     """AlpacaEval's preferences, from 1 (the first) to 2; 0 is a draw of old files."""
     values = _number(column)
     values = np.where(values == 0, 1.5, values)
     outcomes = _of_chances(2 - values)
     # A draw is a tie, not half a win, where ties are modelled.
-    draw = values == 1.5
-    outcomes[draw] = [0.0, 0.0, 1.0, 0.0]
-    return _Columns(first, second, outcomes)
+    outcomes[values == 1.5] = np.eye(len(OUTCOMES))[_TIE]
+    return outcomes
 
 
 def _both_orders(
-    frame: pa.Table, source: str, first: np.ndarray, second: np.ndarray
+    frame: pa.Table | ParquetColumns, source: str, first: Label, second: Label
 ) -> _Columns:
     """MT-bench's judgments of both orders: a win if both agree, else a tie."""
     one, other = (
         _outcomes(frame.column(x), source, x, first, second)
         for x in ("g1_winner", "g2_winner")
     )
-    agree = (one == other).all(axis=1)
-    judged = (one.sum(axis=1) > 0) & (other.sum(axis=1) > 0)
-    outcomes = np.where(agree[:, None], one, [0.0, 0.0, 1.0, 0.0]) * judged[:, None]
+    agree, judged = one == other, (one >= 0) & (other >= 0)
+    outcomes = np.where(judged, np.where(agree, one, _TIE), _MISSING).astype(np.int8)
     share = float(agree[judged].mean()) if judged.any() else math.nan
     note = f"{source}: both orders agree in {share:.0%} of the pairs; others are ties"
     return _Columns(first, second, outcomes, (note,))
 
 
-def _arena_hard(frame: pa.Table, source: str, baseline: str) -> _Columns:
+def _arena_hard(
+    frame: pa.Table | ParquetColumns, source: str, baseline: str
+) -> _Columns:
     """Arena-Hard's games: the baseline is first in the first game, then second."""
-    models, rows, outcomes, flipped = [], [], [], []
-    for row, (name, games) in enumerate(
-        zip(
-            _texts(frame.column("model")),
-            frame.column("games").to_pylist(),
-            strict=True,
-        )
-    ):
+    model = _coded(frame.column("model"))
+    rows, outcomes, swapped = [], [], []
+    for row, games in enumerate(frame.column("games").to_pylist()):
         for k, game in enumerate(games or []):
             score = str((game or {}).get("score") or "")
             verdict = _verdict(score)
@@ -432,21 +514,17 @@ def _arena_hard(frame: pa.Table, source: str, baseline: str) -> _Columns:
                     f"{source}, row {row + 1}: score is {score!r}, not A>>B, A>B, A=B,"
                     " B>A or B>>A"
                 )
-            models.append(name)
             rows.append(row)
-            flipped.append(k % 2 == 1)
-            outcomes.append([float(verdict == x) for x in range(4)])
-    names = np.array(models, dtype=str)
-    base = np.full(len(names), baseline, dtype=f"<U{max(len(baseline), 1)}")
-    swap = np.array(flipped, bool)
-    length = max(names.dtype.itemsize, base.dtype.itemsize) // 4
-    names, base = names.astype(f"<U{length}"), base.astype(f"<U{length}")
-    first, second = np.where(swap, names, base), np.where(swap, base, names)
-    shape = np.array(outcomes, float).reshape(-1, 4)
-    return _Columns(first, second, shape, rows=np.array(rows, int))
+            swapped.append(k % 2 == 1)
+            outcomes.append(verdict)
+    names, row, swap = [*model.words, baseline], np.array(rows, int), np.array(swapped)
+    code, base = model.code[row], len(model.names)
+    first = Label(np.where(swap, code, base), np.array(names))
+    second = Label(np.where(swap, base, code), np.array(names))
+    return _Columns(first, second, np.array(outcomes, np.int8), rows=row)
 
 
-def _feature(frame: pa.Table, source: str, name: str) -> np.ndarray:
+def _feature(frame: pa.Table | ParquetColumns, source: str, name: str) -> np.ndarray:
     """What the first has more of than the second."""
     if name in frame.column_names:
         return _sizes(frame.column(name), source, name)
@@ -454,20 +532,20 @@ def _feature(frame: pa.Table, source: str, name: str) -> np.ndarray:
     # Fields of records are columns of their own.
     flat = frame.flatten()
     for column, values in zip(flat.column_names, flat.columns, strict=True):
-        found = _SIDE.search(column.rsplit(".", 1)[-1])
-        if found is None:
-            continue
         last = column.rsplit(".", 1)[-1]
-        stem = (last[: found.start()] + last[found.end() :]).replace("__", "_")
-        side = {"1": "a", "2": "b"}.get(found[1], found[1])
+        match = _SIDE.search(last)
+        if match is None:
+            continue
+        stem = (last[: match.start()] + last[match.end() :]).replace("__", "_")
+        side = {"1": "a", "2": "b"}.get(match[1], match[1])
         size = lambda v=values, c=column: _sizes(v, source, c)
         sides.setdefault(stem.strip("_"), {})[side] = size
-    pairs = {stem for stem, found in sides.items() if {"a", "b"} <= found.keys()}
+    pairs = {stem for stem, sizes in sides.items() if {"a", "b"} <= sizes.keys()}
     if name not in pairs:
-        have = ", ".join(sorted(pairs)) or "no pair of columns"
+        names = ", ".join(sorted(pairs)) or "no pair of columns"
         raise ValueError(
             f"{source}: no covariate {name!r}: name a column of numbers, or one of"
-            f" {have}"
+            f" {names}"
         )
     one, other = sides[name]["a"](), sides[name]["b"]()
     total = one + other
@@ -479,6 +557,8 @@ def _sizes(column: Any, source: str, name: str) -> np.ndarray:
     import pyarrow as pa
     import pyarrow.compute as pc
 
+    if pa.types.is_dictionary(column.type):
+        column = pc.cast(column, column.type.value_type)
     if pa.types.is_struct(column.type):
         fields = [column.type.field(k).name for k in range(column.type.num_fields)]
         parts = [_number(pc.struct_field(column, x)) for x in fields]  # pyright: ignore
@@ -497,24 +577,34 @@ def _together(parts: Sequence[ComparisonTable]) -> ComparisonTable:
     if len(parts) == 1:
         return parts[0]
     subjects = np.unique(np.concatenate([x.subjects for x in parts]))
-    sides = [np.searchsorted(subjects, x.subjects) for x in parts]
-    joined = lambda field: np.concatenate([getattr(x, field) for x in parts])
-    place = lambda field: np.concatenate(
-        [at[getattr(x, field)] for at, x in zip(sides, parts, strict=True)]
-    )
-    kept = set.intersection(*({*x.labels} for x in parts))
-    labels = {n: np.concatenate([x.labels[n] for x in parts]) for n in sorted(kept)}
-    if "ranking" in labels:  # Each file has its own numbers of rankings.
-        part = np.repeat(np.arange(len(parts)), [len(x.first) for x in parts])
-        labels["ranking"] = np.char.add(np.char.mod("%d.", part), labels["ranking"])
-    names = parts[0].features
-    features = {n: np.concatenate([x.features[n] for x in parts]) for n in names}
+    places = [np.searchsorted(subjects, x.subjects).astype(np.int32) for x in parts]
+    sides = [
+        np.concatenate([at[s] for at, s in zip(places, side, strict=True)])
+        for side in ([x.first for x in parts], [x.second for x in parts])
+    ]
+    single = all(x.verdicts.ndim == 1 for x in parts)
+    outcomes = [x.verdicts if single else x.outcomes for x in parts]
+    common = set.intersection(*({*x.labels} for x in parts))
+    labels: dict[str, Label] = {}
+    for name in sorted(common):
+        columns = [x.labels.coded(name) for x in parts]
+        if name == "ranking":  # Each file has its own numbers of rankings.
+            columns = [
+                Label(x.code, np.char.add(f"{k}.", x.words))
+                for k, x in enumerate(columns)
+            ]
+        names, codes = _joined(columns)
+        labels[name] = Label(np.concatenate(codes), names)
+    features = {
+        name: np.concatenate([x.features[name] for x in parts])
+        for name in parts[0].features
+    }
     notes = tuple(note for x in parts for note in x.notes)
     return ComparisonTable.of(
         subjects,
-        place("first"),
-        place("second"),
-        joined("outcomes"),
+        sides[0],
+        sides[1],
+        np.concatenate(outcomes),
         features=features,
         labels=labels,
         notes=notes,
