@@ -20,6 +20,7 @@ from irtjax.cli.history import history_command
 from irtjax.cli.imports import import_module
 from irtjax.cli.info import info_command
 from irtjax.cli.joint import joint_command
+from irtjax.cli.judges import judges_command
 from irtjax.cli.power import power_command
 from irtjax.cli.predict import predict_command
 from irtjax.cli.rank import rank_command
@@ -104,6 +105,7 @@ app.command("dimensions", cls=Command)(dimensions_command)
 app.command("stability", cls=Command)(stability_command)
 app.command("arena", cls=Command)(arena_command)
 app.command("joint", cls=Command)(joint_command)
+app.command("judges", cls=Command)(judges_command)
 app.command("clusters", cls=Command)(clusters_command)
 app.command("power", cls=Command)(power_command)
 app.command("simulate", cls=Command)(simulate_command)

@@ -32,6 +32,11 @@ from scipy.special import expit, ndtri
 from irtjax.calibration.abilities import Abilities
 from irtjax.data.frames import HasTable
 from irtjax.data.wording import counted
+from irtjax.validity.rater_agreement import (
+    cohen_kappa,
+    fleiss_kappa,
+    krippendorff_alpha,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -120,7 +125,10 @@ class Judges(HasTable):
             unbiased where gold cells are a random sample, whatever the model.
         abilities: Corrected accuracies with the covariance of their errors.
         cells: Posterior chance that each response is right.
+        pairs: A row for each two judges: responses that both judged, the share of the
+            same verdict ("agreement"), and Cohen's kappa.
         alpha: Krippendorff's alpha of the verdicts.
+        fleiss: Fleiss' kappa of the verdicts.
         log_likelihood: Of reports and gold labels.
         converged: Whether EM converged.
     """
@@ -132,7 +140,9 @@ class Judges(HasTable):
     accuracies: pa.Table
     abilities: Abilities
     cells: pa.Table
+    pairs: pa.Table
     alpha: float
+    fleiss: float
     log_likelihood: float
     converged: bool
 
@@ -140,6 +150,18 @@ class Judges(HasTable):
     def table(self) -> pa.Table:
         """The judges."""
         return self.judges
+
+    @property
+    def sentences(self) -> list[str]:
+        """How far the judges agree, and whether the estimates converged."""
+        kappa = np.asarray(self.pairs["kappa"])
+        ends = [np.nanmin(kappa), np.nanmax(kappa)] if np.isfinite(kappa).any() else []
+        pairs = " to ".join(f"{x:.2f}" for x in ends) or "not defined"
+        texts = [
+            f"Agreement of judges: Krippendorff's alpha {self.alpha:.2f}, Fleiss' kappa"
+            f" {self.fleiss:.2f}, Cohen's kappa of pairs {pairs}."
+        ]
+        return texts if self.converged else [*texts, "The estimates did not converge."]
 
 
 def fit_judges(
@@ -192,12 +214,17 @@ def fit_judges(
         "item": labels["item"][reports.item].tolist(),
         "probability_right": truth.posterior,
     }
+    pairs, gold_kappa = _pair_table(reports, labels["judge"])
     return Judges(
-        _judge_table(reports, parameters, truth, covariance, labels, style, half),
+        _judge_table(
+            reports, parameters, truth, covariance, labels, style, half, gold_kappa
+        ),
         accuracies,
         dataclasses.replace(corrected, level=level),
         pa.table(cells),
+        pairs,
         krippendorff_alpha(reports.verdict, reports.cell),
+        fleiss_kappa(reports.verdict, reports.cell),
         truth.log_likelihood,
         converged,
     )
@@ -390,6 +417,7 @@ def _judge_table(
     labels: Mapping[str, np.ndarray],
     style: Sequence[str],
     half: float,
+    gold_kappa: np.ndarray,
 ) -> pa.Table:
     """Rows of the judges."""
     import pyarrow as pa
@@ -416,11 +444,31 @@ def _judge_table(
         columns[f"{name}_upper"] = expit(value + half * error)
     for place, name in enumerate(style, 2):
         columns |= _style_bias(reports, parameters, truth, own, place, name, half)
-    columns["gold_kappa"] = [
-        cohen_kappa(reports.verdict[rows], reports.gold[reports.cell[rows]])
-        for rows in (np.flatnonzero(reports.judge == k) for k in range(count))
-    ]
+    columns["gold_kappa"] = gold_kappa
     return pa.table(columns)
+
+
+def _pair_table(reports: Reports, names: np.ndarray) -> tuple[pa.Table, np.ndarray]:
+    """Agreement of each two judges, and Cohen's kappa of each with the gold labels."""
+    import pyarrow as pa
+
+    known = np.flatnonzero(np.isfinite(reports.gold))
+    count = len(names)
+    # The gold labels are one more rater.
+    found = cohen_kappa(
+        np.concatenate([reports.verdict, reports.gold[known]]),
+        np.concatenate([reports.judge, np.full(len(known), count)]),
+        np.concatenate([reports.cell, known]),
+    )
+    first, second = np.triu_indices(count, 1)
+    columns = {
+        "judge_a": names[first].tolist(),
+        "judge_b": names[second].tolist(),
+        "responses": found.number[first, second].astype(int),
+        "agreement": found.share[first, second],
+        "kappa": found.kappa[first, second],
+    }
+    return pa.table(columns), found.kappa[:count, count]
 
 
 def _style_bias(
@@ -504,46 +552,6 @@ def _accuracies(
     pair = corrected, np.sqrt(np.diagonal(errors))
     heading = f"{counted(count, 'subject')}, accuracies corrected for judges"
     return table, Abilities(names, corrected, errors, pair, size, heading=heading)
-
-
-def krippendorff_alpha(verdict: np.ndarray, unit: np.ndarray) -> float:
-    """Krippendorff's alpha of nominal verdicts: 1 - observed / expected disagreement.
-
-    Units with one verdict do not count. The example is that of Krippendorff (2011,
-    Computing Krippendorff's alpha-reliability, A).
-
-    >>> one, other = [0, 1, 0, 0, 0, 0, 0, 0, 1, 0], [1, 1, 1, 0, 0, 1, 0, 0, 0, 0]
-    >>> round(krippendorff_alpha(np.array(one + other), np.tile(np.arange(10), 2)), 3)
-    0.095
-    """
-    values, value = np.unique(verdict, return_inverse=True)
-    units, place = np.unique(unit, return_inverse=True)
-    counts = np.zeros((len(units), len(values)))
-    np.add.at(counts, (place.reshape(-1), value.reshape(-1)), 1)
-    counts = counts[counts.sum(axis=1) > 1]
-    size, total = counts.sum(axis=1), counts.sum()
-    by_value = counts.sum(axis=0)
-    expected = (total**2 - np.sum(by_value**2)) / (total - 1) if total > 1 else 0.0
-    if not expected:
-        return float("nan")
-    observed = np.sum((size**2 - np.sum(counts**2, axis=1)) / (size - 1))
-    return float(1 - observed / expected)
-
-
-def cohen_kappa(one: np.ndarray, other: np.ndarray) -> float:
-    """Cohen's kappa of two raters' 0 and 1, where both have a value.
-
-    >>> round(cohen_kappa(np.array([1, 1, 0, 0]), np.array([1, 0, 0, 0])), 2)
-    0.5
-    """
-    both = np.isfinite(one) & np.isfinite(other)
-    one, other = one[both], other[both]
-    if not one.size:
-        return float("nan")
-    by_chance = one.mean() * other.mean() + (1 - one.mean()) * (1 - other.mean())
-    if by_chance == 1:
-        return float("nan")
-    return float((np.mean(one == other) - by_chance) / (1 - by_chance))
 
 
 def _reports(

@@ -12,6 +12,7 @@ from irtjax.cli import (
     clusters,
     dimensions,
     joint,
+    judges,
     shrink,
     stability,
 )
@@ -33,6 +34,7 @@ NAMES = {
     "adapt": adapt.FILES,
     "arena": arena.WRITTEN,
     "joint": (*joint.TABLES, joint.FIGURE),
+    "judges": tuple(judges.TABLES.values()),
     "adapt --harness": (lm_eval.SETTINGS, lm_eval.TEST, "table.md", "adapt.csv"),
     "stability": (*stability.TABLES, stability.FIGURE),
     "clusters": (*clusters.TABLES, *clusters.FIGURES),
