@@ -31,6 +31,7 @@ from experiments.lego_irt import families
 from experiments.scaling import (
     bayes,
     front_door,
+    likelihoods,
     measure,
     peers,
     reading,
@@ -253,6 +254,17 @@ def test_scaling_adaptive_of_several_abilities():
     ]
     # Expected scores have a standard deviation of about 0.2 here.
     assert len(errors) == 4 and min(errors[0], errors[2]) < errors[3] < 0.2
+
+
+@pytest.mark.slow
+def test_scaling_likelihoods(capsys):
+    earlier = likelihoods.compare(["arrays rasch mm"], None)
+    assert set(earlier) == {"arrays rasch mm"}
+    likelihoods.compare(["arrays rasch mm"], earlier)
+    assert "as before" in capsys.readouterr().out
+    earlier["arrays rasch mm"]["log_lik"] *= 1 + 1e-9
+    likelihoods.compare(["arrays rasch mm"], earlier)
+    assert "CHANGED" in capsys.readouterr().out
 
 
 @pytest.mark.slow
