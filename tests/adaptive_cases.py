@@ -33,5 +33,5 @@ KEY = jax.random.key(3)
 
 @cache
 def run_of(name: str = "2pl", score: str = "eap"):
-    design = Design.create(LENGTH, score=score)
+    design = Design.create(LENGTH, scoring=score)
     return run_tests_jit(bank_of(name), design, key=KEY, theta=THETA)

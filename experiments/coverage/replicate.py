@@ -134,7 +134,7 @@ def replicate(case: Case, model: Model, nodes, key) -> Replicate:
         )
     bounds = jnp.asarray([-6.0, 6.0])
     score = partial(score_on_nodes, model, data=data, nodes=nodes, bounds=bounds,
-                    method="eap")  # fmt: skip
+                    scoring="eap")  # fmt: skip
     unit = Population(jnp.zeros(()), jnp.ones(()))
     scores = {
         "true items": score(truth.items, unit),

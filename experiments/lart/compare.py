@@ -128,7 +128,7 @@ def abilities(model: Model, known: Parameters, data: Responses) -> jax.Array:
     nodes, bounds = jnp.asarray(NODES), jnp.array([-6.0, 6.0])
     population = known.population
     scores = score_on_nodes(
-        model, known.items, population, problem.data, nodes, bounds, method="eap"
+        model, known.items, population, problem.data, nodes, bounds, scoring="eap"
     )
     return scores.ability
 

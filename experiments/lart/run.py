@@ -147,7 +147,7 @@ def outcome(model, data, items, theta, tau, true_lengths, nodes, previous) -> Ou
         bounds,
         covariance,
         moves,
-        method="eap",
+        scoring="eap",
     )
     gap, covered_speed = scores.ability - theta, nan
     if part is not None:

@@ -69,7 +69,7 @@ def abilities(model, data: Measured, method: str) -> np.ndarray:
     problem, _ = with_lengths(Problem.create(model, responses), known.lengths)
     scores = score_on_nodes(
         model, known.items, known.population, problem.data, jnp.asarray(NODES),
-        jnp.array([-6.0, 6.0]), method=method,
+        jnp.array([-6.0, 6.0]), scoring=method,
     )  # fmt: skip
     return np.asarray(scores.ability)
 

@@ -232,7 +232,7 @@ def _ability(fitted: Fitted, values: np.ndarray, seen: np.ndarray) -> np.ndarray
     )
     items = jax.tree.map(jnp.asarray, fitted.items)
     found = score(
-        fitted.model, items, fitted.population, data, method="map", nodes=NODES[::7]
+        fitted.model, items, fitted.population, data, scoring="map", nodes=NODES[::7]
     )
     return np.asarray(found.ability)
 

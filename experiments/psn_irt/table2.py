@@ -212,7 +212,7 @@ def halves_agree(parts: Split, model: Any, parameters: Any) -> float:
     for seen in parts.sides():
         values = np.where(seen, parts.table.values, 0).astype(np.int8)
         data = Responses(jnp.asarray(values), jnp.asarray(seen))
-        found = score(model, items, population, data, method="map", nodes=NODES)
+        found = score(model, items, population, data, scoring="map", nodes=NODES)
         scores.append(np.asarray(found.ability))
     return agreement(scores)
 

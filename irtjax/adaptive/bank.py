@@ -85,12 +85,12 @@ class AbstractBank(eqx.Module):
         """The posterior with one more observation, which is in `after` already."""
 
     @abstractmethod
-    def scored(self, score: str, state: State) -> State:
+    def scored(self, scoring: str, state: State) -> State:
         """The state with the ability and standard error of its posterior."""
 
-    def begun(self, score: str, state: State) -> State:
+    def begun(self, scoring: str, state: State) -> State:
         """The first state with its ability and standard error."""
-        return self.scored(score, state)
+        return self.scored(scoring, state)
 
     @abstractmethod
     def merit(self, select: str, state: State) -> Float[Array, " items"]:

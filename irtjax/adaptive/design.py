@@ -21,7 +21,7 @@ SCORES = ("eap", "map")
 #: Rules that tests of random items keep, with which others are compared: what is scored
 #: and which content and budget a test has. What else ends a test is left out.
 COMPARED = (
-    "score quota composite cost budget pass_mark rival losses repeats icc".split()
+    "scoring quota composite cost budget pass_mark rival losses repeats icc".split()
 )
 #: Rules that are above 0, if given.
 ABOVE_0 = "standard_error determinant budget price risk indifference".split()
@@ -78,7 +78,7 @@ class Rules(TypedDict, total=False):
             entropy. "kl": the KL information around the estimate. "random", or "fixed":
             a given order. Of several abilities also "d_optimal" and "a_optimal": the
             smallest determinant, or trace, of their covariance. See `adaptive.merits`.
-        score: "eap" (the default) or "map".
+        scoring: "eap" (the default) or "map".
         min_items: Items before which only the number of items, the items left and the
             budget end a test.
         standard_error: Also end below this standard error.
@@ -118,7 +118,7 @@ class Rules(TypedDict, total=False):
     """
 
     select: str
-    score: str
+    scoring: str
     min_items: int
     standard_error: float | None
     reliability: float | None
@@ -142,7 +142,7 @@ class Rules(TypedDict, total=False):
 #: The rules as they are where they are not given.
 DEFAULTS: dict[str, Any] = dict.fromkeys(Rules.__annotations__) | {
     "select": "information",
-    "score": "eap",
+    "scoring": "eap",
     "min_items": 1,
     "randomesque": 1,
     "losses": (1.0, 1.0),
@@ -155,7 +155,7 @@ class Design(eqx.Module):
 
     num_items: int = eqx.field(static=True)
     select: str = eqx.field(static=True, default="information")
-    score: str = eqx.field(static=True, default="eap")
+    scoring: str = eqx.field(static=True, default="eap")
     randomesque: int = eqx.field(static=True, default=1)
     repeats: int = eqx.field(static=True, default=1)
     min_items: Int[Array, ""] | None = None
@@ -202,12 +202,13 @@ class Design(eqx.Module):
         if unknown:
             raise TypeError(f"there is no rule {min(unknown)!r}")
         chosen: dict[str, Any] = {**DEFAULTS, **rules}
-        select, score = chosen["select"], chosen["score"]
+        select, scoring = chosen["select"], chosen["scoring"]
         randomesque = chosen["randomesque"]
         if select not in SELECTIONS:
             raise ValueError(f"select {select!r} is not one of {', '.join(SELECTIONS)}")
-        if score not in SCORES:
-            raise ValueError(f"score {score!r} is not one of {', '.join(SCORES)}")
+        if scoring not in SCORES:
+            choices = ", ".join(SCORES)
+            raise ValueError(f"scoring {scoring!r} is not one of {choices}")
         repeats = chosen["repeats"]
         least = chosen["min_items"]
         counts = dict(num_items=num_items, randomesque=randomesque, repeats=repeats)
@@ -232,7 +233,7 @@ class Design(eqx.Module):
         _check_decision(chosen)
         codes, targets = _quota(groups, chosen["quota"])
         optional = lambda x, dtype=float: None if x is None else jnp.asarray(x, dtype)
-        static = int(num_items), select, score, int(randomesque), int(repeats)
+        static = int(num_items), select, scoring, int(randomesque), int(repeats)
         limits = {x: optional(chosen[x]) for x in LIMITS}
         content = dict(groups=optional(codes, jnp.int32), targets=optional(targets))
         losses = None if chosen["pass_mark"] is None else chosen["losses"]

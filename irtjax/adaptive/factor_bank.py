@@ -272,14 +272,14 @@ class FactorBank(AbstractBank):
         variance = variance_of_score(*each)[0]
         return jnp.mean(found.mean), variance, gradient, found.slope
 
-    def scored(self, score: str, state: State) -> State:
+    def scored(self, scoring: str, state: State) -> State:
         """The reported ability, its error, and its gradient.
 
         "eap": the posterior mean; "map": the value at the mode, whose error as an
         expected score counts its distance from the mean.
         """
         known = state.posterior
-        at_mode = score == "map"
+        at_mode = scoring == "map"
         if self.composite is not None:
             gradient = self.composite
             theta, spread = known.mean, known.spread
@@ -343,9 +343,9 @@ class FactorBank(AbstractBank):
         error, whole = along @ axes_variance(*axes) @ along, along @ self.spread @ along
         return with_shared_error(variance, along @ gap, whole, error)
 
-    def begun(self, score: str, state: State) -> State:
+    def begun(self, scoring: str, state: State) -> State:
         """The population, whose standard deviation is known exactly."""
-        state = self.scored(score, state)
+        state = self.scored(scoring, state)
         return state._replace(ability=self.mean, standard_error=self.sd)
 
     def merit(self, select: str, state: State) -> Float[Array, " items"]:

@@ -382,9 +382,9 @@ class ItemBank(AbstractNodeBank):
                 f"repeats {design.repeats}: errors of items are those of one response:"
                 f" build the bank with ItemBank.create(repeats={design.repeats})"
             )
-        if design.score == "map" and self.histogram:
+        if design.scoring == "map" and self.histogram:
             raise ValueError(
-                "score 'map' is not defined for a histogram population: use 'eap'"
+                "scoring 'map' is not defined for a histogram population: use 'eap'"
             )
 
     def node_log_probs(self, item: Array, observation: Observation) -> Array:

@@ -87,9 +87,9 @@ class AbstractNodeBank(AbstractBank):
             log_posterior += change - at_nodes(before.memory, self.theta)
         return log_posterior
 
-    def scored(self, score: str, state: State) -> State:
+    def scored(self, scoring: str, state: State) -> State:
         """EAP or MAP with its standard error."""
-        ability, variance = (_mode if score == "map" else _mean)(self, state)
+        ability, variance = (_mode if scoring == "map" else _mean)(self, state)
         variance += self.item_variance(state)
         error = jnp.sqrt(self.whole_variance(ability, variance))
         return state._replace(ability=ability, standard_error=error)
@@ -102,11 +102,11 @@ class AbstractNodeBank(AbstractBank):
         """The variance of an ability with what the posterior does not count."""
         return variance
 
-    def begun(self, score: str, state: State) -> State:
+    def begun(self, scoring: str, state: State) -> State:
         """The population; its mode is its mean."""
-        if score == "map":
+        if scoring == "map":
             return state._replace(ability=self.mean, standard_error=self.sd)
-        return self.scored(score, state)
+        return self.scored(scoring, state)
 
     def merit(self, select: str, state: State) -> Float[Array, " items"]:
         """The information of each item at the current ability."""

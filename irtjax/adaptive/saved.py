@@ -19,7 +19,7 @@ from irtjax.data.writing import atomic_path
 from irtjax.storage.encoding import plain
 
 FORMAT = "irtjax.adaptive_test"
-VERSION = 3
+VERSION = 4
 
 
 def fingerprint(bank: LabelledBank) -> str:
@@ -95,4 +95,7 @@ def read_saved(path: Path) -> dict[str, Any]:
             f"{path}: a newer irtjax wrote it (form {version}, this one reads up to"
             f" {VERSION}): upgrade irtjax"
         )
+    rules = content.get("rules")
+    if version < 4 and isinstance(rules, dict) and "score" in rules:
+        rules["scoring"] = rules.pop("score")
     return content

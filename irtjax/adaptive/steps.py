@@ -73,7 +73,7 @@ def start(
         priority=priority,
         key=key,
     )
-    return _informed(bank, design, bank.begun(design.score, state))
+    return _informed(bank, design, bank.begun(design.scoring, state))
 
 
 def open_items(
@@ -159,7 +159,7 @@ def update(
         priority=priority,
     )
     new = new._replace(posterior=bank.learn(state, new, item, observation))
-    return _informed(bank, design, bank.scored(design.score, new))
+    return _informed(bank, design, bank.scored(design.scoring, new))
 
 
 def reserve(

@@ -156,7 +156,7 @@ def _chances(
     chosen = np.linspace(0, size - 1, min(size, most)).astype(int)
     mine = np.flatnonzero(units >= 0)
     names = table.subjects[mine], fit.item_names[chosen]
-    expected = predict(fit, subjects=names[0], items=names[1]).expected
+    expected = predict(fit, subject_names=names[0], item_names=names[1]).expected
     # A subject without a finite ability has the chances of the others.
     expected = np.where(np.isfinite(expected), expected, np.nanmean(expected, axis=0))
     expected = expected / max(float(expected.max(initial=0)), 1.0)

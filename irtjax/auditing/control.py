@@ -76,7 +76,7 @@ def simulated(
     items, population = jax.tree.map(jnp.asarray, (known.items, population))
     few = drawn.sparse is not None
     data: Any = drawn.sparse_responses() if few else drawn.responses()
-    scores = inference.score(model, items, population, data, method="eap")
+    scores = inference.score(model, items, population, data, scoring="eap")
     ability, error = (
         np.asarray(x, np.float64) for x in (scores.ability, scores.standard_error)
     )

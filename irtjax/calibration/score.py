@@ -64,7 +64,7 @@ class ScoredSubjects(HasTable):
             their intervals, tied_with, above.
         notes: The items that were matched or left out, and warnings.
         level: Level of the intervals.
-        method: Of the scores: "map" for several abilities, whatever was requested.
+        scoring: Of these scores: "map" for several abilities, whatever was requested.
         own_error: `[subjects]` errors on the scale of the fit, without those of its
             location and scale (`inference.scale_error`), which all subjects share.
         whole: The calibration with these subjects among its own, all ranked together;
@@ -80,7 +80,7 @@ class ScoredSubjects(HasTable):
     table: pa.Table
     notes: tuple[str, ...]
     level: float
-    method: str = "eap"
+    scoring: str = "eap"
     own_error: np.ndarray | None = None
     whole: Calibration | None = dataclasses.field(default=None, repr=False)
 
@@ -90,7 +90,7 @@ def score(
     fit: Calibration,
     data: Any,
     *,
-    method: str = "eap",
+    scoring: str = "eap",
     level: float | None = None,
     measures: str = "both",
 ) -> ScoredSubjects:
@@ -106,10 +106,10 @@ def score(
         data: The responses: a `ResponseTable`, or anything that `irtjax.read` takes.
             Items are matched by name. A path is read with the options that the data of
             the fit were read with.
-        method: "eap", "map", "ml" or "wle".
+        scoring: "eap", "map", "ml" or "wle".
         level: Level of the intervals; None takes that of the calibration.
         measures: For a model with response lengths, what to score from: "both",
-            "accuracy" or "length". With lengths, `method` is "eap" or "map".
+            "accuracy" or "length". With lengths, `scoring` is "eap" or "map".
 
     Returns:
         The scores; with lengths, also speed and speed_se; of a multilevel fit, also an
@@ -117,7 +117,7 @@ def score(
 
     Raises:
         ValueError: If no item is known, responses do not suit the model, or the
-            method is unknown.
+            scoring is unknown.
 
     >>> import irtjax
     >>> data = [[1, 1, 1, 0], [1, 0, 0, 0], [1, 1, 0, 0], [0, 1, 0, 1]]
@@ -127,9 +127,9 @@ def score(
     """
     import pyarrow as pa
 
-    if method not in scoring.METHODS:
+    if scoring not in inference.METHODS:
         raise ValueError(
-            f"scores {method!r} is not one of {', '.join(scoring.METHODS)}"
+            f"scoring {scoring!r} is not one of {', '.join(inference.METHODS)}"
         )
     chosen = fit.level if level is None else level
     if not 0 < chosen < 1:
@@ -144,22 +144,22 @@ def score(
     uncertain = item_errors(fit)
     blocks = factor_item_errors(fit) if model.family.dims else None
     notes += (*_of_item_errors(fit, uncertain, blocks), *_left_out(fit))
-    uses_lengths = _uses_lengths(fit, table, measures, method)
+    uses_lengths = _uses_lengths(fit, table, measures, scoring)
     items = jax.tree.map(lambda x: jnp.asarray(x)[rows], fit.parameters.items)
     responses, part = _scored(fit, model, table, rows, measures, uses_lengths)
     responses = with_scores(responses, scores, items[0].dtype)
-    request = _Request(fit, model, rows, items, responses, method)
+    request = _Request(fit, model, rows, items, responses, scoring)
     if fit.num_groups > 1:
         new_scores = _of_groups(request)
     elif model.family.dims:
         new_scores = _of_factors(request, blocks)
     else:
         new_scores = _of_one_ability(request, uncertain)
-    notes, method = notes + new_scores.notes, new_scores.method
+    notes, scoring = notes + new_scores.notes, new_scores.scoring
     ability, own = (
         np.asarray(x, np.float64) for x in (new_scores.ability, new_scores.error)
     )
-    error = _whole_error(uncertain, fit.parameters.population, ability, own, method)
+    error = _whole_error(uncertain, fit.parameters.population, ability, own, scoring)
     if least := least_error(fit):
         error = np.maximum(error, least)
         few = f"{len(fit.subject_names)} subjects {BECAUSE}"
@@ -172,13 +172,13 @@ def score(
     scored = _table(table, ability, error, interval, new_scores.flags, more)
     whole = None
     count = len(fit.subject_names) + table.num_subjects
-    if method == "eap" and count <= MOST_RANKED and not why_not_ranked(fit):
+    if scoring == "eap" and count <= MOST_RANKED and not why_not_ranked(fit):
         whole = with_subjects(fit, scored, own, table)
         standing = standing_columns(whole, table.subjects.tolist(), chosen)
         for name, values in standing.items():
             scored = scored.append_column(name, pa.array(values))
     scored = with_level(scored, chosen)
-    return ScoredSubjects(scored, notes, chosen, method, own, whole)
+    return ScoredSubjects(scored, notes, chosen, scoring, own, whole)
 
 
 class _Request(NamedTuple):
@@ -193,7 +193,7 @@ class _Request(NamedTuple):
     rows: np.ndarray
     items: Any
     data: Any
-    method: str
+    scoring: str
 
 
 class _Abilities(NamedTuple):
@@ -204,7 +204,7 @@ class _Abilities(NamedTuple):
     flags: list[str]
     columns: dict[str, Any]
     notes: tuple[str, ...]
-    method: str
+    scoring: str
 
 
 def _on_scale(fit: Calibration, model, table: ResponseTable, rows):
@@ -288,13 +288,13 @@ def _observed(table: ResponseTable) -> np.ndarray:
 
 def _of_one_ability(request: _Request, errors: ItemErrors | None) -> _Abilities:
     """Scores of a model with one ability."""
-    fit, model, rows, items, data, method = request
+    fit, model, rows, items, data, scoring = request
     population = jax.tree.map(jnp.asarray, fit.parameters.population)
     options, notes = _with_errors(errors, model, rows)
     known = model, items, population, data
-    scores = inference.score(*known, method=method, **options)
-    flags = [scoring.ScoreFlag(int(f)).explain() for f in np.asarray(scores.flag)]
-    return _Abilities(scores.ability, scores.standard_error, flags, {}, notes, method)
+    scores = inference.score(*known, scoring=scoring, **options)
+    flags = [inference.ScoreFlag(int(f)).explain() for f in np.asarray(scores.flag)]
+    return _Abilities(scores.ability, scores.standard_error, flags, {}, notes, scoring)
 
 
 def _with_errors(
@@ -312,12 +312,12 @@ def _with_errors(
     return {"item_covariance": independent}, (note,) if number else ()
 
 
-def _whole_error(errors: ItemErrors | None, population, ability, own, method: str):
+def _whole_error(errors: ItemErrors | None, population, ability, own, scoring: str):
     """Errors of abilities with those of location and scale."""
     if errors is None or errors.scale is None:
         return own
     moments = None
-    if method in ("eap", "map"):
+    if scoring in ("eap", "map"):
         moments = float(population.mean), float(population.sd)
     return np.sqrt(with_scale_error(errors.scale, ability, own**2, moments))
 
@@ -340,8 +340,8 @@ def _of_factors(request: _Request, blocks: np.ndarray | None) -> _Abilities:
 
     `blocks` are covariances of the items; None takes these as known.
     """
-    fit, model, rows, items, data, method = request
-    _check_modes(method)
+    fit, model, rows, items, data, scoring = request
+    _check_modes(scoring)
     factors = fit.require(Factors)
     population = jax.tree.map(jnp.asarray, fit.parameters.population)
     modes = watched_score_factors(model, items, population, data)
@@ -379,7 +379,7 @@ def _among_all(data, rows: np.ndarray, num_items: int):
 
 def _by_ability(names: list[str], ability, error, converged):
     """Flags of subjects, and columns of several abilities with their errors."""
-    unfinished = scoring.ScoreFlag.UNFINISHED.explain()
+    unfinished = inference.ScoreFlag.UNFINISHED.explain()
     flags = ["" if done else unfinished for done in np.asarray(converged)]
     columns: dict[str, Any] = {}
     for k, name in enumerate(names):
@@ -398,19 +398,19 @@ def _interval(fit: Calibration, table: ResponseTable, ability, error, level: flo
     return ability - half, ability + half
 
 
-def _check_modes(method: str) -> None:
+def _check_modes(scoring: str) -> None:
     """Refuses other scores of several abilities than their modes."""
-    if method not in ("eap", "map"):
+    if scoring not in ("eap", "map"):
         raise ValueError(
-            f"scores {method!r} are for models with one ability: use map, the mode of"
+            f"scoring {scoring!r} is for models with one ability: use map, the mode of"
             " all abilities together"
         )
 
 
 def _of_groups(request: _Request) -> _Abilities:
     """General abilities, with those by group and their errors as columns."""
-    fit, model, rows, items, data, method = request
-    _check_modes(method)
+    fit, model, rows, items, data, scoring = request
+    _check_modes(scoring)
     structure = fit.structure
     assert structure is not None
     own, variance = structure.specific_covariance, structure.general_variance
@@ -427,7 +427,7 @@ def _of_groups(request: _Request) -> _Abilities:
     return _Abilities(group_scores.general, errors[0], *more, (note,), "map")
 
 
-def _uses_lengths(fit: Calibration, table, measures: str, method: str) -> bool:
+def _uses_lengths(fit: Calibration, table, measures: str, scoring: str) -> bool:
     """Whether lengths enter the scores, or a ValueError."""
     if measures not in ("both", "accuracy", "length"):
         raise ValueError(f"measures {measures!r} is not one of both, accuracy, length")
@@ -438,10 +438,10 @@ def _uses_lengths(fit: Calibration, table, measures: str, method: str) -> bool:
             )
         return False
     used = measures == "length" or (measures == "both" and table.has_lengths)
-    if used and method not in ("eap", "map"):
+    if used and scoring not in ("eap", "map"):
         raise ValueError(
-            f"scores {method!r} do not use lengths, which act through the population:"
-            " use eap or map, or measures='accuracy'"
+            f"scoring {scoring!r} does not use lengths, which act through the"
+            " population: use eap or map, or measures='accuracy'"
         )
     return used
 

@@ -36,7 +36,9 @@ _OPTIONS = {
     "standard_error": "--se",
     "max_exposure": "--max-exposure",
     "pass_mark": "--pass-mark",
-    **{x: f"--{x}" for x in ("reliability", "randomesque", "select", "score", "gain")},
+    **{
+        x: f"--{x}" for x in ("reliability", "randomesque", "select", "scoring", "gain")
+    },
     **{x: f"--{x}" for x in ("determinant", "composite", "cost", "budget", "price")},
     **{x: f"--{x}" for x in ("risk", "indifference", "truth", "population")},
     **{x: f"--{x}" for x in ("repeats", "icc", "rival")},
@@ -74,7 +76,7 @@ class RuleOptions:
             " d_optimal or a_optimal too."
         ),
     ] = "information"
-    score: Annotated[str, _choose("eap or map.")] = "eap"
+    scoring: Annotated[str, _choose("eap or map.")] = "eap"
     composite: Annotated[
         str | None,
         _choose(

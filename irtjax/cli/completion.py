@@ -60,18 +60,18 @@ VALUES: dict[str, Iterable[str]] = {
     "criterion": ["log_loss", "f1"],
     "head": ["irt", "deep"],
     "encoder": ["lookup", "graph"],
-    "scores": ["eap", "map", "ml", "wle"],
+    "score scoring": ["eap", "map", "ml", "wle"],
     "measures": ["both", "accuracy", "length"],
     "aim": ["score", "ability"],
     "average": ["items", "benchmarks"],
     "select": "information mutual_information kl random fixed d_optimal a_optimal"
     "".split(),
-    "score": ["eap", "map"],
+    "adapt scoring": ["eap", "map"],
     "truth": ["bank", "draw"],
     "undecided": ["pass", "fail"],
 }
 #: Names of subjects of a saved fit, by command and parameter.
-_SUBJECTS = {"compare first", "compare second", "predict subjects", "adapt rival"}
+_SUBJECTS = {"compare first", "compare second", "predict subject_names", "adapt rival"}
 
 
 def complete_values(command: TyperCommand) -> None:

@@ -20,11 +20,11 @@ def predict_command(
             "CSV or Parquet file to write: subject, item, expected, expected_se.",
         ),
     ],
-    subjects: Annotated[
+    subject_names: Annotated[
         list[str] | None,
         opt.option("A subject to predict, repeatable; else all.", metavar="NAME"),
     ] = None,
-    items: Annotated[
+    item_names: Annotated[
         list[str] | None,
         opt.option("An item to predict, repeatable; else all.", metavar="NAME"),
     ] = None,
@@ -44,12 +44,17 @@ def predict_command(
         from irtjax.prediction.responses import predict
 
         progress("predict")
-        chosen = {"subjects": subjects or None, "items": items or None}
         data = responses_of(fit, folder, None, opt.Reading())
-        found = predict(fit, **chosen, categories=categories, data=data)
+        predictions = predict(
+            fit,
+            subject_names=subject_names or None,
+            item_names=item_names or None,
+            categories=categories,
+            data=data,
+        )
         progress("write")
-        write_files({out: found.table})
-    count, width = found.expected.shape
+        write_files({out: predictions.table})
+    count, width = predictions.expected.shape
     if json:
         print_json({"out": str(out), "subjects": count, "items": width})
     elif not quiet:

@@ -19,7 +19,7 @@ def score_command(
     out: Annotated[
         Path | None, opt.out("FILE", "CSV or Parquet file to write.")
     ] = None,
-    scores: Annotated[str, opt.option("eap, map, ml or wle.")] = "eap",
+    scoring: Annotated[str, opt.option("eap, map, ml or wle.")] = "eap",
     measures: Annotated[
         str, opt.option("With lengths: both, accuracy or length.")
     ] = "both",
@@ -38,11 +38,11 @@ def score_command(
     from irtjax.subsets.subset import is_subset, load_subset
 
     subset = is_subset(fit)
-    plain = scores == "eap" and measures == "both" and level is None
+    plain = scoring == "eap" and measures == "both" and level is None
     if subset and (not plain or float32 or device is not None):
         raise ValueError(
             "a subset predicts scores with the level it was calibrated for: leave"
-            " --scores, --measures, --level, --float32 and --device out"
+            " --scoring, --measures, --level, --float32 and --device out"
         )
     with ProgressLine(quiet) as progress:
         progress("read")
@@ -58,7 +58,7 @@ def score_command(
         if subset:
             result, num_items = saved.predict(table), saved.num_items
         else:
-            options = {"method": scores, "level": level, "measures": measures}
+            options = {"scoring": scoring, "level": level, "measures": measures}
             result, num_items = score(saved, table, **options), None
     if out is not None:
         write_files({out: result.table})
@@ -78,7 +78,7 @@ def _report(
     """Prints scores, or those predicted for some items, for people or as JSON."""
     if json:
         whole = num_items is None
-        kind = {"scores": result.method} if whole else {"num_items": num_items}
+        kind = {"scoring": result.scoring} if whole else {"num_items": num_items}
         print_json(
             {
                 **kind,
@@ -123,7 +123,7 @@ def _shown(result: Any, num_items: int | None) -> tuple:
     if num_items is not None:
         title += f"predicted scores on {counted(num_items, 'item')}"
         return title, *_predicted(result)
-    title += f"{result.method.upper()} scores"
+    title += f"{result.scoring.upper()} scores"
     header = ["subject", "ability", "error", f"{percent(result.level)} interval"]
     header += ["accuracy", "responses", "flags"]
     rows = [

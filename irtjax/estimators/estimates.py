@@ -376,7 +376,7 @@ def _scores(
     next(passes)
     scores = score(
         *given,
-        method="eap" if found.theta is None else "map",
+        scoring="eap" if found.theta is None else "map",
         nodes=nodes,
         item_covariance=covariance,
         evidence_moves=moves,

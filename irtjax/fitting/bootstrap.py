@@ -205,7 +205,7 @@ def _refit(problem, method, start, weight, keys, unit, max_steps):
                 weighted,
                 grid.nodes,
                 jnp.asarray([-6.0, 6.0], dtype),
-                method="eap",
+                scoring="eap",
             ).ability
         if ability is None:  # Marginal methods of several abilities.
             given = problem.model, parameters.items, parameters.population, weighted

@@ -32,11 +32,11 @@ class ItemError(NamedTuple):
 
 
 class Scorer(NamedTuple):
-    """What scores every block of subjects: a model, its items and a method."""
+    """What scores every block of subjects: a model, its items and the kind of score."""
 
     model: Model
     items: Items
-    method: str
+    scoring: str
     mean: Array
     sd: Array
     item_error: ItemError | None
@@ -49,12 +49,12 @@ class Scorer(NamedTuple):
         population: Population,
         item_covariance: Covariance | None,
         evidence_moves: Array | None,
-        method: str,
+        scoring: str,
     ) -> Scorer:
         """The scorer of `score`, in the dtype of the items."""
         dtype = jnp.asarray(items[0]).dtype
         mean, sd = (jnp.asarray(p, dtype) for p in (population.mean, population.sd))
-        scorer = cls(model, items, method, mean, sd, None)
+        scorer = cls(model, items, scoring, mean, sd, None)
         if item_covariance is None:
             return scorer
         every, shared = item_covariance.items, item_covariance.shared

@@ -47,11 +47,11 @@ def _estimating_function(scorer: Scorer, block: SubjectBlock):
 
     def slope(theta):
         value = jax.jvp(log_lik, (theta,), (jnp.ones_like(theta),))[1]
-        if scorer.method == "map":
+        if scorer.scoring == "map":
             value = value - (theta - scorer.mean) / scorer.sd**2
         if block.evidence is not None:
             value = value + block.evidence[:, 0] - block.evidence[:, 1] * theta
-        if scorer.method == "wle":
+        if scorer.scoring == "wle":
             tables = warm_table(scorer, theta)
             value = value + _ratio(*(jnp.sum(block.expose(x), axis=1) for x in tables))
         return value
@@ -79,12 +79,12 @@ def mode_scores(
     theta = search.theta
     information = table_of(scorer.model.family.information, scorer.items, theta)
     expected = jnp.sum(block.expose(information), axis=1)
-    if scorer.method == "map":
+    if scorer.scoring == "map":
         expected = expected + 1 / scorer.sd**2
     if block.evidence is not None:
         expected = expected + block.evidence[:, 1]
     observed = search.curvature
-    usable = (observed > 0) & (scorer.method != "wle") & ~search.pinned
+    usable = (observed > 0) & (scorer.scoring != "wle") & ~search.pinned
     precision = jnp.where(usable, observed, expected)
     widest = (grid[-1] - grid[0]) ** 2
     variance = 1 / jnp.maximum(precision, 1 / widest)
@@ -101,7 +101,7 @@ def mode_scores(
         population = jnp.stack([one, 2 * (theta - scorer.mean)], axis=1) / scorer.sd**2
         moves = Sensitivity(
             tuple(block.total(each) * variance[:, None] for each in mixed),
-            population * variance[:, None] * (scorer.method == "map"),
+            population * variance[:, None] * (scorer.scoring == "map"),
             jnp.stack([one, -theta], axis=1) * variance[:, None],
         )
         added, shared = added_variance(scorer, block, theta, moves)

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from jaxtyping import Array, Float, Int
 
-#: Names of the scores.
+#: Names of the kinds of score.
 METHODS = ("eap", "map", "ml", "wle")
 
 

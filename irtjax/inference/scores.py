@@ -41,7 +41,7 @@ def score(
     population: Population,
     data: Responses | SparseResponses,
     *,
-    method: str = "eap",
+    scoring: str = "eap",
     nodes: Float[Array, " nodes"] | np.ndarray | None = None,
     bounds: tuple[float, float] = (-6.0, 6.0),
     item_covariance: Covariance | None = None,
@@ -74,7 +74,7 @@ def score(
         items: Item records, `[items]`.
         population: Population of ability; ML and WLE use it for `log_marginal` alone.
         data: Responses; missing cells, trials and item weights are respected.
-        method: "eap", "map", "ml" or "wle".
+        scoring: "eap", "map", "ml" or "wle".
         nodes: Standardised quadrature nodes; None chooses them from the information. A
             histogram population needs its own (by default equally spaced over +-6).
         bounds: Where ML and WLE look, in units of ability. (MAP looks among the nodes.)
@@ -86,14 +86,14 @@ def score(
         The scores. Works on the host; see `score_on_nodes` for the part to jit.
 
     Raises:
-        ValueError: If the method is unknown, the bounds are not in order, a histogram
+        ValueError: If the scoring is unknown, the bounds are not in order, a histogram
             population meets other nodes, or "map" meets a histogram.
 
     >>> import irtjax
     >>> model, unit = irtjax.MODELS["2pl"](), Population(jnp.zeros(()), jnp.ones(()))
     >>> items = model.constrain(jnp.array([[1.0, 0.0]] * 3))
     >>> data = Responses(jnp.array([[0, 0, 1], [1, 1, 1]], jnp.int8))
-    >>> score(model, items, unit, data, method="ml").flag.tolist()
+    >>> score(model, items, unit, data, scoring="ml").flag.tolist()
     [0, 1]
     """
     if nodes is None:
@@ -109,7 +109,7 @@ def score(
     given = model, items, population, data
     places = jnp.asarray(nodes, dtype), jax.device_put(np.array([low, high], dtype))
     given = *given, *places, item_covariance, evidence_moves
-    program = lambda *part: _score_jit(*given, *part, method=method)
+    program = lambda *part: _score_jit(*given, *part, scoring=scoring)
 
     def nothing() -> Scores:
         zeros = jnp.zeros(data.num_subjects, dtype)
@@ -135,25 +135,25 @@ def score_on_nodes(
     into: Scores | None = None,
     between: Int[Array, "2"] | None = None,
     *,
-    method: str,
+    scoring: str,
 ) -> Scores:
     """Scores on given nodes: `score` without its host-side choices. Pure.
 
     The arguments are those of `score`: `nodes` are standardised and in increasing
-    order, `bounds` are where ML and WLE look, and `method` is static under jit. With
+    order, `bounds` are where ML and WLE look, and `scoring` is static under jit. With
     `into` and `between` the scores of some blocks of subjects, from the first to the
     one before the second, are put into those of others; see `scan_in_stretches`.
     """
-    if method not in METHODS:
-        raise ValueError(f"method {method!r} is none of {', '.join(METHODS)}")
+    if scoring not in METHODS:
+        raise ValueError(f"scoring {scoring!r} is not one of {', '.join(METHODS)}")
     log_weights = population.log_weights_at(nodes)
-    if method == "map" and population.log_weights is not None:
+    if scoring == "map" and population.log_weights is not None:
         raise ValueError(
-            "method 'map' is not defined for a histogram population: use 'eap', or a"
+            "scoring 'map' is not defined for a histogram population: use 'eap', or a"
             " Population with log_weights=None"
         )
     scorer = Scorer.of(
-        model, items, population, item_covariance, evidence_moves, method
+        model, items, population, item_covariance, evidence_moves, scoring
     )
     mean, sd = scorer.mean, scorer.sd
     theta = mean + sd * nodes
@@ -195,17 +195,17 @@ def score_on_nodes(
 
 def _block_scorer(scorer: Scorer, theta: Array, bounds: Array):
     """The function that scores a block, given its joint log density on the nodes."""
-    if scorer.method == "eap":
+    if scorer.scoring == "eap":
         return lambda block, joint, log_marginal: _eap_scores(
             scorer, block, theta, jnp.exp(joint - log_marginal[:, None])
         )
-    if scorer.method == "map":
+    if scorer.scoring == "map":
         return lambda block, joint, _: mode_scores(scorer, block, theta, joint)
     # ML and WLE look between the bounds, with as many points as there are nodes.
     share = jnp.linspace(0, 1, theta.shape[0], dtype=theta.dtype)
     grid = bounds[0] + (bounds[1] - bounds[0]) * share
     on_grid = scorer.model.family.table(scorer.items, grid)
-    warm = warm_table(scorer, grid) if scorer.method == "wle" else None
+    warm = warm_table(scorer, grid) if scorer.scoring == "wle" else None
 
     def of_block(block: SubjectBlock, joint: Array, log_marginal: Array):
         log_lik = block.log_likelihood(on_grid, grid)

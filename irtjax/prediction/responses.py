@@ -91,8 +91,8 @@ class Predictions(HasTable):
 def predict(
     fit: Calibration,
     *,
-    subjects: Sequence[str] | np.ndarray | None = None,
-    items: Sequence[str] | np.ndarray | None = None,
+    subject_names: Sequence[str] | np.ndarray | None = None,
+    item_names: Sequence[str] | np.ndarray | None = None,
     categories: bool = False,
     data: ResponseTable | None = None,
 ) -> Predictions:
@@ -119,8 +119,8 @@ def predict(
 
     Args:
         fit: A calibration, from `irtjax.fit` or `irtjax.load`.
-        subjects: Names of subjects in the order of the result; None for all.
-        items: Names of items in the order of the result; None for all.
+        subject_names: Names of subjects in the order of the result; None for all.
+        item_names: Names of items in the order of the result; None for all.
         categories: Whether to return the probability of each category too.
         data: The responses of the fit; None for predictions of the model alone.
 
@@ -134,12 +134,12 @@ def predict(
     >>> import irtjax
     >>> data = [[1, 1, 1, 0], [1, 0, 0, 0], [1, 1, 0, 0], [0, 1, 0, 1]]
     >>> fit = irtjax.fit(irtjax.ResponseTable.from_arrays(data), "rasch")
-    >>> found = predict(fit, subjects=["subject 1"])
+    >>> found = predict(fit, subject_names=["subject 1"])
     >>> found.expected.shape, bool(found.expected[0, 0] > found.expected[0, 3])
     ((1, 4), True)
     """
-    rows = find_names(fit.subject_names, subjects, "subject")
-    places = find_names(fit.item_names, items, "item")
+    rows = find_names(fit.subject_names, subject_names, "subject")
+    places = find_names(fit.item_names, item_names, "item")
     family = fit.model.family
     if categories and not family.num_categories:
         raise ValueError(

@@ -98,7 +98,9 @@ def stack_of(
             part = fit_table(_only(few, seen), **settings)
         except ValueError:  # The responses left of a small table may be constant.
             continue
-        predicted = predict(part, subjects=table.subjects, items=few.items).expected
+        predicted = predict(
+            part, subject_names=table.subjects, item_names=few.items
+        ).expected
         chances[0][out] = predicted[out]
         chances[1][out] = additive(right_of * seen, count_of * seen)[out]
     finite = np.isfinite(chances).all(axis=0)

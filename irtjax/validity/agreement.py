@@ -56,7 +56,9 @@ def response_icc(fit: Calibration, table: ResponseTable) -> Intraclass:
     table = table.select(subjects=rows, items=columns)
     icc = None
     if table.trials is not None:
-        chance = predict(fit, subjects=table.subjects, items=table.items).expected
+        chance = predict(
+            fit, subject_names=table.subjects, item_names=table.items
+        ).expected
         icc = intraclass(chance, table.values, table.trials)
     if icc is None:
         raise ValueError(

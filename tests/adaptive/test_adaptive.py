@@ -53,7 +53,7 @@ def scores_by_length(bank, tests, method):
     )
     nodes = (bank.theta - bank.mean) / bank.sd
     return inference.score(
-        bank.model, bank.items, POPULATION, data, method=method, nodes=nodes
+        bank.model, bank.items, POPULATION, data, scoring=method, nodes=nodes
     )
 
 
@@ -308,7 +308,7 @@ def test_single_precision_stays_single(score, strict_promotion):
     bank = bank_of(dtype=jnp.float32)
     design = Design.create(
         LENGTH,
-        score=score,
+        scoring=score,
         gain=0.01,
         standard_error=0.1,
         groups=["x", "y"] * 20,
@@ -359,7 +359,7 @@ class TimedBank(AbstractNodeBank):
 def test_a_bank_of_two_measures_learns_from_both(score):
     inner = bank_of()
     bank = TimedBank(inner.mean, inner.sd, inner.theta, inner.log_prior, inner)
-    design = Design.create(LENGTH, score=score)
+    design = Design.create(LENGTH, scoring=score)
     tests = run_tests_jit(bank, design, key=KEY, theta=THETA)
     responses, others = tests.observations
     # By hand, with one subject's observations on a fine grid.

@@ -49,7 +49,7 @@ def bank_of(composite: tuple[float, ...] | None = None, dtype=jnp.float64):
 @cache
 def run_of(select: str = "information", score: str = "eap", composite=None):
     theta = bank_of().draw_abilities(SUBJECTS, jax.random.key(1))
-    design = Design.create(LENGTH, select=select, score=score)
+    design = Design.create(LENGTH, select=select, scoring=score)
     return run_tests_jit(bank_of(composite), design, key=KEY, theta=theta)
 
 
@@ -185,7 +185,7 @@ def test_the_best_item_by_brute_force_is_given_each_time(rule, composite):
 
 
 def first_gradient(bank):
-    design = Design.create(LENGTH, score="map")
+    design = Design.create(LENGTH, scoring="map")
     return irtjax.adaptive.start(bank, design, key=KEY).posterior.gradient
 
 
@@ -206,7 +206,7 @@ def test_one_factor_gives_the_test_of_one_ability(rule):
         composite=[1.0],
     )
     theta = jnp.linspace(-2, 2.5, 5)
-    design = lambda select: Design.create(LENGTH, score="map", select=select)
+    design = lambda select: Design.create(LENGTH, scoring="map", select=select)
     want = run_tests_jit(one, design("information"), key=KEY, theta=theta)
     got = run_tests_jit(several, design(rule), key=KEY, theta=theta[:, None])
     np.testing.assert_array_equal(got.items, want.items)
@@ -295,7 +295,7 @@ def test_replayed_tests_of_all_items_are_scored_as_irtjax_scores():
     )
     # One ability by weights: that factor.
     one = irtjax.simulate_tests(
-        fit, key=KEY, num_items=16, replay=table, composite=[0, 1], score="map"
+        fit, key=KEY, num_items=16, replay=table, composite=[0, 1], scoring="map"
     )
     np.testing.assert_allclose(
         one.ability[:, -1], scored["ability_factor_2"], atol=1e-6

@@ -37,7 +37,7 @@ def bank() -> LengthBank:
 def test_a_test_scores_as_irtjax_scores(rule):
     theta = jnp.array([-1.5, -0.5, 0.0, 0.7, 1.4, 2.0])
     tests = run_tests_jit(
-        bank(), Design.create(12, score=rule), key=jax.random.key(1), theta=theta
+        bank(), Design.create(12, scoring=rule), key=jax.random.key(1), theta=theta
     )
     answers = tests.observations
     assert isinstance(answers, Answer)
@@ -50,7 +50,7 @@ def test_a_test_scores_as_irtjax_scores(rule):
     problem, _ = with_lengths(Problem.create(bank().model, data), bank().lengths)
     nodes = np.linspace(-6, 6, 241)
     found = score(
-        bank().model, bank().items, UNIT, problem.data, method=rule, nodes=nodes
+        bank().model, bank().items, UNIT, problem.data, scoring=rule, nodes=nodes
     )
     # Both nodes resolve the posteriors far beyond this.
     np.testing.assert_allclose(tests.ability[:, -1], found.ability, atol=1e-4)
@@ -61,7 +61,7 @@ def test_a_test_scores_as_irtjax_scores(rule):
     plain = ItemBank.create(bank().model, bank().items, UNIT)
     alone = run_tests_jit(
         plain,
-        Design.create(12, score=rule),
+        Design.create(12, scoring=rule),
         key=jax.random.key(1),
         theta=theta,
     )

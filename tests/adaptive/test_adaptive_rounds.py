@@ -115,6 +115,7 @@ def test_a_file_of_an_earlier_version_is_read(tmp_path):
     item = test.next_item()
     content = json.loads(test.save(path).read_text())
     del content["skipped"]
+    content["rules"]["score"] = content["rules"].pop("scoring")
     for waiting, want in ((item, (item,)), (None, ())):
         path.write_text(json.dumps(content | {"version": 2, "handed_out": waiting}))
         assert AdaptiveTest.load(path, small_fit(errors=False)).handed_out == want

@@ -120,7 +120,7 @@ def test_what_is_recorded_is_checked():
     ("rules", "match"),
     [
         (dict(select="best"), "select 'best' is not one of information"),
-        (dict(score="ml"), "score 'ml' is not one of eap"),
+        (dict(scoring="ml"), "scoring 'ml' is not one of eap"),
         (dict(num_items=0), "num_items 0"),
         (dict(randomesque=0), "randomesque 0"),
         (dict(randomesque=2, select="random"), "randomesque 2 needs"),
@@ -156,7 +156,7 @@ def test_other_bad_beginnings_are_refused():
         bank.model, bank.items, POPULATION._replace(log_weights=weights)
     )
     with pytest.raises(ValueError, match="histogram"):
-        AdaptiveTest(shaped, score="map")
+        AdaptiveTest(shaped, scoring="map")
     assert AdaptiveTest(shaped).standard_error > 0
 
 

@@ -56,7 +56,7 @@ def test_a_bank_without_errors_is_the_same_bank():
 @pytest.mark.parametrize("score", [pytest.param("eap", marks=pytest.mark.slow), "map"])
 def test_tiny_errors_give_the_numbers_of_exact_items(score):
     exact, tiny = bank_of(), bank_of(covariance=1e-12 * COVARIANCE)
-    want, found = (tried(bank, score=score) for bank in (exact, tiny))
+    want, found = (tried(bank, scoring=score) for bank in (exact, tiny))
     np.testing.assert_array_equal(found.observations, want.observations)
     # The mode is that of a polynomial between nodes; EAP is a sum over the same ones.
     error = dict(eap=1e-6, map=2e-3)[score]
@@ -260,7 +260,7 @@ def test_a_test_of_all_items_is_the_score_of_a_calibration():
 def test_scores_are_those_of_items_as_known_with_larger_errors(method):
     fit, table = small_fit(), small_table()
     exact = dataclasses.replace(fit, item_covariance=None, ability_shared=None)
-    found, plain = (irtjax.score(x, table, method=method) for x in (fit, exact))
+    found, plain = (irtjax.score(x, table, scoring=method) for x in (fit, exact))
     ability = [x.table["ability"].to_numpy() for x in (found, plain)]
     np.testing.assert_array_equal(*ability)
     assert np.isfinite(found.own_error).all()

@@ -98,7 +98,7 @@ def test_a_study_has_a_row_for_each_size_and_rule():
 
 def test_random_items_of_a_study_have_no_rule_of_choice_and_no_end_but_the_budget():
     known = label(rasch_bank(9), 4, None, None, {})
-    rules = dict(randomesque=3, standard_error=0.5, score="map", budget=5.0)
+    rules = dict(randomesque=3, standard_error=0.5, scoring="map", budget=5.0)
     rules |= dict(cost=np.ones(9), gain=0.1, price=0.01)
     chosen, random = _designs(known, 4, rules)
     assert (chosen.select, chosen.randomesque) == ("information", 3)

@@ -82,7 +82,7 @@ def test_information_is_that_of_the_counts(icc):
 @pytest.mark.parametrize("score", ["eap", "map"])
 def test_scores_are_those_of_the_counts(score):
     bank = bank_of()
-    tests = run_tests_jit(bank, rules(score=score), key=KEY, theta=THETA)
+    tests = run_tests_jit(bank, rules(scoring=score), key=KEY, theta=THETA)
     nodes = np.linspace(-6, 6, 2001) * float(bank.sd) + float(bank.mean)
     table = jax.vmap(lambda t: bank._right(t))(jnp.asarray(nodes))
     repeated = 0

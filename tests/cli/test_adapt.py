@@ -90,7 +90,7 @@ def test_it_speaks_to_machines(saved):
 
 def test_it_replays_recorded_responses(tmp_path, saved):
     path = small_table().save(tmp_path / "responses.json")
-    more = ("--num-items", 15, "--replay", path, "--json", "--score", "map")
+    more = ("--num-items", 15, "--replay", path, "--json", "--scoring", "map")
     content = json.loads(ok(saved, *more).stdout)
     seen = small_table().observed.sum(1).tolist()
     assert [row["num_items"] for row in content["subjects"]] == seen
@@ -152,7 +152,7 @@ def test_bad_input_is_one_line(tmp_path, saved):
         ((saved, "--reliability", 2), "--reliability 2 is not between"),
         ((saved, "--gain", 1), "--gain 1 is not between"),
         ((saved, "--select", "best"), "--select 'best' is not one of"),
-        ((saved, "--score", "ml"), "--score 'ml' is not one of"),
+        ((saved, "--scoring", "ml"), "--scoring 'ml' is not one of"),
         ((saved, "--randomesque", 0), "--randomesque 0 is not at least 1"),
         ((saved, "--max-exposure", 2), "--max-exposure 2 is not above 0"),
         ((saved, "--replay", strange), "none of the 2 items"),

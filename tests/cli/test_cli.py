@@ -163,7 +163,7 @@ def test_anchored_items_stay_where_they_are(tmp_path, responses, saved):
 )
 def test_score(tmp_path, responses, saved, method, ending):
     out = tmp_path / f"scores.{ending}"
-    result = ok("score", responses, "--fit", saved, "--scores", method, "-o", out)
+    result = ok("score", responses, "--fit", saved, "--scoring", method, "-o", out)
     # Scores of the fit's kind are ranked among those of the fit.
     title = "rank" if method == "eap" else f"24 subjects, {method.upper()} scores"
     assert result.stdout.lstrip().startswith(title)
@@ -242,11 +242,11 @@ def test_compare(saved, responses):
 
 def test_predict(saved, tmp_path):
     out = tmp_path / "chances.csv"
-    ok("predict", saved, "--out", out, "--subjects", "vendor/model_3")
+    ok("predict", saved, "--out", out, "--subject-names", "vendor/model_3")
     rows = list(csv.DictReader(open(out, encoding="utf-8")))
     assert len(rows) == 15 and {row["subject"] for row in rows} == {"vendor/model_3"}
     assert all(0 <= float(row["expected"]) <= 1 for row in rows)
-    wrong = run("predict", saved, "--out", out, "--items", "b0/q")
+    wrong = run("predict", saved, "--out", out, "--item-names", "b0/q")
     assert_refused(wrong, "no item is called")
     assert_refused(run("predict", saved, "--out", tmp_path / "x.txt"), "must end in")
 
@@ -679,7 +679,7 @@ def test_bad_input_of_the_other_commands(tmp_path, responses, saved):
     for args, message in [
         (["score", other, "--fit", saved], "none of the 2 items.*matched by name"),
         (["score", wide, "--fit", saved], "item b0/q2: the response 3 is not 0 or 1"),
-        (["score", responses, "--fit", saved, "--scores", "x"], "'x'.*eap"),
+        (["score", responses, "--fit", saved, "--scoring", "x"], "'x'.*eap"),
         (["score", responses, "--fit", saved, "-o", "s.txt"], r"\.csv or \.parquet"),
         (["score", responses, "--fit", saved, "-o", "/proc/s.csv"], "cannot write"),
         (["score", responses, "--fit", tmp_path / "no"], "no such folder"),

@@ -12,12 +12,13 @@ def test_the_table_of_names_is_that_of_the_commands():
 def test_one_name_is_one_thing():
     every = names_table.options()
     assert {"run", "shrink"} <= every["--size"].keys()
-    # Numbers, as Python has them; items and subjects themselves; lists of numbers.
+    # Numbers, as Python has them; a table of items; names; lists of numbers.
     assert (
         {*every["--num-items"]} == {*every["--num-subjects"]} == {"adapt", "simulate"}
     )
-    assert {*every["--items"]} == {"predict", "show"}
-    assert {*every["--subjects"]} == {"predict"}
+    assert {*every["--items"]} == {"show"} and "--subjects" not in every
+    assert {*every["--item-names"]} == {*every["--subject-names"]} == {"predict"}
+    assert {*every["--scoring"]} == {"adapt", "score"}
     assert {"power", "shrink"} == {*every["--sizes"]}
     # A facet of items; a rule that chooses them; what a ranking may depend on.
     assert {*every["--by"]} == {"clusters"}

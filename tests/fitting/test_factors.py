@@ -298,7 +298,7 @@ def test_every_verb_works_or_refuses_in_one_line(tmp_path):
         lambda: irtjax.audit(fit, table),
         lambda: irtjax.shrink(table, 10, model=fit),
         lambda: irtjax.plots.plot_wright_map(fit),
-        lambda: irtjax.score(fit, table, method="wle"),
+        lambda: irtjax.score(fit, table, scoring="wle"),
         lambda: irtjax.item_information(fit.model, fit.parameters.items, jnp.zeros(3)),
         lambda: irtjax.test_information(fit.model, fit.parameters.items, jnp.zeros(3)),
     ):

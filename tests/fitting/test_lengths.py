@@ -173,7 +173,7 @@ def test_scores_from_both_from_accuracy_and_from_length():
 
 def test_modes_maximise_over_ability_and_speed_together():
     fit, data = items_known(), table()
-    modes = irtjax.score(fit, data, method="map").table.to_pylist()
+    modes = irtjax.score(fit, data, scoring="map").table.to_pylist()
     items, lengths = fit.parameters.items, fit.parameters.lengths
     omega, phi, variance = lengths.items
     rho = float(lengths.correlation)
@@ -246,7 +246,7 @@ def test_errors_of_speed_count_those_of_all_parameters():
             jnp.asarray([-6.0, 6.0]),
             shared,
             moves,
-            method="eap",
+            scoring="eap",
         )
         moments = scores.ability, scores.standard_error**2
         speed = part.model.speed(lengths, part.summary, *moments)
@@ -304,7 +304,7 @@ def test_bad_requests_name_the_cure():
         irtjax.fit(data, "lart", length_offset=0.0)
     fit = fitted()
     with pytest.raises(ValueError, match="'wle' do not use lengths"):
-        irtjax.score(fit, data, method="wle")
+        irtjax.score(fit, data, scoring="wle")
     with pytest.raises(ValueError, match="'all' is not one of both"):
         irtjax.score(fit, data, measures="all")
     with pytest.raises(ValueError, match="no model of response lengths"):

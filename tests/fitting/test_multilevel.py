@@ -150,7 +150,7 @@ def test_a_saved_fit_comes_back_and_scores_new_subjects(tmp_path):
     # nothing, its ability says what the general one is.
     assert scored["ability_se"].to_pylist() != given["ability_se"].to_pylist()
     with pytest.raises(ValueError, match="models with one ability: use map"):
-        irtjax.score(again, drawn()[0], method="wle")
+        irtjax.score(again, drawn()[0], scoring="wle")
 
 
 @pytest.mark.slow

@@ -241,12 +241,12 @@ def test_new_subjects_are_scored_without_the_matrix(model, method, monkeypatch):
     steps = {"standard_errors": errors, "method": "mm" if more else "em"}
     fit = irtjax.fit(dense, model, **steps, **more)
     rows, columns = np.arange(1, 30), np.arange(22)[::-1]
-    wanted = irtjax.score(fit, dense.select(rows, columns), method=method)
+    wanted = irtjax.score(fit, dense.select(rows, columns), scoring=method)
     monkeypatch.setattr(SparseCells, "dense", None)
     monkeypatch.setattr(sparse_table, "MANY_CELLS", 0)
     monkeypatch.setattr(sparse_table, "FEW_OBSERVED", 1.0)
     monkeypatch.setattr("irtjax.data.table.available_memory", lambda: 1000.0)
-    found = irtjax.score(fit, few.select(rows, columns), method=method)
+    found = irtjax.score(fit, few.select(rows, columns), scoring=method)
     check_tables(found.table, wanted.table, 1e-7)
     assert found.notes == wanted.notes
 

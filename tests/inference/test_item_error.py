@@ -32,7 +32,7 @@ from tests.scoring_cases import (
 )
 def test_item_uncertainty_follows_the_delta_method(name, method):
     model, items, data, covariance = uncertain_items(name)
-    settings = {"method": method, "nodes": NODES}
+    settings = {"scoring": method, "nodes": NODES}
     plain = score(model, items, UNIT, data, **settings)
     uncertain = Covariance.of_independent(covariance)
     got = score(model, items, UNIT, data, item_covariance=uncertain, **settings)
@@ -67,11 +67,11 @@ def test_item_uncertainty_matches_redrawn_items():
     @jax.jit
     def rescored(shift):
         moved = items._replace(intercept=items.intercept + shift)
-        return score_on_nodes(model, moved, UNIT, data, NODES, BOUNDS, method="wle")
+        return score_on_nodes(model, moved, UNIT, data, NODES, BOUNDS, scoring="wle")
 
-    plain = score(model, items, UNIT, data, method="wle", nodes=NODES)
+    plain = score(model, items, UNIT, data, scoring="wle", nodes=NODES)
     got = score(
-        model, items, UNIT, data, method="wle", nodes=NODES, item_covariance=covariance
+        model, items, UNIT, data, scoring="wle", nodes=NODES, item_covariance=covariance
     )
     added = float(got.standard_error[0] ** 2 - plain.standard_error[0] ** 2)
     # A variance of 4,000 draws has relative error sqrt(2 / 4000); four of them, and
@@ -108,7 +108,7 @@ def test_errors_shared_by_all_subjects_follow_the_delta_method(name, method, res
         shared_scale=jnp.asarray(scale),
         rescaled=jnp.asarray(rescaled),
     )
-    settings = {"method": method, "nodes": NODES}
+    settings = {"scoring": method, "nodes": NODES}
     plain = score(model, items, UNIT, data, **settings)
     got = score(model, items, UNIT, data, item_covariance=covariance, **settings)
     step = 1e-4
@@ -124,7 +124,7 @@ def test_errors_shared_by_all_subjects_follow_the_delta_method(name, method, res
             new = new._replace(discrimination=slope)
         # Wide enough for either population.
         nodes = (NODES - population.mean) / population.sd
-        return score(model, new, population, data, method=method, nodes=nodes).ability
+        return score(model, new, population, data, scoring=method, nodes=nodes).ability
 
     slopes = np.stack(
         [(moved(r, step) - moved(r, -step)) / (2 * step) for r in range(3)], axis=1

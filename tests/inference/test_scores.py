@@ -69,7 +69,7 @@ def test_lsat7_scores_match_mirt(shared_data, name, model, method):
         logistic_items(slope, intercept, low),
         Population(jnp.array(0.0), sd),
         data,
-        method=method,
+        scoring=method,
         nodes=np.linspace(-6, 6, 61),
     )
     expected = np.array(
@@ -172,7 +172,7 @@ def test_modes_are_global_maxima(name, kind, method):
     def own(theta):
         return np.diagonal(objective(theta))
 
-    got = score(model, items, WIDE, data, method=method, nodes=NODES)
+    got = score(model, items, WIDE, data, scoring=method, nodes=NODES)
     theta = np.asarray(got.ability)
     top = objective(np.linspace(low, high, 2001)).max(axis=1)
     # No point of a fine grid is higher: the maximum is the global one.
@@ -224,7 +224,7 @@ def information_and_skew(model, items, data, theta):
 def test_wle_solves_warms_equation(name, kind):
     model = ALL[name]
     items, data = make_data(model, kind)
-    got = score(model, items, UNIT, data, method="wle", nodes=NODES)
+    got = score(model, items, UNIT, data, scoring="wle", nodes=NODES)
     theta = np.asarray(got.ability)
     inner = np.asarray(got.flag) == 0
     assert inner.sum() >= 9
@@ -258,7 +258,7 @@ def all_patterns(num_items):
 def test_wle_is_the_mode_of_likelihood_times_root_information_for_the_2pl():
     items = logistic_items([0.7, 1.0, 1.6, 2.0], [0.5, -1.0, 0.0, 1.0])
     data = Responses(all_patterns(4))
-    got = score(two_parameter(), items, UNIT, data, method="wle", nodes=NODES)
+    got = score(two_parameter(), items, UNIT, data, scoring="wle", nodes=NODES)
     assert (got.flag == 0).all() and (jnp.abs(got.ability) < 5).all()
     for row, theta in enumerate(np.asarray(got.ability)):
 
@@ -284,7 +284,7 @@ def test_wle_removes_most_of_the_bias_of_ml():
     chance = np.where(np.asarray(patterns) == 1, right, 1 - right).prod(axis=1)
     bias = {}
     for method in ("ml", "wle", "map"):
-        got = score(two_parameter(), items, UNIT, Responses(patterns), method=method)
+        got = score(two_parameter(), items, UNIT, Responses(patterns), scoring=method)
         bias[method] = float(chance @ np.asarray(got.ability)) - theta
     assert abs(bias["wle"]) < 0.25 * abs(bias["ml"])
     assert abs(bias["wle"]) < 0.25 * abs(bias["map"])
@@ -294,12 +294,12 @@ def test_all_right_and_all_wrong():
     items = logistic_items(1.0, np.zeros(6))
     data = Responses(jnp.array([[0] * 6, [1] * 6], jnp.int8))
     for method in METHODS:
-        got = score(two_parameter(), items, UNIT, data, method=method)
+        got = score(two_parameter(), items, UNIT, data, scoring=method)
         assert jnp.isfinite(got.ability).all() and (got.standard_error > 0).all()
         np.testing.assert_allclose(got.ability[0], -got.ability[1], atol=1e-9)
         at_bound = method == "ml"
         np.testing.assert_array_equal(got.flag == ScoreFlag.AT_BOUND, [at_bound] * 2)
-    ml = score(two_parameter(), items, UNIT, data, method="ml", bounds=(-4.0, 3.0))
+    ml = score(two_parameter(), items, UNIT, data, scoring="ml", bounds=(-4.0, 3.0))
     assert ml.ability.tolist() == [-4.0, 3.0]
     assert (ml.standard_error <= 7.0).all()
 
@@ -311,7 +311,7 @@ def test_a_flat_likelihood_ends_at_the_bound():
     data = Responses(jnp.ones((1, 12), jnp.int8))
     for dtype in (jnp.float32, jnp.float64):
         small = jax.tree.map(lambda x, d=dtype: x.astype(d), (items, UNIT))
-        got = score(four_parameter(), *small, data, method="ml", bounds=(-9, 9))
+        got = score(four_parameter(), *small, data, scoring="ml", bounds=(-9, 9))
         assert got.ability.dtype == dtype
         assert float(got.ability[0]) == 9.0
         assert int(got.flag[0]) == ScoreFlag.AT_BOUND
@@ -330,7 +330,7 @@ def test_the_higher_of_two_modes_is_found():
     rising = np.diff(values, axis=1) > 0
     assert ((rising[:, :-1] & ~rising[:, 1:]).sum(axis=1) == 2).all()
     for nodes in (NODES, None):
-        got = score(model, items, UNIT, data, method="ml", nodes=nodes)
+        got = score(model, items, UNIT, data, scoring="ml", nodes=nodes)
         np.testing.assert_allclose(
             got.ability, grid[values.argmax(axis=1)], atol=0.0026
         )
@@ -343,7 +343,7 @@ def test_subjects_without_responses():
     data = Responses(jnp.array([[0, 0, 0, 0], [1, 0, 0, 1]], jnp.int8), observed)
     population = Population(jnp.array(0.4), jnp.array(1.5))
     for method in METHODS:
-        got = score(two_parameter(), items, population, data, method=method)
+        got = score(two_parameter(), items, population, data, scoring=method)
         assert float(got.ability[0]) == pytest.approx(0.4, abs=1e-9)
         assert float(got.standard_error[0]) == pytest.approx(1.5, abs=1e-9)
         assert got.flag.tolist() == [ScoreFlag.NO_RESPONSES, 0]
@@ -363,22 +363,22 @@ def test_histogram_population():
     np.testing.assert_allclose(got.ability, mean, rtol=1e-9)
     np.testing.assert_allclose(got.log_marginal, np.log(joint.sum(axis=1)), rtol=1e-9)
     with pytest.raises(ValueError, match="is not defined for a histogram"):
-        score(two_parameter(), items, population, data, method="map")
+        score(two_parameter(), items, population, data, scoring="map")
     with pytest.raises(ValueError, match="13 nodes, but 121 nodes were given"):
         score(two_parameter(), items, population, data, nodes=NODES)
     for method in ("ml", "wle"):
-        plain = score(two_parameter(), items, UNIT, data, method=method, nodes=NODES)
-        other = score(two_parameter(), items, population, data, method=method)
+        plain = score(two_parameter(), items, UNIT, data, scoring=method, nodes=NODES)
+        other = score(two_parameter(), items, population, data, scoring=method)
         np.testing.assert_allclose(other.ability, plain.ability, atol=1e-9)
 
 
 def test_bad_arguments_are_refused():
     items = logistic_items(1.0, np.zeros(2))
     data = Responses(all_patterns(2))
-    with pytest.raises(ValueError, match="'mle' is none of eap, map, ml, wle"):
-        score(two_parameter(), items, UNIT, data, method="mle")
+    with pytest.raises(ValueError, match="'mle' is not one of eap, map, ml, wle"):
+        score(two_parameter(), items, UNIT, data, scoring="mle")
     with pytest.raises(ValueError, match="not in increasing order"):
-        score(two_parameter(), items, UNIT, data, method="ml", bounds=(3, -3))
+        score(two_parameter(), items, UNIT, data, scoring="ml", bounds=(3, -3))
 
 
 #: A mean, and a mode with a term of its own; of MAP and ML there is nothing else.
@@ -396,7 +396,7 @@ def test_blocks_of_subjects_change_nothing(method, monkeypatch):
 
     def scored(*arguments):
         # A function of its own each time, so that it is traced again.
-        own = jax.jit(lambda *given: score_on_nodes(model, *given, method=method))
+        own = jax.jit(lambda *given: score_on_nodes(model, *given, scoring=method))
         return own(*arguments)
 
     arguments = (items, UNIT, data, NODES, BOUNDS, covariance)
@@ -416,7 +416,9 @@ def test_pure_under_jit_and_vmap():
 
     def scored(weight):
         weighted = Responses(data.values, item_weight=weight)
-        return score_on_nodes(model, items, UNIT, weighted, NODES, BOUNDS, method="wle")
+        return score_on_nodes(
+            model, items, UNIT, weighted, NODES, BOUNDS, scoring="wle"
+        )
 
     together = jax.jit(jax.vmap(scored))(weights)
     for index in range(2):
@@ -431,8 +433,8 @@ def test_float32_is_close_to_float64(method):
     model = three_parameter()
     items, data = make_data(model, "missing", num_subjects=40, num_items=60)
     small = jax.tree.map(lambda leaf: leaf.astype(jnp.float32), (items, UNIT))
-    got = score(model, *small, data, method=method)
-    expected = score(model, items, UNIT, data, method=method)
+    got = score(model, *small, data, scoring=method)
+    expected = score(model, items, UNIT, data, scoring=method)
     assert got.ability.dtype == jnp.float32 and got.standard_error.dtype == jnp.float32
     # A sum of 60 float32 logarithms near 40 is good to 4e-6 x a few; modes of a flat
     # log-likelihood lie within the root of that.
@@ -452,7 +454,7 @@ def test_posterior_errors_are_calibrated():
     theta = simulate_abilities(3000, keys[1])
     data = simulate(model, items, theta, keys[2])
     for method in ("eap", "wle"):
-        got = score(model, items, UNIT, data, method=method)
+        got = score(model, items, UNIT, data, scoring=method)
         z = (theta - got.ability) / got.standard_error
         assert float(jnp.mean(z**2)) == pytest.approx(1, abs=0.105)
     eap = score(model, items, UNIT, data)

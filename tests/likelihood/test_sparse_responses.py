@@ -88,7 +88,7 @@ def test_scores(both, fitted):
     for data in both:
         for_scores = model, start.items, unit, data
         options = {"nodes": NODES, "item_covariance": errors}
-        scores = [score(*for_scores, method=x, **options) for x in ("eap", "map")]
+        scores = [score(*for_scores, scoring=x, **options) for x in ("eap", "map")]
         plain = expected_scores(*for_scores, NODES)
         found.append((scores, plain, expected_scores(*for_scores, NODES, errors)))
     for x, y in zip(*map(jax.tree.leaves, found), strict=True):

@@ -74,7 +74,9 @@ def test_names_choose_and_order_rows_and_columns(tmp_path):
     whole = predict(fit)
     assert whole.subjects.tolist() == fit.subject_names.tolist()
     some = predict(
-        fit, subjects=["vendor/model_5", "vendor/model_2"], items=["b1/q3", "b0/q0"]
+        fit,
+        subject_names=["vendor/model_5", "vendor/model_2"],
+        item_names=["b1/q3", "b0/q0"],
     )
     rows = [whole.subjects.tolist().index(n) for n in some.subjects.tolist()]
     columns = [whole.items.tolist().index(n) for n in some.items.tolist()]
@@ -86,15 +88,18 @@ def test_names_choose_and_order_rows_and_columns(tmp_path):
     np.testing.assert_array_equal(again.expected, whole.expected)
     np.testing.assert_array_equal(again.standard_error, whole.standard_error)
     for options, words in (
-        ({"subjects": ["vendor/modl_5"]}, "no subject .* did you mean vendor/model_5"),
-        ({"items": ["b1/q33"]}, "no item .* did you mean"),
+        (
+            {"subject_names": ["vendor/modl_5"]},
+            "no subject .* did you mean vendor/model_5",
+        ),
+        ({"item_names": ["b1/q33"]}, "no item .* did you mean"),
     ):
         with pytest.raises(ValueError, match=words):
             predict(fit, **options)
 
 
 def test_the_table_is_long_and_labelled():
-    found = predict(small_fit(), subjects=["vendor/model_1", "vendor/model_0"])
+    found = predict(small_fit(), subject_names=["vendor/model_1", "vendor/model_0"])
     rows = found.table.to_pylist()
     assert len(rows) == 30
     assert list(rows[0]) == ["subject", "item", "expected", "expected_se"]
@@ -114,7 +119,7 @@ def test_blocks_of_subjects_change_nothing(monkeypatch):
 @pytest.mark.slow
 def test_categories_add_up():
     fit, _ = plain_calibration("graded")
-    found = predict(fit, subjects=fit.subject_names[:4], categories=True)
+    found = predict(fit, subject_names=fit.subject_names[:4], categories=True)
     assert found.probabilities.shape == (4, tables.NUM_ITEMS, 3)
     np.testing.assert_allclose(found.probabilities.sum(axis=2), 1, rtol=1e-9)
     np.testing.assert_allclose(

@@ -71,12 +71,12 @@ def test_scores(fitted, reference):
     )
     # Items are matched by name: both tables number them from 1.
     for method in ("eap", "map"):
-        scores = irtjax.score(calibration, patterns, method=method).table.to_pydict()
+        scores = irtjax.score(calibration, patterns, scoring=method).table.to_pydict()
         expected = np.array(own[method.upper()], float)
         np.testing.assert_allclose(scores["ability"], expected[:, 0], atol=2e-3)
         # Published errors take the items as known.
         assert np.all(np.array(scores["ability_se"]) > expected[:, 1])
-        known = irtjax.score(as_known, patterns, method=method).table.to_pydict()
+        known = irtjax.score(as_known, patterns, scoring=method).table.to_pydict()
         np.testing.assert_allclose(known["ability"], scores["ability"], atol=1e-9)
         np.testing.assert_allclose(known["ability_se"], expected[:, 1], atol=2e-3)
 

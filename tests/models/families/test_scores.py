@@ -257,12 +257,16 @@ def test_scores_of_complete_data_are_regression_scores():
     wanted = (np.asarray(problem.data.values) - items.intercept) @ weight / precision
     unit = standard_population()
     for how in ("eap", "map"):
-        found = score(problem.model, items, unit, problem.data, method=how, nodes=nodes)
+        found = score(
+            problem.model, items, unit, problem.data, scoring=how, nodes=nodes
+        )
         np.testing.assert_allclose(found.ability, wanted, atol=1e-6)
         np.testing.assert_allclose(found.standard_error, precision**-0.5, rtol=1e-6)
     # The likelihood is symmetric, so that Warm's correction is nothing.
     for how in ("ml", "wle"):
-        found = score(problem.model, items, unit, problem.data, method=how, nodes=nodes)
+        found = score(
+            problem.model, items, unit, problem.data, scoring=how, nodes=nodes
+        )
         expected = wanted * precision / (precision - 1)
         np.testing.assert_allclose(found.ability, expected, atol=1e-6)
 

@@ -174,7 +174,7 @@ def test_a_fit_knows_what_its_scores_are_worth(fitted, tmp_path):
     loaded = irtjax.load(tmp_path / "fit")
     assert loaded.options["worth"] == worth
     one, two = (
-        irtjax.score(x, table, method="eap").table.to_pylist() for x in (fit, loaded)
+        irtjax.score(x, table, scoring="eap").table.to_pylist() for x in (fit, loaded)
     )
     assert one == two
     ends = [row["ability_se"] for row in one]
