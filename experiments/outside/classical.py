@@ -8,6 +8,7 @@ import numpy as np
 
 import irtjax
 from experiments.outside import data, rscript
+from irtjax.data.stored_cells import DenseCells
 from irtjax.ranking.accuracy import paired_difference
 from irtjax.ranking.comparison import compare as compare_two
 from irtjax.ranking.discoveries import benjamini_hochberg
@@ -25,7 +26,7 @@ def compare(name: str, values: np.ndarray) -> list[Row]:
     given = {"y": values, "p": p_values, "pair": pair}
     theirs = rscript.call("classical.R", given)
     table = irtjax.ResponseTable.from_arrays(values)
-    found = classical(values, None)
+    found = classical(DenseCells(values))
     mean = paired_difference(pair)
     assert mean is not None
     counts = irtjax.ResponseTable.from_arrays(pair).responses()

@@ -118,6 +118,7 @@ def by_paired_tests(data: Data) -> Said:
 
     What is left of irtjax without a model; intervals are Wilson's.
     """
+    from irtjax.data.stored_cells import DenseCells
     from irtjax.ranking.accuracy import accuracies, paired_difference
     from irtjax.ranking.discoveries import benjamini_hochberg
 
@@ -125,7 +126,7 @@ def by_paired_tests(data: Data) -> Said:
     found = [paired_difference(data.right[list(pair)]) for pair in pairs]
     p = np.array([1.0 if x is None else x.p_value for x in found])
     different = benjamini_hochberg(p) <= ALPHA
-    own = accuracies(data.right)
+    own = accuracies(DenseCells(data.right))
     return Said(
         own.accuracy,
         of_pairs(dict(zip(pairs, different.tolist(), strict=True))),

@@ -236,6 +236,7 @@ def sparse_study(
     discovery is an item for which a = 0 is rejected.
     """
     from irtjax.auditing import benjamini_hochberg
+    from irtjax.data.stored_cells import DenseCells
     from irtjax.validity.classical import classical
 
     rows = []
@@ -249,7 +250,7 @@ def sparse_study(
             slope[zero] = 0
             place = slope * theta + random.normal(0, 0.5, items)
             values = random.random(place.shape) < 1 / (1 + np.exp(-place))
-            found = classical(values.astype(np.int8), None)
+            found = classical(DenseCells(values.astype(np.int8)))
             p_value = np.minimum(1, 2 * np.minimum(found.p_positive, found.p_negative))
             called = benjamini_hochberg(p_value) <= level
             shares.append((called & zero).sum() / max(called.sum(), 1))

@@ -255,9 +255,9 @@ def examine(
         logistic = LOGISTIC if known.probit else 1.0
         curves = logistic * slope, logistic * intercept, *asymptotes_of(known.items)
         lower_asymptotes = asymptotes.by_subjects(
-            values, observed, known.ability, known.error, curves, guess
+            table.stored, known.ability, known.error, curves, guess
         )
-    of_sums = classical.classical(values, observed)
+    of_sums = classical.classical(table.stored)
     next(steps, None)
     return ItemStatistics(
         known,

@@ -7,13 +7,9 @@ from typing import Any
 import numpy as np
 
 from irtjax.auditing.by_answers import sums_of_units, wrong_shares
-from irtjax.calibration.discrimination import (
-    BLOCK,
-    item_blocks,
-    p_negative,
-    rest_of,
-)
+from irtjax.calibration.discrimination import BLOCK, p_negative, rest_of
 from irtjax.data import ResponseTable
+from irtjax.data.stored_cells import DenseCells
 from irtjax.numerics.tails import ENUMERATED, permutation_tails_of_scores
 
 #: What the evidence is.
@@ -41,9 +37,9 @@ def low_scores(
     values, observed = _of_units(table, units)
     if len(values) < FEWEST_UNITS or table.num_items < 3:
         return []
-    rest = rest_of(values, observed)
+    rest = rest_of(DenseCells(values, observed))
     if ((values == 0) | (values == 1)).all():
-        p = p_negative(values.astype(np.int8), observed)
+        p = p_negative(DenseCells(values.astype(np.int8), observed))
     else:
         p = tails(values, observed, seed)[1]
     seen = np.ones(values.shape, bool) if observed is None else observed
@@ -97,20 +93,21 @@ def tails(
     `PERMUTATIONS` orders of the scores are drawn; the distribution over all orders of
     more subjects is approximated.
     """
-    rest, size = rest_of(values, observed), values.shape[1]
+    cells, size = DenseCells(values, observed), values.shape[1]
+    rest = rest_of(cells)
     upper, lower, r = np.full((3, size), np.nan)
     rng = np.random.default_rng(seed)
     orders: dict[int, np.ndarray] = {}
     places = np.arange(size)
-    for block in item_blocks(values, observed, BLOCK):
+    for block in cells.item_blocks(BLOCK):
         seen = block.seen
-        own = np.where(seen, block.values - rest.means[block.part], 0)
+        own = np.where(seen, block.values - rest.means[block.items], 0)
         score = rest.scores(own, block)
         if len(values) > ENUMERATED:
-            upper[block.part], lower[block.part] = permutation_tails_of_scores(
+            upper[block.items], lower[block.items] = permutation_tails_of_scores(
                 block.values, seen, score
             )
-        for k, place in enumerate(places[block.part].tolist()):
+        for k, place in enumerate(places[block.items].tolist()):
             who = np.flatnonzero(seen[:, k])
             if len(who) < FEWEST_UNITS or np.ptp(block.values[who, k]) < 1e-12:
                 upper[place] = lower[place] = np.nan

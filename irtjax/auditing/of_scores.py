@@ -17,6 +17,7 @@ from irtjax.auditing.low_scores import tails
 from irtjax.auditing.properties import PROPERTIES
 from irtjax.calibration.discrimination import rest_of
 from irtjax.data import ResponseTable
+from irtjax.data.stored_cells import DenseCells
 from irtjax.data.wording import listing
 from irtjax.validity.asymptotes import Asymptotes
 from irtjax.validity.classical import Classical, alphas
@@ -72,7 +73,7 @@ def _classical(
     """Classical statistics of scores; each item is compared within its benchmark."""
     size, nothing = values.shape[1], np.full(values.shape[1], np.nan)
     seen = np.ones(values.shape, bool) if observed is None else observed
-    rest = rest_of(values, observed)
+    rest = rest_of(DenseCells(values, observed))
     own = np.where(seen, values - rest.means, 0.0)
     square, count = (own**2).sum(0), seen.sum(0).astype(float)
     with_rest = (own * (rest.total[:, None] - own)).sum(0)

@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from irtjax.calibration import assumptions, copies, flags, identification
-from irtjax.calibration.item_findings import num_components
 from irtjax.calibration.parts import Findings, Part
 from irtjax.calibration.parts.groups import vanishing_groups
 from irtjax.calibration.tables import CheckedTables
@@ -132,7 +131,7 @@ def _estimated_items(fit: Evidence) -> Findings:
     warnings = flags.fit_warnings(
         fit.estimates,
         num_subjects=table.num_subjects,
-        components=num_components(table),
+        components=table.stored.num_components(),
         tested=fit.tested,
         flags=of_items,
         subject_flags=of_subjects,

@@ -17,7 +17,7 @@ from jaxtyping import Bool, Float
 from irtjax._types import Status
 from irtjax.calibration.discrimination import FALSE_DISCOVERY_RATE
 from irtjax.calibration.scale import estimates_slopes
-from irtjax.data.sparse_table import SparseCells
+from irtjax.data.stored_cells import AbstractStoredCells
 from irtjax.data.wording import percent
 from irtjax.estimators.estimates import Estimates
 from irtjax.likelihood.cubature import MOST_DIMS
@@ -34,6 +34,8 @@ FEW_SUBJECTS_SCORES = 30
 
 #: Least and most able subjects, or share of all, looked at first for separated items.
 ENDS, SHARE = 100, 0.02
+#: Cells that are looked at together, of items without overlap at the ends.
+BLOCK = 2**22
 #: Responses of a subject from which joint estimates of items have little bias.
 ENOUGH_RESPONSES = 300
 
@@ -94,34 +96,12 @@ class Margins(NamedTuple):
     highest: Bool[np.ndarray, " size"]
 
 
-def margins(
-    values: np.ndarray,
-    observed: np.ndarray | None,
-    trials: np.ndarray | None,
-    top: int,
-    axis: int,
-    low: int = 0,
-) -> Margins:
+def margins(cells: AbstractStoredCells, top: int, axis: int, low: int = 0) -> Margins:
     """Margins of the items (axis 0) or the subjects, of responses `low` to `top`."""
-    exposure = observed if trials is None else trials
-    if exposure is None:
-        count = np.full(values.shape[1 - axis], values.shape[axis], np.int64)
-    else:
-        count = exposure.sum(axis=axis, dtype=np.int64)
-    total = values.sum(axis=axis, dtype=np.float64)
-    return Margins(
-        count,
-        total,
-        (total == low * count) & (count > 0),
-        (total == top * count) & (count > 0),
-    )
-
-
-def margins_of_cells(cells: SparseCells, axis: int) -> Margins:
-    """`margins` of right and wrong responses of which few are observed."""
     count, total = cells.count(axis), cells.sum(axis)
     some = count > 0
-    return Margins(count, total, (total == 0) & some, (total == count) & some)
+    lowest, highest = total == low * count, total == top * count
+    return Margins(count, total, lowest & some, highest & some)
 
 
 def no_variation(found: Margins) -> list[tuple[str, Bool[np.ndarray, " size"]]]:
@@ -147,106 +127,35 @@ def join_flags(size: int, flags: list[tuple[str, np.ndarray]]) -> list[str]:
 
 
 def separated_items(
-    values: np.ndarray,
-    observed: np.ndarray | None,
-    ability: Float[np.ndarray, " subjects"],
+    cells: AbstractStoredCells, ability: Float[np.ndarray, " subjects"]
 ) -> Bool[np.ndarray, " items"]:
-    """Items whose highest and lower responses do not overlap in ability.
+    """Items whose right and wrong responses do not overlap in ability.
 
     A binary item is separated when every subject who is right is more able than every
     one who is wrong, or the reverse; items without variation are not.
     """
-    result = np.zeros(values.shape[1], bool)
     # Most items have right and wrong responses among the least able and among the most
     # able: those overlap, and need no look at the other subjects.
     size = ability.size
     ends = min(max(ENDS, int(SHARE * size)), size // 2)
     order = np.argpartition(ability, [ends, size - ends - 1])
-    overlap = np.ones(values.shape[1], bool)
+    overlap = np.ones(cells.shape[1], bool)
     for rows in (order[:ends], order[size - ends :]):
-        seen = True if observed is None else observed[rows]
-        for response in (0, 1):
-            overlap &= ((values[rows] == response) & seen).any(axis=0)
-    left = np.flatnonzero(~overlap)
-    if not left.size:
-        return result
-    order = np.argsort(ability, kind="stable")
+        part = cells.select(rows, None)
+        total, count = part.sum(0), part.count(0)
+        overlap &= (total > 0) & (total < count)
     # Places instead of abilities: equal abilities are not apart.
-    place = np.unique(ability[order], return_inverse=True)[1]
-    width = max(1, 20_000_000 // max(1, values.shape[0]))
-    for start in range(0, left.size, width):
-        part = left[start : start + width]
-        seen = True if observed is None else observed[:, part][order]
-        sorted_values = values[:, part][order]
-        kinds = [(sorted_values == y) & seen for y in (1, 0)]
-        both = kinds[0].any(axis=0) & kinds[1].any(axis=0)
-        # The first and the last of each kind, in ascending order of ability.
-        lowest = [place[kind.argmax(axis=0)] for kind in kinds]
-        highest = [place[::-1][kind[::-1].argmax(axis=0)] for kind in kinds]
+    place = np.unique(ability, return_inverse=True)[1].astype(np.int32)
+    separated = np.zeros(cells.shape[1], bool)
+    for block in cells.item_blocks(BLOCK, np.flatnonzero(~overlap)):
+        right = block.seen & (block.values > 0)
+        kinds, at = (right, block.seen & ~right), block.of_subjects(place)
+        lowest = [np.where(kind, at, size).min(axis=0) for kind in kinds]
+        highest = [np.where(kind, at, -1).max(axis=0) for kind in kinds]
+        both = (highest[0] >= 0) & (highest[1] >= 0)
         apart = (lowest[0] > highest[1]) | (lowest[1] > highest[0])
-        result[part] = both & apart
-    return result
-
-
-def separated_in_cells(
-    cells: SparseCells, ability: Float[np.ndarray, " subjects"]
-) -> Bool[np.ndarray, " items"]:
-    """`separated_items` of responses of which few are observed."""
-    place = np.unique(ability, return_inverse=True)[1][cells.row]
-    size, right = cells.num_items, cells.value > 0
-    ends = []
-    for kind in (right, ~right):
-        low, high = np.full(size, place.size + 1), np.full(size, -1)
-        np.minimum.at(low, cells.column[kind], place[kind])
-        np.maximum.at(high, cells.column[kind], place[kind])
-        ends.append((low, high))
-    (right_low, right_high), (wrong_low, wrong_high) = ends
-    both = (right_high >= 0) & (wrong_high >= 0)
-    return both & ((right_low > wrong_high) | (wrong_low > right_high))
-
-
-def components_of_cells(cells: SparseCells) -> int:
-    """`num_components` of responses of which few are observed.
-
-    >>> components_of_cells(SparseCells.of([0, 0, 1], [0, 1, 2], [1, 0, 1], (2, 4)))
-    2
-    """
-    from scipy.sparse import coo_array
-    from scipy.sparse.csgraph import connected_components
-
-    subjects, items = cells.shape
-    size = subjects + items
-    edges = cells.row, cells.column + subjects
-    graph = coo_array((np.ones(len(cells.column), bool), edges), (size, size))
-    number = connected_components(graph, directed=False)[0]
-    alone = int((cells.count(0) == 0).sum() + (cells.count(1) == 0).sum())
-    return number - alone
-
-
-def num_components(observed: np.ndarray | None) -> int:
-    """Connected components of the graph of subjects and the items they answered.
-
-    Subjects and items without any response do not count. Abilities in two components
-    cannot be compared.
-
-    >>> num_components(np.array([[True, True, False], [False, False, True]]))
-    2
-    """
-    if observed is None:
-        return 1
-    subjects = observed.any(axis=1)
-    components = 0
-    while subjects.any():
-        reached = np.zeros_like(subjects)
-        reached[np.argmax(subjects)] = True
-        size = 0
-        while reached.sum() > size:
-            size = int(reached.sum())
-            items = np.logical_or.reduce(observed, axis=0, where=reached[:, None])
-            reached |= np.logical_or.reduce(observed, axis=1, where=items[None, :])
-        subjects &= ~reached
-        components += 1
-    return components
+        separated[block.items] = both & apart
+    return separated
 
 
 class ItemFindings(NamedTuple):

@@ -255,26 +255,10 @@ def _reasons(fit, against, data, names, move) -> dict[str, list[str | None]]:
     weight = np.broadcast_to(weight, (len(names), len(mean)))
     part = table.select(subjects=names)
     for i in np.flatnonzero(move):
-        place, share = _row(part, i)
+        place, share = part.stored.row_of(int(i))
         # Contributions in the direction of the move, largest first.
         own = weight[i, place] * (share - mean[place]) * np.sign(move[i])
         best = np.argsort(-own, kind="stable")[:REASONS]
         for k, j in enumerate(best[own[best] > 0]):
             columns[f"item_{k + 1}"][i] = str(fit.item_names[place[j]])
     return columns
-
-
-def _row(table: ResponseTable, subject: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Places of the items that a subject answered, and its responses or shares."""
-    cells = table.sparse
-    if cells is not None:
-        mine = slice(cells.start[subject], cells.start[subject + 1])
-        return cells.column[mine], cells.value[mine]
-    values, trials = table.values[subject], 1
-    seen = np.ones(values.shape, bool)
-    if table.trials is not None:
-        trials = table.trials[subject]
-        seen = trials > 0
-    elif table.observed is not None:
-        seen = table.observed[subject]
-    return np.flatnonzero(seen), (values / np.maximum(trials, 1))[seen]

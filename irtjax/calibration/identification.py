@@ -19,8 +19,8 @@ name.
       sum_{j<k} ((n_jk - 1) r_jk^2 - 1) / sqrt(sum_{j<k} 2 (n_jk - 2) / (n_jk + 1))
 
   is about N(0, 1). Abilities differ where one is significant (Bonferroni's
-  correction). Two subjects have the first test alone, and so have tables stored by
-  observed response.
+  correction). Two subjects have the first test alone, and so have large tables of
+  which few responses are observed.
 - **All discriminations are 0.**
 
 **How well slopes are determined.** With r the mean correlation of two items, X is about
@@ -41,7 +41,8 @@ import numpy as np
 from scipy.special import chdtrc, ndtr
 
 from irtjax.calibration.discrimination import rest_of
-from irtjax.data.sparse_table import SparseCells
+from irtjax.data.sparse_table import is_sparse
+from irtjax.data.stored_cells import BLOCK_CELLS, AbstractStoredCells
 from irtjax.data.table import ResponseTable
 from irtjax.estimators.estimates import Estimates
 
@@ -133,31 +134,18 @@ def variation(table: ResponseTable) -> Variation:
     >>> p_value < 1e-6, strength > 5
     (True, True)
     """
-    if table.binary_cells is not None:
-        return _of_cells(table.binary_cells)
-    values, observed = table.values, table.observed
-    if table.trials is not None:
-        observed = table.trials > 0
-        values = values / np.maximum(table.trials, 1)
-    if table.kind == "binary":
-        # No array of double precision: variances follow from the means.
-        rest = rest_of(values, observed)
-        total, own = rest.total, rest.means * (1 - rest.means)
-    else:
-        total, own = np.zeros(len(values)), np.zeros(values.shape[1])
-        for part in _blocks(values):
-            left, _, square, count = _centred(values, observed, part)
-            own[part] = square / np.maximum(count, 1)  # s^2 (1 - 1 / n).
-            total += left.sum(1)
-    variance = np.full(len(values), own.sum())
-    if observed is not None:
-        parts = [observed[:, part] @ own[part] for part in _blocks(values)]
-        variance = np.sum(parts, axis=0)
-    varied = own > 0
-    p_value, strength = _of_sums(total, variance, int(varied.sum()))
-    of_pairs = None
-    if varied.any() and (2 * p_value > LEVEL or strength < 1):
-        of_pairs = _of_pairs(values, observed, varied)
+    cells = table.stored.per_trial()
+    rest = rest_of(cells)
+    own = rest.means * (1 - rest.means)
+    if not cells.is_binary:
+        for block in cells.item_blocks(BLOCK_CELLS):
+            square, count = _centred(block.values, block.seen)[1:]
+            own[block.items] = square / np.maximum(count, 1)  # s^2 (1 - 1 / n).
+    varied, variance = own > 0, cells.over_items(own)
+    p_value, strength = _of_sums(rest.total, variance, int(varied.sum()))
+    of_pairs, few = None, is_sparse(table.num_observed, *cells.shape)
+    if varied.any() and not few and (2 * p_value > LEVEL or strength < 1):
+        of_pairs = _of_pairs(cells, varied)
     if of_pairs is not None:
         if 2 * p_value > LEVEL:
             p_value = min(1.0, 2 * min(p_value, of_pairs[0]))
@@ -165,33 +153,14 @@ def variation(table: ResponseTable) -> Variation:
     return Variation(bool(varied.any()), p_value, strength)
 
 
-def _blocks(values: np.ndarray) -> list[slice]:
-    """Slices of items with a few million cells."""
-    width = max(1, 4_000_000 // max(len(values), 1))
-    return [slice(k, k + width) for k in range(0, values.shape[1], width)]
-
-
-def _centred(values, observed, part):
-    """Responses less item mean, the mask, their sum of squares, and responses."""
-    y = values[:, part].astype(np.float64)
-    seen = np.ones(y.shape, bool) if observed is None else observed[:, part]
-    count = seen.sum(0)
+def _centred(values: np.ndarray, seen: np.ndarray):
+    """Responses less item mean, their sum of squares, and responses."""
+    y, count = values.astype(np.float64), seen.sum(0)
     mean = np.where(seen, y, 0).sum(0) / np.maximum(count, 1)
     left = np.where(seen, y - mean, 0)
     square = np.sum(left**2, axis=0)
     # Equal responses, up to the rounding of their mean.
-    return left, seen, np.where(square > 1e-20 * count * mean**2, square, 0), count
-
-
-def _of_cells(cells: SparseCells) -> Variation:
-    """`variation` of right and wrong responses of which few are observed."""
-    count = cells.count(0)
-    share = cells.sum(0) / np.maximum(count, 1)
-    own = share * (1 - share)
-    total = cells.sum(1) - cells.sum(1, share[cells.column])
-    variance = cells.sum(1, own[cells.column])
-    result = _of_sums(total, variance, int((own > 0).sum()))
-    return Variation(bool((own > 0).any()), *result)
+    return left, np.where(square > 1e-20 * count * mean**2, square, 0), count
 
 
 def _of_sums(total, variance, items: int) -> tuple[float, float]:
@@ -209,17 +178,18 @@ def _of_sums(total, variance, items: int) -> tuple[float, float]:
     return p_value, count * max(ratio - 1, 0.0) / items
 
 
-def _of_pairs(values, observed, varied) -> tuple[float, float] | None:
+def _of_pairs(
+    cells: AbstractStoredCells, varied: np.ndarray
+) -> tuple[float, float] | None:
     """P-value and strength of correlations of items; None without any."""
     rng = np.random.default_rng(0)
-    rows, columns = np.arange(len(values)), np.flatnonzero(varied)
+    rows, columns = np.arange(cells.shape[0]), np.flatnonzero(varied)
     if len(rows) > MOST_SUBJECTS:
         rows = rng.choice(rows, MOST_SUBJECTS, replace=False)
     if len(columns) > MOST_ITEMS:
         columns = rng.choice(columns, MOST_ITEMS, replace=False)
-    pick = np.ix_(rows, columns)
-    some = None if observed is None else observed[pick]
-    left, seen, square, count = _centred(values[pick], some, slice(None))
+    values, seen = cells.select(rows, columns).dense
+    left, square, count = _centred(values, seen)
     z = left / np.sqrt(np.where(square > 0, square / np.maximum(count, 1), 1))
     both = seen.astype(np.float64).T @ seen
     upper = np.triu((both > 2) & np.outer(square > 0, square > 0), 1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from irtjax.calibration import copies, flags
-from irtjax.calibration.discrimination import negative_discrimination, negative_in_cells
+from irtjax.calibration.discrimination import negative_discrimination
 from irtjax.calibration.tables import CheckedTables, item_errors
 from irtjax.data.table import ResponseTable
 from irtjax.estimators.estimates import Estimates
@@ -47,18 +47,8 @@ def check_tables(table: ResponseTable, estimates: Estimates) -> CheckedTables:
 
 def _margins(table: ResponseTable, model: Model) -> list[flags.Margins]:
     """Counts of items and of subjects."""
-    if table.binary_cells is not None:
-        return [flags.margins_of_cells(table.binary_cells, axis) for axis in (0, 1)]
-    data, ends = (table.values, table.observed, table.trials), response_ends(model)
-    low, top = ends.values()
-    return [flags.margins(*data, top, axis, low) for axis in (0, 1)]
-
-
-def num_components(table: ResponseTable) -> int:
-    """Number of groups of subjects and items without responses in common."""
-    if table.sparse is not None:
-        return flags.components_of_cells(table.sparse)
-    return flags.num_components(table.observed)
+    low, top = response_ends(model).values()
+    return [flags.margins(table.stored, top, axis, low) for axis in (0, 1)]
 
 
 def _groups(
@@ -75,27 +65,23 @@ def _groups(
 
 def _separated(table: ResponseTable, estimates: Estimates) -> np.ndarray | None:
     """Items whose right and wrong responses do not overlap; None where not defined."""
-    family, cells = estimates.problem.model.family, table.binary_cells
+    family = estimates.problem.model.family
     binary = family.num_categories == 2 and table.trials is None
     if estimates.several or not (binary and family.has_slope):
         return None
     abilities, group = _groups(table, estimates)
-    if cells is not None and group is None:
-        return flags.separated_in_cells(cells, estimates.ability)
+    if group is None:
+        return flags.separated_items(table.stored, estimates.ability)
     separated = np.zeros(table.num_items, bool)
     for k, ability in enumerate(abilities.T):
-        mine = slice(None) if group is None else group == k
-        seen = None if table.observed is None else table.observed[:, mine]
-        separated[mine] = flags.separated_items(table.values[:, mine], seen, ability)
+        part = table.stored.select(None, np.flatnonzero(group == k))
+        separated[group == k] = flags.separated_items(part, ability)
     return separated
 
 
 def _negative(table: ResponseTable, estimates: Estimates) -> np.ndarray:
     """Items that a test finds to have a negative discrimination."""
-    group = _groups(table, estimates)[1]
-    if table.binary_cells is not None and group is None:
-        return negative_in_cells(table.binary_cells)
-    return negative_discrimination(table.values, table.observed, table.trials, group)
+    return negative_discrimination(table.stored, _groups(table, estimates)[1])
 
 
 def _diverging(estimates: Estimates) -> np.ndarray:

@@ -262,7 +262,7 @@ def _table(table: ResponseTable, ability, error, interval, flags, more) -> pa.Ta
     """One row per subject; `more` are columns of numbers after these."""
     import pyarrow as pa
 
-    accuracy, observed = table.subject_accuracy(), _observed(table)
+    accuracy, observed = table.subject_accuracy(), table.num_answered(1)
     columns = {
         "subject": pa.array(table.subjects.tolist(), pa.string()),
         "ability": ability,
@@ -275,15 +275,6 @@ def _table(table: ResponseTable, ability, error, interval, flags, more) -> pa.Ta
     }
     numbers = {name: np.asarray(x, np.float64) for name, x in more.items()}
     return pa.table(columns | numbers)
-
-
-def _observed(table: ResponseTable) -> np.ndarray:
-    """Number of responses of each subject."""
-    if table.sparse is not None:
-        return table.sparse.count(1)
-    if table.observed is not None:
-        return table.observed.sum(1)
-    return np.full(table.num_subjects, table.num_items)
 
 
 def _of_one_ability(request: _Request, errors: ItemErrors | None) -> _Abilities:
@@ -391,7 +382,7 @@ def _by_ability(names: list[str], ability, error, converged):
 def _interval(fit: Calibration, table: ResponseTable, ability, error, level: float):
     """Bounds of abilities; those of expected scores stay in their range."""
     if fit.model.family.dims:
-        own = table.subject_accuracy(), _observed(table)
+        own = table.subject_accuracy(), table.num_answered(1)
         ends = response_ends(fit.model)
         return score_interval(ability, error, **ends, level=level, own=own)
     half = ndtri(0.5 + level / 2) * error

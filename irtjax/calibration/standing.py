@@ -115,13 +115,12 @@ def _rows(fit, scored: pa.Table, error, own_error, matched: ResponseTable) -> di
     columns |= {"ability": ability, "ability_se": error}
     columns |= {"lower": ability - half, "upper": ability + half}
     ends = response_ends(fit.model)
-    exposure = matched.observed if matched.trials is None else matched.trials
     clusters = None
     if "cluster" in fit.items.table.column_names:
         labels = fit.items.table.column("cluster").to_pylist()
         of = dict(zip(fit.item_names.tolist(), labels, strict=True))
         clusters = np.array([of[x] for x in matched.items.tolist()])
-    accuracy = accuracies(matched.values, exposure, clusters, **ends, level=fit.level)
+    accuracy = accuracies(matched.stored, clusters, **ends, level=fit.level)
     score, score_error = expected_scores(fit, ability, np.asarray(own_error, float))
     observed = np.asarray(scored.column("observed"))
     own = np.asarray(accuracy.accuracy), observed

@@ -22,7 +22,7 @@ from irtjax.likelihood.problem import is_positive, is_rescaled
 from irtjax.models.model import Model, response_ends
 from irtjax.numerics.programs import stored_jit
 from irtjax.ranking import rank_intervals, without_scale
-from irtjax.ranking.accuracy import accuracies, accuracies_of_cells
+from irtjax.ranking.accuracy import accuracies
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -268,16 +268,9 @@ def columns_by_benchmark(table: ResponseTable, ends: dict[str, Any], level: floa
     columns: dict[str, Any] = {}
     if not 2 <= len(names) <= MOST_BENCHMARKS:
         return columns
-    cells = table.binary_cells
     for name in names:
-        mine = table.benchmarks == name
-        if cells is not None:
-            part = cells.select(None, np.flatnonzero(mine))
-            accuracy = accuracies_of_cells(part, level=level)
-        else:
-            exposure = table.observed if table.trials is None else table.trials
-            seen = None if exposure is None else exposure[:, mine]
-            accuracy = accuracies(table.values[:, mine], seen, **ends, level=level)
+        part = table.stored.select(None, np.flatnonzero(table.benchmarks == name))
+        accuracy = accuracies(part, **ends, level=level)
         for column, values in zip(of_benchmark(name), accuracy, strict=True):
             columns[column] = number_column(values)
     return columns
@@ -294,11 +287,7 @@ def _score_columns(
     score, error = (np.asarray(x, np.float64) for x in estimates.expected)
     options: dict[str, Any] = {**response_ends(estimates.problem.model)}
     options["level"] = level
-    if table.binary_cells is not None:
-        accuracy = accuracies_of_cells(table.binary_cells, clusters, level=level)
-    else:
-        exposure = table.observed if table.trials is None else table.trials
-        accuracy = accuracies(table.values, exposure, clusters, **options)
+    accuracy = accuracies(table.stored, clusters, **options)
     options |= {"own": (accuracy.accuracy, observed), "num_items": table.num_items}
     bounds = score_interval(score, error, **options)
     expected = score, error, *bounds

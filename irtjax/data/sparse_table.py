@@ -10,11 +10,12 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from irtjax.data.arrays import compact
+from irtjax.data.stored_cells import AbstractStoredCells, ItemBlock
 from irtjax.numerics.memory import require_memory
 
 #: Share of observed cells up to which a large table is stored by observed cell. It is
@@ -39,17 +40,8 @@ def is_sparse(num_observed: int, num_subjects: int, num_items: int) -> bool:
     return size > MANY_CELLS and num_observed <= FEW_OBSERVED * size
 
 
-class ItemBlock(NamedTuple):
-    """Cells of some items, a column for each item; 0 where there are no more."""
-
-    items: np.ndarray  # [items] places in the table
-    subject: np.ndarray  # [rows, items]
-    value: np.ndarray  # [rows, items]
-    seen: np.ndarray  # [rows, items]
-
-
 @dataclasses.dataclass(frozen=True, eq=False)
-class SparseCells:
+class SparseCells(AbstractStoredCells):
     """The observed cells of a table, in the order of subjects, then of items.
 
     Attributes:
@@ -123,8 +115,62 @@ class SparseCells:
         number = self.row if axis else self.column
         return np.bincount(number, value, minlength=self.shape[1 - axis])
 
-    def item_blocks(self, size: int) -> Iterator[ItemBlock]:
-        """The cells of all items, of some at a time, in about `size` places.
+    @property
+    def is_binary(self) -> bool:
+        """Whether every response is 0 or 1."""
+        value = self.value
+        if value.dtype != np.int8:
+            return False
+        return bool(value.min(initial=0) >= 0 and value.max(initial=0) <= 1)
+
+    def over_items(self, numbers: np.ndarray) -> np.ndarray:
+        """Sums `[subjects]` of numbers `[items]` over the items that each answered."""
+        return self.sum(1, numbers[self.column])
+
+    def item_products(self, vectors: np.ndarray) -> np.ndarray:
+        """Sums `[items, m]` over subjects of response times vectors `[subjects, m]`."""
+        row = self.row
+        sums = [self.sum(0, self.value * vector[row]) for vector in vectors.T]
+        return np.stack(sums, axis=1)
+
+    def cluster_squares(
+        self, mean: np.ndarray, label: np.ndarray | None
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Squared sums of residuals over clusters of items, and clusters met."""
+        who = self.row
+        residuals, size = self.value - mean[who], self.shape[0]
+        if label is not None:
+            width = int(label.max(initial=0)) + 1
+            pair = who.astype(np.int64) * width + label[self.column]
+            pairs, place = np.unique(pair, return_inverse=True)
+            residuals, who = np.bincount(place, residuals), pairs // width
+        squares = np.bincount(who, residuals**2, minlength=size)
+        return squares, np.bincount(who, minlength=size)
+
+    def row_of(self, subject: int) -> tuple[np.ndarray, np.ndarray]:
+        """Items that a subject answered, and its responses."""
+        own = slice(self.start[subject], self.start[subject + 1])
+        return self.column[own], self.value[own]
+
+    def num_components(self) -> int:
+        """Connected components of the graph of subjects and the items they answered.
+
+        >>> SparseCells.of([0, 0, 1], [0, 1, 2], [1, 0, 1], (2, 4)).num_components()
+        2
+        """
+        from scipy.sparse import coo_array
+        from scipy.sparse.csgraph import connected_components
+
+        size = sum(self.shape)
+        edges = self.row, self.column + self.shape[0]
+        graph = coo_array((np.ones(len(self.column), bool), edges), (size, size))
+        number = connected_components(graph, directed=False)[0]
+        return number - sum(int((self.count(axis) == 0).sum()) for axis in (0, 1))
+
+    def item_blocks(
+        self, size: int, items: np.ndarray | None = None
+    ) -> Iterator[ItemBlock]:
+        """The cells of some items (None for all) at a time, in about `size` places.
 
         Items of a block have about as many cells each.
 
@@ -136,22 +182,23 @@ class SparseCells:
         """
         first, places = self.by_item
         row, count = self.row, np.diff(first)
-        order = np.argsort(-count, kind="stable")
+        items = np.arange(self.num_items) if items is None else items
+        order = items[np.argsort(-count[items], kind="stable")]
         at = 0
         while at < len(order):
             height = max(int(count[order[at]]), 1)
-            items = order[at : at + max(1, size // height)]
-            at += len(items)
+            part = order[at : at + max(1, size // height)]
+            at += len(part)
             line = np.arange(height)[:, None]
-            seen = line < count[items]
+            seen = line < count[part]
             if not len(places):
-                nothing = np.zeros(seen.shape, np.int32)
-                yield ItemBlock(items, nothing, nothing, seen)
+                empty = np.zeros(seen.shape, np.int32)
+                yield ItemBlock(part, empty, seen, empty)
                 continue
-            cell = places[np.where(seen, first[items] + line, 0)]
+            cell = places[np.where(seen, first[part] + line, 0)]
             subject = np.where(seen, row[cell], 0)
             value = np.where(seen, self.value[cell], 0)
-            yield ItemBlock(items, subject, value, seen)
+            yield ItemBlock(part, value, seen, subject)
 
     def find(self, row: np.ndarray, column: np.ndarray) -> np.ndarray:
         """The place of each of these cells, -1 where it is missing.
@@ -183,13 +230,18 @@ class SparseCells:
         value = compact(self.value[part.data - 1])
         return SparseCells(start, column, value, part.shape[1])
 
-    @cached_property
+    @property
     def dense(self) -> tuple[np.ndarray, np.ndarray]:
         """Values, 0 where missing, and mask, `[subjects, items]`.
 
         Raises:
             ValueError: They do not fit into the memory.
         """
+        return self._matrices
+
+    @cached_property
+    def _matrices(self) -> tuple[np.ndarray, np.ndarray]:
+        """`dense`, made once."""
         rows, columns = self.shape
         require_memory(
             float(self.size) * (self.value.itemsize + 1),

@@ -13,6 +13,7 @@ import numpy as np
 from irtjax.data import arrays, item_texts
 from irtjax.data.frames import HasTable
 from irtjax.data.sparse_table import MATRIX_BYTES, SparseCells, is_sparse
+from irtjax.data.stored_cells import AbstractStoredCells, DenseCells
 from irtjax.data.table_files import read_fields, write_fields
 from irtjax.data.wording import NOUNS, counted
 from irtjax.numerics.memory import available_memory
@@ -168,14 +169,9 @@ class ResponseTable(HasTable):
         """The subjects: the arrays of a sparse table are not made."""
         import pyarrow as pa
 
-        observed = self.num_items
-        if self.sparse is not None:
-            observed = self.sparse.count(1)
-        elif self.observed is not None:
-            observed = self.observed.sum(axis=1)
         columns = {
             "subject": pa.array(self.subjects.tolist(), pa.string()),
-            "observed": pa.array(np.broadcast_to(observed, self.num_subjects).tolist()),
+            "observed": pa.array(self.num_answered(1)),
             "accuracy": pa.array(self.subject_accuracy()),
         }
         return pa.table(columns)
@@ -195,6 +191,13 @@ class ResponseTable(HasTable):
         """The observed cells of a table that has these alone; None of a dense one."""
         stored = vars(self)["values"]
         return stored if isinstance(stored, SparseCells) else None
+
+    @property
+    def stored(self) -> AbstractStoredCells:
+        """The responses as they are stored, with sums that do not depend on how."""
+        if self.sparse is not None:
+            return self.sparse
+        return DenseCells(self.values, self.observed, self.trials)
 
     @property
     def cells(self) -> SparseCells:
@@ -281,6 +284,16 @@ class ResponseTable(HasTable):
         few = self.num_observed <= share * self.size
         return few or MATRIX_BYTES * self.size > available_memory()
 
+    def num_answered(self, axis: int) -> np.ndarray:
+        """Observed responses of each item (axis 0) or subject (axis 1), int64.
+
+        >>> ResponseTable.from_arrays([[1, 0], [1, np.nan]]).num_answered(1).tolist()
+        [2, 1]
+        """
+        if self.trials is not None:
+            return DenseCells(self.trials, self.trials > 0).count(axis)
+        return self.stored.count(axis)
+
     def item_accuracy(self) -> np.ndarray:
         """Mean response per item over the observed cells, `[items]`; NaN if none."""
         return self._mean(axis=0)
@@ -291,14 +304,7 @@ class ResponseTable(HasTable):
 
     def _mean(self, axis: int) -> np.ndarray:
         """Means over an axis, of all trials; NaN without responses."""
-        if self.sparse is not None:
-            total, count = self.sparse.sum(axis), self.sparse.count(axis)
-        else:
-            total = self.values.sum(axis=axis, dtype=np.float64)
-            weights = self.observed if self.trials is None else self.trials
-            count = np.full(total.shape, float(self.values.shape[axis]))
-            if weights is not None:
-                count = weights.sum(axis=axis, dtype=np.float64)
+        total, count = self.stored.sum(axis), self.stored.count(axis)
         return np.divide(total, count, out=np.full_like(total, np.nan), where=count > 0)
 
     def select(

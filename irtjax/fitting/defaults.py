@@ -299,12 +299,7 @@ def _has_categories(model: Any) -> bool:
 
 def _responses_per_item(table: ResponseTable) -> float:
     """Mean number of subjects who answered an item, of items that any answered."""
-    if table.sparse is not None:
-        count = table.sparse.count(0)
-        return float(count[count > 0].mean())
-    if table.observed is None:
-        return float(table.num_subjects)
-    count = np.asarray(table.observed).sum(axis=0)
+    count = table.num_answered(0)
     answered = count[count > 0]
     return float(answered.mean()) if answered.size else 0.0
 

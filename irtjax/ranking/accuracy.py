@@ -35,14 +35,12 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import stdtr, stdtrit
 
-from irtjax.data.sparse_table import SparseCells
+from irtjax.data.stored_cells import AbstractStoredCells, DenseCells
 
 #: Fewest labels that are clusters: t has at least 4 degrees of freedom.
 ENOUGH_CLUSTERS = 5
 #: Errors up to this share of the highest response are the rounding of equal values.
 ROUNDING = 1e-12
-#: Cells of one block of subjects.
-BLOCK_CELLS = 2**24
 
 
 class Accuracies(NamedTuple):
@@ -67,8 +65,7 @@ class PairedDifference(NamedTuple):
 
 
 def accuracies(
-    values: np.ndarray,
-    exposure: np.ndarray | None = None,
+    cells: AbstractStoredCells,
     benchmarks: np.ndarray | None = None,
     *,
     low: float = 0.0,
@@ -77,46 +74,16 @@ def accuracies(
 ) -> Accuracies:
     """Accuracy of every subject with its error over items; see the module.
 
-    `values` are `[subjects, items]` responses from `low` to `top`, 0 where missing;
-    `exposure` is a mask or the numbers of trials; `benchmarks` are labels of
-    clusters, `[items]`.
+    `cells` are responses from `low` to `top`, of one trial or several; `benchmarks` are
+    labels of clusters, `[items]`.
 
-    >>> found = accuracies(np.array([[1, 1, 0, 0]]))
+    >>> found = accuracies(DenseCells(np.array([[1, 1, 0, 0]])))
     >>> [round(float(x[0]), 3) for x in found]
     [0.5, 0.289, 0.061, 0.939]
     """
-    starts, order, _ = clusters_of(benchmarks, values.shape[1])
-    rows, blocks = max(BLOCK_CELLS // max(values.shape[1], 1), 1), []
-    for at in range(0, max(len(values), 1), rows):
-        seen = None if exposure is None else exposure[at : at + rows]
-        blocks.append(_means(values[at : at + rows], seen, starts, order))
-    accuracy, error, clusters = (np.concatenate(x) for x in zip(*blocks, strict=True))
+    mean, error, clusters = _means(cells, clusters_of(benchmarks))
     ends = {"low": low, "top": top, "level": level}
-    lower, upper = wilson_interval(accuracy, error, clusters, **ends)
-    return Accuracies(accuracy, error, lower, upper)
-
-
-def accuracies_of_cells(
-    cells: SparseCells, benchmarks: np.ndarray | None = None, *, level: float = 0.95
-) -> Accuracies:
-    """`accuracies` of right and wrong responses of which few are observed."""
-    starts, _, by_cluster = clusters_of(benchmarks, cells.num_items)
-    total, count = cells.sum(1), cells.count(1).astype(np.float64)
-    mean = np.divide(total, count, out=np.full_like(total, np.nan), where=count > 0)
-    clusters, squares = cells.count(1), total * (1 - np.nan_to_num(mean))
-    if by_cluster:
-        label = np.unique(np.asarray(benchmarks), return_inverse=True)[1]
-        row, width = cells.row, len(starts)
-        pair = row.astype(np.int64) * width + label[cells.column]
-        pairs, place = np.unique(pair, return_inverse=True)
-        sums = np.bincount(place, cells.value - mean[row])
-        who, size = pairs // width, len(count)
-        squares = np.bincount(who, sums**2, minlength=size)
-        clusters = np.bincount(who, minlength=size)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        error = np.sqrt(squares * clusters / (clusters - 1)) / count
-    error = np.where(clusters > 1, error, np.nan)
-    lower, upper = wilson_interval(mean, error, clusters, level=level)
+    lower, upper = wilson_interval(mean, error, clusters, **ends)
     return Accuracies(mean, error, lower, upper)
 
 
@@ -180,9 +147,8 @@ def paired_difference(
     if size < 2:
         return None
     each = np.asarray(values, np.float64)[:, shared] / seen[:, shared]
-    labels = None if benchmarks is None else np.asarray(benchmarks)[shared]
-    starts, order, by_cluster = clusters_of(labels, size)
-    found = _means(each[:1] - each[1:], None, starts, order)
+    label = clusters_of(None if benchmarks is None else np.asarray(benchmarks)[shared])
+    found = _means(DenseCells(each[:1] - each[1:]), label)
     difference, error, clusters = (x.item() for x in found)
     error = error if error > ROUNDING * top else 0.0
     half = float(stdtrit(clusters - 1, 0.5 + level / 2)) * error
@@ -195,7 +161,8 @@ def paired_difference(
             difference + share * (top - difference),
         )
     p_value = difference_p_value(difference, error, clusters, top=top)
-    return PairedDifference(difference, error, *ends, p_value, clusters, by_cluster)
+    estimates = difference, error, *ends, p_value
+    return PairedDifference(*estimates, clusters, label is not None)
 
 
 def difference_p_value(
@@ -222,41 +189,23 @@ def difference_p_value(
     return min(1.0, 2 * (1 - share) ** clusters)
 
 
-def clusters_of(benchmarks: np.ndarray | None, num_items: int):
-    """First of each cluster among sorted items, their order, whether by label."""
-    if benchmarks is not None:
-        names, label = np.unique(np.asarray(benchmarks), return_inverse=True)
-        if len(names) >= ENOUGH_CLUSTERS:
-            order = np.argsort(label, kind="stable")
-            return np.searchsorted(label[order], np.arange(len(names))), order, True
-    return np.arange(num_items), np.arange(num_items), False
+def clusters_of(benchmarks: np.ndarray | None) -> np.ndarray | None:
+    """Number of each item's cluster, `[items]`; None where each item is one."""
+    if benchmarks is None:
+        return None
+    names, label = np.unique(np.asarray(benchmarks), return_inverse=True)
+    return label if len(names) >= ENOUGH_CLUSTERS else None
 
 
-def _means(values, exposure, starts: np.ndarray, order: np.ndarray):
-    """Of a block of subjects: means, their errors (1), and the clusters met."""
-    # Of responses 0 and 1 (0 where missing) without trials, numbers alone are enough.
-    single = exposure is None or exposure.dtype == bool
-    binary = values.dtype == np.int8 and values.max(initial=0) <= 1
-    by_number = len(starts) == values.shape[1] and single and binary
-    if not by_number:
-        values = np.asarray(values, np.float64)[:, order]
-        seen = np.ones(values.shape) if exposure is None else exposure[:, order]
-        exposure = np.asarray(seen, np.float64)
-    total = values.sum(axis=1, dtype=np.float64)
-    count = np.full(len(values), float(values.shape[1]))
-    if exposure is not None:
-        count = exposure.sum(axis=1, dtype=np.float64)
+def _means(cells: AbstractStoredCells, label: np.ndarray | None):
+    """Of each subject: mean, its error (1), and the clusters met."""
+    total, count = cells.sum(1), cells.count(1).astype(np.float64)
     mean = np.divide(total, count, out=np.full_like(total, np.nan), where=count > 0)
-    if by_number:
-        squares, clusters = total * (1 - np.nan_to_num(mean)), count.astype(np.int64)
+    if label is None and cells.is_binary:
+        # Of responses 0 and 1 numbers alone are enough.
+        squares, clusters = total * (1 - np.nan_to_num(mean)), cells.count(1)
     else:
-        assert exposure is not None
-        residuals, met = values - np.nan_to_num(mean)[:, None] * exposure, exposure
-        if len(starts) < values.shape[1]:
-            residuals = np.add.reduceat(residuals, starts, axis=1)
-            met = np.add.reduceat(exposure, starts, axis=1)
-        squares = np.einsum("nk,nk->n", residuals, residuals)
-        clusters = (met > 0).sum(axis=1)
+        squares, clusters = cells.cluster_squares(mean, label)
     with np.errstate(divide="ignore", invalid="ignore"):
         error = np.sqrt(squares * clusters / (clusters - 1)) / count
     return mean, np.where(clusters > 1, error, np.nan), clusters

@@ -77,9 +77,7 @@ def paired_means(
     (0.5, 1.067)
     """
     cells = _Cells(values, exposure)
-    cluster, part = None, np.zeros(cells.shape[0], int)
-    if clusters_of(benchmarks, cells.shape[1])[2]:
-        cluster = np.unique(np.asarray(benchmarks), return_inverse=True)[1]
+    cluster, part = clusters_of(benchmarks), np.zeros(cells.shape[0], int)
     if cells.shape[0] <= MOST_SUBJECTS:
         mean, covariance, met, part = _together(cells, cluster)
     else:

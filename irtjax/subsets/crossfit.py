@@ -20,6 +20,7 @@ from irtjax._types import KeyArray, Status
 from irtjax.calibration import flags
 from irtjax.data import ResponseTable
 from irtjax.data.responses import Responses
+from irtjax.data.stored_cells import DenseCells
 from irtjax.estimators.driver import Run, run_jit
 from irtjax.estimators.laplace.estimates import point_estimates
 from irtjax.estimators.laplace.items import arrange
@@ -154,7 +155,7 @@ class Pool:
         tier = np.where(low.min(axis=0) >= high.max(axis=0), 2, 0)
         if count == 2:
             ability = self.full_scores()[~held]
-            tier[flags.separated_items(values, observed, ability)] = 1
+            tier[flags.separated_items(DenseCells(values, observed), ability)] = 1
         return tier if self.avoid is None else np.where(self.avoid, AVOIDED, tier)
 
 

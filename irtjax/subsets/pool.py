@@ -150,7 +150,7 @@ def suspicious_items(table: ResponseTable) -> np.ndarray:
     """
     if table.kind != "binary":
         return np.zeros(table.num_items, bool)
-    statistics = classical(table.values, table.observed)
+    statistics = classical(table.stored)
     tests = statistics.p_negative, statistics.p_wrong_key, statistics.p_weak
     varied = np.isfinite(statistics.item_rest)
     adjusted = [benjamini_hochberg(np.where(varied, p, np.nan)) for p in tests]

@@ -14,8 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import bdtr, expit
 
-from irtjax.calibration.discrimination import item_blocks
-from irtjax.data.sparse_table import SparseCells
+from irtjax.data.stored_cells import AbstractStoredCells
 from irtjax.numerics.tails import upper_tail
 
 #: Responses to an item from which it is tested subject by subject. With 54 the smallest
@@ -213,8 +212,7 @@ def _total(values: np.ndarray) -> np.ndarray:
 
 
 def by_subjects(
-    values: np.ndarray | SparseCells,
-    observed: np.ndarray | None,
+    cells: AbstractStoredCells,
     ability: np.ndarray,
     error: np.ndarray,
     items: tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray],
@@ -228,21 +226,16 @@ def by_subjects(
 
     `items` are slopes, intercepts, lower and upper asymptotes of logistic curves;
     `guess` are the lower asymptotes that are not suspicious. Subjects without a
-    standard error are left out. `values` are a matrix or the observed cells
-    (`observed` None). The tests are NaN for items with fewer than
+    standard error are left out. The tests are NaN for items with fewer than
     `LEAST_ANSWERS` responses, or `LEAST_RARER` right or wrong ones.
     """
-    result = np.full((2, values.shape[1]), np.nan)
+    result = np.full((2, cells.shape[1]), np.nan)
     scored = np.isfinite(error) & (error > 0)
-    if isinstance(values, SparseCells):
-        error = np.where(scored, error, 1.0)
-    else:
-        values, ability, error = values[scored], ability[scored], error[scored]
-        observed = None if observed is None else observed[scored]
-        scored = scored[scored]
-    of_subjects = ability, error
-    for some in item_blocks(values, observed, BLOCK):
-        part, seen = some.part, some.seen & some.of_subjects(scored)
+    if not scored.all():
+        cells = cells.select(np.flatnonzero(scored), None)
+    of_subjects = ability[scored], error[scored]
+    for some in cells.item_blocks(BLOCK):
+        part, seen = some.items, some.seen
         right, count = some.values.T.astype(np.float64), seen.T.astype(np.float64)
         ability, error = (some.of_subjects(x).T for x in of_subjects)
         slope, intercept, lower, upper = (

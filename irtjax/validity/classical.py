@@ -7,14 +7,8 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import ndtr, ndtri
 
-from irtjax.calibration.discrimination import (
-    ResponseBlock,
-    Rest,
-    item_blocks,
-    rest_of,
-    tails_for,
-)
-from irtjax.data.sparse_table import SparseCells
+from irtjax.calibration.discrimination import Rest, rest_of, tails_for
+from irtjax.data.stored_cells import AbstractStoredCells, ItemBlock
 
 #: Cells of a block of subjects by items, in double precision.
 BLOCK = 4_000_000
@@ -52,12 +46,8 @@ class Classical(NamedTuple):
         return np.where(np.isfinite(self.item_rest), both, np.nan)
 
 
-def classical(
-    values: np.ndarray | SparseCells, observed: np.ndarray | None
-) -> Classical:
-    """Every item against the rest of the test; `values` are 0 where missing.
-
-    Of observed cells (`SparseCells`, `observed` None) the same sums are over these.
+def classical(cells: AbstractStoredCells) -> Classical:
+    """Every item against the rest of the test.
 
     The rest is defined in `irtjax.calibration.discrimination`: the number right, up to
     a constant, where nothing is missing. `permutation_tails` tests zero discrimination
@@ -65,13 +55,13 @@ def classical(
     paper's A.6.4 requires). The biserial correlation is r sqrt(p q) / phi(Phi^-1(p)) /
     sqrt(alpha); its standard error at the margin is taken as sqrt(p q) / phi / sqrt(n).
     """
-    rest = rest_of(values, observed)
+    rest = rest_of(cells)
     middle = np.median(rest.total / np.maximum(rest.answers, 1))
-    tails = tails_for(values.shape[0])
-    columns = np.empty((10, values.shape[1]))
-    for block in item_blocks(values, observed, BLOCK):
-        columns[:, block.part] = _block(block, rest, middle, tails)
-    ones, count, r, own, with_rest, pairs, upper, lower, *cells = columns
+    tails = tails_for(cells.shape[0])
+    columns = np.empty((10, cells.shape[1]))
+    for block in cells.item_blocks(BLOCK):
+        columns[:, block.items] = _block(block, rest, middle, tails)
+    ones, count, r, own, with_rest, pairs, upper, lower, *halves = columns
     alpha, without = alphas(own, with_rest, pairs, count)
     reliability = alpha if np.isfinite(alpha) else 0.0
     share = ones / np.maximum(count, 1)
@@ -94,7 +84,7 @@ def classical(
         item_rest=r,
         biserial=np.where(judged, np.clip(observed_biserial / shrink, -1, 1), np.nan),
         alpha_without=without,
-        rest_table=(cells[0], ones, cells[1], count),
+        rest_table=(halves[0], ones, halves[1], count),
         p_positive=upper,
         p_negative=lower,
         p_weak=weak,
@@ -103,10 +93,10 @@ def classical(
     )
 
 
-def _block(block: ResponseBlock, rest: Rest, middle, tails) -> tuple[np.ndarray, ...]:
+def _block(block: ItemBlock, rest: Rest, middle, tails) -> tuple[np.ndarray, ...]:
     """Sums over subjects for a block of items, each `[items]`."""
     right, seen = block.values > 0, block.seen
-    own = np.where(seen, right - rest.means[block.part], 0)
+    own = np.where(seen, right - rest.means[block.items], 0)
     score = rest.scores(own, block)
     count, ones = seen.sum(0).astype(float), right.sum(0).astype(float)
     centre = np.where(seen, score, 0).sum(0) / np.maximum(count, 1)

@@ -321,7 +321,7 @@ def _check(table: ResponseTable, most: int) -> None:
             f"most {most}: give 1 to {limit} factors for {table.num_subjects} subjects"
             f" and {table.num_items} items"
         )
-    right, seen = _margins(table)
+    right, seen = table.stored.sum(0), table.stored.count(0)
     varied = int(((right > 0) & (right < seen)).sum())
     if varied < FEWEST_ITEMS:
         raise ValueError(
@@ -345,7 +345,7 @@ def _parallel(table: ResponseTable, most: int, key):
     All are empty without parallel analysis, and the notes have the reason.
     """
     rng = np.random.default_rng(np.asarray(jax.random.key_data(key)).tolist())
-    right, seen = _margins(table)
+    right, seen = table.stored.sum(0), table.stored.count(0)
     places, notes = np.flatnonzero((right > 0) & (right < seen)), []
     if len(places) < table.num_items:
         left = table.num_items - len(places)
@@ -405,13 +405,3 @@ def _leading(correlation: np.ndarray, most: int) -> np.ndarray:
     first = np.ones(len(matrix))
     eigenvalues = eigsh(matrix, most, which="LA", v0=first, return_eigenvectors=False)
     return np.sort(eigenvalues)[::-1]
-
-
-def _margins(table: ResponseTable) -> tuple[np.ndarray, np.ndarray]:
-    """`[items]` right and observed responses."""
-    if table.sparse is not None:
-        return table.sparse.sum(0), table.sparse.count(0)
-    seen = table.observed
-    if seen is None:
-        return table.values.sum(axis=0), np.full(table.num_items, table.num_subjects)
-    return np.sum(table.values, axis=0, where=seen), seen.sum(axis=0)

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from irtjax.data.frames import HasTable
 from irtjax.data.reading.read import read
+from irtjax.data.stored_cells import DenseCells
 from irtjax.data.table import ResponseTable
 from irtjax.data.wording import counted
 from irtjax.ranking.accuracy import (
@@ -290,9 +291,10 @@ def _typical(data: Any) -> _Typical:
     if not differences:
         raise ValueError("power needs two subjects that answered two of the same items")
     variance, error, size, covariance, spread = np.mean(differences, axis=0).tolist()
-    own, count = accuracies(values * seen, seen, labels), seen.sum(axis=1)
+    cells = DenseCells(values * seen, seen)
+    own, count = accuracies(cells, labels), seen.sum(axis=1)
     many = np.isfinite(own.standard_error)
-    alone = accuracies(values * seen, seen).standard_error[many] ** 2 @ count[many]
+    alone = accuracies(cells).standard_error[many] ** 2 @ count[many]
     both = own.standard_error[many] ** 2 @ count[many]
     return _Typical(
         table.num_items,

@@ -120,8 +120,7 @@ def test_items_to_read_of_cells_are_those_of_the_matrix(monkeypatch):
 def test_classical_statistics_and_asymptotes_of_cells():
     dense, few, fit = case()
     known = OrderedFit.of(fit, dense)
-    data = dense.values, dense.observed
-    found, wanted = classical(few.sparse, None), classical(*data)
+    found, wanted = classical(few.stored), classical(dense.stored)
     for name, x, y in zip(found._fields, found, wanted, strict=True):
         np.testing.assert_allclose(x, y, rtol=1e-9, atol=1e-12, err_msg=name)
     slope, intercept = known.items[:2]
@@ -129,8 +128,7 @@ def test_classical_statistics_and_asymptotes_of_cells():
     curves, error = (slope, intercept, zero, zero + 1), known.error.copy()
     error[:20] = [0, np.nan] * 10  # Not scored.
     found, wanted = (
-        by_subjects(*x, known.ability, error, curves, zero)
-        for x in ((few.sparse, None), data)
+        by_subjects(x.stored, known.ability, error, curves, zero) for x in (few, dense)
     )
     for x, y in zip(found, wanted, strict=True):
         np.testing.assert_allclose(x, y, rtol=1e-7, atol=1e-9)

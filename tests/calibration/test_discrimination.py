@@ -11,6 +11,7 @@ from irtjax.calibration.discrimination import (
     p_negative,
 )
 from irtjax.data import ResponseTable
+from irtjax.data.stored_cells import DenseCells
 from irtjax.numerics.tails import permutation_tails_of_scores
 from irtjax.report.demo import judge
 
@@ -45,14 +46,16 @@ def test_permutation_moments_and_tails_are_those_of_all_permutations():
     assert upper[0] >= 2 / 5040
 
 
-def test_complete_responses_by_products_have_the_tails_of_every_cell():
+def test_complete_responses_by_products_have_the_tails_of_every_cell(monkeypatch):
     random = np.random.default_rng(2)
     # More cells than one block of the product.
     for size in ((15, 3), (60, 12), (2500, 1001)):
         values = _responses(random, *size, reversed_items=2)
         values[:, 0] = 1
-        found = p_negative(values, None)
-        cells = p_negative(values, np.ones(size, bool))
+        found = p_negative(DenseCells(values))
+        with monkeypatch.context() as context:
+            context.setattr(DenseCells, "is_complete", False)
+            cells = p_negative(DenseCells(values))
         assert np.isnan(found[0]) and np.isnan(cells[0])
         np.testing.assert_allclose(found[1:], cells[1:], rtol=1e-8, atol=1e-300)
 
@@ -70,7 +73,7 @@ def test_an_item_whose_rest_is_constant_is_not_flagged(num_items):
             values[:, 1] = random.random(len(values)) < 0.5
             values[:, 2] = 1 - values[:, 1]
         for observed in (None, np.ones(values.shape, bool)):
-            assert p_negative(values, observed)[0] == 1
+            assert p_negative(DenseCells(values, observed))[0] == 1
 
 
 def test_booleans_and_numbers_have_the_same_tails():
@@ -103,7 +106,7 @@ def test_false_flags_are_as_rare_as_stated(kind, missing):
         }[kind](noise)
         observed = random.random(values.shape) >= missing if missing else None
         seen = 1 if observed is None else observed
-        flagged += negative_discrimination(values * seen, observed).any()
+        flagged += negative_discrimination(DenseCells(values * seen, observed)).any()
     assert flagged / 400 < 0.05 + 3 * 0.011
 
 
@@ -111,7 +114,7 @@ def test_false_flags_are_as_rare_as_stated(kind, missing):
 def test_sound_items_are_not_flagged(shape):
     random = np.random.default_rng(3)
     flagged = [
-        negative_discrimination(_responses(random, *shape), None).any()
+        negative_discrimination(DenseCells(_responses(random, *shape))).any()
         for _ in range(100)
     ]
     # Three standard errors of a share of 5 % over 100 tables.
@@ -122,7 +125,7 @@ def test_sound_items_are_not_flagged(shape):
 def test_reversed_items_are_found_and_the_same_as_in_an_audit():
     random = np.random.default_rng(4)
     values = _responses(random, 400, 40, reversed_items=5)
-    found = negative_discrimination(values, None)
+    found = negative_discrimination(DenseCells(values))
     assert found[:5].sum() >= 4 and not found[5:].any()
     table = ResponseTable.from_arrays(values)
     report = irtjax.audit(table, model="1pl")
@@ -137,8 +140,8 @@ def test_items_are_compared_with_their_own_group():
     ability = np.argsort(one.sum(1)), np.argsort(-other.sum(1))
     values = np.concatenate([one[ability[0]], other[ability[1]]], axis=1)
     group = np.repeat([0, 1], [12, 40])
-    assert negative_discrimination(values, None)[:12].any()
-    assert not negative_discrimination(values, None, group=group).any()
+    assert negative_discrimination(DenseCells(values))[:12].any()
+    assert not negative_discrimination(DenseCells(values), group).any()
 
 
 def test_counts_are_tested_where_an_item_has_as_many_trials_for_everybody():
@@ -147,19 +150,20 @@ def test_counts_are_tested_where_an_item_has_as_many_trials_for_everybody():
     chance[:, 0] = 1 - chance[:, 0]
     trials = np.full(chance.shape, 10)
     values = random.binomial(trials, chance)
-    assert negative_discrimination(values, None, trials).nonzero()[0].tolist() == [0]
+    found = negative_discrimination(DenseCells(values, None, trials))
+    assert found.nonzero()[0].tolist() == [0]
     trials[0, 0], values[0, 0] = 9, min(values[0, 0], 9)
-    assert not negative_discrimination(values, None, trials).any()
+    assert not negative_discrimination(DenseCells(values, None, trials)).any()
 
 
 def test_what_is_not_tested_is_not_flagged():
     # Too few items, no variation, and scores of too few subjects.
-    assert not negative_discrimination(np.array([[1, 0], [0, 1]] * 9), None).any()
+    assert not negative_discrimination(DenseCells(np.array([[1, 0], [0, 1]] * 9))).any()
     same = np.ones((20, 5), np.int8)
-    assert not negative_discrimination(same, None).any()
+    assert not negative_discrimination(DenseCells(same)).any()
     few = np.random.default_rng(7).random((8, 30))
     few[:, 0] = -few[:, 1:].mean(1)
-    assert not negative_discrimination(few, None).any()
+    assert not negative_discrimination(DenseCells(few)).any()
 
 
 @pytest.mark.slow
@@ -173,7 +177,7 @@ def test_a_multilevel_fit_flags_the_same_items_as_a_plain_one():
         )
         if "negative discrimination" in flags
     }
-    plain = negative_discrimination(table.values, table.observed)
+    plain = negative_discrimination(table.stored)
     assert found == set(table.items[plain]) and len(found) >= 4
     assert any("negative discrimination" in text for text in fit.warnings)
 

@@ -8,6 +8,7 @@ import pytest
 
 from irtjax._types import Status
 from irtjax.calibration import flags
+from irtjax.data.stored_cells import DenseCells
 from irtjax.models.catalogue import one_parameter, two_parameter
 from irtjax.models.priors import Normal
 
@@ -15,24 +16,25 @@ from irtjax.models.priors import Normal
 def test_margins_of_items_and_subjects():
     values = np.array([[1, 0, 0, 0], [1, 0, 1, 0]], np.int8)
     observed = np.array([[1, 1, 1, 0], [1, 1, 1, 0]], bool)
-    items = flags.margins(values, observed, None, 1, 0)
+    items = flags.margins(DenseCells(values, observed), 1, 0)
     assert items.observed.tolist() == [2, 2, 2, 0]
     assert items.highest.tolist() == [True, False, False, False]
     assert items.lowest.tolist() == [False, True, False, False]
     texts = flags.join_flags(4, flags.no_variation(items))
     assert texts == [flags.ALL_RIGHT, flags.ALL_WRONG, "", flags.NO_RESPONSES]
-    subjects = flags.margins(values, observed, None, 1, 1)
+    subjects = flags.margins(DenseCells(values, observed), 1, 1)
     assert subjects.total.tolist() == [1, 2]
     assert not subjects.highest.any() and not subjects.lowest.any()
 
 
 def test_margins_with_trials_and_categories():
     trials = np.array([[2, 3], [2, 0]])
-    counts = flags.margins(np.array([[2, 0], [2, 0]], np.int8), None, trials, 1, 0)
+    right = np.array([[2, 0], [2, 0]], np.int8)
+    counts = flags.margins(DenseCells(right, trials=trials), 1, 0)
     assert counts.observed.tolist() == [4, 3]
     assert counts.highest.tolist() == [True, False]
     assert counts.lowest.tolist() == [False, True]
-    ordered = flags.margins(np.array([[2, 1], [2, 2]], np.int8), None, None, 2, 0)
+    ordered = flags.margins(DenseCells(np.array([[2, 1], [2, 2]], np.int8)), 2, 0)
     assert ordered.highest.tolist() == [True, False]
 
 
@@ -50,7 +52,7 @@ def test_separation(column, apart):
     values = np.array(column, np.int8)[:, None]
     # In any order of the subjects.
     for order in ([0, 1, 2, 3], [2, 0, 3, 1]):
-        found = flags.separated_items(values[order], None, ability[order])
+        found = flags.separated_items(DenseCells(values[order]), ability[order])
         assert found.tolist() == [apart]
 
 
@@ -60,7 +62,7 @@ def test_separation_of_many_subjects():
     apart, overlap = ability > 2.5, ability > 2.5
     overlap = np.where(ability == ability.min(), True, overlap)
     values = np.stack([apart, ~apart, overlap], axis=1).astype(np.int8)
-    found = flags.separated_items(values, None, ability)
+    found = flags.separated_items(DenseCells(values), ability)
     assert found.tolist() == [True, True, False]
 
 
@@ -68,21 +70,22 @@ def test_separation_is_judged_on_what_was_observed():
     values = np.array([[0], [0], [0], [1]], np.int8)
     observed = np.array([[1], [1], [1], [1]], bool)
     ability = np.array([0.0, 3.0, 1.0, 2.0])
-    assert not flags.separated_items(values, observed, ability)[0]
+    assert not flags.separated_items(DenseCells(values, observed), ability)[0]
     observed[1] = False
-    assert flags.separated_items(values, observed, ability)[0]
+    assert flags.separated_items(DenseCells(values, observed), ability)[0]
 
 
 def test_components_of_who_answered_what():
-    assert flags.num_components(None) == 1
+    assert DenseCells(np.eye(3, dtype=np.int8)).num_components() == 1
+    number_of = lambda seen: DenseCells(seen, seen).num_components()
     blocks = np.kron(np.eye(3, dtype=bool), np.ones((2, 4), bool))
-    assert flags.num_components(blocks) == 3
+    assert number_of(blocks) == 3
     blocks[0, -1] = True
-    assert flags.num_components(blocks) == 2
+    assert number_of(blocks) == 2
     # Rows and columns without responses are no group of their own.
-    assert flags.num_components(np.pad(blocks, 1)) == 2
+    assert number_of(np.pad(blocks, 1)) == 2
     chain = np.eye(30, dtype=bool) | np.eye(30, k=1, dtype=bool)
-    assert flags.num_components(chain) == 1
+    assert number_of(chain) == 1
 
 
 def _findings(count, **given):
@@ -92,7 +95,7 @@ def _findings(count, **given):
 
 def test_item_flags():
     values = np.array([[1, 0, 1, 0], [1, 1, 0, 1]], np.int8)
-    found = flags.margins(values, None, None, 1, 0)
+    found = flags.margins(DenseCells(values), 1, 0)
     findings = _findings(
         4,
         negative=np.array([False, True, False, False]),
@@ -132,7 +135,7 @@ def test_only_estimates_without_a_prior_diverge():
 
 def test_estimates_that_do_not_exist():
     values = np.array([[1, 0, 1], [1, 1, 0]], np.int8)
-    found = flags.margins(values, None, None, 1, 0)
+    found = flags.margins(DenseCells(values), 1, 0)
     findings = _findings(3, separated=np.array([False, False, True]))
     lost = flags.without_estimate(two_parameter(None), found, findings)
     assert lost.tolist() == [True, False, True]

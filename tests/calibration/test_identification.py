@@ -80,12 +80,8 @@ def test_other_responses_than_right_and_wrong():
 def test_observed_responses_alone_give_the_same():
     dense = drawn(1, 60, 30, 0.8, 0.5)
     assert dense.observed is not None
-    row, column = np.nonzero(dense.observed)
-    from irtjax.calibration.identification import _of_cells
-    from irtjax.data.sparse_table import SparseCells
-
-    cells = SparseCells.of(row, column, dense.values[row, column], (60, 30))
-    assert _of_cells(cells) == pytest.approx(variation(dense))
+    few = dense.replace(values=dense.cells, observed=None)
+    assert variation(few) == pytest.approx(variation(dense))
 
 
 def test_sentences():

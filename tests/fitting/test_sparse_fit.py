@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 import irtjax
-from irtjax.calibration import discrimination, flags, item_findings
+from irtjax.calibration import discrimination, flags
+from irtjax.calibration.identification import variation
 from irtjax.data import sparse_table
 from irtjax.data.sparse_table import SparseCells
 from irtjax.data.table import ResponseTable
@@ -19,7 +20,7 @@ from irtjax.fitting.settings import sort_settings
 from irtjax.inference import covariance
 from irtjax.likelihood.problem import Problem
 from irtjax.models.factors import Factor
-from irtjax.ranking.accuracy import accuracies, accuracies_of_cells
+from irtjax.ranking.accuracy import accuracies
 
 #: Columns of errors of items, which have other approximations in a dense fit.
 OF_ERRORS = "_se"
@@ -68,24 +69,25 @@ def check_tables(few, dense, tolerance: float) -> None:
 def test_what_is_counted_from_the_cells(seed, subjects, benchmarks):
     dense, few = tables(seed, subjects, benchmarks=benchmarks)
     cells, labels = few.sparse, dense.benchmarks
-    data = dense.values, dense.observed
+    data = dense.stored
     for axis in (0, 1):
-        found = flags.margins_of_cells(cells, axis)
-        wanted = flags.margins(*data, None, 1, axis)
+        found = flags.margins(cells, 1, axis)
+        wanted = flags.margins(data, 1, axis)
         for x, y in zip(found, wanted, strict=True):
             np.testing.assert_array_equal(x, y)
     for names in (None, labels):
-        found = accuracies_of_cells(cells, names, level=0.9)
-        wanted = accuracies(*data, names, level=0.9)
+        found = accuracies(cells, names, level=0.9)
+        wanted = accuracies(data, names, level=0.9)
         for x, y in zip(found, wanted, strict=True):
             np.testing.assert_allclose(x, y, atol=1e-12)
     ability = np.random.default_rng(seed).normal(size=subjects).round(1)
-    found = flags.separated_in_cells(cells, ability)
-    np.testing.assert_array_equal(found, flags.separated_items(*data, ability))
-    assert flags.components_of_cells(cells) == flags.num_components(dense.observed)
-    found = discrimination.negative_in_cells(cells)
-    np.testing.assert_array_equal(found, discrimination.negative_discrimination(*data))
-    assert item_findings.num_components(few) == item_findings.num_components(dense)
+    found = flags.separated_items(cells, ability)
+    np.testing.assert_array_equal(found, flags.separated_items(data, ability))
+    assert cells.num_components() == data.num_components()
+    found = discrimination.negative_discrimination(cells)
+    np.testing.assert_array_equal(found, discrimination.negative_discrimination(data))
+    for found, wanted in zip(variation(few), variation(dense), strict=True):
+        np.testing.assert_allclose(found, wanted, rtol=1e-9)
 
 
 def test_p_values_of_negative_items_do_not_depend_on_the_blocks(monkeypatch):
@@ -94,10 +96,10 @@ def test_p_values_of_negative_items_do_not_depend_on_the_blocks(monkeypatch):
     adjust = discrimination.benjamini_hochberg
     keep = lambda p: kept.setdefault(len(kept), p) is p and adjust(p)
     monkeypatch.setattr(discrimination, "benjamini_hochberg", keep)
-    discrimination.negative_discrimination(dense.values, dense.observed)
+    discrimination.negative_discrimination(dense.stored)
     for size in (200, 200_000):
         monkeypatch.setattr(discrimination, "BLOCK", size)
-        discrimination.negative_in_cells(few.sparse)
+        discrimination.negative_discrimination(few.sparse)
     for found in (kept[1], kept[2]):
         np.testing.assert_allclose(found, kept[0], atol=1e-12)
     assert np.nanmin(kept[0]) < 1e-3
@@ -107,8 +109,7 @@ def test_separate_groups_are_counted():
     dense = ResponseTable.from_arrays(
         [[1, 0, np.nan], [np.nan, np.nan, 1], [np.nan] * 3]
     )
-    assert flags.num_components(dense.observed) == 2
-    assert flags.components_of_cells(dense.cells) == 2
+    assert dense.stored.num_components() == dense.cells.num_components() == 2
 
 
 def test_cells_are_used_where_they_are_quicker_or_the_matrix_too_large(monkeypatch):

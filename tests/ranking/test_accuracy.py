@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from irtjax.data.stored_cells import DenseCells
 from irtjax.ranking.accuracy import (
     ENOUGH_CLUSTERS,
     accuracies,
@@ -25,15 +26,15 @@ def test_responses_of_0_and_1_have_the_errors_of_any_numbers(missing):
     values, seen, _ = drawn(np.random.default_rng(1), 1)
     seen[0] = False
     values = values * seen
-    found = accuracies(values.astype(np.int8), seen if missing else None)
-    same = accuracies(values, seen if missing else None)
+    found = accuracies(DenseCells(values.astype(np.int8), seen if missing else None))
+    same = accuracies(DenseCells(values, seen if missing else None))
     np.testing.assert_allclose(found, same, rtol=1e-12, atol=1e-15)
 
 
 @pytest.mark.parametrize("benchmarks", [1, ENOUGH_CLUSTERS - 1, 8])
 def test_errors_are_those_of_the_formula(benchmarks):
     values, seen, label = drawn(np.random.default_rng(0), benchmarks)
-    found = accuracies(values, seen, label)
+    found = accuracies(DenseCells(values, seen), label)
     for i in range(5):
         at = seen[i]
         y = values[i, at]
@@ -62,9 +63,10 @@ def test_blocks_trials_categories_and_empty_subjects(monkeypatch):
     trials[3], trials[4] = 0, 0
     trials[4, 2] = 2
     values = rng.binomial(trials, 0.4)
-    whole = accuracies(values, trials)
-    monkeypatch.setattr("irtjax.ranking.accuracy.BLOCK_CELLS", 60)
-    for one, other in zip(whole, accuracies(values, trials), strict=True):
+    counts = DenseCells(values, None, trials)
+    whole = accuracies(counts)
+    monkeypatch.setattr("irtjax.data.stored_cells.BLOCK_CELLS", 15)
+    for one, other in zip(whole, accuracies(counts), strict=True):
         np.testing.assert_array_equal(one, other)
     assert whole.accuracy[0] == pytest.approx(values[0].sum() / trials[0].sum())
     # The error of a ratio of sums over items.
@@ -78,10 +80,10 @@ def test_blocks_trials_categories_and_empty_subjects(monkeypatch):
     assert np.isfinite(whole.accuracy[4]) and np.isnan(whole.standard_error[4])
     # Categories of 0 to 2: twice the bounds of halves.
     graded = rng.integers(0, 3, (4, 20))
-    double = accuracies(graded, top=2.0)
-    half = accuracies(graded / 2)
+    double = accuracies(DenseCells(graded), top=2.0)
+    half = accuracies(DenseCells(graded / 2))
     np.testing.assert_allclose(double.upper, 2 * half.upper)
-    perfect = accuracies(np.ones((1, 10)))
+    perfect = accuracies(DenseCells(np.ones((1, 10))))
     assert perfect.standard_error[0] == 0 and perfect.upper[0] == 1
     assert 0.5 < perfect.lower[0] < 0.8
 
@@ -126,7 +128,7 @@ def test_intervals_of_accuracies_hold_their_level():
     # Few items, and a chance near 1: where a normal interval fails.
     for items, chance in ((10, 0.9), (30, 0.5), (200, 0.97)):
         values = (rng.random((20000, items)) < chance).astype(np.int8)
-        found = accuracies(values)
+        found = accuracies(DenseCells(values))
         held = np.mean((found.lower <= chance) & (chance <= found.upper))
         # Ten items leave few values: 0.987 is the share that holds 0.9.
         assert 0.93 < held < 0.99

@@ -13,6 +13,7 @@ from irtjax.calibration.flags import flag_warnings
 from irtjax.calibration.heterogeneity import discrimination_heterogeneity
 from irtjax.calibration.rank import rank
 from irtjax.calibration.result_tables import AbilityTable, ItemTable
+from irtjax.data.stored_cells import DenseCells
 from irtjax.ranking.accuracy import accuracies
 from irtjax.report import flag_counts, summarise
 from irtjax.report.leaderboard_page import leaderboard, subject_cells
@@ -151,7 +152,7 @@ def test_accuracies_by_benchmark_are_those_of_its_items_alone():
     fit, table = small_fit("2pl"), small_table()
     for name in ("b0", "b1"):
         mine = table.benchmarks == name
-        found = accuracies(table.values[:, mine], table.observed[:, mine])
+        found = accuracies(DenseCells(table.values[:, mine], table.observed[:, mine]))
         for end, values in zip(("", "_se", "_lower", "_upper"), found, strict=True):
             column = fit.abilities.table[f"accuracy[{name}]{end}"].to_numpy()
             np.testing.assert_allclose(column, values)

@@ -8,6 +8,7 @@ from scipy import stats
 from scipy.optimize import minimize
 from scipy.special import expit
 
+from irtjax.data.stored_cells import DenseCells
 from irtjax.validity.asymptotes import (
     GroupedResponses,
     binomial_quantiles,
@@ -74,8 +75,7 @@ def test_asymptotes_subject_by_subject_where_answers_are_missing(guess):
     ability = theta[:, 0] + 0.2 * random.standard_normal(subjects)
     ability = ability / (1 + 0.2**2)
     found = by_subjects(
-        values,
-        observed,
+        DenseCells(values, observed),
         ability,
         error,
         (slope, intercept, np.full(items, guess), np.ones(items)),
@@ -116,7 +116,7 @@ def test_asymptotes_at_abilities_from_the_same_answers(guess):
         ability = weight @ nodes
         error = np.sqrt(weight @ nodes**2 - ability**2)
         error[0] = np.nan  # A subject without an error counts for nothing.
-        scored = values, observed, ability, error
+        scored = DenseCells(values, observed), ability, error
         tested.append(by_subjects(*scored, items, np.full(30, guess)).p_value)
     p_value = np.concatenate(tested)
     for level in (0.01, 0.05, 0.25):

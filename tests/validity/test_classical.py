@@ -7,6 +7,7 @@ from scipy import stats
 from irtjax.auditing import (
     tetrachoric_of_counts,
 )
+from irtjax.data.stored_cells import DenseCells
 from irtjax.validity import tetrachoric as tetrachorics
 from irtjax.validity.classical import classical
 from irtjax.validity.tetrachoric import LARGEST, tetrachoric
@@ -16,7 +17,7 @@ from tests.small_fits import small_table
 def test_classical_statistics_are_those_of_their_definitions():
     random = np.random.default_rng(3)
     values = (random.random((60, 7)) < random.random((60, 1))).astype(np.int8)
-    found = classical(values, None)
+    found = classical(DenseCells(values))
     total = values.sum(1)
 
     def alpha(part):
@@ -31,7 +32,7 @@ def test_classical_statistics_are_those_of_their_definitions():
         without = alpha(np.delete(values, j, 1))
         assert found.alpha_without[j] == pytest.approx(without)
     # A mask without gaps changes nothing.
-    masked = classical(values, np.ones(values.shape, bool))
+    masked = classical(DenseCells(values, np.ones(values.shape, bool)))
     for one, other in zip(found, masked, strict=True):
         np.testing.assert_allclose(one, other)
 

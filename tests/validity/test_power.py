@@ -5,6 +5,7 @@ import pytest
 from scipy.stats import nct, norm
 
 import irtjax
+from irtjax.data.stored_cells import DenseCells
 from irtjax.ranking.accuracy import paired_difference
 from irtjax.ranking.power import Design, items_needed, paired_power, paired_variance
 
@@ -70,7 +71,7 @@ def test_half_width_is_that_of_the_interval_of_an_accuracy():
     from irtjax.ranking.accuracy import accuracies
 
     rng = np.random.default_rng(2)
-    found = accuracies((rng.random((2000, 300)) < 0.7).astype(np.int8))
+    found = accuracies(DenseCells((rng.random((2000, 300)) < 0.7).astype(np.int8)))
     width = np.mean(found.upper - found.lower) / 2
     (row,) = irtjax.power(sizes=300, accuracy=0.7).table.to_pylist()
     assert row["half_width"] == pytest.approx(width, rel=0.005)
