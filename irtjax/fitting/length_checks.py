@@ -73,7 +73,6 @@ def warnings_of(
             " its correlation with ability are those of noise; use the model"
             " 'probit2pl'",
         )
-    found: list[str] = []
     seen = ~np.isnan(table.lengths)
     accuracy = table.subject_accuracy()
     wrong, right = accuracy == 0, accuracy == 1
@@ -93,12 +92,13 @@ def warnings_of(
     wanted += ["both"] * (len(wanted) == 2)
     others = {name: _correlation(problem, estimates, variants[name]) for name in wanted}
     moved = {name for name, x in others.items() if abs(x - rho) >= _RELEVANT}
+    reasons = []
     if "subjects" in moved:
         kind = "all wrong" if not right.any() else "all right or all wrong"
         kind = "all right" if not wrong.any() else kind
         count = int(extreme.sum())
-        found.append(
-            f"rho is {rho:.2f}, but {others['subjects']:.2f} without"
+        reasons.append(
+            f"{others['subjects']:.2f} without"
             f" {counted(count, 'subject')} that {are(count)} {kind}: only lengths"
             f" order {'these' if count > 1 else 'it'}; leave_out= leaves subjects out"
         )
@@ -107,12 +107,13 @@ def warnings_of(
         rest = ""
         if "both" in others:
             rest = f", and {others['both']:.2f} without those subjects too"
-        found.append(
-            f"rho is {rho:.2f}, but {others['zeros']:.2f} without"
+        reasons.append(
+            f"{others['zeros']:.2f} without"
             f" {counted(count, 'length')} of 0{rest}: empty responses count as very"
             " short ones; zero_lengths='missing' takes these lengths as missing"
         )
-    return tuple(found)
+    # One warning: the verdict has room for the first words of two.
+    return (f"rho is {rho:.2f}, but {'; it is '.join(reasons)}",) if reasons else ()
 
 
 def _correlation(problem: Problem, estimates: Estimates, variant: _Variant) -> float:
