@@ -149,7 +149,7 @@ class EMAround(AbstractFactorEM):
         constants = _Constants.of(problem, point)
 
         def body(carry, begin, is_new):
-            curvature, gradient, second, total, variance, log_lik = carry
+            curvature, gradient, second, total, log_lik = carry
             part = self._block(problem, point, constants, posterior, begin, size)
             weight = block_weight(data, begin, is_new, dtype)
             at = (part.share * weight[:, None]).reshape(-1, 1)
@@ -164,18 +164,17 @@ class EMAround(AbstractFactorEM):
                 gradient + part.values.T @ (z_mean * weight[:, None]) - minus,
                 second + jnp.sum(moments, axis=0).reshape(dims, dims),
                 total + jnp.sum(weight),
-                variance + weight**2 @ self._variance(part.share),
                 put_block(log_lik, part.log_lik, begin),
             )
 
         zeros = lambda *shape: jnp.zeros(shape, dtype)
         sums = zeros(num_items, width**2), zeros(num_items, width), zeros(dims, dims)
-        init = *sums, zeros(), zeros(), zeros(data.num_subjects)
+        init = *sums, zeros(), zeros(data.num_subjects)
         found = scan_subject_blocks(body, init, data.num_subjects, size)
-        curvature, gradient, second, total, variance, log_lik = found
+        curvature, gradient, second, total, log_lik = found
         curvature = curvature.reshape(num_items, width, width)
         items = Quadratic(gradient, curvature)
-        return Sweep(log_lik, items, second / total, posterior, zeros(), variance)
+        return Sweep(log_lik, items, second / total, posterior, zeros())
 
     def block_size(self, num_subjects: int, num_items: int, itemsize: int) -> int:
         """Subjects of a block, with all cells at all points."""

@@ -29,11 +29,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool, Float
 
 from irtjax._types import KeyArray, Scalar
-from irtjax.estimators.driver import AbstractMethod, Progress, tree_where
+from irtjax.estimators.ascent import AbstractAscent, AscentState, Image
+from irtjax.estimators.driver import tree_where
 from irtjax.estimators.joint.bound import Quadratic, add_normal_prior, update_items
 from irtjax.estimators.marginal.newton import Raised
 from irtjax.estimators.settings import check_least
@@ -50,7 +50,6 @@ from irtjax.models.families.graded import AbstractCuts
 from irtjax.models.families.logistic import Binary
 from irtjax.models.model import Model, Population
 from irtjax.models.priors import Normal
-from irtjax.numerics.acceleration import Memory, accelerate, empty_memory, forget
 from irtjax.numerics.kernels import (
     inverse_of,
     inverse_root,
@@ -95,7 +94,6 @@ class Sweep(NamedTuple):
         posterior: What the next pass starts from.
         settled: Largest move of a posterior mean that is left, in its standard
             deviations; 0 where posteriors are exact.
-        variance: Of the log-likelihood, by random draws of abilities.
         raised: Items that the pass has raised itself; None to maximise the bounds.
     """
 
@@ -104,34 +102,10 @@ class Sweep(NamedTuple):
     second: Float[Array, "dims dims"]
     posterior: Any
     settled: Scalar
-    variance: Scalar
     raised: Raised | None = None
 
 
-class FactorState(NamedTuple):
-    """State: the point to evaluate next, and the best one so far.
-
-    A point has `stacked` rows (d, a) and the `correlation` of the factors. `posterior`
-    is what the next pass starts from, if anything. `log_lik`, `log_prior`, `objective`,
-    `residual` and `variance` are those of `best`. `image` is one step from it, tried
-    when a proposal is refused. `refused` counts points refused in a row.
-    """
-
-    point: Any
-    best: Any
-    image: Any
-    posterior: Any
-    log_lik: Float[Array, " subjects"]
-    log_prior: Scalar
-    objective: Scalar
-    residual: Scalar
-    variance: Scalar
-    memory: Memory
-    refused: Array
-    num_seen: Array
-
-
-class AbstractFactorMarginal(AbstractMethod):
+class AbstractFactorMarginal(AbstractAscent):
     """Base class of marginal methods of several abilities.
 
     Attributes:
@@ -150,57 +124,10 @@ class AbstractFactorMarginal(AbstractMethod):
         """Refuses settings that no fit can have."""
         check_least(type(self).__name__, self, memory=0)
 
-    def _first(self, problem: Problem, point: Any, posterior: Any = None):
-        """The state at a point."""
-        dtype = point.stacked.dtype
-        zero, none = jnp.zeros((), dtype), jnp.zeros((), jnp.int32)
-        memory = empty_memory(ravel_pytree(point)[0].size, max(self.memory, 1), dtype)
-        return FactorState(
-            *(point,) * 3,
-            posterior=posterior,
-            log_lik=jnp.zeros(problem.data.num_subjects, dtype),
-            log_prior=zero,
-            objective=zero,
-            residual=jnp.full((), jnp.inf, dtype),
-            variance=zero,
-            memory=memory,
-            refused=none,
-            num_seen=none,
-        )
-
-    def _next(
-        self, problem, state: FactorState, log_lik, log_prior, image, scale, **seen
-    ) -> FactorState:
-        """The next state, from what was computed at its point.
-
-        The point is accepted if it is no worse than the best one. The next point is
-        the proposal from it, or the image of the best point.
-        """
-        weight = problem.data.subject_weight
-        weight = jnp.ones_like(log_lik) if weight is None else weight
-        # The first objective is a plain sum; later ones add small, accurate gains.
-        gain = jnp.sum(weight * (log_lik - state.log_lik))
-        gain = gain + log_prior - state.log_prior
-        slack = 4 * jnp.finfo(gain.dtype).eps * jnp.linalg.norm(weight * log_lik)
-        accepted = (state.num_seen == 0) | (gain >= -slack)
-        given = problem, state.point, image, scale, state.memory
-        proposal, memory = self._propose(*given)
-        found = state._replace(
-            point=proposal,
-            best=state.point,
-            image=image,
-            log_lik=log_lik,
-            log_prior=log_prior,
-            objective=state.objective + gain,
-            memory=memory,
-            **seen,
-        )
-        again = state._replace(point=state.image, memory=memory)
-        return tree_where(accepted, found, again)._replace(
-            memory=forget(memory, ~accepted),
-            refused=jnp.where(accepted, 0, state.refused + 1),
-            num_seen=state.num_seen + 1,
-        )
+    @property
+    def num_differences(self) -> int:
+        """Depth of the acceleration."""
+        return self.memory
 
     def _correlation(self, problem, correlation: Array, second: Array, total: Array):
         """The best correlations where they are estimated."""
@@ -225,34 +152,24 @@ class AbstractFactorMarginal(AbstractMethod):
         moves = moves._replace(stacked=jnp.where(free_of(problem), at_items, 0))
         return jnp.max(jnp.stack([jnp.max(x) for x in moves]))
 
-    def _propose(self, problem, point, image, scale, memory):
-        """Accelerated proposal; the image itself when acceleration is off."""
-        if self.memory == 0:
-            return image, memory
-        flat_point, unravel = ravel_pytree(point)
-        flat_image, flat_scale = ravel_pytree(image)[0], ravel_pytree(scale)[0]
-        flat, memory = accelerate(memory, flat_point, flat_image, flat_scale)
-        proposal = unravel(flat)
+    def feasible(
+        self, problem: Problem, state: AscentState, proposal: Any, image: Image
+    ) -> Any:
+        """Slopes within their bounds, and correlations that are positive definite."""
         stacked = proposal.stacked
         if is_positive(problem.model):
-            cuts = stacked.shape[1] - len(point.correlation)
+            cuts = stacked.shape[1] - len(proposal.correlation)
             slopes = jnp.maximum(stacked[:, cuts:], 0)
             stacked = jnp.concatenate([stacked[:, :cuts], slopes], axis=1)
         # Fixed coordinates stay exactly, not up to the rounding of a mixture.
-        stacked = jnp.where(free_of(problem), stacked, point.stacked)
+        stacked = jnp.where(free_of(problem), stacked, state.point.stacked)
         fine = jnp.all(jnp.isfinite(inverse_root(proposal.correlation)))
-        return tree_where(fine, proposal._replace(stacked=stacked), image), memory
+        return tree_where(fine, proposal._replace(stacked=stacked), image.point)
 
     def goal(self, problem: Any, dtype: Any) -> Any:
         """The tolerance, by default that of the precision."""
         usual = 1e-4 if dtype == jnp.float64 else 1e-2
         return usual if self.tolerance is None else self.tolerance
-
-    def progress(self, problem: Problem, state: Any) -> Progress:
-        """Objective and residual of the best point."""
-        dtype = state.residual.dtype
-        solved = state.residual <= jnp.asarray(self.goal(problem, dtype), dtype)
-        return Progress(state.objective, state.residual, solved, state.refused >= 2)
 
 
 class AbstractFactorEM(AbstractFactorMarginal):
@@ -278,7 +195,7 @@ class AbstractFactorEM(AbstractFactorMarginal):
         super().check(problem)
         check_factors(problem.model, type(self).__name__, self.logistic)
 
-    def init(self, problem: Problem, start: Start, key: KeyArray | None) -> FactorState:
+    def init(self, problem: Problem, start: Start, key: KeyArray | None) -> AscentState:
         """State at the start values."""
         check_factors(problem.model, type(self).__name__, self.logistic)
         start = with_own_correlation(problem, start)
@@ -289,43 +206,39 @@ class AbstractFactorEM(AbstractFactorMarginal):
         cuts = intercept.reshape(len(intercept), -1)
         stacked = jnp.concatenate([cuts, slopes], axis=1)
         point = FactorPoint(stacked, correlation)
-        return self._first(problem, point, self.first_posterior(problem, start))
+        posterior = self.first_posterior(problem, start)
+        return self.first_state(point, problem.data.num_subjects, carry=posterior)
 
-    def step(
-        self, problem: Problem, state: FactorState, key: KeyArray | None
-    ) -> FactorState:
-        """Judges the point, and raises items and correlations: a pass over the data."""
+    def image(self, problem: Problem, state: AscentState) -> Image:
+        """Raises items and correlations: a pass over the data."""
         data, point, model = problem.data, state.point, problem.model
-        seen = self.sweep(problem, point, state.posterior)
-        log_prior = log_prior_of(problem, items_of(model, point), point.correlation)
+        seen = self.sweep(problem, point, state.carry)
         if seen.raised is None:
             mean, precision = prior_moments(model, point)
             items = add_normal_prior(seen.items, point.stacked, mean, precision)
-            given = point.stacked, free_of(problem), is_positive(model)
-            stacked = update_items(items, *given)
+            stacked = update_items(
+                items, point.stacked, free_of(problem), is_positive(model)
+            )
         else:
             stacked, items = seen.raised
         total = jnp.sum(weigh_rows(jnp.ones_like(seen.log_lik), data.subject_weight))
         correlation = self._correlation(problem, point.correlation, seen.second, total)
-        image = FactorPoint(stacked, correlation)
+        raised = FactorPoint(stacked, correlation)
         bend = weigh_rows(items.diagonal, data.item_weight)
         of_pairs = jnp.full_like(point.correlation, jnp.sqrt(total))
         scale = FactorPoint(jnp.sqrt(bend), of_pairs)
-        residual = self._residual(problem, point, image, scale, items)
-        return self._next(
-            problem,
-            state,
+        residual = self._residual(problem, point, raised, scale, items)
+        return Image(
+            raised,
             seen.log_lik,
-            log_prior,
-            image,
+            log_prior_of(problem, items_of(model, point), point.correlation),
+            jnp.maximum(residual, seen.settled),
             scale,
-            posterior=seen.posterior,
-            residual=jnp.maximum(residual, seen.settled),
-            variance=seen.variance,
+            seen.posterior,
         )
 
     def result(
-        self, problem: Problem, state: FactorState
+        self, problem: Problem, state: AscentState
     ) -> tuple[Parameters, Float[Array, " subjects"]]:
         """Items and correlations, in a fixed order, and `Sweep.log_lik`."""
         return as_parameters(problem, state.best), state.log_lik

@@ -159,7 +159,7 @@ class GVEM(AbstractFactorEM):
         curvature = curvature.reshape(num_items, width, width)
         gradient = linear - jnp.einsum("jpq,jq->jp", curvature, point.stacked)
         new, items = NormalPosteriors(mean, covariance), Quadratic(gradient, curvature)
-        return Sweep(bound, items, second / total, new, jnp.sqrt(settled), zeros())
+        return Sweep(bound, items, second / total, new, jnp.sqrt(settled))
 
     def solve(self, problem: Problem, start: Start, run: Run) -> Solution:
         """The variational steps, then those on points; see the class."""

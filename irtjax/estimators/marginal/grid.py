@@ -20,11 +20,11 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from irtjax._types import KeyArray, Status
+from irtjax.estimators.ascent import AscentState
 from irtjax.estimators.driver import Run, Solution, drive
 from irtjax.estimators.marginal.factor_em import (
     AbstractFactorEM,
     FactorPoint,
-    FactorState,
     Sweep,
     check_factors,
     free_of,
@@ -77,7 +77,7 @@ class GridEM(AbstractFactorEM):
 
     nodes: Float[Array, "nodes dims"] | None = None
 
-    def init(self, problem: Problem, start: Start, key: KeyArray | None) -> FactorState:
+    def init(self, problem: Problem, start: Start, key: KeyArray | None) -> AscentState:
         """State at the start values, empty categories closed."""
         check_factors(problem.model, type(self).__name__, self.logistic)
         together = ties(problem, start.items.intercept.dtype)
@@ -101,14 +101,19 @@ class GridEM(AbstractFactorEM):
         counts = expected_counts(model, items, theta, log_weights, problem.data)
         expected = ExpectedItems.of(model, theta, counts)
         first = expected.derivatives(point.stacked)
-        given = prior_moments(model, point), free_of(problem), posterior
-        raised = raise_items(problem, point.stacked, expected, first, *given)
+        raised = raise_items(
+            problem,
+            point.stacked,
+            expected,
+            first,
+            prior_moments(model, point),
+            free_of(problem),
+            posterior,
+        )
         total, dims = jnp.sum(counts.nodes), theta.shape[1]
         second = (counts.nodes @ outer(theta)).reshape(dims, dims) / total
-        none = jnp.zeros((), dtype)
-        return Sweep(
-            counts.log_marginal, first[1], second, posterior, none, none, raised
-        )
+        settled = jnp.zeros((), dtype)
+        return Sweep(counts.log_marginal, first[1], second, posterior, settled, raised)
 
     def record(self) -> dict[str, Any]:
         """The number of nodes, and the form of abilities."""

@@ -24,12 +24,12 @@ from jaxtyping import Array, Float
 
 from irtjax._types import KeyArray
 from irtjax.data.responses import Responses
+from irtjax.estimators.ascent import AscentState, Image
 from irtjax.estimators.joint.bound import Quadratic, add_normal_prior, update_items
 from irtjax.estimators.joint.objective import block_weight
 from irtjax.estimators.marginal.factor_em import (
     AbstractFactorMarginal,
     FactorPoint,
-    FactorState,
     free_of,
     is_positive,
     log_prior_of,
@@ -99,26 +99,23 @@ class NormalFactors(AbstractFactorMarginal):
                     f" several abilities, not {type(prior).__name__}"
                 )
 
-    def init(self, problem: Problem, start: Start, key: KeyArray | None) -> FactorState:
+    def init(self, problem: Problem, start: Start, key: KeyArray | None) -> AscentState:
         """State at the start values."""
         self.check(problem)
         slopes, intercept, dispersion = with_own_correlation(problem, start).items
         dtype, dims = intercept.dtype, slopes.shape[1]
         stacked = jnp.concatenate([intercept[:, None], slopes], axis=1)
         point = NormalPoint(stacked, jnp.log(dispersion), jnp.eye(dims, dtype=dtype))
-        return self._first(problem, point)
+        return self.first_state(point, problem.data.num_subjects)
 
-    def step(
-        self, problem: Problem, state: FactorState, key: KeyArray | None
-    ) -> FactorState:
-        """Judges the point, and raises items and correlations: a pass over the data."""
+    def image(self, problem: Problem, state: AscentState) -> Image:
+        """Raises items and correlations: a pass over the data."""
         data, point = problem.data, state.point
         log_lik, moments, second = normal_sweep(data, point)
         log_prior = log_prior_of(problem, _items_of(point), point.correlation)
         total = jnp.sum(weigh_rows(jnp.ones_like(log_lik), data.subject_weight))
-        image, scale, residual = self._raised(problem, point, moments, second, total)
-        computed = log_lik, log_prior, image, scale
-        return self._next(problem, state, *computed, residual=residual)
+        raised, scale, residual = self._raised(problem, point, moments, second, total)
+        return Image(raised, log_lik, log_prior, residual, scale)
 
     def _raised(self, problem, point: NormalPoint, moments: ItemSums, second, total):
         """One EM step, the roots of its curvatures, and the residual."""
@@ -143,7 +140,7 @@ class NormalFactors(AbstractFactorMarginal):
         return image, scale, self._residual(problem, point, image, scale, items)
 
     def result(
-        self, problem: Problem, state: FactorState
+        self, problem: Problem, state: AscentState
     ) -> tuple[Parameters, Float[Array, " subjects"]]:
         """Items and correlations, in the order of `factor_em.oriented`."""
         slopes, population = oriented(problem, state.best)

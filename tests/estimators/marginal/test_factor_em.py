@@ -192,7 +192,7 @@ def _swept(problem, start, data, method=None):
     method = GVEM() if method is None else method
     problem = dataclasses.replace(problem, data=data)
     state = method.init(problem, start, None)
-    seen = method.sweep(problem, state.point, state.posterior)
+    seen = method.sweep(problem, state.point, state.carry)
     return seen.log_lik, seen.second, seen.items.gradient
 
 
