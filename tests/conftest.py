@@ -4,6 +4,7 @@ import gc
 import os
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -42,6 +43,7 @@ def pytest_configure(config: pytest.Config) -> None:
         # The same results on a machine that happens to have an accelerator.
         jax.config.update("jax_platforms", "cpu")
     _keep_compiled_code(config)
+    _share_contexts()
     # Tracing makes tuples by the million and hardly a cycle: at Python's own 700, the
     # search for cycles is a twentieth of the time of all tests.
     gc.set_threshold(50_000, *gc.get_threshold()[1:])
@@ -123,6 +125,30 @@ def _keep_compiled_code(config: pytest.Config) -> None:
         return
     jax.config.update("jax_compilation_cache_dir", str(cache.mkdir("jax")))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
+
+
+#: Programs that are lowered in one context, which keeps their types and constants.
+PROGRAMS_OF_A_CONTEXT = 200
+
+
+def _share_contexts() -> None:
+    """Lower many programs in one MLIR context.
+
+    JAX makes a context for each program, which takes 5 of the 8 ms that an operation on
+    arrays of a new shape takes; tests have tens of thousands of such operations.
+    """
+    from jax._src.interpreters import mlir
+
+    make = mlir.make_ir_context
+    own = threading.local()
+
+    def shared():
+        if getattr(own, "left", 0) == 0:
+            own.context, own.left = make(), PROGRAMS_OF_A_CONTEXT
+        own.left -= 1
+        return own.context
+
+    mlir.make_ir_context = shared
 
 
 #: Memory mappings of a process from which compiled programs are dropped. Each program
