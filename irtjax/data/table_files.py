@@ -309,7 +309,6 @@ def num_items(schema: pa.Schema) -> int:
 
 def _from_arrow(frame: pa.Table) -> Fields:
     """The fields of a table that was saved as Parquet."""
-    import pyarrow as pa
     import pyarrow.compute
 
     pc: Any = pyarrow.compute  # Its functions are made when it is loaded.
@@ -319,32 +318,14 @@ def _from_arrow(frame: pa.Table) -> Fields:
     meta = _checked(facts, _Facts)
     shape = (frame.num_rows, len(meta.items))
 
-    def numbers(name: str) -> Any:
-        column = frame.column(name)
-        lists = pa.types.is_list(column.type) or pa.types.is_large_list(column.type)
-        inner = column.type.value_type if lists else column.type
-        if not lists or not (pa.types.is_integer(inner) or pa.types.is_floating(inner)):
-            raise ValueError(f"its column {name} holds {column.type}")
-        chunks = [chunk.flatten() for chunk in column.chunks]
-        return pa.chunked_array(chunks, inner).combine_chunks()
-
-    def matrix(name: str, fill: float = 0) -> tuple[Any, Any]:
-        if name not in frame.column_names:
-            return None, None
-        flat, observed = numbers(name), None
-        if flat.null_count:
-            observed = flat.is_valid().to_numpy(zero_copy_only=False).reshape(shape)
-            flat = flat.fill_null(fill)
-        return flat.to_numpy(zero_copy_only=False).reshape(shape).copy(), observed
-
-    few = _PLACES in frame.column_names
-    if few:
-        places, observed = numbers(_PLACES).to_numpy(), None
+    cells = None
+    if _PLACES in frame.column_names:
+        places, observed = _numbers(frame, _PLACES).to_numpy(), None
         counts = pc.list_value_length(frame.column(_PLACES)).to_numpy()
-        values = numbers("values").to_numpy()
+        values = _numbers(frame, "values").to_numpy()
         cells = _checked_cells(places, counts, values, shape)
     else:
-        cells, (values, observed) = None, matrix("values")
+        values, observed = _matrix(frame, "values", shape)
     texts = []
     if _TEXTS in frame.column_names and frame.num_rows:
         texts = frame.column(_TEXTS)[0].as_py() or []
@@ -361,17 +342,50 @@ def _from_arrow(frame: pa.Table) -> Fields:
     return dict(
         subjects=as_labels(frame.column("subject").to_pylist()),
         observed=observed,
-        trials=matrix("trials")[0],
+        trials=_matrix(frame, "trials", shape)[0],
         subject_facets={
             name.removeprefix(_FACET): as_labels(frame.column(name).to_pylist())
             for name in frame.column_names
             if name.startswith(_FACET)
         },
-        lengths=matrix("lengths", np.nan)[0],
+        lengths=_matrix(frame, "lengths", shape, np.nan)[0],
         item_texts=texts_from_rows(texts),
         answers=answers.from_lists(of_answers, shape) if of_answers else None,
         **fields,
     )
+
+
+def _numbers(frame: pa.Table, name: str) -> Any:
+    """The numbers in the lists of a column, one after another."""
+    import pyarrow as pa
+
+    column = frame.column(name)
+    lists = pa.types.is_list(column.type) or pa.types.is_large_list(column.type)
+    inner = column.type.value_type if lists else column.type
+    if not lists or not (pa.types.is_integer(inner) or pa.types.is_floating(inner)):
+        raise ValueError(f"its column {name} holds {column.type}")
+    chunks = [chunk.flatten() for chunk in column.chunks]
+    return pa.chunked_array(chunks, inner).combine_chunks()
+
+
+def _matrix(
+    frame: pa.Table, name: str, shape: tuple[int, int], fill: float = 0
+) -> tuple[Any, Any]:
+    """`[subjects, items]` numbers of a column of lists, and their mask; None without.
+
+    Args:
+        frame: A table that was saved as Parquet.
+        name: The column.
+        shape: Subjects and items.
+        fill: Takes the place of missing numbers.
+    """
+    if name not in frame.column_names:
+        return None, None
+    flat, observed = _numbers(frame, name), None
+    if flat.null_count:
+        observed = flat.is_valid().to_numpy(zero_copy_only=False).reshape(shape)
+        flat = flat.fill_null(fill)
+    return flat.to_numpy(zero_copy_only=False).reshape(shape).copy(), observed
 
 
 def _checked_cells(

@@ -58,7 +58,8 @@ def from_inspect(samples: Any, **options: Any) -> ResponseTable:
     """
     import pyarrow as pa
 
-    from irtjax.data.reading.read import read, to_arrow
+    from irtjax.data.reading.open import to_arrow
+    from irtjax.data.reading.read import read
 
     table = to_arrow(samples, "the frame of samples_df")
     lacking = [name for name in _NEEDED if name not in table.column_names]

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import irtjax
-from irtjax.data.reading.sources import identify
+from irtjax.data.reading.recognise import identify
 
 LOGS = Path(__file__).parent.parent / "fixtures" / "efficient_lm_eval"
 

@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 from irtjax.cli.app import app
 from irtjax.data import read
 from irtjax.data.formats import LOGS, evalplus, irw, lighteval
-from irtjax.data.reading.sources import identify
+from irtjax.data.reading.recognise import identify
 from tests.reading_cases import refused
 
 FIXTURES = Path(__file__).parent.parent / "fixtures"

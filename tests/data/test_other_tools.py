@@ -12,7 +12,7 @@ import pytest
 
 from irtjax.data import read
 from irtjax.data.formats import arena
-from irtjax.data.reading.sources import identify
+from irtjax.data.reading.recognise import identify
 from tests.reading_cases import refused
 
 FIXTURES = Path(__file__).parent.parent / "fixtures"

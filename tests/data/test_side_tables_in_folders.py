@@ -138,7 +138,7 @@ def test_side_tables_with_spaces_in_names_are_left_out(key, folder):
 
 def test_of_many_files_none_is_read_for_a_message(folder, monkeypatch):
     (folder / "more.csv").write_text("model,item,correct\nm,a,1\nn,a,0\n")
-    monkeypatch.setattr("irtjax.data.reading.read._FEW", 1)
+    monkeypatch.setattr("irtjax.data.reading.find._FEW", 1)
     with pytest.raises(ValueError, match=r"of csv: .*models\.csv.*; parquet: "):
         read(folder)
 

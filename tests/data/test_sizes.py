@@ -8,10 +8,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from irtjax import ResponseTable, read
-from irtjax.data.reading import read as reading
+from irtjax.data.reading import open as opening
+from irtjax.data.reading.find import check_sizes
 from irtjax.data.reading.options import ReadOptions
-from irtjax.data.reading.sizes import check_sizes
-from irtjax.data.reading.sources import identify
+from irtjax.data.reading.recognise import identify
 
 
 def matrix(rows: int, columns: int, start: int = 0) -> ResponseTable:
@@ -48,7 +48,7 @@ def limit(monkeypatch):
         def fail(*_):
             raise AssertionError("a file was read")
 
-        monkeypatch.setattr(reading, "_read_table_file", fail)
+        monkeypatch.setattr(opening, "open_table", fail)
 
     return set_to
 
@@ -84,8 +84,6 @@ def test_a_long_table_is_read_in_parts(tmp_path, monkeypatch):
     rows = [f"m{i},q{j},{(i + j) % 2}" for i in range(50) for j in range(200)]
     path = tmp_path / "long.csv"
     path.write_text("\n".join(["model,item,score", *rows]) + "\n")
-    monkeypatch.setattr(
-        "irtjax.data.reading.sizes.memory.available_memory", lambda: 1e5
-    )
+    monkeypatch.setattr("irtjax.data.reading.find.memory.available_memory", lambda: 1e5)
 
     check_sizes([identify(path)], ReadOptions())

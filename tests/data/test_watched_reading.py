@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import irtjax
-from irtjax.data.reading.read import _Watched
+from irtjax.data.reading.open import _Watched
 from irtjax.numerics.progress import watching
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from irtjax.data.reading.every_metric import by_metric
+from irtjax.data.reading.every_metric import EVERY, by_metric
 from irtjax.data.reading.options import Choices, Metric, ReadOptions
 from irtjax.data.reading.records import UNFINISHED, Coded, Records
 from irtjax.data.wording import counted, listing, were
@@ -30,9 +30,7 @@ def choose(records: Records, options: ReadOptions) -> _Choice:
     Metric and filter are chosen by benchmark: as asked for, else the only one, else
     the usual one of the log's format.
     """
-    records, options = by_metric(records, options)
-    records = _choose_epoch(_choose_run(records, options), options)
-    options = _resolved(records, options)
+    records, options = _of_one_run(records, options)
     before = records
     records, metrics, usual = _choose_metric(records, options)
     records, filters = _choose_filter(records, options, metrics, usual)
@@ -53,14 +51,20 @@ def choose(records: Records, options: ReadOptions) -> _Choice:
     return records, " / ".join(sorted(names - {""})) or None
 
 
+def _of_one_run(records: Records, options: ReadOptions) -> tuple[Records, ReadOptions]:
+    """The records of one run and epoch, and the options with names by benchmark."""
+    if EVERY in (options.metric or ()):
+        records, options = by_metric(records, options)
+    records = _choose_epoch(_choose_run(records, options), options)
+    return records, _resolved(records, options)
+
+
 def missing_choices(records: Records, options: ReadOptions) -> dict[str, Any]:
     """A metric and a filter for each benchmark that leaves one open.
 
     The first that scores right and wrong, else the first.
     """
-    records, options = by_metric(records, options)
-    records = _choose_epoch(_choose_run(records, options), options)
-    options = _resolved(records, options)
+    records, options = _of_one_run(records, options)
     found: dict[str, Any] = {}
     of_metric: dict[str, str] = {}  # filters of names as "metric,filter"
     for option in ("metric", "filter"):
@@ -398,40 +402,23 @@ def _choose_metric(
     lacking: dict[str, list[str]] = {}
     instead: list[str] = []
     for name, rows in groups.items():
-        found, wanted = list(rows), wish[name]
-        pair = _pick(wanted, found)
+        labels, wanted = list(rows), wish[name]
+        pair = _pick(wanted, labels)
         if pair is None and (wanted is None or isinstance(asked, str)):
             # One name for all: a folder of two kinds of tasks is read whole.
-            preferred = _usual_of(records, "metric", name, rows)
-            if preferred is not None:
-                pair = preferred, None
-                if wanted is None:
-                    usual[name] = [x for x in found if x != preferred]
-                else:
-                    instead.append(f"{name}: {preferred}")
-            elif wanted is None:
-                raise ValueError(
-                    f"{source}: several metrics{_where(name)}: choose one with"
-                    f" metric= among {_choices(records, name, rows)}"
-                    f"{_and_bounds(records, name, rows)}"
-                )
+            pair = _usual_metric(records, name, rows, wanted)
+            if pair is not None and wanted is None:
+                usual[name] = [label for label in labels if label != pair[0]]
+            elif pair is not None:
+                instead.append(f"{name}: {pair[0]}")
         if pair is not None:
             keep[rows[pair[0]]] = True
             chosen[name] = pair
             lost.add(name, pair[0], rows)
         elif isinstance(asked, str) and len(rows) > 1:
-            lacking[name] = found
+            lacking[name] = labels
         else:
-            shown = wanted[0] if wanted and len(wanted) == 1 else wanted
-            if name in wish.named:
-                raise ValueError(
-                    f"{source}: no metric {shown!r}{_where(name)}; there are:"
-                    f" {listing(found)}"
-                )
-            notes.append(
-                f"benchmark {name!r:.80} has no metric {shown!r} and was left out (it"
-                f" has {listing(found)})"
-            )
+            notes.append(_without_metric(name, labels, wanted, wish, source))
     if lacking:
         raise ValueError(f"{source}: {_lacking_message(str(asked), lacking, chosen)}")
     if instead:
@@ -445,6 +432,43 @@ def _choose_metric(
         shown = [f"{k}: {v}" for k, (v, _) in sorted(chosen.items())]
         notes.append(f"the metric differs by benchmark ({listing(shown)})")
     return records.take(keep, *notes, *lost.notes()), chosen, usual
+
+
+def _usual_metric(
+    records: Records,
+    benchmark: str,
+    rows: dict[str, np.ndarray],
+    wanted: tuple[str, ...] | None,
+) -> tuple[str, None] | None:
+    """The usual metric of a benchmark; refuses several without one, if any will do."""
+    preferred = _usual_of(records, "metric", benchmark, rows)
+    if preferred is None and wanted is None:
+        raise ValueError(
+            f"{records.source}: several metrics{_where(benchmark)}: choose one with"
+            f" metric= among {_choices(records, benchmark, rows)}"
+            f"{_and_bounds(records, benchmark, rows)}"
+        )
+    return None if preferred is None else (preferred, None)
+
+
+def _without_metric(
+    benchmark: str,
+    labels: list[str],
+    wanted: tuple[str, ...] | None,
+    wish: _Wish,
+    source: str,
+) -> str:
+    """The note on a benchmark without the metric; refused if it was named for it."""
+    shown = wanted[0] if wanted and len(wanted) == 1 else wanted
+    if benchmark in wish.named:
+        raise ValueError(
+            f"{source}: no metric {shown!r}{_where(benchmark)}; there are:"
+            f" {listing(labels)}"
+        )
+    return (
+        f"benchmark {benchmark!r:.80} has no metric {shown!r} and was left out (it"
+        f" has {listing(labels)})"
+    )
 
 
 def _check_known(asked: Any, groups: _Groups, source: str) -> None:

@@ -127,7 +127,7 @@ def _frames(data: Any) -> Iterable[tuple[pa.Table | ParquetColumns, str]]:
     entries = data if isinstance(data, (list, tuple)) else [data]
     for entry in entries:
         if not isinstance(entry, (str, Path)):
-            from irtjax.data.reading.read import to_arrow
+            from irtjax.data.reading.open import to_arrow
 
             source = f"the {type(entry).__module__.split('.')[0]} frame"
             yield to_arrow(entry, source), source

@@ -14,15 +14,14 @@ from irtjax.data.decode import decode, json_values
 from irtjax.data.files import folders_of
 from irtjax.data.reading import columns, tabular
 from irtjax.data.reading.options import ReadOptions
+from irtjax.data.reading.recognise import DATA, TABLE_KINDS, Source
 from irtjax.data.reading.records import Coded, Records
-from irtjax.data.reading.sources import DATA, Source
 from irtjax.data.reading.wide import Piece
 from irtjax.data.table import ResponseTable
 from irtjax.data.wording import counted, listing
 
 #: Stands for the subject until it is named.
 UNNAMED = "(file)"
-_TABLES = {"csv", "parquet", "json"}
 
 
 class Name(NamedTuple):
@@ -38,7 +37,7 @@ def without_subjects(files: Sequence[Source], options: ReadOptions) -> set[Path]
     Those are all tables if the options say so. Else they are several files of which
     none has a column of subjects.
     """
-    tables = [file for file in files if file.format in _TABLES]
+    tables = [file for file in files if file.format in TABLE_KINDS]
     if options.subject_name is not None:
         return set()
     if options.subject_from is not None:

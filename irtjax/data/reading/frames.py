@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
-import re
 import zlib
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -29,7 +28,7 @@ from irtjax.data.reading.columns import (
 )
 from irtjax.data.reading.leave_out import rows_without, sound
 from irtjax.data.reading.nested import with_paths
-from irtjax.data.reading.options import ReadOptions, unanswered_note
+from irtjax.data.reading.options import ReadOptions, paths_in, unanswered_note
 from irtjax.data.reading.records import (
     Coded,
     Records,
@@ -45,21 +44,20 @@ from irtjax.data.reading.wide import Piece, read_wide
 from irtjax.data.wording import are, counted
 from irtjax.numerics.memory import require_memory
 
-# Endings such as math500_017 or anatomy.236: a benchmark's name and a number.
-_NUMBERED = re.compile(r"^(.*\D.*)[_.]\d+$")
 #: Rows at a time, and pairs of names for which a table of all of them is small.
 _BLOCK = 1 << 20
 _FEW_PAIRS = 1 << 20
 #: Empty cells of text and of numbers.
 _NOTHING = "", "None", "nan"
-_NO_BENCHMARK = {"item", "question", "q", "i", "x", "v", "problem", "task", "subject"}
 
 
 def read_frame(frame: Frame, options: ReadOptions) -> Piece:
     """Reads a wide matrix as a `ResponseTable`, a long table as `Records`."""
     if frame.table.num_rows == 0:
         raise ValueError(f"{frame.source} has a header but no rows")
-    frame = with_paths(frame, options)
+    paths = paths_in(options, frame.table.column_names)
+    if paths:
+        frame = with_paths(frame, paths)
     layout = _layout(frame, options)
     roles = _certain(frame, layout, options)
     if roles is not None:
@@ -131,14 +129,9 @@ def _read_long(frame: Frame, layout: Columns, options: ReadOptions) -> Records:
     """The records of a table with one response a row."""
     table, source = _sound(frame.table, layout, options), frame.source
     table = missing_codes.without_words(table, layout.responses, options)
-
-    def labels(name: str | None, optional: bool = True) -> Any:
-        if name is None:
-            return None
-        return cells.to_labels(table.column(name), name, source, optional=optional)
-
+    labels = functools.partial(_labels, table, source)
     subject = labels(layout.subject, optional=False)
-    columns = [labels(name, optional=False) for name in layout.item]
+    columns = [cells.to_labels(table.column(x), x, source) for x in layout.item]
     if options.subject_name is not None:
         subject = Coded.constant(options.subject_name, table.num_rows)
     if subject is None:
@@ -163,16 +156,10 @@ def _read_long(frame: Frame, layout: Columns, options: ReadOptions) -> Records:
         filter=labels(layout.filter),
         first_filter=plain_name(layout.filter or "") == "filter",
         trial=trial,
-        length=None
-        if layout.length is None
-        else _numbers(table, layout.length, source),
+        length=_lengths(table, layout, source),
         source=source,
         item_parts=item_parts,
-        conditions={
-            name: labels(name)
-            for name in layout.conditions
-            if not pa.types.is_nested(table.column(name).type)
-        },
+        conditions=_conditions(table, layout, source),
         roles=_roles(layout, source),
         item_texts=_texts(frame, layout, item) if options.texts else {},
         unsure_answers=_is_own(layout.answer) and len(subject.labels) == 1,
@@ -190,6 +177,29 @@ def _read_long(frame: Frame, layout: Columns, options: ReadOptions) -> Records:
         records.qualified = item is not bare
     records.trial_names = trial_names
     return records
+
+
+def _labels(
+    table: pa.Table, source: str, name: str | None, *, optional: bool = True
+) -> Coded | None:
+    """The names in a column, if there is one."""
+    if name is None:
+        return None
+    return cells.to_labels(table.column(name), name, source, optional=optional)
+
+
+def _conditions(table: pa.Table, layout: Columns, source: str) -> dict[str, Coded]:
+    """Columns that may tell repeated pairs apart, by name."""
+    return {
+        name: cells.to_labels(table.column(name), name, source, optional=True)
+        for name in layout.conditions
+        if not pa.types.is_nested(table.column(name).type)
+    }
+
+
+def _lengths(table: pa.Table, layout: Columns, source: str) -> np.ndarray | None:
+    """The response lengths, if a column has them."""
+    return None if layout.length is None else _numbers(table, layout.length, source)
 
 
 def _without_subject(frame: Frame, layout: Columns) -> str:
@@ -430,7 +440,10 @@ def _scores(
     source: str,
 ) -> tuple[np.ndarray, list[str]]:
     """Returns the scores of a column, NaN where missing, and notes on them."""
-    scored = scoring.score_column(table, name, layout, item, options, source)
+    scored = None
+    is_text = cells.is_text(table.column(name).type)
+    if is_text or options.right is not None or options.key is not None:
+        scored = scoring.score_column(table, name, layout, item, options, source)
     if scored is not None:
         response, notes = scored
         response[np.isnan(response)] = _missing(options)
@@ -657,26 +670,3 @@ def _distinct_pairs(first: Coded, second: Coded) -> tuple[np.ndarray, np.ndarray
     for rows in blocks:
         codes[rows] = code_of[pairs(rows)]
     return start[repeats], codes
-
-
-def infer_benchmarks(items: np.ndarray) -> np.ndarray | None:
-    """Returns the benchmark of each item from its name, if all names contain one.
-
-    >>> infer_benchmarks(np.array(["gsm8k/1", "gsm8k/2", "arc/7"])).tolist()
-    ['gsm8k', 'gsm8k', 'arc']
-    >>> infer_benchmarks(np.array(["math500_000", "math500_001"])).tolist()
-    ['math500', 'math500']
-    >>> infer_benchmarks(np.array(["Item.1", "Item.2"])) is None
-    True
-    """
-    out = []
-    for name in items.tolist():
-        match = _NUMBERED.match(name)
-        prefix = match.group(1) if match else ""
-        if "/" in name:
-            prefix = name.split("/", 1)[0]
-        if not prefix or prefix.lower() in _NO_BENCHMARK:
-            return None
-        out.append(prefix)
-    # A different "benchmark" for every item is an accident of how they are named.
-    return as_labels(out) if out and len(set(out)) < len(out) else None

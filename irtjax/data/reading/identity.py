@@ -4,17 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import re
-import unicodedata
 from collections.abc import Iterable, Sequence
 from typing import Literal
 
-import numpy as np
-
 from irtjax.data.wording import counted, were
-
-#: Names beyond which no pair of them is looked for: it takes a second for a million.
-_MOST_COMPARED = 200_000
 
 
 @dataclasses.dataclass(frozen=True)
@@ -109,74 +102,3 @@ def label_items(
             " (join='id' joins them by id)"
         )
     return labels, notes
-
-
-def alike(what: str, names: np.ndarray) -> list[str]:
-    """The note on names that differ only in case, spaces or forms of characters.
-
-    Args:
-        what: What the names are of, such as "subjects".
-        names: Distinct names.
-
-    >>> alike("items", np.array(["Q 1", "q2", "q1"]))
-    ["the names of items 'Q 1' and 'q1' are alike: give them one name if they are one"]
-    """
-    if len(names) > _MOST_COMPARED:
-        return []
-    first: dict[str, str] = {}
-    pairs = []
-    for name in map(str, names):
-        other = first.setdefault(_plain(name), name)
-        if other != name:
-            pairs.append((other, name))
-    cure = "give them one name if they are one"
-    return [f"the names of {what} {named} are alike: {cure}" for named in _pairs(pairs)]
-
-
-def with_provider(names: np.ndarray) -> list[str]:
-    """The note on subjects whose names differ only in what is before a slash.
-
-    Harnesses name a model with its provider or without.
-
-    >>> with_provider(np.array(["org/m", "hf/org/m", "org/m2"]))  # doctest: +ELLIPSIS
-    ["subjects 'org/m' and 'hf/org/m' may be one model in two harnesses: ...]
-    """
-    if len(names) > _MOST_COMPARED:
-        return []
-    known = {_plain(str(name)): str(name) for name in names}
-    pairs = []
-    for name in map(str, names):
-        ending = _plain(name)
-        while "/" in ending:
-            ending = ending.partition("/")[2]
-            if ending in known and not ending.isdecimal():
-                pairs.append((known[ending], name))
-                break
-    known_as = "may be one model in two harnesses"
-    so = "they are two subjects until they have one name"
-    return [f"subjects {named} {known_as}: {so}" for named in _pairs(pairs)]
-
-
-def _pairs(pairs: Sequence[tuple[str, str]]) -> list[str]:
-    """The first pair of names and how many others there are; nothing without one."""
-    if not pairs:
-        return []
-    (one, two), more = pairs[0], len(pairs) - 1
-    others = f" (and {counted(more, 'other pair')})" if more else ""
-    return [f"{one!r:.80} and {two!r:.80}{others}"]
-
-
-def _plain(name: str) -> str:
-    """A name without case, spaces, and characters that cannot be seen.
-
-    A space between two digits stays: "1 12" is another item than "11 2".
-    """
-    text = name if name.isascii() else unicodedata.normalize("NFKC", name)
-    words = text.split()
-    if len(words) > 1:
-        text = re.sub(r"(?<!\d) | (?!\d)", "", " ".join(words))
-    if not text.isprintable():
-        text = "".join(c for c in text if c.isprintable())
-    # Numbers of items as a table of floats has them.
-    is_float = text.endswith(".0") and text[:-2].isdecimal()
-    return text[:-2] if is_float else text.casefold()

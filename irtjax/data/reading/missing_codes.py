@@ -179,7 +179,7 @@ def of_column(
         only = dataclasses.replace(options, missing_values=[*_texts(options), NONE])
         return of_scores(scores, only, "")
     failed = scores == -1
-    if not (mt_bench.is_judgments(names) and named(options).open and failed.any()):
+    if not (failed.any() and mt_bench.is_judgments(names) and named(options).open):
         return MissingCells(None, False, [])
     count = failed.sum()
     note = f"{counted(count, 'failed judgment')} (score -1) {are(count)} missing"

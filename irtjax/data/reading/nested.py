@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from irtjax.data.decode import decode
-from irtjax.data.reading.options import ReadOptions, paths_in
 from irtjax.data.reading.tabular import Frame, column_of
 from irtjax.data.wording import listing
 
@@ -21,17 +20,14 @@ class Leaf(NamedTuple):
     inside: str
 
 
-def with_paths(frame: Frame, options: ReadOptions) -> Frame:
-    """A table with a column for each path that the options name.
+def with_paths(frame: Frame, paths: Sequence[str]) -> Frame:
+    """A table with a column for each path that options name.
 
     A path through a list of records makes a row of each record.
 
     Raises:
         ValueError: A path leads nowhere; the message lists those with numbers.
     """
-    paths = paths_in(options, frame.table.column_names)
-    if not paths:
-        return frame
     roots = list(dict.fromkeys(path.split(".")[0] for path in paths))
     records = frame.table.select(roots).to_pylist()
     rows: list[int] = []

@@ -67,70 +67,40 @@ _KEYS = {*SUBJECT, *ITEM} - {"id"}
 
 def read_wide(frame: Frame, layout: Columns, options: ReadOptions) -> Piece:
     """Reads a matrix of responses as a table, or as `Records` if subjects repeat."""
-    whole = frame
+    whole, source = frame, frame.source
     layout, kinds = _without_kinds(frame, layout, options)
     frame, scored = score_matrix(frame, layout, options)
-    table, source = frame.table, frame.source
     subject = _column_of_rows(frame, layout, options)
-    names = [name for name in table.column_names if name != subject]
-    names, notes = _without_numbers(frame, names, subject)
-    notes += scored
-    if layout.transposed is None and suggest.is_long(table):
-        raise _unknown(ValueError, table, source)
-    side, names, of_rows = _sides(table, names, kinds, layout, source)
-    notes += of_rows
-    if not names:
-        cure = ""
-        if table.num_columns == 1:
-            cure = (
-                "; columns are separated by commas, tabs or semicolons: write one"
-                " between all responses, also of a string such as 1101"
-            )
-        raise NoResponsesError(
-            f"{source}: there are no columns of responses in it{cure}"
-        )
-    table = missing_codes.without_words(table, names, options)
+    names, side, notes = _columns(frame, subject, kinds, layout, scored)
+    table = missing_codes.without_words(frame.table, names, options)
     _refuse_unknown(table, names, subject, layout, source)
     table = _sound(table, names, subject, layout, options)
-    try:
-        values, observed = _matrix(table, names, source)
-    except ValueError as error:
-        wordy = any(is_wordy(table.column(name)) for name in names)
-        raise ValueError(f"{error}{suggest.hint_of(table) * wordy}") from None
-    parameters = parameter_columns(names)
-    if parameters and values.dtype != np.int8:
-        if 2 * len(parameters) >= len(names) or len(names) < 12:
-            raise NoResponsesError(parameter_message(table.column_names, source))
+    values, observed = _responses(table, names, source)
     rows = None
     if subject is not None:
         rows = to_labels(table.column(subject), subject, source).texts()
     if "freq" in names:
         return _expand(names, values, source)
     if not frame.headerless:
-        before = rows
+        labels = rows
         rows, names, values, observed, of_totals = without_totals(
             rows, names, values, observed
         )
         notes += of_totals
-        if before is not None and rows is not None and len(rows) < len(before):
-            stays = np.isin(before, rows)
+        if labels is not None and rows is not None and len(rows) < len(labels):
+            stays = np.isin(labels, rows)
             side = {name: texts[stays] for name, texts in side.items()}
-    values, observed, more = missing_codes.of_matrix(values, observed, options, source)
-    notes += more
+    values, observed, of_codes = missing_codes.of_matrix(
+        values, observed, options, source
+    )
+    notes += of_codes
     columns = None if layout.transposed and frame.headerless else as_labels(names)
     if layout.transposed:
         values, rows, columns = values.T, columns, rows
         observed = None if observed is None else observed.T
         notes.append("rows were read as items and columns as subjects")
     elif rows is None and values.shape[0] > 3 * values.shape[1]:
-        # A matrix without names may hold items as rows.
-        notes.append(
-            f"the {counted(values.shape[0], 'row')} {were(len(values))} read as"
-            " subjects and the"
-            f" {counted(values.shape[1], 'column')} as items; if it is the other way"
-            " round, pass"
-            " orientation='items_by_subjects'"
-        )
+        notes.append(_tall_note(*values.shape))
     whole.unnamed = rows is None and options.subject_name is None
     if options.subject_name is not None:
         rows = as_labels([options.subject_name] * len(values))
@@ -147,12 +117,76 @@ def read_wide(frame: Frame, layout: Columns, options: ReadOptions) -> Piece:
         )
     except ValueError as error:
         raise ValueError(f"{source}: {error}") from None
-    metric = options.metric if isinstance(options.metric, str) else None
-    facets = {"item_facets" if layout.transposed else "subject_facets": side}
-    nouns = noun_of(None if layout.transposed else subject), NOUNS[1]
-    answers = _answers(frame, names, read, layout) if options.texts else None
-    about = {"metric": metric, "nouns": nouns, "answers": answers}
-    return dataclasses.replace(read, **about, **facets)
+    return dataclasses.replace(
+        read,
+        metric=options.metric if isinstance(options.metric, str) else None,
+        nouns=(noun_of(None if layout.transposed else subject), NOUNS[1]),
+        answers=_answers(frame, names, read, layout) if options.texts else None,
+        **{"item_facets" if layout.transposed else "subject_facets": side},
+    )
+
+
+def _columns(
+    frame: Frame,
+    subject: str | None,
+    kinds: list[str],
+    layout: Columns,
+    scored: list[str],
+) -> tuple[list[str], dict[str, np.ndarray], list[str]]:
+    """Columns of responses; those that describe the rows, with their texts; notes.
+
+    Args:
+        frame: The matrix, with scores.
+        subject: The column that names the rows.
+        kinds: Columns of kinds of rows.
+        layout: Which way the matrix lies.
+        scored: Notes on the scores.
+
+    Raises:
+        ValueError: The table is long, or has no columns of responses.
+    """
+    table, source = frame.table, frame.source
+    names = [name for name in table.column_names if name != subject]
+    names, notes = _without_numbers(frame, names, subject)
+    if layout.transposed is None and suggest.is_long(table):
+        raise _unknown(ValueError, table, source)
+    side, names, of_rows = _sides(table, names, kinds, layout, source)
+    if not names:
+        cure = ""
+        if table.num_columns == 1:
+            cure = (
+                "; columns are separated by commas, tabs or semicolons: write one"
+                " between all responses, also of a string such as 1101"
+            )
+        raise NoResponsesError(
+            f"{source}: there are no columns of responses in it{cure}"
+        )
+    return names, side, [*notes, *scored, *of_rows]
+
+
+def _responses(
+    table: pa.Table, names: list[str], source: str
+) -> tuple[np.ndarray, np.ndarray | None]:
+    """`[rows, columns]` responses and their mask; refuses parameters of a model."""
+    try:
+        values, observed = _matrix(table, names, source)
+    except ValueError as error:
+        wordy = any(is_wordy(table.column(name)) for name in names)
+        raise ValueError(f"{error}{suggest.hint_of(table) * wordy}") from None
+    parameters = parameter_columns(names)
+    if parameters and values.dtype != np.int8:
+        if 2 * len(parameters) >= len(names) or len(names) < 12:
+            raise NoResponsesError(parameter_message(table.column_names, source))
+    return values, observed
+
+
+def _tall_note(num_rows: int, num_columns: int) -> str:
+    """The note on a matrix without names of rows, which may hold items as rows."""
+    return (
+        f"the {counted(num_rows, 'row')} {were(num_rows)} read as subjects and the"
+        f" {counted(num_columns, 'column')} as items; if it is the other way round,"
+        " pass orientation='items_by_subjects'"
+    )
 
 
 def _answers(

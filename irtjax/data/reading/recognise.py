@@ -1,16 +1,13 @@
-"""Finding input files and detecting their formats by their content."""
+"""The format of a file by its content, or why it is none that is read."""
 
 from __future__ import annotations
 
 import contextlib
 import csv
 import dataclasses
-import filecmp
-import glob
 import importlib
 import io
 import itertools
-import os
 import re
 from collections.abc import Iterable
 from pathlib import Path
@@ -18,15 +15,8 @@ from typing import Any
 
 from irtjax.data.decode import decode, json_values
 from irtjax.data.files import MOST_COLUMNS, delimiter_of, read_bytes, read_head, special
-from irtjax.data.fit_folder import (
-    RESPONSES,
-    is_file_of_fit,
-    is_fit,
-    without_responses,
-)
-from irtjax.data.formats import HEADERS, HIDDEN, LOGS, OTHERS, TABLES
+from irtjax.data.formats import HEADERS, LOGS, OTHERS, TABLES
 from irtjax.data.reading import json_tables
-from irtjax.data.reading.kinds import foreign_kind
 from irtjax.data.reading.options import FORMATS, ReadOptions
 from irtjax.data.wording import TABLE_FORMAT
 
@@ -43,12 +33,9 @@ DATA = tuple(
     for ending in (".json", ".jsonl", ".jsonlines", ".csv", ".tsv", ".parquet", ".eval")
     for packed in ("", ".gz")
 )
+#: Formats of tables of any content.
+TABLE_KINDS = {"csv", "parquet", "json"}
 _DAMAGE = "is not valid JSON", "is nested too deeply", "holds bytes that are not UTF-8"
-#: Files that show, next to a page of irtjax, which command wrote a folder.
-_WRITTEN = ("fit.json", "subset.json", "run.json", "summary.md")
-_PAGE = re.compile(rb'<meta name="generator" content="irtjax')
-#: What makes the name of a copy: "a (1).json", "a copy.json", "a - Copy.json".
-_COPY = re.compile(r"( \(\d+\)| copy( \d+)?| - [Cc]opy( \(\d+\))?)(?=\.\w)")
 #: Names may have braces in them.
 _INSPECT = re.compile(
     rb'"eval"\s*:\s*\{(?:[^{}"]|"(?:[^"\\]|\\.)*")*?"(eval_id|run_id|task)"'
@@ -58,6 +45,41 @@ _FEW = 200
 #: Begins the reason of JSON that is read where the options name its fields.
 _UNKNOWN_JSON = "is JSON of no known kind"
 _PARAMETER_KEYS = {"ability", "diff", "disc", "item_ids", "subject_ids"}
+#: First bytes of a file, what it is, and what to do with it.
+_MAGIC = (
+    (b"\x28\xb5\x2f\xfd", "packed with zstd", "unpack it with `zstd -d`"),
+    (b"\xfd7zXZ\0", "packed with xz", "unpack it with `xz -d`"),
+    (b"BZh", "packed with bzip2", "unpack it with `bzip2 -d`"),
+    (b"7z\xbc\xaf", "a 7z archive", "unpack it and give the files in it"),
+    (b"Rar!", "a RAR archive", "unpack it and give the files in it"),
+    (b"SQLite format 3", "an SQLite database", "export the table as CSV"),
+    (b"\x89HDF", "an HDF5 file", "save its matrix as CSV or Parquet"),
+    (b"\x93NUMPY", "a numpy array", "save it as CSV or Parquet"),
+    (b"MATLAB 5", "a MATLAB file", "save its matrix as CSV"),
+    (b"RDX", "data saved by R", "save the data frame with write.csv"),
+    (b"FEA1", "a Feather file of version 1", "save it as Parquet"),
+    (b"ORC", "an ORC file", "save it as Parquet"),
+    (b"Obj\x01", "an Avro file", "save it as Parquet or JSON lines"),
+    (b"\xd0\xcf\x11\xe0", "an old Office document", "save the sheet as CSV"),
+    (b"%PDF", "a PDF document", "give the file of responses"),
+    (b"\x89PNG", "an image", "give the file of responses"),
+    (b"\xff\xd8\xff", "an image", "give the file of responses"),
+    (b"GIF8", "an image", "give the file of responses"),
+    (b"\x7fELF", "a program", "give the file of responses"),
+    (b"<!DOCTYPE", "a web page", "download the file itself, not its page"),
+    (b"<html", "a web page", "download the file itself, not its page"),
+    (b"<?xml", "XML", "save it as CSV or JSON lines"),
+    (b"version https://git-lfs", "a Git LFS pointer", "fetch it with `git lfs pull`"),
+)
+#: Endings of zip archives that are no logs.
+_ZIPS = {
+    ".xlsx": ("an Excel workbook", "save the sheet as CSV"),
+    ".ods": ("a spreadsheet", "save the sheet as CSV"),
+    ".docx": ("a document", "give the file of responses"),
+    ".npz": ("a numpy archive", "save its matrix as CSV or Parquet"),
+}
+#: Endings of configuration files, which may begin as JSON does.
+_CONFIGURATION = {".toml": "TOML", ".ini": "INI", ".cfg": "INI"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,113 +91,6 @@ class Source:
     reason: str = ""
     asked: bool = True
     damaged: bool = False  # Or empty: it may have held responses.
-
-
-def expand(path: str | os.PathLike[str]) -> list[tuple[Path, bool]]:
-    """Returns the files of a path, folder or glob, and whether each alone was named."""
-    text = os.path.expanduser(os.fspath(path))
-    place = Path(text)
-    if place.exists():
-        places = [place]
-    elif glob.has_magic(text):
-        places = sorted(Path(name) for name in glob.glob(text, recursive=True))
-        if not places:
-            raise ValueError(f"no file matches {text}")
-    else:
-        raise ValueError(f"no such file or folder: {text}")
-    files: list[tuple[Path, bool]] = []
-    for one in places:
-        if one.is_dir():
-            files += _of_folder(one)
-        else:
-            files.append((one, len(places) == 1))
-    return files
-
-
-def _of_folder(folder: Path) -> list[tuple[Path, bool]]:
-    """The files of a folder, those of a fit in it left out; or those of the fit.
-
-    A folder that holds nothing else is read as the responses that the fit keeps.
-    """
-    files = _files_in(folder)
-    if not is_fit(folder):
-        return [(file, False) for file in files]
-    others = [file for file in files if not is_file_of_fit(file, folder)]
-    if any(file.name.endswith(DATA) for file in others):
-        return [(file, False) for file in others]
-    if not (folder / RESPONSES).is_file():
-        raise without_responses(folder)
-    return [(folder / RESPONSES, True)]
-
-
-def without_copies(
-    files: list[tuple[Path, bool]],
-) -> tuple[list[tuple[Path, bool]], list[Path]]:
-    """The files without copies that a browser or a file manager made, and these.
-
-    A copy has the name and the content of another file of its folder: "a (1).json".
-    """
-    paths = {path for path, _ in files}
-    copies = []
-    for path, asked in files:
-        first = path.with_name(_COPY.sub("", path.name))
-        if not asked and first != path and first in paths and _same(first, path):
-            copies.append(path)
-    gone = {*copies}
-    return [pair for pair in files if pair[0] not in gone], copies
-
-
-def is_output(folder: Path) -> bool:
-    """Whether irtjax wrote a folder: of a fit, an audit or a small benchmark."""
-    page = folder / "report.html"
-    if is_fit(folder):
-        return True
-    if not any((folder / name).is_file() for name in _WRITTEN):
-        return False
-    return page.is_file() and _PAGE.search(read_head(page)) is not None
-
-
-def without_outputs(
-    files: list[tuple[Path, bool]], top: Path
-) -> tuple[list[tuple[Path, bool]], list[Path]]:
-    """The files without those in folders below `top` that irtjax wrote, and these.
-
-    All files, and no folder, where nothing else is left.
-    """
-    output: dict[Path, Path | None] = {top: None}
-
-    def of(folder: Path) -> Path | None:
-        if folder not in output:
-            above = of(folder.parent) if top in folder.parents else None
-            output[folder] = above or (folder if is_output(folder) else None)
-        return output[folder]
-
-    inputs = [pair for pair in files if pair[1] or of(pair[0].parent) is None]
-    if not inputs:
-        return files, []
-    outputs = {of(file.parent) for file, asked in files if not asked}
-    return inputs, sorted(folder for folder in outputs if folder is not None)
-
-
-def _same(first: Path, second: Path) -> bool:
-    """Whether two files have the same bytes."""
-    if special(first) or special(second):
-        return False
-    return filecmp.cmp(first, second, shallow=False)
-
-
-def _files_in(folder: Path) -> list[Path]:
-    """All files below a folder, hidden ones and caches left out."""
-    out = []
-    for root, folders, files in os.walk(folder):
-        folders[:] = sorted(name for name in folders if not name.startswith("."))
-        if {"blobs", "snapshots"} <= set(folders):
-            folders.remove("blobs")  # A cache of Hugging Face: links lead to them.
-        seen = (name for name in files if name[0] != "." or name in HIDDEN)
-        out += [Path(root, name) for name in sorted(seen)]
-    if not out:
-        raise ValueError(f"{folder} is a folder without files")
-    return out
 
 
 def identify(path: Path, asked: bool = True) -> Source:
@@ -228,7 +143,7 @@ def _format_of(path: Path, head: bytes) -> str:
         )
     if not head.strip():
         return "is empty; make it again, or leave it out"
-    other = foreign_kind(head, name)
+    other = _foreign_kind(head, name)
     if other:
         return other
     if head[:4] == b"PAR1" or head[:6] == b"ARROW1":
@@ -368,3 +283,25 @@ def _format_of_json(path: Path, head: bytes) -> str:
         )
         return f"{_UNKNOWN_JSON} (fields {fields}); {cure}"
     return "json"
+
+
+def _foreign_kind(head: bytes, name: str) -> str:
+    """Why a file with these first bytes is not read; "" if it may be.
+
+    >>> _foreign_kind(b"SQLite format 3", "a.db")
+    'is an SQLite database: export the table as CSV'
+    """
+    for ending, what in _CONFIGURATION.items():
+        if name.endswith(ending):
+            return f"is a configuration file ({what}): give the file of responses"
+    for magic, what, cure in _MAGIC:
+        # Letters alone can begin a table, too.
+        if head.startswith(magic) and (not magic.isalnum() or b"\0" in head):
+            return f"is {what}: {cure}"
+    if head[257:262] == b"ustar":
+        return "is a tar archive: unpack it and give the files in it"
+    if head[:2] == b"PK":
+        for ending, (what, cure) in _ZIPS.items():
+            if name.endswith(ending):
+                return f"is {what}: {cure}"
+    return ""
