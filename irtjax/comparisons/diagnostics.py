@@ -28,17 +28,16 @@ import numpy as np
 from scipy.special import chdtrc, ndtr
 
 from irtjax.comparisons.checks import seconds
-from irtjax.comparisons.errors import inverse_information
-from irtjax.comparisons.families import PairFamily
-from irtjax.comparisons.fit import (
-    FEW_CLUSTERS,
-    PRIOR,
-    PairProblem,
-    fit_comparisons,
-    pair_problem,
+from irtjax.comparisons.errors import (
+    cluster_sums,
+    inverse_information,
+    row_scores,
+    sums_of_rows,
 )
+from irtjax.comparisons.families import PairFamily
+from irtjax.comparisons.fit import FEW_CLUSTERS, fit_comparisons
 from irtjax.comparisons.newton import PairCounts, PairFit, differences, padded
-from irtjax.comparisons.style import cluster_scores
+from irtjax.comparisons.problem import PRIOR, PairProblem, pair_problem
 from irtjax.data.comparison_table import ComparisonTable
 from irtjax.data.frames import HasTable
 from irtjax.data.wording import counted
@@ -230,13 +229,16 @@ def _oriented(problem: PairProblem) -> PairProblem:
     )
     outcomes = np.where(flip[:, None], problem.outcomes[:, [1, 0, 2]], problem.outcomes)
     features = np.where(flip[:, None], -1, 1) * problem.features
-    return problem._replace(table=swapped, outcomes=outcomes, features=features)
+    return dataclasses.replace(
+        problem, table=swapped, outcomes=outcomes, features=features
+    )
 
 
 def _residuals(problem: PairProblem, codes: np.ndarray | None) -> _Pairs:
     """Observed and expected points by pair, with tests of their difference."""
     problem = _oriented(problem)
-    family, table, outcomes, features = problem[:4]
+    family, table = problem.family, problem.table
+    outcomes, features = problem.outcomes, problem.features
     fit = problem.maximum(outcomes, 1 / PRIOR**2 if problem.existence() else 0.0)
     chance, share, gradient = _expectations(family, fit, table, features)
     count, games = table.num_subjects, outcomes.sum(axis=1)
@@ -269,7 +271,9 @@ def _residuals(problem: PairProblem, codes: np.ndarray | None) -> _Pairs:
         tested = variance > 1e-9 * size
     else:
         rest = counts @ POINTS - games * share
-        scores = cluster_scores(family, fit, features, table, outcomes, codes)
+        sides = table.first, table.second
+        sums = sums_of_rows(*row_scores(family, fit, features, *sides), outcomes)
+        scores = cluster_sums(codes, sides, [sums], count)
         variance, clusters = _by_cluster(rest, pair, codes, scores, along)
         own, tested = np.maximum(own, variance), clusters >= FEW_CLUSTERS
     tested &= np.minimum(expected, size - expected) >= FEWEST

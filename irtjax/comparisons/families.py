@@ -11,10 +11,11 @@ With d the difference, G the logistic or normal distribution function:
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.scipy.special import log_ndtr
 from jaxtyping import Array, Float
 
@@ -70,13 +71,14 @@ class PairFamily(NamedTuple):
             return jnp.stack([win, loss, tie])
         return jnp.stack([log_g(difference), log_g(-difference), jnp.zeros(())])
 
-    def counts(self, outcomes: Float[Array, "rows 3"]) -> Float[Array, "rows 3"]:
-        """Numbers of wins, losses and ties as the rule for ties counts them."""
+    def counts(self, outcomes: Any) -> Any:
+        """Wins, losses and ties `[rows, 3]` as the rule for ties counts them."""
         win, loss, tie = outcomes[..., 0], outcomes[..., 1], outcomes[..., 2]
         if self.num_shapes:
             return outcomes
         half = tie / 2 if self.ties == "half" else 0 * tie
-        return jnp.stack([win + half, loss + half, 0 * tie], axis=-1)
+        stack = np.stack if isinstance(outcomes, np.ndarray) else jnp.stack
+        return stack([win + half, loss + half, 0 * tie], axis=-1)
 
     def expected_share(
         self, difference: Float[Array, ""], shape: Float[Array, " shapes"]

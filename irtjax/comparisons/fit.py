@@ -2,125 +2,48 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
+import dataclasses
+from collections.abc import Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
-from irtjax._types import RandomKey, Status
+from irtjax._types import Status
 from irtjax.calibration.abilities import Abilities
 from irtjax.comparisons import checks
 from irtjax.comparisons.arena import Arena
 from irtjax.comparisons.bootstrap import Cells, bootstrap_covariance
-from irtjax.comparisons.errors import inverse_information, sandwich
-from irtjax.comparisons.families import LINKS, TIES, PairFamily
-from irtjax.comparisons.mixed_tables import Values, grouped, mixed_values
-from irtjax.comparisons.newton import (
-    PairCounts,
-    PairFit,
-    PairParameters,
-    maximise_jit,
-    padded,
+from irtjax.comparisons.errors import (
+    by_clusters,
+    inverse_information,
+    sandwich,
+    verdict_scores,
 )
+from irtjax.comparisons.families import PairFamily
+from irtjax.comparisons.mixed_tables import Values, mixed_values
+from irtjax.comparisons.newton import PairCounts, PairFit, PairParameters
 from irtjax.comparisons.plackett_luce import fit_rankings, rankings_of
-from irtjax.comparisons.presets import Preset, pair_weights, preset_of
+from irtjax.comparisons.presets import pair_weights
+from irtjax.comparisons.problem import (
+    BY_PRIOR,
+    PRIOR,
+    PairProblem,
+    counting,
+    pair_problem,
+    rule_of,
+)
+from irtjax.comparisons.settings import RANKINGS, PairSettings
 from irtjax.comparisons.style import style_table
-from irtjax.data.comparison_table import ComparisonTable, pairs_of
+from irtjax.data.comparison_table import ComparisonTable
 from irtjax.data.wording import counted
 from irtjax.numerics.random_keys import seed_of
 
-#: Standard deviation of the prior of abilities that comparisons do not determine.
-PRIOR = 2.0
-BY_PRIOR = f"a normal prior with a standard deviation of {PRIOR:g} does"
 #: Effects of one standard deviation above which a covariate separates wins from losses.
 FARTHEST = 10.0
 #: Clusters below which errors by cluster are too small.
 FEW_CLUSTERS = 20
-#: Model and rule for ties of published arenas.
-PLAIN = ("bradley_terry", "half")
-#: The model of rankings.
-RANKINGS = "plackett_luce"
-#: What verdicts that both are bad may be.
-BOTH_BAD = ("tie", "drop", "outcome")
-#: Replicates below which the errors themselves are uncertain by 7 % and more.
-FEWEST_REPLICATES = 100
-#: Names that a warning lists.
-MOST_NAMED = 5
-
-
-class PairProblem(NamedTuple):
-    """What a fit of comparisons maximises.
-
-    Attributes:
-        family: The model.
-        table: The comparisons that count.
-        outcomes: `[rows, 3]` their numbers of wins, losses and ties.
-        features: `[rows, features]` standardised covariates, then the order.
-        names: Their names.
-        sizes: Standard deviation of each covariate.
-        preset: Settings of a published arena, or None.
-    """
-
-    family: PairFamily
-    table: ComparisonTable
-    outcomes: np.ndarray
-    features: np.ndarray
-    names: list[str]
-    sizes: dict[str, float]
-    preset: Preset | None = None
-
-    def existence(self) -> list[str]:
-        """Why abilities are not finite, if they are not."""
-        return _existence(self.table, self.outcomes)
-
-    def maximum(self, outcomes: np.ndarray, precision: float = 0.0) -> PairFit:
-        """Estimates from numbers of outcomes of the rows."""
-        penalty = 0.0
-        if self.preset is not None:
-            penalty = self.preset.penalty * float(outcomes.sum())
-            weight = pair_weights(self.preset, self.table, outcomes)
-            outcomes = outcomes * weight[:, None]
-        with jax.enable_x64(True):
-            return _maximum(
-                self.family, self.table, outcomes, self.features, precision, penalty
-            )
-
-
-def pair_problem(
-    table: ComparisonTable,
-    model: str = "bradley_terry",
-    *,
-    ties: str = "half",
-    both_bad: str = "tie",
-    covariates: Sequence[str] = (),
-    order: bool = False,
-    preset: str | None = None,
-) -> PairProblem:
-    """The comparisons that count, with their features; see `fit_comparisons`.
-
-    >>> table = ComparisonTable.of("ab", [0, 0], [1, 1], [[1, 0, 0, 0], [0, 0, 1, 0]])
-    >>> pair_problem(table, ties="drop").outcomes.tolist()
-    [[1.0, 0.0, 0.0]]
-    """
-    family = _family(model, ties, both_bad)
-    _check_names("covariate", covariates, table.features)
-    outcomes = table.outcomes[:, :3].copy()
-    if both_bad != "drop":
-        outcomes[:, 2] += table.outcomes[:, 3]
-    if ties == "drop":
-        outcomes[:, 2] = 0.0
-    rows = np.flatnonzero(outcomes.sum(axis=1) > 0)
-    if not rows.size:
-        raise ValueError("every comparison is a tie or bad, and these are left out")
-    used, outcomes = table.select(rows), outcomes[rows]
-    chosen = preset_of(preset)
-    features, names, sizes = _features(
-        used, outcomes, covariates, order, chosen is not None
-    )
-    return PairProblem(family, used, outcomes, features, names, sizes, chosen)
 
 
 def fit_comparisons(
@@ -128,17 +51,9 @@ def fit_comparisons(
     model: str = "bradley_terry",
     *,
     ties: str = "half",
-    both_bad: str = "tie",
     cluster: str | Sequence[str] = (),
     covariates: Sequence[str] = (),
-    order: bool = False,
-    category: str | None = None,
-    judge: str | None = None,
-    tie_rates: bool = False,
-    bootstrap: int = 0,
-    key: RandomKey | None = None,
-    preset: str | None = None,
-    level: float = 0.95,
+    **settings: Any,
 ) -> Arena:
     """Fits abilities to comparisons by maximum likelihood; see `comparisons.families`.
 
@@ -147,14 +62,17 @@ def fit_comparisons(
         model: "bradley_terry" (log odds), "thurstone" (probits), or "plackett_luce" of
             rankings, whose pairs have the label "ranking" (`read_comparisons`).
         ties: "half" a win, "drop", "davidson" or "rao_kupper".
-        both_bad: Whether verdicts that both are bad are a "tie", left out ("drop"), or
-            an "outcome" of their own, which is likelier between weak models; this
-            requires a model of ties.
         cluster: One or two labels of the table, such as prompt and judge, whose
             comparisons are not independent of each other; errors count them.
         covariates: Features of the table that the difference depends on as well; an
             effect is that of one standard deviation. What a model causes itself, such
             as the length of its answers, may be part of its ability: compare the two.
+        **settings: The settings below, of `comparisons.settings.PairSettings`.
+
+    Keyword Args:
+        both_bad: Whether verdicts that both are bad are a "tie", left out ("drop"), or
+            an "outcome" of their own, which is likelier between weak models; this
+            requires a model of ties.
         order: Whether being the first has an effect.
         category: A label, such as the topic of the prompt, by which abilities differ:
             `tables["categories"]`, shrunk by their estimated standard deviation.
@@ -185,65 +103,25 @@ def fit_comparisons(
     >>> fit.abilities.estimates.round(2).tolist()
     [0.55, -0.19, -0.36]
     """
-    clusters = [cluster] if isinstance(cluster, str) else list(cluster)
-    _check_names("cluster", clusters, table.labels)
-    for kind, name in (("category", category), ("judge", judge)):
-        _check_names(kind, [] if name is None else [name], table.labels)
-    effects = {"category": category, "judge": judge, "tie_rates": tie_rates}
-    by_row = [clusters, covariates, order, category, judge, tie_rates, bootstrap]
-    by_row.append(model == RANKINGS)
-    # Comparisons of a pair are alike unless an option tells them apart.
-    rows = table if any(by_row) else table.merged()
-    problem = pair_problem(
-        rows,
-        model,
-        ties=ties,
-        both_bad=both_bad,
-        covariates=covariates,
-        order=order,
-        preset=preset,
-    )
-    warnings, style = problem.existence(), None
+    options = {"model": model, "ties": ties, "cluster": cluster}
+    chosen = PairSettings.of({**options, "covariates": covariates, **settings})
+    task = _Task.of(table, chosen)
+    warnings = task.pairs.existence()
     precision = 1 / PRIOR**2 if warnings else 0.0
-    mixed = any(effects.values()) or both_bad == "outcome"
-    _check_bootstrap(bootstrap, clusters, mixed)
-    _check_preset(preset, mixed or bootstrap > 0 or (model, ties) != PLAIN)
-    unit, total = "comparison", float(problem.outcomes.sum())
+    unit, total, style = "comparison", float(task.pairs.outcomes.sum()), None
     with jax.enable_x64(True):
-        if model == RANKINGS:
-            _check_rankings(mixed or bootstrap or covariates or order or ties != "half")
-            (values, total), unit = _ranked(problem, clusters, precision), "ranking"
-        elif mixed:
-            values = mixed_values(
-                problem.family,
-                problem.table,
-                problem.outcomes,
-                (problem.features, problem.names),
-                bad=both_bad == "outcome",
-                precision=precision,
-                clusters=_codes(problem.table, clusters),
-                **effects,
-            )
+        if chosen.model == RANKINGS:
+            (values, total), unit = _ranked(task, precision), "ranking"
+        elif chosen.mixed:
+            values = _mixed(task, precision)
         else:
-            values, style = _plain(
-                problem,
-                clusters,
-                covariates,
-                precision,
-                warnings,
-                bootstrap,
-                seed_of(key),
-            )
-        shares, against = _shares(problem.family, values)
-    warnings += [*_few_clusters(problem.table, clusters), *checks.findings(table)]
+            values, style = _plain(task, precision, warnings)
+        shares, against = _shares(chosen.family, values)
+    warnings += [*task.few_clusters(), *checks.findings(table)]
     if not values.converged:
         warnings.append("the estimates did not converge")
-    options = {"model": model, "ties": ties, "both_bad": both_bad, "cluster": clusters}
-    options |= {"covariates": list(covariates), "order": order, "sizes": problem.sizes}
-    effects |= {"bootstrap": bootstrap, "preset": preset}
-    options |= {name: value for name, value in effects.items() if value}
-    if problem.preset is not None:
-        warnings.append(problem.preset.reason)
+    if chosen.arena is not None:
+        warnings.append(chosen.arena.reason)
     count = table.num_subjects
     return Arena(
         Abilities(
@@ -251,8 +129,8 @@ def fit_comparisons(
             values.ability,
             values.covariance[:count, :count],
             shares,
-            _votes(problem),
-            level,
+            task.votes(),
+            chosen.level,
             f"{counted(count, 'model')} · {counted(round(total), unit)}",
             "model",
         ),
@@ -261,328 +139,231 @@ def fit_comparisons(
         values.num_parameters,
         total,
         Status.CONVERGED if values.converged else Status.MAX_STEPS,
-        options,
+        chosen.document(task.problem.sizes),
         tuple(warnings),
         table.notes,
-        table.data_hash(),
-        _pairs(rows, against),
+        task.merged.data_hash(),
+        _pairs(task.merged, against),
         style,
         values.tables,
     )
 
 
-def _check_rankings(wrong: Any) -> None:
-    """Refuses options of comparisons of two."""
-    if wrong:
-        raise ValueError(
-            "model='plackett_luce' has no ties, covariates, order, category, judge and"
-            " bootstrap: leave them out"
+class _Task(NamedTuple):
+    """What is fitted.
+
+    Attributes:
+        settings: How.
+        merged: The comparisons added up by pair.
+        pairs: What counts of these, without features.
+        problem: What is maximised: `pairs`, or rows with features and labels.
+        rows: The comparisons that count, with the labels of clusters.
+        codes: `[rows]` clusters, of each kind.
+    """
+
+    settings: PairSettings
+    merged: ComparisonTable
+    pairs: PairProblem
+    problem: PairProblem
+    rows: ComparisonTable
+    codes: list[np.ndarray]
+
+    @classmethod
+    def of(cls, table: ComparisonTable, settings: PairSettings) -> _Task:
+        """The task of a table.
+
+        Raises:
+            ValueError: If the table has no such names, or no comparison counts.
+        """
+        settings.check(table.labels, table.features)
+        merged = table.merged()
+        alone = dataclasses.replace(
+            settings, covariates=(), order=False, cluster=(), category=None, judge=None
         )
+        problem = pairs = pair_problem(merged, alone)
+        rows = table
+        if not settings.by_pair:
+            problem = pair_problem(table, settings)
+            rows = problem.table
+        elif settings.clusters:
+            rows = counting(table, rule_of(settings))
+        codes = [rows.labels.coded(name) for name in settings.clusters]
+        if settings.bootstrap or settings.model == RANKINGS:
+            # Random weights are those of clusters in the order of their names.
+            codes = [label.sorted() for label in codes]
+        return cls(settings, merged, pairs, problem, rows, [x.code for x in codes])
+
+    def votes(self) -> np.ndarray:
+        """Number of comparisons of each subject."""
+        size, table = self.pairs.outcomes.sum(axis=1), self.pairs.table
+        first, second = (
+            np.bincount(side, size, table.num_subjects)
+            for side in (table.first, table.second)
+        )
+        return first + second
+
+    def few_clusters(self) -> list[str]:
+        """Warnings of few clusters."""
+        texts = []
+        for name, codes in zip(self.settings.clusters, self.codes, strict=True):
+            count = np.count_nonzero(np.bincount(codes))
+            if count < FEW_CLUSTERS:
+                texts.append(
+                    f"{counted(count, 'cluster')} of {name} are few: errors by cluster"
+                    f" are too small below about {FEW_CLUSTERS}"
+                )
+        return texts
 
 
-def _ranked(
-    problem: PairProblem, clusters: Sequence[str], precision: float
-) -> tuple[Values, float]:
+def _ranked(task: _Task, precision: float) -> tuple[Values, float]:
     """Estimates from rankings, and their number."""
-    rankings = rankings_of(problem.table)
-    codes = [x[rankings.row] for x in _codes(problem.table, clusters)]
+    rankings = rankings_of(task.problem.table)
+    codes = [x[rankings.row] for x in task.codes]
     ability, covariance, value, converged = fit_rankings(rankings, precision, codes)
     none, count = np.zeros(0), len(ability)
     values = Values(ability, none, covariance, {}, value, count - 1, converged)
     return values, float(len(rankings.order))
 
 
-def _plain(
-    problem: PairProblem,
-    clusters: Sequence[str],
-    covariates: Sequence[str],
-    precision: float,
-    warnings: list[str],
-    bootstrap: int,
-    seed: int,
-) -> tuple[Values, Any]:
+def _mixed(task: _Task, precision: float) -> Values:
+    """Estimates with random effects, or with both bad as an outcome."""
+    problem, settings = task.problem, task.settings
+    return mixed_values(
+        problem.family,
+        problem.table,
+        problem.outcomes,
+        (problem.features, problem.names),
+        category=settings.category,
+        judge=settings.judge,
+        tie_rates=settings.tie_rates,
+        bad=settings.both_bad == "outcome",
+        precision=precision,
+        clusters=task.codes,
+    )
+
+
+def _plain(task: _Task, precision: float, warnings: list[str]) -> tuple[Values, Any]:
     """Estimates without random effects, and the table of style; adds warnings."""
-    family, used, outcomes, features, names, _, preset = problem
-    found = problem.maximum(outcomes, precision)
-    effect = found.parameters.effect
-    if effect.size and not (bool(found.converged) and np.max(abs(effect)) < FARTHEST):
+    problem = task.problem
+    fit, without = _estimates(problem, precision)
+    effect = np.asarray(fit.parameters.effect)
+    if effect.size and not (bool(fit.converged) and np.max(abs(effect)) < FARTHEST):
         # They separate wins from losses.
         warnings.append(
-            f"comparisons do not determine the effects of {', '.join(names)}:"
+            f"comparisons do not determine the effects of {', '.join(problem.names)}:"
             f" {BY_PRIOR}"
         )
         precision = 1 / PRIOR**2
-        found = problem.maximum(outcomes, precision)
-    if bootstrap:
-        covariance = _bootstrap(problem, found, clusters, precision, bootstrap, seed)
+        fit, without = _estimates(problem, precision)
+    if task.settings.bootstrap:
+        covariance = _bootstrap(task, fit, precision)
     else:
-        covariance = _covariance(problem, found, clusters)
+        covariance = _covariance(task, fit)
     style = None
-    if covariates and preset is None:
-        plain = features[:, len(covariates) :]
-        without = _maximum(family, used, outcomes, plain, precision)
-        fits = (found, features), (without, plain)
-        style = style_table(family, fits, used, outcomes, _codes(used, clusters))
-    count, shape = used.num_subjects, found.parameters.shape
+    if without is not None:
+        plain = problem.without(len(problem.sizes)).features
+        fits = (fit, problem.features), (without, plain)
+        style = style_table(
+            problem.family, fits, problem.table, problem.outcomes, task.codes
+        )
+    return _values(problem, fit, covariance), style
+
+
+def _estimates(
+    problem: PairProblem, precision: float
+) -> tuple[PairFit, PairFit | None]:
+    """The estimates, and those without covariates if there are any."""
+    outcomes, covariates = problem.outcomes, len(problem.sizes)
+    if not covariates or problem.preset is not None:
+        return problem.maximum(outcomes, precision), None
+    without = problem.without(covariates).maximum(outcomes, precision)
+    ability, effect, shape = without.parameters
+    # Close to the estimates, so that the search is short.
+    effect = np.concatenate([np.zeros(covariates), effect])
+    start = PairParameters(ability, effect, shape)  # pyright: ignore
+    return problem.maximum(outcomes, precision, start), without
+
+
+def _values(problem: PairProblem, fit: PairFit, covariance: np.ndarray) -> Values:
+    """What an arena is made of, from estimates and their covariance."""
+    count, shapes = problem.table.num_subjects, problem.family.num_shapes
+    shape = np.asarray(fit.parameters.shape)
     errors = np.sqrt(np.maximum(np.diagonal(covariance), 0))[count:]
-    estimates = np.concatenate([found.parameters.effect, shape])
-    kinds = [*names, *["tie"] * family.num_shapes]
+    estimates = np.concatenate([fit.parameters.effect, shape])
+    names = [*problem.names, *["tie"] * shapes]
     # All models have the same rate of ties.
-    rows = [np.arange(count), np.full(count * family.num_shapes, len(covariance) - 1)]
-    every = np.concatenate(rows)
-    return (
-        Values(
-            np.asarray(found.parameters.ability),
-            np.repeat(shape, count),
-            covariance[np.ix_(every, every)],
-            {
-                name: (float(value), float(error))
-                for name, value, error in zip(kinds, estimates, errors, strict=True)
-            },
-            float(found.log_likelihood),
-            count - 1 + len(estimates),
-            bool(found.converged),
-        ),
-        style,
+    of_tie = np.full(count * shapes, len(covariance) - 1)
+    places = np.concatenate([np.arange(count), of_tie])
+    return Values(
+        np.asarray(fit.parameters.ability),
+        np.repeat(shape, count),
+        covariance[np.ix_(places, places)],
+        {
+            name: (float(value), float(error))
+            for name, value, error in zip(names, estimates, errors, strict=True)
+        },
+        float(fit.log_likelihood),
+        count - 1 + len(estimates),
+        bool(fit.converged),
     )
 
 
-def _votes(problem: PairProblem) -> np.ndarray:
-    """Number of comparisons of each subject."""
-    count, size = problem.table.num_subjects, problem.outcomes.sum(axis=1)
-    sides = problem.table.first, problem.table.second
-    return sum(np.bincount(x, size, count) for x in sides)  # pyright: ignore
+def _covariance(task: _Task, fit: PairFit) -> np.ndarray:
+    """Covariance of all parameters: by clusters if there are any."""
+    problem, settings = task.problem, task.settings
+    if settings.by_pair and settings.clusters:
+        scores = verdict_scores(problem.family, fit, task.rows, rule_of(settings))
+        return by_clusters(fit, (task.rows.first, task.rows.second), scores, task.codes)
+    weight = None
+    if problem.preset is not None:
+        weight = pair_weights(problem.preset, problem.table, problem.outcomes)
+    elif not settings.clusters:
+        return inverse_information(fit)
+    pairs = problem.table.first, problem.table.second, problem.features
+    return sandwich(problem.family, fit, pairs, problem.outcomes, task.codes, weight)
+
+
+def _bootstrap(task: _Task, fit: PairFit, precision: float) -> np.ndarray:
+    """Covariance of all parameters over replicates."""
+    problem, layout = task.problem, task.problem.rows
+    rows, outcome = np.nonzero(problem.outcomes)
+    turned = layout.turned[rows] & (outcome < 2)
+    pairs: Any = (
+        layout.first[layout.pair].astype(np.int32),
+        layout.second[layout.pair].astype(np.int32),
+        layout.outcomes(problem.outcomes),
+        layout.features,
+    )
+    return bootstrap_covariance(
+        problem.family,
+        fit,
+        PairCounts(*pairs),
+        Cells(
+            layout.place[rows],
+            np.where(turned, 1 - outcome, outcome),
+            problem.outcomes[rows, outcome],
+            task.codes[0][rows] if task.codes else None,
+        ),
+        precision=problem.prior(precision),
+        replicates=task.settings.bootstrap,
+        seed=seed_of(task.settings.key),
+    )
 
 
 def _pairs(table: ComparisonTable, against: np.ndarray) -> Any:
-    """What came of each pair, the first name before the second."""
+    """What came of each pair, with the expected share of the first."""
     import pyarrow as pa
 
-    count, flip = table.num_subjects, table.first > table.second
-    one, other = (
-        np.minimum(table.first, table.second),
-        np.maximum(table.first, table.second),
-    )
-    outcomes = np.where(flip[:, None], table.outcomes[:, [1, 0, 2, 3]], table.outcomes)
-    keys, place = pairs_of(one, other, count)
-    sums = [np.bincount(place, x, len(keys)) for x in outcomes.T]
-    first, second = keys // count, keys % count
-    columns = dict(zip(("wins_a", "wins_b", "ties", "both_bad"), sums, strict=True))
+    names = pa.array(table.subjects.tolist(), pa.string())
+    columns = ("wins_a", "wins_b", "ties", "both_bad")
     return pa.table(
         {
-            "model_a": table.subjects[first].tolist(),
-            "model_b": table.subjects[second].tolist(),
-            **columns,
-            "expected_share_a": against[first, second],
+            "model_a": names.take(pa.array(table.first)),
+            "model_b": names.take(pa.array(table.second)),
+            **dict(zip(columns, table.outcomes.T, strict=True)),
+            "expected_share_a": against[table.first, table.second],
         }
     )
-
-
-def _family(model: str, ties: str, both_bad: str) -> PairFamily:
-    """The family of checked names."""
-    known = (("model", model, (*LINKS, RANKINGS)), ("ties", ties, TIES))
-    for name, value, names in (*known, ("both_bad", both_bad, BOTH_BAD)):
-        if value not in names:
-            raise ValueError(f"{name}={value!r} is not one of {', '.join(names)}")
-    if model == "thurstone" and ties == "davidson":
-        raise ValueError("ties='davidson' is of bradley_terry; use 'rao_kupper'")
-    # Two of a ranking follow Bradley and Terry's model.
-    return PairFamily("bradley_terry" if model == RANKINGS else model, ties)
-
-
-def _check_names(kind: str, names: Sequence[str], columns: Mapping[str, Any]) -> None:
-    """Refuses names that the table does not have."""
-    if kind == "cluster" and len(names) > 2:
-        raise ValueError("errors count two kinds of clusters at most")
-    for name in names:
-        if name not in columns:
-            known = ", ".join(columns) or "none"
-            raise ValueError(f"no {kind} {name!r} among those of the table: {known}")
-
-
-def _features(table: ComparisonTable, outcomes, covariates, order, centred=False):
-    """Standardised covariates `[rows, features]`, their names and their sizes."""
-    weight = outcomes.sum(axis=1)
-    columns, sizes = [], {}
-    for name in covariates:
-        values = np.asarray(table.features[name], float)
-        if centred:
-            values = values - np.average(values, weights=weight)
-        # Around 0: a comparison with no difference has no effect.
-        size = math.sqrt(float(np.average(values**2, weights=weight)))
-        if not size:
-            raise ValueError(f"the covariate {name!r} is 0 in all comparisons")
-        columns.append(values / size)
-        sizes[name] = size
-    names = list(covariates)
-    if order:
-        names.append("order")
-        columns.append(np.ones(len(weight)))
-    stacked = np.column_stack(columns) if columns else np.zeros((len(weight), 0))
-    return stacked, names, sizes
-
-
-def _existence(table: ComparisonTable, outcomes) -> list[str]:
-    """Why abilities are not finite: a set of subjects never lost to the others.
-
-    Ford's condition (1957): in the graph of wins each subject reaches each other. A tie
-    is an edge both ways, unless ties are left out.
-    """
-    from scipy.sparse import csr_array
-    from scipy.sparse.csgraph import connected_components
-
-    count = table.num_subjects
-    win, loss, tie = (outcomes[:, k] > 0 for k in range(3))
-    forward, backward = win | tie, loss | tie
-    rows = np.concatenate([table.first[forward], table.second[backward]])
-    columns = np.concatenate([table.second[forward], table.first[backward]])
-    graph = csr_array((np.ones(len(rows)), (rows, columns)), (count, count))
-    pieces, piece = connected_components(graph, directed=True, connection="weak")
-    if pieces == 1:
-        number, part = connected_components(graph, directed=True, connection="strong")
-        if number == 1:
-            return []
-    else:
-        part = piece
-    largest = np.bincount(part).argmax()
-    apart = np.flatnonzero(part != largest)
-    sides = lambda one, other: np.bincount(
-        np.concatenate([one, other]), minlength=count
-    )
-    wins = sides(table.first[forward], table.second[backward])
-    losses = sides(table.first[backward], table.second[forward])
-    why = {
-        "never lost": [k for k in apart if not losses[k] and wins[k]],
-        "never won": [k for k in apart if not wins[k] and losses[k]],
-    }
-    if pieces > 1:
-        why = {"were never compared with the others": list(apart)}
-    said = []
-    for reason, places in why.items():
-        if places:
-            names = [str(table.subjects[k]) for k in places[:MOST_NAMED]]
-            more = len(places) - len(names)
-            listed = ", ".join(names) + (f" and {more} more" if more else "")
-            said.append(f"{reason}: {listed}")
-    named = "; ".join(said) or "some models only won against all others"
-    return [f"comparisons do not determine all abilities ({named}): {BY_PRIOR}"]
-
-
-def _added(table: ComparisonTable, outcomes, features):
-    """Comparisons added up by pair and features, each row's place there, and its turn.
-
-    Without features the order of the two does not matter, so that pairs are one row.
-    """
-    first, second = table.first, table.second
-    turned = first > second if not features.shape[1] else np.zeros(len(first), bool)
-    sides = np.where(turned, second, first), np.where(turned, first, second)
-    outcomes = np.where(turned[:, None], outcomes[:, [1, 0, 2]], outcomes)
-    key = sides[0].astype(np.int64) * table.num_subjects + sides[1]
-    at, place = grouped(key, features)
-    sums = [np.bincount(place, outcomes[:, k], len(at)) for k in range(3)]
-    one, other = (x[at].astype(np.int32) for x in sides)
-    pairs: Any = (one, other, np.column_stack(sums), features[at])
-    return PairCounts(*pairs), place, turned
-
-
-def _maximum(
-    family, table: ComparisonTable, outcomes, features, precision, penalty=0.0
-) -> PairFit:
-    """Estimates from comparisons added up by pair and features."""
-    import jax.numpy as jnp
-
-    added, count = _added(table, outcomes, features)[0], table.num_subjects
-    # Empty rows add nothing.
-    pairs: PairCounts = jax.tree.map(padded, added)
-    start = PairParameters(
-        jnp.zeros(count),
-        jnp.zeros(features.shape[1]),
-        jnp.full(family.num_shapes, -0.5),
-    )
-    prior = _prior(start, precision)
-    prior[count : count + features.shape[1]] += penalty
-    found = maximise_jit(family, pairs, start, jnp.asarray(prior))
-    return jax.tree.map(np.asarray, found)
-
-
-def _prior(parameters: PairParameters, precision: float) -> np.ndarray:
-    """Precisions of the priors of all parameters; ties have none."""
-    sizes = [len(x) for x in parameters]
-    return np.repeat([precision, precision, 0.0], sizes)
-
-
-def _covariance(problem: PairProblem, found: PairFit, clusters) -> np.ndarray:
-    """Covariance of all parameters: by clusters if there are any."""
-    family, table, outcomes, features = problem[:4]
-    weight = None
-    if problem.preset is not None:
-        weight = pair_weights(problem.preset, table, outcomes)
-    elif not clusters:
-        return inverse_information(found)
-    pairs = table.first, table.second, features
-    codes = _codes(table, clusters)
-    return sandwich(family, found, pairs, outcomes, codes, weight)
-
-
-def _check_preset(preset: str | None, differs: bool) -> None:
-    """Refuses options that a published arena does not have."""
-    if preset is not None and differs:
-        raise ValueError(
-            f"preset={preset!r} is bradley_terry with ties='half': leave model, ties,"
-            " both_bad='outcome', category, judge, tie_rates and bootstrap out"
-        )
-
-
-def _check_bootstrap(replicates: int, clusters: Sequence[str], mixed: bool) -> None:
-    """Refuses replicates that are few, or of what is not bootstrapped."""
-    if not replicates:
-        return
-    if replicates < FEWEST_REPLICATES:
-        raise ValueError(
-            f"bootstrap={replicates}: give {FEWEST_REPLICATES} replicates or more"
-        )
-    if mixed:
-        raise ValueError(
-            "bootstrap is not for category, judge, tie_rates and both_bad='outcome':"
-            " leave it out, their errors are those of the mixed model"
-        )
-    if len(clusters) > 1:
-        raise ValueError("bootstrap weights clusters of one kind: give one cluster")
-
-
-def _bootstrap(problem: PairProblem, found, clusters, precision, replicates, seed):
-    """Covariance of all parameters over replicates."""
-    added, place, turned = _added(problem.table, problem.outcomes, problem.features)
-    rows, outcome = np.nonzero(problem.outcomes)
-    amount, codes = problem.outcomes[rows, outcome], _codes(problem.table, clusters)
-    side = np.where(turned[rows] & (outcome < 2), 1 - outcome, outcome)
-    return bootstrap_covariance(
-        problem.family,
-        found,
-        added,
-        Cells(place[rows], side, amount, codes[0][rows] if codes else None),
-        precision=_prior(found.parameters, precision),
-        replicates=replicates,
-        seed=seed,
-    )
-
-
-def _codes(table: ComparisonTable, clusters: Sequence[str]) -> list[np.ndarray]:
-    """Whole numbers of the clusters of all rows, for each kind of cluster."""
-    return [table.labels.coded(name).sorted().code for name in clusters]
-
-
-def _few_clusters(table: ComparisonTable, clusters: Sequence[str]) -> list[str]:
-    """A warning of few clusters."""
-    said = []
-    for name in clusters:
-        count = np.count_nonzero(table.labels.coded(name).used())
-        if count < FEW_CLUSTERS:
-            said.append(
-                f"{counted(count, 'cluster')} of {name} are few: errors by cluster are"
-                f" too small below about {FEW_CLUSTERS}"
-            )
-    return said
 
 
 def _shares(family: PairFamily, values: Values):
@@ -601,7 +382,7 @@ def _shares(family: PairFamily, values: Values):
         half = by_shape[..., 0] * outside / 2
         gradient.append(np.diag(half.sum(axis=1)) + half)
     along = np.concatenate(gradient, axis=1)
-    variance = np.einsum("ip,pq,iq->i", along, values.covariance, along)
+    variance = np.sum((along @ values.covariance) * along, axis=1)
     mean = np.sum(against * outside, axis=1)
     return (mean, np.sqrt(np.maximum(variance, 0))), against
 

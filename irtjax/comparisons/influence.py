@@ -16,7 +16,7 @@ import jax
 import numpy as np
 
 from irtjax.comparisons.errors import inverse_information, row_scores
-from irtjax.comparisons.fit import PRIOR, PairProblem, pair_problem
+from irtjax.comparisons.problem import PRIOR, PairProblem, pair_problem
 from irtjax.data.comparison_table import OUTCOMES, ComparisonTable
 from irtjax.data.frames import HasTable
 from irtjax.data.wording import counted
@@ -177,7 +177,7 @@ class _Units:
 
 def _refit(problem: PairProblem, outcomes: np.ndarray):
     """The estimates; by the prior where comparisons do not determine them."""
-    with_prior = problem._replace(outcomes=outcomes).existence()
+    with_prior = problem.existence(outcomes)
     return problem.maximum(outcomes, 1 / PRIOR**2 if with_prior else 0.0)
 
 

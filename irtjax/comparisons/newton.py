@@ -95,14 +95,6 @@ def log_likelihood(
     return jnp.sum(jnp.where(counts > 0, counts * logs, 0.0))
 
 
-def scores_by_outcome(
-    family: PairFamily, parameters: PairParameters, pairs: PairCounts
-) -> Float[Array, "rows 3 local"]:
-    """Derivatives of each row's log-probabilities in its difference and the shapes."""
-    local = lambda z: family.log_chances(z[0], z[1:])
-    return jax.vmap(jax.jacfwd(local))(_local(parameters, pairs))
-
-
 def _local(parameters: PairParameters, pairs: PairCounts) -> Float[Array, "rows local"]:
     """The difference and the shapes of each row."""
     d = differences(parameters, pairs)[:, None]
@@ -110,9 +102,15 @@ def _local(parameters: PairParameters, pairs: PairCounts) -> Float[Array, "rows 
     return jnp.concatenate([d, shapes], axis=1)
 
 
-def _derivatives(family: PairFamily, parameters: PairParameters, pairs: PairCounts):
-    """Log-likelihood, its gradient and negative Hessian in all parameters."""
-    counts = family.counts(pairs.outcomes)
+def row_derivatives(
+    family: PairFamily,
+    local: Float[Array, "rows local"],
+    counts: Float[Array, "rows 3"],
+):
+    """Log-likelihoods of rows, their gradients and Hessians in local parameters.
+
+    Those of a row are its difference and the shapes.
+    """
 
     def one(z, n):
         def value(z):
@@ -121,7 +119,14 @@ def _derivatives(family: PairFamily, parameters: PairParameters, pairs: PairCoun
         slope = jax.grad(value)
         return value(z), slope(z), jax.jacfwd(slope)(z)
 
-    values, slopes, curves = jax.vmap(one)(_local(parameters, pairs), counts)
+    return jax.vmap(one)(local, counts)
+
+
+def _derivatives(family: PairFamily, parameters: PairParameters, pairs: PairCounts):
+    """Log-likelihood, its gradient and negative Hessian in all parameters."""
+    values, slopes, curves = row_derivatives(
+        family, _local(parameters, pairs), family.counts(pairs.outcomes)
+    )
     first, second, x = pairs.first, pairs.second, pairs.features
     count = len(parameters.ability)
     onto = lambda each: (
@@ -247,11 +252,6 @@ def maximise(
     )
     found = unflat(vector, start)
     return PairFit(found, value, information, decrement <= tolerance, count)
-
-
-#: Compiled; `family` is static.
-maximise_jit = jax.jit(maximise, static_argnums=0)
-scores_jit = jax.jit(scores_by_outcome, static_argnums=0)
 
 
 def padded(rows: np.ndarray) -> Array:

@@ -20,7 +20,14 @@ from typing import Any
 
 import numpy as np
 
-from irtjax.comparisons.errors import inverse_information, row_scores
+from irtjax.comparisons.errors import (
+    cluster_products,
+    inverse_information,
+    kinds_of,
+    products,
+    row_scores,
+    sums_of_rows,
+)
 from irtjax.comparisons.families import PairFamily
 from irtjax.comparisons.newton import PairFit
 from irtjax.data.comparison_table import ComparisonTable
@@ -67,53 +74,18 @@ def _difference_variance(
     family: PairFamily, fits, table: ComparisonTable, outcomes, clusters
 ) -> np.ndarray:
     """Variances of the differences of abilities, `[subjects]`."""
-    count = table.num_subjects
-    signs = [(1.0, x) for x in clusters] or [(1.0, None)]
-    if len(clusters) == 2:
-        both = np.unique(np.column_stack(clusters), axis=0, return_inverse=True)[1]
-        signs.append((-1.0, both.reshape(-1)))
+    count, sides = table.num_subjects, (table.first, table.second)
     ends = [inverse_information(fit)[:count] for fit, _ in fits]
     bread = np.concatenate([ends[0], -ends[1]], axis=1)
-    middle = 0.0
-    for sign, codes in signs:
-        parts = [
-            cluster_scores(family, fit, x, table, outcomes, codes) for fit, x in fits
-        ]
-        middle = middle + sign * _stacked(parts)
-    number = min((len(np.unique(x)) for x in clusters), default=outcomes.sum())
-    variance = np.einsum("ip,pq,iq->i", bread, middle, bread)
-    return variance * number / max(number - 1, 1)
-
-
-def cluster_scores(family, fit: PairFit, features, table, outcomes, codes) -> Any:
-    """Scores `[clusters, parameters]` as a sparse array; each comparison alone.
-
-    Comparisons of a row with one outcome are alike: n of them count as one of weight
-    the square root of n.
-    """
-    from scipy.sparse import coo_array
-
-    slope, rest = row_scores(family, fit, features, table.first, table.second)
-    rows, size = slope.shape
-    if codes is None:
-        weight, unit = np.sqrt(outcomes), np.arange(rows * size).reshape(rows, size)
+    scores = [row_scores(family, fit, x, *sides) for fit, x in fits]
+    if clusters:
+        sums = [sums_of_rows(*parts, outcomes) for parts in scores]
+        middle = sum(
+            sign * cluster_products(codes, sides, sums, count)
+            for sign, codes in kinds_of(clusters)
+        )
+        number = min(np.count_nonzero(np.bincount(codes)) for codes in clusters)
     else:
-        weight, unit = outcomes, np.repeat(codes[:, None], size, axis=1)
-    count = table.num_subjects
-    shape = int(unit.max()) + 1, count + rest.shape[2]
-    sides = [np.repeat(x[:, None], size, axis=1) for x in (table.first, table.second)]
-    values, columns = [slope * weight, -slope * weight], sides
-    for k in range(rest.shape[2]):
-        values.append(rest[:, :, k] * weight)
-        columns.append(np.full((rows, size), count + k))
-    places = np.tile(unit.reshape(-1), len(values)), np.concatenate(columns).reshape(-1)
-    return coo_array((np.concatenate(values).reshape(-1), places), shape).tocsr()
-
-
-def _stacked(parts: Sequence[Any]) -> np.ndarray:
-    """Sum over clusters of the outer products of the scores of both fits."""
-    one, other = parts
-    mixed = (one.T @ other).toarray()
-    top = np.concatenate([(one.T @ one).toarray(), mixed], axis=1)
-    below = np.concatenate([mixed.T, (other.T @ other).toarray()], axis=1)
-    return np.concatenate([top, below])
+        middle, number = products(*sides, scores, outcomes, count), outcomes.sum()
+    variance = np.sum((bread @ middle) * bread, axis=1)
+    return variance * number / max(number - 1, 1)

@@ -138,8 +138,8 @@ def subject_of(path: Path) -> str | None:
     """The model of a file, by its name or folder; None for the file of the web site."""
     if not is_list(path):
         return None
-    match = _NAME.match(path.name)
-    return (match and match.group("model")) or folders_of(path)[-1]
+    found = _NAME.match(path.name)
+    return (found and found.group("model")) or folders_of(path)[-1]
 
 
 def _site(path: Path) -> _Site:
@@ -147,14 +147,14 @@ def _site(path: Path) -> _Site:
     if read_head(path).removeprefix(b"\xef\xbb\xbf").lstrip()[:1] == b"{":
         return load(path, _Site)
     header, rows = table_rows(path)
-    performances = []
+    found = []
     for place, cells in rows:
         row = dict(zip(header, (cell or None for cell in cells), strict=True))
         try:
-            performances.append(msgspec.convert(row, _Performance, strict=False))
+            found.append(msgspec.convert(row, _Performance, strict=False))
         except msgspec.ValidationError as error:
             raise ValueError(f"{place}: {error}; correct the cell") from None
-    return _Site(performances=performances)
+    return _Site(performances=found)
 
 
 def _add_site(site: _Site, builder: RecordBuilder) -> None:
