@@ -53,7 +53,7 @@ def read_archive(
     """
     try:
         with np.load(path, allow_pickle=False) as archive:
-            known = str(archive["format"]) == form
+            is_form = str(archive["format"]) == form
             identity = json.loads(str(archive["identity"])) if with_identity else None
             count = len(archive.files) - 1 - with_identity
             arrays = [archive[f"leaf_{k}"] for k in range(count)]
@@ -62,6 +62,6 @@ def read_archive(
     except (zipfile.BadZipFile, KeyError, EOFError, ValueError, AttributeError):
         # NumPy's own message proposes to read pickles; they are not read here.
         raise ValueError(f"{path}: it is damaged, or no {what}") from None
-    if not known:
+    if not is_form:
         raise ValueError(f"{path}: another form of checkpoint; write it again")
     return arrays, identity

@@ -65,8 +65,8 @@ def fill_missing(
     if matrix.dtype.kind not in "biuf":
         matrix = _as_numbers(matrix)
     if matrix.dtype.kind == "f":
-        known = ~np.isnan(matrix)
-        mask = known if mask is None else known & mask
+        finite = ~np.isnan(matrix)
+        mask = finite if mask is None else finite & mask
         if np.isinf(matrix, where=mask, out=np.zeros_like(mask)).any():
             row, column = np.argwhere(np.isinf(matrix) & mask)[0]
             raise ValueError(
@@ -115,25 +115,25 @@ def checked_trials(trials: Any, values: Any, mask: np.ndarray | None) -> np.ndar
         raise ValueError(
             f"trials has shape {trials.shape}, but values has {values.shape}"
         )
-    known = ~np.isnan(values) & (True if mask is None else mask)
-    known &= trials != 0
+    seen = ~np.isnan(values) & (True if mask is None else mask)
+    seen &= trials != 0
     whole = (trials > 0) & (trials <= _MOST_TRIALS) & (trials == np.floor(trials))
     # An item of one trial each may have scores.
-    count = known & (trials > 1).any(axis=0)
+    count = seen & (trials > 1).any(axis=0)
     for wrong, what in (
         (~whole, f"trials must be whole numbers from 0 to {_MOST_TRIALS:,}"),
         (count & (values < 0), "counts must not be negative"),
         (count & (values != np.floor(values)), "counts must be whole numbers"),
         (count & (values > trials), "a count must not exceed its trials"),
     ):
-        if (wrong & known).any():
-            row, column = np.argwhere(wrong & known)[0]
+        if (wrong & seen).any():
+            row, column = np.argwhere(wrong & seen)[0]
             raise ValueError(
                 f"row {row + 1}, column {column + 1} has"
                 f" {values[row, column]:g} of {trials[row, column]:g} trials: {what};"
                 " correct the cell, or give it 0 trials if it is missing"
             )
-    return np.where(known, trials, 0).astype(np.int32)
+    return np.where(seen, trials, 0).astype(np.int32)
 
 
 def compact(array: np.ndarray) -> np.ndarray:
@@ -164,9 +164,9 @@ def check_unique(what: str, labels: np.ndarray) -> None:
         )
 
 
-def places_of(known: np.ndarray, wanted: np.ndarray) -> np.ndarray:
+def places_of(names: np.ndarray, wanted: np.ndarray) -> np.ndarray:
     """Returns the position of each wanted name among the known ones; -1 for others."""
-    place = {name: row for row, name in enumerate(known.tolist())}
+    place = {name: row for row, name in enumerate(names.tolist())}
     return np.array([place.get(name, -1) for name in wanted.tolist()], np.int64)
 
 
@@ -182,7 +182,7 @@ def positions(what: str, labels: np.ndarray, wanted: Any) -> np.ndarray:
     if array.dtype.kind in "iu":
         return array
     names = as_labels(array)
-    found = places_of(labels, names)
-    if (found < 0).any():
-        raise ValueError(f"no {what} named {str(names[found.argmin()])!r:.80}")
-    return found
+    places = places_of(labels, names)
+    if (places < 0).any():
+        raise ValueError(f"no {what} named {str(names[places.argmin()])!r:.80}")
+    return places

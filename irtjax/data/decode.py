@@ -116,13 +116,13 @@ def _convert(data: bytes, type: Any) -> Any:
     """
     if not any(word in data for word in (b"NaN", b"Infinity", b"\\ud", b"\\uD", _MARK)):
         return _decoder(type).decode(data)  # Raises the error of the standard again.
-    keep = lambda found: b"\\ufffd" if found[1] else found[0]
-    found = json.loads(_HALVES.sub(keep, data.removeprefix(_MARK)))
-    if type == Fields and isinstance(found, dict):
-        return {k: msgspec.Raw(json.dumps(v).encode()) for k, v in found.items()}
-    if type == list[msgspec.Raw] and isinstance(found, list):
-        return [msgspec.Raw(json.dumps(v).encode()) for v in found]
-    return msgspec.convert(found, type)
+    keep = lambda match: b"\\ufffd" if match[1] else match[0]
+    value = json.loads(_HALVES.sub(keep, data.removeprefix(_MARK)))
+    if type == Fields and isinstance(value, dict):
+        return {k: msgspec.Raw(json.dumps(v).encode()) for k, v in value.items()}
+    if type == list[msgspec.Raw] and isinstance(value, list):
+        return [msgspec.Raw(json.dumps(v).encode()) for v in value]
+    return msgspec.convert(value, type)
 
 
 def repeated_keys(data: bytes, place: str) -> list[str]:
@@ -135,12 +135,12 @@ def repeated_keys(data: bytes, place: str) -> list[str]:
     >>> repeated_keys(b'{"a": {"q1": 1, "q1": 0}}', "x.json")
     ["x.json: 'q1' stands twice in one object: the last was read"]
     """
-    found: dict[str, None] = {}
+    repeats: dict[str, None] = {}
 
     def note_repeats(pairs: list[tuple[str, Any]]) -> None:
         names = [name for name, _ in pairs]
         if len(set(names)) < len(names):
-            found.update(dict.fromkeys(x for x in names if names.count(x) > 1))
+            repeats.update(dict.fromkeys(x for x in names if names.count(x) > 1))
 
     try:
         json.loads(data.removeprefix(_MARK), object_pairs_hook=note_repeats)
@@ -148,7 +148,7 @@ def repeated_keys(data: bytes, place: str) -> list[str]:
         return []
     return [
         f"{place}: {name!r:.80} stands twice in one object: the last was read"
-        for name in found
+        for name in repeats
     ][:_MOST_REPEATS]
 
 
@@ -189,9 +189,9 @@ def is_nested(data: bytes, most: int = 200) -> bool:
     depth = lowest = highest = 0
     for start in range(0, len(data), 1 << 20):
         part = np.frombuffer(data, np.uint8, min(1 << 20, len(data) - start), start)
-        found = depth + np.cumsum(_DEPTH[part], dtype=np.int32)
-        depth = int(found[-1])
-        lowest, highest = min(lowest, found.min()), max(highest, found.max())
+        depths = depth + np.cumsum(_DEPTH[part], dtype=np.int32)
+        depth = int(depths[-1])
+        lowest, highest = min(lowest, depths.min()), max(highest, depths.max())
     return bool(highest - lowest > most)
 
 

@@ -214,9 +214,9 @@ def check_columns(path: Path | str, count: int | None) -> None:
         count: Its columns; None for more than were counted.
     """
     if count is None or count > MOST_COLUMNS:
-        known = "too many columns" if count is None else f"{count:,} columns"
+        size = "too many columns" if count is None else f"{count:,} columns"
         raise ValueError(
-            f"{path} has {known}, of at most {MOST_COLUMNS:,}; save it with"
+            f"{path} has {size}, of at most {MOST_COLUMNS:,}; save it with"
             " a row for each response (subject, item, response), or transposed with a"
             " row for each item"
         )

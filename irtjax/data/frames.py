@@ -92,8 +92,8 @@ class HasTable:
         texts = (getattr(self, "sentence", ""),) if texts is None else texts
         warnings = getattr(self, "warnings", ())
         first = [f"Warning: {text}" for text in warnings[:1]]
-        more = [f"{counted(len(warnings), 'warning')}: see .warnings"]
-        return [x for x in texts if x] + first + more * (len(warnings) > 1)
+        rest = [f"{counted(len(warnings), 'warning')}: see .warnings"]
+        return [x for x in texts if x] + first + rest * (len(warnings) > 1)
 
     def _text(self) -> str:
         """The table as text that fits the terminal."""
@@ -164,17 +164,17 @@ def long_table(table: Any) -> pa.Table:
 
     cells = table.sparse
     if cells is not None:
-        who, which = cells.row, cells.column
+        row, column = cells.row, cells.column
     else:
         observed = True if table.observed is None else table.observed
-        who, which = np.nonzero(np.broadcast_to(observed, table.values.shape))
+        row, column = np.nonzero(np.broadcast_to(observed, table.values.shape))
     names = lambda labels, rows: pa.array(labels.tolist(), pa.string()).take(rows)
     columns = {
-        "subject": names(table.subjects, who),
-        "item": names(table.items, which),
+        "subject": names(table.subjects, row),
+        "item": names(table.items, column),
         "response": pa.array(table.seen),
     }
-    facets = [(table.item_facets, which), (table.subject_facets, who)]
+    facets = [(table.item_facets, column), (table.subject_facets, row)]
     for facet, rows in facets:
         for name, labels in facet.items():
             # A facet may have the name of a column.
@@ -183,11 +183,11 @@ def long_table(table: Any) -> pa.Table:
         # A reader must not reverse them again.
         formulas = [table.reversed_scores.get(x, "score") for x in table.items.tolist()]
         if all(_one_each(formulas, table.benchmarks.tolist())):
-            columns["metric"] = names(np.array(formulas), which)
+            columns["metric"] = names(np.array(formulas), column)
     if table.trials is not None:
-        columns["trials"] = pa.array(table.trials[who, which])
+        columns["trials"] = pa.array(table.trials[row, column])
     if table.lengths is not None:
-        columns["length"] = pa.array(table.lengths[who, which], from_pandas=True)
+        columns["length"] = pa.array(table.lengths[row, column], from_pandas=True)
     return pa.table(columns)
 
 

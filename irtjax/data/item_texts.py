@@ -118,8 +118,8 @@ def joined_ids(parts: Iterable[Ids]) -> dict[str, tuple[SourceId, ...]]:
     return out
 
 
-def other_contents(contents: Contents, known: Contents) -> list[str]:
-    """Names of the items whose content differs from that of the known item.
+def other_contents(contents: Contents, reference: Contents) -> list[str]:
+    """Names of the items whose content differs from that of the reference.
 
     Hashes of different formats are not compared.
 
@@ -129,19 +129,19 @@ def other_contents(contents: Contents, known: Contents) -> list[str]:
     return [
         name
         for name, content in contents.items()
-        if known.get(name, content) != content
-        and known[name].partition(":")[0] == content.partition(":")[0]
+        if reference.get(name, content) != content
+        and reference[name].partition(":")[0] == content.partition(":")[0]
     ]
 
 
-def refuse_other_contents(contents: Contents, known: Contents, whole: str) -> None:
+def refuse_other_contents(contents: Contents, reference: Contents, whole: str) -> None:
     """Refuses items that are others than those of the same names.
 
     Hashes of different formats are not compared.
 
     Args:
         contents: Those of the items to match.
-        known: Those of the items to match them with.
+        reference: Those of the items to match them with.
         whole: What has these, for the message.
 
     Raises:
@@ -149,7 +149,7 @@ def refuse_other_contents(contents: Contents, known: Contents, whole: str) -> No
 
     >>> refuse_other_contents({"a/1": "lm-eval:5e"}, {"a/1": "lm-eval:5e"}, "the fit")
     """
-    differing = other_contents(contents, known)
+    differing = other_contents(contents, reference)
     if differing:
         raise ValueError(
             f"{len(differing):,} of the items are others than those of the same names"
@@ -206,8 +206,8 @@ def ids_from_lists(content: Mapping[str, Sequence[Sequence[str]]]) -> dict[str, 
 
 def harnesses_of(items: Iterable[str], ids: Ids) -> list[str]:
     """The harnesses that logged some of the items."""
-    found = {one.harness for name in items for one in ids.get(name, ())}
-    return [name for name in HARNESSES if name in found]
+    logged = {one.harness for name in items for one in ids.get(name, ())}
+    return [name for name in HARNESSES if name in logged]
 
 
 def sample_ids(items: Iterable[str], ids: Ids, harness: str) -> dict[str, list[Any]]:
@@ -222,8 +222,8 @@ def sample_ids(items: Iterable[str], ids: Ids, harness: str) -> dict[str, list[A
     {'a': [3]}
     """
     if harness not in HARNESSES:
-        known = ", ".join(map(repr, HARNESSES))
-        raise ValueError(f"harness={harness!r} is not one of {known}")
+        names = ", ".join(map(repr, HARNESSES))
+        raise ValueError(f"harness={harness!r} is not one of {names}")
     out: dict[str, dict[Any, None]] = {}
     for name in items:
         own = [one for one in ids.get(name, ()) if one.harness == harness]
@@ -266,16 +266,16 @@ def sample_files(items: Sequence[str], ids: Ids) -> dict[str, str]:
 
     out: dict[str, str] = {}
     for harness in harnesses_of(items, ids):
-        found = sample_ids(items, ids, harness)
+        tasks = sample_ids(items, ids, harness)
         name = f"{harness.replace('-', '_')}_samples"
         if harness == "inspect":  # It takes ids as patterns.
-            found = {
-                task: [_literal(x) for x in names] for task, names in found.items()
+            tasks = {
+                task: [_literal(x) for x in names] for task, names in tasks.items()
             }
-        out[f"{name}.json"] = json.dumps(found, ensure_ascii=False) + "\n"
+        out[f"{name}.json"] = json.dumps(tasks, ensure_ascii=False) + "\n"
         if harness == "inspect":
             lines = []
-            for task, names in found.items():
+            for task, names in tasks.items():
                 comma = next((x for x in names if "," in x), None)
                 if comma is not None:
                     lines.append(

@@ -50,15 +50,15 @@ def arrange(
     scores are returned as shares of that range.
     """
     places = match_items(table, names, whole, contents)
-    known = places >= 0
-    given, seen = table.values, table.observed
+    matched = places >= 0
+    responses, seen = table.values, table.observed
     if seen is None:
-        seen = np.ones(given.shape, bool)
+        seen = np.ones(responses.shape, bool)
     low, high = np.array([[lowest], [top]]) if ends is None else ends[:, places]
-    wrong = (given < low) | (given > high)
+    wrong = (responses < low) | (responses > high)
     if ends is None:
-        wrong = wrong | (given != np.rint(given))
-    wrong = wrong & seen & known
+        wrong = wrong | (responses != np.rint(responses))
+    wrong = wrong & seen & matched
     if wrong.any():
         row, column = np.argwhere(wrong)[0]
         what = f"an integer from {lowest} to {top}"
@@ -66,15 +66,15 @@ def arrange(
             what = f"from {low[column]:g} to {high[column]:g}"
         raise ValueError(
             f"subject {table.subjects[row]}, item {table.items[column]}: the response"
-            f" {given[row, column]:g} is not {what}"
+            f" {responses[row, column]:g} is not {what}"
         )
     shape = table.num_subjects, len(names)
     dtype = np.int8 if top <= np.iinfo(np.int8).max else np.int32
     if ends is not None:
-        given, dtype = (given - low) / (high - low), np.float64
+        responses, dtype = (responses - low) / (high - low), np.float64
     values, observed = np.zeros(shape, dtype), np.zeros(shape, bool)
-    values[:, places[known]] = np.where(seen, given, 0)[:, known]
-    observed[:, places[known]] = seen[:, known]
+    values[:, places[matched]] = np.where(seen, responses, 0)[:, matched]
+    observed[:, places[matched]] = seen[:, matched]
     return values, observed, places
 
 
@@ -108,7 +108,7 @@ def positions(names: np.ndarray, wanted: np.ndarray) -> np.ndarray:
 
 
 def find_names(
-    known: np.ndarray, wanted: Sequence[str] | np.ndarray | None, kind: str
+    labels: np.ndarray, wanted: Sequence[str] | np.ndarray | None, kind: str
 ) -> np.ndarray:
     """Returns the position of each wanted name among those of a fit; all for None.
 
@@ -120,16 +120,16 @@ def find_names(
     [1]
     """
     if wanted is None:
-        return np.arange(len(known))
-    found = places_of(known, as_labels(wanted))
-    if kind == "subject" and (found < 0).any():
-        short = np.array(list(short_names(known.tolist()).values()))
-        found = np.where(found < 0, places_of(short, as_labels(wanted)), found)
-    if (found < 0).any():
+        return np.arange(len(labels))
+    places = places_of(labels, as_labels(wanted))
+    if kind == "subject" and (places < 0).any():
+        short = np.array(list(short_names(labels.tolist()).values()))
+        places = np.where(places < 0, places_of(short, as_labels(wanted)), places)
+    if (places < 0).any():
         from difflib import get_close_matches
 
-        names, name = known.tolist(), str(wanted[int(found.argmin())])
+        names, name = labels.tolist(), str(wanted[int(places.argmin())])
         near = get_close_matches(name, names, 3) or [n for n in names if name in n][:3]
         hint = f"; did you mean {' or '.join(near)}?" if near else ""
         raise ValueError(f"no {kind} is called {name!r} in this fit{hint}")
-    return found
+    return places

@@ -102,7 +102,7 @@ def shown_part(
     return Shown(header, rows, words, table.num_rows - count)
 
 
-def _known(value: Any) -> bool:
+def _is_finite(value: Any) -> bool:
     return isinstance(value, int) or (value is not None and math.isfinite(value))
 
 
@@ -116,7 +116,7 @@ def _digits(values: list[Any]) -> int | None:
 
 
 def _number(value: Any, digits: int | None) -> str:
-    if not _known(value):
+    if not _is_finite(value):
         return "–"
     text = number(value, digits or 0).replace("-", "−")
     return text.replace("0.", ".", 1) if digits == 3 and "0." in text[:3] else text
@@ -132,7 +132,7 @@ def _cells(name: str, values: list[Any]) -> list[str]:
     digits = _digits(values)
     cells = [_number(value, digits) for value in values]
     if name.startswith(("p_", "q_")) or name.endswith(("p_value", "q_value")):
-        small = [_known(value) and value < 0.0005 for value in values]
+        small = [_is_finite(value) and value < 0.0005 for value in values]
         cells = ["<.001" if x else y for x, y in zip(small, cells, strict=True)]
     return cells
 
@@ -147,8 +147,8 @@ def _intervals(lower: list[Any], upper: list[Any], estimates: list[Any]) -> list
     """The cells of intervals, with the digits of their estimates."""
     estimates = [value for value in estimates if isinstance(value, (int, float))]
     digits = _digits([*lower, *upper, *estimates])
-    known = [x for x in (*lower, *upper) if _known(x)]
-    mark = " to " if min(known, default=0) < 0 else "–"
+    observed = [x for x in (*lower, *upper) if _is_finite(x)]
+    mark = " to " if min(observed, default=0) < 0 else "–"
     cells = []
     for low, high in zip(lower, upper, strict=True):
         ends = [_number(value, digits) for value in (low, high)]

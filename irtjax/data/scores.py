@@ -60,7 +60,7 @@ def rescale(
     """
     columns = np.ones(table.num_items, bool) if columns is None else columns
     by_name = isinstance(bounds, Mapping)
-    known = sorted(benchmarks_of(table)) if by_name else []
+    benchmarks = sorted(benchmarks_of(table)) if by_name else []
     scaled, notes = table.values.astype(np.float64), []
     for name, (low, high) in bounds.items() if by_name else [(None, bounds)]:
         whose = "" if name is None else f" of {name!r}"
@@ -69,9 +69,9 @@ def rescale(
             raise ValueError(
                 f"bounds{whose} ({low:g}, {high:g}) are not two rising numbers"
             )
-        if by_name and name not in known:
-            found = ", ".join(map(repr, known)) or "no labels"
-            raise ValueError(f"bounds are given of {name!r}; benchmarks are: {found}")
+        if by_name and name not in benchmarks:
+            shown = ", ".join(map(repr, benchmarks)) or "no labels"
+            raise ValueError(f"bounds are given of {name!r}; benchmarks are: {shown}")
         chosen = columns if name is None else columns & (table.benchmarks == name)
         if table.trials is not None and np.any(table.trials[:, chosen] > 1):
             raise ValueError(f"bounds{whose} are for scores, not for counts of trials")
@@ -130,8 +130,8 @@ def item_ends(bounds: Bounds, benchmarks: np.ndarray) -> np.ndarray:
     [[0.0, 1.0], [1.0, 9.0]]
     """
     low, high = _ends(bounds, benchmarks)
-    both = [np.broadcast_to(x, len(benchmarks)) for x in (low, high)]
-    return np.stack(both).astype(np.float64)
+    ends = [np.broadcast_to(x, len(benchmarks)) for x in (low, high)]
+    return np.stack(ends).astype(np.float64)
 
 
 def benchmarks_of(table: ResponseTable) -> list[str]:
@@ -334,8 +334,8 @@ def to_shares(
     scores = np.where(seen, table.values, 0.0).astype(np.float64)
     names = benchmarks_of(table)
     if isinstance(worth, Mapping) or (worth is None and len(names) > 1):
-        found = {name: float(n) for name, n in (worth or {}).items()}
-        unknown = [name for name in names if name not in found]
+        worths = {name: float(n) for name, n in (worth or {}).items()}
+        unknown = [name for name in names if name not in worths]
         columns = {name: table.benchmarks == name for name in unknown}
         small = [n for n in unknown if _is_small(scores, seen & columns[n])]
         groups = [[name] for name in unknown if name not in small]
@@ -343,13 +343,13 @@ def to_shares(
         for group in groups:
             chosen = np.isin(table.benchmarks, group)
             each = 1 / share_dispersion(scores[:, chosen], seen[:, chosen])
-            found |= dict.fromkeys(group, each)
-        found = {name: found[name] for name in names}
-        by_item = np.array([found[name] for name in table.benchmarks.tolist()])
+            worths |= dict.fromkeys(group, each)
+        worths = {name: worths[name] for name in names}
+        by_item = np.array([worths[name] for name in table.benchmarks.tolist()])
     else:
-        found = 1 / share_dispersion(scores, seen) if worth is None else float(worth)
-        by_item = np.full(table.num_items, found)
-    return ScoreShares(scores * by_item, seen * by_item, found)
+        worths = 1 / share_dispersion(scores, seen) if worth is None else float(worth)
+        by_item = np.full(table.num_items, worths)
+    return ScoreShares(scores * by_item, seen * by_item, worths)
 
 
 def _is_small(scores: np.ndarray, seen: np.ndarray) -> bool:
@@ -368,18 +368,18 @@ def _squeezes(
     """The n of `to_logits`: one number, or one for each benchmark with scores."""
     if squeeze is not None and not isinstance(squeeze, Mapping):
         return float(squeeze)
-    names, given = benchmarks_of(table), dict(squeeze or {})
-    unknown = sorted(set(given) - set(names))
+    names, by_name = benchmarks_of(table), dict(squeeze or {})
+    unknown = sorted(set(by_name) - set(names))
     if unknown:
-        found = ", ".join(map(repr, names)) or "no labels"
-        raise ValueError(f"squeeze is given of {unknown[0]!r}; benchmarks are: {found}")
+        shown = ", ".join(map(repr, names)) or "no labels"
+        raise ValueError(f"squeeze is given of {unknown[0]!r}; benchmarks are: {shown}")
     if len(names) < 2:
-        return float(given[names[0]] if given else default_squeeze(scores[seen]))
-    found = {}
+        return float(by_name[names[0]] if by_name else default_squeeze(scores[seen]))
+    squeezes = {}
     for name in names:
         chosen = seen & (table.benchmarks == name)
-        if name in given:
-            found[name] = float(given[name])
+        if name in by_name:
+            squeezes[name] = float(by_name[name])
         elif chosen.any():
-            found[name] = default_squeeze(scores[chosen])
-    return found
+            squeezes[name] = default_squeeze(scores[chosen])
+    return squeezes

@@ -270,8 +270,8 @@ def _to_arrow(table: Fields) -> pa.Table:
         if texts:
             columns[_TEXTS] = pa.array([texts, *rest])
         if table["answers"] is not None:
-            for name, found in answers.to_arrays(table["answers"]).items():
-                columns[_ANSWERS + name] = pa.array([found, *rest])
+            for name, numbers in answers.to_arrays(table["answers"]).items():
+                columns[_ANSWERS + name] = pa.array([numbers, *rest])
         columns[_FACTS] = pa.array([json.dumps(meta), *rest], pa.string())
         meta = {"format": TABLE_FORMAT, "version": _COLUMN_VERSION, "num_items": size}
     about = {_PARQUET_KEY: json.dumps(meta).encode()}

@@ -108,19 +108,19 @@ def cut_names(names: Sequence[str], width: int, mark: str = _MARK) -> list[str]:
     ['qwen3_30b…one_shot', 'qwen3_30b…zero_shot']
     """
     ways = {name: _cuts(name, width, mark) for name in names}
-    found = {name: next(iter(cuts.values())) for name, cuts in ways.items()}
+    texts = {name: next(iter(cuts.values())) for name, cuts in ways.items()}
     alike: dict[str, list[str]] = {}
-    for name, text in found.items():
+    for name, text in texts.items():
         alike.setdefault(text, []).append(name)
     used = {*alike}
     for group in alike.values():
         if len(group) > 1:
-            found |= _told_apart(group, ways, used)
-            used |= {found[name] for name in group}
-    return [found[name] for name in names]
+            texts |= _distinguished(group, ways, used)
+            used |= {texts[name] for name in group}
+    return [texts[name] for name in names]
 
 
-def _told_apart(
+def _distinguished(
     group: list[str], ways: dict[str, dict[Any, str]], used: set[str]
 ) -> dict[str, str]:
     """Names that would be cut to the same text, each cut at the same place."""
@@ -143,7 +143,7 @@ def _cuts(name: str, width: int, mark: str) -> dict[Any, str]:
     words = [word for word in _WORDS.findall(name) if word]
     begins = [text.rstrip(BETWEEN) for text in _grown(words, width)]
     ends = [text[::-1].lstrip(BETWEEN) for text in _grown(_reversed(words), width)]
-    found = []
+    candidates = []
     for head, begin in enumerate(begins):
         for tail, end in enumerate(ends):
             text = f"{begin}{mark}{end}"
@@ -151,20 +151,20 @@ def _cuts(name: str, width: int, mark: str) -> dict[Any, str]:
             if _ENOUGH * width <= size <= width:
                 uneven = abs(display_width(begin) - display_width(end))
                 order = not (begin and end), -size, uneven
-                found.append((order, (head, tail), text))
-    ways: dict[Any, str] = {where: text for _, where, text in sorted(found)}
+                candidates.append((order, (head, tail), text))
+    ways: dict[Any, str] = {where: text for _, where, text in sorted(candidates)}
     return ways | {x: cut(name, width, mark, x) for x in (0.5, 0.75, 0.25, 1.0, 0.0)}
 
 
 def _grown(words: list[str], width: int) -> list[str]:
     """The first words, ever more of them, in at most so many columns."""
-    found = [""]
+    beginnings = [""]
     for word in words:
-        text = found[-1] + word
+        text = beginnings[-1] + word
         if display_width(text) > width:
             break
-        found.append(text)
-    return found
+        beginnings.append(text)
+    return beginnings
 
 
 def _reversed(words: list[str]) -> list[str]:
@@ -319,4 +319,4 @@ def wrapped(text: str, width: int, indent: str = "") -> list[str]:
         else:
             lines.append(line)
             line = start + indent + word
-    return [found.replace("\xa0", " ") for found in (*lines, line)]
+    return [row.replace("\xa0", " ") for row in (*lines, line)]

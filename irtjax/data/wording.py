@@ -29,8 +29,8 @@ def several(names: Sequence[object]) -> str:
     ('a.csv', 'a.csv and 1 more')
     """
     distinct = list(dict.fromkeys(str(name) for name in names))
-    more = len(distinct) - 1
-    return distinct[0] + (f" and {more} more" if more else "")
+    others = len(distinct) - 1
+    return distinct[0] + (f" and {others} more" if others else "")
 
 
 def listing(names: Sequence[str], limit: int = 12) -> str:
@@ -41,8 +41,8 @@ def listing(names: Sequence[str], limit: int = 12) -> str:
     """
     # Names in damaged files may hold lines of text; a message is one line.
     shown = [" ".join(name.split())[:80] for name in names[:limit]]
-    more = [f"... ({len(names)} in all)"] if len(names) > limit else []
-    return ", ".join(shown + more)
+    ending = [f"... ({len(names)} in all)"] if len(names) > limit else []
+    return ", ".join(shown + ending)
 
 
 def counted(number: SupportsInt, noun: str, plural: str = "") -> str:

@@ -70,7 +70,7 @@ class ItemIds:
             for name, inner in self._of.items()
             if self._benchmark in (None, name)
         }
-        having = [name for name, found in candidates.items() if found]
+        having = [name for name, items in candidates.items() if items]
         if len(having) > 1:
             raise ValueError(
                 f"the fit has samples of these ids in several benchmarks"

@@ -108,7 +108,9 @@ def _latest(table: pa.Table, run: str) -> tuple[pa.Table, list[str]]:
         if time_of(run_of[1]) > time_of(chosen[1]):
             latest[model, task] = tuple(run_of)
     keep = [latest[row[:2]] == row[2:] for row in rows]
-    older = len({row for row, kept in zip(rows, keep, strict=True) if not kept})
+    older = len(
+        {row for row, is_latest in zip(rows, keep, strict=True) if not is_latest}
+    )
     if not older:
         return table, []
     note = (

@@ -136,8 +136,8 @@ def stop_early(
     inspect_ai = require("inspect_ai")
     if not task.scorer:
         raise ValueError("the task has no scorer: early stopping needs its scores")
-    more = {"scorer": scorer, "benchmark": benchmark, **rules}
-    manager = EarlyStopping(task.dataset, fit, **more)
+    settings = {"scorer": scorer, "benchmark": benchmark, **rules}
+    manager = EarlyStopping(task.dataset, fit, **settings)
     about = {"items": len(manager.test_items), "sort": sort, **rules}
     _measure(task, fit, scorer, benchmark, level)
     dataset = require("inspect_ai.dataset")
@@ -162,10 +162,10 @@ def _measure(task: Any, fit: Any, scorer: Any, benchmark: Any, level: Any) -> No
     require("inspect_ai").Task(scorer=_scorers(task.scorer, scorer), metrics=metrics)
 
 
-def _about(fit: Any, known: dict[str, Any]) -> dict[str, Any]:
+def _about(fit: Any, facts: dict[str, Any]) -> dict[str, Any]:
     """What the metadata of a task has on its test."""
     about = {"fit": str(fit) if isinstance(fit, str | Path) else "calibration"}
-    return about | {name: _plain(value) for name, value in known.items()}
+    return about | {name: _plain(value) for name, value in facts.items()}
 
 
 def ability(

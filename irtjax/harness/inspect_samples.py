@@ -282,9 +282,9 @@ class AdaptiveSamples(_Scored):
         while not course.test.over:
             for item in course.test.handed_out:
                 course.test.skip(item)
-            found = self._next(course)
-            if found:
-                return found
+            samples = self._next(course)
+            if samples:
+                return samples
         return None
 
     def _own_course(self) -> _Course:
@@ -369,8 +369,8 @@ class EarlyStopping(_Scored):
         reason = test.hand_out(item)
         if not reason:
             return None
-        known = {"ability": test.ability, "ability_se": test.standard_error}
-        return stop(id=id, epoch=epoch, reason=reason, metadata=known)
+        metadata = {"ability": test.ability, "ability_se": test.standard_error}
+        return stop(id=id, epoch=epoch, reason=reason, metadata=metadata)
 
     async def complete_sample(
         self, id: str | int, epoch: int, scores: Mapping[str, Any]
@@ -378,8 +378,8 @@ class EarlyStopping(_Scored):
         """Takes the scores of a sample."""
         item, course = self._item.get(str(id)), self._course()
         if item is not None and item in course.test.handed_out:
-            known = {name: one.score for name, one in scores.items()}
-            self._record(course, item, str(id), known)
+            values = {name: one.score for name, one in scores.items()}
+            self._record(course, item, str(id), values)
 
     async def complete_task(self) -> dict[str, Any]:
         """What the log has: ability, its error, samples that counted, the reason."""

@@ -48,17 +48,17 @@ def recognise(fields: dict[str, Any], name: str) -> bool | str:
 
 def recognise_start(head: bytes, path: Path) -> bool:
     """Whether a damaged file has the name and the fields of annotations."""
-    known = not head.strip() or b'"instruction"' in head
-    return known and path.name in ("annotations.json", "annotations.json.gz")
+    has_fields = not head.strip() or b'"instruction"' in head
+    return has_fields and path.name in ("annotations.json", "annotations.json.gz")
 
 
 def read_files(paths: Sequence[Path], options: ReadOptions) -> Records:
     """Reads annotations; the judge is the metric, the part of the set the benchmark."""
     rows = [(path, decode_lines(path, _Annotation)) for path in paths]
-    found = [row for _, judged in rows for row in judged]
+    annotations = [row for _, judged in rows for row in judged]
     # Wins against two baselines are two measures.
-    same = [""] * len(found)
-    baselines = variants(same, same, [row.generator_1 for row in found])
+    same = [""] * len(annotations)
+    baselines = variants(same, same, [row.generator_1 for row in annotations])
     baseline = iter(baselines)
     builder = RecordBuilder()
     builder.described = described = Described(wanted=options.texts)
@@ -84,7 +84,7 @@ def read_files(paths: Sequence[Path], options: ReadOptions) -> Records:
         raise ValueError(f"{several(paths)}: there are no annotations in it")
     if failed:
         builder.notes.append(missing_note(failed, "failed judgement", "", options))
-    names = sorted({row.generator_1 for row in found})
+    names = sorted({row.generator_1 for row in annotations})
     if len(names) == 1:
         builder.notes.append(
             f"a response is the judge's probability of a win against {names[0]}"

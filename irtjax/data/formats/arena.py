@@ -63,8 +63,8 @@ def is_battles(names: Iterable[str]) -> bool:
 def won_of(names: Iterable[str]) -> tuple[str, str] | None:
     """Columns of the winner and the loser, if there are any."""
     own = {name.strip().lower(): name for name in names}
-    found = next((x for x in _WON if {*x} <= own.keys()), None)
-    return None if found is None else (own[found[0]], own[found[1]])
+    pair = next((x for x in _WON if {*x} <= own.keys()), None)
+    return None if pair is None else (own[pair[0]], own[pair[1]])
 
 
 def sides_of(names: Iterable[str]) -> tuple[str, str] | None:
@@ -76,15 +76,15 @@ def sides_of(names: Iterable[str]) -> tuple[str, str] | None:
     own = {name.strip().lower(): name for name in names}
     sides: dict[str, dict[str, str]] = {}
     for name, column in own.items():
-        if found := _SIDE.fullmatch(name):
-            stem, side = found["stem"] or found["what"], found["side"] or found["of"]
+        if match := _SIDE.fullmatch(name):
+            stem, side = match["stem"] or match["what"], match["side"] or match["of"]
             sides.setdefault(stem, {})[side] = column
     for one, other in _SIDES:
         for columns in sides.values():
             if {one, other} <= columns.keys():
                 return columns[one], columns[other]
-    found = next((x for x in _NAMED if {*x} <= own.keys()), None)
-    return None if found is None else (own[found[0]], own[found[1]])
+    pair = next((x for x in _NAMED if {*x} <= own.keys()), None)
+    return None if pair is None else (own[pair[0]], own[pair[1]])
 
 
 def recognise(fields: dict[str, Any], name: str) -> bool | str:

@@ -36,7 +36,7 @@ TOOL = Tool(
     length=("metrics.completion_tokens",),
     prompt=("input",),
     answer=("expected",),
-    given=("output",),
+    prediction=("output",),
     start=r'\s*\[?\s*\{\s*"id"\s*:.*"(root_span_id|experiment_id)"',
 )
 recognise = TOOL.recognise

@@ -46,7 +46,7 @@ TOOL = Tool(
     length=("outputTokenCount",),
     prompt=("input", "scenario"),
     answer=("expectedOutput", "expected_output"),
-    given=("actualOutput", "actual_output"),
+    prediction=("actualOutput", "actual_output"),
     start=r'\s*\{\s*"(testFile|testCases|testRunData)"|\.latest_test_run\.json',
 )
 recognise = TOOL.recognise
@@ -58,8 +58,8 @@ def read_files(paths: Sequence[Path], options: ReadOptions) -> Records:
     records = TOOL.read_files(paths, options)
     lower: dict[str, set[bool]] = {}
     for path in paths:
-        for found in TOOL.found_in(path):
-            for name, metric in _metrics(found.record):
+        for case in TOOL.records_in(path):
+            for name, metric in _metrics(case.record):
                 score = number_of(metric.get("score"))
                 threshold = number_of(metric.get("threshold"))
                 passed = metric.get("success")
@@ -67,8 +67,12 @@ def read_files(paths: Sequence[Path], options: ReadOptions) -> Records:
                     continue
                 if score != threshold:
                     lower.setdefault(name, set()).add((score < threshold) == passed)
-    sure = {name: found for name, found in lower.items() if len(found) == 1}
-    records.directions |= {("", name): True in found for name, found in sure.items()}
+    sure = {
+        name: agreements for name, agreements in lower.items() if len(agreements) == 1
+    }
+    records.directions |= {
+        ("", name): True in agreements for name, agreements in sure.items()
+    }
     return records
 
 

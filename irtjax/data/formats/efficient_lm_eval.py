@@ -25,7 +25,7 @@ TOOL = Tool(
     usual=("is_correct", "bleu"),
     prompt=("payload.question", "payload.prompt", "payload.messages", "messages"),
     answer=("ground_truth", "payload.GT", "payload.true_answer"),
-    given=("candidate",),
+    prediction=("candidate",),
     start=r'\s*\{[^{]*"payload"\s*:\s*\{"(old_)?sample_id"',
 )
 

@@ -52,8 +52,8 @@ class _Completion(Record):
             return {"status": _score(self.status, place)}
         base, plus = _score(self.base_status, place), _score(self.plus_status, place)
         # It passes only with the tests of base, too.
-        more = {"plus": base if plus == 1.0 else plus} if tested else {}
-        return {"base": base, **more}
+        plus_score = {"plus": base if plus == 1.0 else plus} if tested else {}
+        return {"base": base, **plus_score}
 
 
 class _Task(Record):
@@ -81,8 +81,8 @@ class _File(Record):
     def completions(self) -> dict[str, list[_Completion]]:
         """The completions of each task."""
         return {
-            task: found.completions() if isinstance(found, _Task) else found
-            for task, found in self.eval.items()
+            task: entry.completions() if isinstance(entry, _Task) else entry
+            for task, entry in self.eval.items()
         }
 
 

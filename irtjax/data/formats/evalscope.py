@@ -47,7 +47,7 @@ TOOL = Tool(
     main="sample_score.score.main_score_name",
     prompt=("input",),
     answer=("target",),
-    given=("sample_score.score.extracted_prediction", "choices[].review.pred"),
+    prediction=("sample_score.score.extracted_prediction", "choices[].review.pred"),
     without=(
         (
             {"index", "model", "model_output"},

@@ -133,11 +133,11 @@ def _without_texts(record: Instance, texts: _Texts, options: ReadOptions) -> Ins
     if options.texts:
         place = record.evaluation_name, *record.sample
         if place not in texts and isinstance(record.input, dict):
-            given = record.input
-            expected = given.get("reference") or ()
+            question = record.input
+            expected = question.get("reference") or ()
             expected = expected if isinstance(expected, list) else [expected]
             answer = " or ".join(map(text_of, expected))
-            texts[place] = cut(text_of(given.get("raw"))), cut(answer)
+            texts[place] = cut(text_of(question.get("raw"))), cut(answer)
     attributions = record.answer_attribution
     last = attributions[-1] if isinstance(attributions, list) and attributions else None
     value = last.get("extracted_value") if isinstance(last, dict) else None

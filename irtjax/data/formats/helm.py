@@ -232,8 +232,8 @@ def read_files(paths: Sequence[Path], options: ReadOptions) -> Records:
         )
     builder.directions |= {
         ("", metric.name): metric.lower_is_better
-        for found in schemas.values()
-        for schema in found
+        for suite_schemas in schemas.values()
+        for schema in suite_schemas
         for metric in schema.metrics
         if metric.lower_is_better is not None
     }
@@ -298,15 +298,15 @@ def _run_of(
     )
 
 
-def _schemas(suite: Path, known: dict[Path, list[_Schema]]) -> list[_Schema]:
+def _schemas(suite: Path, by_suite: dict[Path, list[_Schema]]) -> list[_Schema]:
     """The schemas of a summarised suite, the one that counts last."""
-    if suite not in known:
+    if suite not in by_suite:
         # A release of several suites has its schema in releases/RELEASE, next to runs.
         in_runs = suite.parent.name == "runs"
         releases = suite.parent.parent.glob("releases/*/schema.json") if in_runs else ()
         paths = [*sorted(releases, key=_age), suite / "schema.json"]
-        known[suite] = [load(path, _Schema) for path in paths if path.is_file()]
-    return known[suite]
+        by_suite[suite] = [load(path, _Schema) for path in paths if path.is_file()]
+    return by_suite[suite]
 
 
 def _main_metrics(schemas: Sequence[_Schema]) -> dict[str, str]:
@@ -337,9 +337,11 @@ def _read_run(
             names = [name for name, _ in entry.scores() if not _BOOKKEEPING.match(name)]
             perturbed[entry.perturbation.name] += len(names)
             continue
-        known = scores.setdefault((entry.instance_id, entry.train_trial_index), {})
+        attempt_scores = scores.setdefault(
+            (entry.instance_id, entry.train_trial_index), {}
+        )
         for name, value in entry.scores():
-            known.setdefault(name, value)
+            attempt_scores.setdefault(name, value)
     answers = _answers(run) if builder.described.wanted else {}
     for (instance, trial), values in scores.items():
         lengths = [values[name] for name in _LENGTHS if values.get(name) is not None]

@@ -298,11 +298,13 @@ def _older(paths: Sequence[Path], options: ReadOptions) -> set[Path]:
         pair = options.subject_name or header.eval.model, header.eval.task
         runs.setdefault(pair, {}).setdefault(_run_of(header), []).append(path)
     older: set[Path] = set()
-    for found in runs.values():
-        succeeded = [run for run in found if not run.startswith(UNFINISHED)]
+    for logs_by_run in runs.values():
+        succeeded = [run for run in logs_by_run if not run.startswith(UNFINISHED)]
         last = max(succeeded, default=None)
         if last is not None:
-            older.update(x for run, logs in found.items() if run != last for x in logs)
+            older.update(
+                x for run, logs in logs_by_run.items() if run != last for x in logs
+            )
     return older
 
 
@@ -327,8 +329,8 @@ def _failures(failed: Counter[str]) -> str:
         return ""
     shown = [f"{n:,} ended in {text!r}" for text, n in failed.most_common(3)]
     left = sum(failed.values()) - sum(n for _, n in failed.most_common(3))
-    more = f", {left:,} in others" if left else ""
-    return f": {', '.join(shown)}{more}"
+    others = f", {left:,} in others" if left else ""
+    return f": {', '.join(shown)}{others}"
 
 
 def _load(path: Path, whole: bool = True) -> tuple[Header, list[InspectSample]]:
@@ -516,19 +518,19 @@ def _no_number(path: Path, sample: InspectSample, metric: str, raw: Any) -> str:
 
 
 def _describe(
-    sample: InspectSample, place: Place, wrong: bool, found: Described
+    sample: InspectSample, place: Place, wrong: bool, described: Described
 ) -> None:
     """Keeps the id and the texts of a sample, and counts a wrong answer."""
-    found.id(place, place[1])
-    if not found.wanted:
+    described.id(place, place[1])
+    if not described.wanted:
         return
-    if found.needs(place):
+    if described.needs(place):
         targets = sample.target if isinstance(sample.target, list) else [sample.target]
         answer = " or ".join(filter(None, map(text_of, targets)))
-        found.text(place, _plain(sample.input), answer)
+        described.text(place, _plain(sample.input), answer)
     for score in (sample.scores or {}).values() if wrong else ():
         if isinstance(score, ScoreOf) and isinstance(score.answer, str):
-            found.wrong(place, score.answer)
+            described.wrong(place, score.answer)
             return
 
 

@@ -71,8 +71,8 @@ def read_files(paths: Sequence[Path], options: ReadOptions) -> Records:
     subject = (options.subject,) if options.subject else _SUBJECT
     rows = {path: [] for path in scores}
     lacking = 0
-    for path, found in scores.items():
-        for place, record, _ in found:
+    for path, placed in scores.items():
+        for place, record, _ in placed:
             item = "/".join(filter(None, (_text(record, (x,)) for x in named or _ITEM)))
             item = item or items.get(str(record["traceId"]), "")
             who = _text(record, subject)
@@ -99,7 +99,7 @@ def read_files(paths: Sequence[Path], options: ReadOptions) -> Records:
 
 def _check(rows: dict[Path, list[PlacedRecord]], options: ReadOptions) -> None:
     """Refuses scores whose subjects or items are not known."""
-    every = [found.record for part in rows.values() for found in part]
+    every = [placed.record for part in rows.values() for placed in part]
     where = several(list(rows)) if rows else "the input"
     if not every:
         why = "holds scores of Langfuse that name no item of a data set"

@@ -47,7 +47,7 @@ class _Details:
     ids: list[Any]
     scores: list[dict[str, Any]]
     tokens: list[Any]
-    given: list[dict[str, str]]  # Answers, as `_given` has them.
+    predictions: list[dict[str, str]]  # As `_predictions` has them.
 
 
 class _Metric(Record):
@@ -177,7 +177,9 @@ def _columns(path: Path) -> _Details:
         choices = [row.get("choices") for row in rows]
         tokens = [row.get("cont_tokens") for row in rows]
         logged = [
-            _given(row.get("choices"), row.get("predictions"), row.get("pred_logits"))
+            _predictions(
+                row.get("choices"), row.get("predictions"), row.get("pred_logits")
+            )
             for row in rows
         ]
         ids = [None] * len(rows)
@@ -194,7 +196,7 @@ def _columns(path: Path) -> _Details:
         [_mapping(path, k, row.get(metric)) for k, row in enumerate(rows, 1)],
         [_field(row, answer, "output_tokens") for row in rows],
         [
-            _given(
+            _predictions(
                 _field(row, doc, "choices"),
                 _field(row, answer, "text_post_processed")
                 or _field(row, answer, "text"),
@@ -205,14 +207,14 @@ def _columns(path: Path) -> _Details:
     )
 
 
-def _names(path: Path, found: list[str]) -> dict[str, str]:
+def _names(path: Path, columns: list[str]) -> dict[str, str]:
     """Columns by their names without underscores around them."""
-    names = {name.strip("_"): name for name in found}
+    names = {name.strip("_"): name for name in columns}
     lacking = {"doc", "metric"} - names.keys() if "model_response" in names else ()
-    if len(set(found)) < len(found) or lacking:
+    if len(set(columns)) < len(columns) or lacking:
         raise ValueError(
             f"{path} is no table of lighteval's details: its columns are"
-            f" {listing(found)}; give the file as lighteval wrote it"
+            f" {listing(columns)}; give the file as lighteval wrote it"
         )
     return names
 
@@ -254,7 +256,7 @@ def _answer(choices: Any, gold: Any) -> str:
     return " or ".join(str(choice) for choice in options if choice is not None)
 
 
-def _given(choices: Any, texts: Any, logprobs: Any) -> dict[str, str]:
+def _predictions(choices: Any, texts: Any, logprobs: Any) -> dict[str, str]:
     """What the model answered, by "norm" where lengths count, and "" elsewhere."""
     texts, logprobs = (_literal(x, None) for x in (texts, logprobs))
     options = [str(x) for x in choices] if isinstance(choices, list) else []
@@ -328,12 +330,12 @@ def _read_details(
 ) -> None:
     """Adds the scores of one file of details."""
     subject = options.subject_name or subject_of(path)
-    found = zip(details.queries, details.choices, details.answers, strict=True)
-    contents = [_content(*one) for one in found]
+    documents = zip(details.queries, details.choices, details.answers, strict=True)
+    contents = [_content(*one) for one in documents]
     names = [str(k) if i in (None, "") else str(i) for k, i in enumerate(details.ids)]
     copy = copies(zip(names, contents, strict=True))
     # Metrics of other tasks are empty columns of the struct.
-    known = dict.fromkeys(
+    metrics = dict.fromkeys(
         m for row in details.scores for m, score in row.items() if score is not None
     )
     described = builder.described
@@ -344,10 +346,10 @@ def _read_details(
     for name, content, choices in zip(names, contents, details.choices, strict=True):
         if content and isinstance(choices, list) and len(choices) > 1:
             described.choices((task, name, content), len(choices))
-    columns = names, contents, details.scores, details.tokens, details.given
-    for name, content, scores, tokens, given in zip(*columns, strict=True):
+    columns = names, contents, details.scores, details.tokens, details.predictions
+    for name, content, scores, tokens, predictions in zip(*columns, strict=True):
         key = ItemKey(task, name, content, copy[name])
-        for metric in known:
+        for metric in metrics:
             score = scores.get(metric)
             # Others, such as lists of a metric of the whole set, score no sample.
             if score is None or isinstance(score, bool | int | float):
@@ -359,8 +361,8 @@ def _read_details(
                     metric=metric,
                     run=run,
                     length=_length(tokens),
-                    answer=given.get("norm" if "norm" in metric else "")
-                    or given.get(""),
+                    answer=predictions.get("norm" if "norm" in metric else "")
+                    or predictions.get(""),
                 )
 
 

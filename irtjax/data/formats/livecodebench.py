@@ -138,8 +138,8 @@ def subject_of(path: Path) -> str | None:
     """The model of a file, by its name or folder; None for the file of the web site."""
     if not is_list(path):
         return None
-    found = _NAME.match(path.name)
-    return (found and found.group("model")) or folders_of(path)[-1]
+    match = _NAME.match(path.name)
+    return (match and match.group("model")) or folders_of(path)[-1]
 
 
 def _site(path: Path) -> _Site:
@@ -147,14 +147,14 @@ def _site(path: Path) -> _Site:
     if read_head(path).removeprefix(b"\xef\xbb\xbf").lstrip()[:1] == b"{":
         return load(path, _Site)
     header, rows = table_rows(path)
-    found = []
+    performances = []
     for place, cells in rows:
         row = dict(zip(header, (cell or None for cell in cells), strict=True))
         try:
-            found.append(msgspec.convert(row, _Performance, strict=False))
+            performances.append(msgspec.convert(row, _Performance, strict=False))
         except msgspec.ValidationError as error:
             raise ValueError(f"{place}: {error}; correct the cell") from None
-    return _Site(performances=found)
+    return _Site(performances=performances)
 
 
 def _add_site(site: _Site, builder: RecordBuilder) -> None:

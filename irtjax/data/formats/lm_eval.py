@@ -175,15 +175,15 @@ def read_files(paths: Sequence[Path], options: ReadOptions) -> Records:
             unscored.append(path)
         else:
             builder.begin(path)
-            known = totals.filters(path.parent, run, task)
-            if _read_log(log, options, builder, skipped, known):
+            named_filters = totals.filters(path.parent, run, task)
+            if _read_log(log, options, builder, skipped, named_filters):
                 unnamed.add(task)
     if unscored and len(builder) == 0 and not skipped:
         raise ValueError(
             f"{several(unscored)} holds answers without scores: the run was made with"
             " --predict_only; evaluate it again without that, or give other logs"
         )
-    notes = [found.note(metric) for (metric, _), found in skipped.items()]
+    notes = [no_scores.note(metric) for (metric, _), no_scores in skipped.items()]
     if len(builder) == 0:
         about = "".join(f"; {note}" for note in notes[:1])
         raise ValueError(
@@ -245,11 +245,11 @@ def _older(paths: Sequence[Path], totals: _Totals) -> set[Path]:
         subject, task, run = _origin(path, totals)
         runs.setdefault((subject, task), {}).setdefault(run, []).append(path)
     older: set[Path] = set()
-    for found in runs.values():
-        names = sorted(found)
-        while len(names) > 1 and all(map(_is_unscored, found[names[-1]])):
+    for logs_by_run in runs.values():
+        names = sorted(logs_by_run)
+        while len(names) > 1 and all(map(_is_unscored, logs_by_run[names[-1]])):
             names.pop()
-        older.update(path for name in names[:-1] for path in found[name])
+        older.update(path for name in names[:-1] for path in logs_by_run[name])
     return older
 
 
@@ -331,16 +331,16 @@ class _Texts:
             if choices:
                 likely = _most_likely(_loose(fields, "filtered_resps"), len(choices))
                 picked = None if likely is None else choices[likely]
-                found = choices if is_context else _meant(target, choices)
-                target = _right(found, picked, metrics.get("acc"))
+                targets = choices if is_context else _meant(target, choices)
+                target = _right(targets, picked, metrics.get("acc"))
                 if not target:
                     self._unsettled.add(item)
             self.described.text(item, prompt, target)
-        found = self._answers(item, _loose(fields, "filtered_resps"), metrics)
+        answers = self._answers(item, _loose(fields, "filtered_resps"), metrics)
         scores = [x for x in metrics.values() if isinstance(x, float | bool)]
         is_wrong = bool(scores) and not any(scores)
-        wrong = found.get("", "")[: 4 * LONGEST_WRONG] if is_wrong else ""
-        return {name: short_answer(text) for name, text in found.items()}, wrong
+        wrong = answers.get("", "")[: 4 * LONGEST_WRONG] if is_wrong else ""
+        return {name: short_answer(text) for name, text in answers.items()}, wrong
 
     def _answers(
         self, item: Place, responses: Any, metrics: dict[str, Score]
@@ -353,8 +353,10 @@ class _Texts:
         texts = responses[0] if isinstance(responses[0], list) else responses
         of_choices = len(responses) == len(choices) > 1 and texts is not responses
         if texts and not of_choices and all(isinstance(x, str) for x in texts):
-            more = {f"#{k}": text for k, text in enumerate(texts[1:_MOST_REPEATS], 1)}
-            return {"": texts[0], **more}
+            repeats = {
+                f"#{k}": text for k, text in enumerate(texts[1:_MOST_REPEATS], 1)
+            }
+            return {"": texts[0], **repeats}
         answers = {}
         for metric in ("", *(x for x in sizes if x in metrics)):
             likely = _most_likely(responses, len(choices), sizes.get(metric))
@@ -393,14 +395,14 @@ def _meant(target: str, choices: list[str]) -> list[str]:
     return list(dict.fromkeys(meant)) or [target]
 
 
-def _right(found: list[str], picked: str | None, accuracy: Score) -> str:
+def _right(texts: list[str], picked: str | None, accuracy: Score) -> str:
     """The one of several texts that was expected; "" if the record leaves it open.
 
     What the model picked is right if its accuracy is 1, and wrong if it is 0.
     """
-    if len(found) > 1 and picked is not None and accuracy in (0, 1):
-        found = [text for text in found if (text == picked) == bool(accuracy)]
-    return found[0] if len(found) == 1 else ""
+    if len(texts) > 1 and picked is not None and accuracy in (0, 1):
+        texts = [text for text in texts if (text == picked) == bool(accuracy)]
+    return texts[0] if len(texts) == 1 else ""
 
 
 def _loose(fields: Fields, name: str) -> Any:
@@ -492,13 +494,13 @@ class _Totals:
         """Names and contents of the results files in a folder."""
         if folder in self._seen:
             return self._seen[folder]
-        found = self._seen[folder] = []
+        results_files = self._seen[folder] = []
         for path in sorted(folder.glob(SIDE_FILES)):
             # The totals are optional.
             with contextlib.suppress(ValueError):
                 results = decode(read_bytes(path), _Results, str(path))
-                found.append((path.stem, results))
-        return found
+                results_files.append((path.stem, results))
+        return results_files
 
     def model(self, folder: Path, run: str) -> str | None:
         """Name of the model, from the results of the same run if they are there."""
@@ -561,7 +563,9 @@ def _model_name(content: _Results) -> str | None:
     return match.group(1) if match else None
 
 
-def _unnamed(rows: Sequence[_Row], known: dict[str, dict[str, Any]]) -> list[str]:
+def _unnamed(
+    rows: Sequence[_Row], means_by_filter: dict[str, dict[str, Any]]
+) -> list[str]:
     """Names of the filters of a log up to 0.4.6, which has none.
 
     The k-th record of a document is of the k-th filter. The results of the run name
@@ -570,26 +574,26 @@ def _unnamed(rows: Sequence[_Row], known: dict[str, dict[str, Any]]) -> list[str
     count: Counter[str] = Counter(row.name for row in rows)
     size = max(count.values(), default=0)
     numbered = [f"filter{k}" for k in range(size)] if size > 1 else ["none"]
-    if len(known) != size or size == 0:
+    if len(means_by_filter) != size or size == 0:
         return numbered
     if size > 1:
         place: Counter[str] = Counter()
-        scores: list[dict[str, list[float]]] = [{} for _ in known]
+        scores: list[dict[str, list[float]]] = [{} for _ in means_by_filter]
         for row in rows:
             for metric, value in row.metrics.items():
                 if isinstance(value, _NUMBER):
                     of_filter = scores[place[row.name]]
                     of_filter.setdefault(metric, []).append(float(value))
             place[row.name] += 1
-        for means, found in zip(known.values(), scores, strict=True):
+        for means, by_metric in zip(means_by_filter.values(), scores, strict=True):
             same = [
-                math.isclose(sum(found[x]) / len(found[x]), mean, abs_tol=1e-6)
+                math.isclose(sum(by_metric[x]) / len(by_metric[x]), mean, abs_tol=1e-6)
                 for x, mean in means.items()
-                if x in found and isinstance(mean, _NUMBER)
+                if x in by_metric and isinstance(mean, _NUMBER)
             ]
             if not same or not all(same):
                 return numbered
-    return list(known)
+    return list(means_by_filter)
 
 
 def _read_log(
@@ -597,7 +601,7 @@ def _read_log(
     options: ReadOptions,
     builder: RecordBuilder,
     skipped: dict[tuple[str, bool], _NoScores],
-    known: dict[str, dict[str, Any]],
+    filters: dict[str, dict[str, Any]],
 ) -> bool:
     """Adds the records of a log; whether its only filter has no name."""
     rows = log.rows
@@ -608,10 +612,12 @@ def _read_log(
     copy = copies(sorted(zip(names, hashes, strict=True), key=order))
     repeats: Counter[str] = Counter()
     has_names = any(row.sample.filter is not None for row in rows)
-    unnamed = _unnamed(rows, {} if has_names else known)
+    unnamed = _unnamed(rows, {} if has_names else filters)
     totals = _pair_metrics(rows)
     if lmms_eval.NAME.match(log.path.name):
-        means = {x: mean for found in known.values() for x, mean in found.items()}
+        means = {
+            x: mean for of_filter in filters.values() for x, mean in of_filter.items()
+        }
         of_lmms, without = lmms_eval.take_scores([row.metrics for row in rows], means)
         totals |= without
         for metric, text in of_lmms.items():
@@ -655,7 +661,7 @@ def _read_log(
     how = "averaged" if options.parts == "mean" else "made items of their own"
     for metric in lists:
         builder.note(metric, f"{log.task}: the parts of {metric!r} were {how}")
-    return not has_names and unnamed == ["none"] and len(known) != 1
+    return not has_names and unnamed == ["none"] and len(filters) != 1
 
 
 def _answers_of(row: _Row, metric: str, count: int) -> list[str]:
@@ -675,8 +681,8 @@ def _pair_metrics(rows: Sequence[_Row]) -> set[str]:
             sizes.setdefault(name, set()).add(size)
     return {
         name
-        for name, found in sizes.items()
-        if found == {2} or (name in _PAIRS and -1 not in found)
+        for name, lengths in sizes.items()
+        if lengths == {2} or (name in _PAIRS and -1 not in lengths)
     }
 
 

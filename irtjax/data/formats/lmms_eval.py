@@ -48,8 +48,8 @@ def take_scores(
         if not any(isinstance(value, dict) for value in values):
             continue
         scores = [_score(value) for value in values]
-        known = [score for score in scores if score is not None]
-        mean = sum(known) / len(known) if known else None
+        numbers = [score for score in scores if score is not None]
+        mean = sum(numbers) / len(numbers) if numbers else None
         if None in scores or mean is None or not _agree(mean, means.get(metric)):
             without.add(metric)
             continue

@@ -118,12 +118,12 @@ def _columns(path: Path, wanted: Sequence[str]) -> pa.Table:
     """Those of the wanted columns that a Parquet file has."""
     try:
         file = pq.ParquetFile(path)
-        found = [name for name in wanted if name in file.schema_arrow.names]
-        twice = [name for name in found if file.schema_arrow.names.count(name) > 1]
+        columns = [name for name in wanted if name in file.schema_arrow.names]
+        twice = [name for name in columns if file.schema_arrow.names.count(name) > 1]
         if twice:
             raise ValueError(f"{path} has two columns {twice[0]!r}; leave one out")
-        check_parquet(path, file.metadata, found)
-        table = file.read(columns=found)
+        check_parquet(path, file.metadata, columns)
+        table = file.read(columns=columns)
         table.validate(full=True)  # Its texts may be no UTF-8.
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise damaged(path, error) from None
@@ -185,7 +185,7 @@ def _named(rows: list[dict[str, Any]]) -> dict[str, str]:
 def _texts(rows: list[dict[str, Any]], path: Path) -> dict[str, ItemText]:
     """What items ask, by their names with the benchmark."""
     names = _named(rows)
-    found = {}
+    texts = {}
     for row in rows:
         name, benchmark = names[row["item_id"]], row.get("benchmark_id")
         label = _label(name, benchmark)
@@ -195,8 +195,8 @@ def _texts(rows: list[dict[str, Any]], path: Path) -> dict[str, ItemText]:
                 answer = _decoded(row.get("grading_criterion"), _Criterion, path)
                 answer = answer.reference_answer
             answer = cut(answer if isinstance(answer, str) else "")
-            found[label] = ItemText(cut(row["content"]), answer)
-    return found
+            texts[label] = ItemText(cut(row["content"]), answer)
+    return texts
 
 
 def _decoded(text: str | None, kind: type[Any], path: Path) -> Any:
@@ -229,11 +229,15 @@ def _renamed(column: pa.ChunkedArray, names: dict[str, str]) -> pa.ChunkedArray:
 
 def _conditions(table: pa.Table, path: Path) -> Coded | None:
     """The conditions of each response, "" for none; None where no row has one."""
-    found = [name for name in _CONDITIONS if name in table.column_names]
-    found = [name for name in found if table[name].null_count < table.num_rows]
-    if not found:
+    conditions = [name for name in _CONDITIONS if name in table.column_names]
+    conditions = [
+        name for name in conditions if table[name].null_count < table.num_rows
+    ]
+    if not conditions:
         return None
-    parts = [to_labels(table[name], name, str(path), optional=True) for name in found]
+    parts = [
+        to_labels(table[name], name, str(path), optional=True) for name in conditions
+    ]
     sizes = [len(part.labels) for part in parts]
     codes = np.ravel_multi_index([part.codes for part in parts], sizes)
     kinds, codes = np.unique(codes, return_inverse=True)

@@ -67,7 +67,7 @@ TOOL = Tool(
     length=("token_count",),
     prompt=_INPUTS,
     answer=_TARGETS,
-    given=("outputs", "output", "prediction", "predictions", "response"),
+    prediction=("outputs", "output", "prediction", "predictions", "response"),
     start=r'\s*\{\s*"columns"\s*:.*/score"|eval_results_table\.json',
 )
 recognise_start = TOOL.recognise_start

@@ -44,10 +44,10 @@ def recognise_start(head: bytes, path: Path) -> bool:
 
 def read_files(paths: Sequence[Path], options: ReadOptions) -> Records:
     """Reads the scores of tasks; splits are filters."""
-    found = [(path, *_task(path)) for path in paths]
+    task_files = [(path, *_task(path)) for path in paths]
     models = [options.subject_name or subject_of(path) for path in paths]
     subsets: dict[tuple[str, str], dict[str, set[str]]] = {}
-    for (_, task, splits), model in zip(found, models, strict=True):
+    for (_, task, splits), model in zip(task_files, models, strict=True):
         for split, scores in splits.items():
             subsets.setdefault((task, split), {}).setdefault(model, set()).update(
                 scores
@@ -57,7 +57,7 @@ def read_files(paths: Sequence[Path], options: ReadOptions) -> Records:
     }
     builder = RecordBuilder()
     averaged = 0
-    for (path, task, splits), model in zip(found, models, strict=True):
+    for (path, task, splits), model in zip(task_files, models, strict=True):
         builder.begin(path)
         for split, scores in splits.items():
             parts = scores
@@ -117,25 +117,25 @@ def _task(path: Path) -> tuple[str, _Scores]:
     # Up to 1.10 splits were fields of the file, and subsets of a split.
     splits = fields.get("scores", fields)
     scores: _Scores = {}
-    for split, found in splits.items() if isinstance(splits, dict) else ():
-        subsets = dict(_subsets(found))
+    for split, of_split in splits.items() if isinstance(splits, dict) else ():
+        subsets = dict(_subsets(of_split))
         if subsets:
             scores[split] = subsets
     return str(name), scores
 
 
-def _subsets(found: Any) -> Iterator[tuple[str, dict[str, float]]]:
+def _subsets(of_split: Any) -> Iterator[tuple[str, dict[str, float]]]:
     """The scores of the subsets of a split."""
-    if isinstance(found, list):
-        parts = [(x.get("hf_subset", ""), x) for x in found if isinstance(x, dict)]
-    elif isinstance(found, dict):
-        inner = [x for x in found.items() if isinstance(x[1], dict)]
-        parts = inner if "main_score" not in found else [("", found)]
+    if isinstance(of_split, list):
+        parts = [(x.get("hf_subset", ""), x) for x in of_split if isinstance(x, dict)]
+    elif isinstance(of_split, dict):
+        inner = [x for x in of_split.items() if isinstance(x[1], dict)]
+        parts = inner if "main_score" not in of_split else [("", of_split)]
     else:
         return
     for name, scores in parts:
-        known = ((metric, number_of(x)) for metric, x in scores.items())
-        numbers = {metric: x for metric, x in known if x is not None}
+        values = ((metric, number_of(x)) for metric, x in scores.items())
+        numbers = {metric: x for metric, x in values if x is not None}
         if "main_score" in numbers:
             yield str(name), numbers
 

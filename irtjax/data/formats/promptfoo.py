@@ -105,7 +105,7 @@ def read_files(paths: Sequence[Path], options: ReadOptions) -> Records:
         failed=("failed",),
         length=("length",),
         prompt=("vars",),
-        given=("output",),
+        prediction=("output",),
         note="a subject is a provider with a prompt" * several,
     )
     return tool.read_files(paths, options)

@@ -103,21 +103,21 @@ def recognise_start(head: bytes, path: Path) -> bool:
 
 def _is_task(fields: dict[str, Any]) -> bool:
     """Whether fields are reports by task."""
-    found = next(iter(fields.values()), None)
-    return isinstance(found, dict) and {"resolved", "patch_exists"} <= found.keys()
+    report = next(iter(fields.values()), None)
+    return isinstance(report, dict) and {"resolved", "patch_exists"} <= report.keys()
 
 
 def _is_info(fields: dict[str, Any]) -> bool:
     """Whether fields are outcomes by model and task, with what they cost."""
-    found = next(iter(fields.values()), None)
-    if not isinstance(found, dict) or not found:
+    tasks = next(iter(fields.values()), None)
+    if not isinstance(tasks, dict) or not tasks:
         return False
-    task, first = next(iter(found.items()))
-    known = {"cost", "api_calls", "instance_cost"}
+    task, first = next(iter(tasks.items()))
+    costs = {"cost", "api_calls", "instance_cost"}
     return (
         isinstance(first, dict)
         and "resolved" in first
-        and (bool(known & first.keys()) or "__" in task)
+        and (bool(costs & first.keys()) or "__" in task)
     )
 
 
@@ -175,9 +175,9 @@ def _add_run(by_run: dict[str, _Scores], run: str, scores: _Scores) -> None:
     """Adds scores; reports of one name on other tasks are parts of one run."""
     names = itertools.chain([run], (f"{run} {k}" for k in itertools.count(2)))
     for name in names:
-        known = by_run.setdefault(name, {})
-        if all(known.get(task, score) == score for task, score in scores.items()):
-            known.update(scores)
+        run_scores = by_run.setdefault(name, {})
+        if all(run_scores.get(task, score) == score for task, score in scores.items()):
+            run_scores.update(scores)
             return
 
 
@@ -187,9 +187,9 @@ def _origin(path: Path, named: dict[str, tuple[str, str]]) -> tuple[str, str, st
     Both may have dots; the folders of tasks have them one by one.
     """
     stem = path.name.removesuffix(".json")
-    found = _CLI.match(stem)
-    if found:
-        return found.group("subset"), found.group("run"), ""
+    match = _CLI.match(stem)
+    if match:
+        return match.group("subset"), match.group("run"), ""
     last = stem.rpartition(".")
     model, run = named.get(stem, (last[0], last[2]) if last[0] else (stem, ""))
     return "swe_bench", model.replace("__", "/", 1), run
@@ -241,13 +241,13 @@ def _add_boards(
         # Lists of other outcomes name tasks too.
         lists = [v for _, _, fields in entries for v in fields.values()]
         others = {t for v in lists if isinstance(v, list) for t in v if type(t) is str}
-        known = sorted(others.union(*resolved.values()))
+        tasks = sorted(others.union(*resolved.values()))
         for system, solved in resolved.items():
-            scores: _Scores = {task: float(task in solved) for task in known}
+            scores: _Scores = {task: float(task in solved) for task in tasks}
             runs.setdefault((split, system), {})[""] = scores
         notes.append(
             f"{split}: results.json lists resolved tasks only, so that each of the"
-            f" {counted(len(known), 'task')} that any of these files names counts as"
+            f" {counted(len(tasks), 'task')} that any of these files names counts as"
             " unresolved"
             " where it is not listed; tasks that no file names are absent"
         )

@@ -62,8 +62,8 @@ class _Attempt(Record):
         text = first.get("content") if isinstance(first, dict) else None
         if not isinstance(text, str):
             return ""
-        found = _POLICY.search(text[:_POLICY_BEGINS])
-        return found.group(1).lower() if found else ""
+        match = _POLICY.search(text[:_POLICY_BEGINS])
+        return match.group(1).lower() if match else ""
 
     def prompt(self) -> str:
         """What the simulated user is asked to do, or ""."""
@@ -90,14 +90,14 @@ class _RunInfo(Record):
     def settings(self) -> dict[str, str]:
         """What a run may differ in from another of the same model."""
         own = self.agent_info.llm_args
-        found = {
+        settings = {
             "user": _at(self.user_info, "llm"),
             "temperature": _at(own, "temperature"),
             "effort": _at(own, "reasoning_effort"),
             "retrieval": self.retrieval_config,
             "speech": self.speech_complexity,
         }
-        plain = {k: v for k, v in found.items() if isinstance(v, str | int | float)}
+        plain = {k: v for k, v in settings.items() if isinstance(v, str | int | float)}
         agent = {"agent": text_of(self.agent_info.implementation)}
         return agent | {name: f"{name} {value}" for name, value in plain.items()}
 
@@ -131,13 +131,13 @@ class _Simulation(Record):
 
     def tokens(self) -> float | None:
         """Tokens that the agent wrote, where the run logged them."""
-        found = [
+        counts = [
             message.usage.completion_tokens
             for message in self.messages or ()
             if message.role == "assistant" and message.usage
         ]
-        known = [count for count in found if count is not None]
-        return sum(known) if known and len(known) == len(found) else None
+        numbers = [count for count in counts if count is not None]
+        return sum(numbers) if numbers and len(numbers) == len(counts) else None
 
 
 class _Results(Record):
@@ -150,14 +150,14 @@ class _Results(Record):
 
     def prompts(self) -> dict[str, str]:
         """What the simulated user of each task is asked to do."""
-        found = {}
+        instructions = {}
         for task in self.tasks if isinstance(self.tasks, list) else ():
             asked = _at(_at(task, "user_scenario"), "instructions")
             if isinstance(asked, dict):
                 lines = [f"{k}: {v}" for k, v in asked.items() if v is not None]
                 asked = "\n".join(lines)
-            found[str(_at(task, "id"))] = text_of(asked)
-        return found
+            instructions[str(_at(task, "id"))] = text_of(asked)
+        return instructions
 
 
 class _Header(Record):
@@ -302,12 +302,12 @@ def _from_name(path: Path) -> tuple[str, str, dict[str, str]]:
     domains = _DOMAIN.findall("/".join([*folders[-3:], stem]).lower())
     domain = domains[-1] if domains else "tau_bench"
     # The name of a user model with a slash makes a folder of the first part.
-    found = _NAME.match(stem) or _NAME.match("/".join([*folders[-1:], stem]))
-    if not found:
+    match = _NAME.match(stem) or _NAME.match("/".join([*folders[-1:], stem]))
+    if not match:
         return stem.removesuffix(f"-{domain}"), domain, {}
     settings = {
-        "agent": found.group("strategy"),
-        "temperature": f"temperature {found.group('temperature')}",
-        "user": f"user {found.group('user')}" if found.group("user") else "",
+        "agent": match.group("strategy"),
+        "temperature": f"temperature {match.group('temperature')}",
+        "user": f"user {match.group('user')}" if match.group("user") else "",
     }
-    return found.group("model"), domain, settings
+    return match.group("model"), domain, settings

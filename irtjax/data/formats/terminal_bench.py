@@ -28,18 +28,18 @@ def _who(path: Path) -> tuple[str, str]:
     agent = fields.get("agent_info")
     if isinstance(agent, dict):
         config, info = fields.get("config"), agent.get("model_info")
-        found = {"config": config, "info": info}
+        fields_of_model = {"config": config, "info": info}
         names = (
             x
             for p in ("config.agent.model_name", "info.name")
-            for x in values(found, p)
+            for x in values(fields_of_model, p)
         )
         model = next((str(x) for _, x in names if x), "")
         return model, str(agent.get("name") or "")
     for folder in path.absolute().parents[:3]:
         if (folder / _METADATA).is_file():
-            found = load(folder / _METADATA, dict[str, Any])
-            model, name = found.get("model_name"), found.get("agent_name")
+            metadata = load(folder / _METADATA, dict[str, Any])
+            model, name = metadata.get("model_name"), metadata.get("agent_name")
             return str(model or ""), str(name or "")
     # The file of a trial is two folders below that of its run.
     return "", folders_of(path)[-3 if "trial_name" in fields else -1]

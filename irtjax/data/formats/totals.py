@@ -36,8 +36,8 @@ def recognise(fields: dict[str, Any], name: str) -> bool | str:
         return BFCL
     results, config = fields.get("results"), fields.get("config")
     if {"dataset", "task", "model"} <= fields.keys() and isinstance(results, dict):
-        known = {"euroeval_version", "scandeval_version"} & fields.keys()
-        if known or {"raw", "total"} <= results.keys():
+        versions = {"euroeval_version", "scandeval_version"} & fields.keys()
+        if versions or {"raw", "total"} <= results.keys():
             return EUROEVAL
     if isinstance(config, dict) and {"model", "tasks", "n_samples"} & config.keys():
         others = [x for key, x in fields.items() if key != "config"]

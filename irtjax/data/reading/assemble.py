@@ -52,7 +52,7 @@ def assemble(
         f"{records.source}: {shape[0]:,} subjects by {shape[1]:,} items is too large",
         "name the right columns with subject= and item=",
     )
-    records, is_response = _known(records, subject, item, options)
+    records, is_response = _responses(records, subject, item, options)
     cell = subject.codes.astype(np.int64)
     cell *= shape[1]
     cell += item.codes
@@ -172,7 +172,7 @@ def _named(metric: str | None, formulas: dict[str, str]) -> str | None:
     return " / ".join(metrics.get(x, metrics.get(x.split(",")[0], x)) for x in names)
 
 
-def _known(
+def _responses(
     records: Records, subject: Coded, item: Coded, options: ReadOptions
 ) -> tuple[Records, np.ndarray]:
     """Records with missing responses as the options say, and a mask of the others."""
@@ -371,7 +371,7 @@ def _repeat_message(
     """The refusal of repeated responses: the first pair, and what to do."""
     row = int(np.argmax(count[cell] > 1))
     pair = f"({records.subject.text(row)!r:.80}, {records.item.text(row)!r:.80})"
-    more = f"; {counted(repeated, 'pair')} repeat" if repeated > 1 else ""
+    others = f"; {counted(repeated, 'pair')} repeat" if repeated > 1 else ""
     what = "responses"
     cure = "name with item= all columns that together make an item"
     trial = records.trial
@@ -389,7 +389,7 @@ def _repeat_message(
             where += f" and {len(files) - 2} more" * (len(files) > 2)
             cure = "if these are of two models or benchmarks, give these distinct names"
     return (
-        f"{records.source}: {pair} has {count[cell[row]]} {what}{where}{more}: choose"
+        f"{records.source}: {pair} has {count[cell[row]]} {what}{where}{others}: choose"
         f" trials='mean', 'first' or 'counts', or {cure}"
     )
 

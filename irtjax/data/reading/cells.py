@@ -161,14 +161,16 @@ def _is_like_number(text: str | None) -> bool:
     return bool(text) and (number or _RATIO.fullmatch(text) is not None)
 
 
-def asks_for_right(words: Sequence[str], known: Sequence[str] = ()) -> str:
+def asks_for_right(words: Sequence[str], verdicts: Sequence[str] = ()) -> str:
     """What is wrong with words of no known meaning, and what to do.
 
     Args:
         words: Their cells.
-        known: Words next to them that are verdicts.
+        verdicts: Words next to them that are verdicts.
     """
-    right = [x.strip() for x in known if verdicts_of(known).scores.get(plain_word(x))]
+    right = [
+        x.strip() for x in verdicts if verdicts_of(verdicts).scores.get(plain_word(x))
+    ]
     stripped = {word.strip() for word in words}
     likely = [x for x in stripped if plain_word(x) in _LIKELY] or sorted(stripped)
     right = sorted(right)[:1] or [min(likely, key=len)]

@@ -117,11 +117,11 @@ def right_words(texts: Sequence[Any], options: ReadOptions) -> np.ndarray:
     return np.asarray([score[text] for text in texts], np.float64)
 
 
-def read_key(given: Any, items: Sequence[str], *, ordered: bool) -> dict[str, Key]:
+def read_key(key: Any, items: Sequence[str], *, ordered: bool) -> dict[str, Key]:
     """The right choices of items from a file or a mapping.
 
     Args:
-        given: A mapping by item, or a file: a row (item, key) for each item, or a row
+        key: A mapping by item, or a file: a row (item, key) for each item, or a row
             of keys below the names of the items; without names the keys of all items in
             their order, in one row or column.
         items: Names of the items.
@@ -130,19 +130,19 @@ def read_key(given: Any, items: Sequence[str], *, ordered: bool) -> dict[str, Ke
     Raises:
         ValueError: The key cannot be read, or lacks an item.
     """
-    if isinstance(given, Mapping):
-        right_choices, source = {str(k): str(v) for k, v in given.items()}, "key="
+    if isinstance(key, Mapping):
+        right_choices, source = {str(k): str(v) for k, v in key.items()}, "key="
     else:
-        path = Path(os.path.expanduser(given))
+        path = Path(os.path.expanduser(key))
         if not path.is_file():
             raise ValueError(
-                f"key={str(given)!r} is no file, and no row or column has that name:"
+                f"key={str(key)!r} is no file, and no row or column has that name:"
                 " give a CSV file with a row (item,key) for each item"
             )
         right_choices, source = _of_rows(_rows(path), items, ordered), str(path)
     by_name = {name.strip().casefold(): text for name, text in right_choices.items()}
     keys = {item: alternatives(by_name.get(item.strip().casefold())) for item in items}
-    lacking = [item for item, key in keys.items() if not key]
+    lacking = [item for item, right in keys.items() if not right]
     if lacking:
         raise ValueError(
             f"{source} has no key of {counted(len(lacking), 'item')}:"

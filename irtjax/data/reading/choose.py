@@ -65,7 +65,7 @@ def missing_choices(records: Records, options: ReadOptions) -> dict[str, Any]:
     The first that scores right and wrong, else the first.
     """
     records, options = _of_one_run(records, options)
-    found: dict[str, Any] = {}
+    choices: dict[str, Any] = {}
     of_metric: dict[str, str] = {}  # filters of names as "metric,filter"
     for option in ("metric", "filter"):
         labels = getattr(records, option)
@@ -98,42 +98,42 @@ def missing_choices(records: Records, options: ReadOptions) -> dict[str, Any]:
             keep[rows[label]] = True
         records = records.take(keep)
         if named:
-            more = {} if wish.others is None else {"*": wish.others}
-            every = {**wish.named, **more, **named}
+            others = {} if wish.others is None else {"*": wish.others}
+            every = {**wish.named, **others, **named}
             one = len(_names(records.benchmark)) < 2 and len(every) == 1
-            found[option] = next(iter(every.values())) if one else every
-    return found
+            choices[option] = next(iter(every.values())) if one else every
+    return choices
 
 
 def check_response(records: Records, options: ReadOptions) -> None:
     """Refuses a name of the response that is no metric of logs."""
-    known = _names(records.metric)
-    if options.response is not None and options.response not in known:
+    metrics = _names(records.metric)
+    if options.response is not None and options.response not in metrics:
         raise ValueError(
             f"{records.source}: no metric {options.response!r:.80} for response=; there"
-            f" are: {listing(known) or 'no names of metrics'}"
+            f" are: {listing(metrics) or 'no names of metrics'}"
         )
 
 
 def _resolved(records: Records, options: ReadOptions) -> ReadOptions:
     """Options in which what was typed is a name, or a mapping by benchmark."""
-    found: dict[str, Any] = {}
+    choices: dict[str, Any] = {}
     if options.metric is None and options.response in _names(records.metric):
         options = dataclasses.replace(options, metric=options.response)
     for option in ("metric", "filter"):
-        given, column = getattr(options, option), getattr(records, option)
-        if not isinstance(given, Choices):
+        typed, column = getattr(options, option), getattr(records, option)
+        if not isinstance(typed, Choices):
             continue
         benchmarks, labels = _names(records.benchmark) or [""], _names(column)
         named: dict[str, str] = {}
-        for text in given:
+        for text in typed:
             benchmark, name = _split(text, benchmarks, labels)
             if benchmark in named:
                 what = "all" if benchmark == "*" else f"benchmark {benchmark!r:.80}"
                 raise ValueError(f"{option}: {text}: there is one already for {what}")
             named[benchmark] = name
-        found[option] = named["*"] if list(named) == ["*"] else named
-    return dataclasses.replace(options, **found)
+        choices[option] = named["*"] if list(named) == ["*"] else named
+    return dataclasses.replace(options, **choices)
 
 
 def _split(text: str, benchmarks: list[str], labels: list[str]) -> tuple[str, str]:
@@ -166,17 +166,17 @@ def _usual_of(
     records: Records, option: str, benchmark: str, rows: dict[str, np.ndarray]
 ) -> str | None:
     """The first usual name that every subject of a benchmark has, else the first."""
-    found = [x for x in records.usual(option, benchmark) if x in rows]
+    usual = [x for x in records.usual(option, benchmark) if x in rows]
     if option == "filter" and records.first_filter:
         # As the harness lists them.
-        rest = [x for x in rows if x not in found]
-        found += sorted(rest, key=lambda x: int(rows[x][0]))
-    if len(found) < 2:
-        return next(iter(found), None)
+        rest = [x for x in rows if x not in usual]
+        usual += sorted(rest, key=lambda x: int(rows[x][0]))
+    if len(usual) < 2:
+        return next(iter(usual), None)
     having = {label: _subjects(records, [rows[label]]) for label in rows}
     everyone = np.logical_or.reduce(list(having.values()))
-    complete = (x for x in found if np.array_equal(having[x], everyone))
-    return next(complete, found[0])
+    complete = (x for x in usual if np.array_equal(having[x], everyone))
+    return next(complete, usual[0])
 
 
 def _subjects(records: Records, rows: Iterable[np.ndarray]) -> np.ndarray:
@@ -338,8 +338,8 @@ def _groups(records: Records, column: Coded) -> _Groups:
 def rows_by_code(codes: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
     """Yields each code in ascending order, with its rows."""
     order = np.argsort(codes, kind="stable")
-    found, start = np.unique(codes[order], return_index=True)
-    yield from zip(found.tolist(), np.split(order, start[1:]), strict=True)
+    distinct, start = np.unique(codes[order], return_index=True)
+    yield from zip(distinct.tolist(), np.split(order, start[1:]), strict=True)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -350,13 +350,13 @@ class _Wish:
     others: tuple[str, ...] | None
 
     @classmethod
-    def of(cls, given: Metric) -> _Wish:
+    def of(cls, option: Metric) -> _Wish:
         """The wish that an option states for all or for each benchmark."""
         tuple_of = lambda x: (x,) if isinstance(x, str) else tuple(x)
-        if isinstance(given, Mapping):
-            named = {name: tuple_of(x) for name, x in given.items()}
+        if isinstance(option, Mapping):
+            named = {name: tuple_of(x) for name, x in option.items()}
             return cls(named, named.pop("*", None))
-        return cls({}, None if given is None else tuple_of(given))
+        return cls({}, None if option is None else tuple_of(option))
 
     def __getitem__(self, benchmark: str) -> tuple[str, ...] | None:
         return self.named.get(benchmark, self.others)
@@ -477,8 +477,8 @@ def _check_known(asked: Any, groups: _Groups, source: str) -> None:
     if wish.others is None or wish.named:
         return
     if all(_pick(wish.others, list(rows)) is None for rows in groups.values()):
-        found = sorted({label for rows in groups.values() for label in rows})
-        raise ValueError(f"{source}: no metric {asked!r}; there are: {listing(found)}")
+        labels = sorted({label for rows in groups.values() for label in rows})
+        raise ValueError(f"{source}: no metric {asked!r}; there are: {listing(labels)}")
 
 
 def _shown(asked: Metric) -> str:
@@ -493,30 +493,30 @@ def _shown(asked: Metric) -> str:
 
 
 def _pick(
-    wanted: Sequence[str] | None, found: Sequence[str]
+    wanted: Sequence[str] | None, labels: Sequence[str]
 ) -> tuple[str, str | None] | None:
     """The metric to take, and the filter of a 'metric,filter' name."""
-    unnamed = list(found) == [""]  # a table that names no metric
+    unnamed = list(labels) == [""]  # a table that names no metric
     if wanted is None or unnamed:
-        return (found[0], None) if len(found) == 1 else None
+        return (labels[0], None) if len(labels) == 1 else None
     for name in wanted:
         metric, _, part = name.rpartition(",")
-        if name in found:
+        if name in labels:
             return name, None
-        if metric in found:
+        if metric in labels:
             return metric, part
     return None
 
 
 def _lacking_message(wanted: str, lacking: dict[str, list[str]], chosen: _Pairs) -> str:
     """Refuses a metric that some benchmarks lack; the cure is a metric by benchmark."""
-    name, found = next(iter(lacking.items()))
+    name, labels = next(iter(lacking.items()))
     having = [k for k, (metric, _) in chosen.items() if metric == wanted]
-    example = {**dict.fromkeys(having[:1], wanted), name: found[0]}
-    more = f" (nor have {len(lacking) - 1} more)" if len(lacking) > 1 else ""
+    example = {**dict.fromkeys(having[:1], wanted), name: labels[0]}
+    others = f" (nor have {len(lacking) - 1} more)" if len(lacking) > 1 else ""
     return (
-        f"benchmark {name!r:.80} has no metric {wanted!r}{more}; it has"
-        f" {listing(found)}: choose by benchmark, as in metric={example}, or"
+        f"benchmark {name!r:.80} has no metric {wanted!r}{others}; it has"
+        f" {listing(labels)}: choose by benchmark, as in metric={example}, or"
         " leave its files out"
     )
 
@@ -572,39 +572,39 @@ def _choose_filter(
     chosen: dict[str, str] = {}
     unnamed_of_logs, taken = records.unnamed_filters, list[str]()
     for name, rows in groups.items():
-        found, of_metric = list(rows), metrics.get(name, ("", None))[1]
+        labels, of_metric = list(rows), metrics.get(name, ("", None))[1]
         wanted = wish[name]
         if wanted is None and of_metric is not None:
             wanted = (of_metric,)
         label = next((x for x in wanted or () if x in rows), None)
-        if label is None and wanted is None and len(found) > 1:
+        if label is None and wanted is None and len(labels) > 1:
             label = _usual_of(records, "filter", name, rows)
             if label is not None:
-                rest = [x for x in found if x != label]
+                rest = [x for x in labels if x != label]
                 usual[name] = [*usual.get(name, []), *rest]
         # One that was asked for by benchmark is read, or refused. Of all benchmarks,
         # those with one filter leave nothing to choose.
         by_name = name in wish.named or of_metric is not None
-        unnamed = found == [""] or (found == ["none"] and name in unnamed_of_logs)
-        if label is None and len(found) == 1 and (not by_name or unnamed):
-            label = found[0]
-            if wanted and found == ["none"]:
+        unnamed = labels == [""] or (labels == ["none"] and name in unnamed_of_logs)
+        if label is None and len(labels) == 1 and (not by_name or unnamed):
+            label = labels[0]
+            if wanted and labels == ["none"]:
                 taken.append(name)
         if label is None:
             shown = wanted[0] if wanted and len(wanted) == 1 else wanted
             what = f"no filter {shown!r}" if wanted else "several filters"
             raise ValueError(
                 f"{source}: {what}{_where(name)}: choose one with filter="
-                f" among {listing(found)}"
+                f" among {listing(labels)}"
             )
         keep[rows[label]] = True
         chosen[name] = label
         lost.add(name, label, rows)
     taken = [name for name in taken if name in unnamed_of_logs]
     if wish.others and not taken and not set(chosen.values()) & set(wish.others):
-        known = sorted({label for rows in groups.values() for label in rows})
+        every = sorted({label for rows in groups.values() for label in rows})
         raise ValueError(
-            f"{source}: no filter {_shown(asked)}; there are: {listing(known)}"
+            f"{source}: no filter {_shown(asked)}; there are: {listing(every)}"
         )
     notes = lost.notes()
     if taken:
@@ -623,12 +623,12 @@ def usual_choices(notes: Iterable[str]) -> dict[str, tuple[str, str]]:
     >>> usual_choices([note])
     {'a': ('acc', ''), 'c': ('d', 'e')}
     """
-    found = {}
+    choices = {}
     for note in notes:
         if note.startswith(_USUAL):
             for name, metric, chosen in _CHOICE.findall(note[len(_USUAL) :]):
-                found[name.strip()] = metric, chosen
-    return found
+                choices[name.strip()] = metric, chosen
+    return choices
 
 
 def _usual_note(usual: _Usual, metrics: _Pairs, filters: dict[str, str]) -> str:

@@ -61,7 +61,7 @@ ANSWER = (
     " answer_key answer"
 ).split()
 # What the subjects answered, in a long table.
-GIVEN = (
+PREDICTION = (
     "prediction predicted predicted_answer extracted_answer parsed_answer model_answer"
     " given_answer student_answer final_answer pred chosen choice chosen_option"
     " selected selected_option answer_given given answer model_output output completion"
@@ -125,7 +125,7 @@ class Columns:
     key: str | None = None  # The right choice of a row's item.
     prompt: str | None = None  # Not read with the others: see `frames`.
     answer: str | None = None
-    given: str | None = None  # What the subjects answered.
+    prediction: str | None = None  # What the subjects answered.
     conditions: tuple[str, ...] = ()  # May tell repeated pairs apart.
     notes: tuple[str, ...] = ()
 
@@ -314,7 +314,7 @@ def _inspect_frame(
         inspect=True,
         prompt=find(names, ["input"]),
         answer=find(names, ["target"]),
-        given=find(names, [f"{scores[0]}_answer", "answer"]),
+        prediction=find(names, [f"{scores[0]}_answer", "answer"]),
     )
 
 
@@ -339,16 +339,20 @@ def _with_side_columns(layout: Columns, rest: Sequence[str]) -> Columns:
     prompt, answer = find(rest, PROMPT), find(rest, ANSWER)
     if layout.key is not None and plain_name(answer or "answer") == "answer":
         answer = layout.key
-    given = find([x for x in rest if x not in (prompt, answer)], GIVEN)
-    given = answer if given is None and plain_name(answer or "") == "answer" else given
+    prediction = find([x for x in rest if x not in (prompt, answer)], PREDICTION)
+    prediction = (
+        answer
+        if prediction is None and plain_name(answer or "") == "answer"
+        else prediction
+    )
     others = [name for name in rest if plain_name(name) not in (*PROMPT, *ANSWER)]
-    others = [name for name in others if name != given]
+    others = [name for name in others if name != prediction]
     trial = layout.trial or next(filter(is_repeat, others), None)
     return dataclasses.replace(
         layout,
         prompt=prompt,
         answer=answer,
-        given=given,
+        prediction=prediction,
         trial=trial,
         conditions=conditions_of([name for name in others if name != trial]),
     )

@@ -110,8 +110,8 @@ class Described:
             seen.add((label, place))
             if place in self._texts:
                 texts.setdefault(label, ItemText(*self._texts[place]))
-            found = (self._wrong.get((place, x)) for x in filters[key.benchmark])
-            counts = next(filter(None, found), None)
+            counters = (self._wrong.get((place, x)) for x in filters[key.benchmark])
+            counts = next(filter(None, counters), None)
             if counts:
                 wrong.setdefault(label, Counter()).update(counts)
             if place in self._ids:
@@ -127,5 +127,5 @@ class Described:
                 texts[label] = texts[label]._replace(wrong=answer, wrong_count=count)
         if shared:
             unsure = lambda x: x._replace(id="") if x in shared else x
-            ids = {label: tuple(map(unsure, found)) for label, found in ids.items()}
+            ids = {label: tuple(map(unsure, of_item)) for label, of_item in ids.items()}
         return texts, ids

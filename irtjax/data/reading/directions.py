@@ -211,8 +211,8 @@ def of_records(
         if is_general(name) and way_of(benchmark) and _has_scores(records, rows):
             name = benchmark
         keys = (benchmark, metric), (benchmark, ""), ("", metric)
-        found = (records.directions.get(key) for key in keys)
-        stated = next((x for x in found if x is not None), None)
+        statements = (records.directions.get(key) for key in keys)
+        stated = next((x for x in statements if x is not None), None)
         names = list(dict.fromkeys([name, metric, records.measure, benchmark]))
         if not directions.is_lower(names, stated, way_of(name), records.source):
             rows = rows[_of_items(records, rows)]
@@ -270,9 +270,9 @@ def of_tables(
             notes[k].append(_note(text, name, len(items), new[k].num_items))
     made = iter(
         with_formulas(
-            table.replace(notes=(*table.notes, *more), reversed_scores={}), found
+            table.replace(notes=(*table.notes, *own), reversed_scores={}), by_item
         )
-        for table, found, more in zip(new, formulas, notes, strict=True)
+        for table, by_item, own in zip(new, formulas, notes, strict=True)
     )
     return [next(made) if x.reversed_scores is None else x for x in tables]
 

@@ -51,8 +51,8 @@ def by_metric(records: Records, options: ReadOptions) -> tuple[Records, ReadOpti
     }
     names = group.compact().labels.tolist()
     note = f"{counted(len(names), 'metric')} were read, each as a benchmark"
-    notes = [x for more in records.metric_notes.values() for x in more]
-    found = dataclasses.replace(
+    notes = [x for of_metric in records.metric_notes.values() for x in of_metric]
+    renamed_records = dataclasses.replace(
         records,
         item=item,
         benchmark=group,
@@ -68,7 +68,7 @@ def by_metric(records: Records, options: ReadOptions) -> tuple[Records, ReadOpti
         item_options=each(records.item_options),
         item_parts={k: each(x) for k, x in records.item_parts.items()},
     )
-    return found, options
+    return renamed_records, options
 
 
 def _with_numbers(records: Records) -> Records:
@@ -101,8 +101,8 @@ def _groups(records: Records) -> tuple[Coded, Coded]:
     if not several.any():
         return benchmark, records.item
     labels = [
-        (name if one else f"{task}/{name}") if more else task
-        for (task, name), more in zip(pair, several.tolist(), strict=True)
+        (name if one else f"{task}/{name}") if is_split else task
+        for (task, name), is_split in zip(pair, several.tolist(), strict=True)
     ]
     group = Coded(at, as_labels(labels))
     pairs, codes = _pairs(group, records.item)
@@ -115,10 +115,10 @@ def _pairs(first: Coded, second: Coded) -> tuple[list[tuple[str, str]], np.ndarr
     """The distinct pairs of labels, and the place of each row among them."""
     size = len(second.labels)
     pair = first.codes.astype(np.int64) * size + second.codes
-    found, at = np.unique(pair, return_inverse=True)
+    distinct, at = np.unique(pair, return_inverse=True)
     labels = [
         (str(first.labels[code // size]), str(second.labels[code % size]))
-        for code in found.tolist()
+        for code in distinct.tolist()
     ]
     return labels, at.astype(np.int32)
 
@@ -132,10 +132,10 @@ def _directions(records: Records, group: Coded) -> Mapping[tuple[str, str], bool
     triples = zip(
         *(x[rows].texts().tolist() for x in (benchmark, metric, group)), strict=True
     )
-    found = {}
+    directions = {}
     for task, name, label in triples:
         for key in ((task, name), ("", name), (task, ""), ("", "")):
             if key in records.directions:
-                found[label, ""] = records.directions[key]
+                directions[label, ""] = records.directions[key]
                 break
-    return found
+    return directions

@@ -206,9 +206,12 @@ def _named(piece: Piece, subject: str, benchmark: str | None) -> Piece:
         if benchmark is not None and "benchmark" not in facets:
             facets["benchmark"] = np.full(piece.num_items, benchmark)
         return piece.replace(subjects=as_labels([subject]), item_facets=facets)
-    more = {}
+    changes = {}
     if benchmark is not None and piece.benchmark is None:
-        more = {"benchmark": Coded.constant(benchmark, len(piece)), "qualified": False}
+        changes = {
+            "benchmark": Coded.constant(benchmark, len(piece)),
+            "qualified": False,
+        }
     return dataclasses.replace(
-        piece, subject=Coded.constant(subject, len(piece)), **more
+        piece, subject=Coded.constant(subject, len(piece)), **changes
     )

@@ -383,14 +383,14 @@ def check_sizes(files: Sequence[Source], options: ReadOptions) -> None:
     tables = {
         file.path: file for file in files if file.format in ("csv", "parquet", "table")
     }
-    found = {path: _values(file, options, available) for path, file in tables.items()}
-    for path, values in found.items():
+    sizes = {path: _values(file, options, available) for path, file in tables.items()}
+    for path, values in sizes.items():
         _require(_READ * values, path, values, "give a part of it")
     if len(tables) > 1:
-        path = max(found, key=found.__getitem__)
+        path = max(sizes, key=sizes.__getitem__)
         others = counted(len(tables) - 1, "other table")
         cure = f"read it without the {others}, or as one long table of all responses"
-        _require(_MERGED * found[path], path, found[path], cure)
+        _require(_MERGED * sizes[path], path, sizes[path], cure)
 
 
 def _require(needed: float, path: Path, values: float, cure: str) -> None:

@@ -135,14 +135,14 @@ def with_provider(names: np.ndarray) -> list[str]:
     """
     if len(names) > _MOST_COMPARED:
         return []
-    known = {_plain(str(name)): str(name) for name in names}
+    plain_names = {_plain(str(name)): str(name) for name in names}
     pairs = []
     for name in map(str, names):
         ending = _plain(name)
         while "/" in ending:
             ending = ending.partition("/")[2]
-            if ending in known and not ending.isdecimal():
-                pairs.append((known[ending], name))
+            if ending in plain_names and not ending.isdecimal():
+                pairs.append((plain_names[ending], name))
                 break
     known_as = "may be one model in two harnesses"
     so = "they are two subjects until they have one name"
@@ -153,8 +153,8 @@ def _pairs(pairs: Sequence[tuple[str, str]]) -> list[str]:
     """The first pair of names and how many others there are; nothing without one."""
     if not pairs:
         return []
-    (one, two), more = pairs[0], len(pairs) - 1
-    others = f" (and {counted(more, 'other pair')})" if more else ""
+    (one, two), num_others = pairs[0], len(pairs) - 1
+    others = f" (and {counted(num_others, 'other pair')})" if num_others else ""
     return [f"{one!r:.80} and {two!r:.80}{others}"]
 
 

@@ -165,7 +165,7 @@ def _read_long(frame: Frame, layout: Columns, options: ReadOptions) -> Records:
         unsure_answers=_is_own(layout.answer) and len(subject.labels) == 1,
     )
     if options.texts:
-        whole.answer = _given(frame, layout, item, len(subject.labels))
+        whole.answer = _predictions(frame, layout, item, len(subject.labels))
     if options.trials == "auto" and whole.subject is not None:
         whole, trial_names = _with_unknown(frame, layout, whole, trial_names)
     parts = [
@@ -289,7 +289,7 @@ def _with_unknown(
 ) -> tuple[Records, Any]:
     """Records with a column of another name that tells repeated pairs apart, if any."""
     size = len(records.subject.codes)
-    used = {*(layout.used() or ()), layout.prompt, layout.answer, layout.given}
+    used = {*(layout.used() or ()), layout.prompt, layout.answer, layout.prediction}
     names = frame.table.column_names if frame.take is None else frame.names
     others = [name for name in names if name not in used]
     rows = repeated_rows(records) if others and size <= MOST_ROWS else np.zeros(0, int)
@@ -354,9 +354,11 @@ def _texts(frame: Frame, layout: Columns, item: Coded) -> dict[str, ItemText]:
     return {x: text for x, text in zip(names, texts, strict=True) if any(text)}
 
 
-def _given(frame: Frame, layout: Columns, item: Coded, subjects: int) -> Coded | None:
+def _predictions(
+    frame: Frame, layout: Columns, item: Coded, subjects: int
+) -> Coded | None:
     """What the subjects answered, by row; None where the table does not have it."""
-    name, size = layout.given, len(item.codes)
+    name, size = layout.prediction, len(item.codes)
     if name is None and layout.key is not None and len(layout.responses) == 1:
         name = layout.responses[0]  # Choices that are scored with the key.
         if not cells.is_text(frame.table.column(name).type):

@@ -32,8 +32,8 @@ def files_without(
         names: As in `without`.
         subject_of: The subject of a log, or None where the log has several.
     """
-    given = _listed(names)
-    if not given:
+    patterns = _listed(names)
+    if not patterns:
         return list(paths), {}
     subjects: list[str | None] = []
     for path in paths:
@@ -41,8 +41,8 @@ def files_without(
             subjects.append(subject_of(path))
         except (ValueError, OSError):
             subjects.append(None)  # Reading the file raises the error.
-    known = list(dict.fromkeys(x for x in subjects if x is not None))
-    gone = {name for each in given for name in _named(each, known)}
+    distinct = list(dict.fromkeys(x for x in subjects if x is not None))
+    gone = {name for each in patterns for name in _named(each, distinct)}
     pairs = dict(zip(paths, subjects, strict=True))
     out = {path: name for path, name in pairs.items() if name in gone and name}
     return [path for path in paths if path not in out], out
@@ -52,21 +52,21 @@ def rows_without(
     column: pa.ChunkedArray, names: str | Sequence[str] | None
 ) -> np.ndarray | None:
     """Which rows of a column of subjects are of those to leave out; None for none."""
-    given = _listed(names)
-    if not given:
+    patterns = _listed(names)
+    if not patterns:
         return None
     subject = cells.to_labels(column, "", "", optional=True)
-    known = subject.labels.tolist()
-    gone = {name for each in given for name in _named(each, known)}
+    labels = subject.labels.tolist()
+    gone = {name for each in patterns for name in _named(each, labels)}
     rows = np.isin(subject.labels, list(gone))[subject.codes]
     return rows if rows.any() else None
 
 
 def columns_without(
-    known: Sequence[str], names: str | Sequence[str] | None
+    columns: Sequence[str], names: str | Sequence[str] | None
 ) -> list[str]:
     """Those of the columns that are subjects to leave out."""
-    return [name for each in _listed(names) for name in _named(each, known)]
+    return [name for each in _listed(names) for name in _named(each, columns)]
 
 
 def sound(
@@ -139,21 +139,21 @@ def without(
     >>> found.subjects.tolist(), notes
     (['a'], ['1 subject left out: a-4bit'])
     """
-    given = _listed(names)
-    if not given:
+    patterns = _listed(names)
+    if not patterns:
         return records, list(tables), []
-    found = [] if records is None else records.subject.compact().labels.tolist()
-    found += [name for table in tables for name in table.subjects.tolist()]
-    subjects = list(dict.fromkeys([*gone, *found]))
+    present = [] if records is None else records.subject.compact().labels.tolist()
+    present += [name for table in tables for name in table.subjects.tolist()]
+    subjects = list(dict.fromkeys([*gone, *present]))
     out = {*gone}
-    for name in given:
+    for name in patterns:
         named = _named(name, subjects)
         if not named:
             near = difflib.get_close_matches(name, subjects, 3)
             hint = f": did you mean {listing(near)}?" if near else ""
             raise ValueError(f"leave_out= names no subject: {name!r:.80}{hint}")
         out.update(named)
-    if out >= {*found}:
+    if out >= {*present}:
         raise ValueError("leave_out= leaves no subject")
     before, after = set[str](), set[str]()
     if records is not None:
@@ -189,8 +189,8 @@ def without(
 
 def _met(records: Records) -> set[str]:
     """Items with a response."""
-    known = records.item[~np.isnan(records.response)].compact()
-    return {*known.labels.tolist()}
+    observed = records.item[~np.isnan(records.response)].compact()
+    return {*observed.labels.tolist()}
 
 
 def _without_rows(records: Records, lost: set[str]) -> Records:
@@ -209,8 +209,8 @@ def _without_items(table: ResponseTable, lost: set[str]) -> ResponseTable:
 def _named(name: str, subjects: Sequence[str]) -> list[str]:
     """The subjects that a name or pattern names."""
     # A name with a bracket is first of all a name.
-    found = [subject for subject in subjects if subject == name]
-    return found or [x for x in subjects if fnmatch.fnmatchcase(x, name)]
+    exact = [subject for subject in subjects if subject == name]
+    return exact or [x for x in subjects if fnmatch.fnmatchcase(x, name)]
 
 
 def _listed(names: Any) -> list[str]:
@@ -218,11 +218,11 @@ def _listed(names: Any) -> list[str]:
     if names is None:
         return []
     is_one = isinstance(names, str) or not isinstance(names, Iterable)
-    found: list[Any] = [names] if is_one else [*names]
-    for name in found:
+    listed: list[Any] = [names] if is_one else [*names]
+    for name in listed:
         if not isinstance(name, str):
             raise ValueError(
                 f"leave_out= takes names of subjects as text: write {str(name)!r:.80},"
                 f" not {name!r:.80}"
             )
-    return found
+    return listed

@@ -31,7 +31,7 @@ def refuse_lengths(
     asked: Container[str] = (),
     *,
     forced: bool = False,
-    given: bool = False,
+    with_responses: bool = False,
 ) -> tuple[list[ResponseTable], list[str]]:
     """Tables without those of lengths, and notes.
 
@@ -39,7 +39,7 @@ def refuse_lengths(
         tables: Matrices that were read.
         asked: Files that were named one by one.
         forced: Whether a format was given, which reads other matrices as scores.
-        given: Whether the lengths are read with the responses, by `length=`.
+        with_responses: Whether the lengths are read with the responses, by `length=`.
 
     Returns:
         The tables without matrices of lengths that lie in a folder with responses of
@@ -64,7 +64,7 @@ def refuse_lengths(
                 hint = f" (length='{source}' reads them with the responses)"
                 notes.append(
                     f"{_file(table)} holds response lengths and was left out of the"
-                    f" responses{'' if given else hint}"
+                    f" responses{'' if with_responses else hint}"
                 )
                 continue
             if forced:

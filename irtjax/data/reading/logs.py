@@ -38,8 +38,8 @@ def missing(options: ReadOptions) -> float | None:
 
 def missing_note(count: int, noun: str, what: str, options: ReadOptions) -> str:
     """Returns the note on scores that `missing` replaced: so many of what noun."""
-    which = " ".join(filter(None, [counted(count, noun), what]))
-    return f"{which} {missing_or_wrong(count, options)}"
+    scores = " ".join(filter(None, [counted(count, noun), what]))
+    return f"{scores} {missing_or_wrong(count, options)}"
 
 
 def digest(*texts: str) -> str:
@@ -57,10 +57,10 @@ def variants(
     >>> variants(["a", "a", "b", "b"], ["x", "x", "x", "y"], ["t0", "t1", "t0", "t0"])
     ['t0', 't1', 't0', '']
     """
-    found: dict[tuple[Hashable, Hashable], set[str]] = {}
+    labels_of: dict[tuple[Hashable, Hashable], set[str]] = {}
     for subject, benchmark, label in zip(subjects, benchmarks, labels, strict=True):
-        found.setdefault((subject, benchmark), set()).add(label)
-    several = {benchmark for (_, benchmark), own in found.items() if len(own) > 1}
+        labels_of.setdefault((subject, benchmark), set()).add(label)
+    several = {benchmark for (_, benchmark), own in labels_of.items() if len(own) > 1}
     return [
         (label or "plain") if benchmark in several else ""
         for benchmark, label in zip(benchmarks, labels, strict=True)
@@ -69,4 +69,4 @@ def variants(
 
 def natural(text: str) -> str:
     """A text whose numbers sort by size: "v1.10" after "v1.9"."""
-    return re.sub(r"\d+", lambda found: found.group().zfill(12), text)
+    return re.sub(r"\d+", lambda match: match.group().zfill(12), text)

@@ -152,12 +152,12 @@ def _refuse_repeats(
     """Refuses a table with pairs of tables before it: those marked in `again`."""
     table = tables[number]
     row, column = np.argwhere(again)[0]
-    more = f" ({counted(repeated, 'such pair')})" if repeated > 1 else ""
+    num_pairs = f" ({counted(repeated, 'such pair')})" if repeated > 1 else ""
     names = str(table.subjects[row]), str(table.items[column])
     other = next(filter(None, (_has(t, *names) for t in tables[:number])), None)
     raise ValueError(
         f"{_name(table)}: the response of {names[0]!r:.80} to {names[1]!r:.80}"
-        f" is also in {other or 'another file'}{more}: choose trials='mean',"
+        f" is also in {other or 'another file'}{num_pairs}: choose trials='mean',"
         " 'first' or 'counts', give models and items distinct names, name one"
         " of the files alone, or, of one subject a file, add"
         " subject_from='file' with item= and response= for its columns"

@@ -368,7 +368,7 @@ def _refuse_unsure(
     sure = [code.value for code in codes if code.sure]
     is_code = np.isin(values, sure)
     before = [f"{x:.15g}" for x in (*stated.numbers, *sure)] + sorted(stated.words)
-    option = lambda *more: f"missing_values={','.join([*before, *more])!r}"
+    option = lambda *added: f"missing_values={','.join([*before, *added])!r}"
     if np.array_equal(values[~is_code], (-1, 0, 1)):
         wrong, none, right = (counts[~is_code] / counts[~is_code].sum()).tolist()
         share = lambda x: percent(round(x, 3))

@@ -33,8 +33,8 @@ def with_paths(frame: Frame, paths: Sequence[str]) -> Frame:
     rows: list[int] = []
     columns: dict[str, list[Any]] = {path: [] for path in paths}
     for row, record in enumerate(records):
-        found = [list(_at(record, path.split("."))) for path in paths]
-        sizes = {len(values) for values in found if len(values) != 1}
+        values_by_path = [list(_at(record, path.split("."))) for path in paths]
+        sizes = {len(values) for values in values_by_path if len(values) != 1}
         if len(sizes) > 1:
             raise ValueError(
                 f"{frame.source}: row {row + 1}: {' and '.join(paths)} lead to lists of"
@@ -43,7 +43,7 @@ def with_paths(frame: Frame, paths: Sequence[str]) -> Frame:
             )
         size = sizes.pop() if sizes else 1
         rows += [row] * size
-        for path, values in zip(paths, found, strict=True):
+        for path, values in zip(paths, values_by_path, strict=True):
             columns[path] += values * size if len(values) == 1 else values
     for path, values in columns.items():
         if all(value is None for value in values):
@@ -108,8 +108,8 @@ def leaves(value: Any, path: str = "", inside: str = "") -> Iterator[tuple[str, 
 
 def number_paths(records: Iterable[Mapping[str, Any]]) -> list[str]:
     """Paths at which records have numbers."""
-    found = (pair for record in records for pair in leaves(record))
-    paths = (path for path, leaf in found if isinstance(leaf.value, bool | int | float))
+    pairs = (pair for record in records for pair in leaves(record))
+    paths = (path for path, leaf in pairs if isinstance(leaf.value, bool | int | float))
     return list(dict.fromkeys(paths))
 
 

@@ -197,17 +197,17 @@ def asked_filters(options: ReadOptions, benchmark: str) -> tuple[str, ...]:
     return (*filters, *(name for metric, _, name in pairs if metric))
 
 
-def _asked(given: Metric, benchmark: str) -> tuple[str, ...]:
+def _asked(choice: Metric, benchmark: str) -> tuple[str, ...]:
     """The names that an option lists for a benchmark, most wanted first."""
-    if isinstance(given, Mapping):
-        given = given.get(benchmark, given.get("*"))
-    if given is None or isinstance(given, str):
-        return () if given is None else (given,)
-    if not isinstance(given, Choices):
-        return tuple(given)
+    if isinstance(choice, Mapping):
+        choice = choice.get(benchmark, choice.get("*"))
+    if choice is None or isinstance(choice, str):
+        return () if choice is None else (choice,)
+    if not isinstance(choice, Choices):
+        return tuple(choice)
     start = f"{benchmark}="
-    own = [text.removeprefix(start) for text in given if text.startswith(start)]
-    return (*own, *given)
+    own = [text.removeprefix(start) for text in choice if text.startswith(start)]
+    return (*own, *choice)
 
 
 def unanswered_note(

@@ -128,7 +128,7 @@ class Gathered:
                 tables,
                 self.asked,
                 forced=options.format is not None,
-                given=options.length is not None,
+                with_responses=options.length is not None,
             )
             stay = {source for table in tables for source in table.sources}
             gone = {x for table in self.tables for x in table.sources} - stay

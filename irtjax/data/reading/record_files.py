@@ -135,21 +135,21 @@ def listed(
                 yield PlacedRecord(where, record, whole)
 
 
-def value_at(found: PlacedRecord, path: str) -> Any:
+def value_at(placed: PlacedRecord, path: str) -> Any:
     """The first value at a path of a record, or of its file; None without one."""
-    source = found.whole if path.startswith("^") else found.record
+    source = placed.whole if path.startswith("^") else placed.record
     return next((x for _, x in values(source, path.removeprefix("^"))), None)
 
 
-def first_at(found: PlacedRecord, paths: Sequence[str]) -> Any:
+def first_at(placed: PlacedRecord, paths: Sequence[str]) -> Any:
     """The first value at one of several paths that is not empty; None without one."""
-    each = (value_at(found, path) for path in paths)
+    each = (value_at(placed, path) for path in paths)
     return next((x for x in each if x not in (None, "")), None)
 
 
-def text_at(found: PlacedRecord, paths: Sequence[str]) -> str:
+def text_at(placed: PlacedRecord, paths: Sequence[str]) -> str:
     """The first text at a path; of a chat, what its messages say, without their ids."""
-    value = first_at(found, paths)
+    value = first_at(placed, paths)
     if isinstance(value, list) and all(isinstance(x, dict) for x in value):
         said = [text_of(x["content"]) for x in value if "content" in x]
         return "\n".join(said) or text_of(value)

@@ -146,8 +146,8 @@ def _with_condition(records: Records, name: str, column: Coded) -> Records:
     values = column[rows].texts().tolist()
     old_names = dict(zip(names, old, strict=True))
     parts = {
-        key: {x: found[old_names[x]] for x in names if old_names[x] in found}
-        for key, found in records.item_parts.items()
+        key: {x: of_item[old_names[x]] for x in names if old_names[x] in of_item}
+        for key, of_item in records.item_parts.items()
     }
     topic = side == "benchmark" and records.benchmark is None
     note = (

@@ -102,8 +102,8 @@ def side_of(name: str) -> Side | None:
     words = _words(name)
     sides: tuple[tuple[Side, Collection[str]], ...]
     sides = ("item", _ITEM), ("benchmark", _TOPIC), ("subject", _SUBJECT)
-    known = _ITEM | _TOPIC | _SUBJECT | _ANY
-    if not words <= known:
+    words_of_roles = _ITEM | _TOPIC | _SUBJECT | _ANY
+    if not words <= words_of_roles:
         return None
     return next((side for side, own in sides if not words.isdisjoint(own)), None)
 

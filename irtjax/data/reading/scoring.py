@@ -204,19 +204,19 @@ def _verdicts(table: pa.Table, worded: Sequence[str]) -> Verdicts:
     return verdicts_of(union)
 
 
-def _all_known(texts: Sequence[Any], known: Verdicts) -> bool:
+def _all_known(texts: Sequence[Any], verdicts: Verdicts) -> bool:
     """Whether texts are verdicts, and not numbers alone."""
     words = [text for text in texts if text and not parse_number(text)[1]]
-    return bool(words) and all(map(known.knows, words))
+    return bool(words) and all(map(verdicts.knows, words))
 
 
-def _verdict_column(table: pa.Table, name: str, known: Verdicts) -> np.ndarray:
+def _verdict_column(table: pa.Table, name: str, verdicts: Verdicts) -> np.ndarray:
     """A column of verdicts as numbers, NaN where missing."""
 
     def score(text: str | None) -> float:
         number, valid = parse_number(text)
         if not valid:
-            number = known.scores.get(plain_word(text or ""))
+            number = verdicts.scores.get(plain_word(text or ""))
         return np.nan if number is None else number
 
     memory = {text: score(text) for text in table.column(name).unique().to_pylist()}

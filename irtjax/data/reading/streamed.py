@@ -22,7 +22,7 @@ class _Texts:
     dtype = np.int32
 
     def __init__(self) -> None:
-        self.known: dict[str, int] = {}
+        self.code_of: dict[str, int] = {}
         # Texts as written, and their codes: batches mostly repeat each other's.
         self.written = pa.array([], pa.string())
         self.codes = np.zeros(0, np.int32)
@@ -33,9 +33,9 @@ class _Texts:
             places = pc.index_in(words, self.written)  # pyright: ignore
             if not places.null_count:
                 return self.codes[places.to_numpy()]
-        known = self.known
+        code_of = self.code_of
         names = (x if x and x.strip() else "" for x in words.to_pylist())
-        codes = [known.setdefault(name, len(known)) for name in names]
+        codes = [code_of.setdefault(name, len(code_of)) for name in names]
         self.written = words.drop_null()
         self.codes = np.asarray(codes, np.int32)[words.is_valid().to_numpy(False)]
         return np.asarray(codes, np.int32)
@@ -49,14 +49,14 @@ class _Texts:
         codes, indices = self._codes(chunk.dictionary.cast(pa.string())), chunk.indices
         if indices.null_count:
             indices = indices.fill_null(len(codes))
-            codes = np.append(codes, self.known.setdefault("", len(self.known)))
+            codes = np.append(codes, self.code_of.setdefault("", len(self.code_of)))
         return codes[indices.to_numpy(zero_copy_only=False)].astype(
             np.int32, copy=False
         )
 
     def column(self, codes: np.ndarray) -> pa.Array:
         """The whole column of the codes."""
-        labels = pa.array(list(self.known), pa.string())
+        labels = pa.array(list(self.code_of), pa.string())
         return pa.DictionaryArray.from_arrays(pa.array(codes), labels)
 
 
@@ -103,11 +103,13 @@ def collect(
         labels: Columns whose values are names, also where they are whole numbers.
         rows: Number of rows that are expected.
     """
-    found = {
+    converters = {
         field.name: _converter(field.type, field.name in labels) for field in schema
     }
-    columns = {name: column for name, column in found.items() if column is not None}
-    if len(columns) < len(found):
+    columns = {
+        name: column for name, column in converters.items() if column is not None
+    }
+    if len(columns) < len(converters):
         return None
     room = max(rows, 1)
     # Memory that is not written to is not taken.

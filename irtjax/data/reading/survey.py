@@ -57,9 +57,9 @@ def survey(records: Records) -> list[Offer]:
         cell = np.stack([subject, item, runs])
         epochs = int(np.unique(cell, axis=1, return_counts=True)[1].max())
         scores = records.response[rows]
-        known = scores[~np.isnan(scores)]
+        observed = scores[~np.isnan(scores)]
         size = len(np.unique(subject)), len(np.unique(item))
-        binary = bool(np.isin(known, (0.0, 1.0)).all())
+        binary = bool(np.isin(observed, (0.0, 1.0)).all())
         numeric = (benchmark, metric) not in records.unscored
         offers.append(Offer(benchmark, metric, filter, *size, epochs, binary, numeric))
     return offers
@@ -71,14 +71,14 @@ def open_choices(records: Records, options: ReadOptions) -> dict[str, Any]:
     Returns:
         By name of the option its value; empty where nothing is open.
     """
-    found: dict[str, Any] = missing_choices(records, options)
-    chosen, _ = choose(records, dataclasses.replace(options, **found))
+    choices: dict[str, Any] = missing_choices(records, options)
+    chosen, _ = choose(records, dataclasses.replace(options, **choices))
     if options.trials == "error":
         cell = np.stack([chosen.subject.codes, chosen.item.codes])
-        known = ~np.isnan(chosen.response) | (options.missing_as == "wrong")
-        if np.unique(cell[:, known], axis=1).shape[1] < known.sum():
-            found["trials"] = "auto"
-    return found
+        observed = ~np.isnan(chosen.response) | (options.missing_as == "wrong")
+        if np.unique(cell[:, observed], axis=1).shape[1] < observed.sum():
+            choices["trials"] = "auto"
+    return choices
 
 
 def taken(
@@ -91,18 +91,18 @@ def taken(
         is that of all benchmarks with several.
     """
     chosen, _ = choose(records, options)
-    found: dict[str, dict[str, str] | str] = {}
+    choices: dict[str, dict[str, str] | str] = {}
     for option in ("metric", "filter"):
-        given = {offer.benchmark: set[str]() for offer in offers}
+        labels = {offer.benchmark: set[str]() for offer in offers}
         for offer in offers:
-            given[offer.benchmark].add(getattr(offer, option))
-        several = [name for name, names in given.items() if len(names) > 1]
+            labels[offer.benchmark].add(getattr(offer, option))
+        several = [name for name, names in labels.items() if len(names) > 1]
         named = {
             offer.benchmark: getattr(offer, option)
             for offer in survey(chosen)
             if offer.benchmark in several and getattr(offer, option)
         }
         if named:
-            one = len(set(named.values())) == 1 and len(given) == len(named)
-            found[option] = next(iter(named.values())) if one else named
-    return found
+            one = len(set(named.values())) == 1 and len(labels) == len(named)
+            choices[option] = next(iter(named.values())) if one else named
+    return choices

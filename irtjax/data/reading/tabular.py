@@ -766,5 +766,5 @@ def texts_of_mixed(values: list[Any]) -> list[str | None] | None:
     except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
         pass
     text = lambda x: x if isinstance(x, str) else json.dumps(x, default=str)
-    nothing = lambda x: x is None or (isinstance(x, float) and math.isnan(x))
-    return [None if nothing(x) else text(x) for x in values]
+    is_missing = lambda x: x is None or (isinstance(x, float) and math.isnan(x))
+    return [None if is_missing(x) else text(x) for x in values]

@@ -99,7 +99,7 @@ class Tool:
         length: Paths of which the first that is there is a number of output tokens.
         prompt: Paths of which the first that is there is what an item asks.
         answer: Paths of which the first that is there is what is expected.
-        given: Paths of which the first that is there is what the subject answered.
+        prediction: Paths of which the first that is there is what the subject answered.
         without: Fields of other files of the tool, and why they are not read.
         start: How a damaged file begins, or else the name it has.
         note: What a response is, if its name does not show it.
@@ -131,7 +131,7 @@ class Tool:
     length: tuple[str, ...] = ()
     prompt: tuple[str, ...] = ()
     answer: tuple[str, ...] = ()
-    given: tuple[str, ...] = ()
+    prediction: tuple[str, ...] = ()
     without: tuple[tuple[set[str], str], ...] = ()
     start: str = ""
     note: str = ""
@@ -156,7 +156,7 @@ class Tool:
         builder = RecordBuilder()
         builder.described = Described(wanted=options.texts)
         files = [
-            (path, [self._row(x) for x in self.found_in(path) if self.keep(x.record)])
+            (path, [self._row(x) for x in self.records_in(path) if self.keep(x.record)])
             for path in paths
         ]
         benchmarks = [self.benchmark(path) for path in paths]
@@ -218,7 +218,7 @@ class Tool:
             )
         return notes
 
-    def found_in(self, path: Path) -> Iterable[PlacedRecord]:
+    def records_in(self, path: Path) -> Iterable[PlacedRecord]:
         """The records of a file."""
         if self.rows is not None:
             return self.rows(path)
@@ -226,30 +226,30 @@ class Tool:
             return listed(path, self.lists, whole)
         return objects(path)
 
-    def _row(self, found: PlacedRecord) -> _Row:
+    def _row(self, placed: PlacedRecord) -> _Row:
         """What a record has of a response."""
-        item = name_of(first_at(found, self.item))
+        item = name_of(first_at(placed, self.item))
         by_id = self.has_ids and item
-        contents = [] if by_id else [text_at(found, (path,)) for path in self.content]
+        contents = [] if by_id else [text_at(placed, (path,)) for path in self.content]
         scores = [
             (label or path.rpartition(".")[2], value)
             for path in self.scores
-            for label, value in values(found.record, path)
+            for label, value in values(placed.record, path)
         ]
-        failures = [x for path in self.failed for _, x in values(found.record, path)]
-        length = number_of(first_at(found, self.length))
+        failures = [x for path in self.failed for _, x in values(placed.record, path)]
+        length = number_of(first_at(placed, self.length))
         return _Row(
-            place=found.place,
-            subject=name_of(first_at(found, self.subject)),
-            name=item or found.place.rpartition(" ")[2],
+            place=placed.place,
+            subject=name_of(first_at(placed, self.subject)),
+            name=item or placed.place.rpartition(" ")[2],
             content=digest(*contents) if any(contents) else "",
             scores=scores,
-            main=name_of(first_at(found, [self.main])),
-            benchmark=name_of(first_at(found, self.benchmark_at)),
+            main=name_of(first_at(placed, [self.main])),
+            benchmark=name_of(first_at(placed, self.benchmark_at)),
             failed=any(failures),
             length=length,
-            texts=(text_at(found, self.prompt), text_at(found, self.answer)),
-            answer=short_answer(text_at(found, self.given)),
+            texts=(text_at(placed, self.prompt), text_at(placed, self.answer)),
+            answer=short_answer(text_at(placed, self.prediction)),
         )
 
     def _subjects(

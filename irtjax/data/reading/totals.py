@@ -29,17 +29,17 @@ def without_totals(
         The four without totals, and notes on those that were left out or stay.
     """
     notes: list[str] = []
-    known = np.ones(values.shape, bool) if observed is None else observed
-    gone = _found("column", names, values, known, notes)
+    mask = np.ones(values.shape, bool) if observed is None else observed
+    gone = _are_totals("column", names, values, mask, notes)
     if gone.any():
         names = [name for name, out in zip(names, gone, strict=True) if not out]
-        values, known = values[:, ~gone], known[:, ~gone]
-        observed = None if observed is None else known
+        values, mask = values[:, ~gone], mask[:, ~gone]
+        observed = None if observed is None else mask
     if rows is not None:
-        gone = _found("row", rows.tolist(), values.T, known.T, notes)
+        gone = _are_totals("row", rows.tolist(), values.T, mask.T, notes)
         if gone.any():
-            rows, values, known = rows[~gone], values[~gone], known[~gone]
-            observed = None if observed is None else known
+            rows, values, mask = rows[~gone], values[~gone], mask[~gone]
+            observed = None if observed is None else mask
     return rows, names, values, observed, notes
 
 
@@ -57,11 +57,11 @@ def _plain(name: str) -> str:
     return re.sub(r"^[\W_]+|[\W_]+$", "", name).lower()
 
 
-def _found(
+def _are_totals(
     what: str,
     names: list[str],
     values: np.ndarray,
-    known: np.ndarray,
+    mask: np.ndarray,
     notes: list[str],
 ) -> np.ndarray:
     """Which columns are totals of the others; adds notes.
@@ -73,19 +73,19 @@ def _found(
     gone = np.zeros(len(names), bool)
     if not named.any() or named.sum() > len(names) - 2:
         return gone
-    whole = np.unique(values[:, ~named][known[:, ~named]])
+    whole = np.unique(values[:, ~named][mask[:, ~named]])
     whole = whole[whole == np.rint(whole)]
-    others = np.where(known, values, 0.0)[:, ~named].astype(np.float64)
-    total, count = others.sum(1), known[:, ~named].sum(1)
+    others = np.where(mask, values, 0.0)[:, ~named].astype(np.float64)
+    total, count = others.sum(1), mask[:, ~named].sum(1)
     mean = total / np.maximum(count, 1)
     for place in np.flatnonzero(named).tolist():
-        seen = known[:, place] & (count > 0)
-        found = values[seen, place]
-        is_sure = not np.isin(found, whole).all()
+        seen = mask[:, place] & (count > 0)
+        totals = values[seen, place]
+        is_sure = not np.isin(totals, whole).all()
         # Means in per cent may have no decimals.
         forms = (mean, _ROUNDED, "mean"), (100 * mean, 100 * _ROUNDED, "mean")
         for expected, most, how in (*forms, (total, _ROUNDED, "sum")):
-            if is_sure and (np.abs(found - expected[seen]) <= most).all():
+            if is_sure and (np.abs(totals - expected[seen]) <= most).all():
                 gone[place] = True
                 notes.append(
                     f"{what} {names[place]!r:.80} is the {how} of the others and was"
