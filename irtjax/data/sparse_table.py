@@ -211,11 +211,11 @@ class SparseCells(AbstractStoredCells):
         here = self.row.astype(np.int64) * width + self.column
         wanted = np.asarray(row, np.int64) * width + column
         place = np.searchsorted(here, wanted)
-        found = np.minimum(place, max(len(here) - 1, 0))
-        known = place < len(here)
+        nearest = np.minimum(place, max(len(here) - 1, 0))
+        is_observed = place < len(here)
         if len(here):
-            known &= here[found] == wanted
-        return np.where(known, found, -1)
+            is_observed &= here[nearest] == wanted
+        return np.where(is_observed, nearest, -1)
 
     def select(self, rows: np.ndarray | None, columns: np.ndarray | None):
         """The cells of some subjects and items, by number, in the order given."""

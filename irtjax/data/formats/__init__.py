@@ -15,6 +15,8 @@ Tables of the Item Response Warehouse are long tables of CSV or Parquet: `irw` h
 names of their columns, and no reader of its own.
 """
 
+import re
+
 #: The modules by name, with what they read.
 LOGS = {
     "lm_eval": "lm-evaluation-harness sample logs (--log_samples)",
@@ -46,8 +48,13 @@ LOGS = {
 }
 #: Modules that recognise files which irtjax does not read.
 OTHERS = ("arena", "openai_evals", "totals")
-#: Formats of CSV files that are recognised by the names of their columns.
-HEADERS = ("langfuse", "promptfoo", "livecodebench")
+#: Formats of CSV files, and a column without which a file is not of the format, so that
+#: other tables do not load its module.
+HEADERS = {
+    "langfuse": re.compile("traceId"),
+    "promptfoo": re.compile(r"Status|\[[^\]]+\].*", re.DOTALL),
+    "livecodebench": re.compile("Pass@1"),
+}
 #: Those of them of which options may name the columns.
 TABLES = ("langfuse",)
 #: Names of files that are read in folders, although they are hidden.

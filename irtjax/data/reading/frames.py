@@ -317,7 +317,9 @@ def _with_unknown(
 
 def _sound(table: pa.Table, layout: Columns, options: ReadOptions) -> pa.Table:
     """The table in which cells of subjects to leave out need not be sound."""
-    if layout.subject is None or options.subject_name is not None:
+    if options.leave_out is None or options.subject_name is not None:
+        return table
+    if layout.subject is None:
         return table
     rows = rows_without(table.column(layout.subject), options.leave_out)
     if rows is None:

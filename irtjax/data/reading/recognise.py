@@ -172,10 +172,11 @@ def _format_of_text(head: bytes) -> str:
         lines = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)
         names, cells = (*itertools.islice(filter(None, lines), 2), [], [])[:2]
         names = [name.strip() for name in names]
-        for log in HEADERS:
-            module = importlib.import_module(f"irtjax.data.formats.{log}")
-            if module.recognise_header(names, cells):
-                return log
+        for log, column in HEADERS.items():
+            if any(map(column.fullmatch, names)):
+                module = importlib.import_module(f"irtjax.data.formats.{log}")
+                if module.recognise_header(names, cells):
+                    return log
     return "csv"
 
 
