@@ -123,6 +123,10 @@ def _keep_compiled_code(config: pytest.Config) -> None:
     cache = getattr(config, "cache", None)  # absent under -p no:cacheprovider
     if cache is None:
         return
+    # Rewriting the asserts of all files is 8 s in each worker; so are the modules of
+    # processes that tests start.
+    sys.dont_write_bytecode = False
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     jax.config.update("jax_compilation_cache_dir", str(cache.mkdir("jax")))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
 

@@ -165,6 +165,7 @@ LONG = {
     "functional",
     "functional-recipes",
     "harness",
+    "joint",
     "joint-estimation",
     "joint-bias",
     "latency",

@@ -58,7 +58,9 @@ REFUSED = {
     **dict.fromkeys([(name, k) for name in ("nuts", "vi") for k in (1, 3)], DRAWS),
 }
 PAIRS = [(name, k) for name in METHODS for k in MODELS]
-SLOW = ("laplace", "em", "saem", "neural", "vibo", "gvem", "gradient")
+#: The one of the default run: the method without quadrature, for any number of
+#: abilities.
+QUICK = ("mm", 3)
 
 
 def fit_of(name: str, abilities: int, weight=None):
@@ -93,7 +95,7 @@ def test_a_method_refuses_in_one_line(name, abilities):
 @pytest.mark.parametrize(
     ("name", "abilities"),
     [
-        pytest.param(*pair, marks=[pytest.mark.slow] * (pair[0] in SLOW))
+        pytest.param(*pair, marks=[] if pair == QUICK else pytest.mark.slow)
         for pair in PAIRS
         if pair not in REFUSED
     ],
@@ -260,11 +262,12 @@ def test_information_of_three_abilities_is_that_of_the_gradient():
         one = jax.tree.map(lambda x: x[item][None], items)
         return fn.log_likelihood(model, one, ability[None], jnp.full((1, 1), right))
 
+    differentiated = jax.jit(jax.value_and_grad(log_lik))
     for node in range(2):
         for item in (0, 3):
             total = 0.0
             for right in (0, 1):
-                value, slope = jax.value_and_grad(log_lik)(theta[node], item, right)
+                value, slope = differentiated(theta[node], item, right)
                 total = total + jnp.exp(value) * jnp.outer(slope, slope)
             np.testing.assert_allclose(found.items[node, item], total, atol=1e-10)
     np.testing.assert_allclose(found.test, found.items.sum(axis=1), atol=1e-12)
@@ -322,7 +325,8 @@ def test_response_lengths_are_given_or_refused():
     more = {"lengths": given, "log_length": logs}
     found = jax.jit(fn.log_likelihood)(lart, items, theta, RIGHT, **more)
     # Given ability, logarithms are normal: of mean omega - phi rho theta.
-    plain = fn.log_likelihood(catalogue.probit_two_parameter(), items, theta, RIGHT)
+    probit = catalogue.probit_two_parameter()
+    plain = jax.jit(fn.log_likelihood)(probit, items, theta, RIGHT)
     covariance = np.diag(variance) + (1 - 0.36) * np.outer(phi, phi)
     gap = np.asarray(logs - (5.0 + 0.6 * theta[:, None] * phi))
     square = np.sum(gap * np.linalg.solve(covariance, gap.T).T, axis=1)
@@ -332,11 +336,12 @@ def test_response_lengths_are_given_or_refused():
     )
     # Two copies of an item are two columns.
     twice = jnp.ones(ITEMS).at[2].set(2.0)
-    weighted = fn.expected_counts(lart, items, NODES, RIGHT, item_weight=twice, **more)
+    counts = jax.jit(fn.expected_counts)
+    weighted = counts(lart, items, NODES, RIGHT, item_weight=twice, **more)
     columns = np.array([*range(ITEMS), 2])
     again = jax.tree.map(lambda x: x[columns], (items, own))
     more = {"lengths": given._replace(items=again[1]), "log_length": logs[:, columns]}
-    wanted = fn.expected_counts(lart, again[0], NODES, RIGHT[:, columns], **more)
+    wanted = counts(lart, again[0], NODES, RIGHT[:, columns], **more)
     np.testing.assert_allclose(weighted.log_marginal, wanted.log_marginal, rtol=1e-9)
 
 
