@@ -28,7 +28,7 @@ from irtjax._types import Status
 from irtjax.calibration import flags
 from irtjax.cli.app import app
 from irtjax.cli.demo import long_form
-from irtjax.data.reading.options import FORMATS, ReadOptions
+from irtjax.data.reading.options import CHOICES, FORMATS, ReadOptions
 from irtjax.fitting.settings import Settings
 from irtjax.inference import KINDS, ScoreFlag
 from irtjax.inference import METHODS as SCORES
@@ -286,6 +286,10 @@ def names_in(page: str) -> set[str]:
         ("models.md", irtjax.MODELS),
         ("reading-data.md", FORMATS),
         ("reading-data.md", ReadOptions.__dataclass_fields__),
+        (
+            "reading-data.md",
+            [f'"{x}"' for name, xs in CHOICES.items() for x in xs if name != "format"],
+        ),
         ("convergence.md", [status.name for status in Status]),
         ("convergence.md", flags.MEANING),
         ("uncertainty.md", [*KINDS, *SCORES]),

@@ -166,6 +166,17 @@ def test_rows_after_an_empty_one_are_counted_without_it(tmp_path):
         read(tmp_path, "model,q1,q2\nm,1,0\n,,\nn,x,1\n,,\n")
 
 
+def test_a_total_leaves_its_own_row_of_what_describes_rows(tmp_path):
+    """Two rows may have the name of a total, of which one is."""
+    rows = ["a,f,1,0,1", "b,m,1,1,1", "c,f,0,0,1"]
+    rows += ["mean,x,0.67,0.33,1", "mean,y,0.5,0.2,0.9"]
+    path = tmp_path / "r.csv"
+    path.write_text("\n".join(["model,gender,q1,q2,q3", *rows]) + "\n")
+    table = read(path)
+    assert table.subjects.tolist() == ["a", "b", "c", "mean"]
+    assert table.subject_facets["gender"].tolist() == ["f", "m", "f", "y"]
+
+
 def test_totals_of_a_table_with_gaps(tmp_path):
     table = read(tmp_path, "model,q1,q2,q3,mean\nm,1,,0,0.5\nn,0,1,1,.67\no,,,,\n")
     assert table.items.tolist() == ["q1", "q2", "q3"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import NamedTuple
 
 import numpy as np
 
@@ -11,13 +12,21 @@ _NAMES = {"average", "avg", "mean", "total", "sum", "overall"}
 _ROUNDED = 0.005 + 1e-9
 
 
-def without_totals(
+class Totals(NamedTuple):
+    """Masks of the rows and of the columns that are totals, and notes on them."""
+
+    rows: np.ndarray
+    columns: np.ndarray
+    notes: list[str]
+
+
+def totals_of(
     rows: np.ndarray | None,
     names: list[str],
     values: np.ndarray,
     observed: np.ndarray | None,
-) -> tuple[np.ndarray | None, list[str], np.ndarray, np.ndarray | None, list[str]]:
-    """A matrix without its totals: a row or column of that name with such values.
+) -> Totals:
+    """Totals of a matrix: rows and columns of such a name that have such values.
 
     Args:
         rows: `[rows]`, names of the rows, or None.
@@ -26,21 +35,17 @@ def without_totals(
         observed: The mask of the values, or None.
 
     Returns:
-        The four without totals, and notes on those that were left out or stay.
+        The totals, and notes on those and on others of such a name.
     """
     notes: list[str] = []
     mask = np.ones(values.shape, bool) if observed is None else observed
-    gone = _are_totals("column", names, values, mask, notes)
-    if gone.any():
-        names = [name for name, out in zip(names, gone, strict=True) if not out]
-        values, mask = values[:, ~gone], mask[:, ~gone]
-        observed = None if observed is None else mask
-    if rows is not None:
-        gone = _are_totals("row", rows.tolist(), values.T, mask.T, notes)
-        if gone.any():
-            rows, values, mask = rows[~gone], values[~gone], mask[~gone]
-            observed = None if observed is None else mask
-    return rows, names, values, observed, notes
+    columns = _are_totals("column", names, values, mask, notes)
+    if rows is None:
+        return Totals(np.zeros(len(values), bool), columns, notes)
+    if columns.any():
+        values, mask = values[:, ~columns], mask[:, ~columns]
+    are_rows = _are_totals("row", rows.tolist(), values.T, mask.T, notes)
+    return Totals(are_rows, columns, notes)
 
 
 def is_total(name: str) -> bool:

@@ -48,7 +48,7 @@ from irtjax.data.reading.repeats import UNSURE
 from irtjax.data.reading.roles import describing
 from irtjax.data.reading.scoring import score_matrix
 from irtjax.data.reading.tabular import Frame
-from irtjax.data.reading.totals import without_totals
+from irtjax.data.reading.totals import totals_of
 from irtjax.data.table import ResponseTable
 from irtjax.data.wording import NOUNS, counted, listing, noun_of, were
 from irtjax.numerics.memory import available_memory
@@ -63,6 +63,44 @@ _MANY = 8
 #: Distinct words of a matrix that may be responses.
 _FEW_WORDS = 6
 _KEYS = {*SUBJECT, *ITEM} - {"id"}
+
+
+@dataclasses.dataclass
+class _Matrix:
+    """Responses as they are in a file.
+
+    Attributes:
+        values: `[rows, columns]`, 0 where missing.
+        observed: The mask of the values, or None.
+        rows: Names of the rows, or None.
+        names: Names of the columns.
+        side: Texts that describe the rows, by column.
+    """
+
+    values: np.ndarray
+    observed: np.ndarray | None
+    rows: np.ndarray | None
+    names: list[str]
+    side: dict[str, np.ndarray]
+
+    def leave_totals_out(self) -> list[str]:
+        """Keeps the rows and columns that are no totals; returns notes on the others.
+
+        Arrays are copied only where there are totals: a matrix may be large.
+        """
+        totals = totals_of(self.rows, self.names, self.values, self.observed)
+        if totals.columns.any():
+            stay = ~totals.columns
+            self.names = [self.names[k] for k in np.flatnonzero(stay)]
+            self.values = self.values[:, stay]
+            self.observed = None if self.observed is None else self.observed[:, stay]
+        if totals.rows.any():
+            stay = ~totals.rows
+            self.rows = None if self.rows is None else self.rows[stay]
+            self.values = self.values[stay]
+            self.observed = None if self.observed is None else self.observed[stay]
+            self.side = {name: texts[stay] for name, texts in self.side.items()}
+        return totals.notes
 
 
 def read_wide(frame: Frame, layout: Columns, options: ReadOptions) -> Piece:
@@ -81,19 +119,14 @@ def read_wide(frame: Frame, layout: Columns, options: ReadOptions) -> Piece:
         rows = to_labels(table.column(subject), subject, source).texts()
     if "freq" in names:
         return _expand(names, values, source)
+    matrix = _Matrix(values, observed, rows, names, side)
     if not frame.headerless:
-        labels = rows
-        rows, names, values, observed, of_totals = without_totals(
-            rows, names, values, observed
-        )
-        notes += of_totals
-        if labels is not None and rows is not None and len(rows) < len(labels):
-            stays = np.isin(labels, rows)
-            side = {name: texts[stays] for name, texts in side.items()}
+        notes += matrix.leave_totals_out()
     values, observed, of_codes = missing_codes.of_matrix(
-        values, observed, options, source
+        matrix.values, matrix.observed, options, source
     )
     notes += of_codes
+    rows, names, side = matrix.rows, matrix.names, matrix.side
     columns = None if layout.transposed and frame.headerless else as_labels(names)
     if layout.transposed:
         values, rows, columns = values.T, columns, rows
