@@ -272,7 +272,7 @@ def true_vector(model: Model, items):
 
 def estimated_vector(fit: Fit):
     """The best point of an EM fit as one vector."""
-    best, frame = fit.state.best, fit.state.frame
+    best, frame = fit.state.best, fit.state.carry.frame
     return brute_force.pack(best.coordinates, best.mean, best.log_sd, frame)
 
 

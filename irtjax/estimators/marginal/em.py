@@ -15,27 +15,26 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, Int
 
 from irtjax._types import KeyArray, Scalar
 from irtjax.data.responses import Responses
 from irtjax.data.sparse_responses import SparseResponses
 from irtjax.data.sparse_table import FEW_ON_NODES
-from irtjax.estimators.driver import (
-    AbstractEstimator,
-    Progress,
-    Run,
-    Solution,
-    tree_where,
+from irtjax.estimators.ascent import (
+    AbstractAscent,
+    AscentState,
+    Image,
+    independent_rounding,
 )
-from irtjax.estimators.estimates import Estimates, cut_estimates
+from irtjax.estimators.driver import AbstractEstimator, Run, Solution, tree_where
+from irtjax.estimators.estimates import Estimates, Nodes, cut_estimates
 from irtjax.estimators.marginal.factor_em import check_factors, is_logistic
 from irtjax.estimators.marginal.grid import solve_on_grid
 from irtjax.estimators.marginal.normal import NormalFactors
 from irtjax.estimators.marginal.refinement import LARGE, AbstractOnNodes, solve_on_nodes
 from irtjax.estimators.settings import check_least
-from irtjax.likelihood.counts import NARROW, expected_counts
+from irtjax.likelihood.counts import NARROW, Counts, expected_counts
 from irtjax.likelihood.cubature import MOST_DIMS
 from irtjax.likelihood.item_steps import improve_items
 from irtjax.likelihood.lengths import LengthPart, with_lengths
@@ -51,7 +50,6 @@ from irtjax.likelihood.problem import (
 from irtjax.models.families.continuous import LogitNormalScores
 from irtjax.models.lengths import LengthCoordinates, LengthParameters, orient_speed
 from irtjax.models.model import Model, Population
-from irtjax.numerics.acceleration import Memory, accelerate, empty_memory, forget
 from irtjax.numerics.kernels import normal_log_weights
 
 
@@ -64,48 +62,28 @@ class Point(NamedTuple):
     lengths: LengthCoordinates | None = None
 
 
-class EMState(NamedTuple):
-    """State of EM: the point to evaluate next, and the best one so far.
-
-    `log_marginal`, `objective`, `residual`, `log_prior` and `frame` (see
-    `Model.prior_frame`) are those of `best`, the accepted point with the highest
-    objective; `centre`, the node nearest each posterior mean, is of the last point.
+class EMCarry(NamedTuple):
+    """What a pass starts from, in addition to its point.
 
     Attributes:
-        image: The image of `best`, tried when a proposal is refused.
-        raised: The image without the folding of the ability scale, tried when `image`
-            is refused too: on nodes too coarse for the posteriors, folding is not
-            exactly neutral.
-        refused: How many points in a row were refused.
-        flat: How many points in a row gained no more than the rounding of one subject
-            after the other.
+        frame: That of the priors; see `Model.prior_frame`.
+        centre: The node nearest each posterior mean.
+        nodes: Standardised nodes, with the logarithms of their weights.
         folding: Whether the scale is folded; off once it lowered the objective.
     """
 
-    point: Point
-    best: Point
-    image: Point
-    raised: Point
-    log_marginal: Float[Array, " subjects"]
-    objective: Scalar
-    residual: Scalar
-    log_prior: Scalar
     frame: Float[Array, "2"]
     centre: Int[Array, " subjects"]
     nodes: Float[Array, " nodes"]
     log_weights: Float[Array, " nodes"]
-    memory: Memory
-    refused: Array
-    flat: Array
     folding: Array
-    num_seen: Array
 
 
 #: The default of `EM.tolerance`.
 TOLERANCE = 1e-4
 
 
-class EM(AbstractOnNodes):
+class EM(AbstractAscent, AbstractOnNodes):
     """Marginal maximum likelihood by EM; with priors, the marginal mode (MAP).
 
     Models with two or three abilities are solved on a product grid (`marginal.grid`).
@@ -166,7 +144,7 @@ class EM(AbstractOnNodes):
             if getattr(self, name) != usual:
                 raise ValueError(f"{name} of EM needs one ability: leave {name} out")
 
-    def init(self, problem: Problem, start: Start, key: KeyArray | None) -> EMState:
+    def init(self, problem: Problem, start: Start, key: KeyArray | None) -> AscentState:
         """State at the start values."""
         self.check_nodes()
         if problem.model.family.dims:
@@ -187,143 +165,116 @@ class EM(AbstractOnNodes):
         log_weights = population.log_weights
         if log_weights is None or log_weights.shape != nodes.shape:
             log_weights = normal_log_weights(nodes)
-        flat, _ = ravel_pytree(point)
-        zero, none = jnp.zeros((), dtype), jnp.zeros((), jnp.int32)
-        return EMState(
-            point,
-            best=point,
-            image=point,
-            raised=point,
-            log_marginal=jnp.zeros(num_subjects, dtype),
-            objective=zero,
-            residual=jnp.full((), jnp.inf, dtype),
-            log_prior=zero,
-            frame=jnp.zeros(2, dtype),
-            centre=_nearest_nodes(start, population, nodes, num_subjects),
-            nodes=nodes,
-            log_weights=log_weights,
-            memory=empty_memory(flat.size, max(self.memory, 1), dtype),
-            refused=none,
-            flat=none,
-            folding=jnp.ones((), bool),
-            num_seen=none,
+        carry = EMCarry(
+            jnp.zeros(2, dtype),
+            _nearest_nodes(start, population, nodes, num_subjects),
+            nodes,
+            log_weights,
+            jnp.ones((), bool),
         )
+        return self.first_state(point, num_subjects, carry=carry, has_fallback=True)
 
-    def step(self, problem: Problem, state: EMState, key: KeyArray | None) -> EMState:
-        """One pass over the data, one maximisation, one proposal."""
-        model, point = problem.model, state.point
+    @property
+    def num_differences(self) -> int:
+        """Depth of the acceleration; 0 of histograms: weights are not in a point."""
+        return 0 if self.population == "histogram" else self.memory
+
+    def accepts(self, state: AscentState, gain: Scalar, terms: Array) -> Array:
+        """Whether a point gains, or loses no more than what all subjects share.
+
+        The log probabilities of items at the nodes are rounded once for all subjects:
+        these errors add. In single precision they are up to 0.3 nats at 50,000 x 100,
+        where the last steps gain far less and would be refused.
+        """
+        shared = 2 * jnp.finfo(terms.dtype).eps * jnp.sum(jnp.abs(terms))
+        return (state.num_seen == 0) | (gain >= -independent_rounding(terms) - shared)
+
+    def stalled(self, state: AscentState) -> Array:
+        """Whether no point is left, or twenty in a row gained no more than rounding.
+
+        The shared rounding lets steps continue that lower the objective a little.
+        """
+        return (state.refused >= 3) | (state.flat >= 20)
+
+    def image(self, problem: Problem, state: AscentState) -> Image:
+        """One pass over the data and one maximisation, the ability scale folded in.
+
+        The fallback is not folded: on nodes too coarse for the posteriors, folding is
+        not exactly neutral. Once only the fallback was accepted, it is the image.
+        """
+        model, point, carry = problem.model, state.point, state.carry
         problem, part = with_lengths(problem, lengths_of(model, point))
-        data = problem.data
-        nodes = point.mean + jnp.exp(point.log_sd) * state.nodes
-        items = model.constrain(point.coordinates)
+        data, nodes = problem.data, point.mean + jnp.exp(point.log_sd) * carry.nodes
         counts = expected_counts(
             model,
-            items,
+            model.constrain(point.coordinates),
             nodes,
-            state.log_weights,
+            carry.log_weights,
             data,
-            centre=state.centre,
+            centre=carry.centre,
             window=self.window,
             moments=part is not None,
         )
+        log_marginal = counts.log_marginal
         if part is not None:
-            total = counts.log_marginal + part.constant
-            counts = counts._replace(log_marginal=total)
-        weight = data.subject_weight
-        gain = counts.log_marginal - state.log_marginal
-        gain = jnp.sum(gain if weight is None else gain * weight)
-        prior, frame = prior_at(problem, part, point, state.frame)
-        gain = gain + prior - state.log_prior
-        alone, shared = rounding_of(counts.log_marginal)
-        slack = alone + shared
-        first = state.num_seen == 0
-        accepted = first | (gain >= -slack)
-        # The first objective is a plain sum; later ones add small, accurate gains.
-        total = counts.log_marginal if weight is None else counts.log_marginal * weight
-        objective = jnp.where(first, jnp.sum(total) + prior, state.objective + gain)
-
-        given = model, point.coordinates, problem.free, nodes, counts, frame
-        update = improve_items(*given, self.num_newton, data.item_weight)
-        new, curvature = self._images(problem, part, state, counts, update)
-        folding = state.folding & ~(accepted & (state.refused == 2))
-        image = tree_where(folding, new.image, new.raised)
-        proposal, memory = self._propose(
-            problem, point, image, update, state, curvature
+            log_marginal = log_marginal + part.constant
+        prior, frame = prior_at(problem, part, point, carry.frame)
+        update = improve_items(
+            model,
+            point.coordinates,
+            problem.free,
+            nodes,
+            counts,
+            frame,
+            self.num_newton,
+            data.item_weight,
         )
-        better = new._replace(
-            point=proposal,
-            best=point,
-            image=image,
-            log_marginal=counts.log_marginal,
-            objective=objective,
-            residual=residual_of(
-                problem, point, image, update, counts.nodes, curvature
-            ),
-            log_prior=prior,
-            frame=frame,
-        )
-        again = tree_where(state.refused == 0, state.image, state.raised)
-        return tree_where(accepted, better, state._replace(point=again))._replace(
-            centre=counts.centre,
-            memory=forget(memory, ~accepted),
-            refused=jnp.where(accepted, 0, state.refused + 1),
-            flat=jnp.where(gain > alone, 0, state.flat + 1),
-            folding=folding,
-            num_seen=state.num_seen + 1,
-        )
-
-    def _images(self, problem, part, state, counts, update) -> tuple[EMState, Any]:
-        """The state with both images, given new items; curvatures of lengths if any."""
-        raised = state.point._replace(coordinates=update.coordinates)
-        free_form = self.population == "histogram"
-        image, mean, sd = update_population(
-            problem, raised, state.nodes, counts.nodes, histogram=free_form
-        )
-        new = state
-        if free_form:
-            share = jnp.maximum(counts.nodes / jnp.sum(counts.nodes), 1e-12)
-            log_weights = jnp.log(share / jnp.sum(share))
-            new = new._replace(nodes=(state.nodes - mean) / sd, log_weights=log_weights)
+        raised = point._replace(coordinates=update.coordinates)
+        folded, new = self._with_population(problem, raised, carry, counts)
         curvature = None
-        if part is not None and counts.mean is not None and counts.variance is not None:
-            moments = counts.mean, counts.variance
-            speed = part.model.speed(part.parameters, part.summary, *moments)
-            lengths = part.model.improve(part.parameters, problem.data, *moments, speed)
-            to_coordinates = part.model.unconstrain
-            image = image._replace(lengths=to_coordinates(lengths.folded))
-            raised = raised._replace(lengths=to_coordinates(lengths.raised))
-            curvature = lengths.curvature
-        return new._replace(image=image, raised=raised), curvature
-
-    def _propose(
-        self, problem, point, image, update, state, curvature
-    ) -> tuple[Point, Memory]:
-        """Accelerated proposal; the EM image itself when acceleration is off."""
-        if self.memory == 0 or self.population == "histogram":
-            return image, state.memory
-        flat_point, unravel = ravel_pytree(point)
-        flat_image, _ = ravel_pytree(image)
-        one = jnp.ones((), flat_point.dtype) * problem.data.num_subjects**0.5
+        if part is not None:
+            raised, folded, curvature = _with_lengths(
+                part, data, counts, raised, folded
+            )
+        folding = carry.folding & (state.refused < 2)
+        image = tree_where(folding, folded, raised)
+        one = jnp.ones((), log_marginal.dtype) * data.num_subjects**0.5
         scale = jnp.where(problem.free, jnp.sqrt(update.curvature), 0)
-        lengths = jax.tree.map(jnp.sqrt, curvature)
-        weight, _ = ravel_pytree(Point(scale, one, one, lengths))
-        proposal, memory = accelerate(state.memory, flat_point, flat_image, weight)
-        return unravel(proposal), memory
-
-    def progress(self, problem: Problem, state: EMState) -> Progress:
-        """Objective and residual of the best point."""
-        tolerance = jnp.asarray(self.tolerance, state.residual.dtype)
-        return Progress(
-            state.objective,
-            state.residual,
-            state.residual <= tolerance,
-            (state.refused >= 3) | (state.flat >= 20),
+        return Image(
+            image,
+            log_marginal,
+            prior,
+            residual_of(problem, point, image, update, counts.nodes, curvature),
+            Point(scale, one, one, jax.tree.map(jnp.sqrt, curvature)),
+            new._replace(frame=frame, centre=counts.centre, folding=folding),
+            raised,
         )
 
-    def result(self, problem: Problem, state: EMState) -> tuple[Parameters, Array]:
+    def _with_population(
+        self, problem: Problem, point: Point, carry: EMCarry, counts: Counts
+    ) -> tuple[Point, EMCarry]:
+        """The point with the best population, and the nodes of a histogram with it."""
+        histogram = self.population == "histogram"
+        folded, mean, sd = update_population(
+            problem, point, carry.nodes, counts.nodes, histogram=histogram
+        )
+        if not histogram:
+            return folded, carry
+        share = jnp.maximum(counts.nodes / jnp.sum(counts.nodes), 1e-12)
+        log_weights = jnp.log(share / jnp.sum(share))
+        nodes = (carry.nodes - mean) / sd
+        return folded, carry._replace(nodes=nodes, log_weights=log_weights)
+
+    def nodes_of(self, state: AscentState) -> Nodes:
+        """Nodes, their weights, and the one nearest to each subject."""
+        carry = state.carry
+        return Nodes(carry.nodes, carry.log_weights, carry.centre)
+
+    def result(self, problem: Problem, state: AscentState) -> tuple[Parameters, Array]:
         """Item records on the model's reporting scale, and the population."""
-        weights = state.log_weights if self.population == "histogram" else None
-        return reported(problem, state.best, weights), state.log_marginal
+        histogram = self.population == "histogram"
+        weights = state.carry.log_weights if histogram else None
+        return reported(problem, state.best, weights), state.log_lik
 
     def record(self) -> dict[str, Any]:
         """The form of abilities."""
@@ -399,19 +350,6 @@ def start_point(problem: Problem, start: Start, population: str) -> Point:
     return point._replace(lengths=lengths)
 
 
-def rounding_of(log_marginal: Float[Array, " subjects"]) -> tuple[Scalar, Scalar]:
-    """How far rounding moves a sum of gains: alone in each subject, and shared by all.
-
-    What is rounded within a subject is independent of others, and adds as squares. The
-    log probabilities of items at the nodes are rounded once for all subjects: these
-    errors add. In single precision they are up to 0.3 nats at 50,000 x 100, where the
-    last steps gain far less and would be refused.
-    """
-    eps = jnp.finfo(log_marginal.dtype).eps
-    alone = 4 * eps * jnp.linalg.norm(log_marginal)
-    return alone, 2 * eps * jnp.sum(jnp.abs(log_marginal))
-
-
 def lengths_of(model: Model, point: Point) -> LengthParameters | None:
     """The lengths' parameters at a point, for models with lengths."""
     if model.lengths is None or point.lengths is None:
@@ -444,6 +382,21 @@ def reported(
     population = Population(point.mean, jnp.exp(point.log_sd), log_weights)
     lengths = lengths_of(problem.model, point)
     return report_scale(problem, Parameters(items, population, None, lengths))
+
+
+def _with_lengths(
+    part: LengthPart, data: Responses, counts: Counts, raised: Point, folded: Point
+) -> tuple[Point, Point, LengthCoordinates]:
+    """Both points with the best parameters of the lengths, and their curvatures."""
+    assert counts.mean is not None and counts.variance is not None
+    moments = counts.mean, counts.variance
+    speed = part.model.speed(part.parameters, part.summary, *moments)
+    lengths = part.model.improve(part.parameters, data, *moments, speed)
+    return (
+        raised._replace(lengths=part.model.unconstrain(lengths.raised)),
+        folded._replace(lengths=part.model.unconstrain(lengths.folded)),
+        lengths.curvature,
+    )
 
 
 def _nearest_nodes(start: Start, population: Population, nodes, num_subjects: int):

@@ -421,11 +421,12 @@ class SAEM(AbstractOnNodes):
         judge, found = EM(state.nodes, memory=0), reported(problem, state.average)
         start = Start(found.items, None, found.population, found.lengths)
         exact = judge.init(problem, start, None)
-        exact = judge.step(problem, exact._replace(frame=state.frame), None)
+        carry = exact.carry._replace(frame=state.frame)
+        exact = judge.step(problem, exact._replace(carry=carry), None)
         return state._replace(
             objective=exact.objective,
             residual=exact.residual,
-            log_marginal=exact.log_marginal,
+            log_marginal=exact.log_lik,
             finished=jnp.ones((), bool),
         )
 

@@ -147,7 +147,7 @@ def test_missing_is_the_same_as_dropped(tight_fit):
     np.testing.assert_allclose(fit.subject_log_lik[-10:], 0, atol=1e-12)
     # What nobody met is at the mode of its priors, 1 and 0, for an ability
     # shifted and stretched to suit the priors.
-    shift, log_scale = fit.state.frame
+    shift, log_scale = fit.state.carry.frame
     extra = jax.tree.map(lambda x: x[NUM_ITEMS:], fit.parameters.items)
     np.testing.assert_allclose(extra.discrimination * jnp.exp(log_scale), 1, atol=1e-5)
     np.testing.assert_allclose(
@@ -322,7 +322,7 @@ def test_a_histogram_finds_two_groups(bimodal):
     assert 2 * float(histogram.log_lik - normal.log_lik) > 30
     population = histogram.parameters.population
     weights = np.exp(population.log_weights)
-    nodes = np.asarray(histogram.state.nodes)
+    nodes = np.asarray(histogram.state.carry.nodes)
     assert weights.sum() == pytest.approx(1)
     # Exact at the last update of the weights, one step behind it the nodes are those
     # of the step before.
@@ -352,7 +352,7 @@ def test_a_histogram_reports_the_likelihood_of_its_own_weights(bimodal):
     model, data, _, histogram = bimodal
     items, population = histogram.parameters[:2]
     value = brute_force.marginal_log_likelihood(
-        "2pl", items, data, histogram.state.nodes, np.exp(population.log_weights)
+        "2pl", items, data, histogram.state.carry.nodes, np.exp(population.log_weights)
     )
     # The weights are one step ahead of the items: the difference of one last step.
     assert float(value) == pytest.approx(float(histogram.log_lik), abs=0.02)

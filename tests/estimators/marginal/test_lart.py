@@ -164,13 +164,13 @@ def test_the_gradient_of_its_objective_is_that_of_finite_differences():
     # And the M-step climbs it: Fisher's identity from the expected counts.
     part, summary = with_lengths(problem, model.lengths.constrain(state.point.lengths))
     assert summary is not None
-    items = model.constrain(state.point.coordinates)
+    items, carry = model.constrain(state.point.coordinates), state.carry
     counts = expected_counts(
-        model, items, state.nodes, state.log_weights, part.data, moments=True
+        model, items, carry.nodes, carry.log_weights, part.data, moments=True
     )
-    frame = model.prior_frame(state.point.coordinates, state.frame, item_weight=None)
+    frame = model.prior_frame(state.point.coordinates, carry.frame, item_weight=None)
     update = improve_items(
-        model, state.point.coordinates, problem.free, state.nodes, counts, frame, 1
+        model, state.point.coordinates, problem.free, carry.nodes, counts, frame, 1
     )
     own, _ = unravel(gradient)
     np.testing.assert_allclose(update.gradient[:, :2], own[:, :2], rtol=1e-6, atol=1e-6)
