@@ -210,14 +210,18 @@ def _spearman(x: np.ndarray, y: np.ndarray, level: float, seed: int):
         return None, None, None
     number = min(RESAMPLES, max(FEWEST_RESAMPLES, MOST_DRAWN // x.size))
     rng, size = np.random.default_rng(seed), max(1, BLOCK // x.size)
-    sides = [_grouped(values) for values in (x, y)]
-    once = np.ones((1, x.size))
-    estimate = _weighted_spearman(sides, once)
+    # Subjects of equal values count together.
+    pairs, pair_of, times = np.unique(
+        np.stack([x, y]), axis=1, return_inverse=True, return_counts=True
+    )
+    sides, distinct = [_grouped(values) for values in pairs], len(times)
+    estimate = _weighted_spearman(sides, times[None].astype(float))
     drawn = []
     for begin in range(0, number, size):
         rows = rng.integers(0, x.size, (min(size, number - begin), x.size))
-        rows += x.size * np.arange(len(rows))[:, None]
-        counts = np.bincount(rows.ravel(), minlength=rows.size).reshape(rows.shape)
+        cells = pair_of.ravel()[rows] + distinct * np.arange(len(rows))[:, None]
+        counts = np.bincount(cells.ravel(), minlength=distinct * len(rows))
+        counts = counts.reshape(len(rows), distinct)
         drawn.append(_weighted_spearman(sides, counts.astype(float)))
     ends = (1 - level) / 2, (1 + level) / 2
     low, high = np.nanquantile(np.concatenate(drawn), ends)
@@ -234,13 +238,13 @@ def _grouped(values: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def _weighted_spearman(sides: list[Any], counts: np.ndarray) -> np.ndarray:
-    """Spearman's correlation of each resample, given how often it has each subject."""
-    ranks = []
-    for order, begins, which in sides:
+    """Spearman's correlation of each resample, given how often it has each pair."""
+    ranks, total = [], counts.sum(axis=1, keepdims=True)
+    for order, begins, place in sides:
         number = np.add.reduceat(counts[:, order], begins, axis=1)
         # The mean rank of equal values, from the mean of all ranks.
-        middle = np.cumsum(number, axis=1) - (number + counts.shape[1]) / 2
-        ranks.append(middle[:, which])
+        middle = np.cumsum(number, axis=1) - (number + total) / 2
+        ranks.append(middle[:, place])
     first, second = ranks
     products = first * first, second * second, first * second
     squares = [np.einsum("rn,rn->r", counts, x) for x in products]

@@ -204,7 +204,8 @@ def _cells_of(table: ResponseTable, estimates: Estimates):
     slope, information = np.zeros((2, table.num_subjects, table.num_items))
     for code in np.unique(group):
         mine = np.flatnonzero(group == code)
-        own = jax.tree.map(lambda x, mine=mine: jnp.asarray(x)[mine], items)
+        # Taken on the host, where this compiles no program for each shape.
+        own = jax.tree.map(lambda x, mine=mine: np.asarray(x)[mine], items)
         exposure = data.exposure
         cells = cell_slopes(
             family.of_items(mine),

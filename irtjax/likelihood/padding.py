@@ -12,7 +12,6 @@ import dataclasses
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from irtjax.data.responses import Responses
@@ -72,8 +71,8 @@ def pad_responses(
     ):
         weight = np.where(np.arange(count) < kept, found.get(name, 1.0), 0.0)
         found[name] = weight.astype(dtype)
-    # `asarray` compiles a program for each shape, `array` does not.
-    arrays: dict[str, Any] = {name: jnp.array(array) for name, array in found.items()}
+    # `jnp.array` and `asarray` compile a program for each shape, this does not.
+    arrays: dict[str, Any] = jax.device_put(found)
     places = np.minimum(np.arange(columns), data.num_items - 1)
     model = dataclasses.replace(model, family=model.family.of_items(places))
     return model, Responses(**arrays), places
@@ -85,7 +84,7 @@ def pad_problem(problem: Problem, dtype: Any) -> Problem:
     if data is problem.data:
         return problem
     kept = np.arange(len(columns))[:, None] < problem.data.num_items
-    free = jnp.array(np.asarray(problem.free)[columns] & kept)
+    free = jax.device_put(np.asarray(problem.free)[columns] & kept)
     return dataclasses.replace(problem, model=model, data=data, free=free)
 
 
@@ -93,7 +92,7 @@ def pad_rows(tree: Any, count: int) -> Any:
     """Arrays whose last rows are repeated up to this many rows."""
     lacking = lambda array: len(array) < count
     return jax.tree.map(
-        lambda x: jnp.array(_enlarged(x, count)) if lacking(x) else x, tree
+        lambda x: jax.device_put(_enlarged(x, count)) if lacking(x) else x, tree
     )
 
 
@@ -105,8 +104,9 @@ def pad_start(start: Start, data: Responses) -> Start:
 
 def cut_start(start: Start, data: Responses) -> Start:
     """Start values without those of padding."""
-    items = jax.tree.map(lambda x: x[: data.num_items], start.items)
-    theta = None if start.theta is None else start.theta[: data.num_subjects]
+    cut = lambda x, count: jax.device_put(np.asarray(x)[:count])
+    items = jax.tree.map(lambda x: cut(x, data.num_items), start.items)
+    theta = None if start.theta is None else cut(start.theta, data.num_subjects)
     return start._replace(items=items, theta=theta)
 
 

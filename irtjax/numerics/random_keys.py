@@ -33,9 +33,14 @@ def as_key(key: RandomKey | None) -> KeyArray:
     (True, True)
     """
     _check(key)
-    if key is None or isinstance(key, int | np.integer):
-        return jax.random.key(int(key or 0))
-    return key
+    if key is not None and not isinstance(key, int | np.integer):
+        return key
+    seed, settings = int(key or 0), jax.config.values
+    if seed < 2**31 and settings["jax_default_prng_impl"] == "threefry2x32":
+        # The same key without the three programs that `jax.random.key` compiles.
+        words: Any = np.array([0, seed], np.uint32)
+        return jax.random.wrap_key_data(words)
+    return jax.random.key(seed)
 
 
 def seed_of(key: RandomKey | None) -> int:

@@ -109,10 +109,12 @@ def certain(table: pa.Table) -> Roles | None:
     if not 3 <= table.num_columns <= _MOST or table.num_rows < 4:
         return None
     records = table.slice(0, ROWS).to_pylist()
+    outcomes = [name for name in table.column_names if _is_outcome(name, records)]
+    if len(outcomes) != 1:
+        return None
     roles = guess(records)
     if roles is None or roles.subject is None or {*roles} - {*table.column_names}:
         return None
-    outcomes = [name for name in table.column_names if _is_outcome(name, records)]
     suits = _fits(roles.subject, _SUBJECT, SUBJECT) > _fits(roles.subject, _ITEM, ITEM)
     suits &= _fits(roles.item, _ITEM, ITEM) > 0
     if outcomes != [roles.response] or not suits:
