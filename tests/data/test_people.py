@@ -170,9 +170,7 @@ def test_a_total_leaves_its_own_row_of_what_describes_rows(tmp_path):
     """Two rows may have the name of a total, of which one is."""
     rows = ["a,f,1,0,1", "b,m,1,1,1", "c,f,0,0,1"]
     rows += ["mean,x,0.67,0.33,1", "mean,y,0.5,0.2,0.9"]
-    path = tmp_path / "r.csv"
-    path.write_text("\n".join(["model,gender,q1,q2,q3", *rows]) + "\n")
-    table = read(path)
+    table = read(tmp_path, "\n".join(["model,gender,q1,q2,q3", *rows]) + "\n")
     assert table.subjects.tolist() == ["a", "b", "c", "mean"]
     assert table.subject_facets["gender"].tolist() == ["f", "m", "f", "y"]
 
