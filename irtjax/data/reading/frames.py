@@ -157,6 +157,7 @@ def _read_long(frame: Frame, layout: Columns, options: ReadOptions) -> Records:
         first_filter=plain_name(layout.filter or "") == "filter",
         trial=trial,
         length=_lengths(table, layout, source),
+        notes=notes,
         source=source,
         item_parts=item_parts,
         conditions=_conditions(table, layout, source),
@@ -170,7 +171,7 @@ def _read_long(frame: Frame, layout: Columns, options: ReadOptions) -> Records:
         whole, trial_names = _with_unknown(frame, layout, whole, trial_names)
     parts = [
         _counted(part, table, layout, options)
-        for part in _parts(frame, table, layout, options, whole, bare, errors, notes)
+        for part in _parts(frame, table, layout, options, whole, bare, errors)
     ]
     records = concatenate(parts)
     if benchmark is not None and not layout.inspect:
@@ -227,7 +228,6 @@ def _parts(
     whole: Records,
     item: Coded,
     errors: np.ndarray,
-    notes: list[str],
 ) -> Iterator[Records]:
     """The records of each column of responses; `whole` has what they share."""
     several = len(layout.responses) > 1 or layout.inspect
@@ -247,7 +247,7 @@ def _parts(
             part.metric = Coded.constant(label, table.num_rows)
             part.metric_notes = {label: column_notes}
             column_notes = []
-        part.notes = [*notes, *column_notes]
+        part.notes = [*whole.notes, *column_notes]
         yield part
 
 
