@@ -12,19 +12,19 @@ Intercepts of ordered categories are raised by Newton steps before each update (
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
-from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float
 
 from irtjax._types import KeyArray, Scalar
 from irtjax.data.sparse_responses import SparseResponses
 from irtjax.data.sparse_table import FEW_OBSERVED
-from irtjax.estimators.driver import Fit, Progress, Run, Solution, tree_where
+from irtjax.estimators.ascent import AbstractAscent, AscentState, Image
+from irtjax.estimators.driver import Run, Solution, tree_where
 from irtjax.estimators.estimates import Estimates
 from irtjax.estimators.joint.base import AbstractPenalised, start_abilities
 from irtjax.estimators.joint.bound import (
@@ -81,35 +81,10 @@ from irtjax.models.catalogue import weak_priors
 from irtjax.models.families.graded import Graded, SpacedGraded, is_mark
 from irtjax.models.model import Model, Population
 from irtjax.models.priors import LogNormal, Normal
-from irtjax.numerics.acceleration import Memory, accelerate, empty_memory, forget
 from irtjax.numerics.kernels import weigh_rows
 
 
-class MMState(NamedTuple):
-    """State of MM: the point to evaluate next, and the best one so far.
-
-    `log_lik`, `log_prior`, `objective` and `residual` (relative KKT) are those of
-    `best`; `log_prior` has a term for each subject and item. `image` is one MM
-    iteration from it, tried when a proposal is refused. `change` is relative, of the
-    objective; `refused` counts points refused in a row.
-    `together` are the intercepts that move as one (`cuts.leaders`); None without cuts.
-    """
-
-    point: BilinearParameters
-    best: BilinearParameters
-    image: BilinearParameters
-    log_lik: Float[Array, " subjects"]
-    log_prior: Float[Array, " rows"]
-    objective: Scalar
-    residual: Scalar
-    change: Scalar
-    memory: Memory
-    refused: Array
-    num_seen: Array
-    together: Array | None = None
-
-
-class MM(AbstractPenalised):
+class MM(AbstractAscent, AbstractPenalised):
     """Joint maximum likelihood (or joint MAP) of models with a bounded curvature.
 
     These are the logistic and the probit 1PL and 2PL, graded and partial credit models,
@@ -239,8 +214,17 @@ class MM(AbstractPenalised):
             **({"lasso": np.asarray(self.lasso).tolist()} if self._sparse else {}),
         }
 
-    def init(self, problem: Problem, start: Start, key: KeyArray | None) -> MMState:
-        """State at the start values; a ValueError for what does not suit the method."""
+    @property
+    def num_differences(self) -> int:
+        """Depth of the acceleration."""
+        return self.memory
+
+    def init(self, problem: Problem, start: Start, key: KeyArray | None) -> AscentState:
+        """State at the start values; a ValueError for what does not suit the method.
+
+        Its `carry` are the intercepts that move as one (`cuts.leaders`); None without
+        cuts. The terms of the log prior are those of subjects, then of items.
+        """
         self._check(problem)
         cells, slope = self._cells(problem.model), start.items.discrimination
         intercept, cuts = cells.split(start.items)
@@ -257,23 +241,8 @@ class MM(AbstractPenalised):
         rows = slope.reshape(intercept.size, -1), theta.reshape(theta.shape[0], -1)
         cuts = None if cuts is None else cuts * temperature
         point = BilinearParameters(rows[0], intercept * temperature, rows[1], cuts)
-        flat, _ = ravel_pytree(point)
-        zero, high = jnp.zeros((), dtype), jnp.full((), jnp.inf, dtype)
-        none = jnp.zeros((), jnp.int32)
-        return MMState(
-            point,
-            best=point,
-            image=point,
-            log_lik=jnp.zeros(problem.data.num_subjects, dtype),
-            log_prior=jnp.zeros(len(point.theta) + len(intercept), dtype),
-            objective=zero,
-            residual=high,
-            change=high,
-            memory=empty_memory(flat.size, max(self.memory, 1), dtype),
-            refused=none,
-            num_seen=none,
-            together=together,
-        )
+        terms = len(point.theta) + len(intercept)
+        return self.first_state(point, len(point.theta), (terms,), carry=together)
 
     def check(self, problem: Problem) -> None:
         """Refuses what `irtjax.fit` cannot give to this method."""
@@ -314,55 +283,27 @@ class MM(AbstractPenalised):
                     " Normal(mean, sd)}, use Gradient, or use penalty=0"
                 )
 
-    def step(self, problem: Problem, state: MMState, key: KeyArray | None) -> MMState:
-        """Judges the point and raises items and abilities: two passes over the data."""
+    def image(self, problem: Problem, state: AscentState) -> Image:
+        """Raises items and abilities: two passes over the data."""
         data: Any = problem.data
-        point = state.point
-        given = data, point, self.temperature, self._cells(problem.model)
+        point, together = state.point, state.carry
+        cells = self._cells(problem.model)
         if isinstance(data, SparseResponses):
-            seen = sparse_sweep(*given)
+            seen = sparse_sweep(data, point, self.temperature, cells)
         else:
-            seen = sweep(*given, common=is_common(data, point.theta.shape[1]))
-        log_prior = self._log_prior(problem, point)
-        weight = data.subject_weight
-        weight = jnp.ones_like(seen.log_lik) if weight is None else weight
-        first = state.num_seen == 0
-        # The first objective is a plain sum; later ones add small, accurate gains.
-        gain = jnp.sum(weight * (seen.log_lik - state.log_lik))
-        gain = gain + jnp.sum(log_prior - state.log_prior)
-        terms = jnp.concatenate([weight * seen.log_lik, log_prior])
-        slack = 4 * jnp.finfo(gain.dtype).eps * jnp.linalg.norm(terms)
-        accepted = first | (gain >= -slack)
-        objective = state.objective + gain
-        change = jnp.abs(gain) / jnp.maximum(jnp.abs(objective), 1e-30)
-
+            common = is_common(data, point.theta.shape[1])
+            seen = sweep(data, point, self.temperature, cells, common=common)
         bounds = self._bounds(problem, point, seen.items, seen.subjects)
-        image = self._image(problem, point, seen, bounds[0], state.together)
+        image = self._image(problem, point, seen, bounds[0], together)
         lasso = self._lasso_at(problem, point.theta)
         residual = _kkt_residual(problem, point, seen, bounds, lasso)
-        if seen.cuts is not None and state.together is not None:
+        if seen.cuts is not None and together is not None:
             prior = self._cut_prior(problem)
-            of_cuts = residual_of(problem, point, seen.cuts, state.together, prior)
+            of_cuts = residual_of(problem, point, seen.cuts, together, prior)
             residual = jnp.maximum(residual, of_cuts)
-        proposal, memory = self._propose(
-            problem, point, image, seen, bounds, state.memory, state.num_seen
-        )
-        better = state._replace(
-            point=proposal,
-            best=point,
-            image=image,
-            log_lik=seen.log_lik,
-            log_prior=log_prior,
-            objective=objective,
-            residual=residual,
-            change=jnp.where(first, jnp.inf, change),
-        )
-        again = state._replace(point=state.image)
-        return tree_where(accepted, better, again)._replace(
-            memory=forget(memory, ~accepted),
-            refused=jnp.where(accepted, 0, state.refused + 1),
-            num_seen=state.num_seen + 1,
-        )
+        log_prior = self._log_prior(problem, point)
+        scale = _scale_of(problem, point, seen, bounds)
+        return Image(image, seen.log_lik, log_prior, residual, scale, together)
 
     def _log_prior(
         self, problem: Problem, point: BilinearParameters
@@ -498,44 +439,29 @@ class MM(AbstractPenalised):
             folded = moved(*best_fold(raised, dims, dtype))
         return tree_where(is_movable(problem, point.discrimination), folded, point)
 
-    def _propose(
-        self, problem, point, image, seen, bounds, memory, step
-    ) -> tuple[BilinearParameters, Memory]:
-        """Accelerated proposal; the image itself when acceleration is off."""
-        if self.memory == 0:
-            return image, memory
-        data = problem.data
-        items = weigh_rows(bounds[0].diagonal, data.item_weight)
-        subjects = weigh_rows(bounds[1].diagonal, data.subject_weight)
-        items = jnp.sqrt(jnp.broadcast_to(items, point.stacked.shape))
-        subjects = jnp.sqrt(jnp.broadcast_to(subjects, point.theta.shape))
-        of_each = None if point.cuts is None else jnp.zeros_like(point.cuts)
-        if seen.cuts is not None:
-            diagonal = jnp.diagonal(seen.cuts.information, axis1=1, axis2=2)
-            of_each = jnp.sqrt(weigh_rows(diagonal, data.item_weight))
-        scale = BilinearParameters(items[:, 1:], items[:, 0], subjects, of_each)
-        flat_point, unravel = ravel_pytree(point)
-        flat_image, flat_scale = ravel_pytree(image)[0], ravel_pytree(scale)[0]
-        flat, memory = accelerate(memory, flat_point, flat_image, flat_scale)
-        kept = feasible(
+    def feasible(
+        self, problem: Problem, state: AscentState, proposal: Any, image: Image
+    ) -> Any:
+        """Slopes within their bounds, and cuts in their order."""
+        inside = feasible(
             problem,
-            unravel(flat),
-            image,
-            point,
+            proposal,
+            image.point,
+            state.point,
             lasso=self._sparse,
-            early=step < EARLY_STEPS,
+            early=state.num_seen < EARLY_STEPS,
         )
-        if kept.cuts is not None:
-            cells = self._cells(problem.model)
-            kept = kept._replace(cuts=keep_order(cells, kept.cuts, image.cuts))
-        return kept, memory
+        if inside.cuts is None:
+            return inside
+        cells = self._cells(problem.model)
+        return inside._replace(cuts=keep_order(cells, inside.cuts, image.point.cuts))
 
-    def measure(self, fit: Fit) -> Array:
+    def measured(self, state: AscentState) -> Array:
         """The quantity that the stopping rule compares with the tolerance."""
-        return self._measure(fit.state)
-
-    def _measure(self, state: MMState) -> Array:
-        return state.change if self.stop == "relative_change" else state.residual
+        if self.stop == "kkt":
+            return state.residual
+        change = jnp.abs(state.gain) / jnp.maximum(jnp.abs(state.objective), 1e-30)
+        return jnp.where(jnp.isinf(state.residual), state.residual, change)
 
     def goal(self, problem: Problem, dtype: Any) -> Any:
         """The tolerance, by default that of the stopping rule and the precision."""
@@ -547,14 +473,7 @@ class MM(AbstractPenalised):
         single = 3e-4 if several else 3e-5  # Few responses may lie between two cuts.
         return 1e-6 if dtype == jnp.float64 else single
 
-    def progress(self, problem: Problem, state: MMState) -> Progress:
-        """Objective, KKT residual and verdict of the best point."""
-        dtype = state.residual.dtype
-        goal = jnp.asarray(self.goal(problem, dtype), dtype)
-        solved = self._measure(state) <= goal
-        return Progress(state.objective, state.residual, solved, state.refused >= 2)
-
-    def result(self, problem: Problem, state: MMState) -> tuple[Parameters, Array]:
+    def result(self, problem: Problem, state: AscentState) -> tuple[Parameters, Array]:
         """Items with P = sigma(a theta + d), and abilities as `identify` makes them.
 
         The change of scale is folded into the items: the likelihood is that of `best`.
@@ -598,6 +517,25 @@ def _record(model: Model, point: BilinearParameters) -> Any:
     slope = point.discrimination
     slope = slope if model.family.dims else slope[:, 0]
     return cells_of(model).join(slope, point.intercept, point.cuts)
+
+
+def _scale_of(
+    problem: Problem,
+    point: BilinearParameters,
+    seen: ItemSweep,
+    bounds: tuple[Quadratic, Quadratic],
+) -> BilinearParameters:
+    """Roots of the curvatures of the bounds, with weights."""
+    data = problem.data
+    items = weigh_rows(bounds[0].diagonal, data.item_weight)
+    subjects = weigh_rows(bounds[1].diagonal, data.subject_weight)
+    items = jnp.sqrt(jnp.broadcast_to(items, point.stacked.shape))
+    subjects = jnp.sqrt(jnp.broadcast_to(subjects, point.theta.shape))
+    of_cuts = None if point.cuts is None else jnp.zeros_like(point.cuts)
+    if seen.cuts is not None:
+        diagonal = jnp.diagonal(seen.cuts.information, axis1=1, axis2=2)
+        of_cuts = jnp.sqrt(weigh_rows(diagonal, data.item_weight))
+    return BilinearParameters(items[:, 1:], items[:, 0], subjects, of_cuts)
 
 
 def _kkt_residual(
