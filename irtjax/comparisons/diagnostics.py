@@ -272,7 +272,8 @@ def _residuals(problem: PairProblem, codes: np.ndarray | None) -> _Pairs:
     else:
         rest = counts @ POINTS - games * share
         sides = table.first, table.second
-        sums = sums_of_rows(*row_scores(family, fit, features, *sides), outcomes)
+        local = row_scores(family, fit, features, *sides)
+        sums = sums_of_rows(local, features, outcomes)
         scores = cluster_sums(codes, sides, [sums], count)
         variance, clusters = _by_cluster(rest, pair, codes, scores, along)
         own, tested = np.maximum(own, variance), clusters >= FEW_CLUSTERS

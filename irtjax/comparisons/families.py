@@ -77,8 +77,9 @@ class PairFamily(NamedTuple):
         if self.num_shapes:
             return outcomes
         half = tie / 2 if self.ties == "half" else 0 * tie
-        stack = np.stack if isinstance(outcomes, np.ndarray) else jnp.stack
-        return stack([win + half, loss + half, 0 * tie], axis=-1)
+        numpy: Any = np if isinstance(outcomes, np.ndarray) else jnp
+        counts = numpy.stack([win + half, loss + half, 0 * tie])
+        return numpy.moveaxis(counts, 0, -1)  # Columns stay contiguous.
 
     def expected_share(
         self, difference: Float[Array, ""], shape: Float[Array, " shapes"]

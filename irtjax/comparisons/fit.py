@@ -18,6 +18,7 @@ from irtjax.comparisons.bootstrap import Cells, bootstrap_covariance
 from irtjax.comparisons.errors import (
     by_clusters,
     inverse_information,
+    number_of,
     sandwich,
     verdict_scores,
 )
@@ -206,7 +207,7 @@ class _Task(NamedTuple):
         """Warnings of few clusters."""
         texts = []
         for name, codes in zip(self.settings.clusters, self.codes, strict=True):
-            count = np.count_nonzero(np.bincount(codes))
+            count = number_of(codes)
             if count < FEW_CLUSTERS:
                 texts.append(
                     f"{counted(count, 'cluster')} of {name} are few: errors by cluster"
@@ -245,7 +246,7 @@ def _mixed(task: _Task, precision: float) -> Values:
 def _plain(task: _Task, precision: float, warnings: list[str]) -> tuple[Values, Any]:
     """Estimates without random effects, and the table of style; adds warnings."""
     problem = task.problem
-    fit, without = _estimates(problem, precision)
+    fit, without = _estimates(task, precision)
     effect = np.asarray(fit.parameters.effect)
     if effect.size and not (bool(fit.converged) and np.max(abs(effect)) < FARTHEST):
         # They separate wins from losses.
@@ -254,7 +255,7 @@ def _plain(task: _Task, precision: float, warnings: list[str]) -> tuple[Values, 
             f" {BY_PRIOR}"
         )
         precision = 1 / PRIOR**2
-        fit, without = _estimates(problem, precision)
+        fit, without = _estimates(task, precision)
     if task.settings.bootstrap:
         covariance = _bootstrap(task, fit, precision)
     else:
@@ -269,14 +270,14 @@ def _plain(task: _Task, precision: float, warnings: list[str]) -> tuple[Values, 
     return _values(problem, fit, covariance), style
 
 
-def _estimates(
-    problem: PairProblem, precision: float
-) -> tuple[PairFit, PairFit | None]:
+def _estimates(task: _Task, precision: float) -> tuple[PairFit, PairFit | None]:
     """The estimates, and those without covariates if there are any."""
-    outcomes, covariates = problem.outcomes, len(problem.sizes)
+    problem, covariates = task.problem, len(task.problem.sizes)
+    outcomes = problem.outcomes
     if not covariates or problem.preset is not None:
         return problem.maximum(outcomes, precision), None
-    without = problem.without(covariates).maximum(outcomes, precision)
+    plain = problem.without(covariates) if task.settings.order else task.pairs
+    without = plain.maximum(plain.outcomes, precision)
     ability, effect, shape = without.parameters
     # Close to the estimates, so that the search is short.
     effect = np.concatenate([np.zeros(covariates), effect])
@@ -373,7 +374,7 @@ def _shares(family: PairFamily, values: Values):
     ability, count = values.ability, len(values.ability)
     gaps = jnp.asarray(ability[:, None] - ability[None, :])
     tie = values.tie.reshape(-1, count)
-    shape = jnp.asarray((tie[:, :, None] + tie[:, None, :]) / 2).transpose(1, 2, 0)
+    shape = jnp.asarray(np.moveaxis(tie[:, :, None] + tie[:, None, :], 0, 2) / 2)
     against, slope, by_shape = map(np.asarray, _shares_of(family, gaps, shape))
     outside = (1 - np.eye(count)) / (count - 1)
     slope = slope * outside

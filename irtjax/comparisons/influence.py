@@ -185,14 +185,15 @@ def _effects(problem: PairProblem, units: _Units, fit, pair) -> np.ndarray:
     """What each unit adds to the difference of two abilities, to first order."""
     table, (one, other) = problem.table, pair
     with jax.enable_x64(True):
-        slope, rest = row_scores(
+        local = row_scores(
             problem.family, fit, problem.features, table.first, table.second
         )
     inverse = inverse_information(fit)
     along = inverse[one] - inverse[other]
-    count = len(fit.parameters.ability)
-    cells = slope * (along[table.first] - along[table.second])[:, None]
-    return units.sums(cells + rest @ along[count:])
+    count, features = len(fit.parameters.ability), problem.features
+    end = count + features.shape[1]
+    gap = along[table.first] - along[table.second] + features @ along[count:end]
+    return units.sums(local[:, :, 0] * gap[:, None] + local[:, :, 1:] @ along[end:])
 
 
 def _shortest(problem, units: _Units, start, pair, best) -> np.ndarray | None:

@@ -153,7 +153,7 @@ def pair_problem(
     rule = rule_of(settings)
     table = counting(table, rule)
     single = table.verdicts.ndim == 1
-    outcomes = rule[table.verdicts] if single else table.verdicts @ rule
+    outcomes = rule.T[:, table.verdicts].T if single else table.verdicts @ rule
     features, names, sizes = _features(table, outcomes, settings)
     family, preset = settings.family, settings.arena
     return PairProblem(family, table, outcomes, features, names, sizes, preset)
@@ -193,11 +193,11 @@ def _existence(names: np.ndarray, rows: PairRows, outcomes: np.ndarray) -> list[
     winner = np.concatenate([rows.first[forward], rows.second[backward]])
     loser = np.concatenate([rows.second[forward], rows.first[backward]])
     graph = csr_array((np.ones(len(winner)), (winner, loser)), (count, count))
-    pieces, part = connected_components(graph, directed=True, connection="weak")
-    if pieces == 1:
-        number, part = connected_components(graph, directed=True, connection="strong")
-        if number == 1:
-            return []
+    number, part = connected_components(graph, directed=True, connection="strong")
+    if number == 1:
+        return []
+    pieces, piece = connected_components(graph, directed=True, connection="weak")
+    part = part if pieces == 1 else piece
     apart = np.flatnonzero(part != np.bincount(part).argmax())
     wins, losses = (np.bincount(x, minlength=count) for x in (winner, loser))
     reasons = {

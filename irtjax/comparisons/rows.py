@@ -34,6 +34,8 @@ from irtjax.data.comparison_table import ComparisonTable, pairs_of
 
 #: Rows that are looked at first, to see whether their features are few.
 SAMPLE = 2000
+#: Rows whose derivatives are computed together.
+TOGETHER = 2**14
 
 
 class PairRows(NamedTuple):
@@ -102,7 +104,7 @@ class PairRows(NamedTuple):
         loss = np.where(self.turned, outcomes[:, 0], outcomes[:, 1])
         size = len(self.pair)
         sums = [np.bincount(self.place, x, size) for x in (win, loss, outcomes[:, 2])]
-        return np.stack(sums, axis=1)
+        return np.stack(sums).T
 
     def by_pair(self, values: np.ndarray) -> np.ndarray:
         """Sums of `[rows]` or `[rows, columns]` over the rows of each pair."""
@@ -147,7 +149,7 @@ def outcome_scores(family: PairFamily, gap: np.ndarray, shape: Any) -> np.ndarra
     if family.link == "bradley_terry" and not family.num_shapes:
         win = expit(-gap)
         tie = win - 0.5 if family.ties == "half" else np.zeros(len(gap))
-        return np.stack([win, win - 1, tie], axis=1)[:, :, None]
+        return np.stack([win, win - 1, tie]).T[:, :, None]
     local = _scores(family, padded(gap), jnp.asarray(shape))
     scores = np.array(local, np.float64)[: len(gap)]
     if not family.num_shapes:
@@ -162,18 +164,30 @@ def _derivatives(family: PairFamily, gap: np.ndarray, shape: Any, counts: np.nda
     The local parameters of a row are its difference and the shapes.
     """
     if family.link == "bradley_terry" and not family.num_shapes:
-        win, total = counts[:, 0], counts[:, 0] + counts[:, 1]
-        # With the logistic G, log G(d) = d - log(1 + e^d), by the smaller exponential.
-        small = np.exp(-np.abs(gap))
-        whole = 1 + small
-        logs = np.log(whole) + np.maximum(gap, 0)
-        value = float(win @ gap - total @ logs)
-        chance = np.where(gap >= 0, 1.0, small) / whole
-        curve = -total * small / whole**2
-        return value, (win - total * chance)[:, None], curve[:, None, None]
+        value, slope, curve = _logistic(gap, counts[:, 0], counts[:, 1])
+        return value, slope[:, None], curve[:, None, None]
     local = _local(family, padded(gap), jnp.asarray(shape), padded(counts))
     value, slope, curve = map(np.asarray, local)
     return float(value), slope[: len(gap)], curve[: len(gap)]
+
+
+def _logistic(gap: np.ndarray, win: np.ndarray, loss: np.ndarray):
+    """The same with the logistic G, where log G(d) = d - log(1 + e^d).
+
+    Some rows at a time, so that what is between stays in the cache.
+    """
+    slope, curve, value = np.empty_like(gap), np.empty_like(gap), 0.0
+    for begin in range(0, len(gap), TOGETHER):
+        rows = slice(begin, begin + TOGETHER)
+        d, won = gap[rows], win[rows]
+        total = won + loss[rows]
+        small = np.exp(-np.abs(d))  # Never above 1.
+        larger = 1 / (1 + small)
+        smaller = small * larger
+        value += won @ d - total @ (np.log(1 + small) + np.maximum(d, 0))
+        slope[rows] = won - total * np.where(d >= 0, larger, smaller)
+        curve[rows] = -total * smaller * larger
+    return float(value), slope, curve
 
 
 @partial(jax.jit, static_argnums=0)

@@ -24,6 +24,7 @@ from irtjax.comparisons.errors import (
     cluster_products,
     inverse_information,
     kinds_of,
+    number_of,
     products,
     row_scores,
     sums_of_rows,
@@ -77,15 +78,15 @@ def _difference_variance(
     count, sides = table.num_subjects, (table.first, table.second)
     ends = [inverse_information(fit)[:count] for fit, _ in fits]
     bread = np.concatenate([ends[0], -ends[1]], axis=1)
-    scores = [row_scores(family, fit, x, *sides) for fit, x in fits]
+    scores = [(row_scores(family, fit, x, *sides), x) for fit, x in fits]
     if clusters:
-        sums = [sums_of_rows(*parts, outcomes) for parts in scores]
+        sums = [sums_of_rows(local, x, outcomes) for local, x in scores]
         middle = sum(
             sign * cluster_products(codes, sides, sums, count)
             for sign, codes in kinds_of(clusters)
         )
-        number = min(np.count_nonzero(np.bincount(codes)) for codes in clusters)
+        number = min(map(number_of, clusters))
     else:
-        middle, number = products(*sides, scores, outcomes, count), outcomes.sum()
+        middle, number = products(sides, scores, outcomes, count), outcomes.sum()
     variance = np.sum((bread @ middle) * bread, axis=1)
     return variance * number / max(number - 1, 1)

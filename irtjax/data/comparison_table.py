@@ -56,7 +56,9 @@ class Label(NamedTuple):
 
     def used(self) -> np.ndarray:
         """Whether each name is that of a row."""
-        return np.bincount(self.code, minlength=len(self.names)) > 0
+        used = np.zeros(len(self.names), bool)
+        used[self.code] = True
+        return used
 
     def sorted(self) -> Label:
         """Codes in the order of the names, without names of no row.
@@ -238,33 +240,48 @@ class ComparisonTable(HasTable):
         >>> ComparisonTable.of("ab", [0, 1], [1, 0], wins).merged().outcomes.tolist()
         [[4.0, 0.0, 0.0, 0.0]]
         """
-        count, kinds = self.num_subjects, len(OUTCOMES)
-        key = self.first.astype(np.int64) * count + self.second
-        keys, place = np.arange(count**2), key
-        if count**2 > 4 * len(key) + 1000:
-            keys, place = np.unique(key, return_inverse=True)
-        if self.verdicts.ndim == 2:
-            sums = [np.bincount(place, x, len(keys)) for x in self.verdicts.T]
-            sums = np.stack(sums, axis=1)
-        else:
-            cells = np.bincount(place * kinds + self.verdicts, None, len(keys) * kinds)
-            sums = cells.reshape(-1, kinds).astype(float)
-        occur = np.flatnonzero(sums.any(axis=1))
-        keys, sums = keys[occur], sums[occur]
-        # The first's wins and losses where it is the second of its pair are swapped.
-        first, second = keys // count, keys % count
-        sums = np.where((first > second)[:, None], sums[:, [1, 0, 2, 3]], sums)
-        low, high = np.minimum(first, second), np.maximum(first, second)
-        keys, place = np.unique(low * count + high, return_inverse=True)
-        both = [np.bincount(place.reshape(-1), x, len(keys)) for x in sums.T]
+        if self._is_merged():
+            return self
+        first, second, sums = self._pairs()
         return dataclasses.replace(
             self,
-            first=keys // count,
-            second=keys % count,
-            verdicts=np.stack(both, axis=1),
+            first=first,
+            second=second,
+            verdicts=sums,
             features={},
             labels=Labels({}),
         )
+
+    def _is_merged(self) -> bool:
+        """Whether each row is a pair of its own, in order."""
+        if self.features or self.labels or self.verdicts.ndim == 1:
+            return False
+        key = self.first.astype(np.int64) * self.num_subjects + self.second
+        return bool((np.diff(key) > 0).all() and (self.first < self.second).all())
+
+    def _pairs(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Sorted pairs, the smaller place first, and `[pairs, 4]` their outcomes."""
+        count, swap = self.num_subjects, [1, 0, 2, 3]
+        keys, place = ordered_pairs(self.first, self.second, count)
+        if self.verdicts.ndim == 2:
+            columns = [np.bincount(place, x, len(keys)) for x in self.verdicts.T]
+            sums = np.stack(columns, axis=1)
+        else:
+            size = len(keys) * len(OUTCOMES)
+            cells = np.bincount(place * len(OUTCOMES) + self.verdicts, None, size)
+            sums = cells.reshape(len(keys), -1).astype(float)
+        if len(keys) == count**2:
+            # Pairs and those of the other order are each other's transpose.
+            square = sums.reshape(count, count, -1)
+            square = square + square.transpose(1, 0, 2)[:, :, swap]
+            first, second = np.nonzero(np.triu(square.any(axis=2), 1))
+            return first, second, square[first, second]
+        first, second = keys // count, keys % count
+        sums = np.where((first > second)[:, None], sums[:, swap], sums)
+        low, high = np.minimum(first, second), np.maximum(first, second)
+        keys, place = np.unique(low * count + high, return_inverse=True)
+        both = [np.bincount(place.reshape(-1), x, len(keys)) for x in sums.T]
+        return keys // count, keys % count, np.stack(both, axis=1)
 
     def data_hash(self) -> str:
         """Returns a SHA-256 of names and outcomes by pair, independent of notes.
@@ -307,6 +324,25 @@ class ComparisonTable(HasTable):
         return " · ".join(filter(None, parts))
 
 
+def ordered_pairs(
+    first: np.ndarray, second: np.ndarray, count: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Keys first x count + second of ordered pairs, and the places of rows there.
+
+    Where rows are many, keys are those of all pairs, so that a key is its place.
+
+    >>> ordered_pairs(np.array([0, 2, 0]), np.array([1, 1, 1]), 50)
+    (array([  1, 101]), array([0, 1, 0]))
+    """
+    if count**2 > 4 * len(first) + 1000:
+        key = first.astype(np.int64) * count + second
+        keys, place = np.unique(key, return_inverse=True)
+        return keys, place.reshape(-1)
+    # Room for the four outcomes of a pair in the smaller type.
+    kind = np.int32 if count**2 < 2**29 else np.int64
+    return np.arange(count**2), first.astype(kind) * kind(count) + second.astype(kind)
+
+
 def pairs_of(
     first: np.ndarray, second: np.ndarray, count: int
 ) -> tuple[np.ndarray, np.ndarray]:
@@ -315,11 +351,10 @@ def pairs_of(
     >>> pairs_of(np.array([0, 2, 0]), np.array([1, 1, 1]), 3)
     (array([1, 7]), array([0, 1, 0]))
     """
-    key = first.astype(np.int64) * count + second
-    if count**2 > 4 * len(key) + 1000:
-        keys, place = np.unique(key, return_inverse=True)
-        return keys, place.reshape(-1)
+    keys, place = ordered_pairs(first, second, count)
+    if len(keys) < count**2:
+        return keys, place
     # Without a sort.
     occurs = np.zeros(count**2, bool)
-    occurs[key] = True
-    return np.flatnonzero(occurs), (np.cumsum(occurs) - 1)[key]
+    occurs[place] = True
+    return np.flatnonzero(occurs), (np.cumsum(occurs) - 1)[place]

@@ -172,7 +172,9 @@ class ParquetColumns:
 
         is_text = pa.types.is_string(self._schema.field(name).type)
         coded = [name] if is_text else None
-        return pq.read_table(self._path, columns=[name], read_dictionary=coded)[name]
+        # Of chunks by group of rows there are few, each with its dictionary.
+        with pq.ParquetFile(self._path, read_dictionary=coded) as file:
+            return file.read(columns=[name])[name]
 
     def flatten(self) -> pa.Table:
         """All columns, with fields of records as columns of their own."""
@@ -323,12 +325,7 @@ def _coded(column: Any) -> Label:
     if not pa.types.is_dictionary(kind):
         texts = pc.fill_null(pc.cast(column, pa.string()), "")
         column = pa.chunked_array(texts).dictionary_encode()
-    if isinstance(column, pa.ChunkedArray):
-        # One dictionary for all chunks.
-        column = column.unify_dictionaries().combine_chunks()
-    if isinstance(column, pa.ChunkedArray):
-        column = column.chunk(0)
-    names, code = column.dictionary, column.indices
+    names, code = _one_dictionary(column)
     if names.null_count or not pa.types.is_string(names.type):
         return _coded(pc.cast(column, pa.string()))
     if column.null_count:
@@ -337,6 +334,22 @@ def _coded(column: Any) -> Label:
             empty, names = len(names), pa.concat_arrays([names, pa.array([""])])
         code = pc.fill_null(code, empty)
     return Label(np.asarray(code), names)
+
+
+def _one_dictionary(column: Any) -> tuple[Any, Any]:
+    """Dictionary and indices of a coded column, whose chunks may have their own."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
+    if not chunks:
+        return pa.array([], column.type.value_type), pa.array([], pa.int32())
+    names = chunks[0].dictionary
+    if not all(chunk.dictionary.equals(names) for chunk in chunks[1:]):
+        # A search of each row is quicker than one of long dictionaries of all chunks.
+        column = pc.cast(column, column.type.value_type).dictionary_encode()
+        chunks, names = column.chunks, column.chunk(column.num_chunks - 1).dictionary
+    return names, pa.concat_arrays([chunk.indices for chunk in chunks])
 
 
 def _number(column: Any) -> np.ndarray:
