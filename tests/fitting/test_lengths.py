@@ -303,7 +303,7 @@ def test_bad_requests_name_the_cure():
     with pytest.raises(ValueError, match="larger offset"):
         irtjax.fit(data, "lart", length_offset=0.0)
     fit = fitted()
-    with pytest.raises(ValueError, match="'wle' do not use lengths"):
+    with pytest.raises(ValueError, match="'wle' does not use lengths"):
         irtjax.score(fit, data, scoring="wle")
     with pytest.raises(ValueError, match="'all' is not one of both"):
         irtjax.score(fit, data, measures="all")

@@ -14,6 +14,11 @@ from irtjax.models.factors import Factor
 
 SUBJECTS, ITEMS, SHARE = 40, 23, 0.3
 
+#: One program in place of one for each operation.
+cell_bounds = jax.jit(fn.cell_bounds, static_argnames="curvature")
+log_likelihood = jax.jit(fn.log_likelihood)
+slopes_of = jax.jit(jax.grad(fn.log_likelihood, argnums=(1, 2)))
+
 
 def case(dims: int, link: str = "logit", dtype=float):
     """A model, a point, and cells in no order; one subject has no response."""
@@ -46,7 +51,7 @@ def test_bounds_are_the_dense_ones(dims, link, curvature, weighted):
     rng = np.random.default_rng(9)
     weight = lambda n: jnp.asarray(rng.integers(0, 3, n), float) if weighted else None
     of_subjects, of_items = weight(SUBJECTS), weight(ITEMS)
-    found = jax.jit(fn.cell_bounds, static_argnames="curvature")(
+    found = cell_bounds(
         model,
         items,
         theta,
@@ -62,7 +67,8 @@ def test_bounds_are_the_dense_ones(dims, link, curvature, weighted):
         items.intercept,
         theta.reshape(SUBJECTS, -1),
     )
-    wanted = sweep(data, point, 0.7, cells_of(model, curvature))
+    dense_bounds = jax.jit(lambda *x: sweep(*x, 0.7, cells_of(model, curvature)))
+    wanted = dense_bounds(data, point)
     for x, y in zip(
         found, (wanted.log_lik, *wanted.subjects, *wanted.items), strict=True
     ):
@@ -71,14 +77,14 @@ def test_bounds_are_the_dense_ones(dims, link, curvature, weighted):
 
 def test_gradients_are_those_of_the_log_likelihood():
     model, items, theta, cells, dense = case(2)
-    found = fn.cell_bounds(model, items, theta, fn.observed_cells(*cells))
-    slopes = jax.grad(fn.log_likelihood, argnums=(1, 2))(model, items, theta, *dense)
+    found = cell_bounds(model, items, theta, fn.observed_cells(*cells))
+    slopes = slopes_of(model, items, theta, *dense)
     by_item = jnp.concatenate(
         [slopes[0].intercept[:, None], slopes[0].discrimination], axis=1
     )
     np.testing.assert_allclose(found.item_gradient, by_item, atol=1e-12)
     np.testing.assert_allclose(found.subject_gradient, slopes[1], atol=1e-12)
-    total = fn.log_likelihood(model, items, theta, *dense)
+    total = log_likelihood(model, items, theta, *dense)
     np.testing.assert_allclose(found.log_likelihood.sum(), total, rtol=1e-13)
 
 
@@ -95,7 +101,7 @@ def test_cells_may_be_traced_and_have_weights():
     some = [cell[drawn] for cell in cells]
     resampled = jax.jit(jax.vmap(bounds))(*some, jnp.ones(drawn.shape))
     counts = jax.vmap(lambda x: jnp.bincount(x, length=len(cells[0])))(drawn) * 1.0
-    weighted = jax.vmap(bounds, in_axes=(None, None, None, 0))(*cells, counts)
+    weighted = jax.jit(jax.vmap(bounds, (None, None, None, 0)))(*cells, counts)
     for x, y in zip(resampled, weighted, strict=True):
         np.testing.assert_allclose(x, y, rtol=1e-10, atol=1e-12)
 
@@ -130,7 +136,7 @@ def test_steps_never_lower_the_likelihood():
 @pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64])
 def test_precision_is_that_of_the_items(dtype):
     model, items, theta, cells, _ = case(2, dtype=dtype)
-    found = fn.cell_bounds(model, items, theta, fn.observed_cells(*cells))
+    found = cell_bounds(model, items, theta, fn.observed_cells(*cells))
     assert {x.dtype for x in found} == {jnp.dtype(dtype)}
     # A subject and an item without a response have no information.
     assert np.all(found.subject_curvature[3] == 0) and found.log_likelihood[3] == 0

@@ -14,7 +14,8 @@ from experiments.scaling.bayes import draw_benchmarks
 from irtjax._types import Status
 from irtjax.data.responses import Responses
 from irtjax.estimators.driver import run
-from irtjax.estimators.laplace.components import judged, num_effective, precisions
+from irtjax.estimators.laplace import components as of_components
+from irtjax.estimators.laplace import problem as of_problem
 from irtjax.estimators.laplace.curvature import centred, factorise
 from irtjax.estimators.laplace.errors import errors_of
 from irtjax.estimators.laplace.item_posterior import (
@@ -33,11 +34,7 @@ from irtjax.estimators.laplace.items import (
 )
 from irtjax.estimators.laplace.laplace import Laplace, suitable_order
 from irtjax.estimators.laplace.m_step import error_of_effects, half_normal_mode
-from irtjax.estimators.laplace.problem import (
-    MultilevelProblem,
-    start_components,
-    start_multilevel,
-)
+from irtjax.estimators.laplace.problem import MultilevelProblem
 from irtjax.models.families.continuous import LogitNormalScores
 from irtjax.models.families.logistic import Binary
 from irtjax.models.families.mixed import MixedScores
@@ -46,6 +43,21 @@ from irtjax.models.priors import LogitNormal, LogNormal, Normal
 from irtjax.prediction.responses import predict_responses
 
 RNG = np.random.default_rng(8)
+
+#: One program each, in place of one for each operation.
+judged, num_effective, precisions, start_components, start_multilevel = map(
+    eqx.filter_jit,
+    (
+        of_components.judged,
+        of_components.num_effective,
+        of_components.precisions,
+        of_problem.start_components,
+        of_problem.start_multilevel,
+    ),
+)
+progress = eqx.filter_jit(
+    lambda problem, method, state: method.progress(problem, SimpleNamespace(**state))
+)
 
 
 def benchmarks(subjects, items, groups, **more) -> MultilevelModel:
@@ -763,14 +775,14 @@ def test_a_fit_rests_only_when_its_likelihood_does():
 
     def ends(objectives, method=method, residual=0.005):
         recent = jnp.asarray(objectives)
-        state = SimpleNamespace(
-            image=(components, None),
-            num_seen=jnp.asarray(20),
-            recent=recent,
-            objective=recent[-1],
-            residual=jnp.asarray(residual),
-        )
-        return bool(method.progress(problem, state).converged)
+        state = {
+            "image": (components, None),
+            "num_seen": jnp.asarray(20),
+            "recent": recent,
+            "objective": recent[-1],
+            "residual": jnp.asarray(residual),
+        }
+        return bool(progress(problem, method, state).converged)
 
     assert ends([-50.0, -49.97, -49.96, -49.99, -49.95])
     assert not ends([-50.0, -49.97, -49.96, -49.99, -49.95], residual=0.02)
