@@ -8,11 +8,13 @@ have more than the response, such as its length.
 
 from __future__ import annotations
 
+import dataclasses
 from abc import abstractmethod
 from typing import Any, ClassVar
 
 import equinox as eqx
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from irtjax._types import KeyArray
@@ -35,6 +37,15 @@ def check_categories(model: Model) -> None:
         )
 
 
+def reproducible(values: Any) -> np.ndarray:
+    """Float64 without the last digits, in which machines differ; no negative zero.
+
+    >>> reproducible([0.1234567, -1e-9]).tolist()
+    [0.123457, 0.0]
+    """
+    return np.round(np.asarray(values, float), 6) + 0.0
+
+
 class AbstractBank(eqx.Module):
     """Items, and the population that subjects come from.
 
@@ -52,6 +63,8 @@ class AbstractBank(eqx.Module):
     decides: ClassVar[bool] = False
     #: Whether a test may repeat items.
     repeatable: ClassVar[bool] = False
+    #: Whether recorded responses can be replayed.
+    replayable: ClassVar[bool] = False
 
     @property
     @abstractmethod
@@ -138,6 +151,37 @@ class AbstractBank(eqx.Module):
     def may_repeat(self) -> bool:
         """Whether a test may repeat items: right and wrong responses."""
         return self.repeatable and self.num_categories == 2
+
+    @property
+    def factor_names(self) -> np.ndarray | None:
+        """`[dims]` names of several abilities; None of one."""
+        return None
+
+    @property
+    def items_without_errors(self) -> tuple[int, str] | None:
+        """Number of items without finite errors and the effect; None: all are exact."""
+        return None
+
+    def identity(self) -> tuple[Any, Any]:
+        """The response family, if any, and the arrays by which a saved test resumes.
+
+        Tables that follow from these are left out, as other machines have other last
+        digits.
+        """
+        return None, self
+
+    def with_items(self, items: Any, order: np.ndarray | None = None) -> AbstractBank:
+        """A bank that draws responses by other items; it scores nothing by them.
+
+        Args:
+            items: Item records.
+            order: `[items]` positions of these items in this bank; None: the same.
+        """
+        return dataclasses.replace(self, items=items)
+
+    def drawn_items(self, key: KeyArray) -> Any:
+        """Item records drawn by errors around their mean; None if a bank has none."""
+        return None
 
     @property
     def weighted(self) -> bool:

@@ -348,10 +348,10 @@ def _quota(groups, quota) -> tuple[np.ndarray | None, np.ndarray | None]:
             f"quota: no items are of group {unknown[0]!r}; there are"
             f" {', '.join(names[:8])}{', ...' if len(names) > 8 else ''}"
         )
-    kept = [name for name in names if quota.get(name, 0.0) != 0]
-    weights = np.array([float(quota[name]) for name in kept])
-    if not kept or not (np.isfinite(weights) & (weights > 0)).all():
+    weighted = [name for name in names if quota.get(name, 0.0) != 0]
+    weights = np.array([float(quota[name]) for name in weighted])
+    if not weighted or not (np.isfinite(weights) & (weights > 0)).all():
         raise ValueError("quota: weights must be finite, not negative, and not all 0")
-    place = {name: code for code, name in enumerate(kept)}
+    place = {name: code for code, name in enumerate(weighted)}
     codes = np.array([place.get(name, -1) for name in labels.tolist()])
     return codes, weights / weights.sum()

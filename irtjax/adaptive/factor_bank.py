@@ -15,6 +15,7 @@ distribution (`irtjax.inference.moments`): the expected score on all items, as i
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
@@ -28,7 +29,7 @@ from jaxtyping import Array, Bool, Float
 
 from irtjax._types import KeyArray
 from irtjax.adaptive import merits
-from irtjax.adaptive.bank import AbstractBank, check_categories
+from irtjax.adaptive.bank import AbstractBank, check_categories, reproducible
 from irtjax.adaptive.factor_errors import (
     SlopeErrors,
     axes_variance,
@@ -44,6 +45,7 @@ from irtjax.adaptive.factor_rules import (
     right,
     weights,
 )
+from irtjax.adaptive.regressed import regressed_items
 from irtjax.adaptive.repeats import (
     Repeats,
     best_sum,
@@ -97,6 +99,7 @@ class FactorBank(AbstractBank):
     )
     several: ClassVar[bool] = True
     repeatable: ClassVar[bool] = True
+    replayable: ClassVar[bool] = True
 
     mean: Float[Array, ""]  # of the reported ability over the population
     sd: Float[Array, ""]
@@ -162,20 +165,29 @@ class FactorBank(AbstractBank):
             )
         center = jnp.asarray(population.mean, dtype)
         spread = jnp.asarray(population.covariance, dtype)
-        inverse = jnp.asarray(np.linalg.inv(np.asarray(spread, float)), dtype)
-        known = model, items, center, spread, inverse, outer(slopes).T
-        more: dict[str, Any] = dict(axes_fixed=axes_fixed)
+        errors = None
         if covariance is not None and np.any(covariance):
             blocks = of_predictor(model, items, covariance, center)
-            more["errors"] = SlopeErrors.of(jnp.asarray(blocks, dtype))
-        if num_subjects is not None:
-            more["sampling"] = jnp.asarray(1 / num_subjects, dtype)
+            errors = SlopeErrors.of(jnp.asarray(blocks, dtype))
+        bank = cls(
+            mean=jnp.zeros((), dtype),
+            sd=jnp.zeros((), dtype),
+            model=model,
+            items=items,
+            center=center,
+            spread=spread,
+            precision=jnp.asarray(np.linalg.inv(np.asarray(spread, float)), dtype),
+            products=outer(slopes).T,
+            errors=errors,
+            sampling=None
+            if num_subjects is None
+            else jnp.asarray(1 / num_subjects, dtype),
+            axes_fixed=axes_fixed,
+        )
         if composite is None:
-            zero = jnp.zeros((), dtype)
-            bank = cls(zero, zero, *known, **more)
             sd = jnp.std(bank.truth(points_of(population, dtype)))
-            value = _expected_jit(bank, center, spread).mean
-            return cls(jnp.mean(value), sd, *known, **more)
+            mean = jnp.mean(_expected_jit(bank, center, spread).mean)
+            return dataclasses.replace(bank, mean=mean, sd=sd)
         weights = np.asarray(composite, float)
         if weights.shape != (dims,) or not np.isfinite(weights).all():
             raise ValueError(f"composite: give {dims} finite weights, one per ability")
@@ -183,13 +195,85 @@ class FactorBank(AbstractBank):
             raise ValueError("composite: give a weight other than 0")
         weights = jnp.asarray(weights, dtype)
         mean, sd = weights @ center, jnp.sqrt(weights @ spread @ weights)
-        return cls(mean, sd, *known, weights, **more)
+        return dataclasses.replace(bank, mean=mean, sd=sd, composite=weights)
 
     @property
     def population(self) -> Population:
         """The population that subjects come from."""
         sd = jnp.sqrt(jnp.diagonal(self.spread))
         return Population(self.center, sd, None, self.spread / (sd[:, None] * sd))
+
+    def rebuilt(
+        self,
+        items: Items,
+        covariance: np.ndarray | None,
+        counts: np.ndarray,
+        repeats: int,
+    ) -> FactorBank:
+        """A bank of drawn items of the same population.
+
+        Args:
+            items: Item records.
+            covariance: `[items, columns, columns]` of their errors; None: exact items.
+            counts: `[items]` numbers of responses of their calibration.
+            repeats: Responses to an item; it does not matter to this bank.
+        """
+        if covariance is not None:
+            # No prior has drawn these items towards its mean.
+            items, covariance = regressed_items(
+                self.model, items, self.population, covariance, counts, weight=0
+            )
+        return FactorBank.create(
+            self.model,
+            items,
+            self.population,
+            composite=self.composite,
+            covariance=covariance,
+        )
+
+    @property
+    def factor_names(self) -> np.ndarray:
+        """factor_1, factor_2, ..., `[dims]`."""
+        return np.array([f"factor_{k + 1}" for k in range(self.center.shape[0])])
+
+    @property
+    def items_without_errors(self) -> tuple[int, str] | None:
+        """Items whose covariance is 0."""
+        if self.errors is None:
+            return None
+        exact = ~np.asarray(self.errors.blocks).any(axis=(1, 2))
+        return int(exact.sum()), "items without errors are taken as known"
+
+    def identity(self) -> tuple[Any, Any]:
+        """Family; items, population, composite, errors of items and axes."""
+        items, errors = self.items, ()
+        if self.errors is not None:
+            # These were drawn towards their mean: last digits differ.
+            items = jax.tree.map(reproducible, items)
+            errors = (reproducible(self.errors.blocks),)
+        if self.sampling is not None:
+            errors += (reproducible(self.sampling),)
+        population = self.center, self.spread, self.composite
+        return self.model.family, (items, *population, *errors)
+
+    def with_items(self, items: Any, order: np.ndarray | None = None) -> FactorBank:
+        """A bank of exact items."""
+        return dataclasses.replace(self, items=items, errors=None)
+
+    def drawn_items(self, key: KeyArray) -> Items | None:
+        """Items drawn by their errors around their regressed estimates."""
+        if self.errors is None:
+            return None
+        slopes, intercept = self.items.discrimination, self.items.intercept
+        values, vectors = np.linalg.eigh(np.asarray(self.errors.blocks, float))
+        roots = vectors * np.sqrt(np.maximum(values, 0))[:, None, :]
+        noise = jax.random.normal(key, values.shape, slopes.dtype)
+        moves = jnp.einsum("jpq,jq->jp", jnp.asarray(roots, noise.dtype), noise)
+        shift = moves[:, -1].reshape((-1,) + (1,) * (intercept.ndim - 1))
+        drawn = slopes + moves[:, :-1]
+        if self.model.family.parameters[0].bijection.kind == "positive":
+            drawn = jnp.maximum(drawn, 0)
+        return self.items._replace(discrimination=drawn, intercept=intercept + shift)
 
     @property
     def weighted(self) -> bool:
@@ -219,9 +303,14 @@ class FactorBank(AbstractBank):
     @property
     def prior(self) -> FactorPosterior:
         """The population."""
-        none = jnp.zeros_like(self.center)
-        known = self.center, self.precision, self.spread, self.center, self.spread
-        return FactorPosterior(*known, none)
+        return FactorPosterior(
+            mode=self.center,
+            precision=self.precision,
+            covariance=self.spread,
+            mean=self.center,
+            spread=self.spread,
+            gradient=jnp.zeros_like(self.center),
+        )
 
     def learn(
         self, before: State, after: State, item: Array, observation: Observation
@@ -229,24 +318,25 @@ class FactorBank(AbstractBank):
         """The normal posterior given all responses of a test."""
         codes = jnp.asarray(self.model.family.category_codes)
         after = after._replace(observations=codes[after.observations])
-        given = jax.tree.map(lambda x: x[after.items], self.items)
+        records = jax.tree.map(lambda x: x[after.items], self.items)
         if self.errors is not None and not isinstance(after.memory, Repeats):
             values = after.observations.astype(self.center.dtype)
-            cells_of = given, self.errors.blocks[after.items], values, after.given
-            return self._flat(*cells_of, before.posterior.mode)
+            blocks, start = self.errors.blocks[after.items], before.posterior.mode
+            return self._flat(records, blocks, values, after.given, start)
         shared = None if self.errors is None else self.errors.blocks[after.items]
         prior = self.center, self.precision
         return known_posterior(
-            self.model, given, after, prior, before.posterior.mode, shared
+            self.model, records, after, prior, before.posterior.mode, shared
         )
 
-    def _flat(self, given: Items, blocks, values, seen, start) -> FactorPosterior:
+    def _flat(self, records: Items, blocks, values, seen, start) -> FactorPosterior:
         """The posterior of responses to items with errors."""
         assert self.errors is not None
         prior = self.center, self.precision
-        cells_of = self.model, given, blocks, values, seen
-        found = flat_posterior(*cells_of, prior, start)
-        return FactorPosterior(*found, found.mean)
+        posterior = flat_posterior(
+            self.model, records, blocks, values, seen, prior, start
+        )
+        return FactorPosterior(*posterior, posterior.mean)
 
     def _factor(self, theta: Array) -> Float[Array, " items"] | None:
         """How much errors of items shrink their curves at abilities."""
@@ -260,17 +350,17 @@ class FactorBank(AbstractBank):
         variance = spread.reshape(1, -1) @ self.products
         if self.errors is not None:
             variance = variance + self.errors.variance(theta, spread)
-        found = expected_cells(self.model, self.items, product, variance)
-        return jax.tree.map(lambda x: x[0], found)
+        cells = expected_cells(self.model, self.items, product, variance)
+        return jax.tree.map(lambda x: x[0], cells)
 
     def _score(self, theta: Array, spread: Array) -> tuple[Array, Array, Array, Array]:
         """Expected score over N(theta, spread), its variance and gradient, slopes."""
-        found = self._expected(theta, spread)
-        gradient = found.slope @ self.items.discrimination / self.num_items
-        hessian = (self.products @ found.bend).reshape(spread.shape) / self.num_items
+        cells = self._expected(theta, spread)
+        gradient = cells.slope @ self.items.discrimination / self.num_items
+        hessian = (self.products @ cells.bend).reshape(spread.shape) / self.num_items
         each = (x[None] for x in (gradient, hessian, spread))
         variance = variance_of_score(*each)[0]
-        return jnp.mean(found.mean), variance, gradient, found.slope
+        return jnp.mean(cells.mean), variance, gradient, cells.slope
 
     def scored(self, scoring: str, state: State) -> State:
         """The reported ability, its error, and its gradient.
@@ -278,20 +368,20 @@ class FactorBank(AbstractBank):
         "eap": the posterior mean; "map": the value at the mode, whose error as an
         expected score counts its distance from the mean.
         """
-        known = state.posterior
+        posterior = state.posterior
         at_mode = scoring == "map"
         if self.composite is not None:
             gradient = self.composite
-            theta, spread = known.mean, known.spread
+            theta, spread = posterior.mean, posterior.spread
             if at_mode:
-                theta, spread = known.mode, known.covariance
+                theta, spread = posterior.mode, posterior.covariance
             ability = gradient @ theta
             square = gradient @ self.whole(theta, spread) @ gradient
         else:
-            theta = known.mean
-            ability, square, gradient, rise = self._score(theta, known.spread)
+            theta = posterior.mean
+            ability, square, gradient, rise = self._score(theta, posterior.spread)
             if at_mode:
-                theta, mean = known.mode, ability
+                theta, mean = posterior.mode, ability
                 slopes = self.items.discrimination
                 curves = self.model, self.items, slopes @ theta, self._factor(theta)
                 value, rise = responses(*curves)
@@ -300,7 +390,7 @@ class FactorBank(AbstractBank):
             if self.errors is not None:
                 square = square + self._of_items(state, theta, rise, gradient)
         return state._replace(
-            posterior=known._replace(gradient=gradient),
+            posterior=posterior._replace(gradient=gradient),
             ability=ability,
             standard_error=jnp.sqrt(square),
         )
@@ -318,12 +408,14 @@ class FactorBank(AbstractBank):
             return own
         along = state.posterior.covariance @ gradient
         at = lambda x: x[state.items]
-        given = jax.tree.map(at, self.items)
+        records = jax.tree.map(at, self.items)
         factor = shrinkage(self.model, at(variance))
-        weight = weights(self.model, given, given.discrimination @ theta, (), factor)
-        shared = at(rise) * weight * (given.discrimination @ along) * at(variance)
-        found = own - 2 * jnp.sum(jnp.where(state.given, shared, 0))
-        return jnp.maximum(found, -gradient @ along / 2)
+        weight = weights(
+            self.model, records, records.discrimination @ theta, (), factor
+        )
+        shared = at(rise) * weight * (records.discrimination @ along) * at(variance)
+        total = own - 2 * jnp.sum(jnp.where(state.given, shared, 0))
+        return jnp.maximum(total, -gradient @ along / 2)
 
     def whole(self, theta: Array, covariance: Array) -> Float[Array, "dims dims"]:
         """The covariance of abilities with the errors of the axes."""
@@ -358,30 +450,34 @@ class FactorBank(AbstractBank):
 
     def _merit(self, select: str, state: State, d_optimal: Any) -> Array:
         """`merit`, that of "d_optimal" as a function of w_j and q_j."""
-        known, slopes = state.posterior, self.items.discrimination
-        covariance = known.covariance
+        posterior, slopes = state.posterior, self.items.discrimination
+        covariance = posterior.covariance
         spread = covariance.reshape(-1) @ self.products
         repeated = isinstance(state.memory, Repeats)
         if select in ("mutual_information", "kl"):
-            factor = None if repeated else self._factor(known.mean)
-            given = self.model, self.items, slopes @ known.mean
+            factor = None if repeated else self._factor(posterior.mean)
+            product = slopes @ posterior.mean
             if select == "mutual_information":
-                spread = known.spread.reshape(-1) @ self.products
-                return mutual_information(*given, spread, state.memory, factor)
+                spread = posterior.spread.reshape(-1) @ self.products
+                return mutual_information(
+                    self.model, self.items, product, spread, state.memory, factor
+                )
             number = state.num_given.astype(spread.dtype)
             width = merits.KL_REACH / jnp.sqrt(number + 1)
             width = width * jnp.sqrt(self.spread.reshape(-1) @ self.products)
-            return kullback_leibler(*given, width, state.memory, factor)
-        factor = None if repeated else self._factor(known.mode)
+            return kullback_leibler(
+                self.model, self.items, product, width, state.memory, factor
+            )
+        factor = None if repeated else self._factor(posterior.mode)
         weight = weights(
-            self.model, self.items, slopes @ known.mode, state.memory, factor
+            self.model, self.items, slopes @ posterior.mode, state.memory, factor
         )
         if select == "d_optimal":
             return d_optimal(weight, spread)
         if select == "a_optimal":
             square = (covariance @ covariance).reshape(-1) @ self.products
             return merits.a_optimal(weight, spread, square)
-        along = slopes @ (covariance @ known.gradient)
+        along = slopes @ (covariance @ posterior.gradient)
         return merits.c_optimal(weight, spread, along)
 
     def smallest_errors(
@@ -428,8 +524,7 @@ class FactorBank(AbstractBank):
         chances = family.category_log_probs(record, product)
         if isinstance(memory, Repeats):
             counts = jnp.stack([memory.counts(y)[item] for y in range(2)])
-            known = counts, memory.times[item], memory.odds
-            chances = next_log_prob(chances, *known)
+            chances = next_log_prob(chances, counts, memory.times[item], memory.odds)
         return jax.random.categorical(key, chances).astype(jnp.int32)
 
     def draw_abilities(self, num_subjects: int, key: KeyArray) -> Array:
@@ -462,20 +557,24 @@ class FactorBank(AbstractBank):
         """Whether the reported ability is on the axes: the composite."""
         return self.weighted
 
+    def responses_of(self, observations: Array, observed: Array) -> Responses:
+        """Observations `[subjects, items]` as data; `observed` masks them."""
+        return Responses(observations.astype(jnp.int8), observed)
+
     def all_items(self, data: Responses) -> Array:
         """The reported ability from responses of many subjects."""
         if self.errors is not None and data.trials is None:
             return _all_items(self, data)
-        found = score_factors(self.model, self.items, self.population, data)
+        scores = score_factors(self.model, self.items, self.population, data)
         if self.composite is not None:
-            return found.mean @ self.composite
-        return expected_on_items(self.model, self.items, found)[0]
+            return scores.mean @ self.composite
+        return expected_on_items(self.model, self.items, scores)[0]
 
     def chances(self, data: Responses) -> Float[Array, "subjects items"]:
         """Probabilities of right responses at the abilities of many subjects."""
-        found = score_factors(self.model, self.items, self.population, data)
+        scores = score_factors(self.model, self.items, self.population, data)
         return jax.vmap(lambda x: right(self.model, self.items, x))(
-            found.mean @ self.items.discrimination.T
+            scores.mean @ self.items.discrimination.T
         )
 
     def check(self, design: Any) -> None:
@@ -509,16 +608,16 @@ def _bounds(bank: FactorBank, design: Any, allowed: Array, points: Array) -> Arr
             weights(bank.model, bank.items, product, (), factor) * (slopes @ along) ** 2
         )
         share = jnp.where(allowed, share / jnp.maximum(variance, tiny), 0)
-        more = jnp.ones((bank.num_items, 1), share.dtype)
+        shares = jnp.ones((bank.num_items, 1), share.dtype)
         if design.repeats > 1:
-            more = expected_shares(
+            shares = expected_shares(
                 right(bank.model, bank.items, product), design.repeats, design.icc
             )
-        best = best_sum(share, more, design.num_items)
-        found = variance / (1 + best)
+        best = best_sum(share, shares, design.num_items)
+        bound = variance / (1 + best)
         if bank.composite is not None:
-            found = bank.of_composite(theta, found)
-        return jnp.sqrt(found)
+            bound = bank.of_composite(theta, bound)
+        return jnp.sqrt(bound)
 
     return lax.map(at, points)
 
@@ -537,16 +636,16 @@ def _all_items(bank: FactorBank, data: Responses) -> Array:
     assert bank.errors is not None
     blocks, values = bank.errors.blocks, data.values.astype(bank.center.dtype)
     exposure = data.exposure
-    given = jnp.ones(values.shape, bool) if exposure is None else exposure > 0
+    observed = jnp.ones(values.shape, bool) if exposure is None else exposure > 0
 
     def one(part):
         row, seen = part
-        found = bank._flat(bank.items, blocks, row, seen, bank.center)
+        posterior = bank._flat(bank.items, blocks, row, seen, bank.center)
         if bank.composite is not None:
-            return bank.composite @ found.mean
-        return jnp.mean(bank._expected(found.mean, found.spread).mean)
+            return bank.composite @ posterior.mean
+        return jnp.mean(bank._expected(posterior.mean, posterior.spread).mean)
 
-    return lax.map(one, (values, given), batch_size=64)
+    return lax.map(one, (values, observed), batch_size=64)
 
 
 @full_precision

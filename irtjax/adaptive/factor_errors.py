@@ -100,7 +100,7 @@ class NormalPosterior(NamedTuple):
 
 def flat_posterior(
     model: Model,
-    given: Any,
+    records: Any,
     blocks: Float[Array, "cells p p"],
     values: Array,
     seen: Bool[Array, " cells"],
@@ -111,7 +111,7 @@ def flat_posterior(
 
     Args:
         model: A model with `dims` abilities and categories.
-        given: Item records of the responses.
+        records: Item records of the responses.
         blocks: Covariances of the items, as in `SlopeErrors`.
         values: Responses.
         seen: Whether there is one.
@@ -119,10 +119,10 @@ def flat_posterior(
         start: `[dims]` abilities to begin at.
     """
     center, precision = prior
-    slopes = given.discrimination
+    slopes = records.discrimination
 
     def log_density(theta):
-        logs = flat_log_probs(model, given, blocks, theta, values)
+        logs = flat_log_probs(model, records, blocks, theta, values)
         gap = theta - center
         return jnp.sum(jnp.where(seen, logs, 0)) - gap @ precision @ gap / 2
 
@@ -140,7 +140,7 @@ def flat_posterior(
     # Around the mode the curves are those of items as flat as they are there.
     wide = jnp.append(mode, jnp.ones_like(mode[:1]))
     factor = shrinkage(model, jnp.einsum("k,jkl,l->j", wide, blocks, wide))
-    flat = given._replace(discrimination=jnp.ones_like(factor))
+    flat = records._replace(discrimination=jnp.ones_like(factor))
     flat = shrunken(flat, factor)._replace(discrimination=factor[:, None] * slopes)
     responses = model, flat, values[None], seen[None], None
     mean, spread = moments(responses, prior, mode, covariance, bend)
@@ -165,14 +165,15 @@ def moments(
         precision: Its inverse, of curves that differ from those of the item records;
             the difference at the mode is then added everywhere. None: they are these.
     """
-    model, given, values, seen, change = responses
+    model, records, values, seen, change = responses
     center, inverse = prior
-    slopes = given.discrimination
+    slopes = records.discrimination
 
     def derivatives(mean, spread):
         variance = jnp.sum((slopes @ spread[0]) * slopes, axis=1)[None]
-        cells_of = model, given, mean, variance, values, seen, change
-        slope, curvature = mean_cells(*cells_of)
+        slope, curvature = mean_cells(
+            model, records, mean, variance, values, seen, change
+        )
         weight = jnp.maximum(curvature[0], 0)
         bend = inverse + slopes.T @ (weight[:, None] * slopes)
         return slope @ slopes - (mean - center) @ inverse, bend[None]
@@ -182,11 +183,13 @@ def moments(
         mean, spread = normal_moments(derivatives, at_mode, square)
         return mean[0], spread[0]
     slope, bend = derivatives(at_mode, jnp.zeros_like(square))
-    more = precision - bend
+    correction = precision - bend
 
     def moved(mean, spread):
         gradient, curvature = derivatives(mean, spread)
-        return gradient - slope - (mean - at_mode) @ more[0], curvature + more
+        return gradient - slope - (mean - at_mode) @ correction[
+            0
+        ], curvature + correction
 
     mean, spread = (x[0] for x in normal_moments(moved, at_mode, square))
     root = inverse_cholesky(spread)
@@ -225,7 +228,7 @@ def find_mode(slopes: Array, derivatives: Any, start: Array) -> Array:
 def shared_covariance(
     slopes: Float[Array, "cells dims"],
     blocks: Float[Array, "cells p p"],
-    found: Any,
+    cells: Any,
     theta: Array,
     covariance: Array,
     same: Bool[Array, "cells cells"],
@@ -235,16 +238,16 @@ def shared_covariance(
     Args:
         slopes: a of each response.
         blocks: Covariances of its item.
-        found: `irtjax.likelihood.products.Cells`, 0 where there is no response.
+        cells: `irtjax.likelihood.products.Cells`, 0 where there is no response.
         theta: The mode.
         covariance: C.
         same: Whether two responses are of one item.
     """
     wide = jnp.append(theta, jnp.ones_like(theta[:1]))
     unit = jnp.eye(len(theta), len(wide), dtype=theta.dtype)
-    bend = (found.curvature[0][:, None] * slopes)[:, :, None] * wide
+    bend = (cells.curvature[0][:, None] * slopes)[:, :, None] * wide
     each = jnp.einsum(
-        "kl,jlp->jkp", covariance, found.slope[0][:, None, None] * unit - bend
+        "kl,jlp->jkp", covariance, cells.slope[0][:, None, None] * unit - bend
     )
     item = jnp.einsum("ij,jkp->ikp", same.astype(theta.dtype), each)
     number = jnp.maximum(jnp.sum(same, axis=1), 1).astype(theta.dtype)
@@ -298,6 +301,6 @@ def with_axes_error(
     factor = inverse_cholesky(root.T @ root + precision @ reduction)
     moved = reduction @ factor.T
     shift = moved @ (factor @ (precision @ gap))
-    found = covariance + moved @ moved.T + shift[:, None] * shift
+    widened = covariance + moved @ moved.T + shift[:, None] * shift
     # Errors of items may make C much larger than Phi: without the population then.
-    return jnp.where(jnp.all(jnp.isfinite(factor)), found, covariance + error)
+    return jnp.where(jnp.all(jnp.isfinite(factor)), widened, covariance + error)

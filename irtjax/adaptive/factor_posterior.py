@@ -41,7 +41,7 @@ class FactorPosterior(NamedTuple):
 
 def known_posterior(
     model: Model,
-    given: Items,
+    records: Items,
     after: State,
     prior: tuple[Array, Array],
     start: Array,
@@ -51,7 +51,7 @@ def known_posterior(
 
     Args:
         model: A model with `dims` abilities.
-        given: Item records of the responses.
+        records: Item records of the responses.
         after: The state of the test, with these responses.
         prior: Mean and precision of the population.
         start: `[dims]` abilities to begin at.
@@ -59,36 +59,36 @@ def known_posterior(
             they are exact.
     """
     (center, precision), change, memory = prior, None, after.memory
-    slopes, seen = given.discrimination, after.given[None]
+    slopes, seen = records.discrimination, after.given[None]
     values = after.observations[None].astype(slopes.dtype)
     if isinstance(memory, Repeats):
-        known = before_each(after.items, after.observations, after.given)
-        shared = lambda first: next_log_prob(first, *known, memory.odds)
-        change = lambda first: jnp.where(seen, shared(first), 0)
-    at = lambda theta: cells(model, given, theta[None], values, seen, change)
+        equal, times = before_each(after.items, after.observations, after.given)
+        change = lambda first: jnp.where(
+            seen, next_log_prob(first, equal, times, memory.odds), 0
+        )
+    at = lambda theta: cells(model, records, theta[None], values, seen, change)
 
-    def curvature_of(found):
+    def curvature_of(terms):
         # Of families that are not concave the upward part is left out.
-        weight = jnp.maximum(found.curvature[0], 0)
+        weight = jnp.maximum(terms.curvature[0], 0)
         return precision + slopes.T @ (weight[:, None] * slopes)
 
     def derivatives(theta):
-        found = at(theta)
-        slope = found.slope[0] @ slopes - precision @ (theta - center)
-        return slope, curvature_of(found)
+        terms = at(theta)
+        slope = terms.slope[0] @ slopes - precision @ (theta - center)
+        return slope, curvature_of(terms)
 
     mode = find_mode(slopes, derivatives, start)
-    found = at(mode)
-    curved = curvature_of(found)
+    terms = at(mode)
+    curved = curvature_of(terms)
     root = inverse_cholesky(curved)
     covariance = root.T @ root
-    responses = model, given, values, seen, change
+    responses = model, records, values, seen, change
     mean, spread = moments(responses, (center, precision), mode, covariance)
     if blocks is not None:
         same = (after.items[:, None] == after.items) & after.given & seen.T
-        where = slopes, blocks, found, mode, covariance, same
-        more = shared_covariance(*where)
-        covariance, spread = covariance + more, spread + more
+        item_errors = shared_covariance(slopes, blocks, terms, mode, covariance, same)
+        covariance, spread = covariance + item_errors, spread + item_errors
         root = inverse_cholesky(covariance)
         curved = root.T @ root
     return FactorPosterior(mode, curved, covariance, mean, spread, mean)

@@ -79,15 +79,14 @@ def _log_chances(
 
     def at(product: Array) -> list[Array]:
         base, *rest = jax.vmap(family.natural)(records, product)
-        found = []
+        logs = []
         # One category at a time: a short last axis of them is several times slower.
         for y in range(family.num_categories):
             log = base + sum(k[y] * g for k, g in zip(kinds, rest, strict=True))
             if isinstance(memory, Repeats):
-                seen = memory.counts(y), memory.times, memory.odds
-                log = next_log_prob(log, *seen)
-            found.append(log)
-        return found
+                log = next_log_prob(log, memory.counts(y), memory.times, memory.odds)
+            logs.append(log)
+        return logs
 
     return at
 
@@ -110,18 +109,18 @@ def mutual_information(
 
     def add(total, part):
         node, weight = part
-        found = []
+        terms = []
         for log in logs(mean + node * sd):
             chance = jnp.exp(log)
-            found.append((chance, -jnp.where(chance > 0, chance * log, 0)))
-        return jax.tree.map(lambda x, y: x + weight * y, total, found), None
+            terms.append((chance, -jnp.where(chance > 0, chance * log, 0)))
+        return jax.tree.map(lambda x, y: x + weight * y, total, terms), None
 
     nodes = jnp.linspace(-ENTROPY_REACH, ENTROPY_REACH, ENTROPY_NODES)
     pairs = (x.astype(sd.dtype) for x in (nodes, jax.nn.softmax(-(nodes**2) / 2)))
     zeros = [(jnp.zeros_like(sd),) * 2] * model.family.num_categories
-    found = lax.scan(add, zeros, tuple(pairs))[0]
-    chance = jnp.stack([part[0] for part in found], axis=-1)
-    return merits.entropy(chance) - sum(part[1] for part in found)
+    totals = lax.scan(add, zeros, tuple(pairs))[0]
+    chance = jnp.stack([part[0] for part in totals], axis=-1)
+    return merits.entropy(chance) - sum(part[1] for part in totals)
 
 
 def kullback_leibler(

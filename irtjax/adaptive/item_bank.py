@@ -16,7 +16,7 @@ from jaxtyping import Array, Float
 
 from irtjax._types import KeyArray
 from irtjax.adaptive import merits
-from irtjax.adaptive.bank import check_categories
+from irtjax.adaptive.bank import check_categories, reproducible
 from irtjax.adaptive.node_bank import AbstractNodeBank
 from irtjax.adaptive.repeats import (
     Repeats,
@@ -62,6 +62,7 @@ class ItemBank(AbstractNodeBank):
     selections: ClassVar[tuple[str, ...]] = ("information", "mutual_information", "kl")
     decides: ClassVar[bool] = True
     repeatable: ClassVar[bool] = True
+    replayable: ClassVar[bool] = True
 
     model: Model
     items: Items
@@ -122,23 +123,92 @@ class ItemBank(AbstractNodeBank):
         if nodes is None and log_weights is not None:
             nodes = equal_nodes(-REACH, REACH, log_weights.shape[0])
         elif nodes is None:
-            narrowest = (num_items, repeats), extra_precision
-            nodes = _choose_nodes(curves[0], curves[1], mean, sd, *narrowest)
+            longest = num_items, repeats
+            nodes = _choose_nodes(
+                curves[0], curves[1], mean, sd, longest, extra_precision
+            )
         nodes = jnp.asarray(nodes, dtype)
         log_prior = population.log_weights_at(nodes)
         theta = mean + sd * nodes
         table = _table_jit(*curves, theta)
         _check_table(model, np.asarray(table))
-        known: tuple[Any, ...] = model, items, table, log_weights is not None
+        bank = cls(
+            theta=theta,
+            log_prior=log_prior,
+            mean=mean,
+            sd=sd,
+            model=model,
+            items=items,
+            table=table,
+            histogram=log_weights is not None,
+        )
         if curves[1] is not items:
-            known += curves[1], item_information(*curves, theta)
-        bank = cls(mean, sd, theta, log_prior, *known)
+            at_nodes = item_information(*curves, theta)
+            bank = dataclasses.replace(bank, errors=curves[1], at_nodes=at_nodes)
         if flat is not None and repeats > 1:
             moves = _moves_jit(flat[0].family, flat[1], theta)
             bank = dataclasses.replace(bank, moves=moves)
         if scale is None or not np.any(scale):
             return bank
         return dataclasses.replace(bank, scale=jnp.asarray(scale, dtype))
+
+    def rebuilt(
+        self,
+        items: Items,
+        covariance: np.ndarray | None,
+        counts: np.ndarray,
+        repeats: int,
+    ) -> ItemBank:
+        """A bank of drawn items of the same population and nodes.
+
+        Args:
+            items: Item records.
+            covariance: `[items, columns, columns]` of their errors; None: exact items.
+            counts: `[items]` numbers of responses of their calibration, unused.
+            repeats: Responses to an item.
+        """
+        histogram = self.log_prior if self.histogram else None
+        return ItemBank.create(
+            self.model,
+            items,
+            Population(self.mean, self.sd, histogram),
+            repeats=repeats,
+            nodes=(self.theta - self.mean) / self.sd,
+            covariance=covariance,
+        )
+
+    @property
+    def items_without_errors(self) -> tuple[int, str] | None:
+        """Items of zero covariance with repeats; else those not identified."""
+        if self.moves is not None:
+            exact = ~np.asarray(self.moves).any(axis=(1, 2))
+            return int(exact.sum()), "items without errors are taken as known"
+        if self.errors is None:
+            return None
+        identified = np.asarray(self.errors.identified)
+        return int(np.sum(~identified)), "no response to such an item counts"
+
+    def identity(self) -> tuple[Any, Any]:
+        """Family; items, population, errors of items, location and scale."""
+        errors: tuple[Any, ...] = ()
+        if self.errors is not None:
+            # Roots of one covariance may differ in signs between machines.
+            root = np.asarray(self.errors.root, float)
+            errors = root @ np.swapaxes(root, 1, 2), self.errors.identified
+        elif self.moves is not None:
+            errors = (np.sum(np.asarray(self.moves, float) ** 2, axis=1),)
+        if self.scale is not None:
+            errors += (self.scale,)
+        population = self.mean, self.sd
+        return self.model.family, (self.items, *population, *map(reproducible, errors))
+
+    def with_items(self, items: Any, order: np.ndarray | None = None) -> ItemBank:
+        """A bank of exact items."""
+        return dataclasses.replace(self, items=items, errors=None)
+
+    def responses_of(self, observations: Any, observed: Array) -> Responses:
+        """Observations `[subjects, items]` as data; `observed` masks them."""
+        return Responses(observations.astype(jnp.int8), observed)
 
     @property
     def num_items(self) -> int:
@@ -247,8 +317,8 @@ class ItemBank(AbstractNodeBank):
         wide = lambda x: x.reshape(-1, *[1] * (log_probs.ndim - 2))
         times, parts = wide(memory.times), []
         for y in range(2):
-            found = log_probs[:, y], wide(memory.counts(y)), times, memory.odds
-            parts.append(next_log_prob(*found))
+            equal = wide(memory.counts(y))
+            parts.append(next_log_prob(log_probs[:, y], equal, times, memory.odds))
         return jnp.stack(parts, axis=1)
 
     def learn(
@@ -258,9 +328,9 @@ class ItemBank(AbstractNodeBank):
         memory = before.memory
         if not isinstance(memory, Repeats):
             return super().learn(before, after, item, observation)
-        found = self.node_log_probs(item, observation)
-        known = memory.counts(observation)[item], memory.times[item], memory.odds
-        return before.posterior + next_log_prob(found, *known)
+        first = self.node_log_probs(item, observation)
+        equal, times = memory.counts(observation)[item], memory.times[item]
+        return before.posterior + next_log_prob(first, equal, times, memory.odds)
 
     def log_likelihood(self, state: State) -> Callable[[Array], Array]:
         """Log-likelihood of all responses of a test, of an ability.
@@ -273,15 +343,15 @@ class ItemBank(AbstractNodeBank):
             return lambda theta: self._through_five(theta, state)
         if not isinstance(memory, Repeats):
             return super().log_likelihood(state)
-        known = before_each(state.items, state.observations, state.given)
+        equal, times = before_each(state.items, state.observations, state.given)
 
-        def found(theta):
+        def log_lik(theta):
             one = lambda item, seen: self.log_prob(item, seen, theta)
             first = jax.vmap(one)(state.items, state.observations)
-            cells = next_log_prob(first, *known, memory.odds)
+            cells = next_log_prob(first, equal, times, memory.odds)
             return jnp.sum(jnp.where(state.given, cells, 0))
 
-        return found
+        return log_lik
 
     def _through_five(self, theta: Array, state: State) -> Array:
         """The log-likelihood between nodes (Lagrange's formula)."""
@@ -317,8 +387,10 @@ class ItemBank(AbstractNodeBank):
             number = state.num_given.astype(self.theta.dtype)
             reach = merits.KL_REACH * self.sd / jnp.sqrt(number + 1)
             here = self._next(self._everywhere(state.ability), state.memory)
-            known = self._next(self.table, state.memory), self.theta, here
-            return merits.kullback_leibler(*known, state.ability, reach)
+            table = self._next(self.table, state.memory)
+            return merits.kullback_leibler(
+                table, self.theta, here, state.ability, reach
+            )
         return super().merit(select, state)
 
     def decrease(self, design: Any, state: State) -> Float[Array, " items"]:
@@ -354,10 +426,10 @@ class ItemBank(AbstractNodeBank):
         if not self.histogram:
             return super().draw_abilities(num_subjects, key)
         # A histogram has mass between its nodes: each stands for its surroundings.
-        which, where = jax.random.split(key)
-        node = jax.random.categorical(which, self.log_prior, shape=(num_subjects,))
+        node_key, offset_key = jax.random.split(key)
+        node = jax.random.categorical(node_key, self.log_prior, shape=(num_subjects,))
         dtype = self.theta.dtype
-        offset = jax.random.uniform(where, (num_subjects,), dtype, -0.5, 0.5)
+        offset = jax.random.uniform(offset_key, (num_subjects,), dtype, -0.5, 0.5)
         return self.theta[node] + offset * (self.theta[1] - self.theta[0])
 
     def all_items(self, data: Responses) -> Array:

@@ -13,7 +13,6 @@ import numpy as np
 from irtjax.adaptive.bank import AbstractBank
 from irtjax.adaptive.design import Design
 from irtjax.adaptive.factor_bank import FactorBank
-from irtjax.adaptive.factor_errors import SlopeErrors
 from irtjax.adaptive.item_bank import ItemBank
 from irtjax.adaptive.lengths import LengthBank
 from irtjax.adaptive.regressed import regressed_items
@@ -75,23 +74,17 @@ class LabelledBank(NamedTuple):
         """Errors of items that standard errors leave out."""
         if self.source is None:
             return ()
-        errors, moves = (getattr(self.bank, x, None) for x in ("errors", "moves"))
-        if isinstance(errors, SlopeErrors):
-            lost = int(np.sum(~np.asarray(errors.blocks).any(axis=(1, 2))))
-            effect = "items without errors are taken as known"
-        elif moves is not None:
-            lost = int(np.sum(~np.asarray(moves).any(axis=(1, 2))))
-            effect = "items without errors are taken as known"
-        elif errors is not None:
-            lost = int(np.sum(~np.asarray(errors.identified)))
-            effect = "no response to such an item counts"
-        elif self.source.options.get("item_uncertainty", True) is False:
-            return ("items are taken as known, as in the fit (item_uncertainty=False)",)
-        else:
-            return ("items are taken as known: the fit has no errors of its items",)
-        if not lost:
+        without = self.bank.items_without_errors
+        if without is None:
+            if self.source.options.get("item_uncertainty", True) is False:
+                reason = ", as in the fit (item_uncertainty=False)"
+            else:
+                reason = ": the fit has no errors of its items"
+            return (f"items are taken as known{reason}",)
+        count, effect = without
+        if not count:
             return ()
-        noun = "1 item has" if lost == 1 else f"{lost:,} items have"
+        noun = "1 item has" if count == 1 else f"{count:,} items have"
         return (f"{noun} no finite errors: {effect}",)
 
     def _decided(self, design: Design) -> tuple[str, ...]:
@@ -220,8 +213,8 @@ def label(
     check_unique("item", labels)
     if groups is not None:
         groups = names_of("content group", groups, bank.num_items)
-    if isinstance(bank, FactorBank) and factors is None:
-        factors = np.array([f"factor_{k + 1}" for k in range(bank.center.shape[0])])
+    if factors is None:
+        factors = bank.factor_names
     return LabelledBank(bank, labels, groups, factors, calibration)
 
 
@@ -232,30 +225,39 @@ def counts_of(fit: Calibration) -> np.ndarray:
 
 def _bank_of(fit: Calibration, num_items: int | None, rules: Mapping[str, Any]):
     """The bank of a calibration, and the names of its factors if it has several."""
-    parameters = jax.tree.map(jnp.asarray, fit.parameters)
+    model, parameters = fit.model, jax.tree.map(jnp.asarray, fit.parameters)
+    if model.family.dims:
+        return _factor_bank(fit, rules.get("composite")), fit.require(Factors).names
+    items, population = parameters.items, parameters.population
     errors = item_errors(fit)
     options: dict[str, Any] = dict(num_items=num_items)
     if errors is not None:
         options |= dict(covariance=errors.items, scale=errors.scale)
-    parts: Any = fit.model, parameters.items, parameters.population
-    if fit.model.family.dims:
-        more: dict[str, Any] = dict(composite=rules.get("composite"))
-        blocks = factor_item_errors(fit)
-        items = parameters.items
-        if blocks is not None:
-            fixed = fit.options.get("loadings", "all") != "all"
-            more |= dict(num_subjects=len(fit.subject_names), axes_fixed=fixed)
-            # Joint estimates are too large by about what their prior takes away.
-            weight = 1.0 if fit.parameters.theta is None else 0.0
-            given = fit.model, items, parameters.population, blocks, counts_of(fit)
-            items, blocks = regressed_items(*given, weight)
-        parts = fit.model, items, parameters.population
-        return FactorBank.create(*parts, covariance=blocks, **more), fit.require(
-            Factors
-        ).names
-    if not fit.model.has_lengths:
-        repeats = max(rules.get("repeats", 1), 1)
-        return ItemBank.create(*parts, repeats=repeats, **options), None
-    offset = fit.options["length_offset"]
-    parts += (parameters.lengths,)
-    return LengthBank.of(*parts, offset=offset, **options), None
+    if model.has_lengths:
+        options["offset"] = fit.options["length_offset"]
+        bank = LengthBank.of(model, items, population, parameters.lengths, **options)
+        return bank, None
+    repeats = max(rules.get("repeats", 1), 1)
+    return ItemBank.create(model, items, population, repeats=repeats, **options), None
+
+
+def _factor_bank(fit: Calibration, composite: Any) -> FactorBank:
+    """The bank of a calibration of several abilities."""
+    parameters = jax.tree.map(jnp.asarray, fit.parameters)
+    items, blocks, sample = parameters.items, factor_item_errors(fit), None
+    if blocks is not None:
+        sample = len(fit.subject_names)
+        # Joint estimates are too large by about what their prior takes away.
+        weight = 1.0 if fit.parameters.theta is None else 0.0
+        items, blocks = regressed_items(
+            fit.model, items, parameters.population, blocks, counts_of(fit), weight
+        )
+    return FactorBank.create(
+        fit.model,
+        items,
+        parameters.population,
+        composite=composite,
+        covariance=blocks,
+        num_subjects=sample,
+        axes_fixed=sample is not None and fit.options.get("loadings", "all") != "all",
+    )

@@ -15,6 +15,9 @@ from irtjax._types import KeyArray
 from irtjax.adaptive.item_bank import ItemBank
 from irtjax.adaptive.node_bank import AbstractNodeBank
 from irtjax.adaptive.state import State
+from irtjax.data.responses import Responses
+from irtjax.likelihood.lengths import with_lengths
+from irtjax.likelihood.problem import Problem
 from irtjax.models.family import Items
 from irtjax.models.lengths import LengthParameters, LengthSummary
 from irtjax.models.model import Model, Population
@@ -90,6 +93,42 @@ class LengthBank(ItemBank):
         omega, phi, variance = self.lengths.items
         return omega, phi, variance, self.lengths.correlation
 
+    def identity(self) -> tuple[Any, Any]:
+        """As of an item bank, with the parameters of lengths."""
+        family, (items, mean, sd, *errors) = super().identity()
+        return family, (items, mean, sd, self.lengths, *errors)
+
+    def with_items(self, items: Any, order: np.ndarray | None = None) -> LengthBank:
+        """A bank of exact items, with their lengths in the same order."""
+        bank = dataclasses.replace(self, items=items, errors=None)
+        if order is None or self.lengths is None:
+            return bank
+        records = jax.tree.map(lambda x: x[order], self.lengths.items)
+        lengths = self.lengths._replace(items=records)
+        return dataclasses.replace(bank, lengths=lengths)
+
+    def observations(self, responses: Array, lengths: np.ndarray | None) -> Answer:
+        """Observations of responses and lengths `[subjects, items]`; NaN: no length."""
+        if lengths is None:
+            lengths = np.full(responses.shape, np.nan)
+        logs = np.log(lengths + self.offset)
+        return Answer(responses, jnp.asarray(logs, self.theta.dtype))
+
+    def responses_of(self, observations: Answer, observed: Array) -> Responses:
+        """Responses and lengths as data."""
+        data = super().responses_of(observations.response, observed)
+        has_length = jnp.isfinite(observations.log_length)
+        return dataclasses.replace(
+            data,
+            log_length=jnp.where(has_length, observations.log_length, 0),
+            length_observed=has_length,
+        )
+
+    def all_items(self, data: Responses) -> Array:
+        """EAP abilities from responses and lengths of many subjects."""
+        problem, _ = with_lengths(Problem.create(self.model, data), self.lengths)
+        return super().all_items(problem.data)
+
     @property
     def blank(self) -> Answer:
         """A response without a length."""
@@ -118,9 +157,9 @@ class LengthBank(ItemBank):
     ) -> LengthMemory:
         """The sums with one more length, unless that is not known."""
         omega, phi, variance, _ = self._records
-        known = jnp.isfinite(observation.log_length)
-        gap = jnp.where(known, observation.log_length - omega[item], 0)
-        ratio = jnp.where(known, phi[item] / variance[item], 0)
+        measured = jnp.isfinite(observation.log_length)
+        gap = jnp.where(measured, observation.log_length - omega[item], 0)
+        ratio = jnp.where(measured, phi[item] / variance[item], 0)
         precision = memory.precision + ratio * phi[item]
         return LengthMemory(precision, memory.slope + ratio * gap)
 
@@ -137,8 +176,8 @@ class LengthBank(ItemBank):
         """Information of each response, plus the precision its length would add."""
         _, phi, variance, rho = self._records
         precision = lambda sums: 1 / (1 - rho**2 * sums / (1 + sums))
-        more = precision(memory.precision + phi**2 / variance)
-        return self.information(theta) + more - precision(memory.precision)
+        after = precision(memory.precision + phi**2 / variance)
+        return self.information(theta) + after - precision(memory.precision)
 
     @property
     def more_precision(self) -> Array:

@@ -6,7 +6,6 @@ import dataclasses
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Unpack
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -14,12 +13,8 @@ import numpy as np
 from irtjax._types import KeyArray, RandomKey
 from irtjax.adaptive.bank import AbstractBank
 from irtjax.adaptive.design import COMPARED, Design, Rules
-from irtjax.adaptive.factor_bank import FactorBank
-from irtjax.adaptive.item_bank import ItemBank
 from irtjax.adaptive.labels import LabelledBank, counts_of, label
-from irtjax.adaptive.lengths import LengthBank
 from irtjax.adaptive.populations import population_of
-from irtjax.adaptive.regressed import regressed_items
 from irtjax.adaptive.simulation import run_tests_jit
 from irtjax.calibration.calibration import Calibration
 from irtjax.calibration.item_error import factor_item_errors, item_errors
@@ -27,7 +22,6 @@ from irtjax.data.arrays import places_of
 from irtjax.data.frames import HasTable
 from irtjax.data.item_texts import refuse_other_contents
 from irtjax.models.family import Items
-from irtjax.models.model import Population
 from irtjax.models.simulate import simulate_abilities
 from irtjax.numerics.precision import full_precision
 from irtjax.numerics.random_keys import as_key
@@ -77,14 +71,8 @@ def draw_items(fit: Calibration, key: RandomKey, size: float = 1.0) -> Items:
     drawn = model.constrain(coordinates + size * moves)
     # What a model does not estimate stays as it is.
     estimated = {parameter.name for parameter in model.family.parameters}
-    kept = {k: v for k, v in items._asdict().items() if k not in estimated}
-    return drawn._replace(**kept)
-
-
-def with_items(bank: Any, items: Items) -> AbstractBank:
-    """A bank that draws responses by other items; it scores nothing by them."""
-    exact = {"errors": None} if isinstance(bank, ItemBank | FactorBank) else {}
-    return dataclasses.replace(bank, items=items, **exact)
+    constants = {k: v for k, v in items._asdict().items() if k not in estimated}
+    return drawn._replace(**constants)
 
 
 def true_bank(
@@ -94,7 +82,7 @@ def true_bank(
     if isinstance(truth, Calibration):
         return _of_calibration(truth, bank)
     if hasattr(truth, "_fields"):
-        return with_items(bank.bank, _as_those_of(bank.bank, truth))
+        return bank.bank.with_items(_as_those_of(bank.bank, truth))
     if not isinstance(truth, str):
         raise ValueError(
             f"truth is of type {type(truth).__name__}: give 'bank', 'draw', a"
@@ -109,44 +97,29 @@ def true_bank(
         )
     if not isinstance(source, Calibration):
         raise ValueError("truth 'draw' needs a calibration, which has errors of items")
-    known = bank.bank
-    if isinstance(known, FactorBank) and known.errors is not None:
-        return with_items(known, _drawn(known, key))
-    return with_items(known, draw_items(source, key))
+    items = bank.bank.drawn_items(key)
+    return bank.bank.with_items(draw_items(source, key) if items is None else items)
 
 
 def _as_those_of(bank: Any, items: Items) -> Items:
     """An item record with the types of a bank's; refuses another kind or size."""
-    known = bank.items
-    if type(items) is not type(known):
+    reference = bank.items
+    if type(items) is not type(reference):
         raise ValueError(
             f"truth: the record is of type {type(items).__name__}, the items of the"
-            f" bank of type {type(known).__name__}"
+            f" bank of type {type(reference).__name__}"
         )
-    for name, given, own in zip(known._fields, items, known, strict=True):
-        if np.shape(given) != np.shape(own):
+    for name, values, own in zip(reference._fields, items, reference, strict=True):
+        if np.shape(values) != np.shape(own):
             raise ValueError(
-                f"truth: {name} has shape {np.shape(given)}, that of the bank's items"
+                f"truth: {name} has shape {np.shape(values)}, that of the bank's items"
                 f" {np.shape(own)}: give a record of these items in their order"
             )
-        if np.isnan(np.asarray(given, float)).any():
+        if np.isnan(np.asarray(values, float)).any():
             raise ValueError(f"truth: {name} has values that are no numbers")
-    return jax.tree.map(lambda given, own: jnp.asarray(given, own.dtype), items, known)
-
-
-def _drawn(bank: FactorBank, key: KeyArray) -> Items:
-    """Items drawn by the errors of a bank, which were drawn towards their mean."""
-    assert bank.errors is not None
-    slopes, intercept = bank.items.discrimination, bank.items.intercept
-    values, vectors = np.linalg.eigh(np.asarray(bank.errors.blocks, float))
-    roots = vectors * np.sqrt(np.maximum(values, 0))[:, None, :]
-    noise = jax.random.normal(key, values.shape, slopes.dtype)
-    moves = jnp.einsum("jpq,jq->jp", jnp.asarray(roots, noise.dtype), noise)
-    shift = moves[:, -1].reshape((-1,) + (1,) * (intercept.ndim - 1))
-    found = slopes + moves[:, :-1]
-    if bank.model.family.parameters[0].bijection.kind == "positive":
-        found = jnp.maximum(found, 0)
-    return bank.items._replace(discrimination=found, intercept=intercept + shift)
+    return jax.tree.map(
+        lambda values, own: jnp.asarray(values, own.dtype), items, reference
+    )
 
 
 def _of_calibration(fit: Calibration, bank: LabelledBank) -> AbstractBank:
@@ -161,14 +134,8 @@ def _of_calibration(fit: Calibration, bank: LabelledBank) -> AbstractBank:
     kinds = [(type(x.bank), x.bank.num_categories) for x in (bank, other)]
     if kinds[0] != kinds[1]:
         raise ValueError("truth: that calibration is of another kind of model")
-    known: Any = other.bank
-    items = jax.tree.map(jnp.asarray, fit.parameters.items)
-    rows: Any = with_items(known, jax.tree.map(lambda x: x[places], items))
-    if isinstance(rows, LengthBank) and rows.lengths is not None:
-        lengths = jax.tree.map(lambda x: x[places], rows.lengths.items)
-        lengths = rows.lengths._replace(items=lengths)
-        rows = eqx.tree_at(lambda x: x.lengths, rows, lengths)
-    return rows
+    items = jax.tree.map(lambda x: jnp.asarray(x)[places], fit.parameters.items)
+    return other.bank.with_items(items, places)
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
@@ -238,45 +205,50 @@ def misfit_study(
     if draws < 1 or num_subjects < 1:
         raise ValueError("draws and num_subjects: give at least 1 of each")
     # Banks of overestimated slopes need finer nodes: as of tests four times as long.
-    known = label(fit, 4 * num_items, None, None, rules)
-    if isinstance(known.bank, LengthBank):
+    labelled = label(fit, 4 * num_items, None, None, rules)
+    if fit.model.has_lengths:
         raise ValueError("misfit_study does not serve models with response lengths")
-    answers = with_items(known.bank, jax.tree.map(jnp.asarray, fit.parameters.items))
-    designs = _designs(known, num_items, rules)
-    other = None if population is None else population_of(known.bank, population)
+    answers = labelled.bank.with_items(jax.tree.map(jnp.asarray, fit.parameters.items))
+    covariance, counts = _covariance_of(fit), counts_of(fit)
+    designs = _designs(labelled, num_items, rules)
+    other = None if population is None else population_of(labelled.bank, population)
     kinds = [design.select for design in designs]
-    times = designs[0].repeats
     rows = []
     for size in sizes:
-        found: list[list[np.ndarray]] = [[] for _ in kinds]
+        cells: list[list[np.ndarray]] = [[] for _ in kinds]
         for draw in range(draws):
             # The same subjects and errors for every size and rule.
             seeds = jax.random.split(jax.random.fold_in(key, draw), 3)
-            theta = known.bank.draw_abilities(num_subjects, seeds[2])
+            theta = labelled.bank.draw_abilities(num_subjects, seeds[2])
             if other is not None:
                 theta = simulate_abilities(num_subjects, seeds[2], other, theta.dtype)
             truth = np.asarray(answers.truth(theta), float)
-            bank = _rebuilt(
-                known.bank, fit, draw_items(fit, seeds[0], size), size, times
+            rebuild: Any = labelled.bank
+            bank = rebuild.rebuilt(
+                draw_items(fit, seeds[0], size),
+                size**2 * covariance if size and covariance is not None else None,
+                counts,
+                designs[0].repeats,
             )
-            for design, cell in zip(designs, found, strict=True):
-                options: Any = dict(theta=theta, answers=answers)
-                tests = run_tests_jit(bank, design, key=seeds[1], **options)
+            for design, cell in zip(designs, cells, strict=True):
+                tests = run_tests_jit(
+                    bank, design, key=seeds[1], theta=theta, answers=answers
+                )
                 ratio = _slope_ratio(bank, answers, np.asarray(tests.items))
                 error = np.asarray(tests.ability[:, -1], float) - truth
                 stated = np.asarray(tests.standard_error[:, -1], float)
                 cell.append(np.stack([error, stated, ratio, tests.num_given]))
-        for select, cell in zip(kinds, found, strict=True):
+        for select, cell in zip(kinds, cells, strict=True):
             rows.append({"size": float(size), "select": select, **_summary(cell)})
     return MisfitStudy(pa.Table.from_pylist(rows))
 
 
-def _designs(known: LabelledBank, num_items: int, rules: Rules) -> list[Design]:
+def _designs(labelled: LabelledBank, num_items: int, rules: Rules) -> list[Design]:
     """The tests of a study, and those of random items unless they are."""
-    designs = [known.design(num_items, **rules)]
+    designs = [labelled.design(num_items, **rules)]
     if designs[0].select != "random":
-        kept: Any = {k: v for k, v in rules.items() if k in COMPARED}
-        designs.append(known.design(num_items, **kept, select="random"))
+        compared: Any = {k: v for k, v in rules.items() if k in COMPARED}
+        designs.append(labelled.design(num_items, **compared, select="random"))
     return designs
 
 
@@ -296,35 +268,21 @@ def _summary(cell: list[np.ndarray]) -> dict[str, float]:
     }
 
 
-def _rebuilt(
-    bank: Any, fit: Calibration, items: Items, size: float, repeats: int
-) -> AbstractBank:
-    """A bank of drawn items with their errors, the same population and nodes."""
-    if isinstance(bank, FactorBank):
-        blocks = factor_item_errors(fit)
-        options = dict(composite=bank.composite)
-        if blocks is not None and size:
-            # No prior has drawn these items towards its mean.
-            given = bank.model, items, bank.population, size**2 * blocks
-            items, options["covariance"] = regressed_items(*given, counts_of(fit), 0)
-        return FactorBank.create(bank.model, items, bank.population, **options)
-    nodes = (bank.theta - bank.mean) / bank.sd
-    histogram = bank.log_prior if bank.histogram else None
-    population = Population(bank.mean, bank.sd, histogram)
+def _covariance_of(fit: Calibration) -> np.ndarray | None:
+    """`[items, columns, columns]` of the errors of items; None: they are exact."""
+    if fit.model.family.dims:
+        return factor_item_errors(fit)
     errors = item_errors(fit)
-    options: dict[str, Any] = dict(nodes=nodes, repeats=repeats)
-    if errors is not None and size:
-        options["covariance"] = size**2 * errors.items
-    return ItemBank.create(bank.model, items, population, **options)
+    return None if errors is None else errors.items
 
 
-def _slope_ratio(bank: Any, true: Any, given: np.ndarray) -> np.ndarray:
+def _slope_ratio(bank: Any, true: Any, positions: np.ndarray) -> np.ndarray:
     """Mean log of the bank's over true discriminations of the items given, by test."""
     sizes = []
     for items in (bank.items, true.items):
         slope = np.asarray(items.discrimination, float)
         slope = slope.reshape(len(slope), -1)
         sizes.append(np.log(np.maximum(np.linalg.norm(slope, axis=1), 1e-12)))
-    ratio = (sizes[0] - sizes[1])[given]
-    used = given >= 0
+    ratio = (sizes[0] - sizes[1])[positions]
+    used = positions >= 0
     return np.sum(np.where(used, ratio, 0), axis=1) / np.maximum(used.sum(axis=1), 1)

@@ -142,26 +142,26 @@ class AbstractNodeBank(AbstractBank):
     def _above(self, mark: Array, error: Array) -> Float[Array, " nodes"]:
         """Share of each node that is above a mark: it stands for its surroundings."""
         step, tiny = self.theta[1] - self.theta[0], jnp.finfo(mark.dtype).tiny
-        known = jnp.clip((self.theta - mark) / step + 0.5, 0, 1)
-        unknown = ndtr((self.theta - mark) / jnp.maximum(error, tiny))
+        sharp = jnp.clip((self.theta - mark) / step + 0.5, 0, 1)
+        smooth = ndtr((self.theta - mark) / jnp.maximum(error, tiny))
         # Where the error is below the distance of nodes, neither is far off.
-        return jnp.where(error > step / 2, unknown, known)
+        return jnp.where(error > step / 2, smooth, sharp)
 
     def odds(self, state: State, low: Array, high: Array) -> Float[Array, ""]:
         """Log-likelihood ratio of the responses at two abilities."""
-        found = self.log_likelihood(state)
-        return found(high) - found(low)
+        log_lik = self.log_likelihood(state)
+        return log_lik(high) - log_lik(low)
 
     def log_likelihood(self, state: State) -> Callable[[Array], Array]:
         """Log-likelihood of all observations of a test, of an ability."""
 
-        def found(theta):
+        def log_lik(theta):
             one = lambda item, seen: self.log_prob(item, seen, theta)
             cells = jax.vmap(one)(state.items, state.observations)
             total = jnp.sum(jnp.where(state.given, cells, 0))
             return total + self.log_memory(state.memory, theta)
 
-        return found
+        return log_lik
 
 
 @full_precision
@@ -216,5 +216,5 @@ def _mode(bank: AbstractNodeBank, state: State) -> tuple[Array, Array]:
     low, high = nodes[jnp.maximum(index - 2, 0)], nodes[jnp.minimum(index + 2, last)]
     zero = jnp.zeros((), jnp.int32)
     init = (theta, low, high, theta, jnp.zeros((), bool), zero)
-    found = lax.while_loop(lambda s: ~s[4] & (s[5] < MOST_STEPS), body, init)
-    return found[0], 1 / jnp.maximum(found[3], (nodes[-1] - nodes[0]) ** -2)
+    final = lax.while_loop(lambda s: ~s[4] & (s[5] < MOST_STEPS), body, init)
+    return final[0], 1 / jnp.maximum(final[3], (nodes[-1] - nodes[0]) ** -2)

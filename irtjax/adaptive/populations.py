@@ -8,16 +8,15 @@ import jax.numpy as jnp
 import numpy as np
 
 from irtjax.adaptive.bank import AbstractBank
-from irtjax.adaptive.factor_bank import FactorBank
 from irtjax.models.model import Population
 
 
-def population_of(bank: AbstractBank, given: Any) -> Population:
+def population_of(bank: AbstractBank, population: Any) -> Population:
     """A normal population from what `simulate_tests` takes: see its `population`.
 
     Args:
         bank: The bank on whose scale it is.
-        given: (mean, sd), each a number or `[dims]`; (mean, covariance) with
+        population: (mean, sd), each a number or `[dims]`; (mean, covariance) with
             `[dims, dims]`; or a `Population`. With standard deviations the correlations
             are those of the bank.
 
@@ -34,26 +33,28 @@ def population_of(bank: AbstractBank, given: Any) -> Population:
     >>> ones, zeros = jnp.ones(5), jnp.zeros(5)
     >>> unit = Population(jnp.array(0.0), jnp.array(1.0))
     >>> items = LogisticItems(ones, zeros, zeros, ones)
-    >>> found = population_of(ItemBank.create(rasch(), items, unit), (1, 0.5))
-    >>> float(found.mean), float(found.sd)
+    >>> other = population_of(ItemBank.create(rasch(), items, unit), (1, 0.5))
+    >>> float(other.mean), float(other.sd)
     (1.0, 0.5)
     """
-    if isinstance(given, Population):
-        if given.log_weights is not None:
+    if isinstance(population, Population):
+        if population.log_weights is not None:
             raise ValueError(
                 "population: a histogram is not drawn from; give abilities: ability="
             )
-        covariance: Any = given.sd if not jnp.ndim(given.mean) else given.covariance
-        given = given.mean, covariance
+        covariance: Any = (
+            population.sd if not jnp.ndim(population.mean) else population.covariance
+        )
+        population = population.mean, covariance
     try:
-        mean, spread = (np.asarray(x, float) for x in given)
+        mean, spread = (np.asarray(x, float) for x in population)
     except (TypeError, ValueError):
         raise ValueError(
-            f"population {given!r}: give a mean and a standard deviation"
+            f"population {population!r}: give a mean and a standard deviation"
         ) from None
     if not (np.isfinite(mean).all() and np.isfinite(spread).all()):
         raise ValueError("population: a mean or standard deviation is not finite")
-    if not isinstance(bank, FactorBank):
+    if not bank.several:
         if mean.size != 1 or spread.size != 1:
             raise ValueError("population: the bank has one ability, give two numbers")
         return _one(bank, mean.reshape(()), spread.reshape(()))
@@ -67,7 +68,7 @@ def _one(bank: Any, mean: np.ndarray, sd: np.ndarray) -> Population:
     return Population(*(jnp.asarray(x, bank.mean.dtype) for x in (mean, sd)))
 
 
-def _several(bank: FactorBank, mean: np.ndarray, spread: np.ndarray) -> Population:
+def _several(bank: Any, mean: np.ndarray, spread: np.ndarray) -> Population:
     """The population of several abilities."""
     dims, dtype = bank.center.size, bank.center.dtype
     if mean.shape not in ((), (dims,)) or spread.shape not in (
@@ -79,13 +80,13 @@ def _several(bank: FactorBank, mean: np.ndarray, spread: np.ndarray) -> Populati
             f"population: give {dims} means, and {dims} standard deviations or a"
             f" {dims} x {dims} covariance, not {mean.shape} and {spread.shape}"
         )
-    known = np.asarray(bank.spread, float)
+    reference = np.asarray(bank.spread, float)
     if spread.ndim < 2:
         if (spread <= 0).any():
             raise ValueError("population: a standard deviation is not above 0")
         sd = np.broadcast_to(spread, (dims,))
-        own = np.sqrt(np.diagonal(known))
-        correlation = known / np.outer(own, own)
+        own = np.sqrt(np.diagonal(reference))
+        correlation = reference / np.outer(own, own)
     else:
         symmetric = np.allclose(spread, spread.T)
         if not symmetric or np.linalg.eigvalsh(spread).min() <= 0:

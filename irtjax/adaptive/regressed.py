@@ -86,13 +86,12 @@ def regressed(
             continue
         at = np.ix_(items, places, places)
         number = None if counts is None else np.asarray(counts, float)[items]
-        known = moved[np.ix_(items, places)], left[at]
+        estimates = moved[np.ix_(items, places)], left[at]
         if prior is not None:
-            known = _without_prior(*known, prior[np.ix_(places, places)])
-        if known is None:
+            estimates = _without_prior(*estimates, prior[np.ix_(places, places)])
+        if estimates is None:
             continue
-        parts = _of_kind(*known, number)
-        moved[np.ix_(items, places)], left[at] = parts
+        moved[np.ix_(items, places)], left[at] = _of_kind(*estimates, number)
     return Regressed(moved, left)
 
 
@@ -129,16 +128,18 @@ def regressed_items(
     every = np.diagonal(blocks, axis1=1, axis2=2)[:, :dims] > 0
     rotates = not positive and bool(np.all(every | ~every.any(axis=1, keepdims=True)))
     prior = _prior_of_slopes(model, slopes, population if rotates else None, weight)
-    found = regressed(np.column_stack([slopes, shift]), blocks, counts, prior)
-    moved = found.rows[:, :dims]
+    expected = regressed(np.column_stack([slopes, shift]), blocks, counts, prior)
+    moved = expected.rows[:, :dims]
     if positive:
         moved = np.maximum(moved, 0)
-    more = (found.rows[:, dims] - shift).reshape((size,) + (1,) * (intercept.ndim - 1))
+    change = (expected.rows[:, dims] - shift).reshape(
+        (size,) + (1,) * (intercept.ndim - 1)
+    )
     records = items._replace(
         discrimination=jnp.asarray(moved, dtype),
-        intercept=jnp.asarray(intercept + more, dtype),
+        intercept=jnp.asarray(intercept + change, dtype),
     )
-    return records, found.blocks
+    return records, expected.blocks
 
 
 def _prior_of_slopes(
@@ -188,7 +189,7 @@ def _of_kind(rows, blocks, counts) -> tuple[np.ndarray, np.ndarray]:
     true = values * (size - 1) / degrees - 1
     share = true / (true + each[:, None])
     back = root @ vectors
-    found = mean + (share * (vectors.T @ scaled).T) @ back.T
+    expected = mean + (share * (vectors.T @ scaled).T) @ back.T
     unknown = (1 - share) ** 2 * values * (1 / size + 2 / degrees)
     left = share * each[:, None] + unknown
-    return found, np.einsum("pk,jk,qk->jpq", back, left, back)
+    return expected, np.einsum("pk,jk,qk->jpq", back, left, back)

@@ -79,58 +79,58 @@ def next_log_prob(log_prob: Array, count: Array, times: Array, odds: Array) -> A
     >>> round(float(jnp.exp(next_log_prob(half, jnp.array(1), jnp.array(1), third))), 4)
     0.6667
     """
-    more = count.astype(log_prob.dtype) * odds
+    excess = count.astype(log_prob.dtype) * odds
     # Without such a response nothing is added, of which a logarithm has no slope.
-    seen = more > 0
-    total = jnp.logaddexp(log_prob, jnp.log(jnp.where(seen, more, 1)))
-    found = jnp.where(seen, total, log_prob)
-    return found - jnp.log1p(times.astype(log_prob.dtype) * odds)
+    seen = excess > 0
+    total = jnp.logaddexp(log_prob, jnp.log(jnp.where(seen, excess, 1)))
+    numerator = jnp.where(seen, total, log_prob)
+    return numerator - jnp.log1p(times.astype(log_prob.dtype) * odds)
 
 
-def logit_slope(chance: Array, known: Repeats) -> Array:
+def logit_slope(chance: Array, memory: Repeats) -> Array:
     """Derivative of the log-likelihood of the responses so far in the logit of p.
 
     Args:
         chance: `[items, nodes]` p, of a first right response.
-        known: The responses so far.
+        memory: The responses so far.
 
     Returns:
         `[items, nodes]`, (1 - p) sum_{i < k} p / (p + i r) less
         p sum_{i < n - k} (1 - p) / (1 - p + i r).
 
-    >>> known = Repeats(*(jnp.array([x]) for x in (3, 2, 3)), jnp.array(0.0))
-    >>> round(float(logit_slope(jnp.array([[0.25]]), known)[0, 0]), 6)  # k - n p
+    >>> memory = Repeats(*(jnp.array([x]) for x in (3, 2, 3)), jnp.array(0.0))
+    >>> round(float(logit_slope(jnp.array([[0.25]]), memory)[0, 0]), 6)  # k - n p
     1.25
     """
-    right = known.right[:, None]
-    wrong = known.times[:, None] - right
+    right = memory.right[:, None]
+    wrong = memory.times[:, None] - right
 
     def add(i, total):
-        more = i * known.odds
-        up = (1 - chance) * _part(chance, more)
-        down = chance * _part(1 - chance, more)
+        added = i * memory.odds
+        up = (1 - chance) * _part(chance, added)
+        down = chance * _part(1 - chance, added)
         return total + jnp.where(i < right, up, 0) - jnp.where(i < wrong, down, 0)
 
     most = jnp.max(jnp.maximum(right, wrong))
     return lax.fori_loop(0, most, add, jnp.zeros_like(chance))
 
 
-def _part(chance, more):
-    """Share of `chance` in `chance + more`; 1 where both are 0."""
-    whole = chance + more
+def _part(chance, added):
+    """Share of `chance` in `chance + added`; 1 where both are 0."""
+    whole = chance + added
     return jnp.where(whole > 0, chance / jnp.where(whole > 0, whole, 1), 1)
 
 
-def next_information(chance: Array, known: Repeats) -> Array:
+def next_information(chance: Array, memory: Repeats) -> Array:
     """Information of the next response to each item over that of the first one.
 
     Args:
         chance: `[items]` p, of a first right response.
-        known: The responses so far.
+        memory: The responses so far.
     """
     dtype = chance.dtype
-    right = known.right.astype(dtype) * known.odds
-    wrong = (known.times - known.right).astype(dtype) * known.odds
+    right = memory.right.astype(dtype) * memory.odds
+    wrong = (memory.times - memory.right).astype(dtype) * memory.odds
     return _share(chance, right, wrong)
 
 
@@ -174,8 +174,8 @@ def before_each(
 ) -> tuple[Int[Array, " num_items"], Int[Array, " num_items"]]:
     """Of each response of a test: equal ones before it to that item, and all of them.
 
-    >>> known = jnp.array([4, 4, 2, 4]), jnp.array([1, 0, 1, 1]), jnp.ones(4, bool)
-    >>> [x.tolist() for x in before_each(*known)]
+    >>> items, responses = jnp.array([4, 4, 2, 4]), jnp.array([1, 0, 1, 1])
+    >>> [x.tolist() for x in before_each(items, responses, jnp.ones(4, bool))]
     [[0, 0, 0, 1], [0, 1, 0, 2]]
     """
     size = items.shape[0]

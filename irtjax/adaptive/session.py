@@ -414,8 +414,8 @@ class AdaptiveTest(HasTable):
             shown = ", ".join(map(repr, self._open[:5]))
             why = f"{shown} waits for its response"
             if len(self._open) > 1:
-                more = ", ..." if len(self._open) > 5 else ""
-                why = f"{shown}{more} wait for their responses"
+                ellipsis = ", ..." if len(self._open) > 5 else ""
+                why = f"{shown}{ellipsis} wait for their responses"
         raise ValueError(f"item {item!r} was not handed out: {why}")
 
     def record(self, item: str, response: Any, length: Any = None) -> None:

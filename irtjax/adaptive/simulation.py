@@ -90,13 +90,20 @@ def _run_test(bank: AbstractBank, design: Design, respond, first: State) -> Test
 
     last, (items, ability, error) = lax.scan(step, first, length=design.num_items)
     why = stop(bank, design, last)
-    path = items, last.observations, ability, error
-    decision: tuple[Any, ...] = ()
-    if design.pass_mark is not None:
-        above = above_mark(bank, design, last)
-        decision = above, passed(bank, design, last)
-    known = bank.reported(last.posterior)
-    return Tests(*path, last.num_given, why, known, *decision)
+    tests = Tests(
+        items,
+        last.observations,
+        ability,
+        error,
+        last.num_given,
+        why,
+        bank.reported(last.posterior),
+    )
+    if design.pass_mark is None:
+        return tests
+    return tests._replace(
+        above=above_mark(bank, design, last), passed=passed(bank, design, last)
+    )
 
 
 def run_tests(
@@ -155,8 +162,8 @@ def run_tests(
     def in_turn(used, index):
         test = one(index, open_items(used, index, max_exposure))
         # An index of -1 means the last item: it must count nothing.
-        given = (test.items >= 0).astype(used.dtype)
-        return used + jnp.zeros_like(used).at[test.items].max(given), test
+        administered = (test.items >= 0).astype(used.dtype)
+        return used + jnp.zeros_like(used).at[test.items].max(administered), test
 
     return lax.scan(in_turn, jnp.zeros(bank.num_items, jnp.int32), order)[1]
 

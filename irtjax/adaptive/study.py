@@ -15,21 +15,16 @@ from scipy.special import ndtri
 
 from irtjax._types import KeyArray, RandomKey
 from irtjax.adaptive.design import Design, Rules, StopFlag
-from irtjax.adaptive.factor_bank import FactorBank
-from irtjax.adaptive.item_bank import ItemBank
 from irtjax.adaptive.labels import LabelledBank, check_exposure, label
-from irtjax.adaptive.lengths import Answer, LengthBank
 from irtjax.adaptive.misfit import true_bank
 from irtjax.adaptive.populations import population_of
 from irtjax.adaptive.repeats import Counts
-from irtjax.adaptive.simulation import SIDE_BY_SIDE, run_tests_jit
+from irtjax.adaptive.simulation import SIDE_BY_SIDE, Tests, run_tests_jit
 from irtjax.data import ResponseTable, read
 from irtjax.data.frames import HasTable
 from irtjax.data.matching import arrange
 from irtjax.data.responses import Responses
 from irtjax.data.wording import counted, were
-from irtjax.likelihood.lengths import with_lengths
-from irtjax.likelihood.problem import Problem
 from irtjax.models.simulate import simulate_abilities
 from irtjax.numerics.dispersion import intraclass
 from irtjax.numerics.memory import require_memory
@@ -196,6 +191,16 @@ class SimulatedTests(HasTable):
         )
 
 
+class StudyRules(Rules, total=False):
+    """Rules of simulated tests: those of a test, and a limit over all tests.
+
+    Attributes:
+        max_exposure: Largest share of tests with an item; see `adaptive.open_items`.
+    """
+
+    max_exposure: float | None
+
+
 @full_precision
 def simulate_tests(
     source: Any,
@@ -203,14 +208,13 @@ def simulate_tests(
     *,
     key: RandomKey,
     num_items: int = 50,
-    max_exposure: float | None = None,
     ability: Any = None,
     population: Any = None,
     replay: ResponseTable | Any = None,
     truth: Any = "bank",
     names: Iterable[Any] | None = None,
     groups: Iterable[Any] | None = None,
-    **rules: Unpack[Rules],
+    **rules: Unpack[StudyRules],
 ) -> SimulatedTests:
     """Gives adaptive tests to simulated subjects, or replays recorded ones.
 
@@ -219,7 +223,6 @@ def simulate_tests(
         num_subjects: Subjects to draw from the population.
         key: A whole number or a JAX key.
         num_items: Items after which a test ends, at the latest.
-        max_exposure: Largest share of tests with an item; see `adaptive.open_items`.
         ability: True abilities instead of drawn ones, `[subjects]`; of several
             abilities `[subjects, dims]`.
         population: Normal population of the subjects in place of that of the bank, on
@@ -239,7 +242,9 @@ def simulate_tests(
             order and on the scale of the items of the bank.
         names: `[items]` names of the items of a bank.
         groups: `[items]` content groups; None takes the calibration's benchmarks.
-        **rules: Those of `adaptive.Rules`, such as `select` and `reliability`.
+        **rules: Those of `adaptive.Rules`, such as `select` and `reliability`, and
+            `max_exposure`, the largest share of tests with an item; see
+            `adaptive.open_items`.
 
     Returns:
         The tests. EAP's standard errors are right on average over the population,
@@ -258,6 +263,7 @@ def simulate_tests(
     key = as_key(key)
     if num_subjects < 1:
         raise ValueError(f"num_subjects {num_subjects} is not at least 1")
+    max_exposure = rules.pop("max_exposure", None)
     check_exposure(max_exposure)
     replayed = replay is not None
     if replayed and not (isinstance(truth, str) and truth == "bank"):
@@ -277,8 +283,9 @@ def simulate_tests(
         notes += recorded.notes
         subjects = _replayed(bank, recorded, design)
     else:
-        drawn = ability, population
-        subjects = _simulated(source, bank, truth, num_subjects, drawn, key)
+        subjects = _simulated(
+            source, bank, truth, num_subjects, ability, population, key
+        )
     limit = None
     if max_exposure is not None:
         limit = jnp.asarray(max_exposure, bank.bank.mean.dtype)
@@ -289,24 +296,30 @@ def simulate_tests(
         "theta": subjects.theta,
         "answers": None if subjects.answers is bank.bank else subjects.answers,
     }
-    found = _tests(bank.bank, design, test_key, options)
-    given, observations, *scores, last, above, passed = found
-    seen = np.asarray(bank.bank.response_of(observations))
+    tests: Tests = _tests(bank.bank, design, test_key, options)
     factors = None
     if bank.factors is not None:
-        true = None if replayed else np.asarray(subjects.abilities)
+        last, true = tests.abilities, None if replayed else subjects.abilities
+        true = None if true is None else np.asarray(true)
         factors = TestedFactors(bank.factors, last.mode, last.covariance, true)
-    known = np.asarray(subjects.known)
-    tested: Any = subjects.names, bank.names, given, seen, *scores, known
+    decides = design.pass_mark is not None
     return SimulatedTests(
-        *tested,
+        subjects=subjects.names,
+        items=bank.names,
+        given=np.asarray(tests.items),
+        responses=np.asarray(bank.bank.response_of(tests.observations)),
+        ability=np.asarray(tests.ability),
+        standard_error=np.asarray(tests.standard_error),
+        num_given=np.asarray(tests.num_given),
+        stopped=np.asarray(tests.stopped),
+        truth=np.asarray(subjects.truth),
         replayed=replayed,
         notes=notes,
         factors=factors,
         prior=(float(bank.bank.mean), float(bank.bank.sd)),
-        cost=_cumulated(design, given),
-        probability_passed=None if design.pass_mark is None else above,
-        passed=None if design.pass_mark is None else passed,
+        cost=_cumulated(design, np.asarray(tests.items)),
+        probability_passed=tests.above if decides else None,
+        passed=tests.passed if decides else None,
         pass_mark=None if design.pass_mark is None else float(design.pass_mark),
     )
 
@@ -323,14 +336,14 @@ class _Recorded(NamedTuple):
 class _Subjects(NamedTuple):
     """Those who are tested.
 
-    `theta` are abilities on the bank's scale, `known` those with which scores are
+    `theta` are abilities on the bank's scale, `truth` those with which scores are
     compared, `answers` the bank by which subjects respond; None for recorded responses.
     `abilities` are those of the population.
     """
 
     names: np.ndarray
     theta: jax.Array
-    known: jax.Array
+    truth: jax.Array
     answers: Any
     abilities: jax.Array
 
@@ -343,8 +356,8 @@ def _recorded(bank: LabelledBank, responses: Any, rules: Any) -> _Recorded:
     recorded = _Recorded(*_matched(bank, table, repeats))
     if not repeats or rules.get("icc") is not None:
         return recorded
-    more = _with_icc(bank.bank, recorded.counts, recorded.available, rules)
-    return recorded._replace(notes=recorded.notes + more)
+    notes = _with_icc(bank.bank, recorded.counts, recorded.available, rules)
+    return recorded._replace(notes=recorded.notes + notes)
 
 
 def _replayed(bank: LabelledBank, recorded: _Recorded, design: Design) -> _Subjects:
@@ -355,11 +368,17 @@ def _replayed(bank: LabelledBank, recorded: _Recorded, design: Design) -> _Subje
 
 
 def _simulated(
-    source: Any, bank: LabelledBank, truth: Any, num: int, drawn: Any, key: KeyArray
+    source: Any,
+    bank: LabelledBank,
+    truth: Any,
+    num: int,
+    ability: Any,
+    population: Any,
+    key: KeyArray,
 ) -> _Subjects:
     """Subjects of the population, of another one, or of given abilities."""
     answers = true_bank(source, bank, truth, jax.random.fold_in(key, 1))
-    (ability, population), ability_key = drawn, jax.random.split(key)[0]
+    ability_key = jax.random.split(key)[0]
     if population is not None:
         other = population_of(bank.bank, population)
         theta = simulate_abilities(num, ability_key, other, bank.bank.mean.dtype)
@@ -371,8 +390,8 @@ def _simulated(
     placed = theta
     if isinstance(truth, str):
         placed = bank.bank.placed(theta, jax.random.fold_in(key, 2))
-    known = answers.truth(theta if bank.bank.on_axes else placed)
-    return _Subjects(names, placed, known, answers, theta)
+    scores = answers.truth(theta if bank.bank.on_axes else placed)
+    return _Subjects(names, placed, scores, answers, theta)
 
 
 def _tests(bank: Any, design: Design, key: KeyArray, options: dict[str, Any]) -> Any:
@@ -412,15 +431,16 @@ def _given_abilities(bank: LabelledBank, ability: jax.Array) -> jax.Array:
 
 def _matched(bank: LabelledBank, table: ResponseTable, repeats: bool):
     """Responses in the order of the bank, and which there are."""
-    if not isinstance(bank.bank, ItemBank | FactorBank):
+    tested: Any = bank.bank
+    if not tested.replayable:
         raise ValueError(
             "responses can be replayed on an ItemBank, a FactorBank or a calibration"
         )
     trials = table.trials
-    codes = bank.bank.category_codes
+    codes = tested.category_codes
     low, top = codes[0], codes[-1]
     if trials is not None:
-        if top > 1 or not bank.bank.repeatable:
+        if top > 1 or not tested.repeatable:
             raise ValueError(
                 "counts of trials are replayed on models of right and wrong responses"
                 " without lengths: read the file with trials='first'"
@@ -452,14 +472,15 @@ def _matched(bank: LabelledBank, table: ResponseTable, repeats: bool):
         f"{matched.sum():,} of the {counted(len(bank.names), 'item')} of the bank"
     )
     notes = [*notes, f"{answered} {were(matched.sum())} answered"]
-    if isinstance(bank.bank, LengthBank):
-        logs = np.full(values.shape, np.nan)
+    if tested.model.has_lengths:
+        lengths = None
         if table.lengths is not None:
-            logs[:, columns[matched]] = table.lengths[:, matched]
-            logs = np.log(np.where(available, logs, np.nan) + bank.bank.offset)
+            lengths = np.full(values.shape, np.nan)
+            lengths[:, columns[matched]] = table.lengths[:, matched]
+            lengths = np.where(available, lengths, np.nan)
         else:
             notes.append("the responses have no lengths: replayed by accuracy alone")
-        recorded = Answer(recorded, jnp.asarray(logs, bank.bank.theta.dtype))
+        recorded = tested.observations(recorded, lengths)
     if not matched.all():
         unknown = int((~matched).sum())
         items = "1 item is" if unknown == 1 else f"{unknown:,} items are"
@@ -492,17 +513,7 @@ def _all_items(bank: Any, recorded: Any, seen: jax.Array, icc: float) -> jax.Arr
         worth = 1 / (1 + jnp.maximum(trials - 1, 0) * icc)
         data = Responses(recorded.right * worth, seen, trials * worth)
     else:
-        data = Responses(bank.response_of(recorded).astype(jnp.int8), seen)
-    if isinstance(bank, LengthBank):
-        assert isinstance(recorded, Answer)
-        has_length = jnp.isfinite(recorded.log_length)
-        data = dataclasses.replace(
-            data,
-            log_length=jnp.where(has_length, recorded.log_length, 0),
-            length_observed=has_length,
-        )
-        problem, _ = with_lengths(Problem.create(bank.model, data), bank.lengths)
-        data = problem.data
+        data = bank.responses_of(recorded, seen)
     return bank.all_items(data)
 
 

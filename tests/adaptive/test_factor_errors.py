@@ -15,7 +15,7 @@ from irtjax.adaptive.factor_errors import (
     with_axes_error,
 )
 from irtjax.adaptive.labels import LabelledBank, label
-from irtjax.adaptive.misfit import _drawn, misfit_study, true_bank
+from irtjax.adaptive.misfit import misfit_study, true_bank
 from irtjax.adaptive.regressed import regressed, regressed_items
 from irtjax.adaptive.saved import fingerprint
 from irtjax.adaptive.simulation import run_tests_jit
@@ -489,7 +489,7 @@ def test_a_fit_hands_its_errors_to_its_tests(tmp_path):
         gap = tests.ability[:, -1] - tests.truth
         share = np.mean(np.abs(gap) < 1.96 * tests.standard_error[:, -1])
         assert abs(share - 0.95) < 0.055
-    drawn = np.asarray(_drawn(bank, KEY).discrimination - bank.items.discrimination)
+    drawn = np.asarray(bank.drawn_items(KEY).discrimination - bank.items.discrimination)
     stated = np.diagonal(np.asarray(bank.errors.blocks), axis1=1, axis2=2)[:, :2]
     assert np.mean(drawn**2) == pytest.approx(np.mean(stated), rel=1)
     assert true_bank(fit, known, "draw", KEY).errors is None
