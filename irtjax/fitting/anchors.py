@@ -52,9 +52,9 @@ def read_anchor(anchor: Anchor) -> dict[str, dict[str, Fixed]]:
         raise ValueError(
             f"{where}: no column 'item'; it has {', '.join(table.column_names)}"
         )
-    known = re.compile(rf"({'|'.join(PARAMETER_COLUMNS)})(_\d+)?")
+    pattern = re.compile(rf"({'|'.join(PARAMETER_COLUMNS)})(_\d+)?")
     cuts = [n for n in table.column_names if re.fullmatch(r"intercept_\d+", n)]
-    names = [n for n in table.column_names if known.fullmatch(n)]
+    names = [n for n in table.column_names if pattern.fullmatch(n)]
     if not names:
         raise ValueError(
             f"{where}: no parameter column; use any of {', '.join(PARAMETER_COLUMNS)}"
@@ -98,9 +98,9 @@ def refuse_other_anchors(
     if not {"item", "content"} <= set(table.column_names):
         raise ValueError(f"{path}: no columns 'item' and 'content': run the fit again")
     rows = table.select(["item", "content"]).to_pylist()
-    known = {str(x["item"]): str(x["content"]) for x in rows}
-    known = {name: content for name, content in known.items() if name in anchored}
-    refuse_other_contents(contents, known, f"the fit of {anchor}")
+    recorded = {str(x["item"]): str(x["content"]) for x in rows}
+    recorded = {name: content for name, content in recorded.items() if name in anchored}
+    refuse_other_contents(contents, recorded, f"the fit of {anchor}")
 
 
 PARAMETER_COLUMNS = (
@@ -187,24 +187,24 @@ def _join_numbered(model: Model, where: str, values: dict[str, Any]) -> None:
     sizes["difficulty"] = sizes.get("intercept", 0)
     for name, size in sizes.items():
         numbered = [f"{name}_{k + 1}" for k in range(size)]
-        found = [values.pop(column) for column in numbered if column in values]
-        if name == "intercept" and np.isnan(found).any():
-            found = _closed(model, found)
+        numbers = [values.pop(column) for column in numbered if column in values]
+        if name == "intercept" and np.isnan(numbers).any():
+            numbers = _closed(model, numbers)
         if name == "difficulty" and "intercept" in values:
             continue
-        if 0 < len(found) < size:
+        if 0 < len(numbers) < size:
             raise ValueError(f"{where} fix all of {', '.join(numbered)}, or none")
-        if found:
-            values[name] = found
+        if numbers:
+            values[name] = numbers
 
 
-def _closed(model: Model, found: list[float]) -> list[float]:
+def _closed(model: Model, numbers: list[float]) -> list[float]:
     """Marks of the categories that an item lacks; none for models without them."""
     if not model.family.closable:
-        return [value for value in found if not np.isnan(value)]
-    first = int(np.argmin(np.isnan(found)))
-    marks = [CLOSED if k < first else -CLOSED for k in range(len(found))]
-    pairs = zip(found, marks, strict=True)
+        return [value for value in numbers if not np.isnan(value)]
+    first = int(np.argmin(np.isnan(numbers)))
+    marks = [CLOSED if k < first else -CLOSED for k in range(len(numbers))]
+    pairs = zip(numbers, marks, strict=True)
     return [mark if np.isnan(value) else value for value, mark in pairs]
 
 

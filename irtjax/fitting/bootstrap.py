@@ -107,12 +107,12 @@ def _codes(groups: Any, size: int, unit: str) -> tuple[np.ndarray, int]:
     names = np.asarray(groups)
     if names.shape != (size,):
         raise ValueError(f"groups have shape {names.shape}; {unit} need ({size},)")
-    found, codes = np.unique(names, return_inverse=True)
-    if len(found) < 2:
+    labels, codes = np.unique(names, return_inverse=True)
+    if len(labels) < 2:
         raise ValueError(
             f"groups: all {unit} are of one group, which has no replicates"
         )
-    return codes, len(found)
+    return codes, len(labels)
 
 
 @partial(jax.jit, static_argnums=(1, 2))
@@ -162,18 +162,17 @@ def refit(
         raise ValueError(
             f"weights have shape {weight.shape}; {unit} need (replicates, {size})"
         )
-    method, count, found = method.for_vmap(), len(weight), []
+    method, count, batches = method.for_vmap(), len(weight), []
     problem = method.prepared(problem)
     for begin in watched(range(0, count, batch_size), "batch of replicates"):
         # Whole batches, so that one program serves any number of replicates.
         rows = jnp.minimum(begin + jnp.arange(batch_size), count - 1)
-        given = weight[rows], None if keys is None else keys[rows]
+        drawn = None if keys is None else keys[rows]
+        part = _refit(problem, method, start, weight[rows], drawn, unit, max_steps)
         # Waited for, so that the share done is that of finished batches.
-        part = jax.block_until_ready(
-            _refit(problem, method, start, *given, unit, max_steps)
-        )
-        found.append(jax.tree.map(lambda leaf: leaf[: count - begin], part))  # noqa: B023
-    return jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *found)
+        part = jax.block_until_ready(part)
+        batches.append(jax.tree.map(lambda leaf: leaf[: count - begin], part))  # noqa: B023
+    return jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *batches)
 
 
 def _size(data: Responses, unit: str) -> int:
@@ -208,8 +207,9 @@ def _refit(problem, method, start, weight, keys, unit, max_steps):
                 scoring="eap",
             ).ability
         if ability is None:  # Marginal methods of several abilities.
-            given = problem.model, parameters.items, parameters.population, weighted
-            ability = score_factors(*given).ability
+            ability = score_factors(
+                problem.model, parameters.items, parameters.population, weighted
+            ).ability
         return parameters, ability, fit.status, weight
 
     return Bootstrap(*jax.vmap(replicate)((weight, keys)))

@@ -24,17 +24,17 @@ def observed_categories(table: ResponseTable, codes: tuple[int, ...]) -> np.ndar
     >>> observed_categories(table, (1, 2, 3)).astype(int).tolist()
     [[1, 0, 1], [1, 1, 0]]
     """
-    found = np.zeros((table.num_items, len(codes)), bool)
+    exists = np.zeros((table.num_items, len(codes)), bool)
     cells = table.sparse
     for k, code in enumerate(codes):
         if cells is not None:
-            found[cells.column[cells.value == code], k] = True
+            exists[cells.column[cells.value == code], k] = True
             continue
         here = table.values == code
         if table.observed is not None:
             here &= table.observed
-        found[:, k] = here.any(axis=0)
-    return found
+        exists[:, k] = here.any(axis=0)
+    return exists
 
 
 def with_categories(
@@ -75,11 +75,11 @@ def categories_note(table: ResponseTable, model: Model, exists: np.ndarray) -> s
         f"{str(table.items[j])!r} has no {listing([*map(str, codes[~exists[j]])])}"
         for j in lack[:SHOWN].tolist()
     ]
-    more = f" and {len(lack) - SHOWN:,} more" if len(lack) > SHOWN else ""
+    rest = f" and {len(lack) - SHOWN:,} more" if len(lack) > SHOWN else ""
     verb = "lack" if len(lack) > 1 else "lacks"
     return (
         f"{counted(len(lack), 'item')} {verb} some of the responses {codes[0]} to"
-        f" {codes[-1]} ({'; '.join(parts)}{more}): an item is fitted with the"
+        f" {codes[-1]} ({'; '.join(parts)}{rest}): an item is fitted with the"
         " categories that its responses have"
     )
 

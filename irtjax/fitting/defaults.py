@@ -31,7 +31,7 @@ from irtjax.data.table import FEW_SUBJECTS, MOST_LEVELS, ResponseTable
 from irtjax.data.wording import are, counted, percent
 from irtjax.fitting.problem import specify
 from irtjax.fitting.resolve import category_codes, nearly_binary
-from irtjax.fitting.settings import ITEMS, given
+from irtjax.fitting.settings import ITEMS, changed
 from irtjax.models.catalogue import ORDERED_MODELS, known_model, share, weak_priors
 from irtjax.models.families.bounded import MANY_ENDS, at_the_ends, binary_items
 from irtjax.models.families.continuous import LogitNormalScores
@@ -180,7 +180,7 @@ def _has_many_categories(
     usual = {**dict.fromkeys(ITEMS), "priors": "weak"}
     return (
         model in ("graded", "pcm")
-        and not given(settings, {**usual, **dict.fromkeys(MULTILEVEL)})
+        and not changed(settings, {**usual, **dict.fromkeys(MULTILEVEL)})
         and len(category_codes(table)) > MOST_CATEGORIES
         and _responses_per_item(table) < FEW_RESPONSES
         and table.num_subjects <= MOST_INTEGRATED
@@ -197,8 +197,8 @@ def _method_of(
 ) -> tuple[str, str]:
     """The name of the method that suits a table and a model, and the reason."""
     usual = {**dict.fromkeys(ITEMS), "priors": "weak"}
-    classical, specification = list(given(settings, usual)), specify(model)
-    multilevel = [n for n in given(settings, MULTILEVEL) if n not in KEPT]
+    classical, specification = list(changed(settings, usual)), specify(model)
+    multilevel = [n for n in changed(settings, MULTILEVEL) if n not in KEPT]
     default = specification.default_for(table, settings)
     if default is not None:
         return default
@@ -212,7 +212,9 @@ def _method_of(
     if classical:
         return "em", f"{classical[0]} requires it"
     subjects = table.num_subjects
-    unit = model in UNIT_SLOPES if isinstance(model, str) else _has_unit_slopes(model)
+    unit = (
+        model in UNIT_SLOPES if isinstance(model, str) else model.scale == "unit_slope"
+    )
     if not (unit and subjects < FEW_SUBJECTS) and not is_integrated(model):
         return "em", ""
     each = _responses_per_item(table)
@@ -249,14 +251,14 @@ def _too_large(table: ResponseTable, ordered: bool) -> bool:
 
 def _carried(table: ResponseTable) -> tuple[float, float]:
     """Mean correlation of two items times responses to an item, and of a subject."""
-    found = variation(table).strength
-    return found, found * table.num_items / table.num_subjects
+    strength = variation(table).strength
+    return strength, strength * table.num_items / table.num_subjects
 
 
 def _equal_slopes(table: ResponseTable, settings: Mapping[str, Any]) -> bool:
     """Whether responses are too few for slopes, whatever the method; see the module."""
-    free = not given(settings, {**dict.fromkeys(ITEMS), "priors": "weak"})
-    free = free and not given(settings, dict.fromkeys(MULTILEVEL))
+    free = not changed(settings, {**dict.fromkeys(ITEMS), "priors": "weak"})
+    free = free and not changed(settings, dict.fromkeys(MULTILEVEL))
     free = free and not settings.get("positive")
     if not free or not LEAST_SUBJECTS <= table.num_subjects <= MOST_INTEGRATED:
         return False
@@ -275,19 +277,14 @@ def is_integrated(model: Any) -> bool:
         return False
     if isinstance(model, str):
         any_data = {"num_categories": 3, "binary": (True, False)}
-        known = inspect.signature(make).parameters
-        model = make(**{k: v for k, v in any_data.items() if k in known})
+        accepted = inspect.signature(make).parameters
+        model = make(**{k: v for k, v in any_data.items() if k in accepted})
     elif model.priors != weak_priors(model.family):
         return False
     elif model.family.parameters[0].bijection.kind != "positive":
         return False
     family = model.family
     return family.integrable and family.has_slope and not model.has_lengths
-
-
-def _has_unit_slopes(model: Any) -> bool:
-    """Whether discriminations of a model are fixed at 1."""
-    return isinstance(model, Model) and model.scale == "unit_slope"
 
 
 def _has_categories(model: Any) -> bool:

@@ -52,19 +52,19 @@ class Search(NamedTuple):
             ValueError: If other settings, the method or the responses do not allow it.
         """
         penalty = parts.fields.get("penalty")
-        found = cls(
+        search = cls(
             isinstance(penalty, str) and penalty == NOISE,
             isinstance(plan.priors, str) and plan.priors == HELD_OUT,
         )
-        if found.noise:
+        if search.noise:
             _check(f"penalty {NOISE!r}", plan, table, method, parts)
-            for name, given in (
+            for name, is_set in (
                 ("positive", plan.positive),
                 ("loadings", plan.loadings is not None),
                 ("target", plan.target is not None),
                 ("start", isinstance(parts.options.get("start"), Start)),
             ):
-                if given:
+                if is_set:
                     raise ValueError(
                         f"penalty {NOISE!r} finds the number of factors with slopes of"
                         f" any sign: leave {name} out"
@@ -73,15 +73,15 @@ class Search(NamedTuple):
                 raise ValueError(
                     f"penalty {NOISE!r} has its own prior of slopes: leave priors out"
                 )
-        if found.held_out:
+        if search.held_out:
             _check(f"priors {HELD_OUT!r}", plan, table, method, parts)
-            given = parts.fields.get("penalty", getattr(method, "penalty", None))
-            if isinstance(given, int | float) and given == 0:
+            strength = parts.fields.get("penalty", getattr(method, "penalty", None))
+            if isinstance(strength, int | float) and strength == 0:
                 raise ValueError(
                     f"priors {HELD_OUT!r} has no effect with penalty 0: leave penalty"
                     " out"
                 )
-        return found
+        return search
 
     def usual(self, plan: Factor, parts: Parts) -> tuple[Factor, Parts]:
         """The settings of a fit in which nothing is left to the data."""
@@ -117,26 +117,26 @@ def find_rank(task: Task, plan: Factor, floating: Any, key: KeyArray) -> NoiseRa
     data = task.problem.data
     if isinstance(data, Responses):
         data = with_mask(data)
-    found = rank_above_noise(data, plan.count, floating, key)
-    if not found.rank:
+    noise = rank_above_noise(data, plan.count, floating, key)
+    if not noise.rank:
         raise ValueError(
             f"no factor is above noise (0 of {plan.count}): use a model with one"
             " ability, such as 2pl, or more responses"
         )
-    return found
+    return noise
 
 
-def with_rank(task: Task, found: NoiseRank, most: int) -> Task:
+def with_rank(task: Task, noise: NoiseRank, most: int) -> Task:
     """The task of the refit, with the record of the fit at the penalty of noise."""
     warnings = task.warnings
-    if found.certificate > GLOBAL:
-        cure = "raise factors" if found.used >= most else "it may be a local maximum"
+    if noise.certificate > GLOBAL:
+        cure = "raise factors" if noise.used >= most else "it may be a local maximum"
         warnings = (
             *warnings,
             f"the fit at the penalty of noise is not shown to be the best one (q ="
-            f" {found.certificate:.3f}, 1 at the best): {cure}",
+            f" {noise.certificate:.3f}, 1 at the best): {cure}",
         )
-    record = {**task.options, "noise": {"most": most, **found._asdict()}}
+    record = {**task.options, "noise": {"most": most, **noise._asdict()}}
     return task._replace(warnings=warnings, options=record)
 
 
@@ -153,7 +153,7 @@ def noise_note(noise: dict[str, Any], log_likelihood: float) -> str:
     )
 
 
-def with_found_prior(
+def with_held_out_prior(
     task: Task, plan: Factor, floating: Any, given_start: bool, key: KeyArray
 ) -> Task:
     """The task with the prior of slopes that held-out responses choose."""

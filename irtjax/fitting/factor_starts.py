@@ -41,8 +41,8 @@ def num_starts_of(plan: Factor, task: Task) -> int:
     Raises:
         ValueError: If several are asked of a method that has one.
     """
-    given = plan.num_starts
-    if task.method.name != "mm" and given is not None and given > 1:
+    number = plan.num_starts
+    if task.method.name != "mm" and number is not None and number > 1:
         raise ValueError(
             f"num_starts requires method='mm', not {task.method.name!r}: leave it out"
         )
@@ -51,23 +51,24 @@ def num_starts_of(plan: Factor, task: Task) -> int:
         return 1
     data = task.problem.data
     few = data.num_subjects * data.num_items <= MANY_CELLS
-    return given or (USUAL if few else 1)
+    return number or (USUAL if few else 1)
 
 
 def with_best_start(task: Task, num: int, key: KeyArray) -> Task:
     """The task from the best end of several runs, with what they reached."""
-    given = {"key": key, "around": task.start, "noise_sd": NOISE_SD}
-    starts = random_starts(task.problem, num, **given)
+    starts = random_starts(
+        task.problem, num, key=key, around=task.start, noise_sd=NOISE_SD
+    )
     best: Any = None
     objective = np.full(num, -np.inf)
     for k in watched(range(num), "start"):
         one = jax.tree.map(lambda leaf, k=k: leaf[k], starts)
         fit = run_jit(task.problem, task.method, one, max_steps=MOST_STEPS)
-        found = float(fit.objective)
-        if int(fit.status) == Status.NONFINITE or not np.isfinite(found):
+        value = float(fit.objective)
+        if int(fit.status) == Status.NONFINITE or not np.isfinite(value):
             continue
-        objective[k] = found
-        if found == objective.max():
+        objective[k] = value
+        if value == objective.max():
             best = fit
     if best is None:
         return task

@@ -25,7 +25,7 @@ from irtjax.fitting.factor_search import (
     Search,
     find_rank,
     noise_note,
-    with_found_prior,
+    with_held_out_prior,
     with_rank,
 )
 from irtjax.fitting.factor_starts import num_starts_of, with_best_start
@@ -155,11 +155,11 @@ class FactorAnalysis(AbstractSpecification):
 
     def default_for(self, table, settings) -> tuple[str, str]:
         """By the responses of a subject to the items of a factor."""
-        known = {name: settings[name] for name in FACTOR if name in settings}
-        plan = Factor(**known) if isinstance(self.model, str) else self.model
+        stated = {name: settings[name] for name in FACTOR if name in settings}
+        plan = Factor(**stated) if isinstance(self.model, str) else self.model
         for name, value in (("penalty", NOISE), ("priors", HELD_OUT)):
-            given = plan.priors if name == "priors" else settings.get(name)
-            if isinstance(given, str) and given == value:
+            setting = plan.priors if name == "priors" else settings.get(name)
+            if isinstance(setting, str) and setting == value:
                 return METHOD, f"{name} {value!r} requires it"
         if plan.count == 1:
             return "em", "the factor model has one ability"
@@ -189,16 +189,16 @@ class FactorAnalysis(AbstractSpecification):
         plan = plan.of(kind_of(table, parts.data["bounds"]))
         search = Search.of(plan, table, method, parts)
         plan, parts = search.usual(plan, parts)
-        given = table, method, parts, level, floating
         key = jax.random.key(0) if parts.key is None else parts.key
-        task = self._task(plan, *given)
+        task = self._task(plan, table, method, parts, level, floating)
         if search.noise:
-            found, most = find_rank(task, plan, floating, key), plan.count
-            plan = dataclasses.replace(plan, factors=found.rank)
-            task = with_rank(self._task(plan, *given), found, most)
+            noise, most = find_rank(task, plan, floating, key), plan.count
+            plan = dataclasses.replace(plan, factors=noise.rank)
+            task = self._task(plan, table, method, parts, level, floating)
+            task = with_rank(task, noise, most)
         if search.held_out:
             fixed = isinstance(parts.options.get("start"), Start)
-            task = with_found_prior(task, plan, floating, fixed, key)
+            task = with_held_out_prior(task, plan, floating, fixed, key)
         num = num_starts_of(plan, task)
         return with_best_start(task, num, key) if num > 1 else task
 
@@ -247,10 +247,12 @@ class FactorAnalysis(AbstractSpecification):
         beyond = plan.beyond(table.num_items, mask)
         warnings = (*warnings, beyond) if beyond else warnings
         if mask is not None and not mask.any(axis=1).all():
-            nothing = table.items[~mask.any(axis=1)].tolist()
-            noun = counted(len(nothing), "item")
-            note = f"{noun} measure{'s' * (len(nothing) == 1)} no factor by loadings:"
-            note = f"{note} {listing(nothing, 3)}"
+            unmeasured = table.items[~mask.any(axis=1)].tolist()
+            noun = counted(len(unmeasured), "item")
+            note = (
+                f"{noun} measure{'s' * (len(unmeasured) == 1)} no factor by loadings:"
+            )
+            note = f"{note} {listing(unmeasured, 3)}"
             table = table.replace(notes=(*table.notes, note))
         problem = Problem.create(model, responses)
         if mask is not None:
@@ -283,8 +285,9 @@ class FactorAnalysis(AbstractSpecification):
         }
         if few and kind != "none" and not model.family.dims:
             table = table.replace(notes=(*table.notes, APPROXIMATE))
-        labelled = plan.names(), warnings, record
-        return Task(made, table, problem, first, *labelled, target=target)
+        return Task(
+            made, table, problem, first, plan.names(), warnings, record, target=target
+        )
 
     def finish(self, estimates: Estimates, task: Task) -> Estimates:
         """The estimates on rotated factors, with the certificate of their number."""
@@ -294,8 +297,8 @@ class FactorAnalysis(AbstractSpecification):
         if noise is None:
             return estimates
         note = noise_note(noise, estimates.log_likelihood)
-        found = estimates.factors
-        if found is not None:
-            found = found._replace(certificate=noise["certificate"])
+        factors = estimates.factors
+        if factors is not None:
+            factors = factors._replace(certificate=noise["certificate"])
         verdict = (*estimates.verdict, note)
-        return dataclasses.replace(estimates, factors=found, verdict=verdict)
+        return dataclasses.replace(estimates, factors=factors, verdict=verdict)

@@ -98,8 +98,8 @@ def fit(
     clock = Clock(progress)
     with clock.phase("read"):
         table = data if isinstance(data, ResponseTable) else read(data)
-    if (known := settings.get("bounds")) is not None:
-        settings = {**settings, "bounds": bounds_of_values(table, known)}
+    if (limits := settings.get("bounds")) is not None:
+        settings = {**settings, "bounds": bounds_of_values(table, limits)}
     check_start(settings.get("start"), table.num_items)
     coding = None if settings.get("bounds") else coding_of(table)
     if coding is not None:

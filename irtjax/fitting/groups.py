@@ -29,13 +29,13 @@ def with_groups(
     """
     names: dict[str, str] = {}
     for setting, what in GROUPS.items():
-        given = settings.get(setting)
-        if given is None:
+        facet = settings.get(setting)
+        if facet is None:
             continue
         field = f"{what[:-1]}_facets"
         facets, size = getattr(table, field), len(getattr(table, what))
-        if not isinstance(given, str):
-            labels = as_labels(["" if x is None else str(x) for x in given])
+        if not isinstance(facet, str):
+            labels = as_labels(["" if x is None else str(x) for x in facet])
             if len(labels) != size:
                 raise ValueError(
                     f"{setting} has {len(labels):,} labels, but there are {size:,}"
@@ -43,18 +43,19 @@ def with_groups(
                 )
             facets = {**facets, setting: labels}
             table = table.replace(**{field: facets})
-            given = setting
-        if given not in facets:
-            known = ", ".join(facets) or "none"
+            facet = setting
+        if facet not in facets:
+            listed = ", ".join(facets) or "none"
             raise ValueError(
-                f"no facet {given!r} of {what} for {setting} (there are: {known}): give"
-                f" one of them, or a label for each of the {size:,} {what}"
+                f"no facet {facet!r} of {what} for {setting} (there are:"
+                f" {listed}): give one of them, or a label for each of the {size:,}"
+                f" {what}"
             )
-        groups = len(np.unique(facets[given]))
+        groups = len(np.unique(facets[facet]))
         if groups < 2:
             raise ValueError(
-                f"{setting} {given!r} has the same label for all {what}: give labels"
+                f"{setting} {facet!r} has the same label for all {what}: give labels"
                 " that differ, or leave it out"
             )
-        names[setting] = given
+        names[setting] = facet
     return table, names

@@ -52,9 +52,9 @@ def refuse_constant(table: ResponseTable) -> None:
     )
     if (low < high).any():
         return
-    known = lengths[seen]
-    what = f"all response lengths are {known[0]:g}"
-    if known.min() < known.max():
+    observed = lengths[seen]
+    what = f"all response lengths are {observed[0]:g}"
+    if observed.min() < observed.max():
         what = "no item has response lengths that differ between subjects"
     raise ValueError(
         f"{what}: they have no information on speed; use the model 'probit2pl', which"
@@ -118,11 +118,11 @@ def warnings_of(
 
 def _correlation(problem: Problem, estimates: Estimates, variant: _Variant) -> float:
     """The correlation of ability and speed of some subjects and lengths, by EM."""
-    found, data = estimates.parameters, problem.data
-    dtype = found.items[0].dtype
-    start = Start(found.items, None, found.population, found.lengths)
+    parameters, data = estimates.parameters, problem.data
+    dtype = parameters.items[0].dtype
+    start = Start(parameters.items, None, parameters.population, parameters.lengths)
     population = estimation_scale(problem, start)
-    nodes = choose_nodes(problem.model, found.items, population, data)
+    nodes = choose_nodes(problem.model, parameters.items, population, data)
     weight = jnp.asarray(variant.subjects, dtype)
     if data.subject_weight is not None:
         weight = weight * data.subject_weight
@@ -180,8 +180,8 @@ def _permuted(cells: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         return rng.permuted(cells, axis=0)
     out = cells.copy()
     for column in out.T:
-        known = np.flatnonzero(~np.isnan(column))
-        column[known] = column[rng.permutation(known)]
+        places = np.flatnonzero(~np.isnan(column))
+        column[places] = column[rng.permutation(places)]
     return out
 
 
@@ -193,6 +193,6 @@ def _of_means(cells: np.ndarray) -> float:
 
 def _of_factor(cells: np.ndarray) -> float:
     """The largest singular value, squared; missing cells are 0."""
-    known = np.nan_to_num(cells)
-    known = known if known.shape[0] <= known.shape[1] else known.T
-    return float(np.linalg.eigvalsh(known @ known.T)[-1]) if known.size else 0.0
+    filled = np.nan_to_num(cells)
+    filled = filled if filled.shape[0] <= filled.shape[1] else filled.T
+    return float(np.linalg.eigvalsh(filled @ filled.T)[-1]) if filled.size else 0.0

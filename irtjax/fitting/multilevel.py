@@ -33,9 +33,9 @@ class Multilevel(AbstractSpecification):
     settings = {**MODEL, **MULTILEVEL}
 
     def __init__(self, model: Any):
-        self.model, known = model, known_model(model)
+        self.model, kind = model, known_model(model)
         self.name = model if isinstance(model, str) else model.name
-        self.nested = getattr(known, "multilevel", False)
+        self.nested = getattr(kind, "multilevel", False)
         if self.nested:
             self.default = "laplace", f"{self.name} is a multilevel model"
         if not isinstance(model, str):
@@ -52,9 +52,9 @@ class Multilevel(AbstractSpecification):
         plan = self._plan(parts)
         table = plan.with_facets(table)
         if plan.item_covariates is None and plan.shared_items is None:
-            known = covariates_of_missing(table)
-            if known is not None:
-                plan = dataclasses.replace(plan, item_covariates=known)
+            covariates = covariates_of_missing(table)
+            if covariates is not None:
+                plan = dataclasses.replace(plan, item_covariates=covariates)
                 table = dataclasses.replace(table, notes=(*table.notes, NOTE))
         chosen = self._item_model(plan, table, parts)
         made = make_method(method, parts.fields, chosen, table.num_subjects)
@@ -79,18 +79,18 @@ class Multilevel(AbstractSpecification):
         """The model with its settings; those of one ability have no groups."""
         if self.nested and not isinstance(self.model, str):
             return self.model
-        given: dict[str, Any] = {
+        settings: dict[str, Any] = {
             name: parts.model[name] for name in (*MULTILEVEL, "priors")
         }
         if self.nested:
-            return known_model(self.model)(**given)
-        if given["item_model"] is not None:
+            return known_model(self.model)(**settings)
+        if settings["item_model"] is not None:
             raise ValueError(
                 "item_model requires a multilevel model: use the model multibenchmark,"
                 " multimetric or hierarchical"
             )
-        given["item_model"] = self.model
-        return Hierarchical(**given)
+        settings["item_model"] = self.model
+        return Hierarchical(**settings)
 
     def _item_model(
         self, plan: AbstractMultilevel, table: ResponseTable, parts: Parts
@@ -102,8 +102,13 @@ class Multilevel(AbstractSpecification):
             if table.kind == "continuous":
                 ends = at_the_ends(table, parts.data["bounds"])
                 item_model = "share" if ends >= MANY_ENDS else "continuous"
-        more = {"ends": parts.model["ends"], "bounds": parts.data["bounds"]}
-        chosen = make_model(item_model, table, positive=True, **more)
+        chosen = make_model(
+            item_model,
+            table,
+            positive=True,
+            ends=parts.model["ends"],
+            bounds=parts.data["bounds"],
+        )
         if not chosen.family.has_slope and chosen.scale == "standard":
             raise ValueError(
                 "multilevel models have equal slopes as 'rasch', with slopes of 1 and"

@@ -105,14 +105,14 @@ def numpyro_model(
     method = _MultilevelDensity() if nested else _Density()
     parts = sort_settings(settings, specification, method)
     task = make_task(table, specification, method, parts, level=0.95, dtype=dtype)
-    given = dict(priors or {})
+    site_priors = dict(priors or {})
     if nested:
         layout: Any = task.layout
-        made = MultilevelSites(layout.model, task.problem.data, given)
+        made = MultilevelSites(layout.model, task.problem.data, site_priors)
     else:
         assert task.start is not None
-        made = ItemSites(task.problem, task.start, given)
-    unknown = sorted(given.keys() - set(made.names))
+        made = ItemSites(task.problem, task.start, site_priors)
+    unknown = sorted(site_priors.keys() - set(made.names))
     if unknown:
         raise ValueError(
             f"no site {unknown[0]!r} to give a prior; there are {', '.join(made.names)}"
@@ -198,8 +198,10 @@ class ItemSites:
             return model.family.log_prob(seen, items, theta, data.exposure)
 
         draw = draw_responses(model.family, items, theta, data.trials)
-        given = ResponsesGiven(log_lik, draw, data.values.shape)
-        numpyro.sample("responses", given, obs=data.values if values is ... else values)
+        responses = ResponsesGiven(log_lik, draw, data.values.shape)
+        numpyro.sample(
+            "responses", responses, obs=data.values if values is ... else values
+        )
 
     @property
     def dtype(self) -> Any:
@@ -213,8 +215,8 @@ class ItemSites:
         from irtjax.fitting.numpyro_sites import distribution_of, sample_site
 
         support = getattr(constraints, kind)
-        known = self.problem.model.priors.get(prior) if prior else None
-        usual = distribution_of(known, support)
+        model_prior = self.problem.model.priors.get(prior) if prior else None
+        usual = distribution_of(model_prior, support)
         return sample_site(name, usual, self.priors.get(name), ())
 
     def items(self) -> Items:
@@ -256,22 +258,24 @@ class ItemSites:
         columns = self.columns[name]
         free, support = self.free[:, columns], SUPPORTS[parameter.bijection.kind]
         size = (parameter.size,) * bool(parameter.size)
-        prior, given = self.problem.model.priors.get(name), self.priors.get(name)
+        prior, site_prior = self.problem.model.priors.get(name), self.priors.get(name)
         if name in self.shifted:
-            prior, given, name = None, None, f"{name}_free"
+            prior, site_prior, name = None, None, f"{name}_free"
         usual = distribution_of(prior, support)
         if name in family.common:
-            value = sample_site(name, usual, given, size)
+            value = sample_site(name, usual, site_prior, size)
             return jnp.broadcast_to(value, (count, *size))
         if free.all():
             ordered = name in family.decreasing and parameter.size > 1
-            if ordered and (given is None or hasattr(given, "log_prob")):
-                usual = Decreasing(usual if given is None else given, parameter.size)
-                given = None
-            return sample_site(name, usual, given, (count, *size))
+            if ordered and (site_prior is None or hasattr(site_prior, "log_prob")):
+                usual = Decreasing(
+                    usual if site_prior is None else site_prior, parameter.size
+                )
+                site_prior = None
+            return sample_site(name, usual, site_prior, (count, *size))
         fixed = parameter.bijection.forward(jnp.asarray(self.fixed[:, columns]))
         if free.any():
-            value = sample_site(name, usual, given, (int(free.sum()),))
+            value = sample_site(name, usual, site_prior, (int(free.sum()),))
             fixed = fixed.at[np.nonzero(free)].set(value)
         return fixed if size else fixed[:, 0]
 
@@ -286,13 +290,13 @@ class ItemSites:
             return sample_site(name, usual, self.priors.get(name), shape)
 
         count, real = (len(self.free),), constraints.real
-        found = LengthItems(
+        items = LengthItems(
             site("speed_intercept", real, count),
             site("speed_discrimination", real, count),
             site("residual_variance", constraints.positive, count),
         )
         interval = constraints.interval(-1.0, 1.0)
-        return LengthParameters(found, site("correlation", interval, ()))
+        return LengthParameters(items, site("correlation", interval, ()))
 
 
 @dataclasses.dataclass(eq=False)
@@ -312,7 +316,7 @@ class MultilevelSites:
         unit = Normal(jnp.zeros((), model.design.dtype), 1.0)
         scales = model.residual_scales[: zeros.log_residual_sd.size]
         groups, several = model.num_groups, model.num_correlated
-        found: dict[str, Any] = {
+        every: dict[str, Any] = {
             "ability_scale": (HalfNormal(own.scale), zeros.log_scale),
             "group_effects": (Normal(0.0, own.group_effect), zeros.group_effects),
             "subject_effects": (Normal(0.0, own.subject_effect), zeros.subject_effects),
@@ -323,7 +327,7 @@ class MultilevelSites:
             "tilt": (unit, zeros.tilt),
             "log_relative_sd": (unit, zeros.log_relative_sd),
         }
-        sites = {k: (prior, x.shape) for k, (prior, x) in found.items() if x.size}
+        sites = {k: (prior, x.shape) for k, (prior, x) in every.items() if x.size}
         for name, part, size in (
             ("ability_correlation", zeros.correlation, groups),
             ("item_correlation", zeros.residual_correlation, several),
@@ -346,11 +350,11 @@ class MultilevelSites:
         from irtjax.fitting.numpyro_sites import ItemRows, ResponsesGiven, sample_site
 
         model, data = self.model, self.data
-        found = {
+        sampled = {
             name: sample_site(name, prior, self.priors.get(name), shape)
             for name, (prior, shape) in self.usual().items()
         }
-        position = _position(model, found)
+        position = _position(model, sampled)
         means = None
         if all(model.learned):
             means = model.item_means(position)
@@ -377,29 +381,31 @@ class MultilevelSites:
             dataclasses.replace(data, values=jnp.asarray(values)),
         )
         draw = partial(_draw, model, data, position)
-        given = ResponsesGiven(log_lik, draw, data.values.shape)
-        numpyro.sample("responses", given, obs=data.values if values is ... else values)
+        responses = ResponsesGiven(log_lik, draw, data.values.shape)
+        numpyro.sample(
+            "responses", responses, obs=data.values if values is ... else values
+        )
 
 
-def _position(model: MultilevelModel, found: Mapping[str, Array]) -> Position:
+def _position(model: MultilevelModel, sampled: Mapping[str, Array]) -> Position:
     """The position of the sites; abilities and items of 0."""
     zeros = model.zeros(model.design.dtype)
     plain = ("group_effects", "subject_effects", "effects", "tilt", "log_relative_sd")
-    parts = {name: found[name] for name in plain if name in found}
+    parts = {name: sampled[name] for name in plain if name in sampled}
     for site, part in (
         ("ability_scale", "log_scale"),
         ("ability_sd", "log_general_sd"),
         ("component_sd", "log_component_sd"),
         ("item_sd", "log_residual_sd"),
     ):
-        if site in found:
-            parts[part] = jnp.log(found[site])
+        if site in sampled:
+            parts[part] = jnp.log(sampled[site])
     for site, part in (
         ("ability_correlation", "correlation"),
         ("item_correlation", "residual_correlation"),
     ):
-        if site in found:
-            parts[part] = correlation_coordinates(found[site])
+        if site in sampled:
+            parts[part] = correlation_coordinates(sampled[site])
     return zeros._replace(**parts)
 
 

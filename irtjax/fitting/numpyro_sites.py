@@ -115,16 +115,16 @@ def distribution_of(prior: own.AbstractPrior | None, support: Any) -> Any:
 
 
 def sample_site(
-    name: str, usual: Any, given: Prior | None, shape: tuple[int, ...]
+    name: str, usual: Any, prior: Prior | None, shape: tuple[int, ...]
 ) -> Any:
     """A site of independent parameters, with the prior that was given for it.
 
     A distribution of one parameter is repeated; one of the whole site is as it is. A
     function returns the values itself.
     """
-    if given is not None and not isinstance(given, numpyro_distributions.Distribution):
-        return jnp.broadcast_to(given(), shape)
-    chosen: Any = usual if given is None else given
+    if prior is not None and not isinstance(prior, numpyro_distributions.Distribution):
+        return jnp.broadcast_to(prior(), shape)
+    chosen: Any = usual if prior is None else prior
     if not shape or chosen.batch_shape + chosen.event_shape == shape:
         return numpyro.sample(name, chosen)
     event = len(chosen.event_shape)

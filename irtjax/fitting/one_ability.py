@@ -132,8 +132,8 @@ class OneAbility(AbstractSpecification):
             first = first._replace(items=closed)
         problem, first = _anchored(chosen, responses, first, ordered.items, anchored)
         if free is not None:
-            both = problem.free & jnp.asarray(free)
-            problem = eqx.tree_at(lambda x: x.free, problem, both)
+            freed = problem.free & jnp.asarray(free)
+            problem = eqx.tree_at(lambda x: x.free, problem, freed)
         kind = options.get("standard_errors", "none")
         if kind != "none":
             check_kind(problem, kind)
@@ -167,8 +167,10 @@ class OneAbility(AbstractSpecification):
         """The estimates, with what the correlation of lengths depends on."""
         if not task.problem.model.has_lengths:
             return estimates
-        found = length_checks.warnings_of(task.problem, estimates, task.table)
-        return dataclasses.replace(estimates, warnings=(*estimates.warnings, *found))
+        sentences = length_checks.warnings_of(task.problem, estimates, task.table)
+        return dataclasses.replace(
+            estimates, warnings=(*estimates.warnings, *sentences)
+        )
 
 
 def _of_lengths(data: Mapping[str, Any]) -> dict[str, Any]:
@@ -208,8 +210,8 @@ def _anchored(
     freed = family.with_free_slopes()
     if freed is not None and not family.has_slope:
         # Fixed slopes for every item, and the population on the anchors' scale.
-        given = [v["discrimination"] for v in values.values() if "discrimination" in v]
-        slopes = {slope for value in given for slope in np.ravel(value).tolist()}
+        fixed = [v["discrimination"] for v in values.values() if "discrimination" in v]
+        slopes = {slope for value in fixed for slope in np.ravel(value).tolist()}
         unit_slope = model.scale == "unit_slope"
         if len(slopes) > 1 or (unit_slope and slopes - {1.0}):
             raise ValueError(

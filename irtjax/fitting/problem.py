@@ -29,15 +29,15 @@ def specify(
     >>> specify("2pl").name, specify("multibenchmark").default[0]
     ('2pl', 'laplace')
     """
-    known = known_model(model)
-    if hasattr(known, "task"):
-        return known
-    named = isinstance(model, str) and known is not None
-    nested = getattr(known, "multilevel", False)
-    is_model = nested or hasattr(known, "family")
-    if not named and (isinstance(known, type) or not is_model):
+    kind = known_model(model)
+    if hasattr(kind, "task"):
+        return kind
+    named = isinstance(model, str) and kind is not None
+    nested = getattr(kind, "multilevel", False)
+    is_model = nested or hasattr(kind, "family")
+    if not named and (isinstance(kind, type) or not is_model):
         raise ValueError(f"no model {model!r}; there are {', '.join(MODELS)}")
-    if getattr(known, "factorial", False):
+    if getattr(kind, "factorial", False):
         return FactorAnalysis(model)
     integrates = method is not None and method.multilevel
     return Multilevel(model) if nested or integrates else OneAbility(model)

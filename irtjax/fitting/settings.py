@@ -159,12 +159,12 @@ def check_values(
     number = isinstance(level, float | int | np.floating)
     whole = isinstance(max_steps, int | np.integer) and not isinstance(max_steps, bool)
     limit = max_steps is None or (whole and 1 <= max_steps < 2**31)
-    known = isinstance(method, str | AbstractEstimator)
+    is_method = isinstance(method, str | AbstractEstimator)
     start, facets = settings.get("start", STARTS[0]), settings.get("facets", ())
     listed = hasattr(facets, "__iter__") and not isinstance(facets, str)
     starts = ", ".join(STARTS)
     for name, value, fine, cure in (
-        ("method", method, known, f"auto, {', '.join(METHODS)}, or irtjax.EM()"),
+        ("method", method, is_method, f"auto, {', '.join(METHODS)}, or irtjax.EM()"),
         ("level", level, number, "a number between 0 and 1"),
         ("max_steps", max_steps, limit, "a whole number from 1 to 2**31 - 1, or None"),
         ("key", key, is_key(key), "a whole number such as 0, or jax.random.key(0)"),
@@ -194,7 +194,7 @@ def check_start(start: Any, num_items: int) -> None:
         )
 
 
-def given(settings: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
+def changed(settings: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
     """Settings among `defaults` that differ from their default."""
     return {
         name: settings[name]
@@ -290,10 +290,10 @@ def _refusal(name: str, value: Any, method: Any) -> str:
     if who:
         used = method.__name__.lower() if isinstance(method, type) else method.name
         return f"{name} requires method {' or '.join(who)}; {used} does not accept it"
-    known = sorted(
+    names = sorted(
         {*MODEL, *DATA, *MULTILEVEL, *FACTOR, *ITEMS, "checkpoint", "resume"}
     )
-    return f"no setting {name!r}; there are {', '.join(known)}"
+    return f"no setting {name!r}; there are {', '.join(names)}"
 
 
 def _fields(method: Any) -> set[str]:
@@ -314,7 +314,7 @@ def owners(name: str) -> list[str]:
     """
     if name in {*MODEL, *DATA, *MULTILEVEL, *FACTOR}:
         return []
-    return [known for known in METHODS if name in _own(method_class(known))]
+    return [method for method in METHODS if name in _own(method_class(method))]
 
 
 def owners_instead(name: str, method: str) -> list[str]:

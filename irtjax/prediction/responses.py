@@ -73,15 +73,15 @@ class Predictions(HasTable):
         import pyarrow as pa
 
         count, width = self.expected.shape
-        who = np.repeat(np.arange(count, dtype=np.int32), width)
-        which = np.tile(np.arange(width, dtype=np.int32), count)
+        row = np.repeat(np.arange(count, dtype=np.int32), width)
+        column = np.tile(np.arange(width, dtype=np.int32), count)
         numbers = {"expected": self.expected, "expected_se": self.standard_error}
         if self.probabilities is not None:
             for k, code in enumerate(self.categories):
                 numbers[f"probability_{code}"] = self.probabilities[..., k]
         columns = {
-            "subject": pa.array(self.subjects.tolist(), pa.string()).take(who),
-            "item": pa.array(self.items.tolist(), pa.string()).take(which),
+            "subject": pa.array(self.subjects.tolist(), pa.string()).take(row),
+            "item": pa.array(self.items.tolist(), pa.string()).take(column),
         }
         columns |= {k: number_column(np.ravel(v)) for k, v in numbers.items()}
         return pa.table(columns)
@@ -243,9 +243,11 @@ def _factor_cells(model, records, ability, covariance, categories: bool):
     """Expected responses, their standard deviations and, if wanted, probabilities."""
     slopes = records.discrimination
     variance = covariance.reshape(len(ability), -1) @ outer(slopes).T
-    given = model, records, ability @ slopes.T, variance
-    cells = expected_cells(*given)
-    kinds = expected_categories(*given) if categories else None
+    product = ability @ slopes.T
+    cells = expected_cells(model, records, product, variance)
+    kinds = None
+    if categories:
+        kinds = expected_categories(model, records, product, variance)
     return cells.mean, jnp.sqrt(jnp.maximum(cells.square - cells.mean**2, 0)), kinds
 
 
@@ -312,13 +314,20 @@ def _expected(problem, outer: Outer, state, root, standard, order: int):
 
     def add(total, z):
         at = outer.ability + (root @ z).reshape(groups, subjects).T
-        given, error = outer._replace(ability=at), None
+        conditional, error = outer._replace(ability=at), None
         if problem.expected:
             # The posteriors of items are averaged over the error of the abilities.
             error = blocks_of(state.ability_covariance, groups, distinct.is_aligned)
-            given = outer
-        options = {"order": order, "ability_covariance": error, "at": at}
-        means = expected_responses(model, distinct, given, state.mode, **options)
+            conditional = outer
+        means = expected_responses(
+            model,
+            distinct,
+            conditional,
+            state.mode,
+            order=order,
+            ability_covariance=error,
+            at=at,
+        )
         return total + means, None
 
     empty = jnp.zeros(distinct.values.shape, outer.ability.dtype)

@@ -32,7 +32,6 @@ from irtjax.data import read
 from irtjax.data.frames import HasTable
 from irtjax.data.table import ResponseTable
 from irtjax.data.wording import are, counted, have
-from irtjax.estimators.driver import AbstractMethod
 from irtjax.estimators.joint.cells import LogitCells, cells_of
 from irtjax.estimators.joint.mm import MM
 from irtjax.estimators.marginal.em import EM
@@ -265,8 +264,8 @@ def _check_model(model: Model | str) -> None:
             "stability needs one ability, which multilevel and factor models do not"
             " have: use a model such as 2pl"
         )
-    if isinstance(by_name, Model):
-        check_one_ability(by_name, "stability")
+    if not isinstance(model, str):
+        check_one_ability(model, "stability")
 
 
 def _model(table: ResponseTable, model: Model | str) -> tuple[Model | str, str]:
@@ -345,7 +344,6 @@ def _replicates(table, fit: Calibration, model, weight, kind: str) -> _Replicate
     items, population = parameters.items, parameters.population
     data, dtype = task.problem.data, jnp.asarray(items[0]).dtype
     nodes = _nodes(fit.model, items, population, data)
-    assert isinstance(task.method, AbstractMethod)
     tolerance = _tolerance(dtype)
     method = EM(jnp.asarray(nodes, dtype), tolerance=tolerance)
     unit = "subjects" if kind in OF_SUBJECTS else "items"
