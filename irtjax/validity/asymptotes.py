@@ -96,7 +96,7 @@ class _Local(NamedTuple):
         )
 
 
-class _Found(NamedTuple):
+class _Scores(NamedTuple):
     """The test of every item, with the curve at the asymptote `guess`."""
 
     slope: np.ndarray  # `[items, 1]`, as `intercept`.
@@ -106,7 +106,7 @@ class _Found(NamedTuple):
     z: np.ndarray  # The orthogonal score in its standard deviations; 0 without one.
     skewness: np.ndarray
     estimate: np.ndarray
-    known: np.ndarray  # Whether the asymptote explains more than the curve.
+    explains: np.ndarray  # Whether the asymptote explains more than the curve.
     rare: np.ndarray  # Share of that from cells of few expected responses.
 
 
@@ -115,7 +115,7 @@ def score_test(cells: GroupedResponses) -> Asymptotes:
     scores = _score(cells)
     return Asymptotes(
         np.clip(scores.estimate, 0, 1),
-        np.where(scores.known, upper_tail(scores.z, scores.skewness), 1.0),
+        np.where(scores.explains, upper_tail(scores.z, scores.skewness), 1.0),
     )
 
 
@@ -129,7 +129,7 @@ def drawn_test(cells: GroupedResponses) -> Asymptotes:
     same groups, with `cells.responses` `[groups]`.
     """
     scores, count = _score(cells), cells.responses
-    p_value = np.where(scores.known, upper_tail(scores.z, scores.skewness), 1.0)
+    p_value = np.where(scores.explains, upper_tail(scores.z, scores.skewness), 1.0)
     uniform = np.random.default_rng(0).random((DRAWS, count.size))
     # Only what might be flagged is drawn; the others keep p-values above `LOOK`.
     for item in np.flatnonzero((p_value < LOOK) & (scores.rare > RARE)):
@@ -155,7 +155,7 @@ def binomial_quantiles(
     return np.stack(columns, 1).astype(np.float64)
 
 
-def _score(cells: GroupedResponses) -> _Found:
+def _score(cells: GroupedResponses) -> _Scores:
     """Fits slopes and intercepts, and finds the score of the asymptotes."""
     right, count, nodes, through, start, guess, scaled_variance = cells
     slope, intercept = (np.array(x, np.float64)[:, None] for x in start)
@@ -193,7 +193,7 @@ def _score(cells: GroupedResponses) -> _Found:
     # its variance too, and chances of weak subjects too small to rely on.
     excess = (estimate - guess) * (count * c).sum(1)
     expected = count * np.minimum(at.share, 1 - at.share)
-    return _Found(
+    return _Scores(
         slope,
         intercept,
         at.share,
@@ -201,7 +201,7 @@ def _score(cells: GroupedResponses) -> _Found:
         z=np.where(varies, score / np.sqrt(variance), 0),
         skewness=third / variance**1.5,
         estimate=estimate,
-        known=varies & (excess >= LEAST_EXCESS),
+        explains=varies & (excess >= LEAST_EXCESS),
         rare=(square * (expected < LEAST_EXPECTED)).sum(1) / variance,
     )
 

@@ -42,8 +42,8 @@ class Classical(NamedTuple):
     @property
     def p_zero(self) -> np.ndarray:
         """Two-sided p-value of no relation with the rest; NaN without variation."""
-        both = np.minimum(1, 2 * np.minimum(self.p_positive, self.p_negative))
-        return np.where(np.isfinite(self.item_rest), both, np.nan)
+        two_sided = np.minimum(1, 2 * np.minimum(self.p_positive, self.p_negative))
+        return np.where(np.isfinite(self.item_rest), two_sided, np.nan)
 
 
 def classical(cells: AbstractStoredCells) -> Classical:

@@ -77,8 +77,8 @@ def smallest_correlation(sums: ClusterSums, sizes):
     fine = comparable(alpha, sizes)
     between = total.T @ total / jnp.maximum(answers.T @ answers, 1)
     root = jnp.sqrt(jnp.where(fine, covariance, 1))
-    both = fine[:, None] & fine & ~jnp.eye(fine.shape[0], dtype=bool)
-    return jnp.min(jnp.where(both, between / (root[:, None] * root), 1))
+    compared = fine[:, None] & fine & ~jnp.eye(fine.shape[0], dtype=bool)
+    return jnp.min(jnp.where(compared, between / (root[:, None] * root), 1))
 
 
 def correlations(
@@ -104,16 +104,16 @@ def correlations(
     shift = centre[:, :, None] * centre[:, None] / weights.sum(axis=1)[:, None, None]
     between, pairs = sum_of(total, total) - shift, sum_of(answers, answers)
     at = np.arange(size)
-    known = (answers > 0).astype(float)
+    answered = (answers > 0).astype(float)
     mean = total / np.maximum(answers, 1)
     with np.errstate(invalid="ignore", divide="ignore"):
         within = between[:, at, at] - weights @ square
         within = within / (pairs[:, at, at] - weights @ answers)
         root = np.sqrt(np.where(within > 0, within, np.nan))
         corrected = between / pairs / (root[:, :, None] * root[:, None])
-        both, first = sum_of(known, known), sum_of(mean, known)
-        across = sum_of(mean, mean) - first * first.swapaxes(1, 2) / both
-        spread = sum_of(mean**2, known) - first**2 / both
+        common, first = sum_of(answered, answered), sum_of(mean, answered)
+        across = sum_of(mean, mean) - first * first.swapaxes(1, 2) / common
+        spread = sum_of(mean**2, answered) - first**2 / common
         raw = across / np.sqrt(spread * spread.swapaxes(1, 2))
     return raw, corrected
 
@@ -135,7 +135,7 @@ def resampled_bounds(
     bounds = []
     for kind in zip(*parts, strict=True):
         joined = np.concatenate(kind)
-        known = np.isfinite(joined).any(axis=0)
-        found = np.nanquantile(np.where(known, joined, 0), tails, axis=0)
-        bounds.append(np.where(known, found, np.nan))
+        finite = np.isfinite(joined).any(axis=0)
+        quantiles = np.nanquantile(np.where(finite, joined, 0), tails, axis=0)
+        bounds.append(np.where(finite, quantiles, np.nan))
     return bounds[0], bounds[1]

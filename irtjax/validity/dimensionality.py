@@ -357,7 +357,6 @@ def _parallel(table: ResponseTable, most: int, key):
             f"parallel analysis is of {counted(MOST_ITEMS, 'item')} drawn at random"
         )
         places = np.sort(rng.choice(places, MOST_ITEMS, replace=False))
-    nothing = np.empty(0), np.empty((2, 0))
     part = table.select(items=places)
     share = part.num_observed / (part.num_subjects * part.num_items)
     enough = int(ENOUGH_PAIRED / max(share, 1e-9) ** 2)
@@ -375,7 +374,7 @@ def _parallel(table: ResponseTable, most: int, key):
             f"no parallel analysis: {unknown:.0%} of the pairs of items have no"
             " correlation, since too few subjects have responses to both"
         )
-        return *nothing, [why]
+        return np.empty(0), np.empty((2, 0)), [why]
     draws = []
     for _ in watched(range(PERMUTATIONS), "permutation"):
         # Each item's responses and missing cells move together: its margin stays.

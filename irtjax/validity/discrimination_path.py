@@ -296,46 +296,48 @@ def _score_deviation(model: Model, data: Responses, theta: Array) -> Array:
     return jnp.where(deviation > 0, deviation, jnp.sqrt(jnp.maximum(count, 1)))
 
 
-def _rows(z: np.ndarray, found: _Points, factors: int) -> pa.Table:
+def _rows(z: np.ndarray, points: _Points, factors: int) -> pa.Table:
     """The table of the path, a row for each penalty."""
     import pyarrow as pa
 
-    positive = (found.slope > 0).sum(axis=1)
-    chance, count = _level(z, factors), found.slope.shape[1]
+    positive = (points.slope > 0).sum(axis=1)
+    chance, count = _level(z, factors), points.slope.shape[1]
     return pa.table(
         {
             "z": z,
             "level": chance,
-            "penalty": np.median(found.penalty, axis=1),
+            "penalty": np.median(points.penalty, axis=1),
             "kept": positive,
             "zero": count - positive,
             "false_discovery_rate": np.minimum(
                 count * chance / np.maximum(positive, 1), 1
             ),
-            "residual": found.residual,
-            "steps": found.steps,
-            "converged": found.status == Status.CONVERGED,
+            "residual": points.residual,
+            "steps": points.steps,
+            "converged": points.status == Status.CONVERGED,
         }
     )
 
 
-def _notes(table: ResponseTable, varies: np.ndarray, found: _Points) -> tuple[str, ...]:
+def _notes(
+    table: ResponseTable, varies: np.ndarray, points: _Points
+) -> tuple[str, ...]:
     """Items without variation, points that did not converge, abilities of few items."""
     notes = []
     if not varies.all():
         names = ", ".join(map(str, table.items[~varies][:5]))
-        more = ", ..." if (~varies).sum() > 5 else ""
+        ellipsis = ", ..." if (~varies).sum() > 5 else ""
         notes.append(
             f"{counted(int((~varies).sum()), 'item')} without right and wrong responses"
-            f" cannot discriminate: {names}{more}"
+            f" cannot discriminate: {names}{ellipsis}"
         )
-    unfinished = int((found.status != Status.CONVERGED).sum())
+    unfinished = int((points.status != Status.CONVERGED).sum())
     if unfinished:
         notes.append(
             f"{counted(unfinished, 'point')} of the path did not converge (largest"
-            f" residual {found.residual.max():.2g}): treat them as provisional"
+            f" residual {points.residual.max():.2g}): treat them as provisional"
         )
-    fewest = int((found.slope > 0).sum(axis=1).min())
+    fewest = int((points.slope > 0).sum(axis=1).min())
     if fewest < FEW_ITEMS:
         notes.append(
             f"abilities depend on {counted(fewest, 'item')} at the largest penalty:"

@@ -146,7 +146,7 @@ class _Parts(NamedTuple):
     names: list[str]  # Of all groups.
     groups: np.ndarray  # [items] code of each item's group.
     used: np.ndarray  # [items] with variation.
-    kept: list[int]  # Groups with enough of these.
+    large: list[int]  # Groups with enough of these.
     columns: np.ndarray  # Positions of the items with variation.
     layout: ItemsByBenchmark  # Of the kept groups, in positions of `columns`.
 
@@ -349,7 +349,7 @@ def _resampler(
 def _result(
     table: ResponseTable,
     parts: _Parts,
-    found: ItemClusters,
+    estimate: ItemClusters,
     band,
     resample,
     level,
@@ -370,15 +370,15 @@ def _result(
         }
         rows.append(row)
         row["excluded"] = int((~parts.used & here).sum())
-        if k not in parts.kept:
+        if k not in parts.large:
             row["verdict"] = NONE
             continue
-        at = parts.kept.index(k)
+        at = parts.large.index(k)
         valid = np.asarray(parts.layout.valid[at])
         own = parts.columns[parts.layout.items(at)]
-        labels, code = _by_size(np.asarray(found.label[at])[valid])
+        labels, code = _by_size(np.asarray(estimate.label[at])[valid])
         cluster[own] = code + 1
-        chance[own] = np.asarray(found.probability[at])[valid]
+        chance[own] = np.asarray(estimate.probability[at])[valid]
         member = np.eye(len(labels))[code]
         cells = values[:, own].astype(float), seen[:, own]
         sums, sizes = cluster_sums(*cells, member), member.sum(axis=0)
@@ -395,7 +395,7 @@ def _result(
         found_pairs = _pairs(same, sums, comparable(alpha, sizes), resample, level)
         pairs += found_pairs
         scores.append(_score_rows(table.subjects, name, mean, answers))
-        row |= {"clusters": len(labels), "entropy": float(found.entropy[at])}
+        row |= {"clusters": len(labels), "entropy": float(estimate.entropy[at])}
         row |= _judged(len(labels), found_pairs, band[0][at], band[1][at])
     listed = {
         "item": table.items.tolist(),

@@ -68,22 +68,22 @@ def missing_in_cells(
     begin = np.concatenate([[0], np.cumsum(size)])
     of_cell = mask[cells.column[places]]
     inside = np.arange(len(places)) - first[cells.column[places]]
-    known = of_cell >= 0
-    pair = begin[of_cell[known]] + inside[known]
-    left = (value - rest.item[cells.column])[places][known]
+    tested = of_cell >= 0
+    pair = begin[of_cell[tested]] + inside[tested]
+    left = (value - rest.item[cells.column])[places][tested]
     own = np.bincount(pair, left, minlength=begin[-1])
     who = np.empty(begin[-1], np.int64)
-    who[pair] = cells.row[places][known]
+    who[pair] = cells.row[places][tested]
     group = np.repeat(np.arange(leader.size), size)
     block, ran = _blocks(cells, benchmarks)
     among = block[leader]
     masks = _tested(who, group, own, width[group], rest, among, ran)
-    found = [x[mask[chosen]] for x in masks]
+    by_item = [x[mask[chosen]] for x in masks]
     whole = np.flatnonzero(~ran.all(0))
     if whole.size:
         tests = _of_blocks(cells, value, rest, block, whole, ran)
-        mask[chosen] = add_blocks(found, tests, block[chosen], whole, mask[chosen])
-    difference[chosen], p_value[chosen], weak[chosen] = found
+        mask[chosen] = add_blocks(by_item, tests, block[chosen], whole, mask[chosen])
+    difference[chosen], p_value[chosen], weak[chosen] = by_item
     mask[np.isnan(p_value)] = -1
     return result
 
@@ -149,43 +149,45 @@ def _tested(who, group, own, answers, rest: Additive, among, ran):
     some, size = rest.answers > 0.5, among.size
     before = _scores(rest.total, rest.answers, rest)
     left = rest.answers[who] - answers
-    known = left > 0.5
+    comparable = left > 0.5
     after = _scores(rest.total[who] - own, left, rest)
     centre = before.standard[some].mean()
     of_mask = lambda numbers: np.bincount(group, numbers, minlength=size)
     # Of the subjects without a response: all who ran the block, less those with one.
     of_block = lambda numbers: product(ran.T, np.where(some, numbers, 0))
     lacking = lambda numbers: of_block(numbers)[among] - of_mask(numbers[who])
-    ones, answered = lacking(np.ones(some.size)), of_mask(known * 1.0)
+    ones, answered = lacking(np.ones(some.size)), of_mask(comparable * 1.0)
     count = ones + answered
     z, z_after = before.standard - centre, after.standard - centre
-    powers = [lacking(z**k) + of_mask(known * z_after**k) for k in (1, 2, 3)]
+    powers = [lacking(z**k) + of_mask(comparable * z_after**k) for k in (1, 2, 3)]
     mean = powers[0] / np.maximum(count, 1)
     second = powers[1] - count * mean**2
     third = powers[2] - 3 * mean * powers[1] + 2 * count * mean**3
-    square = lacking(before.standard**2) + of_mask(known * after.standard**2)
+    square = lacking(before.standard**2) + of_mask(comparable * after.standard**2)
     sums = ScoreSums(second, third, CONSTANT * (count + square))
     tails = tails_of_sums(count, ones, lacking(z) - ones * mean, sums)
     values = z, z_after
     compared = lambda mask: some & ran[:, among[mask]]
-    _draw(tails, values, compared, known, who, group, ones, answered, lacking(z))
+    _draw(tails, values, compared, comparable, who, group, ones, answered, lacking(z))
     varied = (ones > 0.5) & (answered > 0.5)
     means = [
         lacking(before.weighted) / np.maximum(lacking(before.weight), 1e-300),
-        of_mask(known * after.weighted)
-        / np.maximum(of_mask(known * after.weight), 1e-300),
+        of_mask(comparable * after.weighted)
+        / np.maximum(of_mask(comparable * after.weight), 1e-300),
     ]
     apart = means[0] - means[1]
     sd = np.sqrt(rest.between) if rest.between > 0 else np.nan
-    both = np.minimum(1, 2 * np.minimum(*tails))
+    p_value = np.minimum(1, 2 * np.minimum(*tails))
     return (
         np.where(varied, apart / sd, np.nan),
-        np.where(varied, both, np.nan),
+        np.where(varied, p_value, np.nan),
         apart < 0,
     )
 
 
-def _draw(tails, values, compared, known, who, group, ones, answered, total) -> None:
+def _draw(
+    tails, values, compared, comparable, who, group, ones, answered, total
+) -> None:
     """`missing_draws.draw_few` by the subjects of each mask, in place."""
     (before, after), (upper, lower) = values, tails
     least = np.minimum(ones, answered)
@@ -195,11 +197,11 @@ def _draw(tails, values, compared, known, who, group, ones, answered, total) -> 
         pairs = slice(begin[k], begin[k + 1])
         lacking = compared(k)
         lacking[who[pairs]] = False
-        own = after[pairs][known[pairs]]
+        own = after[pairs][comparable[pairs]]
         turned = ones[k] > least[k]
-        both = np.concatenate([before[lacking], own])
+        scores = np.concatenate([before[lacking], own])
         group_total = own.sum() if turned else total[k]
-        draws.put(upper, lower, k, both, group_total, least[k], turned)
+        draws.put(upper, lower, k, scores, group_total, least[k], turned)
 
 
 class _Scores:

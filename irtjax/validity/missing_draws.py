@@ -8,19 +8,19 @@ import numpy as np
 LOOK, FEW, DRAWS = 0.1, 20, 4999
 
 
-def draw_few(upper, lower, missing, known, score) -> None:
+def draw_few(upper, lower, missing, comparable, score) -> None:
     """Replaces, in place, small p-values of few missing responses, or few others.
 
     Scores of subjects who met other items may have long tails, so that the sum of a few
     is far from the approximation. Draws are of the sorted scores: the order of subjects
     does not matter.
     """
-    ones, count = missing.sum(0), known.sum(0)
+    ones, count = missing.sum(0), comparable.sum(0)
     least = np.minimum(ones, count - ones)
     small = (np.minimum(upper, lower) < LOOK) & (least > 0) & (least <= FEW)
     draws = TailDraws()
     for item in np.flatnonzero(small):
-        mine = known[:, item]
+        mine = comparable[:, item]
         # The sum over the smaller of the two groups: its tails are turned for others.
         turned = ones[item] > least[item]
         group = mine & (missing[:, item] != turned)

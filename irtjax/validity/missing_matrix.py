@@ -146,15 +146,16 @@ def missing_by_ability(
     single = observed[:, first] | ~ran[:, block[first]]
     among = _Among(ran, block)
     masks = _of_masks(values, observed, rest, chosen, places, among, links_of(single))
-    found = [x[places] for x in masks]
+    by_item = [x[places] for x in masks]
     whole = np.flatnonzero(~ran.all(0))
     if whole.size:
         inside = np.flatnonzero(np.isin(block, whole))
         code, own = np.searchsorted(whole, block[inside]), ran[:, whole]
-        of_blocks = values, observed, rest, inside, code, None, links_of(own), own
-        tests = _of_masks(*of_blocks)
-        mask[chosen] = add_blocks(found, tests, block[chosen], whole, places)
-    difference[chosen], p_value[chosen], weak[chosen] = found
+        tests = _of_masks(
+            values, observed, rest, inside, code, None, links_of(own), own
+        )
+        mask[chosen] = add_blocks(by_item, tests, block[chosen], whole, places)
+    difference[chosen], p_value[chosen], weak[chosen] = by_item
     mask[np.isnan(p_value)] = -1
     return result
 
@@ -170,7 +171,7 @@ class _Among(NamedTuple):
         return self.ran[:, self.block[items]]
 
 
-def add_blocks(found, tests, block, whole, mask) -> np.ndarray:
+def add_blocks(by_item, tests, block, whole, mask) -> np.ndarray:
     """Adds to the tests of items, in place, those of the blocks `whole`.
 
     Returns the masks of the items. Those without a test of their own count as one item
@@ -178,14 +179,14 @@ def add_blocks(found, tests, block, whole, mask) -> np.ndarray:
     """
     of = np.isin(block, whole)
     number = np.searchsorted(whole, block[of])
-    together, apart = [x[number] for x in tests], [x[of] for x in found]
+    together, apart = [x[number] for x in tests], [x[of] for x in by_item]
     one, other = apart[1], together[1]
     # Two tests of an item: Bonferroni's correction.
     times = 1 + (np.isfinite(one) & np.isfinite(other))
     smaller = np.isnan(one) | (other <= one)
-    for x, mine, its in zip(found, apart, together, strict=True):
+    for x, mine, its in zip(by_item, apart, together, strict=True):
         x[of] = np.where(smaller, its, mine)
-    found[1][of] = np.minimum(1, times * np.fmin(one, other))
+    by_item[1][of] = np.minimum(1, times * np.fmin(one, other))
     mask = mask.copy()
     mask[of] = np.where(np.isnan(one), mask.max() + 1 + block[of], mask[of])
     return mask
@@ -232,11 +233,11 @@ def _blocks(observed, chosen, mask, first, benchmarks) -> np.ndarray:
     if links:
         from scipy.sparse.csgraph import connected_components
 
-        found = np.full(block.size, -1)
+        component = np.full(block.size, -1)
         number: Any = connected_components(links[1], directed=False)[1]
-        found[chosen] = number[mask[chosen]]
-        found = of_several(np.where(block < 0, found, -1))
-        block = np.where(found < 0, block, found + block.max() + 1)
+        component[chosen] = number[mask[chosen]]
+        component = of_several(np.where(block < 0, component, -1))
+        block = np.where(component < 0, block, component + block.max() + 1)
     met = lambda alone, absent: observed[:, alone][absent].any(0)
     return join_absent(block, ~_ran(observed, block), met)
 
@@ -285,9 +286,9 @@ def masks_of(
     `observed` states for each item who responded; equal bytes are the same mask.
     """
     number, first = np.empty(items.size, np.int64), []
-    known: dict[bytes, int] = {}
+    numbers: dict[bytes, int] = {}
     for k, (key, item) in enumerate(zip(observed, items, strict=True)):
-        number[k] = known.setdefault(key, len(known))
+        number[k] = numbers.setdefault(key, len(numbers))
         if number[k] == len(first):
             first.append(item)
     return number, np.array(first)
@@ -330,29 +331,29 @@ def without_linked(seen, among, own, answers, rest: Additive, links):
     """`_without` the linked masks: the first of `links` that leaves who to compare."""
     if not links:
         return _without(seen, among, own, answers, rest)
-    found = _in_blocks(seen, among, own, answers, rest, links[0])
-    lacking = np.flatnonzero(np.isnan(found[1]))
+    tests = _in_blocks(seen, among, own, answers, rest, links[0])
+    lacking = np.flatnonzero(np.isnan(tests[1]))
     if lacking.size:
         same = _in_blocks(seen, among, own, answers, rest, links[1], lacking)
-        for x, part in zip(found, same, strict=True):
+        for x, part in zip(tests, same, strict=True):
             x[lacking] = part
-    return found
+    return tests
 
 
 def _in_blocks(seen, among, own, answers, rest, links, chosen=None):
     """`_without` the linked masks, of chosen masks."""
     chosen = np.arange(seen.shape[1]) if chosen is None else chosen
-    width, found = max(1, BLOCK // len(seen)), []
+    width, parts = max(1, BLOCK // len(seen)), []
     for start in range(0, chosen.size, width):
         part = chosen[start : start + width]
         left, count = own[:, part], answers[:, part]
         # Most masks are linked to themselves alone.
-        more = np.flatnonzero(links[:, part].sum(0) > 1)
-        if more.size:
-            linked = links[:, part[more]].astype(float)
-            left[:, more], count[:, more] = own @ linked, answers @ linked
-        found.append(_without(seen[:, part], among[:, part], left, count, rest))
-    return tuple(np.concatenate(x) for x in zip(*found, strict=True))
+        several = np.flatnonzero(links[:, part].sum(0) > 1)
+        if several.size:
+            linked = links[:, part[several]].astype(float)
+            left[:, several], count[:, several] = own @ linked, answers @ linked
+        parts.append(_without(seen[:, part], among[:, part], left, count, rest))
+    return tuple(np.concatenate(x) for x in zip(*parts, strict=True))
 
 
 def _without(seen, among, own, answers, rest: Additive) -> tuple[np.ndarray, ...]:
@@ -361,19 +362,19 @@ def _without(seen, among, own, answers, rest: Additive) -> tuple[np.ndarray, ...
     `own` and `answers` `[subjects, masks]` are those that abilities are without.
     """
     count = rest.answers[:, None] - answers
-    known = (count > 0.5) & among
+    comparable = (count > 0.5) & among
     count = np.maximum(count, 1)
-    score = np.where(known, rest.total[:, None] - own, 0) / count
+    score = np.where(comparable, rest.total[:, None] - own, 0) / count
     variance = rest.between + rest.within / count
-    missing = ~seen & known
-    varied = missing.any(0) & (seen & known).any(0)
+    missing = ~seen & comparable
+    varied = missing.any(0) & (seen & comparable).any(0)
     standard = score / np.sqrt(variance)
-    upper, lower = permutation_tails(missing, known, standard)
+    upper, lower = permutation_tails(missing, comparable, standard)
     if len(seen) > ENUMERATED:
-        draw_few(upper, lower, missing, known, standard)
-    both = np.minimum(1, 2 * np.minimum(upper, lower))
+        draw_few(upper, lower, missing, comparable, standard)
+    p_value = np.minimum(1, 2 * np.minimum(upper, lower))
     means = []
-    for group in (missing, seen & known):
+    for group in (missing, seen & comparable):
         weight = np.where(group, 1 / variance, 0)
         means.append((weight * score).sum(0) / np.maximum(weight.sum(0), 1e-300))
     # Precision-weighted, so abilities known from few responses do not shrink it.
@@ -381,7 +382,7 @@ def _without(seen, among, own, answers, rest: Additive) -> tuple[np.ndarray, ...
     sd = np.sqrt(rest.between) if rest.between > 0 else np.nan
     return (
         np.where(varied, apart / sd, np.nan),
-        np.where(varied, both, np.nan),
+        np.where(varied, p_value, np.nan),
         apart < 0,
     )
 

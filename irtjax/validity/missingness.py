@@ -146,13 +146,13 @@ def unit_values(table: ResponseTable) -> np.ndarray:
 
 
 def describe(
-    found: MissingByAbility, items: np.ndarray, benchmarks: np.ndarray, level: float
+    test: MissingByAbility, items: np.ndarray, benchmarks: np.ndarray, level: float
 ) -> str:
     """The test in words; `items` and `benchmarks` are names `[items]`."""
-    if not found.missing.any():
+    if not test.missing.any():
         return "No response is missing."
-    tested = int(np.isfinite(found.p_value).sum())
-    more_for, rate = found.more_for(level), percent(level)
+    tested = int(np.isfinite(test.p_value).sum())
+    more_for, rate = test.more_for(level), percent(level)
     if not tested:
         return (
             "No item was answered by some subjects and not by others who can be"
@@ -161,13 +161,13 @@ def describe(
     noun = "item" if tested == 1 else "items"
     parts = []
     for side in ("weak", "strong"):
-        which = np.flatnonzero(more_for == side)
-        which = which[np.argsort(found.p_value[which], kind="stable")]
-        if which.size:
-            verb = "is" if which.size == 1 else "are"
+        chosen = np.flatnonzero(more_for == side)
+        chosen = chosen[np.argsort(test.p_value[chosen], kind="stable")]
+        if chosen.size:
+            verb = "is" if chosen.size == 1 else "are"
             parts.append(
-                f"{which.size:,} {verb} missing more often for {side} subjects"
-                f" ({_named(which, items, benchmarks)})"
+                f"{chosen.size:,} {verb} missing more often for {side} subjects"
+                f" ({_named(chosen, items, benchmarks)})"
             )
     if not parts:
         return (
@@ -181,9 +181,9 @@ def describe(
     )
 
 
-def _named(which: np.ndarray, items: np.ndarray, benchmarks: np.ndarray) -> str:
+def _named(chosen: np.ndarray, items: np.ndarray, benchmarks: np.ndarray) -> str:
     """Items in words: a benchmark of which more than half are among them as one."""
-    names, kinds = [], benchmarks[which].tolist()
+    names, kinds = [], benchmarks[chosen].tolist()
     several = len(set(benchmarks.tolist())) > 1
     whole = {}
     for kind in dict.fromkeys(kinds) if several else ():
@@ -192,6 +192,6 @@ def _named(which: np.ndarray, items: np.ndarray, benchmarks: np.ndarray) -> str:
             share = "all" if here == all_here else f"{here:,} of the"
             whole[kind] = f"{share} {all_here:,} items of {kind or 'no benchmark'}"
     names = list(whole.values())
-    names += [x for x, k in zip(items[which], kinds, strict=True) if k not in whole]
+    names += [x for x, k in zip(items[chosen], kinds, strict=True) if k not in whole]
     left = f" and {len(names) - SHOWN:,} more" if len(names) > SHOWN else ""
     return ", ".join(" ".join(str(x).split())[:80] for x in names[:SHOWN]) + left

@@ -50,8 +50,8 @@ def _draw(one: OneSkill, values, seen, key):
     theta = one.mean + one.error * noise
     eta = theta[:, one.code] * one.slope + one.intercept
     right = jax.random.bernoulli(key, jax.nn.sigmoid(eta))
-    found = jnp.where(seen, right, False).astype(jnp.int8)
-    return jnp.where(one.drawn, found, values)
+    responses = jnp.where(seen, right, False).astype(jnp.int8)
+    return jnp.where(one.drawn, responses, values)
 
 
 def fit_one_skill(
@@ -64,12 +64,12 @@ def fit_one_skill(
     for k in range(len(layout.place)):
         report(f"one ability: benchmark {k + 1} of {len(layout.place)}")
         index, valid = layout.place[k], layout.valid[k]
-        found = _two_parameters(values[:, index], seen[:, index] & valid)
+        estimates = _two_parameters(values[:, index], seen[:, index] & valid)
         own = layout.items(k)
         code[own], drawn[own] = k, True
-        for array, part in zip((slope, intercept), found[:2], strict=True):
+        for array, part in zip((slope, intercept), estimates[:2], strict=True):
             array[own] = np.asarray(part)[np.asarray(valid)]
-        posteriors.append(found[2:])
+        posteriors.append(estimates[2:])
     mean, error = (jnp.stack(x, axis=1) for x in zip(*posteriors, strict=True))
     dtype = jnp.zeros(()).dtype
     numbers = (jnp.asarray(x, dtype) for x in (slope, intercept, mean, error))
@@ -87,11 +87,16 @@ def _two_parameters(values, seen):
     data = Responses(values, seen)
     start = start_values(model, data, how="proportions", dtype=dtype)
     problem = Problem.create(model, data)
-    found = run(problem, EM(nodes=nodes), start).parameters
-    population = found.population
+    parameters = run(problem, EM(nodes=nodes), start).parameters
+    population = parameters.population
     grid = population.mean + population.sd * nodes
     prior = normal_log_weights(nodes)
-    counts = expected_counts(model, found.items, grid, prior, data, moments=True)
+    counts = expected_counts(model, parameters.items, grid, prior, data, moments=True)
     assert counts.variance is not None
     error = jnp.sqrt(jnp.maximum(counts.variance, 0))
-    return found.items.discrimination, found.items.intercept, counts.mean, error
+    return (
+        parameters.items.discrimination,
+        parameters.items.intercept,
+        counts.mean,
+        error,
+    )

@@ -222,15 +222,15 @@ def _designs(
     accuracy: float | None,
     correlation: float | None,
     difference: float,
-    known: _Typical | None,
+    typical: _Typical | None,
 ) -> tuple[Design, Design, float]:
     """Of scores and of differences, and the correlation of responses to an item."""
-    together = _first(correlation, known and known.correlation, CORRELATION)
-    if known is None:
+    together = _first(correlation, typical and typical.correlation, CORRELATION)
+    if typical is None:
         scores, differences = Design(0.0), Design(0.0)
     else:
-        scores, differences = known.scores, known.differences
-    if known is not None and accuracy is None:
+        scores, differences = typical.scores, typical.differences
+    if typical is not None and accuracy is None:
         if correlation is not None:
             spread = 2 * scores.variance * (1 - correlation)
             differences = differences._replace(variance=spread)
@@ -247,10 +247,10 @@ def _designs(
     return scores, differences, together
 
 
-def _rows(sizes: int | Sequence[int] | None, known: _Typical | None) -> list[int]:
+def _rows(sizes: int | Sequence[int] | None, typical: _Typical | None) -> list[int]:
     """Numbers of items, from few to many."""
     if sizes is None:
-        return sorted({*ITEMS} | ({known.items} if known else set()))
+        return sorted({*ITEMS} | ({typical.items} if typical else set()))
     sizes = [sizes] if isinstance(sizes, int) else list(sizes)
     if not sizes or min(sizes) < 2:
         raise ValueError("sizes must be at least 2: a test needs two items")
@@ -295,13 +295,15 @@ def _typical(data: Any) -> _Typical:
     own, count = accuracies(cells, labels), seen.sum(axis=1)
     many = np.isfinite(own.standard_error)
     alone = accuracies(cells).standard_error[many] ** 2 @ count[many]
-    both = own.standard_error[many] ** 2 @ count[many]
+    clustered = own.standard_error[many] ** 2 @ count[many]
     return _Typical(
         table.num_items,
         table.num_subjects,
         float(own.accuracy[many].mean()),
         covariance / spread if spread > 0 else 0.0,
-        _clustered(float(alone / many.sum()), float(both / many.sum()), size, clusters),
+        _clustered(
+            float(alone / many.sum()), float(clustered / many.sum()), size, clusters
+        ),
         _clustered(variance, error, size, clusters),
     )
 
@@ -331,7 +333,7 @@ def _clustered(variance: float, clustered: float, size: float, clusters: int | N
     return Design(variance, size, max(inside, 0.0), clusters)
 
 
-def _check(given: dict[str, Any]) -> None:
+def _check(numbers: dict[str, Any]) -> None:
     """Refuses numbers out of their ranges."""
     for name, low, high in (
         ("difference", 0, 1),
@@ -339,22 +341,22 @@ def _check(given: dict[str, Any]) -> None:
         ("level", 0, 1),
         ("power", 0, 1),
     ):
-        value = given[name]
+        value = numbers[name]
         if value is not None and not low < value < high:
             hint = ""
             if name == "difference" and 1 <= value <= 100:
                 hint = f"; {value:g} points are {value / 100:g}"
             raise ValueError(f"{name} {value:g} is not between {low} and {high}{hint}")
     for name in ("correlation", "cluster_correlation"):
-        value = given[name]
+        value = numbers[name]
         if value is not None and not -1 < value < 1:
             raise ValueError(f"{name} {value:g} is not between -1 and 1")
-    if given["power"] <= 1 - given["level"]:
+    if numbers["power"] <= 1 - numbers["level"]:
         raise ValueError(
-            f"power {given['power']:g} must be above 1 - level,"
-            f" {1 - given['level']:.3g}, which tests reach where nothing differs"
+            f"power {numbers['power']:g} must be above 1 - level,"
+            f" {1 - numbers['level']:.3g}, which tests reach where nothing differs"
         )
-    if given["models"] is not None and given["models"] < 2:
+    if numbers["models"] is not None and numbers["models"] < 2:
         raise ValueError("models must be at least 2: a comparison needs two models")
-    if given["cluster_size"] is not None and given["cluster_size"] < 1:
+    if numbers["cluster_size"] is not None and numbers["cluster_size"] < 1:
         raise ValueError("cluster_size must be at least 1 item")

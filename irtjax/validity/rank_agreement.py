@@ -48,8 +48,8 @@ def partners(kind: str, good: np.ndarray) -> np.ndarray:
     partner = np.full(len(good), -1)
     if kind == "halves":
         partner[::2] = np.arange(1, len(good), 2)
-        both = good[::2] & good[1::2]
-        partner[::2][~both] = -1
+        usable = good[::2] & good[1::2]
+        partner[::2][~usable] = -1
     elif kind not in ("benchmarks", "families"):
         places = np.flatnonzero(good)
         following = np.roll(places, -1)

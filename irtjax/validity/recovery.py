@@ -152,12 +152,12 @@ def aligned_rmse(truth: Point, estimate: Point) -> RecoveryErrors:
     [0.0, 0.0, 0.0]
     """
     _check(truth, estimate)
-    (items, theta), (found, ability) = truth, estimate
+    (items, theta), (records, ability) = truth, estimate
     mean, sd = weighted_moments(theta, None)
     pairs = (
         ((theta - mean) / sd, ability),
-        (items.discrimination * sd, found.discrimination),
-        (items.intercept + items.discrimination * mean, found.intercept),
+        (items.discrimination * sd, records.discrimination),
+        (items.intercept + items.discrimination * mean, records.intercept),
     )
     return RecoveryErrors(*(jnp.sqrt(jnp.mean((x - y) ** 2)) for x, y in pairs))
 
@@ -181,16 +181,16 @@ def selection(truth: Bool[Array, " items"], found: Bool[Array, " items"]) -> Sel
     [0.5, 0.3333]
     """
     _check_shapes(jnp.shape(truth), found=found)
-    both = jnp.sum(truth & found)
-    share = lambda n: jnp.where(n > 0, both / jnp.maximum(n, 1), 1.0)
+    hits = jnp.sum(truth & found)
+    share = lambda n: jnp.where(n > 0, hits / jnp.maximum(n, 1), 1.0)
     return Selection(share(jnp.sum(truth)), share(jnp.sum(found)))
 
 
 def _over_cells(row_sums: Callable, truth: Point, estimate: Point, count: int) -> Array:
     """Sums `[count]` over cells of `row_sums(X, X')`, which is `[count, rows]`."""
     _check(truth, estimate)
-    (items, theta), (found, ability) = truth, estimate
-    dtype = jnp.result_type(theta, ability, items.intercept, found.intercept)
+    (items, theta), (records, ability) = truth, estimate
+    dtype = jnp.result_type(theta, ability, items.intercept, records.intercept)
     size = block_size_for(theta.size, items.intercept.size, dtype.itemsize)
 
     def logits(items, theta, start) -> Array:
@@ -198,7 +198,7 @@ def _over_cells(row_sums: Callable, truth: Point, estimate: Point, count: int) -
         return part[:, None] * items.discrimination + items.intercept
 
     def body(total, start, is_new):
-        sums = row_sums(logits(items, theta, start), logits(found, ability, start))
+        sums = row_sums(logits(items, theta, start), logits(records, ability, start))
         return total + jnp.sum(jnp.where(is_new, sums, 0), axis=1)
 
     return scan_subject_blocks(body, jnp.zeros(count, dtype), theta.size, size)
@@ -206,14 +206,14 @@ def _over_cells(row_sums: Callable, truth: Point, estimate: Point, count: int) -
 
 def _check(truth: Point, estimate: Point) -> None:
     """Refuses points whose shapes differ."""
-    (items, theta), (found, ability) = truth, estimate
+    (items, theta), (records, ability) = truth, estimate
     if jnp.ndim(theta) != 1:
         raise ValueError(f"abilities have shape {jnp.shape(theta)}; give [subjects]")
     _check_shapes(jnp.shape(theta), abilities=ability)
     shape = jnp.shape(items.intercept)
     parts = {"discriminations": items.discrimination}
-    _check_shapes(shape, **parts, intercepts=found.intercept)
-    _check_shapes(shape, discriminations=found.discrimination)
+    _check_shapes(shape, **parts, intercepts=records.intercept)
+    _check_shapes(shape, discriminations=records.discrimination)
 
 
 def _check_shapes(shape: tuple[int, ...], **arrays: Array) -> None:

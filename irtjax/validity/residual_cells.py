@@ -53,16 +53,16 @@ def cell_chances(
     """
     size = max(1, min(len(row), BLOCK))
     at = np.asarray(theta).astype(np.asarray(items[0]).dtype)
-    found = np.empty(len(row))
+    chances = np.empty(len(row))
     for start in range(0, len(row), size):
         # Blocks of one shape: the last one repeats its last cell.
         part = np.minimum(np.arange(start, start + size), len(row) - 1)
-        found[part] = np.asarray(
+        chances[part] = np.asarray(
             _chances_of(
                 family, items, jnp.asarray(at[row[part]]), jnp.asarray(column[part])
             )
         )
-    return found
+    return chances
 
 
 def item_fit_of_cells(family: Any, items: Any, theta, cells: SparseCells) -> Residuals:
@@ -89,13 +89,13 @@ def _expected_of_all(family: Any, items: Any, theta: np.ndarray) -> np.ndarray:
     size = len(items[0])
     width = int(np.clip(BLOCK // max(len(theta), 1), 1, size))
     ability = jnp.asarray(theta, items[0].dtype)
-    found = np.empty(size)
+    totals = np.empty(size)
     for start in range(0, size, width):
         # Blocks of one shape: the last one begins earlier.
         part = slice(min(start, size - width), min(start, size - width) + width)
         own = jax.tree.map(lambda x, part=part: x[part], items)
-        found[part] = np.asarray(_sums(family, own, ability), float)
-    return found
+        totals[part] = np.asarray(_sums(family, own, ability), float)
+    return totals
 
 
 @eqx.filter_jit
@@ -134,13 +134,13 @@ def pairs_of_items(
         here = keys[0]
         first, second = here // size + start, here % size
         other = first != second
-        found = []
+        sums = []
         for product, key in zip(products[1:], keys[1:], strict=True):
             # A sum that is exactly 0 may be left out.
             total = np.zeros(here.size)
             total[np.searchsorted(here, key)] = product.data
-            found.append(total[other])
-        yield first[other], second[other], found
+            sums.append(total[other])
+        yield first[other], second[other], sums
 
 
 def best_of_each(
@@ -164,19 +164,16 @@ def dependence_of_cells(
     chance = cell_chances(family, items, theta, cells.row, cells.column)
     residual, variance = cells.value - chance, chance * (1 - chance)
     one, square = np.ones(len(chance)), residual**2
-    products = (
-        (residual, residual),
-        (variance, variance),
-        (square, one),
-        (one, square),
-    )
+    products = (residual, residual), (variance, variance), (square, one), (one, square)
     partner = np.full(cells.num_items, -1)
     numbers = np.zeros((3, cells.num_items))
     for first, second, sums in pairs_of_items(cells, *products):
-        total, both, own, other = sums
+        total, common_variance, own, other = sums
         norms = own * other
-        best = best_of_each(first, bennett_exponent(total, both), norms > LEAST_NORM)
+        best = best_of_each(
+            first, bennett_exponent(total, common_variance), norms > LEAST_NORM
+        )
         at = first[best]
         partner[at] = second[best]
-        numbers[:, at] = total[best], both[best], norms[best]
+        numbers[:, at] = total[best], common_variance[best], norms[best]
     return partners_of(partner, *numbers)

@@ -125,15 +125,15 @@ def _compare(first, second, seen_first, seen_second, same: bool):
     surprise = jnp.where(norms > LEAST_NORM, surprise, -1.0)
     if same:
         surprise = jnp.where(jnp.eye(surprise.shape[0], dtype=bool), -1.0, surprise)
-    found = []
+    partners = []
     for axis in (1, 0):
         best = jnp.argmax(surprise, axis)
         picked = [
             jnp.take_along_axis(x, jnp.expand_dims(best, axis), axis).squeeze(axis)
             for x in (surprise, total, variance, norms)
         ]
-        found.append((best, *picked))
-    return found
+        partners.append((best, *picked))
+    return partners
 
 
 def dependence(family, items, theta, values, observed, width: int = WIDTH) -> Partners:
@@ -159,8 +159,8 @@ def dependence(family, items, theta, values, observed, width: int = WIDTH) -> Pa
     pairs = list(itertools.combinations_with_replacement(range(len(blocks)), 2))
     for a, b in watched(pairs):
         (first, seen_a), (second, seen_b) = blocks[a], blocks[b]
-        found = _compare(first, second, seen_a, seen_b, same=a == b)
-        for here, there, best in ((a, b, found[0]), (b, a, found[1])):
+        compared = _compare(first, second, seen_a, seen_b, same=a == b)
+        for here, there, best in ((a, b, compared[0]), (b, a, compared[1])):
             mine = slice(here * width, (here + 1) * width)
             place, *new = (np.asarray(x, np.float64) for x in best)
             better = new[0] > numbers[0, mine]
@@ -173,7 +173,9 @@ def dependence(family, items, theta, values, observed, width: int = WIDTH) -> Pa
 def partners_of(partner, total, variance, norms) -> Partners:
     """The result from the sums of each item with its partner, -1 without one."""
     size = partner.size
-    known = (partner >= 0) & (norms > 0)
+    defined = (partner >= 0) & (norms > 0)
     p_value = np.minimum(bennett_bound(total, variance) * max(size - 1, 1), 1)
-    q3 = np.where(known, total / np.sqrt(np.where(known, norms, 1)), np.nan).clip(-1, 1)
-    return Partners(q3, np.where(known, partner, -1), np.where(known, p_value, 1.0))
+    q3 = np.where(defined, total / np.sqrt(np.where(defined, norms, 1)), np.nan).clip(
+        -1, 1
+    )
+    return Partners(q3, np.where(defined, partner, -1), np.where(defined, p_value, 1.0))

@@ -407,10 +407,10 @@ def _nodes(model, items, population, data) -> np.ndarray:
 
 
 def _described(
-    table, fit, found: _Replicates, families, kind, top, level, note
+    table, fit, replicates: _Replicates, families, kind, top, level, note
 ) -> Stability:
     """The tables and the sentence."""
-    ranks, good = ranks_of(found.ability), found.good
+    ranks, good = ranks_of(replicates.ability), replicates.good
     full = ranks_of_fit(fit)
     with_all = np.array([agreement_of(full, row, top) for row in ranks])
     partner = partners(kind, good)
@@ -427,14 +427,14 @@ def _described(
         "top_overlap_between": between[good, 1],
     }
     if kind == "halves":
-        measures["reliability"] = reliability(found.ability, partner)
+        measures["reliability"] = reliability(replicates.ability, partner)
     if kind in OF_SUBJECTS:
-        for name, values in found.items.items():
+        for name, values in replicates.items.items():
             own = np.asarray(getattr(fit.parameters.items, name))
-            both = np.concatenate([own[None], values[good]])
+            estimates = np.concatenate([own[None], values[good]])
             # Items with equal responses are equal up to where replicates end.
             tied = 2 * _tolerance(values.dtype)
-            measures[f"spearman_{name}"] = spearman_matrix(both, tied)[0, 1:]
+            measures[f"spearman_{name}"] = spearman_matrix(estimates, tied)[0, 1:]
     rows = [interval(name, values, level) for name, values in measures.items()]
     import pyarrow as pa
 
@@ -454,7 +454,7 @@ def _described(
         top,
         level,
         _sentence(table, kind, agreement.to_pylist(), subjects.to_pylist(), top, level),
-        _warnings(table, fit, found, kind, families),
+        _warnings(table, fit, replicates, kind, families),
         (note,) if note else (),
     )
 
@@ -500,15 +500,17 @@ def _sentence(table, kind, agreement, subjects, top: int, level: float) -> str:
     )
 
 
-def _warnings(table, fit, found: _Replicates, kind: str, families) -> tuple[str, ...]:
+def _warnings(
+    table, fit, replicates: _Replicates, kind: str, families
+) -> tuple[str, ...]:
     """Lines on replicates that failed and designs that are too small."""
     texts = []
     if fit.status != Status.CONVERGED:
         texts.append(f"the fit of all responses {fit.status.explain()}")
-    bad = int((~found.good).sum())
+    bad = int((~replicates.good).sum())
     if bad:
         texts.append(
-            f"{bad:,} of {counted(found.good.size, 'replicate')} did not converge and"
+            f"{bad:,} of {counted(replicates.good.size, 'replicate')} did not converge and"
             f" {are(bad)} left"
             " out"
         )
@@ -521,7 +523,7 @@ def _warnings(table, fit, found: _Replicates, kind: str, families) -> tuple[str,
             f"only {count} {unit}: a resample repeats some and lacks others, and is"
             " not like another sample"
         )
-    lost = np.isnan(found.ability).any(axis=0)
+    lost = np.isnan(replicates.ability).any(axis=0)
     if table.num_observed < table.size:
         never = table.cells.count(1) == 0
         lost &= ~never

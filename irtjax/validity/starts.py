@@ -74,8 +74,15 @@ def _run_batch(problem, method, key, variance, max_steps: int, size: int):
     def one(start):
         fit = run(problem, method, start, max_steps=max_steps)
         items = fit.parameters.items
-        found = fit.parameters.theta, items.discrimination, items.intercept
-        return *found, fit.objective, fit.residual, fit.status, fit.num_steps
+        return (
+            fit.parameters.theta,
+            items.discrimination,
+            items.intercept,
+            fit.objective,
+            fit.residual,
+            fit.status,
+            fit.num_steps,
+        )
 
     return jax.vmap(one)(starts) if size > 1 else jax.lax.map(one, starts)
 
@@ -90,7 +97,7 @@ def compare_starts(
     report: Callable[[str], None],
 ) -> StartComparison:
     """Runs the method from `num` starts of each variance; see `irtjax.stability`."""
-    found = []
+    batches = []
     cells = problem.data.num_subjects * problem.data.num_items
     size = BATCH if cells <= CELLS_AT_ONCE else 1
     for k, variance in enumerate(watched(variances)):
@@ -103,8 +110,8 @@ def compare_starts(
             batch = _run_batch(problem, method, one, at, MM.max_steps, size)
             # JAX computes while Python goes on: the share would be far ahead.
             parts.append(jax.block_until_ready(batch))
-        found += [jax.tree.map(lambda *x: np.concatenate(x)[:num], *parts)]
-    runs = Runs(*(np.concatenate(parts) for parts in zip(*found, strict=True)))
+        batches += [jax.tree.map(lambda *x: np.concatenate(x)[:num], *parts)]
+    runs = Runs(*(np.concatenate(parts) for parts in zip(*batches, strict=True)))
     setting = np.repeat(np.arange(len(variances)), num)
     return _described(problem, method, runs, setting, np.asarray(variances, float))
 
@@ -173,9 +180,9 @@ def _described(problem, method: MM, runs: Runs, setting, variances) -> StartComp
 def _warnings(runs: Runs, at_best, reversed_runs, gap) -> tuple[str, ...]:
     """Lines on runs that are reversed, end lower or did not converge."""
     count = lambda mask: f"{int(mask.sum()):,} of {mask.size:,} runs"
-    found = []
+    sentences = []
     if reversed_runs.any():
-        found.append(
+        sentences.append(
             f"{count(reversed_runs)} {are(reversed_runs.sum())} reversed: abilities"
             " have the opposite order of the best run; use the usual start values, or"
             " discriminations of any sign"
@@ -183,15 +190,17 @@ def _warnings(runs: Runs, at_best, reversed_runs, gap) -> tuple[str, ...]:
     lower = ~at_best & ~reversed_runs
     if lower.any():
         largest = np.max(gap[lower], where=np.isfinite(gap[lower]), initial=0)
-        found.append(
+        sentences.append(
             f"{count(lower)} {'ends' if lower.sum() == 1 else 'end'} below the best"
             f" objective, by at most {largest:.3g}"
             " nats: there are several optima, or the step limit came first"
         )
     stopped = runs.status == Status.MAX_STEPS
     if stopped.any():
-        found.append(f"{count(stopped)} stopped at the step limit before converging")
-    return tuple(found)
+        sentences.append(
+            f"{count(stopped)} stopped at the step limit before converging"
+        )
+    return tuple(sentences)
 
 
 def _finite(problem: Problem, method: MM, runs: Runs, best: int):
@@ -202,8 +211,8 @@ def _finite(problem: Problem, method: MM, runs: Runs, best: int):
         return subjects, items, ()
     record = fit_items(problem, runs, best)
     theta = jnp.asarray(runs.ability[best])
-    found = diverging(problem.model, problem.data, record, theta)
-    subjects, items = ~np.asarray(found.subjects), ~np.asarray(found.items)
+    infinite = diverging(problem.model, problem.data, record, theta)
+    subjects, items = ~np.asarray(infinite.subjects), ~np.asarray(infinite.items)
     left = int((~subjects).sum()), int((~items).sum())
     if not any(left):
         return subjects, items, ()
@@ -254,11 +263,11 @@ def _pairs(matrix, first, second, same: bool) -> np.ndarray:
 
 def _summary(values: np.ndarray) -> dict[str, float | None]:
     """Mean, standard deviation and minimum of the finite values; None without any."""
-    known = values[np.isfinite(values)]
-    if not known.size:
+    finite = values[np.isfinite(values)]
+    if not finite.size:
         return dict.fromkeys(("mean", "sd", "min"))
-    sd = float(known.std(ddof=1)) if known.size > 1 else 0.0
-    return {"mean": float(known.mean()), "sd": sd, "min": float(known.min())}
+    sd = float(finite.std(ddof=1)) if finite.size > 1 else 0.0
+    return {"mean": float(finite.mean()), "sd": sd, "min": float(finite.min())}
 
 
 def _down(value: float) -> str:

@@ -66,13 +66,13 @@ def group_edges(scores: np.ndarray) -> np.ndarray:
     cuts = np.quantile(scores, np.arange(1, wanted) / wanted, method="inverted_cdf")
     inner = np.unique(cuts[cuts < scores.max()])
     # A cut at the lowest scores may leave next to nobody below it.
-    kept, before = [], 0
+    edges, before = [], 0
     for cut in inner:
         below = np.count_nonzero(scores <= cut)
         if below - before >= LEAST_IN_GROUP and scores.size - below >= LEAST_IN_GROUP:
-            kept.append(cut)
+            edges.append(cut)
             before = below
-    return np.array([scores.min() - 1, *kept, scores.max()]).astype(int)
+    return np.array([scores.min() - 1, *edges, scores.max()]).astype(int)
 
 
 def score_windows(chance, edges, part):
@@ -106,11 +106,11 @@ def _through(weights, windows, chance, slopes):
     top = sums(one, weighted)
     bottom = np.maximum(top + sums(zero, weights - weighted), 1e-300)
     share = np.clip(top / bottom, 1e-9, 1 - 1e-9)
-    found = []
+    derivatives = []
     for slope in slopes:
         up, down = sums(one, slope * weights), sums(zero, slope * weights)
-        found.append((up * (1 - share) + down * share) / bottom)
-    return share, found
+        derivatives.append((up * (1 - share) + down * share) / bottom)
+    return share, derivatives
 
 
 def group_tests(
