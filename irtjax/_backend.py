@@ -55,10 +55,10 @@ def turn_off_faulty_fusion() -> None:
         return  # XLA ends the process at a file of flags that it cannot read.
     if OPTION in flags or IN_CHILD in os.environ or not _computes_on_cpu():
         return
-    found = _recall_or_test(release)
-    if found == UNTESTED and _knows_option():
-        found = NEEDS_OPTION
-    if found == NEEDS_OPTION:
+    verdict = _recall_or_test(release)
+    if verdict == UNTESTED and _knows_option():
+        verdict = NEEDS_OPTION
+    if verdict == NEEDS_OPTION:
         os.environ["XLA_FLAGS"] = f"{flags} {OPTION}=".strip()
         if not has_started():
             return
@@ -72,8 +72,8 @@ def turn_off_faulty_fusion() -> None:
         " a child process: run `python -c 'import irtjax, jax'` once in a terminal,"
         " which stores the result of the test",
     }
-    if found in texts:
-        text = f"jaxlib {release} {texts[found]}"
+    if verdict in texts:
+        text = f"jaxlib {release} {texts[verdict]}"
         warnings.warn(text, RuntimeWarning, stacklevel=3)
 
 
@@ -111,15 +111,15 @@ def _recall_or_test(release: str) -> str:
         contextlib.suppress(OSError, ValueError),
         open(place, encoding="utf-8") as file,
     ):
-        found = file.read()
-        if found in (RIGHT, NEEDS_OPTION, WRONG):
-            return found
+        verdict = file.read()
+        if verdict in (RIGHT, NEEDS_OPTION, WRONG):
+            return verdict
     if not _can_store(place) and _knows_option():
         return NEEDS_OPTION  # A test in every process would take seconds each.
-    found = _test(release)
-    if found != UNTESTED:
-        replace_file(place, found.encode())
-    return found
+    verdict = _test(release)
+    if verdict != UNTESTED:
+        replace_file(place, verdict.encode())
+    return verdict
 
 
 def _knows_option() -> bool:
@@ -129,8 +129,8 @@ def _knows_option() -> bool:
     from importlib.util import find_spec
     from pathlib import Path
 
-    found = find_spec("jaxlib")
-    for folder in (found and found.submodule_search_locations) or ():
+    spec = find_spec("jaxlib")
+    for folder in (spec and spec.submodule_search_locations) or ():
         for path in Path(folder).glob("*"):
             if path.suffix not in (".so", ".pyd", ".dll", ".dylib"):
                 continue
@@ -213,12 +213,16 @@ def _status_of_child(release: str, flags: str) -> int | None:
     python = sys.executable or ""
     if not os.path.basename(python).lower().startswith(("python", "pypy")):
         return None
-    kept = {k: v for k, v in os.environ.items() if not k.startswith(("JAX_", "XLA_"))}
+    inherited = {
+        k: v for k, v in os.environ.items() if not k.startswith(("JAX_", "XLA_"))
+    }
     ours = {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": flags, IN_CHILD: "1"}
     arguments = [python, "-P", __file__, release, *map(str, sys.path)]
     silent = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
     try:
-        return subprocess.call(arguments, env=kept | ours, timeout=TIMEOUT, **silent)
+        return subprocess.call(
+            arguments, env=inherited | ours, timeout=TIMEOUT, **silent
+        )
     except (OSError, ValueError, subprocess.SubprocessError):
         return None
 

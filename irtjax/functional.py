@@ -407,13 +407,13 @@ def mm_surrogate(
     """
     cells = cells_of(model, curvature)
     data = _data(items, theta, values, observed, trials, subject_weight, item_weight)
-    for name, found, wanted in (
+    for name, array, wanted in (
         ("discriminations", items.discrimination, anchor[0].discrimination),
         ("abilities", theta, anchor[1]),
     ):
-        if jnp.shape(found) != jnp.shape(wanted):
+        if jnp.shape(array) != jnp.shape(wanted):
             raise ValueError(
-                f"{name} have shape {jnp.shape(found)} at the point and"
+                f"{name} have shape {jnp.shape(array)} at the point and"
                 f" {jnp.shape(wanted)} at the anchor"
             )
     point, tight = factors_of(cells, items, theta), factors_of(cells, *anchor)
@@ -470,10 +470,10 @@ def expected_counts(
     >>> model, nodes = two_parameter(), jnp.linspace(-6, 6, 61)
     >>> items = model.family.Items(*(jnp.full(3, x) for x in (1.0, 0.0, 0.0, 1.0)))
     >>> values = jnp.array([[1, 0, 1], [1, 1, 1]])
-    >>> found = jax.jit(expected_counts)(model, items, nodes, values)
-    >>> found.statistics[0].shape, round(float(found.nodes.sum()), 3)
+    >>> totals = jax.jit(expected_counts)(model, items, nodes, values)
+    >>> totals.statistics[0].shape, round(float(totals.nodes.sum()), 3)
     ((61, 3), 2.0)
-    >>> found.mean.round(2).tolist()
+    >>> totals.mean.round(2).tolist()
     [0.3, 0.9]
     >>> count = lambda w: expected_counts(
     ...     model, items, nodes, values, subject_weight=w
@@ -494,9 +494,10 @@ def expected_counts(
         summary = model.lengths.summary(lengths, data)
         evidence, constant = model.lengths.evidence(lengths, summary)
         data = dataclasses.replace(data, evidence=evidence)
-    given = model, items, nodes, log_weights, data
-    found = counts.expected_counts(*given, moments=True)
-    return found._replace(log_marginal=found.log_marginal + constant)
+    totals = counts.expected_counts(
+        model, items, nodes, log_weights, data, moments=True
+    )
+    return totals._replace(log_marginal=totals.log_marginal + constant)
 
 
 @full_precision
@@ -565,15 +566,15 @@ def _data(items, theta, values, observed, trials, subject_weight, item_weight):
 
 def _with_lengths(model, data, lengths, log_length, length_observed) -> Responses:
     """The record with response lengths, which models with lengths need."""
-    given = lengths is not None, log_length is not None
+    provided = lengths is not None, log_length is not None
     if not model.has_lengths:
-        if any(given) or length_observed is not None:
+        if any(provided) or length_observed is not None:
             raise ValueError(
                 f"model {model.name!r} has no response lengths: leave lengths and"
                 " log_length out"
             )
         return data
-    if not all(given):
+    if not all(provided):
         raise ValueError(
             f"model {model.name!r} has response lengths: give lengths and log_length,"
             " or take dataclasses.replace(model, lengths=None) for the responses alone"
@@ -582,8 +583,9 @@ def _with_lengths(model, data, lengths, log_length, length_observed) -> Response
     _check_shapes(shape, log_length=log_length, length_observed=length_observed)
     if length_observed is not None:
         log_length = jnp.where(length_observed, log_length, 0)
-    more = {"log_length": log_length, "length_observed": length_observed}
-    return dataclasses.replace(data, **more)
+    return dataclasses.replace(
+        data, log_length=log_length, length_observed=length_observed
+    )
 
 
 def _log_lik(model, data, items, theta, lengths) -> Float[Array, " subjects"]:

@@ -81,9 +81,9 @@ class ItemsToRead(HasTable):
             what = "on which able models score low"
         elif len(same) > 1:
             what = "where models agree on another answer, or able ones score low"
-        more = f" and {len(names) - most:,} more" if len(names) > most else ""
+        rest = f" and {len(names) - most:,} more" if len(names) > most else ""
         shown = ", ".join(_brief(names[:most]))
-        return f"{counted(len(names), 'item')} {what}: {shown}{more}"
+        return f"{counted(len(names), 'item')} {what}: {shown}{rest}"
 
     def _below(self) -> list[str]:
         """The sentence, below the table."""
@@ -214,7 +214,7 @@ def _result(rows: list[dict], table: ResponseTable, level: float) -> ItemsToRead
     rows.sort(key=lambda row: (row["p_value"], -row["weight"]))
     p = np.array([row["p_value"] for row in rows], float)
     adjusted = benjamini_hochberg(p) if len(rows) else p
-    kept = [
+    listed = [
         k for k, row in enumerate(rows) if row["count"] > 1.001 and row["p_value"] < 0.5
     ]
     text, number = pa.string(), pa.float64()
@@ -230,7 +230,7 @@ def _result(rows: list[dict], table: ResponseTable, level: float) -> ItemsToRead
         "models": pa.int64(),
         **dict.fromkeys(("benchmark", "evidence"), text),
     }
-    values = [{**rows[k], "q_value": float(adjusted[k])} for k in kept]
+    values = [{**rows[k], "q_value": float(adjusted[k])} for k in listed]
     for row in values:
         for name in ("count", "wrong"):
             row[name] = int(row[name]) if whole else round(float(row[name]), 3)

@@ -253,7 +253,7 @@ def _report(
         items=item_table(table, statistics, decided, flags, missing, level),
         benchmarks=benchmark_table(table, statistics, flags),
         groups=statistics.groups,
-        fit=statistics.known.fit,
+        fit=statistics.fitted.fit,
         alpha=statistics.classical.alpha,
         false_discovery_rate=level,
         missing=describe(missing, table.items, table.benchmarks, level),

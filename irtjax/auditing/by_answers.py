@@ -101,8 +101,9 @@ def _of_group(
     curves = AnswerCurves.of(chance)
     blocks = same_answers.blocks_of(shares)
     popularity = same_answers.popularity_of(blocks, len(items), options)
-    given = right, seen, shares, curves, own, options, popularity
-    evidence = same_answers.evidence(*given)
+    evidence = same_answers.evidence(
+        right, seen, shares, curves, own, options, popularity
+    )
     lost = (seen - right).sum()
     unanswered = 1 - min(shares.share.sum() / lost, 1.0) if lost > 0 else 0.0
     drawn = same_answers.null(seen, curves, options, popularity, unanswered, count, rng)

@@ -58,7 +58,7 @@ def _of_power(table: ResponseTable, statistics: ItemStatistics, level) -> Iterat
 
 
 def _of_slopes(statistics: ItemStatistics) -> Iterator[str]:
-    model = statistics.known.fit.model
+    model = statistics.fitted.fit.model
     if not model.family.has_slope:
         yield (
             f"a {model.name} model has slopes of 1: discriminations, and the"
@@ -96,10 +96,10 @@ def _of_misfit_groups(statistics: ItemStatistics) -> Iterator[str]:
 def _of_contamination(
     table: ResponseTable, statistics: ItemStatistics
 ) -> Iterator[str]:
-    if statistics.known.link is None:
+    if statistics.fitted.link is None:
         yield (
             "contamination is tested against logistic or normal curves, which a"
-            f" {statistics.known.fit.model.name} model does not have: it is left out;"
+            f" {statistics.fitted.fit.model.name} model does not have: it is left out;"
             " audit a fit of 2pl to test it"
         )
         return
@@ -126,7 +126,7 @@ def _of_many_misfits(statistics: ItemStatistics, flags: dict) -> Iterator[str]:
         yield (
             f"{misfits.sum():,} of {tested.sum():,} items misfit: with"
             f" {statistics.num_complete:,} subjects small departures show, and the"
-            f" {statistics.known.fit.model.name} model may be unlike all of these data"
+            f" {statistics.fitted.fit.model.name} model may be unlike all of these data"
             " rather than the items bad; try another, and compare by the figure"
         )
 

@@ -67,33 +67,33 @@ def permuted(table: ResponseTable, random: np.random.Generator) -> ResponseTable
 
 
 def simulated(
-    table: ResponseTable, known: OrderedFit, random: np.random.Generator
+    table: ResponseTable, fitted: OrderedFit, random: np.random.Generator
 ) -> tuple[ResponseTable, OrderedFit]:
     """Responses of the fitted model, abilities drawn from their posteriors, scored."""
-    theta = known.ability + known.error * random.standard_normal(known.ability.size)
-    drawn = _drawn(table, known, theta, random)
-    model, population = known.fit.model, known.fit.parameters.population
-    items, population = jax.tree.map(jnp.asarray, (known.items, population))
+    theta = fitted.ability + fitted.error * random.standard_normal(fitted.ability.size)
+    drawn = _drawn(table, fitted, theta, random)
+    model, population = fitted.fit.model, fitted.fit.parameters.population
+    items, population = jax.tree.map(jnp.asarray, (fitted.items, population))
     few = drawn.sparse is not None
     data: Any = drawn.sparse_responses() if few else drawn.responses()
     scores = inference.score(model, items, population, data, scoring="eap")
     ability, error = (
         np.asarray(x, np.float64) for x in (scores.ability, scores.standard_error)
     )
-    return drawn, dataclasses.replace(known, ability=ability, error=error)
+    return drawn, dataclasses.replace(fitted, ability=ability, error=error)
 
 
 def _drawn(
     table: ResponseTable,
-    known: OrderedFit,
+    fitted: OrderedFit,
     theta: np.ndarray,
     random: np.random.Generator,
 ) -> ResponseTable:
     """The table with responses drawn at these abilities in its observed cells."""
     cells = table.sparse
     if cells is not None:
-        items = jax.tree.map(jnp.asarray, known.items)
-        of_fit = known.fit.model.family, items, theta
+        items = jax.tree.map(jnp.asarray, fitted.items)
+        of_fit = fitted.fit.model.family, items, theta
         chance = cell_chances(*of_fit, cells.row, cells.column)
         value = (random.random(chance.shape) < chance).astype(cells.value.dtype)
         return table.replace(values=dataclasses.replace(cells, value=value))
@@ -101,7 +101,7 @@ def _drawn(
     height = max(1, 4_000_000 // table.num_items)
     for start in range(0, table.num_subjects, height):
         rows = slice(start, start + height)
-        chance = known.curves(theta[rows]).T
+        chance = fitted.curves(theta[rows]).T
         values[rows] = random.random(chance.shape) < chance
     if table.observed is not None:
         values = values * table.observed
@@ -110,9 +110,9 @@ def _drawn(
 
 def no_signal(
     table: ResponseTable,
-    known: OrderedFit,
+    fitted: OrderedFit,
     guess: np.ndarray,
-    found: ItemStatistics,
+    statistics: ItemStatistics,
     level: float,
     permutations: int,
     seed: int,
@@ -128,13 +128,15 @@ def no_signal(
     counts = []
     for k in watched(range(permutations), "table without signal"):
         random = np.random.default_rng([seed, k])
-        both = []
+        numbers = []
         for draw in watched((_permuted_with, simulated)):
-            both.append(_numbers(examine(*draw(table, known, random), guess), level))
-        without, of_model = both
+            numbers.append(
+                _numbers(examine(*draw(table, fitted, random), guess), level)
+            )
+        without, of_model = numbers
         counts.append(of_model | {name: without[name] for name in PERMUTED})
     rows = []
-    for name, flagged in _numbers(found, level).items():
+    for name, flagged in _numbers(statistics, level).items():
         number = np.array([count[name] for count in counts])
         rows.append(
             {
@@ -150,15 +152,15 @@ def no_signal(
 
 
 def _permuted_with(
-    table: ResponseTable, known: OrderedFit, random: np.random.Generator
+    table: ResponseTable, fitted: OrderedFit, random: np.random.Generator
 ):
     """A permuted table, with the calibration of the data."""
-    return permuted(table, random), known
+    return permuted(table, random), fitted
 
 
-def _numbers(found: ItemStatistics, level: float) -> dict[str, int]:
+def _numbers(statistics: ItemStatistics, level: float) -> dict[str, int]:
     """How many items each defect is flagged for, and how many discriminate."""
-    decided = decide(found, level).items()
-    adjusted = np.nan_to_num(benjamini_hochberg(found.classical.p_zero), nan=1.0)
+    decided = decide(statistics, level).items()
+    adjusted = np.nan_to_num(benjamini_hochberg(statistics.classical.p_zero), nan=1.0)
     numbers = {name: int(flagged.sum()) for name, (_, flagged) in decided}
     return numbers | {DISCRIMINATES: int((adjusted <= level).sum())}

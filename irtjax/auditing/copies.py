@@ -63,13 +63,13 @@ def duplicates(
         rows = places[start : start + width]
         # A fixed number of rows: one program for all blocks.
         padded = np.pad(rows, (0, width - rows.size), mode="edge")
-        both = True
+        met = True
         if observed is not None:
-            both = jnp.asarray(observed[:, padded] & observed[:, twin[padded]])
+            met = jnp.asarray(observed[:, padded] & observed[:, twin[padded]])
         here, there = (
             jax.tree.map(lambda x, r=r: x[r], items) for r in (padded, twin[padded])
         )
-        chance = np.asarray(_agreement(family, here, there, ability, both))
+        chance = np.asarray(_agreement(family, here, there, ability, met))
         p_value[rows] = np.minimum(1, chance[: rows.size] * (size - 1))
     if group is None:
         return _grouped(twin, p_value)
@@ -155,8 +155,8 @@ def _partners(
         first = block(a)
         for b in range(a, size, width):
             second = first if a == b else block(b)
-            found = [np.asarray(x) for x in _met_and_agreed(first, second, a == b)]
-            for here, there, count, place in ((a, b, *found[:2]), (b, a, *found[2:])):
+            best = [np.asarray(x) for x in _met_and_agreed(first, second, a == b)]
+            for here, there, count, place in ((a, b, *best[:2]), (b, a, *best[2:])):
                 mine = np.arange(here, min(here + width, size))
                 better = count[: mine.size] > most[mine]
                 most[mine[better]] = count[: mine.size][better]
@@ -180,7 +180,7 @@ def _met_and_agreed(first: jax.Array, second: jax.Array, same: bool):
 
 
 @eqx.filter_jit
-def _agreement(family, here, there, ability, both):
+def _agreement(family, here, there, ability, met):
     """Chance that all subjects who met both items answer them alike, `[pairs]`."""
     p, q = chances(family, here, ability), chances(family, there, ability)
-    return jnp.exp(jnp.sum(jnp.where(both, jnp.log(p * q + (1 - p) * (1 - q)), 0), 0))
+    return jnp.exp(jnp.sum(jnp.where(met, jnp.log(p * q + (1 - p) * (1 - q)), 0), 0))

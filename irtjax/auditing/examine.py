@@ -168,7 +168,7 @@ class OrderedFit:
 class ItemStatistics:
     """Statistics of every item, before any decision."""
 
-    known: OrderedFit
+    fitted: OrderedFit
     classical: classical.Classical
     properties: dict[str, np.ndarray]
     residuals: Residuals
@@ -181,11 +181,11 @@ class ItemStatistics:
     def p_values(self) -> dict[str, np.ndarray]:
         """P-values `[items]` by tested defect; NaN where an item was not tested."""
         varied = np.isfinite(self.classical.item_rest)
-        nothing = np.full(varied.size, np.nan)
-        misfit, contaminated = nothing, nothing
+        blank = np.full(varied.size, np.nan)
+        misfit, contaminated = blank, blank
         # Over an ability that the items do not measure there is no curve to judge.
         if self.classical.alpha >= classical.LEAST_RELIABILITY:
-            misfit = nothing if self.groups is None else self.groups.p_misfit
+            misfit = blank if self.groups is None else self.groups.p_misfit
             contaminated = self.asymptotes.p_value
         values = {
             "negative discrimination": self.classical.p_negative,
@@ -200,13 +200,13 @@ class ItemStatistics:
 
 
 def examine(
-    table: ResponseTable, known: OrderedFit, guess: np.ndarray
+    table: ResponseTable, fitted: OrderedFit, guess: np.ndarray
 ) -> ItemStatistics:
     """Computes all statistics of all items."""
-    family = known.fit.model.family
-    records = jax.tree.map(jnp.asarray, known.items)
-    of_fit = family, records, known.ability
-    slope, intercept = slopes_and_intercepts(family, known.items)
+    family = fitted.fit.model.family
+    records = jax.tree.map(jnp.asarray, fitted.items)
+    of_fit = family, records, fitted.ability
+    slope, intercept = slopes_and_intercepts(family, fitted.items)
     cells = table.binary_cells
     # Pairs of items, then groups of subjects take most of the time. Of observed cells,
     # the search for duplicates is a loop over pairs, too.
@@ -229,13 +229,13 @@ def examine(
     next(steps)
     groups = None
     if len(complete) >= LEAST_COMPLETE:
-        nodes, weights = known.population()
+        nodes, weights = fitted.population()
         # An item that is twice in the score is not what its tests take for granted:
         # one of each group of duplicates is tested, and represents the others.
         representatives, place = _without_copies(twins)
         groups = sum_scores.group_tests(
             complete[:, representatives],
-            known.curves(nodes)[representatives],
+            fitted.curves(nodes)[representatives],
             nodes,
             weights,
             (slope[representatives], intercept[representatives]),
@@ -244,7 +244,7 @@ def examine(
         )
         if groups is not None:
             groups = groups.of_items(place)
-    if known.link is None:
+    if fitted.link is None:
         # The test has logistic curves; of others it would find the difference.
         lower_asymptotes = asymptotes.Asymptotes(*np.full((2, slope.size), np.nan))
     elif groups is not None and 2 * len(complete) >= table.num_subjects:
@@ -252,17 +252,17 @@ def examine(
     else:
         # Few answered everything, or scores are too alike for groups of them: subjects
         # one by one, by the items that each has.
-        logistic = LOGISTIC if known.probit else 1.0
-        curves = logistic * slope, logistic * intercept, *asymptotes_of(known.items)
+        logistic = LOGISTIC if fitted.probit else 1.0
+        curves = logistic * slope, logistic * intercept, *asymptotes_of(fitted.items)
         lower_asymptotes = asymptotes.by_subjects(
-            table.stored, known.ability, known.error, curves, guess
+            table.stored, fitted.ability, fitted.error, curves, guess
         )
     of_sums = classical.classical(table.stored)
     next(steps, None)
     return ItemStatistics(
-        known,
+        fitted,
         of_sums,
-        item_properties(family, known.items, float(known.ability.max())),
+        item_properties(family, fitted.items, float(fitted.ability.max())),
         residuals,
         partners,
         twins,
@@ -286,22 +286,22 @@ def _without_copies(twins: Duplicates) -> tuple[np.ndarray, np.ndarray]:
 
 
 def decide(
-    found: ItemStatistics, level: float
+    statistics: ItemStatistics, level: float
 ) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     """Adjusted p-values and decisions, each `[items]`, by tested defect."""
     decided = {}
-    for name, p_value in found.p_values().items():
+    for name, p_value in statistics.p_values().items():
         adjusted = benjamini_hochberg(p_value)
         flagged = np.nan_to_num(adjusted, nan=1.0) <= level
         if name == "local dependence":
-            flagged &= np.nan_to_num(found.partners.q3) >= DEPENDENT
+            flagged &= np.nan_to_num(statistics.partners.q3) >= DEPENDENT
         decided[name] = (adjusted, flagged)
     return decided
 
 
-def all_flags(found: ItemStatistics, decided) -> dict[str, np.ndarray]:
+def all_flags(statistics: ItemStatistics, decided) -> dict[str, np.ndarray]:
     """Decisions `[items]` by defect, tested and seen."""
     flags = {name: flagged for name, (_, flagged) in decided.items()}
-    flags["no variation"] = ~np.isfinite(found.classical.item_rest)
-    flags["saturated"] = found.properties["chance"] >= SATURATED
+    flags["no variation"] = ~np.isfinite(statistics.classical.item_rest)
+    flags["saturated"] = statistics.properties["chance"] >= SATURATED
     return flags

@@ -21,7 +21,7 @@ FEWEST_UNITS = 4
 
 
 def low_scores(
-    table: ResponseTable, units: np.ndarray, known: set[int], seed: int
+    table: ResponseTable, units: np.ndarray, listed: set[int], seed: int
 ) -> list[dict[str, Any]]:
     """A row for each item that is not known already and varies.
 
@@ -31,7 +31,7 @@ def low_scores(
     Args:
         table: Responses of any kind.
         units: `[subjects]` the independent unit of each; -1 of those to leave out.
-        known: Places of items with other evidence.
+        listed: Places of items with other evidence.
         seed: Seed of the permutations.
     """
     values, observed = _of_units(table, units)
@@ -48,7 +48,7 @@ def low_scores(
     below = seen & (values < rest.means)
     rows = []
     for place in np.flatnonzero(np.isfinite(p)).tolist():
-        if place in known:
+        if place in listed:
             continue
         text = table.item_texts.get(str(table.items[place]))
         rows.append(
@@ -120,9 +120,13 @@ def tails(
             if len(who) not in orders:
                 start = np.tile(np.arange(len(who)), (PERMUTATIONS, 1))
                 orders[len(who)] = rng.permuted(start, axis=1)
-            drawn, found, near = x[orders[len(who)]] @ y, float(x @ y), 1e-9 * length
+            drawn, covariance, near = (
+                x[orders[len(who)]] @ y,
+                float(x @ y),
+                1e-9 * length,
+            )
             lower[place], upper[place] = (
                 (np.count_nonzero(side) + 1) / (PERMUTATIONS + 1)
-                for side in (drawn <= found + near, drawn >= found - near)
+                for side in (drawn <= covariance + near, drawn >= covariance - near)
             )
     return upper, lower, r

@@ -49,7 +49,7 @@ def examine_scores(fit: Calibration, table: ResponseTable) -> ItemStatistics:
     """The statistics of items with scores; NaN for tests that are not made."""
     values = np.asarray(table.values, float)
     observed = table.observed
-    size, nothing = table.num_items, np.full(table.num_items, np.nan)
+    size, blank = table.num_items, np.full(table.num_items, np.nan)
     zeros = np.zeros(size)
     ability, error = np.zeros((2, table.num_subjects))
     ordered = OrderedFit(fit, None, ability, error)
@@ -57,12 +57,12 @@ def examine_scores(fit: Calibration, table: ResponseTable) -> ItemStatistics:
     return ItemStatistics(
         ordered,
         _classical(table, values, observed),
-        {**dict.fromkeys(PROPERTIES, nothing), "chance": nothing},
-        Residuals(nothing, nothing, zeros, zeros, zeros),
-        Partners(nothing, partner, nothing),
+        {**dict.fromkeys(PROPERTIES, blank), "chance": blank},
+        Residuals(blank, blank, zeros, zeros, zeros),
+        Partners(blank, partner, blank),
         _duplicates(values, observed),
         None,
-        Asymptotes(nothing, nothing),
+        Asymptotes(blank, blank),
         0,
     )
 
@@ -71,7 +71,7 @@ def _classical(
     table: ResponseTable, values: np.ndarray, observed: np.ndarray | None
 ) -> Classical:
     """Classical statistics of scores; each item is compared within its benchmark."""
-    size, nothing = values.shape[1], np.full(values.shape[1], np.nan)
+    size, blank = values.shape[1], np.full(values.shape[1], np.nan)
     seen = np.ones(values.shape, bool) if observed is None else observed
     rest = rest_of(DenseCells(values, observed))
     own = np.where(seen, values - rest.means, 0.0)
@@ -79,7 +79,7 @@ def _classical(
     with_rest = (own * (rest.total[:, None] - own)).sum(0)
     pairs = np.where(seen, rest.answers[:, None] - 1, 0.0).sum(0)
     alpha, without = alphas(square, with_rest, pairs, count)
-    upper, lower, r = nothing.copy(), nothing.copy(), nothing.copy()
+    upper, lower, r = blank.copy(), blank.copy(), blank.copy()
     names, codes = np.unique(table.benchmarks, return_inverse=True)
     parts = [np.flatnonzero(codes.reshape(-1) == k) for k in range(len(names))]
     if min(map(len, parts)) < 3:
@@ -91,13 +91,13 @@ def _classical(
         observed=count,
         right=np.where(seen, values, 0.0).sum(0),
         item_rest=r,
-        biserial=nothing,
+        biserial=blank,
         alpha_without=without,
-        rest_table=(nothing, nothing, nothing, nothing),
+        rest_table=(blank, blank, blank, blank),
         p_positive=upper,
         p_negative=lower,
-        p_weak=nothing,
-        p_wrong_key=nothing,
+        p_weak=blank,
+        p_wrong_key=blank,
         alpha=alpha,
     )
 

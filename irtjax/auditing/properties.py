@@ -152,13 +152,13 @@ def benchmark_ranks(
     """
     ranks: dict[str, np.ndarray] = {}
     total = np.zeros(num_groups)
-    for name, more in PROPERTIES.items():
+    for name, descending in PROPERTIES.items():
         mean = group_means(properties[name], codes, num_groups)
         if name == "difficulty" and difficulty is not None:
             mean = difficulty
-        worst = -np.inf if more else np.inf
+        worst = -np.inf if descending else np.inf
         ordered = np.where(np.isfinite(mean), mean, worst)
-        rank = average_ranks(-ordered if more else ordered)
+        rank = average_ranks(-ordered if descending else ordered)
         ranks[name], ranks[f"rank_{name}"] = mean, rank
         total += rank
     return {**ranks, "rank_total": total}

@@ -38,15 +38,15 @@ def _names(places: np.ndarray, names: np.ndarray) -> pa.Array:
 
 def item_table(
     table: ResponseTable,
-    found: ItemStatistics,
+    statistics: ItemStatistics,
     decided,
     flags,
     missing: MissingByAbility,
     level: float,
 ) -> pa.Table:
     """One row per item; docs/columns.md defines the columns."""
-    c, groups = found.classical, found.groups
-    nothing = np.full(table.num_items, np.nan)
+    c, groups = statistics.classical, statistics.groups
+    blank = np.full(table.num_items, np.nan)
     counts = (jnp.asarray(x, float) for x in c.rest_table)
     q_zero = benjamini_hochberg(c.p_zero)
     columns: dict[str, Any] = {
@@ -60,29 +60,29 @@ def item_table(
         "p_missing": number_column(missing.p_value),
         "q_missing": number_column(missing.q_value),
         "accuracy": number_column(_accuracy(c)),
-        **{name: number_column(found.properties[name]) for name in PROPERTIES},
-        "chance_of_strongest": number_column(found.properties["chance"]),
+        **{name: number_column(statistics.properties[name]) for name in PROPERTIES},
+        "chance_of_strongest": number_column(statistics.properties["chance"]),
         "item_rest": number_column(c.item_rest),
         "biserial": number_column(c.biserial),
         "tetrachoric": number_column(tetrachoric_of_counts(*counts)),
         "alpha_without": number_column(c.alpha_without),
-        "infit": number_column(found.residuals.infit),
-        "outfit": number_column(found.residuals.outfit),
-        "s_x2": number_column(nothing if groups is None else groups.s_x2),
-        "s_x2_degrees": number_column(nothing if groups is None else groups.degrees),
-        "lower_asymptote": number_column(found.asymptotes.estimate),
-        "surprises": pa.array(found.residuals.surprises.astype(np.int64)),
-        "surprises_expected": number_column(found.residuals.surprises_expected),
-        "q3": number_column(found.partners.q3),
-        "q3_partner": _names(found.partners.partner, table.items),
-        "duplicate_of": _names(found.duplicates.twin, table.items),
+        "infit": number_column(statistics.residuals.infit),
+        "outfit": number_column(statistics.residuals.outfit),
+        "s_x2": number_column(blank if groups is None else groups.s_x2),
+        "s_x2_degrees": number_column(blank if groups is None else groups.degrees),
+        "lower_asymptote": number_column(statistics.asymptotes.estimate),
+        "surprises": pa.array(statistics.residuals.surprises.astype(np.int64)),
+        "surprises_expected": number_column(statistics.residuals.surprises_expected),
+        "q3": number_column(statistics.partners.q3),
+        "q3_partner": _names(statistics.partners.partner, table.items),
+        "duplicate_of": _names(statistics.duplicates.twin, table.items),
         "p_zero_discrimination": number_column(c.p_zero),
         "q_zero_discrimination": number_column(q_zero),
         DISCRIMINATES: pa.array(
             np.nan_to_num(q_zero, nan=1.0) <= level, mask=~np.isfinite(q_zero)
         ),
     }
-    p_values = found.p_values()
+    p_values = statistics.p_values()
     for defect in TESTED:
         name = column_of(defect)
         columns[name] = number_column(p_values[defect])
@@ -102,34 +102,40 @@ def _flag_texts(flags: dict[str, np.ndarray]) -> list[str]:
     return ["; ".join(itertools.compress(names, row)) for row in rows]
 
 
-def _difficulties(found: ItemStatistics, codes: np.ndarray, size: int) -> np.ndarray:
+def _difficulties(
+    statistics: ItemStatistics, codes: np.ndarray, size: int
+) -> np.ndarray:
     """Difficulties `[benchmarks]`; in the order of accuracy if nothing is missing."""
-    c, known = found.classical, found.known
-    share = (c.right + found.residuals.missing_expected) / known.ability.size
+    c, fitted = statistics.classical, statistics.fitted
+    share = (c.right + statistics.residuals.missing_expected) / fitted.ability.size
     share = group_means(np.where(c.observed > 0, share, np.nan), codes, size)
     answers = np.bincount(codes, c.observed, size)
     varied = np.isfinite(c.item_rest)
-    slopes = found.properties["discrimination"][varied]
+    slopes = statistics.properties["discrimination"][varied]
     slope = float(np.median(slopes)) if slopes.size else 1.0
-    sd = np.sqrt(known.ability.var() + np.mean(known.error**2))
-    ability = float(known.ability.mean()), float(sd)
-    return benchmark_difficulty(share, answers, slope, ability, known.probit)
+    sd = np.sqrt(fitted.ability.var() + np.mean(fitted.error**2))
+    ability = float(fitted.ability.mean()), float(sd)
+    return benchmark_difficulty(share, answers, slope, ability, fitted.probit)
 
 
-def benchmark_table(table: ResponseTable, found: ItemStatistics, flags) -> pa.Table:
+def benchmark_table(
+    table: ResponseTable, statistics: ItemStatistics, flags
+) -> pa.Table:
     """One row per benchmark, the best sum of ranks first."""
     names, codes = np.unique(table.benchmarks, return_inverse=True)
     size = len(names)
     count = np.bincount(codes, minlength=size)
-    difficulty = _difficulties(found, codes, size)
-    ranks = benchmark_ranks(found.properties, codes, size, difficulty)
-    accuracy = _accuracy(found.classical)
+    difficulty = _difficulties(statistics, codes, size)
+    ranks = benchmark_ranks(statistics.properties, codes, size, difficulty)
+    accuracy = _accuracy(statistics.classical)
     columns: dict[str, Any] = {
         "benchmark": pa.array([str(name) for name in names], pa.string()),
         "items": pa.array(count),
         "accuracy": number_column(group_means(accuracy, codes, size)),
         **{name: number_column(values) for name, values in ranks.items()},
-        "item_rest": number_column(group_means(found.classical.item_rest, codes, size)),
+        "item_rest": number_column(
+            group_means(statistics.classical.item_rest, codes, size)
+        ),
     }
     for name in (*TESTED, *SEEN):
         share = np.bincount(codes, flags[name], size) / count

@@ -114,11 +114,11 @@ def resolve_priors(
         )
     if isinstance(priors, str):
         return weak_priors(family)
-    known = {p.name for p in family.parameters} | {"discrimination"}
-    unknown = sorted(set(priors) - known)
+    names = {p.name for p in family.parameters} | {"discrimination"}
+    unknown = sorted(set(priors) - names)
     if unknown:
         raise ValueError(
-            f"no parameter named {unknown[0]!r} in this model; it has {sorted(known)}"
+            f"no parameter named {unknown[0]!r} in this model; it has {sorted(names)}"
         )
     slope = family.parameters[0]
     free = family.has_slope and slope.bijection.kind == "identity"

@@ -168,10 +168,10 @@ class Factor:
     @property
     def _columns(self) -> int:
         """Number of factors of the given loadings or target."""
-        given = self.target if self.loadings is None else self.loadings
-        if isinstance(given, Mapping):
+        matrix = self.target if self.loadings is None else self.loadings
+        if isinstance(matrix, Mapping):
             return len(self.names())
-        shape = () if given is None else np.shape(given)
+        shape = () if matrix is None else np.shape(matrix)
         return shape[-1] if shape else 0
 
     @property
@@ -221,9 +221,9 @@ class Factor:
 
     def names(self) -> tuple[str, ...]:
         """Names of the factors."""
-        given = self.target if self.loadings is None else self.loadings
-        if isinstance(given, Mapping):
-            return tuple({str(name): None for row in given.values() for name in row})
+        matrix = self.target if self.loadings is None else self.loadings
+        if isinstance(matrix, Mapping):
+            return tuple({str(name): None for row in matrix.values() for name in row})
         return tuple(f"factor_{k + 1}" for k in range(self.count))
 
     def mask(self, table: ResponseTable) -> np.ndarray | None:
@@ -237,15 +237,15 @@ class Factor:
             return None
         names = self.names()
         if isinstance(self.loadings, Mapping):
-            known = table.items.tolist()
-            lacking = sorted(set(known) - set(self.loadings))
+            items = table.items.tolist()
+            lacking = sorted(set(items) - set(self.loadings))
             if lacking:
                 raise ValueError(
                     f"loadings name no factor of item {lacking[0]!r}: give every item a"
                     " row, empty if it measures nothing"
                 )
             mask = np.array(
-                [[f in self.loadings[item] for f in names] for item in known]
+                [[f in self.loadings[item] for f in names] for item in items]
             )
         else:
             mask = np.asarray(self.loadings).astype(bool)
@@ -256,9 +256,9 @@ class Factor:
             )
         count = mask.sum(axis=0)
         if (count < FEWEST_ITEMS).any():
-            which = int(np.argmin(count))
+            factor = int(np.argmin(count))
             raise ValueError(
-                f"{names[which]} has {count[which]} items: a factor needs at least"
+                f"{names[factor]} has {count[factor]} items: a factor needs at least"
                 f" {FEWEST_ITEMS}"
             )
         return mask
@@ -296,31 +296,31 @@ class Factor:
         wanted, names = (table.num_items, self.count), self.names()
         if isinstance(self.target, Mapping):
             row = {item: k for k, item in enumerate(table.items.tolist())}
-            found = np.full(wanted, np.nan)
-            for item, given in self.target.items():
+            target = np.full(wanted, np.nan)
+            for item, cells in self.target.items():
                 if item not in row:
                     raise ValueError(
                         f"the target names item {item!r}, which the table does not"
                         " have: leave it out"
                     )
-                for name, value in given.items():
-                    found[row[item], names.index(str(name))] = value
+                for name, value in cells.items():
+                    target[row[item], names.index(str(name))] = value
         else:
-            found = np.asarray(self.target, float)
-            if found.shape != wanted:
+            target = np.asarray(self.target, float)
+            if target.shape != wanted:
                 raise ValueError(
-                    f"the target has shape {found.shape}: give items x factors,"
+                    f"the target has shape {target.shape}: give items x factors,"
                     f" {wanted}"
                 )
-        if (np.abs(found) > 1).any():
-            where = np.argwhere(np.abs(found) > 1)[0]
+        if (np.abs(target) > 1).any():
+            where = np.argwhere(np.abs(target) > 1)[0]
             raise ValueError(
-                f"the target has {found[tuple(where)]:g} for item"
+                f"the target has {target[tuple(where)]:g} for item"
                 f" {str(table.items[where[0]])!r} and {names[where[1]]}: give"
                 " standardised loadings, from -1 to 1"
             )
-        check_target(found, ROTATIONS[self.rotation_used], names)
-        return found
+        check_target(target, ROTATIONS[self.rotation_used], names)
+        return target
 
     def record(self) -> dict[str, Any]:
         """Settings for the record of a fit."""

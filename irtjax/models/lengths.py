@@ -241,8 +241,8 @@ class Lengths(eqx.Module):
         pooled = (error + prior * self.prior_variance) / (n + prior)
         residual_variance = jnp.maximum(pooled, _SMALLEST)
         # An item without lengths keeps its intercept.
-        known = count > 0
-        phi, shift = jnp.where(known, phi, 0), jnp.where(known, shift, 0)
+        observed = count > 0
+        phi, shift = jnp.where(observed, phi, 0), jnp.where(observed, shift, 0)
         omega = items.speed_intercept + shift
         raised = LengthItems(omega, phi, residual_variance)
 

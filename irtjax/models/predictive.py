@@ -154,10 +154,10 @@ class Predictive(AbstractResponseFamily):
         theta = jnp.where(item.identified, theta, item.center)
 
         def log_probs(record, log_weight):
-            found = self.base.category_log_probs(record, theta)
+            logs = self.base.category_log_probs(record, theta)
             # Numbers, not minus infinity, whose difference has no slope.
-            none = jnp.finfo(found.dtype).min / 4
-            return jnp.where(jnp.isnan(found).any(), none, found + log_weight)
+            none = jnp.finfo(logs.dtype).min / 4
+            return jnp.where(jnp.isnan(logs).any(), none, logs + log_weight)
 
         total = self._over(item, log_probs, jnp.logaddexp)
         return total - jax.nn.logsumexp(total)
@@ -168,8 +168,8 @@ class Predictive(AbstractResponseFamily):
 
         def moments(record, log_weight):
             value = self.base.expected_response(record, theta)
-            found = jnp.exp(log_weight) * jnp.stack([value, value**2, 1 + 0 * value])
-            return jnp.where(jnp.isnan(found), 0, found)
+            terms = jnp.exp(log_weight) * jnp.stack([value, value**2, 1 + 0 * value])
+            return jnp.where(jnp.isnan(terms), 0, terms)
 
         mean, square, whole = self._over(item, moments, jnp.add)
         mean, square = mean / whole, square / whole
@@ -185,16 +185,16 @@ class Predictive(AbstractResponseFamily):
             logs = self.base.category_log_probs(self._moved(item, node), theta)
             return logs[1] - logs[0]
 
-        nothing = jnp.zeros_like(item.coordinates)
-        return jnp.where(item.identified, jax.jacfwd(logit)(nothing), 0)
+        zeros = jnp.zeros_like(item.coordinates)
+        return jnp.where(item.identified, jax.jacfwd(logit)(zeros), 0)
 
     def _moved(self, item: UncertainItems, node: Array) -> Any:
         """The record of the family at an error of `root @ node`."""
         estimated = {parameter.name for parameter in self.base.parameters}
         every = item.estimate._asdict().items()
-        kept = {name: value for name, value in every if name not in estimated}
+        constants = {name: value for name, value in every if name not in estimated}
         row = item.coordinates + item.root @ node
-        return self.base.constrain(row)._replace(**kept)
+        return self.base.constrain(row)._replace(**constants)
 
     def _over(self, item: UncertainItems, function: Any, combine: Any) -> Array:
         """Combines a function of item record and log weight over all nodes."""

@@ -48,7 +48,7 @@ def seconds() -> float:
         return _spent + now
 
 
-def _begin(event: str, value: float | int, **given: Any) -> None:
+def _begin(event: str, value: float | int, **details: Any) -> None:
     global _since
     if event.startswith(EVENTS):
         with _lock:
@@ -57,7 +57,7 @@ def _begin(event: str, value: float | int, **given: Any) -> None:
             _open[event] = _open.get(event, 0) + 1
 
 
-def _end(event: str, start_time: float, end_time: float, **given: Any) -> None:
+def _end(event: str, start_time: float, end_time: float, **details: Any) -> None:
     global _spent
     if event.startswith(EVENTS):
         with _lock:

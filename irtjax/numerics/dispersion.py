@@ -141,8 +141,8 @@ def share_dispersion(shares: np.ndarray, observed: np.ndarray) -> float:
     seen = observed.astype(float)
     y = np.where(observed, shares, 0.0)
     by_subject, by_item = seen.sum(1), seen.sum(0)
-    kept, used = by_subject > 0, by_item > 0
-    y, seen = y[kept][:, used], seen[kept][:, used]
+    answered, used = by_subject > 0, by_item > 0
+    y, seen = y[answered][:, used], seen[answered][:, used]
     if not y.size:
         return 1.0
     by_subject, by_item = seen.sum(1), seen.sum(0)

@@ -74,7 +74,7 @@ def compile_program(
     before = _count()
     compiled, outputs = _compile(flat, plain(arrays))
     result, weak = results
-    program = lambda given: fill(result, compiled(*plain(given)))
+    program = lambda inputs: fill(result, compiled(*plain(inputs)))
     if _count() > before:
         # Machine code that JAX's own cache had is incomplete when it is written again.
         return program
@@ -107,14 +107,14 @@ def load_program(path: Path) -> Program | None:
         return None
     with suppress(OSError):  # The folder may be of another user.
         os.utime(path)
-    return lambda given: fill(form, call(plain(given)))
+    return lambda inputs: fill(form, call(plain(inputs)))
 
 
 @cache
 def _listen() -> None:
     """Counts from now on, by thread, the programs that JAX's own cache had."""
 
-    def note(event: str, **given: Any) -> None:
+    def note(event: str, **details: Any) -> None:
         if event == FROM_CACHE:
             _seen.count = _count() + 1
 
@@ -157,8 +157,8 @@ def _compile(call: Callable, arrays: list[Any]) -> tuple[Any, list[Any]]:
     while True:
         options = {k: v for k, v in QUICK.items() if k not in _unknown_options}
         # Unused arguments are kept: a stored program is called with all of them.
-        given: Any = {"compiler_options": options if small else None}
-        lowered = jax.jit(call, keep_unused=True, **given).lower(*shapes)
+        settings: Any = {"compiler_options": options if small else None}
+        lowered = jax.jit(call, keep_unused=True, **settings).lower(*shapes)
         try:
             return lowered.compile(), jax.tree.leaves(lowered.out_info)
         except RuntimeError as error:
@@ -196,8 +196,8 @@ def _caller(code: bytes, outputs: list[Any]) -> Callable[[Sequence[Any]], list[A
     handlers = global_avals_to_results_handler(avals, places, False).handlers
 
     def call(arrays: Sequence[Any]) -> list[Any]:
-        found = executable.execute_sharded(list(arrays))
-        return found.consume_with_handlers(handlers)
+        results = executable.execute_sharded(list(arrays))
+        return results.consume_with_handlers(handlers)
 
     return call
 
@@ -217,9 +217,9 @@ def _digest(path: Path, content: bytes) -> bytes:
 def _delete_oldest(folder: Path) -> None:
     """Deletes the programs not used for longest until at most `MOST_BYTES` are left."""
     with suppress(OSError):  # Another process deletes too.
-        found = [(p.stat().st_mtime, p.stat().st_size, p) for p in folder.iterdir()]
-        total = sum(size for _, size, _ in found)
-        for _, size, path in sorted(found):
+        programs = [(p.stat().st_mtime, p.stat().st_size, p) for p in folder.iterdir()]
+        total = sum(size for _, size, _ in programs)
+        for _, size, path in sorted(programs):
             if total <= MOST_BYTES:
                 return
             path.unlink()

@@ -83,10 +83,10 @@ def decode(content: Any) -> Any:
     if issubclass(kind, tuple):
         return kind(**values)
     # As it was: checks and conversions of a constructor were made then.
-    found = object.__new__(kind)
+    record = object.__new__(kind)
     for name, value in values.items():
-        object.__setattr__(found, name, value)
-    return found
+        object.__setattr__(record, name, value)
+    return record
 
 
 def _fields(kind: Any) -> tuple[str, ...] | None:
@@ -103,7 +103,7 @@ def _class(name: str) -> type:
     module, _, path = name.partition(":")
     if module.partition(".")[0] != "irtjax" or module not in sys.modules:
         raise ValueError(f"{name} is no class of irtjax")
-    found = getattr(sys.modules[module], path, None)
-    if _fields(found) is None:
+    kind = getattr(sys.modules[module], path, None)
+    if _fields(kind) is None:
         raise ValueError(f"{name} is no record")
-    return cast(type, found)
+    return cast(type, kind)

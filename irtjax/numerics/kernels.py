@@ -66,7 +66,7 @@ def scan_subject_blocks(
 
 def blocks_in_stretches(
     program: Callable[..., Carry],
-    nothing: Callable[[], Carry],
+    empty: Callable[[], Carry],
     num_subjects: int,
     block_size: int,
     passes: int = 1,
@@ -77,8 +77,8 @@ def blocks_in_stretches(
 
     Args:
         program: A compiled program of what other blocks found, and of the first block
-            and the one after the last, passes counted through; of nothing: all blocks.
-        nothing: What is found of no block, all zeros. It is not run.
+            and the one after the last, passes counted through; of no arguments: all blocks.
+        empty: Makes the sums of no block, all zeros. It is not run.
         num_subjects: Number of rows.
         block_size: Rows of a block.
         passes: Number of passes.
@@ -87,20 +87,20 @@ def blocks_in_stretches(
     if num_blocks < 2:
         return program()
 
-    def advance(found: Carry, first: int, last: int) -> Carry:
+    def advance(carry: Carry, first: int, last: int) -> Carry:
         # As an array: a program for each pair of numbers would be compiled otherwise.
-        found = program(found, jax.device_put(np.array([first, last], np.int32)))
-        return jax.block_until_ready(found)
+        carry = program(carry, jax.device_put(np.array([first, last], np.int32)))
+        return jax.block_until_ready(carry)
 
     # By way of the host: zeros of JAX would be a program for each shape.
     zeros = lambda leaf: np.zeros(leaf.shape, leaf.dtype)
-    init = jax.device_put(jax.tree.map(zeros, jax.eval_shape(nothing)))
+    init = jax.device_put(jax.tree.map(zeros, jax.eval_shape(empty)))
     return in_stretches(advance, init, passes * num_blocks)
 
 
 def sums_in_stretches(
     program: Callable[..., tuple[Result, Carry]],
-    nothing: Callable[[], Carry],
+    empty: Callable[[], Carry],
     num_subjects: int,
     block_size: int,
     passes: int = 1,
@@ -111,11 +111,12 @@ def sums_in_stretches(
     to go on from, returns its result first. `nothing` are sums over no block.
     """
 
-    def go_on(found: Any = None, between: Array | None = None) -> Any:
-        return program(None if found is None else found[1], between)
+    def go_on(carry: Any = None, between: Array | None = None) -> Any:
+        return program(None if carry is None else carry[1], between)
 
-    given = num_subjects, block_size, passes
-    return blocks_in_stretches(go_on, lambda: (None, nothing()), *given)[0]
+    return blocks_in_stretches(
+        go_on, lambda: (None, empty()), num_subjects, block_size, passes
+    )[0]
 
 
 @overload
@@ -199,8 +200,8 @@ def _looped_solve(matrix: Array, vector: Array, floor: Array) -> tuple[Array, Ar
     def substitute(step, solution):
         k = size - 1 - step
         row = lax.dynamic_index_in_dim(upper, k, axis=-2, keepdims=False)
-        known = jnp.sum(jnp.where(places > k, row * solution, 0), axis=-1)
-        value = (jnp.take(right, k, axis=-1) - known) / jnp.take(pivots, k, axis=-1)
+        solved = jnp.sum(jnp.where(places > k, row * solution, 0), axis=-1)
+        value = (jnp.take(right, k, axis=-1) - solved) / jnp.take(pivots, k, axis=-1)
         return solution + jnp.where(places == k, value[..., None], 0)
 
     return lax.fori_loop(0, size, substitute, jnp.zeros_like(vector)), pivots
@@ -227,8 +228,8 @@ def inverse_cholesky(matrix: Float[Array, "*batch p p"]) -> Array:
         for column in range(row):
             total = sum(lower[row, k] * inverse[k, column] for k in range(column, row))
             inverse[row, column] = -total * inverse[row, row]
-    zero, both = jnp.zeros_like(matrix[..., 0, 0]), np.ndindex(size, size)
-    entries = jnp.stack([inverse.get(at, zero) for at in both], -1)
+    zero, places = jnp.zeros_like(matrix[..., 0, 0]), np.ndindex(size, size)
+    entries = jnp.stack([inverse.get(at, zero) for at in places], -1)
     return entries.reshape(matrix.shape)
 
 

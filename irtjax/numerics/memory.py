@@ -38,8 +38,8 @@ def require_memory(needed: float, what: str, cure: str) -> None:
 
 def available_memory() -> float:
     """Bytes that this process can still take: of the machine, its group, its limits."""
-    found = [1e15, *_of_machine(), *_of_groups(), *_of_limits()]
-    return max(0.0, min(found))
+    limits = [1e15, *_of_machine(), *_of_groups(), *_of_limits()]
+    return max(0.0, min(limits))
 
 
 def in_words(size: float) -> str:
@@ -60,9 +60,9 @@ def in_words(size: float) -> str:
 
 def _of_machine() -> list[float]:
     """Memory that is free, or is used for files only."""
-    found = _fields(Path("/proc/meminfo")).get("MemAvailable")
-    if found is not None:
-        return [found]
+    available = _fields(Path("/proc/meminfo")).get("MemAvailable")
+    if available is not None:
+        return [available]
     with contextlib.suppress(AttributeError, ValueError, OSError):
         return [float(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))]
     return []
@@ -70,7 +70,7 @@ def _of_machine() -> list[float]:
 
 def _of_groups() -> list[float]:
     """What the control groups leave, as of a container or a batch job."""
-    found = []
+    limits = []
     with contextlib.suppress(OSError, ValueError):
         for line in Path("/proc/self/cgroup").read_text().splitlines():
             _, kinds, place = line.split(":", 2)
@@ -84,10 +84,10 @@ def _of_groups() -> list[float]:
             group = Path(root, place.lstrip("/"))
             # In a container the path may be that of the host.
             for folder in (group, *group.parents):
-                found += _left(folder, *names)
+                limits += _left(folder, *names)
                 if folder == Path(root):
                     break
-    return found
+    return limits
 
 
 def _left(folder: Path, limit: str, used: str) -> list[float]:
@@ -110,20 +110,20 @@ def _of_limits() -> list[float]:
         import resource
     except ImportError:  # Windows
         return []
-    status, found = _fields(Path("/proc/self/status")), []
+    status, limits = _fields(Path("/proc/self/status")), []
     for kind, field in (("RLIMIT_AS", "VmSize"), ("RLIMIT_DATA", "VmData")):
         most = resource.getrlimit(getattr(resource, kind))[0]
         if most != resource.RLIM_INFINITY:
-            found.append(most - status.get(field, 0.0))
-    return found
+            limits.append(most - status.get(field, 0.0))
+    return limits
 
 
 def _fields(path: Path) -> dict[str, float]:
     """Fields in kB of a file of the system, in bytes."""
-    found = {}
+    fields = {}
     with contextlib.suppress(OSError):
         for line in path.read_text().splitlines():
             name, _, value = line.partition(":")
             if value.endswith(" kB"):
-                found[name] = 1024 * float(value[:-3])
-    return found
+                fields[name] = 1024 * float(value[:-3])
+    return fields

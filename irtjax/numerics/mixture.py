@@ -104,28 +104,28 @@ def _log_joint(features: Array, components: MixtureComponents) -> Array:
     log_weight = jnp.log(jnp.where(used, components.weights, 1))
     constant = log_weight + log_root - (dims * math.log(2 * math.pi) + square) / 2
     parts = constant[:, None], linear, -precision.reshape(most, -1) / 2
-    found = features @ jnp.concatenate(parts, axis=1).T
-    return jnp.where(used, found, -jnp.inf)
+    logs = features @ jnp.concatenate(parts, axis=1).T
+    return jnp.where(used, logs, -jnp.inf)
 
 
 def _expect(features: Array, weights: Array, components: MixtureComponents) -> _Step:
     """The E-step, with weights of points."""
     log_joint = _log_joint(features, components)
     log_total = logsumexp(log_joint, axis=1)
-    found = jnp.exp(log_joint - log_total[:, None])
-    return _Step(found, jnp.sum(weights * log_total))
+    responsibilities = jnp.exp(log_joint - log_total[:, None])
+    return _Step(responsibilities, jnp.sum(weights * log_total))
 
 
 def _maximise(
     features: Array,
     weights: Array,
-    found: Array,
+    responsibilities: Array,
     ridge: Array,
     before: MixtureComponents,
 ) -> MixtureComponents:
     """The M-step; a component without points keeps its place, with the weight 0."""
     most, dims = before.means.shape
-    moments = (weights[:, None] * found).T @ features
+    moments = (weights[:, None] * responsibilities).T @ features
     size = moments[:, 0]
     some = size > 1e-8
     moments = moments / jnp.where(some, size, 1)[:, None]
@@ -166,9 +166,9 @@ def _start(points: Array, weights: Array, used: Array, key: KeyArray) -> Array:
     return jax.nn.one_hot(own, most, dtype=points.dtype)
 
 
-def _emptied(weights: Array, found: Array, used: Array, dims: int) -> Array:
+def _emptied(weights: Array, responsibilities: Array, used: Array, dims: int) -> Array:
     """Whether a used component has fewer points than its covariance needs."""
-    return jnp.any(used & (weights @ found < dims + 1))
+    return jnp.any(used & (weights @ responsibilities < dims + 1))
 
 
 def _best_start(
@@ -190,8 +190,8 @@ def _best_start(
         first = _start(features[:, 1 : dims + 1], weights, used, key)
         state = _maximise(features, weights, first, ridge, whole)
         state = lax.fori_loop(0, SHORT, body, state)
-        found, height = _expect(features, weights, state)
-        return state, height, _emptied(weights, found, used, dims)
+        responsibilities, height = _expect(features, weights, state)
+        return state, height, _emptied(weights, responsibilities, used, dims)
 
     states, heights, empty = jax.vmap(short)(jax.random.split(key, starts))
     # Any start without an emptied component is better than one with it.
@@ -270,17 +270,17 @@ def gaussian_mixture(
     lowest = jnp.asarray(-jnp.inf, dtype)
     carry = state, lowest, jnp.asarray(jnp.inf, dtype), jnp.zeros((), jnp.int32)
     state, _, gain, count = lax.while_loop(unfinished, body, carry)
-    found, height = _expect(features, weights, state)
-    log_found = jnp.log(jnp.where(found > 0, found, 1))
+    responsibilities, height = _expect(features, weights, state)
+    logs = jnp.log(jnp.where(responsibilities > 0, responsibilities, 1))
     free = components - 1 + components * (dims + dims * (dims + 1) // 2)
     return FittedMixture(
         state._replace(means=state.means + mean),
         jnp.asarray(components, jnp.int32),
-        found,
+        responsibilities,
         height,
         -2 * height + free * jnp.log(total),
-        -jnp.sum(weights[:, None] * found * log_found) / total,
-        _emptied(weights, found, used, dims),
+        -jnp.sum(weights[:, None] * responsibilities * logs) / total,
+        _emptied(weights, responsibilities, used, dims),
         gain <= TOLERANCE * total,
         count,
     )
@@ -310,7 +310,7 @@ def choose_mixture(
         part = jax.random.fold_in(key, count)
         return gaussian_mixture(points, count, weights, part, most=most, starts=starts)
 
-    found = lax.map(one, jnp.arange(1, most + 1))
-    bic = jnp.where(found.emptied, jnp.inf, found.bic)
+    fits = lax.map(one, jnp.arange(1, most + 1))
+    bic = jnp.where(fits.emptied, jnp.inf, fits.bic)
     best = jnp.argmin(bic)
-    return jax.tree.map(lambda x: x[best], found), bic
+    return jax.tree.map(lambda x: x[best], fits), bic

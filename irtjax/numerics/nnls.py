@@ -28,8 +28,8 @@ def nnls(gram: Float[Array, "p p"], target: Float[Array, " p"]) -> Float[Array, 
     def body(state):
         """Solves for the passive set, which then loses or gains coordinates."""
         x, passive, _, count = state
-        both = passive[:, None] & passive[None, :]
-        system = jnp.where(both, gram, identity)
+        free = passive[:, None] & passive[None, :]
+        system = jnp.where(free, gram, identity)
         solution, _ = positive_definite_solve(system, jnp.where(passive, target, 0))
         blocked = passive & (solution <= 0)
         share = jnp.where(blocked, x / jnp.maximum(x - solution, 1e-30), jnp.inf)

@@ -80,9 +80,9 @@ def store_in(folder: Path | str | None) -> None:
 
 def cache_folder() -> Path | None:
     """The folder for compiled programs; None where nothing is to be stored."""
-    given = os.environ.get("IRTJAX_CACHE_DIR")
-    if given is not None:
-        return None if given.strip().lower() in ("", "off", "0") else Path(given)
+    setting = os.environ.get("IRTJAX_CACHE_DIR")
+    if setting is not None:
+        return None if setting.strip().lower() in ("", "off", "0") else Path(setting)
     from platformdirs import user_cache_dir
 
     folder = Path(user_cache_dir("irtjax"), "compiled")
@@ -126,18 +126,18 @@ class stored_jit(Generic[R]):
     def _program(self, arrays: list[Any], form: Any, path: Path) -> Program:
         """The program of a call: read, or compiled and stored."""
         compiled = lambda: compile_program(self.function, form, arrays, path)
-        found = load_program(path)
-        if found is None:
+        program = load_program(path)
+        if program is None:
             return compiled()
 
-        def checked(given: list[Any]) -> Any:
+        def checked(inputs: list[Any]) -> Any:
             try:
-                return found(given)
+                return program(inputs)
             except jax.errors.JaxRuntimeError:  # Machine code that lacks something.
                 with suppress(OSError):
                     path.unlink()
                 self.programs[path.name] = compiled()
-                return self.programs[path.name](given)
+                return self.programs[path.name](inputs)
 
         return checked
 
@@ -158,8 +158,8 @@ class stored_jit(Generic[R]):
         except (pickle.PicklingError, AttributeError, TypeError):
             return None  # Something of another package, or without a name.
         values = sorted((k, repr(v)) for k, v in jax.config.values.items())
-        kept = [pair for pair in values if not pair[0].startswith(NEUTRAL)]
-        settings = repr((kept, os.environ.get("XLA_FLAGS", ""))).encode()
+        relevant = [pair for pair in values if not pair[0].startswith(NEUTRAL)]
+        settings = repr((relevant, os.environ.get("XLA_FLAGS", ""))).encode()
         content = file.getvalue() + settings + _environment()
         return hashlib.sha256(content).hexdigest()
 

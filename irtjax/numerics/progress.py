@@ -127,20 +127,20 @@ def in_stretches(
     """
     if count < 2 or not is_watched():
         return advance(init, 0, count)
-    found, done, size = init, 0, 1
+    carry, done, size = init, 0, 1
     while done < count:
         note_share(done / count, name)
         began, last = time.perf_counter(), min(done + size, count)
-        found = advance(found, done, last)
+        carry = advance(carry, done, last)
         # The first call may have compiled the program.
         rate = (last - done) / max(time.perf_counter() - began, 1e-6)
         size, done = int(min(max(1, rate * STRETCH), 4 * size)), last
     note_share(1, name)
-    return found
+    return carry
 
 
 def _restore(watcher: Watcher, stretch: _Stretch) -> None:
     """Ends a part, unless someone else watches by now (a loop was left by an error)."""
-    found = _current.get()
-    if found is not None and found.watcher is watcher:
+    current = _current.get()
+    if current is not None and current.watcher is watcher:
         _current.set(stretch)

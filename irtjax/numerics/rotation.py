@@ -245,14 +245,14 @@ def _check_loadings(loadings: Array, entry: Rotation) -> None:
         raise ValueError(f"one group factor is not rotated; fit {dims + 1} factors")
     if isinstance(loadings, Tracer):
         return
-    known = np.asarray(loadings)
-    if not np.isfinite(known).all():
-        count = int((~np.isfinite(known).all(1)).sum())
-        which, them = f"{count:,} items have", "them"
+    values = np.asarray(loadings)
+    if not np.isfinite(values).all():
+        count = int((~np.isfinite(values).all(1)).sum())
+        who, them = f"{count:,} items have", "them"
         if count == 1:
-            which, them = "1 item has", "it"
-        raise ValueError(f"{which} loadings that are not finite; drop {them}")
-    rank = int(np.linalg.matrix_rank(known))
+            who, them = "1 item has", "it"
+        raise ValueError(f"{who} loadings that are not finite; drop {them}")
+    rank = int(np.linalg.matrix_rank(values))
     if entry.oblique and rank < dims:
         raise ValueError(
             f"loadings of {dims} factors have rank {rank}, which leaves correlations of"
@@ -288,18 +288,18 @@ def check_target(target: np.ndarray, entry: Rotation, names=None) -> None:
     Orthogonal rotations of K factors have K (K - 1) / 2 degrees of freedom. In oblique
     ones each factor has K - 1, and needs as many cells of its own.
     """
-    dims, known = target.shape[1], (~np.isnan(target)).sum(axis=0)
+    dims, cells = target.shape[1], (~np.isnan(target)).sum(axis=0)
     needed = max(dims * (dims - 1) // (1 if entry.oblique else 2), 1)
-    if known.sum() < needed:
+    if cells.sum() < needed:
         raise ValueError(
-            f"the target specifies {known.sum()} cells, too few for {dims} factors;"
+            f"the target specifies {cells.sum()} cells, too few for {dims} factors;"
             f" give {needed} or more"
         )
-    if entry.oblique and known.min() < dims - 1:
-        which = int(np.argmin(known))
-        name = f"factor {which + 1}" if names is None else names[which]
+    if entry.oblique and cells.min() < dims - 1:
+        column = int(np.argmin(cells))
+        name = f"factor {column + 1}" if names is None else names[column]
         raise ValueError(
-            f"the target specifies {known[which]} cells of {name}; give {dims - 1} or"
+            f"the target specifies {cells[column]} cells of {name}; give {dims - 1} or"
             " more of each factor, or rotate orthogonally"
         )
 

@@ -46,11 +46,11 @@ def buckets_of(start, column, value, exposure) -> tuple[Bucket, ...]:
     """Rows by their number of cells, of consecutive cells from `start`, on the host."""
     start = np.asarray(start, np.int64)
     count = np.diff(start)
-    found = []
+    buckets = []
     for most, below in _widths(count):
         rows = np.flatnonzero((count > below) & (count <= most))
-        found.append(_bucket(rows, start, count, most, column, value, exposure))
-    return tuple(found)
+        buckets.append(_bucket(rows, start, count, most, column, value, exposure))
+    return tuple(buckets)
 
 
 def _widths(count: np.ndarray) -> list[tuple[int, int]]:
@@ -59,7 +59,7 @@ def _widths(count: np.ndarray) -> list[tuple[int, int]]:
     >>> _widths(np.array([1, 100, 90, 30, 0]))
     [(100, 30), (30, 1), (1, 0)]
     """
-    found, room = [], ADDED_PADDING * float(count.sum())
+    widths, room = [], ADDED_PADDING * float(count.sum())
     most = int(count.max(initial=0))
     while most > 0:
         below = int(most / GROWTH)
@@ -72,9 +72,9 @@ def _widths(count: np.ndarray) -> list[tuple[int, int]]:
                 break
             room, below = room - added, next_below
         next_most = int(count[count <= below].max(initial=0))
-        found.append((most, next_most))
+        widths.append((most, next_most))
         most = next_most
-    return found
+    return widths
 
 
 def _bucket(rows, start, count, width, column, value, exposure) -> Bucket:
@@ -201,8 +201,8 @@ def dense_blocks(
     [[[0.0, 3.0, 0.0]], [[0.0, 1.0, 0.0]]]
     """
     if not buckets:
-        nothing = jnp.zeros((size, num_columns), dtype)
-        return lambda begin: (nothing, nothing)
+        zeros = jnp.zeros((size, num_columns), dtype)
+        return lambda begin: (zeros, zeros)
     of_cell = lambda bucket: jnp.broadcast_to(bucket.row[..., None], bucket.value.shape)
     joined = lambda get: jnp.concatenate([get(bucket).ravel() for bucket in buckets])
     row, exposure = joined(of_cell), joined(lambda bucket: bucket.exposure)
@@ -228,9 +228,9 @@ def dense_blocks(
                 for old, new in zip(carry, (value, exposure), strict=True)
             )
 
-        nothing = jnp.zeros((size, num_columns), dtype)
+        zeros = jnp.zeros((size, num_columns), dtype)
         count = (high - low + CHUNK - 1) // CHUNK
-        return lax.fori_loop(0, count, put, (nothing, nothing))
+        return lax.fori_loop(0, count, put, (zeros, zeros))
 
     return block
 
@@ -261,13 +261,13 @@ def cell_products(
             return jnp.moveaxis(table, 1, 0)
 
         some = lambda part: cell_products(buckets, num_rows, part, weights)
-        found = lax.map(some, [cut(table) for table in tables])
-        return jnp.moveaxis(found, 0, 1).reshape(num_rows, -1)[:, :wide]
+        products = lax.map(some, [cut(table) for table in tables])
+        return jnp.moveaxis(products, 0, 1).reshape(num_rows, -1)[:, :wide]
 
     def chunk(part: Bucket) -> Array:
         total = jnp.zeros((), dtype)
-        found = weights(part.value, part.exposure)
-        for weight, table in zip(found, tables, strict=True):
+        shares = weights(part.value, part.exposure)
+        for weight, table in zip(shares, tables, strict=True):
             each = weight.astype(dtype)[..., None] * table[part.column]
             total = total + jnp.sum(each, axis=1)
         return total

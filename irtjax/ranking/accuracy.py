@@ -113,10 +113,10 @@ def wilson_interval(
         square = quantile**2 / size
         middle = (p + square / 2) / (1 + square)
         half = np.sqrt(p * (1 - p) * square + square**2 / 4) / (1 + square)
-    known = np.isfinite(error)
+    finite = np.isfinite(error)
     lower, upper = np.maximum(middle - half, 0), np.minimum(middle + half, 1)
     lower, upper = low + room * lower, low + room * upper
-    return np.where(known, lower, np.nan), np.where(known, upper, np.nan)
+    return np.where(finite, lower, np.nan), np.where(finite, upper, np.nan)
 
 
 def paired_difference(
@@ -148,8 +148,8 @@ def paired_difference(
         return None
     each = np.asarray(values, np.float64)[:, shared] / seen[:, shared]
     label = clusters_of(None if benchmarks is None else np.asarray(benchmarks)[shared])
-    found = _means(DenseCells(each[:1] - each[1:]), label)
-    difference, error, clusters = (x.item() for x in found)
+    statistics = _means(DenseCells(each[:1] - each[1:]), label)
+    difference, error, clusters = (x.item() for x in statistics)
     error = error if error > ROUNDING * top else 0.0
     half = float(stdtrit(clusters - 1, 0.5 + level / 2)) * error
     ends = difference - half, difference + half

@@ -102,10 +102,10 @@ class Comparison(NamedTuple):
             "accuracy": (*accuracy, self.accuracy_p_value),
             "ability": ability,
         }
-        known = {name: row for name, row in rows.items() if row[0] is not None}
-        columns: dict[str, Any] = {"measure": list(known)}
+        measures = {name: row for name, row in rows.items() if row[0] is not None}
+        columns: dict[str, Any] = {"measure": list(measures)}
         names = ("difference", "difference_se", "lower", "upper", "p_value")
-        numbers = zip(*known.values(), strict=True)
+        numbers = zip(*measures.values(), strict=True)
         for name, values in zip(names, numbers, strict=True):
             columns[name] = pa.array(values, pa.float64())
         return with_level(pa.table(columns), self.level)
@@ -200,7 +200,7 @@ def _with_counts(result: Comparison, data: Responses, rows: list[int]) -> Compar
 def comparison_line(
     first: str,
     second: str,
-    found: Comparison | PairedDifference,
+    comparison: Comparison | PairedDifference,
     *,
     level: float = 0.95,
     items: int | None = None,
@@ -214,7 +214,7 @@ def comparison_line(
     Args:
         first: Name of the first subject.
         second: Name of the second.
-        found: Their comparison; without a fit the paired difference of accuracies.
+        comparison: Their comparison; without a fit the paired difference of accuracies.
         level: 1 - the level of significance.
         items: The items that both answered, where `found` has no such number.
         unit: What clusters of items are called, where `found` has no such name.
@@ -226,29 +226,36 @@ def comparison_line(
     'a − b: accuracy +.200 [−.839, +1.239], p .62 (5 paired items): tied, P(better) .70'
     """
     parts = []
-    if isinstance(found, Comparison):
-        if found.score_difference is not None:
-            ends = found.score_lower, found.score_upper
-            parts.append(f"score {_signed(found.score_difference, *ends)}")
+    if isinstance(comparison, Comparison):
+        if comparison.score_difference is not None:
+            ends = comparison.score_lower, comparison.score_upper
+            parts.append(f"score {_signed(comparison.score_difference, *ends)}")
         else:
-            ends = found.lower, found.upper
-            parts.append(f"ability {_signed(found.difference, *ends)}")
-        paired = (found.accuracy_difference, found.accuracy_lower, found.accuracy_upper)
-        accuracy_p, p_value, chance = (
-            found.accuracy_p_value, found.p_value, found.probability_greater,
-        )  # fmt: skip
-        items, unit = found.shared, found.unit
+            ends = comparison.lower, comparison.upper
+            parts.append(f"ability {_signed(comparison.difference, *ends)}")
+        paired = (
+            comparison.accuracy_difference,
+            comparison.accuracy_lower,
+            comparison.accuracy_upper,
+        )
+        accuracy_p, p_value = comparison.accuracy_p_value, comparison.p_value
+        chance = comparison.probability_greater
+        items, unit = comparison.shared, comparison.unit
     else:
-        paired = found.difference, found.lower, found.upper
-        accuracy_p = p_value = found.p_value
-        size = found.difference / found.standard_error if found.standard_error else 0.0
+        paired = comparison.difference, comparison.lower, comparison.upper
+        accuracy_p = p_value = comparison.p_value
+        size = (
+            comparison.difference / comparison.standard_error
+            if comparison.standard_error
+            else 0.0
+        )
         chance = float(ndtr(size))
-        if not found.standard_error and found.difference:
-            chance = 1 - p_value / 2 if found.difference > 0 else p_value / 2
+        if not comparison.standard_error and comparison.difference:
+            chance = 1 - p_value / 2 if comparison.difference > 0 else p_value / 2
     if paired[0] is not None:
         over = f"{items:,} paired items"
-        if found.by_cluster:
-            over += f" in {found.clusters:,} {unit}s"
+        if comparison.by_cluster:
+            over += f" in {comparison.clusters:,} {unit}s"
         parts.append(f"accuracy {_signed(*paired)}, p {_p_value(accuracy_p)} ({over})")
     else:
         parts[-1] += f", p {_p_value(p_value)}"
@@ -265,10 +272,10 @@ def _signed(value: float | None, low: float | None, high: float | None) -> str:
     >>> _signed(-0.002, -0.052, 0.047), _signed(0.0, None, None), _signed(12.5, 2, 30)
     ('−.002 [−.052, +.047]', '0.000', '+12.50 [+2.00, +30.00]')
     """
-    known = [x for x in (value, low, high) if x is not None]
-    small = max(map(abs, known), default=0.0) <= 2
+    numbers = [x for x in (value, low, high) if x is not None]
+    small = max(map(abs, numbers), default=0.0) <= 2
     texts = []
-    for x in known:
+    for x in numbers:
         text = points(x, 3 if small else 2)
         texts.append(text if text[0] == "−" else f"+{text}")
     texts = [("0" if small else "") + x[1:] if not float(x[1:]) else x for x in texts]

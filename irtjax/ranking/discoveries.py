@@ -18,8 +18,8 @@ def benjamini_hochberg(p_value: np.ndarray) -> np.ndarray:
     """
     p_value = np.asarray(p_value, np.float64)
     adjusted = np.full(p_value.shape, np.nan)
-    known = np.flatnonzero(np.isfinite(p_value))
-    order = known[np.argsort(p_value[known], kind="stable")]
-    scaled = p_value[order] * known.size / np.arange(1, known.size + 1)
+    finite = np.flatnonzero(np.isfinite(p_value))
+    order = finite[np.argsort(p_value[finite], kind="stable")]
+    scaled = p_value[order] * finite.size / np.arange(1, finite.size + 1)
     adjusted[order] = np.minimum(np.minimum.accumulate(scaled[::-1])[::-1], 1)
     return adjusted

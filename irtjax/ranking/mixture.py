@@ -209,11 +209,13 @@ def _mean_loadings(theta, own, shared, start: float, spacing: float, size: int):
     sums = zip(*(smoothed(column) for column in shared.T), strict=True)
     means, points = [], np.arange(size)
     for weight, each in zip(smoothed(None), sums, strict=True):
-        known = weight > 1e-6
+        populated = weight > 1e-6
         # Where nobody is near, the mean of the nearest point with some.
-        places = np.clip(np.searchsorted(points[known], points), 0, known.sum() - 1)
-        mean = np.stack(each, axis=1) / np.where(known, weight, 1)[:, None]
-        means.append(mean[points[known][places]])
+        places = np.clip(
+            np.searchsorted(points[populated], points), 0, populated.sum() - 1
+        )
+        mean = np.stack(each, axis=1) / np.where(populated, weight, 1)[:, None]
+        means.append(mean[points[populated][places]])
     return means
 
 

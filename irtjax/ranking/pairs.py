@@ -211,8 +211,8 @@ def checked(ability, error, covariance, shared, level) -> tuple[np.ndarray, Erro
         covariance = np.asarray(covariance, np.float64)
         square = (theta.size, theta.size)
         if covariance.shape != square or not np.isfinite(covariance).all():
-            found = f"its shape is {covariance.shape}"
-            raise ValueError(f"the covariance must be finite and {[*square]}; {found}")
+            shape = f"its shape is {covariance.shape}"
+            raise ValueError(f"the covariance must be finite and {[*square]}; {shape}")
         error = np.sqrt(np.maximum(np.diagonal(covariance), 0))
     return theta, Errors(error, covariance, shared)
 
@@ -303,7 +303,7 @@ def _first_different(theta, errors: Errors, critical) -> np.ndarray:
             columns = np.arange(begin, min(begin + columns_at_once, size))
             z = np.abs(z_rows(theta, errors, rows, columns))
             hit = (z >= critical) & (columns > rows[:, None])
-            found = hit.any(axis=1)
-            first[rows[found]] = columns[hit.argmax(axis=1)[found]]
-            rows, begin = rows[~found], begin + columns_at_once
+            differs = hit.any(axis=1)
+            first[rows[differs]] = columns[hit.argmax(axis=1)[differs]]
+            rows, begin = rows[~differs], begin + columns_at_once
     return first

@@ -76,8 +76,8 @@ def pooled_means(
     if len(estimate) < LEAST_POOLED:
         return estimate, error
     tau, weight, middle, variance = spread_of(estimate, error)
-    kept = tau[:, None] ** 2 / (tau[:, None] ** 2 + error**2)
-    means = middle[:, None] + kept * (estimate - middle[:, None])
+    shrinkage = tau[:, None] ** 2 / (tau[:, None] ** 2 + error**2)
+    means = middle[:, None] + shrinkage * (estimate - middle[:, None])
     mean = weight @ means
-    own = kept * error**2 + (1 - kept) ** 2 * variance[:, None]
+    own = shrinkage * error**2 + (1 - shrinkage) ** 2 * variance[:, None]
     return mean, np.sqrt(weight @ (own + (means - mean) ** 2))

@@ -231,7 +231,7 @@ def _sorted(ability, error, covariance, shared, level):
 def _intervals(order, theta, errors: Errors, mixture, key, level, num_draws, pooled):
     """Rank intervals in the order of the data, by sorted abilities and errors."""
     ranks = tied_ranks(theta, TIED * errors.error)
-    found = spread = None
+    intervals = spread = None
     if pooled and theta.size >= LEAST_POOLED:
         # Of many subjects the spread is known well enough.
         error = _contrast_errors(errors)
@@ -240,10 +240,10 @@ def _intervals(order, theta, errors: Errors, mixture, key, level, num_draws, poo
             theta, error = pooled_means(theta, error)
             errors, mixture, spread = Errors(error, None, None), None, None
     if mixture is not None and num_draws is None:
-        found = _many_ranks(theta, mixture, level, key)
-    if found is None:
-        found = _draw_ranks(theta, errors, level, num_draws or DRAWS, key, spread)
-    lower, upper, best = found
+        intervals = _many_ranks(theta, mixture, level, key)
+    if intervals is None:
+        intervals = _draw_ranks(theta, errors, level, num_draws or DRAWS, key, spread)
+    lower, upper, best = intervals
     columns = ranks, np.minimum(lower, ranks), np.maximum(upper, ranks), best
     back = np.argsort(order)
     return RankIntervals(*(column[back] for column in columns))
@@ -273,15 +273,15 @@ def _many_ranks(theta, mixture: Mixture, level, key):
     low, high = quantile_ranks(theta, mixture, level)
     # From the bottom the worst end is the best, and rank 1 is the last.
     last = theta.size + 1
-    for at, end, found in (
+    for at, end, ranks in (
         (low, top.subjects, top.lower),
         (high, top.subjects, top.upper),
         (high, bottom.subjects, last - bottom.lower),
         (low, bottom.subjects, last - bottom.upper),
     ):
         # Ranks that lie too deep for the draws are 0 from their end.
-        seen = (found > 0) & (found < last)
-        at[end[seen]] = found[seen]
+        seen = (ranks > 0) & (ranks < last)
+        at[end[seen]] = ranks[seen]
     return low, high, top.probability_best
 
 
@@ -311,9 +311,9 @@ def _draw_ranks(theta, errors, level, num_draws, key, spread: Spread | None = No
         else:
             place = generator.choice(len(spread.tau), stop - start, p=spread.weight)
             square = spread.tau[place, None] ** 2
-            kept = square / (square + own**2)
+            shrinkage = square / (square + own**2)
             middle = spread.mean[place, None]
-            draws = middle + kept * (theta - middle) + np.sqrt(kept) * draws
+            draws = middle + shrinkage * (theta - middle) + np.sqrt(shrinkage) * draws
         if factor is not None:
             noise = generator.standard_normal((stop - start, factor.shape[1]))
             draws += _product(noise, factor)

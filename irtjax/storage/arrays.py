@@ -31,7 +31,7 @@ def read_arrays(path: Path) -> dict[str, np.ndarray]:
             memory than the file holds for it.
     """
     unpacked = Unpacked(path, _RATIO)
-    found = {}
+    arrays = {}
     try:
         with zipfile.ZipFile(path) as archive:
             for info in archive.infolist():
@@ -39,10 +39,10 @@ def read_arrays(path: Path) -> dict[str, np.ndarray]:
                     raise zipfile.BadZipFile(f"{info.filename} is packed differently")
                 with archive.open(info) as file:
                     data = unpacked.read(file)
-                found[info.filename.removesuffix(".npy")] = _array(data, info.filename)
+                arrays[info.filename.removesuffix(".npy")] = _array(data, info.filename)
     except _DAMAGE as error:
         raise ValueError(f"{path.name} is damaged or no archive ({error})") from None
-    return found
+    return arrays
 
 
 def _array(data: bytes, name: str) -> np.ndarray:

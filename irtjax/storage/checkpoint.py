@@ -32,11 +32,11 @@ def load_checkpoint(path: str | Path, like: Loop) -> Loop:
     `like` is a loop of the same problem, method and `max_steps`, made by
     `irtjax.estimators.driver.begin`; a ValueError refuses the file of another one.
     """
-    found, _ = read_archive(path, FORMAT, "checkpoint")
+    stored, _ = read_archive(path, FORMAT, "checkpoint")
     leaves, tree = jax.tree.flatten(like)
     wanted = [(np.shape(leaf), np.asarray(leaf).dtype) for leaf in leaves]
-    if wanted != [(leaf.shape, leaf.dtype) for leaf in found]:
+    if wanted != [(leaf.shape, leaf.dtype) for leaf in stored]:
         raise ValueError(
             f"{path}: it belongs to another problem, method or number of steps"
         )
-    return jax.tree.unflatten(tree, [jax.numpy.asarray(leaf) for leaf in found])
+    return jax.tree.unflatten(tree, [jax.numpy.asarray(leaf) for leaf in stored])

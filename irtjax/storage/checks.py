@@ -58,23 +58,23 @@ def digest_of(content: Mapping[str, Any]) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def check_digests(folder: Path, data: bytes, known: Mapping[str, str]) -> None:
+def check_digests(folder: Path, data: bytes, recorded: Mapping[str, str]) -> None:
     """Refuses files that are not those that `save` wrote.
 
     Args:
         folder: Folder of the fit.
         data: Bytes of its `fit.json`.
-        known: Digests by file. A file that is not there was deleted, such as the
+        recorded: Digests by file. A file that is not there was deleted, such as the
             prompts of items.
 
     Raises:
         ValueError: A file differs; the message names it.
     """
     content = json.loads(data)
-    content["digests"] = {k: v for k, v in known.items() if k != "fit.json"}
+    content["digests"] = {k: v for k, v in recorded.items() if k != "fit.json"}
     here = digests(folder, content["digests"]) | {"fit.json": digest_of(content)}
     for name, digest in here.items():
-        if digest != known.get(name):
+        if digest != recorded.get(name):
             raise ValueError(f"{name} was changed after it was written")
 
 
@@ -192,14 +192,14 @@ class _Options(Record):
 def check_options(options: dict[str, Any], model: Model) -> None:
     """Refuses options of another type than the commands read."""
     try:
-        found = msgspec.convert(options, _Options, strict=True)
+        typed = msgspec.convert(options, _Options, strict=True)
     except msgspec.ValidationError as error:
         raise ValueError(f"fit.json has options that cannot be: {error}") from None
-    if model.has_lengths and found.length_offset is None:
+    if model.has_lengths and typed.length_offset is None:
         raise ValueError("fit.json has no length_offset among its options")
-    if found.worth is not None and not found.worth > 0:
-        raise ValueError(f"fit.json has the worth {found.worth:g} among its options")
-    bounds = found.bounds
+    if typed.worth is not None and not typed.worth > 0:
+        raise ValueError(f"fit.json has the worth {typed.worth:g} among its options")
+    bounds = typed.bounds
     for pair in bounds.values() if isinstance(bounds, dict) else (bounds,):
         if pair is not None and not pair[0] < pair[1]:
             raise ValueError("fit.json has bounds among its options that cannot be")

@@ -320,8 +320,13 @@ def _parameters(model: Model, arrays: dict[str, Any]) -> Parameters:
                 f" there are {len(arrays['item_names'])} items"
             )
     mean, sd = arrays["population.mean"], arrays["population.sd"]
-    more = (arrays.get(f"population.{x}") for x in ("log_weights", "correlation"))
-    return Parameters(items, Population(mean, sd, *more), arrays.get("theta"))
+    population = Population(
+        mean,
+        sd,
+        arrays.get("population.log_weights"),
+        arrays.get("population.correlation"),
+    )
+    return Parameters(items, population, arrays.get("theta"))
 
 
 def _status(name: str) -> Status:

@@ -169,28 +169,30 @@ def _commit(folder, version, fit, done: Added, joined, extras) -> bool:
         if _version(folder) != version:
             return False
         write_snapshot(snapshot_of(fit, saved_at(folder)), folder)
-        more = [] if extras is None else extras(done.fit)
-        save(done.fit, folder, overwrite=True, responses=joined, extras=more)
+        files = [] if extras is None else extras(done.fit)
+        save(done.fit, folder, overwrite=True, responses=joined, extras=files)
     return True
 
 
 def _grown(
-    fit: Calibration, kept: ResponseTable | None, new: ResponseTable, refit: str
+    fit: Calibration, stored: ResponseTable | None, new: ResponseTable, refit: str
 ) -> tuple[Added, ResponseTable | None]:
     """The fit with new subjects, and all responses if they are kept."""
-    part, notes = without_known(fit, kept, new)
-    if part is None and refit == "always" and not _cannot_refit(fit, kept):
-        assert kept is not None
-        again = _refitted(fit, kept, REQUESTED)
-        return Added(again, (), REQUESTED, notes, True), kept
+    part, notes = without_repeated(fit, stored, new)
+    if part is None and refit == "always" and not _cannot_refit(fit, stored):
+        assert stored is not None
+        again = _refitted(fit, stored, REQUESTED)
+        return Added(again, (), REQUESTED, notes, True), stored
     if part is None:
-        return Added(fit, (), "", notes, False), kept
+        return Added(fit, (), "", notes, False), stored
     new, joined = part, None
     names = tuple(_without(new.subjects, fit.subject_names))
-    if kept is not None:
-        joined = merge([kept, new], ReadOptions())
-        joined = joined.replace(notes=kept.notes, sources=(*kept.sources, *new.sources))
-    reason, cannot = why_refit(fit, kept, new), _cannot_refit(fit, joined)
+    if stored is not None:
+        joined = merge([stored, new], ReadOptions())
+        joined = joined.replace(
+            notes=stored.notes, sources=(*stored.sources, *new.sources)
+        )
+    reason, cannot = why_refit(fit, stored, new), _cannot_refit(fit, joined)
     fixed, scored = _cannot_fix(fit, new), None
     if not (reason or fixed or refit == "always"):
         scored = score(fit, new)
@@ -213,9 +215,9 @@ def _grown(
         )
     scored = score(fit, new) if scored is None else scored
     assert scored.whole is not None
-    more = {"added": [*fit.options.get("added", ()), *names]}
-    more |= {"calibrated": _calibrated(fit), "advised": advised}
-    changes: Any = {"options": {**fit.options, **more}}
+    record = {"added": [*fit.options.get("added", ()), *names]}
+    record |= {"calibrated": _calibrated(fit), "advised": advised}
+    changes: Any = {"options": {**fit.options, **record}}
     if joined is not None:
         changes["data_hash"] = joined.data_hash()
     whole = dataclasses.replace(scored.whole, **changes)
@@ -233,8 +235,8 @@ def _calibrated(fit: Calibration) -> int:
     return int(fit.options.get("calibrated") or len(fit.subject_names))
 
 
-def without_known(
-    fit: Calibration, kept: ResponseTable | None, new: ResponseTable
+def without_repeated(
+    fit: Calibration, stored: ResponseTable | None, new: ResponseTable
 ) -> tuple[ResponseTable | None, tuple[str, ...]]:
     """The new responses without those that the fit has; None if there are no others.
 
@@ -244,17 +246,17 @@ def without_known(
     shared = [x for x in new.subjects.tolist() if x in {*fit.subject_names.tolist()}]
     if not shared:
         return new, ()
-    if kept is None:
+    if stored is None:
         raise ValueError(
             f"{shared[0]!r:.80} is in the fit, which does not keep its responses: leave"
             " it out (--leave-out NAME), or give it another name"
         )
-    items = [x for x in new.items.tolist() if x in {*kept.items.tolist()}]
-    pair = [table.select(subjects=shared, items=items) for table in (kept, new)]
+    items = [x for x in new.items.tolist() if x in {*stored.items.tolist()}]
+    pair = [table.select(subjects=shared, items=items) for table in (stored, new)]
     seen = [_seen(table) for table in pair]
-    both = seen[0] & seen[1]
+    shared_cells = seen[0] & seen[1]
     shares = [_share(table) for table in pair]
-    wrong = np.argwhere(both & ~np.isclose(*shares, rtol=0, atol=1e-9))
+    wrong = np.argwhere(shared_cells & ~np.isclose(*shares, rtol=0, atol=1e-9))
     if len(wrong):
         row, column = wrong[0]
         old, now = (share[row, column] for share in shares)
@@ -269,7 +271,7 @@ def without_known(
     columns = np.flatnonzero(np.isin(new.items, items))
     order = [new.subjects[rows].tolist().index(x) for x in shared]
     place = [new.items[columns].tolist().index(x) for x in items]
-    observed[np.ix_(rows[order], columns[place])] &= ~both
+    observed[np.ix_(rows[order], columns[place])] &= ~shared_cells
     left = np.flatnonzero(observed.any(axis=1))
     note = (
         f"{counted(len(shared), 'model')} of these {are(len(shared))} in the fit"
@@ -295,12 +297,14 @@ def _share(table: ResponseTable) -> np.ndarray:
     return table.values / trials
 
 
-def why_refit(fit: Calibration, kept: ResponseTable | None, new: ResponseTable) -> str:
+def why_refit(
+    fit: Calibration, stored: ResponseTable | None, new: ResponseTable
+) -> str:
     """Why the items should be fitted again with new subjects, or nothing."""
     unable = why_not_ranked(fit)
     if unable:
         return unable
-    items = _without(new.items, fit.item_names if kept is None else kept.items)
+    items = _without(new.items, fit.item_names if stored is None else stored.items)
     if items:
         return f"{counted(len(items), 'item')} are new ({listing(items, 3)})".replace(
             "1 item are", "1 item is"
@@ -326,8 +330,8 @@ def _why_drift(
     """
     if whole is None:
         return ""
-    known = {*fit.subject_names.tolist()} - {*fit.options.get("added", ())}
-    added = [name for name in table.subjects.tolist() if name not in known]
+    calibrated = {*fit.subject_names.tolist()} - {*fit.options.get("added", ())}
+    added = [name for name in table.subjects.tolist() if name not in calibrated]
     return drift_sentence(drifted_items(whole, table.select(subjects=added)))
 
 
@@ -359,7 +363,6 @@ def _refitted(fit: Calibration, table: ResponseTable, reason: str) -> Calibratio
         "model": fit.options["model"],
         "method": fit.options["method"],
     }
-    more = {name: job[name] for name in ("max_steps",) if job.get(name) is not None}
     result = calibrate(
         table,
         job["model"],
@@ -367,7 +370,7 @@ def _refitted(fit: Calibration, table: ResponseTable, reason: str) -> Calibratio
         level=fit.level,
         key=int(job.get("seed") or 0),
         dtype=np.asarray(fit.parameters.items[0]).dtype,
-        **more,
+        max_steps=job.get("max_steps"),
         **job.get("settings", {}),
     )
     names = ("seed", "device", "sources", "reading", "configuration", "command", "job")

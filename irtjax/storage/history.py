@@ -107,9 +107,9 @@ class History(HasTable):
     @property
     def sentences(self) -> list[str]:
         """What changed, a sentence for each time, and whether to fit again."""
-        found = [sentence_of(step) for step in self.steps]
-        found += [f"Refit advised: {self.advised}"] if self.advised else []
-        return found
+        lines = [sentence_of(step) for step in self.steps]
+        lines += [f"Refit advised: {self.advised}"] if self.advised else []
+        return lines
 
 
 class _Saved(Record):
@@ -177,10 +177,10 @@ def _scores(snapshot: Snapshot) -> dict[str, str]:
         snapshot.subjects.column(x) for x in ("subject", "expected_score", *ends)
     )
     names, score, lower, upper = (column.to_pylist() for column in columns)
-    known = [x for x in score if x is not None]
+    finite = [x for x in score if x is not None]
     pairs = zip(lower, upper, strict=True)
     halves = [(high - low) / 2 for low, high in pairs if None not in (low, high)]
-    highest = max(known, default=1.0)
+    highest = max(finite, default=1.0)
     digits = score_digits(halves, highest)
     return {
         name: points(x, digits, highest <= 1)
@@ -224,23 +224,23 @@ def _step(before: Snapshot, after: Snapshot) -> Step:
     old, new = _names(before), _names(after)
     items = before.items.tolist(), after.items.tolist()
     first, last = _order(before), _order(after)
-    both = [name for name in old if name in last and name in first]
+    shared = [name for name in old if name in last and name in first]
     moves = []
-    if 2 <= len(both) <= MOST:
-        ahead = [_ahead(snapshot, both) for snapshot in (before, after)]
+    if 2 <= len(shared) <= MOST:
+        ahead = [_ahead(snapshot, shared) for snapshot in (before, after)]
         # [i, k]: i was significantly behind k and is significantly ahead of it.
         passed = ahead[0].T & ahead[1]
         for k in np.flatnonzero(passed.any(0) | passed.any(1)):
-            by = [both[i] for i in np.flatnonzero(passed[:, k])]
-            over = [both[i] for i in np.flatnonzero(passed[k])]
-            place = first[both[k]], last[both[k]]
-            moves.append(Move(both[k], *place, tuple(over), tuple(by)))
+            by = [shared[i] for i in np.flatnonzero(passed[:, k])]
+            over = [shared[i] for i in np.flatnonzero(passed[k])]
+            place = first[shared[k]], last[shared[k]]
+            moves.append(Move(shared[k], *place, tuple(over), tuple(by)))
     added = [name for name in _without(new, old) if name in last]
     below: dict[str, tuple[str, ...]] = {}
-    if added and both and len(both) + len(added) <= MOST:
-        everyone = [*added, *both]
+    if added and shared and len(shared) + len(added) <= MOST:
+        everyone = [*added, *shared]
         ahead = _ahead(after, everyone)[: len(added)]
-        for k, name in enumerate(both, len(added)):
+        for k, name in enumerate(shared, len(added)):
             above = tuple(added[i] for i in np.flatnonzero(ahead[:, k]))
             below |= {name: above} if above else {}
     return Step(

@@ -97,8 +97,8 @@ def structure_tables(fit: Calibration) -> dict[str, pa.Table]:
         """A table of named rows of values, null for NaN, one for each coordinate."""
         labels, values = rows
         arrays = [pa.array(x, mask=np.isnan(x)) for x in values.T]
-        found = dict(zip(columns, arrays, strict=True))
-        return pa.table({name: pa.array(labels.tolist(), pa.string()), **found})
+        numbers = dict(zip(columns, arrays, strict=True))
+        return pa.table({name: pa.array(labels.tolist(), pa.string()), **numbers})
 
     tables = {"effects": labelled("effect", structure.effects)}
     if structure.standard_deviations is not None:

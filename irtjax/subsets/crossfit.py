@@ -170,9 +170,15 @@ class Knowledge(NamedTuple):
 
 def knowledge_of(pool: Pool, items: Any, population: Any, held: np.ndarray):
     """Curves and worth of items that were estimated from the subjects not held out."""
-    given = pool.model, items, population
-    weigh = worth(*given, pool.target, pool.abilities, pool.score_worth)
-    curves = curves_of(*given, pool.score_worth)
+    weigh = worth(
+        pool.model,
+        items,
+        population,
+        pool.target,
+        pool.abilities,
+        pool.score_worth,
+    )
+    curves = curves_of(pool.model, items, population, pool.score_worth)
     return Knowledge(held, curves, weigh, pool.tiers(held))
 
 
@@ -239,36 +245,55 @@ def _task_of(pool: Pool, held: np.ndarray) -> tuple[Task, Mapping[str, Any]]:
 
 
 def choose_from(
-    pool: Pool, known: Knowledge, rule: str, sizes: tuple[int, ...], key: KeyArray
+    pool: Pool, knowledge: Knowledge, rule: str, sizes: tuple[int, ...], key: KeyArray
 ) -> dict[int, ItemChoice]:
     """Subsets of several sizes, by a random key of the rule's own."""
     key, vectors = jax.random.fold_in(key, RULES.index(rule)), None
     if rule in NEED_VECTORS:
-        vectors = pool.success_vectors(known.held, centred=rule == "regression")
-    items: Any = dict(mass=pool.target, stratum=pool.stratum, tier=known.tier)
-    options: Any = dict(key=key, vectors=vectors, aim=pool.aim)
-    return choose(known.worth, rule, sizes, **items, **options)
+        vectors = pool.success_vectors(knowledge.held, centred=rule == "regression")
+    return choose(
+        knowledge.worth,
+        rule,
+        sizes,
+        mass=pool.target,
+        stratum=pool.stratum,
+        tier=knowledge.tier,
+        key=key,
+        vectors=vectors,
+        aim=pool.aim,
+    )
 
 
-def whole_of(pool: Pool, known: Knowledge, subjects: np.ndarray) -> Whole:
+def whole_of(pool: Pool, knowledge: Knowledge, subjects: np.ndarray) -> Whole:
     """The full score of all items that subjects answered."""
     observed = pool.table.observed
     answered = None if observed is None else observed[subjects]
-    return Whole.of(known.curves, pool.target, answered)
+    return Whole.of(knowledge.curves, pool.target, answered)
 
 
 def predict_held(
-    pool: Pool, known: Knowledge, choice: ItemChoice, subjects: np.ndarray, whole: Whole
+    pool: Pool,
+    knowledge: Knowledge,
+    choice: ItemChoice,
+    subjects: np.ndarray,
+    whole: Whole,
 ) -> Prediction:
     """Predicts the scores of subjects on the items they answered (`whole_of`)."""
     cells, table = np.ix_(subjects, choice.items), pool.table
     observed = None if table.observed is None else table.observed[cells]
-    curves, target = known.curves.select(choice.items), pool.target[choice.items]
-    parts: Any = dict(target=target, weight=choice.weight, whole=whole)
-    prediction = predict(pool.model, curves, table.values[cells], observed, **parts)
+    curves, target = knowledge.curves.select(choice.items), pool.target[choice.items]
+    prediction = predict(
+        pool.model,
+        curves,
+        table.values[cells],
+        observed,
+        target=target,
+        weight=choice.weight,
+        whole=whole,
+    )
     # Scores are means over what was answered.
     mass = np.maximum(whole.mass, 1e-300)
-    scaled = ("score", "error", "unseen", "known")
+    scaled = ("score", "error", "unseen", "answered")
     return prediction._replace(
         **{name: getattr(prediction, name) / mass for name in scaled}
     )

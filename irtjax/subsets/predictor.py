@@ -128,7 +128,7 @@ class Prediction(NamedTuple):
     score: np.ndarray  # predicted score on all items
     error: np.ndarray  # its standard deviation under the model
     unseen: np.ndarray  # mass of the items that were not answered
-    known: np.ndarray  # what the answered items contribute
+    answered: np.ndarray  # what the answered items contribute
     mean: np.ndarray  # weighted mean of the answered items; NaN if there are none
     ability: np.ndarray  # posterior mean
     ability_se: np.ndarray  # posterior standard deviation
@@ -243,7 +243,7 @@ class Calibrator(NamedTuple):
         score = prediction.score
         if self.correction:
             score = score + _features(prediction) @ np.array(self.correction)
-        low, high = prediction.known, prediction.known + prediction.unseen
+        low, high = prediction.answered, prediction.answered + prediction.unseen
         return np.clip(score, low, high)
 
     def error(self, prediction: Prediction) -> np.ndarray:
@@ -254,8 +254,8 @@ class Calibrator(NamedTuple):
         """Ends, within the same limits."""
         half = self.multiplier * self.error(prediction)
         score = self.score(prediction)
-        low = np.maximum(score - half, prediction.known)
-        return low, np.minimum(score + half, prediction.known + prediction.unseen)
+        low = np.maximum(score - half, prediction.answered)
+        return low, np.minimum(score + half, prediction.answered + prediction.unseen)
 
 
 def _features(prediction: Prediction) -> np.ndarray:

@@ -24,7 +24,10 @@ class Compared(NamedTuple):
 
 
 def compare(
-    found: Mapping[str, Prediction], fold: np.ndarray, score: np.ndarray, level: float
+    predictions: Mapping[str, Prediction],
+    fold: np.ndarray,
+    score: np.ndarray,
+    level: float,
 ) -> Compared:
     """Takes a rule by its error on held-out subjects, and calibrates its intervals.
 
@@ -35,9 +38,9 @@ def compare(
     therefore what each fold's subjects need under the rule that the other folds take.
     `found` has predictions by rule of subjects that choice and fit have not seen.
     """
-    rules = [rule for rule in RULES if rule in found]
-    both = [correct(found[rule], score) for rule in rules]
-    corrected = np.stack([score - left for _, left in both])
+    rules = [rule for rule in RULES if rule in predictions]
+    corrections = [correct(predictions[rule], score) for rule in rules]
+    corrected = np.stack([score - left for _, left in corrections])
     miss = np.abs(corrected - score)
     taken = take(miss, fold)
     own = np.empty(len(score), int)
@@ -45,10 +48,10 @@ def compare(
         others = fold != code
         own[~others] = take(miss[:, others], fold[others])
     pick = own, np.arange(len(score))
-    fields = zip(*(found[rule] for rule in rules), strict=True)
+    fields = zip(*(predictions[rule] for rule in rules), strict=True)
     prediction = Prediction(*(np.stack(field)[pick] for field in fields))
     corrected = corrected[pick]
-    correction, left = both[taken][0], score - corrected
+    correction, left = corrections[taken][0], score - corrected
     calibrator, enough = scale(prediction, left, level, correction)
     rows = _rows(rules, miss, fold, taken)
     return Compared(rules[taken], calibrator, enough, rows, corrected, prediction)

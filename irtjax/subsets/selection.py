@@ -104,8 +104,8 @@ def worth(
     if responses is None:
         return worths
     each = jnp.asarray(responses, dtype)
-    more, less = worths.information * each, worths.noise / each
-    return worths._replace(information=more, noise=less)
+    information, noise = worths.information * each, worths.noise / each
+    return worths._replace(information=information, noise=noise)
 
 
 @partial(jax.jit, static_argnames="aim")

@@ -182,16 +182,16 @@ def _validate(
 
 def _subset(
     pool: Pool,
-    known: Knowledge,
+    knowledge: Knowledge,
     fitted,
     choice: ItemChoice,
-    found: _Validated,
+    validated: _Validated,
     level,
     warnings,
 ) -> Shrunken:
     """The chosen items with all that predicts full scores from them."""
-    ability, total = _expected(known, choice)
-    whole = Whole.of(known.curves, pool.target)
+    ability, total = _expected(knowledge, choice)
+    whole = Whole.of(knowledge.curves, pool.target)
     table, items = pool.table, choice.items
     named = "benchmark" in table.item_facets
     ids, unsure = _ids_of(table, items)
@@ -205,21 +205,21 @@ def _subset(
         benchmarks=table.benchmarks[items] if named else None,
         target=pool.target[items],
         num_items=table.num_items,
-        rule=found.rule,
+        rule=validated.rule,
         model=pool.model,
         parameters=jax.tree.map(lambda x: np.asarray(x)[items], fitted),
-        nodes=known.curves.ability,
-        log_weight=known.curves.log_weight,
+        nodes=knowledge.curves.ability,
+        log_weight=knowledge.curves.log_weight,
         whole_mean=whole.mean,
         whole_variance=whole.variance,
-        calibrator=found.calibrator,
+        calibrator=validated.calibrator,
         level=level,
         standard_error=ability,
         score_error=total,
-        held_out=found.held_out,
-        warnings=(*warnings, *found.warnings, *unsure),
-        reason=found.reason,
-        rules=found.rows,
+        held_out=validated.held_out,
+        warnings=(*warnings, *validated.warnings, *unsure),
+        reason=validated.reason,
+        rules=validated.rows,
         item_ids=ids,
         item_contents=chosen(table.item_contents, table.items[items].tolist()),
         reversed_scores=chosen(table.reversed_scores or {}, table.items[items]),
@@ -306,8 +306,8 @@ def subset_errors(
         ValueError: As `shrink`.
 
     >>> import irtjax
-    >>> found = subset_errors(irtjax.make_demo().table, [20], ["random"], folds=3)
-    >>> found.rows[0]["size"], found.rows[0]["mean_absolute_error"] < 0.1
+    >>> errors = subset_errors(irtjax.make_demo().table, [20], ["random"], folds=3)
+    >>> errors.rows[0]["size"], errors.rows[0]["mean_absolute_error"] < 0.1
     (20, True)
     """
     key = as_key(key)
@@ -401,13 +401,13 @@ def _few(subjects: int, level: float, enough: bool) -> tuple[str, ...]:
     )
 
 
-def _expected(known: Knowledge, choice: ItemChoice) -> tuple[float, float]:
+def _expected(knowledge: Knowledge, choice: ItemChoice) -> tuple[float, float]:
     """Errors that the model expects: of ability, and of the full score."""
-    ability, score = expected_errors(known.worth, jnp.asarray(choice.items))
+    ability, score = expected_errors(knowledge.worth, jnp.asarray(choice.items))
     return float(ability[-1]), float(score[-1])
 
 
-def _size_for(pool, known, rule, standard_error, score_error, key) -> int:
+def _size_for(pool, knowledge, rule, standard_error, score_error, key) -> int:
     """The fewest items with an expected error of at most the given one."""
     place = 0 if standard_error is not None else 1
     name = ("standard_error", "score_error")[place]
@@ -417,12 +417,12 @@ def _size_for(pool, known, rule, standard_error, score_error, key) -> int:
         raise ValueError(f"{name} {wanted:g} is not above 0")
 
     def error(size: int) -> float:
-        choice = choose_from(pool, known, rule, (size,), key)[size]
-        return _expected(known, choice)[place]
+        choice = choose_from(pool, knowledge, rule, (size,), key)[size]
+        return _expected(knowledge, choice)[place]
 
     if rule != "clustering":
-        order = choose_from(pool, known, rule, (count,), key)[count].items
-        errors = expected_errors(known.worth, jnp.asarray(order))[place]
+        order = choose_from(pool, knowledge, rule, (count,), key)[count].items
+        errors = expected_errors(knowledge.worth, jnp.asarray(order))[place]
         reached = np.flatnonzero(np.asarray(errors) <= wanted)
         least = float(errors[-1])
         if reached.size:
@@ -445,8 +445,9 @@ def _estimate(pool: Pool, model: Any):
     """Curves of the items from all subjects, item records, and warnings."""
     warnings, nobody = (), np.zeros(pool.table.num_subjects, bool)
     if isinstance(model, Calibration):
-        known = model.item_names, "shrink", model.item_contents
-        rows = match_all_items(pool.table, *known)
+        rows = match_all_items(
+            pool.table, model.item_names, "shrink", model.item_contents
+        )
         items = jax.tree.map(lambda x: np.asarray(x)[rows], model.parameters.items)
         population = model.parameters.population
     elif pool.method == "em":

@@ -267,21 +267,26 @@ class Shrunken(HasTable):
         table = aligned(table, self.reversed_scores, self.items.tolist())
         table = as_shares(table)
         ends = response_ends(self.model)
-        known = "the subset", ends["top"], self.item_contents, self.ends
-        low = ends["low"]
-        values, observed, places = arrange(table, self.items, *known, lowest=low)
-        known = places >= 0
+        values, observed, places = arrange(
+            table,
+            self.items,
+            "the subset",
+            ends["top"],
+            self.item_contents,
+            self.ends,
+            lowest=ends["low"],
+        )
+        matched = places >= 0
         notes = []
-        if known.sum() < self.size:
+        if matched.sum() < self.size:
             notes.append(
-                f"{known.sum():,} of the {counted(self.size, 'item')} of the subset"
-                f" {are(known.sum())} there"
+                f"{matched.sum():,} of the {counted(self.size, 'item')} of the subset"
+                f" {are(matched.sum())} there"
             )
-        if not known.all():
+        if not matched.all():
             notes.append(
-                f"{counted((~known).sum(), 'item')} {are((~known).sum())} not in the"
-                " subset"
-                " and left out"
+                f"{counted((~matched).sum(), 'item')} {are((~matched).sum())} not in"
+                " the subset and left out"
             )
         return values, observed, tuple(notes)
 

@@ -510,9 +510,8 @@ def _warnings(
     bad = int((~replicates.good).sum())
     if bad:
         texts.append(
-            f"{bad:,} of {counted(replicates.good.size, 'replicate')} did not converge and"
-            f" {are(bad)} left"
-            " out"
+            f"{bad:,} of {counted(replicates.good.size, 'replicate')} did not converge"
+            f" and {are(bad)} left out"
         )
     unit = "subjects" if kind == "subjects" else "items"
     count = table.num_subjects if kind == "subjects" else table.num_items

@@ -179,13 +179,13 @@ def options_of(
     if benchmarks is not None:
         facets = {**table.item_facets, "benchmark": benchmarks}
         table = table.replace(item_facets=facets)
-    names, kept = set(benchmarks_of(table)), {}
+    names, settings = set(benchmarks_of(table)), {}
     for name in OPTIONS:
         value = options.get(name)
         if isinstance(value, Mapping):
             value = {label: each for label, each in value.items() if label in names}
-        kept[name] = value or None
-    return table, kept
+        settings[name] = value or None
+    return table, settings
 
 
 def in_unit_range(

@@ -292,8 +292,8 @@ class BetaScores(AbstractScoreFamily):
     def covariance(self, item: Any, theta: Array) -> tuple[Any, Any]:
         """Covariance of log y and log(1 - y)."""
         up, down = map(_above_zero, _shapes(item, theta))
-        both = -trigamma(item.dispersion)
-        return (trigamma(up) + both, both), (both, trigamma(down) + both)
+        common = -trigamma(item.dispersion)
+        return (trigamma(up) + common, common), (common, trigamma(down) + common)
 
     def expected_response(self, item: ScoreItems, theta: Array) -> Array:
         """Mean score, sigmoid(a theta + d)."""

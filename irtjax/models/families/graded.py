@@ -73,8 +73,8 @@ def open_categories(intercept: Float[Array, "*items thresholds"]) -> Array:
 
 def of_open(log_probs: Array, exists: Array) -> tuple[Array, ...]:
     """Log P(0) and log P(k) - log P(0), `FLOOR` for categories that do not exist."""
-    kept = jnp.where(exists, log_probs, FLOOR)
-    return kept[0], *(kept[k] - kept[0] for k in range(1, len(kept)))
+    logs = jnp.where(exists, log_probs, FLOOR)
+    return logs[0], *(logs[k] - logs[0] for k in range(1, len(logs)))
 
 
 class GradedItems(NamedTuple):
@@ -88,8 +88,8 @@ def category_shares(means: tuple[Array, ...]) -> Float[Array, "items categories"
     """Share of each category, kept away from 0, from the means of the indicators."""
     upper = jnp.stack(means, -1)
     all_shares = jnp.concatenate([1 - jnp.sum(upper, -1, keepdims=True), upper], -1)
-    kept = jnp.maximum(all_shares, 0.005)
-    return kept / jnp.sum(kept, -1, keepdims=True)
+    shares = jnp.maximum(all_shares, 0.005)
+    return shares / jnp.sum(shares, -1, keepdims=True)
 
 
 def _graded_terms(eta: Array, steps: Array) -> tuple[Array, ...]:
@@ -336,11 +336,11 @@ class PartialCredit(AbstractCuts):
     def _without(self, intercept: np.ndarray, exists: np.ndarray) -> np.ndarray:
         """A step over closed categories is the sum of the steps over each."""
         odds = np.cumsum(intercept, axis=1)
-        last, found = np.zeros(len(odds), odds.dtype), np.array(intercept)
+        last, steps = np.zeros(len(odds), odds.dtype), np.array(intercept)
         for h, here in enumerate(exists[:, 1:].T):
-            found[:, h] = odds[:, h] - last
+            steps[:, h] = odds[:, h] - last
             last = np.where(here, odds[:, h], last)
-        return found
+        return steps
 
     def start(self, means: tuple[Array, ...], slope: Array) -> GradedItems:
         """Intercepts that give the observed shares to a subject of mean ability."""

@@ -135,8 +135,8 @@ class InflatedBetaScores(AbstractScoreFamily):
 
     def sample(self, key: KeyArray, items: InflatedItems, theta: Array) -> Array:
         """Random logits, and codes of the ends."""
-        which_key, key = jax.random.split(key)
+        part_key, key = jax.random.split(key)
         shares = jax.vmap(lambda t: jnp.stack(self.log_shares(items, t), -1))(theta)
-        which = jax.random.categorical(which_key, shares, axis=-1)
+        part = jax.random.categorical(part_key, shares, axis=-1)
         inside = BetaScores().sample(key, items, theta)
-        return jnp.where(which == 0, -END, jnp.where(which == 2, END, inside))
+        return jnp.where(part == 0, -END, jnp.where(part == 2, END, inside))

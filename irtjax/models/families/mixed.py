@@ -89,8 +89,8 @@ class MixedScores(AbstractScoreFamily):
         eta = predictor(item, theta)
         normal = LogitNormalScores().natural(_as_score(item), theta)
         binary = -softplus(eta), eta, jnp.zeros_like(eta)
-        both = zip(normal, binary, strict=True)
-        return tuple(jnp.where(item.dispersion > 0, one, two) for one, two in both)
+        pairs = zip(normal, binary, strict=True)
+        return tuple(jnp.where(item.dispersion > 0, one, two) for one, two in pairs)
 
     def start(self, means: tuple[Array, ...], slope: Array) -> ScoreItems:
         """Of each kind its own; start values come for all items at once."""
@@ -99,8 +99,8 @@ class MixedScores(AbstractScoreFamily):
         steep = start_slope(slope, self.slopes)
         easy = (jnp.log(rate) - jnp.log1p(-rate)) * jnp.sqrt(1 + (steep / 1.702) ** 2)
         binary = ScoreItems(steep, easy, jnp.zeros_like(slope))
-        which = jnp.asarray(self.binary)
-        return jax.tree.map(lambda b, s: jnp.where(which, b, s), binary, score)
+        is_binary = jnp.asarray(self.binary)
+        return jax.tree.map(lambda b, s: jnp.where(is_binary, b, s), binary, score)
 
     def covariance(self, item: ScoreItems, theta: Array) -> tuple[Any, Any]:
         """Covariance of the statistics; all entries of a binary item are P (1 - P)."""

@@ -87,12 +87,12 @@ class Nominal(AbstractOrdered):
 
     def complete(self, fields: dict[str, Array]) -> NominalItems:
         """Adds Bock's slopes and intercepts of the categories 1 ... C - 1."""
-        found = self._odds(fields["scoring"], fields["offset"])
-        slope = fields["discrimination"][..., None] * found.scoring
-        intercept = fields["intercept"][..., None] * found.scoring + found.offset
+        odds = self._odds(fields["scoring"], fields["offset"])
+        slope = fields["discrimination"][..., None] * odds.scoring
+        intercept = fields["intercept"][..., None] * odds.scoring + odds.offset
         slope, intercept = slope[..., 1:], intercept[..., 1:]
         if self.gaps:
-            intercept = jnp.where(found.exists[..., 1:], intercept, -CLOSED)
+            intercept = jnp.where(odds.exists[..., 1:], intercept, -CLOSED)
         own = {"category_slope": slope, "category_intercept": intercept}
         return NominalItems(**fields, **own)
 

@@ -71,26 +71,26 @@ def stems_of(table: ResponseTable) -> np.ndarray:
 
 
 def facet_labels(
-    known: Mapping[str, np.ndarray], facets: Sequence[str]
+    by_facet: Mapping[str, np.ndarray], facets: Sequence[str]
 ) -> dict[str, np.ndarray]:
     """Labels `[items]` by facet, in order; "a/b" gives a, and a and b together."""
-    found: dict[str, np.ndarray] = {}
+    nested: dict[str, np.ndarray] = {}
     for facet in facets:
-        parts = [facet] if facet in known else facet.split(NESTED)
-        lacking = [part for part in parts if part not in known]
+        parts = [facet] if facet in by_facet else facet.split(NESTED)
+        lacking = [part for part in parts if part not in by_facet]
         if lacking:
             raise ValueError(
                 f"no facet {lacking[0]!r} of items; there are"
-                f" {', '.join(sorted(known))}"
+                f" {', '.join(sorted(by_facet))}"
             )
-        labels = [known[part].astype(str).tolist() for part in parts]
+        labels = [by_facet[part].astype(str).tolist() for part in parts]
         for depth in range(1, len(parts) + 1):
             rows = zip(*labels[:depth], strict=True)
             joined = np.asarray([NESTED.join(row) for row in rows])
             # An outer facet with one label for all items shifts nothing.
             if depth == len(parts) or len(np.unique(joined)) > 1:
-                found.setdefault(NESTED.join(parts[:depth]), joined)
-    return found
+                nested.setdefault(NESTED.join(parts[:depth]), joined)
+    return nested
 
 
 def shared_stems(

@@ -468,9 +468,9 @@ def slopes_known(model: MultilevelModel) -> MultilevelModel:
         if not same.any(axis=1).all():
             return model
         rows = tuple(same.argmax(axis=1).tolist())
-    known = KnownSlopes(float(prior.mean), float(prior.sd), rows)
+    slopes = KnownSlopes(float(prior.mean), float(prior.sd), rows)
     priors = {k: v for k, v in model.priors.items() if k != "discrimination"}
-    return dataclasses.replace(model, priors=priors, known_slopes=known)
+    return dataclasses.replace(model, priors=priors, known_slopes=slopes)
 
 
 def log_half_normal(
