@@ -76,8 +76,8 @@ def blocks_in_stretches(
     A block is computed by the same program whether one call takes it or another.
 
     Args:
-        program: A compiled program of what other blocks found, and of the first block
-            and the one after the last, passes counted through; of no arguments: all blocks.
+        program: A compiled program of the sums so far, and of the first block and the
+            one after the last, passes counted through; without arguments: all blocks.
         empty: Makes the sums of no block, all zeros. It is not run.
         num_subjects: Number of rows.
         block_size: Rows of a block.
