@@ -6,8 +6,9 @@ name starts with ``Abstract`` are interfaces; every other class is final.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import IntEnum
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from jaxtyping import Array, Float, Int, Key
 
@@ -42,3 +43,26 @@ class Status(IntEnum):
             Status.STALLED: "stopped short of the tolerance because the objective no"
             " longer rises",
         }[self]
+
+
+def check_keywords(function: str, keywords: Mapping[str, Any], options: type) -> None:
+    """Refuses a keyword that a `TypedDict` of options lacks, as Python does.
+
+    Raises:
+        TypeError: With the nearest name, or all of them.
+
+    >>> from typing import TypedDict
+    >>> Options = TypedDict("Options", {"level": float, "folds": int})
+    >>> check_keywords("shrink", {"levels": 0.9}, Options)
+    Traceback (most recent call last):
+    TypeError: shrink() has no keyword argument 'levels'; did you mean level=?
+    """
+    names = [*options.__annotations__]
+    unknown = next((name for name in keywords if name not in names), None)
+    if unknown is None:
+        return
+    from difflib import get_close_matches
+
+    near = get_close_matches(unknown, names, 1)
+    cure = f"did you mean {near[0]}=?" if near else f"there are {', '.join(names)}"
+    raise TypeError(f"{function}() has no keyword argument {unknown!r}; {cure}")

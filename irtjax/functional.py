@@ -31,13 +31,13 @@ given.
 from __future__ import annotations
 
 import dataclasses
-from typing import NamedTuple
+from typing import NamedTuple, TypedDict, Unpack
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Num
 
-from irtjax._types import RandomKey, Scalar
+from irtjax._types import RandomKey, Scalar, check_keywords
 from irtjax.data.responses import Responses
 from irtjax.estimators.joint.bound import factors_of, surrogate
 from irtjax.estimators.joint.cells import cells_of
@@ -62,7 +62,9 @@ __all__ = [
     "CellBounds",
     "FisherInformation",
     "ItemPrior",
+    "LengthOptions",
     "ObservedCells",
+    "ResponseOptions",
     "cell_bounds",
     "expected_counts",
     "fisher_information",
@@ -73,6 +75,34 @@ __all__ = [
     "observed_cells",
     "simulate",
 ]
+
+
+class ResponseOptions(TypedDict, total=False):
+    """What responses may have in addition to their values.
+
+    Attributes:
+        trials: `[subjects, items]` number of trials of each count.
+        subject_weight: `[subjects]` number of copies of each subject.
+        item_weight: `[items]` number of copies of each item.
+    """
+
+    trials: Int[Array, "subjects items"] | None
+    subject_weight: Float[Array, " subjects"] | None
+    item_weight: Float[Array, " items"] | None
+
+
+class LengthOptions(ResponseOptions, total=False):
+    """`ResponseOptions`, and response lengths, which a model with lengths needs.
+
+    Attributes:
+        lengths: Parameters of the response lengths.
+        log_length: `[subjects, items]` logarithms of the lengths.
+        length_observed: `[subjects, items]` mask of the observed lengths.
+    """
+
+    lengths: LengthParameters | None
+    log_length: Float[Array, "subjects items"] | None
+    length_observed: Bool[Array, "subjects items"] | None
 
 
 class FisherInformation(NamedTuple):
@@ -96,13 +126,7 @@ def log_likelihood(
     theta: Float[Array, "subjects *dims"],
     values: Num[Array, "subjects items"],
     observed: Bool[Array, "subjects items"] | None = None,
-    *,
-    trials: Int[Array, "subjects items"] | None = None,
-    subject_weight: Float[Array, " subjects"] | None = None,
-    item_weight: Float[Array, " items"] | None = None,
-    lengths: LengthParameters | None = None,
-    log_length: Float[Array, "subjects items"] | None = None,
-    length_observed: Bool[Array, "subjects items"] | None = None,
+    **options: Unpack[LengthOptions],
 ) -> Scalar:
     """Log-likelihood of responses given items and abilities.
 
@@ -125,9 +149,9 @@ def log_likelihood(
     [-4.159, -2.88]
     """
     _check_abilities(model, theta)
-    data = _data(items, theta, values, observed, trials, subject_weight, item_weight)
-    data = _with_lengths(model, data, lengths, log_length, length_observed)
-    return jnp.sum(_log_lik(model, data, items, theta, lengths))
+    check_keywords("log_likelihood", options, LengthOptions)
+    data = _with_lengths(model, _data(items, theta, values, observed, options), options)
+    return jnp.sum(_log_lik(model, data, items, theta, options.get("lengths")))
 
 
 @full_precision
@@ -140,12 +164,7 @@ def log_density(
     *,
     population: Population | None = None,
     jacobian: bool = True,
-    trials: Int[Array, "subjects items"] | None = None,
-    subject_weight: Float[Array, " subjects"] | None = None,
-    item_weight: Float[Array, " items"] | None = None,
-    lengths: LengthParameters | None = None,
-    log_length: Float[Array, "subjects items"] | None = None,
-    length_observed: Bool[Array, "subjects items"] | None = None,
+    **options: Unpack[LengthOptions],
 ) -> Scalar:
     """Log posterior density of item coordinates and abilities, up to a constant.
 
@@ -175,12 +194,7 @@ def log_density(
         jacobian: Whether the density is one of the coordinates, as a sampler needs, or
             of the natural parameters: its mode is the joint MAP of `MM` and `Gradient`.
             Static under jit.
-        trials: Number of trials of each count.
-        subject_weight: Number of copies of each subject.
-        item_weight: Number of copies of each item.
-        lengths: Parameters of the response lengths.
-        log_length: Logarithms of the lengths.
-        length_observed: Mask of the observed lengths.
+        **options: Those of `LengthOptions`.
 
     Returns:
         A scalar, in nats.
@@ -202,6 +216,7 @@ def log_density(
     >>> many(model, at, jnp.array([[0.0, 0.0], [1.0, 1.0]]), values).round(3).tolist()
     [-14.806, -14.527]
     """
+    check_keywords("log_density", options, LengthOptions)
     if population is not None and population.log_weights is not None:
         raise ValueError(
             "the population is a histogram; give one with a mean and an sd alone"
@@ -213,14 +228,14 @@ def log_density(
         )
     _check_abilities(model, theta)
     items = model.constrain(coordinates)
-    data = _data(items, theta, values, observed, trials, subject_weight, item_weight)
-    data = _with_lengths(model, data, lengths, log_length, length_observed)
+    data = _with_lengths(model, _data(items, theta, values, observed, options), options)
+    lengths = options.get("lengths")
     log_lik = _log_lik(model, data, items, theta, lengths)
     free = jnp.ones(coordinates.shape, bool)
     problem = Problem(model, data, free, prior=population)
     total = jnp.sum(log_lik) + log_penalty(problem, items, theta)
     if model.lengths is not None and lengths is not None:
-        total = total + model.lengths.log_prior(lengths, item_weight)
+        total = total + model.lengths.log_prior(lengths, data.item_weight)
     if jacobian:
         total = total + jnp.sum(jax.vmap(model.family.log_slopes)(coordinates))
     finite = jnp.all(jnp.isfinite(coordinates)) & jnp.all(jnp.isfinite(theta))
@@ -256,8 +271,8 @@ def item_prior(
     >>> from irtjax.models.catalogue import two_parameter
     >>> from irtjax.models.families.logistic import LogisticItems
     >>> items = LogisticItems(*(jnp.full(3, x) for x in (2.0, 0.0, 0.0, 1.0)))
-    >>> found = jax.jit(item_prior)(two_parameter(), items)
-    >>> round(float(jnp.exp(found.log_scale)), 3)  # Slopes have their mode at 1.
+    >>> prior = jax.jit(item_prior)(two_parameter(), items)
+    >>> round(float(jnp.exp(prior.log_scale)), 3)  # Slopes have their mode at 1.
     0.5
     >>> flat = lambda a: items._replace(discrimination=jnp.full(3, a))
     >>> scale = lambda a: item_prior(two_parameter(), flat(a)).log_scale
@@ -307,8 +322,8 @@ def fisher_information(
     >>> from irtjax.models.catalogue import two_parameter
     >>> model = two_parameter()
     >>> items = model.family.Items(*(jnp.full(3, x) for x in (2.0, 0.0, 0.0, 1.0)))
-    >>> found = jax.jit(fisher_information)(model, items, jnp.array([0.0, 1.0]))
-    >>> found.items.shape, found.test.round(3).tolist()
+    >>> parts = jax.jit(fisher_information)(model, items, jnp.array([0.0, 1.0]))
+    >>> parts.items.shape, parts.test.round(3).tolist()
     ((2, 3), [3.0, 1.26])
     >>> test = lambda t: fisher_information(model, items, t[None]).test[0]
     >>> jax.jit(jax.vmap(jax.grad(test)))(jnp.array([0.0, 1.0])).round(2).tolist()
@@ -320,8 +335,8 @@ def fisher_information(
     >>> from irtjax.models.factors import Factor
     >>> model = factor_model(Factor(factors=3))
     >>> items = model.constrain(jnp.array([[2.0, 0, 0, 0], [0, 2.0, 1.0, 0]]))
-    >>> found = jax.jit(fisher_information)(model, items, jnp.zeros((5, 3)))
-    >>> found.items.shape, found.test[0].tolist()
+    >>> parts = jax.jit(fisher_information)(model, items, jnp.zeros((5, 3)))
+    >>> parts.items.shape, parts.test[0].tolist()
     ((5, 2, 3, 3), [[1.0, 0.0, 0.0], [0.0, 1.0, 0.5], [0.0, 0.5, 0.25]])
     """
     _check_abilities(model, theta)
@@ -352,9 +367,7 @@ def mm_surrogate(
     *,
     temperature: Array | float = 1.0,
     curvature: str = "uniform",
-    trials: Int[Array, "subjects items"] | None = None,
-    subject_weight: Float[Array, " subjects"] | None = None,
-    item_weight: Float[Array, " items"] | None = None,
+    **options: Unpack[ResponseOptions],
 ) -> Scalar:
     """A lower bound of the log-likelihood, quadratic in the predictors.
 
@@ -382,9 +395,7 @@ def mm_surrogate(
         observed: Mask of the observed cells.
         temperature: s, for P = F(eta / s).
         curvature: "uniform", L of all cells, or "cell".
-        trials: Number of trials of each count.
-        subject_weight: Number of copies of each subject.
-        item_weight: Number of copies of each item.
+        **options: Those of `ResponseOptions`.
 
     Returns:
         A scalar, in nats.
@@ -405,8 +416,9 @@ def mm_surrogate(
     >>> far.round(3).tolist()  # The log-likelihoods are -4.159 and -2.88.
     [-4.159, -2.909]
     """
+    check_keywords("mm_surrogate", options, ResponseOptions)
     cells = cells_of(model, curvature)
-    data = _data(items, theta, values, observed, trials, subject_weight, item_weight)
+    data = _data(items, theta, values, observed, options)
     for name, array, wanted in (
         ("discriminations", items.discrimination, anchor[0].discrimination),
         ("abilities", theta, anchor[1]),
@@ -430,12 +442,7 @@ def expected_counts(
     observed: Bool[Array, "subjects items"] | None = None,
     *,
     log_weights: Float[Array, " nodes"] | None = None,
-    trials: Int[Array, "subjects items"] | None = None,
-    subject_weight: Float[Array, " subjects"] | None = None,
-    item_weight: Float[Array, " items"] | None = None,
-    lengths: LengthParameters | None = None,
-    log_length: Float[Array, "subjects items"] | None = None,
-    length_observed: Bool[Array, "subjects items"] | None = None,
+    **options: Unpack[LengthOptions],
 ) -> counts.Counts:
     """The E-step: posteriors of ability at nodes, summed to expected counts.
 
@@ -455,12 +462,8 @@ def expected_counts(
         observed: Mask of the observed cells.
         log_weights: Logarithms of weights that sum to 1; None for those of N(0, 1), or
             of uncorrelated abilities of variance 1.
-        trials: Number of trials of each count.
-        subject_weight: Number of copies of each subject.
-        item_weight: Number of copies of each item in the posteriors.
-        lengths: Parameters of the response lengths.
-        log_length: Logarithms of the lengths.
-        length_observed: Mask of the observed lengths.
+        **options: Those of `LengthOptions`; items count in the posteriors as often
+            as they have copies.
 
     Returns:
         Counts by node and item, with mean and variance of each subject's posterior; of
@@ -483,13 +486,13 @@ def expected_counts(
     >>> jax.jit(jax.grad(count))(jnp.ones(2)).round(3).tolist()
     [1.0, 1.0]
     """
+    check_keywords("expected_counts", options, LengthOptions)
     _check_abilities(model, nodes, "nodes")
-    data = _data(items, None, values, observed, trials, subject_weight, item_weight)
-    data = _with_lengths(model, data, lengths, log_length, length_observed)
+    data = _with_lengths(model, _data(items, None, values, observed, options), options)
     if log_weights is None:
         log_weights = normal_log_weights(nodes)
     _check_shapes(nodes.shape[:1], log_weights=log_weights)
-    constant = 0.0
+    constant, lengths = 0.0, options.get("lengths")
     if model.lengths is not None and lengths is not None:
         summary = model.lengths.summary(lengths, data)
         evidence, constant = model.lengths.evidence(lengths, summary)
@@ -551,8 +554,11 @@ def simulate(
     return simulation.simulate(model, items, theta, key, **options).values
 
 
-def _data(items, theta, values, observed, trials, subject_weight, item_weight):
+def _data(items, theta, values, observed, options) -> Responses:
     """The record that the methods take, with 0 in missing cells."""
+    trials, subject_weight, item_weight = (
+        options.get(name) for name in ("trials", "subject_weight", "item_weight")
+    )
     num_subjects = jnp.shape(values)[0] if theta is None else jnp.shape(theta)[0]
     shape = (num_subjects, jnp.shape(items[0])[0])
     _check_shapes(shape, values=values, observed=observed, trials=trials)
@@ -564,8 +570,11 @@ def _data(items, theta, values, observed, trials, subject_weight, item_weight):
     return Responses(values, observed, trials, subject_weight, item_weight)
 
 
-def _with_lengths(model, data, lengths, log_length, length_observed) -> Responses:
+def _with_lengths(model, data, options) -> Responses:
     """The record with response lengths, which models with lengths need."""
+    lengths, log_length, length_observed = (
+        options.get(name) for name in ("lengths", "log_length", "length_observed")
+    )
     provided = lengths is not None, log_length is not None
     if not model.has_lengths:
         if any(provided) or length_observed is not None:

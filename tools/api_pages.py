@@ -15,12 +15,14 @@ import irtjax
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 #: Names that are documented where they are defined, by module.
 MORE = {
+    "adaptive": ["adaptive.study.StudyRules"],
     "calibration": ["calibration.rank.RankedSubjects"],
     "fitting": ["fitting.settings.Settings"],
     "models": ["models.multilevel.specification.AbstractMultilevel", "models.priors"],
     "estimators": ["estimators.posterior"],
     "harness": ["harness.inspect", "harness.inspect_samples", "harness.lm_eval"],
     "storage": ["storage.to_arviz"],
+    "subsets": ["subsets.pool.SubsetOptions"],
     "validity": ["validity.recovery"],
 }
 #: Modules that are for the package itself.

@@ -297,11 +297,6 @@ def simulate_tests(
         "answers": None if subjects.answers is bank.bank else subjects.answers,
     }
     tests: Tests = _tests(bank.bank, design, test_key, options)
-    factors = None
-    if bank.factors is not None:
-        last, true = tests.abilities, None if replayed else subjects.abilities
-        true = None if true is None else np.asarray(true)
-        factors = TestedFactors(bank.factors, last.mode, last.covariance, true)
     decides = design.pass_mark is not None
     return SimulatedTests(
         subjects=subjects.names,
@@ -315,7 +310,7 @@ def simulate_tests(
         truth=np.asarray(subjects.truth),
         replayed=replayed,
         notes=notes,
-        factors=factors,
+        factors=_tested_factors(bank, tests, None if replayed else subjects.abilities),
         prior=(float(bank.bank.mean), float(bank.bank.sd)),
         cost=_cumulated(design, np.asarray(tests.items)),
         probability_passed=tests.above if decides else None,
@@ -406,6 +401,16 @@ def _tests(bank: Any, design: Design, key: KeyArray, options: dict[str, Any]) ->
         part = run_tests_jit(bank, design, key=key, subjects=rows, **options)
         chunks.append(jax.tree.map(lambda x: np.asarray(x)[: count - begin], part))  # noqa: B023
     return jax.tree.map(lambda *x: np.concatenate(x), *chunks)
+
+
+def _tested_factors(
+    bank: LabelledBank, tests: Tests, abilities: jax.Array | None
+) -> TestedFactors | None:
+    """Several abilities at the end of tests, with the true ones if they are known."""
+    if bank.factors is None:
+        return None
+    last, truth = tests.abilities, None if abilities is None else np.asarray(abilities)
+    return TestedFactors(bank.factors, last.mode, last.covariance, truth)
 
 
 def _cumulated(design: Design, given: np.ndarray) -> np.ndarray | None:

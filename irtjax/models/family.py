@@ -258,6 +258,14 @@ class AbstractResponseFamily(eqx.Module):
             total = total + statistic.astype(total.dtype) * natural
         return total
 
+    def log_base(self, values: Array, items: Any) -> Array | float:
+        """The h(y) of each response, which depends on no ability; 0 of categories."""
+        return 0.0
+
+    def to_scores(self, values: Array, items: Any) -> Array:
+        """Stored values as numbers to average: categories as they are."""
+        return values.astype(float)
+
     def expected_response(self, item: Items, theta: Array) -> Array:
         """Mean response of one item at one ability (the item response function)."""
         chances = jnp.exp(self.category_log_probs(item, theta))

@@ -23,7 +23,6 @@ from irtjax.data.result_text import with_level
 from irtjax.data.table import ResponseTable
 from irtjax.estimators.posterior.psis import LeaveOneOut, psis_loo
 from irtjax.models.families.bounded import options_of, prepare, with_scores
-from irtjax.models.families.continuous import AbstractScoreFamily
 from irtjax.models.multilevel.density import cell_log_lik
 from irtjax.numerics.precision import full_precision
 from irtjax.numerics.random_keys import as_key
@@ -189,8 +188,8 @@ def _draws_and_data(fit: Calibration, table: ResponseTable):
         )
     table = coded_as(fit.options, table)
     structure, values = structure_with_draws(fit)
-    scores, scored = None, isinstance(fit.model.family, AbstractScoreFamily)
-    if scored and table.num_items == len(fit.item_names):
+    scores = None
+    if not fit.model.family.num_categories and table.num_items == len(fit.item_names):
         labelled, options = options_of(fit.options, table, fit.benchmarks)
         scores = prepare(labelled, fit.model, **options)
     prepared = table if scores is None else scores.table
@@ -209,8 +208,7 @@ def _cell_logs(family, ability, coordinates, group, data: Responses):
         theta, rows = draw
         items = jax.vmap(family.constrain)(rows)
         logs = cell_log_lik(family, items, theta[:, group], data)
-        if isinstance(family, AbstractScoreFamily):
-            logs = logs + family.log_base(data.values, items)
+        logs = logs + family.log_base(data.values, items)
         if data.trials is not None:
             right, trials = data.values.astype(float), data.trials.astype(float)
             gamma = jax.scipy.special.gammaln
@@ -258,10 +256,8 @@ def sample_cells(family, items, theta, data: Responses, key) -> Array:
 
 def as_means(family, values, items, data: Responses) -> Array:
     """Responses to average: scores, categories, or shares of right responses."""
-    if isinstance(family, AbstractScoreFamily):
-        return family.to_scores(values, items)
     trials = 1 if data.trials is None else jnp.maximum(data.trials, 1)
-    return values.astype(float) / trials
+    return family.to_scores(values, items) / trials
 
 
 def _statistics(values, weight, group, num_groups: int) -> dict[str, Array]:

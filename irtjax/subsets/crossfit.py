@@ -110,6 +110,11 @@ class Pool:
         unit = isinstance(family, ShareScores) and not family.has_slope
         return self.model if unit else self.model.name
 
+    @property
+    def is_special(self) -> bool:
+        """Whether the choice is for ability, or at some abilities alone."""
+        return self.aim != "score" or self.abilities is not None
+
     def full_scores(self) -> np.ndarray:
         """`[subjects]` scores on what each subject answered; NaN for nothing."""
         values = unit_responses(self.model, self.table.values.astype(float))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, TypedDict
 
 import numpy as np
 
@@ -11,7 +12,7 @@ from irtjax.data import ResponseTable, read
 from irtjax.data.arrays import positions
 from irtjax.data.coding import coding_of, recoded
 from irtjax.data.reversal import aligned, bounds_of_values
-from irtjax.data.scores import as_shares, check_range, item_ends, rescale
+from irtjax.data.scores import Bounds, as_shares, check_range, item_ends, rescale
 from irtjax.data.table import FEW_SUBJECTS
 from irtjax.data.wording import are, counted
 from irtjax.fitting.defaults import AUTO, choose, is_integrated
@@ -33,55 +34,62 @@ FALSE_DISCOVERIES = 0.05
 FOLDS = 5
 
 
-def make_pool(data, model, stratify, average, aim, abilities, avoid=None, bounds=None):
-    """The items to choose from, their responses, and warnings."""
+class SubsetOptions(TypedDict, total=False):
+    """What the full score is, and which items are preferred.
+
+    Attributes:
+        aim: For "information": "score" or "ability".
+        abilities: Where information matters, each as much; None for the population.
+        stratify: Facet whose values all get their share of the items, and at least
+            one. "auto" is "benchmark" where there are several, None is none.
+        average: The full score is the mean over "items" or over "benchmarks".
+        avoid: Names of items that are chosen only where no others are left. None for
+            those whose key looks wrong or that do not discriminate, by the tests of
+            `irtjax.audit` that need no model. Full scores count them.
+        bounds: The lowest and the highest possible score, or these by benchmark, where
+            they are not 0 and 1. Full scores are means of shares of that range.
+    """
+
+    aim: str
+    abilities: Sequence[float] | np.ndarray | None
+    stratify: str | None
+    average: str
+    avoid: Sequence[str] | None
+    bounds: Bounds | None
+
+
+def make_pool(
+    data: ResponseTable | Any,
+    model: Model | str | Calibration,
+    *,
+    aim: str = "score",
+    abilities: Sequence[float] | np.ndarray | None = None,
+    stratify: str | None = AUTO,
+    average: str = "items",
+    avoid: Sequence[str] | None = None,
+    bounds: Bounds | None = None,
+) -> tuple[Pool, tuple[str, ...]]:
+    """The items to choose from, their responses, and warnings; see `SubsetOptions`."""
+    _check_one_of("aim", aim, AIMS)
+    _check_one_of("average", average, ("items", "benchmarks"))
     table = data if isinstance(data, ResponseTable) else read(data)
     if table.trials is not None:
         # Full scores are means of shares, and a fit of counts is of single trials.
         table = as_shares(table)
         if isinstance(model, Calibration) and model.model.family.num_categories:
             model = AUTO
-    if isinstance(model, Calibration):
-        if bounds is not None:
-            raise ValueError("bounds are those of the fit: leave bounds out")
-        bounds = model.options.get("bounds")
-        table = aligned(table, model.reversed_scores, model.item_names.tolist())
-    else:
-        bounds = bounds_of_values(table, bounds)
-    warnings: tuple[str, ...] = ()
-    if bounds is None:
-        table = recoded(table, coding_of(table))
-    if bounds is None and isinstance(model, str) and model == AUTO:
-        # Ratings in many categories are scores here where they are in a fit.
-        usual = choose(table)
-        bounds = usual.bounds
-        warnings = () if bounds is None else (usual.reason,)
+    table, bounds, warnings = _coded(table, model, bounds)
     # Full scores and success vectors are matrices, gaps filled.
     size = f"{table.num_subjects:,} subjects by {table.num_items:,} items"
     cure = "select fewer subjects or items"
     require_memory(CELL_BYTES * table.size, f"a subset from {size}", cure)
     scored = table.kind == "continuous" or bounds is not None
     chosen, method, weights = _model_of(table, model, scored)
-    check_one_ability(chosen, "shrink")
-    scores = isinstance(chosen.family, ShareScores)
-    if not (chosen.family.num_categories or scores) or chosen.has_lengths:
-        raise ValueError(
-            f"shrink does not accept the model {chosen.name}: use one of right, wrong"
-            " or ordered responses, or share for scores, without lengths"
-        )
-    ends = None
-    if bounds is not None:
-        if not scores:
-            what = f"use the model share, not {chosen.name}"
-            raise ValueError(f"bounds are for scores: {what}")
-        ends = item_ends(bounds, table.benchmarks)
-        table = rescale(table, bounds)
-    elif table.kind == "continuous":
-        check_range(table, (0.0, 1.0), np.ones(table.num_items, bool))
+    table, ends = _scaled(table, chosen, bounds)
     check_data(table, chosen, 0.5)
-    stratum = np.zeros(table.num_items, int)
     if stratify == AUTO:
         stratify = "benchmark" if "benchmark" in table.item_facets else None
+    stratum = np.zeros(table.num_items, int)
     if stratify is not None:
         stratum = _codes(table, stratify)
     target = np.full(table.num_items, 1 / table.num_items)
@@ -89,26 +97,77 @@ def make_pool(data, model, stratify, average, aim, abilities, avoid=None, bounds
         codes = _codes(table, "benchmark")
         count = np.bincount(codes)
         target = 1 / (len(count) * count[codes])
-    where = None if abilities is None else np.asarray(abilities, float).reshape(-1)
-    if where is not None and (where.size == 0 or not np.isfinite(where).all()):
-        raise ValueError("abilities must be finite numbers, one or more")
-    # Held-out subjects are predicted as new ones will be, by the same form.
-    form = "normal" if weights is None else "histogram"
+    if abilities is not None:
+        abilities = np.asarray(abilities, float).reshape(-1)
+        if abilities.size == 0 or not np.isfinite(abilities).all():
+            raise ValueError("abilities must be finite numbers, one or more")
     if table.observed is not None and not table.observed.any(1).all():
         some = table.observed.sum(1) > 0
         table = table.select(subjects=some)
-        warnings += (
-            f"{counted((~some).sum(), 'subject')} without responses"
-            f" {are((~some).sum())} left out",
-        )
-    method = "laplace" if method == "laplace" else "em"
+        lost = int((~some).sum())
+        sentence = f"{counted(lost, 'subject')} without responses {are(lost)} left out"
+        warnings = (*warnings, sentence)
     last = suspicious_items(table) if avoid is None else None
     if avoid:
         last = np.zeros(table.num_items, bool)
         last[positions("item", table.items, list(avoid))] = True
-    given = target, stratum, aim, where, form, method, last, ends
-    pool = Pool(table, chosen, *given)
+    pool = Pool(
+        table,
+        chosen,
+        target,
+        stratum,
+        aim=aim,
+        abilities=abilities,
+        # Held-out subjects are predicted as new ones will be, by the same form.
+        form="normal" if weights is None else "histogram",
+        method="laplace" if method == "laplace" else "em",
+        avoid=last,
+        ends=ends,
+    )
     return pool, warnings
+
+
+def _coded(
+    table: ResponseTable, model: Any, bounds: Bounds | None
+) -> tuple[ResponseTable, Bounds | None, tuple[str, ...]]:
+    """Responses as the model takes them, bounds of scores, and why these are bounds."""
+    if isinstance(model, Calibration):
+        if bounds is not None:
+            raise ValueError("bounds are those of the fit: leave bounds out")
+        bounds = model.options.get("bounds")
+        table = aligned(table, model.reversed_scores, model.item_names.tolist())
+    else:
+        bounds = bounds_of_values(table, bounds)
+    if bounds is not None:
+        return table, bounds, ()
+    table = recoded(table, coding_of(table))
+    if not (isinstance(model, str) and model == AUTO):
+        return table, None, ()
+    # Ratings in many categories are scores here where they are in a fit.
+    usual = choose(table)
+    return table, usual.bounds, () if usual.bounds is None else (usual.reason,)
+
+
+def _scaled(
+    table: ResponseTable, model: Model, bounds: Bounds | None
+) -> tuple[ResponseTable, np.ndarray | None]:
+    """Scores from 0 to 1, with their ends `[2, items]`; refuses other models."""
+    check_one_ability(model, "shrink")
+    scores = isinstance(model.family, ShareScores)
+    if not (model.family.num_categories or scores) or model.has_lengths:
+        raise ValueError(
+            f"shrink does not accept the model {model.name}: use one of right, wrong"
+            " or ordered responses, or share for scores, without lengths"
+        )
+    if bounds is not None:
+        if not scores:
+            raise ValueError(
+                f"bounds are for scores: use the model share, not {model.name}"
+            )
+        return rescale(table, bounds), item_ends(bounds, table.benchmarks)
+    if table.kind == "continuous":
+        check_range(table, (0.0, 1.0), np.ones(table.num_items, bool))
+    return table, None
 
 
 def _model_of(table: ResponseTable, model: Any, scored: bool) -> tuple[Model, str, Any]:
@@ -168,17 +227,17 @@ def _codes(table: ResponseTable, facet: str) -> np.ndarray:
     return np.unique(table.item_facets[facet], return_inverse=True)[1].reshape(-1)
 
 
-def check_choice(rule: str, aim: str, average: str, level: float) -> None:
-    """Refuses an unknown rule, aim or mean, and a level that is none."""
-    for name, value, choices in (
-        ("rule", rule, (AUTO, *RULES)),
-        ("aim", aim, AIMS),
-        ("average", average, ("items", "benchmarks")),
-    ):
-        if value not in choices:
-            raise ValueError(f"{name} {value!r} is not one of {', '.join(choices)}")
+def check_choice(rule: str, level: float) -> None:
+    """Refuses an unknown rule, and a level that is none."""
+    _check_one_of("rule", rule, (AUTO, *RULES))
     if not 0 < level < 1:
         raise ValueError(f"level {level:g} is not between 0 and 1")
+
+
+def _check_one_of(name: str, value: str, choices: tuple[str, ...]) -> None:
+    """Refuses a value that is none of the choices."""
+    if value not in choices:
+        raise ValueError(f"{name} {value!r} is not one of {', '.join(choices)}")
 
 
 def check_size(size: int, count: int, name: str = "size") -> None:

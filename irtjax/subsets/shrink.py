@@ -5,18 +5,17 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Unpack
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from irtjax._types import KeyArray, RandomKey, Status
+from irtjax._types import KeyArray, RandomKey, Status, check_keywords
 from irtjax.calibration.calibration import Calibration
 from irtjax.data import ResponseTable
 from irtjax.data.item_texts import Ids, chosen, sample_files
 from irtjax.data.matching import match_all_items
-from irtjax.data.scores import Bounds
 from irtjax.data.wording import counted, percent
 from irtjax.fitting.defaults import AUTO
 from irtjax.fitting.fit import fit
@@ -37,7 +36,13 @@ from irtjax.subsets.crossfit import (
     whole_of,
 )
 from irtjax.subsets.errors import SubsetErrors, agreement, check_reference, summarise
-from irtjax.subsets.pool import check_choice, check_folds, check_size, make_pool
+from irtjax.subsets.pool import (
+    SubsetOptions,
+    check_choice,
+    check_folds,
+    check_size,
+    make_pool,
+)
 from irtjax.subsets.predictor import Prediction, Whole, join, uncalibrated
 from irtjax.subsets.rules import compare, sentence
 from irtjax.subsets.selection import RULES, ItemChoice, expected_errors
@@ -55,16 +60,11 @@ def shrink(
     standard_error: float | None = None,
     score_error: float | None = None,
     rule: str = AUTO,
-    aim: str = "score",
-    abilities: Sequence[float] | np.ndarray | None = None,
-    stratify: str | None = AUTO,
-    average: str = "items",
-    avoid: Sequence[str] | None = None,
     model: Model | str | Calibration = AUTO,
     folds: int | None = None,
     level: float = 0.95,
     key: RandomKey | None = None,
-    bounds: Bounds | None = None,
+    **options: Unpack[SubsetOptions],
 ) -> Shrunken:
     """Chooses a subset of items that stands for all, and a predictor of full scores.
 
@@ -96,14 +96,6 @@ def shrink(
             by the model (a share: 0.01 is one point), without its misfit.
         rule: One of these. Without folds "auto" is "random"; with an error, an
             aim or abilities it is "information".
-        aim: For "information": "score" or "ability".
-        abilities: Where information matters, each as much; None for the population.
-        stratify: Facet whose values all get their share of the items, and at least
-            one. "auto" is "benchmark" where there are several, None is none.
-        average: The full score is the mean over "items" or over "benchmarks".
-        avoid: Names of items that are chosen only where no others are left. None for
-            those whose key looks wrong or that do not discriminate, by the tests of
-            `irtjax.audit` that need no model. Full scores count them.
         model: A model or its name, fitted by the method that `irtjax.fit` chooses; or
             a calibration of the same data by one ability, whose items are used, and in
             the folds its model and method.
@@ -112,10 +104,11 @@ def shrink(
         level: Level of the intervals.
         key: A whole number or a JAX key, for folds, clusters and random items; a fixed
             one when None.
-        bounds: The lowest and the highest possible score, or these by benchmark, where
-            they are not 0 and 1. Full scores are means of shares of that range.
+        **options: `aim`, `abilities`, `stratify`, `average`, `avoid` and `bounds` of
+            `irtjax.subsets.pool.SubsetOptions`, where each is explained.
 
     Raises:
+        TypeError: If there is no option of a name.
         ValueError: In one line, for a size or an error that cannot be had, an unknown
             rule, or models other than of one ability and of categories or shares.
 
@@ -126,11 +119,11 @@ def shrink(
     60
     """
     key = as_key(key)
-    check_choice(rule, aim, average, level)
+    check_keywords("shrink", options, SubsetOptions)
+    check_choice(rule, level)
     if sum(x is not None for x in (size, standard_error, score_error)) != 1:
         raise ValueError("give one of size, standard_error and score_error")
-    given = data, model, stratify, average, aim, abilities, avoid, bounds
-    pool, warnings = make_pool(*given)
+    pool, warnings = make_pool(data, model, **options)
     table = pool.table
     if size is not None:
         check_size(size, table.num_items)
@@ -138,11 +131,12 @@ def shrink(
     knowledge, fitted, notes = _estimate(pool, model)
     warnings += notes
     fold_key, choice_key = jax.random.split(key)
-    special = size is None or aim != "score" or abilities is not None
+    special = size is None or pool.is_special
     rules, reason = _candidates(rule, special, count)
     if size is None:
-        wanted = standard_error, score_error
-        size = _size_for(pool, knowledge, rules[0], *wanted, choice_key)
+        size = _size_for(
+            pool, knowledge, rules[0], standard_error, score_error, choice_key
+        )
     validated = _Validated(rules[0], reason, uncalibrated(level))
     if count:
         fold = folds_of(table.num_subjects, count, fold_key)
@@ -267,17 +261,12 @@ def subset_errors(
     sizes: Sequence[int],
     rules: Sequence[str] = (*RULES, AUTO),
     *,
-    aim: str = "score",
-    abilities: Sequence[float] | np.ndarray | None = None,
-    stratify: str | None = AUTO,
-    average: str = "items",
-    avoid: Sequence[str] | None = None,
     model: Model | str = AUTO,
     folds: int = 5,
     level: float = 0.95,
     reference: Mapping[str, float] | None = None,
     key: RandomKey | None = None,
-    bounds: Bounds | None = None,
+    **options: Unpack[SubsetOptions],
 ) -> SubsetErrors:
     """How well subsets predict the full scores of held-out subjects.
 
@@ -290,17 +279,12 @@ def subset_errors(
         data: See `shrink`.
         sizes: Numbers of items.
         rules: Rules of choice, "auto" for the one that `shrink` takes.
-        aim: See `shrink`.
-        abilities: See `shrink`.
-        stratify: See `shrink`.
-        average: See `shrink`.
-        avoid: See `shrink`.
         model: See `shrink`; no calibration, since it has seen all subjects.
         folds: Number of folds, at least 3: F (F + 1) / 2 fits are made.
         level: Level of the intervals.
         reference: Values of subjects, higher for better, to compare the order with.
         key: See `shrink`.
-        bounds: See `shrink`.
+        **options: See `shrink`.
 
     Raises:
         ValueError: As `shrink`.
@@ -311,12 +295,12 @@ def subset_errors(
     (20, True)
     """
     key = as_key(key)
+    check_keywords("subset_errors", options, SubsetOptions)
     for rule in rules:
-        check_choice(rule, aim, average, level)
+        check_choice(rule, level)
     if folds < 3:
         raise ValueError(f"folds {folds}: intervals are judged by at least 3")
-    given = data, model, stratify, average, aim, abilities, avoid, bounds
-    pool, warnings = make_pool(*given)
+    pool, warnings = make_pool(data, model, **options)
     subjects, num_items = pool.table.num_subjects, pool.table.num_items
     count = check_folds(folds, subjects)
     if not len(sizes) or not len(rules):
@@ -329,15 +313,15 @@ def subset_errors(
     fold_key, choice_key = jax.random.split(key)
     fold = folds_of(subjects, count, fold_key)
     score = pool.full_scores()
-    special = aim != "score" or abilities is not None
     largest = math.ceil(subjects / count)
-    tried = {r: _candidates(r, special, count)[0] for r in rules}
+    tried = {r: _candidates(r, pool.is_special, count)[0] for r in rules}
     compared = tuple(dict.fromkeys(rule for some in tried.values() for rule in some))
-    settings = compared, ordered, choice_key
     alone = [(k,) for k in range(count)]
     pairs = {}
     for out in watched([*itertools.combinations(range(count), 2), *alone], "fit"):
-        pairs[out] = pairs[out[::-1]] = _predicted(pool, fold, out, *settings)
+        pairs[out] = pairs[out[::-1]] = _predicted(
+            pool, fold, out, compared, ordered, choice_key
+        )
 
     judged, enough = _judged(pairs, tried, ordered, fold, score, level)
     judge = lambda x: agreement(x, score, pool.table.subjects, reference)

@@ -52,9 +52,7 @@ def test_verbs_refuse_responses_to_other_items_of_the_same_names():
         "clusters": lambda data: match_all_items(
             data, fit.item_names, "analyse", fit.item_contents
         ),
-        "shrink": lambda data: _estimate(
-            make_pool(data, fit, None, "items", "score", None)[0], fit
-        ),
+        "shrink": lambda data: _estimate(make_pool(data, fit, stratify=None)[0], fit),
         "flow": lambda data: rank_flow(fit, 3, data=data),
     }
     for use in uses.values():

@@ -61,7 +61,7 @@ def test_a_share_of_four_responses_predicts_as_the_four_do():
 def test_scores_count_as_shares_of_their_range():
     values = 1 + 9 * scores_of(12, 20)
     table = irtjax.ResponseTable.from_arrays(values)
-    pool, _ = make_pool(table, "auto", None, "items", "score", None, (), (1, 10))
+    pool, _ = make_pool(table, "auto", stratify=None, avoid=(), bounds=(1, 10))
     assert pool.model.name == "share" and pool.method == "laplace"
     np.testing.assert_allclose(pool.table.values, (values - 1) / 9)
     np.testing.assert_allclose(pool.full_scores(), (values.mean(axis=1) - 1) / 9)
@@ -71,7 +71,7 @@ def test_scores_count_as_shares_of_their_range():
     flat = values.copy()
     flat[:, 0], flat[3, 1] = 5.5, np.nan
     gaps = irtjax.ResponseTable.from_arrays(flat)
-    pool, _ = make_pool(gaps, "auto", None, "items", "score", None, (), (1, 10))
+    pool, _ = make_pool(gaps, "auto", stratify=None, avoid=(), bounds=(1, 10))
     assert pool.tiers(np.zeros(12, bool)).tolist() == [2] + [0] * 19
 
 
@@ -88,13 +88,13 @@ def test_scores_count_as_shares_of_their_range():
 def test_scores_without_shares_are_refused(values, model, bounds, words):
     table = irtjax.ResponseTable.from_arrays(values)
     with pytest.raises(ValueError, match=words):
-        make_pool(table, model, None, "items", "score", None, (), bounds)
+        make_pool(table, model, stratify=None, avoid=(), bounds=bounds)
 
 
 def test_scores_that_are_all_at_an_end_keep_their_bounds():
     values = 10 * np.round(scores_of(12, 20))
     table = irtjax.ResponseTable.from_arrays(values)
-    pool, _ = make_pool(table, "auto", None, "items", "score", None, (), (0, 10))
+    pool, _ = make_pool(table, "auto", stratify=None, avoid=(), bounds=(0, 10))
     assert pool.model.name == "share"
     np.testing.assert_array_equal(pool.ends, [[0] * 20, [10] * 20])
 
@@ -105,11 +105,11 @@ def test_ratings_in_many_categories_are_scores_as_in_a_fit():
     values = np.clip(np.round(10 * scores_of(10, 20)) + steps, 0, 10)
     table = irtjax.ResponseTable.from_arrays(values)
     assert choose(table).bounds == (0, 10)
-    pool, warnings = make_pool(table, "auto", None, "items", "score", None)
+    pool, warnings = make_pool(table, "auto", stratify=None)
     assert pool.model.name == "share"
     np.testing.assert_array_equal(pool.ends, [[0] * 20, [10] * 20])
     assert "ratings from 0 to 10 are scores" in warnings[0]
-    pool, warnings = make_pool(table, "graded", None, "items", "score", None)
+    pool, warnings = make_pool(table, "graded", stratify=None)
     assert (pool.model.name, pool.ends, warnings) == ("graded", None, ())
 
 
@@ -117,7 +117,7 @@ def few_subjects(model) -> Pool:
     """The pool of 6 subjects, whose slopes are 1."""
     table = irtjax.ResponseTable.from_arrays(scores_of(6, 20))
     model = irtjax.fit(table) if model is None else model
-    pool, _ = make_pool(table, model, None, "items", "score", None)
+    pool, _ = make_pool(table, model, stratify=None)
     assert pool.method == "laplace" and pool.model.scale == "unit_slope"
     return pool
 

@@ -262,7 +262,7 @@ def test_folds_have_the_form_of_the_calibrations_population():
         (rng.random(chance.shape) < chance).astype(float)
     )
     fit = irtjax.fit(given, "2pl", population="histogram", standard_errors="none")
-    made = make_pool(given, fit, None, "items", "score", None)[0]
+    made = make_pool(given, fit, stratify=None)[0]
     assert made.form == "histogram"
     held = np.arange(SUBJECTS) % 4 == 0
     curves = learn(made, held).curves
@@ -298,7 +298,7 @@ def test_folds_fit_the_family_of_the_calibration(model, method, family, refitted
         fit = irtjax.fit(few, family, method, standard_errors="none")
         record = fit.options | {"model": model, "method": "laplace"}
         fit = dataclasses.replace(fit, options=record)
-    made = make_pool(few, fit, None, "items", "score", None)[0]
+    made = make_pool(few, fit, stratify=None)[0]
     assert made.method == refitted
     small = irtjax.shrink(few, 6, rule="information", model=fit, folds=2)
     assert small.model.family == fit.model.family
@@ -310,7 +310,7 @@ def test_folds_of_a_model_object_are_fitted_by_em():
     few = table().select(subjects=np.arange(SUBJECTS) < 20)
     model = irtjax.MODELS["2pl"](positive=True)
     assert irtjax.fitting.defaults.choose(few, model).method == "laplace"
-    assert make_pool(few, model, None, "items", "score", None)[0].method == "em"
+    assert make_pool(few, model, stratify=None)[0].method == "em"
 
 
 def calibrate(prediction, score, level):
@@ -640,11 +640,11 @@ def test_items_with_a_wrong_key_are_not_chosen():
     data = irtjax.ResponseTable.from_arrays(right)
     found = np.flatnonzero(suspicious_items(data))
     assert {0, 1, 2, 3} <= {*found.tolist()}
-    pool, _ = make_pool(data, "2pl", None, "items", "score", None)
+    pool, _ = make_pool(data, "2pl", stratify=None)
     assert np.flatnonzero(pool.tiers(np.zeros(60, bool)) == AVOIDED).tolist() == [
         *found.tolist()
     ]
-    named, _ = make_pool(data, "2pl", None, "items", "score", None, [data.items[7]])
+    named, _ = make_pool(data, "2pl", stratify=None, avoid=[data.items[7]])
     assert np.flatnonzero(named.avoid).tolist() == [7]
 
 
@@ -692,7 +692,7 @@ def test_folds_have_the_programs_of_the_whole(missing):
     right = (rng.random((12, 2_000)) < rng.beta(2, 1, 2_000)).astype(float)
     right[rng.random(right.shape) < missing] = np.nan
     table = irtjax.ResponseTable.from_arrays(right)
-    pool, _ = make_pool(table, "auto", None, "items", "score", None, ())
+    pool, _ = make_pool(table, "auto", stratify=None, avoid=())
     assert pool.method == "laplace"
     forms = set()
     for count in (0, 2, 3):
