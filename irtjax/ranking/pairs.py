@@ -45,7 +45,7 @@ class PairTests(NamedTuple):
     number: Callable[[float], float]
 
 
-class Errors(NamedTuple):
+class ScoreErrors(NamedTuple):
     """Standard errors `[subjects]`, and their covariance or the loadings of a part.
 
     With the loadings u `[subjects, rank]` the covariance of two scores is u_i'u_k, and
@@ -65,11 +65,13 @@ class Errors(NamedTuple):
             variance = variance - 2 * self.shared[rows] @ self.shared[columns].T
         return np.sqrt(np.maximum(variance, 0))
 
-    def at(self, rows: np.ndarray) -> Errors:
+    def at(self, rows: np.ndarray) -> ScoreErrors:
         """The errors of these subjects, in this order."""
         error, covariance, shared = self
         covariance = None if covariance is None else covariance[np.ix_(rows, rows)]
-        return Errors(error[rows], covariance, None if shared is None else shared[rows])
+        return ScoreErrors(
+            error[rows], covariance, None if shared is None else shared[rows]
+        )
 
     def own(self) -> np.ndarray:
         """The part of each error that no other score shares, `[subjects]`."""
@@ -180,7 +182,9 @@ def pairwise(
     return Pairs(difference, z, p_value, adjusted, adjusted <= 1 - level)
 
 
-def checked(ability, error, covariance, shared, level) -> tuple[np.ndarray, Errors]:
+def checked(
+    ability, error, covariance, shared, level
+) -> tuple[np.ndarray, ScoreErrors]:
     """Abilities and their errors as float64, or a ValueError."""
     theta, error = np.asarray(ability, np.float64), np.asarray(error, np.float64)
     if theta.ndim != 1 or theta.size == 0:
@@ -214,10 +218,10 @@ def checked(ability, error, covariance, shared, level) -> tuple[np.ndarray, Erro
             shape = f"its shape is {covariance.shape}"
             raise ValueError(f"the covariance must be finite and {[*square]}; {shape}")
         error = np.sqrt(np.maximum(np.diagonal(covariance), 0))
-    return theta, Errors(error, covariance, shared)
+    return theta, ScoreErrors(error, covariance, shared)
 
 
-def z_rows(theta, errors: Errors, rows, columns) -> np.ndarray:
+def z_rows(theta, errors: ScoreErrors, rows, columns) -> np.ndarray:
     """Each z; without any error, 0 for ties and a large number otherwise."""
     difference = theta[rows, None] - theta[None, columns]
     standard_error = errors.standard_error(rows, columns)
@@ -227,7 +231,7 @@ def z_rows(theta, errors: Errors, rows, columns) -> np.ndarray:
     return np.clip(z, -1e6, 1e6)
 
 
-def pair_tests(theta, errors: Errors, mixture: Mixture | None) -> PairTests:
+def pair_tests(theta, errors: ScoreErrors, mixture: Mixture | None) -> PairTests:
     """Counts the pairs by |z|, one by one or, given a mixture, from its histogram."""
     size, pairs = theta.size, theta.size * (theta.size - 1) // 2
     if mixture is not None:
@@ -261,7 +265,7 @@ def critical_z(tests: PairTests, rate: float) -> tuple[float, int]:
     return float("nan"), 0
 
 
-def groups_of(theta, errors: Errors, critical, mixture: Mixture | None):
+def groups_of(theta, errors: ScoreErrors, critical, mixture: Mixture | None):
     """Longest runs, in descending order of ability, without a significant pair.
 
     The first and the last of each subject; where each begins and ends.
@@ -287,7 +291,7 @@ def groups_of(theta, errors: Errors, critical, mixture: Mixture | None):
     return first, last, list(zip(begins.tolist(), ends.tolist(), strict=True))
 
 
-def _first_different(theta, errors: Errors, critical) -> np.ndarray:
+def _first_different(theta, errors: ScoreErrors, critical) -> np.ndarray:
     """The place of the first later one that differs from each, or their number."""
     size, rows_at_once = theta.size, 256
     first = np.full(size, size)

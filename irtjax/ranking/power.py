@@ -29,7 +29,7 @@ MOST_ITEMS = 10**9
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(100)
 
 
-class Design(NamedTuple):
+class PairedDesign(NamedTuple):
     """What a paired comparison depends on, other than its items and its difference.
 
     Attributes:
@@ -58,8 +58,9 @@ class Design(NamedTuple):
     def error(self, items: float) -> float:
         """Standard error of the mean difference over so many items; see (1).
 
-        >>> round(Design(0.25).error(100), 3), round(Design(0.25, 4, 0.1).error(100), 3)
-        (0.05, 0.057)
+        >>> designs = PairedDesign(0.25), PairedDesign(0.25, 4, 0.1)
+        >>> [round(design.error(100), 3) for design in designs]
+        [0.05, 0.057]
         """
         return float(np.sqrt(self.variance * self.factor(items) / items))
 
@@ -80,11 +81,11 @@ def paired_variance(first: float, second: float, correlation: float) -> float:
 
 
 def paired_power(
-    design: Design, items: float, difference: float, level: float = 0.95
+    design: PairedDesign, items: float, difference: float, level: float = 0.95
 ) -> float:
     """Chance that the paired test finds a difference significant at 1 - level.
 
-    >>> round(paired_power(Design(0.21), 659, 0.05), 3)
+    >>> round(paired_power(PairedDesign(0.21), 659, 0.05), 3)
     0.799
     """
     error, degrees = design.error(items), design.degrees(items)
@@ -97,11 +98,11 @@ def paired_power(
 
 
 def detectable_difference(
-    design: Design, items: float, power: float = 0.8, level: float = 0.95
+    design: PairedDesign, items: float, power: float = 0.8, level: float = 0.95
 ) -> float:
     """Smallest difference that the paired test finds with this power.
 
-    >>> round(detectable_difference(Design(0.21), 659), 4)
+    >>> round(detectable_difference(PairedDesign(0.21), 659), 4)
     0.0501
     """
     low, high = 0.0, 1.0
@@ -115,11 +116,11 @@ def detectable_difference(
 
 
 def items_needed(
-    design: Design, difference: float, power: float = 0.8, level: float = 0.95
+    design: PairedDesign, difference: float, power: float = 0.8, level: float = 0.95
 ) -> int | None:
     """Fewest items with which a difference is found with this power; None: too many.
 
-    >>> items_needed(Design(0.21), 0.05)
+    >>> items_needed(PairedDesign(0.21), 0.05)
     662
     """
     least = max(2, int(np.ceil(2 * design.cluster_size)), design.clusters or 0)

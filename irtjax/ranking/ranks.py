@@ -17,7 +17,7 @@ from irtjax.ranking.extremes import descending_bits, extremes, order_statistics
 from irtjax.ranking.mixture import Mixture, mixture_of, quantile_ranks
 from irtjax.ranking.pairs import (
     EXACT_SUBJECTS,
-    Errors,
+    ScoreErrors,
     checked,
     critical_z,
     groups_of,
@@ -228,17 +228,19 @@ def _sorted(ability, error, covariance, shared, level):
     return order, theta, errors, mixture
 
 
-def _intervals(order, theta, errors: Errors, mixture, key, level, num_draws, pooled):
+def _intervals(
+    order, theta, errors: ScoreErrors, mixture, key, level, num_draws, pooled
+):
     """Rank intervals in the order of the data, by sorted abilities and errors."""
     ranks = tied_ranks(theta, TIED * errors.error)
     intervals = spread = None
     if pooled and theta.size >= LEAST_POOLED:
         # Of many subjects the spread is known well enough.
         error = _contrast_errors(errors)
-        errors, spread = Errors(error, None, None), spread_of(theta, error)
+        errors, spread = ScoreErrors(error, None, None), spread_of(theta, error)
         if mixture is not None:
             theta, error = pooled_means(theta, error)
-            errors, mixture, spread = Errors(error, None, None), None, None
+            errors, mixture, spread = ScoreErrors(error, None, None), None, None
     if mixture is not None and num_draws is None:
         intervals = _many_ranks(theta, mixture, level, key)
     if intervals is None:
@@ -249,7 +251,7 @@ def _intervals(order, theta, errors: Errors, mixture, key, level, num_draws, poo
     return RankIntervals(*(column[back] for column in columns))
 
 
-def _contrast_errors(errors: Errors) -> np.ndarray:
+def _contrast_errors(errors: ScoreErrors) -> np.ndarray:
     """Errors without what moves all scores alike, `[subjects]`."""
     if errors.covariance is not None:
         values, vectors = np.linalg.eigh((errors.covariance + errors.covariance.T) / 2)

@@ -16,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 
 from irtjax._backend import num_cores
-from irtjax.ranking.pairs import EXACT_SUBJECTS, Errors, z_rows
+from irtjax.ranking.pairs import EXACT_SUBJECTS, ScoreErrors, z_rows
 
 #: Numbers of one block of draws, which fits into a processor's cache.
 BLOCK = 2**19
@@ -24,7 +24,7 @@ BLOCK = 2**19
 
 def simultaneous_z(
     theta: np.ndarray,
-    errors: Errors,
+    errors: ScoreErrors,
     level: float,
     num_draws: int,
     generator: np.random.Generator,
@@ -42,7 +42,7 @@ def simultaneous_z(
     Raises:
         ValueError: If there are more than 2,000 subjects.
 
-    >>> errors = Errors(np.ones(3), None, None)
+    >>> errors = ScoreErrors(np.ones(3), None, None)
     >>> generator = np.random.default_rng(0)
     >>> z = simultaneous_z(np.zeros(3), errors, 0.95, 40_000, generator)
     >>> bool(abs(z - 3.31 / 2**0.5) < 0.05)  # Tukey's range of three is 3.31.
@@ -73,7 +73,7 @@ def simultaneous_z(
     return critical
 
 
-def _draws(errors: Errors, size: int, num_draws: int, generator) -> np.ndarray:
+def _draws(errors: ScoreErrors, size: int, num_draws: int, generator) -> np.ndarray:
     """Errors of all subjects, `[draws, subjects]`."""
     own, factor = errors.own(), errors.shared
     if errors.covariance is not None:
@@ -101,12 +101,12 @@ def _largest(draws: np.ndarray, scale: np.ndarray) -> np.ndarray:
 
 
 def rank_sets(
-    theta: np.ndarray, errors: Errors, critical: float
+    theta: np.ndarray, errors: ScoreErrors, critical: float
 ) -> tuple[np.ndarray, np.ndarray]:
     """The best and the worst rank of each subject; see the module.
 
-    >>> theta, errors = np.array([2.0, 0.1, 0.0]), Errors(np.full(3, 0.3), None, None)
-    >>> [x.tolist() for x in rank_sets(theta, errors, 2.3)]
+    >>> errors = ScoreErrors(np.full(3, 0.3), None, None)
+    >>> [x.tolist() for x in rank_sets(np.array([2.0, 0.1, 0.0]), errors, 2.3)]
     [[1, 2, 2], [1, 3, 3]]
     """
     places = np.arange(theta.size)

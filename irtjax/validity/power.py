@@ -21,7 +21,7 @@ from irtjax.ranking.accuracy import (
     wilson_interval,
 )
 from irtjax.ranking.power import (
-    Design,
+    PairedDesign,
     detectable_difference,
     items_needed,
     paired_power,
@@ -70,7 +70,7 @@ class Power(HasTable):
     models: int | None
     accuracy: float
     correlation: float
-    design: Design
+    design: PairedDesign
     level: float
     power: float
 
@@ -209,8 +209,8 @@ class _Typical(NamedTuple):
     models: int
     accuracy: float
     correlation: float
-    scores: Design
-    differences: Design
+    scores: PairedDesign
+    differences: PairedDesign
 
 
 def _first(*values: float | None) -> float:
@@ -223,11 +223,11 @@ def _designs(
     correlation: float | None,
     difference: float,
     typical: _Typical | None,
-) -> tuple[Design, Design, float]:
+) -> tuple[PairedDesign, PairedDesign, float]:
     """Of scores and of differences, and the correlation of responses to an item."""
     together = _first(correlation, typical and typical.correlation, CORRELATION)
     if typical is None:
-        scores, differences = Design(0.0), Design(0.0)
+        scores, differences = PairedDesign(0.0), PairedDesign(0.0)
     else:
         scores, differences = typical.scores, typical.differences
     if typical is not None and accuracy is None:
@@ -257,7 +257,7 @@ def _rows(sizes: int | Sequence[int] | None, typical: _Typical | None) -> list[i
     return sorted({int(x) for x in sizes})
 
 
-def _half_width(mean: float, scores: Design, items: int, level: float) -> float:
+def _half_width(mean: float, scores: PairedDesign, items: int, level: float) -> float:
     """Half of Wilson's interval of a mean response (`ranking.accuracy`)."""
     error, clusters = scores.error(items), scores.degrees(items) + 1
     values = np.array([[mean], [error], [clusters]])
@@ -328,9 +328,9 @@ def _pair(values, seen, labels, rows: list[int]) -> list[float] | None:
 def _clustered(variance: float, clustered: float, size: float, clusters: int | None):
     """The design whose clusters explain by how much they change a variance."""
     if clusters is None or size <= 1 or variance <= 0:
-        return Design(variance)
+        return PairedDesign(variance)
     inside = (clustered / variance - 1) / (size - 1)
-    return Design(variance, size, max(inside, 0.0), clusters)
+    return PairedDesign(variance, size, max(inside, 0.0), clusters)
 
 
 def _check(numbers: dict[str, Any]) -> None:

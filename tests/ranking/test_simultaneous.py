@@ -7,7 +7,7 @@ from scipy.stats import studentized_range
 
 import irtjax
 from irtjax import ranking
-from irtjax.ranking.pairs import Errors
+from irtjax.ranking.pairs import ScoreErrors
 from irtjax.ranking.simultaneous import rank_sets, simultaneous_z
 
 
@@ -15,7 +15,7 @@ from irtjax.ranking.simultaneous import rank_sets, simultaneous_z
 def test_equal_errors_have_the_studentised_range(subjects):
     """Tukey's quantile; its standard error with 40,000 draws is below 0.01."""
     wanted = studentized_range.ppf(0.95, subjects, np.inf) / np.sqrt(2)
-    errors = Errors(np.full(subjects, 0.2), None, None)
+    errors = ScoreErrors(np.full(subjects, 0.2), None, None)
     generator = np.random.default_rng(0)
     z = simultaneous_z(np.zeros(subjects), errors, 0.95, 40_000, generator)
     assert z == pytest.approx(wanted, abs=0.04)
@@ -29,14 +29,14 @@ def test_shared_errors_and_their_covariance_are_the_same():
     draw = lambda errors: simultaneous_z(
         theta, errors, 0.9, 40_000, np.random.default_rng(1)
     )
-    one = draw(Errors(error, None, shared))
-    assert one == pytest.approx(draw(Errors(error, covariance, None)), abs=0.03)
+    one = draw(ScoreErrors(error, None, shared))
+    assert one == pytest.approx(draw(ScoreErrors(error, covariance, None)), abs=0.03)
 
 
 def test_distant_pairs_leave_only_their_other_side():
     """Two leagues far apart: fewer pairs are left, and the quantile is lower."""
     theta = np.repeat([0.0, 50.0], 10)
-    errors = Errors(np.ones(20), None, None)
+    errors = ScoreErrors(np.ones(20), None, None)
     draw = lambda x: simultaneous_z(x, errors, 0.95, 20_000, np.random.default_rng(0))
     apart, equal = draw(theta), draw(np.zeros(20))
     assert apart < equal - 0.05

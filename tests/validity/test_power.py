@@ -7,7 +7,12 @@ from scipy.stats import nct, norm
 import irtjax
 from irtjax.data.stored_cells import DenseCells
 from irtjax.ranking.accuracy import paired_difference
-from irtjax.ranking.power import Design, items_needed, paired_power, paired_variance
+from irtjax.ranking.power import (
+    PairedDesign,
+    items_needed,
+    paired_power,
+    paired_variance,
+)
 
 #: Data sets of a simulation: the error of a share near 0.5 is 0.008.
 REPLICATES = 4000
@@ -61,7 +66,7 @@ def test_power_with_clusters_is_that_of_the_test_with_clusters():
     first = difference.reshape(REPLICATES, -1)
     labels = np.repeat(np.arange(clusters), size)
     share = share_found(first, np.zeros_like(first), labels)
-    design = Design(0.25, size, inside)
+    design = PairedDesign(0.25, size, inside)
     predicted = paired_power(design, clusters * size, mean * 2)
     error = np.sqrt(predicted * (1 - predicted) / REPLICATES)
     assert abs(share - predicted) < 3 * error
@@ -105,7 +110,7 @@ def test_the_variance_of_right_and_wrong_responses_is_that_of_mcnemars_test():
 @pytest.mark.parametrize("degrees", [1, 4, 30, 1000, 10**6])
 def test_power_is_that_of_the_noncentral_t(degrees):
     """Against SciPy's distribution, where it is not NaN."""
-    design = Design(1.0)
+    design = PairedDesign(1.0)
     for shift in (0.0, 0.5, 2.0, 3.0, 6.0):
         difference = shift * design.error(degrees + 1)
         power = paired_power(design, degrees + 1, difference)
@@ -128,7 +133,7 @@ def test_the_smallest_detectable_difference_has_the_power_wanted():
 
 
 def test_items_needed_are_the_fewest():
-    design = Design(0.3, 4, 0.2)
+    design = PairedDesign(0.3, 4, 0.2)
     needed = items_needed(design, 0.04)
     assert paired_power(design, needed, 0.04) >= 0.8
     assert paired_power(design, needed - 1, 0.04) < 0.8

@@ -21,7 +21,7 @@ MODELS, RANKS = ("model", "model_name", "subject"), ("rank", "place", "position"
 IDS = ("ranking_id", "ballot", "question_id", "prompt_id", "id", "voter", "judge")
 
 
-class Pairs(NamedTuple):
+class RankedPairs(NamedTuple):
     """All pairs of all rankings, each array `[pairs]`.
 
     Attributes:
@@ -50,7 +50,7 @@ def is_ranking(names: Iterable[str]) -> bool:
     return bool(names & {*LISTS}) or all(names & {*x} for x in (MODELS, RANKS, IDS))
 
 
-def pairs_of(frame: Any, source: str) -> Pairs:
+def pairs_of(frame: Any, source: str) -> RankedPairs:
     """Returns the pairs of the rankings of a table.
 
     Raises:
@@ -105,7 +105,7 @@ def _listed(value: Any) -> list[tuple[str, int]]:
     return found
 
 
-def _pairs(models, ranks, ranking, row, source: str) -> Pairs:
+def _pairs(models, ranks, ranking, row, source: str) -> RankedPairs:
     """All pairs within rankings, those of one size at a time."""
     order = np.lexsort((ranks, ranking))
     models, ranks, ranking, row = (x[order] for x in (models, ranks, ranking, row))
@@ -126,4 +126,4 @@ def _pairs(models, ranks, ranking, row, source: str) -> Pairs:
             f"{source}, row {place + 1}: the ranking has {str(models[i[same[0]]])!r}"
             " twice; leave one out"
         )
-    return Pairs(models[i], models[j], ranks[i] == ranks[j], row[i], ranking[i])
+    return RankedPairs(models[i], models[j], ranks[i] == ranks[j], row[i], ranking[i])

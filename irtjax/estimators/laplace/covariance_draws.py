@@ -69,7 +69,7 @@ class CovarianceCoordinates(NamedTuple):
     log_unit: Array
 
 
-class Evidence(NamedTuple):
+class CovarianceEvidence(NamedTuple):
     """Statistics of the abilities: the sum of y y', N, subjects less estimated means.
 
     `pull` is minus gradient and curvature of the priors of effects in the log scales.
@@ -99,7 +99,7 @@ def subjects_of(problem: MultilevelProblem, state: LaplaceState) -> Subjects:
 
 def evidence_of(
     problem: MultilevelProblem, state: LaplaceState, subjects: Subjects
-) -> Evidence:
+) -> CovarianceEvidence:
     """Statistics of all subjects together, with their average error."""
     model, dtype = problem.model, state.ability.dtype
     average = subjects.covariance.mean(axis=0)
@@ -110,7 +110,7 @@ def evidence_of(
     pointed = subjects.gap @ precision @ error
     count = len(pointed) - model.num_shifts / model.num_groups
     pull = _pull_jit(model, problem.distinct, state.components)
-    return Evidence(
+    return CovarianceEvidence(
         jnp.asarray(pointed.T @ pointed, dtype),
         jnp.asarray((error + error.T) / 2, dtype),
         jnp.asarray(count, dtype),
@@ -122,7 +122,7 @@ _pull_jit = stored_jit(pull_of_priors)
 
 
 def draw_covariance(
-    model: MultilevelModel, components: Components, evidence: Evidence
+    model: MultilevelModel, components: Components, evidence: CovarianceEvidence
 ) -> tuple[Possible | None, float]:
     """Draws of Sigma, tau and the scales, or None where all are fixed; acceptance rate.
 
@@ -159,7 +159,9 @@ def _covariance(
 
 
 def _seen(
-    model: MultilevelModel, coordinates: CovarianceCoordinates, evidence: Evidence
+    model: MultilevelModel,
+    coordinates: CovarianceCoordinates,
+    evidence: CovarianceEvidence,
 ) -> Array:
     """Covariance of y."""
     shrink = jnp.exp(-_log_units(model, coordinates))
@@ -173,7 +175,9 @@ def _log_units(model: MultilevelModel, coordinates: CovarianceCoordinates) -> Ar
 
 
 def log_evidence(
-    model: MultilevelModel, coordinates: CovarianceCoordinates, evidence: Evidence
+    model: MultilevelModel,
+    coordinates: CovarianceCoordinates,
+    evidence: CovarianceEvidence,
 ) -> Scalar:
     """Log density of the covariance, up to a constant; see the module."""
     seen, own = _seen(model, coordinates, evidence), model.hyperpriors
@@ -196,7 +200,9 @@ def log_evidence(
 
 
 def _information(
-    model: MultilevelModel, coordinates: CovarianceCoordinates, evidence: Evidence
+    model: MultilevelModel,
+    coordinates: CovarianceCoordinates,
+    evidence: CovarianceEvidence,
 ) -> Array:
     """Expected information on the coordinates, that of the priors with it."""
     flat, unravel = ravel_pytree(coordinates)
@@ -227,7 +233,10 @@ def _information(
 
 @stored_jit
 def _draw_jit(
-    model: MultilevelModel, start: CovarianceCoordinates, evidence: Evidence, key
+    model: MultilevelModel,
+    start: CovarianceCoordinates,
+    evidence: CovarianceEvidence,
+    key,
 ):
     """Sigma, tau^2 and u of every draw, and the share of accepted proposals."""
     import blackjax  # Half a second that fits without groups need not wait for.

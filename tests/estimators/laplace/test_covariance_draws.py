@@ -18,7 +18,7 @@ from irtjax.estimators.laplace import covariance_draws
 from irtjax.estimators.laplace.components import log_prior
 from irtjax.estimators.laplace.covariance_draws import (
     CovarianceCoordinates,
-    Evidence,
+    CovarianceEvidence,
     draw_covariance,
     evidence_of,
     log_evidence,
@@ -55,10 +55,10 @@ def benchmarks(subjects: int, items: int, groups: int, slopes="positive", **more
     return dataclasses.replace(model, family=Binary(slopes=slopes))
 
 
-def some_evidence(groups: int, subjects: int, pull: float = 3.0) -> Evidence:
+def some_evidence(groups: int, subjects: int, pull: float = 3.0) -> CovarianceEvidence:
     pointed = RNG.normal(size=(subjects, groups)) + RNG.normal(size=(subjects, 1))
     curvature = pull * (np.eye(groups) - 1 / groups)
-    return Evidence(
+    return CovarianceEvidence(
         jnp.asarray(pointed.T @ pointed),
         jnp.asarray(0.1 * np.eye(groups) + 0.02),
         jnp.asarray(subjects - 1.0),
