@@ -72,8 +72,8 @@ def regressed(
         prior: `[p, p]` precision of the one that estimates and errors count already.
 
     >>> rows = np.random.default_rng(0).normal(0, 2**0.5, (1000, 1))
-    >>> found = regressed(rows, np.ones((1000, 1, 1)))
-    >>> bool(abs(found.rows.std() / rows.std() - 0.5) < 0.05)
+    >>> estimates = regressed(rows, np.ones((1000, 1, 1)))
+    >>> bool(abs(estimates.rows.std() / rows.std() - 0.5) < 0.05)
     True
     """
     moved, left = np.array(rows, float), np.array(blocks, float)

@@ -152,8 +152,8 @@ def items_to_read(
 
     >>> import irtjax
     >>> table = irtjax.make_demo().table
-    >>> found = items_to_read(irtjax.fit(table, "rasch", "em"), table)
-    >>> found.table.column_names[:5]
+    >>> to_read = items_to_read(irtjax.fit(table, "rasch", "em"), table)
+    >>> to_read.table.column_names[:5]
     ['item', 'answer', 'count', 'key', 'p_value']
     """
     if not 0 < false_discovery_rate < 1:

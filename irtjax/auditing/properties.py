@@ -113,8 +113,8 @@ def benchmark_difficulty(
     many responses (`answers`) is at least half a response from 0 and from 1. `ability`
     is (m, s); `probit` is true of normal curves.
 
-    >>> found = benchmark_difficulty(np.array([0.5, 0.8, 1.0]), 100, 2.0, (0.0, 1.0))
-    >>> found.round(2).tolist()
+    >>> marks = benchmark_difficulty(np.array([0.5, 0.8, 1.0]), 100, 2.0, (0.0, 1.0))
+    >>> marks.round(2).tolist()
     [0.0, -1.1, -3.38]
     """
     half = 0.5 / np.maximum(answers, 1)

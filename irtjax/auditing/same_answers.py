@@ -138,8 +138,8 @@ def popularity_of(blocks: Blocks, size: int, options: np.ndarray) -> Popularity:
     """The distribution of K s at which (2) is most likely over all items.
 
     >>> same = Blocks(np.arange(9), np.arange(9), np.full(9, 5.0))
-    >>> found = popularity_of(same, 9, np.full(9, 3.0))
-    >>> bool(found.weight[0] > found.weight[-1])
+    >>> popularity = popularity_of(same, 9, np.full(9, 3.0))
+    >>> bool(popularity.weight[0] > popularity.weight[-1])
     True
     """
     logs = _log_partitions(blocks, size, options)

@@ -103,8 +103,8 @@ class Predictive(AbstractResponseFamily):
     >>> from irtjax.models.catalogue import two_parameter
     >>> model, rows = two_parameter(), jnp.array([[2.0, 0.0]])
     >>> items, exact = model.constrain(rows), jnp.zeros((1, 2, 2))
-    >>> flat, known = with_errors(model, items, exact + 0.5 * jnp.eye(2))
-    >>> record = jax.tree.map(lambda x: x[0], known)
+    >>> flat, uncertain = with_errors(model, items, exact + 0.5 * jnp.eye(2))
+    >>> record = jax.tree.map(lambda x: x[0], uncertain)
     >>> plain = jax.tree.map(lambda x: x[0], items)
     >>> one = jnp.array(1.0)
     >>> chance = lambda family, item: float(family.expected_response(item, one))

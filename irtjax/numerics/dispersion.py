@@ -57,8 +57,8 @@ def intraclass(
 
     >>> rng = np.random.default_rng(0)
     >>> trials = np.full((40, 20), 5)
-    >>> found = intraclass(np.full((40, 20), 0.5), rng.binomial(trials, 0.5), trials)
-    >>> found.icc < 2 * found.standard_error < 0.1
+    >>> estimate = intraclass(np.full((40, 20), 0.5), rng.binomial(trials, 0.5), trials)
+    >>> estimate.icc < 2 * estimate.standard_error < 0.1
     True
     """
     from scipy.optimize import brentq

@@ -225,8 +225,8 @@ def gaussian_mixture(
         a start has led to one.
 
     >>> points = jnp.asarray([[0.0], [0.1], [0.2], [5.0], [5.1], [5.3]])
-    >>> found = gaussian_mixture(points, 2, most=3)
-    >>> sorted(found.components.weights.round(3).tolist())
+    >>> mixture = gaussian_mixture(points, 2, most=3)
+    >>> sorted(mixture.components.weights.round(3).tolist())
     [0.0, 0.5, 0.5]
     """
     points = jnp.asarray(points)

@@ -191,8 +191,8 @@ def rotate(
         >>> import jax.numpy as jnp
         >>> turn = jnp.array([[0.8, 0.6], [-0.6, 0.8]])
         >>> simple = jnp.array([[0.7, 0.0], [0.8, 0.0], [0.0, 0.6], [0.0, 0.5]])
-        >>> found = rotate(simple @ turn, "oblimin", num_starts=5)
-        >>> jnp.abs(found.loadings - simple).max() < 1e-3
+        >>> rotated = rotate(simple @ turn, "oblimin", num_starts=5)
+        >>> jnp.abs(rotated.loadings - simple).max() < 1e-3
         Array(True, dtype=bool)
     """
     entry = ROTATIONS.get(rotation) if isinstance(rotation, str) else rotation

@@ -134,8 +134,8 @@ def predict(
     >>> import irtjax
     >>> data = [[1, 1, 1, 0], [1, 0, 0, 0], [1, 1, 0, 0], [0, 1, 0, 1]]
     >>> fit = irtjax.fit(irtjax.ResponseTable.from_arrays(data), "rasch")
-    >>> found = predict(fit, subject_names=["subject 1"])
-    >>> found.expected.shape, bool(found.expected[0, 0] > found.expected[0, 3])
+    >>> expected = predict(fit, subject_names=["subject 1"])
+    >>> expected.expected.shape, bool(expected.expected[0, 0] > expected.expected[0, 3])
     ((1, 4), True)
     """
     rows = find_names(fit.subject_names, subject_names, "subject")

@@ -77,8 +77,8 @@ def accuracies(
     `cells` are responses from `low` to `top`, of one trial or several; `benchmarks` are
     labels of clusters, `[items]`.
 
-    >>> found = accuracies(DenseCells(np.array([[1, 1, 0, 0]])))
-    >>> [round(float(x[0]), 3) for x in found]
+    >>> own = accuracies(DenseCells(np.array([[1, 1, 0, 0]])))
+    >>> [round(float(x[0]), 3) for x in own]
     [0.5, 0.289, 0.061, 0.939]
     """
     mean, error, clusters = _means(cells, clusters_of(benchmarks))
@@ -135,8 +135,8 @@ def paired_difference(
     Responses, `[2, items]`, have a range of `top`. None with fewer than two shared
     items.
 
-    >>> found = paired_difference(np.array([[1, 1, 1, 0], [0, 1, 0, 0]]))
-    >>> found.difference, round(found.standard_error, 3), round(found.p_value, 3)
+    >>> paired = paired_difference(np.array([[1, 1, 1, 0], [0, 1, 0, 0]]))
+    >>> paired.difference, round(paired.standard_error, 3), round(paired.p_value, 3)
     (0.5, 0.289, 0.182)
     >>> paired_difference(np.array([[1, 1], [0, 0]])).p_value
     0.5

@@ -221,8 +221,8 @@ def comparison_line(
 
     >>> import numpy as np
     >>> from irtjax.ranking.accuracy import paired_difference
-    >>> found = paired_difference(np.array([[1, 1, 0, 1, 1], [1, 0, 1, 0, 1]]))
-    >>> comparison_line("a", "b", found, items=5)
+    >>> difference = paired_difference(np.array([[1, 1, 0, 1, 1], [1, 0, 1, 0, 1]]))
+    >>> comparison_line("a", "b", difference, items=5)
     'a − b: accuracy +.200 [−.839, +1.239], p .62 (5 paired items): tied, P(better) .70'
     """
     parts = []

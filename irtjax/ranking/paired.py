@@ -69,9 +69,9 @@ def paired_means(
     observed cells; `exposure` is a mask or the numbers of trials; `benchmarks` are
     names, `[items]`.
 
-    >>> found = paired_means(np.array([[1, 1, 1, 0], [0, 1, 0, 0]]))
-    >>> gap, together = found.mean[0] - found.mean[1], found.shared @ found.shared.T
-    >>> own = found.standard_error**2
+    >>> means = paired_means(np.array([[1, 1, 1, 0], [0, 1, 0, 0]]))
+    >>> gap, together = means.mean[0] - means.mean[1], means.shared @ means.shared.T
+    >>> own = means.standard_error**2
     >>> z = gap / np.sqrt(own.sum() - 2 * together[0, 1])
     >>> round(float(gap), 3), round(float(z), 3)  # Of 3 degrees of freedom t = 1.732.
     (0.5, 1.067)
@@ -118,8 +118,8 @@ def variance_between(
     >>> names = np.repeat(np.arange(8), 50)
     >>> values = (rng.random(skill.shape) < 0.5 + skill).astype(np.int8)
     >>> mean = values.mean(axis=1)
-    >>> found = variance_between(values, None, names, mean - mean.mean())
-    >>> bool(abs(found[0] / (0.1**2 / 8) - 1) < 0.2)
+    >>> variance = variance_between(values, None, names, mean - mean.mean())
+    >>> bool(abs(variance[0] / (0.1**2 / 8) - 1) < 0.2)
     True
     """
     names, label = np.unique(np.asarray(benchmarks), return_inverse=True)

@@ -208,8 +208,8 @@ def rank_intervals(
 
     Arguments and errors are those of `rank`.
 
-    >>> found = rank_intervals(np.array([0.0, 9.0]), np.ones(2), key=0)
-    >>> found.rank.tolist(), found.rank_upper.tolist()
+    >>> intervals = rank_intervals(np.array([0.0, 9.0]), np.ones(2), key=0)
+    >>> intervals.rank.tolist(), intervals.rank_upper.tolist()
     ([2, 1], [2, 1])
     """
     key = as_key(key)

@@ -37,8 +37,8 @@ def response_icc(fit: Calibration, table: ResponseTable) -> Intraclass:
     >>> chance = rng.beta(0.5, 0.5, (30, 20))  # of which the correlation is 0.5
     >>> counts = rng.binomial(8, chance)
     >>> table = irtjax.ResponseTable.from_arrays(counts, trials=np.full((30, 20), 8))
-    >>> found = response_icc(irtjax.fit(table, "rasch"), table)
-    >>> abs(found.icc - 0.5) < 3 * found.standard_error
+    >>> correlation = response_icc(irtjax.fit(table, "rasch"), table)
+    >>> abs(correlation.icc - 0.5) < 3 * correlation.standard_error
     True
     """
     if fit.model.family.num_categories != 2:

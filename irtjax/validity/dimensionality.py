@@ -178,8 +178,8 @@ def dimensions(
     >>> rng = np.random.default_rng(0)
     >>> ability, easy = rng.normal(size=(60, 1)), rng.normal(size=12)
     >>> right = rng.random((60, 12)) < 1 / (1 + np.exp(-2 * ability - easy))
-    >>> found = dimensions(ResponseTable.from_arrays(right), most=2)
-    >>> found.chosen, found.table.num_rows
+    >>> number = dimensions(ResponseTable.from_arrays(right), most=2)
+    >>> number.chosen, number.table.num_rows
     (1, 3)
     """
     table = data if isinstance(data, ResponseTable) else read(data)

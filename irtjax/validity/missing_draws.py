@@ -55,8 +55,8 @@ class TailDraws:
 def _subsets(count: int, size: int) -> np.ndarray:
     """Places of `DRAWS` random subsets of so many of `count`, `[draws, size]`.
 
-    >>> found = _subsets(5, 3)
-    >>> found.shape, bool((np.diff(np.sort(found)) > 0).all()), int(found.max())
+    >>> subsets = _subsets(5, 3)
+    >>> subsets.shape, bool((np.diff(np.sort(subsets)) > 0).all()), int(subsets.max())
     ((4999, 3), True, 4)
     """
     random, chosen = np.random.default_rng(0), np.empty((DRAWS, 0), np.int64)

@@ -73,8 +73,8 @@ def missingness(
     >>> right = 1.0 * (rng.random((200, 40)) < 1 / (1 + np.exp(-ability - easy)))
     >>> right[:, 3] = np.where(right[:, 3] == 0, np.nan, 1)  # Failed calls are lost.
     >>> right[rng.random((200, 40)) < 0.1] = np.nan
-    >>> found = missingness(ResponseTable.from_arrays(right))
-    >>> [row["item"] for row in found.table.to_pylist() if row["missing_more_for"]]
+    >>> test = missingness(ResponseTable.from_arrays(right))
+    >>> [row["item"] for row in test.table.to_pylist() if row["missing_more_for"]]
     ['item 4']
     """
     import pyarrow as pa

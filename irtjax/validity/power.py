@@ -154,10 +154,10 @@ def power(
             items.
 
     >>> import irtjax
-    >>> found = irtjax.power(sizes=[200, 1000], accuracy=0.7, correlation=0.5)
-    >>> found.items_needed
+    >>> study = irtjax.power(sizes=[200, 1000], accuracy=0.7, correlation=0.5)
+    >>> study.items_needed
     661
-    >>> [round(x, 3) for x in found.table["power"].to_pylist()]
+    >>> [round(x, 3) for x in study.table["power"].to_pylist()]
     [0.336, 0.932]
     """
     _check(locals())

@@ -176,8 +176,8 @@ def selection(truth: Bool[Array, " items"], found: Bool[Array, " items"]) -> Sel
         ValueError: If the shapes differ.
 
     >>> truth = jnp.array([True, True, False, False])
-    >>> found = selection(truth, jnp.array([True, False, True, True]))
-    >>> [round(float(x), 4) for x in found]
+    >>> shares = selection(truth, jnp.array([True, False, True, True]))
+    >>> [round(float(x), 4) for x in shares]
     [0.5, 0.3333]
     """
     _check_shapes(jnp.shape(truth), found=found)

@@ -169,8 +169,8 @@ def stability(
     >>> rng = np.random.default_rng(0)
     >>> ability, easy = np.arange(6.0)[:, None], rng.normal(size=60)
     >>> right = rng.random((6, 60)) < 1 / (1 + np.exp(2 - ability - easy))
-    >>> found = stability(ResponseTable.from_arrays(right), num=8)
-    >>> found.table.column("subject")[0].as_py(), found.model
+    >>> result = stability(ResponseTable.from_arrays(right), num=8)
+    >>> result.table.column("subject")[0].as_py(), result.model
     ('subject 6', 'rasch')
     """
     table = data if isinstance(data, ResponseTable) else read(data)
