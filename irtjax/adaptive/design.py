@@ -233,15 +233,23 @@ class Design(eqx.Module):
         _check_decision(chosen)
         codes, targets = _quota(groups, chosen["quota"])
         optional = lambda x, dtype=float: None if x is None else jnp.asarray(x, dtype)
-        static = int(num_items), select, scoring, int(randomesque), int(repeats)
-        limits = {x: optional(chosen[x]) for x in LIMITS}
-        content = dict(groups=optional(codes, jnp.int32), targets=optional(targets))
         losses = None if chosen["pass_mark"] is None else chosen["losses"]
-        content |= dict(cost=optional(_costs(chosen)), losses=optional(losses))
-        content |= dict(mark_error=optional(mark_error))
-        # At 1 all rules end a test as they would without it, before the first item too.
-        content |= dict(min_items=optional(least if least > 1 else None, jnp.int32))
-        return cls(*static, **limits, **content)
+        return cls(
+            num_items=int(num_items),
+            select=select,
+            scoring=scoring,
+            randomesque=int(randomesque),
+            repeats=int(repeats),
+            # At 1 all rules end a test as they would without it, before the first item
+            # too.
+            min_items=optional(least if least > 1 else None, jnp.int32),
+            groups=optional(codes, jnp.int32),
+            targets=optional(targets),
+            cost=optional(_costs(chosen)),
+            losses=optional(losses),
+            mark_error=optional(mark_error),
+            **{name: optional(chosen[name]) for name in LIMITS},
+        )
 
     def with_weight(self, items: Bool[Array, " items"]) -> Bool[Array, " items"]:
         """Those of the items whose content group has weight; all without groups."""

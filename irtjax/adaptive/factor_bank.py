@@ -383,8 +383,9 @@ class FactorBank(AbstractBank):
             if at_mode:
                 theta, mean = posterior.mode, ability
                 slopes = self.items.discrimination
-                curves = self.model, self.items, slopes @ theta, self._factor(theta)
-                value, rise = responses(*curves)
+                value, rise = responses(
+                    self.model, self.items, slopes @ theta, self._factor(theta)
+                )
                 ability, gradient = jnp.mean(value), rise @ slopes / self.num_items
                 square = square + (ability - mean) ** 2
             if self.errors is not None:
@@ -422,17 +423,23 @@ class FactorBank(AbstractBank):
         if self.sampling is None:
             return covariance
         gap = theta - self.center
-        axes = gap, self.spread, self.precision, self.sampling, self.axes_fixed
-        error = axes_variance(*axes)
+        error = self._axes_variance(gap)
         return with_axes_error(covariance, gap, self.spread, self.precision, error)
+
+    def _axes_variance(self, gap: Array) -> Float[Array, "dims dims"]:
+        """The error of the axes at abilities `gap` from the population's mean."""
+        assert self.sampling is not None
+        return axes_variance(
+            gap, self.spread, self.precision, self.sampling, self.axes_fixed
+        )
 
     def of_composite(self, theta: Array, variance: Array) -> Array:
         """A variance of the composite with the errors of the axes."""
         if self.sampling is None or self.composite is None:
             return variance
         gap, along = theta - self.center, self.composite
-        axes = gap, self.spread, self.precision, self.sampling, self.axes_fixed
-        error, whole = along @ axes_variance(*axes) @ along, along @ self.spread @ along
+        error = along @ self._axes_variance(gap) @ along
+        whole = along @ self.spread @ along
         return with_shared_error(variance, along @ gap, whole, error)
 
     def begun(self, scoring: str, state: State) -> State:
@@ -547,8 +554,7 @@ class FactorBank(AbstractBank):
         if self.sampling is None:
             return theta
         gap = theta - self.center
-        axes = self.spread, self.precision, self.sampling, self.axes_fixed
-        error = jax.vmap(lambda x: axes_variance(x, *axes))(gap)
+        error = jax.vmap(self._axes_variance)(gap)
         noise = jax.random.normal(key, theta.shape, theta.dtype)
         return theta + jnp.einsum("nkl,nl->nk", jnp.linalg.cholesky(error), noise)
 

@@ -143,8 +143,9 @@ def predictive_checks(
     ability, coordinates = (jnp.concatenate(x)[chosen] for x in (ability, coordinates))
     group = jnp.asarray(structure.group)
     keys = jax.random.split(as_key(key), len(chosen))
-    draws = family, ability, coordinates, group
-    replicated = _replicate(*draws, responses, num_groups, keys)
+    replicated = _replicate(
+        family, ability, coordinates, group, responses, num_groups, keys
+    )
     items = jax.vmap(family.constrain)(coordinates[0])
     means = as_means(family, responses.values, items, responses)
     observed = _statistics(means, _weights(responses), group, num_groups)

@@ -161,8 +161,9 @@ def paired_difference(
             difference + share * (top - difference),
         )
     p_value = difference_p_value(difference, error, clusters, top=top)
-    estimates = difference, error, *ends, p_value
-    return PairedDifference(*estimates, clusters, label is not None)
+    return PairedDifference(
+        difference, error, *ends, p_value, clusters, label is not None
+    )
 
 
 def difference_p_value(

@@ -108,8 +108,20 @@ def mixture_of(
     if smooth.any():
         levels, counts = histogram(theta[smooth], residual[smooth], *frame, CLASSES)
         above, variance, density = _convolved(levels, counts, spacing)
-    mixture = start, spacing, above, variance, density, np.sort(theta[~smooth]), loading
-    return Mixture(*mixture, residual, local_loading, local_residual, own, shared)
+    return Mixture(
+        start,
+        spacing,
+        above,
+        variance,
+        density,
+        np.sort(theta[~smooth]),
+        loading,
+        residual,
+        local_loading,
+        local_residual,
+        own,
+        shared,
+    )
 
 
 def _apart(own: np.ndarray, shared: np.ndarray, near: np.ndarray | int) -> np.ndarray:

@@ -239,8 +239,10 @@ def choose(
     turns = shares(mass, stratum, max(sizes), tier >= AVOIDED)
     if rule == "clustering":
         assert vectors is not None
-        data = vectors, mass, stratum, tier, key
-        return {size: _clustered(turns[:size], *data) for size in sizes}
+        return {
+            size: _clustered(turns[:size], vectors, mass, stratum, tier, key)
+            for size in sizes
+        }
     order = _nested_order(worth, rule, turns, mass, stratum, tier, key, vectors, aim)
     return {size: _weighted(order[:size], mass, stratum) for size in sizes}
 
@@ -261,8 +263,10 @@ def _clustered(turns, vectors, mass, stratum, tier, key: KeyArray) -> ItemChoice
     for code, count in enumerate(np.bincount(turns).tolist()):
         if count:
             mine = np.flatnonzero(stratum == code)
-            data = vectors[mine], mass[mine], tier[mine], count
-            places, weight = _anchors_by_tier(*data, jax.random.fold_in(key, code))
+            own_key = jax.random.fold_in(key, code)
+            places, weight = _anchors_by_tier(
+                vectors[mine], mass[mine], tier[mine], count, own_key
+            )
             parts.append((mine[places], weight))
     items, weight = map(np.concatenate, zip(*parts, strict=True))
     by_weight = np.argsort(-weight, kind="stable")

@@ -193,10 +193,18 @@ def stability(
             method = dataclasses.replace(method, curvature="cell")
         options = {"num": num or STARTS, "variances": variances, "key": key}
         starts = compare_starts(task.problem, method, **options, report=report)
-        name = task.problem.model.name
-        tables = starts.table, starts.agreement, starts.runs
-        said = starts.sentence, starts.warnings, starts.notes
-        return Stability(kind, name, *tables, 0, 0.0, *said)
+        return Stability(
+            kind,
+            task.problem.model.name,
+            starts.table,
+            starts.agreement,
+            starts.runs,
+            0,
+            0.0,
+            starts.sentence,
+            starts.warnings,
+            starts.notes,
+        )
     level = LEVEL if level is None else level
     chosen, note = _model(table, model)
     report("all responses")

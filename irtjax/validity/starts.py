@@ -172,9 +172,14 @@ def _described(problem, method: MM, runs: Runs, setting, variances) -> StartComp
         f" is {_down(lowest)}."
     )
     warnings = _warnings(runs, at_best, reversed_runs, gap)
-    as_table = pa.Table.from_pylist
-    tables = as_table(rows), table, as_table(agreement)
-    return StartComparison(*tables, sentence, warnings, notes)
+    return StartComparison(
+        pa.Table.from_pylist(rows),
+        table,
+        pa.Table.from_pylist(agreement),
+        sentence,
+        warnings,
+        notes,
+    )
 
 
 def _warnings(runs: Runs, at_best, reversed_runs, gap) -> tuple[str, ...]:

@@ -171,8 +171,9 @@ def group_tests(
     s_x2, p_misfit = (np.where(tested, x, np.nan) for x in (statistic, p_misfit))
     degrees = np.where(tested, degrees, 0)
     tests = Asymptotes(*(np.where(varied, x, np.nan) for x in (estimate, p_value)))
-    groups = right, share * count, count, ability
-    return GroupTests(s_x2, degrees, p_misfit, tests, *groups)
+    return GroupTests(
+        s_x2, degrees, p_misfit, tests, right, share * count, count, ability
+    )
 
 
 def pooled_chi_squared(right, share, count) -> tuple[np.ndarray, np.ndarray]:

@@ -149,8 +149,15 @@ class AbstractMultilevel:
             has_group_scales=scales,
             centred=answered >= ENOUGH,
         )
-        parts = np.asarray(effects), covariates, stems, np.asarray(list(facets), str)
-        return Layout(model, names, *parts, clusters)
+        return Layout(
+            model,
+            names,
+            np.asarray(effects),
+            covariates,
+            stems,
+            np.asarray(list(facets), str),
+            clusters,
+        )
 
     def _check(
         self, family: AbstractResponseFamily, benchmarks: list[str], name: str
