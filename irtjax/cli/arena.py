@@ -107,24 +107,17 @@ class ArenaModel:
         """Columns of texts that the fit reads."""
         return [*(self.cluster or ()), *filter(None, (self.category, self.judge))]
 
-    @property
-    def options(self) -> dict[str, Any]:
-        """The model without random effects and clusters."""
-        return {
-            "model": self.model,
-            "ties": self.ties,
-            "both_bad": self.both_bad,
-            "covariates": self.covariate or (),
-            "order": self.order,
-        }
-
     def fit(self, table: ComparisonTable) -> Arena:
         """The fit of a table."""
         from irtjax.comparisons.fit import fit_comparisons
 
         return fit_comparisons(
             table,
-            **self.options,
+            self.model,
+            ties=self.ties,
+            both_bad=self.both_bad,
+            covariates=self.covariate or (),
+            order=self.order,
             preset=self.preset and self.preset.replace("-", "_"),
             cluster=self.cluster or (),
             category=self.category,
@@ -194,7 +187,7 @@ def arena_command(
         progress("check")
         from irtjax.report.arena_answers import with_answers
 
-        arena = with_answers(arena, table, model.options)
+        arena = with_answers(arena, table)
         if out is not None:
             progress("write")
             _write(arena, ranked, out, files, title)

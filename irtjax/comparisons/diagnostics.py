@@ -10,34 +10,41 @@ the number of ties over the sum of 4 n E/n (1 - E/n). By cluster, the variance o
 is the sum of the squares of e_c - g'H^+ s_c, with e_c its part and s_c the scores of
 cluster c.
 
+With categories, judges or rates of ties H has the precisions D of the effects' priors,
+of which the variance of a residual v - g'H^+ g takes account as well, as in a linear
+mixed model: with y = Zu + e, var(y - Zu^) = R - Z H^-1 Z'. By cluster the effects add
+g'H^+ D H^+ g.
+
 The deviance compares the fit with one chance for each pair (Agresti 2013, section 11.6:
 pairs - models + 1 degrees of freedom). Pairs count whose expected wins and losses are
-both 5 or more (Cochran 1954). A triple of models is cyclic where each has most points
-against another one (Kendall and Babington Smith 1940).
+both 5 or more (Cochran 1954). Shrunk effects have no number of degrees of freedom, so
+that fits with them have no deviance. A triple of models is cyclic where each has most
+points against another one (Kendall and Babington Smith 1940).
 """
 
 from __future__ import annotations
 
 import dataclasses
-from functools import partial
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
+from scipy.sparse import coo_array, csr_array
 from scipy.special import chdtrc, ndtr
 
 from irtjax.comparisons.checks import seconds
-from irtjax.comparisons.errors import (
-    cluster_sums,
-    inverse_information,
-    row_scores,
-    sums_of_rows,
-)
-from irtjax.comparisons.families import PairFamily
 from irtjax.comparisons.fit import FEW_CLUSTERS, fit_comparisons
-from irtjax.comparisons.newton import PairCounts, PairFit, differences, padded
-from irtjax.comparisons.problem import PRIOR, PairProblem, pair_problem
+from irtjax.comparisons.mixed import (
+    MixedFit,
+    cluster_scores,
+    counts_of,
+    effect_precision,
+    expectations,
+    outcome_slopes,
+)
+from irtjax.comparisons.mixed_tables import MixedRows
+from irtjax.comparisons.problem import PairProblem, pair_problem
+from irtjax.comparisons.refits import Refits, settings_of
 from irtjax.data.comparison_table import ComparisonTable
 from irtjax.data.frames import HasTable
 from irtjax.data.wording import counted
@@ -49,8 +56,8 @@ RATE = 0.05
 FEWEST = 5.0
 #: Simulations of the number of cyclic triples.
 SIMULATIONS = 200
-#: Points of a win, a loss and a tie.
-POINTS = np.array([1.0, 0.0, 0.5])
+#: Points of a win, a loss, a tie, and "both bad".
+POINTS = np.array([1.0, 0.0, 0.5, 0.5])
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
@@ -61,13 +68,16 @@ class PairDiagnostics:
         table: A row for each pair, least likely first: `model_a`, `model_b`,
             `comparisons`, `share` and `expected_share` of points of the first, `z`
             and `q_value` (NaN where wins or losses are too few for a test).
-        deviance, degrees: Of the pairs that are tested, with degrees of freedom.
+        deviance, degrees: Of the pairs that are tested, with degrees of freedom; NaN
+            and 0 with random effects.
         p_value: Of the deviance; NaN with clusters, whose comparisons are alike.
         cyclic, cyclic_expected, triples: Numbers of cyclic triples, observed and
             expected under the fit, and of all triples that were compared.
         cyclic_p_value: Chance of as many cycles under the fit.
         halves: Abilities on two random halves of the clusters, or None: `subject`,
             `ability_1`, `ability_2`, `p_value`, `q_value` (that both are the same).
+            None also with categories or judges, whose means define the abilities, as
+            those of two parts may differ.
         correlation: Of the abilities on both halves; NaN without halves.
         drift: The same of windows of time with about the same number of comparisons.
     """
@@ -115,10 +125,12 @@ class PairDiagnostics:
         """Returns all results, one sentence each."""
         chance = "" if np.isnan(self.p_value) else f", p = {self.p_value:.2g}"
         pairs = counted(int(np.isfinite(self.table["q_value"]).sum()), "pair")
-        texts = [
-            f"Deviance {self.deviance:,.1f} of {pairs} with"
-            f" {counted(self.degrees, 'degree')} of freedom{chance}."
-        ]
+        texts = [f"{pairs} have comparisons enough for a test."]
+        if np.isfinite(self.deviance):
+            texts = [
+                f"Deviance {self.deviance:,.1f} of {pairs} with"
+                f" {counted(self.degrees, 'degree')} of freedom{chance}."
+            ]
         if self.triples:
             texts.append(
                 f"{self.cyclic:,.0f} of {self.triples:,} triples are cyclic, expected"
@@ -150,10 +162,11 @@ def diagnose(
             count it, and abilities on halves of the clusters are compared.
         time: A label with seconds since 1970 or dates, whose windows are compared.
         windows: Number of windows.
-        options: Model, ties, both_bad, covariates and order of `fit_comparisons`.
+        options: Model, ties, both_bad, covariates, order, category, judge and tie_rates
+            of `fit_comparisons`.
 
     Raises:
-        ValueError: If a name is unknown.
+        ValueError: If a name is unknown, the model is of rankings, or has a preset.
 
     >>> wins = [[60, 40, 0, 0], [85, 15, 0, 0], [30, 70, 0, 0]]
     >>> table = ComparisonTable.of("abc", [0, 0, 1], [1, 2, 2], wins)
@@ -166,28 +179,27 @@ def diagnose(
         if name not in table.labels:
             names = ", ".join(table.labels) or "none"
             raise ValueError(f"no label {name!r} among those of the table: {names}")
-    problem = pair_problem(table, **options)
-    codes = None if cluster is None else _codes(problem.table, cluster)
-    pairs = _residuals(problem, codes)
+    settings = settings_of(options)
+    plain = pair_problem(table, settings)
+    refits = Refits.of(_oriented(plain), settings)
+    codes = None if cluster is None else _codes(plain.table, cluster)
+    pairs = _residuals(refits, codes)
     cyclic = _cycles(pairs, table.num_subjects)
     halves, drift, correlation = None, None, float("nan")
-    if cluster is not None:
+    comparable = not (settings.category or settings.judge)
+    if cluster is not None and comparable:
         codes = _codes(table, cluster)
         side = np.random.default_rng(0).permutation(int(codes.max()) + 1)[codes] % 2
         halves = _stability(table, side, cluster, options)
         if halves is not None:
             both = [np.asarray(halves[f"ability_{k}"]) for k in (1, 2)]
             correlation = float(np.corrcoef(both)[0, 1])
-    if time is not None:
+    if time is not None and comparable:
         drift = _stability(table, _windows(table, time, windows), cluster, options)
-    parameters = table.num_subjects - 1 + problem.features.shape[1]
-    tested = np.isfinite(pairs.q_value)
-    per_pair = 2 if problem.family.num_shapes else 1
-    degrees = per_pair * int(tested.sum()) - parameters - problem.family.num_shapes
-    degrees, deviance = max(degrees, 0), float(pairs.deviance[tested].sum())
-    p_value = (
-        float(chdtrc(degrees, deviance)) if degrees and cluster is None else np.nan
-    )
+    deviance, degrees = _deviance(refits, pairs)
+    p_value = np.nan
+    if degrees and cluster is None:
+        p_value = float(chdtrc(degrees, deviance))
     return PairDiagnostics(
         _table(table, pairs),
         deviance,
@@ -234,107 +246,84 @@ def _oriented(problem: PairProblem) -> PairProblem:
     )
 
 
-def _residuals(problem: PairProblem, codes: np.ndarray | None) -> _Pairs:
+def _deviance(refits: Refits, pairs: _Pairs) -> tuple[float, int]:
+    """Deviance and degrees of freedom; NaN and 0 with random effects."""
+    problem = refits.rows.problem
+    if problem.blocks:
+        return float("nan"), 0
+    tested = np.isfinite(pairs.q_value)
+    free = 1 + problem.family.num_shapes + problem.bad
+    parameters = problem.num_subjects - 1 + len(problem.names)
+    degrees = max(free * int(tested.sum()) - parameters, 0)
+    return float(pairs.deviance[tested].sum()), degrees
+
+
+def _residuals(refits: Refits, codes: np.ndarray | None) -> _Pairs:
     """Observed and expected points by pair, with tests of their difference."""
-    problem = _oriented(problem)
-    family, table = problem.family, problem.table
-    outcomes, features = problem.outcomes, problem.features
-    fit = problem.maximum(outcomes, 1 / PRIOR**2 if problem.existence() else 0.0)
-    chance, share, gradient = _expectations(family, fit, table, features)
-    count, games = table.num_subjects, outcomes.sum(axis=1)
-    keys, pair = np.unique(
-        table.first.astype(np.int64) * count + table.second, return_inverse=True
-    )
+    rows, table, fit = refits.rows, refits.plain.table, refits.fit()
+    problem = rows.problem
+    with jax.enable_x64(True):
+        places = problem.coordinates(fit.vector)
+        chance, share, slope = map(np.array, expectations(problem.kind, places))
+        counts = counts_of(problem)
+    games, count = counts.sum(axis=1), table.num_subjects
+    key = table.first[rows.at].astype(np.int64) * count + table.second[rows.at]
+    keys, pair = np.unique(key, return_inverse=True)
     pair, number = pair.reshape(-1), len(keys)
     total = lambda values: np.column_stack(
         [np.bincount(pair, x, number) for x in values.T]
     )
-    counts = outcomes.copy()
-    if not family.num_shapes:
-        counts = np.column_stack([counts[:, :2] + counts[:, 2:] / 2, 0 * games])
-    seen = total(counts)
-    mean = total(chance * games[:, None])
+    seen, mean = total(counts), total(chance * games[:, None])
     size, points, expected = seen.sum(axis=1), seen @ POINTS, mean @ POINTS
-    first, second, at = keys // count, keys % count, np.arange(number)
-    slopes = total(gradient * games[:, None])
-    onto = np.zeros((number, count + slopes.shape[1] - 1))
-    onto[at, first], onto[at, second] = slopes[:, 0], -slopes[:, 0]
-    onto[:, count:] = slopes[:, 1:]
+    # Derivatives of the expected points of pairs in all parameters.
+    onto = sum(
+        csr_array(coo_array((games * slope[:, k], (pair, np.arange(len(pair))))))
+        @ design
+        for k, design in enumerate(problem.designs.values())
+    ).toarray()  # pyright: ignore
     scale = 1.0
-    if family.ties == "half":
-        scale -= outcomes[:, 2].sum() / (4 * np.sum(games * share * (1 - share)))
-    own = games * (chance[:, 0] + chance[:, 2] / 4 - share**2)
-    own = scale * np.bincount(pair, own, number)
-    along = onto @ inverse_information(fit)
+    if problem.family.ties == "half":
+        ties = problem.outcomes[:, 2].sum()
+        scale -= ties / (4 * np.sum(games * share * (1 - share)))
+    even = chance[:, 2:].sum(axis=1) / 4
+    own = scale * np.bincount(pair, games * (chance[:, 0] + even - share**2), number)
+    along = onto @ fit.covariance
     if codes is None:
         variance = own - scale * np.sum(along * onto, axis=1)
         tested = variance > 1e-9 * size
     else:
-        rest = counts @ POINTS - games * share
-        sides = table.first, table.second
-        local = row_scores(family, fit, features, *sides)
-        sums = sums_of_rows(local, features, outcomes)
-        scores = cluster_sums(codes, sides, [sums], count)
-        variance, clusters = _by_cluster(rest, pair, codes, scores, along)
+        variance, clusters = _by_cluster(rows, fit, share, pair, codes, along)
         own, tested = np.maximum(own, variance), clusters >= FEW_CLUSTERS
     tested &= np.minimum(expected, size - expected) >= FEWEST
     z = (points - expected) / np.sqrt(np.where(tested, variance, np.nan))
     logs = np.log(np.where(seen > 0, seen, 1) / np.where(seen > 0, mean, 1))
     deviance = 2 * np.sum(seen * logs, axis=1) / scale
     q_value = benjamini_hochberg(2 * ndtr(-np.abs(z)))
-    parts = (first, second, size, points, expected, own, deviance, z, q_value)
-    return _Pairs(*parts)
+    first, second = keys // count, keys % count
+    return _Pairs(first, second, size, points, expected, own, deviance, z, q_value)
 
 
-def _expectations(family: PairFamily, fit: PairFit, table: ComparisonTable, features):
-    """Chances `[rows, 3]`, expected shares, and derivatives of these.
-
-    Derivatives are those in the difference, in the features, and in the shapes.
-    """
-    with jax.enable_x64(True):
-        rows = table.first, table.second, np.zeros((0, 3)), features
-        gaps = differences(fit.parameters, PairCounts(*map(padded, rows)))
-        shape = jnp.asarray(fit.parameters.shape)
-        chance, share, slope, by_shape = _chances(family, gaps, shape)
-    count = len(table.first)
-    chance, share, slope, by_shape = (
-        np.array(x)[:count] for x in (chance, share, slope, by_shape)
-    )
-    if not family.num_shapes:
-        chance[:, 2] = 0
-    slope = slope[:, None]
-    return chance, share, np.concatenate([slope, slope * features, by_shape], axis=1)
-
-
-@partial(jax.jit, static_argnums=0)
-def _chances(family: PairFamily, gaps, shape):
-    """Chances, expected shares, and their derivatives, by row."""
-    share = family.expected_share
-    every = lambda f: jax.vmap(f, (0, None))(gaps, shape)
-    chance = lambda d, s: jnp.exp(family.log_chances(d, s))
-    return (
-        every(chance),
-        every(share),
-        every(jax.grad(share)),
-        every(jax.grad(share, 1)),
-    )
-
-
-def _by_cluster(rest, pair, codes, scores, along) -> tuple[np.ndarray, np.ndarray]:
+def _by_cluster(
+    rows: MixedRows, fit: MixedFit, share, pair, codes, along
+) -> tuple[np.ndarray, np.ndarray]:
     """Variances of residuals by clusters, and numbers of clusters, of all pairs.
 
     The sum over clusters of (e - g'H^+ s)^2, without the matrix clusters x pairs.
     """
-    from scipy.sparse import coo_array
-
-    number = int(codes.max()) + 1
-    own = coo_array((rest, (codes, pair)), (number, len(along))).tocsr()
+    problem, place, number = rows.problem, rows.place, int(codes.max()) + 1
+    with jax.enable_x64(True):
+        slope = outcome_slopes(problem, fit.vector)
+        counts = counts_of(problem._replace(outcomes=rows.outcomes))
+    scores = cluster_scores(problem, slope, codes, place, rows.outcomes)
+    rest = counts @ POINTS - counts.sum(axis=1) * share[place]
+    own = csr_array(coo_array((rest, (codes, pair[place])), (number, len(along))))
     mixed = (own.T @ scores).toarray()
     variance = np.asarray(own.power(2).sum(axis=0)).reshape(-1)
     variance = variance - 2 * np.sum(mixed * along, axis=1)
     variance += np.sum((along @ (scores.T @ scores).toarray()) * along, axis=1)
     clusters = np.bincount(own.tocoo().coords[1], minlength=len(along))
-    return variance * number / max(number - 1, 1), clusters
+    variance = variance * number / max(number - 1, 1)
+    return variance + along**2 @ effect_precision(problem, fit.prior), clusters
 
 
 def _table(table: ComparisonTable, pairs: _Pairs) -> Any:
@@ -406,7 +395,10 @@ def _stability(table: ComparisonTable, part: np.ndarray, cluster, options) -> An
         some = dataclasses.replace(
             some, subjects=names, first=place[some.first], second=place[some.second]
         )
-        if not len(some.first) or pair_problem(some, **options).existence():
+        bad = some.outcomes[:, 2:].sum(axis=0).all()
+        if not len(some.first) or (options.get("both_bad") == "outcome" and not bad):
+            return None
+        if pair_problem(some, **options).existence():
             return None
         fit = fit_comparisons(some, cluster=cluster or (), **options).abilities
         values.append(fit.estimates)

@@ -15,14 +15,17 @@ from typing import Any
 import jax
 import numpy as np
 
-from irtjax.comparisons.errors import inverse_information, row_scores
-from irtjax.comparisons.problem import PRIOR, PairProblem, pair_problem
+from irtjax.comparisons.mixed import MixedFit, outcome_slopes
+from irtjax.comparisons.problem import pair_problem
+from irtjax.comparisons.refits import Refits, settings_of
 from irtjax.data.comparison_table import OUTCOMES, ComparisonTable
 from irtjax.data.frames import HasTable
 from irtjax.data.wording import counted
 
 #: Times that the order is refined, and rivals that are tried.
 ROUNDS, RIVALS = 4, 5
+#: Standard errors below which two abilities are equal: estimates converge to 1e-7.
+EQUAL = 1e-5
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -71,52 +74,54 @@ def influence(
 ) -> Influence:
     """The fewest comparisons, or clusters, whose removal changes the first place.
 
-    An upper bound: fewer may do, of an order that is not tried.
+    An upper bound: fewer may do, of an order that is not tried. Standard deviations of
+    categories, judges and rates of ties stay at their estimates.
 
     Args:
         table: The comparisons.
         cluster: A label, such as prompt or judge, whose comparisons are left out
             together; by default each comparison is alone.
-        options: Model, ties, both_bad, covariates and order of `fit_comparisons`.
+        options: Model, ties, both_bad, covariates, order, category, judge and tie_rates
+            of `fit_comparisons`.
 
     Returns:
         What to leave out; count 0 if nothing changes the first place.
 
     Raises:
-        ValueError: If a name is unknown or there is one subject alone.
+        ValueError: If a name is unknown, the model is of rankings, or has a preset.
 
     >>> rows = np.repeat(np.eye(4)[[0, 1]], [11, 9], axis=0)
     >>> table = ComparisonTable.of("ab", np.zeros(20, int), np.ones(20, int), rows)
     >>> print(influence(table).sentence)
     Without 3 of 20 comparisons (15 %), b is first instead of a.
     """
-    problem = pair_problem(table, **options)
-    if cluster is not None and cluster not in table.labels:
-        labels = ", ".join(table.labels) or "none"
-        raise ValueError(f"no cluster {cluster!r} among those of the table: {labels}")
-    units = _Units.of(problem, cluster)
-    names = problem.table.subjects
-    start = _refit(problem, problem.outcomes)
-    first = int(start.parameters.ability.argmax())
-    rivals = np.argsort(-start.parameters.ability, kind="stable")[1 : RIVALS + 1]
+    settings = settings_of({**options, "cluster": cluster or ()})
+    plain = pair_problem(table, settings)
+    refits = Refits.of(plain, settings)
+    units = _Units.of(refits, cluster)
+    names, contrasts = plain.table.subjects, refits.rows.contrasts()
+    start = refits.fit()
+    ability = contrasts @ start.vector
+    first = int(ability.argmax())
     best: np.ndarray | None = None
-    for rival in rivals:
-        best = _shortest(problem, units, start, (first, int(rival)), best)
+    for rival in np.argsort(-ability, kind="stable")[1 : RIVALS + 1]:
+        gap = contrasts[first] - contrasts[rival]
+        best = _shortest(refits, units, start, gap, best)
     removed = np.zeros(0, int) if best is None else best
-    ability = _refit(problem, units.without(removed)).parameters.ability
+    ability = contrasts @ refits.fit(units.without(removed), start).vector
     return Influence(
         str(names[first]),
         str(names[int(ability.argmax())]) if removed.size else "",
         len(removed),
         units.number,
         cluster or "comparison",
-        units.rows(problem, removed, cluster),
+        units.rows(plain.table, removed, cluster),
     )
 
 
 @dataclasses.dataclass(frozen=True)
 class _Units:
-    """What is left out together: `code[cells]` of each cell of `outcomes`, or -1."""
+    """What is left out together: `code[cells]` of each cell of `outcomes`."""
 
     outcomes: np.ndarray
     cell: np.ndarray
@@ -125,18 +130,18 @@ class _Units:
     names: np.ndarray | None
 
     @classmethod
-    def of(cls, problem: PairProblem, cluster: str | None) -> _Units:
+    def of(cls, refits: Refits, cluster: str | None) -> _Units:
         """Single comparisons (rows, if these are shares), or clusters."""
-        outcomes = problem.outcomes
+        outcomes = refits.rows.outcomes
         cell = np.flatnonzero(outcomes)
         amount = outcomes.reshape(-1)[cell]
         if cluster is not None:
-            code, names = problem.table.labels.coded(cluster).sorted()
-            return cls(outcomes, cell, amount, code[cell // 3], names)
+            code, names = refits.plain.table.labels.coded(cluster).sorted()
+            return cls(outcomes, cell, amount, code[cell // 4], names)
         if (amount == np.rint(amount)).all():
             cell = np.repeat(cell, amount.astype(int))
             return cls(outcomes, cell, np.ones(len(cell)), np.arange(len(cell)), None)
-        return cls(outcomes, cell, amount, cell // 3, None)
+        return cls(outcomes, cell, amount, cell // 4, None)
 
     @property
     def number(self) -> int:
@@ -154,7 +159,7 @@ class _Units:
         gone = np.bincount(self.cell[out], self.amount[out], self.outcomes.size)
         return self.outcomes - gone.reshape(self.outcomes.shape)
 
-    def rows(self, problem: PairProblem, removed: np.ndarray, cluster: str | None):
+    def rows(self, table: ComparisonTable, removed: np.ndarray, cluster: str | None):
         """A table of the units."""
         import pyarrow as pa
 
@@ -164,54 +169,43 @@ class _Units:
             return pa.table(columns)
         at = [np.flatnonzero(self.code == unit)[0] for unit in removed]
         cell = self.cell[np.array(at, int)]
-        row, table = cell // 3, problem.table
+        row = cell // 4
         return pa.table(
             {
                 "comparison": row,
                 "model_a": table.subjects[table.first[row]].tolist(),
                 "model_b": table.subjects[table.second[row]].tolist(),
-                "outcome": [OUTCOMES[k] for k in cell % 3],
+                "outcome": [OUTCOMES[k] for k in cell % 4],
             }
         )
 
 
-def _refit(problem: PairProblem, outcomes: np.ndarray):
-    """The estimates; by the prior where comparisons do not determine them."""
-    with_prior = problem.existence(outcomes)
-    return problem.maximum(outcomes, 1 / PRIOR**2 if with_prior else 0.0)
-
-
-def _effects(problem: PairProblem, units: _Units, fit, pair) -> np.ndarray:
-    """What each unit adds to the difference of two abilities, to first order."""
-    table, (one, other) = problem.table, pair
+def _effects(refits: Refits, units: _Units, fit: MixedFit, gap) -> np.ndarray:
+    """What each unit adds to a contrast of the parameters, to first order."""
+    problem, place = refits.rows.problem, refits.rows.place
     with jax.enable_x64(True):
-        local = row_scores(
-            problem.family, fit, problem.features, table.first, table.second
-        )
-    inverse = inverse_information(fit)
-    along = inverse[one] - inverse[other]
-    count, features = len(fit.parameters.ability), problem.features
-    end = count + features.shape[1]
-    gap = along[table.first] - along[table.second] + features @ along[count:end]
-    return units.sums(local[:, :, 0] * gap[:, None] + local[:, :, 1:] @ along[end:])
+        slope = outcome_slopes(problem, fit.vector)
+    along = fit.covariance @ gap
+    moves = np.column_stack([x @ along for x in problem.designs.values()])
+    return units.sums(np.einsum("roa,ra->ro", slope, moves)[place])
 
 
-def _shortest(problem, units: _Units, start, pair, best) -> np.ndarray | None:
-    """The fewest units without which the second of a pair is ahead, if below `best`."""
+def _shortest(refits: Refits, units: _Units, start, gap, best) -> np.ndarray | None:
+    """The fewest units without which a contrast is below 0, if fewer than `best`."""
+    margin = EQUAL * np.sqrt(gap @ start.covariance @ gap)
 
     def ahead(removed):
-        fit = _refit(problem, units.without(removed))
-        ability = fit.parameters.ability
-        return fit if ability[pair[1]] > ability[pair[0]] else None
+        found = refits.fit(units.without(removed), fit)
+        return found if gap @ found.vector < -margin else None
 
     fit = start
     for _ in range(ROUNDS):
-        effect = _effects(problem, units, fit, pair)
+        effect = _effects(refits, units, fit, gap)
         order = np.argsort(-effect, kind="stable")[: int(np.sum(effect > 0))]
         limit = len(order) if best is None else min(len(best) - 1, len(order))
         # Where effects add up to the difference, or just below the best so far.
-        gap = start.parameters.ability[pair[0]] - start.parameters.ability[pair[1]]
-        guess = int(np.searchsorted(np.cumsum(effect[order]), gap)) + 1
+        sums = np.cumsum(effect[order])
+        guess = int(np.searchsorted(sums, gap @ start.vector)) + 1
         low, high, swapped = 0, min(guess if best is None else limit, limit), None
         while 0 < high and (swapped := ahead(order[:high])) is None and high < limit:
             low, high = high, min(2 * high, limit)

@@ -30,6 +30,8 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array
+from scipy.linalg import LinAlgError, cho_factor, cho_solve
 from scipy.sparse import coo_array, csr_array, hstack
 
 from irtjax.comparisons.errors import crossed, robust_covariance
@@ -39,11 +41,43 @@ from irtjax.comparisons.families import PairFamily
 COORDINATES = 6
 #: Parameters of a dense information matrix that a laptop inverts in seconds.
 MOST_PARAMETERS = 6000
-MOST_STEPS, MOST_HALVINGS = 100, 30
+MOST_STEPS, LEAST_FACTOR = 100, 1e-9
 #: Square of a step in standard errors, per parameter, at which the search ends.
 TOLERANCE = 1e-14
 #: Standard deviations below it count as 0; the first guess; the longest step of a log.
 LEAST, FIRST, LONGEST = 1e-3, 0.3, 1.0
+
+
+class Kind(NamedTuple):
+    """Chances of outcomes as functions of the coordinates that a problem has.
+
+    Attributes:
+        family: The model.
+        bad: Whether "both bad" is an outcome of its own.
+        places: Of the coordinates that a row has; the others are 0.
+    """
+
+    family: PairFamily
+    bad: bool
+    places: tuple[int, ...]
+
+    @property
+    def real(self) -> Array:
+        """`[4]` 1 for outcomes that the model has, else 0."""
+        return jnp.array([1.0, 1.0, self.family.num_shapes, self.bad])
+
+    def log_chances(self, coordinates: Array) -> Array:
+        """Log-probabilities of a win, a loss, a tie, and "both bad".
+
+        Those of outcomes that the model does not have stand for nothing.
+        """
+        z = jnp.zeros(COORDINATES, coordinates.dtype).at[jnp.array(self.places)]
+        z = z.set(coordinates)
+        chances = self.family.log_chances(z[0] * jnp.exp(z[1]), z[2:3])
+        odds = z[4] - z[5] * z[3]
+        even = jnp.stack([jax.nn.log_sigmoid(-odds), jax.nn.log_sigmoid(odds)])
+        even = even if self.bad else jnp.zeros(2)
+        return jnp.concatenate([chances[:2], chances[2] + even])
 
 
 class MixedProblem(NamedTuple):
@@ -72,12 +106,14 @@ class MixedProblem(NamedTuple):
         """Number of parameters."""
         return int(self.designs[0].shape[1])  # pyright: ignore
 
+    @property
+    def kind(self) -> Kind:
+        """What the functions of rows are compiled for."""
+        return Kind(self.family, self.bad, tuple(self.designs))
+
     def coordinates(self, vector: np.ndarray) -> np.ndarray:
-        """What rows depend on, `[rows, coordinates]`."""
-        columns = np.zeros((len(self.outcomes), COORDINATES))
-        for k, design in self.designs.items():
-            columns[:, k] = design @ vector
-        return columns
+        """What rows depend on, `[rows, coordinates]`: those that have a design."""
+        return np.column_stack([design @ vector for design in self.designs.values()])
 
 
 class MixedFit(NamedTuple):
@@ -87,6 +123,7 @@ class MixedFit(NamedTuple):
         vector: `[parameters]`.
         covariance: `[parameters, parameters]` inverse information with the priors, or
             by clusters if there are any.
+        prior: `[parameters]` precisions of the priors.
         deviations: Estimate and standard error of each tau, by kind; where it is 0, the
             root of the standard error of tau^2.
         log_likelihood: Marginal over the random effects.
@@ -95,6 +132,7 @@ class MixedFit(NamedTuple):
 
     vector: np.ndarray
     covariance: np.ndarray
+    prior: np.ndarray
     deviations: dict[str, tuple[float, float]]
     log_likelihood: float
     converged: bool
@@ -176,63 +214,101 @@ def mixed_problem(
     return MixedProblem(family, outcomes, designs, blocks, count, fixed, bad)
 
 
-@partial(jax.jit, static_argnums=(0, 1))
-def local_derivatives(family: PairFamily, bad: bool, places, outcomes):
-    """Log-likelihood, derivatives by outcome, and negative Hessian of each row.
-
-    The last one is the expected information.
-    """
-
-    def logs(z):
-        chances = family.log_chances(z[0] * jnp.exp(z[1]), z[2:3])
-        odds = z[4] - z[5] * z[3]
-        even = jnp.stack([jax.nn.log_sigmoid(-odds), jax.nn.log_sigmoid(odds)])
-        even = even if bad else jnp.zeros(2)
-        return jnp.concatenate([chances[:2], chances[2] + even])
+@partial(jax.jit, static_argnums=0)
+def row_values(kind: Kind, places, outcomes):
+    """Log-likelihood of each row."""
 
     def one(z, n):
-        total = lambda z: jnp.sum(jnp.where(n > 0, n * logs(z), 0.0))
-        slope, chance = jax.jacfwd(logs)(z), jnp.exp(logs(z))
-        real = jnp.array([1.0, 1.0, family.num_shapes, bad])
-        weight = jnp.sum(n) * chance * real
-        expected = jnp.einsum("o,oa,ob->ab", weight, slope, slope)
-        return total(z), slope, -jax.hessian(total)(z), expected
+        return jnp.sum(jnp.where(n > 0, n * kind.log_chances(z), 0.0))
 
     return jax.vmap(one)(places, outcomes)
 
 
-def _counts(problem: MixedProblem) -> np.ndarray:
-    """Numbers of outcomes as the rule for ties counts them."""
+@partial(jax.jit, static_argnums=0)
+def row_slopes(kind: Kind, places):
+    """Derivatives of the log-probabilities of each row, `[rows, 4, coordinates]`."""
+    return jax.vmap(jax.jacfwd(kind.log_chances))(places)
+
+
+@partial(jax.jit, static_argnums=0)
+def expectations(kind: Kind, places):
+    """Chances `[rows, 4]`, shares of points, and their slopes `[rows, coordinates]`."""
+
+    def share(z):
+        chance = kind.real * jnp.exp(kind.log_chances(z))
+        return chance[0] + chance[2:].sum() / 2, chance
+
+    every = jax.vmap(jax.value_and_grad(share, has_aux=True))
+    (value, chance), slope = every(places)
+    return chance, value, slope
+
+
+@partial(jax.jit, static_argnums=0)
+def row_information(kind: Kind, places, outcomes):
+    """Observed and expected information of each row, `[rows, coordinates, ...]`."""
+
+    def one(z, n):
+        total = lambda z: jnp.sum(jnp.where(n > 0, n * kind.log_chances(z), 0.0))
+        slope, chance = jax.jacfwd(kind.log_chances)(z), jnp.exp(kind.log_chances(z))
+        weight = jnp.sum(n) * chance * kind.real
+        expected = jnp.einsum("o,oa,ob->ab", weight, slope, slope)
+        return -jax.hessian(total)(z), expected
+
+    return jax.vmap(one)(places, outcomes)
+
+
+def counts_of(problem: MixedProblem) -> np.ndarray:
+    """Numbers of outcomes as the rule for ties counts them, `[rows, 4]`."""
     counts = np.array(problem.outcomes)
     counts[:, :3] = np.asarray(problem.family.counts(jnp.asarray(counts[:, :3])))
     return counts
 
 
-def _derivatives(problem: MixedProblem, vector: np.ndarray):
-    """Log-likelihood, gradient, observed and expected information."""
-    counts = _counts(problem)
-    value, slope, observed, expected = map(
-        np.asarray,
-        local_derivatives(
-            problem.family, problem.bad, problem.coordinates(vector), counts
-        ),
-    )
-    slope = np.einsum("ro,roa->ra", counts, np.where(counts[..., None] > 0, slope, 0))
-    gradient = sum(x.T @ slope[:, k] for k, x in problem.designs.items())
+def outcome_slopes(problem: MixedProblem, vector: np.ndarray) -> np.ndarray:
+    """Scores of one comparison of each row and outcome, `[rows, 4, coordinates]`.
 
-    def assembled(local):
-        total = 0.0
-        for a, left in problem.designs.items():
-            for b, right in problem.designs.items():
-                total += left.T @ (right.multiply(local[:, a, b][:, None]))
-        return np.asarray(total.toarray())  # pyright: ignore
+    A tie that is half a win has the mean of the scores of a win and of a loss.
+    """
+    slope = np.array(row_slopes(problem.kind, problem.coordinates(vector)))
+    if not problem.family.num_shapes:
+        slope[:, 2:] = 0.0
+        if problem.family.ties == "half":
+            slope[:, 2] = slope[:, :2].mean(axis=1)
+    return slope
 
-    return (
-        float(value.sum()),
-        gradient,
-        lambda: assembled(observed),
-        lambda: assembled(expected),
+
+def cluster_scores(
+    problem: MixedProblem,
+    slope: np.ndarray,
+    code: np.ndarray,
+    place: np.ndarray,
+    outcomes: np.ndarray,
+) -> csr_array:
+    """Scores of clusters, `[clusters, parameters]`.
+
+    Args:
+        problem: The rows.
+        slope: Their `outcome_slopes`.
+        code: `[comparisons]` cluster.
+        place: `[comparisons]` row.
+        outcomes: `[comparisons, 4]` numbers of outcomes.
+    """
+    own = np.einsum("no,noa->na", outcomes, slope[place])
+    shape = int(code.max()) + 1, len(problem.outcomes)
+    sums = sum(
+        csr_array(coo_array((own[:, k], (code, place)), shape)) @ design
+        for k, design in enumerate(problem.designs.values())
     )
+    return csr_array(sums)
+
+
+def _information(problem: MixedProblem, local: np.ndarray) -> np.ndarray:
+    """The information of all parameters from that of rows."""
+    total = 0.0
+    for a, left in enumerate(problem.designs.values()):
+        for b, right in enumerate(problem.designs.values()):
+            total += left.T @ (right.multiply(local[:, a, b][:, None]))
+    return np.asarray(total.toarray())  # pyright: ignore
 
 
 def _regular(problem: MixedProblem, information: np.ndarray) -> np.ndarray:
@@ -245,40 +321,51 @@ def _regular(problem: MixedProblem, information: np.ndarray) -> np.ndarray:
 
 def _maximum(problem: MixedProblem, start: np.ndarray, precision: np.ndarray):
     """The mode, its log-likelihood, its information, and whether it converged."""
-    vector, count = start, problem.num_subjects
+    vector, count, kind = start, problem.num_subjects, problem.kind
+    counts, steps = counts_of(problem), 0
 
     def objective(vector):
-        counts, places = _counts(problem), problem.coordinates(vector)
-        value = local_derivatives(problem.family, problem.bad, places, counts)[0]
+        value = row_values(kind, problem.coordinates(vector), counts)
         return float(value.sum()) - 0.5 * np.sum(precision * vector**2)
 
-    steps = 0
+    now = objective(vector)
     while True:
-        value, gradient, observed, expected = _derivatives(problem, vector)
+        places = problem.coordinates(vector)
+        slope = np.asarray(row_slopes(kind, places))
+        local = np.einsum(
+            "ro,roa->ra", counts, np.where(counts[..., None] > 0, slope, 0)
+        )
+        designs = problem.designs.values()
+        gradient = sum(x.T @ local[:, k] for k, x in enumerate(designs))
         gradient = gradient - precision * vector
-        matrix = observed() + np.diag(precision)
-        # The observed information is positive definite near the mode alone.
-        if np.linalg.eigvalsh(_regular(problem, matrix))[0] <= 0:
-            matrix = expected() + np.diag(precision)
-        move = np.linalg.solve(_regular(problem, matrix), gradient)
+        observed, expected = row_information(kind, places, counts)
+        matrix = _information(problem, np.asarray(observed)) + np.diag(precision)
+        try:
+            # The observed information is positive definite near the mode alone.
+            root = cho_factor(_regular(problem, matrix))
+        except LinAlgError:
+            matrix = _information(problem, np.asarray(expected)) + np.diag(precision)
+            root = cho_factor(_regular(problem, matrix))
+        move = cho_solve(root, gradient)
         move[:count] -= move[:count].mean()
         converged = bool(gradient @ move < TOLERANCE * len(vector))
         if converged or steps == MOST_STEPS:
+            value = now + 0.5 * np.sum(precision * vector**2)
             return vector, value, matrix, converged
         steps += 1
-        now, factor = value - 0.5 * np.sum(precision * vector**2), 1.0
-        slack = 1e-12 * abs(now)
-        for _ in range(MOST_HALVINGS):
-            if objective(vector + factor * move) >= now - slack:
-                break
+        factor, slack = 1.0, 1e-12 * abs(now)
+        after = objective(vector + move)
+        while after < now - slack and factor > LEAST_FACTOR:
             factor /= 2
-        vector = vector + factor * move
+            after = objective(vector + factor * move)
+        vector, now = vector + factor * move, after
 
 
 def fit_mixed(
     problem: MixedProblem,
     precision: float = 0.0,
     clusters: Sequence[tuple[np.ndarray, np.ndarray, np.ndarray]] = (),
+    start: MixedFit | None = None,
 ) -> MixedFit:
     """Estimates with standard deviations of the random effects.
 
@@ -287,6 +374,9 @@ def fit_mixed(
         precision: Of a normal prior of abilities and covariates, 0 for none.
         clusters: For each kind: codes of clusters, rows of the problem, and outcomes
             `[n, 4]` of all single comparisons.
+        start: A fit to similar comparisons: the search begins at its estimates, and
+            standard deviations of effects are its, as few comparisons would move them
+            far.
     """
     count, fixed = problem.num_subjects, len(problem.names)
     vector, prior = np.zeros(problem.num_parameters), np.zeros(problem.num_parameters)
@@ -302,7 +392,11 @@ def fit_mixed(
     )
     prior[:free] = precision
     logs = np.full(len(problem.blocks), np.log(FIRST))
-    steps, done = 0, not len(logs)
+    steps, done = 0, start is not None or not len(logs)
+    if start is not None:
+        vector = start.vector
+        taus = [start.deviations[name][0] for name in problem.blocks]
+        logs = np.log(np.maximum(taus, LEAST))
     while True:
         for block, log in zip(problem.blocks.values(), logs, strict=True):
             prior[block] = np.exp(-2 * log)
@@ -334,7 +428,8 @@ def fit_mixed(
         else (0.0, float(t * (2 * e) ** 0.5))
         for name, t, e in zip(problem.blocks, tau, error, strict=True)
     }
-    return MixedFit(vector, covariance, deviations, float(marginal), sound and done)
+    value = float(marginal)
+    return MixedFit(vector, covariance, prior, deviations, value, sound and done)
 
 
 def _of_deviations(problem, vector, inverse, prior):
@@ -358,35 +453,22 @@ def _clustered(problem, vector, inverse, prior, clusters) -> np.ndarray:
     Scores of the priors count as one more cluster for each effect: where comparisons
     are independent this is the inverse information.
     """
-    slope = np.asarray(
-        local_derivatives(
-            problem.family, problem.bad, problem.coordinates(vector), problem.outcomes
-        )[1]
-    )
-    if not problem.family.num_shapes:
-        half = slope[:, :2].mean(axis=1) if problem.family.ties == "half" else 0.0
-        slope = np.concatenate([slope[:, :2], 0 * slope[:, 2:]], axis=1)
-        slope[:, 2] = half
-    middle = 0.0
+    slope, middle = outcome_slopes(problem, vector), 0.0
     kinds = [(1.0, *x) for x in clusters]
     if len(clusters) == 2:
         (one, place, outcomes), (other, *_) = clusters
         kinds.append((-1.0, crossed(one, other), place, outcomes))
-    numbers = []
     for sign, code, place, outcomes in kinds:
-        own = np.einsum("no,noa->na", outcomes, slope[place])
-        shape = int(code.max()) + 1, len(problem.outcomes)
-        sums = 0.0
-        for k, design in problem.designs.items():
-            sums += coo_array((own[:, k], (code, place)), shape).tocsr() @ design
-        number = shape[0]
-        numbers.append(number)
-        middle = middle + sign * (sums.T @ sums).toarray()  # pyright: ignore
-    number = min(numbers[: len(clusters)])
+        scores = cluster_scores(problem, slope, code, place, outcomes)
+        middle = middle + sign * (scores.T @ scores).toarray()
+    number = min(int(code.max()) + 1 for code, *_ in clusters)
     if number < 2:
         raise ValueError("errors by cluster require two clusters or more")
-    middle = middle * number / (number - 1)
-    fixed = problem.num_subjects + len(problem.names)
-    of_effects = np.where(np.arange(len(prior)) < fixed, 0.0, prior)
-    middle = middle + np.diag(of_effects)
+    middle = middle * number / (number - 1) + np.diag(effect_precision(problem, prior))
     return robust_covariance(inverse, middle, two_way=len(clusters) == 2)
+
+
+def effect_precision(problem: MixedProblem, prior: np.ndarray) -> np.ndarray:
+    """Precisions of the priors of random effects; 0 for other parameters."""
+    fixed = problem.num_subjects + len(problem.names)
+    return np.where(np.arange(len(prior)) < fixed, 0.0, prior)

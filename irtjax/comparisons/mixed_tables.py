@@ -45,7 +45,46 @@ class Values(NamedTuple):
     tables: dict[str, Any] = {}
 
 
-def mixed_values(
+class MixedRows(NamedTuple):
+    """Comparisons added up to the rows of a problem.
+
+    Attributes:
+        problem: The rows.
+        at: `[rows]` a comparison of each row.
+        place: `[comparisons]` row of each comparison.
+        outcomes: `[comparisons, 4]` numbers of wins, losses, ties and "both bad".
+        codes: Categories and judges of the comparisons, by kind.
+    """
+
+    problem: MixedProblem
+    at: np.ndarray
+    place: np.ndarray
+    outcomes: np.ndarray
+    codes: dict[str, Label]
+
+    def fit(
+        self,
+        outcomes: np.ndarray | None = None,
+        precision: float = 0.0,
+        start: MixedFit | None = None,
+    ) -> MixedFit:
+        """Estimates from other numbers of outcomes of the comparisons."""
+        problem = self.problem
+        if outcomes is not None:
+            sums = _sums(self.place, outcomes, len(self.at))
+            problem = problem._replace(outcomes=sums)
+        return fit_mixed(problem, precision, start=start)
+
+    def contrasts(self) -> np.ndarray:
+        """Abilities as contrasts of the parameters, `[subjects, parameters]`.
+
+        With categories they are means over these. Reliabilities of judges, whose unit
+        is that of all abilities, change no order.
+        """
+        return _contrasts(self.problem, self.codes)[0]
+
+
+def mixed_rows(
     family: PairFamily,
     table: Any,
     outcomes: np.ndarray,
@@ -55,10 +94,8 @@ def mixed_values(
     judge: str | None = None,
     tie_rates: bool = False,
     bad: bool = False,
-    precision: float = 0.0,
-    clusters: Sequence[np.ndarray] = (),
-) -> Values:
-    """Fits a mixed model to a table; the arguments are those of `fit_comparisons`.
+) -> MixedRows:
+    """The rows of a mixed model; the arguments are those of `fit_comparisons`.
 
     `outcomes` has ties and verdicts that both are bad in its last column.
     """
@@ -81,19 +118,34 @@ def mixed_values(
             codes[kind] = _several(kind, table.labels.coded(name))
             key = key * len(codes[kind].names) + codes[kind].code
     at, place = grouped(key, columns)
-    sums = np.column_stack([np.bincount(place, x, len(at)) for x in four.T])
     labels = {k: (x.code[at], len(x.names)) for k, x in codes.items()}
     problem = mixed_problem(
         family,
         (table.first[at], table.second[at], count),
-        sums,
+        _sums(place, four, len(at)),
         (columns[at], names),
         tie_rates=tie_rates,
         bad=bad,
         **labels,
     )
-    fit = fit_mixed(problem, precision, [(x, place, four) for x in clusters])
-    return _values(problem, fit, table, codes, four.sum(axis=1))
+    return MixedRows(problem, at, place, four, codes)
+
+
+def mixed_values(
+    family: PairFamily,
+    table: Any,
+    outcomes: np.ndarray,
+    features: tuple[np.ndarray, list[str]],
+    *,
+    precision: float = 0.0,
+    clusters: Sequence[np.ndarray] = (),
+    **effects: Any,
+) -> Values:
+    """Fits a mixed model to a table; `effects` are options of `mixed_rows`."""
+    rows = mixed_rows(family, table, outcomes, features, **effects)
+    places = [(x, rows.place, rows.outcomes) for x in clusters]
+    fit = fit_mixed(rows.problem, precision, places)
+    return _values(rows.problem, fit, table, rows.codes, rows.outcomes.sum(axis=1))
 
 
 def _several(kind: str, label: Label) -> Label:
@@ -105,6 +157,11 @@ def _several(kind: str, label: Label) -> Label:
             " or more values, or leave it out"
         )
     return label
+
+
+def _sums(place: np.ndarray, values: np.ndarray, size: int) -> np.ndarray:
+    """Sums of rows by place, `[size, columns]`."""
+    return np.column_stack([np.bincount(place, x, size) for x in values.T])
 
 
 def grouped(key: np.ndarray, columns: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -123,16 +180,10 @@ def _values(
 ) -> Values:
     """Estimates and tables of a fit."""
     count, unit = problem.num_subjects, np.eye(problem.num_parameters)
-    mean = np.eye(count) - 1 / count
-    rows, errors = mean @ unit[:count], np.sqrt(np.diagonal(fit.covariance))
+    errors = np.sqrt(np.diagonal(fit.covariance))
     tables: dict[str, Any] = {}
-    by_category = judge = None
-    if "category" in problem.blocks:
-        num = len(codes["category"].names)
-        block = unit[problem.blocks["category"]].reshape(count, num, -1)
-        by_category = np.einsum("ij,jcp->icp", mean, block)
-        rows = rows + by_category.mean(axis=1)
-    linear = rows
+    linear, by_category = _contrasts(problem, codes)
+    rows, judge = linear, None
     if "judge" in problem.blocks:
         judge = unit[problem.blocks["judge"]]
         # The mean of log alpha is that of all abilities.
@@ -169,6 +220,21 @@ def _values(
         fit.converged,
         tables,
     )
+
+
+def _contrasts(
+    problem: MixedProblem, codes: dict[str, Label]
+) -> tuple[np.ndarray, np.ndarray | None]:
+    """Abilities `[subjects, parameters]`, and those by category less their own part."""
+    count, unit = problem.num_subjects, np.eye(problem.num_parameters)
+    mean = np.eye(count) - 1 / count
+    rows = mean @ unit[:count]
+    if "category" not in problem.blocks:
+        return rows, None
+    num = len(codes["category"].names)
+    block = unit[problem.blocks["category"]].reshape(count, num, -1)
+    by_category = np.einsum("ij,jcp->icp", mean, block)
+    return rows + by_category.mean(axis=1), by_category
 
 
 def _error(fit: MixedFit, rows: np.ndarray) -> np.ndarray:

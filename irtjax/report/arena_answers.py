@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from irtjax.data.wording import counted
@@ -20,26 +19,29 @@ if TYPE_CHECKING:
 #: Rows up to which the fit is checked, and comparisons up to which influence is sought:
 #: about two seconds each.
 MOST_ROWS, MOST_COMPARISONS = 200_000, 50_000
+#: Effects of categories, judges and rates of ties up to which influence is sought:
+#: about five seconds.
+MOST_EFFECTS = 500
+#: Options of a fit that its checks depend on.
+OPTIONS = ("model", "ties", "both_bad", "covariates", "order")
+OPTIONS += ("category", "judge", "tie_rates")
 #: Battles that nobody collects for one pair.
 MOST_BATTLES = 1e6
 #: Fields of `comparisons.influence.Influence` that are saved; `removed` is long.
 INFLUENCE = ("first", "rival", "count", "total", "unit")
 
 
-def with_answers(
-    arena: Arena, table: ComparisonTable, options: Mapping[str, Any]
-) -> Arena:
+def with_answers(arena: Arena, table: ComparisonTable) -> Arena:
     """Returns the fit with its answers, as far as its size and its model allow.
 
     Args:
         arena: The fit.
         table: Its comparisons.
-        options: Model, ties, both_bad, covariates and order, as they were fitted.
 
     >>> import irtjax
     >>> rows = [[30, 10, 0, 0], [40, 20, 0, 0], [30, 20, 0, 0]]
     >>> table = irtjax.ComparisonTable.of("abc", [0, 0, 1], [1, 2, 2], rows)
-    >>> arena = with_answers(irtjax.fit_comparisons(table), table, {})
+    >>> arena = with_answers(irtjax.fit_comparisons(table), table)
     >>> answer_lines(arena)["Fragile"]
     'Without 24 of 150 comparisons (16 %), b is first instead of a.'
     """
@@ -56,17 +58,18 @@ def with_answers(
     answers: dict[str, Any] = {
         "decision": {"first": names[0], "second": names[1], "battles": battles}
     }
-    # Checks and influence are of plain comparisons.
     option = arena.options.get
-    others = [option(x) for x in ("preset", "category", "judge", "tie_rates")]
-    others.append(option("model") == "plackett_luce" or option("both_bad") == "outcome")
-    plain = not any(others)
-    if plain and len(table.first) <= MOST_ROWS:
+    options = {x: arena.options[x] for x in OPTIONS if x in arena.options}
+    # Rankings have no pairs, and weights of a preset change with what is left out.
+    pairs = option("model") != "plackett_luce" and option("preset") is None
+    if pairs and len(table.first) <= MOST_ROWS:
         clusters = option("cluster") or [None]
         time = next((x for x in TIMES if x in table.labels), None)
         checks = diagnose(table, cluster=clusters[0], time=time, **options)
         answers |= {"checks": checks.lines(), "misfit": checks.significant()}
-    if plain and table.num_comparisons <= MOST_COMPARISONS:
+    effects = sum(x.num_rows for x in arena.tables.values())
+    few = effects <= MOST_EFFECTS and table.num_comparisons <= MOST_COMPARISONS
+    if pairs and few:
         fragile = influence(table, **options)
         answers["influence"] = {name: getattr(fragile, name) for name in INFLUENCE}
     return dataclasses.replace(arena, answers=answers)

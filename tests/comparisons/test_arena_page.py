@@ -173,9 +173,9 @@ def test_the_verdict_is_short(fit, table):
 def test_answers_stand_in_the_verdict_and_on_the_page(table, fit):
     few = battles(votes=60)
     plain = irtjax.fit_comparisons(few)
-    decided = answer_lines(with_answers(plain, few, {}))["Plan"]
+    decided = answer_lines(with_answers(plain, few))["Plan"]
     assert decided.endswith("decide between them with a power of .8.")
-    fit = with_answers(fit, table, {"covariates": ["length"]})
+    fit = with_answers(fit, table)
     lines = answer_lines(fit)
     assert lines["Fragile"].startswith("Without ") and "is first" in lines["Fragile"]
     assert "Misfit" not in lines
@@ -190,7 +190,7 @@ def test_large_tables_have_no_influence(table, fit, monkeypatch):
 
     monkeypatch.setattr(module, "MOST_ROWS", 1)
     monkeypatch.setattr(module, "MOST_COMPARISONS", 1)
-    assert "Fragile" not in answer_lines(with_answers(fit, table, {}))
+    assert "Fragile" not in answer_lines(with_answers(fit, table))
 
 
 @pytest.mark.parametrize("command", ["show", "rank"])
@@ -205,7 +205,7 @@ def test_a_saved_arena_prints_what_the_fit_printed(command, tmp_path, monkeypatc
     def printed(*words):
         result = CliRunner().invoke(app, [*words])
         assert result.exit_code == 0, result.output
-        return result.output
+        return result.stdout
 
     votes = battles(votes=60).table.to_pandas()
     kind = votes[["first", "second", "tie"]].to_numpy().argmax(axis=1)
@@ -219,3 +219,23 @@ def test_a_saved_arena_prints_what_the_fit_printed(command, tmp_path, monkeypatc
     before = tiles()
     printed("report", "arena")
     assert tiles() == before and "Fragile" in str(before)
+
+
+@pytest.mark.parametrize(
+    ("options", "has"),
+    [
+        ({"category": "topic"}, True),
+        ({"ties": "davidson", "tie_rates": True}, True),
+        ({"preset": "arena_rank"}, False),
+    ],
+)
+def test_fits_with_effects_have_influence_and_checks_and_presets_do_not(options, has):
+    votes = battles(votes=400)
+    topic = np.char.add("t", (np.arange(400) % 3).astype(str))
+    votes = irtjax.ComparisonTable.of(
+        votes.subjects, votes.first, votes.second, votes.outcomes,
+        labels={"topic": topic},
+    )  # fmt: skip
+    answers = with_answers(irtjax.fit_comparisons(votes, **options), votes).answers
+    assert ("influence" in answers, "checks" in answers) == (has, has)
+    assert "decision" in answers

@@ -122,3 +122,69 @@ def test_drift_is_named_and_halves_agree():
 def test_unknown_labels_are_refused():
     with pytest.raises(ValueError, match=r"no label 'user' .*: prompt, time"):
         diagnose(votes(number=50), cluster="user")
+
+
+def with_effects(seed, *, category=0.0, judge=0.0, tie=0.0, number=4000):
+    """Rao and Kupper's votes with planted effects of categories, judges and ties."""
+    rng = np.random.default_rng(seed)
+    models, topics = 6, 5
+    own = np.linspace(-0.8, 0.8, models)[:, None]
+    own = own + category * rng.normal(size=(models, topics))
+    first = rng.integers(models, size=number)
+    second = (first + rng.integers(1, models, size=number)) % models
+    topic, rater = rng.integers(topics, size=number), rng.integers(12, size=number)
+    alpha = np.exp(judge * rng.normal(size=12))
+    cut = np.exp(-0.7 + tie * rng.normal(size=models))
+    gap = alpha[rater] * (own[first, topic] - own[second, topic])
+    gap, h = gap + rng.logistic(size=number), np.sqrt(cut[first] * cut[second])
+    kind = np.where(gap > h, 0, np.where(gap < -h, 1, 2))
+    return irtjax.ComparisonTable.of(
+        [f"m{k}" for k in range(models)],
+        first,
+        second,
+        np.eye(4)[kind],
+        labels={
+            "topic": np.char.add("t", topic.astype(str)),
+            "judge": np.char.add("j", rater.astype(str)),
+            "prompt": np.char.add("p", rng.integers(300, size=number).astype(str)),
+        },
+    )
+
+
+@pytest.mark.parametrize(
+    ("planted", "options"),
+    [
+        ({"category": 0.5}, {"category": "topic"}),
+        ({"category": 0.5}, {"category": "topic", "cluster": "prompt"}),
+        ({"judge": 0.6}, {"judge": "judge"}),
+        ({"tie": 0.5}, {"tie_rates": True}),
+    ],
+)
+def test_residuals_with_random_effects_are_standard_normal(planted, options):
+    squares = []
+    for seed in range(12):
+        result = diagnose(with_effects(seed, **planted), ties="rao_kupper", **options)
+        squares.append(np.mean(np.asarray(result.table["z"]) ** 2))
+    # 12 x 15 squares of 10 independent ones: their mean has a standard error of .13.
+    assert np.mean(squares) == pytest.approx(1, abs=0.4)
+    assert np.isnan(result.deviance) and "Deviance" not in str(result)
+
+
+def test_a_pair_that_does_not_fit_is_named_with_categories():
+    table = with_effects(0, category=0.4)
+    outcomes = table.outcomes.copy()
+    pair = (table.first == 0) & (table.second == 1)
+    outcomes[pair] = [1, 0, 0, 0]
+    other = irtjax.ComparisonTable.of(
+        table.subjects, table.first, table.second, outcomes, labels=table.labels
+    )
+    result = diagnose(other, category="topic")
+    row = result.table.to_pylist()[0]
+    assert {row["model_a"], row["model_b"]} == {"m0", "m1"} and row["q_value"] < 1e-6
+    assert result.halves is None and result.drift is None
+
+
+def test_rankings_and_presets_are_refused():
+    for option in ({"model": "plackett_luce"}, {"preset": "arena_rank"}):
+        with pytest.raises(ValueError, match="comparisons of two without a preset"):
+            diagnose(votes(number=50), **option)

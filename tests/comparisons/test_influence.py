@@ -4,6 +4,7 @@ import itertools
 
 import numpy as np
 import pytest
+from scipy.optimize import minimize
 
 import irtjax
 
@@ -17,6 +18,8 @@ def battles(seed: int, votes: int = 24, subjects: int = 4) -> irtjax.ComparisonT
     gap = ability[first] - ability[second] + rng.logistic(size=votes)
     kind = np.where(gap > 0.2, 0, np.where(gap < -0.2, 1, 2))
     labels = {"prompt": (np.arange(votes) // 3).astype(str)}
+    labels |= {"topic": (np.arange(votes) % 3).astype(str)}
+    labels |= {"judge": (np.arange(votes) % 4).astype(str)}
     names = [f"m{k}" for k in range(subjects)]
     return irtjax.ComparisonTable.of(
         names, first, second, np.eye(4)[kind], labels=labels
@@ -56,21 +59,58 @@ def test_no_smaller_set_of_any_kind_changes_the_first_place(seed, cluster):
 def test_the_first_place_changes_without_what_is_named(cluster):
     table = battles(1, votes=90)
     found = irtjax.influence(table, cluster=cluster, ties="davidson")
-    if cluster:
-        gone = np.isin(table.labels["prompt"], found.removed["prompt"].to_pylist())
-    else:
-        gone = np.isin(np.arange(90), found.removed["comparison"].to_pylist())
     assert found.removed.num_rows == found.count > 0
-    left = irtjax.fit_comparisons(table.select(np.flatnonzero(~gone)), ties="davidson")
-    names, estimates = left.abilities.names, left.abilities.estimates
-    assert (
-        found.first
-        == irtjax.fit_comparisons(table, ties="davidson")
-        .abilities.rank()
-        .rows()[0]["subject"]
+    left = table.select(np.flatnonzero(~gone(table, found, cluster)))
+    whole, left = (
+        irtjax.fit_comparisons(x, ties="davidson").abilities for x in (table, left)
     )
-    assert names[estimates.argmax()] == found.rival != found.first
+    assert found.first == whole.names[whole.estimates.argmax()]
+    assert left.names[left.estimates.argmax()] == found.rival != found.first
     assert f"{found.rival} is first instead of {found.first}" in str(found)
+
+
+def gone(table, found, cluster):
+    """Which rows are left out."""
+    if cluster:
+        return np.isin(table.labels[cluster], found.removed[cluster].to_pylist())
+    rows = found.removed["comparison"].to_pylist()
+    return np.isin(np.arange(len(table.first)), rows)
+
+
+def test_categories_are_those_of_another_optimiser():
+    """Abilities, means over topics whose effects are N(0, tau^2), swap by one vote."""
+    table = battles(3, votes=200)
+    fit = irtjax.fit_comparisons(table, category="topic")
+    tau = max(fit.effects["category_sd"][0], 1e-3)
+    found = irtjax.influence(table, category="topic")
+    topic = table.labels["topic"].astype(int)
+    points = table.outcomes[:, 0] + table.outcomes[:, 2] / 2
+
+    def leader(rows):
+        i, j, c, y = (x[rows] for x in (table.first, table.second, topic, points))
+
+        def negative(z):
+            theta, delta = z[:4], z[4:].reshape(4, 3)
+            d = theta[i] - theta[j] + delta[i, c] - delta[j, c]
+            value = np.sum(y * np.logaddexp(0, -d) + (1 - y) * np.logaddexp(0, d))
+            return value + np.sum(delta**2) / (2 * tau**2) + np.mean(theta) ** 2
+
+        z = minimize(negative, np.zeros(16), method="BFGS", options={"gtol": 1e-6}).x
+        return str(table.subjects[np.argmax(z[:4] + z[4:].reshape(4, 3).mean(axis=1))])
+
+    keep = ~gone(table, found, None)
+    assert leader(keep | True) == found.first and leader(keep) == found.rival
+    # One vote more, and the first is the first again.
+    last = found.removed["comparison"].to_pylist()[-1]
+    assert leader(keep | (np.arange(200) == last)) == found.first
+
+
+@pytest.mark.parametrize(
+    "options", [{"judge": "judge"}, {"ties": "davidson", "tie_rates": True}]
+)
+def test_judges_and_rates_of_ties_have_influence(options):
+    found = irtjax.influence(battles(1, votes=90), **options)
+    assert 0 < found.count < 20 and found.rival != found.first
 
 
 def test_counts_by_pair_are_single_votes():
