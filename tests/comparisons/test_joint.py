@@ -6,25 +6,9 @@ from scipy.optimize import minimize
 from scipy.stats import multivariate_normal
 
 import irtjax
+from experiments.comparisons.joint_scale import drawn, simulate
 from irtjax.comparisons import sources
 from irtjax.comparisons.joint import fit_jointly, without_prior
-
-
-def drawn(rng, rho, count=60, noise=(0.4, 0.15), only=0):
-    """True abilities with standard deviations 1 and 0.5, and estimates of them.
-
-    The last `only` models have no estimate in the second source.
-    """
-    deviation = np.array([1.0, 0.5])
-    root = np.array([[1, 0], [rho, np.sqrt(1 - rho**2)]])
-    true = (rng.normal(size=(count, 2)) @ root.T) * deviation
-    seen = true + rng.normal(size=true.shape) * noise
-    second = count - only
-    value = np.concatenate([seen[:, 0], seen[:second, 1]])
-    error = np.concatenate([np.full(count, noise[0]), np.full(second, noise[1])])
-    source = np.repeat([0, 1], [count, second])
-    subject = np.concatenate([np.arange(count), np.arange(second)])
-    return true, sources.Estimates(value, np.diag(error**2), source, subject)
 
 
 def abilities_of(estimates, source):
@@ -165,20 +149,11 @@ def test_a_planted_model_differs_and_three_sources_join_with_missing_models():
 @pytest.mark.parametrize("rho", [0.0, 0.5, 1.0])
 def test_coverage_of_planted_agreement(rho):
     # The standard error of a coverage of 0.95 in 60 samples is 0.028.
-    rng, held, estimate, discoveries, count = np.random.default_rng(11), 0, [], 0, 60
-    for _ in range(count):
-        _, estimates = drawn(rng, rho, 40)
-        sigma, at = sources.maximum(estimates)
-        estimate.append(sigma[0, 1] / np.sqrt(sigma[0, 0] * sigma[1, 1]))
-        lower, upper = sources.correlation_interval(estimates, sigma, (0, 1), 0.95)
-        held += lower - 1e-9 <= rho <= upper + 1e-9
-        _, residual, error = sources.residuals(estimates, sigma, at)
-        z = abs(residual / error)[:40]
-        discoveries += z.max() > 3.227  # Of 40 tests at .05 / 40.
-    assert held / count > 0.95 - 3 * 0.028
-    assert abs(np.mean(estimate) - rho) < 0.05
+    found = simulate(rho, 40, 60)
+    assert found.inside > 0.95 - 3 * 0.028
+    assert abs(found.estimate - rho) < 0.05
     if rho == 1:  # No model has a residual.
-        assert discoveries / count < 0.05 + 3 * 0.028
+        assert found.discoveries < 0.05 + 3 * 0.028
 
 
 def test_refusals_name_the_cure():

@@ -3,29 +3,10 @@
 import numpy as np
 import pytest
 from scipy.optimize import approx_fprime, minimize
-from scipy.special import expit
 
+from experiments.comparisons.judges import biases, drawn, simulate
 from irtjax.validity import judges
 from irtjax.validity.judges import fit_judges
-
-ALPHA, BETA = np.array([-2.0, -1.5, -2.5, -1.0]), np.array([4.0, 3.0, 4.0, 2.5])
-GAMMA = np.array([0.0, 0.6, 0.2, -0.3])
-
-
-def drawn(rng, subjects=20, items=40, share=0.15, style=True):
-    """A table of reports, the truth `[subjects, items]` and the styles."""
-    odds = 0.3 + rng.normal(size=(subjects, 1)) - rng.normal(size=items)
-    truth = (rng.random((subjects, items)) < expit(odds)).astype(float)
-    length = rng.normal(size=(subjects, items))
-    length = (length - length.mean()) / length.std()
-    i, j, k = (x.ravel() for x in np.indices((subjects, items, len(ALPHA))))
-    gamma = GAMMA if style else np.zeros(len(GAMMA))
-    chance = expit(ALPHA[k] + BETA[k] * truth[i, j] + gamma[k] * length[i, j])
-    gold = np.where(rng.random(truth.shape) < share, truth, np.nan)
-    rows = {"subject": i, "item": j, "judge": k, "gold": gold[i, j]}
-    rows["verdict"] = (rng.random(i.size) < chance).astype(int)
-    rows["length"] = length[i, j]
-    return rows, truth, length
 
 
 def dawid_skene(verdict, gold, steps=400):
@@ -110,41 +91,23 @@ def test_accuracies_are_corrected_and_their_errors_hold():
         gap = {x: table[x] - right for x in ("judged", "corrected")}
         squares.append([np.mean(x**2) for x in gap.values()])
         inside.append(abs(gap["corrected"]) < 1.96 * table["corrected_se"])
-        bias = found.judges.to_pandas()
-        chance = expit(
-            ALPHA[:, None, None]
-            + BETA[:, None, None] * truth
-            + GAMMA[:, None, None] * length
-        )
-        planted = 100 * GAMMA * (chance * (1 - chance)).mean(axis=(1, 2))
-        z = (bias["length_bias"] - planted) / bias["length_bias_se"]
+        table = found.judges.to_pandas()
+        z = (table["length_bias"] - biases(truth, length)) / table["length_bias_se"]
         assert abs(z).max() < 3.5
     # 80 accuracies: the standard error of a coverage of 0.95 is 0.024.
     assert np.mean(inside) > 0.95 - 3 * 0.024
-    assert np.sqrt(np.mean(squares, axis=0)[1]) < 0.5 * np.sqrt(
-        np.mean(squares, axis=0)[0]
-    )
-    ranked = found.abilities.rank()
-    assert ranked.rows()[0]["expected_score"] == max(table["corrected"])
+    judged, corrected = np.sqrt(np.mean(squares, axis=0))
+    assert corrected < 0.5 * judged
+    best = found.abilities.rank().rows()[0]
+    assert best["expected_score"] == max(found.accuracies["corrected"].to_pylist())
 
 
 @pytest.mark.slow
 def test_coverage_of_judges():
-    hits = {"sensitivity": [], "specificity": []}
-    for seed in range(40):
-        found = fit_judges(
-            drawn(np.random.default_rng(100 + seed))[0], style=["length"]
-        )
-        table = found.judges.to_pandas()
-        for name, true in (
-            ("sensitivity", expit(ALPHA + BETA)),
-            ("specificity", expit(-ALPHA)),
-        ):
-            hits[name].append(
-                (table[f"{name}_lower"] < true) & (true < table[f"{name}_upper"])
-            )
+    found = simulate(40, seed=100)
     # 160 intervals: the standard error of a coverage of 0.95 is 0.017.
-    assert all(np.mean(x) > 0.95 - 3 * 0.017 for x in hits.values())
+    for name in ("sensitivity", "specificity", "length_bias"):
+        assert found[name] > 0.95 - 3 * 0.017
 
 
 def test_a_rectified_accuracy_of_gold_alone_is_that_of_gold():
