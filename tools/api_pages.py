@@ -22,7 +22,7 @@ MORE = {
     "estimators": ["estimators.posterior"],
     "harness": ["harness.inspect", "harness.inspect_samples", "harness.lm_eval"],
     "storage": ["storage.to_arviz"],
-    "subsets": ["subsets.pool.SubsetOptions"],
+    "subsets": ["subsets.pool.SubsetSettings"],
     "validity": ["validity.recovery"],
 }
 #: Modules that are for the package itself.

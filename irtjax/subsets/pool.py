@@ -34,7 +34,7 @@ FALSE_DISCOVERIES = 0.05
 FOLDS = 5
 
 
-class SubsetOptions(TypedDict, total=False):
+class SubsetSettings(TypedDict, total=False):
     """What the full score is, and which items are preferred.
 
     Attributes:
@@ -69,7 +69,7 @@ def make_pool(
     avoid: Sequence[str] | None = None,
     bounds: Bounds | None = None,
 ) -> tuple[Pool, tuple[str, ...]]:
-    """The items to choose from, their responses, and warnings; see `SubsetOptions`."""
+    """The items to choose from, their responses, and warnings; see `SubsetSettings`."""
     _check_one_of("aim", aim, AIMS)
     _check_one_of("average", average, ("items", "benchmarks"))
     table = data if isinstance(data, ResponseTable) else read(data)

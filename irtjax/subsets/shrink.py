@@ -37,7 +37,7 @@ from irtjax.subsets.crossfit import (
 )
 from irtjax.subsets.errors import SubsetErrors, agreement, check_reference, summarise
 from irtjax.subsets.pool import (
-    SubsetOptions,
+    SubsetSettings,
     check_choice,
     check_folds,
     check_size,
@@ -64,7 +64,7 @@ def shrink(
     folds: int | None = None,
     level: float = 0.95,
     key: RandomKey | None = None,
-    **options: Unpack[SubsetOptions],
+    **options: Unpack[SubsetSettings],
 ) -> Shrunken:
     """Chooses a subset of items that stands for all, and a predictor of full scores.
 
@@ -105,7 +105,7 @@ def shrink(
         key: A whole number or a JAX key, for folds, clusters and random items; a fixed
             one when None.
         **options: `aim`, `abilities`, `stratify`, `average`, `avoid` and `bounds` of
-            `irtjax.subsets.pool.SubsetOptions`, where each is explained.
+            `irtjax.subsets.pool.SubsetSettings`, where each is explained.
 
     Raises:
         TypeError: If there is no option of a name.
@@ -119,7 +119,7 @@ def shrink(
     60
     """
     key = as_key(key)
-    check_keywords("shrink", options, SubsetOptions)
+    check_keywords("shrink", options, SubsetSettings)
     check_choice(rule, level)
     if sum(x is not None for x in (size, standard_error, score_error)) != 1:
         raise ValueError("give one of size, standard_error and score_error")
@@ -266,7 +266,7 @@ def subset_errors(
     level: float = 0.95,
     reference: Mapping[str, float] | None = None,
     key: RandomKey | None = None,
-    **options: Unpack[SubsetOptions],
+    **options: Unpack[SubsetSettings],
 ) -> SubsetErrors:
     """How well subsets predict the full scores of held-out subjects.
 
@@ -295,7 +295,7 @@ def subset_errors(
     (20, True)
     """
     key = as_key(key)
-    check_keywords("subset_errors", options, SubsetOptions)
+    check_keywords("subset_errors", options, SubsetSettings)
     for rule in rules:
         check_choice(rule, level)
     if folds < 3:
