@@ -114,7 +114,7 @@ class Abilities(HasTable):
 
         chosen = self.level if level is None else level
         covariance = self.covariance if self.covariance.ndim == 2 else None
-        found = ranking.rank(
+        ranked = ranking.rank(
             self.estimates,
             self.standard_error,
             key=key,
@@ -128,11 +128,11 @@ class Abilities(HasTable):
         columns = {"subject": self.names, "ability": self.estimates}
         columns |= _with_interval("", self.estimates, self.standard_error, half)
         for name in ranking.RankIntervals._fields:
-            columns[name] = getattr(found, name)
-        columns["first_group"] = found.first_group + 1
-        columns["last_group"] = found.last_group + 1
-        nowhere = np.full((2, len(self.names)), np.nan)
-        score, error = nowhere if self.expected is None else self.expected
+            columns[name] = getattr(ranked, name)
+        columns["first_group"] = ranked.first_group + 1
+        columns["last_group"] = ranked.last_group + 1
+        unknown = np.full((2, len(self.names)), np.nan)
+        score, error = unknown if self.expected is None else self.expected
         columns["expected_score"] = score
         columns |= _with_interval("expected_score_", score, error, half)
         if self.expected is not None and 0 <= np.min(score) <= np.max(score) <= 1:
@@ -148,9 +148,9 @@ class Abilities(HasTable):
         names = pa.array(self.names)
         return RankedSubjects(
             with_level(pa.table(arrays), chosen),
-            GroupNames(names, found.groups),
-            found.num_pairs,
-            found.num_different,
+            GroupNames(names, ranked.groups),
+            ranked.num_pairs,
+            ranked.num_different,
             chosen,
             self.heading,
             self.noun,
@@ -163,14 +163,14 @@ class Abilities(HasTable):
         places = find_names(np.asarray(self.names), [first, second], "subject")
         if places[0] == places[1]:
             raise ValueError(f"{first!r} is compared with itself: name two subjects")
-        found = ranking.compare(
+        comparison = ranking.compare(
             self.estimates,
             self.standard_error,
             *(int(place) for place in places),
             covariance=self.covariance if self.covariance.ndim == 2 else None,
             level=self.level if level is None else level,
         )
-        return found._replace(first=first, second=second)
+        return comparison._replace(first=first, second=second)
 
 
 def _with_interval(prefix: str, value, error, half: float) -> dict[str, np.ndarray]:

@@ -189,8 +189,8 @@ def one_ability_test(
             np.asarray(values)[rows].astype(dtype),
             seen,
         )
-        kept = min(size, subjects - start)
-        parts.append([(np.asarray(x, float) @ onto)[:kept] for x in slopes])
+        new_rows = min(size, subjects - start)
+        parts.append([(np.asarray(x, float) @ onto)[:new_rows] for x in slopes])
     return _benchmark_test(*(np.concatenate(x) for x in zip(*parts, strict=True)))
 
 
@@ -321,7 +321,7 @@ def z_of_kurtosis(kurtosis: float, n: int) -> float:
     return (1 - 2 / (9 * a) - math.cbrt(ratio)) / math.sqrt(2 / (9 * a))
 
 
-def of_dependence(found: DependenceTest | None) -> list[str]:
+def of_dependence(test: DependenceTest | None) -> list[str]:
     """What dependent trials mean for the numbers, and what to do.
 
     >>> of_dependence(DependenceTest(0.5, 0.01, 10.0))[0][:46]
@@ -329,14 +329,14 @@ def of_dependence(found: DependenceTest | None) -> list[str]:
     >>> of_dependence(DependenceTest(0.01, 0.002, 3.0))
     []
     """
-    if found is None or found.icc < 2 * found.standard_error:
+    if test is None or test.icc < 2 * test.standard_error:
         return []
-    factor = math.sqrt(found.trials / found.worth)
+    factor = math.sqrt(test.trials / test.worth)
     if factor < SMALLEST_FACTOR:
         return []
     return [
         "repeated responses to an item agree beyond ability (correlation"
-        f" {found.icc:.2f}): {found.trials:.3g} trials are worth {found.worth:.2g}"
+        f" {test.icc:.2f}): {test.trials:.3g} trials are worth {test.worth:.2g}"
         f" independent ones, as which they count; standard errors are up to"
         f" {factor:.1f} times too small, and too many pairs differ: read with"
         " trials='mean' and fit the model share, which counts them as what they are"
@@ -344,7 +344,7 @@ def of_dependence(found: DependenceTest | None) -> list[str]:
     ]
 
 
-def note_of_benchmarks(found: BenchmarkTest | None, error: np.ndarray) -> list[str]:
+def note_of_benchmarks(test: BenchmarkTest | None, error: np.ndarray) -> list[str]:
     """That errors count the choice of benchmarks, if they do.
 
     `error` are the standard errors of abilities without it.
@@ -355,11 +355,11 @@ def note_of_benchmarks(found: BenchmarkTest | None, error: np.ndarray) -> list[s
     >>> note_of_benchmarks(found, np.array([1.3, 1.5]))
     []
     """
-    if found is None or not found.matters(error):
+    if test is None or not test.matters(error):
         return []
     return [
-        f"abilities differ by benchmark ({_p(found.p_value)}, standard deviation"
-        f" {found.sd:.2f} around one ability): subjects are ranked by mean responses,"
+        f"abilities differ by benchmark ({_p(test.p_value)}, standard deviation"
+        f" {test.sd:.2f} around one ability): subjects are ranked by mean responses,"
         " whose errors count these benchmarks as a sample of others; expected scores"
         " are on these; the model 'multibenchmark' has an ability for each"
     ]
@@ -394,11 +394,10 @@ def untested(num_subjects: int, normal: bool) -> list[str]:
     ]
 
 
-def _matters(found: NormalityTest) -> bool:
+def _matters(test: NormalityTest) -> bool:
     """Whether a departure is large enough to matter for intervals at the ends."""
     return (
-        abs(found.skewness) > SMALLEST_SKEWNESS
-        or abs(found.kurtosis) > SMALLEST_KURTOSIS
+        abs(test.skewness) > SMALLEST_SKEWNESS or abs(test.kurtosis) > SMALLEST_KURTOSIS
     )
 
 

@@ -163,8 +163,8 @@ def _covariance_of_items(estimates: Estimates) -> np.ndarray | None:
     if covariance is None:
         return None
     identified = np.asarray(covariance.identified)
-    both = identified[:, :, None] & identified[:, None, :]
-    return np.where(both, np.asarray(covariance.items), np.nan)
+    pairs = identified[:, :, None] & identified[:, None, :]
+    return np.where(pairs, np.asarray(covariance.items), np.nan)
 
 
 def _versions() -> dict[str, str]:

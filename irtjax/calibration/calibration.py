@@ -233,9 +233,9 @@ class Calibration(HasTable):
         if table.num_rows > most:
             lines.append(f"      and {counted(table.num_rows - most, 'more subject')}")
         if self.warnings:
-            more = len(self.warnings) - 1
-            more = f" (+ {more} more)" if more else ""
-            lines.append(f"warning: {self.warnings[0]}{more}")
+            rest = len(self.warnings) - 1
+            rest = f" (+ {rest} more)" if rest else ""
+            lines.append(f"warning: {self.warnings[0]}{rest}")
         lines.append("see .abilities, .items, .warnings; irtjax.rank(fit)")
         return "\n".join(lines)
 
@@ -246,8 +246,8 @@ class Calibration(HasTable):
 
     def _ranked(self) -> HasTable:
         """The ranking, whose module needs this one; abilities if none is finite."""
-        both = (self.table.column(name) for name in ("ability", "ability_se"))
-        values = np.array([x.to_pylist() for x in both], float)
+        columns = (self.table.column(name) for name in ("ability", "ability_se"))
+        values = np.array([x.to_pylist() for x in columns], float)
         if not np.isfinite(values).all(axis=0).any():
             return self.abilities
         return import_module("irtjax.calibration.rank").rank(self)

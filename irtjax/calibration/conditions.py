@@ -448,20 +448,20 @@ def _of_one(condition: Condition, fit: Calibration, level: float, _) -> _Measure
     return _Measured(value, float(lower[0]), float(upper[0]))
 
 
-def _reason(condition: Condition, found: _Measured, level: float) -> str:
+def _reason(condition: Condition, measured: _Measured, level: float) -> str:
     """The numbers behind an outcome."""
     names = condition.subjects
     if condition.quantity == "probability":
-        return f"P({names[0]} > {names[1]}) = {found.estimate:.3f}"
+        return f"P({names[0]} > {names[1]}) = {measured.estimate:.3f}"
     what = {"ability": "ability", "score": "expected score"}.get(condition.quantity)
     what = f"{what or 'accuracy'} of {names[0]}"
     if len(names) == 2:
         what += f" less that of {names[1]}"
     text = (
-        f"{what} {_figure(found.estimate)}, {percent(level)} interval"
-        f" {_figure(found.lower)} to {_figure(found.upper)}"
+        f"{what} {_figure(measured.estimate)}, {percent(level)} interval"
+        f" {_figure(measured.lower)} to {_figure(measured.upper)}"
     )
-    return text if found.p_value is None else f"{text}, p = {found.p_value:.2g}"
+    return text if measured.p_value is None else f"{text}, p = {measured.p_value:.2g}"
 
 
 def _figure(value: float) -> str:

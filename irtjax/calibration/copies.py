@@ -116,14 +116,14 @@ def copies_of(
     close[close] = pdtr(different[close], expected[close]) * pairs <= LEVEL
     close_pairs: list[tuple[int, int, int, int, float]] = []
     for first, second in zip(*np.nonzero(close), strict=True):
-        both = np.ones(size, bool)
+        shared = np.ones(size, bool)
         for mask in (observed, trials):
             if mask is not None:
-                both &= (mask[first] > 0) & (mask[second] > 0)
+                shared &= (mask[first] > 0) & (mask[second] > 0)
         unequal = values[first] != values[second]
         if trials is not None:
             unequal |= trials[first] != trials[second]
-        met, apart = int(both.sum()), int((unequal & both).sum())
+        met, apart = int(shared.sum()), int((unequal & shared).sum())
         # Of the items that were not drawn as many are expected to differ.
         wanted = float(
             expected[first, second] * met / max(seen[first] @ seen[second], 1)
@@ -229,17 +229,17 @@ def _grouped(pairs: list[tuple[int, int, int, int, float]], count: int) -> Copie
     return Copies(*(tuple(x) for x in zip(*columns, strict=True)))
 
 
-def warnings_of(found: Copies, names: np.ndarray) -> list[str]:
+def warnings_of(alike: Copies, names: np.ndarray) -> list[str]:
     """One warning that names copies and what to do; none without copies.
 
     >>> found = Copies((np.array([0, 2]),), (0,), (60,), (24.6,))
     >>> print(warnings_of(found, np.array(["a", "b", "c"]))[0][:68])
     subjects a, c gave the same 60 responses (independent subjects would
     """
-    if not found.groups:
+    if not alike.groups:
         return []
     parts = []
-    for group, apart, met, wanted in list(zip(*found, strict=True))[:MOST_GROUPS]:
+    for group, apart, met, wanted in list(zip(*alike, strict=True))[:MOST_GROUPS]:
         what = f"the same {met:,} responses"
         if apart:
             what = f"{met - apart:,} of {met:,} responses alike"
@@ -247,7 +247,7 @@ def warnings_of(found: Copies, names: np.ndarray) -> list[str]:
             f"subjects {listing(names[group].tolist(), MOST_NAMES)} gave {what}"
             f" (independent subjects would differ on {wanted:,.0f})"
         )
-    others = len(found.groups) - len(parts)
+    others = len(alike.groups) - len(parts)
     if others:
         parts.append(f"{counted(others, 'more group')} likewise")
     return [

@@ -142,14 +142,14 @@ def between_subjects(residuals: FreeSlopes, codes: np.ndarray) -> Dependence:
     slope, weight, basis = slope[members], weight[members], basis[:, members]
     totals = lambda x: np.add.reduceat(x, starts, axis=0)
     pairs = lambda x, y: np.sum(totals(x) * totals(y), 0) - np.sum(x * y, 0)
-    both = float(np.sum(pairs(slope, slope)))
+    products = float(np.sum(pairs(slope, slope)))
     size = float(np.sum(pairs(weight, weight)))
     lost = 0.0
     moved = [weight * power[:, None] for power in basis]
     for a, first in enumerate(moved):
         for b, second in enumerate(moved):
             lost += float(inverse[a, b] @ pairs(first, second))
-    return _dependence(both + lost, size)
+    return _dependence(products + lost, size)
 
 
 def between_items(residuals: FreeSlopes, codes: np.ndarray) -> Dependence:

@@ -137,5 +137,5 @@ def _p_of_complete(cells: AbstractStoredCells, rest: Rest) -> np.ndarray:
     # Rounding is in proportion to what cancels in `second`.
     size = whole + c**2 * ones * zeros / subjects
     sums = ScoreSums(second, third, CONSTANT * count + 1e-12 * size)
-    found = tails_of_sums(count, ones, total, sums)[1]
-    return np.where((ones > 0) & (zeros > 0), found, np.nan)
+    lower_tail = tails_of_sums(count, ones, total, sums)[1]
+    return np.where((ones > 0) & (zeros > 0), lower_tail, np.nan)

@@ -83,8 +83,8 @@ def drifted_items(fit: Calibration, table: ResponseTable) -> list[str]:
     labels = None if fit.benchmarks is None else np.asarray(fit.benchmarks)[where]
     p_value = _p_values(below, above, labels)
     order = np.argsort(p_value, kind="stable")
-    found = benjamini_hochberg(p_value) <= LEVEL
-    return [str(table.items[items[j]]) for j in order if found[j]]
+    drifted = benjamini_hochberg(p_value) <= LEVEL
+    return [str(table.items[items[j]]) for j in order if drifted[j]]
 
 
 def _chances(fit: Calibration, table: ResponseTable, where: np.ndarray, errors):
@@ -94,7 +94,7 @@ def _chances(fit: Calibration, table: ResponseTable, where: np.ndarray, errors):
         return None, None
     model = dataclasses.replace(fit.model, family=family.of_items(where))
     items = jax.tree.map(lambda x: jnp.asarray(x)[where], fit.parameters.items)
-    flat, known = with_errors(model, items, errors[where])
+    flat, uncertain = with_errors(model, items, errors[where])
     names = fit.abilities.table.column("subject").to_pylist()
     ability = fit.abilities.table["ability"].to_numpy(zero_copy_only=False)
     rows = places_of(np.asarray(names), table.subjects)
@@ -102,9 +102,9 @@ def _chances(fit: Calibration, table: ResponseTable, where: np.ndarray, errors):
     size = 1 << max(len(rows) - 1, 3).bit_length()
     theta = np.zeros(size)
     theta[: len(rows)] = np.asarray(ability, float)[rows]
-    dtype = known.coordinates.dtype
-    found = expected_with_errors(flat.family, known, jnp.asarray(theta, dtype))
-    mean, variance = (np.asarray(x, float)[: len(rows)] for x in found)
+    dtype = uncertain.coordinates.dtype
+    moments = expected_with_errors(flat.family, uncertain, jnp.asarray(theta, dtype))
+    mean, variance = (np.asarray(x, float)[: len(rows)] for x in moments)
     mean = np.clip(mean, _SURE, 1 - _SURE)
     return mean, np.sqrt(np.maximum(variance, 0)) / (mean * (1 - mean))
 
@@ -138,8 +138,8 @@ def _p_values(below, above, labels: np.ndarray | None) -> np.ndarray:
         if part.sum() >= FEWEST_ITEMS:
             centre[part] = np.median(middle[part])
     squares = np.sort((middle - centre) ** 2)
-    kept = squares[: max(round(_MIDDLE * len(squares)), 1)]
-    scale = max(np.sqrt(kept.mean() / _SQUARE), 1)
+    smallest = squares[: max(round(_MIDDLE * len(squares)), 1)]
+    scale = max(np.sqrt(smallest.mean() / _SQUARE), 1)
     low = ndtr((ndtri(bound(below)) - centre) / scale)
     high = ndtr((-ndtri(bound(above)) - centre) / -scale)
     return np.minimum(2 * np.minimum(low, high), 1)

@@ -83,8 +83,8 @@ def _integrated_items(fit: Evidence) -> Findings:
 
 def _identification(fit: Evidence) -> Findings:
     """Abilities or ranks that the responses do not identify."""
-    found = identification.warnings_of(fit.table, fit.estimates, fit.variation)
-    return Findings(tuple(found))
+    sentences = identification.warnings_of(fit.table, fit.estimates, fit.variation)
+    return Findings(tuple(sentences))
 
 
 def _one_ability(fit: Evidence) -> Findings:
@@ -182,10 +182,10 @@ def findings_of(fit: Evidence) -> Findings:
     return _joined(check.find(fit) for check in CHECKS if check.applies(fit))
 
 
-def _joined(found: Iterable[Findings]) -> Findings:
+def _joined(parts: Iterable[Findings]) -> Findings:
     """Findings in one, in their order."""
     warnings, notes = [], []
-    for findings in found:
+    for findings in parts:
         warnings += findings.warnings
         notes += findings.notes
     return Findings(tuple(warnings), tuple(notes))

@@ -104,12 +104,12 @@ def margins(cells: AbstractStoredCells, top: int, axis: int, low: int = 0) -> Ma
     return Margins(count, total, lowest & some, highest & some)
 
 
-def no_variation(found: Margins) -> list[tuple[str, Bool[np.ndarray, " size"]]]:
+def no_variation(margins: Margins) -> list[tuple[str, Bool[np.ndarray, " size"]]]:
     """Flags of rows or columns without variation, or without responses, and where."""
     return [
-        (NO_RESPONSES, found.observed == 0),
-        (ALL_RIGHT, found.highest),
-        (ALL_WRONG, found.lowest & ~found.highest),
+        (NO_RESPONSES, margins.observed == 0),
+        (ALL_RIGHT, margins.highest),
+        (ALL_WRONG, margins.lowest & ~margins.highest),
     ]
 
 
@@ -120,8 +120,8 @@ def join_flags(size: int, flags: list[tuple[str, np.ndarray]]) -> list[str]:
     ['a; b', '']
     """
     texts = [""] * size
-    for name, which in flags:
-        for k in np.flatnonzero(which).tolist():
+    for name, mask in flags:
+        for k in np.flatnonzero(mask).tolist():
             texts[k] = f"{texts[k]}; {name}" if texts[k] else name
     return texts
 
@@ -152,9 +152,9 @@ def separated_items(
         kinds, at = (right, block.seen & ~right), block.of_subjects(place)
         lowest = [np.where(kind, at, size).min(axis=0) for kind in kinds]
         highest = [np.where(kind, at, -1).max(axis=0) for kind in kinds]
-        both = (highest[0] >= 0) & (highest[1] >= 0)
+        mixed = (highest[0] >= 0) & (highest[1] >= 0)
         apart = (lowest[0] > highest[1]) | (lowest[1] > highest[0])
-        separated[block.items] = both & apart
+        separated[block.items] = mixed & apart
     return separated
 
 
@@ -176,26 +176,26 @@ def diverging_items(
 ) -> Bool[np.ndarray, " items"]:
     """Items with an extreme slope or intercept that no prior keeps finite."""
     extreme = np.abs(intercept).reshape(len(slope), -1).max(axis=1)
-    found = np.zeros(len(slope), bool)
+    diverging = np.zeros(len(slope), bool)
     for name, size in (
         ("discrimination", np.abs(slope)),
         (model.family.intercept_name, extreme),
     ):
         if name not in model.priors:
-            found |= size > DIVERGING
-    return found
+            diverging |= size > DIVERGING
+    return diverging
 
 
 def without_estimate(
     model: Model, items: Margins, findings: ItemFindings
 ) -> Bool[np.ndarray, " items"]:
     """Items whose estimates do not exist, so that their errors do not either."""
-    found = findings.diverging.copy()
+    absent = findings.diverging.copy()
     if model.family.intercept_name not in model.priors:
-        found |= items.lowest | items.highest | (items.observed == 0)
+        absent |= items.lowest | items.highest | (items.observed == 0)
     if model.family.has_slope and "discrimination" not in model.priors:
-        found |= findings.separated
-    return found
+        absent |= findings.separated
+    return absent
 
 
 def item_flags(model: Model, items: Margins, findings: ItemFindings) -> list[str]:
@@ -281,9 +281,9 @@ def fit_warnings(
     median; `tested`, whether pairs of subjects are tested.
     """
     model, priors = estimates.problem.model, bool(estimates.priors)
-    joint, found = estimates.joint, []
+    joint, warnings = estimates.joint, []
     if estimates.status != Status.CONVERGED:
-        found.append(
+        warnings.append(
             f"{estimates.status.explain()} (residual {estimates.residual:.2g}): treat"
             f" the estimates as provisional; {_status_cure(estimates)}"
         )
@@ -304,22 +304,22 @@ def fit_warnings(
         free = free and estimates_slopes(estimates)
         scores = "; 95 % intervals of expected scores cover 85 to 94 %"
         scores = scores * bool(dims and tested)
-        found.append(
+        warnings.append(
             f"only {num_subjects} subjects for a {model.name} model (about {needed}"
             f" advised): {basis}{pairs * free}{scores}"
         )
     if components > 1:
-        found.append(
+        warnings.append(
             f"the data fall into {components} groups without a common subject or item:"
             " abilities in different groups are comparable only through the population"
         )
-    found += flag_warnings(flags, items, has_priors=priors)
+    warnings += flag_warnings(flags, items, has_priors=priors)
     flagged = [flag.split("; ") for flag in subject_flags if flag]
     for name in (*NO_VARIATION, RUNAWAY):
         count = sum(name in names for names in flagged)
         if count:
             noun = "subjects" if count > 1 else "subject"
-            found.append(
+            warnings.append(
                 f"{count} {noun}: {name} ({_of_subjects(name, priors, joint)})"
             )
     if joint and not estimates.trained and responses_per_subject < ENOUGH_RESPONSES:
@@ -331,11 +331,11 @@ def fit_warnings(
             cure = cure if family.dims <= MOST_DIMS else ""
             if logit:
                 cure = "; method='gvem' has no such bias and takes longer"
-        found.append(
+        warnings.append(
             "joint estimates of items are biased when each subject has few responses"
             f" (here {responses_per_subject:,.0f}){cure}"
         )
-    return tuple(found)
+    return tuple(warnings)
 
 
 def flag_warnings(
@@ -345,18 +345,20 @@ def flag_warnings(
 
     Items without variation get none where priors determine their estimates.
     """
-    found = []
+    warnings = []
     for name in MEANING:
-        which = [j for j, flag in enumerate(flags) if name in flag.split("; ")]
-        if not which or (has_priors and name in CONSTANT):
+        flagged = [j for j, flag in enumerate(flags) if name in flag.split("; ")]
+        if not flagged or (has_priors and name in CONSTANT):
             continue
-        noun = "items" if len(which) > 1 else "item"
+        noun = "items" if len(flagged) > 1 else "item"
         text = MEANING[name]
         if name in _CURES:
             text += f"; {_CURES[name][0 if has_priors else 1]}"
-        named = "" if items is None else f": {_listed([str(items[j]) for j in which])}"
-        found.append(f"{len(which):,} {noun}: {name}{named} ({text})")
-    return found
+        named = (
+            "" if items is None else f": {_listed([str(items[j]) for j in flagged])}"
+        )
+        warnings.append(f"{len(flagged):,} {noun}: {name}{named} ({text})")
+    return warnings
 
 
 def is_of_items(warning: str) -> bool:

@@ -148,8 +148,8 @@ def rank_flow(
         "rank": rank[shown],
         "move": move[shown],
     }
-    nothing = pa.nulls(len(shown))
-    low = high = beyond = nothing
+    nulls = pa.nulls(len(shown))
+    low = high = beyond = nulls
     if finite.all():
         low, high = (
             x[finite][shown].astype(int)

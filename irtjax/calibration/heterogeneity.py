@@ -140,8 +140,10 @@ def discrimination_heterogeneity(
                 if min(three) >= 0:  # Else the mean is not above 0.
                     corrected, *ends = three
     ability, accuracy = floats(fit.abilities.table, "ability", "accuracy")
-    both = np.isfinite(ability) & np.isfinite(accuracy)
-    spearman = _spearman(ability[both], accuracy[both], fit.level, seed_of(key))
+    finite_pairs = np.isfinite(ability) & np.isfinite(accuracy)
+    spearman = _spearman(
+        ability[finite_pairs], accuracy[finite_pairs], fit.level, seed_of(key)
+    )
     cv = float(value.std(ddof=1)) / mean
     return DiscriminationHeterogeneity(cv, corrected, int(value.size), *spearman, *ends)
 
@@ -231,9 +233,11 @@ def _spearman(x: np.ndarray, y: np.ndarray, level: float, seed: int):
 def _grouped(values: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Order of values, where each distinct one begins, and which one each is."""
     order = np.argsort(values, kind="stable")
-    _, begins, which = np.unique(values[order], return_index=True, return_inverse=True)
-    place = np.empty_like(which)
-    place[order] = which
+    _, begins, distinct = np.unique(
+        values[order], return_index=True, return_inverse=True
+    )
+    place = np.empty_like(distinct)
+    place[order] = distinct
     return order, begins, place
 
 

@@ -70,18 +70,20 @@ class Variation(NamedTuple):
 
 
 def warnings_of(
-    table: ResponseTable, estimates: Estimates, found: Variation | None = None
+    table: ResponseTable, estimates: Estimates, differences: Variation | None = None
 ) -> list[str]:
     """`not_identified` of a fit."""
     family = estimates.problem.model.family
-    return not_identified(table, estimates.parameters.items, family.has_slope, found)
+    return not_identified(
+        table, estimates.parameters.items, family.has_slope, differences
+    )
 
 
 def not_identified(
     table: ResponseTable,
     items: Any,
     estimated_slopes: bool,
-    found: Variation | None = None,
+    differences: Variation | None = None,
 ) -> list[str]:
     """A sentence for each case of the module that holds for these data and estimates.
 
@@ -94,7 +96,7 @@ def not_identified(
     >>> not_identified(same, LogisticItems(one, zero, zero, one), False)[0][:39]
     'all 2 subjects have the same responses:'
     """
-    varied, p_value, _ = found or variation(table)
+    varied, p_value, _ = differences or variation(table)
     said = []
     slopes = "ranks and discriminations are" if estimated_slopes else "ranks are"
     count = table.num_subjects
@@ -191,9 +193,9 @@ def _of_pairs(
     values, seen = cells.select(rows, columns).dense
     left, square, count = _centred(values, seen)
     z = left / np.sqrt(np.where(square > 0, square / np.maximum(count, 1), 1))
-    both = seen.astype(np.float64).T @ seen
-    upper = np.triu((both > 2) & np.outer(square > 0, square > 0), 1)
-    n = both[upper]
+    together = seen.astype(np.float64).T @ seen
+    upper = np.triu((together > 2) & np.outer(square > 0, square > 0), 1)
+    n = together[upper]
     if not n.size:
         return None
     excess = (n - 1) * ((z.T @ z)[upper] / n) ** 2 - 1

@@ -27,11 +27,11 @@ def check_tables(table: ResponseTable, estimates: Estimates) -> CheckedTables:
     )
     if not estimates.finite:
         # Estimates that do not exist have no error; constants and common slopes do.
-        nowhere = flags.without_estimate(model, of_items, findings)
+        absent = flags.without_estimate(model, of_items, findings)
         for name, error in errors.items():
             if name != "discrimination" or model.family.has_slope:
-                which = nowhere.reshape(-1, *[1] * (error.ndim - 1)) & (error > 0)
-                errors[name] = np.where(which, np.nan, error)
+                mask = absent.reshape(-1, *[1] * (error.ndim - 1)) & (error > 0)
+                errors[name] = np.where(mask, np.nan, error)
     alike = copies.of_table(table)
     return CheckedTables(
         (of_items, of_subjects),
@@ -99,9 +99,9 @@ def _diverging(estimates: Estimates) -> np.ndarray:
     return diverging | free & flags.diverging_items(problem.model, slope, intercept)
 
 
-def _as_mask(which: np.ndarray | None, size: int) -> np.ndarray:
+def _as_mask(mask: np.ndarray | None, size: int) -> np.ndarray:
     """A mask, of nothing where there is none."""
-    return np.zeros(size, bool) if which is None else which
+    return np.zeros(size, bool) if mask is None else mask
 
 
 def _subject_flags(
@@ -109,11 +109,11 @@ def _subject_flags(
 ) -> list[str]:
     """One string of flags per subject, "; " between them and "" for none."""
     flagged = flags.no_variation(margins)
-    for which, text in (
+    for mask, text in (
         (estimates.unfinished, ScoreFlag.UNFINISHED.explain()),
         (estimates.infinite, flags.RUNAWAY),
     ):
-        if which is not None:
-            flagged.append((text, np.asarray(which)))
+        if mask is not None:
+            flagged.append((text, np.asarray(mask)))
     flagged.append((flags.COPY, alike.flagged(margins.observed.size)))
     return flags.join_flags(margins.observed.size, flagged)

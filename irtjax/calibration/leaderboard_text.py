@@ -136,8 +136,8 @@ def score_digits(halves: Sequence[float], highest: float) -> int:
     (2, 3, 1)
     """
     digits = 2 - (highest > 10) - (highest > 1000)
-    known = [half for half in halves if half > 0]
-    fine = bool(known) and float(np.median(known)) < 10.0**-digits
+    positive = [half for half in halves if half > 0]
+    fine = bool(positive) and float(np.median(positive)) < 10.0**-digits
     return digits + fine
 
 
@@ -306,8 +306,8 @@ class _Board:
 
     def _interval(self, row: dict[str, Any]) -> tuple[float, ...]:
         """The ends of a row's interval; nothing without one."""
-        found = tuple(row[name] for name in self.ends)
-        return found if all(map(_known, found)) else ()
+        ends = tuple(row[name] for name in self.ends)
+        return ends if all(map(_known, ends)) else ()
 
     def ties(self, names: list[str]) -> list[list[str]]:
         """Of the names of all subjects, those that each row is tied with."""

@@ -142,22 +142,24 @@ def rank(
     chosen = fit.level if level is None else level
     table = fit.abilities.table
     ability, error = floats(table, "ability", "ability_se")
-    known = np.flatnonzero(np.isfinite(ability) & np.isfinite(error))
+    finite = np.flatnonzero(np.isfinite(ability) & np.isfinite(error))
     # The scale of ability is estimated too, and no order depends on it.
     own, shared = ranking.without_scale(error, fit.ability_shared, fit.ability_scale)
     intervals = None
     if key is None and num_draws is None and chosen == fit.level:
         names = ranking.RankIntervals._fields
-        columns = (np.asarray(table.column(name))[known] for name in names)
+        columns = (np.asarray(table.column(name))[finite] for name in names)
         intervals = ranking.RankIntervals(*columns)
-    shared = None if shared is None else shared[known]
+    shared = None if shared is None else shared[finite]
     options = {"level": chosen, "num_draws": num_draws, "intervals": intervals}
     options |= {"pooled": compares_means(fit), "simultaneous": simultaneous}
-    found = ranking.rank(ability[known], own[known], key=key, shared=shared, **options)
-    names = table.column("subject").take(pa.array(known)).combine_chunks()
-    groups = GroupNames(names, found.groups)
-    order = np.argsort(-ability[known], kind="stable")
-    best_first = known[order]
+    ranked = ranking.rank(
+        ability[finite], own[finite], key=key, shared=shared, **options
+    )
+    names = table.column("subject").take(pa.array(finite)).combine_chunks()
+    groups = GroupNames(names, ranked.groups)
+    order = np.argsort(-ability[finite], kind="stable")
+    best_first = finite[order]
     sorted_table = table.take(pa.array(best_first))
     columns = dict(zip(table.column_names, sorted_table.columns, strict=True))
     if chosen != fit.level:
@@ -168,12 +170,12 @@ def rank(
                 del columns[name]
     # From the same draws as P(best), so that the two agree.
     for name in ("rank_lower", "rank_upper", "probability_best"):
-        columns[name] = pa.array(getattr(found, name)[order])
-    columns["first_group"] = pa.array(found.first_group[order] + 1)
-    columns["last_group"] = pa.array(found.last_group[order] + 1)
+        columns[name] = pa.array(getattr(ranked, name)[order])
+    columns["first_group"] = pa.array(ranked.first_group[order] + 1)
+    columns["last_group"] = pa.array(ranked.last_group[order] + 1)
     names = [*_FIRST, *(name for name in columns if name not in _FIRST)]
     result = with_level(pa.table({name: columns[name] for name in names}), chosen)
-    pairs = found.num_pairs, found.num_different
+    pairs = ranked.num_pairs, ranked.num_different
     words = heading(fit), nouns_of(fit)[0]
     return RankedSubjects(result, groups, *pairs, chosen, *words)
 
@@ -203,10 +205,10 @@ def _clusters_of(fit: Calibration, table: ResponseTable) -> tuple[Any, str]:
     if "cluster" not in fit.items.table.column_names or (several and not named):
         return benchmarks, NOUNS[1]
     labels = fit.items.table.column("cluster").to_pylist()
-    known = dict(zip(fit.item_names.tolist(), labels, strict=True))
+    by_name = dict(zip(fit.item_names.tolist(), labels, strict=True))
     # Items that the fit has not are clusters of their own.
-    found = [known.get(x, f"item {x}") for x in table.items.tolist()]
-    return np.array(found), "cluster"
+    clusters = [by_name.get(x, f"item {x}") for x in table.items.tolist()]
+    return np.array(clusters), "cluster"
 
 
 def compare(
@@ -314,13 +316,13 @@ def compare_responses(
     top = 1.0 if table.trials is not None else float(max(table.values.max(), 1))
     labels = table.item_facets.get("benchmark")
     options: dict[str, Any] = {"top": top, "level": level}
-    found = paired_difference(table.values, exposure, labels, **options)
+    difference = paired_difference(table.values, exposure, labels, **options)
     seen = np.ones(table.values.shape) if exposure is None else exposure
-    if found is None:
+    if difference is None:
         raise ValueError(
             f"{first!r} and {second!r} share fewer than 2 items: name more logs of them"
         )
-    return found, int((seen > 0).all(axis=0).sum())
+    return difference, int((seen > 0).all(axis=0).sum())
 
 
 #: Fields of a comparison in the order of `ranking.accuracy.PairedDifference`.
@@ -355,8 +357,8 @@ def _score_difference(
     elif slope := score_slope(fit, middle, own / np.sqrt(2)):
         spread = abs(slope) * own
     else:
-        known = np.isfinite(ability) & np.isfinite(score)
-        x, y = ability[known], score[known]
+        finite = np.isfinite(ability) & np.isfinite(score)
+        x, y = ability[finite], score[finite]
         distance = (x - middle) / max(x.std() / 2, error)
         weight = np.exp(-0.5 * distance**2)
         x = x - np.average(x, weights=weight)

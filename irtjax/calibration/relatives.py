@@ -361,8 +361,8 @@ def _agreeing(
     """Loadings of shared errors with the covariance within families."""
     weight = residuals.information
     same = families.codes[:, None] == families.codes
-    both = weight @ weight.T * families.dependence.variance
-    added = np.where(same, posterior[:, None] * posterior * both, 0.0)
+    covariances = weight @ weight.T * families.dependence.variance
+    added = np.where(same, posterior[:, None] * posterior * covariances, 0.0)
     own = np.maximum(error**2 - np.sum(shared**2, axis=1), 0.0)
     # The own part of an error cannot be less than 0: correlations are below 1.
     most = 0.9 * np.sqrt(np.outer(posterior, posterior))

@@ -71,7 +71,10 @@ BY_MEANS = "subjects are ranked and compared by mean responses"
 
 
 def with_errors_of_scale(
-    estimates: Estimates, table: ResponseTable, found: Variation, level: float = 0.95
+    estimates: Estimates,
+    table: ResponseTable,
+    differences: Variation,
+    level: float = 0.95,
 ) -> Estimates:
     """Estimates with mean responses for abilities whose scale is not identified.
 
@@ -88,9 +91,9 @@ def with_errors_of_scale(
         # A common slope, the scale alone, is estimated: that is 0 of equal subjects.
         model = estimates.problem.model
         common = model.scale == "standard" and not model.family.has_slope
-        why = _alike(num_subjects, found)
-        if not why and found.strength < ENOUGH_STRENGTH:
-            few = found.strength * table.num_items < LEAST_CARRIED * num_subjects
+        why = _alike(num_subjects, differences)
+        if not why and differences.strength < ENOUGH_STRENGTH:
+            few = differences.strength * table.num_items < LEAST_CARRIED * num_subjects
             why = f"{num_subjects:,} subjects who differ so little" * few
         if common and not model.has_lengths and why:
             return _by_means(estimates, table, why, level)
@@ -99,7 +102,7 @@ def with_errors_of_scale(
         return _by_means(estimates, table, f"{num_subjects} subjects", level)
     if estimates.num_groups > 1:
         return estimates
-    if why := _alike(num_subjects, found):
+    if why := _alike(num_subjects, differences):
         return _by_means(estimates, table, why, level)
     if num_subjects < FEW_SUBJECTS:
         warning = (
@@ -117,7 +120,7 @@ def _by_means(
     """Estimates with adjusted mean responses and their errors for abilities."""
     top = response_size(estimates.problem.model)
     exposure = table.observed if table.trials is None else table.trials
-    found = paired_means(
+    means = paired_means(
         table.values if table.sparse is None else table.sparse,
         None if table.sparse is not None else exposure,
         table.item_facets.get("benchmark"),
@@ -125,13 +128,13 @@ def _by_means(
         level=level,
     )
     if estimates.several:  # The ability is the expected score.
-        return _of_scores(estimates, found, why)
-    factor = 1 / float(np.std(found.mean) or 1.0)
-    gap = factor * (found.mean - found.mean.mean())
+        return _of_scores(estimates, means, why)
+    factor = 1 / float(np.std(means.mean) or 1.0)
+    gap = factor * (means.mean - means.mean.mean())
     scale = SCALE_ERROR * gap
     # The mean of these subjects is not that of the population.
     location = np.full(len(gap), 1 / np.sqrt(len(gap)))
-    error = np.sqrt((factor * found.standard_error) ** 2 + scale**2 + location**2)
+    error = np.sqrt((factor * means.standard_error) ** 2 + scale**2 + location**2)
     warning = (
         f"{why} {BECAUSE}: {BY_MEANS}, by the paired test, which needs neither;"
         " abilities are these means with a standard deviation of 1, and their errors"
@@ -141,7 +144,7 @@ def _by_means(
     changes: dict[str, Any] = {
         "ability": gap,
         "error": error,
-        "shared": np.column_stack([factor * found.shared, scale, location]),
+        "shared": np.column_stack([factor * means.shared, scale, location]),
         "scale": scale,
         "expected": _pooled_scores(estimates, table, top, level),
     }
@@ -157,17 +160,17 @@ def _pooled_scores(
     exposure = table.observed if table.trials is None else table.trials
     values = table.values if table.sparse is None else table.sparse
     exposure = None if table.sparse is not None else exposure
-    found = paired_means(
+    means = paired_means(
         values, exposure, top=1.0 if table.trials is not None else top, level=level
     )
-    own = found.standard_error / found.factor
+    own = means.standard_error / means.factor
     # Subjects who hardly differ have one variance of a response, which each one's few
     # responses would give with a large error.
-    met = np.maximum(found.met, 1)
+    met = np.maximum(means.met, 1)
     own = np.where(
-        found.met > 1, (np.average(own**2 * met, weights=met) / met) ** 0.5, own
+        means.met > 1, (np.average(own**2 * met, weights=met) / met) ** 0.5, own
     )
-    mean, error = pooled_means(found.mean, own)
+    mean, error = pooled_means(means.mean, own)
     score = np.asarray(estimates.expected[0], float)
     score = mean - mean.mean() + score[np.isfinite(score)].mean()
     # The mean of all subjects is estimated too.
@@ -182,21 +185,21 @@ def _within(estimates: Estimates, score: np.ndarray) -> np.ndarray:
     return np.clip(score, ends["low"] + margin, ends["top"] - margin)
 
 
-def _of_scores(estimates: Estimates, found: PairedMeans, why: str) -> Estimates:
+def _of_scores(estimates: Estimates, means: PairedMeans, why: str) -> Estimates:
     """Of several abilities: mean responses for expected scores."""
     warning = (
         f"{why} {BECAUSE}: {BY_MEANS}, by the paired test, which needs neither;"
         " expected scores are these means"
     )
     score = np.asarray(estimates.ability, float)
-    score = found.mean - found.mean.mean() + score[np.isfinite(score)].mean()
+    score = means.mean - means.mean.mean() + score[np.isfinite(score)].mean()
     score = _within(estimates, score)
     changes: dict[str, Any] = {
         "ability": score,
-        "error": found.standard_error,
-        "shared": found.shared,
+        "error": means.standard_error,
+        "shared": means.shared,
         "scale": np.zeros_like(score),
-        "expected": (score, found.standard_error),
+        "expected": (score, means.standard_error),
     }
     return _warned(estimates, warning, **changes)
 
@@ -221,12 +224,12 @@ def _least(estimates: Estimates) -> int:
     return FEW_SUBJECTS if estimates.joint else LEAST_ESTIMATED
 
 
-def _alike(num_subjects: int, found: Variation) -> str:
+def _alike(num_subjects: int, differences: Variation) -> str:
     """Subject of the sentence on subjects who differ too little; "" if they do not."""
     few = f"{num_subjects:,} subjects"
-    if found.p_value > LEVEL:
+    if differences.p_value > LEVEL:
         return f"{few} whose abilities are not significantly different as a whole"
-    if found.strength < LEAST_STRENGTH:
+    if differences.strength < LEAST_STRENGTH:
         return f"{few} who differ so little"
     return ""
 
@@ -260,8 +263,8 @@ def least_error(fit: Any) -> float:
 
 
 def _least_error(ability: np.ndarray) -> float:
-    known = ability[np.isfinite(ability)]
-    return max(float(np.ptp(known)), 1.0) if known.size else 1.0
+    finite = ability[np.isfinite(ability)]
+    return max(float(np.ptp(finite)), 1.0) if finite.size else 1.0
 
 
 def _warned(estimates: Estimates, warning: str, **changes: Any) -> Estimates:

@@ -94,7 +94,7 @@ def with_subjects(fit: Calibration, scored: pa.Table, own_error, matched) -> Any
     )
 
 
-def _extended(before: np.ndarray, loadings, known, ability: np.ndarray) -> Any:
+def _extended(before: np.ndarray, loadings, rows, ability: np.ndarray) -> Any:
     """Loadings of known subjects, and those of new ones by regression on ability."""
     if loadings is None:
         return None
@@ -102,7 +102,7 @@ def _extended(before: np.ndarray, loadings, known, ability: np.ndarray) -> Any:
     usable = np.isfinite(before) & np.isfinite(loadings.reshape(len(before), -1)).all(1)
     design = lambda x: np.column_stack([np.ones(len(x)), x])
     slopes = np.linalg.pinv(design(before[usable])) @ loadings[usable]
-    return np.concatenate([loadings[known], design(ability) @ slopes])
+    return np.concatenate([loadings[rows], design(ability) @ slopes])
 
 
 def _rows(fit, scored: pa.Table, error, own_error, matched: ResponseTable) -> dict:
@@ -155,12 +155,12 @@ def _as_table(columns: dict[str, Any], schema: pa.Schema, size: int) -> pa.Table
     return pa.table(arrays, schema=schema)
 
 
-def _parameters(fit: Calibration, known, ability) -> Any:
+def _parameters(fit: Calibration, rows, ability) -> Any:
     """The parameters with abilities of new subjects, where abilities are parameters."""
     theta = fit.parameters.theta
     if theta is None:
         return fit.parameters
-    whole = np.concatenate([np.asarray(theta)[known], ability.astype(theta.dtype)])
+    whole = np.concatenate([np.asarray(theta)[rows], ability.astype(theta.dtype)])
     return fit.parameters._replace(theta=whole)
 
 
@@ -186,7 +186,7 @@ def standing_columns(whole: Calibration, names: list[str], level: float) -> dict
         for name in names
     ]
     for k, name in enumerate(("tied_with", "above")):
-        new_columns[name] = ["; ".join(both[k]) for both in near]
+        new_columns[name] = ["; ".join(pair[k]) for pair in near]
     return new_columns
 
 

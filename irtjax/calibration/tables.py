@@ -71,7 +71,7 @@ def _item_errors(model: Model, common: bool, by_item, corner, lost_corner):
             )
         return item._asdict() | {"difficulty": difficulty(item)}
 
-    def error(row, known, lost, reported):
+    def error(row, covariance, lost, reported):
         """By name, of one item; NaN where it is not identified."""
         zero = jnp.zeros((), row.dtype)
         slopes = jax.jacfwd(natural, argnums=(0, 1))(row, zero, reported)
@@ -84,16 +84,16 @@ def _item_errors(model: Model, common: bool, by_item, corner, lost_corner):
 
         errors = {}
         for name, slope in slopes.items():
-            own, missing = (variance(*slope, *parts) for parts in (known, lost))
+            own, missing = (variance(*slope, *parts) for parts in (covariance, lost))
             size = jnp.sqrt(jnp.maximum(own, 0))
             errors[name] = jnp.where(missing > LOST * own, jnp.nan, size)
         return errors
 
     coordinates, items, (block, cross), (lost, lost_cross) = by_item
-    known, lost = (block, corner, cross), (lost, lost_corner, lost_cross)
+    covariance, lost = (block, corner, cross), (lost, lost_corner, lost_cross)
     axes = (0, None, 0)
     over_items = jax.vmap(error, in_axes=(0, axes, axes, 0))
-    return over_items(coordinates, known, lost, items), difficulty(items)
+    return over_items(coordinates, covariance, lost, items), difficulty(items)
 
 
 _difficulty_jit = stored_jit(difficulty)
@@ -293,8 +293,8 @@ def _score_columns(
     expected = score, error, *bounds
     return {
         name + end: number_column(values)
-        for name, found in (("expected_score", expected), ("accuracy", accuracy))
-        for end, values in zip(_ENDS, found, strict=True)
+        for name, estimate in (("expected_score", expected), ("accuracy", accuracy))
+        for end, values in zip(_ENDS, estimate, strict=True)
     }
 
 

@@ -118,12 +118,12 @@ class Factors(Part):
     @classmethod
     def of(cls, table: ResponseTable, estimates: Estimates, layout: Any) -> Self | None:
         """The factors of a model with several abilities; `layout` is their names."""
-        found = estimates.factors
-        if found is None:
+        estimated = estimates.factors
+        if estimated is None:
             return None
-        fields = found._asdict()
+        fields = estimated._asdict()
         del fields["item_errors"]
-        best = found.share_at_best
+        best = estimated.share_at_best
         fields["share_at_best"] = float("nan") if best is None else best
         return cls(names=np.asarray(layout), **fields)
 
@@ -181,14 +181,14 @@ class Factors(Part):
         return cls(**{"loadings_error": None, **own})
 
 
-def findings_of(found: Factors, options: dict[str, Any]) -> Findings:
+def findings_of(factors: Factors, options: dict[str, Any]) -> Findings:
     """Warnings about factors that few items measure, and notes on the rotation."""
     warnings, notes = [], []
     positive = bool(options.get("positive"))
-    free = len(found.names) > 1 and options.get("loadings") == "all"
-    salient = (np.abs(found.structure) >= SALIENT).sum(axis=0)
+    free = len(factors.names) > 1 and options.get("loadings") == "all"
+    salient = (np.abs(factors.structure) >= SALIENT).sum(axis=0)
     few = [
-        str(n) for n, k in zip(found.names, salient, strict=True) if k < FEWEST_ITEMS
+        str(n) for n, k in zip(factors.names, salient, strict=True) if k < FEWEST_ITEMS
     ]
     if few:
         warnings.append(
@@ -198,9 +198,9 @@ def findings_of(found: Factors, options: dict[str, Any]) -> Findings:
         )
     # A mask of loadings identifies factors that share their items.
     if positive and free:
-        share = found.loadings**2 / np.maximum(found.communality, 1e-12)[:, None]
+        share = factors.loadings**2 / np.maximum(factors.communality, 1e-12)[:, None]
         pure = (share >= PURE).sum(axis=0)
-        names = [str(n) for n in found.names]
+        names = [str(n) for n in factors.names]
         counts = ", ".join(f"{k} ({n})" for n, k in zip(names, pure, strict=True))
         notes.append(
             f"items with at least {100 * PURE:g} % of their communality on one factor:"
@@ -213,35 +213,40 @@ def findings_of(found: Factors, options: dict[str, Any]) -> Findings:
                 " other non-negative loadings may fit as well, so the factors may not"
                 " be identified"
             )
-    if found.share_at_best < FEW_STARTS:
+    if factors.share_at_best < FEW_STARTS:
         notes.append(
-            f"{100 * found.share_at_best:.2g} % of the starts of the rotation reached"
+            f"{100 * factors.share_at_best:.2g} % of the starts of the rotation reached"
             " its best value: another rotation may be as simple"
         )
-    if found.from_target is not None:
+    if factors.from_target is not None:
         apart = ", ".join(
             f"{x:.2f} ({name})"
-            for name, x in zip(found.names, found.from_target, strict=True)
+            for name, x in zip(factors.names, factors.from_target, strict=True)
             if np.isfinite(x)
         )
         notes.append(
             f"root mean square of the differences of loadings from the target: {apart}"
         )
-    if found.loadings_error is not None and found.axes_known and free and not positive:
+    if (
+        factors.loadings_error is not None
+        and factors.axes_known
+        and free
+        and not positive
+    ):
         notes.append("errors of loadings leave out that of the factors' directions")
     return Findings(tuple(warnings), tuple(notes))
 
 
-def correlation_columns(found: Factors, level: float) -> dict[str, np.ndarray]:
+def correlation_columns(factors: Factors, level: float) -> dict[str, np.ndarray]:
     """A row for each pair of factors: correlation, error, and interval at a level."""
-    pairs = np.triu_indices(len(found.names), 1)
-    bounds = found.correlation_interval(level)
-    assert found.correlation_error is not None and bounds is not None
+    pairs = np.triu_indices(len(factors.names), 1)
+    bounds = factors.correlation_interval(level)
+    assert factors.correlation_error is not None and bounds is not None
     return {
-        "first": found.names[pairs[0]],
-        "second": found.names[pairs[1]],
-        "correlation": found.correlation[pairs],
-        "correlation_se": found.correlation_error[pairs],
+        "first": factors.names[pairs[0]],
+        "second": factors.names[pairs[1]],
+        "correlation": factors.correlation[pairs],
+        "correlation_se": factors.correlation_error[pairs],
         "lower": bounds[0][pairs],
         "upper": bounds[1][pairs],
     }

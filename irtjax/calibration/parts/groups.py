@@ -107,39 +107,41 @@ class Structure(Part):
         cls, table: ResponseTable, estimates: Estimates, layout: Layout | None
     ) -> Self | None:
         """Abilities by group and variance components of a multilevel model."""
-        found = estimates.groups
-        if found is None or found.group is None or layout is None:
+        estimated = estimates.groups
+        if estimated is None or estimated.group is None or layout is None:
             return None
-        own, count = found.own, len(layout.groups)
+        own, count = estimated.own, len(layout.groups)
         clusters = [f"items of {name}" for name in layout.clusters.tolist()]
         names = np.asarray([*layout.facets.tolist(), "items", *clusters])
-        lower, upper = (None, None) if found.bounds is None else found.bounds
+        lower, upper = (None, None) if estimated.bounds is None else estimated.bounds
         return cls(
             groups=layout.groups,
-            group=found.group,
-            ability=found.ability,
-            error=found.error,
+            group=estimated.group,
+            ability=estimated.ability,
+            error=estimated.error,
             specific_covariance=own,
             specific_correlation=_correlation(own) if count > 1 else np.ones((1, 1)),
             correlation_lower=lower,
             correlation_upper=upper,
-            raw_correlation=_raw_correlation(table, found.group, count),
-            effects=(layout.effects, found.effects),
+            raw_correlation=_raw_correlation(table, estimated.group, count),
+            effects=(layout.effects, estimated.effects),
             draws=estimates.draws,
-            general_variance=found.variance,
-            subject_effects=(layout.covariates, *found.subject_effects),
+            general_variance=estimated.variance,
+            subject_effects=(layout.covariates, *estimated.subject_effects),
             stems=layout.stems,
-            possible=found.possible,
+            possible=estimated.possible,
             facets=layout.facets,
-            standard_deviations=(names, found.standard_deviations),
+            standard_deviations=(names, estimated.standard_deviations),
         )
 
     def with_subjects(
         self, stays: np.ndarray, ability: np.ndarray, error: np.ndarray
     ) -> Self:
         """The results with new subjects, of a fit of one ability."""
-        both = ((self.ability, ability), (self.error, error))
-        joined = (np.concatenate([old[stays], new.reshape(-1, 1)]) for old, new in both)
+        pairs = ((self.ability, ability), (self.error, error))
+        joined = (
+            np.concatenate([old[stays], new.reshape(-1, 1)]) for old, new in pairs
+        )
         ability, error = joined
         return dataclasses.replace(self, ability=ability, error=error)
 

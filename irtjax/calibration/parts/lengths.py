@@ -45,14 +45,16 @@ class ResponseLengths(Part):
     @classmethod
     def of(cls, table: ResponseTable, estimates: Estimates, layout: Any) -> Self | None:
         """The part of a model with lengths."""
-        found = estimates.lengths
-        if found is None:
+        estimated = estimates.lengths
+        if estimated is None:
             return None
         error = None
-        if found.covariance is not None:
+        if estimated.covariance is not None:
             # By the delta method.
-            rho = float(found.part.parameters.correlation)
-            error = float(np.sqrt(found.covariance.atanh_correlation)) * (1 - rho**2)
+            rho = float(estimated.part.parameters.correlation)
+            error = float(np.sqrt(estimated.covariance.atanh_correlation)) * (
+                1 - rho**2
+            )
         return cls(jax.tree.map(np.asarray, estimates.parameters.lengths), error)
 
     def correlation_interval(self, level: float) -> tuple[float, float] | None:
@@ -82,8 +84,7 @@ class ResponseLengths(Part):
         part, _, speed = estimates.lengths
         # Loadings of mean responses are not those of the parameters.
         joint = None if compares_means(estimates) else estimates.shared
-        both = estimates.ability, estimates.error
-        return ability_columns(part, *both, joint, speed)
+        return ability_columns(part, estimates.ability, estimates.error, joint, speed)
 
     def findings(
         self, table: ResponseTable, estimates: Estimates, options: dict[str, Any]
