@@ -38,7 +38,7 @@ from arena_rank.models.contextual_bradley_terry import ContextualBradleyTerry
 from arena_rank.utils.data_utils import ContextualPairDataset, PairDataset
 frame = pd.read_parquet(sys.argv[1])
 frame["winner"] = frame["winner"].astype(str)
-count, found = len(set(frame.model_a) | set(frame.model_b)), {}
+count, seconds = len(set(frame.model_a) | set(frame.model_b)), {}
 def plain():
     data = PairDataset.from_pandas(frame)
     BradleyTerry(count).compute_ratings_and_cis(data)
@@ -49,8 +49,8 @@ for call in (plain, style):
     call()
     began = time.process_time()
     call()
-    found[call.__name__] = time.process_time() - began
-print(json.dumps(found))
+    seconds[call.__name__] = time.process_time() - began
+print(json.dumps(seconds))
 """
 
 
@@ -126,12 +126,14 @@ def measure(spec: dict[str, Any]) -> dict[str, Any]:
         "plain": {},
         "clustered": {"cluster": "question_id"},
         "style": {"covariates": ["length"]},
+        "bootstrapped": {"cluster": "question_id", "bootstrap": 1000},
     }
     seconds = {
         name: least(lambda o=options: irtjax.fit_comparisons(table, **o), 5)
         for name, options in fits.items()
     }
     limits = {"plain": spec.get("max_seconds")}
+    limits["bootstrapped"] = spec.get("max_bootstrap_seconds")
     rows = [row(f"{name} fit", x, limits.get(name)) for name, x in seconds.items()]
     if peer:
         with tempfile.TemporaryDirectory() as folder:

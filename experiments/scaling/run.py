@@ -100,7 +100,8 @@ FULL: dict[str, Spec] = {
     },
     "comparisons": {
         "kind": "comparisons", "subjects": 150, "items": 200_000,
-        "max_seconds": 0.05, "min_ratios": {"plain": 500, "style": 100},
+        "max_seconds": 0.05, "max_bootstrap_seconds": 0.5,
+        "min_ratios": {"plain": 500, "style": 100},
         "large": 10_000_000, "max_large": 5,
     },
     "peers": {"kind": "peers", "subjects": 1000, "items": 200},

@@ -60,29 +60,39 @@ def row_scores(
     return np.take(local, place, axis=2).transpose(2, 0, 1)
 
 
-def verdict_scores(
-    family: PairFamily, fit: PairFit, table: ComparisonTable, rule: np.ndarray
-) -> np.ndarray:
-    """Scores of all rows of a table in the difference and the shapes, `[rows, local]`.
+class VerdictScores:
+    """Scores of a fit without features: rows of a pair with one verdict are alike.
 
-    Of a fit without features: rows of the same pair with the same verdict are alike.
-
-    Args:
-        family: The model.
-        fit: Its estimates.
-        table: The comparisons.
-        rule: `[4, 3]` what each verdict counts as: win, loss, tie.
+    `scores[rows]` are those of some rows in the difference and the shapes,
+    `[rows, local]`, as an array of all rows would have them.
     """
-    ability, _, shape = map(np.asarray, fit.parameters)
-    count = len(ability)
-    keys, place = ordered_pairs(table.first, table.second, count)
-    gap = ability[keys // count] - ability[keys % count]
-    local = np.einsum("vo,pol->lpv", rule, outcome_scores(family, gap, shape))
-    if table.verdicts.ndim == 2:
-        return np.einsum("nv,lnv->nl", table.verdicts, local[:, place])
-    cell = place * place.dtype.type(len(rule)) + table.verdicts
-    columns = [x.reshape(-1)[cell][:, None] for x in local]
-    return columns[0] if len(columns) == 1 else np.hstack(columns)
+
+    def __init__(
+        self, family: PairFamily, fit: PairFit, table: ComparisonTable, rule: np.ndarray
+    ) -> None:
+        """Scores of each pair and verdict.
+
+        Args:
+            family: The model.
+            fit: Its estimates.
+            table: The comparisons.
+            rule: `[4, 3]` what each verdict counts as: win, loss, tie.
+        """
+        ability, _, shape = map(np.asarray, fit.parameters)
+        count = len(ability)
+        keys, self._place = ordered_pairs(table.first, table.second, count)
+        gap = ability[keys // count] - ability[keys % count]
+        local = outcome_scores(family, gap, shape)
+        self._local = np.einsum("vo,pol->pvl", rule, local)
+        self._rule, self._verdicts = rule, table.verdicts
+        self.shape = len(table.first), local.shape[2]
+
+    def __getitem__(self, rows: Any) -> np.ndarray:
+        place, verdicts = self._place[rows], self._verdicts[rows]
+        if verdicts.ndim == 2:
+            return np.einsum("nv,nvl->nl", verdicts, self._local[place])
+        cells = place * len(self._rule) + verdicts
+        return np.take(self._local.reshape(-1, self.shape[1]), cells, axis=0)
 
 
 def sandwich(
@@ -132,7 +142,7 @@ def sums_of_rows(
 def by_clusters(
     fit: PairFit,
     sides: tuple[np.ndarray, np.ndarray],
-    scores: np.ndarray,
+    scores: np.ndarray | VerdictScores,
     clusters: Sequence[np.ndarray],
 ) -> np.ndarray:
     """The sandwich covariance of clusters of one or two kinds.
@@ -267,7 +277,7 @@ def _onto(first, second, values: np.ndarray, count: int) -> np.ndarray:
 def cluster_products(
     codes: np.ndarray,
     sides: tuple[np.ndarray, np.ndarray],
-    fits: Sequence[np.ndarray],
+    fits: Sequence[np.ndarray | VerdictScores],
     count: int,
 ) -> np.ndarray:
     """Sum of the outer products of the clusters' scores.
@@ -289,30 +299,23 @@ def cluster_products(
     total = np.zeros((width, width))
     step = max(1, TOGETHER // width)
     block = codes // step
-    local = (codes - block * step).astype(
-        np.int64 if step * count > 2**31 else np.int32
-    )
     if block.max() < 2**16:  # Keys of 16 bits have a sort by digits.
         block = block.astype(np.uint16)
     order, end = np.argsort(block, kind="stable"), np.cumsum(np.bincount(block))
-    places = [(local * local.dtype.type(count) + side)[order] for side in sides]
-    scores = [x[order] if x.shape[1] > 1 else x[:, 0][order][:, None] for x in fits]
-    local = local[order] if any(x.shape[1] > 1 for x in fits) else local
-    begin = 0
-    for stop in end:
-        rows, columns = slice(begin, stop), []
-        for values in scores:
+    for k, rows in enumerate(np.split(order, end[:-1])):
+        local = codes[rows].astype(np.int64) - k * step
+        places = [local * count + side[rows] for side in sides]
+        columns = []
+        for scores in fits:
+            values = scores[rows]
             one, other = (
-                np.bincount(at[rows], values[rows, 0], step * count) for at in places
+                np.bincount(place, values[:, 0], step * count) for place in places
             )
             one -= other
             columns.append(one.reshape(step, count))
-            columns += [
-                np.bincount(local[rows], x, step)[:, None] for x in values[rows, 1:].T
-            ]
+            columns += [np.bincount(local, x, step)[:, None] for x in values.T[1:]]
         sums = np.hstack(columns) if len(columns) > 1 else columns[0]
         total += sums.T @ sums
-        begin = stop
     return total
 
 
@@ -325,7 +328,8 @@ def cluster_sums(codes, sides, fits, count: int) -> Any:
 
     number, begin, sums = int(codes.max()) + 1, 0, 0.0
     width = sum(count + scores.shape[1] - 1 for scores in fits)
-    for scores in fits:
+    for rows in fits:
+        scores = rows[:]
         columns = [*sides, *range(count, count + scores.shape[1] - 1)]
         values = [scores[:, 0], -scores[:, 0], *scores[:, 1:].T]
         for column, value in zip(columns, values, strict=True):

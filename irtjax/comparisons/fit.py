@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
+from scipy.special import expit
 
 from irtjax._types import Status
 from irtjax.calibration.abilities import Abilities
@@ -16,11 +17,11 @@ from irtjax.comparisons import checks
 from irtjax.comparisons.arena import Arena
 from irtjax.comparisons.bootstrap import Cells, bootstrap_covariance
 from irtjax.comparisons.errors import (
+    VerdictScores,
     by_clusters,
     inverse_information,
     number_of,
     sandwich,
-    verdict_scores,
 )
 from irtjax.comparisons.families import PairFamily
 from irtjax.comparisons.mixed_tables import Values, mixed_values
@@ -313,7 +314,7 @@ def _covariance(task: _Task, fit: PairFit) -> np.ndarray:
     """Covariance of all parameters: by clusters if there are any."""
     problem, settings = task.problem, task.settings
     if settings.by_pair and settings.clusters:
-        scores = verdict_scores(problem.family, fit, task.rows, rule_of(settings))
+        scores = VerdictScores(problem.family, fit, task.rows, rule_of(settings))
         return by_clusters(fit, (task.rows.first, task.rows.second), scores, task.codes)
     weight = None
     if problem.preset is not None:
@@ -369,13 +370,11 @@ def _pairs(table: ComparisonTable, against: np.ndarray) -> Any:
 
 def _shares(family: PairFamily, values: Values):
     """Expected shares against the average of the others, their errors, and by pair."""
-    import jax.numpy as jnp
-
     ability, count = values.ability, len(values.ability)
-    gaps = jnp.asarray(ability[:, None] - ability[None, :])
+    gaps = ability[:, None] - ability[None, :]
     tie = values.tie.reshape(-1, count)
-    shape = jnp.asarray(np.moveaxis(tie[:, :, None] + tie[:, None, :], 0, 2) / 2)
-    against, slope, by_shape = map(np.asarray, _shares_of(family, gaps, shape))
+    shape = np.moveaxis(tie[:, :, None] + tie[:, None, :], 0, 2) / 2
+    against, slope, by_shape = _shares_of(family, gaps, shape)
     outside = (1 - np.eye(count)) / (count - 1)
     slope = slope * outside
     gradient = [np.diag(slope.sum(axis=1)) - slope]
@@ -388,9 +387,17 @@ def _shares(family: PairFamily, values: Values):
     return (mean, np.sqrt(np.maximum(variance, 0))), against
 
 
-@partial(jax.jit, static_argnums=0)
-def _shares_of(family: PairFamily, gaps, shapes):
+def _shares_of(family: PairFamily, gaps: np.ndarray, shapes: np.ndarray):
     """Expected shares at all differences, with derivatives in these and the shapes."""
+    if family.link == "bradley_terry" and not family.num_shapes:
+        share = expit(gaps)
+        return share, share * (1 - share), np.zeros((*gaps.shape, 0))
+    return map(np.asarray, _shares_jit(family, gaps, shapes))
+
+
+@partial(jax.jit, static_argnums=0)
+def _shares_jit(family: PairFamily, gaps, shapes):
+    """The same, of any family."""
     by_shape = jax.grad(family.expected_share, 1)
     every = lambda f: jax.vmap(jax.vmap(f))(gaps, shapes)
     slope = jax.grad(family.expected_share)

@@ -33,7 +33,7 @@ from irtjax.comparisons.newton import (
 from irtjax.data.comparison_table import ComparisonTable, pairs_of
 
 #: Rows that are looked at first, to see whether their features are few.
-SAMPLE = 2000
+SAMPLE = 500
 #: Rows whose derivatives are computed together.
 TOGETHER = 2**14
 
@@ -112,8 +112,10 @@ class PairRows(NamedTuple):
             return values
         if values.ndim == 1:
             return np.add.reduceat(values, self.start)
-        sums = [np.add.reduceat(x, self.start) for x in values.T]
-        return np.stack(sums, axis=1) if sums else np.zeros((len(self.start), 0))
+        sums = np.empty((values.shape[1], len(self.start)))
+        for row, x in zip(sums, values.T, strict=True):
+            np.add.reduceat(x, self.start, out=row)
+        return sums.T
 
     def gaps(self, parameters: PairParameters) -> np.ndarray:
         """Differences of all rows."""
