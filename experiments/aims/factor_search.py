@@ -33,8 +33,7 @@ from experiments.aims.factors import (
     logits,
     one_coverage,
 )
-from experiments.aims.rows import write
-from experiments.tabulate import aligned
+from experiments.tabulate import aligned, write_csv
 
 #: Largest number of factors of the first study.
 MOST = 8
@@ -180,7 +179,7 @@ def main(arguments: list[str] | None = None) -> dict[str, list[Row]]:
     for study, rows in found.items():
         print(study)
         print(aligned(rows), flush=True)
-        write(options.out, study, rows)
+        write_csv(options.out, study, rows)
     return found
 
 

@@ -13,7 +13,6 @@ best. `coverage` draws three correlated factors and compares intervals with the 
 from __future__ import annotations
 
 import argparse
-import csv
 import sys
 import time
 from pathlib import Path
@@ -30,7 +29,7 @@ if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 import irtjax
-from experiments.tabulate import aligned
+from experiments.tabulate import aligned, write_csv
 
 Row = dict[str, Any]
 SHARED = Path(__file__).resolve().parents[3] / "shared/data/llm_factors"
@@ -216,13 +215,7 @@ def main(arguments: list[str] | None = None) -> dict[str, list[Row]]:
     for study, rows in found.items():
         print(study)
         print(aligned(rows), flush=True)
-        if options.out is not None:
-            options.out.mkdir(parents=True, exist_ok=True)
-            names = list(dict.fromkeys(name for row in rows for name in row))
-            with (options.out / f"{study}.csv").open("w", newline="") as file:
-                writer = csv.DictWriter(file, names)
-                writer.writeheader()
-                writer.writerows(rows)
+        write_csv(options.out, study, rows)
     return found
 
 

@@ -26,8 +26,7 @@ if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 import irtjax
-from experiments.aims.rows import write
-from experiments.tabulate import aligned
+from experiments.tabulate import aligned, write_csv
 from irtjax.calibration import scale
 
 Row = dict[str, Any]
@@ -116,7 +115,7 @@ def main(arguments: list[str] | None = None) -> list[Row]:
             print(f"{subjects} x {items} done", file=sys.stderr, flush=True)
             rows.append(row)
     print(aligned(rows))
-    write(options.out, "few_subjects", rows)
+    write_csv(options.out, "few_subjects", rows)
     return rows
 
 

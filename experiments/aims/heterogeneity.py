@@ -26,8 +26,7 @@ if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 import irtjax
-from experiments.aims.rows import write
-from experiments.tabulate import aligned
+from experiments.tabulate import aligned, write_csv
 from irtjax.validity.heterogeneity import CONFLICTING, NONE, ONE, RELATED
 
 #: Correlations of the two abilities; 1 is one skill.
@@ -90,7 +89,7 @@ def main(arguments: list[str] | None = None) -> list[dict[str, Any]]:
         rows.append(study(correlation, given))
         print(f"correlation {correlation} done", file=sys.stderr, flush=True)
     print(aligned(rows))
-    write(given.out, "heterogeneity", rows)
+    write_csv(given.out, "heterogeneity", rows)
     return rows
 
 

@@ -27,8 +27,7 @@ if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 import irtjax
-from experiments.aims.rows import write
-from experiments.tabulate import aligned
+from experiments.tabulate import aligned, write_csv
 
 Row = dict[str, Any]
 #: Correlation of the factors.
@@ -149,7 +148,7 @@ def main(arguments: list[str] | None = None) -> list[Row]:
             number = options.replications or replications
             rows += compared(300, items, factors, number, *categories, methods=methods)
     print(aligned(rows))
-    write(options.out, "short_tests", rows)
+    write_csv(options.out, "short_tests", rows)
     return rows
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import argparse
-import csv
 import dataclasses
 import math
 import sys
 from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
+
+from experiments.tabulate import write_csv
 
 
 def markdown(
@@ -53,11 +54,7 @@ def write(
     folder: Path, name: str, rows: list[dict[str, Any]], text: str | None = None
 ) -> None:
     """Writes NAME.csv with the rows, and NAME.md with the text if there is one."""
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / f"{name}.csv").open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, list(rows[0]))
-        writer.writeheader()
-        writer.writerows(rows)
+    write_csv(folder, name, rows)
     if text is not None:
         (folder / f"{name}.md").write_text(text + "\n", encoding="utf-8")
 

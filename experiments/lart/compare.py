@@ -13,7 +13,6 @@ what each measures.
 from __future__ import annotations
 
 import argparse
-import csv
 import dataclasses
 import sys
 from collections.abc import Callable
@@ -33,6 +32,7 @@ if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 import irtjax
+from experiments.tabulate import write_csv
 from irtjax.data.responses import Responses
 from irtjax.estimators.driver import run
 from irtjax.estimators.marginal.em import EM, lengths_of
@@ -423,11 +423,7 @@ def draw_panel(axes, rows: list[dict], along: str | None) -> None:
 
 def save(out: Path, name: str, rows: list[dict]) -> None:
     """Writes NAME.csv and NAME.png."""
-    out.mkdir(parents=True, exist_ok=True)
-    with (out / f"{name}.csv").open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, fieldnames=list(rows[0]))
-        writer.writeheader()
-        writer.writerows(rows)
+    write_csv(out, name, rows)
     draw_figure(name.replace("_", " "), rows, out / f"{name}.png")
 
 

@@ -11,7 +11,6 @@ fitted by itself; the variance of the five abilities of a model is summed over m
 from __future__ import annotations
 
 import argparse
-import csv
 import sys
 from pathlib import Path
 
@@ -25,6 +24,7 @@ if __name__ == "__main__":
 
 import irtjax
 from experiments.lart.compare import DATA, FOLDS, NODES, Measured, estimate
+from experiments.tabulate import write_csv
 from irtjax.inference import score_on_nodes
 from irtjax.likelihood.lengths import with_lengths
 from irtjax.likelihood.problem import Problem
@@ -117,13 +117,7 @@ def main(argv: list[str] | None = None) -> list[dict]:
         f" {wrong} of them all wrong"
     )
     rows = compare(data)
-    if options.out is not None:
-        options.out.mkdir(parents=True, exist_ok=True)
-        place = options.out / "validity_authors.csv"
-        with place.open("w", newline="", encoding="utf-8") as file:
-            writer = csv.DictWriter(file, fieldnames=list(rows[0]))
-            writer.writeheader()
-            writer.writerows(rows)
+    write_csv(options.out, "validity_authors", rows)
     return rows
 
 

@@ -10,7 +10,6 @@ scores are those of a plain Bradley-Terry model of its counts, a tie being half 
 from __future__ import annotations
 
 import argparse
-import csv
 import sys
 from pathlib import Path
 
@@ -25,6 +24,7 @@ if __name__ == "__main__":
 import irtjax
 from experiments.lego_irt.abilities import abilities_of, logits
 from experiments.lego_irt.tables import alpaca_eval
+from experiments.tabulate import write_csv
 from irtjax.plots import save_figure
 from irtjax.plots.style import PALETTE, label, new_figure, title
 
@@ -133,15 +133,9 @@ def main(argv: list[str] | None = None) -> list[dict]:
             f"  Spearman {row['spearman']:.3f} ± {row['spearman_se']:.3f}"
             f"  Kendall {row['kendall']:.3f}"
         )
+    write_csv(options.out, "arena", rows)
     if options.out is not None:
-        options.out.mkdir(parents=True, exist_ok=True)
         save_figure(draw(values, names), options.out / "arena.png", dpi=120)
-        with (options.out / "arena.csv").open(
-            "w", newline="", encoding="utf-8"
-        ) as file:
-            writer = csv.DictWriter(file, fieldnames=list(rows[0]))
-            writer.writeheader()
-            writer.writerows(rows)
     return rows
 
 

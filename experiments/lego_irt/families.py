@@ -9,7 +9,6 @@ The README beside this file says what is measured and how.
 from __future__ import annotations
 
 import argparse
-import csv
 import sys
 import time
 from pathlib import Path
@@ -25,6 +24,7 @@ if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 import irtjax
+from experiments.tabulate import write_csv
 from irtjax.data.scores import to_logits
 from irtjax.likelihood.quadrature import choose_nodes
 from irtjax.models.catalogue import inflated_beta
@@ -229,12 +229,7 @@ def main(arguments: list[str] | None = None) -> list[dict]:
     given = parser.parse_args(arguments)
     table = simulated() if given.small else load(given.data)
     rows = compare(table, given.seed)
-    if given.out is not None:
-        given.out.mkdir(parents=True, exist_ok=True)
-        with (given.out / "families.csv").open("w", newline="") as file:
-            writer = csv.DictWriter(file, list(rows[0]))
-            writer.writeheader()
-            writer.writerows(rows)
+    write_csv(given.out, "families", rows)
     return rows
 
 

@@ -10,7 +10,6 @@ A part whose packages are not installed is named and skipped.
 from __future__ import annotations
 
 import argparse
-import csv
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -23,6 +22,7 @@ if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from experiments.outside import classical, conditional, mixed, rotations, rscript
+from experiments.tabulate import write_csv
 
 PARTS = {
     "rotations": rotations,
@@ -56,12 +56,7 @@ def main(arguments: Sequence[str] | None = None) -> dict[str, list[dict[str, Any
         print("|", name, "|", *(" | ".join(rows[0]), "|"))
         for row in rows:
             print("| |", " | ".join(map(shown, row.values())), "|", flush=True)
-        if options.out is not None:
-            options.out.mkdir(parents=True, exist_ok=True)
-            with (options.out / f"{name}.csv").open("w", newline="") as file:
-                writer = csv.DictWriter(file, list(rows[0]))
-                writer.writeheader()
-                writer.writerows(rows)
+        write_csv(options.out, name, rows)
     return found
 
 

@@ -10,7 +10,6 @@ the same table by marginal fits.
 from __future__ import annotations
 
 import argparse
-import csv
 import sys
 import time
 from pathlib import Path
@@ -28,6 +27,7 @@ if __name__ == "__main__":
 import irtjax
 from experiments.psn_irt.figure_4 import panels
 from experiments.psn_irt.subsets import DATA, Matrix, read, simulated
+from experiments.tabulate import write_csv
 from irtjax.data.responses import Responses
 from irtjax.estimators.driver import run_jit
 from irtjax.estimators.neural.twin import Neural
@@ -136,12 +136,7 @@ def main(arguments: list[str] | None = None) -> list[dict]:
     epochs = 10 if given.small else 50
     rows, whole = stability(matrix, given.seed, epochs, designs)
     if given.out is not None:
-        given.out.mkdir(parents=True, exist_ok=True)
-        path = given.out / "networks.csv"
-        with path.open("w", newline="", encoding="utf-8") as file:
-            writer = csv.DictWriter(file, list(rows[0]))
-            writer.writeheader()
-            writer.writerows(rows)
+        write_csv(given.out, "networks", rows)
         for name, fit in whole.items():
             title = f"Item parameters by networks of {name}"
             pair = fit.items["difficulty"], fit.items["discrimination"]

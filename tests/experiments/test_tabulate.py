@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from experiments.tabulate import aligned
+from experiments.tabulate import aligned, write_csv
 
 
 def test_rows_are_lines_below_their_titles():
@@ -24,3 +24,10 @@ def test_rows_of_other_fields_are_another_table():
     assert [x.strip() for x in first.splitlines()] == ["a", "1", "yes"]
     assert [x.strip() for x in second.splitlines()] == ["b", "nan ± 0.5"]
     assert aligned([]) == ""
+
+
+def test_rows_are_written_with_all_their_columns(tmp_path):
+    write_csv(tmp_path / "new", "study", [{"a": 1}, {"a": 2, "b": "x"}])
+    text = (tmp_path / "new" / "study.csv").read_text(encoding="utf-8")
+    assert text.split() == ["a,b", "1,", "2,x"]
+    write_csv(None, "study", [])
