@@ -120,10 +120,10 @@ class Arena(HasTable):
         """The numbers of the abilities, in the order of the names."""
         abilities = self.abilities
         count = len(abilities.names)
-        nowhere = np.full((2, count), np.nan)
-        score = nowhere if abilities.expected is None else abilities.expected
-        seen = np.zeros(count) if abilities.observed is None else abilities.observed
-        values = abilities.estimates, abilities.covariance, *score, seen
+        missing = np.full((2, count), np.nan)
+        score = missing if abilities.expected is None else abilities.expected
+        votes = np.zeros(count) if abilities.observed is None else abilities.observed
+        values = abilities.estimates, abilities.covariance, *score, votes
         return dict(zip(ARRAYS, map(np.asarray, values), strict=True))
 
     def save(

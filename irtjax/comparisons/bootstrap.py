@@ -33,14 +33,14 @@ MOST_STEPS, TOLERANCE = 10, 1e-4
 TOGETHER = 2**21
 
 
-class Cells(NamedTuple):
+class SingleOutcomes(NamedTuple):
     """Comparisons with one outcome each.
 
     Attributes:
-        row: `[cells]` places among the comparisons added up by pair and features.
-        outcome: `[cells]` 0 a win, 1 a loss, 2 a tie.
-        amount: `[cells]` how many they are.
-        cluster: `[cells]` code of the cluster; None where each comparison is alone.
+        row: `[outcomes]` places among the comparisons added up by pair and features.
+        outcome: `[outcomes]` 0 a win, 1 a loss, 2 a tie.
+        amount: `[outcomes]` how many they are.
+        cluster: `[outcomes]` code of the cluster; None where each comparison is alone.
     """
 
     row: np.ndarray
@@ -53,7 +53,7 @@ def bootstrap_covariance(
     family: PairFamily,
     fit: PairFit,
     rows: PairCounts,
-    cells: Cells,
+    cells: SingleOutcomes,
     *,
     precision: np.ndarray,
     replicates: int,
@@ -76,7 +76,7 @@ def bootstrap_covariance(
     generator = np.random.default_rng(seed)
     rounds = -(-replicates * sums.shape[0] // TOGETHER)  # pyright: ignore
     size = -(-replicates // rounds)
-    every, inverse = [], inverse_information(fit)
+    blocks, inverse = [], inverse_information(fit)
     for _ in range(rounds):
         if shape is None:
             draw = generator.standard_exponential((int(number), size), np.float32)
@@ -88,12 +88,12 @@ def bootstrap_covariance(
             outcomes.sum(axis=0)
         )
         outcomes = outcomes.reshape(len(rows.first), -1, size)
-        every.append(_replicates(family, fit, rows, outcomes, inverse, precision))
-    values = np.concatenate(every, axis=1)[:, :replicates]
+        blocks.append(_replicates(family, fit, rows, outcomes, inverse, precision))
+    values = np.concatenate(blocks, axis=1)[:, :replicates]
     return np.cov(values) * (number + 1) / (number - 1)
 
 
-def _units(family: PairFamily, cells: Cells, rows: int):
+def _units(family: PairFamily, cells: SingleOutcomes, rows: int):
     """Counts of outcomes by unit, shapes of the units' weights, and their number.
 
     The first is `[rows x outcomes, units]`. n comparisons alike, each alone, have a sum
@@ -167,8 +167,8 @@ def _slopes(family: PairFamily, gaps, shapes, outcomes):
         # Written out, this is one pass over the arrays: 20 times as fast. With the
         # logistic G, n_1 G(-d) - n_2 G(d) = n_1 - (n_1 + n_2) G(d).
         if family.link == "bradley_terry":
-            both = outcomes[:, 0] + outcomes[:, 1]
-            return outcomes[:, 0] - both * jax.nn.sigmoid(gaps), shapes
+            total = outcomes[:, 0] + outcomes[:, 1]
+            return outcomes[:, 0] - total * jax.nn.sigmoid(gaps), shapes
         link = jax.vmap(jax.vmap(jax.grad(LINKS[family.link])))
         return outcomes[:, 0] * link(gaps) - outcomes[:, 1] * link(-gaps), shapes
 

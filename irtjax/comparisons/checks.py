@@ -34,10 +34,10 @@ def findings(table: ComparisonTable, now: float | None = None) -> list[str]:
     >>> findings(table)
     ['1 judge gave ties alone: x (9 comparisons)']
     """
-    found = [_only_ties(table, name) for name in JUDGES if name in table.labels]
+    texts = [_only_ties(table, name) for name in JUDGES if name in table.labels]
     present = time.time() if now is None else now
-    found += [_future(table, name, present) for name in TIMES if name in table.labels]
-    return [text for text in found if text]
+    texts += [_future(table, name, present) for name in TIMES if name in table.labels]
+    return [text for text in texts if text]
 
 
 def _only_ties(table: ComparisonTable, name: str) -> str:

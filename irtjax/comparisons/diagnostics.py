@@ -192,8 +192,8 @@ def diagnose(
         side = np.random.default_rng(0).permutation(int(codes.max()) + 1)[codes] % 2
         halves = _stability(table, side, cluster, options)
         if halves is not None:
-            both = [np.asarray(halves[f"ability_{k}"]) for k in (1, 2)]
-            correlation = float(np.corrcoef(both)[0, 1])
+            abilities = [np.asarray(halves[f"ability_{k}"]) for k in (1, 2)]
+            correlation = float(np.corrcoef(abilities)[0, 1])
     if time is not None and comparable:
         drift = _stability(table, _windows(table, time, windows), cluster, options)
     deviance, degrees = _deviance(refits, pairs)

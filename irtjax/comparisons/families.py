@@ -61,8 +61,8 @@ class PairFamily(NamedTuple):
             win, loss = log_g(difference - cut), log_g(-difference - cut)
             if self.link == "bradley_terry":
                 # 1 - G(d - h) - G(-d - h) = (1 - e^(-2h)) G(d + h) G(h - d).
-                both = log_g(difference + cut) + log_g(cut - difference)
-                tie = jnp.log(-jnp.expm1(-2 * cut)) + both
+                product = log_g(difference + cut) + log_g(cut - difference)
+                tie = jnp.log(-jnp.expm1(-2 * cut)) + product
             else:
                 # G(d + h) - G(d - h), from the side of the smaller tail.
                 size = jnp.abs(difference)

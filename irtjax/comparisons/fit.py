@@ -15,7 +15,7 @@ from irtjax._types import Status
 from irtjax.calibration.abilities import Abilities
 from irtjax.comparisons import checks
 from irtjax.comparisons.arena import Arena
-from irtjax.comparisons.bootstrap import Cells, bootstrap_covariance
+from irtjax.comparisons.bootstrap import SingleOutcomes, bootstrap_covariance
 from irtjax.comparisons.errors import (
     VerdictScores,
     by_clusters,
@@ -222,8 +222,8 @@ def _ranked(task: _Task, precision: float) -> tuple[Values, float]:
     rankings = rankings_of(task.problem.table)
     codes = [x[rankings.row] for x in task.codes]
     ability, covariance, value, converged = fit_rankings(rankings, precision, codes)
-    none, count = np.zeros(0), len(ability)
-    values = Values(ability, none, covariance, {}, value, count - 1, converged)
+    tie, count = np.zeros(0), len(ability)
+    values = Values(ability, tie, covariance, {}, value, count - 1, converged)
     return values, float(len(rankings.order))
 
 
@@ -340,7 +340,7 @@ def _bootstrap(task: _Task, fit: PairFit, precision: float) -> np.ndarray:
         problem.family,
         fit,
         PairCounts(*pairs),
-        Cells(
+        SingleOutcomes(
             layout.place[rows],
             np.where(turned, 1 - outcome, outcome),
             problem.outcomes[rows, outcome],

@@ -195,8 +195,8 @@ def _shortest(refits: Refits, units: _Units, start, gap, best) -> np.ndarray | N
     margin = EQUAL * np.sqrt(gap @ start.covariance @ gap)
 
     def ahead(removed):
-        found = refits.fit(units.without(removed), fit)
-        return found if gap @ found.vector < -margin else None
+        refit = refits.fit(units.without(removed), fit)
+        return refit if gap @ refit.vector < -margin else None
 
     fit = start
     for _ in range(ROUNDS):

@@ -251,8 +251,8 @@ def _categories(fit: MixedFit, whole, by_category, table, codes, size) -> Any:
     apart = by_category - by_category.mean(axis=1, keepdims=True)
     ability = (linear @ fit.vector)[:, None] + apart @ fit.vector
     count, num = ability.shape
-    both = np.concatenate([table.first, table.second]) * num
-    votes = np.bincount(both + np.tile(category.code, 2), np.tile(size, 2), count * num)
+    row = np.concatenate([table.first, table.second]) * num
+    votes = np.bincount(row + np.tile(category.code, 2), np.tile(size, 2), count * num)
     columns = {
         "ability": ability,
         "ability_se": _error(fit, rows),

@@ -169,9 +169,9 @@ def flat(parameters: PairParameters) -> Float[Array, " parameters"]:
 
 def unflat(vector, parameters: PairParameters) -> PairParameters:
     """The parameters of a vector, in the sizes of others."""
-    count, more = len(parameters.ability), len(parameters.effect)
-    parts = vector[:count], vector[count : count + more], vector[count + more :]
-    return PairParameters(*parts)
+    count = len(parameters.ability)
+    end = count + len(parameters.effect)
+    return PairParameters(vector[:count], vector[count:end], vector[end:])
 
 
 def gauge(parameters: PairParameters) -> Float[Array, " parameters"]:
@@ -211,8 +211,9 @@ def maximise(
 
     def step(state):
         vector, _, _, _, count = state
-        found = unflat(vector, start)
-        value, gradient, information = _derivatives(family, found, pairs)
+        value, gradient, information = _derivatives(
+            family, unflat(vector, start), pairs
+        )
         gradient = gradient - precision * vector
         information = information + jnp.diag(precision)
         # The size of the direction that is fixed does not matter.
@@ -250,8 +251,9 @@ def maximise(
     vector, value, information, decrement, count = lax.while_loop(
         unfinished, step, state
     )
-    found = unflat(vector, start)
-    return PairFit(found, value, information, decrement <= tolerance, count)
+    return PairFit(
+        unflat(vector, start), value, information, decrement <= tolerance, count
+    )
 
 
 def padded(rows: np.ndarray) -> Array:

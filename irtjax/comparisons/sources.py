@@ -228,8 +228,8 @@ def _minimum(negative, start: np.ndarray) -> tuple[np.ndarray, float]:
     """Where a function with its gradient is least, and the value."""
     from scipy.optimize import minimize
 
-    found = minimize(negative, start, jac=True, method="BFGS", options={"gtol": 1e-4})
-    return found.x, float(found.fun)
+    end = minimize(negative, start, jac=True, method="BFGS", options={"gtol": 1e-4})
+    return end.x, float(end.fun)
 
 
 def _start(estimates: Estimates) -> np.ndarray:
@@ -244,8 +244,8 @@ def _start(estimates: Estimates) -> np.ndarray:
     correlation = np.eye(size)
     for one in range(size):
         for other in range(one):
-            both = np.isfinite(wide[one] + wide[other])
-            raw = np.corrcoef(wide[one, both], wide[other, both])[0, 1]
+            common = np.isfinite(wide[one] + wide[other])
+            raw = np.corrcoef(wide[one, common], wide[other, common])[0, 1]
             correlation[one, other] = correlation[other, one] = raw / 2
     values, vectors = np.linalg.eigh(correlation)
     correlation = (vectors * np.maximum(values, 0.05)) @ vectors.T
@@ -327,6 +327,6 @@ def residuals(
     information = 0.5 * np.array([[np.sum(a * b.T) for b in moves] for a in moves])
     of_sigma = np.linalg.pinv(information, hermitian=True)
     variance += np.einsum("ij,jk,ik->i", slopes, of_sigma, slopes)
-    nowhere = np.where(whole, 0.0, np.nan)
-    error = np.sqrt(np.maximum(variance, 0)) + nowhere
-    return estimates.value - residual + nowhere, residual + nowhere, error
+    missing = np.where(whole, 0.0, np.nan)
+    error = np.sqrt(np.maximum(variance, 0)) + missing
+    return estimates.value - residual + missing, residual + missing, error

@@ -280,8 +280,8 @@ class ComparisonTable(HasTable):
         sums = np.where((first > second)[:, None], sums[:, swap], sums)
         low, high = np.minimum(first, second), np.maximum(first, second)
         keys, place = np.unique(low * count + high, return_inverse=True)
-        both = [np.bincount(place.reshape(-1), x, len(keys)) for x in sums.T]
-        return keys // count, keys % count, np.stack(both, axis=1)
+        columns = [np.bincount(place.reshape(-1), x, len(keys)) for x in sums.T]
+        return keys // count, keys % count, np.stack(columns, axis=1)
 
     def data_hash(self) -> str:
         """Returns a SHA-256 of names and outcomes by pair, independent of notes.
