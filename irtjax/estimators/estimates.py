@@ -268,39 +268,47 @@ def item_estimates(
     include the items'.
     """
     fit, method = solution.fit, solution.method
-    found = fit.parameters
-    joint = found.theta is not None
+    estimates = fit.parameters
+    joint = estimates.theta is not None
     with_all, model = problem, problem.model
-    problem, part = with_lengths(problem, found.lengths)
-    start = Start(found.items, None, found.population)
+    problem, part = with_lengths(problem, estimates.lengths)
+    start = Start(estimates.items, None, estimates.population)
     population = estimation_scale(problem, start)
-    coordinates, log_prior = _coordinates(problem, found.items, population)
+    coordinates, log_prior = _coordinates(problem, estimates.items, population)
     grid = method.nodes_of(fit.state)
     if grid is not None:
         nodes = grid.nodes
         population = population._replace(log_weights=grid.log_weights)
     else:
-        items, normal = found.items, found.population
+        items, normal = estimates.items, estimates.population
         nodes = choose_nodes(problem.model, items, normal, problem.data)
         nodes = jnp.asarray(nodes, coordinates.dtype)
     clock.report("standard errors", 0, math.nan, math.nan)
     with clock.phase("standard_errors"):
         covariance, of_lengths, warnings = _errors(
-            with_all, problem, found, coordinates, population, nodes, standard_errors
+            with_all,
+            problem,
+            estimates,
+            coordinates,
+            population,
+            nodes,
+            standard_errors,
         )
     clock.report("scores", 0, math.nan, math.nan)
     with clock.phase("scores"):
         of_items, moves = covariance if item_uncertainty else None, None
         if of_lengths is not None and item_uncertainty:
-            moves = evidence_moves(with_all, found.lengths, of_lengths.shared_lengths)
-        scores = _scores(problem, found, population, nodes, of_items, moves)
+            moves = evidence_moves(
+                with_all, estimates.lengths, of_lengths.shared_lengths
+            )
+        scores = _scores(problem, estimates, population, nodes, of_items, moves)
         speed = None
         if part is not None and of_lengths is not None and scores["shared"] is not None:
             ability = jnp.asarray(scores["ability"])
             speed = speed_error(part, with_all.data, ability, of_lengths)
     lost = None
-    if found.theta is not None and not model.priors and model.family.diverges:
-        lost = diverging(model, problem.data, found.items, found.theta)
+    if estimates.theta is not None and not model.priors and model.family.diverges:
+        lost = diverging(model, problem.data, estimates.items, estimates.theta)
     log_prior = float(log_prior)
     if part is not None:
         log_prior += float(
@@ -308,13 +316,13 @@ def item_estimates(
         )
     return Estimates(
         problem=problem,
-        parameters=found,
+        parameters=estimates,
         coordinates=coordinates,
         covariance=covariance,
         **scores,
         **of_run(problem, solution),
         log_prior=log_prior,
-        num_parameters=_num_parameters(problem, coordinates, found.theta, part),
+        num_parameters=_num_parameters(problem, coordinates, estimates.theta, part),
         finite=method.trained,
         trained=method.trained,
         joint=joint,
@@ -362,29 +370,34 @@ def _num_parameters(problem: Problem, coordinates, theta, part) -> int:
 
 def _scores(
     problem: Problem,
-    found: Parameters,
+    estimates: Parameters,
     population: Population,
     nodes: Array,
     covariance: Covariance | None,
     moves: Any,
 ) -> dict[str, Any]:
     """Fields of `Estimates`: abilities, given the items or joint, and their scores."""
-    weighted = found.population._replace(log_weights=population.log_weights)
-    given = problem.model, found.items, weighted, problem.data
+    weighted = estimates.population._replace(log_weights=population.log_weights)
+    model, items, data = problem.model, estimates.items, problem.data
     # Two passes over the data, of about the same length.
     passes = watched(range(2), "pass")
     next(passes)
     scores = score(
-        *given,
-        scoring="eap" if found.theta is None else "map",
+        model,
+        items,
+        weighted,
+        data,
+        scoring="eap" if estimates.theta is None else "map",
         nodes=nodes,
         item_covariance=covariance,
         evidence_moves=moves,
     )
     next(passes)
-    expected = watched_expected_scores(*given, nodes, covariance, moves)
+    expected = watched_expected_scores(
+        model, items, weighted, data, nodes, covariance, moves
+    )
     next(passes, None)
-    ability = scores.ability if found.theta is None else found.theta
+    ability = scores.ability if estimates.theta is None else estimates.theta
     shared = scores.shared
     return {
         "ability": np.asarray(ability, np.float64),
@@ -395,12 +408,12 @@ def _scores(
     }
 
 
-def cut_estimates(found: Estimates, problem: Problem) -> Estimates:
+def cut_estimates(padded: Estimates, problem: Problem) -> Estimates:
     """Estimates of padded data, those of the problem alone (`likelihood.padding`)."""
-    if found.problem.data is problem.data:
-        return found
+    if padded.problem.data is problem.data:
+        return padded
     rows, columns = slice(problem.data.num_subjects), slice(problem.data.num_items)
-    covariance = found.covariance
+    covariance = padded.covariance
     if covariance is not None:
         lost, scale, cross = covariance.lost
         covariance = covariance._replace(
@@ -409,25 +422,25 @@ def cut_estimates(found: Estimates, problem: Problem) -> Estimates:
             shared=covariance.shared[:, columns],
             lost=(lost[columns], scale, cross[columns]),
         )
-    items = jax.tree.map(lambda x: x[columns], found.parameters.items)
+    items = jax.tree.map(lambda x: x[columns], padded.parameters.items)
     return dataclasses.replace(
-        found,
+        padded,
         problem=problem,
-        parameters=found.parameters._replace(items=items),
-        coordinates=found.coordinates[columns],
+        parameters=padded.parameters._replace(items=items),
+        coordinates=padded.coordinates[columns],
         covariance=covariance,
-        ability=found.ability[rows],
-        error=found.error[rows],
-        shared=None if found.shared is None else found.shared[rows],
-        expected=jax.tree.map(lambda x: x[rows], found.expected),
-        unfinished=None if found.unfinished is None else found.unfinished[rows],
+        ability=padded.ability[rows],
+        error=padded.error[rows],
+        shared=None if padded.shared is None else padded.shared[rows],
+        expected=jax.tree.map(lambda x: x[rows], padded.expected),
+        unfinished=None if padded.unfinished is None else padded.unfinished[rows],
     )
 
 
 def _errors(
     with_all: Problem,
     problem: Problem,
-    found: Parameters,
+    estimates: Parameters,
     coordinates: Array,
     population: Population,
     nodes: Array,
@@ -437,11 +450,11 @@ def _errors(
     model = problem.model
     if kind == "none":
         return None, None, []
-    if found.lengths is None:
+    if estimates.lengths is None:
         covariance = item_covariance(problem, coordinates, population, nodes, kind=kind)
         negative = int(covariance.negative)
         return covariance, None, [_no_maximum(model, negative)] if negative else []
-    of_lengths = length_covariance(with_all, coordinates, found.lengths, nodes)
+    of_lengths = length_covariance(with_all, coordinates, estimates.lengths, nodes)
     of_items = of_lengths.of_items()
     if bool(of_items.definite):
         return of_items, of_lengths, []

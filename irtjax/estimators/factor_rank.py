@@ -142,24 +142,24 @@ def noise_rank(
     assert theta is not None
     draws = jax.random.split(key, SIMULATED)
     residuals = (leading_residual(fit.model, items, theta, data, x) for x in draws)
-    slope_sd = float(1 / max(found.value for found in residuals))
+    slope_sd = float(1 / max(leading_of_noise.value for leading_of_noise in residuals))
     least = LEAST_LOGIT * np.sqrt(len(theta) * len(items.intercept))
     begin, result = None, None
     for _ in range(most + 1):
-        found = fit_factors(data, most, most, dtype, slope_sd, tolerance, begin)
-        best: BilinearParameters = found.state.best
+        fit_of_noise = fit_factors(data, most, most, dtype, slope_sd, tolerance, begin)
+        best: BilinearParameters = fit_of_noise.state.best
         record = items._replace(
             discrimination=best.discrimination, intercept=best.intercept
         )
-        leading = leading_residual(found.model, record, best.theta, data)
+        leading = leading_residual(fit_of_noise.model, record, best.theta, data)
         left, values, right = _singular(best)
         rank = int(np.sum(values > least))
         result = NoiseRank(
             rank,
             slope_sd * float(leading.value),
             slope_sd,
-            float(found.log_lik),
-            float(found.objective),
+            float(fit_of_noise.log_lik),
+            float(fit_of_noise.objective),
             used := int(np.sum(values > VANISHED * least)),
         )
         if result.certificate <= GLOBAL or used >= most:
@@ -204,13 +204,13 @@ def rank_above_noise(data: Any, most: int, dtype, key: KeyArray) -> NoiseRank:
     >>> rank_above_noise(data, 2, jnp.zeros(()).dtype, jax.random.key(0)).rank
     1
     """
-    found, size = None, 0
+    rank, size = None, 0
     # Each pass but the last finds more factors; two or three are usual.
     for _ in watched(range(most + 1), "pass"):
         fit = fit_factors(data, size, most, dtype)
-        found = noise_rank(data, fit, most, dtype, key)
-        if found.rank <= size:
+        rank = noise_rank(data, fit, most, dtype, key)
+        if rank.rank <= size:
             break
-        size = found.rank
-    assert found is not None
-    return found
+        size = rank.rank
+    assert rank is not None
+    return rank

@@ -70,8 +70,8 @@ class PriorPath(NamedTuple):
 
     def record(self) -> dict[str, Any]:
         """The path for the record of a fit."""
-        found, held_out = self.losses, self.height.mean(axis=0)
-        columns = self.slope_sd, held_out, found.loss, found.error
+        losses, held_out = self.losses, self.height.mean(axis=0)
+        columns = self.slope_sd, held_out, losses.loss, losses.error
         names = "slope_sd", "held_out", "loss", "loss_se"
         rows = np.column_stack(columns).tolist()
         return {
@@ -109,17 +109,17 @@ def prior_path(
         prior = Normal(jnp.zeros((), dtype), jnp.asarray(scale, dtype))
         priors = {**problem.model.priors, "discrimination": prior}
         model = dataclasses.replace(problem.model, priors=priors)
-        found = []
+        fits = []
         for fold in watched(range(FOLDS)):
-            kept, start = folds.without(fold), of_folds[fold]
+            data, start = folds.without(fold), of_folds[fold]
             if start is None:
-                start = factor_start(model, kept, mask=mask, dtype=dtype)
-            part = dataclasses.replace(problem, model=model, data=kept)
+                start = factor_start(model, data, mask=mask, dtype=dtype)
+            part = dataclasses.replace(problem, model=model, data=data)
             fit = run_jit(part, method, start, max_steps=MOST_STEPS)
-            found.append(folds.judge(fold, kept, fit).log_likelihood)
+            fits.append(folds.judge(fold, data, fit).log_likelihood)
             items, population, theta = fit.parameters[:3]
             of_folds[fold] = Start(items, theta, population)
-        height.append(found)
+        height.append(fits)
         starts.append(of_folds[-1])
         seen = losses(np.array(height).T)
         # The best scale has no loss, so it is before these.

@@ -111,8 +111,8 @@ def points_for(dims: int, num_draws: int, key: KeyArray) -> Points:
     product = product.reshape(-1, dims)
     logs = np.stack(np.meshgrid(*[np.log(weights)] * dims, indexing="ij"), -1)
     total = logs.reshape(-1, dims).sum(axis=1)
-    kept = total > total.max() + math.log(SMALLEST_WEIGHT)
-    product, total = product[kept], total[kept]
+    heavy = total > total.max() + math.log(SMALLEST_WEIGHT)
+    product, total = product[heavy], total[heavy]
     # hermegauss integrates exp(-z^2 / 2) f(z); the density divides its weights.
     log_ratio = total + np.sum(product**2, axis=1) / 2
     return Points(dims, 0, jnp.asarray(product), jnp.asarray(log_ratio))

@@ -103,7 +103,7 @@ def test_random_items_of_a_study_have_no_rule_of_choice_and_no_end_but_the_budge
     chosen, random = _designs(known, 4, rules)
     assert (chosen.select, chosen.randomesque) == ("information", 3)
     assert chosen.standard_error is not None
-    assert (random.select, random.randomesque, random.score) == ("random", 1, "map")
+    assert (random.select, random.randomesque, random.scoring) == ("random", 1, "map")
     assert random.budget is not None and random.cost is not None
     assert random.standard_error is random.gain is random.price is None
     assert len(_designs(known, 4, dict(select="random", standard_error=0.5))) == 1

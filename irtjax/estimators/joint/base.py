@@ -57,8 +57,10 @@ class AbstractPenalised(AbstractMethod):
             nodes = choose_nodes(model, start.items, population, problem.data)
             rough = EM(jnp.asarray(nodes, start.items[0].dtype), 0.05)
             first = start._replace(theta=None)
-            found = run_jit(problem, rough, first, max_steps=100).parameters
-            prior = estimation_scale(problem, Start(found.items, None, found[1]))
+            rough_fit = run_jit(problem, rough, first, max_steps=100).parameters
+            prior = estimation_scale(
+                problem, Start(rough_fit.items, None, rough_fit[1])
+            )
             prior = prior._replace(log_weights=None)
             problem = dataclasses.replace(problem, prior=prior)
         laid_out = self.laid_out(problem)

@@ -150,9 +150,9 @@ def _block_cells(
             eta = eta + theta[:, k, None] * discrimination[:, k]
     exposure = 1.0 if exposure is None else exposure.astype(dtype)
     cuts = None if factors.cuts is None else factors.cuts / temperature
-    found = cells.cell(values, exposure, eta, cuts, data.trials is None)
-    bend = exposure if found.bend is None else found.bend
-    return _Block(values, exposure, eta, found.log_prob, found.slope, bend)
+    terms = cells.cell(values, exposure, eta, cuts, data.trials is None)
+    bend = exposure if terms.bend is None else terms.bend
+    return _Block(values, exposure, eta, terms.log_prob, terms.slope, bend)
 
 
 def _row_sums(data: Responses, cells: Array) -> Array:
@@ -208,16 +208,16 @@ def _is_shared(data: Responses, cells: AbstractCells, common: bool) -> bool:
 
 def _cut_sums(block: _Block, cells, cuts, temperature, weight) -> CutSums:
     """`CutSums` of a block of subjects."""
-    found = cells.cut_terms(*block[:3], cuts / temperature)
+    terms = cells.cut_terms(*block[:3], cuts / temperature)
     total = lambda cell: weight @ cell
     none, size = jnp.zeros(cuts.shape[0], cuts.dtype), range(cells.num_cuts)
-    by_pair = {pair: total(x) for pair, x in found.information.items()}
+    by_pair = {pair: total(x) for pair, x in terms.information.items()}
     pairs = [[(min(h, k), max(h, k)) for k in size] for h in size]
     rows = [jnp.stack([by_pair.get(pair, none) for pair in row], -1) for row in pairs]
     return CutSums(
         total(block.log_prob),
-        jnp.stack([total(x) for x in found.scores], -1) / temperature,
-        jnp.stack([total(jnp.abs(x)) for x in found.scores], -1) / temperature,
+        jnp.stack([total(x) for x in terms.scores], -1) / temperature,
+        jnp.stack([total(jnp.abs(x)) for x in terms.scores], -1) / temperature,
         jnp.stack(rows, 1) / temperature**2,
     )
 
@@ -237,8 +237,8 @@ def item_sweep(
         block = _block_cells(data, factors, temperature, cells, start, rows)
         weight = block_weight(data, start, is_new, dtype)
         left = _design(take_block(theta, start, rows)) * weight[:, None]
-        found = weight @ block.log_prob, (left.T @ block.slope).T / temperature
-        return tuple(x + y for x, y in zip(carry, found, strict=True))
+        sums = weight @ block.log_prob, (left.T @ block.slope).T / temperature
+        return tuple(x + y for x, y in zip(carry, sums, strict=True))
 
     none = jnp.zeros((data.num_items, 1 + size), dtype)
     return scan_subject_blocks(body, (none[:, 0], none), data.num_subjects, rows)
@@ -270,26 +270,26 @@ def sweep(
     def body(carry, start, is_new):
         """Adds a block of subjects to the sums; keeps what is per subject."""
         log_lik, columns, terms, moments, rows, row_terms, curvature, of_cuts = carry
-        found = _block_cells(data, factors, temperature, cells, start, size)
+        here = _block_cells(data, factors, temperature, cells, start, size)
         weight = block_weight(data, start, is_new, dtype)
         design = _design(take_block(theta, start, size))
-        left, size_of = design * weight[:, None], jnp.abs(found.slope)
+        left, size_of = design * weight[:, None], jnp.abs(here.slope)
         products = _outer(design) * weight[:, None]
         if complete:
             moments = moments + jnp.sum(products, axis=0)
         else:
-            moments = moments + (products.T @ found.bend).T
-            block = _subject_curvature(data, found.bend, slope)
+            moments = moments + (products.T @ here.bend).T
+            block = _subject_curvature(data, here.bend, slope)
             curvature = put_block(curvature, block, start)
         if of_cuts is not None:
-            more = _cut_sums(found, cells, cuts, temperature, weight)
-            of_cuts = jax.tree.map(jnp.add, of_cuts, more)
+            new_cuts = _cut_sums(here, cells, cuts, temperature, weight)
+            of_cuts = jax.tree.map(jnp.add, of_cuts, new_cuts)
         return (
-            put_block(log_lik, _row_sums(data, found.log_prob), start),
-            columns + (left.T @ found.slope).T,
+            put_block(log_lik, _row_sums(data, here.log_prob), start),
+            columns + (left.T @ here.slope).T,
             terms + (jnp.abs(left).T @ size_of).T,
             moments,
-            put_block(rows, found.slope @ right, start),
+            put_block(rows, here.slope @ right, start),
             put_block(row_terms, size_of @ jnp.abs(right), start),
             curvature,
             of_cuts,
@@ -345,11 +345,11 @@ def subject_sweep(
 
     def body(carry, start, is_new):
         rows, curvature = carry
-        found = _block_cells(data, factors, temperature, cells, start, size)
+        here = _block_cells(data, factors, temperature, cells, start, size)
         if not shared:
-            block = _subject_curvature(data, found.bend, slope)
+            block = _subject_curvature(data, here.bend, slope)
             curvature = put_block(curvature, block, start)
-        return put_block(rows, found.slope @ right, start), curvature
+        return put_block(rows, here.slope @ right, start), curvature
 
     init = _no_rows(data, factors, shared)
     rows, curvature = scan_subject_blocks(body, init, data.num_subjects, size)
@@ -383,9 +383,9 @@ def update_items(
     """
     rows, size = point.shape
     gradient = jnp.where(free, quadratic.gradient, 0)
-    both = free[:, :, None] & free[:, None, :]
+    pairs = free[:, :, None] & free[:, None, :]
     curvature = jnp.broadcast_to(quadratic.curvature, (rows, size, size))
-    curvature = jnp.where(both, curvature, jnp.eye(size, dtype=point.dtype))
+    curvature = jnp.where(pairs, curvature, jnp.eye(size, dtype=point.dtype))
     tiny = jnp.finfo(point.dtype).tiny * 1e6
     base = jnp.maximum(curvature[:, 0, 0], tiny)
     cross = curvature[:, 0, 1:]

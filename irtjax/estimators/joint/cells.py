@@ -340,17 +340,17 @@ class PartialCreditCells(_OrderedCells):
         values = category_numbers(values, self.codes)
         total, at_least = self._chances(eta, cuts)
         if self.gaps:
-            given = slope = jnp.zeros_like(eta)
+            logit = slope = jnp.zeros_like(eta)
             for h, step in enumerate(self._steps(eta, cuts)):
-                given = given + jnp.where(values > h, step, 0)
+                logit = logit + jnp.where(values > h, step, 0)
                 own = jnp.where(values > h, 1, 0) - at_least[h]
                 slope = slope + jnp.where(is_mark(cuts[:, h]), 0, own)
-            return Cell(exposure * (given - total), exposure * slope)
-        given = values * eta
+            return Cell(exposure * (logit - total), exposure * slope)
+        logit = values * eta
         for h in range(self.num_cuts):
-            given = given + jnp.where(values > h, cuts[:, h], 0)
+            logit = logit + jnp.where(values > h, cuts[:, h], 0)
         slope = values - sum(at_least[1:], at_least[0])
-        return Cell(exposure * (given - total), exposure * slope)
+        return Cell(exposure * (logit - total), exposure * slope)
 
     def cut_terms(self, values, exposure, eta, cuts) -> CutTerms:
         """Indicators of y >= h less their chances, and covariances of these."""
@@ -382,12 +382,12 @@ def cells_of(model: Model, curvature: str = "uniform") -> AbstractCells:
     0.5
     """
     if curvature not in CURVATURES:
-        known = " or ".join(map(repr, CURVATURES))
-        raise ValueError(f"curvature {curvature!r} is not {known}")
-    found = _cells_of(model)
+        names = " or ".join(map(repr, CURVATURES))
+        raise ValueError(f"curvature {curvature!r} is not {names}")
+    cells = _cells_of(model)
     if curvature == "uniform":
-        return found
-    if not isinstance(found, LogitCells):
+        return cells
+    if not isinstance(cells, LogitCells):
         raise ValueError(
             f"curvature 'cell' is for right and wrong responses with a logit link, not"
             f" {model.name!r}: leave curvature out"

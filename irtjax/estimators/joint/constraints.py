@@ -62,5 +62,5 @@ def feasible(
         slope = jnp.where(zero, 0, proposal.discrimination)
         proposal = proposal._replace(discrimination=slope)
     # Fixed coordinates stay exactly, not up to the rounding of a mixture.
-    kept = jnp.where(free_mask(problem), proposal.stacked, point.stacked)
-    return proposal._replace(discrimination=kept[:, 1:], intercept=kept[:, 0])
+    stacked = jnp.where(free_mask(problem), proposal.stacked, point.stacked)
+    return proposal._replace(discrimination=stacked[:, 1:], intercept=stacked[:, 0])

@@ -127,10 +127,10 @@ def raise_cuts(
     def trial(carry):
         share, done, columns, count = carry
         at = moved(share)
-        there, found = item_sweep(problem.data, at, temperature, cells)
+        there, gradients = item_sweep(problem.data, at, temperature, cells)
         gain = there - log_lik + of_prior(intercepts(at)) - of_prior(start)
         rises = gain >= -slack
-        columns = jnp.where((rises & ~done)[:, None], found, columns)
+        columns = jnp.where((rises & ~done)[:, None], gradients, columns)
         done, count = done | rises, count + 1
         shorter = jnp.where(count < NUM_TRIALS, share / 4, 0)
         return jnp.where(done, share, shorter), done, columns, count
@@ -204,5 +204,5 @@ def _reduced(problem: Problem, sums: CutSums, together: Array) -> tuple[Array, A
     information = jnp.einsum("jhg,jhk,jkl->jgl", together, sums.information, together)
     moves = _free(problem) & (jnp.sum(together, axis=1) > 0)
     unit = jnp.eye(scores.shape[1], dtype=scores.dtype)
-    both = moves[:, :, None] & moves[:, None, :]
-    return jnp.where(moves, scores, 0), jnp.where(both, information, unit)
+    pairs = moves[:, :, None] & moves[:, None, :]
+    return jnp.where(moves, scores, 0), jnp.where(pairs, information, unit)

@@ -123,8 +123,8 @@ class GroupLasso(NamedTuple):
             matrix = length[:, None, None] * curvature + pull[..., None] * metric
             matrix = jnp.where(beyond[:, None, None], matrix, metric)
             v, _ = positive_definite_solve(matrix, target)
-            found = jnp.where(beyond, size(v), 1)
-            return matrix, v, found**-0.5
+            square = jnp.where(beyond, size(v), 1)
+            return matrix, v, square**-0.5
 
         def unfinished(state):
             _, gap, count = state
@@ -149,5 +149,5 @@ class GroupLasso(NamedTuple):
 
 def _within(matrix: Array, free: Array) -> Float[Array, "items dims dims"]:
     """The matrix on the free coordinates of each item, the unit matrix elsewhere."""
-    both = free[:, :, None] & free[:, None, :]
-    return jnp.where(both, matrix, jnp.eye(len(matrix), dtype=matrix.dtype))
+    pairs = free[:, :, None] & free[:, None, :]
+    return jnp.where(pairs, matrix, jnp.eye(len(matrix), dtype=matrix.dtype))

@@ -184,15 +184,15 @@ def _bounds(
     eta = jnp.sum(theta[data.subject] * slope[data.item], axis=1)
     eta = (eta + factors.intercept[data.item]) / temperature
     value, one = data.value.astype(dtype), jnp.ones((), dtype)
-    found = cells.cell(value, one, eta, None, True)
+    terms = cells.cell(value, one, eta, None, True)
     weight = one if cell_weight is None else cell_weight.astype(dtype)
-    bend = one if found.bend is None else found.bend
+    bend = one if terms.bend is None else terms.bend
     bend = jnp.broadcast_to(weight * bend * cells.curvature / temperature**2, eta.shape)
-    pull = weight * found.slope / temperature
+    pull = weight * terms.slope / temperature
     by_subject = _of(item_weight, data.item, dtype)
     sums = _Sums(data.subject, len(theta))
     row = slope[data.item]
-    log_lik = sums(by_subject * weight * found.log_prob)
+    log_lik = sums(by_subject * weight * terms.log_prob)
     subjects = sums.bound(by_subject * pull, by_subject * bend, row)
     by_item = _of(subject_weight, data.subject, dtype)
     design = jnp.concatenate([jnp.ones_like(theta[:, :1]), theta], axis=1)
@@ -225,7 +225,7 @@ class _Sums(NamedTuple):
         # A pair of columns at a time: no outer product of each cell exists.
         first, second = np.tril_indices(width)
         pair = lambda at: self(bend * columns[at[0]] * columns[at[1]])
-        found = lax.map(pair, (jnp.asarray(first), jnp.asarray(second)))
-        curvature = jnp.zeros((self.num, width, width), found.dtype)
-        curvature = curvature.at[:, first, second].set(found.T)
-        return gradient, curvature.at[:, second, first].set(found.T)
+        products = lax.map(pair, (jnp.asarray(first), jnp.asarray(second)))
+        curvature = jnp.zeros((self.num, width, width), products.dtype)
+        curvature = curvature.at[:, first, second].set(products.T)
+        return gradient, curvature.at[:, second, first].set(products.T)

@@ -87,16 +87,16 @@ def num_units(model: MultilevelModel) -> int:
 
 def known_units(model: MultilevelModel, components: Components) -> tuple[Array, Array]:
     """Of `KnownSlopes`: means of the scales' items less the prior's, precisions."""
-    known = model.known_slopes
-    assert known is not None
-    first, rows = known.mean, jnp.asarray(known.rows)
+    prior = model.known_slopes
+    assert prior is not None
+    first, rows = prior.mean, jnp.asarray(prior.rows)
     count = jnp.reshape(jnp.asarray(model.total_stems), 1)
-    if len(known.rows) == model.num_groups > 1:
+    if len(prior.rows) == model.num_groups > 1:
         first = 0.0
         column = jnp.zeros(model.num_stems, int).at[model.stem].set(model.group)
         count = jnp.bincount(column, model.weight, length=model.num_groups)
     dtype = components.effects.dtype
-    return components.effects[rows, 0] - first, count.astype(dtype) / known.sd**2
+    return components.effects[rows, 0] - first, count.astype(dtype) / prior.sd**2
 
 
 def squares(distinct: DistinctItems, rows: int) -> Array:
@@ -188,10 +188,10 @@ def judged(
     if not num_units(model):
         return weights, 1 / error
     # Squared error of a log unit: larger where abilities have little reliability.
-    known, unknown = (
+    squared, error_square = (
         jnp.mean(model.mean_over_subjects(x**2)) for x in (ability, error)
     )
-    reliability = jnp.maximum(known / (known + unknown), LEAST_RELIABILITY)
+    reliability = jnp.maximum(squared / (squared + error_square), LEAST_RELIABILITY)
     unit = 1 / (2 * model.total_subjects * reliability**2)
     if model.learned[0]:
         slopes = jnp.zeros(model.num_columns, ability.dtype).at[0].set(1.0)
@@ -199,8 +199,8 @@ def judged(
             columns = jnp.asarray(model.family.intercept_columns)
             slopes = slopes.at[columns].set(jnp.sqrt(jnp.mean(components.tilt**2)))
         complete = weights.effects
-        both = complete / jnp.sqrt(1 + unit * (slopes * complete) ** 2)
-        weights = weights._replace(effects=both)
+        joint = complete / jnp.sqrt(1 + unit * (slopes * complete) ** 2)
+        weights = weights._replace(effects=joint)
     return weights, 1 / jnp.sqrt(error**2 + unit * ability**2)
 
 
@@ -216,7 +216,7 @@ def precisions(model: MultilevelModel, components: Components) -> Components:
     if model.has_tilts:
         sd = components.log_residual_sd
         tilt = jnp.exp(sd[0] - sd[1]) * (stems / model.num_groups) ** 0.5
-    found = Components(
+    weights = Components(
         log_scale=(2.0 * subjects) ** 0.5,
         correlation=subjects**0.5,
         # The number of stems of an average level.
@@ -231,4 +231,4 @@ def precisions(model: MultilevelModel, components: Components) -> Components:
         log_relative_sd=(2.0 * stems / max(model.num_clusters, 1)) ** 0.5,
     )
     like = lambda part, value: jnp.broadcast_to(value, part.shape).astype(part.dtype)
-    return jax.tree.map(like, components, found)
+    return jax.tree.map(like, components, weights)

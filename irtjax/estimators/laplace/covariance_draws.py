@@ -132,8 +132,8 @@ def draw_covariance(
     start = _coordinates_of(model, components)
     if not sum(part.size for part in start):
         return None, 1.0
-    found = _draw_jit(model, start, evidence, jax.random.key(0))
-    own, variance, unit, accepted = (np.asarray(x, float) for x in found)
+    draws = _draw_jit(model, start, evidence, jax.random.key(0))
+    own, variance, unit, accepted = (np.asarray(x, float) for x in draws)
     return Possible(own, variance, unit, np.zeros_like(unit)), float(accepted)
 
 
@@ -261,13 +261,13 @@ def _draw_jit(
 
     def step(chains, step_key):
         keys = jax.random.split(step_key, NUM_CHAINS)
-        chains, found = jax.vmap(sampler.step)(keys, chains)
-        return chains, (chains.position, jnp.mean(found.is_accepted))
+        chains, moves = jax.vmap(sampler.step)(keys, chains)
+        return chains, (chains.position, jnp.mean(moves.is_accepted))
 
     keys = jax.random.split(key, NUM_WARMUP + THINNING * NUM_KEPT)
     _, (positions, accepted) = jax.lax.scan(step, begin, keys)
-    kept = positions[NUM_WARMUP + THINNING - 1 :: THINNING].reshape(-1, flat.size)
-    draws = jax.vmap(coordinates_at)(kept)
+    thinned = positions[NUM_WARMUP + THINNING - 1 :: THINNING].reshape(-1, flat.size)
+    draws = jax.vmap(coordinates_at)(thinned)
     own = jax.vmap(model.specific_covariance)(draws)
     variance = jax.vmap(lambda x: general_variance(x) * jnp.ones(()))(
         draws.log_general_sd

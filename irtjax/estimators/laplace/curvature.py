@@ -31,7 +31,7 @@ class _FixedScales(NamedTuple):
 
 
 def fix_scales(
-    problem: MultilevelProblem, components: Components, found: Summary
+    problem: MultilevelProblem, components: Components, summary: Summary
 ) -> _FixedScales:
     """Fixes the mean log discrimination of the items of a scale at its prior.
 
@@ -42,19 +42,19 @@ def fix_scales(
     N(0; 0, s^2 / J).
     """
     model, distinct = problem.model, problem.distinct
-    flat, num = found.gradient.size, num_units(model)
+    flat, num = summary.gradient.size, num_units(model)
     if not (problem.expected and num and model.learned[0]):
-        zeros = jnp.zeros(flat, found.mean.dtype)
+        zeros = jnp.zeros(flat, summary.mean.dtype)
         return _FixedScales(
-            jnp.sum(zeros), zeros, jnp.zeros((flat, 0), zeros.dtype), found.mean
+            jnp.sum(zeros), zeros, jnp.zeros((flat, 0), zeros.dtype), summary.mean
         )
     num = 1 if distinct.is_aligned else num
     of = distinct.group[:, 0] if num > 1 else jnp.zeros_like(distinct.group[:, 0])
     total = lambda x: jax.ops.segment_sum(distinct.weight * x, of, num)
     count = total(jnp.ones_like(distinct.weight))
-    offset = total(found.mean_at[:, 0] - distinct.design @ components.effects[:, 0])
-    variance = total(found.covariance[:, 0, 0]) / count**2
-    by_ability = jnp.sum(found.cross[:, 0, 0].reshape(-1, flat), axis=0)
+    offset = total(summary.mean_at[:, 0] - distinct.design @ components.effects[:, 0])
+    variance = total(summary.covariance[:, 0, 0]) / count**2
+    by_ability = jnp.sum(summary.cross[:, 0, 0].reshape(-1, flat), axis=0)
     by_ability = by_ability.reshape(num, -1)
     along = jax.scipy.linalg.block_diag(*by_ability[:, :, None]) / count
     offset, root = offset / count, jnp.sqrt(variance)
@@ -64,8 +64,10 @@ def fix_scales(
         log_sd = log_sd + components.log_relative_sd[distinct.row, 0]
     prior_variance = total(jnp.exp(2 * log_sd)) / count**2
     value = -0.5 * jnp.sum(offset**2 / variance + jnp.log(variance / prior_variance))
-    more = total(found.mean[:, 0] - distinct.design @ components.effects[:, 0]) / count
-    mean = found.mean.at[:, 0].add(-more[of])
+    excess = (
+        total(summary.mean[:, 0] - distinct.design @ components.effects[:, 0]) / count
+    )
+    mean = summary.mean.at[:, 0].add(-excess[of])
     return _FixedScales(value, -slope @ (offset / root), slope, mean)
 
 
@@ -89,7 +91,7 @@ def centred(array: Array, parts: int, weight: Array | None = None) -> Array:
 
 
 def factorise(
-    found,
+    summary,
     precision: Array,
     groups: int,
     fixed: Array | None = None,
@@ -104,18 +106,18 @@ def factorise(
     subjects of `weight` 0 (`centred`), these directions get a curvature of 1, which is
     left out.
     """
-    subjects = found.gradient.shape[0]
+    subjects = summary.gradient.shape[0]
     size = groups * subjects
     identity = jnp.eye(subjects, dtype=precision.dtype)
     prior = jnp.kron(precision, identity)
-    if found.curvature.shape[0] == 1 and groups > 1:
-        data = found.curvature[0]
+    if summary.curvature.shape[0] == 1 and groups > 1:
+        data = summary.curvature[0]
     else:
         index = jnp.arange(groups)
         data = jnp.zeros((groups, subjects, groups, subjects), precision.dtype)
-        data = data.at[index, :, index].set(found.curvature).reshape(size, size)
+        data = data.at[index, :, index].set(summary.curvature).reshape(size, size)
     sound = jnp.linalg.cholesky(data + (1 - LARGEST_LOSS) * prior)
-    safe = jnp.diag(jnp.maximum(found.safe.T.reshape(-1), 0))
+    safe = jnp.diag(jnp.maximum(summary.safe.T.reshape(-1), 0))
     data = jnp.where(jnp.all(jnp.isfinite(sound)), data, safe)
     if fixed is not None:
         data = data + fixed @ fixed.T

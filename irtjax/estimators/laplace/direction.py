@@ -100,8 +100,8 @@ def directions_of(
 
     The state is that of `problem.by_distinct()`.
     """
-    found = _of_both(problem.by_distinct(), state, order)
-    own, other, size, error = (np.asarray(x, float) for x in found)
+    arrays = _of_both(problem.by_distinct(), state, order)
+    own, other, size, error = (np.asarray(x, float) for x in arrays)
     sign = np.asarray(problem.distinct.sign, float)
     weight = np.asarray(problem.distinct.weight, float)
     # Log odds of a negative slope, without those of pi.
@@ -114,8 +114,8 @@ def directions_of(
     # By a share of reversed items that is not too small for an interval.
     cautious = expit(evidence + logit(max(share, LEAST_SHARE)))
     opposite = np.where(sign < 0, 1 - negative, cautious)
-    found = SlopeDirections(sign, negative, opposite, size, error)
-    return found.of(np.asarray(problem.distinct.of_stem))
+    directions = SlopeDirections(sign, negative, opposite, size, error)
+    return directions.of(np.asarray(problem.distinct.of_stem))
 
 
 def in_directions(problem: MultilevelProblem, sign: np.ndarray) -> MultilevelProblem:
@@ -134,8 +134,9 @@ def _of_both(problem: MultilevelProblem, state: LaplaceState, order: int):
     def under(item: Block):
         error = Error.of(item, errors, True) if problem.expected else None
         log_joint, *_ = joint_density(model, outer, item, error)
-        given = model, outer, item, log_joint, nodes, NUM_NEWTON
-        _, rows, share, log_marginal = posterior(*given)
+        _, rows, share, log_marginal = posterior(
+            model, outer, item, log_joint, nodes, NUM_NEWTON
+        )
         return log_marginal, rows[:, 0], share
 
     def one(item: Block):
@@ -147,9 +148,9 @@ def _of_both(problem: MultilevelProblem, state: LaplaceState, order: int):
         size = jnp.exp(mean)
         return under(item)[0], log_marginal, size, size * sd
 
-    found = lax.map(jax.vmap(one), blocks)
+    results = lax.map(jax.vmap(one), blocks)
     count = distinct.weight.shape[0]
-    return tuple(x.reshape(-1)[:count] for x in found)
+    return tuple(x.reshape(-1)[:count] for x in results)
 
 
 def error_with_directions(slope, error, directions: SlopeDirections) -> np.ndarray:

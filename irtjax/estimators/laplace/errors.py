@@ -95,7 +95,7 @@ def errors_of(problem: MultilevelProblem, method: Any, state: LaplaceState) -> E
     note_share(0.0)
     covariance, follow = _given_covariance(compiled, method, padded)
     covariance = resized(covariance, count, 0, 1, groups=groups)
-    given = whole = np.asarray(covariance, float)
+    conditional = whole = np.asarray(covariance, float)
     note_share(SHARES.covariance)
     subjects = subjects_of(problem, state)
     evidence = evidence_of(compiled, state, subjects)
@@ -105,14 +105,14 @@ def errors_of(problem: MultilevelProblem, method: Any, state: LaplaceState) -> E
         ability = abilities_given(possible, subjects)
         gap = (ability - ability.mean(axis=0)).transpose(0, 2, 1)
         gap = gap.reshape(len(gap), -1)
-        whole = given + gap.T @ gap / len(gap)
+        whole = conditional + gap.T @ gap / len(gap)
     whole_of_rows = resized(
         whole.astype(state.ability.dtype), rows, 0, 1, groups=groups
     )
     items = _of_items_jit(compiled, method, padded, whole_of_rows, follow)
     items = np.asarray(items, float)
     note_share(SHARES.items)
-    return Errors(given, whole, items, possible, ability, accepted, follow)
+    return Errors(conditional, whole, items, possible, ability, accepted, follow)
 
 
 def _given_covariance(
@@ -162,7 +162,7 @@ def following(
     model: MultilevelModel,
     distinct: DistinctItems,
     components: Components,
-    found: Summary,
+    summary: Summary,
 ) -> Following | None:
     """How effects of items follow the abilities; None where no prior is estimated."""
     if not any(model.regressed):
@@ -171,14 +171,14 @@ def following(
     mask = jnp.asarray(model.regressed, omega.dtype)
     omega = omega * mask * mask[:, None]
     size, rows = model.num_columns * model.design.shape[1], len(omega)
-    cross = found.cross.reshape(rows, -1, *found.cross.shape[1:])
+    cross = summary.cross.reshape(rows, -1, *summary.cross.shape[1:])
     cross = jnp.einsum("rab,rnbe->rnae", omega, cross)
     if model.num_groups == 1:
         cross = jnp.sum(cross, axis=0)
     cross = cross.reshape(-1, size)
     precision = jnp.sum(jax.vmap(jnp.kron)(omega, squares(distinct, rows)), axis=0)
     ridge = jnp.diag(effect_precision(model, components).T.reshape(-1))
-    inverse, _ = error_of_effects(precision, ridge, omega, found.square)
+    inverse, _ = error_of_effects(precision, ridge, omega, summary.square)
     covariance = inverse.reshape(size, size)
     slope = covariance @ cross.T
     return Following(omega, cross, slope, covariance)
@@ -192,11 +192,11 @@ def _information(
     Items are integrated out and effects eliminated (Schur complement).
     """
     # Curvatures are the same with corrections, which only cost time to compile.
-    found = method.summarise(problem, state, corrected=False)
+    summary = method.summarise(problem, state, corrected=False)
     model, groups = problem.model, problem.model.num_groups
-    follow = following(model, problem.distinct, state.components, found)
+    follow = following(model, problem.distinct, state.components, summary)
     precision = inverse_of(model.covariance_factor(state.components))
-    root, _, _ = factorise(found, precision, groups)
+    root, _, _ = factorise(summary, precision, groups)
     prior = jnp.kron(precision, jnp.eye(len(root) // groups, dtype=root.dtype))
     data = root @ root.T - prior
     if follow is not None:

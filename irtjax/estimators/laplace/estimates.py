@@ -69,11 +69,13 @@ def summary_of_laplace(
     subjects = len(ability)
     of_subjects = np.asarray(components.subject_effects, float)
     mean = np.asarray(model.subject_design, float) @ of_subjects
-    given, of_effects = _with_subject_effects(model, errors.given, own + variance)
+    conditional, of_effects = _with_subject_effects(model, errors.given, own + variance)
     # The mean covariance given Sigma, plus that of the means given Sigma.
-    whole = errors.covariance + given - errors.given
+    whole = errors.covariance + conditional - errors.given
     error = np.sqrt(np.diag(whole)).reshape(groups, subjects).T
-    covariance, left, moved = _errors_of_general(errors, given, own, variance, mean)
+    covariance, left, moved = _errors_of_general(
+        errors, conditional, own, variance, mean
+    )
     general = mean + (ability - mean[:, None]) @ weights
     if not np.isfinite(covariance).all():
         raise ValueError(
@@ -121,11 +123,11 @@ def summary_of_laplace(
 def _coordinates_of(problem: MultilevelProblem, state: LaplaceState) -> np.ndarray:
     """Posterior means of the coordinates of the items, `[items, columns]`."""
     model, place = problem.model, np.asarray(problem.distinct.of_stem)
-    found = np.asarray(state.mean, float)[place][np.asarray(model.stem)]
+    coordinates = np.asarray(state.mean, float)[place][np.asarray(model.stem)]
     if model.has_group_effects:
         shifts = np.asarray(state.components.group_effects, float)
-        found = found + shifts[np.asarray(model.group)]
-    return model.family.with_offsets(found)
+        coordinates = coordinates + shifts[np.asarray(model.group)]
+    return model.family.with_offsets(coordinates)
 
 
 def point_estimates(problem: MultilevelProblem, solution: Any) -> Parameters:
@@ -141,8 +143,8 @@ def point_estimates(problem: MultilevelProblem, solution: Any) -> Parameters:
         sign = solution.directions.of(np.asarray(problem.model.stem)).sign
         free = family.with_any_sign()
         if (sign < 0).any() and free is not None:
-            nothing = np.zeros((*coordinates.shape, coordinates.shape[1]))
-            coordinates, _ = in_any_direction(coordinates, nothing, sign)
+            zeros = np.zeros((*coordinates.shape, coordinates.shape[1]))
+            coordinates, _ = in_any_direction(coordinates, zeros, sign)
             family = free
     coordinates = jnp.asarray(coordinates, problem.model.design.dtype)
     one = jnp.ones((), coordinates.dtype)
@@ -164,7 +166,9 @@ def standard_deviations(
     )
 
 
-def _errors_of_general(errors: Errors, given, own, variance: float, mean: np.ndarray):
+def _errors_of_general(
+    errors: Errors, conditional, own, variance: float, mean: np.ndarray
+):
     """Covariance of general abilities, their variance given all abilities, and moves.
 
     Averages over draws; the covariance includes the variation of weights, scales and
@@ -182,7 +186,7 @@ def _errors_of_general(errors: Errors, given, own, variance: float, mean: np.nda
         moved = moved + possible.unit.mean(axis=1)[:, None] * mean
         moved = moved - moved.mean(axis=0)
     groups = weights.shape[1]
-    blocks = given.reshape(groups, subjects, groups, subjects)
+    blocks = conditional.reshape(groups, subjects, groups, subjects)
     products = weights.T @ weights / len(weights)
     covariance = np.einsum("ab,anbk->nk", products, blocks)
     return covariance + moved.T @ moved / len(moved), float(left.mean()), moved
@@ -291,19 +295,20 @@ def laplace_estimates(
 def multilevel_estimates(
     problem: MultilevelProblem,
     solution: Any,
-    found: GroupEstimates,
+    groups: GroupEstimates,
     warnings: tuple[str, ...],
     verdict: tuple[str, ...] = (),
 ) -> Estimates:
     """Estimates of a multilevel model from its summary and the fit by `Laplace`."""
     fit, family, data = solution.fit, problem.model.family, problem.data
-    found, directions = found._replace(group=np.asarray(problem.model.group)), None
+    groups, directions = groups._replace(group=np.asarray(problem.model.group)), None
     if solution.directions is not None:
         directions = solution.directions.of(np.asarray(problem.model.stem))
         if (directions.sign < 0).any():
-            given = found.coordinates, found.covariance, directions.sign
-            coordinates, covariance = in_any_direction(*given)
-            found = found._replace(coordinates=coordinates, covariance=covariance)
+            coordinates, covariance = in_any_direction(
+                groups.coordinates, groups.covariance, directions.sign
+            )
+            groups = groups._replace(coordinates=coordinates, covariance=covariance)
             free = family.with_any_sign()
             assert free is not None
             family = free
@@ -311,10 +316,10 @@ def multilevel_estimates(
     # Slopes of 1 leave the scale of ability to the items, as in the Rasch model.
     scale = "standard" if family.has_slope else "unit_slope"
     model = Model("multilevel", family, dict(problem.model.priors), scale)
-    coordinates = jnp.asarray(found.coordinates, problem.model.design.dtype)
+    coordinates = jnp.asarray(groups.coordinates, problem.model.design.dtype)
     items = _constrain_jit(family, coordinates)
     one = jnp.ones((), coordinates.dtype)
-    population = Population(0 * one, found.variance**0.5 * one)
+    population = Population(0 * one, groups.variance**0.5 * one)
     compiled = problem.by_distinct().model
     log_prior, count = map(float, _numbers_jit(compiled, components))
     log_likelihood = float(fit.objective) - log_prior
@@ -326,11 +331,11 @@ def multilevel_estimates(
         problem=Problem.create(model, data),
         parameters=Parameters(items, population),
         coordinates=coordinates,
-        covariance=Covariance.of_independent(jnp.asarray(found.covariance)),
-        ability=found.general,
-        error=found.general_error,
-        shared=found.shared,
-        expected=found.expected,
+        covariance=Covariance.of_independent(jnp.asarray(groups.covariance)),
+        ability=groups.general,
+        error=groups.general_error,
+        shared=groups.shared,
+        expected=groups.expected,
         log_likelihood=log_likelihood,
         log_prior=log_prior,
         num_parameters=round(count),
@@ -340,9 +345,9 @@ def multilevel_estimates(
         residual=float(fit.residual),
         priors=frozenset(p.name for p in family.parameters) | {"discrimination"},
         finite=True,
-        scale=np.zeros(len(found.general)) + found.scale,
+        scale=np.zeros(len(groups.general)) + groups.scale,
         warnings=warnings,
-        groups=found,
+        groups=groups,
         normal=_assumes_normal(problem.model),
         draws=draws,
         verdict=verdict,

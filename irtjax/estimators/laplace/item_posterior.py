@@ -83,13 +83,13 @@ def hermite_nodes(
 
 def orders_of(model: MultilevelModel, order: int) -> tuple[int, ...]:
     """Nodes of each coordinate: few of those that stay near their prior."""
-    two, found = min(order, 2), []
+    two, orders = min(order, 2), []
     for parameter in model.family.parameters:
         few = two if parameter.name == "spacing" else order
         if parameter.bijection.kind == "unit":
             few = max((order + 1) // 2, two)
-        found += [few, *[two] * (parameter.columns - 1)]
-    return tuple(found)
+        orders += [few, *[two] * (parameter.columns - 1)]
+    return tuple(orders)
 
 
 def _find_mode(log_joint, row, num_newton: int):
@@ -324,7 +324,7 @@ def integrate(
     bound = FARTHEST * jnp.sqrt(jnp.diagonal(covariance))
     whole = mean + jnp.clip(tau, -bound, bound)
     within = within - jnp.outer(whole, whole)
-    found = {
+    results = {
         "mode": mode,
         "mean": whole,
         "mean_at": mean,
@@ -351,10 +351,10 @@ def integrate(
 
         slopes, curvatures = jax.vmap(of_shift)(rows)
         gradient = jnp.einsum("q,qwa->wa", share, slopes) + by_shift
-        found["effect_gradient"] = gradient * item.weight
+        results["effect_gradient"] = gradient * item.weight
         curvature = -jnp.einsum("q,qwab->wab", share, curvatures)
-        found["effect_curvature"] = curvature * item.weight
-    return found
+        results["effect_curvature"] = curvature * item.weight
+    return results
 
 
 def at_least_prior(model: MultilevelModel, factor: Array, curvature: Array) -> Array:

@@ -134,7 +134,7 @@ def arrange(
     if not isinstance(factor_row, Tracer):
         factor_row = np.asarray(factor_row)
     # `asarray` without a dtype compiles a program for each shape, `array` does not.
-    found = DistinctItems(
+    distinct = DistinctItems(
         jnp.array(values[first]),
         jnp.array(seen[first]),
         jnp.array(groups[first]),
@@ -145,7 +145,7 @@ def arrange(
         jnp.asarray(sign[first], design.dtype),
         jnp.array(of_stem),
     )
-    return found if model.weight is None else weigh_stems(found, model.weight)
+    return distinct if model.weight is None else weigh_stems(distinct, model.weight)
 
 
 def weigh_stems(
@@ -227,7 +227,7 @@ class Summary(NamedTuple):
 
 
 def in_blocks(
-    model: MultilevelModel, distinct: DistinctItems, mode: Array, order: int, *more
+    model: MultilevelModel, distinct: DistinctItems, mode: Array, order: int, *others
 ):
     """Quadrature nodes, and the items (with arrays in `more`) in blocks, filled up."""
     points = hermite_nodes(orders_of(model, order), model.num_columns)
@@ -243,7 +243,7 @@ def in_blocks(
             array = jnp.concatenate([array, rest])
         return array.reshape(-1, size, *array.shape[1:])
 
-    return (nodes, *jax.tree.map(block, (Block(*distinct[:8], mode), *more)))
+    return (nodes, *jax.tree.map(block, (Block(*distinct[:8], mode), *others)))
 
 
 def expected_responses(
@@ -281,8 +281,8 @@ def expected_responses(
 
         return jnp.einsum("q,qwn->wn", share, jax.vmap(at)(rows))
 
-    found = lax.map(jax.vmap(one), blocks)
-    return found.reshape(-1, *found.shape[2:])[: distinct.values.shape[0]]
+    means = lax.map(jax.vmap(one), blocks)
+    return means.reshape(-1, *means.shape[2:])[: distinct.values.shape[0]]
 
 
 def summarise(
@@ -315,20 +315,20 @@ def summarise(
         return integrate(model, outer, item, error, nodes, num_newton, corrected)
 
     def body(sums, block: Block):
-        found = jax.vmap(one)(block)
+        results = jax.vmap(one)(block)
         names = "mode", "mean", "mean_at", "covariance", "log_marginal"
-        return _add_block(sums, block, found), {name: found[name] for name in names}
+        return _add_block(sums, block, results), {name: results[name] for name in names}
 
     empty = _empty_sums(model, outer, distinct, ability_covariance)
-    sums, kept = lax.scan(body, empty, blocks)
-    kept = {k: x.reshape(-1, *x.shape[2:])[:count] for k, x in kept.items()}
+    sums, by_item = lax.scan(body, empty, blocks)
+    by_item = {k: x.reshape(-1, *x.shape[2:])[:count] for k, x in by_item.items()}
     curvature, cross = sums["curvature"], sums["cross"]
     diagonal = jnp.arange(curvature.shape[-1])
     at_diagonal = sums["safe"].reshape(curvature.shape[:-1])
     sums["curvature"] = curvature.at[:, diagonal, diagonal].add(at_diagonal)
     sums["cross"] = cross.reshape(-1, *cross.shape[2:])
     sums |= {name: sums[name].T for name in ("gradient", "bend", "safe")}
-    return Summary(**kept, **sums)
+    return Summary(**by_item, **sums)
 
 
 def _empty_sums(
@@ -355,7 +355,7 @@ def _empty_sums(
 
 
 def _add_block(
-    sums: dict[str, Array], block: Block, found: dict[str, Array]
+    sums: dict[str, Array], block: Block, results: dict[str, Array]
 ) -> dict[str, Array]:
     """The sums with those of a block of items."""
     (groups, subjects), num_rows = sums["gradient"].shape, len(sums["within"])
@@ -368,22 +368,22 @@ def _add_block(
 
     weighted = block.design * block.weight[:, None]
     row = jax.nn.one_hot(block.row, num_rows, dtype=weighted.dtype)
-    sums["within"] += jnp.einsum("ur,uab->rab", row, found["within"])
+    sums["within"] += jnp.einsum("ur,uab->rab", row, results["within"])
     sums["square"] += jnp.einsum(
-        "ur,uab,ue,uf->rabef", row, found["covariance"], weighted, block.design
+        "ur,uab,ue,uf->rabef", row, results["covariance"], weighted, block.design
     )
-    ties = jnp.einsum("uawn,ue->uwnae", found["together"], weighted)
+    ties = jnp.einsum("uawn,ue->uwnae", results["together"], weighted)
     add("cross", ties, block.row if groups == 1 and num_rows > 1 else group)
     if block.group.shape[1] == 1:
         # [distinct, subjects, subjects], added up by group.
-        shared = found["by_node"][:, :, 0]
+        shared = results["by_node"][:, :, 0]
         add("curvature", -jnp.einsum("uqn,uqk->unk", shared, shared)[:, None])
     else:
-        shared = found["by_node"].reshape(-1, groups * subjects)
+        shared = results["by_node"].reshape(-1, groups * subjects)
         sums["curvature"] = sums["curvature"].at[0].add(-shared.T @ shared)
     for name in ("gradient", "bend", "safe", "effect_gradient", "effect_curvature"):
-        if name in found:
-            add(name, found[name])
+        if name in results:
+            add(name, results[name])
     return sums
 
 
@@ -436,17 +436,17 @@ def variance_of_items(
 
     def one(item: Block):
         error = Error.of(item, ability_covariance, True) if expected else None
-        found = integrate(model, outer, item, error, nodes, num_newton, False)
+        results = integrate(model, outer, item, error, nodes, num_newton, False)
         along = jnp.zeros((model.num_columns, groups, subjects), whole.dtype)
-        along = along.at[:, item.group].set(found["together"])
+        along = along.at[:, item.group].set(results["together"])
         along = along.reshape(model.num_columns, -1)
-        more = jnp.zeros(model.num_columns, whole.dtype)
+        by_effects = jnp.zeros(model.num_columns, whole.dtype)
         if follow is not None:
-            by_effect = found["covariance"] @ follow.omega[item.row]
+            by_effect = results["covariance"] @ follow.omega[item.row]
             by_effect = jnp.kron(by_effect, item.design)
             along = along + by_effect @ follow.slope
-            more = jnp.sum((by_effect @ follow.covariance) * by_effect, axis=1)
-        return jnp.sum((along @ whole) * along, axis=1) + more
+            by_effects = jnp.sum((by_effect @ follow.covariance) * by_effect, axis=1)
+        return jnp.sum((along @ whole) * along, axis=1) + by_effects
 
-    found = lax.map(jax.vmap(one), blocks)
-    return found.reshape(-1, model.num_columns)[: distinct.values.shape[0]]
+    variances = lax.map(jax.vmap(one), blocks)
+    return variances.reshape(-1, model.num_columns)[: distinct.values.shape[0]]

@@ -46,7 +46,7 @@ def maximise(
     The scales of abilities are maximised too and folded into the items (parameter
     expansion: Liu, Rubin and Wu 1998), for speed.
     """
-    found, ability, shift = at.items, at.ability_mode, at.shift
+    summary, ability, shift = at.items, at.ability_mode, at.shift
     groups, count = model.num_groups, ability.shape[0]
     blocks = at.covariance.reshape(groups, count, groups, count)
     gap = ability + shift - at.prior_mean
@@ -54,28 +54,28 @@ def maximise(
     scatter = gap.T @ gap - shift.T @ shift + jnp.einsum("anbn->ab", blocks)
     pull = pull_of_priors(model, distinct, old)
     # Given their mean, the deviations from it are one subject's fewer.
-    known = model.total_subjects - model.num_shifts / groups
-    new, log_unit = _improve_covariance(model, old, scatter, known, pull)
+    deviations = model.total_subjects - model.num_shifts / groups
+    new, log_unit = _improve_covariance(model, old, scatter, deviations, pull)
     unit = jnp.exp(log_unit)
     ability = ability / unit
     slope = jnp.zeros(model.num_columns, ability.dtype).at[0].set(1.0)
-    known = model.known_slopes
-    if known is not None:
+    prior = model.known_slopes
+    if prior is not None:
         # Only the scale identifies these means: the items' means are fixed at them.
-        rows = jnp.asarray(known.rows)
+        rows = jnp.asarray(prior.rows)
         taken = log_unit if len(rows) == groups else jnp.mean(log_unit)
         new = new._replace(effects=new.effects.at[rows, 0].add(taken))
     if distinct.is_aligned and model.has_group_effects:
-        left = log_unit if known is None else log_unit - jnp.mean(log_unit)
+        left = log_unit if prior is None else log_unit - jnp.mean(log_unit)
         moved = new.group_effects + left[:, None] * slope
         new = new._replace(group_effects=moved)
-    elif known is None and model.learned[0] and num_units(model):
+    elif prior is None and model.learned[0] and num_units(model):
         moved = log_unit[distinct.group[:, 0]][:, None] * slope
-        found = found._replace(mean=found.mean + moved)
+        summary = summary._replace(mean=summary.mean + moved)
     if any(model.regressed):
-        new = _improve_items(model, distinct, new, found)
+        new = _improve_items(model, distinct, new, summary)
     if model.has_group_effects:
-        new = _improve_group_effects(model, new, found)
+        new = _improve_group_effects(model, new, summary)
     if model.subject_design.shape[1]:
         new = _improve_subject_effects(model, new, ability + shift / unit)
     return new, ability
@@ -93,7 +93,7 @@ def half_normal_mode(total: Array, count: Array | float, scale: Array | float) -
 
 
 def _improve_items(
-    model: MultilevelModel, distinct: DistinctItems, old: Components, found
+    model: MultilevelModel, distinct: DistinctItems, old: Components, summary
 ):
     """Regression of item coordinates on the design, and its variance components."""
     design, weight = distinct.design, distinct.weight
@@ -104,7 +104,7 @@ def _improve_items(
     row, square = distinct.row, squares(distinct, rows)
     # A step from the present effects: only priors separate levels from the mean of all
     # items, and rounding of sums of the items would change both.
-    gap = found.mean - design @ old.effects
+    gap = summary.mean - design @ old.effects
     pulled = jnp.einsum("u,ua,uab->ub", weight, gap, omega[row])
     prior = effect_precision(model, old)
     # All columns at once, column by column in the vector.
@@ -114,23 +114,23 @@ def _improve_items(
     right = (design.T @ pulled - prior * old.effects).T.reshape(-1)
     step = jax.scipy.linalg.cho_solve((root, True), right)
     effects = old.effects + step.reshape(columns, -1).T
-    inverse, information = error_of_effects(precision, ridge, omega, found.square)
-    gap = found.mean - design @ effects
+    inverse, information = error_of_effects(precision, ridge, omega, summary.square)
+    gap = summary.mean - design @ effects
     # The part of an error of effects that items do not follow.
-    left = jnp.eye(columns, dtype=gap.dtype) - found.covariance @ omega[row]
+    left = jnp.eye(columns, dtype=gap.dtype) - summary.covariance @ omega[row]
     moved = jnp.einsum("ue,aebf,uf->uab", design, inverse, design)
     scatter = jnp.einsum("ua,ub->uab", gap, gap)
     scatter = scatter + jnp.einsum("uab,ubc,udc->uad", left, moved, left)
     scatter = _by_row(weight[:, None, None] * scatter, row, rows)
-    plain = _by_row(found.covariance * weight[:, None, None], row, rows)
-    scatter = scatter + jax.vmap(_within)(plain, found.within)
+    plain = _by_row(summary.covariance * weight[:, None, None], row, rows)
+    scatter = scatter + jax.vmap(_within)(plain, summary.within)
     # Otherwise a constant of the loss, too large for steps in single precision.
     scatter = scatter * mask * mask[:, None]
     tilted, scatter = _improve_tilts(model, old, scatter)
     information_of_items = jnp.diagonal(
-        inverses(jnp.linalg.cholesky(found.covariance)) - omega[row], axis1=1, axis2=2
+        inverses(jnp.linalg.cholesky(summary.covariance)) - omega[row], axis1=1, axis2=2
     )
-    second = gap**2 + jnp.diagonal(found.covariance, axis1=1, axis2=2)
+    second = gap**2 + jnp.diagonal(summary.covariance, axis1=1, axis2=2)
     # An item whose quadrature failed does not count.
     information_of_items = jnp.nan_to_num(jnp.maximum(information_of_items, 0))
     of_factor = weight @ (information_of_items * second)
@@ -140,8 +140,8 @@ def _improve_items(
     if model.num_components:
         improved = _improve_components(model, component, effects, inverse, information)
         component = jnp.where(mask, improved, component)
-    given = jnp.where(jnp.asarray(model.learned), old.effects, 0)
-    effects = jnp.where(mask, effects, given)
+    fixed = jnp.where(jnp.asarray(model.learned), old.effects, 0)
+    effects = jnp.where(mask, effects, fixed)
     return new._replace(effects=effects, log_component_sd=component)
 
 
@@ -200,15 +200,15 @@ def error_of_effects(
     columns, size = square.shape[1], square.shape[-1]
     lost = jnp.einsum("rab,rbcef,rcd->aedf", omega, square, omega)
     lost = lost.reshape(precision.shape)
-    root, kept_of_all = jnp.linalg.cholesky(precision + ridge), precision
+    root, best = jnp.linalg.cholesky(precision + ridge), precision
     for share in reversed(LEAST_INFORMATION):
-        kept = precision - (1 - share) * lost
-        better = jnp.linalg.cholesky(kept + ridge)
+        reduced = precision - (1 - share) * lost
+        better = jnp.linalg.cholesky(reduced + ridge)
         sound = jnp.all(jnp.isfinite(better))
         root = jnp.where(sound, better, root)
-        kept_of_all = jnp.where(sound, kept, kept_of_all)
+        best = jnp.where(sound, reduced, best)
     whole = (columns, size, columns, size)
-    return inverse_of(root).reshape(whole), kept_of_all.reshape(whole)
+    return inverse_of(root).reshape(whole), best.reshape(whole)
 
 
 def _by_row(parts: Array, row: Array, rows: int) -> Array:
@@ -340,13 +340,13 @@ def _descend(loss, first, num_steps: int = 25):
 
 
 def _improve_group_effects(
-    model: MultilevelModel, old: Components, found
+    model: MultilevelModel, old: Components, summary
 ) -> Components:
     """A Newton step of the groups' effects; their estimated mean moves to the items."""
     prior = model.hyperpriors.group_effect**-2.0
-    identity = jnp.eye(model.num_columns, dtype=found.mean.dtype)
-    curvature = found.effect_curvature + prior * identity
-    gradient = found.effect_gradient - prior * old.group_effects
+    identity = jnp.eye(model.num_columns, dtype=summary.mean.dtype)
+    curvature = summary.effect_curvature + prior * identity
+    gradient = summary.effect_gradient - prior * old.group_effects
     # Far from the mode the curvature may be negative; the step must still ascend.
     step, _ = positive_definite_solve(curvature, gradient)
     effects = old.group_effects + jnp.clip(step, -0.5, 0.5)

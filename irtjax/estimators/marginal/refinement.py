@@ -72,10 +72,10 @@ def solve_on_nodes(
     """
     model, data = problem.model, problem.data
     dtype = first.items[0].dtype
-    given = method.nodes is not None
+    fixed = method.nodes is not None
     population = estimation_scale(problem, first)
     for attempt in range(4):
-        if not given:
+        if not fixed:
             nodes = choose_nodes(model, first.items, population, data)
             method = method.on_nodes(jnp.asarray(nodes, dtype), data)
         fit = drive(problem, method, first, key, max_steps, clock)
@@ -83,7 +83,7 @@ def solve_on_nodes(
         grid = np.asarray(method.nodes_of(fit.state).nodes)
         resolved = resolution(model, estimates.items, estimates.population, grid, data)
         unfinished = int(fit.status) != Status.CONVERGED
-        last = given or unfinished or attempt == 3
+        last = fixed or unfinished or attempt == 3
         if last or resolved.warning() is None:
             return Solution(fit, method, max_steps, resolved)
         population = estimates.population._replace(log_weights=None)

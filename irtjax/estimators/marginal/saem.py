@@ -418,8 +418,8 @@ class SAEM(AbstractOnNodes):
         Draws are weak evidence of an optimum: iterates that drift are as near to their
         mean as iterates that have converged.
         """
-        judge, found = EM(state.nodes, memory=0), reported(problem, state.average)
-        start = Start(found.items, None, found.population, found.lengths)
+        judge, parameters = EM(state.nodes, memory=0), reported(problem, state.average)
+        start = Start(parameters.items, None, parameters.population, parameters.lengths)
         exact = judge.init(problem, start, None)
         carry = exact.carry._replace(frame=state.frame)
         exact = judge.step(problem, exact._replace(carry=carry), None)
@@ -454,12 +454,12 @@ class Drawn(NamedTuple):
 def _draw_speeds(part: LengthPart, ability: Array, key: KeyArray) -> Latent:
     """Moments of the draws of ability and of speed given ability and lengths."""
     zero = jnp.zeros(ability.shape[0], ability.dtype)
-    given = jax.vmap(
+    moments = jax.vmap(
         lambda theta: part.model.speed(part.parameters, part.summary, theta, zero),
         in_axes=1,
         out_axes=1,
     )(ability)
     noise = jax.random.normal(key, ability.shape, ability.dtype)
-    speed = given.mean + jnp.sqrt(given.variance) * noise
+    speed = moments.mean + jnp.sqrt(moments.variance) * noise
     products = ability, ability**2, speed, speed**2, ability * speed
     return Latent(*(jnp.mean(values, axis=1) for values in products))

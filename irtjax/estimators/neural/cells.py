@@ -27,11 +27,11 @@ def log_lik_of_cells(problem: Problem, theta, coordinates, subject, item) -> Arr
     values = data.values[subject, item].astype(theta.dtype)
     if data.trials is not None:
         base = base * data.trials[subject, item].astype(theta.dtype)
-    found = base + values * rest
+    log_lik = base + values * rest
     for weight, at in ((data.subject_weight, subject), (data.item_weight, item)):
         if weight is not None:
-            found = found * weight[at].astype(theta.dtype)
-    return found
+            log_lik = log_lik * weight[at].astype(theta.dtype)
+    return log_lik
 
 
 def summed(problem: Problem, theta, coordinates, judged: Array) -> tuple[Array, ...]:

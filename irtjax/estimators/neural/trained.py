@@ -53,5 +53,5 @@ class AbstractTrained(AbstractMethod):
         """Fields that are numbers, names, or tuples of these, which become lists."""
         values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
         plain = (bool, int, float, str, tuple)
-        found = {name: x for name, x in values.items() if isinstance(x, plain)}
-        return {k: list(x) if isinstance(x, tuple) else x for k, x in found.items()}
+        fields = {name: x for name, x in values.items() if isinstance(x, plain)}
+        return {k: list(x) if isinstance(x, tuple) else x for k, x in fields.items()}

@@ -153,14 +153,14 @@ class Neural(AbstractTrained):
             raise ValueError(f"hidden layers {self.hidden} have a width below 1")
         check_rate("learning_rate", self.learning_rate)
         check_rate("weight_decay", self.weight_decay, positive=False)
-        for name, known in (
+        for name, names in (
             ("criterion", ("log_loss", "f1")),
             ("head", ("irt", "deep")),
             ("encoder", ("lookup", "graph")),
         ):
-            if getattr(self, name) not in known:
+            if getattr(self, name) not in names:
                 raise ValueError(
-                    f"{name} {getattr(self, name)!r} is none of {', '.join(known)}"
+                    f"{name} {getattr(self, name)!r} is none of {', '.join(names)}"
                 )
         if isinstance(self.validation, float | int) and not 0 <= self.validation < 1:
             raise ValueError(
@@ -187,10 +187,10 @@ class Neural(AbstractTrained):
                 "the graph encoder takes right and wrong responses, not counts: use the"
                 " lookup"
             )
-        given, shape = self.validation, problem.data.values.shape
-        if not isinstance(given, float | int) and jnp.shape(given) != shape:
+        cells, shape = self.validation, problem.data.values.shape
+        if not isinstance(cells, float | int) and jnp.shape(cells) != shape:
             raise ValueError(
-                f"validation cells have shape {jnp.shape(given)}, responses {shape}"
+                f"validation cells have shape {jnp.shape(cells)}, responses {shape}"
             )
         features = self.item_features
         if features is not None and features.shape[0] != problem.data.num_items:
@@ -240,10 +240,10 @@ class Neural(AbstractTrained):
         if features is None:
             items = make_table(data.num_items, wide, optimiser, dtype, key=keys[3])
             weights = weights._replace(items=items.rows)
-        given = self.validation
-        if isinstance(given, float | int):
-            given = jax.random.uniform(keys[4], data.values.shape) < given
-        held = seen_cells(data) & jnp.asarray(given)
+        held_out = self.validation
+        if isinstance(held_out, float | int):
+            held_out = jax.random.uniform(keys[4], data.values.shape) < held_out
+        held = seen_cells(data) & jnp.asarray(held_out)
         value, log_lik = self._judge(problem, weights, held)
         tree: Any = networks
         return NeuralState(
@@ -321,12 +321,14 @@ class Neural(AbstractTrained):
         at = state.networks, rows, inputs[item]
         by_network, by_rows, by_others = slopes(*at, problem, subject, item)
         optimiser = self._optimiser
-        networks, kept = _moved(optimiser, by_network, state.optimiser, state.networks)
+        networks, optimiser_state = _moved(
+            optimiser, by_network, state.optimiser, state.networks
+        )
         if table is not None:
             table = update_rows(table, item, by_others, optimiser)
         return state._replace(
             networks=networks,
-            optimiser=kept,
+            optimiser=optimiser_state,
             subjects=update_rows(state.subjects, subject, by_rows, optimiser),
             items=table,
         )
@@ -346,11 +348,11 @@ class Neural(AbstractTrained):
 
         parts = [(state.networks, state.optimiser), state.subjects, state.items]
         for k, slope in enumerate(jax.grad(loss)(state.weights)):
-            at, kept = parts[k]
-            parts[k] = Table(*_moved(optimiser, slope, kept, at))
-        (networks, kept), subjects, items = parts
+            at, optimiser_state = parts[k]
+            parts[k] = Table(*_moved(optimiser, slope, optimiser_state, at))
+        (networks, optimiser_state), subjects, items = parts
         return state._replace(
-            networks=networks, optimiser=kept, subjects=subjects, items=items
+            networks=networks, optimiser=optimiser_state, subjects=subjects, items=items
         )
 
     def evaluate(self, problem: Problem, weights: Weights, held: Array):
@@ -393,10 +395,10 @@ class Neural(AbstractTrained):
         return reported(problem, theta, coordinates), log_lik
 
 
-def _moved(optimiser, gradient: Any, kept: Any, at: Any) -> tuple[Any, Any]:
+def _moved(optimiser, gradient: Any, state: Any, at: Any) -> tuple[Any, Any]:
     """Values and the optimiser's state after one update."""
-    move, kept = optimiser.update(gradient, kept, at)
-    return optax.apply_updates(at, move), kept
+    move, state = optimiser.update(gradient, state, at)
+    return optax.apply_updates(at, move), state
 
 
 def _representations(data, weights: Weights, linked: Array) -> tuple[Array, Array]:

@@ -137,13 +137,13 @@ class VIBO(AbstractTrained):
         optimiser = self._optimiser(count)
 
         def body(carry, batch_and_key):
-            beliefs, kept = carry
+            beliefs, optimiser_state = carry
             batch, one = batch_and_key
             loss = lambda at: -_bound(problem, at, batch, one)
             value, gradient = jax.value_and_grad(loss)(beliefs)
-            move, kept = optimiser.update(gradient, kept)
+            move, optimiser_state = optimiser.update(gradient, optimiser_state)
             moved = jax.tree.map(jnp.add, beliefs, move)
-            return (moved, kept), -value
+            return (moved, optimiser_state), -value
 
         carry = (state.beliefs, state.optimiser)
         carry, bounds = lax.scan(body, carry, (batches, jax.random.split(draw, number)))

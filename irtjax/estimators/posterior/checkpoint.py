@@ -76,12 +76,12 @@ def load_chains(path: str | Path, first: Chains, like: dict[str, Any]) -> Chains
     model, data, key or settings.
     """
     what = "checkpoint of chains"
-    arrays, found = read_archive(path, FORMAT, what, with_identity=True)
+    arrays, identity = read_archive(path, FORMAT, what, with_identity=True)
     wanted, tree = jax.tree.flatten(_with_key_data(first))
     # Another machine may add in another order: log densities differ by rounding.
     slack = np.finfo(first.each.log_density.dtype).eps ** 0.5
     for name, words in _SAME.items():
-        here, there = like[name], found.get(name)
+        here, there = like[name], identity.get(name)
         same = there == here
         if name == "start" and len(there or ()) == len(here):
             same = np.allclose(there, here, slack, slack)

@@ -86,8 +86,8 @@ def diagnose(values) -> Diagnosis:
     size = max(BLOCK // (chains * draws), 1)
     blocks = (flat[:, :, at : at + size] for at in range(0, flat.shape[2], size))
     with ThreadPoolExecutor(num_cores()) as workers:
-        found = list(workers.map(_diagnose_block, blocks))
-    parts = [np.concatenate(part) for part in zip(*found, strict=True)]
+        results = list(workers.map(_diagnose_block, blocks))
+    parts = [np.concatenate(part) for part in zip(*results, strict=True)]
     return Diagnosis(*(part.reshape(shape) for part in parts))
 
 
@@ -105,8 +105,8 @@ def _diagnose_block(values: np.ndarray) -> Diagnosis:
     mean, sd = together.mean(0), together.std(0, ddof=1)
     mcse, ess = sd / np.sqrt(effective_draws(halves)), effective_draws(normal)
     rhat = np.maximum(_rhat(normal), _rhat(_rank_normal(folded)))
-    found = mean, sd, mcse, ess, np.minimum(*tails), rhat
-    return Diagnosis(*(np.where(finite, part, np.nan) for part in found))
+    statistics = mean, sd, mcse, ess, np.minimum(*tails), rhat
+    return Diagnosis(*(np.where(finite, part, np.nan) for part in statistics))
 
 
 def split_chains(values: np.ndarray) -> np.ndarray:
@@ -156,10 +156,10 @@ def effective_draws(values: np.ndarray) -> np.ndarray:
     ended = pairs <= 0
     ended[last] = True
     cut = np.argmax(ended, axis=0)
-    kept = np.arange(len(pairs))[:, None] < cut
-    monotone = np.minimum.accumulate(np.where(kept, pairs, np.inf), axis=0)
+    before_cut = np.arange(len(pairs))[:, None] < cut
+    monotone = np.minimum.accumulate(np.where(before_cut, pairs, np.inf), axis=0)
     tail = np.maximum(np.take_along_axis(even, cut[None], axis=0)[0], 0)
-    tau = -1 + 2 * np.sum(np.where(kept, monotone, 0), axis=0) + tail
+    tau = -1 + 2 * np.sum(np.where(before_cut, monotone, 0), axis=0) + tail
     # Alternating draws can be worth more than independent ones, up to a limit.
     effective = total / np.maximum(tau, 1 / np.log10(total))
     return np.where(moves, effective, total)
@@ -192,9 +192,11 @@ def worst(draws: Draws) -> tuple[tuple[float, str], tuple[float, str]]:
     for name, values in draws.values.items():
         if 0 in values.shape[2:]:
             continue
-        found, names = diagnose(values), entries(name, values.shape[2:])
-        rhat = np.ravel(np.nan_to_num(found.rhat, nan=np.inf, posinf=np.inf))
-        ess = np.ravel(np.nan_to_num(np.minimum(found.ess_bulk, found.ess_tail)))
+        diagnosis, names = diagnose(values), entries(name, values.shape[2:])
+        rhat = np.ravel(np.nan_to_num(diagnosis.rhat, nan=np.inf, posinf=np.inf))
+        ess = np.ravel(
+            np.nan_to_num(np.minimum(diagnosis.ess_bulk, diagnosis.ess_tail))
+        )
         rhats.append((float(rhat.max()), names[rhat.argmax()]))
         counts.append((float(ess.min()), names[ess.argmin()]))
     return max(rhats), min(counts)
@@ -207,14 +209,14 @@ def entries(name: str, shape: tuple[int, ...]) -> list[str]:
     return [f"{name}[{','.join(map(str, index))}]" for index in np.ndindex(shape)]
 
 
-def has_converged(draws: Draws, found: Any = None) -> bool:
+def has_converged(draws: Draws, extremes: Any = None) -> bool:
     """Whether all R-hat < 1.01, effective draws >= 400, and none is divergent.
 
     `found` is what `worst` returns, if it is computed already.
     """
     if int(draws.status) in (Status.RUNNING, Status.NONFINITE):
         return False
-    (rhat, _), (ess, _) = found or worst(draws)
+    (rhat, _), (ess, _) = extremes or worst(draws)
     divergent = np.any(np.asarray(draws.divergent))
     return rhat < RHAT_LIMIT and ess >= ESS_LIMIT and not divergent
 
@@ -242,15 +244,18 @@ def summary(draws: Draws, names: list[str] | None = None) -> pa.Table:
                 f"{name!r} was not kept: the draws hold {', '.join(draws.values)}"
             )
         values = np.asarray(draws.values[name])
-        found = diagnose(values)
-        together = values.reshape(-1, found.mean.size).astype(np.float64)
+        diagnosis = diagnose(values)
+        together = values.reshape(-1, diagnosis.mean.size).astype(np.float64)
         quantiles = np.quantile(together, [0.05, 0.5, 0.95], axis=0)
         rows = {
             "parameter": np.array(entries(name, values.shape[2:]), object),
-            "mean": found.mean,
-            "sd": found.sd,
+            "mean": diagnosis.mean,
+            "sd": diagnosis.sd,
             **dict(zip(("q5", "q50", "q95"), quantiles, strict=True)),
-            **{k: getattr(found, k) for k in ("mcse", "ess_bulk", "ess_tail", "rhat")},
+            **{
+                k: getattr(diagnosis, k)
+                for k in ("mcse", "ess_bulk", "ess_tail", "rhat")
+            },
         }
         for column, values in rows.items():
             columns.setdefault(column, []).append(np.ravel(values))
@@ -303,8 +308,8 @@ def verdict(draws: Draws) -> list[str]:
     chains, transitions = draws.divergent.shape
     if any(values.shape[1] < 4 for values in draws.values.values()):
         return ["Not converged: fewer than 4 draws of each chain; draw more."]
-    (rhat, of_rhat), (ess, of_ess) = found = worst(draws)
-    conclusion = "Converged" if has_converged(draws, found) else "Not converged"
+    (rhat, of_rhat), (ess, of_ess) = extremes = worst(draws)
+    conclusion = "Converged" if has_converged(draws, extremes) else "Not converged"
     sentences = [
         f"{conclusion}: {counted(chains, 'chain')} of {counted(transitions, 'step')},"
         " largest R-hat"

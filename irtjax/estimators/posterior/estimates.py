@@ -37,7 +37,7 @@ def kept_quantities(
     general = general_ability(own, general_variance(position.log_general_sd))
     theta, rows = model.abilities(position), model.coordinates(position)
     mean = model.subject_design @ position.subject_effects
-    kept = {
+    quantities = {
         "ability": theta,
         "general_mean": mean + (theta - mean[:, None]) @ general.weights,
         "general_variance": general.variance,
@@ -46,22 +46,22 @@ def kept_quantities(
         "expected_score": _expected_scores(model, theta, rows),
     }
     if model.num_groups > 1:
-        kept["specific_covariance"] = own
+        quantities["specific_covariance"] = own
     if any(model.learned):
-        kept["effects"] = position.effects * model.effect_sd(position)
-        kept["residual_sd"] = jnp.exp(position.log_residual_sd)
+        quantities["effects"] = position.effects * model.effect_sd(position)
+        quantities["residual_sd"] = jnp.exp(position.log_residual_sd)
         if model.num_clusters:
             log_sd = position.log_residual_sd + model.log_relative_sds(position)
-            kept["benchmark_sd"] = jnp.exp(log_sd)
+            quantities["benchmark_sd"] = jnp.exp(log_sd)
         if model.num_components:
-            kept["component_sd"] = jnp.exp(position.log_component_sd)
+            quantities["component_sd"] = jnp.exp(position.log_component_sd)
     if model.has_group_effects:
-        kept["group_effects"] = position.group_effects
+        quantities["group_effects"] = position.group_effects
     if model.has_general_scale:
-        kept["general_sd"] = jnp.exp(position.log_general_sd)
+        quantities["general_sd"] = jnp.exp(position.log_general_sd)
     if position.subject_effects.shape[0]:
-        kept["subject_effects"] = position.subject_effects
-    return kept
+        quantities["subject_effects"] = position.subject_effects
+    return quantities
 
 
 def _expected_scores(

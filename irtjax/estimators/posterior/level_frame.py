@@ -60,7 +60,7 @@ class LevelFrame(eqx.Module):
     order: tuple[int, ...] = eqx.field(static=True)
 
     def __init__(
-        self, model: MultilevelModel, known: Array | None, order: tuple | None
+        self, model: MultilevelModel, data_share: Array | None, order: tuple | None
     ):
         # `known` is the share of an item's precision from the data; None for 1.
         self.order = tuple(range(model.num_correlated)) if order is None else order
@@ -75,8 +75,10 @@ class LevelFrame(eqx.Module):
         first = turned & (jnp.cumsum(turned, axis=1) == 1)
         count = jnp.maximum(jnp.sum(turned, axis=1, keepdims=True), 1).astype(dtype)
         self.normal = _reflection(turned.astype(dtype) * count**-0.5, first)
-        known = jnp.ones((model.num_stems, 1), dtype) if known is None else known
-        informing = (design**2).T @ (known * jnp.asarray(model.learned, dtype))
+        data_share = (
+            jnp.ones((model.num_stems, 1), dtype) if data_share is None else data_share
+        )
+        informing = (design**2).T @ (data_share * jnp.asarray(model.learned, dtype))
         share = informing / (informing + _WITHIN_LEVELS)
         of_level = (model.component >= 0)[:, None]
         only_prior = ~of_level | jnp.any(first, axis=0)[:, None]
@@ -123,9 +125,9 @@ class LevelFrame(eqx.Module):
         effects = effects.at[0].add(-(self.average @ (sd * effects)) / sd[0])
         moved = self._shared(model, _with_turned(coordinates, effects), -1)
         if model.correlated:
-            log_sd, y, more = _from_slopes(model, coordinates, self.order)
+            log_sd, y, change = _from_slopes(model, coordinates, self.order)
             moved = moved._replace(log_residual_sd=log_sd, residual_correlation=y)
-            log_det = log_det + more
+            log_det = log_det + change
         return self._follow(model, moved, -1), log_det
 
     def _follow(

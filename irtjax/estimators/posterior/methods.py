@@ -60,13 +60,15 @@ class _Posterior(AbstractEstimator):
     ) -> Estimates:
         """Means and covariances of the draws."""
         with run.clock.phase("tables"):
-            found = summary_of_draws(problem.model, solution.values, run.level)
+            summary = summary_of_draws(problem.model, solution.values, run.level)
             warnings, concluded = solution.warnings, ()
             if solution.draws is not None and solution.status == Status.CONVERGED:
                 # The verdict comes first in them, and a good one is not a warning.
                 concluded, warnings = warnings[:1], warnings[1:]
-            given = problem, solution, found, warnings, concluded
-            return dataclasses.replace(multilevel_estimates(*given), sampled=True)
+            estimates = multilevel_estimates(
+                problem, solution, summary, warnings, concluded
+            )
+            return dataclasses.replace(estimates, sampled=True)
 
 
 class NUTS(NoUTurn, _Posterior):
@@ -110,8 +112,8 @@ class NUTS(NoUTurn, _Posterior):
             progress=functools.partial(_report, run),
         )
         values, status = draws.values, Status(int(draws.status))
-        fit, more = _with_likelihood(problem, fit, state, values)
-        warnings = (*verdict(draws), *more)
+        fit, missing = _with_likelihood(problem, fit, state, values)
+        warnings = (*verdict(draws), *missing)
         steps = self.num_steps
         return Solution(fit, self, steps, None, draws, values, status, warnings)
 
@@ -147,10 +149,10 @@ class Variational(VariationalSearch, _Posterior):
         key = jax.random.key(0) if run.key is None else run.key
         fit_key, draw_key = jax.random.split(key)
         data = (frame, problem.data)
-        found = _vary_jit(frame_log_density, first, data, key=fit_key, method=method)
-        values = _kept_jit(found.sample(VI_DRAWS, key=draw_key), data)
+        gaussian = _vary_jit(frame_log_density, first, data, key=fit_key, method=method)
+        values = _kept_jit(gaussian.sample(VI_DRAWS, key=draw_key), data)
         values = {name: value[None] for name, value in values.items()}
-        status, warnings = Status(int(found.status)), []
+        status, warnings = Status(int(gaussian.status)), []
         if status != Status.CONVERGED:
             warnings.append(
                 f"the bound of the evidence has not converged in {steps:,} steps: use"
@@ -158,17 +160,17 @@ class Variational(VariationalSearch, _Posterior):
                 if status == Status.MAX_STEPS
                 else f"the bound of the evidence: {status.explain()}"
             )
-        k = pareto_k(found.log_ratio)
+        k = pareto_k(gaussian.log_ratio)
         if not k < 0.7:
             warnings.append(
                 f"the Gaussian approximation is far from the posterior (Pareto k"
                 f" {k:.2f}, good below 0.7): its means may be of use, its errors are"
                 " too small; use method='nuts'"
             )
-        fit, more = _with_likelihood(problem, fit, state, values)
-        warnings = (*warnings, *more)
+        fit, missing = _with_likelihood(problem, fit, state, values)
+        warnings = (*warnings, *missing)
         taken = lambda fit: (fit.num_steps, fit.trace)
-        fit = eqx.tree_at(taken, fit, (jnp.asarray(steps), found.elbo_trace))
+        fit = eqx.tree_at(taken, fit, (jnp.asarray(steps), gaussian.elbo_trace))
         return Solution(fit, self, steps, None, None, values, status, warnings)
 
 
@@ -218,8 +220,8 @@ def _with_likelihood(
     prior = _log_prior_jit(problem.model, state.components)
     objective = jnp.mean(values["log_likelihood"]) + prior
     # The residual of a failed approximation does not describe the draws.
-    kept = lambda fit: (fit.objective, fit.residual, fit.state)
-    return eqx.tree_at(kept, fit, (objective, jnp.zeros(()), state)), (NO_START,)
+    replaced = lambda fit: (fit.objective, fit.residual, fit.state)
+    return eqx.tree_at(replaced, fit, (objective, jnp.zeros(()), state)), (NO_START,)
 
 
 def frame_log_density(

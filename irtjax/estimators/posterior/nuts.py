@@ -261,8 +261,8 @@ def _first_step_size(key, density, state, inverse_mass, target) -> Array:
         lambda key, state: kernel(key, state, density, step_size, inverse_mass, 1)
     )
     one = jnp.ones((), state[0].dtype)
-    found = find(key, bound, hmc.HMCState(*state), one, target)
-    return found.astype(one.dtype)
+    size = find(key, bound, hmc.HMCState(*state), one, target)
+    return size.astype(one.dtype)
 
 
 def _adaptation(method: NoUTurn):
@@ -413,9 +413,9 @@ def _record(method: NoUTurn, keep, step, chain: Chain, now: Statistics, data) ->
     """The chain with this step stored, if it is past warm-up and kept."""
     after = step - method.num_warmup
     counted = after >= 0
-    kept = counted & ((after + 1) % method.thinning == 0)
+    stored = counted & ((after + 1) % method.thinning == 0)
     none = lambda c: jax.tree.map(lambda v: jnp.zeros(v.shape[1:], v.dtype), c.values)
-    row = lax.cond(kept, lambda c: keep(c.position, data), none, chain)
+    row = lax.cond(stored, lambda c: keep(c.position, data), none, chain)
 
     def put(old: Array, new: Array, index: Array, wanted: Array) -> Array:
         # Chosen row by row: a choice between whole arrays would copy them every step.
@@ -424,7 +424,7 @@ def _record(method: NoUTurn, keep, step, chain: Chain, now: Statistics, data) ->
         return lax.dynamic_update_index_in_dim(old, new, index, 0)
 
     put_row = partial(put, index=after, wanted=counted)
-    put_draw = partial(put, index=after // method.thinning, wanted=kept)
+    put_draw = partial(put, index=after // method.thinning, wanted=stored)
     return chain._replace(
         statistics=jax.tree.map(put_row, chain.statistics, now),
         values=jax.tree.map(put_draw, chain.values, row),

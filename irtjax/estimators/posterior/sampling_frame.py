@@ -151,11 +151,11 @@ class SamplingFrame(eqx.Module):
         prior = _ItemPrior(self, position)
         rows, columns = position.items, position.items
         for k in prior.order:
-            column, known = rows[:, k], self._known(k)
-            if known is None:
+            column, rough = rows[:, k], self._known(k)
+            if rough is None:
                 column = column + move(rows, k)
             else:
-                near, information = known
+                near, information = rough
                 mean, log_sd = prior.given(rows, k)
                 w, log_scale = posterior_scale(information, log_sd)
                 gap = column + w * (move(rows, k) - near) - (1 - w) * mean
@@ -195,11 +195,11 @@ class SamplingFrame(eqx.Module):
         prior, rows = _ItemPrior(self, turned), turned.items
         # Column by column: a move depends on the model's values of those before.
         for k in prior.order:
-            column, known = rows[:, k], self._known(k)
-            if known is None:
+            column, rough = rows[:, k], self._known(k)
+            if rough is None:
                 column = column - move(rows, k)
             else:
-                near, information = known
+                near, information = rough
                 mean, log_sd = prior.given(rows, k)
                 w, log_scale = posterior_scale(information, log_sd)
                 column = jnp.exp(log_scale) * column + (1 - w) * mean
@@ -218,8 +218,8 @@ class SamplingFrame(eqx.Module):
         assert self.centring is not None
         factor = self.model.covariance_factor(at)
         own = jnp.diagonal(factor)
-        known = self.centring.ability_information
-        w, log_scale = posterior_scale(known, jnp.log(own))
+        information = self.centring.ability_information
+        w, log_scale = posterior_scale(information, jnp.log(own))
         # L_kk z_k + w_k sum_j<k L_kj z_j = scale_k c_k + w_k (y_k - mean).
         mixed = w[:, None] * factor + jnp.diag((1 - w) * own)
         mean = self.model.subject_design @ at.subject_effects
@@ -235,12 +235,12 @@ class SamplingFrame(eqx.Module):
 
     def _known(self, column: int) -> tuple[Array, Array] | None:
         """Rough values of a column and their information; None if sampled directly."""
-        found = self.centring
-        if found is None or not self.model.learned[column]:
+        centring = self.centring
+        if centring is None or not self.model.learned[column]:
             return None
-        if found.items is None or found.item_information is None:
+        if centring.items is None or centring.item_information is None:
             return None
-        return found.items[:, column], found.item_information[:, column]
+        return centring.items[:, column], centring.item_information[:, column]
 
     def kept(self, coordinates: Position, data: Responses) -> dict[str, Array]:
         """The parts of the model's position by name: what to keep of each draw."""
@@ -350,8 +350,8 @@ def suitable_frame(
     information = centring.item_information
     assert information is not None
     size, sd = model.num_correlated, jnp.diagonal(factor)
-    known = share_of_data(information, sd**2)
-    by_data = np.argsort(-np.asarray(known).mean(axis=0)[1:size], kind="stable") + 1
+    shares = share_of_data(information, sd**2)
+    by_data = np.argsort(-np.asarray(shares).mean(axis=0)[1:size], kind="stable") + 1
     order = (*range(min(size, 1)), *by_data.tolist())
     if size:
         left = jnp.diagonal(reordered(factor[:size, :size], order))
