@@ -92,7 +92,7 @@ def test_it_is_saved_loaded_and_scores(calibration, table, tmp_path):
         loaded.parameters.items.intercept, calibration.parameters.items.intercept
     )
     scores = irtjax.score(loaded, table)
-    assert scores.method == "eap"
+    assert scores.scoring == "eap"
     assert any(f"from the {SUBJECTS} subjects" in note for note in scores.notes)
     estimates = np.asarray(scores.table.column("ability"))
     assert np.corrcoef(estimates, calibration.parameters.theta)[0, 1] > 0.98
