@@ -134,7 +134,7 @@ def test_a_saved_fit_comes_back_and_scores_new_subjects(tmp_path):
     assert again.structure.groups.tolist() == fit.structure.groups.tolist()
     # Scored anew with items as known, subjects stand where the fit had them.
     whole = irtjax.score(again, drawn()[0])
-    assert whole.method == "map"
+    assert whole.scoring == "map"
     scored = whole.table
     general = by_subject(fit, fit.abilities.table["ability"].to_numpy())
     assert np.corrcoef(scored["ability"].to_numpy(), general)[0, 1] > 0.995
