@@ -26,7 +26,6 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Mapping
-from functools import partial
 from types import MappingProxyType
 from typing import Any, ClassVar
 
@@ -39,8 +38,9 @@ from jax.core import Tracer
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array
 
-from irtjax._types import KeyArray
-from irtjax.estimators.driver import AbstractMethod, Progress, Run, Solution
+from irtjax._types import KeyArray, Scalar
+from irtjax.estimators.ascent import AbstractAscent, AscentState, Image
+from irtjax.estimators.driver import Progress, Run, Solution, tree_where
 from irtjax.estimators.estimates import Estimates
 from irtjax.estimators.laplace.components import (
     inverse_of,
@@ -62,8 +62,10 @@ from irtjax.estimators.laplace.item_posterior import has_shares
 from irtjax.estimators.laplace.items import Summary, summarise
 from irtjax.estimators.laplace.m_step import maximise
 from irtjax.estimators.laplace.problem import (
+    AbilityPoint,
     Approximation,
     Components,
+    LaplaceCarry,
     LaplaceState,
     MultilevelProblem,
     start_components,
@@ -73,7 +75,6 @@ from irtjax.estimators.laplace.problem import (
 from irtjax.likelihood.problem import Parameters, Problem
 from irtjax.models.family import AbstractResponseFamily
 from irtjax.models.model import Population
-from irtjax.numerics.acceleration import accelerate, empty_memory, forget
 
 #: Most abilities, whose covariance is a dense matrix.
 LARGEST = 6000
@@ -93,7 +94,7 @@ LARGEST_FALL = 0.5
 CHANGE, WINDOW, ROUNDINGS = 10.0, 5, 4
 
 
-class Laplace(AbstractMethod):
+class Laplace(AbstractAscent):
     """Empirical Bayes for multilevel models with few subjects and many items.
 
     Attributes:
@@ -110,6 +111,10 @@ class Laplace(AbstractMethod):
     multilevel: ClassVar[bool] = True
     max_steps: ClassVar[int] = 300
     options: ClassVar[Mapping[str, Any]] = MappingProxyType({})
+    num_plain: ClassVar[int] = PLAIN_STEPS
+    # Errors of abilities and modes of items approach their fixed point by half steps,
+    # whatever the point: those of a refused one are nearer than older ones.
+    carries_refused: ClassVar[bool] = True
 
     order: int = eqx.field(static=True, default=5)
     tolerance: float | Array = 1e-2
@@ -160,82 +165,67 @@ class Laplace(AbstractMethod):
         dtype = ability.dtype
         empty = jnp.zeros((distinct.weight.shape[0], mode.shape[1]), mode.dtype)
         mode = empty.at[distinct.of_stem].set(mode)
-        size = ravel_pytree((components, ability))[0].size
-        state = LaplaceState(
-            components=components,
-            ability_mode=ability,
-            ability=ability,
-            ability_covariance=jnp.zeros((ability.size, ability.size), dtype),
-            mode=mode,
-            mean=mode,  # This and the next two are replaced below.
+        size = ability.size
+        carry = LaplaceCarry(
+            jnp.zeros_like(ability),
+            jnp.zeros((size, size), dtype),
+            mode,
+            mean=mode,  # This and the next one are replaced below.
             covariance=mode,
-            log_marginal=distinct.weight,
-            objective=jnp.zeros((), dtype),
-            residual=jnp.full((), jnp.inf, dtype),
-            image=(components, ability),
-            reached=jnp.full((), -jnp.inf, dtype),
-            recent=jnp.full(WINDOW, -jnp.inf, dtype),
-            is_plain=jnp.ones((), bool),
-            memory=empty_memory(size, max(self.depth, 1), dtype),
-            num_seen=jnp.zeros((), jnp.int32),
+            recent=jnp.full(WINDOW - 1, -jnp.inf, dtype),
+        )
+        point = AbilityPoint(components, ability)
+        state = LaplaceState(
+            *self.first_state(point, len(distinct.weight), carry=carry)
         )
         # Abilities have no error yet, so nothing to correct.
         options = {"order": 2, "num_newton": 25, "corrected": False}
-        shift = jnp.zeros_like(ability)
-        found = summarise(*items_given(problem, state), shift, **options)
-        return state._replace(**_of_items(found))
+        first = summarise(*items_given(problem, state), carry.shift, **options)
+        return state._replace(carry=carry._replace(**_of_items(first)))
 
-    def step(
-        self, problem: MultilevelProblem, state: LaplaceState, key: KeyArray | None
-    ) -> LaplaceState:
+    @property
+    def num_differences(self) -> int:
+        """Depth of the acceleration."""
+        return self.depth
+
+    def term_weight(self, problem: MultilevelProblem) -> Array:
+        """The weight of each distinct item."""
+        return problem.distinct.weight
+
+    def accepts(self, state: AscentState, gain: Scalar, terms: Array) -> Array:
+        """Whether a point is kept: an image always, as it may lower the objective.
+
+        A proposal unless the objective falls by more than `LARGEST_FALL`.
+        """
+        return state.is_plain | (gain >= -LARGEST_FALL)
+
+    def image(self, problem: MultilevelProblem, state: Any) -> Image:
         """One pass over the items, one Newton step, one maximisation."""
-        model, components = problem.model, state.components
+        model = problem.model
         found = self.approximate(problem, state)
-        moved = maximise(model, problem.distinct, components, found)
-        point, _ = ravel_pytree((components, state.ability_mode))
-        image, unravel = ravel_pytree(moved)
-        judge, _ = ravel_pytree(judged(model, *moved, found.error))
-        residual = jnp.max(jnp.abs((image - point) * judge))
-        # A step need not raise the objective, so a plain step is always kept, and a
-        # proposal unless the objective falls by more than `LARGEST_FALL`.
-        kept = state.is_plain | (found.objective >= state.reached - LARGEST_FALL)
-        choose = lambda when, *trees: jax.tree.map(partial(jnp.where, when), *trees)
-        weight, _ = ravel_pytree((precisions(model, moved[0]), 1 / found.error))
-        moved = choose(kept, moved, state.image)
-        (components, mode), memory, is_plain = moved, state.memory, jnp.array(True)
-        if self.depth:
-            proposal, memory = accelerate(memory, point, image, weight)
-            first = state.num_seen < PLAIN_STEPS
-            components, mode = choose(kept & ~first, unravel(proposal), moved)
-            is_plain = first | ~kept | (memory.num_seen == 1)
-            memory = forget(memory, first | ~kept)
-        reached = jnp.where(kept, found.objective, state.reached)
-        # A proposal without a likelihood leaves nothing: the next step is plain.
-        sound = state.is_plain | jnp.isfinite(found.objective)
-        shift, covariance, of_items, objective = choose(
-            sound,
-            (found.shift, found.covariance, _of_items(found.items), found.objective),
-            (
-                state.ability - state.ability_mode,
-                state.ability_covariance,
-                _of_items(state),
-                state.reached,
-            ),
+        image = AbilityPoint(
+            *maximise(model, problem.distinct, state.components, found)
         )
-        return LaplaceState(
-            components=components,
-            ability_mode=mode,
-            ability=mode + shift,
-            ability_covariance=covariance,
-            **of_items,
-            objective=objective,
-            residual=residual,
-            image=moved,
-            reached=reached,
-            recent=state.recent.at[state.num_seen % WINDOW].set(reached),
-            is_plain=is_plain,
-            memory=memory,
-            num_seen=state.num_seen + 1,
+        move, _ = ravel_pytree(jax.tree.map(jnp.subtract, image, state.point))
+        judge, _ = ravel_pytree(judged(model, *image, found.error))
+        last = jnp.where(state.num_seen == 0, -jnp.inf, state.objective)
+        recent = state.carry.recent.at[state.num_seen % (WINDOW - 1)].set(last)
+        carry = state.carry._replace(
+            shift=found.shift,
+            ability_covariance=found.covariance,
+            **_of_items(found.items),
+        )
+        # A proposal without a likelihood leaves nothing to start from.
+        sound = state.is_plain | jnp.isfinite(found.objective)
+        carry = tree_where(sound, carry, state.carry)._replace(recent=recent)
+        likelihood = problem.distinct.weight @ found.items.log_marginal
+        return Image(
+            image,
+            found.items.log_marginal,
+            found.objective - likelihood,
+            jnp.max(jnp.abs(move * judge)),
+            AbilityPoint(precisions(model, image.components), 1 / found.error),
+            carry,
         )
 
     def approximate(
@@ -244,7 +234,7 @@ class Laplace(AbstractMethod):
         """A Newton step of the abilities, and a pass over the items after it."""
         model, distinct = problem.model, problem.distinct
         groups = model.num_groups
-        components, shift = state.components, state.ability - state.ability_mode
+        components, shift = state.components, state.carry.shift
         factor = model.covariance_factor(components)
         precision = inverse_of(factor)
         mean = (model.subject_design @ components.subject_effects)[:, None]
@@ -271,7 +261,9 @@ class Laplace(AbstractMethod):
 
         # Items are expected at the new abilities: from the same point both overshoot,
         # and some fits then alternate between two points.
-        moved = lambda mode: state._replace(ability_mode=mode, ability=mode + shift)
+        moved = lambda mode: state._replace(
+            point=state.point._replace(ability_mode=mode)
+        )
         if groups == 1 and distinct.values.size <= FEW_CELLS:
 
             def again(mode, _):
@@ -318,14 +310,14 @@ class Laplace(AbstractMethod):
         """A pass over the items; see `items.summarise`."""
         return summarise(
             *items_given(problem, state),
-            state.ability - state.ability_mode,
+            state.carry.shift,
             order=self.order,
             num_newton=self.num_newton,
             corrected=corrected,
             expected=problem.expected,
         )
 
-    def progress(self, problem: MultilevelProblem, state: LaplaceState) -> Progress:
+    def progress(self, problem: MultilevelProblem, state: AscentState) -> Progress:
         """Converged by the last move and the objective of the last steps.
 
         Where items have little information, short steps of their variances can continue
@@ -335,12 +327,14 @@ class Laplace(AbstractMethod):
         """
         tolerance = jnp.asarray(self.tolerance, state.residual.dtype)
         # By the last kept point: a proposal can be refused.
-        gone, wide = without_end(problem.model, state.image[0])
+        gone, wide = without_end(problem.model, state.image.components)
         gone = (jnp.any(gone) | jnp.any(wide)) & (state.num_seen >= EARLY_STEPS)
         rounding = ROUNDINGS * jnp.finfo(state.objective.dtype).eps
         small = jnp.maximum(CHANGE * tolerance, rounding * jnp.abs(state.objective))
-        converged = jnp.max(state.recent) - jnp.min(state.recent) <= small
-        converged = (state.residual <= tolerance) & converged & ~gone
+        recent = jnp.append(state.carry.recent, state.objective)
+        converged = jnp.max(recent) - jnp.min(recent) <= small
+        converged = converged & (state.residual <= tolerance) & ~gone
+        converged = converged & (state.refused == 0)
         return Progress(state.objective, state.residual, converged, gone)
 
     def result(
@@ -367,7 +361,7 @@ class Laplace(AbstractMethod):
         )
         if model.num_groups == 1:
             theta, population = theta[:, 0], Population(jnp.zeros_like(sd[0]), sd[0])
-        each = state.log_marginal[distinct.of_stem]
+        each = state.log_lik[distinct.of_stem]
         return Parameters(items, population, theta), each
 
     def solve(self, problem: MultilevelProblem, start: Any, run: Run) -> Solution:
@@ -387,7 +381,7 @@ class Laplace(AbstractMethod):
                 start = solution.fit.state.components
                 solution = super().solve(problem.by_distinct(), start, run)
                 directions = directions_of(problem, solution.fit.state, self.order)
-        each = np.asarray(solution.fit.state.log_marginal)
+        each = np.asarray(solution.fit.state.log_lik)
         each = jnp.array(each[np.asarray(problem.distinct.of_stem)])
         # The parameters are those of distinct items: estimates are from the state.
         weight = self.weight_of(problem)
@@ -413,10 +407,9 @@ class Laplace(AbstractMethod):
             return laplace_estimates(problem, solution, level=run.level)
 
 
-def _of_items(found: Summary | LaplaceState) -> dict[str, Array]:
-    """The parts of a pass over the items that a state keeps."""
-    names = "mode", "mean", "covariance", "log_marginal"
-    return {name: getattr(found, name) for name in names}
+def _of_items(found: Summary) -> dict[str, Array]:
+    """The parts of a pass over the items that the next one starts from."""
+    return {"mode": found.mode, "mean": found.mean, "covariance": found.covariance}
 
 
 def suitable_order(family: AbstractResponseFamily, subjects: int) -> int:

@@ -15,6 +15,7 @@ from jaxtyping import Array, Float
 
 from irtjax._types import Scalar
 from irtjax.data.responses import Responses
+from irtjax.estimators.ascent import AscentState
 from irtjax.estimators.laplace.items import (
     FEW_CELLS,
     DistinctItems,
@@ -26,7 +27,6 @@ from irtjax.estimators.laplace.items import (
 from irtjax.likelihood.padding import padded_size
 from irtjax.models.model import Model
 from irtjax.models.multilevel.model import MultilevelModel, slopes_known
-from irtjax.numerics.acceleration import Memory
 
 #: Responses of an item from which on `MultilevelProblem.expected` is set.
 MANY_PER_ITEM = 20
@@ -268,37 +268,74 @@ class Components(NamedTuple):
     log_relative_sd: Array
 
 
-class LaplaceState(NamedTuple):
-    """State of `laplace`: abilities by group, group by group in their covariance.
-
-    Attributes:
-        covariance: Posterior covariances of the items given the abilities.
-        log_marginal: Log-likelihood of each item's responses.
-        objective: Laplace's log marginal likelihood, with priors.
-        residual: Largest move of the last step, in standard errors.
-        image: Components and abilities of the last accepted plain step, where the next
-            step starts if a proposal of the acceleration is refused.
-        reached: Objective of the last accepted point; `recent` of the last steps'.
-        is_plain: Whether the next point is a plain step.
-        num_seen: Steps taken.
-    """
+class AbilityPoint(NamedTuple):
+    """What is maximised: the components, and the mode of the abilities given them."""
 
     components: Components
     ability_mode: Float[Array, "subjects groups"]
-    ability: Float[Array, "subjects groups"]
+
+
+class LaplaceCarry(NamedTuple):
+    """What a pass starts from, in addition to its point.
+
+    Attributes:
+        shift: From the mode of the abilities to their mean.
+        ability_covariance: Of the abilities, group by group.
+        mode: Posterior modes of the items; `mean` likewise.
+        covariance: Posterior covariances of the items given the abilities.
+        recent: Objectives before the last `WINDOW` - 1 steps.
+    """
+
+    shift: Float[Array, "subjects groups"]
     ability_covariance: Float[Array, "abilities abilities"]
     mode: Float[Array, "distinct columns"]
     mean: Float[Array, "distinct columns"]
     covariance: Float[Array, "distinct columns columns"]
-    log_marginal: Float[Array, " distinct"]
-    objective: Scalar
-    residual: Scalar
-    image: tuple[Components, Array]
-    reached: Scalar
-    recent: Float[Array, " window"]
-    is_plain: Array
-    memory: Memory
-    num_seen: Array
+    recent: Float[Array, " steps"]
+
+
+class LaplaceState(AscentState):
+    """State of `laplace`, with names for what its point and its carry hold.
+
+    `log_lik` is the log-likelihood of each distinct item's responses.
+    """
+
+    __slots__ = ()
+
+    @property
+    def components(self) -> Components:
+        """The components of the next point."""
+        return self.point.components
+
+    @property
+    def ability_mode(self) -> Float[Array, "subjects groups"]:
+        """The mode of the abilities at the next point."""
+        return self.point.ability_mode
+
+    @property
+    def ability(self) -> Float[Array, "subjects groups"]:
+        """The mean of the abilities."""
+        return self.point.ability_mode + self.carry.shift
+
+    @property
+    def ability_covariance(self) -> Float[Array, "abilities abilities"]:
+        """Covariance of the abilities, group by group."""
+        return self.carry.ability_covariance
+
+    @property
+    def mode(self) -> Float[Array, "distinct columns"]:
+        """Posterior modes of the items."""
+        return self.carry.mode
+
+    @property
+    def mean(self) -> Float[Array, "distinct columns"]:
+        """Posterior means of the items."""
+        return self.carry.mean
+
+    @property
+    def covariance(self) -> Float[Array, "distinct columns columns"]:
+        """Posterior covariances of the items given the abilities."""
+        return self.carry.covariance
 
 
 def resized(
@@ -324,23 +361,23 @@ def resized(
 
 def with_subjects(state: LaplaceState, count: int) -> LaplaceState:
     """The state of as many subjects: without those that pad, or with them."""
-    before, groups = state.ability.shape
+    before, groups = state.ability_mode.shape
     if count == before:
         return state
-    components, image = state.image
     # Abilities come last in the coordinates that are accelerated.
     size = state.memory.last_point.size + (count - before) * groups
     names = "points", "residuals", "last_point", "last_residual"
     memory = {name: resized(getattr(state.memory, name), size, -1) for name in names}
-    return state._replace(
-        ability_mode=resized(state.ability_mode, count, 0),
-        ability=resized(state.ability, count, 0),
-        ability_covariance=resized(
-            state.ability_covariance, count, 0, 1, groups=groups
-        ),
-        image=(components, resized(image, count, 0)),
-        memory=state.memory._replace(**memory),
+    points = {
+        name: point._replace(ability_mode=resized(point.ability_mode, count, 0))
+        for name in ("point", "best", "image")
+        for point in [getattr(state, name)]
+    }
+    covariance = resized(state.ability_covariance, count, 0, 1, groups=groups)
+    carry = state.carry._replace(
+        shift=resized(state.carry.shift, count, 0), ability_covariance=covariance
     )
+    return state._replace(**points, carry=carry, memory=state.memory._replace(**memory))
 
 
 class Approximation(NamedTuple):

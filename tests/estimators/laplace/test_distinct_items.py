@@ -90,7 +90,7 @@ def test_a_solution_on_distinct_items_has_the_items_of_the_data():
     problem = problem_of()
     run = driver.Run(irtjax.estimators.timing.Clock(None), max_steps=2)
     fit = Laplace(order=2).solve(problem, None, run).fit
-    each = fit.state.log_marginal[problem.distinct.of_stem]
+    each = fit.state.log_lik[problem.distinct.of_stem]
     np.testing.assert_array_equal(fit.subject_log_lik, each)
     np.testing.assert_allclose(fit.log_lik, jnp.sum(each))
     assert fit.subject_log_lik.shape == (ITEMS,)

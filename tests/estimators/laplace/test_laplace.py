@@ -34,7 +34,11 @@ from irtjax.estimators.laplace.items import (
 )
 from irtjax.estimators.laplace.laplace import Laplace, suitable_order
 from irtjax.estimators.laplace.m_step import error_of_effects, half_normal_mode
-from irtjax.estimators.laplace.problem import MultilevelProblem
+from irtjax.estimators.laplace.problem import (
+    AbilityPoint,
+    LaplaceCarry,
+    MultilevelProblem,
+)
 from irtjax.models.families.continuous import LogitNormalScores
 from irtjax.models.families.logistic import Binary
 from irtjax.models.families.mixed import MixedScores
@@ -480,11 +484,14 @@ def test_few_responses_end_at_a_mode_of_the_marginal_likelihood(seed):
             log_scale=components.log_scale + move[:3],
             correlation=components.correlation + move[3:],
         )
-        state = fit.state._replace(components=moved)
-        step = lambda _, s: s._replace(
-            ability_mode=Laplace().approximate(problem, s).ability_mode
-        )
-        state = jax.lax.fori_loop(0, 8, step, state)
+        at = lambda **parts: fit.state._replace(point=fit.state.point._replace(**parts))
+
+        def step(_, mode):
+            state = at(components=moved, ability_mode=mode)
+            return Laplace().approximate(problem, state).ability_mode
+
+        mode = jax.lax.fori_loop(0, 8, step, fit.state.ability_mode)
+        state = at(components=moved, ability_mode=mode)
         return Laplace().approximate(problem, state).objective
 
     for i in range(6):
@@ -776,11 +783,12 @@ def test_a_fit_rests_only_when_its_likelihood_does():
     def ends(objectives, method=method, residual=0.005):
         recent = jnp.asarray(objectives)
         state = {
-            "image": (components, None),
+            "image": AbilityPoint(components, None),
             "num_seen": jnp.asarray(20),
-            "recent": recent,
+            "carry": LaplaceCarry(*(None,) * 5, recent=recent[:-1]),
             "objective": recent[-1],
             "residual": jnp.asarray(residual),
+            "refused": jnp.asarray(0),
         }
         return bool(progress(problem, method, state).converged)
 
@@ -1143,12 +1151,11 @@ def few_cells():
 
 
 def next_state(state, each):
-    return state._replace(
-        ability_mode=each.ability_mode,
-        ability=each.ability_mode + each.shift,
-        ability_covariance=each.covariance,
-        mode=each.items.mode,
+    carry = state.carry._replace(
+        shift=each.shift, ability_covariance=each.covariance, mode=each.items.mode
     )
+    point = state.point._replace(ability_mode=each.ability_mode)
+    return state._replace(point=point, carry=carry)
 
 
 @pytest.mark.slow
