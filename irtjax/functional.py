@@ -567,7 +567,13 @@ def _data(items, theta, values, observed, options) -> Responses:
     if observed is not None:
         values = jnp.where(observed, values, 0)
         trials = None if trials is None else jnp.where(observed, trials, 0)
-    return Responses(values, observed, trials, subject_weight, item_weight)
+    return Responses(
+        values,
+        observed,
+        trials,
+        subject_weight=subject_weight,
+        item_weight=item_weight,
+    )
 
 
 def _with_lengths(model, data, options) -> Responses:

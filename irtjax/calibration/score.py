@@ -23,10 +23,8 @@ from irtjax.data.coding import coded_as
 from irtjax.data.frames import HasTable
 from irtjax.data.matching import match_items
 from irtjax.data.reading.options import as_typed, of_fit
-from irtjax.data.responses import Responses
 from irtjax.data.result_text import with_level
 from irtjax.data.reversal import aligned
-from irtjax.data.sparse_responses import SparseResponses
 from irtjax.data.sparse_table import FEW_OBSERVED, FEW_ON_NODES
 from irtjax.data.wording import are, counted, have, were
 from irtjax.inference.covariance import Covariance
@@ -341,7 +339,7 @@ def _of_factors(request: _Request, blocks: np.ndarray | None) -> _Abilities:
     if blocks is None:
         ability, error = watched_on_items(fit.model, every, modes)
     else:
-        placed = _among_all(data, rows, len(fit.item_names))
+        placed = data.among(rows, len(fit.item_names))
         covariance = jnp.asarray(blocks, every.discrimination.dtype)
         known = fit.model, every, placed, modes, covariance
         ability, error, _ = expected_with_items(*known)
@@ -350,22 +348,6 @@ def _of_factors(request: _Request, blocks: np.ndarray | None) -> _Abilities:
     more = _by_ability(names, modes.ability, errors, modes.converged)
     note = "the ability is the expected score on all items of the fit"
     return _Abilities(ability, error, *more, (note,), "map")
-
-
-def _among_all(data, rows: np.ndarray, num_items: int):
-    """The responses with a column for every item of the fit, unobserved elsewhere."""
-    if isinstance(data, SparseResponses):
-        places = jnp.asarray(rows, jnp.int32)
-        subjects = tuple(x._replace(column=places[x.column]) for x in data.subjects)
-        return SparseResponses(subjects, (), data.num_subjects, num_items, data.single)
-    if len(rows) == num_items and np.array_equal(rows, np.arange(num_items)):
-        return data
-    shape = data.num_subjects, num_items
-    put = lambda x: jnp.zeros(shape, x.dtype).at[:, rows].set(x)
-    observed = data.observed
-    observed = jnp.ones(data.values.shape, bool) if observed is None else observed
-    trials = None if data.trials is None else put(data.trials)
-    return Responses(put(data.values), put(observed), trials)
 
 
 def _by_ability(names: list[str], ability, error, converged):

@@ -2,20 +2,31 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import Any
 
 import equinox as eqx
+import jax
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
+from irtjax.data.blocks import DenseBlock, ObservedBlock
+from irtjax.data.responses import AbstractResponses, Responses
 from irtjax.data.sparse_table import SparseCells
-from irtjax.numerics.sparse import Bucket, buckets_of
+from irtjax.numerics.kernels import weigh_rows
+from irtjax.numerics.sparse import (
+    Bucket,
+    buckets_of,
+    cell_products,
+    dense_blocks,
+    in_blocks,
+    num_blocks,
+    scan_rows,
+)
 
-if TYPE_CHECKING:
-    from irtjax.data.responses import Responses
 
-
-class SparseResponses(eqx.Module):
+class SparseResponses(AbstractResponses):
     """Responses by observed cell, twice: by subject and by item.
 
     It takes the place of `Responses` in the methods that state so
@@ -25,23 +36,19 @@ class SparseResponses(eqx.Module):
     Attributes:
         subjects: Buckets of subjects, whose cells name items.
         items: Buckets of items, whose cells name subjects.
+        shape: Numbers of subjects and of items.
         single: Whether every observed cell is one trial.
-        subject_weight: As in `Responses`, and so are the other two.
 
     >>> cells = SparseCells.of([0, 1, 1], [1, 0, 1], [1, 0, 1], (2, 2))
     >>> data = SparseResponses.of_cells(cells)
-    >>> data.num_subjects, data.num_items, data.counts.tolist()
-    (2, 2, [1, 2])
+    >>> data.num_subjects, data.num_items, data.answered().tolist()
+    (2, 2, [1.0, 2.0])
     """
 
     subjects: tuple[Bucket, ...]
     items: tuple[Bucket, ...]
-    num_subjects: int = eqx.field(static=True)
-    num_items: int = eqx.field(static=True)
+    shape: tuple[int, int] = eqx.field(static=True)
     single: bool = eqx.field(static=True)
-    subject_weight: Float[Array, " subjects"] | None = None
-    item_weight: Float[Array, " items"] | None = None
-    item_facets: dict[str, Int[Array, " items"]] = eqx.field(default_factory=dict)
 
     @classmethod
     def of_cells(
@@ -54,7 +61,7 @@ class SparseResponses(eqx.Module):
         return cls(
             buckets_of(cells.start, cells.column, value, exposure),
             buckets_of(first, cells.row[order], value[order], exposure[order]),
-            *cells.shape,
+            cells.shape,
             single,
             **fields,
         )
@@ -84,20 +91,173 @@ class SparseResponses(eqx.Module):
         )
 
     @property
-    def counts(self) -> np.ndarray:
-        """`[subjects]` numbers of responses (or trials), on the host."""
-        total = np.zeros(self.num_subjects, np.int64)
+    def num_subjects(self) -> int:
+        """Number of subjects."""
+        return self.shape[0]
+
+    @property
+    def num_items(self) -> int:
+        """Number of items."""
+        return self.shape[1]
+
+    @property
+    def shares_programs(self) -> bool:
+        """False: the layout is that of these observed cells."""
+        return False
+
+    @property
+    def is_sparse(self) -> bool:
+        """True: there are no other cells."""
+        return True
+
+    def answered(
+        self, weight: np.ndarray | None = None, *, trials: bool = True
+    ) -> np.ndarray:
+        """Weights `[items]` (None: 1) summed over the responses of each subject."""
+        each = np.ones(self.num_items) if weight is None else np.asarray(weight, float)
+        total = np.zeros(self.num_subjects)
         for bucket in self.subjects:
             row, exposure = np.asarray(bucket.row), np.asarray(bucket.exposure)
-            known = row < self.num_subjects
-            total[row[known]] = exposure.sum(axis=-1, dtype=np.int64)[known]
+            exposure = exposure if trials else exposure > 0
+            sums = np.sum(exposure * each[np.asarray(bucket.column)], axis=-1)
+            real = row < self.num_subjects
+            total[row[real]] = sums[real]
         return total
 
     @property
-    def evidence(self) -> None:
-        """None: abilities have no evidence from other data."""
+    def num_cells(self) -> int:
+        """Observed cells, and those of padding."""
+        return sum(bucket.value.size for bucket in self.subjects)
+
+    @property
+    def share_observed(self) -> float:
+        """Share of the cells that are observed, on the host."""
+        seen = sum(int((np.asarray(x.exposure) != 0).sum()) for x in self.subjects)
+        return seen / (self.num_subjects * self.num_items)
+
+    def exposures(self, dtype: Any) -> tuple[Array, Array]:
+        """Responses (or trials) of each item and of each subject."""
+
+        def counts(side: tuple[Bucket, ...], num_rows: int) -> Array:
+            total = jnp.zeros(num_rows, dtype)
+            for part in side:
+                seen = jnp.sum(part.exposure.astype(dtype), axis=-1)
+                total = total.at[part.row].add(seen, mode="drop")
+            return total
+
+        return counts(self.items, self.num_items), counts(
+            self.subjects, self.num_subjects
+        )
+
+    def row_products(
+        self, on_values: Float[Array, "items m"], on_exposure: Array
+    ) -> Float[Array, "subjects m"]:
+        """Computes values @ on_values + exposure @ on_exposure over observed cells."""
+        both = lambda value, exposure: (value, exposure)
+        tables = on_values, on_exposure
+        return cell_products(self.subjects, self.num_subjects, tables, both)
+
+    def column_products(
+        self,
+        vectors: Float[Array, "subjects m"],
+        statistics: Callable[[Array], tuple[Array, ...]] | None = None,
+    ) -> tuple[tuple[Array, ...], Array, Array]:
+        """Weighted sums S_k' U for each statistic, Y' U of values, M' U of exposure."""
+        vectors = weigh_rows(vectors, self.subject_weight)
+
+        def total(weight: Callable[[Array, Array], Array]) -> Array:
+            each = lambda value, exposure: [weight(value, exposure)]
+            return cell_products(self.items, self.num_items, [vectors], each)
+
+        of_values = statistics or (lambda values: ())
+
+        def statistic(k: int) -> Callable[[Array, Array], Array]:
+            return lambda value, exposure: of_values(value)[k]
+
+        count = len(of_values(vectors[:1, :1]))
+        of_statistics = tuple(total(statistic(k)) for k in range(count))
+        exposures = total(lambda _, exposure: exposure)
+        return of_statistics, total(lambda value, _: value), exposures
+
+    def map_subjects(
+        self,
+        function: Callable[[ObservedBlock], Any],
+        init: Any,
+        dtype: Any,
+        *,
+        numbers: int = 1,
+        into: Any = None,
+        between: Int[Array, "2"] | None = None,
+    ) -> Any:
+        """Arrays by subject, with `function` of each block at the places of its rows.
+
+        See `AbstractResponses.map_subjects`.
+        """
+        del dtype
+        if into is not None and between is not None:
+            # Subjects without a response are in no block.
+            first = between[0] == 0
+            init = jax.tree.map(lambda x, y: jnp.where(first, x, y), init, into)
+        buckets = self.subjects
+        if numbers > 1:
+            buckets = tuple(in_blocks(bucket, numbers) for bucket in buckets)
+        of_chunk = lambda part: function(ObservedBlock.of(part))
+        return scan_rows(buckets, of_chunk, init, between)
+
+    def map_rows(
+        self,
+        prepare: Callable[[Array | None], Callable[[DenseBlock], Any]],
+        init: Any,
+        dtype: Any,
+        *,
+        numbers: int = 1,
+        into: Any = None,
+        between: Int[Array, "2"] | None = None,
+    ) -> Any:
+        """As `map_subjects`, of blocks of one subject and the items it answered."""
+
+        def one(row: ObservedBlock) -> Any:
+            alone = DenseBlock(row.row, row.values[None], row.exposure[None])
+            return jax.tree.map(lambda x: x[0], prepare(row.column)(alone))
+
+        options = {"numbers": numbers, "into": into, "between": between}
+        return self.map_subjects(jax.vmap(one), init, dtype, **options)
+
+    def map_items(
+        self, function: Callable[[ObservedBlock], Any], init: Any, dtype: Any
+    ) -> Any:
+        """As `map_subjects`, of blocks whose rows are items and columns subjects."""
+        del dtype
+        of_chunk = lambda part: function(ObservedBlock.of(part))
+        return scan_rows(self.items, of_chunk, init)
+
+    def stretches(self, dtype: Any, numbers: int = 1) -> tuple[int, int]:
+        """Blocks of `map_subjects`, one at a time: see `blocks_in_stretches`."""
+        del dtype
+        return num_blocks(self.subjects, numbers), 1
+
+    def matrix_blocks(
+        self, size: int, dtype: Any
+    ) -> Callable[[Array], tuple[Array, Array]]:
+        """From a first subject: values and exposure of `size` subjects, every item."""
+        return dense_blocks(self.subjects, *self.shape, size, dtype)
+
+    def among(self, places: np.ndarray, num_items: int) -> SparseResponses:
+        """With a column for each of `num_items`, these items at their `places`."""
+        numbers = jnp.asarray(places, jnp.int32)
+        subjects = tuple(x._replace(column=numbers[x.column]) for x in self.subjects)
+        shape = self.num_subjects, num_items
+        return SparseResponses(subjects, (), shape, self.single)
 
     @property
     def is_complete(self) -> bool:
         """False: cells are missing."""
         return False
+
+
+def by_cell(data: AbstractResponses) -> SparseResponses:
+    """The observed cells of responses alone. Not for use under jit."""
+    if isinstance(data, SparseResponses):
+        return data
+    assert isinstance(data, Responses)
+    return SparseResponses.of(data)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -11,9 +12,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array
 
-from irtjax.data.responses import Responses
-from irtjax.data.sparse_responses import SparseResponses
-from irtjax.estimators.data_products import column_products, row_products
+from irtjax.data.responses import AbstractResponses
 from irtjax.likelihood.problem import Start
 from irtjax.models.model import Model, Population, response_ends
 from irtjax.numerics.programs import stored_jit
@@ -27,21 +26,25 @@ LARGEST = 4.0
 
 
 def category_means(
-    model: Model, data: Responses | SparseResponses, mean: Array
+    model: Model, data: AbstractResponses, mean: Array
 ) -> tuple[Array, ...]:
     """Means of the statistics of each item, from which intercepts start."""
     count = model.family.num_categories
     if count == 2:
         return (mean,)
     ones = jnp.ones((data.num_subjects, 1), mean.dtype)
-    statistics, _, exposure = column_products(model, data, ones)
+    statistics, _, exposure = data.column_products(ones, model.family.statistics)
     return tuple((s[:, 0] + 1 / count) / (exposure[:, 0] + 1) for s in statistics)
 
 
-def _standardised(model: Model, data: Responses, dtype):
-    """Scores in units of each item's standard deviation, their means and these."""
+def _standardised(model: Model, data: Any, dtype):
+    """Scores in units of each item's standard deviation, their means and these.
+
+    Scores are stored as a matrix.
+    """
     ones = jnp.ones((data.num_subjects, 1), dtype)
-    (total, square), _, exposure = column_products(model, data, ones)
+    totals, _, exposure = data.column_products(ones, model.family.statistics)
+    total, square = totals
     count = jnp.maximum(exposure[:, 0], 1)
     mean = total[:, 0] / count
     sd = jnp.sqrt(jnp.maximum(square[:, 0] / count - mean**2, 1e-4))
@@ -59,7 +62,7 @@ def _low_and_size(model: Model) -> tuple[int, int]:
 
 @stored_jit
 def leading_factors(
-    model: Model, data: Responses | SparseResponses, dims: int, dtype
+    model: Model, data: AbstractResponses, dims: int, dtype
 ) -> tuple[Array, Array, Array]:
     """Scores `[subjects, dims]`, slopes `[items, dims]` and proportions right.
 
@@ -69,21 +72,21 @@ def leading_factors(
     from 0 to 1.
     """
     ones, (low, size) = jnp.ones((data.num_subjects, 1), dtype), _low_and_size(model)
-    _, values, exposure = column_products(model, data, ones)
+    _, values, exposure = data.column_products(ones)
     mean = ((values - low * exposure) / size + 0.5) / (exposure + 1)
 
     def right(left):
-        _, values, exposure = column_products(model, data, left)
+        _, values, exposure = data.column_products(left)
         return (values - low * exposure) / size - mean * exposure
 
     def iterate(_, vectors):
-        left = row_products(data, vectors / size, -(mean + low / size) * vectors)
+        left = data.row_products(vectors / size, -(mean + low / size) * vectors)
         return jnp.linalg.qr(right(jnp.linalg.qr(left)[0]))[0]
 
     width = min(dims + OVERSAMPLED, data.num_items, data.num_subjects)
     first = jax.random.normal(jax.random.key(0), (data.num_items, width), dtype)
     vectors = lax.fori_loop(0, NUM_ITERATIONS, iterate, jnp.linalg.qr(first)[0])
-    product = row_products(data, vectors / size, -(mean + low / size) * vectors)
+    product = data.row_products(vectors / size, -(mean + low / size) * vectors)
     left, singular, turned = jnp.linalg.svd(product, full_matrices=False)
     root = jnp.asarray(data.num_subjects, dtype) ** 0.5
     # Of responses that are missing at random a share of each product is missing.
@@ -98,7 +101,7 @@ def leading_factors(
 
 def factor_start(
     model: Model,
-    data: Responses | SparseResponses,
+    data: AbstractResponses,
     *,
     mask: np.ndarray | None = None,
     dtype=None,
@@ -122,7 +125,7 @@ def factor_start(
     family = model.family
     dims = family.dims
     centre, spread = None, None
-    if isinstance(data, Responses) and not family.num_categories:
+    if not family.num_categories:
         data, centre, spread = _standardised(model, data, dtype)
     scores, slopes, mean = leading_factors(model, data, dims, dtype)
     positive = family.parameters[0].bijection.kind == "positive"
@@ -140,7 +143,7 @@ def factor_start(
         share = slopes / jnp.maximum(jnp.sum(slopes, axis=0), 1e-6)
         low, size = _low_and_size(model)
         shift = mean[:, None] + low / size
-        scores = row_products(data, share / size, -shift * share)
+        scores = data.row_products(share / size, -shift * share)
         deviation = scores - jnp.mean(scores, axis=0)
         sd = jnp.sqrt(jnp.mean(deviation**2, axis=0))
         scores = deviation / jnp.maximum(sd, 1e-6)

@@ -14,9 +14,7 @@ from jax import lax
 from jax.scipy.special import logit, ndtri
 from jaxtyping import Array
 
-from irtjax.data.responses import Responses
-from irtjax.data.sparse_responses import SparseResponses
-from irtjax.estimators.data_products import column_products, row_products
+from irtjax.data.responses import AbstractResponses, Responses
 from irtjax.estimators.factor_start import factor_start
 from irtjax.likelihood.problem import Start
 from irtjax.models.families.continuous import AbstractScoreFamily
@@ -49,7 +47,7 @@ LARGEST_SLOPE, LARGEST_INTERCEPT = 4.0, 6.0
 @full_precision
 def start_values(
     model: Model,
-    data: Responses | SparseResponses,
+    data: AbstractResponses,
     *,
     how: str = "proportions",
     dtype=None,
@@ -119,22 +117,23 @@ def _start_values(model: Model, data, how: str, dtype, truncation) -> Start:
         return low_rank_start(model, data, dtype=dtype, truncation=truncation)
     weight = data.subject_weight
     ones = jnp.ones((data.num_subjects, 1), dtype)
-    statistics, values, exposure = column_products(model, data, ones)
+    products = data.column_products(ones, model.family.statistics)
+    statistics, values, exposure = products
     seen = jnp.maximum(exposure, 1e-6)
     item_mean = values / seen
     scores = isinstance(model.family, AbstractScoreFamily)
     if scores:
         data, item_mean = _standard_scores(model, data, seen)
     each = weigh_rows(jnp.ones_like(item_mean), data.item_weight)
-    deviation = row_products(data, each, -item_mean * each)
+    deviation = data.row_products(each, -item_mean * each)
     seen_by = jnp.sum(each)
     if not data.is_complete:
-        seen_by = row_products(data, jnp.zeros_like(each), each)[:, 0]
+        seen_by = data.row_products(jnp.zeros_like(each), each)[:, 0]
     score = _standardise(deviation[:, 0] / (seen_by + 1), weight)
     if how == "spectral":
         score = _leading_vector(model, data, item_mean, score)
     vectors = jnp.stack([jnp.ones_like(score), score, score**2], 1)
-    _, with_values, with_exposure = column_products(model, data, vectors)
+    _, with_values, with_exposure = data.column_products(vectors)
     total, first, second = jnp.moveaxis(with_exposure, 1, 0)
     total = jnp.maximum(total, 1e-6)
     covariance = with_values[:, 1] / total - item_mean[:, 0] * first / total
@@ -171,7 +170,7 @@ def _standard_scores(
 
     def means(values):
         part = dataclasses.replace(data, values=values)
-        return column_products(model, part, ones)[1] / seen
+        return part.column_products(ones)[1] / seen
 
     mean = means(tame)
     sd = jnp.sqrt(jnp.maximum(means(tame**2) - mean**2, 1e-4))
@@ -182,10 +181,10 @@ def _leading_vector(model, data, item_mean, score, num_iterations: int = 8):
     """Leading left singular vector of the responses centred by item, by power steps."""
 
     def iterate(_, left):
-        _, values, exposure = column_products(model, data, left[:, None])
+        _, values, exposure = data.column_products(left[:, None])
         right = values - item_mean * exposure
         right = right / jnp.maximum(jnp.linalg.norm(right), 1e-12)
-        left = row_products(data, right, -item_mean * right)[:, 0]
+        left = data.row_products(right, -item_mean * right)[:, 0]
         return _standardise(left, data.subject_weight)
 
     leading = lax.fori_loop(0, num_iterations, iterate, score)

@@ -9,14 +9,12 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from irtjax.data.responses import Responses
-from irtjax.data.sparse_responses import SparseResponses
+from irtjax.data.blocks import DenseBlock
+from irtjax.data.responses import AbstractResponses
 from irtjax.inference.covariance import Covariance
-from irtjax.likelihood.counts import block_log_likelihood
 from irtjax.models.family import Items
 from irtjax.models.model import Model, Population
 from irtjax.numerics import kernels
-from irtjax.numerics.sparse import Bucket, map_rows
 
 Rows = TypeVar("Rows")
 
@@ -136,84 +134,63 @@ class SubjectBlock(NamedTuple):
 
 def scan_scores(
     scorer: Scorer,
-    data: Responses | SparseResponses,
+    data: AbstractResponses,
     theta: Array,
-    make: Callable[[Scorer], Callable[[SubjectBlock, Array], Rows]],
+    make: Callable[[Scorer, Array | None], Callable[[SubjectBlock, Array], Rows]],
     init: Rows,
+    into: Rows | None = None,
     between: Array | None = None,
 ) -> Rows:
-    """Rows of all subjects from `make(scorer)(block, log-likelihood [block, nodes])`.
+    """Rows of all subjects from functions of (block, log-likelihood [block, nodes]).
 
-    With `between` those of some blocks, put into `init`: see `scan_in_stretches`. Of
-    sparse responses a block is one subject and the items that it answered, which are
-    all that the scorer of the block has.
+    A block has subjects with the same items. `make` makes its function from the scorer
+    of these and their places, None for all items. `init` has the rows of subjects
+    without a response. With `between` rows of some blocks are put into those of others:
+    see `scan_in_stretches`.
     """
-    if isinstance(data, SparseResponses):
-        rows = lambda own, block, log_lik, _: make(own)(block, log_lik)
-        return map_subjects(scorer, data, theta, rows, init)
-    function = make(scorer)
-    tables = scorer.model.family.table(scorer.items, theta)
-    num_subjects, num_items = data.values.shape
-    size = kernels.block_size_for(num_subjects, num_items, scorer.mean.dtype.itemsize)
+    dtype = scorer.mean.dtype
 
-    def body(carry: Rows, start: Array, is_new: Array) -> Rows:
-        log_lik, statistics, exposure = block_log_likelihood(
-            scorer.model, tables, theta, data, start, size
-        )
-        evidence = kernels.take_block(data.evidence, start, size)
-        block = SubjectBlock(start, statistics, exposure, data.item_weight, evidence)
-        new = function(block, log_lik)
-        put = lambda old, part: kernels.put_block(old, part, start)
-        return jax.tree.map(put, carry, new)
+    def prepare(places: Array | None) -> Callable[[DenseBlock], Rows]:
+        own = scorer if places is None else scorer.of_items(places)
+        function, family = make(own, places), own.model.family
+        tables, weight = family.table(own.items, theta), data.item_weight
+        if weight is not None and places is not None:
+            weight = weight[places]
 
-    return kernels.scan_subject_blocks(body, init, num_subjects, size, between)
+        def rows(part: DenseBlock) -> Rows:
+            statistics = family.statistics(part.values)
+            exposure = part.exposure
+            block = SubjectBlock(
+                part.start,
+                tuple(statistic.astype(dtype) for statistic in statistics),
+                None if exposure is None else exposure.astype(dtype),
+                weight,
+                part.rows(data.evidence),
+            )
+            return function(block, block.log_likelihood(tables, theta))
+
+        return rows
+
+    # Tables, their derivatives by two columns and what these are made from.
+    numbers = 8 * theta.shape[0]
+    return data.map_rows(
+        prepare, init, dtype, numbers=numbers, into=into, between=between
+    )
 
 
 def scan_in_stretches(
     program: Callable[..., Rows],
     nothing: Callable[[], Rows],
-    data: Responses | SparseResponses,
+    data: AbstractResponses,
     dtype: Any,
 ) -> Rows:
     """`scan_scores` in a few calls, so that whoever watches sees the share done.
 
-    See `kernels.blocks_in_stretches`; sparse responses are one call.
+    See `kernels.blocks_in_stretches`; observed cells alone are one call.
     """
-    if not isinstance(data, Responses):
+    if not data.shares_programs:
         return program()
-    rows, columns = data.values.shape
-    size = kernels.block_size_for(rows, columns, jnp.dtype(dtype).itemsize)
-    return kernels.blocks_in_stretches(program, nothing, rows, size)
-
-
-def map_subjects(
-    scorer: Scorer,
-    data: SparseResponses,
-    theta: Array,
-    function: Callable[[Scorer, SubjectBlock, Array, Array], Rows],
-    init: Rows,
-) -> Rows:
-    """Rows of subjects from the scorer of their own items, their block, and so on.
-
-    `function` takes a scorer, a block of one subject, its log-likelihood `[1, nodes]`,
-    and the places of its items; `init` has the rows of subjects without a response.
-    """
-    family, dtype = scorer.model.family, scorer.mean.dtype
-
-    def one(part: Bucket):
-        own = scorer.of_items(part.column)
-        statistics = family.statistics(part.value[None])
-        statistics = tuple(s.astype(dtype) for s in statistics)
-        exposure = part.exposure[None].astype(dtype)
-        weight = data.item_weight
-        weight = None if weight is None else weight[part.column]
-        block = SubjectBlock(part.row, statistics, exposure, weight)
-        log_lik = block.log_likelihood(family.table(own.items, theta), theta)
-        found = function(own, block, log_lik, part.column)
-        return jax.tree.map(lambda x: x[0], found)
-
-    # Tables, their derivatives by two columns and what these are made from.
-    return map_rows(data.subjects, one, init, 8 * theta.shape[0])
+    return kernels.blocks_in_stretches(program, nothing, *data.stretches(dtype))
 
 
 def is_empty(block: SubjectBlock) -> Array:

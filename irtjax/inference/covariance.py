@@ -24,8 +24,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from irtjax.data.responses import Responses
-from irtjax.data.sparse_responses import SparseResponses
+from irtjax.data.responses import AbstractResponses
+from irtjax.data.sparse_responses import SparseResponses, by_cell
 from irtjax.inference.gradients import (
     Setting,
     Whitening,
@@ -114,7 +114,7 @@ class Covariance(NamedTuple):
         return cls(items, *scale, yes, *shared, no, (lost, *scale), negative)
 
 
-def _counts(data: Responses | SparseResponses) -> tuple[int, int]:
+def _counts(data: AbstractResponses) -> tuple[int, int]:
     """Numbers of subjects and of items that have a weight: padding has none."""
     shape = data.num_subjects, data.num_items
     sizes = zip(shape, (data.subject_weight, data.item_weight), strict=True)
@@ -122,7 +122,7 @@ def _counts(data: Responses | SparseResponses) -> tuple[int, int]:
     return seen[0], seen[1]
 
 
-def default_terms(data: Responses | SparseResponses) -> int:
+def default_terms(data: AbstractResponses) -> int:
     """Terms with a negligible error: posteriors narrow as responses are added.
 
     Counted by the lower quartile of responses of a subject. Of 249 real items 5 terms
@@ -132,14 +132,10 @@ def default_terms(data: Responses | SparseResponses) -> int:
     """
     used = np.ones(data.num_items) if data.item_weight is None else data.item_weight
     used = np.asarray(used) > 0
-    count = float(np.sum(used))
-    if isinstance(data, SparseResponses):
-        count = float(np.quantile(data.counts, 0.25))
-    elif data.exposure is not None:
-        each = (np.asarray(data.exposure) > 0) @ used.astype(np.int32)
-        if data.subject_weight is not None:
-            each = each[np.asarray(data.subject_weight) > 0]
-        count = float(np.quantile(each, 0.25))
+    each = data.answered(used, trials=False)
+    if data.subject_weight is not None:
+        each = each[np.asarray(data.subject_weight) > 0]
+    count = float(np.quantile(each, 0.25))
     return 20 if count <= 10 else 8 if count <= 100 else 5 if count <= 600 else 2
 
 
@@ -401,11 +397,9 @@ def check_kind(problem: Problem, kind: str) -> None:
 def _by_cells(problem: Problem) -> Problem | None:
     """The problem with its observed cells alone if C'C of these is quicker."""
     data = problem.data
-    if data.exposure is None or data.evidence is not None:
+    if data.evidence is not None or data.share_observed > FEW_CELLS:
         return None
-    if float(jnp.mean(data.exposure != 0)) > FEW_CELLS:
-        return None
-    return eqx.tree_at(lambda x: x.data, problem, SparseResponses.of(data))
+    return eqx.tree_at(lambda x: x.data, problem, by_cell(data))
 
 
 def _inversion(

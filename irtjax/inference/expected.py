@@ -40,7 +40,6 @@ from irtjax.data.sparse_responses import SparseResponses
 from irtjax.inference.block import (
     Scorer,
     SubjectBlock,
-    map_subjects,
     scan_in_stretches,
     scan_scores,
     table_of,
@@ -142,10 +141,9 @@ def expected_scores(
     if isinstance(data, SparseResponses):
         given = scorer, data, theta, log_weights, at_nodes, least, direct
         return _sparse_expected(*given)
-    if into is None:
-        zeros = jnp.zeros(data.num_subjects, scorer.mean.dtype)
-        into = ExpectedScores(zeros, zeros)
-    return scan_scores(scorer, data, theta, lambda _: scores, into, between)
+    zeros = jnp.zeros(data.num_subjects, scorer.mean.dtype)
+    init, make = ExpectedScores(zeros, zeros), lambda *_: scores
+    return scan_scores(scorer, data, theta, make, init, into, between)
 
 
 def watched_expected_scores(*given: Any) -> ExpectedScores:
@@ -196,12 +194,15 @@ def _sparse_expected(
                 total = total + (by_row * by_column) @ items[:, i, k]
         return total
 
-    def answered(own: Scorer, block: SubjectBlock, log_lik: Array, column: Array):
+    def make(own: Scorer, places: Any):
         """What the items that a subject answered add, beyond those of P D."""
+        return lambda block, log_lik: answered(own, places, block, log_lik)
+
+    def answered(own: Scorer, places: Array, block: SubjectBlock, log_lik: Array):
         each = jax.nn.softmax(log_lik + log_weights, axis=1)
         own_lean = each * (at_nodes - each @ at_nodes)
         moves = mean_sensitivity(own, block, theta, own_lean).items
-        smooth = [each @ table[:, column] for table in direct]
+        smooth = [each @ table[:, places] for table in direct]
         both = [x + y for x, y in zip(smooth, moves, strict=True)]
         errors = own.item_error
         assert errors is not None
@@ -213,7 +214,7 @@ def _sparse_expected(
     rank = error.population.shape[1]
     zeros = jnp.zeros_like(score)
     init = zeros, jnp.zeros((score.shape[0], rank), theta.dtype)
-    more, shared = map_subjects(scorer, data, theta, answered, init)
+    more, shared = scan_scores(scorer, data, theta, make, init)
     form = sum(
         (by_row * error.items[:, i, k]) @ by_column.T
         for i, by_row in enumerate(direct)

@@ -29,7 +29,7 @@ from jaxtyping import Array, Float
 
 from irtjax.data.sparse_responses import SparseResponses
 from irtjax.likelihood.problem import Problem, is_positive
-from irtjax.likelihood.products import chosen_cells, item_cells, outer
+from irtjax.likelihood.products import item_cells, outer, row_cells
 from irtjax.models.families.graded import CLOSEST
 from irtjax.numerics.kernels import (
     block_size_for,
@@ -237,9 +237,9 @@ def _sums_of_cells(
         row = jnp.minimum(part.row, num_items - 1)
         ability, block = theta[part.column], flat[part.column]
         product = jnp.einsum("rk,rwk->rw", slopes[row], ability)
-        item = jnp.broadcast_to(row[:, None], product.shape)
         values, exposure = part.value.astype(dtype), part.exposure.astype(dtype)
-        found = chosen_cells(problem.model, items, product, item, values, exposure)
+        own = jax.tree.map(lambda x: x[row], items)
+        found = row_cells(problem.model, own, product, values, exposure)
         each = 1 if weight is None else weight.astype(dtype)[part.column]
         slope, bend = found.slope, found.curvature
         spread = jnp.einsum("rp,rwp->rw", outer(slopes)[row], block)  # a'C a

@@ -10,18 +10,11 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array
 
+from irtjax.data.blocks import Block
 from irtjax.inference.moments import normal_moments
-from irtjax.likelihood.products import (
-    Cells,
-    cells,
-    chosen_cells,
-    mean_cells,
-    mean_chosen_cells,
-    outer,
-)
+from irtjax.likelihood.products import Cells, block_cells, mean_block_cells
 from irtjax.models.model import Model
 from irtjax.numerics.kernels import inverse_of, positive_definite_solve, weigh_rows
-from irtjax.numerics.sparse import Bucket
 
 #: Longest step, in prior standard deviations.
 LONGEST = 2.0
@@ -48,47 +41,21 @@ class Rows(NamedTuple):
     variance: Callable[[Array], Array]
 
 
-def dense_rows(
-    model: Model, items: Any, weight: Array | None, values, exposure
-) -> Rows:
-    """Of a block with every item: `values` are `[rows, items]`."""
-    slopes, dims = items.discrimination, items.discrimination.shape[1]
-    weighted, products = weigh_rows(slopes, weight), weigh_rows(outer(slopes), weight)
-    each_item = weigh_rows(jnp.ones_like(slopes[:, 0]), weight)
-    variance = lambda inverse: inverse.reshape(len(inverse), -1) @ outer(slopes).T
+def rows_of(model: Model, items: Any, weight: Array | None, block: Block) -> Rows:
+    """Of a block of subjects; `weight` are those of the items."""
+    slopes = items.discrimination
+    weighted = weigh_rows(slopes, weight)
+    each_item = weigh_rows(jnp.ones_like(slopes[:, :1]), weight)
+    product = lambda theta: block.products(theta, slopes)
+    variance = lambda spread: block.forms(spread, slopes)
     return Rows(
-        lambda theta: cells(model, items, theta, values, exposure),
-        lambda theta, spread: mean_cells(
-            model, items, theta, variance(spread), values, exposure
+        lambda theta: block_cells(model, items, block, product(theta)),
+        lambda theta, spread: mean_block_cells(
+            model, items, block, product(theta), variance(spread)
         ),
-        lambda each: each @ each_item,
-        lambda each: each @ weighted,
-        lambda each: (each @ products).reshape(-1, dims, dims),
-        variance,
-    )
-
-
-def observed_rows(model: Model, items: Any, weight: Array | None, part: Bucket) -> Rows:
-    """Of some subjects with the items that they answered."""
-    slopes, item = items.discrimination[part.column], part.column
-    dtype = slopes.dtype
-    values, exposure = part.value.astype(dtype), part.exposure.astype(dtype)
-    each_item = jnp.ones_like(slopes[..., 0])
-    if weight is not None:
-        each_item = weight.astype(dtype)[item]
-    weighted = slopes * each_item[..., None]
-    product = lambda theta: jnp.einsum("rk,rwk->rw", theta, slopes)
-    variance = lambda inverse: jnp.einsum("rkl,rwk,rwl->rw", inverse, slopes, slopes)
-    return Rows(
-        lambda theta: chosen_cells(
-            model, items, product(theta), item, values, exposure
-        ),
-        lambda theta, spread: mean_chosen_cells(
-            model, items, product(theta), variance(spread), item, values, exposure
-        ),
-        lambda each: jnp.sum(each * each_item, axis=1),
-        lambda each: jnp.einsum("rw,rwk->rk", each, weighted),
-        lambda each: jnp.einsum("rw,rwk,rwl->rkl", each, weighted, slopes),
+        lambda each: block.sums(each, each_item)[:, 0],
+        lambda each: block.sums(each, weighted),
+        lambda each: block.outer_sums(each, weighted, slopes),
         variance,
     )
 

@@ -12,8 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from irtjax.data.responses import Responses
-from irtjax.data.sparse_responses import SparseResponses
+from irtjax.data.responses import AbstractResponses
 from irtjax.inference.block import (
     BlockScores,
     Scorer,
@@ -39,7 +38,7 @@ def score(
     model: Model,
     items: Items,
     population: Population,
-    data: Responses | SparseResponses,
+    data: AbstractResponses,
     *,
     scoring: str = "eap",
     nodes: Float[Array, " nodes"] | np.ndarray | None = None,
@@ -127,7 +126,7 @@ def score_on_nodes(
     model: Model,
     items: Items,
     population: Population,
-    data: Responses | SparseResponses,
+    data: AbstractResponses,
     nodes: Float[Array, " nodes"],
     bounds: Float[Array, "2"],
     item_covariance: Covariance | None = None,
@@ -158,7 +157,8 @@ def score_on_nodes(
     mean, sd = scorer.mean, scorer.sd
     theta = mean + sd * nodes
 
-    def make(scorer: Scorer):
+    def make(scorer: Scorer, places: Array | None):
+        del places
         score_block = _block_scorer(scorer, theta, bounds)
 
         def scores(block: SubjectBlock, log_lik: Array) -> Scores:
@@ -177,20 +177,14 @@ def score_on_nodes(
 
         return scores
 
-    init = into
-    if init is None:
-        zeros = jnp.zeros(data.num_subjects, mean.dtype)
-        flags = jnp.zeros(data.num_subjects, jnp.int32)
-        init = Scores(zeros, zeros, zeros, flags)
-        if isinstance(data, SparseResponses):
-            # Subjects without a response, of whom there is no block.
-            none = jnp.full_like(flags, int(ScoreFlag.NO_RESPONSES))
-            init = Scores(zeros + mean, zeros + sd, zeros, none)
-        if item_covariance is not None:
-            rank = item_covariance.shared.shape[0]
-            shared = jnp.zeros((data.num_subjects, rank), mean.dtype)
-            init = init._replace(shared=shared)
-    return scan_scores(scorer, data, theta, make, init, between)
+    # Subjects without a response.
+    zeros = jnp.zeros(data.num_subjects, mean.dtype)
+    flag = jnp.full(data.num_subjects, int(ScoreFlag.NO_RESPONSES), jnp.int32)
+    init = Scores(zeros + mean, zeros + sd, zeros, flag)
+    if item_covariance is not None:
+        rank = item_covariance.shared.shape[0]
+        init = init._replace(shared=jnp.zeros((data.num_subjects, rank), mean.dtype))
+    return scan_scores(scorer, data, theta, make, init, into, between)
 
 
 def _block_scorer(scorer: Scorer, theta: Array, bounds: Array):

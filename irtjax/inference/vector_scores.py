@@ -38,16 +38,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from irtjax.data.responses import Responses
-from irtjax.data.sparse_responses import SparseResponses
+from irtjax.data.blocks import Block
+from irtjax.data.responses import AbstractResponses
 from irtjax.inference.moments import variance_of_score
-from irtjax.inference.row_modes import (
-    Rows,
-    dense_rows,
-    find_modes,
-    moments_of,
-    observed_rows,
-)
+from irtjax.inference.row_modes import find_modes, moments_of, rows_of
 from irtjax.likelihood.products import expected_cells, item_cells, outer
 from irtjax.models.model import Model, Population
 from irtjax.numerics.kernels import (
@@ -60,13 +54,6 @@ from irtjax.numerics.kernels import (
     weigh_rows,
 )
 from irtjax.numerics.programs import stored_jit
-from irtjax.numerics.sparse import (
-    Bucket,
-    dense_blocks,
-    in_blocks,
-    num_blocks,
-    scan_rows,
-)
 
 #: Most Newton steps of a block; with gentle slopes 5 to 10 are taken.
 NUM_NEWTON = 100
@@ -107,7 +94,7 @@ def score_factors(
     model: Model,
     items: Any,
     population: Population,
-    data: Responses | SparseResponses,
+    data: AbstractResponses,
     start: Array | None = None,
     num_newton: int = NUM_NEWTON,
     into: FactorScores | None = None,
@@ -128,7 +115,7 @@ def score_factors(
     """
     slopes = items.discrimination
     dtype, dims = slopes.dtype, slopes.shape[1]
-    num_subjects, num_items = data.num_subjects, data.num_items
+    num_subjects = data.num_subjects
     precision = jnp.linalg.inv(population.covariance.astype(dtype))
     mean = jnp.asarray(population.mean, dtype)
     if start is None:
@@ -136,44 +123,24 @@ def score_factors(
     prior = mean, precision, num_newton
     root = jnp.finfo(dtype).eps ** 0.5
 
-    def of_rows(rows: Rows, first: Array) -> FactorScores:
+    def of_block(block: Block) -> FactorScores:
+        rows = rows_of(model, items, data.item_weight, block)
+        first = block.rows(start).astype(dtype)
         ability, covariance, last = find_modes(rows, first, *prior)
         moments = moments_of(rows, ability, covariance, mean, precision)
         return FactorScores(ability, covariance, *moments, last < 100 * root)
 
-    if isinstance(data, SparseResponses):
-
-        def of_cells(part: Bucket):
-            rows = observed_rows(model, items, data.item_weight, part)
-            first = start.astype(dtype).at[part.row].get(mode="clip")
-            return of_rows(rows, first)
-
-        # Subjects without a response, who are in no bucket, have the prior.
-        at_mean = jnp.zeros((num_subjects, dims), dtype) + mean
-        alone = start.astype(dtype) if num_newton == 0 else at_mean
-        square = jnp.zeros((num_subjects, dims, dims), dtype)
-        square = square + jnp.linalg.inv(precision)
-        converged = jnp.ones(num_subjects, bool)
-        init = FactorScores(alone, square, at_mean, square, converged)
-        if into is not None and between is not None:
-            first = between[0] == 0
-            init = jax.tree.map(lambda x, y: jnp.where(first, x, y), init, into)
-        numbers = _numbers_of_cell(dims)
-        some = tuple(in_blocks(bucket, numbers) for bucket in data.subjects)
-        return scan_rows(some, of_cells, init, between)
-
-    def body(carry: FactorScores, begin, is_new) -> FactorScores:
-        del is_new
-        values = take_block(data.values, begin, size).astype(dtype)
-        exposure = take_block(data.exposure, begin, size)
-        rows = dense_rows(model, items, data.item_weight, values, exposure)
-        first = take_block(start, begin, size).astype(dtype)
-        new = of_rows(rows, first)
-        return jax.tree.map(lambda x, y: put_block(x, y, begin), carry, new)
-
-    size = block_size_for(num_subjects, num_items, dtype.itemsize)
-    init = _no_scores(num_subjects, dims, dtype) if into is None else into
-    return scan_subject_blocks(body, init, num_subjects, size, between)
+    # Subjects without a response have the prior.
+    at_mean = jnp.zeros((num_subjects, dims), dtype) + mean
+    alone = start.astype(dtype) if num_newton == 0 else at_mean
+    square = jnp.zeros((num_subjects, dims, dims), dtype)
+    square = square + population.covariance.astype(dtype)
+    converged = jnp.ones(num_subjects, bool)
+    init = FactorScores(alone, square, at_mean, square, converged)
+    numbers = _numbers_of_cell(dims)
+    return data.map_subjects(
+        of_block, init, dtype, numbers=numbers, into=into, between=between
+    )
 
 
 def _numbers_of_cell(dims: int) -> int:
@@ -192,16 +159,14 @@ def watched_score_factors(
     model: Model,
     items: Any,
     population: Population,
-    data: Responses | SparseResponses,
+    data: AbstractResponses,
     start: Array | None = None,
 ) -> FactorScores:
     """`score_factors` of the same arguments, in calls that show the share done."""
     given = model, items, population, data, start, NUM_NEWTON
-    count, (num_items, dims) = data.num_subjects, items.discrimination.shape
+    count, dims = data.num_subjects, items.discrimination.shape[1]
     dtype = items.discrimination.dtype
-    blocks = count, block_size_for(count, num_items, dtype.itemsize)
-    if isinstance(data, SparseResponses):
-        blocks = num_blocks(data.subjects, _numbers_of_cell(dims)), 1
+    blocks = data.stretches(dtype, _numbers_of_cell(dims))
     return blocks_in_stretches(
         lambda *part: score_factors(*given, *part),
         lambda: _no_scores(count, dims, dtype),
@@ -364,7 +329,7 @@ class _Passes(NamedTuple):
 def expected_with_items(
     model: Model,
     items: Any,
-    data: Responses | SparseResponses,
+    data: AbstractResponses,
     scores: FactorScores,
     item_covariance: Float[Array, "items p p"],
     key: Array | None = None,
@@ -379,7 +344,7 @@ def expected_with_items(
         model: A model with `dims` abilities.
         items: Item records.
         data: The responses behind the scores. Expected scores are of all cells: those
-            observed alone (`SparseResponses`) are laid out block by block.
+            observed alone are laid out block by block.
         scores: Abilities and their covariances.
         item_covariance: `[items, columns, columns]` of (a_j, x_j).
         key: For the directions of shared errors; a fixed one when None.
@@ -407,7 +372,7 @@ def _block_of(num_subjects: int, num_items: int, dims: int, width: int, dtype) -
 def _with_items(
     model: Model,
     items: Any,
-    data: Responses | SparseResponses,
+    data: AbstractResponses,
     scores: FactorScores,
     item_covariance: Float[Array, "items p p"],
     key: Array | None = None,
@@ -431,13 +396,7 @@ def _with_items(
         num_blocks = -(-num_subjects // size)
         of_first = jnp.minimum(between, num_blocks)
         of_second = jnp.maximum(between - num_blocks, 0)
-    if isinstance(data, SparseResponses):
-        laid_out = dense_blocks(data.subjects, num_subjects, num_items, size, dtype)
-    else:
-        laid_out = lambda begin: (
-            take_block(data.values, begin, size).astype(dtype),
-            take_block(data.exposure, begin, size),
-        )
+    laid_out = data.matrix_blocks(size, dtype)
 
     def block(begin) -> _Moves:
         part = _expected(model, items, share, scores, begin, size)

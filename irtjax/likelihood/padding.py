@@ -15,7 +15,6 @@ import jax
 import numpy as np
 
 from irtjax.data.responses import Responses
-from irtjax.data.sparse_responses import SparseResponses
 from irtjax.likelihood.problem import Problem, Start
 from irtjax.models.model import Model
 from irtjax.numerics.executables import FEW_NUMBERS
@@ -50,11 +49,10 @@ def pad_responses(
     lengths and common parameters, which have terms that weights do not reach. Not for
     use under jit.
     """
-    if isinstance(data, SparseResponses):
-        return model, data, np.arange(data.num_items)
-    size = data.values.size
+    size = data.num_cells
     plain = model.family.num_categories > 0 and not model.family.common
-    if not plain or model.has_lengths or size > MOST_PADDED:
+    large = size > MOST_PADDED or not data.shares_programs
+    if not plain or model.has_lengths or large:
         return model, data, np.arange(data.num_items)
     halvings = 2 if size <= FEW_NUMBERS else 3
     rows, columns = (padded_size(count, halvings) for count in data.values.shape)

@@ -14,6 +14,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Float
 
+from irtjax.data.blocks import Block
 from irtjax.models.model import Model
 
 #: Gauss-Hermite nodes over t, whose posterior standard deviation is about 1 at most.
@@ -53,13 +54,18 @@ def cells(
     return _derivatives(family, natural, product, values, exposure, change)
 
 
-def chosen_cells(
-    model: Model, items: Any, product: Array, item: Array, values, exposure
-) -> Cells:
-    """`cells` of the products of any subjects with the items of a number `item`."""
+def block_cells(model: Model, items: Any, block: Block, product: Array) -> Cells:
+    """`cells` of a block of subjects, at products with their items."""
     family, records = by_product(model, items)
-    records = jax.tree.map(lambda x: x[item], records)
-    natural = lambda t: jax.vmap(jax.vmap(family.natural))(records, t)
+    natural = lambda t: block.at_cells(family.natural, records, t)
+    values = block.values.astype(product.dtype)
+    return _derivatives(family, natural, product, values, block.exposure)
+
+
+def row_cells(model: Model, items: Any, product: Array, values, exposure) -> Cells:
+    """`cells` of rows that are the items, at products with their subjects."""
+    family, records = by_product(model, items)
+    natural = lambda t: jax.vmap(jax.vmap(family.natural, (None, 0)))(records, t)
     return _derivatives(family, natural, product, values, exposure)
 
 
@@ -96,12 +102,14 @@ def mean_cells(
     return _over_nodes(at, product, variance, unroll, DERIVATIVE_NODES)
 
 
-def mean_chosen_cells(
-    model: Model, items: Any, product: Array, variance, item: Array, values, exposure
+def mean_block_cells(
+    model: Model, items: Any, block: Block, product: Array, variance: Array
 ) -> tuple[Array, Array]:
-    """`mean_cells` of `chosen_cells`."""
-    at = lambda t, _: chosen_cells(model, items, t, item, values, exposure)[1:3]
-    return _over_nodes(at, product, variance, size=DERIVATIVE_NODES)
+    """Means of slopes and curvatures of `block_cells`, as by `mean_cells`."""
+    at = lambda t, _: block_cells(model, items, block, t)[1:3]
+    # Of one subject the steps of a loop would take longer than their cells.
+    unroll = len(product) == 1 and model.family.of_products().num_columns == 1
+    return _over_nodes(at, product, variance, unroll, DERIVATIVE_NODES)
 
 
 class ItemCells(NamedTuple):

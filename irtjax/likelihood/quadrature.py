@@ -14,8 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from irtjax.data.responses import Responses
-from irtjax.data.sparse_responses import SparseResponses
+from irtjax.data.responses import AbstractResponses
 from irtjax.likelihood.padding import padded_size
 from irtjax.models.family import Items
 from irtjax.models.model import Model, Population, check_one_ability
@@ -101,19 +100,16 @@ def resolution(
     items: Items,
     population: Population,
     nodes: Array | np.ndarray,
-    data: Responses | SparseResponses,
+    data: AbstractResponses,
 ) -> Resolution:
     """Compares standardised nodes with the narrowest posterior of any subject."""
     sd = float(population.sd)
     plain = Population(population.mean, population.sd)
     weight = data.item_weight
     largest = float(largest_information(model, items, plain, weight))
-    if isinstance(data, SparseResponses):
-        # Of items with equal weights, as those of a table are.
-        largest *= float(np.max(data.counts)) / data.num_items
-    elif data.exposure is not None:
+    if not data.is_complete:
         each = np.ones(data.num_items) if weight is None else np.asarray(weight)
-        largest *= float(np.max(np.asarray(data.exposure) @ each) / np.sum(each))
+        largest *= float(np.max(data.answered(each)) / np.sum(each))
     if not math.isfinite(largest):
         largest = 0.0
     grid = np.asarray(nodes)
@@ -125,7 +121,7 @@ def choose_nodes(
     model: Model,
     items: Items,
     population: Population,
-    data: Responses | SparseResponses,
+    data: AbstractResponses,
 ) -> np.ndarray:
     """Equally spaced standardised nodes fit for these items and data.
 
@@ -136,14 +132,12 @@ def choose_nodes(
     """
     probe = resolution(model, items, population, np.array([-1.0, 1.0]), data)
     smallest = probe.smallest_posterior_sd / float(population.sd)
-    if isinstance(data, SparseResponses) or data.values.size > MIDDLING:
+    if not data.shares_programs or data.num_cells > MIDDLING:
         return nodes_for(smallest)
-    if data.values.size > COARSE:
+    if data.num_cells > COARSE:
         return nodes_for(smallest, 1)
-    observed = (
-        1.0 if data.exposure is None else float(np.mean(np.asarray(data.exposure)))
-    )
-    usual = 1 / math.sqrt(1 + observed * data.num_items / 4)
+    # The mean number of responses (or trials) of a subject.
+    usual = 1 / math.sqrt(1 + float(np.mean(data.answered())) / 4)
     return nodes_for(min(smallest, usual), 0)
 
 

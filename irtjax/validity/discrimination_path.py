@@ -41,7 +41,6 @@ from irtjax.data import ResponseTable, read
 from irtjax.data.frames import HasTable
 from irtjax.data.responses import Responses
 from irtjax.data.wording import counted, have
-from irtjax.estimators.data_products import column_products
 from irtjax.estimators.driver import run
 from irtjax.estimators.joint.mm import MM
 from irtjax.estimators.start import start_values
@@ -284,7 +283,7 @@ def _score_deviation(model: Model, data: Responses, theta: Array) -> Array:
     dims = rows.shape[1]
     outer = (rows[:, :, None] * rows[:, None]).reshape(len(theta), -1)
     powers = jnp.concatenate([jnp.ones_like(rows[:, :1]), rows, outer], axis=1)
-    _, values, exposure = column_products(model, data, powers)
+    _, values, exposure = data.column_products(powers)
     count, first, second = jnp.split(exposure, [1, 1 + dims], axis=1)
     squares = first[:, :, None] * first[:, None] / jnp.maximum(count, 1)[..., None]
     squares = second.reshape(-1, dims, dims) - squares

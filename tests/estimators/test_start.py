@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from irtjax.data import responses
 from irtjax.data.responses import Responses
-from irtjax.estimators import data_products, start
-from irtjax.estimators.data_products import column_products, row_products
+from irtjax.estimators import start
 from irtjax.estimators.start import start_values
 from irtjax.models.catalogue import (
     graded,
@@ -86,11 +86,11 @@ def test_products_by_blocks_are_products(monkeypatch, missing):
     seen = np.ones_like(values) if data.observed is None else np.asarray(data.observed)
     rng = np.random.default_rng(0)
     right, left = rng.normal(size=(6, 2)), rng.normal(size=(240, 3))
-    monkeypatch.setattr(data_products, "block_size_for", lambda *_: 70)
-    rows = row_products(data, jnp.asarray(right), jnp.asarray(right[:, ::-1]))
+    monkeypatch.setattr(responses, "block_size_for", lambda *_: 70)
+    rows = data.row_products(jnp.asarray(right), jnp.asarray(right[:, ::-1]))
     np.testing.assert_allclose(rows, values @ right + seen @ right[:, ::-1], atol=1e-12)
-    (with_statistic,), with_values, with_exposure = column_products(
-        two_parameter(), data, jnp.asarray(left)
+    (with_statistic,), with_values, with_exposure = data.column_products(
+        jnp.asarray(left), two_parameter().family.statistics
     )
     np.testing.assert_allclose(with_statistic, values.T @ left, atol=1e-12)
     np.testing.assert_allclose(with_values, values.T @ left, atol=1e-12)

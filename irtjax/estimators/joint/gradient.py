@@ -115,9 +115,9 @@ def batch_gradient(
     problem, data = context.problem, context.problem.data
     size = min(batch_size, data.num_subjects)
     chosen = jax.random.choice(key, data.num_subjects, (size,), replace=False)
-    rows = data.values, data.observed, data.trials, data.subject_weight
-    rows = jax.tree.map(lambda x: x[chosen], rows)
-    batch = Responses(*rows, item_weight=data.item_weight)
+    rows = (data.values, data.observed, data.trials), data.subject_weight
+    cells, weight = jax.tree.map(lambda x: x[chosen], rows)
+    batch = Responses(*cells, subject_weight=weight, item_weight=data.item_weight)
     at = unscaled(point, context.reference)
     seen = joint_derivatives(problem.model, batch, at.coordinates, at.theta[chosen])
     by_prior = jax.grad(folded_prior, argnums=1)(problem, at)

@@ -21,7 +21,7 @@ from jax.core import Tracer
 from jaxtyping import Array, Float
 
 from irtjax._types import KeyArray, Scalar
-from irtjax.data.sparse_responses import SparseResponses
+from irtjax.data.sparse_responses import SparseResponses, by_cell
 from irtjax.data.sparse_table import FEW_OBSERVED
 from irtjax.estimators.ascent import AbstractAscent, AscentState, Image
 from irtjax.estimators.driver import Run, Solution, tree_where
@@ -66,7 +66,6 @@ from irtjax.estimators.joint.objective import (
 )
 from irtjax.estimators.joint.sparse import (
     cells_note,
-    is_sparse,
     sparse_subject_sweep,
     sparse_sweep,
 )
@@ -191,17 +190,14 @@ class MM(AbstractAscent, AbstractPenalised):
 
     def _visits_cells(self, problem: Problem) -> bool:
         """Whether passes are over the observed cells alone, because they are few."""
-        data: Any = problem.data
-        if isinstance(data, SparseResponses):
-            return True
-        return self._cells(problem.model).num_cuts <= 1 and is_sparse(data)
+        cuts = self._cells(problem.model).num_cuts
+        return cuts <= 1 and problem.data.is_sparse
 
     def laid_out(self, problem: Problem) -> Problem:
         """The problem, with its observed cells alone where they are few."""
-        data: Any = problem.data
-        if isinstance(data, SparseResponses) or not self._visits_cells(problem):
+        if not self._visits_cells(problem):
             return problem
-        return eqx.tree_at(lambda x: x.data, problem, SparseResponses.of(data))
+        return eqx.tree_at(lambda x: x.data, problem, by_cell(problem.data))
 
     def record(self) -> dict[str, Any]:
         """The settings that change the estimates, and the acceleration."""

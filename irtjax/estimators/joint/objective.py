@@ -20,8 +20,8 @@ from jax import lax
 from jaxtyping import Array, Bool, Float
 
 from irtjax._types import Scalar
-from irtjax.data.responses import Responses
-from irtjax.data.sparse_responses import SparseResponses
+from irtjax.data.blocks import Block
+from irtjax.data.responses import AbstractResponses, Responses
 from irtjax.estimators.joint.separation import separable_items, separable_subjects
 from irtjax.likelihood.problem import Parameters, Problem, is_positive, report_scale
 from irtjax.models.family import Items
@@ -34,7 +34,6 @@ from irtjax.numerics.kernels import (
     take_block,
     weigh_rows,
 )
-from irtjax.numerics.sparse import Bucket, scan_rows
 
 _HALF_LOG_TWO_PI = 0.9189385332046727
 
@@ -269,7 +268,7 @@ def best_fold(
 
 def diverging(
     model: Model,
-    data: Responses | SparseResponses,
+    data: AbstractResponses,
     items,
     theta: Float[Array, "subjects ..."],
     free: Bool[Array, "items columns"] | None = None,
@@ -314,34 +313,34 @@ def diverging(
     if theta.ndim > 1:
         return _diverging_in_several(model, data, items, theta, free)
     slope = items.discrimination
-    if isinstance(data, SparseResponses):
-        subjects, extremes = _sparse_ends(data, slope, theta)
-        return _diverging(model, subjects, extremes)
-    size = block_size_for(data.num_subjects, data.num_items, slope.dtype.itemsize)
-    infinite = jnp.asarray(jnp.inf, slope.dtype)
+    infinite = jnp.full((data.num_items, 4), jnp.inf, slope.dtype)
 
-    def body(carry, start, is_new):
-        """Subjects without a finite ability; ends of right and wrong by item."""
-        one_way, extremes = carry
-        values = take_block(data.values, start, size)
-        exposure = take_block(data.exposure, start, size)
-        ability = take_block(theta, start, size)[:, None]
-        n = jnp.ones_like(values) if exposure is None else exposure.astype(values.dtype)
-        right, wrong = values > 0, values < n
-        upward = (right & (slope > 0)) | (wrong & (slope < 0))
-        downward = (wrong & (slope > 0)) | (right & (slope < 0))
-        both_ways = jnp.any(upward, axis=1) & jnp.any(downward, axis=1)
+    def one_way(block: Block) -> Array:
+        """Subjects without a finite ability."""
+        (right, wrong), steep = _sides(block), block.columns(slope)
+        upward = (right & (steep > 0)) | (wrong & (steep < 0))
+        downward = (wrong & (steep > 0)) | (right & (steep < 0))
+        return ~(jnp.any(upward, axis=1) & jnp.any(downward, axis=1))
+
+    def ends(block: Block) -> Array:
+        """Lowest and highest abilities of right and wrong responses to an item."""
+        ability = block.columns(theta)
         ends = [
-            jnp.min(jnp.where(mask, side, infinite), axis=0)
-            for mask in (right, wrong)
+            jnp.min(jnp.where(mask, side, jnp.inf), axis=1)
+            for mask in _sides(block)
             for side in (ability, -ability)
         ]
-        extremes = jnp.minimum(extremes, jnp.stack(ends))
-        return put_block(one_way, ~both_ways, start), extremes
+        return jnp.stack(ends, axis=1)
 
-    init = (jnp.zeros(data.num_subjects, bool), jnp.full((4, data.num_items), infinite))
-    subjects, extremes = scan_subject_blocks(body, init, data.num_subjects, size)
-    return _diverging(model, subjects, extremes)
+    every = jnp.ones(data.num_subjects, bool)
+    subjects = data.map_subjects(one_way, every, slope.dtype)
+    return _diverging(model, subjects, data.map_items(ends, infinite, slope.dtype).T)
+
+
+def _sides(block: Block) -> tuple[Array, Array]:
+    """Which cells have right responses, and which have wrong ones."""
+    n = 1 if block.exposure is None else block.exposure.astype(block.values.dtype)
+    return block.values > 0, block.values < n
 
 
 def _diverging_in_several(model: Model, data, items, theta, free) -> Divergence:
@@ -353,32 +352,6 @@ def _diverging_in_several(model: Model, data, items, theta, free) -> Divergence:
     positive = is_positive(model)
     subjects = separable_subjects(data, slope)
     return Divergence(subjects, separable_items(data, theta, free, positive))
-
-
-def _sparse_ends(data: SparseResponses, slope, theta) -> tuple[Array, Array]:
-    """Subjects and ends of `diverging`, from the observed cells."""
-
-    def one_way(part: Bucket) -> Array:
-        steep = slope[part.column]
-        right, wrong = part.value > 0, part.value < part.exposure
-        upward = (right & (steep > 0)) | (wrong & (steep < 0))
-        downward = (wrong & (steep > 0)) | (right & (steep < 0))
-        return ~(jnp.any(upward, axis=1) & jnp.any(downward, axis=1))
-
-    def ends(part: Bucket) -> Array:
-        ability = theta[part.column]
-        masks = part.value > 0, part.value < part.exposure
-        found = [
-            jnp.min(jnp.where(mask, side, jnp.inf), axis=1)
-            for mask in masks
-            for side in (ability, -ability)
-        ]
-        return jnp.stack(found, axis=1)
-
-    every = jnp.ones(data.num_subjects, bool)
-    infinite = jnp.full((data.num_items, 4), jnp.inf, theta.dtype)
-    subjects = scan_rows(data.subjects, one_way, every)
-    return subjects, scan_rows(data.items, ends, infinite).T
 
 
 def _diverging(model: Model, subjects: Array, extremes: Array) -> Divergence:

@@ -36,7 +36,6 @@ from irtjax.estimators.joint.objective import penalty_terms
 from irtjax.estimators.joint.sparse import sparse_sweep
 from irtjax.likelihood.problem import Parameters, Problem, Start
 from irtjax.numerics.kernels import weigh_rows
-from irtjax.numerics.sparse import Bucket
 
 #: Mean of p (1 - p) of a response, from which standard errors are approximated.
 CURVATURE = 0.1
@@ -238,26 +237,11 @@ def _standard_errors(problem: Problem, point: BilinearParameters) -> Array:
     gradient = jax.grad(lambda at: jnp.sum(_prior(problem, at)))
     # Priors are of one coordinate each, so that this is the diagonal.
     _, bend = jax.jvp(gradient, (point,), (ones,))
-    if isinstance(data, SparseResponses):
-        sides = (data.items, data.num_items), (data.subjects, data.num_subjects)
-        seen = tuple(_counts(*side, point.theta.dtype) for side in sides)
-    else:
-        exposure = jnp.ones_like(data.values)
-        exposure = exposure if data.exposure is None else data.exposure
-        seen = jnp.sum(exposure, axis=0), jnp.sum(exposure, axis=1)
-    items, subjects = (CURVATURE * x.astype(point.theta.dtype) for x in seen)
+    seen = data.exposures(point.theta.dtype)
+    items, subjects = (CURVATURE * count for count in seen)
     by_data = BilinearParameters(items[:, None], items, subjects[:, None])
     error = lambda known, bend: 1 / jnp.sqrt(jnp.maximum(known - bend, 1e-6))
     return ravel_pytree(jax.tree.map(error, by_data, bend))[0]
-
-
-def _counts(side: tuple[Bucket, ...], num_rows: int, dtype) -> Array:
-    """Responses of each row."""
-    found = jnp.zeros(num_rows, dtype)
-    for part in side:
-        seen = jnp.sum(part.exposure.astype(dtype), axis=-1)
-        found = found.at[part.row].add(seen, mode="drop")
-    return found
 
 
 def _direction(gradient: Array, moves: Array, bends: Array, count: Array) -> Array:

@@ -19,7 +19,6 @@ are below 1 has a finite estimate; a row where all logits have the right sign ha
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
@@ -27,15 +26,8 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool, Float
 
-from irtjax.data.responses import Responses
-from irtjax.data.sparse_responses import SparseResponses
-from irtjax.numerics.kernels import (
-    block_size_for,
-    put_block,
-    scan_subject_blocks,
-    take_block,
-)
-from irtjax.numerics.sparse import Bucket, scan_rows
+from irtjax.data.blocks import Block
+from irtjax.data.responses import AbstractResponses
 
 #: A row in which no signed logit of a step reaches this is not separable; 1 is exact.
 LEAST_STEP = 0.9
@@ -165,7 +157,7 @@ def separable(
 
 
 def separable_subjects(
-    data: Responses | SparseResponses, slope: Float[Array, "items K"]
+    data: AbstractResponses, slope: Float[Array, "items K"]
 ) -> Bool[Array, " subjects"]:
     """Subjects without a finite estimate of their abilities, items fixed."""
     free = jnp.ones((data.num_subjects, slope.shape[1]), bool)
@@ -173,7 +165,7 @@ def separable_subjects(
 
 
 def separable_items(
-    data: Responses | SparseResponses,
+    data: AbstractResponses,
     theta: Float[Array, "subjects K"],
     free: Bool[Array, "items K"],
     positive: bool,
@@ -186,39 +178,17 @@ def separable_items(
     return _by_row(data, table, free, bounded, True)
 
 
-def _by_row(data, table: Array, free: Array, bounded: Array, by_item: bool) -> Array:
+def _by_row(
+    data: AbstractResponses, table: Array, free: Array, bounded: Array, by_item: bool
+) -> Array:
     """`separable` of all subjects, or of all items, block by block."""
     table = CellDesign.of(table).table
-    none = jnp.ones(free.shape[0], bool)
-    if isinstance(data, SparseResponses):
-        return _by_cell(data, table, free, bounded, by_item)
-    rows, columns = free.shape[0], table.shape[0]
-    size = block_size_for(rows, columns, table.dtype.itemsize)
-    take: Callable[[Array, Array], Array]
-    if by_item:
-        take = lambda x, start: lax.dynamic_slice_in_dim(x, start, size, 1).T
-    else:
-        take = lambda x, start: take_block(x, start, size)
 
-    def body(found, start, is_new):
-        del is_new
-        values = take(data.values, start)
-        exposure = data.exposure
-        n = 1 if exposure is None else take(exposure, start).astype(values.dtype)
-        part = take_block(free, start, size)
-        block = separable(CellDesign(table), values > 0, values < n, part, bounded)
-        return put_block(found, block, start)
+    def rows(block: Block) -> Array:
+        values, exposure = block.values, block.exposure
+        n = 1 if exposure is None else exposure.astype(values.dtype)
+        design, own = CellDesign(block.columns(table)), block.rows(free)
+        return separable(design, values > 0, values < n, own, bounded)
 
-    return scan_subject_blocks(body, none, rows, size)
-
-
-def _by_cell(data, table: Array, free: Array, bounded: Array, by_item: bool) -> Array:
-    """`_by_row` of the observed cells alone."""
-
-    def chunk(part: Bucket) -> Array:
-        mine = free.at[part.row].get(mode="clip")
-        right, wrong = part.value > 0, part.value < part.exposure
-        return separable(CellDesign(table[part.column]), right, wrong, mine, bounded)
-
-    buckets = data.items if by_item else data.subjects
-    return scan_rows(buckets, chunk, jnp.ones(free.shape[0], bool))
+    mapped = data.map_items if by_item else data.map_subjects
+    return mapped(rows, jnp.ones(free.shape[0], bool), table.dtype)

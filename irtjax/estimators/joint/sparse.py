@@ -10,17 +10,12 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Float
 
-from irtjax.data.responses import Responses
+from irtjax.data.responses import AbstractResponses
 from irtjax.data.sparse_responses import SparseResponses
-from irtjax.data.sparse_table import FEW_OBSERVED
 from irtjax.estimators.joint.bound import BilinearParameters, ItemSweep, Quadratic
 from irtjax.numerics.sparse import Bucket, scan_rows
-
-#: Cells from which the layout pays.
-MANY_CELLS = 2**20
 
 
 class RowSums(NamedTuple):
@@ -32,21 +27,9 @@ class RowSums(NamedTuple):
     moments: Float[Array, "rows pp"]
 
 
-def is_sparse(data: Responses) -> bool:
-    """Whether few of many cells are observed."""
-    seen = data.exposure
-    if seen is None or data.values.size < MANY_CELLS:
-        return False
-    return float(jnp.mean(seen != 0)) <= FEW_OBSERVED
-
-
-def cells_note(data: Responses | SparseResponses) -> str:
+def cells_note(data: AbstractResponses) -> str:
     """The note of a fit whose passes are over the observed cells of these data."""
-    if isinstance(data, SparseResponses):
-        seen = sum(int((np.asarray(x.exposure) != 0).sum()) for x in data.subjects)
-    else:
-        seen = int(np.count_nonzero(np.asarray(data.exposure)))
-    share = 100 * seen / (data.num_subjects * data.num_items)
+    share = 100 * data.share_observed
     return f"mm visited the observed cells alone: {share:.2g} % of all cells"
 
 

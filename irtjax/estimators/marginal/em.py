@@ -19,7 +19,6 @@ from jaxtyping import Array, Float, Int
 
 from irtjax._types import KeyArray, Scalar
 from irtjax.data.responses import Responses
-from irtjax.data.sparse_responses import SparseResponses
 from irtjax.data.sparse_table import FEW_ON_NODES
 from irtjax.estimators.ascent import (
     AbstractAscent,
@@ -286,10 +285,8 @@ class EM(AbstractAscent, AbstractOnNodes):
 
     def on_nodes(self, nodes: Array, data: Responses) -> EM:
         """On these nodes; for large data in windows of them, subjects being sorted."""
-        if isinstance(data, SparseResponses):
-            return dataclasses.replace(self, nodes=nodes, window=0)
         least = NARROW[nodes.dtype.itemsize]
-        window = max(20 * (len(nodes) // 50), least) * (data.values.size >= LARGE)
+        window = max(20 * (len(nodes) // 50), least) * (data.num_cells >= LARGE)
         return dataclasses.replace(self, nodes=nodes, window=window)
 
     def solve(self, problem: Problem, start: Start, run: Run) -> Solution:

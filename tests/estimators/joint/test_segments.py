@@ -61,7 +61,7 @@ def test_bounds_are_the_dense_ones(dims, link, curvature, weighted):
         subject_weight=of_subjects,
         item_weight=of_items,
     )
-    data = Responses(*dense, None, of_subjects, of_items)
+    data = Responses(*dense, subject_weight=of_subjects, item_weight=of_items)
     point = BilinearParameters(
         items.discrimination.reshape(ITEMS, -1),
         items.intercept,

@@ -113,7 +113,7 @@ def test_without_trials_blocks_of_subjects_and_items_have_no_effect(monkeypatch)
     slope, theta, values, seen = table_of(2, 23, 17, 2, scale=4.0)
     data = irtjax.Responses(jnp.asarray(values, jnp.int8), jnp.asarray(seen))
     whole = judged(data, slope, theta, positive=True)
-    name = "irtjax.estimators.joint.separation.block_size_for"
+    name = "irtjax.data.responses.block_size_for"
     monkeypatch.setattr(name, lambda rows, columns, itemsize: 5)
     for found, right in zip(judged(data, slope, theta, True), whole, strict=True):
         np.testing.assert_array_equal(found, right)

@@ -11,6 +11,7 @@ import pytest
 import irtjax
 import irtjax.numerics.sparse as numerics
 from experiments.scaling.factors import segment_sums
+from irtjax.data import responses as responses_module
 from irtjax.data.responses import Responses
 from irtjax.data.sparse_responses import SparseResponses
 from irtjax.estimators.driver import Run
@@ -94,8 +95,8 @@ def test_a_fit_is_the_dense_fit(monkeypatch):
         np.asarray(data.values), observed=np.asarray(data.observed)
     )
     dense = irtjax.fit(table, "2pl", method="mm")
-    monkeypatch.setattr(sparse, "MANY_CELLS", 1)
-    monkeypatch.setattr(sparse, "FEW_OBSERVED", 1.0)
+    monkeypatch.setattr(responses_module, "MANY_CELLS", 1)
+    monkeypatch.setattr(responses_module, "FEW_OBSERVED", 1.0)
     problem = Problem.create(dense.model, data)
     assert isinstance(MM().laid_out(problem).data, SparseResponses)
     few = irtjax.fit(table, "2pl", method="mm")
@@ -117,12 +118,12 @@ def test_missing_values_change_nothing():
 
 def test_complete_data_and_small_data_stay_dense():
     data = responses()
-    assert not sparse.is_sparse(data)  # Few cells in all.
+    assert not data.is_sparse  # Few cells in all.
     large = Responses(jnp.zeros((1024, 1024), jnp.int8))
-    assert not sparse.is_sparse(large)
+    assert not large.is_sparse
     seen = jnp.zeros((1024, 1024), bool).at[:50].set(True)
     some = dataclasses.replace(large, observed=seen)
-    assert sparse.is_sparse(some)
+    assert some.is_sparse
     note = "mm visited the observed cells alone: 4.9 % of all cells"
     for data in (some, SparseResponses.of(some)):
         assert sparse.cells_note(data) == note
@@ -130,8 +131,8 @@ def test_complete_data_and_small_data_stay_dense():
 
 @pytest.mark.slow
 def test_a_start_without_abilities(monkeypatch):
-    monkeypatch.setattr(sparse, "MANY_CELLS", 1)
-    monkeypatch.setattr(sparse, "FEW_OBSERVED", 1.0)
+    monkeypatch.setattr(responses_module, "MANY_CELLS", 1)
+    monkeypatch.setattr(responses_module, "FEW_OBSERVED", 1.0)
     data = responses()
     problem = Problem.create(irtjax.MODELS["2pl"](), data)
     start = irtjax.start_values(problem.model, data)
