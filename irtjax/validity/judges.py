@@ -26,6 +26,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+from scipy.linalg import block_diag
 from scipy.sparse import coo_array, csr_array, hstack
 from scipy.special import expit, ndtri
 
@@ -57,7 +58,7 @@ class Reports(NamedTuple):
         verdict: `[reports]` 0 or 1.
         judge: `[reports]`.
         cell: `[reports]`.
-        style: `[reports, covariates]`.
+        design: `[2, reports, 2 + covariates]` 1, t and s, with t = 0 and t = 1.
         subject: `[cells]`.
         item: `[cells]`.
         gold: `[cells]` 0 or 1, NaN where it is not known.
@@ -66,15 +67,24 @@ class Reports(NamedTuple):
     verdict: np.ndarray
     judge: np.ndarray
     cell: np.ndarray
-    style: np.ndarray
+    design: np.ndarray
     subject: np.ndarray
     item: np.ndarray
     gold: np.ndarray
 
-    def design(self, truth: float) -> np.ndarray:
-        """`[reports, 2 + covariates]`: 1, t and s."""
-        ones = np.ones(len(self.verdict))
-        return np.column_stack([ones, truth * ones, self.style])
+    def predictors(self, judge: np.ndarray) -> np.ndarray:
+        """`[2, reports]` log odds of the verdict "right", with t = 0 and t = 1."""
+        return np.einsum("trw,rw->tr", self.design, judge[self.judge])
+
+    def weights(self, q: np.ndarray) -> np.ndarray:
+        """`[2, reports]` posterior chances of t = 0 and t = 1."""
+        return np.stack([1 - q, q])[:, self.cell]
+
+    def by_judge(self, values: np.ndarray) -> np.ndarray:
+        """Sums over the reports of each judge, `[judges, ...]`."""
+        columns = values.reshape(len(values), -1).T
+        sums = np.column_stack([np.bincount(self.judge, x) for x in columns])
+        return sums.reshape(-1, *values.shape[1:])
 
 
 class JudgeParameters(NamedTuple):
@@ -234,8 +244,7 @@ def maximum(
     reports: Reports, abilities: bool = True
 ) -> tuple[JudgeParameters, Truth, bool]:
     """Parameters of the greatest posterior density, by EM."""
-    width = 2 + reports.style.shape[1]
-    start = np.zeros((reports.judge.max() + 1, width))
+    start = np.zeros((reports.judge.max() + 1, reports.design.shape[2]))
     start[:, :2] = -1.0, 2.0
     known = reports.gold[np.isfinite(reports.gold)]
     share = np.clip(known.mean() if known.size else 0.5, 0.01, 0.99)
@@ -261,15 +270,10 @@ def posterior(reports: Reports, parameters: JudgeParameters) -> Truth:
     """The chance that each cell is right, and the likelihood."""
     count = len(reports.subject)
     prior = _prior(reports, parameters)
-    sign = 2 * reports.verdict - 1
-    log_chance = []
-    for t in (0.0, 1.0):
-        predictor = np.sum(reports.design(t) * parameters.judge[reports.judge], axis=1)
-        log_chance.append(
-            np.bincount(reports.cell, -np.logaddexp(0, -sign * predictor), count)
-        )
-    wrong = log_chance[0] - np.logaddexp(0, prior)
-    right = log_chance[1] - np.logaddexp(0, -prior)
+    sign = 1 - 2 * reports.verdict
+    logs = -np.logaddexp(0, sign * reports.predictors(parameters.judge))
+    wrong, right = (np.bincount(reports.cell, x, count) for x in logs)
+    wrong, right = wrong - np.logaddexp(0, prior), right - np.logaddexp(0, -prior)
     free = expit(right - wrong)
     unknown = np.isnan(reports.gold)
     value = np.where(
@@ -293,24 +297,14 @@ def _prior(reports: Reports, parameters: JudgeParameters) -> np.ndarray:
     return parameters.mean + effects
 
 
-def _weights(reports: Reports, q: np.ndarray) -> tuple[tuple[float, np.ndarray], ...]:
-    """Each truth with its posterior weights, `[reports]`."""
-    right = q[reports.cell]
-    return (0.0, 1 - right), (1.0, right)
-
-
 def _maximised(
     reports: Reports, parameters: JudgeParameters, q: np.ndarray
 ) -> JudgeParameters:
     """A Newton step of each block: the judges, and mu, theta and b in turn."""
     judge = parameters.judge
-    gradient = -judge / WIDE**2
-    for t, weight in _weights(reports, q):
-        x = reports.design(t)
-        residual = weight * (
-            reports.verdict - expit(np.sum(x * judge[reports.judge], axis=1))
-        )
-        gradient += _sums(reports.judge, residual[:, None] * x, len(judge))
+    residual = reports.verdict - expit(reports.predictors(judge))
+    slope = np.einsum("tr,trw->rw", reports.weights(q) * residual, reports.design)
+    gradient = reports.by_judge(slope) - judge / WIDE**2
     information = _judge_information(reports, judge, q)
     step = np.linalg.solve(information, gradient[..., None])[..., 0]
     # A step of a nearly perfect judge may be far too long.
@@ -338,24 +332,14 @@ def _maximised(
     return parameters._replace(variances=(variances[0], variances[1]))
 
 
-def _sums(place: np.ndarray, values: np.ndarray, size: int) -> np.ndarray:
-    """Sums of rows by place, `[size, columns]`."""
-    return np.column_stack([np.bincount(place, x, size) for x in values.T])
-
-
 def _judge_information(
     reports: Reports, judge: np.ndarray, q: np.ndarray
 ) -> np.ndarray:
     """`[judges, width, width]` information of the complete data."""
-    count, width = judge.shape
-    total = np.broadcast_to(np.eye(width).ravel() / WIDE**2, (count, width**2)).copy()
-    for t, weight in _weights(reports, q):
-        x = reports.design(t)
-        chance = expit(np.sum(x * judge[reports.judge], axis=1))
-        product = (x[:, :, None] * x[:, None, :]).reshape(len(x), -1)
-        curvature = weight * chance * (1 - chance)
-        total += _sums(reports.judge, curvature[:, None] * product, count)
-    return total.reshape(count, width, width)
+    chance, x = expit(reports.predictors(judge)), reports.design
+    curvature = reports.weights(q) * chance * (1 - chance)
+    total = np.einsum("tr,trv,trw->rvw", curvature, x, x, optimize=True)
+    return reports.by_judge(total) + np.eye(judge.shape[1]) / WIDE**2
 
 
 def errors(
@@ -366,46 +350,28 @@ def errors(
     Without abilities theta and b are left out.
     """
     judge, q = parameters.judge, truth.posterior
-    count, width = judge.shape
-    cells, first = len(q), count * width
+    (count, width), cells = judge.shape, len(q)
+    residual = reports.verdict - expit(reports.predictors(judge))
+    wrong, right = residual[..., None] * reports.design
     columns = reports.judge[:, None] * width + np.arange(width)
-    x0, x1 = reports.design(0.0), reports.design(1.0)
-    chance = [expit(np.sum(x * judge[reports.judge], axis=1)) for x in (x0, x1)]
-    score = (reports.verdict - chance[1])[:, None] * x1
-    score -= (reports.verdict - chance[0])[:, None] * x0
-    sizes = [1, len(parameters.ability), len(parameters.difficulty)]
-    everyone = np.arange(cells)
-    places = [np.zeros(cells, int), 1 + reports.subject, 1 + sizes[1] + reports.item]
-    prior = [np.array([0.0]), *(np.zeros(n) for n in sizes[1:])]
+    places = np.repeat(reports.cell, width), columns.ravel()
+    of_judges = coo_array(((right - wrong).ravel(), places), (cells, count * width))
+    one_of = lambda place, sign: coo_array((sign + 0 * q, (np.arange(cells), place)))
+    of_truth, prior = [one_of(0 * reports.subject, 1.0)], [np.zeros(1)]
     if parameters.variances[0]:
-        prior[1:] = [
-            np.full(n, 1 / v)
-            for n, v in zip(sizes[1:], parameters.variances, strict=True)
-        ]
-    else:
-        places, prior = places[:1], prior[:1]
-    total = sum(len(x) for x in prior)
-    signs = np.array([1.0, 1.0, -1.0])[: len(places)]
-    effects = coo_array(
-        (
-            np.repeat(signs, cells),
-            (np.tile(everyone, len(places)), np.concatenate(places)),
-        ),
-        (cells, total),
-    ).tocsr()
-    rows = np.repeat(reports.cell, width)
-    of_judges = coo_array((score.ravel(), (rows, columns.ravel())), (cells, first))
-    difference = csr_array(hstack([of_judges.tocsr(), effects]))
-    information = np.zeros((first + total, first + total))
-    for k, block in enumerate(_judge_information(reports, judge, q)):
-        part = slice(k * width, (k + 1) * width)
-        information[part, part] = block
+        of_truth += [one_of(reports.subject, 1.0), one_of(reports.item, -1.0)]
+        effects = zip(parameters[2:4], parameters.variances, strict=True)
+        prior += [np.full(len(effect), 1 / v) for effect, v in effects]
+    truths = csr_array(hstack(of_truth))
+    difference = csr_array(hstack([of_judges, truths]))
     share = expit(_prior(reports, parameters))
-    curved = effects.multiply((share * (1 - share))[:, None])
-    information[first:, first:] = csr_array(effects.T @ curved).toarray()
-    information[first:, first:] += np.diag(np.concatenate(prior))
-    spread = difference.multiply((q * (1 - q))[:, None])
-    information -= csr_array(difference.T @ spread).toarray()
+    curved = truths.multiply((share * (1 - share))[:, None])
+    information = block_diag(
+        *_judge_information(reports, judge, q),
+        csr_array(truths.T @ curved).toarray() + np.diag(np.concatenate(prior)),
+    )
+    unknown = difference.multiply((q * (1 - q))[:, None])
+    information -= csr_array(difference.T @ unknown).toarray()
     return np.linalg.inv(information), difference
 
 
@@ -481,19 +447,15 @@ def _style_bias(
     half: float,
 ) -> dict[str, np.ndarray]:
     """Mean over a judge's reports of p (1 - p) gamma, in percentage points."""
-    count, width = parameters.judge.shape
-    gamma = parameters.judge[reports.judge, place]
-    slope, gradient = np.zeros(count), np.zeros((count, width))
-    size = np.bincount(reports.judge, minlength=count)
-    for t, weight in _weights(reports, truth.posterior):
-        x = reports.design(t)
-        chance = expit(np.sum(x * parameters.judge[reports.judge], axis=1))
-        curvature = weight * chance * (1 - chance)
-        slope += np.bincount(reports.judge, curvature, count) / size
-        bend = curvature * (1 - 2 * chance) * gamma
-        gradient += _sums(reports.judge, bend[:, None] * x, count) / size[:, None]
+    judge = parameters.judge
+    chance, size = expit(reports.predictors(judge)), np.bincount(reports.judge)
+    curvature = reports.weights(truth.posterior) * chance * (1 - chance)
+    slope = reports.by_judge(curvature.sum(axis=0)) / size
+    bend = curvature * (1 - 2 * chance) * judge[reports.judge, place]
+    gradient = reports.by_judge(np.einsum("tr,trw->rw", bend, reports.design))
+    gradient /= size[:, None]
     gradient[:, place] += slope
-    value = 100 * parameters.judge[:, place] * slope
+    value = 100 * judge[:, place] * slope
     error = 100 * np.sqrt(np.einsum("ki,kij,kj->k", gradient, own, gradient))
     return {
         f"{name}_bias": value,
@@ -581,16 +543,17 @@ def _reports(
     key = codes["subject"].reshape(-1) * len(labels["item"]) + codes["item"].reshape(-1)
     cells, cell = np.unique(key, return_inverse=True)
     truth = _gold(_zero_or_one(columns[gold], gold), cell, len(cells))
-    values = np.zeros((len(verdict), len(style)))
-    for k, name in enumerate(style):
+    design = np.zeros((2, len(verdict), 2 + len(style)))
+    design[:, :, 0], design[1, :, 1] = 1.0, 1.0
+    for k, name in enumerate(style, 2):
         numbers = np.asarray(columns[name], float)
         if not np.isfinite(numbers).all() or not numbers.std() > 0:
             raise ValueError(f"style {name!r} is not finite, or the same in all rows")
-        values[:, k] = (numbers - numbers.mean()) / numbers.std()
+        design[:, :, k] = (numbers - numbers.mean()) / numbers.std()
     subject, item = np.divmod(cells, len(labels["item"]))
     judge = codes["judge"].reshape(-1)
     return Reports(
-        verdict, judge, cell.reshape(-1), values, subject, item, truth
+        verdict, judge, cell.reshape(-1), design, subject, item, truth
     ), labels
 
 
