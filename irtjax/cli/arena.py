@@ -111,21 +111,11 @@ class ArenaModel:
         """The fit of a table."""
         from irtjax.comparisons.fit import fit_comparisons
 
-        return fit_comparisons(
-            table,
-            self.model,
-            ties=self.ties,
-            both_bad=self.both_bad,
-            covariates=self.covariate or (),
-            order=self.order,
-            preset=self.preset and self.preset.replace("-", "_"),
-            cluster=self.cluster or (),
-            category=self.category,
-            judge=self.judge,
-            tie_rates=self.tie_rates,
-            bootstrap=self.bootstrap,
-            level=self.level,
-        )
+        settings = dataclasses.asdict(self)
+        settings["covariates"] = settings.pop("covariate") or ()
+        settings["cluster"] = self.cluster or ()
+        settings["preset"] = self.preset and self.preset.replace("-", "_")
+        return fit_comparisons(table, **settings)
 
 
 @dataclasses.dataclass(frozen=True)

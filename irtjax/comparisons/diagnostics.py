@@ -33,6 +33,7 @@ from scipy.sparse import coo_array, csr_array
 from scipy.special import chdtrc, ndtr
 
 from irtjax.comparisons.checks import seconds
+from irtjax.comparisons.errors import number_of
 from irtjax.comparisons.fit import FEW_CLUSTERS, fit_comparisons
 from irtjax.comparisons.mixed import (
     MixedFit,
@@ -322,6 +323,7 @@ def _by_cluster(
     variance = variance - 2 * np.sum(mixed * along, axis=1)
     variance += np.sum((along @ (scores.T @ scores).toarray()) * along, axis=1)
     clusters = np.bincount(own.tocoo().coords[1], minlength=len(along))
+    number = number_of(codes)
     variance = variance * number / max(number - 1, 1)
     return variance + along**2 @ effect_precision(problem, fit.prior), clusters
 

@@ -34,7 +34,7 @@ from jaxtyping import Array
 from scipy.linalg import LinAlgError, cho_factor, cho_solve
 from scipy.sparse import coo_array, csr_array, hstack
 
-from irtjax.comparisons.errors import crossed, robust_covariance
+from irtjax.comparisons.errors import kinds_of, number_of, robust_covariance
 from irtjax.comparisons.families import PairFamily
 
 #: What a row depends on: difference, log alpha, ties, mean ability, b, and g.
@@ -121,8 +121,7 @@ class MixedFit(NamedTuple):
 
     Attributes:
         vector: `[parameters]`.
-        covariance: `[parameters, parameters]` inverse information with the priors, or
-            by clusters if there are any.
+        covariance: `[parameters, parameters]` inverse information with the priors.
         prior: `[parameters]` precisions of the priors.
         deviations: Estimate and standard error of each tau, by kind; where it is 0, the
             root of the standard error of tau^2.
@@ -364,7 +363,6 @@ def _maximum(problem: MixedProblem, start: np.ndarray, precision: np.ndarray):
 def fit_mixed(
     problem: MixedProblem,
     precision: float = 0.0,
-    clusters: Sequence[tuple[np.ndarray, np.ndarray, np.ndarray]] = (),
     start: MixedFit | None = None,
 ) -> MixedFit:
     """Estimates with standard deviations of the random effects.
@@ -372,8 +370,6 @@ def fit_mixed(
     Args:
         problem: The rows.
         precision: Of a normal prior of abilities and covariates, 0 for none.
-        clusters: For each kind: codes of clusters, rows of the problem, and outcomes
-            `[n, 4]` of all single comparisons.
         start: A fit to similar comparisons: the search begins at its estimates, and
             standard deviations of effects are its, as few comparisons would move them
             far.
@@ -418,9 +414,6 @@ def fit_mixed(
     weight = prior[random]
     marginal = value - 0.5 * np.sum(weight * vector[random] ** 2)
     marginal += 0.5 * (np.sum(np.log(weight)) - determinant)
-    covariance = inverse
-    if clusters:
-        covariance = _clustered(problem, vector, inverse, prior, clusters)
     # Where tau is 0, the root of the standard error of its square.
     deviations = {
         name: (float(t), float(t * e))
@@ -429,7 +422,7 @@ def fit_mixed(
         for name, t, e in zip(problem.blocks, tau, error, strict=True)
     }
     value = float(marginal)
-    return MixedFit(vector, covariance, prior, deviations, value, sound and done)
+    return MixedFit(vector, inverse, prior, deviations, value, sound and done)
 
 
 def _of_deviations(problem, vector, inverse, prior):
@@ -447,25 +440,35 @@ def _of_deviations(problem, vector, inverse, prior):
     return score, curve
 
 
-def _clustered(problem, vector, inverse, prior, clusters) -> np.ndarray:
-    """The sandwich of clusters; see `comparisons.errors`.
+def clustered(
+    problem: MixedProblem,
+    fit: MixedFit,
+    place: np.ndarray,
+    outcomes: np.ndarray,
+    clusters: Sequence[np.ndarray],
+) -> np.ndarray:
+    """Covariance by clusters; see `comparisons.errors`.
 
     Scores of the priors count as one more cluster for each effect: where comparisons
     are independent this is the inverse information.
+
+    Args:
+        problem: The rows.
+        fit: Their fit.
+        place: `[comparisons]` row.
+        outcomes: `[comparisons, 4]` numbers of outcomes.
+        clusters: One or two codes of clusters, `[comparisons]` each.
     """
-    slope, middle = outcome_slopes(problem, vector), 0.0
-    kinds = [(1.0, *x) for x in clusters]
-    if len(clusters) == 2:
-        (one, place, outcomes), (other, *_) = clusters
-        kinds.append((-1.0, crossed(one, other), place, outcomes))
-    for sign, code, place, outcomes in kinds:
-        scores = cluster_scores(problem, slope, code, place, outcomes)
-        middle = middle + sign * (scores.T @ scores).toarray()
-    number = min(int(code.max()) + 1 for code, *_ in clusters)
+    slope, middle = outcome_slopes(problem, fit.vector), 0.0
+    number = min(map(number_of, clusters))
     if number < 2:
         raise ValueError("errors by cluster require two clusters or more")
-    middle = middle * number / (number - 1) + np.diag(effect_precision(problem, prior))
-    return robust_covariance(inverse, middle, two_way=len(clusters) == 2)
+    for sign, code in kinds_of(clusters):
+        scores = cluster_scores(problem, slope, code, place, outcomes)
+        middle = middle + sign * (scores.T @ scores).toarray()
+    middle = middle * number / (number - 1)
+    middle = middle + np.diag(effect_precision(problem, fit.prior))
+    return robust_covariance(fit.covariance, middle, two_way=len(clusters) == 2)
 
 
 def effect_precision(problem: MixedProblem, prior: np.ndarray) -> np.ndarray:

@@ -14,7 +14,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from irtjax.comparisons.families import PairFamily
-from irtjax.comparisons.mixed import MixedFit, MixedProblem, fit_mixed, mixed_problem
+from irtjax.comparisons.mixed import (
+    MixedFit,
+    MixedProblem,
+    clustered,
+    fit_mixed,
+    mixed_problem,
+)
 from irtjax.data.comparison_table import Label
 
 #: Tables of a mixed model, by the name of the file.
@@ -143,8 +149,10 @@ def mixed_values(
 ) -> Values:
     """Fits a mixed model to a table; `effects` are options of `mixed_rows`."""
     rows = mixed_rows(family, table, outcomes, features, **effects)
-    places = [(x, rows.place, rows.outcomes) for x in clusters]
-    fit = fit_mixed(rows.problem, precision, places)
+    fit = rows.fit(precision=precision)
+    if clusters:
+        covariance = clustered(rows.problem, fit, rows.place, rows.outcomes, clusters)
+        fit = fit._replace(covariance=covariance)
     return _values(rows.problem, fit, table, rows.codes, rows.outcomes.sum(axis=1))
 
 
