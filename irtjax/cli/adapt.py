@@ -152,22 +152,22 @@ class RuleOptions:
 
     def rules(self, names: np.ndarray) -> dict[str, Any]:
         """Returns the arguments of `irtjax.simulate_tests`."""
-        found = dataclasses.asdict(self)
-        found["standard_error"] = found.pop("se")
-        found["quota"] = "equal" if self.quota else None
+        arguments = dataclasses.asdict(self)
+        arguments["standard_error"] = arguments.pop("se")
+        arguments["quota"] = "equal" if self.quota else None
         for name in ("composite", "losses"):
-            found[name] = opt.numbers(f"--{name}", found[name])
+            arguments[name] = opt.numbers(f"--{name}", arguments[name])
         if self.losses is not None and self.pass_mark is None and self.rival is None:
             raise ValueError(
                 "--losses requires --pass-mark or --rival: they are of that decision"
             )
-        found["losses"] = found["losses"] or [1.0, 1.0]
+        arguments["losses"] = arguments["losses"] or [1.0, 1.0]
         if self.cost is not None:
             from irtjax.cli.side_tables import SideTable
 
             side = SideTable.read("--cost", self.cost, "item", names)
-            found["cost"] = side.numbers("cost")
-        return found
+            arguments["cost"] = side.numbers("cost")
+        return arguments
 
 
 @dataclasses.dataclass(frozen=True)
@@ -230,14 +230,14 @@ class SubjectOptions:
 
     def check(self) -> None:
         """Refuses options of reading where nothing is read."""
-        given = self.given()
+        changed = self.given()
         for option, reason in (
             ("--length", "reads their lengths"),
             ("--trials", "reads their repeats"),
             ("--join", "is of their items"),
             ("--missing-values", "is of their scores"),
         ):
-            if given[option] and not self.replay:
+            if changed[option] and not self.replay:
                 raise ValueError(f"{option} requires --replay FILE: it {reason}")
 
     def read(self, repeats: int, fit: Any) -> ResponseTable | None:
@@ -313,13 +313,13 @@ def _truth(name: str) -> Any:
 
 def _population(text: str | None) -> Any:
     """Means and standard deviations, half of the numbers each; None without any."""
-    found = opt.numbers("--population", text)
-    if found is None:
+    values = opt.numbers("--population", text)
+    if values is None:
         return None
-    half, odd = divmod(len(found), 2)
+    half, odd = divmod(len(values), 2)
     if odd:
         raise ValueError(f"--population {text}: write as many means as deviations")
-    parts = found[:half], found[half:]
+    parts = values[:half], values[half:]
     return tuple(x[0] if half == 1 else x for x in parts)
 
 
@@ -343,10 +343,10 @@ def _simulate(
         tests = simulate_tests(fit, who.num_subjects, **chosen, **rules)
         if rules["select"] == "random":
             return tests, None
-        kept = {name: rules[name] for name in ("num_items", *COMPARED)}
+        shared = {name: rules[name] for name in ("num_items", *COMPARED)}
         progress("tests of random items")
         baseline = simulate_tests(
-            fit, who.num_subjects, **chosen, **kept, select="random"
+            fit, who.num_subjects, **chosen, **shared, select="random"
         )
         return tests, baseline
     except ValueError as error:
@@ -417,8 +417,8 @@ def _show(
     )
     screen.show_table(title, header, rows)
     place = [] if out is None else [written(out, FILES)]
-    more = [*_of_costs(tests, baseline), *_of_decisions(tests)]
-    screen.show_sentences([*_sentences(tests, noun), *more, *place])
+    details = [*_of_costs(tests, baseline), *_of_decisions(tests)]
+    screen.show_sentences([*_sentences(tests, noun), *details, *place])
     screen.show_warnings([], tests.notes)
 
 

@@ -96,12 +96,12 @@ def audit_command(
         from irtjax.auditing import audit
         from irtjax.storage import load
 
-        known = None if fit is None else load(fit)
-        table = reading.read(files, known, fit)
+        calibration = None if fit is None else load(fit)
+        table = reading.read(files, calibration, fit)
         progress("prepare")
         what, options = (table,), {}
-        if known is not None:
-            what = known, table
+        if calibration is not None:
+            what = calibration, table
         else:
             chosen = "auto" if model is None else own_or_name(model, "--model")
             shown = None if quiet else progress

@@ -82,7 +82,7 @@ def clusters_command(
         from irtjax.validity.heterogeneity import heterogeneity
 
         try:
-            found = heterogeneity(
+            result = heterogeneity(
                 fit,
                 table,
                 by=by,
@@ -97,21 +97,27 @@ def clusters_command(
             raise ValueError(lead_with_option(str(error), _OPTIONS)) from None
         if out is not None:
             progress("write")
-            _write(out, fit, found, figures)
+            _write(out, fit, result, figures)
     if json:
-        print_json(_document(found, out))
+        print_json(_document(result, out))
     elif not quiet:
-        _show(found, out)
+        _show(result, out)
 
 
-def _write(out: Path, fit: Calibration, found: Heterogeneity, figures: bool) -> None:
+def _write(out: Path, fit: Calibration, result: Heterogeneity, figures: bool) -> None:
     """Writes tables and figures, all or none."""
     from irtjax import plots
 
-    tables = found.table, found.items, found.clusters, found.correlations, found.scores
+    tables = (
+        result.table,
+        result.items,
+        result.clusters,
+        result.correlations,
+        result.scores,
+    )
     contents: dict[str, Any] = dict(zip(TABLES, tables, strict=True))
     if figures:
-        drawn = plots.plot_clusters(found), plots.plot_structure(fit, found)
+        drawn = plots.plot_clusters(result), plots.plot_structure(fit, result)
         for name, figure in zip(FIGURES, drawn, strict=True):
             contents[name] = functools.partial(plots.save_figure, figure)
     # Figures of an earlier run are not of these tables.
@@ -119,30 +125,30 @@ def _write(out: Path, fit: Calibration, found: Heterogeneity, figures: bool) -> 
     write_files(files, stale=[out / name for name in FIGURES])
 
 
-def _document(found: Heterogeneity, out: Path | None) -> dict[str, Any]:
+def _document(result: Heterogeneity, out: Path | None) -> dict[str, Any]:
     """What `--json` prints."""
     return {
-        "benchmarks": found.table.to_pylist(),
-        "clusters": found.clusters.to_pylist(),
-        "correlations": found.correlations.to_pylist(),
-        "items": found.items.to_pylist(),
-        "sentences": found.sentences,
-        "level": found.level,
-        "simulations": found.simulations,
-        "warnings": found.warnings,
+        "benchmarks": result.table.to_pylist(),
+        "clusters": result.clusters.to_pylist(),
+        "correlations": result.correlations.to_pylist(),
+        "items": result.items.to_pylist(),
+        "sentences": result.sentences,
+        "level": result.level,
+        "simulations": result.simulations,
+        "warnings": result.warnings,
         "out": None if out is None else str(out),
     }
 
 
-def _show(found: Heterogeneity, out: Path | None) -> None:
+def _show(result: Heterogeneity, out: Path | None) -> None:
     """The table, a sentence for each benchmark, and warnings."""
     from irtjax.cli import screen
     from irtjax.data.wording import percent
     from irtjax.report.words import interval, number
 
     header = ["benchmark", "items", "clusters", "smallest correlation"]
-    header += [f"{percent(found.level)} interval", "one skill", "verdict"]
-    judged = [row for row in found.table.to_pylist() if row["clusters"]]
+    header += [f"{percent(result.level)} interval", "one skill", "verdict"]
+    judged = [row for row in result.table.to_pylist() if row["clusters"]]
     rows = [
         [
             row["benchmark"] or "all items",
@@ -156,9 +162,9 @@ def _show(found: Heterogeneity, out: Path | None) -> None:
         for row in judged
     ]
     screen.show_table("", header, screen.shortened(rows))
-    pairs = zip(found.table["clusters"].to_pylist(), found.sentences, strict=True)
+    pairs = zip(result.table["clusters"].to_pylist(), result.sentences, strict=True)
     sentences = [text for count, text in pairs if count][: screen.LONGEST]
     if out is not None:
         sentences.append(written(out, (*TABLES, *FIGURES)))
     screen.show_sentences(sentences)
-    screen.show_warnings(found.warnings, ())
+    screen.show_warnings(result.warnings, ())

@@ -74,16 +74,16 @@ class Group(errors.Group):
         # The help is of irtjax, whatever folder it is read in.
         if {"--help", "-h", HELP_ALL} & {*ctx.meta[_ARGUMENTS]}:
             return super().invoke(ctx)
-        found = _configuration(ctx.params)
-        if found is None:
+        configuration = _configuration(ctx.params)
+        if configuration is None:
             return super().invoke(ctx)
         commands: Any = self.commands
-        ctx.meta[_CONFIGURATION] = found
-        ctx.default_map = found.defaults(commands)
+        ctx.meta[_CONFIGURATION] = configuration
+        ctx.default_map = configuration.defaults(commands)
         try:
             return super().invoke(ctx)
         except errors.UsageError as error:
-            raise _of_file(error, found) from None
+            raise _of_file(error, configuration) from None
 
 
 def _configuration(options: Mapping[str, Any]) -> config.Configuration | None:

@@ -108,8 +108,8 @@ def compare_command(
     if json:
         head = {"first": first, "second": second, "level": level, "sentence": line}
         head |= {} if out is None else {"out": str(out)}
-        found = gates.document(verdicts, failures) if verdicts else {}
-        print_json(head | pair.result._asdict() | found)
+        outcome = gates.document(verdicts, failures) if verdicts else {}
+        print_json(head | pair.result._asdict() | outcome)
     elif not quiet:
         from irtjax.cli.screen import show_text
 
@@ -135,7 +135,7 @@ class _Pair:
         from irtjax.ranking.comparison import comparison_line
 
         names = self.first, self.second
-        more: dict[str, Any] = {"level": level}
+        options: dict[str, Any] = {"level": level}
         if self.fit is not None:
             from irtjax.calibration.rank import compare
 
@@ -144,17 +144,17 @@ class _Pair:
             from irtjax.calibration.rank import compare_responses
 
             assert self.table is not None
-            found = compare_responses(self.table, *names, level=level)
-            self.result, more["items"] = found
-            more["unit"] = self.table.nouns[1]
-        return comparison_line(*names, self.result, **more)
+            paired = compare_responses(self.table, *names, level=level)
+            self.result, options["items"] = paired
+            options["unit"] = self.table.nouns[1]
+        return comparison_line(*names, self.result, **options)
 
     def judge(self, conditions: list[Any], level: float) -> list[Any]:
         """The outcomes of the conditions."""
         from irtjax.calibration.conditions import judge
 
-        more: dict[str, Any] = {"data": self.table, "level": level}
-        return [judge(x, self.fit, **more) for x in conditions if self.fit]
+        options: dict[str, Any] = {"data": self.table, "level": level}
+        return [judge(x, self.fit, **options) for x in conditions if self.fit]
 
     def sentences(self, level: float) -> list[str]:
         """The comparison in words."""
@@ -164,8 +164,8 @@ class _Pair:
         from irtjax.report.summary import direction_sentences
 
         means = compares_means(self.fit)
-        found = _sentences(self.first, self.second, self.result, level, means)
-        return found + direction_sentences(self.fit)
+        lines = _sentences(self.first, self.second, self.result, level, means)
+        return lines + direction_sentences(self.fit)
 
 
 def _pair(
@@ -233,8 +233,8 @@ def _sentences(
     ]
     lines += [_BY_MEANS] * means
     # The error that z implies: equal abilities are equal on every scale.
-    given = abs(result.difference / result.z) if result.z else result.standard_error
-    if result.standard_error > 1.01 * given:
+    own_error = abs(result.difference / result.z) if result.z else result.standard_error
+    if result.standard_error > 1.01 * own_error:
         lines.append(
             "The interval includes the error of the scale of ability; z, p and the"
             " probability do not, because no order depends on the scale. So the"

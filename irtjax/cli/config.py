@@ -54,19 +54,19 @@ class Configuration:
             ValueError: In one line, with file and key, for an unknown command or
                 option, and for a value that no option has.
         """
-        known = {name: _options(command) for name, command in commands.items()}
-        found: dict[str, dict[str, Any]] = {name: {} for name in commands}
+        options_of = {name: _options(command) for name, command in commands.items()}
+        values: dict[str, dict[str, Any]] = {name: {} for name in commands}
         for key, value in self.tables.items():
             if not isinstance(value, Mapping) and key not in commands:
-                having = [name for name in commands if _name(key) in known[name]]
+                having = [name for name in commands if _name(key) in options_of[name]]
                 if not having:
-                    every = {x for options in known.values() for x in options}
+                    every = {x for options in options_of.values() for x in options}
                     raise ValueError(
                         f"{self.path}: {key!r} is an option of no command"
                         f"{_instead(_name(key), every)}"
                     )
                 for name in having:
-                    self._put(found[name], known[name], "", key, value)
+                    self._put(values[name], options_of[name], "", key, value)
         # Those of a command's own table replace those of all commands.
         for key, value in self.tables.items():
             if key not in commands and isinstance(value, Mapping):
@@ -79,18 +79,20 @@ class Configuration:
                     f"{self.path}: {key} is a command: write {self.table(key)} above"
                     " its options"
                 )
-            for name, given in value.items() if key in commands else ():
-                if _name(name) not in known[key]:
+            for name, setting in value.items() if key in commands else ():
+                if _name(name) not in options_of[key]:
                     raise ValueError(
                         f"{self.path}: {self.table(key)} {name!r} is no option of"
                         f" irtjax {key}"
-                        f"{_instead(_name(name), known[key])}"
+                        f"{_instead(_name(name), options_of[key])}"
                     )
-                self._put(found[key], known[key], f"{self.table(key)} ", name, given)
-        return found
+                self._put(
+                    values[key], options_of[key], f"{self.table(key)} ", name, setting
+                )
+        return values
 
     def _put(
-        self, found: dict, options: dict, place: str, name: str, value: Any
+        self, values: dict, options: dict, place: str, name: str, value: Any
     ) -> None:
         """Adds the value of one option, as the command line has it, to those found."""
         parameter, inverted = options[_name(name)]
@@ -114,7 +116,7 @@ class Configuration:
         if parameter.metavar in ("FILE", "DIR") or is_path(parameter):
             join = lambda x: os.path.join(self.path.parent, os.path.expanduser(x))
             value = [*map(join, value)] if isinstance(value, list) else join(value)
-        found[parameter.name] = value
+        values[parameter.name] = value
 
     def _is_outside(self, path: str) -> bool:
         """Whether a path leads out of the folder of the file."""
@@ -144,9 +146,9 @@ def find() -> Configuration | None:
         if os.path.isfile(place / OWN):
             return read(place / OWN)
         if os.path.isfile(place / SHARED):
-            found = read(place / SHARED)
-            if found.tables:
-                return found
+            configuration = read(place / SHARED)
+            if configuration.tables:
+                return configuration
     return None
 
 
@@ -222,8 +224,8 @@ def taken() -> dict[str, Any] | None:
 
 def typed(names: Iterable[str]) -> list[str]:
     """Those of some parameters that were typed, not taken from a configuration."""
-    found = _taken.get() or {"options": {}}
-    return [name for name in names if _name(name) not in found["options"]]
+    record = _taken.get() or {"options": {}}
+    return [name for name in names if _name(name) not in record["options"]]
 
 
 def key_of(parameter: Any) -> str:
@@ -234,7 +236,7 @@ def key_of(parameter: Any) -> str:
 
 def _options(command: TyperCommand) -> dict[str, tuple[Any, bool]]:
     """Parameters by the names of their long flags, and whether a flag inverts them."""
-    found = {}
+    by_flag = {}
     for parameter in command.params:
         if parameter.param_type_name != "option":
             continue
@@ -244,8 +246,8 @@ def _options(command: TyperCommand) -> dict[str, tuple[Any, bool]]:
         ):
             for flag in flags:
                 if flag.startswith("--"):
-                    found[flag[2:]] = parameter, inverted
-    return found
+                    by_flag[flag[2:]] = parameter, inverted
+    return by_flag
 
 
 def _name(key: str) -> str:

@@ -57,16 +57,16 @@ def demo_command(
         else:
             table = long_form(demo.table)
             extra = lambda place: write_table(table, place / RESPONSES)
-            more = {"extras": [extra], "data": demo.table, "responses": demo.table}
-            ranked = write(fit, folder, progress, overwrite, **more)
-        found = judge(fit, demo)
+            data = {"data": demo.table, "responses": demo.table}
+            ranked = write(fit, folder, progress, overwrite, extras=[extra], **data)
+        closeness = judge(fit, demo)
         parts = {} if json or quiet or verbose else _parts(fit, demo.table, progress)
-    more = {"closeness": found._asdict()}
     names = (RESPONSES,)
     shown: dict[str, Any] = {"quiet": quiet, "as_json": json, "verbose": verbose}
-    report(fit, ranked, folder, **shown, more=more, names=names, parts=parts)
+    shown |= {"more": {"closeness": closeness._asdict()}, "names": names}
+    report(fit, ranked, folder, **shown, parts=parts)
     if not quiet and not json:
-        _show(found)
+        _show(closeness)
 
 
 def _parts(
@@ -88,13 +88,13 @@ def long_form(table: ResponseTable) -> pa.Table:
     import pyarrow as pa
 
     observed = True if table.observed is None else table.observed
-    who, which = np.nonzero(np.broadcast_to(observed, table.values.shape))
-    columns = (table.subjects[who], table.items[which], table.benchmarks[which])
-    correct = table.values[who, which].astype(int)
+    subject, item = np.nonzero(np.broadcast_to(observed, table.values.shape))
+    columns = (table.subjects[subject], table.items[item], table.benchmarks[item])
+    correct = table.values[subject, item].astype(int)
     return pa.table([*columns, correct], ["model", "item", "benchmark", "correct"])
 
 
-def _show(found: Closeness) -> None:
+def _show(closeness: Closeness) -> None:
     """Prints how close the fit is to the truth."""
     from irtjax.cli import screen
     from irtjax.data.wording import counted, percent
@@ -106,26 +106,28 @@ def _show(found: Closeness) -> None:
     header += ["difficulty RMSE", "information"]
     rows = [
         [name, count, *map(number, values), percent(round(share, 3))]
-        for name, count, *values, share in found.benchmarks
+        for name, count, *values, share in closeness.benchmarks
     ]
     screen.show_table(title, header, rows)
     lines = [
         f"Abilities: Spearman correlation with the truth"
-        f" {number(found.ability_spearman, 3)} (plain accuracy:"
-        f" {number(found.accuracy_spearman, 3)}), RMSE {number(found.ability_rmse)};"
-        f" {percent(round(found.difference_coverage, 3))} of the"
-        f" {percent(found.level)} intervals of differences between two abilities cover"
-        " the true one.",
-        f"Items: difficulty RMSE {number(found.difficulty_rmse)} over"
-        f" {counted(found.num_located, 'sound item')} whose standard error of"
+        f" {number(closeness.ability_spearman, 3)} (plain accuracy:"
+        f" {number(closeness.accuracy_spearman, 3)}), RMSE"
+        f" {number(closeness.ability_rmse)};"
+        f" {percent(round(closeness.difference_coverage, 3))} of the"
+        f" {percent(closeness.level)} intervals of differences between two abilities"
+        " cover the true one.",
+        f"Items: difficulty RMSE {number(closeness.difficulty_rmse)} over"
+        f" {counted(closeness.num_located, 'sound item')} whose standard error of"
         " difficulty is"
-        f" below 1; {percent(round(found.difficulty_coverage, 3))} of the"
-        f" {percent(found.level)} intervals of all"
-        f" {counted(found.num_sound, 'sound item')}"
+        f" below 1; {percent(round(closeness.difficulty_coverage, 3))} of the"
+        f" {percent(closeness.level)} intervals of all"
+        f" {counted(closeness.num_sound, 'sound item')}"
         " cover the true intercept.",
-        f"Planted bad items (wrong answer keys): {len(found.caught)} of"
-        f" {len(found.caught) + len(found.missed)} flagged for negative discrimination"
-        + (f"; missed: {listing(found.missed)}" if found.missed else "")
-        + f"; {counted(len(found.false_alarms), 'sound item')} flagged so.",
+        f"Planted bad items (wrong answer keys): {len(closeness.caught)} of"
+        f" {len(closeness.caught) + len(closeness.missed)} flagged for negative"
+        " discrimination"
+        + (f"; missed: {listing(closeness.missed)}" if closeness.missed else "")
+        + f"; {counted(len(closeness.false_alarms), 'sound item')} flagged so.",
     ]
     screen.show_sentences(lines)

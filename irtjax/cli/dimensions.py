@@ -57,44 +57,44 @@ def dimensions_command(
 
         from irtjax.validity.dimensionality import dimensions
 
-        found = dimensions(table, most=most, key=seed, progress=progress)
+        result = dimensions(table, most=most, key=seed, progress=progress)
     if out is not None:
         from irtjax.plots import plot_dimensions, save_figure
 
-        contents = {out / TABLE: found.table}
+        contents = {out / TABLE: result.table}
         if figures:
-            draw = lambda path: save_figure(plot_dimensions(found), path)
+            draw = lambda path: save_figure(plot_dimensions(result), path)
             contents[out / FIGURE] = draw
         # The figure of an earlier run is not of this table.
         write_files(contents, stale=[out / FIGURE])
     if json:
         names = ("chosen", "best", "by_jic", "by_parallel", "by_penalty")
         print_json(
-            {name: getattr(found, name) for name in names}
-            | {"certificate": found.certificate, "notes": found.notes}
-            | {"rows": found.table.to_pylist()}
+            {name: getattr(result, name) for name in names}
+            | {"certificate": result.certificate, "notes": result.notes}
+            | {"rows": result.table.to_pylist()}
         )
     elif not quiet:
-        _show(found, out)
+        _show(result, out)
 
 
-def _show(found: Dimensions, out: Path | None) -> None:
+def _show(result: Dimensions, out: Path | None) -> None:
     """The table and the result in words."""
     from irtjax.cli import screen
     from irtjax.report.words import number
 
-    given = found.table.to_pylist()
+    records = result.table.to_pylist()
     # Without parallel analysis there are no eigenvalues.
     columns = {
         heading: column
         for heading, column in _COLUMNS.items()
-        if any(row[column[0]] is not None for row in given)
+        if any(row[column[0]] is not None for row in records)
     }
     rows = [
         ["" if row[name] is None else number(row[name], digits)
          for name, digits in columns.values()]
-        for row in given
+        for row in records
     ]  # fmt: skip
     screen.show_table("", list(columns), rows)
     place = [] if out is None else [written(out, (TABLE, FIGURE))]
-    screen.show_sentences([found.sentence, *found.notes, *place])
+    screen.show_sentences([result.sentence, *result.notes, *place])

@@ -55,14 +55,14 @@ class FitOption(NamedTuple):
         """The default of a field of the panel's methods, for the help."""
         from irtjax.estimators.catalogue import method_class
 
-        field, found = self.setting or self.name, {}
+        field, by_value = self.setting or self.name, {}
         for method in _METHODS.get(self.panel or "", ()):
             value = getattr(method_class(method), field, None)
             if value is not None:
-                found.setdefault(_shown(value), []).append(method)
-        if len(found) < 2:
-            return next(iter(found), None)
-        return ", ".join(f"{value} ({'/'.join(of)})" for value, of in found.items())
+                by_value.setdefault(_shown(value), []).append(method)
+        if len(by_value) < 2:
+            return next(iter(by_value), None)
+        return ", ".join(f"{value} ({'/'.join(of)})" for value, of in by_value.items())
 
     def parameter(self) -> inspect.Parameter:
         """The parameter that Typer makes the option from."""
@@ -361,8 +361,8 @@ def take(given: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
         if value is None or value == option.default:
             continue
         value = value if option.read is None else option.read(value)
-        found = sides if option.side else settings
-        found[option.setting or option.name] = value
+        target = sides if option.side else settings
+        target[option.setting or option.name] = value
     return settings, sides
 
 
@@ -401,7 +401,7 @@ def parse_sets(texts: list[str] | None) -> dict[str, Any]:
     >>> parse_sets(["order=8", "nodes=[1, 2]", "form=wide"])
     {'order': 8, 'nodes': (1, 2), 'form': 'wide'}
     """
-    found: dict[str, Any] = {}
+    settings: dict[str, Any] = {}
     for text in texts or ():
         name, sign, value = text.partition("=")
         if not (sign and name):
@@ -413,5 +413,5 @@ def parse_sets(texts: list[str] | None) -> dict[str, Any]:
             read = json.loads(value)
         except json.JSONDecodeError:
             read = value
-        found[name] = tuple(read) if isinstance(read, list) else read
-    return found
+        settings[name] = tuple(read) if isinstance(read, list) else read
+    return settings

@@ -67,14 +67,16 @@ class Gate:
         """Returns the conditions that were read; refuses those without their data."""
         from irtjax.calibration.conditions import parse_condition
 
-        found = [parse_condition(text, first, second) for text in self.fail_if or ()]
-        for condition in found:
+        conditions = [
+            parse_condition(text, first, second) for text in self.fail_if or ()
+        ]
+        for condition in conditions:
             if condition.needs_data and not has_data:
                 raise ValueError(
                     f"--fail-if '{condition.text}': the difference of two accuracies is"
                     " paired by item: add the responses, as LOGS"
                 )
-        return found
+        return conditions
 
     def failures(self, verdicts: Sequence[Verdict]) -> list[str | None]:
         """Returns a sentence for each condition that fails, None for others."""
@@ -119,11 +121,11 @@ def document(
     verdicts: Sequence[Verdict], failed: Sequence[str | None]
 ) -> dict[str, Any]:
     """What `--json` prints of the conditions."""
-    found = [
+    outcomes = [
         verdict._asdict() | {"failed": failure is not None}
         for verdict, failure in zip(verdicts, failed, strict=True)
     ]
-    return {"conditions": found, "failed": any(x["failed"] for x in found)}
+    return {"conditions": outcomes, "failed": any(x["failed"] for x in outcomes)}
 
 
 def write_junit(
@@ -148,8 +150,10 @@ def write_junit(
         case = tree.SubElement(suite, "testcase", names)
         sentence = _sentence(verdict)
         if failure is not None:
-            found = tree.SubElement(case, "failure", message=sentence, type="condition")
-            found.text = sentence
+            element = tree.SubElement(
+                case, "failure", message=sentence, type="condition"
+            )
+            element.text = sentence
         elif verdict.outcome == "undecided":
             tree.SubElement(case, "skipped", message=sentence)
         else:
@@ -164,9 +168,9 @@ def end(failed: Sequence[str | None]) -> None:
     """Ends the command with exit status 1 and the sentences, if a condition fails."""
     import typer
 
-    found = [failure for failure in failed if failure is not None]
-    for sentence in found:
+    sentences = [failure for failure in failed if failure is not None]
+    for sentence in sentences:
         sys.stderr.write(f"irtjax: {as_options(sentence)}\n")
-    if found:
+    if sentences:
         sys.stdout.flush()
         raise typer.Exit(FAILED)

@@ -171,10 +171,10 @@ def _check_same(
                 f" with {begun.get(name)}: leave it out, or choose another --out"
             )
     for name in ("metric", "filter", "round_size"):
-        given = getattr(live, name)
-        known = getattr(rounds.settings, name)
-        known = [known] if isinstance(known, str) else known
-        if given is not None and given != known:
+        typed = getattr(live, name)
+        before = getattr(rounds.settings, name)
+        before = [before] if isinstance(before, str) else before
+        if typed is not None and typed != before:
             option = f"--{name.replace('_', '-')}"
             raise ValueError(
                 f"{option} differs from that of the test in {out}: leave it out, or"
@@ -223,7 +223,7 @@ def _document(
 ) -> dict[str, Any]:
     """What `--json` prints."""
     test = rounds.test
-    found: dict[str, Any] = {
+    document: dict[str, Any] = {
         "over": rounds.over,
         "stopped": test.stopped or None,
         "round": rounds.number,
@@ -237,12 +237,12 @@ def _document(
         "warnings": test.warnings,
     }
     if estimate is not None:
-        found["level"] = estimate.level
-        found["ability"] = _number(estimate.ability)
-        found["expected_score"] = _number(estimate.score)
+        document["level"] = estimate.level
+        document["ability"] = _number(estimate.ability)
+        document["expected_score"] = _number(estimate.score)
         tasks = estimate.benchmarks.items()
-        found["benchmarks"] = {name: _number(x) for name, x in tasks}
-    return found
+        document["benchmarks"] = {name: _number(x) for name, x in tasks}
+    return document
 
 
 def _show(

@@ -36,29 +36,29 @@ def history_command(
         prepare()
         from irtjax.storage import history
 
-        found = history(folder)
+        result = history(folder)
         if figure is not None:
             progress("draw")
             from irtjax.plots import plot_history, save_figure
 
-            draw = functools.partial(save_figure, plot_history(found))
+            draw = functools.partial(save_figure, plot_history(result))
             write_files({figure: draw})
     if json:
         steps = [
             step._asdict() | {"moves": [move._asdict() for move in step.moves]}
-            for step in found.steps
+            for step in result.steps
         ]
         print_json(
             {
                 "steps": steps,
-                "subjects": found.table.to_pylist(),
-                "refit_advised": found.advised or None,
+                "subjects": result.table.to_pylist(),
+                "refit_advised": result.advised or None,
             }
         )
     elif not quiet:
         from irtjax.cli import screen
 
-        header, rows = found.standings()
+        header, rows = result.standings()
         # A model may be below many new ones.
         rows = [[*row[:-1], _brief(row[-1])] for row in rows]
         shown = rows if everything else screen.shortened(rows)
@@ -66,12 +66,12 @@ def history_command(
         left = ("rank", "model", "change")
         screen.show_table("", header, shown, left=left, spare=spare)
         places = [] if figure is None else [f"Written to {figure}"]
-        if not found.steps:
+        if not result.steps:
             places.append(f"No model was added yet: irtjax add NEW --to {folder}")
-        if found.advised:
+        if result.advised:
             again = f"irtjax add {folder} --to {folder} --refit always"
             places.append(f"To fit the items again: {again}")
-        screen.show_sentences([*found.sentences, *places])
+        screen.show_sentences([*result.sentences, *places])
 
 
 def _brief(changes: str) -> str:

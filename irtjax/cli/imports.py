@@ -44,7 +44,7 @@ def own_or_name(given: str, option: str, every: bool = False) -> Any:
     from irtjax.estimators.driver import AbstractEstimator
     from irtjax.models.model import Model
 
-    found = getattr(import_module(module, option), name, None)
+    part = getattr(import_module(module, option), name, None)
     kind: Any = Model
     what = "an irtjax.Model"
     if every:
@@ -54,14 +54,14 @@ def own_or_name(given: str, option: str, every: bool = False) -> Any:
         kind, what = (Model, AbstractMultilevel, AbstractSpecification), "a model"
     if option == "--method":
         kind, what = AbstractEstimator, "an irtjax.AbstractMethod"
-    if callable(found) and not isinstance(found, kind):
+    if callable(part) and not isinstance(part, kind):
         try:
-            found = found()
+            part = part()
         except Exception as error:
             raise _failed(option, given, error) from error
-    if isinstance(found, kind):
-        return found
-    reason = "there is none" if found is None else f"it is a {type(found).__name__}"
+    if isinstance(part, kind):
+        return part
+    reason = "there is none" if part is None else f"it is a {type(part).__name__}"
     raise ValueError(
         f"{option} {given}: {reason}; name {what} in the module {module}, or a function"
         " that returns one"

@@ -35,10 +35,10 @@ def info_command(
     """Describes files (subjects, items, gaps, a model), or a fit."""
     from irtjax.storage import is_fit, load
 
-    known = opt.all_bounds(bounds, bounds_of).get("bounds")
+    limits = opt.all_bounds(bounds, bounds_of).get("bounds")
     place = Path(os.path.expanduser(files[0]))
     if len(files) == 1 and is_fit(place):
-        if known is not None:
+        if limits is not None:
             raise ValueError(f"--bounds is for responses, and {place} is a fit")
         for name in {*config.typed(reading.chosen())} - {"texts"}:
             option = f"--{name.replace('_', '-')}"
@@ -55,7 +55,7 @@ def info_command(
     else:
         with ProgressLine(quiet) as progress:
             progress("read")
-            document = _read(files, reading, known)
+            document = _read(files, reading, limits)
         fit = None
     if json:
         print_json(document)
@@ -76,14 +76,14 @@ def _read(
     from irtjax.data.reading.survey import open_choices, survey, taken
 
     options = ReadOptions(**reading.arguments())
-    found = gather(files[0] if len(files) == 1 else files, options)
+    gathered = gather(files[0] if len(files) == 1 else files, options)
     offers, added, usual = [], {}, {}
-    if found.records is not None and len(found.records):
-        offers = survey(found.records)
-        added = open_choices(found.records, options)
+    if gathered.records is not None and len(gathered.records):
+        offers = survey(gathered.records)
+        added = open_choices(gathered.records, options)
         if not added and options.metric is None and options.filter is None:
-            usual = taken(found.records, options, offers)
-    table = found.table(dataclasses.replace(options, **added))
+            usual = taken(gathered.records, options, offers)
+    table = gathered.table(dataclasses.replace(options, **added))
     facts = _describe(table, bounds)
     if len(offers) > 1 or any(offer.epochs > 1 for offer in offers):
         facts["offers"] = [offer._asdict() for offer in offers]
@@ -103,19 +103,19 @@ def _read(
 
 def _as_options(added: dict[str, Any]) -> dict[str, Any]:
     """Arguments of `irtjax.read` as options of the command line."""
-    found: dict[str, Any] = {}
+    chosen: dict[str, Any] = {}
     for name, value in added.items():
         if name == "trials":
-            found[name] = value
+            chosen[name] = value
         elif isinstance(value, str):
-            found[name] = [value]
+            chosen[name] = [value]
         else:
             texts = []
             for benchmark, wanted in value.items():
                 text = wanted if isinstance(wanted, str) else wanted[0]
                 texts.append(text if benchmark == "*" else f"{benchmark}={text}")
-            found[name] = texts
-    return found
+            chosen[name] = texts
+    return chosen
 
 
 def _describe(table: ResponseTable, bounds: Bounds | None) -> dict[str, Any]:
@@ -307,8 +307,8 @@ def _show(facts: dict[str, Any]) -> None:
     benchmarks = facts["benchmarks"]
     if benchmarks:
         some = [f"{name} ({size:,})" for name, size in list(benchmarks.items())[:12]]
-        more = f", ... ({len(benchmarks)} in all)" if len(benchmarks) > 12 else ""
-        rows.append(["benchmarks (items)", ", ".join(some) + more])
+        rest = f", ... ({len(benchmarks)} in all)" if len(benchmarks) > 12 else ""
+        rows.append(["benchmarks (items)", ", ".join(some) + rest])
     for what in ("subjects", "items"):
         rows.append([f"first {what}", ", ".join(facts["examples"][what])])
     model = facts["suggested_model"]

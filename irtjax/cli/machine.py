@@ -66,12 +66,12 @@ def _choose(jax: Any, device: str) -> None:
         # JAX_PLATFORMS may have named an accelerator alone.
         turn_off_faulty_fusion()
     try:
-        found = jax.devices(device)
+        devices = jax.devices(device)
     except RuntimeError:
         cure = "install irtjax[gpu]" if device == "gpu" else "leave --device out"
         raise ValueError(f"no {device} was found on this machine: {cure}") from None
     # It becomes the default, whatever else there is.
-    jax.config.update("jax_default_device", found[0])
+    jax.config.update("jax_default_device", devices[0])
 
 
 def _check_platforms(jax: Any) -> None:
@@ -90,8 +90,8 @@ def _check_platforms(jax: Any) -> None:
 
 def _keep_compiled_code(jax: Any) -> None:
     """Lets the next run of the same shapes skip compilation."""
-    given = jax.config.jax_compilation_cache_dir is not None
-    if given or "JAX_COMPILATION_CACHE_DIR" in os.environ:
+    is_set = jax.config.jax_compilation_cache_dir is not None
+    if is_set or "JAX_COMPILATION_CACHE_DIR" in os.environ:
         return
     from irtjax.cli.compiled import check_entries
     from irtjax.numerics.programs import cache_folder

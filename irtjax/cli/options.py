@@ -234,11 +234,11 @@ class Reading(ReadOptions):
 
     def as_of(self, options: Mapping[str, Any]) -> Reading:
         """Returns these options, and where none was given that of a fit's data."""
-        own, known = self.chosen(), of_fit(options)
+        own, saved = self.chosen(), of_fit(options)
         if own.keys() & {"subject_name", "subject_from"}:
-            known.pop("subject_from", None)
+            saved.pop("subject_from", None)
         return dataclasses.replace(
-            self, **{name: x for name, x in known.items() if name not in own}
+            self, **{name: x for name, x in saved.items() if name not in own}
         )
 
     def _read_new(self, files: list[str], typed: Reading) -> Any:
@@ -266,17 +266,17 @@ class Reading(ReadOptions):
 
     def flags(self) -> list[str]:
         """Returns the options as they are typed."""
-        found = []
+        flags = []
         for name, value in self.chosen().items():
             if name == "texts":
-                found.append("--no-texts")
+                flags.append("--no-texts")
                 continue
             values = value if isinstance(value, list) else [value]
             if isinstance(value, tuple):
                 values = [",".join(value)]
             for text in values:
-                found += [f"--{name.replace('_', '-')}", shlex.quote(str(text))]
-        return found
+                flags += [f"--{name.replace('_', '-')}", shlex.quote(str(text))]
+        return flags
 
 
 def with_fields(
@@ -356,20 +356,20 @@ def all_bounds(
         return {} if bounds is None else {"bounds": bounds}
     if bounds is not None:
         raise ValueError("give --bounds or, for one benchmark, --bounds-of")
-    found = {}
+    by_name = {}
     for text in named:
         # A name may have signs of its own; the numbers are what comes last.
         name, _, ends = text.rpartition("=")
         low, _, high = ends.partition(":")
         try:
-            found[name] = float(low), float(high)
+            by_name[name] = float(low), float(high)
         except ValueError:
             name = ""
         if not name:
             raise ValueError(
                 f"--bounds-of {text!r} is not NAME=LOW:HIGH, such as judge=1:10"
             )
-    return {"bounds": found}
+    return {"bounds": by_name}
 
 
 def bounds_flags(bounds: Any) -> list[str]:
@@ -382,7 +382,7 @@ def bounds_flags(bounds: Any) -> list[str]:
         return []
     if not isinstance(bounds, Mapping):
         return ["--bounds", *(f"{x:.15g}" for x in bounds)]
-    found = []
+    flags = []
     for name, (low, high) in bounds.items():
-        found += ["--bounds-of", f"{name}={low:.15g}:{high:.15g}"]
-    return found
+        flags += ["--bounds-of", f"{name}={low:.15g}:{high:.15g}"]
+    return flags

@@ -66,8 +66,8 @@ def say(*sentences: str) -> None:
 
 def written(folder: Path, names: Iterable[str]) -> str:
     """Returns a sentence on which of some files are in a folder."""
-    found = ", ".join(name for name in names if (folder / name).is_file())
-    return f"Written to {folder}: {found}"
+    present = ", ".join(name for name in names if (folder / name).is_file())
+    return f"Written to {folder}: {present}"
 
 
 def check_out_folder(
@@ -167,7 +167,7 @@ def remove_files(folder: Path, names: Iterable[str]) -> None:
     from irtjax.data.writing import together
 
     paths = [folder / name for name in names]
-    found = [x.name for x in paths if x.is_file() or x.is_symlink()]
-    if found:
-        with together(folder, stale=found):
+    present = [x.name for x in paths if x.is_file() or x.is_symlink()]
+    if present:
+        with together(folder, stale=present):
             pass

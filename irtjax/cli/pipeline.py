@@ -70,7 +70,7 @@ def calibrate(
     from irtjax.cli.side_tables import structure_options
 
     settings = dict(job.settings)
-    table, found = structure_options(table, **job.sides)
+    table, structure = structure_options(table, **job.sides)
     progress("prepare")
     dtype = prepare(job.float32, job.device)
     import jax
@@ -78,7 +78,7 @@ def calibrate(
     from irtjax.fitting.fit import fit
 
     progress("start values")
-    features = found.pop("item_features", None)
+    features = structure.pop("item_features", None)
     if features is not None:
         settings["item_features"] = jax.numpy.asarray(features, dtype)
     anchor = settings.get("anchor")
@@ -87,14 +87,14 @@ def calibrate(
         from irtjax.data.reversal import aligned
         from irtjax.storage import load, load_contents
 
-        known = load_contents(anchor)
-        refuse_other_contents(table.item_contents, known, f"the fit {anchor}")
+        contents = load_contents(anchor)
+        refuse_other_contents(table.item_contents, contents, f"the fit {anchor}")
         if table.reversed_scores:
             other = load(anchor)
             table = aligned(table, other.reversed_scores, other.item_names.tolist())
         settings["anchor"] = anchor / "items.parquet"
     # Side tables that were not given leave settings empty.
-    settings |= {name: value for name, value in found.items() if value}
+    settings |= {name: value for name, value in structure.items() if value}
     result = fit(
         table,
         job.model,
@@ -112,7 +112,7 @@ def calibrate(
         "device": str(jax.devices()[0].platform),
         "sources": list(table.sources),
         "reading": reading.chosen(),
-        "job": _again(job, found),
+        "job": _again(job, structure),
     }
     if config.taken() is not None:
         options["configuration"] = config.taken()
@@ -126,11 +126,11 @@ def calibrate(
     return dataclasses.replace(result, options=options, timings=timings)
 
 
-def _again(job: Job, found: dict[str, Any]) -> dict[str, Any] | None:
+def _again(job: Job, structure: dict[str, Any]) -> dict[str, Any] | None:
     """What repeats the fit with more responses; None with parts of the user's own."""
     import json
 
-    settings = {**job.settings, **{name: x for name, x in found.items() if x}}
+    settings = {**job.settings, **{name: x for name, x in structure.items() if x}}
     about = {"model": job.model, "method": job.method, "settings": settings}
     about |= {"seed": job.seed, "max_steps": job.max_steps}
     try:

@@ -75,7 +75,7 @@ def power_command(
     with ProgressLine(quiet) as progress:
         progress("read")
         table = _table(files, reading, opt.all_bounds(bounds, bounds_of))
-        found = power(
+        result = power(
             table,
             sizes=_numbers(sizes),
             models=models,
@@ -88,9 +88,9 @@ def power_command(
             power=wanted,
         )
     if json:
-        print_json(_document(found))
+        print_json(_document(result))
     elif not quiet:
-        _show(found)
+        _show(result)
 
 
 def _table(files: list[str] | None, reading: Any, bounds: dict[str, Any]) -> Any:
@@ -118,36 +118,36 @@ def _numbers(text: str | None) -> list[int] | None:
         ) from None
 
 
-def _document(found: Power) -> dict[str, Any]:
+def _document(result: Power) -> dict[str, Any]:
     """What `--json` prints."""
     names = ("difference", "models", "accuracy", "correlation", "level", "power")
-    head = {name: getattr(found, name) for name in names}
+    head = {name: getattr(result, name) for name in names}
     needed = ("items_needed", "items_needed_of_pairs")
-    head |= {name: getattr(found, name) for name in needed}
-    return head | {"design": found.design._asdict(), "rows": found.table.to_pylist()}
+    head |= {name: getattr(result, name) for name in needed}
+    return head | {"design": result.design._asdict(), "rows": result.table.to_pylist()}
 
 
-def _show(found: Power) -> None:
+def _show(result: Power) -> None:
     """Prints the assumptions, the table and the items that are needed."""
     from irtjax.cli import screen
 
     columns = {
-        "power": f"power for {found.difference:.3g}",
-        "detectable": f"found at {found.power:.2g}",
+        "power": f"power for {result.difference:.3g}",
+        "detectable": f"found at {result.power:.2g}",
         "half_width": "± score",
     }
-    if "power_of_pairs" in found.table.column_names:
-        assert found.models is not None
-        pairs = f"{found.models * (found.models - 1) // 2:,}"
+    if "power_of_pairs" in result.table.column_names:
+        assert result.models is not None
+        pairs = f"{result.models * (result.models - 1) // 2:,}"
         columns |= {
             "power_of_pairs": f"in {pairs} pairs",
             "detectable_of_pairs": f"found in {pairs}",
         }
     rows = [
         [f"{row['items']:,}", *(f"{row[x]:.3f}" for x in columns)]
-        for row in found.table.to_pylist()
+        for row in result.table.to_pylist()
     ]
-    assumed, *needed = found.sentences
+    assumed, *needed = result.sentences
     screen.show_sentences([assumed])
     screen.show_table("", ["items", *columns.values()], rows, left=0)
     screen.show_sentences(needed)

@@ -126,11 +126,11 @@ def rank_command(
     with ProgressLine(quiet) as progress:
         progress("load")
         fit = load_fit(folder)
-        given = None
+        data = None
         if moves.flow is not None:
-            given = responses_of(fit, folder, files, reading)
+            data = responses_of(fit, folder, files, reading)
     if moves.flow is not None:
-        _flow(fit, moves.flow, moves, given, quiet=quiet, as_json=json)
+        _flow(fit, moves.flow, moves, data, quiet=quiet, as_json=json)
         return
     from irtjax.calibration.rank import rank
 
@@ -148,8 +148,8 @@ def rank_command(
         from irtjax.cli import screen
         from irtjax.report.kept import kept
 
-        more = kept(folder, screen.shown_path(folder))
-        screen.show_result(fit, ranked, everything=everything, folder=folder, **more)
+        parts = kept(folder, screen.shown_path(folder))
+        screen.show_result(fit, ranked, everything=everything, folder=folder, **parts)
 
 
 def _check_reading(reading: opt.Reading, files: list[str] | None) -> None:
@@ -165,7 +165,7 @@ def _check_unused(**given: object) -> None:
             raise ValueError(f"--{name} has no effect with --flow: leave it out")
 
 
-def _flow(fit, flow: str, moves: MoveOptions, given, *, quiet: bool, as_json: bool):
+def _flow(fit, flow: str, moves: MoveOptions, data, *, quiet: bool, as_json: bool):
     """Shows and draws the moves between ranks by accuracy, or another fit, and ability.
 
     The name of another fit's folder may be "accuracy" as "./accuracy".
@@ -176,26 +176,26 @@ def _flow(fit, flow: str, moves: MoveOptions, given, *, quiet: bool, as_json: bo
         progress("flow")
         top = moves.top or 50
         other = flow if flow == "accuracy" else load_fit(Path(flow))
-        found = rank_flow(fit, top, other, data=given)
+        result = rank_flow(fit, top, other, data=data)
         if moves.figure is not None:
             from irtjax.plots import plot_rank_flow, save_figure
 
-            picture = plot_rank_flow(fit, top, other, data=given)
+            picture = plot_rank_flow(fit, top, other, data=data)
             draw = functools.partial(save_figure, picture)
             write_files({moves.figure: draw})
     if as_json:
         names = ("against", "top", "num_subjects", "kendall", "sentence")
-        head = {name: getattr(found, name) for name in names}
-        print_json(head | {"subjects": found.table.to_pylist()})
+        head = {name: getattr(result, name) for name in names}
+        print_json(head | {"subjects": result.table.to_pylist()})
     elif not quiet:
         from irtjax.cli import screen
 
-        rows = [_flow_cells(row) for row in found.table.to_pylist()]
+        rows = [_flow_cells(row) for row in result.table.to_pylist()]
         header = ["subject", "before", "rank", "move", "from", "to", "beyond"]
-        if given is not None:
+        if data is not None:
             header.append("items")
         screen.show_table("", header, rows, spare=("from", "to"))
-        screen.show_sentences([found.sentence])
+        screen.show_sentences([result.sentence])
 
 
 def _flow_cells(row: dict) -> list[str]:

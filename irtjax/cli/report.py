@@ -64,8 +64,10 @@ def report_command(
         print_json({"out": str(place), "bytes": size})
     elif not quiet:
         say(f"Written to {place} ({size / 1000:,.0f} kB): open it in a browser")
-        kept = is_subset(folder) or is_arena(folder) or (folder / RESPONSES).is_file()
-        if not files and not kept:
+        has_responses = (
+            is_subset(folder) or is_arena(folder) or (folder / RESPONSES).is_file()
+        )
+        if not files and not has_responses:
             say(f"It has no responses: irtjax report {folder} FILE adds them")
 
 
@@ -89,8 +91,8 @@ def page_of(
         if data:
             raise ValueError(f"{data[0]} is not used: {folder} is a subset, not a fit")
         small = load_subset(folder)
-        more = {"sentences": subset_sentences(small), "title": title}
-        return subset_page(small, command=command, **more)
+        arguments = {"sentences": subset_sentences(small), "title": title}
+        return subset_page(small, command=command, **arguments)
     from irtjax.storage import is_arena, load, load_arena
 
     if is_arena(folder):
@@ -104,22 +106,22 @@ def page_of(
     fit = load(folder)
     table = responses_of(fit, folder, data, reading)
     texts = None if reading.texts else {}
-    more: dict[str, Any] = {"title": title, "folder": folder}
+    arguments: dict[str, Any] = {"title": title, "folder": folder}
     if table is not None:
         from irtjax.auditing import items_to_read
 
         # Too few subjects, say: the page is whole without them.
         with contextlib.suppress(ValueError):
-            more["to_read"] = items_to_read(fit, table)
-    if keep and "to_read" in more:
-        write_files({folder / TO_READ: more["to_read"].table})
+            arguments["to_read"] = items_to_read(fit, table)
+    if keep and "to_read" in arguments:
+        write_files({folder / TO_READ: arguments["to_read"].table})
     if (folder / SNAPSHOTS).is_dir():
         from irtjax.storage.history import history
 
-        more["history"] = history(folder)
+        arguments["history"] = history(folder)
     if is_subset(folder / SUBSET):
         from irtjax.cli.shrink import subset_sentences
 
         small = load_subset(folder / SUBSET)
-        more |= {"few": small, "few_sentences": subset_sentences(small)}
-    return report_page(fit, data=table, command=command, texts=texts, **more)
+        arguments |= {"few": small, "few_sentences": subset_sentences(small)}
+    return report_page(fit, data=table, command=command, texts=texts, **arguments)

@@ -156,8 +156,8 @@ def run_command(
             reserve()
             # Something may have come into it since.
             _check_folder(out, overwrite)
-        kept = raw if keep_responses else None
-        results = _fitted(out, fit, kept, figures, progress)
+        stored = raw if keep_responses else None
+        results = _fitted(out, fit, stored, figures, progress)
         progress("audit")
         texts = {**fit.item_texts, **table.item_texts} if reading.texts else {}
         make = lambda: _audit(results, table, texts)
@@ -307,12 +307,12 @@ def _shrink(results: Results, table: ResponseTable, size: int) -> None:
     if read is not None:
         avoid = {*(avoid or ()), *read.significant}
     fit = results.fit
-    given = {"model": fit, "avoid": avoid and sorted(avoid)}
+    options = {"model": fit, "avoid": avoid and sorted(avoid)}
     if not (fit.model.family.num_categories or fit.options.get("worth")):
         bounds = bounds_of_values(table, fit.options.get("bounds"))
         # Densities of scores have no such predictor; shares of the same scores have.
-        given |= {"model": "auto", "bounds": bounds}
-    results.subset = shrink(table, size, **given)
+        options |= {"model": "auto", "bounds": bounds}
+    results.subset = shrink(table, size, **options)
     place = results.out / SUBSET
     shrinking.write(place, results.subset, None, table.notes, page=False)
 
@@ -343,24 +343,24 @@ def _of_subset(results: Results, escape: Callable[[str], str]) -> list[str]:
     from irtjax.report.words import listing
 
     assert results.subset is not None
-    found = shrinking.subset_sentences(results.subset)
+    sentences = shrinking.subset_sentences(results.subset)
     if results.audit is not None:
         spoilt = _spoilt(results.audit)
         bad = [x for x in results.subset.items.tolist() if x in spoilt]
         if bad:
             names = listing([escape(x) for x in bad[:SHOWN]])
-            found.append(
+            sentences.append(
                 f"{len(bad):,} of the chosen items {'is' if len(bad) == 1 else 'are'}"
                 f" flagged ({names}{', …' * (len(bad) > SHOWN)}): there are too few"
                 " others."
             )
         elif spoilt:
-            found.append(
+            sentences.append(
                 f"{len(spoilt):,} flagged item{'s are' if len(spoilt) > 1 else ' is'}"
                 " not among the chosen items, but full scores count"
                 f" {'them' if len(spoilt) > 1 else 'it'}."
             )
-    return found
+    return sentences
 
 
 def _spoilt(audit: Audit) -> set[str]:
@@ -394,13 +394,13 @@ def _of_items(audit: Audit, escape: Callable[[str], str]) -> str:
     from irtjax.report.audit import nearest_sentence
     from irtjax.report.words import listing
 
-    found = {name: audit.flagged(name) for name in audit.counts()}
+    items_of = {name: audit.flagged(name) for name in audit.counts()}
     flagged = _flagged(audit)
     rate = f"false discovery rate of each kind {percent(audit.false_discovery_rate)}"
     parts = [
         f"{name} {len(names):,} ({listing([escape(x) for x in names[:SHOWN]])}"
         f"{', …' * (len(names) > SHOWN)})"
-        for name, names in found.items()
+        for name, names in items_of.items()
         if names and name in TESTED
     ]
     text = (
@@ -414,7 +414,7 @@ def _of_items(audit: Audit, escape: Callable[[str], str]) -> str:
     seen = [
         f"{len(names):,} with {name}" if name == "no variation" else
         f"{len(names):,} {name}"
-        for name, names in found.items()
+        for name, names in items_of.items()
         if names and name not in TESTED
     ]  # fmt: skip
     return text + (f" No faults, but of little use: {', '.join(seen)}." if seen else "")
@@ -422,10 +422,10 @@ def _of_items(audit: Audit, escape: Callable[[str], str]) -> str:
 
 def _warnings(results: Results) -> list[str]:
     """Warnings of all parts, each once."""
-    found = [*results.fit.warnings]
+    warnings = [*results.fit.warnings]
     for part in (results.audit, results.subset):
-        found += [] if part is None else part.warnings
-    return list(dict.fromkeys(found))
+        warnings += [] if part is None else part.warnings
+    return list(dict.fromkeys(warnings))
 
 
 def _places(results: Results) -> list[str]:
@@ -444,10 +444,10 @@ def _show(results: Results) -> None:
     """Prints the leaderboard and the verdict."""
     from irtjax.cli import screen
 
-    more = {"place": results.out / PAGE, "folder": screen.shown_path(results.out)}
-    more |= {"audit": results.audit, "more": {"Cheaper": _cheaper(results)}}
-    more["to_read"] = results.to_read
-    screen.show_result(results.fit, results.ranked, **more)
+    parts = {"place": results.out / PAGE, "folder": screen.shown_path(results.out)}
+    parts |= {"audit": results.audit, "more": {"Cheaper": _cheaper(results)}}
+    parts["to_read"] = results.to_read
+    screen.show_result(results.fit, results.ranked, **parts)
 
 
 def _cheaper(results: Results) -> str:

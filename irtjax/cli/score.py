@@ -66,8 +66,8 @@ def score_command(
     notes = [*ways, *table.notes, *result.notes]
     if not json:
         # What the fit states, too, is no news.
-        known = () if subset else saved.notes
-        notes = [note for note in notes if note not in known]
+        stated = () if subset else saved.notes
+        notes = [note for note in notes if note not in stated]
     noun = "model" if subset else nouns_of(saved)[0]
     _report(result, num_items, notes, out, quiet, json, noun)
 
@@ -147,8 +147,8 @@ def _predicted(result: Any) -> tuple[list[str], list[list[str]]]:
     from irtjax.data.wording import percent, points
 
     names = [f"expected_score{end}" for end in ("", "_lower", "_upper")]
-    found = result.table.to_pylist()
-    values = [[row[name] for name in names] for row in found]
+    records = result.table.to_pylist()
+    values = [[row[name] for name in names] for row in records]
     digits = score_digits([(high - low) / 2 for _, low, high in values], 1.0)
     rows = [
         [
@@ -158,7 +158,7 @@ def _predicted(result: Any) -> tuple[list[str], list[list[str]]]:
             points(row["subset_mean"], digits),
             f"{row['observed']:,}",
         ]
-        for row, (score, low, high) in zip(found, values, strict=True)
+        for row, (score, low, high) in zip(records, values, strict=True)
     ]
     header = ["subject", "score", percent(result.level), "subset mean", "responses"]
     return header, screen.shortened(rows)

@@ -146,10 +146,10 @@ def show_ranking(ranked: RankedSubjects, everything: bool) -> None:
     parts += [] if whole else [ranked.rows(size - ENDS)]
 
     def lines(cells: Callable[[dict[str, Any]], list[str]]) -> list[list[str]]:
-        found = [list(map(cells, part)) for part in parts]
+        blocks = [list(map(cells, part)) for part in parts]
         if whole:
-            return found[0]
-        return [*found[0], _gap(size, len(found[0][0])), *found[1]]
+            return blocks[0]
+        return [*blocks[0], _gap(size, len(blocks[0][0])), *blocks[1]]
 
     rows = lines(
         lambda row: [*subject_cells(row), f"{row['observed']:,}", row["flags"] or ""]

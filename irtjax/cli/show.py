@@ -77,8 +77,8 @@ def show_command(
                 f"{folder} holds comparisons, which have no items or tasks"
             )
         view.check(FORMATS[:-1])
-        more = {"quiet": quiet, "verbose": verbose, "json": json}
-        show_saved(folder, level=level, form=form, everything=everything, **more)
+        options = {"quiet": quiet, "verbose": verbose, "json": json}
+        show_saved(folder, level=level, form=form, everything=everything, **options)
         return
     fit = _load(folder, quiet or json or form != "table")
     if items:
@@ -102,9 +102,9 @@ def show_command(
             return
         page = folder / "report.html"
         place = page if page.is_file() else None
-        more: dict[str, Any] = {"place": place, "folder": folder}
-        more |= kept(folder, screen.shown_path(folder))
-        screen.show_result(fit, ranked, everything=everything, **more)
+        options: dict[str, Any] = {"place": place, "folder": folder}
+        options |= kept(folder, screen.shown_path(folder))
+        screen.show_result(fit, ranked, everything=everything, **options)
 
 
 def items_command(
@@ -196,11 +196,11 @@ def _harness_tables(ranked: RankedSubjects, notes: Sequence[str]) -> str:
     from irtjax.report.words import markdown
 
     names, blocks = benchmarks_with_accuracy(ranked), []
-    known = usual_choices(notes)
+    choices = usual_choices(notes)
     columns = {name: f"accuracy[{name}]" for name in names} or {"all": "accuracy"}
     for row in ranked.rows():
         lines = [
-            _harness_row(name, known.get(name, ("accuracy", "")), row, column)
+            _harness_row(name, choices.get(name, ("accuracy", "")), row, column)
             for name, column in columns.items()
         ]
         score = "expected_score", ""

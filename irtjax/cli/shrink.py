@@ -118,8 +118,8 @@ class SubsetOptions:
 
     def target(self) -> dict[str, Any]:
         """Returns the arguments of `irtjax.shrink` that errors by size do not take."""
-        found = {"size": self.size, "standard_error": self.se}
-        return found | {"score_error": self.score_error, "rule": self.rule}
+        goal = {"size": self.size, "standard_error": self.se}
+        return goal | {"score_error": self.score_error, "rule": self.rule}
 
     def arguments(self) -> dict[str, Any]:
         """Returns the other arguments of `irtjax.shrink`."""
@@ -204,12 +204,12 @@ def _values(path: Path) -> dict[str, float]:
 
     content = read_content("--reference", path)
     cells = [column("--reference", path, content, x) for x in ("subject", "score")]
-    found = {}
+    values = {}
     for name, value in zip(*cells, strict=True):
         if not isinstance(value, int | float) or not math.isfinite(value):
             raise ValueError(f"--reference {path}: the score of {name!r} is {value!r}")
-        found[str(name)] = float(value)
-    return found
+        values[str(name)] = float(value)
+    return values
 
 
 def write(
@@ -225,8 +225,8 @@ def write(
 
     contents = dict(small.contents())
     if page:
-        more = {"sentences": subset_sentences(small), "notes": notes}
-        html = subset_page(small, errors, command=command_line(), **more)
+        parts = {"sentences": subset_sentences(small), "notes": notes}
+        html = subset_page(small, errors, command=command_line(), **parts)
         contents[PAGE] = lambda place: write_page(place, html)
     if errors is not None:
         from irtjax.plots import plot_subset_errors, save_figure
@@ -241,9 +241,9 @@ def write(
 
 def _report(small, errors, notes, out: Path, quiet: bool, json: bool) -> None:
     """Prints the outcome, for people or as JSON."""
-    found = document(small, errors, notes, out)
+    content = document(small, errors, notes, out)
     if json:
-        print_json(found)
+        print_json(content)
     elif not quiet:
         from irtjax.cli import screen
 
@@ -258,7 +258,7 @@ def _report(small, errors, notes, out: Path, quiet: bool, json: bool) -> None:
         if SAMPLE_FILES[0] in names:
             screen.show_sentences(["Evaluate only these items:"])
             screen.show_command(_command(small, out / SAMPLE_FILES[0]))
-        screen.show_warnings(found["warnings"], notes)
+        screen.show_warnings(content["warnings"], notes)
 
 
 def document(small, errors, notes: list[str], out: Path) -> dict[str, Any]:
@@ -288,8 +288,8 @@ def _command(small: Shrunken, samples: Path) -> str:
 
     tasks = {one.task for ids in small.item_ids.values() for one in ids}
     names = ("--tasks", ",".join(sorted(tasks)), "--samples", str(samples))
-    more = "--model MODEL --log_samples --output_path logs"
-    return f"lm_eval {shlex.join(names)} {more}"
+    options = "--model MODEL --log_samples --output_path logs"
+    return f"lm_eval {shlex.join(names)} {options}"
 
 
 def _show(errors: SubsetErrors) -> None:

@@ -95,12 +95,12 @@ class SideTable:
 
     def numbers(self, name: str, empty: bool = False) -> np.ndarray:
         """Returns a column as finite numbers, `[names]`; NaN where it may be empty."""
-        found = []
+        values = []
         for value, of in zip(self._column(name), self.names, strict=True):
             where = f"{self.option} {self.path}: column {name!r}, {of!r}"
             if value is None or value == "":
                 if empty:
-                    found.append(np.nan)
+                    values.append(np.nan)
                     continue
                 raise ValueError(
                     f"{where}: no value; give one, or leave the column out"
@@ -113,16 +113,16 @@ class SideTable:
                 ) from None
             if not np.isfinite(number):
                 raise ValueError(f"{where}: {value!r} is not a finite number")
-            found.append(number)
-        return np.asarray(found)
+            values.append(number)
+        return np.asarray(values)
 
     def matrix(self, patterns: tuple[str, ...]) -> np.ndarray:
         """Columns of numbers, `[names, columns]`; "emb_*" is all of that form."""
         chosen: dict[str, np.ndarray] = {}
         for pattern in patterns:
-            found = [x for x in self.content.column_names if fnmatchcase(x, pattern)]
+            matches = [x for x in self.content.column_names if fnmatchcase(x, pattern)]
             # A name as it is comes first; one that matches no column is refused below.
-            for name in [pattern] if self.has(pattern) or not found else found:
+            for name in [pattern] if self.has(pattern) or not matches else matches:
                 chosen[name] = self.numbers(name)
         return np.stack(list(chosen.values()), axis=1)
 
@@ -174,7 +174,7 @@ def _labels_in_files(
     The names of subjects or items are in the first column that has some of them in
     each of its rows.
     """
-    known, found = set(names.tolist()), {}
+    wanted, labels = set(names.tolist()), {}
     for source in table.sources:
         path = Path(source)
         if path.suffix.lower() not in _FLAT or not path.is_file():
@@ -185,18 +185,18 @@ def _labels_in_files(
         values = [_text(x) for x in content[name].to_pylist()]
         for other in content.column_names:
             keys = [_text(x) for x in content[other].to_pylist()]
-            if other == name or not keys or not known.issuperset(keys):
+            if other == name or not keys or not wanted.issuperset(keys):
                 continue
             for key, value in zip(keys, values, strict=True):
-                if found.setdefault(key, value) != value:
+                if labels.setdefault(key, value) != value:
                     raise ValueError(
                         f"{option} {name}: {path} has two values for {key!r},"
-                        f" {found[key]!r} and {value!r}; give each one"
+                        f" {labels[key]!r} and {value!r}; give each one"
                     )
             break
-    if len(found) < len(known):
+    if len(labels) < len(wanted):
         return None
-    return np.array([found[x] for x in names.tolist()])
+    return np.array([labels[x] for x in names.tolist()])
 
 
 def _text(value: Any) -> str:
@@ -244,12 +244,12 @@ def structure_options(
         wanted = [part for facet in facets for part in facet.split("/")]
         wanted += [shared_items] if shared_items else []
         # "benchmark" and the like are known from reading.
-        found = {
+        labels_of = {
             name: side.labels(name)
             for name in wanted
             if side.has(name) or name not in {*table.item_facets, "benchmark", "stem"}
         }
-        labels = {**table.item_facets, **found}
+        labels = {**table.item_facets, **labels_of}
         table = table.replace(item_facets=labels)
         if item_covariates:
             options["item_covariates"] = {x: side.numbers(x) for x in item_covariates}
@@ -265,12 +265,12 @@ def structure_options(
             )
         table = side.noted(table)
         mask = np.stack([side.numbers(name) for name in columns], axis=1) != 0
-        nothing = [
+        empty = [
             name for name, one in zip(columns, mask.T, strict=True) if one.sum() == 0
         ]
-        if nothing:
+        if empty:
             raise ValueError(
-                f"--loadings {loadings}: {nothing[0]} has 0 items: a factor needs at"
+                f"--loadings {loadings}: {empty[0]} has 0 items: a factor needs at"
                 " least 3, or no column"
             )
         options["loadings"] = {

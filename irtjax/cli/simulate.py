@@ -182,9 +182,17 @@ def _saved_items(folder: Path, num_subjects: int) -> _Source:
     fit = load(folder)
     items, population, _, lengths = jax.tree.map(jnp.asarray, fit.parameters)
     _check_size(num_subjects, len(fit.item_names))
-    offset, bounds = fit.options.get("length_offset", 1.0), fit.options.get("bounds")
-    given = items, fit.item_names.tolist(), population, lengths
-    return _Source(fit.model, *given, offset, bounds, fit.benchmarks, fit.factor_names)
+    return _Source(
+        fit.model,
+        items,
+        fit.item_names.tolist(),
+        population=population,
+        lengths=lengths,
+        offset=fit.options.get("length_offset", 1.0),
+        bounds=fit.options.get("bounds"),
+        benchmarks=fit.benchmarks,
+        factors=fit.factor_names,
+    )
 
 
 def _values(source: _Source, drawn: Any) -> np.ndarray:
@@ -247,12 +255,12 @@ def _model_of(model: str, num_items: int, categories: int) -> Any:
     chosen, every = own_or_name(model, "--model"), models.MODELS
     if not isinstance(chosen, str):
         return chosen
-    known = {k: v for k, v in every.items() if not isinstance(v, type)}
-    if model not in known:
-        raise ValueError(f"--model {model} is not one of {', '.join(known)}")
+    makers = {k: v for k, v in every.items() if not isinstance(v, type)}
+    if model not in makers:
+        raise ValueError(f"--model {model} is not one of {', '.join(makers)}")
     settings: list[Any] = [categories] if model in models.ORDERED_MODELS else []
     settings += [np.arange(num_items) % 2 == 0] if model == "mixed" else []
-    return known[model](*settings)
+    return makers[model](*settings)
 
 
 def wide(table: ResponseTable, cells: Any = None) -> pa.Table:

@@ -88,12 +88,12 @@ def stability_command(
     with ProgressLine(quiet) as progress:
         progress("read")
         table = reading.read(files)
-        known = opt.all_bounds(bounds, bounds_of).get("bounds")
-        if known is not None:
+        limits = opt.all_bounds(bounds, bounds_of).get("bounds")
+        if limits is not None:
             from irtjax.data.reversal import bounds_of_values
             from irtjax.data.scores import rescale
 
-            table = rescale(table, bounds_of_values(table, known))
+            table = rescale(table, bounds_of_values(table, limits))
         prepare()
 
         from irtjax.validity.stability import KINDS, stability
@@ -107,52 +107,52 @@ def stability_command(
             "key": seed,
             "progress": progress,
         }
-        found = stability(table, kind, **options)
+        result = stability(table, kind, **options)
     if out is not None:
-        _write(found, out, figures)
+        _write(result, out, figures)
     if json:
-        print_json(_document(found))
+        print_json(_document(result))
     elif not quiet:
-        _show(found, out)
+        _show(result, out)
 
 
-def _document(found: Stability) -> dict[str, Any]:
+def _document(result: Stability) -> dict[str, Any]:
     """What `--json` prints."""
     names = ("kind", "model", "top", "level", "sentence", "warnings", "notes")
-    tables = {"rows": found.table, "agreement": found.agreement, "runs": found.runs}
+    tables = {"rows": result.table, "agreement": result.agreement, "runs": result.runs}
     rows = {name: table.to_pylist() for name, table in tables.items()}
-    return {name: getattr(found, name) for name in names} | rows
+    return {name: getattr(result, name) for name in names} | rows
 
 
-def _write(found: Stability, out: Path, figures: bool) -> None:
+def _write(result: Stability, out: Path, figures: bool) -> None:
     """Writes tables and figure of a study of stability."""
-    tables = found.table, found.agreement, found.runs
+    tables = result.table, result.agreement, result.runs
     names = [out / name for name in TABLES]
     contents = dict(zip(names, tables, strict=True))
-    if figures and found.kind != "starts":
+    if figures and result.kind != "starts":
         from irtjax.plots import plot_rank_ribbons, save_figure
 
-        draw = lambda path: save_figure(plot_rank_ribbons(found), path)
+        draw = lambda path: save_figure(plot_rank_ribbons(result), path)
         contents[out / FIGURE] = draw
     # The figure of an earlier run is not of these tables.
     write_files(contents, stale=[out / FIGURE])
 
 
-def _show(found: Stability, out: Path | None) -> None:
+def _show(result: Stability, out: Path | None) -> None:
     """The table and the result in words."""
     from irtjax.cli import screen
     from irtjax.data.wording import counted
     from irtjax.report.words import number
 
-    if found.kind == "starts":
+    if result.kind == "starts":
         header = ["quantity", "runs", "mean", "lowest"]
         cells = [
             [x["quantity"], x["runs"], number(x["mean"], 4), number(x["min"], 4)]
-            for x in found.agreement.to_pylist()
+            for x in result.agreement.to_pylist()
         ]
         screen.show_table("", header, cells, left=2)
     else:
-        rows = found.table.to_pylist()
+        rows = result.table.to_pylist()
         shown = rows if len(rows) <= screen.LONGEST else rows[: screen.ENDS]
         cells = [
             [row["subject"], *(number(row[x], k) for x, k in _COLUMNS.values())]
@@ -160,11 +160,11 @@ def _show(found: Stability, out: Path | None) -> None:
         ]
         screen.show_table("", ["subject", *_COLUMNS], cells)
         if len(rows) > len(shown):
-            more = (
+            rest = (
                 f"and {counted(len(rows) - len(shown), 'more subject')}: --out DIR,"
                 " --json"
             )
-            screen.show_sentences([more])
+            screen.show_sentences([rest])
     place = [] if out is None else [written(out, (*TABLES, FIGURE))]
-    screen.show_sentences([found.sentence, *place])
-    screen.show_warnings(found.warnings, found.notes)
+    screen.show_sentences([result.sentence, *place])
+    screen.show_warnings(result.warnings, result.notes)

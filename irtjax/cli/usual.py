@@ -60,8 +60,8 @@ def without_rare(command: Any) -> Iterator[None]:
     for parameter in hidden:
         parameter.hidden = True
     if hidden:
-        more = f"irtjax {command.name} --help-all lists {len(hidden)} more options."
-        command.epilog = f"{epilog}\n\n{more}" if epilog else more
+        note = f"irtjax {command.name} --help-all lists {len(hidden)} more options."
+        command.epilog = f"{epilog}\n\n{note}" if epilog else note
     try:
         yield
     finally:

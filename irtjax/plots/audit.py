@@ -53,8 +53,8 @@ def plot_item_properties(audit: Audit) -> Figure:
         values = style.column(audit.items, name)
         if name == "difficulty":
             values = np.clip(values, -WIDEST, WIDEST)
-        known = values[np.isfinite(values)]
-        if known.size and (np.ptp(known) > 1e-9 or name == "difficulty"):
+        finite = values[np.isfinite(values)]
+        if finite.size and (np.ptp(finite) > 1e-9 or name == "difficulty"):
             drawn.append((titles.get(name, name.capitalize()), values))
     columns = 2 if len(drawn) <= 4 else 3
     rows = max(1, -(-len(drawn) // columns))
@@ -84,19 +84,19 @@ def plot_difficulty_discrimination(audit: Audit) -> Figure:
     flags = audit.items.column("flags").to_pylist()
     bad = np.array([not set(TESTED).isdisjoint(f.split("; ")) for f in flags], bool)
     figure, (axes,) = style.new_figure(7.5, 5.0, grid="both")
-    known = np.flatnonzero(np.isfinite(x) & np.isfinite(y))
-    if known.size > POINTS:
-        known = np.sort(np.random.default_rng(0).choice(known, POINTS, replace=False))
+    places = np.flatnonzero(np.isfinite(x) & np.isfinite(y))
+    if places.size > POINTS:
+        places = np.sort(np.random.default_rng(0).choice(places, POINTS, replace=False))
     # Small benchmarks together are grey, and lie below the others.
     together = len(set(audit.items.column("benchmark").to_pylist())) > len(names)
     for code, name in enumerate(names):
-        here = known[codes[known] == code]
+        here = places[codes[places] == code]
         look = {"color": PALETTE[code % len(PALETTE)], "zorder": 2}
         if together and code == len(names) - 1:
             look = {"color": GREY, "zorder": 1.5}
         text = style.label(name or "items", 24)
         axes.scatter(x[here], y[here], s=9, alpha=0.6, lw=0, label=text, **look)
-    rings = known[bad[known]]
+    rings = places[bad[places]]
     if rings.size:
         look = {"facecolors": "none", "edgecolors": "black", "lw": 0.7}
         text = "with a tested defect"
@@ -138,7 +138,7 @@ def plot_flagged_items(audit: Audit, data: ResponseTable, num_items: int = 9) ->
         ]
         heading = "No item has a tested defect"
         heading += ". Nearest to a flag:" if chosen else ", and none could be tested"
-    known = OrderedFit.of(audit.fit, data)
+    ordered = OrderedFit.of(audit.fit, data)
     rows = -(-len(chosen) // 3)
     figure = style.empty_figure(10.5, 0.6 + 2.5 * rows)
     if heading:
@@ -148,13 +148,13 @@ def plot_flagged_items(audit: Audit, data: ResponseTable, num_items: int = 9) ->
     axes_of = style.panels(figure, rows, 3, len(chosen))
     grid = ability_grid(audit.fit)
     place = {name: k for k, name in enumerate(data.items.tolist())}
-    curves = known.curves(grid)
-    order = np.argsort(known.ability, kind="stable")
+    curves = ordered.curves(grid)
+    order = np.argsort(ordered.ability, kind="stable")
     parts = np.array_split(order, min(GROUPS, max(2, order.size // 4)))
     for axes, (name, below) in zip(axes_of.flat, chosen, strict=False):
         item = place[name]
         axes.plot(grid, curves[item], color=PALETTE[0], lw=1.6)
-        _observed_shares(axes, data, known.ability, item, parts)
+        _observed_shares(axes, data, ordered.ability, item, parts)
         axes.set_ylim(-0.05, 1.05)
         axes.set_xlim(grid[0], grid[-1])
         axes.grid(color=PALE, linewidth=0.7)

@@ -28,13 +28,13 @@ def rank_changes(first: Calibration, second: Calibration):
 def _places(first: Calibration, second: Calibration):
     """Names in both fits, with the first and the last place of each: `tied_places`."""
     abilities = [_abilities(one) for one in (first, second)]
-    both = set(abilities[0]) & set(abilities[1])
-    if len(both) < 2:
+    shared = set(abilities[0]) & set(abilities[1])
+    if len(shared) < 2:
         raise ValueError(
-            f"{counted(len(both), 'subject')} in both fits: a comparison of"
+            f"{counted(len(shared), 'subject')} in both fits: a comparison of"
             " ranks needs two (subjects are matched by name)"
         )
-    common = [name for name in abilities[0] if name in both]
+    common = [name for name in abilities[0] if name in shared]
     before, after = (
         tied_places(*np.transpose([ability[name] for name in common]))
         for ability in abilities

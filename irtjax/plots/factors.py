@@ -141,15 +141,15 @@ def plot_biplot(fit: Calibration, factors: tuple[int, int] = (1, 2)) -> Figure:
     Raises:
         ValueError: If the fit does not have these factors.
     """
-    found = _factors(fit)
-    size = len(found.names)
+    solution = _factors(fit)
+    size = len(solution.names)
     two = [number - 1 for number in factors]
     if len(two) != 2 or two[0] == two[1] or not all(0 <= k < size for k in two):
         raise ValueError(
             f"factors {tuple(factors)}: give the numbers of two factors, from 1 to"
             f" {size}"
         )
-    ability, loadings = found.ability[:, two], found.loadings[:, two]
+    ability, loadings = solution.ability[:, two], solution.loadings[:, two]
     figure, (axes,) = style.new_figure(6.6, 5.6)
     axes.axhline(0, color=PALE, lw=0.8, zorder=0)
     axes.axvline(0, color=PALE, lw=0.8, zorder=0)
@@ -186,11 +186,11 @@ def plot_biplot(fit: Calibration, factors: tuple[int, int] = (1, 2)) -> Figure:
         other.set_ticks([-1, -0.5, 0, 0.5, 1])
         other.tick_params(colors=GREY, labelsize=7, width=0.6, length=2)
         other.spines[side].set_visible(False)
-    names = [style.label(str(found.names[k]), 30) for k in two]
+    names = [style.label(str(solution.names[k]), 30) for k in two]
     axes.set_xlabel(f"Ability on {names[0]}")
     axes.set_ylabel(f"Ability on {names[1]}")
     style.legend_below(figure, [axes], 4)
-    phi = found.correlation[two[0], two[1]]
+    phi = solution.correlation[two[0], two[1]]
     below = f"items: loadings, at the top and right; the factors correlate at {phi:.2f}"
     axes.set_title(
         "Subjects and items", loc="left", fontsize=11, fontweight="bold", pad=32

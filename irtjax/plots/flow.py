@@ -47,8 +47,8 @@ def plot_rank_flow(
     """
     from irtjax.calibration.flow import rank_flow
 
-    found = rank_flow(fit, top, against, data=data)
-    rows = found.table.to_pylist()
+    flow = rank_flow(fit, top, against, data=data)
+    rows = flow.table.to_pylist()
     before = np.array([row["rank_before"] for row in rows])
     after = np.array([row["rank"] for row in rows])
     # Places among those drawn; equal ranks in the order of the other side.
@@ -76,7 +76,7 @@ def plot_rank_flow(
         _bars(axes, x, ranks, places)
     axes.set_xlim(-1.05, 2.15)
     axes.set_ylim(len(rows) - 0.2, -0.8)
-    axes.set_xticks([LEFT, RIGHT], [f"by {found.against}", "by ability"])
+    axes.set_xticks([LEFT, RIGHT], [f"by {flow.against}", "by ability"])
     axes.set_yticks([])
     axes.spines[["left", "bottom"]].set_visible(False)
     axes.tick_params(length=0, labelsize=9)
@@ -85,7 +85,7 @@ def plot_rank_flow(
         f"{len(rows):,} subjects in the first {top:,} of both; green up, orange down;"
         f" strong: beyond the rank interval ({beyond:,})"
     )
-    title(axes, f"Ranks by {found.against} and by ability", below)
+    title(axes, f"Ranks by {flow.against} and by ability", below)
     return figure
 
 

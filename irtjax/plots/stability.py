@@ -56,11 +56,11 @@ def plot_rank_ribbons(found: Stability) -> Figure:
         raise ValueError("starts have no rank intervals: resample items or subjects")
     names = ("rank", "rank_lower", "rank_upper", "share_in_top")
     rank, low, high, share = (column(found.table, name) for name in names)
-    known = np.isfinite(rank)
-    if not known.any():
+    finite = np.isfinite(rank)
+    if not finite.any():
         raise ValueError("no subject has responses to rank it by")
-    rank, low, high, share = (x[known] for x in (rank, low, high, share))
-    subjects = np.asarray(found.table.column("subject").to_pylist())[known]
+    rank, low, high, share = (x[finite] for x in (rank, low, high, share))
+    subjects = np.asarray(found.table.column("subject").to_pylist())[finite]
     count = len(rank)
     place = np.arange(1, count + 1)
     group = np.where(share >= ALWAYS, 0, np.where(share > NEVER, 1, 2))

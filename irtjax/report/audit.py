@@ -49,8 +49,10 @@ def audit_rows(
             continue
         row = [defect, f"{count:,}"]
         if control:
-            known = control.get(defect)
-            mean = "–" if known is None else number(known["without_signal_mean"], 1)
+            expected = control.get(defect)
+            mean = (
+                "–" if expected is None else number(expected["without_signal_mean"], 1)
+            )
             row.append(mean)
         names = [name(item) for item in audit.flagged(defect)]
         rows.append([*row, listing(names, most)])
@@ -88,8 +90,8 @@ def to_read_rows(
 
 def discriminating_sentence(audit: Audit) -> str:
     """Counts the items whose discrimination differs from zero."""
-    known = audit.items.column("discriminates").to_pylist()
-    count, total = sum(bool(x) for x in known), len(known)
+    discriminating = audit.items.column("discriminates").to_pylist()
+    count, total = sum(bool(x) for x in discriminating), len(discriminating)
     without = ""
     for row in [] if audit.control is None else audit.control.to_pylist():
         if row["defect"] == "discriminates":

@@ -44,8 +44,10 @@ def worst_first(audit: Audit) -> list[dict[str, Any]]:
 
     def place(row: dict[str, Any]) -> tuple[int, float]:
         defects = _tested(row["flags"])
-        found = [row[column_of(x)] for x in defects]
-        return -len(defects), min((p for p in found if p is not None), default=math.inf)
+        p_values = [row[column_of(x)] for x in defects]
+        return -len(defects), min(
+            (p for p in p_values if p is not None), default=math.inf
+        )
 
     return sorted(rows, key=place)
 

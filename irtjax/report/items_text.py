@@ -71,8 +71,8 @@ def flagged_sentence(fit: Calibration) -> str:
     """
     from irtjax.report.summary import flag_counts
 
-    found = flag_counts(fit.items.table, "item")
-    parts = [f"{len(names):,} {flag}" for flag, names in found.items()]
+    flags = flag_counts(fit.items.table, "item")
+    parts = [f"{len(names):,} {flag}" for flag, names in flags.items()]
     total = counted(fit.items.table.num_rows, "item")
     return f"{total}: {', '.join(parts)}" if parts else f"{total}: none is flagged"
 

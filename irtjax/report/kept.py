@@ -34,18 +34,18 @@ def kept(folder: Path, shown: str) -> dict[str, Any]:
     from irtjax.auditing.agreement import read_items_to_read
     from irtjax.subsets.subset import is_subset, load_subset
 
-    found: dict[str, Any] = {}
+    parts: dict[str, Any] = {}
     # Where `add` could not examine the items they are those of the audit.
     path = folder / TO_READ
     path = path if path.is_file() else folder / "audit" / TO_READ
     with contextlib.suppress(ValueError):
         if path.is_file():
-            found["to_read"] = read_items_to_read(path)
+            parts["to_read"] = read_items_to_read(path)
     line = _left_out(folder)
     with contextlib.suppress(ValueError):
         if is_subset(folder / SUBSET):
             line = cheaper(load_subset(folder / SUBSET), str(Path(shown, SUBSET)))
-    return found | ({"more": {"Cheaper": line}} if line else {})
+    return parts | ({"more": {"Cheaper": line}} if line else {})
 
 
 def _left_out(folder: Path) -> str:

@@ -195,23 +195,25 @@ def heterogeneity_sentence(fit: Calibration) -> str | None:
     if not fit.model.family.num_categories:
         return None
     try:
-        found = discrimination_heterogeneity(fit)
+        heterogeneity = discrimination_heterogeneity(fit)
     except ValueError:  # No discriminations, too few, or with a mean of 0 or less.
         return None
     text = "Why ability and accuracy differ: in accuracy all items count alike, in"
     text += " ability by their discriminations. These have a coefficient of variation"
-    text += f" (standard deviation over mean) of {number(found.cv)}"
-    if found.cv_corrected is not None:
-        text += f", and of {number(found.cv_corrected)} without estimation errors"
-        if found.cv_lower is not None:
-            bounds = interval(found.cv_lower, found.cv_upper)
+    text += f" (standard deviation over mean) of {number(heterogeneity.cv)}"
+    if heterogeneity.cv_corrected is not None:
+        text += (
+            f", and of {number(heterogeneity.cv_corrected)} without estimation errors"
+        )
+        if heterogeneity.cv_lower is not None:
+            bounds = interval(heterogeneity.cv_lower, heterogeneity.cv_upper)
             text += f" ({bounds}, {percent(fit.level)})"
     if fit.num_observed < len(fit.subject_names) * len(fit.item_names):
         text += ". Missing responses matter too: an accuracy is over the items observed"
-    if found.spearman is not None:
-        bounds = interval(found.lower, found.upper)
+    if heterogeneity.spearman is not None:
+        bounds = interval(heterogeneity.lower, heterogeneity.upper)
         text += ". Spearman's correlation of ability and accuracy is"
-        text += f" {number(found.spearman)} ({bounds}, {percent(fit.level)})"
+        text += f" {number(heterogeneity.spearman)} ({bounds}, {percent(fit.level)})"
     return f"{text}."
 
 
@@ -226,14 +228,14 @@ def benchmark_rows(
     table = fit.items.table
     names = np.array([b or "" for b in table.column("benchmark").to_pylist()])
     slope, difficulty = column(table, "discrimination"), column(table, "difficulty")
-    found = [{*(f or "").split("; ")} for f in table.column("flags").to_pylist()]
-    flagged = np.array([bool(names - {"", *CONSTANT}) for names in found])
+    flags = [{*(f or "").split("; ")} for f in table.column("flags").to_pylist()]
+    flagged = np.array([bool(names - {"", *CONSTANT}) for names in flags])
     header = ["benchmark", "items", "mean discrimination", "median difficulty"]
     rows = []
     for name in np.unique(names).tolist():
         mine = names == name
-        known = difficulty[mine & np.isfinite(difficulty)]
-        middle = float(np.median(known)) if known.size else None
+        located = difficulty[mine & np.isfinite(difficulty)]
+        middle = float(np.median(located)) if located.size else None
         mean = float(np.nanmean(slope[mine])) if np.isfinite(slope[mine]).any() else 0.0
         cells = [escape(name), f"{mine.sum():,}", number(mean), number(middle)]
         rows.append([*cells, f"{flagged[mine].sum():,}"])

@@ -108,15 +108,15 @@ def report_page(
     order = np.array([at[name] for name in names], int)
     cells = page_data.cells_of(fit, data)
     # An audit may be of other responses than the fit.
-    known = () if data is None else data.notes
-    notes = list(dict.fromkeys([*fit.notes, *known]))
+    notes_of_data = () if data is None else data.notes
+    notes = list(dict.fromkeys([*fit.notes, *notes_of_data]))
     if audit is not None and audit.missing:
         notes.append(audit.missing)
     if data is not None and cells is None:
         notes.append(page_data.no_cells_note(data))
     if texts is None:
-        known = {**fit.item_texts, **(data.item_texts if data is not None else {})}
-        texts = {name: text.as_text() for name, text in known.items()}
+        contents = {**fit.item_texts, **(data.item_texts if data is not None else {})}
+        texts = {name: text.as_text() for name, text in contents.items()}
     of = Sources(fit, standing, cells, audit, texts, order)
     rows = standing.rows()
     flags = flags_of(fit, audit)
@@ -208,7 +208,7 @@ def fit_data(
     most = max(page_data.text_rooms(len(fit.item_names))[1] // HOVER, 1)
     # Texts of flagged items first: of a large benchmark not all fit.
     first = sorted(places.tolist(), key=lambda k: not flags[k])
-    found = page_data.texts_of(of.texts, fit.item_names, first[:most], HOVER)
+    hover = page_data.texts_of(of.texts, fit.item_names, first[:most], HOVER)
     where = {place: k for k, place in enumerate(places.tolist())}
     ends = ability_ends(fit)
     curves = None
@@ -216,8 +216,9 @@ def fit_data(
         curves = page_data.curve_data(fit.model, fit.parameters.items, places, ends)
     factors = None
     if fit.factor_names:
-        known = fit.parameters.items, places, fit.factor_names
-        factors = page_data.factor_curves(fit.model, *known)
+        factors = page_data.factor_curves(
+            fit.model, fit.parameters.items, places, fit.factor_names
+        )
     shown = None if of.cells is None else of.cells.of_items(places)
     ability = None
     if ends is not None and "group" not in items:
@@ -227,7 +228,7 @@ def fit_data(
         "nouns": nouns_of(fit),
         "measure": page_scores.measure_of(rows)._asdict(),
         "cloud": has_cloud(fit),
-        "texts": {str(where[place]): text for place, text in found.items()},
+        "texts": {str(where[place]): text for place, text in hover.items()},
         "subjects": _subject_data(fit, rows, of.order),
         "items": items,
         "curves": curves,

@@ -154,10 +154,10 @@ def labels(names: Iterable[Any], limit: int = LABEL) -> list[str]:
 
 def labels_of_benchmarks(table: Any) -> list[str]:
     """The benchmark of each item of a table as text; "" without one."""
-    given = ["" if x is None else str(x) for x in table["benchmark"].to_pylist()]
-    known = sorted({*given} - {""})
-    short = dict(zip(known, labels(known), strict=True))
-    return [short.get(name, "") for name in given]
+    names = ["" if x is None else str(x) for x in table["benchmark"].to_pylist()]
+    distinct = sorted({*names} - {""})
+    short = dict(zip(distinct, labels(distinct), strict=True))
+    return [short.get(name, "") for name in names]
 
 
 def whole(values: Any, scale: int = 1000) -> list[int | None]:
@@ -168,9 +168,9 @@ def whole(values: Any, scale: int = 1000) -> list[int | None]:
     """
     array = np.asarray(values, float)
     # Larger ones have no use on a page, and would cost room.
-    known = np.abs(array) < 1e6
-    rounded = np.rint(np.where(known, array, 0) * scale)
-    pairs = zip(rounded.astype(np.int64).tolist(), known.tolist(), strict=True)
+    finite = np.abs(array) < 1e6
+    rounded = np.rint(np.where(finite, array, 0) * scale)
+    pairs = zip(rounded.astype(np.int64).tolist(), finite.tolist(), strict=True)
     return [number if there else None for number, there in pairs]
 
 
@@ -216,9 +216,9 @@ def hashes(names: Sequence[str]) -> list[Any] | None:
 
 def two_digits(shares: np.ndarray) -> list[str]:
     """Returns a text for each row of shares in [0, 1], two digits for each cell."""
-    known = np.isfinite(shares)
-    level = np.rint(np.clip(np.where(known, shares, 0), 0, 1) * LEVELS).astype(int)
-    level = np.where(known, level, LEVELS + 1)
+    finite = np.isfinite(shares)
+    level = np.rint(np.clip(np.where(finite, shares, 0), 0, 1) * LEVELS).astype(int)
+    level = np.where(finite, level, LEVELS + 1)
     pairs = np.array([a + b for a in DIGITS for b in DIGITS])
     return ["".join(row) for row in pairs[level]]
 
@@ -325,17 +325,17 @@ def response_rows(
         return None
     rate = cells.of_subjects(order[:room])
     text = packed(rate) if cells.binary else two_digits(rate)
-    found: dict[str, Any] = {"packed": cells.binary, "rows": text}
+    content: dict[str, Any] = {"packed": cells.binary, "rows": text}
     if ability is not None and room < order.size:
-        found["groups"] = _groups(cells, order, ability)
-    return found
+        content["groups"] = _groups(cells, order, ability)
+    return content
 
 
 def _groups(cells: Cells, order: np.ndarray, ability: np.ndarray) -> dict[str, Any]:
     """Means and their standard errors by item, of groups of neighbouring ability."""
-    known = np.flatnonzero(np.isfinite(ability))
-    known = known[np.argsort(ability[known], kind="stable")]
-    parts = [x for x in np.array_split(known, GROUPS) if x.size]
+    finite = np.flatnonzero(np.isfinite(ability))
+    finite = finite[np.argsort(ability[finite], kind="stable")]
+    parts = [x for x in np.array_split(finite, GROUPS) if x.size]
     means, errors = [], []
     for part in parts:
         mean, count, variance = cells.moments(order[part])
@@ -355,10 +355,10 @@ def shown_items(flags: Sequence[str], most: int = MOST_ITEMS) -> np.ndarray:
     flagged = np.array([bool(flag) for flag in flags], bool)
     if flagged.size <= most:
         return np.arange(flagged.size)
-    kept = np.flatnonzero(flagged)[:most]
+    first = np.flatnonzero(flagged)[:most]
     others = np.flatnonzero(~flagged)
-    spread = np.linspace(0, others.size - 1, most - kept.size).round().astype(int)
-    return np.sort(np.r_[kept, others[spread]])
+    spread = np.linspace(0, others.size - 1, most - first.size).round().astype(int)
+    return np.sort(np.r_[first, others[spread]])
 
 
 def curve_data(
@@ -368,9 +368,9 @@ def curve_data(
     if model.family.dims:
         return None
     chosen = type(items)(*(np.asarray(x)[places] for x in items))
-    found = _closed_form(model, chosen)
-    if found is not None:
-        return found
+    closed = _closed_form(model, chosen)
+    if closed is not None:
+        return closed
     from irtjax.inference.expected import response_table_jit
 
     room = CURVE_CHARACTERS // (2 * max(len(places), 1))
@@ -403,7 +403,7 @@ def factor_curves(
     slope = np.asarray(items.discrimination, float)
     count, size = slope.shape
     shown = labels(names)[:MOST_FACTORS]
-    found: dict[str, Any] = {"names": shown, "left": size - len(shown)}
+    head: dict[str, Any] = {"names": shown, "left": size - len(shown)}
     few = np.linspace(0, count - 1, 16).round().astype(int)
     records = type(items)(*(np.asarray(x) for x in items))
     some = type(items)(*(x[few] for x in records))
@@ -415,7 +415,7 @@ def factor_curves(
         for name, link in LINKS.items():
             if np.allclose(link(theta @ slope[few].T + middle[few]), wanted, atol=1e-5):
                 rows = [whole(row[: len(shown)]) for row in slope[places]]
-                return {**found, "link": name, "a": rows, "d": whole(middle[places])}
+                return {**head, "link": name, "a": rows, "d": whole(middle[places])}
     points = CURVE_CHARACTERS // (2 * max(len(places) * len(shown), 1))
     if points < FEWEST:
         return None
@@ -426,7 +426,7 @@ def factor_curves(
     ]
     units = [unit_responses(model, table[:, places].T) for table in tables]
     by_factor = [two_digits(table) for table in units]
-    return {**found, "rows": [list(row) for row in zip(*by_factor, strict=True)]}
+    return {**head, "rows": [list(row) for row in zip(*by_factor, strict=True)]}
 
 
 def _closed_form(model: Any, items: Any) -> dict[str, Any] | None:
@@ -453,12 +453,12 @@ def _closed_form(model: Any, items: Any) -> dict[str, Any] | None:
         share = link(theta[:, None] * slope[few] + middle[few])
         if np.allclose(low[few] + (high - low)[few] * share, wanted, atol=1e-5):
             # The slopes are the discriminations of the items.
-            found = {"link": name, "d": whole(middle)}
+            form = {"link": name, "d": whole(middle)}
             if low.any():
-                found["c"] = whole(low)
+                form["c"] = whole(low)
             if (high < 1).any():
-                found["u"] = whole(high)
-            return found
+                form["u"] = whole(high)
+            return form
     return None
 
 
@@ -468,34 +468,34 @@ def item_data(
     """Columns of the items of a page; `table` has the columns of `items.csv`."""
     shown = [names[k] for k in places]
     coded, short = front_coded(shown), hashes(shown)
-    found: dict[str, Any] = {
+    content: dict[str, Any] = {
         "names": coded if short is None or len(short[1]) > len(coded) else short
     }
     benchmarks = ["" if x is None else x for x in table["benchmark"].to_pylist()]
-    known, codes = np.unique(np.array(benchmarks)[places], return_inverse=True)
-    if len(known) > 1 or known[0]:
+    distinct, codes = np.unique(np.array(benchmarks)[places], return_inverse=True)
+    if len(distinct) > 1 or distinct[0]:
         # A digit each where they are few: these codes are long and repeat themselves.
-        few = len(known) <= len(DIGITS)
+        few = len(distinct) <= len(DIGITS)
         text = "".join(DIGITS[k] for k in codes) if few else codes.tolist()
-        found |= {"benchmarks": labels(known), "benchmark": text}
+        content |= {"benchmarks": labels(distinct), "benchmark": text}
     # Discriminations are part of formulas; difficulties are shown with two digits.
     scales = {"discrimination": 1000, "difficulty": 100, "accuracy": 1000}
     for name, scale in scales.items():
-        found[name] = whole(column(table, name)[places], scale)
+        content[name] = whole(column(table, name)[places], scale)
         error = column(table, f"{name}_se")[places]
         if np.isfinite(error).any():
-            found[f"{name}_se"] = whole(error, 100)
+            content[f"{name}_se"] = whole(error, 100)
     observed = np.asarray(table["observed"])[places].tolist()
     values = sorted({*observed})
-    found["observed"] = observed[0] if len(values) == 1 else observed
+    content["observed"] = observed[0] if len(values) == 1 else observed
     if 1 < len(values) <= len(DIGITS):
         digit = dict(zip(values, DIGITS, strict=False))
         codes = "".join(digit[x] for x in observed)
-        found["observed"] = {"values": values, "codes": codes}
-    found["flags"] = {
+        content["observed"] = {"values": values, "codes": codes}
+    content["flags"] = {
         str(k): flags[place] for k, place in enumerate(places) if flags[place]
     }
-    return found
+    return content
 
 
 def subject_data(
@@ -512,34 +512,34 @@ def subject_data(
         scale: `[subjects]` loadings on the error of the scale (`ranking.compare`).
         by_group: `[subjects, groups]` abilities on each group of items.
     """
-    found: dict[str, Any] = {"names": labels(row["subject"] for row in rows)}
+    content: dict[str, Any] = {"names": labels(row["subject"] for row in rows)}
     kinds = "ability ability_se lower upper probability_best".split()
     kinds += [f"{of}{end}" for of in _SCORES for end in ("", "_lower", "_upper")]
     for name in kinds:
         values = [row.get(name) for row in rows]
         if any(value is not None for value in values):
             fine = FINE if name in _FINE else 1000
-            found[name] = whole([np.nan if x is None else x for x in values], fine)
+            content[name] = whole([np.nan if x is None else x for x in values], fine)
     for name in ("rank", "rank_lower", "rank_upper", "first_group", "last_group"):
-        found[name] = [row[name] for row in rows]
-    found["observed"] = [row.get("observed") for row in rows]
+        content[name] = [row[name] for row in rows]
+    content["observed"] = [row.get("observed") for row in rows]
     flags = {str(k): x for k, row in enumerate(rows) if (x := row.get("flags"))}
-    found["flags"] = flags
+    content["flags"] = flags
     # Differences are computed from these: errors have four digits or more.
     errors = [row["ability_se"] for row in rows if row["ability_se"]]
     middle = float(np.median(errors)) if errors else 1.0
-    unit = found["scale_of_exact"] = 10 ** int(
+    unit = content["scale_of_exact"] = 10 ** int(
         np.clip(np.ceil(4 - np.log10(middle)), 4, 9)
     )
     for name in ("ability", "ability_se"):
-        found[f"exact_{name}"] = whole([row[name] for row in rows], unit)
+        content[f"exact_{name}"] = whole([row[name] for row in rows], unit)
     if shared is not None:
-        found["shared"] = [whole(row, unit) for row in shared]
+        content["shared"] = [whole(row, unit) for row in shared]
         if scale is not None:
-            found["scale"] = whole(scale, unit)
+            content["scale"] = whole(scale, unit)
     if by_group is not None:
-        found["by_group"] = [whole(row) for row in by_group]
-    return found
+        content["by_group"] = [whole(row) for row in by_group]
+    return content
 
 
 #: Scores of a subject that have an interval.
@@ -572,7 +572,7 @@ def texts_of(
     texts: Mapping[str, str] | None, names: Any, chosen: Iterable[int], most: int
 ) -> dict[int, str]:
     """Texts of items by place, shortened to `most` letters, line breaks kept."""
-    found = {}
+    shortened = {}
     for place in chosen if texts else ():
         text = texts.get(str(names[place])) if texts else None
         if text:
@@ -581,5 +581,5 @@ def texts_of(
             lines = (visible(line) for line in head.splitlines())
             clean = "\n".join(lines).strip()
             cut = len(clean) > most or len(text) > len(head)
-            found[place] = clean[:most] + "…" * cut
-    return found
+            shortened[place] = clean[:most] + "…" * cut
+    return shortened

@@ -84,13 +84,13 @@ def _line(
     """The places of one subject over time."""
     points, titles = [], []
     for at, (date, rows) in zip(places, shown, strict=True):
-        found = next((k for k, row in enumerate(rows) if row["subject"] == name), None)
-        if found is None:
+        place = next((k for k, row in enumerate(rows) if row["subject"] == name), None)
+        if place is None:
             continue
-        row = rows[found]
+        row = rows[place]
         value, *ends = measure.of(row)
         # One that was below the figure comes from its lower end.
-        y = TOP + STEP // 2 + STEP * min(found, DRAWN)
+        y = TOP + STEP // 2 + STEP * min(place, DRAWN)
         points.append({"x": at, "y": y, "new": bool(row["new"])})
         span = measure.span(*ends)
         text = f"{date[:10]}: rank {row['rank']}, {measure.text(value)}"

@@ -114,10 +114,10 @@ def _hashed(*names: str) -> tuple[str, str]:
     for name in names:
         lines += (folder / name).read_text(encoding="utf-8").splitlines()
     # Without indentation and comments: a tenth of a small page.
-    kept = [x for line in lines if (x := line.strip()) and not x.startswith("//")]
+    code = [x for line in lines if (x := line.strip()) and not x.startswith("//")]
     if names[0].endswith(".js"):
-        kept = ['"use strict"; (() => {', *kept, "})();"]
-    text = "\n".join(kept) + "\n"
+        code = ['"use strict"; (() => {', *code, "})();"]
+    text = "\n".join(code) + "\n"
     digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
     return text, f"sha256-{digest}"
 

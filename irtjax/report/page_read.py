@@ -35,19 +35,19 @@ FIRST, TILE = 5, 3
 def flags_of(fit: Calibration, audit: Audit | None) -> list[str]:
     """Flags of each item that claim a defect: of the fit, and tested by the audit."""
     table = fit.items.table
-    found = []
+    names_of = []
     for text in table.column("flags").to_pylist():
         names = [x for x in (text or "").split("; ") if x and x not in CONSTANT]
-        found.append(names)
+        names_of.append(names)
     if audit is not None:
         from irtjax.auditing import TESTED
 
         rows = audit.items.select(["item", "flags"]).to_pylist()
         of = {row["item"]: row["flags"].split("; ") for row in rows}
-        for names, item in zip(found, table.column("item").to_pylist(), strict=True):
+        for names, item in zip(names_of, table.column("item").to_pylist(), strict=True):
             tested = [x for x in of.get(item, ()) if x in TESTED and x not in names]
             names += tested
-    return ["; ".join(names) for names in found]
+    return ["; ".join(names) for names in names_of]
 
 
 def items_to_read(
@@ -91,9 +91,9 @@ def _agreed(found: ItemsToRead | None) -> list[dict[str, Any]]:
     """Rows of the significant items, and of the next ones where these are few."""
     if found is None:
         return []
-    rows, kept = found.table.to_pylist(), {*found.significant}
-    first = [row for row in rows if row["item"] in kept]
-    others = [row for row in rows if row["item"] not in kept]
+    rows, significant = found.table.to_pylist(), {*found.significant}
+    first = [row for row in rows if row["item"] in significant]
+    others = [row for row in rows if row["item"] not in significant]
     return first + others[: max(FIRST - len(first), 0)]
 
 
@@ -216,20 +216,20 @@ class _Evidence:
 
     def of(self, place: int, flags: str) -> list[dict[str, str]]:
         """Flags of one item with their meaning and, if tested, p and q."""
-        found = []
+        meanings = []
         for flag in filter(None, flags.split("; ")):
             text = self.meaning.get(flag, "")
             p, q = self.tests.get(flag, {}).get(self.items[place], (math.nan, math.nan))
             if math.isfinite(p):
                 text += f" (p = {p:.2g}, q = {q:.2g})"
-            found.append({"flag": flag, "meaning": text})
-        return found
+            meanings.append({"flag": flag, "meaning": text})
+        return meanings
 
     def least(self, place: int) -> float:
         """The smallest p-value of an item; 1 without one."""
         name = self.items[place]
-        known = [of[name][0] for of in self.tests.values() if name in of]
-        return min([p for p in known if math.isfinite(p)], default=1.0)
+        p_values = [of[name][0] for of in self.tests.values() if name in of]
+        return min([p for p in p_values if math.isfinite(p)], default=1.0)
 
 
 def _evidence(of: Sources) -> _Evidence:

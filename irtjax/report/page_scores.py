@@ -59,8 +59,8 @@ class Measure(NamedTuple):
     def of(self, row: Mapping[str, Any]) -> tuple[float, float, float]:
         """The value of a row and the ends of its interval, NaN where it has none."""
         prefix = f"{self.name}_" if self.is_score else ""
-        found = (row.get(x) for x in (self.name, f"{prefix}lower", f"{prefix}upper"))
-        value, low, high = (math.nan if x is None else float(x) for x in found)
+        numbers = (row.get(x) for x in (self.name, f"{prefix}lower", f"{prefix}upper"))
+        value, low, high = (math.nan if x is None else float(x) for x in numbers)
         return value, low, high
 
     def text(self, value: float) -> str:
@@ -69,18 +69,18 @@ class Measure(NamedTuple):
 
     def span(self, low: float, high: float) -> str:
         """An interval as text; "" where there is none."""
-        known = math.isfinite(low) and math.isfinite(high)
-        return f"{self.text(low)}–{self.text(high)}" if known else ""
+        finite = math.isfinite(low) and math.isfinite(high)
+        return f"{self.text(low)}–{self.text(high)}" if finite else ""
 
 
 def measure_of(rows: Sequence[Mapping[str, Any]]) -> Measure:
     """Scores where there are any, else abilities."""
     scores = Measure("expected_score", 2, True)
-    found = [scores.of(row) for row in rows]
-    if not any(math.isfinite(x[0]) for x in found):
+    values = [scores.of(row) for row in rows]
+    if not any(math.isfinite(x[0]) for x in values):
         return Measure("ability", 2, False)
-    halves = [(high - low) / 2 for _, low, high in found if math.isfinite(high - low)]
-    highest = max(abs(x[0]) for x in found if math.isfinite(x[0]))
+    halves = [(high - low) / 2 for _, low, high in values if math.isfinite(high - low)]
+    highest = max(abs(x[0]) for x in values if math.isfinite(x[0]))
     return Measure("expected_score", score_digits(halves, highest), highest <= 1)
 
 
@@ -99,9 +99,9 @@ def tied_text(names: Sequence[str], k: int, ends: tuple[int, int]) -> str:
     others = [j for j in range(ends[0], ends[1] + 1) if j != k]
     # The nearest first; a list that is one name longer is not cut.
     others.sort(key=lambda j: (abs(j - k), j))
-    kept = others if len(others) <= NAMED + 1 else others[:NAMED]
-    text = ", ".join(names[j] for j in sorted(kept))
-    left = len(others) - len(kept)
+    named = others if len(others) <= NAMED + 1 else others[:NAMED]
+    text = ", ".join(names[j] for j in sorted(named))
+    left = len(others) - len(named)
     return text + f" and {left:,} more" * bool(left) or "–"
 
 
@@ -116,11 +116,11 @@ def score_figure(
     chosen = rows[:DRAWN]
     shown = measure_of(rows)
     values = [shown.of(row) for row in chosen]
-    known = [x for value in values for x in value if math.isfinite(x)]
-    if len(chosen) < 2 or not known:
+    finite = [x for value in values for x in value if math.isfinite(x)]
+    if len(chosen) < 2 or not finite:
         return None
     step = 24 if len(chosen) <= 20 else 18
-    top, low, high = 24, min(known), max(known)
+    top, low, high = 24, min(finite), max(finite)
     room = max(0.03 * (high - low), 1e-9)
     low, high = low - room, high + room
     share = lambda x: f"{100 * (x - low) / (high - low):.2f}%"
@@ -305,45 +305,45 @@ def task_table(of: Sources, rows: list[dict[str, Any]]) -> dict[str, Any] | None
         return None
     # Of many, those with the most items.
     sizes = dict(zip(*_counts(of.fit.benchmarks), strict=True))
-    kept = sorted(tasks, key=lambda name: (-sizes.get(name, 0), name))[:TASKS]
-    kept = [name for name in tasks if name in {*kept}]
-    columns = [of_benchmark(name) for name in kept]
+    drawn = sorted(tasks, key=lambda name: (-sizes.get(name, 0), name))[:TASKS]
+    drawn = [name for name in tasks if name in {*drawn}]
+    columns = [of_benchmark(name) for name in drawn]
     shown = rows[:TASK_ROWS]
     cells = [[[row.get(x) for x in four] for four in columns] for row in shown]
-    known = [c[0] for row in cells for c in row if c[0] is not None]
-    low, high = min(known, default=0.0), max(known, default=1.0)
+    levels = [c[0] for row in cells for c in row if c[0] is not None]
+    low, high = min(levels, default=0.0), max(levels, default=1.0)
     measure = Measure("accuracy", score_digits([], high), high <= 1)
     shade = lambda x: int(min((x - low) / max(high - low, 1e-9), 0.999) * SHADES)
     task = nouns_of(of.fit)[1]
     names = labels(row["subject"] for row in shown)
     body = []
     for name, row in zip(names, cells, strict=True):
-        found = []
+        line = []
         for value, _, lower, upper in row:
             if value is None:
-                found.append({"text": "", "shade": "", "title": ""})
+                line.append({"text": "", "shade": "", "title": ""})
                 continue
             ends = [math.nan if x is None else x for x in (lower, upper)]
             text, span = measure.text(value), measure.span(*ends)
-            found.append({"text": text, "shade": f"h{shade(value)}", "title": span})
-        body.append({"name": name, "cells": found})
+            line.append({"text": text, "shade": f"h{shade(value)}", "title": span})
+        body.append({"name": name, "cells": line})
     left = [
         counted(count, what)
         for count, what in (
-            (len(tasks) - len(kept), f"more {task}"),
+            (len(tasks) - len(drawn), f"more {task}"),
             (len(rows) - len(shown), f"more {noun_of(of.fit)}"),
         )
         if count > 0
     ]
-    few = len(kept) <= 6 and len(shown) <= 20
+    few = len(drawn) <= 6 and len(shown) <= 20
     return {
         "tasks": [
             {"name": name, "size": counted(sizes.get(one, 0), "item")}
-            for name, one in zip(labels(kept, 40), kept, strict=True)
+            for name, one in zip(labels(drawn, 40), drawn, strict=True)
         ],
         "rows": body,
         "intervals": few,
-        "many": len(kept) > 6,
+        "many": len(drawn) > 6,
         "noun": noun_of(of.fit),
         "caption": f"Mean response of each {task} over the items observed, from"
         f" {measure.text(low)} (light) to {measure.text(high)} (dark)."
@@ -353,5 +353,5 @@ def task_table(of: Sources, rows: list[dict[str, Any]]) -> dict[str, Any] | None
 
 def _counts(names: Iterable[Any]) -> tuple[list[str], list[int]]:
     """Distinct names and how often each occurs."""
-    found, counts = np.unique(np.asarray(list(names), str), return_counts=True)
-    return found.tolist(), counts.tolist()
+    distinct, counts = np.unique(np.asarray(list(names), str), return_counts=True)
+    return distinct.tolist(), counts.tolist()

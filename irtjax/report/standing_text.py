@@ -66,7 +66,7 @@ def above_sentences(
     rows: Iterable[Mapping[str, Any]], noun: str = "model"
 ) -> list[str]:
     """Who is significantly above each new subject, for a few of these."""
-    found = []
+    sentences = []
     for row in list(rows)[:SHOWN]:
         if row.get("rank") is None:
             continue
@@ -75,7 +75,7 @@ def above_sentences(
             names = _names(row["above"])
             start = f"{counted(len(names), noun)} above {name}: "
             room = max(terminal_width() - len(start) - 1, _TIES)
-            found.append(f"{start}{listed(names, room)}.")
+            sentences.append(f"{start}{listed(names, room)}.")
         else:
-            found.append(f"No {noun} is significantly above {name}.")
-    return found
+            sentences.append(f"No {noun} is significantly above {name}.")
+    return sentences

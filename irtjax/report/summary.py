@@ -40,18 +40,18 @@ def flag_counts(table: pa.Table, name: str) -> dict[str, list[str]]:
     >>> flag_counts(table, "item")
     {'all right': ['x']}
     """
-    found: dict[str, list[str]] = {}
+    names_of: dict[str, list[str]] = {}
     names = table.column(name).to_pylist()
     for one, flags in zip(names, table.column("flags").to_pylist(), strict=True):
         for flag in filter(None, (flags or "").split("; ")):
-            found.setdefault(flag, []).append(one)
-    return dict(sorted(found.items(), key=lambda pair: -len(pair[1])))
+            names_of.setdefault(flag, []).append(one)
+    return dict(sorted(names_of.items(), key=lambda pair: -len(pair[1])))
 
 
 def items_by_flag(fit: Calibration, constant: bool = False) -> dict[str, list[str]]:
     """Returns names of flagged items by flag, or of those without variation."""
-    found = flag_counts(fit.items.table, "item").items()
-    return {flag: names for flag, names in found if (flag in CONSTANT) == constant}
+    flagged = flag_counts(fit.items.table, "item").items()
+    return {flag: names for flag, names in flagged if (flag in CONSTANT) == constant}
 
 
 def summarise(
@@ -127,9 +127,9 @@ def _items_verdict(fit: Calibration, audit: Audit | None) -> str:
         bad = sum(not set(TESTED).isdisjoint(x.split("; ")) for x in rows)
         by = "the audit"
     else:
-        found = items_by_flag(fit)
-        counts = {flag: len(names) for flag, names in found.items()}
-        bad = len({name for names in found.values() for name in names})
+        names_of = items_by_flag(fit)
+        counts = {flag: len(names) for flag, names in names_of.items()}
+        bad = len({name for names in names_of.values() for name in names})
         constant = constant_items(fit)
         by = "the fit"
     if not bad:
@@ -148,8 +148,8 @@ def _items_verdict(fit: Calibration, audit: Audit | None) -> str:
 
 def constant_items(fit: Calibration) -> dict[str, int]:
     """Returns the number of items without variation by flag, for `none_flagged`."""
-    found = items_by_flag(fit, constant=True)
-    return {flag: len(names) for flag, names in found.items()}
+    flagged = items_by_flag(fit, constant=True)
+    return {flag: len(names) for flag, names in flagged.items()}
 
 
 def constant_sentence(constant: dict[str, int], total: int) -> str:
@@ -203,17 +203,17 @@ def direction_sentences(
     fit: Calibration, escape: Callable[[str], str] = visible
 ) -> list[str]:
     """Returns sentences on scores of which lower is better, none without such."""
-    found = dict.fromkeys(fit.reversed_scores.values())
-    return [escape(sentence) for sentence in directions_of(found)]
+    formulas = dict.fromkeys(fit.reversed_scores.values())
+    return [escape(sentence) for sentence in directions_of(formulas)]
 
 
 def score_sentence(fit: Calibration) -> str:
     """Returns which scores are the better ones, for the legend of a table."""
-    found = list(dict.fromkeys(fit.reversed_scores.values()))
-    if not found:
+    formulas = list(dict.fromkeys(fit.reversed_scores.values()))
+    if not formulas:
         return "Higher is better."
     some = "" if len(fit.reversed_scores) == len(fit.item_names) else "some "
-    return f"Both are of {some}reversed scores ({listing(found)}): higher is better."
+    return f"Both are of {some}reversed scores ({listing(formulas)}): higher is better."
 
 
 def fit_sentences(
@@ -249,25 +249,25 @@ def fit_sentences(
         )
     if fit.model.has_lengths:
         rho, bounds = float(fit.require(ResponseLengths).items.correlation), None
-        found = f"Ability and speed correlate at {number(rho)}"
+        sentence = f"Ability and speed correlate at {number(rho)}"
         if fit.correlation_interval is not None:
             bounds = fit.correlation_interval
-            found += f" ({interval(*bounds)}, {percent(fit.level)})"
+            sentence += f" ({interval(*bounds)}, {percent(fit.level)})"
         # A direction only where the interval is clear of zero.
         if bounds is not None and bounds[0] * bounds[1] > 0:
             how = "at greater length" if rho < 0 else "more briefly"
-            found += f": subjects of higher ability write {how}"
-        sentences.append(f"{found}.")
+            sentence += f": subjects of higher ability write {how}"
+        sentences.append(f"{sentence}.")
     return [*sentences, *_factor_sentences(fit, escape)]
 
 
 def _factor_sentences(fit: Calibration, escape: Callable[[str], str]) -> list[str]:
     """Returns a sentence on the correlations of a few factors that have errors."""
-    found = fit.factors
-    count = 0 if found is None else len(found.names) * (len(found.names) - 1) // 2
-    if found is None or found.correlation_error is None or count > MOST_PAIRS:
+    factors = fit.factors
+    count = 0 if factors is None else len(factors.names) * (len(factors.names) - 1) // 2
+    if factors is None or factors.correlation_error is None or count > MOST_PAIRS:
         return []
-    columns = correlation_columns(found, fit.level)
+    columns = correlation_columns(factors, fit.level)
     texts = [
         f"{escape(str(first))} and {escape(str(second))} {number(value)}"
         f" ({interval(low, high)})"

@@ -90,19 +90,19 @@ def first(ranked: RankedSubjects, converged: bool = True, width: int = 80) -> st
         return f"all {count:,} are tied: no pair differs ({rate} false)."
     names, room = ranked.table.column("subject").to_pylist(), width - _LABEL
     if tied == 1:
-        found = f"{_fitting(names, 1, room - 16)}, alone ({chance})."
+        leader = f"{_fitting(names, 1, room - 16)}, alone ({chance})."
     elif sure >= LIKELY:
         middle = f" ({chance}), not significantly ahead of "
         best, *others = short_names(names).values()
-        found = best + middle
-        left = max(room - display_width(found) - 1, _LEAST)
-        found += f"{listed(others[: tied - 1], left, ' and ')}."
+        leader = best + middle
+        left = max(room - display_width(leader) - 1, _LEAST)
+        leader += f"{listed(others[: tied - 1], left, ' and ')}."
     else:
         end = f" share it ({chance})."
-        found = _fitting(names, tied, room - len(end)) + end
-    both = f"{found} {pairs}".rstrip()
-    fits = display_width(both) <= room
-    return both if fits or not pairs else f"{found}\n{pairs}"
+        leader = _fitting(names, tied, room - len(end)) + end
+    whole = f"{leader} {pairs}".rstrip()
+    fits = display_width(whole) <= room
+    return whole if fits or not pairs else f"{leader}\n{pairs}"
 
 
 def _fitting(names: list[str], count: int, room: int) -> str:
@@ -130,33 +130,33 @@ def read(fit: Calibration, audit: Any = None, to_read: Any = None) -> str:
     bad = list(dict.fromkeys(name for names in kinds.values() for name in names))
     if not bad:
         return ""
-    found = [kind for kind, names in kinds.items() if names]
+    flags = [kind for kind, names in kinds.items() if names]
     return (
-        f"{counted(len(bad), 'item')} flagged ({', '.join(found)}): {listed(bad, 40)}"
+        f"{counted(len(bad), 'item')} flagged ({', '.join(flags)}): {listed(bad, 40)}"
     )
 
 
 def mind(fit: Calibration, ranked: RankedSubjects) -> str:
     """Returns the one or two warnings that matter most for these data."""
     noun = nouns_of(fit)[0]
-    found = [
+    warnings = [
         brief(_COPIES.sub(f"several {noun}s ", text))
         for text in fit.warnings
         if not is_of_items(text)
     ]
-    of_size = [text for text in found if _OF_SIZE.search(text)]
-    found = [text for text in found if text not in of_size]
-    found = [text.rstrip(".") for text in direction_sentences(fit)] + found
+    of_size = [text for text in warnings if _OF_SIZE.search(text)]
+    warnings = [text for text in warnings if text not in of_size]
+    warnings = [text.rstrip(".") for text in direction_sentences(fit)] + warnings
     left = len(fit.subject_names) - ranked.table.num_rows
     if left and ranked.table.num_rows:
-        found.append(f"{counted(left, noun)} without a finite ability left out")
+        warnings.append(f"{counted(left, noun)} without a finite ability left out")
     chosen = {name: x for name, (_, x) in usual_choices(fit.notes).items() if x}
     if chosen:
         shown = [f"{name} is {filters}" for name, filters in chosen.items()]
-        found.append(listed(shown, _MOST))
+        warnings.append(listed(shown, _MOST))
     if not of_size and len(fit.subject_names) < _FEW and len(fit.item_names) > 1:
         of_size = [f"too few {noun}s to test items"]
-    return "; ".join([*found, *of_size][:MOST_WARNINGS])
+    return "; ".join([*warnings, *of_size][:MOST_WARNINGS])
 
 
 def brief(warning: str) -> str:
