@@ -21,7 +21,7 @@ import numpy as np
 
 from irtjax.comparisons.families import PairFamily
 from irtjax.comparisons.newton import PairFit
-from irtjax.comparisons.rows import outcome_scores
+from irtjax.comparisons.rows import PairRows, outcome_scores
 from irtjax.data.comparison_table import ComparisonTable, Label, ordered_pairs
 
 #: Parameters up to which clusters' scores are added up as dense matrices, of so many
@@ -118,16 +118,18 @@ def sandwich(
         ValueError: If a kind of cluster has fewer than two.
     """
     first, second, features = pairs
-    local = row_scores(family, fit, features, first, second)
-    if weight is not None:
-        local = local * weight[:, None, None]
     if clusters:
+        local = row_scores(family, fit, features, first, second)
+        local = local if weight is None else local * weight[:, None, None]
         scores = sums_of_rows(local, features, outcomes)
         clusters = [_coded(np.asarray(codes)) for codes in clusters]
         return by_clusters(fit, (first, second), scores, clusters)
     inverse, number = inverse_information(fit), outcomes.sum()
-    count = len(fit.parameters.ability)
-    middle = products((first, second), [(local, features)], outcomes, count)
+    # Of the product of two scores, each has the weight.
+    squares = outcomes if weight is None else outcomes * weight[:, None] ** 2
+    rows = PairRows.of((first, second), features, len(fit.parameters.ability))
+    local = outcome_scores(family, rows.gaps(fit.parameters), fit.parameters.shape)
+    middle = products(rows, [(local, rows.features)], rows.outcomes(squares))
     return inverse @ middle @ inverse * number / (number - 1)
 
 
@@ -216,47 +218,36 @@ def robust_covariance(
 
 
 def products(
-    sides: tuple[np.ndarray, np.ndarray],
+    rows: PairRows,
     fits: Sequence[tuple[np.ndarray, np.ndarray]],
     outcomes: np.ndarray,
-    count: int,
 ) -> np.ndarray:
     """Sum of the outer products of the scores of all comparisons, each alone.
 
     Args:
-        sides: First and second subjects of all rows.
-        fits: Of one or two fits the scores of each outcome, as `row_scores` has them,
-            and the features `[rows, features]`.
+        rows: The comparisons.
+        fits: Of one or two fits the scores of each outcome, as `outcome_scores` has
+            them, and the features `[rows, features]`.
         outcomes: `[rows, 3]` numbers of wins, losses and ties.
-        count: Number of subjects.
 
     Returns:
         `[parameters, parameters]`, of all parameters of the first fit, then the second.
     """
-    key = sides[0].astype(np.int64) * count + sides[1]
-    columns = np.ascontiguousarray(outcomes.T)
 
     def block(one, other) -> np.ndarray:
         (local, x), (local_2, x_2) = one, other
         # w_rab = sum_o n_ro l_roa l_rob, of the local parameters a and b.
         weight: Any = sum(
             n[:, None, None] * local[:, o, :, None] * local_2[:, o, None]
-            for o, n in enumerate(columns)
+            for o, n in enumerate(outcomes.T)
         )
         w = weight[:, 0, 0]
-        pair = np.bincount(key, w, count**2).reshape(count, count)
-        pair = pair + pair.T
         right = np.concatenate([x_2 * w[:, None], weight[:, 0, 1:]], axis=1)
         left = np.concatenate([x * w[:, None], weight[:, 1:, 0]], axis=1)
         shapes = [weight[:, 1:, 0].T @ x_2, weight[:, 1:, 1:].sum(axis=0)]
+        lower = np.vstack([x.T @ right, np.hstack(shapes)])
         return np.block(
-            [
-                [np.diag(pair.sum(axis=1)) - pair, _onto(*sides, right, count)],
-                [
-                    _onto(*sides, left, count).T,
-                    np.vstack([x.T @ right, np.hstack(shapes)]),
-                ],
-            ]
+            [[rows.products(w), rows.onto(right)], [rows.onto(left).T, lower]]
         )
 
     if len(fits) == 1:
@@ -264,14 +255,6 @@ def products(
     mixed = block(fits[0], fits[1])
     own = [block(fit, fit) for fit in fits]
     return np.block([[own[0], mixed], [mixed.T, own[1]]])
-
-
-def _onto(first, second, values: np.ndarray, count: int) -> np.ndarray:
-    """Sums `[subjects, columns]` of `[rows, columns]`: first less second."""
-    sums = [
-        np.bincount(first, x, count) - np.bincount(second, x, count) for x in values.T
-    ]
-    return np.stack(sums, axis=1) if sums else np.zeros((count, 0))
 
 
 def cluster_products(

@@ -263,11 +263,7 @@ def _plain(task: _Task, precision: float, warnings: list[str]) -> tuple[Values, 
         covariance = _covariance(task, fit)
     style = None
     if without is not None:
-        plain = problem.without(len(problem.sizes)).features
-        fits = (fit, problem.features), (without, plain)
-        style = style_table(
-            problem.family, fits, problem.table, problem.outcomes, task.codes
-        )
+        style = style_table(problem, fit, without, task.codes)
     return _values(problem, fit, covariance), style
 
 

@@ -49,7 +49,10 @@ class PairProblem:
     @functools.cached_property
     def rows(self) -> PairRows:
         """The rows in the order of their pairs."""
-        return PairRows.of(self.table, self.features)
+        table = self.table
+        return PairRows.of(
+            (table.first, table.second), self.features, table.num_subjects
+        )
 
     @functools.cached_property
     def pairs(self) -> PairRows:

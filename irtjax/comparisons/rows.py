@@ -30,7 +30,7 @@ from irtjax.comparisons.newton import (
     padded,
     row_derivatives,
 )
-from irtjax.data.comparison_table import ComparisonTable, pairs_of
+from irtjax.data.comparison_table import pairs_of
 
 #: Rows that are looked at first, to see whether their features are few.
 SAMPLE = 500
@@ -48,6 +48,7 @@ class PairRows(NamedTuple):
         features: `[rows, features]` covariates of the difference, first less second.
         place: `[rows of the table]` where each is among the rows.
         turned: `[rows of the table]` whether its two are the other way around.
+        num_subjects: Number of subjects.
     """
 
     first: np.ndarray
@@ -57,27 +58,37 @@ class PairRows(NamedTuple):
     features: np.ndarray
     place: np.ndarray
     turned: np.ndarray
+    num_subjects: int
 
     @classmethod
-    def of(cls, table: ComparisonTable, features: np.ndarray) -> PairRows:
+    def of(
+        cls,
+        sides: tuple[np.ndarray, np.ndarray],
+        features: np.ndarray,
+        count: int,
+    ) -> PairRows:
         """Rows of a table; those of the same pair and features become one.
 
         Where features differ in nearly all rows, each row stays one.
 
-        >>> table = ComparisonTable.of("abc", [1, 0, 0], [0, 2, 1], [0, 1, 1])
-        >>> rows = PairRows.of(table, np.zeros((3, 0)))
+        Args:
+            sides: First and second subjects of all rows.
+            features: `[rows, features]`.
+            count: Number of subjects.
+
+        >>> sides = np.array([1, 0, 0]), np.array([0, 2, 1])
+        >>> rows = PairRows.of(sides, np.zeros((3, 0)), 3)
         >>> rows.place.tolist(), rows.second.tolist()
         ([0, 1, 0], [1, 2])
         """
-        count, turned = table.num_subjects, table.first > table.second
-        low = np.minimum(table.first, table.second)
-        high = np.maximum(table.first, table.second)
+        turned, low, high = sides[0] > sides[1], np.minimum(*sides), np.maximum(*sides)
         features = np.where(turned[:, None], -features, features)
         if not features.shape[1]:
             keys, place = pairs_of(low, high, count)
             rows = np.arange(len(keys))
             values = np.zeros((len(keys), 0))
-            return cls(keys // count, keys % count, rows, rows, values, place, turned)
+            first, second = keys // count, keys % count
+            return cls(first, second, rows, rows, values, place, turned, count)
         key = low.astype(np.int64) * count + high
         if len(np.unique(features[:SAMPLE], axis=0)) > SAMPLE // 2:
             # Keys of 16 bits have a sort by digits.
@@ -96,7 +107,7 @@ class PairRows(NamedTuple):
         size = np.diff(start, append=len(key))
         pair = np.repeat(np.arange(len(start)), size)
         first, second = key[start] // count, key[start] % count
-        return cls(first, second, start, pair, features, place, turned)
+        return cls(first, second, start, pair, features, place, turned, count)
 
     def outcomes(self, outcomes: np.ndarray) -> np.ndarray:
         """`[rows, 3]` sums of the wins, losses and ties of the table's rows."""
@@ -125,21 +136,21 @@ class PairRows(NamedTuple):
             return gap
         return gap[self.pair] + self.features @ np.asarray(parameters.effect)
 
-    def onto(self, values: np.ndarray, count: int) -> np.ndarray:
+    def onto(self, values: np.ndarray) -> np.ndarray:
         """Sums `[subjects, columns]` of `[rows, columns]`: first less second."""
-        sums = self.by_pair(values)
+        sums, count = self.by_pair(values), self.num_subjects
         columns = [
             np.bincount(self.first, x, count) - np.bincount(self.second, x, count)
             for x in sums.T
         ]
         return np.stack(columns, axis=1) if columns else np.zeros((count, 0))
 
-    def products(self, weight: np.ndarray, count: int) -> np.ndarray:
+    def products(self, weight: np.ndarray) -> np.ndarray:
         """Sum `[subjects, subjects]` of w_r (e_i - e_j) (e_i - e_j)' over all rows."""
-        matrix = np.zeros((count, count))
+        matrix = np.zeros((self.num_subjects, self.num_subjects))
         matrix[self.first, self.second] = -self.by_pair(weight)
         matrix += matrix.T
-        matrix[np.diag_indices(count)] = -matrix.sum(axis=1)
+        matrix[np.diag_indices(self.num_subjects)] = -matrix.sum(axis=1)
         return matrix
 
 
@@ -230,8 +241,8 @@ def _point(family: PairFamily, rows: PairRows, counts, sizes, precision, vector)
     # A row moves with its difference by (e_i - e_j, x), and with the shapes.
     along = np.concatenate([x * curve[:, None], curves[:, 0, 1:]], axis=1)
     information = np.zeros((len(vector), len(vector)))
-    information[:count, :count] = -rows.products(curve, count)
-    information[:count, count:] = -rows.onto(along, count)
+    information[:count, :count] = -rows.products(curve)
+    information[:count, count:] = -rows.onto(along)
     information[count:, :count] = information[:count, count:].T
     information[count:end, count:] = -x.T @ along
     information[end:, count:end] = information[count:end, end:].T
@@ -239,7 +250,7 @@ def _point(family: PairFamily, rows: PairRows, counts, sizes, precision, vector)
     information[np.diag_indices(len(vector))] += precision
     gradient = np.concatenate(
         [
-            rows.onto(slopes[:, :1], count)[:, 0],
+            rows.onto(slopes[:, :1])[:, 0],
             x.T @ slopes[:, 0],
             slopes[:, 1:].sum(axis=0),
         ]

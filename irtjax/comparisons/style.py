@@ -29,9 +29,9 @@ from irtjax.comparisons.errors import (
     row_scores,
     sums_of_rows,
 )
-from irtjax.comparisons.families import PairFamily
 from irtjax.comparisons.newton import PairFit
-from irtjax.data.comparison_table import ComparisonTable
+from irtjax.comparisons.problem import PairProblem
+from irtjax.comparisons.rows import outcome_scores
 
 #: One sentence under the table.
 MEDIATOR = (
@@ -41,52 +41,61 @@ MEDIATOR = (
 
 
 def style_table(
-    family: PairFamily,
-    fits: Sequence[tuple[PairFit, np.ndarray]],
-    table: ComparisonTable,
-    outcomes: np.ndarray,
+    problem: PairProblem,
+    fit: PairFit,
+    without: PairFit,
     clusters: Sequence[np.ndarray] = (),
 ) -> Any:
     """Returns the table: subject, ability, ability_without, difference, difference_se.
 
     Args:
-        family: The model.
-        fits: The fit with covariates and that without, each with its features
-            `[rows, features]`.
-        table: The comparisons that count.
-        outcomes: `[rows, 3]` numbers of wins, losses and ties.
+        problem: The comparisons with their features, covariates first.
+        fit: Its estimates.
+        without: Those without covariates.
         clusters: Codes of clusters `[rows]`, one or two kinds; without any, each
             comparison is alone.
     """
     import pyarrow as pa
 
-    (one, _), (other, _) = fits
-    with_style, without = (np.asarray(x.parameters.ability) for x in (one, other))
-    columns = {"ability": with_style, "ability_without": without}
-    columns["difference"] = with_style - without
-    variance = _difference_variance(family, fits, table, outcomes, clusters)
+    with_style, plain = (np.asarray(x.parameters.ability) for x in (fit, without))
+    columns = {"ability": with_style, "ability_without": plain}
+    columns["difference"] = with_style - plain
+    variance = _difference_variance(problem, fit, without, clusters)
     columns["difference_se"] = np.sqrt(np.maximum(variance, 0))
     order = np.argsort(-with_style, kind="stable")
     arrays = {name: values[order] for name, values in columns.items()}
-    return pa.table({"subject": table.subjects[order].tolist(), **arrays})
+    return pa.table({"subject": problem.table.subjects[order].tolist(), **arrays})
 
 
 def _difference_variance(
-    family: PairFamily, fits, table: ComparisonTable, outcomes, clusters
+    problem: PairProblem, fit: PairFit, without: PairFit, clusters
 ) -> np.ndarray:
     """Variances of the differences of abilities, `[subjects]`."""
-    count, sides = table.num_subjects, (table.first, table.second)
-    ends = [inverse_information(fit)[:count] for fit, _ in fits]
+    family, table, outcomes = problem.family, problem.table, problem.outcomes
+    count, rows, sides = table.num_subjects, problem.rows, (table.first, table.second)
+    ends = [inverse_information(x)[:count] for x in (fit, without)]
     bread = np.concatenate([ends[0], -ends[1]], axis=1)
-    scores = [(row_scores(family, fit, x, *sides), x) for fit, x in fits]
+    styles = problem.features.shape[1] - len(without.parameters.effect)
+    # Of the fit without covariates, their effects are 0.
+    effect = np.concatenate([np.zeros(styles), without.parameters.effect])
+    other = without.parameters._replace(effect=effect)
     if clusters:
-        sums = [sums_of_rows(local, x, outcomes) for local, x in scores]
+        scores = []
+        for x, begin in ((fit, 0), (without, styles)):
+            features = problem.features[:, begin:]
+            local = row_scores(family, x, features, *sides)
+            scores.append(sums_of_rows(local, features, outcomes))
         middle = sum(
-            sign * cluster_products(codes, sides, sums, count)
+            sign * cluster_products(codes, sides, scores, count)
             for sign, codes in kinds_of(clusters)
         )
         number = min(map(number_of, clusters))
     else:
-        middle, number = products(sides, scores, outcomes, count), outcomes.sum()
+        fits = [
+            (outcome_scores(family, rows.gaps(x), x.shape), rows.features[:, begin:])
+            for x, begin in ((fit.parameters, 0), (other, styles))
+        ]
+        middle = products(rows, fits, rows.outcomes(outcomes))
+        number = outcomes.sum()
     variance = np.sum((bread @ middle) * bread, axis=1)
     return variance * number / max(number - 1, 1)

@@ -38,7 +38,10 @@ def test_the_maximum_is_that_of_rows_as_they_are(family, kind):
         np.zeros(5), np.zeros(features.shape[1]), np.full(family.num_shapes, -0.5)
     )
     prior = np.full(sum(map(len, start)), 0.1)
-    rows, outcomes = PairRows.of(table, features), table.outcomes[:, :3]
+    rows, outcomes = (
+        PairRows.of((table.first, table.second), features, 5),
+        table.outcomes[:, :3],
+    )
     with jax.enable_x64(True):
         fit = maximum(family, rows, rows.outcomes(outcomes), start, prior)
         pairs = PairCounts(table.first, table.second, outcomes, features)
