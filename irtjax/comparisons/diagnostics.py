@@ -45,7 +45,7 @@ from irtjax.comparisons.mixed import (
 )
 from irtjax.comparisons.mixed_tables import MixedRows
 from irtjax.comparisons.problem import PairProblem, pair_problem
-from irtjax.comparisons.refits import Refits, settings_of
+from irtjax.comparisons.settings import PairSettings
 from irtjax.data.comparison_table import ComparisonTable
 from irtjax.data.frames import HasTable
 from irtjax.data.wording import counted
@@ -180,11 +180,12 @@ def diagnose(
         if name not in table.labels:
             names = ", ".join(table.labels) or "none"
             raise ValueError(f"no label {name!r} among those of the table: {names}")
-    settings = settings_of(options)
+    settings = PairSettings.of(options)
+    settings.check_pairs()
     plain = pair_problem(table, settings)
-    refits = Refits.of(_oriented(plain), settings)
+    mixed = MixedRows.of(_oriented(plain), settings)
     codes = None if cluster is None else _codes(plain.table, cluster)
-    pairs = _residuals(refits, codes)
+    pairs = _residuals(mixed, codes)
     cyclic = _cycles(pairs, table.num_subjects)
     halves, drift, correlation = None, None, float("nan")
     comparable = not (settings.category or settings.judge)
@@ -197,7 +198,7 @@ def diagnose(
             correlation = float(np.corrcoef(abilities)[0, 1])
     if time is not None and comparable:
         drift = _stability(table, _windows(table, time, windows), cluster, options)
-    deviance, degrees = _deviance(refits, pairs)
+    deviance, degrees = _deviance(mixed, pairs)
     p_value = np.nan
     if degrees and cluster is None:
         p_value = float(chdtrc(degrees, deviance))
@@ -247,9 +248,9 @@ def _oriented(problem: PairProblem) -> PairProblem:
     )
 
 
-def _deviance(refits: Refits, pairs: _Pairs) -> tuple[float, int]:
+def _deviance(rows: MixedRows, pairs: _Pairs) -> tuple[float, int]:
     """Deviance and degrees of freedom; NaN and 0 with random effects."""
-    problem = refits.rows.problem
+    problem = rows.problem
     if problem.blocks:
         return float("nan"), 0
     tested = np.isfinite(pairs.q_value)
@@ -259,10 +260,9 @@ def _deviance(refits: Refits, pairs: _Pairs) -> tuple[float, int]:
     return float(pairs.deviance[tested].sum()), degrees
 
 
-def _residuals(refits: Refits, codes: np.ndarray | None) -> _Pairs:
+def _residuals(rows: MixedRows, codes: np.ndarray | None) -> _Pairs:
     """Observed and expected points by pair, with tests of their difference."""
-    rows, table, fit = refits.rows, refits.plain.table, refits.fit()
-    problem = rows.problem
+    table, problem, fit = rows.plain.table, rows.problem, rows.fit()
     with jax.enable_x64(True):
         places = problem.coordinates(fit.vector)
         chance, share, slope = map(np.array, expectations(problem.kind, places))

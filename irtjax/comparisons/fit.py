@@ -115,7 +115,7 @@ def fit_comparisons(
         if chosen.model == RANKINGS:
             (values, total), unit = _ranked(task, precision), "ranking"
         elif chosen.mixed:
-            values = _mixed(task, precision)
+            values = mixed_values(task.problem, chosen, task.codes)
         else:
             values, style = _plain(task, precision, warnings)
         shares, against = _shares(chosen.family, values)
@@ -225,23 +225,6 @@ def _ranked(task: _Task, precision: float) -> tuple[Values, float]:
     tie, count = np.zeros(0), len(ability)
     values = Values(ability, tie, covariance, {}, value, count - 1, converged)
     return values, float(len(rankings.order))
-
-
-def _mixed(task: _Task, precision: float) -> Values:
-    """Estimates with random effects, or with both bad as an outcome."""
-    problem, settings = task.problem, task.settings
-    return mixed_values(
-        problem.family,
-        problem.table,
-        problem.outcomes,
-        (problem.features, problem.names),
-        category=settings.category,
-        judge=settings.judge,
-        tie_rates=settings.tie_rates,
-        bad=settings.both_bad == "outcome",
-        precision=precision,
-        clusters=task.codes,
-    )
 
 
 def _plain(task: _Task, precision: float, warnings: list[str]) -> tuple[Values, Any]:

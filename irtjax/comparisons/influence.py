@@ -16,8 +16,9 @@ import jax
 import numpy as np
 
 from irtjax.comparisons.mixed import MixedFit, outcome_slopes
+from irtjax.comparisons.mixed_tables import MixedRows
 from irtjax.comparisons.problem import pair_problem
-from irtjax.comparisons.refits import Refits, settings_of
+from irtjax.comparisons.settings import PairSettings
 from irtjax.data.comparison_table import OUTCOMES, ComparisonTable
 from irtjax.data.frames import HasTable
 from irtjax.data.wording import counted
@@ -95,20 +96,21 @@ def influence(
     >>> print(influence(table).sentence)
     Without 3 of 20 comparisons (15 %), b is first instead of a.
     """
-    settings = settings_of({**options, "cluster": cluster or ()})
+    settings = PairSettings.of({**options, "cluster": cluster or ()})
+    settings.check_pairs()
     plain = pair_problem(table, settings)
-    refits = Refits.of(plain, settings)
-    units = _Units.of(refits, cluster)
-    names, contrasts = plain.table.subjects, refits.rows.contrasts()
-    start = refits.fit()
+    rows = MixedRows.of(plain, settings)
+    units = _Units.of(rows, cluster)
+    names, contrasts = plain.table.subjects, rows.contrasts()
+    start = rows.fit()
     ability = contrasts @ start.vector
     first = int(ability.argmax())
     best: np.ndarray | None = None
     for rival in np.argsort(-ability, kind="stable")[1 : RIVALS + 1]:
         gap = contrasts[first] - contrasts[rival]
-        best = _shortest(refits, units, start, gap, best)
+        best = _shortest(rows, units, start, gap, best)
     removed = np.zeros(0, int) if best is None else best
-    ability = contrasts @ refits.fit(units.without(removed), start).vector
+    ability = contrasts @ rows.fit(units.without(removed), start).vector
     return Influence(
         str(names[first]),
         str(names[int(ability.argmax())]) if removed.size else "",
@@ -130,13 +132,13 @@ class _Units:
     names: np.ndarray | None
 
     @classmethod
-    def of(cls, refits: Refits, cluster: str | None) -> _Units:
+    def of(cls, rows: MixedRows, cluster: str | None) -> _Units:
         """Single comparisons (rows, if these are shares), or clusters."""
-        outcomes = refits.rows.outcomes
+        outcomes = rows.outcomes
         cell = np.flatnonzero(outcomes)
         amount = outcomes.reshape(-1)[cell]
         if cluster is not None:
-            code, names = refits.plain.table.labels.coded(cluster).sorted()
+            code, names = rows.plain.table.labels.coded(cluster).sorted()
             return cls(outcomes, cell, amount, code[cell // 4], names)
         if (amount == np.rint(amount)).all():
             cell = np.repeat(cell, amount.astype(int))
@@ -180,9 +182,9 @@ class _Units:
         )
 
 
-def _effects(refits: Refits, units: _Units, fit: MixedFit, gap) -> np.ndarray:
+def _effects(rows: MixedRows, units: _Units, fit: MixedFit, gap) -> np.ndarray:
     """What each unit adds to a contrast of the parameters, to first order."""
-    problem, place = refits.rows.problem, refits.rows.place
+    problem, place = rows.problem, rows.place
     with jax.enable_x64(True):
         slope = outcome_slopes(problem, fit.vector)
     along = fit.covariance @ gap
@@ -190,17 +192,17 @@ def _effects(refits: Refits, units: _Units, fit: MixedFit, gap) -> np.ndarray:
     return units.sums(np.einsum("roa,ra->ro", slope, moves)[place])
 
 
-def _shortest(refits: Refits, units: _Units, start, gap, best) -> np.ndarray | None:
+def _shortest(rows: MixedRows, units: _Units, start, gap, best) -> np.ndarray | None:
     """The fewest units without which a contrast is below 0, if fewer than `best`."""
     margin = EQUAL * np.sqrt(gap @ start.covariance @ gap)
 
     def ahead(removed):
-        refit = refits.fit(units.without(removed), fit)
+        refit = rows.fit(units.without(removed), fit)
         return refit if gap @ refit.vector < -margin else None
 
     fit = start
     for _ in range(ROUNDS):
-        effect = _effects(refits, units, fit, gap)
+        effect = _effects(rows, units, fit, gap)
         order = np.argsort(-effect, kind="stable")[: int(np.sum(effect > 0))]
         limit = len(order) if best is None else min(len(best) - 1, len(order))
         # Where effects add up to the difference, or just below the best so far.

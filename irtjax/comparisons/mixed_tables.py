@@ -21,6 +21,8 @@ from irtjax.comparisons.mixed import (
     fit_mixed,
     mixed_problem,
 )
+from irtjax.comparisons.problem import PRIOR, PairProblem
+from irtjax.comparisons.settings import PairSettings
 from irtjax.data.comparison_table import Label
 
 #: Tables of a mixed model, by the name of the file.
@@ -52,9 +54,10 @@ class Values(NamedTuple):
 
 
 class MixedRows(NamedTuple):
-    """Comparisons added up to the rows of a problem.
+    """Comparisons added up to the rows of a problem with random effects.
 
     Attributes:
+        plain: The comparisons that count, and the model without random effects.
         problem: The rows.
         at: `[rows]` a comparison of each row.
         place: `[comparisons]` row of each comparison.
@@ -62,24 +65,71 @@ class MixedRows(NamedTuple):
         codes: Categories and judges of the comparisons, by kind.
     """
 
+    plain: PairProblem
     problem: MixedProblem
     at: np.ndarray
     place: np.ndarray
     outcomes: np.ndarray
     codes: dict[str, Label]
 
+    @classmethod
+    def of(cls, plain: PairProblem, settings: PairSettings) -> MixedRows:
+        """The rows with the random effects of the settings, if any.
+
+        Raises:
+            ValueError: If the outcomes or labels do not identify an effect.
+        """
+        bad, table = settings.both_bad == "outcome", plain.table
+        if bad and not plain.family.num_shapes:
+            raise ValueError(
+                "both_bad='outcome' requires ties='davidson' or 'rao_kupper'"
+            )
+        if settings.tie_rates and not plain.family.num_shapes:
+            raise ValueError("tie_rates requires ties='davidson' or 'rao_kupper'")
+        worse, three = table.outcomes[:, 3] * bad, plain.outcomes
+        four = np.column_stack([three[:, :2], three[:, 2] - worse, worse])
+        if bad and not four[:, 2:].sum(axis=0).all():
+            raise ValueError(
+                "both_bad='outcome' requires ties and verdicts that both are bad: use"
+                " 'tie'"
+            )
+        count = table.num_subjects
+        key = table.first.astype(np.int64) * count + table.second
+        codes: dict[str, Label] = {}
+        for kind in ("category", "judge"):
+            if (name := getattr(settings, kind)) is not None:
+                codes[kind] = _several(kind, table.labels.coded(name))
+                key = key * len(codes[kind].names) + codes[kind].code
+        at, place = grouped(key, plain.features)
+        problem = mixed_problem(
+            plain.family,
+            (table.first[at], table.second[at], count),
+            _sums(place, four, len(at)),
+            (plain.features[at], plain.names),
+            tie_rates=settings.tie_rates,
+            bad=bad,
+            **{k: (x.code[at], len(x.names)) for k, x in codes.items()},
+        )
+        return cls(plain, problem, at, place, four, codes)
+
     def fit(
-        self,
-        outcomes: np.ndarray | None = None,
-        precision: float = 0.0,
-        start: MixedFit | None = None,
+        self, outcomes: np.ndarray | None = None, start: MixedFit | None = None
     ) -> MixedFit:
-        """Estimates from other numbers of outcomes of the comparisons."""
-        problem = self.problem
+        """Estimates; by the prior where comparisons do not determine them.
+
+        Args:
+            outcomes: `[comparisons, 4]`; None takes those of the table.
+            start: A fit to similar comparisons, as `mixed.fit_mixed` has it.
+        """
+        problem, three = self.problem, None
         if outcomes is not None:
             sums = _sums(self.place, outcomes, len(self.at))
             problem = problem._replace(outcomes=sums)
-        return fit_mixed(problem, precision, start=start)
+            even = outcomes[:, 2:].sum(axis=1)
+            three = np.column_stack([outcomes[:, :2], even])
+        precision = 1 / PRIOR**2 if self.plain.existence(three) else 0.0
+        with jax.enable_x64(True):
+            return fit_mixed(problem, precision, start)
 
     def contrasts(self) -> np.ndarray:
         """Abilities as contrasts of the parameters, `[subjects, parameters]`.
@@ -90,70 +140,17 @@ class MixedRows(NamedTuple):
         return _contrasts(self.problem, self.codes)[0]
 
 
-def mixed_rows(
-    family: PairFamily,
-    table: Any,
-    outcomes: np.ndarray,
-    features: tuple[np.ndarray, list[str]],
-    *,
-    category: str | None = None,
-    judge: str | None = None,
-    tie_rates: bool = False,
-    bad: bool = False,
-) -> MixedRows:
-    """The rows of a mixed model; the arguments are those of `fit_comparisons`.
-
-    `outcomes` has ties and verdicts that both are bad in its last column.
-    """
-    columns, names = features
-    if bad and not family.num_shapes:
-        raise ValueError("both_bad='outcome' requires ties='davidson' or 'rao_kupper'")
-    if tie_rates and not family.num_shapes:
-        raise ValueError("tie_rates requires ties='davidson' or 'rao_kupper'")
-    worse = table.outcomes[:, 3] * bad
-    four = np.column_stack([outcomes[:, :2], outcomes[:, 2] - worse, worse])
-    if bad and not four[:, 2:].sum(axis=0).all():
-        raise ValueError(
-            "both_bad='outcome' requires ties and verdicts that both are bad: use 'tie'"
-        )
-    count = table.num_subjects
-    key = table.first.astype(np.int64) * count + table.second
-    codes: dict[str, Label] = {}
-    for kind, name in (("category", category), ("judge", judge)):
-        if name is not None:
-            codes[kind] = _several(kind, table.labels.coded(name))
-            key = key * len(codes[kind].names) + codes[kind].code
-    at, place = grouped(key, columns)
-    labels = {k: (x.code[at], len(x.names)) for k, x in codes.items()}
-    problem = mixed_problem(
-        family,
-        (table.first[at], table.second[at], count),
-        _sums(place, four, len(at)),
-        (columns[at], names),
-        tie_rates=tie_rates,
-        bad=bad,
-        **labels,
-    )
-    return MixedRows(problem, at, place, four, codes)
-
-
 def mixed_values(
-    family: PairFamily,
-    table: Any,
-    outcomes: np.ndarray,
-    features: tuple[np.ndarray, list[str]],
-    *,
-    precision: float = 0.0,
-    clusters: Sequence[np.ndarray] = (),
-    **effects: Any,
+    plain: PairProblem, settings: PairSettings, clusters: Sequence[np.ndarray] = ()
 ) -> Values:
-    """Fits a mixed model to a table; `effects` are options of `mixed_rows`."""
-    rows = mixed_rows(family, table, outcomes, features, **effects)
-    fit = rows.fit(precision=precision)
+    """Fits the random effects of the settings; `clusters` are codes of comparisons."""
+    rows = MixedRows.of(plain, settings)
+    fit = rows.fit()
     if clusters:
         covariance = clustered(rows.problem, fit, rows.place, rows.outcomes, clusters)
         fit = fit._replace(covariance=covariance)
-    return _values(rows.problem, fit, table, rows.codes, rows.outcomes.sum(axis=1))
+    size = rows.outcomes.sum(axis=1)
+    return _values(rows.problem, fit, plain.table, rows.codes, size)
 
 
 def _several(kind: str, label: Label) -> Label:

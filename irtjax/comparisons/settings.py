@@ -127,6 +127,14 @@ class PairSettings:
                     f"no {kind} {name!r} among those of the table: {listed}"
                 )
 
+    def check_pairs(self) -> None:
+        """Refuses settings of fits that have no checks by pair and no influence."""
+        if self.model == RANKINGS or self.preset is not None:
+            raise ValueError(
+                "checks and influence are of comparisons of two without a preset: leave"
+                " model='plackett_luce' and preset out"
+            )
+
     def document(self, sizes: Mapping[str, float]) -> dict[str, Any]:
         """The settings as `fit.json` has them.
 
