@@ -15,6 +15,7 @@ from irtjax.comparisons.newton import (
     maximise,
 )
 from irtjax.comparisons.plan import BattlePlan
+from irtjax.comparisons.settings import PairSettings
 
 __all__ = [
     "Agreement",
@@ -28,6 +29,7 @@ __all__ = [
     "PairFamily",
     "PairFit",
     "PairParameters",
+    "PairSettings",
     "diagnose",
     "elo_stream",
     "fit_comparisons",

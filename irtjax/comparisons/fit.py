@@ -69,7 +69,7 @@ def fit_comparisons(
         covariates: Features of the table that the difference depends on as well; an
             effect is that of one standard deviation. What a model causes itself, such
             as the length of its answers, may be part of its ability: compare the two.
-        **settings: The settings below, of `comparisons.settings.PairSettings`.
+        **settings: The settings below, of `comparisons.PairSettings`.
 
     Keyword Args:
         both_bad: Whether verdicts that both are bad are a "tie", left out ("drop"), or
