@@ -26,6 +26,7 @@ from irtjax.estimators.joint.gradient import Gradient
 from irtjax.estimators.joint.mm import MM
 from irtjax.estimators.marginal.em import EM
 from irtjax.estimators.marginal.gaussian import GVEM
+from irtjax.estimators.neural.trained import AbstractTrained
 from irtjax.estimators.start import start_values
 from irtjax.likelihood.problem import Problem, Start, estimation_scale
 from irtjax.models import catalogue
@@ -408,18 +409,18 @@ REFUSALS: tuple[Refusal, ...] = (
         ),
         "equal slopes as 'rasch'",
     ),
-    # Few methods estimate a parameter that all items have in common.
-    Refusal(
-        lambda model, method: bool(model.family.common) and not method.common,
-        "common to all items: use method='em'",
-    ),
     # Networks and their bounds are written for one family.
     Refusal(
         lambda model, method: (
-            method.trained
+            issubclass(method, AbstractTrained)
             and (not isinstance(model.family, Binary) or model.lengths is not None)
         ),
         "is for logistic and normal-ogive binary models",
+    ),
+    # Few methods estimate a parameter that all items have in common.
+    Refusal(
+        lambda model, method: bool(model.family.common) and method is not EM,
+        "common to all items: use method='em'",
     ),
     # Lengths need abilities that are integrated out, and items that are not.
     Refusal(

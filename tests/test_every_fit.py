@@ -123,7 +123,7 @@ def test_the_tables_have_every_model_and_method():
 @pytest.mark.parametrize(("name", "method"), REFUSED)
 def test_a_pair_is_refused_in_one_line_before_anything_is_compiled(name, method):
     settings = {}
-    if "start" in method_class(method).options:
+    if "start" in method_class(method).runs.options:
         # No numbers: an error of another kind where start values are taken.
         settings["start"] = Start((np.full(ITEMS, "nowhere"),))
     with pytest.raises(ValueError, match=re.escape(refusal(name, method))) as found:
@@ -152,7 +152,7 @@ def test_every_other_pair_is_accepted(monkeypatch):
     for name, method in ALL_PAIRS:
         kind = method_class(method)
         monkeypatch.setattr(kind, "solve", stop)
-        settings = {"start": start} if "start" in kind.options else {}
+        settings = {"start": start} if "start" in kind.runs.options else {}
         try:
             fit_pair(name, method, **settings)
         except Accepted:

@@ -30,8 +30,8 @@ class SparseResponses(AbstractResponses):
     """Responses by observed cell, twice: by subject and by item.
 
     It takes the place of `Responses` in the methods that state so
-    (`AbstractEstimator.sparse`): sums over all cells become sums over the observed
-    ones, and time and memory are proportional to their number.
+    (`AbstractEstimator.share_of_cells`): sums over all cells become sums over the
+    observed ones, and time and memory are proportional to their number.
 
     Attributes:
         subjects: Buckets of subjects, whose cells name items.

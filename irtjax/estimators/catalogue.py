@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import importlib
-
-from irtjax.estimators.driver import AbstractEstimator
+from typing import Any
 
 #: Where the class of each method is.
 METHODS: dict[str, str] = {
@@ -21,7 +20,7 @@ METHODS: dict[str, str] = {
 }
 
 
-def method_class(name: str) -> type[AbstractEstimator]:
+def method_class(name: str) -> type[Any]:
     """The class of a method, or a ValueError that lists the methods.
 
     >>> method_class("em").__name__

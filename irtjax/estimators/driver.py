@@ -11,7 +11,7 @@ import time
 from abc import abstractmethod
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import equinox as eqx
 import jax
@@ -21,17 +21,25 @@ from jax import lax
 from jaxtyping import Array, Float
 
 from irtjax._types import KeyArray, RandomKey, Scalar, Status, StatusCode
+from irtjax.estimators.acceptance import (
+    check_common,
+    check_dimensions,
+    check_joint,
+    check_suits,
+)
 from irtjax.estimators.estimates import Estimates, Nodes, item_estimates
 from irtjax.estimators.factor_estimates import factor_estimates
 from irtjax.estimators.settings import check_rate
 from irtjax.estimators.timing import Clock
 from irtjax.likelihood.problem import AnyProblem, Parameters
 from irtjax.models.model import Model
-from irtjax.models.multilevel.model import MultilevelModel
 from irtjax.numerics.precision import full_precision
 from irtjax.numerics.programs import stored_jit
 from irtjax.numerics.progress import is_watched, note_share
 from irtjax.numerics.random_keys import as_key
+
+if TYPE_CHECKING:
+    from irtjax.data.table import ResponseTable
 
 #: A method's own state: any PyTree of arrays.
 State = Any
@@ -54,6 +62,26 @@ class Progress(NamedTuple):
     stalled: Array
 
 
+class RunSettings(NamedTuple):
+    """What the class of a method states about its runs.
+
+    Attributes:
+        max_steps: Step limit where `irtjax.fit` is given none.
+        limit: Name of the setting that limits the steps, for messages.
+        lengths: Settings that determine the number of steps, where no limit applies:
+            `irtjax.fit` then refuses `max_steps`.
+        options: Settings of a fit by this method, not fields of it, and their defaults.
+        scanned: Whether the number of steps is part of the method: the driver then
+            scans over `max_steps` of them.
+    """
+
+    max_steps: int = 1000
+    limit: str = "max_steps"
+    lengths: tuple[str, ...] = ()
+    options: Mapping[str, Any] = MappingProxyType({})
+    scanned: bool = False
+
+
 class AbstractEstimator(eqx.Module):
     """Base class of methods: solves a problem and returns estimates.
 
@@ -61,35 +89,14 @@ class AbstractEstimator(eqx.Module):
         marginal: Whether abilities are integrated out; else they are parameters.
         multilevel: Whether items are integrated out: the problem is then a
             `MultilevelProblem`, whatever the model.
-        common: Whether it estimates parameters that all items have in common.
-        sorts_subjects: Whether large data are solved faster with subjects in order of
-            accuracy.
-        pads: Whether it pads small data (`likelihood.padding`).
         several: Whether it fits models with several abilities.
-        sparse: Share of observed cells up to which `SparseResponses` are the quicker
-            way to fit right or wrong responses by one ability; 0 if it takes none.
-        trained: Whether the fit stops early, by responses held out or by epochs.
-        uses_priors: Whether priors of items enter the objective.
-        max_steps: Step limit where `irtjax.fit` is given none.
-        limit: Name of the setting that limits the steps, for messages.
-        lengths: Settings that determine the number of steps, where no limit applies:
-            `irtjax.fit` then refuses `max_steps`.
-        options: Settings of a fit by this method, not fields of it, and their defaults.
+        runs: Limits of the steps and options.
     """
 
     marginal: ClassVar[bool] = False
     multilevel: ClassVar[bool] = False
-    common: ClassVar[bool] = False
-    sorts_subjects: ClassVar[bool] = False
-    pads: ClassVar[bool] = False
     several: ClassVar[bool] = False
-    sparse: ClassVar[float] = 0.0
-    trained: ClassVar[bool] = False
-    uses_priors: ClassVar[bool] = True
-    max_steps: ClassVar[int] = 1000
-    limit: ClassVar[str] = "max_steps"
-    lengths: ClassVar[tuple[str, ...]] = ()
-    options: ClassVar[Mapping[str, Any]] = MappingProxyType({})
+    runs: ClassVar[RunSettings] = RunSettings()
 
     def __check_init__(self):
         """Refuses a tolerance that is no number."""
@@ -108,6 +115,25 @@ class AbstractEstimator(eqx.Module):
         """The model with weak priors that this method can use."""
         return model
 
+    def priors_of(self, model: Model) -> Mapping[str, Any]:
+        """The priors of items that enter the objective, by name of the parameter."""
+        return model.priors
+
+    def share_of_cells(self, model: Model) -> float:
+        """Share of observed cells up to which `SparseResponses` are the quicker way.
+
+        0 if the method takes none of this model.
+        """
+        return 0.0
+
+    def subject_order(self, table: ResponseTable) -> np.ndarray | None:
+        """`[subjects]` the order in which they are solved faster; None for theirs."""
+        return None
+
+    def padded(self, problem: AnyProblem, dtype: Any) -> AnyProblem:
+        """The problem in the size that the method solves it; see `pad_problem`."""
+        return problem
+
     def prepared(self, problem: AnyProblem) -> AnyProblem:
         """The problem in the form that the method solves."""
         return problem
@@ -117,19 +143,10 @@ class AbstractEstimator(eqx.Module):
 
         `irtjax.fit` calls it before it computes start values and fixes anchors, and
         `run` before the first step, under `jit` too: it may not read values of arrays.
+        Both complete an `UnsuitedProblem` by the methods that suit.
         """
-        model, name = problem.model, self.name
-        if isinstance(problem.model, MultilevelModel) and not self.multilevel:
-            raise ValueError(
-                f"method {name!r} estimates items as parameters, and this problem"
-                " integrates them out: use Laplace()"
-            )
-        check_common(self, model)
-        if model.family.dims and not self.several:
-            raise ValueError(
-                f"method {name!r} fits one ability, and a {model.name} model has"
-                f" {model.family.dims}: use method='gvem' or 'mm'"
-            )
+        check_dimensions(self, problem)
+        check_common(self, problem)
 
     def check_anchors(self, problem: AnyProblem) -> None:
         """Refuses anchors with which `irtjax.fit` would mislead; `run` takes them."""
@@ -147,15 +164,6 @@ class AbstractEstimator(eqx.Module):
         return {}
 
 
-def check_common(method: AbstractEstimator, model: Any) -> None:
-    """Refuses parameters common to all items where they would vary between items."""
-    if model.family.common and not method.common:
-        raise ValueError(
-            f"the model {model.name} has a {model.family.common[0]} common to all"
-            f" items: use method='em', not {method.name!r}"
-        )
-
-
 #: Settings of fits by methods that estimate items as parameters.
 ITEM_OPTIONS: Mapping[str, Any] = MappingProxyType(
     {
@@ -168,15 +176,9 @@ ITEM_OPTIONS: Mapping[str, Any] = MappingProxyType(
 
 
 class AbstractMethod(AbstractEstimator):
-    """A method as four pure functions; the driver does the rest.
+    """A method as four pure functions; the driver does the rest."""
 
-    Attributes:
-        fixed_length: Whether the number of steps is part of the method: the driver
-            then scans over `max_steps` of them.
-    """
-
-    fixed_length: ClassVar[bool] = False
-    options: ClassVar[Mapping[str, Any]] = ITEM_OPTIONS
+    runs: ClassVar[RunSettings] = RunSettings(options=ITEM_OPTIONS)
 
     @abstractmethod
     def init(self, problem: AnyProblem, start: Any, key: KeyArray | None) -> State:
@@ -230,26 +232,12 @@ class AbstractMethod(AbstractEstimator):
     def check(self, problem: AnyProblem) -> None:
         """Refuses what joint estimates cannot do: lengths, and densities of scores."""
         super().check(problem)
-        if self.marginal:
-            return
-        model, named = problem.model, f"the model {problem.model.name} is"
-        if model.family.num_categories == 0:
-            why = "in a joint likelihood the dispersion of one item goes to 0"
-            if "dispersion" not in [part.name for part in model.family.parameters]:
-                why = ""
-            others = "" if model.family.dims else ", 'saem', 'laplace', 'nuts' or 'vi'"
-            raise ValueError(
-                f"{named} estimated by method='em'{others},"
-                f" not {self.name!r}{': ' * bool(why)}{why}"
-            )
-        if model.has_lengths:
-            raise ValueError(
-                f"{named} estimated by method='em' or 'saem', not {self.name!r}"
-            )
+        if not self.marginal:
+            check_joint(self, problem)
 
     def solve(self, problem: AnyProblem, start: Any, run: Run) -> Solution:
         """Drives the method from the start to its end."""
-        steps = run.steps(self.max_steps)
+        steps = run.steps(self.runs.max_steps)
         fit = drive(problem, self, start, run.key, steps, run.clock)
         return Solution(fit, self, steps)
 
@@ -415,7 +403,7 @@ def run(
         )
     key = None if key is None else as_key(key)
     problem = method.prepared(problem)
-    method.check(problem)
+    check_suits(method, problem)
     loop = resume
     if loop is None:
         loop = begin(problem, method, start, key=key, max_steps=max_steps)
@@ -438,7 +426,7 @@ def run(
         )
         return Loop(state, loop.step + 1, status, trace)
 
-    if method.fixed_length and resume is None and stop_after is None:
+    if method.runs.scanned and resume is None and stop_after is None:
 
         def scanned(loop: Loop, _):
             going = loop.status == Status.RUNNING

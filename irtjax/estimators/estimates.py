@@ -323,8 +323,6 @@ def item_estimates(
         **of_run(problem, solution),
         log_prior=log_prior,
         num_parameters=_num_parameters(problem, coordinates, estimates.theta, part),
-        finite=method.trained,
-        trained=method.trained,
         joint=joint,
         normal=not joint and part is None and _is_normal(problem, grid),
         resolution=solution.resolution,
@@ -345,15 +343,14 @@ def of_run(problem: Problem, solution: Any) -> dict[str, Any]:
     terms = np.asarray(fit.subject_log_lik, np.float64)
     if data.subject_weight is not None:
         terms = terms * np.asarray(data.subject_weight)
-    priors = problem.model.priors if method.uses_priors else ()
     return {
         "log_likelihood": float(terms.sum()) + base,
         "status": Status(int(fit.status)),
         "num_steps": steps,
         "trace": np.asarray(fit.trace)[:steps] + base,
         "residual": float(fit.residual),
-        "priors": frozenset(priors),
-        "limit": method.limit,
+        "priors": frozenset(method.priors_of(problem.model)),
+        "limit": method.runs.limit,
     }
 
 

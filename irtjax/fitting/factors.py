@@ -13,6 +13,7 @@ import numpy as np
 
 from irtjax.data.table import ResponseTable
 from irtjax.data.wording import counted, listing
+from irtjax.estimators.acceptance import check_suits
 from irtjax.estimators.catalogue import method_class
 from irtjax.estimators.estimates import Estimates
 from irtjax.estimators.factor_estimates import rotated
@@ -38,7 +39,7 @@ from irtjax.fitting.resolve import (
     weighted_priors,
     with_codes,
 )
-from irtjax.fitting.specification import AbstractSpecification, Task
+from irtjax.fitting.specification import AbstractSpecification, Task, takes_cells
 from irtjax.likelihood.cubature import AFFORDABLE_NODES, MOST_DIMS, count_points
 from irtjax.likelihood.problem import Problem, Start
 from irtjax.models.catalogue import HELD_OUT, factor_model
@@ -105,18 +106,6 @@ def _too_many_for_em(table, plan: Factor) -> str:
     if not expects_grid(Problem.create(model, data), start):
         return "posteriors are expected to be too narrow for the grid of em"
     return ""
-
-
-def _is_by_cell(table: ResponseTable, model: Model, method, options) -> bool:
-    """Whether a sparse table is fitted without its matrix: by joint methods."""
-    possible = (
-        method.sparse > 0
-        and not (model.family.dims and method.marginal)
-        and model.family.by_cell
-        and options.get("standard_errors", "none") in ("none", "observed")
-        and options.get("start") != "low_rank"
-    )
-    return possible and table.takes_cells(method.sparse)
 
 
 def _check_variation(table: ResponseTable, count: int) -> None:
@@ -236,7 +225,7 @@ class FactorAnalysis(AbstractSpecification):
             each = each if mask is None else mask.sum(axis=0).max()
             model = with_wide_slopes(model, table.num_subjects, each)
         responses: Any
-        few = _is_by_cell(table, model, made, parts.options)
+        few = takes_cells(table, model, made, parts.options)
         if few:
             responses, warnings, scaling = table.sparse_responses(), (), {}
         else:
@@ -259,7 +248,7 @@ class FactorAnalysis(AbstractSpecification):
             slopes = jnp.asarray(mask).reshape(table.num_items, -1)
             free = problem.free.at[:, : slopes.shape[1]].set(slopes)
             problem = dataclasses.replace(problem, free=free)
-        made.check(problem)
+        check_suits(made, problem)
         start = parts.options.get("start", "proportions")
         if isinstance(start, Start):
             first = start

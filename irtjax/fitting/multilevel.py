@@ -6,6 +6,7 @@ import dataclasses
 from typing import Any
 
 from irtjax.data.table import ResponseTable
+from irtjax.estimators.acceptance import check_suits
 from irtjax.estimators.laplace.problem import MultilevelProblem
 from irtjax.fitting.resolve import check_data, make_method, make_model
 from irtjax.fitting.settings import MODEL
@@ -17,6 +18,7 @@ from irtjax.fitting.specification import (
     check_common,
     check_used,
 )
+from irtjax.likelihood.problem import Problem
 from irtjax.models.catalogue import known_model
 from irtjax.models.families.bounded import MANY_ENDS, arrays_of, at_the_ends
 from irtjax.models.model import Model
@@ -58,21 +60,17 @@ class Multilevel(AbstractSpecification):
                 table = dataclasses.replace(table, notes=(*table.notes, NOTE))
         chosen = self._item_model(plan, table, parts)
         made = make_method(method, parts.fields, chosen, table.num_subjects)
-        if chosen.has_lengths:
-            raise ValueError(
-                f"a {chosen.name} model is estimated by method='em' or 'saem', not"
-                f" {made.name!r}, which ignores lengths"
-            )
-        check_common(chosen, made)
+        check_common(chosen)
         check_data(table, chosen, level)
         check_used(chosen, parts)
         table, responses, warnings, scaling = arrays_of(
             table, chosen, parts.data, floating
         )
+        check_suits(made, Problem.create(chosen, responses))
         layout = plan.lay_out(table, chosen.family, floating, name=self.name)
         record = {"model": self.name, "item_model": chosen.name, **plan.record(layout)}
         problem = MultilevelProblem.create(layout.model, responses)
-        made.check(problem)
+        check_suits(made, problem)
         return Task(made, table, problem, None, layout, warnings, record | scaling)
 
     def _plan(self, parts: Parts) -> AbstractMultilevel:

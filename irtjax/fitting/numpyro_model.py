@@ -14,7 +14,8 @@ from jaxtyping import Array
 
 from irtjax.data import ResponseTable, read
 from irtjax.data.responses import Responses
-from irtjax.estimators.driver import ITEM_OPTIONS, AbstractEstimator
+from irtjax.estimators.acceptance import check_dimensions, check_integrable
+from irtjax.estimators.driver import ITEM_OPTIONS, AbstractEstimator, RunSettings
 from irtjax.fitting.multilevel import Multilevel
 from irtjax.fitting.problem import make_task, specify
 from irtjax.fitting.settings import sort_settings
@@ -30,8 +31,11 @@ class _Density(AbstractEstimator):
     """What a task is made for: items are parameters, and so are abilities."""
 
     several: ClassVar[bool] = True
-    common: ClassVar[bool] = True
-    options: ClassVar[Mapping[str, Any]] = ITEM_OPTIONS
+    runs: ClassVar[RunSettings] = RunSettings(options=ITEM_OPTIONS)
+
+    def check(self, problem: Any) -> None:
+        """Takes parameters common to all items, and lengths of items as parameters."""
+        check_dimensions(self, problem)
 
     def solve(self, problem: Any, start: Any, run: Any) -> Any:
         """Refused: a density has no estimates."""
@@ -46,7 +50,11 @@ class _MultilevelDensity(_Density):
     """The same of multilevel models."""
 
     multilevel: ClassVar[bool] = True
-    options: ClassVar[Mapping[str, Any]] = {}
+    runs: ClassVar[RunSettings] = RunSettings()
+
+    def check(self, problem: Any) -> None:
+        """Refuses models whose items cannot be integrated out."""
+        check_integrable(self, problem)
 
 
 def numpyro_model(

@@ -13,9 +13,8 @@ import numpy as np
 
 from irtjax.calibration.parts.lengths import without_zero_lengths
 from irtjax.data.responses import Responses
-from irtjax.data.table import ResponseTable
+from irtjax.estimators.acceptance import check_suits
 from irtjax.estimators.estimates import Estimates
-from irtjax.estimators.marginal.refinement import LARGE
 from irtjax.estimators.start import start_values
 from irtjax.fitting import length_checks
 from irtjax.fitting.anchors import (
@@ -38,9 +37,10 @@ from irtjax.fitting.specification import (
     Task,
     check_common,
     check_used,
+    takes_cells,
 )
 from irtjax.inference import check_kind
-from irtjax.likelihood.padding import cut_start, pad_responses
+from irtjax.likelihood.padding import cut_start
 from irtjax.likelihood.problem import Problem, Start
 from irtjax.models.families.bounded import arrays_of
 from irtjax.models.model import Model
@@ -77,7 +77,8 @@ class OneAbility(AbstractSpecification):
         made = make_method(method, parts.fields, chosen, table.num_subjects)
         if isinstance(self.model, str) and parts.model["priors"] == "weak":
             chosen = made.adapted(chosen)
-        if isinstance(parts.model["priors"], Mapping) and not made.uses_priors:
+        stated = isinstance(parts.model["priors"], Mapping) and chosen.priors
+        if stated and not made.priors_of(chosen):
             raise ValueError(
                 f"priors has no effect by method {made.name!r}, which uses none: leave"
                 " it out, or use method='em'"
@@ -86,15 +87,13 @@ class OneAbility(AbstractSpecification):
         check_data(table, chosen, level)
         chosen, exists = with_categories(chosen, table)
         check_used(chosen, parts)
-        check_common(chosen, made, options.get("anchor"))
+        check_common(chosen, options.get("anchor"))
         if chosen.has_lengths:
             table = without_zero_lengths(table, data["zero_lengths"])
         ordered, places = table, None
-        few = _is_by_cell(table, chosen, made, options)
-        if made.sorts_subjects and table.size >= LARGE // 2 and not few:
-            # Neighbours in ability share a window of nodes: see `expected_counts`.
-            # Padding may make the data large.
-            order = np.argsort(table.subject_accuracy(), kind="stable")
+        few = takes_cells(table, chosen, made, options)
+        order = None if few else made.subject_order(table)
+        if order is not None:
             ordered, places = table.select(subjects=order), np.argsort(order)
         offset = data["length_offset"] if chosen.has_lengths else None
         if offset is not None:
@@ -113,13 +112,14 @@ class OneAbility(AbstractSpecification):
         # Before start values, whose program takes a second to compile.
         plain = Problem.create(chosen, responses)
         plain = dataclasses.replace(plain, anchored=anchored is not None)
-        made.check(plain)
+        check_suits(made, plain)
         made.check_anchors(plain)
         if isinstance(start, str):
-            padded = chosen, responses
-            if made.pads and start == "proportions":
-                *padded, _ = pad_responses(chosen, responses, floating)
-            first = cut_start(_start_jit(*padded, how=start, dtype=floating), responses)
+            padded = plain
+            if start == "proportions":
+                padded = made.padded(plain, floating)
+            first = _start_jit(padded.model, padded.data, how=start, dtype=floating)
+            first = cut_start(first, responses)
         else:
             # Abilities of a start are in the order of the table that was given.
             first = start if places is None else start._replace(theta=None)
@@ -137,7 +137,7 @@ class OneAbility(AbstractSpecification):
         kind = options.get("standard_errors", "none")
         if kind != "none":
             check_kind(problem, kind)
-        priors = chosen.priors if made.uses_priors else {}
+        priors = made.priors_of(chosen)
         record = {
             "model": chosen.name,
             "priors": {name: repr(prior) for name, prior in priors.items()},
@@ -176,18 +176,6 @@ class OneAbility(AbstractSpecification):
 def _of_lengths(data: Mapping[str, Any]) -> dict[str, Any]:
     """How response lengths were taken, for the record of a fit."""
     return {name: data[name] for name in ("length_offset", "zero_lengths")}
-
-
-def _is_by_cell(table: ResponseTable, model: Model, method, options) -> bool:
-    """Whether a sparse table is fitted without its matrix."""
-    possible = (
-        method.sparse > 0
-        and model.family.by_cell
-        and not model.has_lengths
-        and options.get("standard_errors", "none") in ("none", "observed")
-        and options.get("start") != "low_rank"
-    )
-    return possible and table.takes_cells(method.sparse)
 
 
 def _floating(start: Start, dtype: Any) -> Start:

@@ -7,6 +7,7 @@ from typing import Any
 import jax.numpy as jnp
 
 from irtjax.data.table import ResponseTable
+from irtjax.estimators.acceptance import listed
 from irtjax.estimators.catalogue import METHODS, method_class
 from irtjax.estimators.driver import AbstractEstimator
 from irtjax.fitting.factors import FactorAnalysis
@@ -55,10 +56,9 @@ def make_task(
     """The task of a fit; a ValueError in one line for what does not suit."""
     kind = method_class(method) if isinstance(method, str) else method
     if not specification.serves(kind):
-        served = [repr(m) for m in METHODS if specification.serves(method_class(m))]
+        served = [m for m in METHODS if specification.serves(method_class(m))]
         raise ValueError(
-            f"a {specification.name} model is estimated by method="
-            f"{' or '.join(', '.join(served).rsplit(', ', 1))},"
+            f"a {specification.name} model is estimated by {listed(served)},"
             f" not {(method if isinstance(method, str) else method.name)!r}"
         )
     # The method's state has the dtype of the start values.

@@ -232,7 +232,7 @@ def sort_settings(
     named = isinstance(method, type)
     kind = method if named else type(method)
     own = _fields(kind)
-    accepted = {*specification.settings, *DATA, *kind.options}
+    accepted = {*specification.settings, *DATA, *kind.runs.options}
     usual = {**MULTILEVEL, **FACTOR, **dict.fromkeys(ITEMS)}
     fields: dict[str, Any] = {}
     for name, value in settings.items():
@@ -242,12 +242,12 @@ def sort_settings(
             fields[name] = value
         elif name not in usual or not _same(value, usual[name]):
             raise ValueError(_refusal(name, value, method))
-    if max_steps is not None and kind.limit in fields:
+    if max_steps is not None and kind.runs.limit in fields:
         raise ValueError(
-            f"{kind.limit} and max_steps set the same limit: leave one out"
+            f"{kind.runs.limit} and max_steps set the same limit: leave one out"
         )
-    if max_steps is not None and kind.lengths:
-        instead = " and ".join(f"{name}=" for name in kind.lengths)
+    if max_steps is not None and kind.runs.lengths:
+        instead = " and ".join(f"{name}=" for name in kind.runs.lengths)
         used = kind.__name__.lower()
         raise ValueError(
             f"max_steps is not a limit of method {used}: set its number of steps with"
@@ -260,7 +260,7 @@ def sort_settings(
             f" model that is given ({specification.name})"
         )
     filled = lambda usual: {k: settings.get(k, v) for k, v in usual.items()}
-    options = filled(kind.options)
+    options = filled(kind.runs.options)
     path = options.get("checkpoint")
     if options.get("resume") and not (path and Path(path).is_file()):
         raise ValueError(
@@ -303,7 +303,7 @@ def _fields(method: Any) -> set[str]:
 
 def _own(kind: type[AbstractEstimator]) -> set[str]:
     """Names of the settings of a method of a class."""
-    return {*kind.options, *_fields(kind)}
+    return {*kind.runs.options, *_fields(kind)}
 
 
 def owners(name: str) -> list[str]:

@@ -10,7 +10,6 @@ import numpy as np
 
 from irtjax._types import KeyArray
 from irtjax.data.table import ResponseTable
-from irtjax.estimators import driver
 from irtjax.estimators.driver import AbstractEstimator
 from irtjax.estimators.estimates import Estimates
 from irtjax.likelihood.problem import Start
@@ -97,6 +96,17 @@ class AbstractSpecification(ABC):
         return estimates
 
 
+def takes_cells(table: ResponseTable, model: Model, method: Any, options: Any) -> bool:
+    """Whether a sparse table is fitted without its matrix."""
+    share = method.share_of_cells(model)
+    possible = (
+        share > 0
+        and options.get("standard_errors", "none") in ("none", "observed")
+        and options.get("start") != "low_rank"
+    )
+    return possible and table.takes_cells(share)
+
+
 def check_used(model: Model, parts: Parts) -> None:
     """Refuses settings that a model would ignore."""
     if parts.model["positive"] and not model.family.has_slope:
@@ -116,9 +126,8 @@ def check_used(model: Model, parts: Parts) -> None:
         )
 
 
-def check_common(model: Model, method: AbstractEstimator, anchor: Any = None) -> None:
-    """Refuses parameters common to all items where they would vary between items."""
-    driver.check_common(method, model)
+def check_common(model: Model, anchor: Any = None) -> None:
+    """Refuses priors and anchors of parameters common to all items."""
     if not model.family.common:
         return
     named = f"the model {model.name} has a {model.family.common[0]} common to all items"

@@ -183,7 +183,7 @@ def test_a_watcher_sees_the_share_of_a_search(settings, name):
 
 @pytest.mark.slow
 def test_observed_cells_alone_have_the_same_rank_and_prior(monkeypatch):
-    monkeypatch.setattr(irtjax.MM, "sparse", 1.0)
+    monkeypatch.setattr("irtjax.estimators.joint.mm.FEW_OBSERVED", 1.0)
     dense = table_of()
     few = dense.replace(values=dense.cells, observed=None)
     settings = {"factors": MOST, "penalty": "noise", "priors": "held_out"}

@@ -12,11 +12,12 @@ from irtjax.calibration.identification import variation
 from irtjax.data import sparse_table
 from irtjax.data.sparse_table import SparseCells
 from irtjax.data.table import ResponseTable
-from irtjax.fitting import one_ability
 from irtjax.fitting.defaults import choose
 from irtjax.fitting.factors import FactorAnalysis
+from irtjax.fitting.one_ability import OneAbility
 from irtjax.fitting.problem import make_task
 from irtjax.fitting.settings import sort_settings
+from irtjax.fitting.specification import takes_cells
 from irtjax.inference import covariance
 from irtjax.likelihood.problem import Problem
 from irtjax.models.factors import Factor
@@ -115,9 +116,7 @@ def test_separate_groups_are_counted():
 def test_cells_are_used_where_they_are_quicker_or_the_matrix_too_large(monkeypatch):
     few = tables(0, 700)[1]
     model, asked = irtjax.MODELS["2pl"](), {"standard_errors": "observed"}
-    chosen = lambda method, **more: one_ability._is_by_cell(
-        few, model, method, asked | more
-    )
+    chosen = lambda method, **more: takes_cells(few, model, method, asked | more)
     assert not chosen(irtjax.EM()) and not chosen(irtjax.MM())
     monkeypatch.setattr("irtjax.data.table.available_memory", lambda: 1000.0)
     assert chosen(irtjax.EM()) and chosen(irtjax.MM())
@@ -138,8 +137,8 @@ def fits(method: str, model: str, monkeypatch, seed: int = 0, **options):
     wanted = irtjax.fit(dense, model, method=method, **options)
     with monkeypatch.context() as patch:
         patch.setattr(SparseCells, "dense", None)
-        patch.setattr(irtjax.MM, "sparse", 1.0)
-        patch.setattr(irtjax.EM, "sparse", 1.0)
+        patch.setattr("irtjax.estimators.joint.mm.FEW_OBSERVED", 1.0)
+        patch.setattr("irtjax.estimators.marginal.em.FEW_ON_NODES", 1.0)
         patch.setattr(sparse_table, "MANY_CELLS", 0)
         patch.setattr(sparse_table, "FEW_OBSERVED", 1.0)
         found = irtjax.fit(few, model, method=method, **options)
@@ -186,11 +185,11 @@ def test_the_fit_is_the_dense_fit(method, model, errors, monkeypatch):
 
 def test_the_record_says_that_errors_are_of_cells(monkeypatch):
     few = tables(0)[1]
-    monkeypatch.setattr(irtjax.EM, "sparse", 1.0)
+    monkeypatch.setattr("irtjax.estimators.marginal.em.FEW_ON_NODES", 1.0)
     for errors in ("none", "observed"):
         settings = {"standard_errors": errors}
         for specification in (
-            one_ability.OneAbility("2pl"),
+            OneAbility("2pl"),
             FactorAnalysis(Factor(factors=1)),
         ):
             parts = sort_settings(settings, specification, irtjax.EM, None)

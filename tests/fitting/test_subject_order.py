@@ -5,7 +5,6 @@ import pyarrow.csv
 import pytest
 
 import irtjax
-from irtjax.fitting import one_ability as fitting
 from tests.small_fits import small_table
 
 
@@ -81,7 +80,7 @@ def test_em_on_many_cells_returns_to_the_order_of_the_data(monkeypatch):
     # Large tables are sorted by accuracy within the fit.
     table = small_table()
     whole = irtjax.fit(table, "2pl", standard_errors="none")
-    monkeypatch.setattr(fitting, "LARGE", 1)
+    monkeypatch.setattr("irtjax.estimators.marginal.em.LARGE", 2 * table.size)
     check(whole, irtjax.fit(table, "2pl", standard_errors="none"), np.arange(24))
 
 

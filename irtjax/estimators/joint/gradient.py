@@ -20,7 +20,7 @@ from jaxtyping import Array, Float
 
 from irtjax._types import KeyArray, Scalar
 from irtjax.data.responses import Responses
-from irtjax.estimators.driver import Progress, tree_where
+from irtjax.estimators.driver import Progress, RunSettings, tree_where
 from irtjax.estimators.joint.base import AbstractPenalised, start_abilities
 from irtjax.estimators.joint.objective import (
     ability_prior,
@@ -245,7 +245,7 @@ class Gradient(AbstractPenalised):
     0
     """
 
-    max_steps: ClassVar[int] = 2000
+    runs: ClassVar[RunSettings] = AbstractPenalised.runs._replace(max_steps=2000)
 
     optimiser: optax.GradientTransformation | None = eqx.field(
         static=True, default=None

@@ -24,7 +24,7 @@ from irtjax._types import KeyArray, Scalar
 from irtjax.data.sparse_responses import SparseResponses, by_cell
 from irtjax.data.sparse_table import FEW_OBSERVED
 from irtjax.estimators.ascent import AbstractAscent, AscentState, Image
-from irtjax.estimators.driver import Run, Solution, tree_where
+from irtjax.estimators.driver import Run, RunSettings, Solution, tree_where
 from irtjax.estimators.estimates import Estimates
 from irtjax.estimators.joint.base import AbstractPenalised, start_abilities
 from irtjax.estimators.joint.bound import (
@@ -132,9 +132,8 @@ class MM(AbstractAscent, AbstractPenalised):
     0
     """
 
-    max_steps: ClassVar[int] = 5000
     several: ClassVar[bool] = True
-    sparse: ClassVar[float] = FEW_OBSERVED
+    runs: ClassVar[RunSettings] = AbstractPenalised.runs._replace(max_steps=5000)
 
     tolerance: float | Array | None = None
     penalty: float = eqx.field(static=True, default=1.0)
@@ -152,6 +151,10 @@ class MM(AbstractAscent, AbstractPenalised):
     def _sparse(self) -> bool:
         """Whether discriminations have an l1 penalty."""
         return self.lasso is not None
+
+    def share_of_cells(self, model: Model) -> float:
+        """`FEW_OBSERVED` of models that have passes over cells."""
+        return FEW_OBSERVED if model.family.by_cell else 0.0
 
     def adapted(self, model: Model) -> Model:
         """The bound is quadratic, and so must priors be: slopes are kept at or above 0.

@@ -25,8 +25,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Any, ClassVar
 
 import equinox as eqx
@@ -39,8 +37,9 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array
 
 from irtjax._types import KeyArray, Scalar
+from irtjax.estimators.acceptance import check_integrable
 from irtjax.estimators.ascent import AbstractAscent, AscentState, Image
-from irtjax.estimators.driver import Progress, Run, Solution, tree_where
+from irtjax.estimators.driver import Progress, Run, RunSettings, Solution, tree_where
 from irtjax.estimators.estimates import Estimates
 from irtjax.estimators.laplace.components import (
     inverse_of,
@@ -109,8 +108,7 @@ class Laplace(AbstractAscent):
 
     marginal: ClassVar[bool] = True
     multilevel: ClassVar[bool] = True
-    max_steps: ClassVar[int] = 300
-    options: ClassVar[Mapping[str, Any]] = MappingProxyType({})
+    runs: ClassVar[RunSettings] = RunSettings(max_steps=300)
     num_plain: ClassVar[int] = PLAIN_STEPS
     # Errors of abilities and modes of items approach their fixed point by half steps,
     # whatever the point: those of a refused one are nearer than older ones.
@@ -134,11 +132,9 @@ class Laplace(AbstractAscent):
             )
         return MultilevelProblem.create(model, problem.data)
 
-    def check(self, problem: MultilevelProblem) -> None:
-        """Refuses problems of items as parameters."""
-        if not isinstance(problem, MultilevelProblem):
-            raise ValueError("method 'laplace' needs an irtjax.MultilevelProblem")
-        super().check(problem)
+    def check(self, problem: MultilevelProblem | Problem) -> None:
+        """Refuses models whose items cannot be integrated out."""
+        check_integrable(self, problem)
 
     def weight_of(self, problem: MultilevelProblem) -> Array | None:
         """The weight of each stem: the log-likelihood has a term for each."""

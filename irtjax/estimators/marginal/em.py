@@ -9,7 +9,7 @@ modified Newton step per item, and a safeguarded Anderson acceleration.
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import equinox as eqx
 import jax
@@ -20,6 +20,7 @@ from jaxtyping import Array, Float, Int
 from irtjax._types import KeyArray, Scalar
 from irtjax.data.responses import Responses
 from irtjax.data.sparse_table import FEW_ON_NODES
+from irtjax.estimators.acceptance import check_dimensions
 from irtjax.estimators.ascent import (
     AbstractAscent,
     AscentState,
@@ -50,6 +51,9 @@ from irtjax.models.families.continuous import LogitNormalScores
 from irtjax.models.lengths import LengthCoordinates, LengthParameters, orient_speed
 from irtjax.models.model import Model, Population
 from irtjax.numerics.kernels import normal_log_weights
+
+if TYPE_CHECKING:
+    from irtjax.data.table import ResponseTable
 
 
 class Point(NamedTuple):
@@ -101,13 +105,7 @@ class EM(AbstractAscent, AbstractOnNodes):
             `likelihood.counts.expected_counts`. 0 for all nodes; keep 0 under vmap.
     """
 
-    common: ClassVar[bool] = True
-    sorts_subjects: ClassVar[bool] = True
-    pads: ClassVar[bool] = True
     several: ClassVar[bool] = True
-    # With .5 % of 12,000 x 4,000 observed 12 times as quick as the matrix on 61 nodes;
-    # on hundreds of nodes the matrix has windows of two fifths of them.
-    sparse: ClassVar[float] = FEW_ON_NODES
 
     tolerance: float | Array = TOLERANCE
     population: str = eqx.field(static=True, default="normal")
@@ -126,9 +124,32 @@ class EM(AbstractAscent, AbstractOnNodes):
             return NormalFactors()
         return super().suited(model, num_subjects)
 
+    def share_of_cells(self, model: Model) -> float:
+        """`FEW_ON_NODES` of models of one ability that have passes over cells.
+
+        With .5 % of 12,000 x 4,000 observed 12 times as quick as the matrix on 61
+        nodes; on hundreds of nodes the matrix has windows of two fifths of them.
+        """
+        family = model.family
+        possible = family.by_cell and not family.dims and not model.has_lengths
+        return FEW_ON_NODES if possible else 0.0
+
+    def subject_order(self, table: ResponseTable) -> np.ndarray | None:
+        """By accuracy in large data: neighbours share a window of nodes.
+
+        See `expected_counts`. Padding may make the data large.
+        """
+        if table.size < LARGE // 2:
+            return None
+        return np.argsort(table.subject_accuracy(), kind="stable")
+
+    def padded(self, problem: Problem, dtype: Any) -> Problem:
+        """Data of one of a few sizes."""
+        return pad_problem(problem, dtype)
+
     def check(self, problem: Problem) -> None:
         """Refuses more abilities than a grid has, and settings that need one."""
-        super().check(problem)
+        check_dimensions(self, problem)
         dims = problem.model.family.dims
         if not dims:
             return
@@ -300,7 +321,7 @@ class EM(AbstractAscent, AbstractOnNodes):
             # Rounding of a long sum leaves gradients of some thousandths of an error.
             tolerance = max(tolerance, 1e-2)
         method = dataclasses.replace(self, tolerance=tolerance)
-        steps = run.steps(self.max_steps)
+        steps = run.steps(self.runs.max_steps)
         if problem.model.family.dims:
             line = None if self.nodes is None else np.asarray(self.nodes)
             given = problem, start, run, tolerance, self.memory, steps

@@ -31,7 +31,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float
 
-from irtjax.estimators.driver import Run, Solution, drive
+from irtjax.estimators.driver import Run, RunSettings, Solution, drive
 from irtjax.estimators.joint.bound import Quadratic
 from irtjax.estimators.joint.objective import block_weight
 from irtjax.estimators.marginal.around import EMAround, refine
@@ -83,7 +83,7 @@ class GVEM(AbstractFactorEM):
     (9, 2)
     """
 
-    max_steps: ClassVar[int] = 2000
+    runs: ClassVar[RunSettings] = AbstractFactorEM.runs._replace(max_steps=2000)
 
     correct: bool = eqx.field(static=True, default=True)
     num_samples: int = eqx.field(static=True, default=200)
@@ -163,7 +163,7 @@ class GVEM(AbstractFactorEM):
 
     def solve(self, problem: Problem, start: Start, run: Run) -> Solution:
         """The variational steps, then those on points; see the class."""
-        steps = run.steps(self.max_steps)
+        steps = run.steps(self.runs.max_steps)
         fit = drive(problem, self, start, run.key, steps, run.clock)
         key = jax.random.key(0) if run.key is None else run.key
         dims = problem.model.family.dims
@@ -249,5 +249,5 @@ class _Rows(NamedTuple):
 def for_start(problem: Problem, start: Start, run: Run) -> Start:
     """Start values by the variational steps, without a correction."""
     method = dataclasses.replace(GVEM(), tolerance=1e-2)
-    fit = drive(problem, method, start, None, method.max_steps, run.clock)
+    fit = drive(problem, method, start, None, method.runs.max_steps, run.clock)
     return Start(fit.parameters.items, None, fit.parameters.population)

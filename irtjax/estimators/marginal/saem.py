@@ -24,7 +24,7 @@ from jax.core import Tracer
 from jaxtyping import Array, Float, Int
 
 from irtjax._types import KeyArray, Scalar
-from irtjax.estimators.driver import Progress, Run, Solution
+from irtjax.estimators.driver import Progress, Run, RunSettings, Solution
 from irtjax.estimators.marginal.draws import draw_augmented, draw_on_nodes, node_weights
 from irtjax.estimators.marginal.em import (
     EM,
@@ -181,8 +181,9 @@ class SAEM(AbstractOnNodes):
             of one, independent of the data's, adds 5 % to the root mean square error.
     """
 
-    fixed_length: ClassVar[bool] = True
-    limit: ClassVar[str] = "num_steps"
+    runs: ClassVar[RunSettings] = AbstractOnNodes.runs._replace(
+        limit="num_steps", scanned=True
+    )
 
     num_steps: int = eqx.field(static=True, default=200)
     num_draws: int = eqx.field(static=True, default=4)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, ClassVar, Self
 
 import jax
 
 from irtjax.data.responses import Responses
-from irtjax.estimators.driver import AbstractMethod, Run, Solution, drive
+from irtjax.estimators.driver import AbstractMethod, Run, RunSettings, Solution, drive
+from irtjax.estimators.estimates import Estimates
 from irtjax.likelihood.problem import Problem, Start
 from irtjax.models.families.logistic import Binary
 
@@ -18,9 +18,9 @@ from irtjax.models.families.logistic import Binary
 class AbstractTrained(AbstractMethod):
     """A method for binary models by random steps; every fit has its `warning`."""
 
-    trained: ClassVar[bool] = True
-    limit: ClassVar[str] = "epochs"
-    options: ClassVar[Mapping[str, Any]] = MappingProxyType({"start": "proportions"})
+    runs: ClassVar[RunSettings] = RunSettings(
+        limit="epochs", options=MappingProxyType({"start": "proportions"})
+    )
     warning: ClassVar[str]
 
     def check(self, problem: Problem) -> None:
@@ -42,12 +42,17 @@ class AbstractTrained(AbstractMethod):
 
     def solve(self, problem: Problem, start: Start, run: Run) -> Solution:
         """Trains for at most `epochs` epochs; `max_steps` replaces them."""
-        epochs = run.steps(getattr(self, self.limit))
-        method = dataclasses.replace(self, **{self.limit: epochs})
+        epochs = run.steps(getattr(self, self.runs.limit))
+        method = dataclasses.replace(self, **{self.runs.limit: epochs})
         method = method.for_data(problem.data)
         key = jax.random.key(0) if run.key is None else run.key
         fit = drive(problem, method, start, key, epochs, run.clock)
         return Solution(fit, method, epochs, warnings=(self.warning,))
+
+    def estimates(self, problem: Problem, solution: Solution, run: Run) -> Estimates:
+        """Those of a joint method; training ends before estimates become infinite."""
+        found = super().estimates(problem, solution, run)
+        return dataclasses.replace(found, finite=True, trained=True)
 
     def record(self) -> dict[str, Any]:
         """Fields that are numbers, names, or tuples of these, which become lists."""

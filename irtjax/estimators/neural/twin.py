@@ -8,6 +8,7 @@ Deep-IRT). Early stopping by validation responses limits overfitting. An epoch i
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, ClassVar, NamedTuple
 
@@ -37,6 +38,7 @@ from irtjax.estimators.neural.towers import (
 from irtjax.estimators.neural.trained import AbstractTrained
 from irtjax.estimators.settings import check_least, check_rate
 from irtjax.likelihood.problem import Parameters, Problem, Start
+from irtjax.models.model import Model
 
 
 class Networks(NamedTuple):
@@ -125,7 +127,6 @@ class Neural(AbstractTrained):
     ((3,), 3)
     """
 
-    uses_priors: ClassVar[bool] = False
     warning: ClassVar[str] = (
         "items come from networks that stopped early, without priors: they have"
         " no standard errors, and those of abilities take the items as known"
@@ -172,6 +173,10 @@ class Neural(AbstractTrained):
     @property
     def _optimiser(self) -> optax.GradientTransformation:
         return optax.adamw(self.learning_rate, weight_decay=self.weight_decay)
+
+    def priors_of(self, model: Model) -> Mapping[str, Any]:
+        """None: the loss is that of the responses."""
+        return {}
 
     def check(self, problem: Problem) -> None:
         """Refuses what twin networks cannot fit."""

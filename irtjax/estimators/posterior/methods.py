@@ -20,7 +20,16 @@ import numpy as np
 
 from irtjax._types import Status
 from irtjax.data.responses import Responses
-from irtjax.estimators.driver import AbstractEstimator, Fit, Run, Solution, begin, drive
+from irtjax.estimators.acceptance import check_integrable
+from irtjax.estimators.driver import (
+    AbstractEstimator,
+    Fit,
+    Run,
+    RunSettings,
+    Solution,
+    begin,
+    drive,
+)
 from irtjax.estimators.estimates import Estimates
 from irtjax.estimators.laplace.components import log_prior
 from irtjax.estimators.laplace.estimates import multilevel_estimates
@@ -36,6 +45,7 @@ from irtjax.estimators.posterior.nuts import NoUTurn
 from irtjax.estimators.posterior.sample import SamplingProgress, sample
 from irtjax.estimators.posterior.sampling_frame import SamplingFrame, suitable_frame
 from irtjax.estimators.posterior.variational import VariationalSearch, fit_variational
+from irtjax.likelihood.problem import Problem
 from irtjax.models.multilevel.model import MultilevelModel, Position
 from irtjax.numerics.programs import stored_jit
 from irtjax.numerics.progress import note_share
@@ -54,6 +64,10 @@ class _Posterior(AbstractEstimator):
 
     marginal: ClassVar[bool] = True
     multilevel: ClassVar[bool] = True
+
+    def check(self, problem: MultilevelProblem | Problem) -> None:
+        """Refuses models whose items cannot be integrated out."""
+        check_integrable(self, problem)
 
     def estimates(
         self, problem: MultilevelProblem, solution: Solution, run: Run
@@ -92,9 +106,9 @@ class NUTS(NoUTurn, _Posterior):
             chains of "auto" and "parallel" in threads, with the same draws.
     """
 
-    lengths: ClassVar[tuple[str, ...]] = ("num_warmup", "num_draws")
-    options: ClassVar[Mapping[str, Any]] = MappingProxyType(
-        {"checkpoint": None, "resume": False}
+    runs: ClassVar[RunSettings] = RunSettings(
+        lengths=("num_warmup", "num_draws"),
+        options=MappingProxyType({"checkpoint": None, "resume": False}),
     )
 
     def solve(self, problem: MultilevelProblem, start: Any, run: Run) -> Solution:
@@ -133,7 +147,7 @@ class Variational(VariationalSearch, _Posterior):
         tolerance: A smaller trend of the bound, in nats, counts as none.
     """
 
-    limit: ClassVar[str] = "num_steps"
+    runs: ClassVar[RunSettings] = RunSettings(limit="num_steps")
 
     @property
     def name(self) -> str:
@@ -195,7 +209,7 @@ def _coordinates_jit(frame: SamplingFrame, model, problem, state: LaplaceState):
 def _first(problem: MultilevelProblem, run: Run):
     """A fit by `Laplace`, the state to begin at, its position in a frame, and that."""
     method, model = Laplace(order=2, tolerance=0.1), problem.model
-    steps = run.steps(method.max_steps)
+    steps = run.steps(method.runs.max_steps)
     fit = drive(problem, method, None, None, steps, run.clock)
     state = fit.state
     if int(fit.status) != Status.CONVERGED:
