@@ -390,7 +390,7 @@ def fast_fit(model: MultilevelModel, values: jax.Array, order: int = 5) -> FastF
     """Estimates and intervals of coverage `LEVEL` by `laplace`."""
     problem = MultilevelProblem.create(model, Responses(values))
     method = Laplace(order=order)
-    fit = run_jit(problem, method, None, max_steps=Laplace.max_steps)
+    fit = run_jit(problem, method, None, max_steps=Laplace.runs.max_steps)
     found = summary_of_laplace(problem, method, fit.state)
     reach = np.asarray(jax.scipy.stats.norm.ppf(TAILS))
     bounds = {

@@ -36,6 +36,7 @@ from irtjax.data.matching import match_all_items
 from irtjax.data.scores import MAJORITY, as_majority
 from irtjax.data.wording import counted
 from irtjax.estimators.catalogue import method_class
+from irtjax.estimators.driver import RunSettings
 from irtjax.fitting.defaults import AUTO, choose
 from irtjax.fitting.fit import fit as make_fit
 from irtjax.models.catalogue import known_model
@@ -210,7 +211,9 @@ def audit(
         if getattr(known_model(model), "grouped", False):
             raise ValueError(several_abilities(known_model(model).name))
         model, method, *_ = choose(table, model, method, options)
-        if "standard_errors" in getattr(_class_of(method), "options", {}):
+        # `fit` refuses what is no method.
+        runs = getattr(_class_of(method), "runs", RunSettings())
+        if "standard_errors" in runs.options:
             options.setdefault("standard_errors", "none")
         fit = make_fit(table, model, method, **options)
         # The fit's own phases are over.

@@ -152,7 +152,8 @@ def _check(job: Job) -> None:
 
 def _checkpoint(folder: Path, method: Any, resume: bool, draws: bool) -> Path | None:
     """The file that a sampler's run is saved in on its way; None of other methods."""
-    if method != "nuts" and "checkpoint" not in getattr(method, "options", {}):
+    runs = getattr(method, "runs", None)  # None of names, and of what `fit` refuses.
+    if method != "nuts" and not (runs and "checkpoint" in runs.options):
         if draws:
             raise ValueError("--save-draws requires --method nuts")
         return None

@@ -107,7 +107,7 @@ def compare_starts(
         for one in watched(list(keys)):
             # Whole batches, so that one program serves any number of runs.
             at = jnp.asarray(variance, float)
-            batch = _run_batch(problem, method, one, at, MM.max_steps, size)
+            batch = _run_batch(problem, method, one, at, MM.runs.max_steps, size)
             # JAX computes while Python goes on: the share would be far ahead.
             parts.append(jax.block_until_ready(batch))
         batches += [jax.tree.map(lambda *x: np.concatenate(x)[:num], *parts)]
