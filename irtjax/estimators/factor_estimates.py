@@ -56,11 +56,11 @@ def factor_estimates(
     model, data, parameters = problem.model, problem.data, solution.fit.parameters
     joint = parameters.theta is not None
     coordinates = model.unconstrain(parameters.items)
-    of_items = model, parameters.items
+    items = parameters.items
     clock.report("scores", 0, math.nan, math.nan)
     with clock.phase("scores"):
         modes = watched_score_factors(
-            *of_items, parameters.population, data, parameters.theta
+            model, items, parameters.population, data, parameters.theta
         )
     errors = None
     clock.report("standard errors", 0, math.nan, math.nan)
@@ -69,10 +69,12 @@ def factor_estimates(
             errors = _item_errors(problem, solution, modes)
         shared = None
         if errors is not None and item_uncertainty:
-            blocks = jnp.asarray(errors.items, parameters.items.discrimination.dtype)
-            ability, error, shared = expected_with_items(*of_items, data, modes, blocks)
+            blocks = jnp.asarray(errors.items, items.discrimination.dtype)
+            ability, error, shared = expected_with_items(
+                model, items, data, modes, blocks
+            )
         else:
-            ability, error = watched_on_items(*of_items, modes)
+            ability, error = watched_on_items(model, items, modes)
     ability, error = (np.asarray(x, np.float64) for x in (ability, error))
     dims = model.family.dims
     free = int(np.asarray(problem.free).sum())
@@ -92,7 +94,7 @@ def factor_estimates(
         shared=None if shared is None else np.asarray(shared, np.float64),
         expected=(ability, error),
         **of_run(problem, solution),
-        log_prior=float(jnp.sum(jax.vmap(model.log_prior)(parameters.items))),
+        log_prior=float(jnp.sum(jax.vmap(model.log_prior)(items))),
         num_parameters=free + (dims * len(ability) if joint else 0),
         joint=joint,
         scale=np.zeros(len(ability)),
@@ -105,13 +107,17 @@ def factor_estimates(
 def _item_errors(problem: Problem, solution: Any, modes) -> FactorCovariance:
     """Covariances of (a_j, x_j), by the kind of method."""
     parameters, method = solution.fit.parameters, solution.method
-    given, posteriors = (problem, parameters.items), (modes.ability, modes.covariance)
     if not method.marginal:
         # As arrays: other weights need no program of their own.
         dtype = parameters.items.discrimination.dtype
-        names = "penalty", "temperature"
-        weights = (jnp.asarray(getattr(method, name, 1.0), dtype) for name in names)
-        blocks = watched_factor_covariance(*given, *posteriors, *weights)
+        blocks = watched_factor_covariance(
+            problem,
+            parameters.items,
+            modes.ability,
+            modes.covariance,
+            jnp.asarray(getattr(method, "penalty", 1.0), dtype),
+            jnp.asarray(getattr(method, "temperature", 1.0), dtype),
+        )
         return FactorCovariance(*(np.asarray(x, np.float64) for x in blocks))
     family = problem.model.family
     if family.num_categories == 0:
@@ -120,23 +126,32 @@ def _item_errors(problem: Problem, solution: Any, modes) -> FactorCovariance:
         draws = getattr(method, "num_samples", DRAWS)
         points = points_for(family.dims, draws, jax.random.key(0))
     prior = getattr(method, "prior_subjects", 0.0)
-    return marginal_covariance(*given, parameters.population, posteriors, points, prior)
+    return marginal_covariance(
+        problem,
+        parameters.items,
+        parameters.population,
+        (modes.ability, modes.covariance),
+        points,
+        prior,
+    )
 
 
-def _in_coordinates(problem: Problem, found, errors: FactorCovariance) -> Covariance:
+def _in_coordinates(
+    problem: Problem, parameters, errors: FactorCovariance
+) -> Covariance:
     """The covariance in the coordinates of the family: logarithms of positive slopes.
 
     A slope at its bound 0 has no logarithm, and an error that is not known.
     """
-    slopes = np.asarray(found.items.discrimination, np.float64)
+    slopes = np.asarray(parameters.items.discrimination, np.float64)
     steps = np.ones(problem.free.shape)
     if is_positive(problem.model):
         steps[:, : slopes.shape[1]] = np.where(slopes > 0, slopes, 1)
     steps = steps[:, :, None] * steps[:, None, :]
-    bound = np.asarray(problem.free & ~estimated(problem, found.items))
+    bound = np.asarray(problem.free & ~estimated(problem, parameters.items))
     lost = errors.lost / steps + UNKNOWN * np.eye(steps.shape[1]) * bound[:, :, None]
     lost = np.clip(lost, -UNKNOWN, UNKNOWN)
-    dtype = found.items.discrimination.dtype
+    dtype = parameters.items.discrimination.dtype
     covariance = Covariance.of_independent(jnp.asarray(errors.items / steps, dtype))
     return covariance._replace(
         lost=(jnp.asarray(lost, dtype), *covariance.lost[1:]),
@@ -157,11 +172,11 @@ def _not_identified(errors: FactorCovariance | None) -> tuple[str, ...]:
     )
 
 
-def _factors(problem: Problem, found, modes, errors) -> FactorEstimates:
+def _factors(problem: Problem, parameters, modes, errors) -> FactorEstimates:
     """Standardised loadings with errors, and abilities, not rotated."""
-    slopes = np.asarray(found.items.discrimination, np.float64)
-    correlation = np.asarray(found.population.covariance, np.float64)
-    variance = _residual_variance(problem.model, found.items)
+    slopes = np.asarray(parameters.items.discrimination, np.float64)
+    correlation = np.asarray(parameters.population.covariance, np.float64)
+    variance = _residual_variance(problem.model, parameters.items)
     described = _described(
         slopes, correlation, variance, *(np.asarray(x, np.float64) for x in modes[:4])
     )
@@ -169,7 +184,7 @@ def _factors(problem: Problem, found, modes, errors) -> FactorEstimates:
         return described
     of_loadings = _loading_variances(slopes, errors, correlation, variance)
     size = np.sqrt(np.maximum(of_loadings, 0))
-    size = np.where(_unknown_loadings(problem, found.items, errors), np.nan, size)
+    size = np.where(_unknown_loadings(problem, parameters.items, errors), np.nan, size)
     return described._replace(
         loadings_error=size,
         item_errors=errors,
@@ -277,7 +292,7 @@ def _residual_variance(model, items) -> Any:
 
 
 def rotated(
-    found: Estimates,
+    estimates: Estimates,
     rotation: str,
     num_starts: int = 100,
     target: np.ndarray | None = None,
@@ -288,8 +303,8 @@ def rotated(
     correlations T'T (`numerics.rotation`). What is rotated are the standardised
     loadings, as in mirt. Errors of slopes and loadings include that of the rotation.
     """
-    assert found.factors is not None
-    loadings = jnp.asarray(found.factors.loadings)
+    assert estimates.factors is not None
+    loadings = jnp.asarray(estimates.factors.loadings)
     goal = None if target is None else jnp.asarray(target, loadings.dtype)
     result = rotate(
         loadings,
@@ -300,49 +315,49 @@ def rotated(
     )
     transform = np.asarray(result.transform, np.float64)
     inverse = np.linalg.inv(transform).T
-    items, population = found.parameters.items, found.parameters.population
+    items, population = estimates.parameters.items, estimates.parameters.population
     dtype = items.discrimination.dtype
     slopes = np.asarray(items.discrimination, np.float64) @ inverse
     correlation = transform.T @ transform
-    theta = found.parameters.theta
+    theta = estimates.parameters.theta
     errors, covariance, loadings_error, determined = None, None, None, True
     at_fixed_axes = None
-    if found.factors.item_errors is not None:
+    if estimates.factors.item_errors is not None:
         moves = rotation_moves(loadings, rotation, result.transform, num_starts, goal)
         determined = moves is None
         oblique = ROTATIONS[rotation].oblique and not determined
         if moves is None:
             moves = inverse, np.zeros((*transform.shape, *loadings.shape))
-        errors, loadings_error = _turned_errors(found, moves, oblique)
+        errors, loadings_error = _turned_errors(estimates, moves, oblique)
         whole = np.eye(errors.items.shape[1])
         whole[: len(inverse), : len(inverse)] = inverse
-        at_fixed_axes = whole.T @ found.factors.item_errors.items @ whole
+        at_fixed_axes = whole.T @ estimates.factors.item_errors.items @ whole
     items = items._replace(discrimination=jnp.asarray(slopes, dtype))
-    parameters = found.parameters._replace(
+    parameters = estimates.parameters._replace(
         items=items,
         population=population._replace(correlation=jnp.asarray(correlation, dtype)),
         theta=None if theta is None else theta @ jnp.asarray(transform, dtype),
     )
     if errors is not None:
-        covariance = _in_coordinates(found.problem, parameters, errors)
+        covariance = _in_coordinates(estimates.problem, parameters, errors)
     turned = lambda x: np.einsum("kp,nkl,lq->npq", transform, x, transform)
     factors = _described(
         slopes,
         correlation,
-        _residual_variance(found.problem.model, items),
-        found.factors.ability @ transform,
-        turned(found.factors.covariance),
-        found.factors.mean @ transform,
-        turned(found.factors.spread),
+        _residual_variance(estimates.problem.model, items),
+        estimates.factors.ability @ transform,
+        turned(estimates.factors.covariance),
+        estimates.factors.mean @ transform,
+        turned(estimates.factors.spread),
         rotation=rotation,
         share_at_best=float(result.share_at_best),
         axes_known=determined,
         item_errors=errors,
     )
     return dataclasses.replace(
-        found,
+        estimates,
         parameters=parameters,
-        coordinates=found.problem.model.unconstrain(items),
+        coordinates=estimates.problem.model.unconstrain(items),
         covariance=covariance,
         factors=factors._replace(
             loadings_error=loadings_error,

@@ -71,8 +71,8 @@ def information_matrices(
     slope = items.discrimination
     family, records = by_product(model, items)
     over_items = jax.vmap(family.information)
-    found = jax.vmap(over_items, (None, 0))(records, theta @ slope.T)
-    return found[:, :, None, None] * slope[:, :, None] * slope[:, None, :]
+    by_item = jax.vmap(over_items, (None, 0))(records, theta @ slope.T)
+    return by_item[:, :, None, None] * slope[:, :, None] * slope[:, None, :]
 
 
 @stored_jit

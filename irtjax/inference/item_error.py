@@ -22,10 +22,10 @@ def coordinate_slopes(scorer: Scorer, function: Callable[[Items], Any]) -> list[
     """
     estimated = {parameter.name for parameter in scorer.model.family.parameters}
     every = scorer.items._asdict().items()
-    kept = {name: value for name, value in every if name not in estimated}
+    constants = {name: value for name, value in every if name not in estimated}
 
     def moved(coordinates):
-        return function(scorer.model.constrain(coordinates)._replace(**kept))
+        return function(scorer.model.constrain(coordinates)._replace(**constants))
 
     coordinates = scorer.model.unconstrain(scorer.items)
     ways = jnp.eye(scorer.model.family.num_columns, dtype=coordinates.dtype)

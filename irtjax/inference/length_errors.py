@@ -144,15 +144,15 @@ def length_covariance(
     """
     check_kind(problem, "observed")
     terms = default_terms(problem.data) if num_terms is None else num_terms
-    given = problem, coordinates, lengths, nodes, max(terms, 2)
+    terms = max(terms, 2)
     dtype, count = coordinates.dtype, problem.data.num_subjects
     sums = blocks_in_stretches(
-        lambda *part: _sums(*given, *part),
+        lambda *part: _sums(problem, coordinates, lengths, nodes, terms, *part),
         lambda: _Sums.none(problem, dtype),
         count,
-        _block_size(problem, given[-1], dtype.itemsize),
+        _block_size(problem, terms, dtype.itemsize),
     )
-    return _inverted(*given[:-1], sums)
+    return _inverted(problem, coordinates, lengths, nodes, sums)
 
 
 class _Sums(NamedTuple):
@@ -209,12 +209,12 @@ def _sums(
     of_accuracy = problem.free.size
 
     def body(carry: _Sums, begin, is_new) -> _Sums:
-        found = ability_block(setting, begin, size, num_terms)
+        ability = ability_block(setting, begin, size, num_terms)
         weight = jnp.where(is_new, block_weights(setting, begin, size), 0)
         root = jnp.sqrt(weight)
         seen = _Seen.of(part, data, begin, size)
-        new, rows = _length_gradients(part, seen, found, setting.nodes, weight)
-        accuracy = found.gradients[1:] * root[:, None]
+        new, rows = _length_gradients(part, seen, ability, setting.nodes, weight)
+        accuracy = ability.gradients[1:] * root[:, None]
         # Rows: the terms of ability, then the three with the noise of speed.
         accuracy = accuracy[..., :of_accuracy]
         none = jnp.zeros((3, *accuracy.shape[1:]), dtype)
@@ -317,7 +317,7 @@ class _Seen(NamedTuple):
         return cls(mask, gap, of(part.summary.precision), of(part.summary.slope))
 
 
-def _length_gradients(part: LengthPart, seen: _Seen, found, theta, weight):
+def _length_gradients(part: LengthPart, seen: _Seen, ability, theta, weight):
     """Sums of a block: of the items' lengths and of rho; and the rows of gradients."""
     items, rho = part.parameters
     _, phi, variance = items
@@ -326,7 +326,7 @@ def _length_gradients(part: LengthPart, seen: _Seen, found, theta, weight):
     v = 1 / (1 / rest + seen.precision)
     lean = v * rho / rest
     line = lean[:, None] * theta - (v * seen.slope)[:, None]
-    weighted = [found.posterior * basis for basis in found.basis]
+    weighted = [ability.posterior * basis for basis in ability.basis]
     over = lambda w, f: jnp.sum(w * f, axis=1)
     # Coefficients of tau, tau^2, theta tau and theta^2 on p_m, on p_0 epsilon,
     # p_1 epsilon and on p_0 (epsilon^2 - 1) / sqrt(2).
@@ -340,14 +340,14 @@ def _length_gradients(part: LengthPart, seen: _Seen, found, theta, weight):
     cross += [noise * at[0], noise * at[1], zero]
     square += [zero, zero, zero]
     moments = [jnp.stack(part) for part in (first, second, cross, square)]
-    t, u, both, own = (m[..., None] for m in moments)
+    t, u, product, own = (m[..., None] for m in moments)
 
     slope = -(gap * t + phi * u * mask) / variance
     of_variance = (2 * gap * phi * t + phi**2 * u * mask) / (2 * variance)
     gradients = jnp.stack([phi * t * mask / variance, slope, of_variance], axis=-1)
     gradients = gradients.reshape(*gradients.shape[:2], -1)
     # d log N(theta, tau; rho) / d rho, times d rho / d atanh rho = 1 - rho^2.
-    of_rho = (both * (1 + rho**2) - rho * (own + u)) / rest
+    of_rho = (product * (1 + rho**2) - rho * (own + u)) / rest
     rows = tuple(s[1:] * root[:, None] for s in (gradients, of_rho))
 
     on = lambda cells: weight @ (cells * mask)

@@ -151,23 +151,23 @@ def marginal_covariance(
     work = 2.0 * problem.data.num_subjects * count * size**2
     whole = size <= MOST_PARAMETERS and work <= MOST_OPERATIONS
     theta, posterior = posteriors
-    given = problem, items, population, theta, posterior, points, prior_subjects
+    fit = _Fit(problem, items, population, theta, posterior, points, prior_subjects)
     blocks, corner, missing = sums_in_stretches(
-        lambda *part: _sums(*given, *part, pairs=pairs, whole=whole),
+        lambda *part: _sums(fit, *part, pairs=pairs, whole=whole),
         lambda: _Sums.none(problem, items, pairs, whole),
         problem.data.num_subjects,
         _block_size(problem, points, items.discrimination.dtype.itemsize),
     )
     prior = weigh_rows(prior_information(problem, items), problem.data.item_weight)
     if not whole:
-        found = inverse_blocks(blocks - missing[0] + prior, jnp.asarray(free))
-        found = [np.asarray(x, np.float64) for x in found]
+        inverse = inverse_blocks(blocks - missing[0] + prior, jnp.asarray(free))
+        inverse = [np.asarray(x, np.float64) for x in inverse]
         slopes = np.asarray(items.discrimination, np.float64)
         frame = _frame(problem, slopes, np.asarray(population.covariance), columns)
-        both = free[:, :, None] & free[:, None, :]
+        pairs_of_free = free[:, :, None] & free[:, None, :]
         own = _of_correlations(*_inverse(corner - missing[1]), pairs) if pairs else None
         return FactorCovariance(
-            found[0] + np.where(both, frame, 0), found[1], correlations=own
+            inverse[0] + np.where(pairs_of_free, frame, 0), inverse[1], correlations=own
         )
     information = -np.asarray(missing, np.float64)
     index = np.arange(free.size).reshape(num_items, columns)
@@ -192,16 +192,16 @@ def _of_correlations(covariance, lost, pairs: int) -> np.ndarray | None:
     """The last `pairs` parameters, NaN where not identified; None if there are none."""
     if not pairs:
         return None
-    found, more = covariance[-pairs:, -pairs:], np.diagonal(lost)[-pairs:]
-    gone = more > LOST * np.diagonal(found)
-    return np.where(gone[:, None] | gone, np.nan, found)
+    own, added = covariance[-pairs:, -pairs:], np.diagonal(lost)[-pairs:]
+    gone = added > LOST * np.diagonal(own)
+    return np.where(gone[:, None] | gone, np.nan, own)
 
 
 def _inverse(information: Array) -> tuple[np.ndarray, np.ndarray]:
     """The inverse of one matrix, and what flat directions would add."""
     free = jnp.ones((1, len(information)), bool)
-    found = inverse_blocks(information[None], free)
-    return np.asarray(found[0][0], np.float64), np.asarray(found[1][0], np.float64)
+    blocks = inverse_blocks(information[None], free)
+    return np.asarray(blocks[0][0], np.float64), np.asarray(blocks[1][0], np.float64)
 
 
 def _degree(points: Points | Rule) -> int:
@@ -244,15 +244,21 @@ def _scales(dims: int, pairs: int, whole: bool) -> int:
     return 0 if whole or not pairs else dims
 
 
+class _Fit(NamedTuple):
+    """A marginal fit, the posteriors of its subjects, and points of these."""
+
+    problem: Problem
+    items: Any
+    population: Population
+    theta: Float[Array, "subjects dims"]
+    posterior: Float[Array, "subjects dims dims"]
+    points: Points | Rule
+    prior_subjects: float
+
+
 @stored_jit
 def _sums(
-    problem: Problem,
-    items: Any,
-    population: Population,
-    theta: Float[Array, "subjects dims"],
-    posterior: Float[Array, "subjects dims dims"],
-    points: Points | Rule,
-    prior_subjects: float,
+    fit: _Fit,
     into: _Sums | None = None,
     between: Array | None = None,
     *,
@@ -266,6 +272,7 @@ def _sums(
     are the sums themselves, `into` which the blocks of subjects from the first of
     `between` to the one before the second are added.
     """
+    problem, items, population, theta, posterior, points, prior_subjects = fit
     data, model, slopes = problem.data, problem.model, items.discrimination
     dtype, (num_items, dims) = slopes.dtype, slopes.shape
     columns, num_subjects = problem.free.shape[1], data.num_subjects
@@ -298,18 +305,18 @@ def _sums(
         exposure = take_block(data.exposure, begin, size)
         exposure = None if exposure is None else jnp.repeat(exposure, count, axis=0)
         share = shares(flat, values, exposure, log_ratio)
-        found = item_cells(model, items, flat, values, exposure)
+        derivatives = item_cells(model, items, flat, values, exposure)
         weight = is_new.astype(dtype)
         rows = take_block(data.subject_weight, begin, size)
         weight = weight if rows is None else weight * rows.astype(dtype)
         by_point = (share * weight[:, None]).reshape(-1, 1)
         moments = (flat[:, :, None] * flat[:, None, :]).reshape(-1, dims**2) * by_point
-        blocks = blocks + _complete(found, flat, by_point, moments)
+        blocks = blocks + _complete(derivatives, flat, by_point, moments)
         pulled = at @ inverse
         of_pairs = pulled[..., low] * pulled[..., high] - inverse[low, high]
         of_scales = (at * pulled - 1)[..., :scales]
         of_population = jnp.concatenate([of_scales, of_pairs], axis=-1)
-        scores = [at, found, of_population, each[:, None] * free]
+        scores = [at, derivatives, of_population, each[:, None] * free]
         factor = _coefficients(z, share, powers, *scores)
         factor = factor * jnp.sqrt(weight)[:, None, None]
         factor = factor.reshape(-1, factor.shape[2])
@@ -326,12 +333,13 @@ def _sums(
         return _Sums(blocks, second, total + jnp.sum(weight), missing)
 
     init = _Sums.none(problem, items, pairs, whole) if into is None else into
-    found = scan_subject_blocks(body, init, num_subjects, size, between)
-    blocks, corner = found.blocks * each[:, None, None], jnp.zeros((0, 0), dtype)
+    totals = scan_subject_blocks(body, init, num_subjects, size, between)
+    blocks, corner = totals.blocks * each[:, None, None], jnp.zeros((0, 0), dtype)
     if pairs:
-        sums = found.second, found.total, prior_subjects
-        corner = _population_information(correlation, *sums, scales)
-    return (blocks, corner, found.missing), found
+        corner = _population_information(
+            correlation, totals.second, totals.total, prior_subjects, scales
+        )
+    return (blocks, corner, totals.missing), totals
 
 
 def _placed(points: Points | Rule, theta: Array, root: Array, begin, size: int):
@@ -391,20 +399,21 @@ def _population_information(
     return jax.hessian(minus_log)(point)
 
 
-def _complete(found: ItemCells, flat: Array, by_point: Array, moments: Array):
+def _complete(derivatives: ItemCells, flat: Array, by_point: Array, moments: Array):
     """Sums over points of minus second derivatives, `[items, columns, columns]`."""
     dims = flat.shape[1]
-    border = [x.T @ (flat * by_point) for x in found.mixed]
-    known = (found.curvature.T @ moments).reshape(-1, dims, dims)
-    upper = jnp.concatenate([known, jnp.stack(border, -1)], axis=2)
+    border = [x.T @ (flat * by_point) for x in derivatives.mixed]
+    slopes = (derivatives.curvature.T @ moments).reshape(-1, dims, dims)
+    upper = jnp.concatenate([slopes, jnp.stack(border, -1)], axis=2)
     corner = [
-        jnp.stack([(x.T @ by_point)[:, 0] for x in row], -1) for row in found.square
+        jnp.stack([(x.T @ by_point)[:, 0] for x in row], -1)
+        for row in derivatives.square
     ]
     lower = jnp.concatenate([jnp.stack(border, 1), jnp.stack(corner, 1)], axis=2)
     return jnp.concatenate([upper, lower], axis=1)
 
 
-def _coefficients(z, share, powers, at, found: ItemCells, of_population, weight):
+def _coefficients(z, share, powers, at, derivatives: ItemCells, of_population, weight):
     """F_i' of each subject, `[subjects, functions, parameters]`.
 
     From standard points, their weights and abilities, derivatives of the cells and of
@@ -419,28 +428,29 @@ def _coefficients(z, share, powers, at, found: ItemCells, of_population, weight)
     gram = gram + _RIDGE * jnp.eye(number, dtype=gram.dtype)
     wide = (left[..., None] * at[:, :, None, :]).reshape(size, count, -1)
     as_cells = lambda x: x.reshape(size, count, -1)
-    by_slope = jnp.einsum("nrq,nrj->nqj", wide, as_cells(found.slope))
+    by_slope = jnp.einsum("nrq,nrj->nqj", wide, as_cells(derivatives.slope))
     others = [
-        jnp.einsum("nrm,nrj->nmj", left, as_cells(x))[:, :, None] for x in found.first
+        jnp.einsum("nrm,nrj->nmj", left, as_cells(x))[:, :, None]
+        for x in derivatives.first
     ]
     by_slope = by_slope.reshape(size, number, dims, -1)
-    both = jnp.concatenate([by_slope, *others], axis=2)
-    both = (jnp.moveaxis(both, 3, 2) * weight).reshape(size, number, -1)
+    scores = jnp.concatenate([by_slope, *others], axis=2)
+    scores = (jnp.moveaxis(scores, 3, 2) * weight).reshape(size, number, -1)
     rest = jnp.einsum("nrm,nrp->nmp", left, of_population)
-    both = jnp.concatenate([both, rest], axis=2)
+    scores = jnp.concatenate([scores, rest], axis=2)
     root = jnp.linalg.cholesky(gram)
-    return jax.scipy.linalg.solve_triangular(root, both, lower=True)[:, 1:]
+    return jax.scipy.linalg.solve_triangular(root, scores, lower=True)[:, 1:]
 
 
 def _rotations(slopes: np.ndarray, columns: int) -> np.ndarray:
     """Directions `[all, pairs]` in which a rotation of the factors moves slopes."""
     num_items, dims = slopes.shape
     low, high = np.triu_indices(dims, 1)
-    found = np.zeros((len(low), num_items, columns))
+    directions = np.zeros((len(low), num_items, columns))
     pair = np.arange(len(low))
-    found[pair, :, high] = slopes[:, low].T
-    found[pair, :, low] = -slopes[:, high].T
-    return found.reshape(len(low), -1).T
+    directions[pair, :, high] = slopes[:, low].T
+    directions[pair, :, low] = -slopes[:, high].T
+    return directions.reshape(len(low), -1).T
 
 
 def _invert(
@@ -452,8 +462,8 @@ def _invert(
     """
     scale = np.sqrt(np.where(used & (scale > 0), scale, 1))
     matrix = (information + information.T) / 2 / scale[:, None] / scale
-    both = used[:, None] & used
-    matrix = np.where(both, matrix, np.eye(len(used)))
+    identified = used[:, None] & used
+    matrix = np.where(identified, matrix, np.eye(len(used)))
     axes = np.zeros((len(used), 0))
     if turns is not None:
         # Those that move no slope, of a factor without loadings, are not rotations.
@@ -468,11 +478,11 @@ def _invert(
     except np.linalg.LinAlgError:
         values, vectors = np.linalg.eigh(matrix)
         flat = values <= floor
-        kept, gone = vectors[:, ~flat], vectors[:, flat]
-        inverse = (kept / values[~flat]) @ kept.T
+        steep, gone = vectors[:, ~flat], vectors[:, flat]
+        inverse = (steep / values[~flat]) @ steep.T
         lost = (gone / np.maximum(np.abs(values[flat]), 1e-20)) @ gone.T
-    inverse = np.where(both, inverse - axes @ axes.T, 0) / scale[:, None] / scale
-    return inverse, np.where(both, lost, 0) / scale[:, None] / scale
+    inverse = np.where(identified, inverse - axes @ axes.T, 0) / scale[:, None] / scale
+    return inverse, np.where(identified, lost, 0) / scale[:, None] / scale
 
 
 def _frame(problem: Problem, slopes, correlation, columns: int) -> np.ndarray:
@@ -480,16 +490,16 @@ def _frame(problem: Problem, slopes, correlation, columns: int) -> np.ndarray:
     data, (num_items, dims) = problem.data, slopes.shape
     weight = data.subject_weight
     total = data.num_subjects if weight is None else float(np.sum(np.asarray(weight)))
-    found = np.zeros((num_items, columns, columns))
+    blocks = np.zeros((num_items, columns, columns))
     square = np.sum(slopes**2, axis=1)[:, None, None] * np.eye(dims)
     of_slopes = slopes[:, :, None] * slopes[:, None, :]
     if bool(rotates(problem)):
         of_slopes = (square + of_slopes) / 4
     else:
         of_slopes = of_slopes * np.eye(dims) / 2
-    found[:, :dims, :dims] = of_slopes / total
+    blocks[:, :dims, :dims] = of_slopes / total
     cuts = np.array(problem.model.family.intercept_columns)
     # A shift of abilities moves all intercepts of an item alike.
     shift = np.sum(slopes @ correlation * slopes, axis=1) / total
-    found[:, cuts[:, None], cuts] = shift[:, None, None]
-    return found
+    blocks[:, cuts[:, None], cuts] = shift[:, None, None]
+    return blocks

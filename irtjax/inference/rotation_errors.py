@@ -115,11 +115,11 @@ def turned_covariance(
     whole[:dims, :dims] = turn
     weighted = weighted.reshape(dims, dims, num_items, columns)
     along = np.einsum("jk,kljp->jlp", rows, weighted) @ whole
-    found = np.swapaxes(whole.T @ covariance @ whole, 1, 2).copy()
-    found[:, :dims] += along
-    found[:, :, :dims] += np.swapaxes(along, 1, 2)
-    found[:, :dims, :dims] += np.einsum("jk,klqr,jq->jlr", rows, common, rows)
-    return found
+    turned = np.swapaxes(whole.T @ covariance @ whole, 1, 2).copy()
+    turned[:, :dims] += along
+    turned[:, :, :dims] += np.swapaxes(along, 1, 2)
+    turned[:, :dims, :dims] += np.einsum("jk,klqr,jq->jlr", rows, common, rows)
+    return turned
 
 
 def correlation_covariance(

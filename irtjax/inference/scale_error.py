@@ -63,8 +63,8 @@ def scale_covariance(
 def scale_variance(covariance: Matrix, ability: Any) -> Array:
     """s^2 of (1) at abilities."""
     v = covariance
-    found = v[0, 0] + 2 * v[0, 1] * ability + v[1, 1] * ability**2
-    return jnp.maximum(found, 0)
+    variance = v[0, 0] + 2 * v[0, 1] * ability + v[1, 1] * ability**2
+    return jnp.maximum(variance, 0)
 
 
 def with_scale_error(
