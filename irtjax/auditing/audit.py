@@ -39,8 +39,9 @@ from irtjax.estimators.catalogue import method_class
 from irtjax.estimators.driver import RunSettings
 from irtjax.fitting.defaults import AUTO, choose
 from irtjax.fitting.fit import fit as make_fit
-from irtjax.models.catalogue import known_model
+from irtjax.models.catalogue import model_class
 from irtjax.models.families.bounded import binary_items
+from irtjax.models.multilevel.specification import AbstractMultilevel
 from irtjax.numerics.precision import full_precision
 from irtjax.numerics.random_keys import seed_of
 from irtjax.validity import sum_scores
@@ -208,8 +209,9 @@ def audit(
     guess = _guessing(table, chance)
     if not isinstance(fit, Calibration):
         model, method = options.pop("model", AUTO), options.pop("method", AUTO)
-        if getattr(known_model(model), "grouped", False):
-            raise ValueError(several_abilities(known_model(model).name))
+        kind = model_class(model)
+        if issubclass(kind, AbstractMultilevel) and kind.grouped:
+            raise ValueError(several_abilities(kind.name))
         model, method, *_ = choose(table, model, method, options)
         # `fit` refuses what is no method.
         runs = getattr(_class_of(method), "runs", RunSettings())

@@ -32,7 +32,13 @@ from irtjax.data.wording import are, counted, percent
 from irtjax.fitting.problem import specify
 from irtjax.fitting.resolve import category_codes, nearly_binary
 from irtjax.fitting.settings import ITEMS, changed
-from irtjax.models.catalogue import ORDERED_MODELS, known_model, share, weak_priors
+from irtjax.models.catalogue import (
+    MODELS,
+    ORDERED_MODELS,
+    model_class,
+    share,
+    weak_priors,
+)
 from irtjax.models.families.bounded import MANY_ENDS, at_the_ends, binary_items
 from irtjax.models.families.continuous import LogitNormalScores
 from irtjax.models.model import Model
@@ -272,10 +278,10 @@ def is_integrated(model: Any) -> bool:
     A model object must be what its name would be: slopes above 0, and weak priors,
     which learned ones replace.
     """
-    make = known_model(model)
-    if make is None or isinstance(make, type) or hasattr(make, "multilevel"):
+    if not issubclass(model_class(model), Model):
         return False
     if isinstance(model, str):
+        make = MODELS[model]
         any_data = {"num_categories": 3, "binary": (True, False)}
         accepted = inspect.signature(make).parameters
         model = make(**{k: v for k, v in any_data.items() if k in accepted})

@@ -19,7 +19,7 @@ from irtjax.fitting.specification import (
     check_used,
 )
 from irtjax.likelihood.problem import Problem
-from irtjax.models.catalogue import known_model
+from irtjax.models.catalogue import MODELS, model_class
 from irtjax.models.families.bounded import MANY_ENDS, arrays_of, at_the_ends
 from irtjax.models.model import Model
 from irtjax.models.multilevel.specification import (
@@ -35,9 +35,9 @@ class Multilevel(AbstractSpecification):
     settings = {**MODEL, **MULTILEVEL}
 
     def __init__(self, model: Any):
-        self.model, kind = model, known_model(model)
+        self.model = model
         self.name = model if isinstance(model, str) else model.name
-        self.nested = getattr(kind, "multilevel", False)
+        self.nested = issubclass(model_class(model), AbstractMultilevel)
         if self.nested:
             self.default = "laplace", f"{self.name} is a multilevel model"
         if not isinstance(model, str):
@@ -81,7 +81,7 @@ class Multilevel(AbstractSpecification):
             name: parts.model[name] for name in (*MULTILEVEL, "priors")
         }
         if self.nested:
-            return known_model(self.model)(**settings)
+            return MODELS[self.model](**settings)
         if settings["item_model"] is not None:
             raise ValueError(
                 "item_model requires a multilevel model: use the model multibenchmark,"

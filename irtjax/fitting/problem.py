@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import jax.numpy as jnp
@@ -14,7 +15,17 @@ from irtjax.fitting.factors import FactorAnalysis
 from irtjax.fitting.multilevel import Multilevel
 from irtjax.fitting.one_ability import OneAbility
 from irtjax.fitting.specification import AbstractSpecification, Parts, Task
-from irtjax.models.catalogue import MODELS, known_model
+from irtjax.models.catalogue import MODELS, model_class
+from irtjax.models.factors import Factor
+from irtjax.models.model import Model
+from irtjax.models.multilevel.specification import AbstractMultilevel
+
+#: The specification of each kind of model; of `Model`, by methods that estimate items.
+SPECIFICATIONS: dict[type, Callable[[Any], AbstractSpecification]] = {
+    Model: OneAbility,
+    AbstractMultilevel: Multilevel,
+    Factor: FactorAnalysis,
+}
 
 
 def specify(
@@ -30,18 +41,14 @@ def specify(
     >>> specify("2pl").name, specify("multibenchmark").default[0]
     ('2pl', 'laplace')
     """
-    kind = known_model(model)
-    if hasattr(kind, "task"):
-        return kind
-    named = isinstance(model, str) and kind is not None
-    nested = getattr(kind, "multilevel", False)
-    is_model = nested or hasattr(kind, "family")
-    if not named and (isinstance(kind, type) or not is_model):
-        raise ValueError(f"no model {model!r}; there are {', '.join(MODELS)}")
-    if getattr(kind, "factorial", False):
-        return FactorAnalysis(model)
-    integrates = method is not None and method.multilevel
-    return Multilevel(model) if nested or integrates else OneAbility(model)
+    if isinstance(model, AbstractSpecification):
+        return model
+    kind, integrates = model_class(model), method is not None and method.multilevel
+    for base, specification in SPECIFICATIONS.items():
+        if issubclass(kind, base):
+            one = specification is OneAbility
+            return Multilevel(model) if one and integrates else specification(model)
+    raise ValueError(f"no model {model!r}; there are {', '.join(MODELS)}")
 
 
 def make_task(

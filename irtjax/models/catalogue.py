@@ -365,10 +365,15 @@ MODELS: dict[str, Callable[..., Any]] = {
 }
 
 
-def known_model(model: Any) -> Any:
-    """What `MODELS` has of a name, None of a name that it lacks; a model as it is.
+def model_class(model: Any) -> type:
+    """The class of a model, or of what a name in `MODELS` makes; else NoneType.
 
-    >>> known_model("hierarchical").__name__, known_model("5pl")
-    ('Hierarchical', None)
+    >>> model_class("hierarchical").__name__, model_class("2pl").__name__
+    ('Hierarchical', 'Model')
     """
-    return MODELS.get(model) if isinstance(model, str) else model
+    if not isinstance(model, str):
+        return type(model)
+    make = MODELS.get(model)
+    if make is None:
+        return type(None)
+    return make if isinstance(make, type) else Model

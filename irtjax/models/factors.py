@@ -67,7 +67,6 @@ class Factor:
     """
 
     name: ClassVar[str] = "factor"
-    factorial: ClassVar[bool] = True
 
     factors: int | None = None
     rotation: str | None = None

@@ -17,9 +17,11 @@ from irtjax.data.table import FEW_SUBJECTS
 from irtjax.data.wording import are, counted
 from irtjax.fitting.defaults import AUTO, choose, is_integrated
 from irtjax.fitting.resolve import check_data, make_model
-from irtjax.models.catalogue import known_model, share
+from irtjax.models.catalogue import model_class, share
+from irtjax.models.factors import Factor
 from irtjax.models.families.shares import ShareScores
 from irtjax.models.model import Model, check_one_ability
+from irtjax.models.multilevel.specification import AbstractMultilevel
 from irtjax.numerics.memory import require_memory
 from irtjax.ranking.discoveries import benjamini_hochberg
 from irtjax.subsets.crossfit import Pool
@@ -185,8 +187,7 @@ def _model_of(table: ResponseTable, model: Any, scored: bool) -> tuple[Model, st
         # Other models of `laplace` are fitted in the folds by EM, with their family.
         integrated = is_integrated(model.options["model"])
         return model.model, model.options["method"] if integrated else "em", weights
-    by_name = known_model(model)
-    if hasattr(by_name, "multilevel") or hasattr(by_name, "factorial"):
+    if issubclass(model_class(model), AbstractMultilevel | Factor):
         raise ValueError(
             "shrink does not fit multilevel and factor models: give a fit of one"
             " ability"

@@ -43,8 +43,10 @@ from irtjax.fitting.settings import sort_settings
 from irtjax.fitting.specification import Task
 from irtjax.likelihood.problem import Start
 from irtjax.likelihood.quadrature import nodes_for, resolution
-from irtjax.models.catalogue import known_model
+from irtjax.models.catalogue import model_class
+from irtjax.models.factors import Factor
 from irtjax.models.model import Model, check_one_ability
+from irtjax.models.multilevel.specification import AbstractMultilevel
 from irtjax.numerics.memory import require_memory
 from irtjax.numerics.random_keys import as_key
 from irtjax.validity.families import families_of
@@ -266,8 +268,7 @@ def _families(table: ResponseTable, kind: str, family: str | None):
 
 def _check_model(model: Model | str) -> None:
     """Refuses models with several abilities."""
-    by_name = known_model(model)
-    if hasattr(by_name, "multilevel") or hasattr(by_name, "factorial"):
+    if issubclass(model_class(model), AbstractMultilevel | Factor):
         raise ValueError(
             "stability needs one ability, which multilevel and factor models do not"
             " have: use a model such as 2pl"

@@ -41,7 +41,6 @@ class AbstractMultilevel:
     """
 
     name: ClassVar[str]
-    multilevel: ClassVar[bool] = True
     #: Whether each benchmark or metric has an ability of its own.
     grouped: ClassVar[bool] = False
     #: Whether items can share parameters.
