@@ -253,13 +253,9 @@ class SubjectOptions:
         return opt.Reading(**options).read(self.replay, fit)
 
 
-@functools.partial(opt.with_fields, name="live", kind=HarnessOptions, last=True)
-@functools.partial(opt.with_fields, name="rules", kind=RuleOptions, last=True)
-@functools.partial(opt.with_fields, name="who", kind=SubjectOptions)
+@opt.with_options
 def adapt_command(
     folder: opt.Folder,
-    rules: RuleOptions,
-    live: HarnessOptions,
     who: SubjectOptions,
     seed: opt.Seed = 0,
     out: Annotated[
@@ -270,8 +266,10 @@ def adapt_command(
             " the test.",
         ),
     ] = None,
-    quiet: opt.Quiet = False,
-    json: opt.Json = False,
+    *,
+    output: opt.Output,
+    rules: RuleOptions,
+    live: HarnessOptions,
 ) -> None:
     """Simulates adaptive tests over the items of a fit, compared with random items.
 
@@ -285,11 +283,11 @@ def adapt_command(
         "--max-exposure": rules.max_exposure is not None,
     }
     if live.check(simulated, out) and out is not None:
-        show = "json" if json else None if quiet else "text"
+        show = "json" if output.json else None if output.quiet else "text"
         run_rounds(folder, out, live, rules, seed, _OPTIONS, show)
         return
     who.check()
-    with ProgressLine(quiet) as progress:
+    with ProgressLine(output.quiet) as progress:
         progress("read")
         fit = load_fit(folder)
         table = who.read(rules.repeats, fit)
@@ -299,10 +297,10 @@ def adapt_command(
         if out is not None:
             progress("write")
             _write(out, tests, baseline)
-    if json:
+    if output.json:
         chosen["cost"] = None if rules.cost is None else str(rules.cost)
         print_json(_document(tests, baseline, chosen, seed, out))
-    elif not quiet:
+    elif not output.quiet:
         _show(tests, baseline, out, "items" if rules.repeats == 1 else "responses")
 
 

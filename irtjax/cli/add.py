@@ -16,10 +16,9 @@ if TYPE_CHECKING:
     from irtjax.storage.growth import Added
 
 
-@opt.with_reading
+@opt.with_options
 def add_command(
     files: opt.Files,
-    reading: opt.Reading,
     to: Annotated[
         Path,
         opt.option(
@@ -32,11 +31,12 @@ def add_command(
             "Fit the items again: auto (where the scale asks for it), always or never."
         ),
     ] = "auto",
-    quiet: opt.Quiet = False,
-    json: opt.Json = False,
+    *,
+    output: opt.Output,
+    reading: opt.Reading,
 ) -> None:
     """Adds new models to a fit: their ranks, and a snapshot of what was before."""
-    with ProgressLine(quiet) as progress:
+    with ProgressLine(output.quiet) as progress:
         progress("read")
         prepare()
         from irtjax.storage.growth import add
@@ -48,7 +48,7 @@ def add_command(
             progress("report")
             no_page = _write_page(to, reading)
     rows = _rows(done)
-    if json:
+    if output.json:
         print_json(
             {
                 "out": str(to),
@@ -59,7 +59,7 @@ def add_command(
                 "notes": [*done.notes, *([no_page] if no_page else [])],
             }
         )
-    elif not quiet:
+    elif not output.quiet:
         _show(done, rows, to, no_page)
 
 

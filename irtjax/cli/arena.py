@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -136,8 +135,7 @@ class ArenaColumns:
     ] = "baseline"
 
 
-@functools.partial(opt.with_fields, name="columns", kind=ArenaColumns)
-@functools.partial(opt.with_fields, name="model", kind=ArenaModel)
+@opt.with_options
 def arena_command(
     files: Annotated[
         list[str],

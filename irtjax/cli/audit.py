@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from irtjax.cli import options as opt
-from irtjax.cli import output
 from irtjax.cli.imports import own_or_name
-from irtjax.cli.machine import prepare
+from irtjax.cli.output import (
+    SAMPLE_FILES,
+    check_out_folder,
+    command_line,
+    print_json,
+    write_files,
+    written,
+)
 from irtjax.cli.progress import ProgressLine
 
 if TYPE_CHECKING:
@@ -27,16 +34,15 @@ FILES = ("items_to_read.csv", "items.csv", "benchmarks.csv", "summary.md", PAGE)
 #: Where the texts of items are known: the flagged items to read.
 FLAGGED = ("flagged_items.md", "flagged_items.csv")
 #: Of logs of a harness: its ids of the items in which no test found a defect.
-CLEAN = tuple(f"clean_{name}" for name in output.SAMPLE_FILES)
+CLEAN = tuple(f"clean_{name}" for name in SAMPLE_FILES)
 CONTROL, TO_READ = "control.csv", "items_to_read.csv"
 FIGURES = ("properties.png", "difficulty_discrimination.png", "flagged_items.png")
 
 
-@opt.with_reading
-def audit_command(
-    files: opt.MaybeFiles = None,
-    *,
-    reading: opt.Reading,
+@dataclasses.dataclass(frozen=True)
+class AuditOptions:
+    """What is examined, and how: each field is an option."""
+
     fit: Annotated[
         Path | None,
         opt.option(
@@ -44,25 +50,64 @@ def audit_command(
             " folder, or a fit is made.",
             metavar="DIR",
         ),
-    ] = None,
+    ] = None
     model: Annotated[
         str | None,
         opt.option("Model to fit, where there is no --fit. \\[default: auto]"),
-    ] = None,
+    ] = None
     fdr: Annotated[
         float, opt.option("Share of false flags, of each defect, to be allowed.")
-    ] = 0.05,
+    ] = 0.05
     chance: Annotated[
         list[str] | None,
         opt.option(
             "Share right by guessing, such as 0.25 for four choices; may be repeated.",
             metavar="P or BENCHMARK=P",
         ),
-    ] = None,
+    ] = None
     permutations: Annotated[
         int, opt.option("Tables without signal to examine as well.", min=0)
-    ] = 0,
-    seed: opt.Seed = 0,
+    ] = 0
+    seed: opt.Seed = 0
+
+    def resolve(self, files: list[str] | None) -> tuple[AuditOptions, list[str] | None]:
+        """Returns the options and the files, of which one may be the fit's folder.
+
+        Raises:
+            ValueError: Options or files do not suit each other.
+        """
+        from irtjax.data.fit_folder import is_fit
+
+        if not 0 < self.fdr < 1:
+            raise ValueError(f"--fdr {self.fdr:g} is not between 0 and 1")
+        if self.fit is not None and self.model is not None:
+            reason = "--model fits a model and --fit reads a fit"
+            raise ValueError(f"{reason}: leave one out")
+        if self.fit is not None:
+            return self, files
+        if not files:
+            raise ValueError(
+                "name FILE..., the responses, or --fit DIR, which keeps them"
+            )
+        if self.model is None and len(files) == 1 and is_fit(files[0]):
+            return dataclasses.replace(self, fit=Path(files[0])), None
+        return self, files
+
+    def arguments(self) -> dict[str, Any]:
+        """Returns the arguments of `irtjax.audit` that do not depend on the fit."""
+        return {
+            "false_discovery_rate": self.fdr,
+            "chance": _chances(self.chance or []),
+            "permutations": self.permutations,
+            "key": self.seed,
+        }
+
+
+@opt.with_options
+def audit_command(
+    files: opt.MaybeFiles = None,
+    *,
+    options: AuditOptions,
     out: Annotated[
         Path | None,
         opt.out(
@@ -71,52 +116,39 @@ def audit_command(
         ),
     ] = None,
     figures: opt.Figures = True,
-    float32: opt.Float32 = False,
-    device: opt.Device = None,
-    quiet: opt.Quiet = False,
-    json: opt.Json = False,
+    machine: opt.Machine,
+    output: opt.Output,
+    reading: opt.Reading,
 ) -> None:
     """Examines every item for defects, with false discoveries under control."""
-    from irtjax.data.fit_folder import is_fit
-
-    if not 0 < fdr < 1:
-        raise ValueError(f"--fdr {fdr:g} is not between 0 and 1")
+    options, files = options.resolve(files)
     names = (*FILES, *FLAGGED, *CLEAN, CONTROL, *FIGURES)
-    output.check_out_folder(out, names, "audit")
-    if not files and fit is None:
-        raise ValueError("name FILE..., the responses, or --fit DIR, which keeps them")
-    if fit is None and model is None and files and len(files) == 1 and is_fit(files[0]):
-        fit, files = Path(files[0]), None
-    if fit is not None and model is not None:
-        raise ValueError("--model fits a model and --fit reads a fit: leave one out")
-    guess = _chances(chance or [])
-    with ProgressLine(quiet) as progress:
+    check_out_folder(out, names, "audit")
+    arguments = options.arguments()
+    with ProgressLine(output.quiet) as progress:
         progress("read")
-        dtype = prepare(float32, device)
+        dtype = machine.prepare()
         from irtjax.auditing import audit
         from irtjax.storage import load
 
-        calibration = None if fit is None else load(fit)
-        table = reading.read(files, calibration, fit)
+        calibration = None if options.fit is None else load(options.fit)
+        table = reading.read(files, calibration, options.fit)
         progress("prepare")
-        what, options = (table,), {}
-        if calibration is not None:
-            what = calibration, table
-        else:
-            chosen = "auto" if model is None else own_or_name(model, "--model")
-            shown = None if quiet else progress
-            options = {"model": chosen, "dtype": dtype, "progress": shown}
-        options |= {"false_discovery_rate": fdr, "chance": guess, "key": seed}
+        if calibration is None:
+            model = own_or_name(options.model or "auto", "--model")
+            arguments |= {"model": model, "dtype": dtype}
+            arguments["progress"] = None if output.quiet else progress
         progress("audit")
-        report = audit(*what, permutations=permutations, **options)
+        data = (table,) if calibration is None else (calibration, table)
+        report = audit(*data, **arguments)
         # The fit may be of data with texts, and these data have none.
         texts = {**report.fit.item_texts, **table.item_texts} if reading.texts else {}
         if out is not None:
             progress("write")
             write(out, report, table, texts, figures)
-    if json:
-        output.print_json(document(report, out, table.notes))
-    elif not quiet:
+    if output.json:
+        print_json(document(report, out, table.notes))
+    elif not output.quiet:
         _show(report, out, texts, table.notes)
 
 
@@ -168,13 +200,12 @@ def write(
         "summary.md": functools.partial(write_text, summary),
     }
     if page:
-        command = output.command_line()
         shown = {name: text.as_text() for name, text in texts.items()}
         html = report_page(
             report.fit,
             data=table,
             audit=report,
-            command=command,
+            command=command_line(),
             texts=shown,
             to_read=report.to_read,
         )
@@ -202,7 +233,7 @@ def write(
     files = {out / name: content for name, content in contents.items()}
     # What an earlier audit left in this folder is not of these tables.
     stale = (CONTROL, PAGE, TO_READ, *FIGURES, *FLAGGED, *CLEAN)
-    output.write_files(files, stale=[out / name for name in stale])
+    write_files(files, stale=[out / name for name in stale])
 
 
 def _clean_samples(report: Audit, table: ResponseTable) -> dict[str, str]:
@@ -265,5 +296,5 @@ def _show(report: Audit, out: Path | None, texts: Texts, notes: Sequence[str]) -
     screen.show_sentences(flagged_lines(report, texts))
     if out is not None:
         names = (*FILES, *FLAGGED, *CLEAN, CONTROL, *FIGURES)
-        screen.show_sentences([output.written(out, names)])
+        screen.show_sentences([written(out, names)])
     screen.show_warnings(report.warnings, notes)

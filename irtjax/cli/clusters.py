@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -29,19 +30,17 @@ FIGURES = ("clusters.png", "structure.png")
 _OPTIONS = {name: f"--{name}" for name in ("simulations", "most", "level")}
 
 
-@opt.with_reading
-def clusters_command(
-    folder: opt.Folder,
-    files: opt.MaybeFiles = None,
-    *,
-    reading: opt.Reading,
+@dataclasses.dataclass(frozen=True)
+class ClusterOptions:
+    """The arguments of `irtjax.heterogeneity`: each field is an option."""
+
     by: Annotated[
         str,
         opt.option(
             "Facet of items whose groups are analysed; all: all items together.",
             metavar="FACET",
         ),
-    ] = "benchmark",
+    ] = "benchmark"
     family: Annotated[
         str | None,
         opt.option(
@@ -49,27 +48,35 @@ def clusters_command(
             " model.",
             metavar="FACET",
         ),
-    ] = None,
-    most: Annotated[int, opt.option("Largest number of clusters.", min=1)] = 10,
+    ] = None
+    most: Annotated[int, opt.option("Largest number of clusters.", min=1)] = 10
     simulations: Annotated[
         int, opt.option("Number of simulated tables behind the band of one skill.")
-    ] = 39,
-    level: opt.Level = 0.95,
+    ] = 39
+    level: opt.Level = 0.95
+
+
+@opt.with_options
+def clusters_command(
+    folder: opt.Folder,
+    files: opt.MaybeFiles = None,
+    *,
+    study: ClusterOptions,
     out: Annotated[
         Path | None, opt.out("DIR", f"Folder for {', '.join(TABLES)} and figures.")
     ] = None,
     seed: opt.Seed = 0,
     figures: opt.Figures = True,
-    quiet: opt.Quiet = False,
-    json: opt.Json = False,
+    output: opt.Output,
+    reading: opt.Reading,
 ) -> None:
     """Finds clusters of items, and whether each benchmark measures one skill.
 
     DIR is a fit of a factor model, FILE... responses to its items, if it keeps none.
     """
-    opt.check_level(level)
+    opt.check_level(study.level)
     check_out_folder(out, (*TABLES, *FIGURES), "clusters")
-    with ProgressLine(quiet) as progress:
+    with ProgressLine(output.quiet) as progress:
         progress("read")
         try:
             fit = load_fit(folder)
@@ -85,11 +92,7 @@ def clusters_command(
             result = heterogeneity(
                 fit,
                 table,
-                by=by,
-                family=family,
-                most=most,
-                simulations=simulations,
-                level=level,
+                **dataclasses.asdict(study),
                 key=seed,
                 progress=progress,
             )
@@ -98,9 +101,9 @@ def clusters_command(
         if out is not None:
             progress("write")
             _write(out, fit, result, figures)
-    if json:
+    if output.json:
         print_json(_document(result, out))
-    elif not quiet:
+    elif not output.quiet:
         _show(result, out)
 
 

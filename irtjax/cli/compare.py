@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -34,13 +33,10 @@ _NAME = typer.Argument(help="Name of a subject.", show_default=False)
 FEWEST = 3
 
 
-@opt.with_reading
-@functools.partial(opt.with_fields, name="gate", kind=gates.Gate, last=True)
+@opt.with_options
 def compare_command(
     first: Annotated[str, _NAME],
     second: Annotated[str, _NAME],
-    reading: opt.Reading,
-    gate: gates.Gate,
     files: Annotated[
         list[str] | None,
         typer.Argument(
@@ -58,9 +54,10 @@ def compare_command(
         Path | None,
         opt.out("DIR", "Folder for report.html, the page that begins with the two."),
     ] = None,
-    quiet: opt.Quiet = False,
-    verbose: opt.Verbose = False,
-    json: opt.Json = False,
+    *,
+    output: opt.LongOutput,
+    gate: gates.Gate,
+    reading: opt.Reading,
 ) -> None:
     """Compares two subjects in a line: difference, interval, p-value; a gate for CI."""
     from irtjax.data.fit_folder import RESPONSES, is_arena
@@ -83,12 +80,13 @@ def compare_command(
                 f"{fit} is the folder of an arena, which takes no LOGS, --fail-if or"
                 " --out: leave them out, --json prints difference and p-value"
             )
+        quiet, json = output.quiet, output.json
         compare_saved(fit, first, second, level=level, quiet=quiet, json=json)
         return
     # A mistake in a condition is found before anything is loaded.
     has_data = bool(files) or (fit is not None and (fit / RESPONSES).is_file())
     conditions = gate.conditions(first, second, has_data)
-    with ProgressLine(quiet) as progress:
+    with ProgressLine(output.quiet) as progress:
         pair = _pair(first, second, fit, files, reading, progress)
         if level is None:
             level = 0.95 if pair.fit is None else pair.fit.level
@@ -105,15 +103,15 @@ def compare_command(
             progress("write")
             _write_page(out, pair, line, {"texts": None if reading.texts else {}})
         gate.write(verdicts, failures)
-    if json:
+    if output.json:
         head = {"first": first, "second": second, "level": level, "sentence": line}
         head |= {} if out is None else {"out": str(out)}
         outcome = gates.document(verdicts, failures) if verdicts else {}
         print_json(head | pair.result._asdict() | outcome)
-    elif not quiet:
+    elif not output.quiet:
         from irtjax.cli.screen import show_text
 
-        sentences = pair.sentences(level) if verbose else ()
+        sentences = pair.sentences(level) if output.verbose else ()
         show_text(line)
         say(*sentences, *gates.passed_sentences(verdicts, failures))
         say(*([] if out is None else [written(out, ["report.html"])]))

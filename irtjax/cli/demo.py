@@ -22,15 +22,14 @@ RESPONSES = "results.csv"
 SUBSET = 50
 
 
+@opt.with_options
 def demo_command(
     out: Annotated[Path | None, opt.out("DIR", "Folder for fit and responses.")] = None,
     seed: opt.Seed = 0,
-    float32: opt.Float32 = False,
-    device: opt.Device = None,
+    *,
+    machine: opt.Machine,
     overwrite: opt.Overwrite = False,
-    quiet: opt.Quiet = False,
-    verbose: opt.Verbose = False,
-    json: opt.Json = False,
+    output: opt.LongOutput,
 ) -> None:
     """Simulates 60 models on three benchmarks, fits them, and checks the result."""
     from irtjax.cli.output import check_out_folder
@@ -41,14 +40,14 @@ def demo_command(
     check_out_folder(folder, files, "fit", command="demo")
     if folder is not None and (folder / RESPONSES).exists() and not overwrite:
         raise ValueError(f"{folder / RESPONSES} exists: --overwrite replaces it")
-    with ProgressLine(quiet) as progress:
+    with ProgressLine(output.quiet) as progress:
         began = time.perf_counter()
         progress("simulate")
         from irtjax.report.demo import judge, make_demo
 
         demo = make_demo(seed)
         seconds = time.perf_counter() - began
-        job = Job(seed=seed, float32=float32, device=device)
+        job = Job(seed=seed, machine=machine)
         fit = calibrate(demo.table, job, opt.Reading(), progress, seconds)
         if folder is None:
             from irtjax.calibration.rank import rank
@@ -60,12 +59,11 @@ def demo_command(
             data = {"data": demo.table, "responses": demo.table}
             ranked = write(fit, folder, progress, overwrite, extras=[extra], **data)
         closeness = judge(fit, demo)
-        parts = {} if json or quiet or verbose else _parts(fit, demo.table, progress)
-    names = (RESPONSES,)
-    shown: dict[str, Any] = {"quiet": quiet, "as_json": json, "verbose": verbose}
-    shown |= {"more": {"closeness": closeness._asdict()}, "names": names}
-    report(fit, ranked, folder, **shown, parts=parts)
-    if not quiet and not json:
+        short = output == opt.LongOutput()
+        parts = _parts(fit, demo.table, progress) if short else {}
+    document = {"closeness": closeness._asdict()}
+    report(fit, ranked, folder, output, more=document, names=(RESPONSES,), parts=parts)
+    if not output.quiet and not output.json:
         _show(closeness)
 
 

@@ -28,10 +28,9 @@ _COLUMNS = {
 }
 
 
-@opt.with_reading
+@opt.with_options
 def dimensions_command(
     files: opt.Files,
-    reading: opt.Reading,
     most: Annotated[
         int | None,
         opt.option(
@@ -45,12 +44,13 @@ def dimensions_command(
     ] = None,
     seed: opt.Seed = 0,
     figures: opt.Figures = True,
-    quiet: opt.Quiet = False,
-    json: opt.Json = False,
+    *,
+    output: opt.Output,
+    reading: opt.Reading,
 ) -> None:
     """Finds how many abilities right and wrong responses measure."""
     check_out_folder(out, (TABLE, FIGURE))
-    with ProgressLine(quiet) as progress:
+    with ProgressLine(output.quiet) as progress:
         progress("read")
         table = reading.read(files)
         prepare()
@@ -67,14 +67,14 @@ def dimensions_command(
             contents[out / FIGURE] = draw
         # The figure of an earlier run is not of this table.
         write_files(contents, stale=[out / FIGURE])
-    if json:
+    if output.json:
         names = ("chosen", "best", "by_jic", "by_parallel", "by_penalty")
         print_json(
             {name: getattr(result, name) for name in names}
             | {"certificate": result.certificate, "notes": result.notes}
             | {"rows": result.table.to_pylist()}
         )
-    elif not quiet:
+    elif not output.quiet:
         _show(result, out)
 
 

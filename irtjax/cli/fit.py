@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import functools
+import dataclasses
 import time
 from pathlib import Path
 from typing import Annotated, Any
@@ -15,9 +15,6 @@ from irtjax.cli.imports import own_or_name
 from irtjax.cli.output import check_out_folder
 from irtjax.cli.pipeline import Job, calibrate, report, write
 from irtjax.cli.progress import ProgressLine
-
-#: Typer's parameters are made from the rows of `fit_options`.
-_MORE = [option.parameter() for option in fit_options.OPTIONS]
 
 
 class FitCommand(Command):
@@ -40,11 +37,10 @@ class FitCommand(Command):
         super().format_help(ctx, formatter)
 
 
-@functools.partial(opt.with_reading, more=_MORE)
-def fit_command(
-    files: opt.Files,
-    reading: opt.Reading,
-    out: Annotated[Path, opt.out("DIR", "Folder to write.")],
+@dataclasses.dataclass(frozen=True)
+class FitModel:
+    """Model and method: each field is an option."""
+
     model: Annotated[
         str,
         opt.option(
@@ -55,19 +51,23 @@ def fit_command(
             "--model",
             "-m",
         ),
-    ] = "auto",
+    ] = "auto"
     method: Annotated[
         str,
         opt.option(
             "auto (laplace where items have few responses, else em); {METHODS}; or"
             " MODULE:NAME, a method of your own."
         ),
-    ] = "auto",
-    bounds: opt.Bounds = None,
-    bounds_of: opt.BoundsOf = None,
-    max_steps: Annotated[
-        int | None, opt.option("Limit of the iterations.", min=1)
-    ] = None,
+    ] = "auto"
+
+
+@dataclasses.dataclass(frozen=True)
+class FitRun:
+    """How the method runs, and what it keeps: each field is an option."""
+
+    max_steps: Annotated[int | None, opt.option("Limit of the iterations.", min=1)] = (
+        None
+    )
     set_: Annotated[
         list[str] | None,
         opt.option(
@@ -76,51 +76,77 @@ def fit_command(
             "--set",
             metavar="NAME=VALUE",
         ),
-    ] = None,
+    ] = None
     save_draws: Annotated[
         bool,
         opt.option(
             "nuts: write draws.nc for ArviZ (needs irtjax\\[arviz]).", "--save-draws"
         ),
-    ] = False,
-    level: opt.Level = 0.95,
-    seed: opt.Seed = 0,
-    overwrite: opt.Overwrite = False,
-    keep_responses: opt.KeepResponses = True,
-    figures: opt.Figures = False,
-    page: opt.Page = True,
-    float32: opt.Float32 = False,
-    device: opt.Device = None,
-    quiet: opt.Quiet = False,
-    verbose: opt.Verbose = False,
-    json: opt.Json = False,
-    **given: Any,
+    ] = False
+    level: opt.Level = 0.95
+    seed: opt.Seed = 0
+
+
+@dataclasses.dataclass(frozen=True)
+class FitWriting(opt.Writing):
+    """The same, with the page: each field is an option."""
+
+    page: opt.Page = True
+
+
+@opt.with_options
+def fit_command(
+    files: opt.Files,
+    out: Annotated[Path, opt.out("DIR", "Folder to write.")],
+    model: FitModel,
+    scores: opt.ScoreRange,
+    run: FitRun,
+    writing: FitWriting,
+    machine: opt.Machine,
+    output: opt.LongOutput,
+    options: fit_options.FitOptions,
+    reading: opt.Reading,
 ) -> None:
     """Calibrates items and ranks subjects; writes tables, a page and a leaderboard."""
     from irtjax.data.coding import coded_as
     from irtjax.storage import FIT_FILES, STRUCTURE_FILES, check_folder
 
-    opt.check_level(level)
+    opt.check_level(run.level)
     # What can be refused is refused before anything takes time.
-    folder = check_folder(out, overwrite=overwrite)
+    folder = check_folder(out, overwrite=writing.overwrite)
     check_out_folder(folder, (*FIT_FILES, *STRUCTURE_FILES), "fit")
-    settings, sides = fit_options.take(given)
-    settings |= fit_options.parse_sets(set_) | opt.all_bounds(bounds, bounds_of)
-    chosen = own_or_name(model, "--model", every=True), own_or_name(method, "--method")
-    job = Job(*chosen, settings, sides, level, seed, max_steps, float32, device)
+    settings, sides = options.split()
+    settings |= fit_options.parse_sets(run.set_) | scores.setting()
+    job = Job(
+        own_or_name(model.model, "--model", every=True),
+        own_or_name(model.method, "--method"),
+        settings,
+        sides,
+        run.level,
+        run.seed,
+        run.max_steps,
+        machine,
+    )
     _check(job)
-    checkpoint = _checkpoint(folder, job.method, "resume" in settings, save_draws)
+    resume = "resume" in settings
+    checkpoint = _checkpoint(folder, job.method, resume, run.save_draws)
     settings |= {} if checkpoint is None else {"checkpoint": str(checkpoint)}
-    with ProgressLine(quiet) as progress:
+    with ProgressLine(output.quiet) as progress:
         calibration, table = _read_and_fit(files, reading, job, progress)
-        options = {"draws": save_draws, "figures": figures, "page": page}
-        options |= {"responses": table if keep_responses else None}
-        options |= {"data": coded_as(calibration.options, table)}
-        ranked = write(calibration, folder, progress, overwrite, **options)
+        ranked = write(
+            calibration,
+            folder,
+            progress,
+            writing.overwrite,
+            draws=run.save_draws,
+            figures=writing.figures,
+            page=writing.page,
+            responses=table if writing.keep_responses else None,
+            data=coded_as(calibration.options, table),
+        )
         if checkpoint is not None:
             checkpoint.unlink(missing_ok=True)
-    shown: dict[str, Any] = {"quiet": quiet, "as_json": json, "verbose": verbose}
-    report(calibration, ranked, folder, **shown)
+    report(calibration, ranked, folder, output)
 
 
 def _read_and_fit(files, reading: opt.Reading, job: Job, progress: ProgressLine):

@@ -7,8 +7,8 @@ setting without a row, such as another field of a method's class, is given as
 
 from __future__ import annotations
 
+import dataclasses
 import functools
-import inspect
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -64,8 +64,9 @@ class FitOption(NamedTuple):
             return next(iter(by_value), None)
         return ", ".join(f"{value} ({'/'.join(of)})" for value, of in by_value.items())
 
-    def parameter(self) -> inspect.Parameter:
-        """The parameter that Typer makes the option from."""
+    @property
+    def annotation(self) -> Any:
+        """The annotation that Typer makes the option from."""
         option = typer.Option(
             f"{self.flag}/{self.off}" if self.off else self.flag,
             help=self.help,
@@ -74,12 +75,7 @@ class FitOption(NamedTuple):
             rich_help_panel=self.panel,
         )
         kind = self.kind if self.default is not None else self.kind | None
-        return inspect.Parameter(
-            self.name,
-            inspect.Parameter.KEYWORD_ONLY,
-            default=self.default,
-            annotation=Annotated[kind, option],
-        )
+        return Annotated[kind, option]
 
 
 def listed(names: str | None) -> tuple[str, ...]:
@@ -352,18 +348,26 @@ OPTIONS = tuple(
 )
 
 
-def take(given: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Takes the given options out: settings of `irtjax.fit`, and of side tables."""
-    settings: dict[str, Any] = {}
-    sides: dict[str, Any] = {}
-    for option in OPTIONS:
-        value = given.pop(option.name)
-        if value is None or value == option.default:
-            continue
-        value = value if option.read is None else option.read(value)
-        target = sides if option.side else settings
-        target[option.setting or option.name] = value
-    return settings, sides
+_Fields = dataclasses.make_dataclass(
+    "_Fields", [(x.name, x.annotation, x.default) for x in OPTIONS], frozen=True
+)
+
+
+class FitOptions(_Fields):
+    """Settings of a fit as the command has them: a field for each of `OPTIONS`."""
+
+    def split(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Returns the settings of `irtjax.fit` that were typed, and of side tables."""
+        settings: dict[str, Any] = {}
+        sides: dict[str, Any] = {}
+        for option in OPTIONS:
+            value = getattr(self, option.name)
+            if value is None or value == option.default:
+                continue
+            value = value if option.read is None else option.read(value)
+            target = sides if option.side else settings
+            target[option.setting or option.name] = value
+        return settings, sides
 
 
 #: Flags by the names that messages have for what they set.

@@ -23,19 +23,18 @@ if TYPE_CHECKING:
     from irtjax.data.scores import Bounds
 
 
-@opt.with_reading
+@opt.with_options
 def info_command(
     files: opt.Files,
+    scores: opt.ScoreRange,
+    *,
+    output: opt.Output,
     reading: opt.Reading,
-    bounds: opt.Bounds = None,
-    bounds_of: opt.BoundsOf = None,
-    quiet: opt.Quiet = False,
-    json: opt.Json = False,
 ) -> None:
     """Describes files (subjects, items, gaps, a model), or a fit."""
     from irtjax.storage import is_fit, load
 
-    limits = opt.all_bounds(bounds, bounds_of).get("bounds")
+    limits = scores.setting().get("bounds")
     place = Path(os.path.expanduser(files[0]))
     if len(files) == 1 and is_fit(place):
         if limits is not None:
@@ -53,13 +52,13 @@ def info_command(
             "items_without_variation": items_by_flag(fit, constant=True),
         }
     else:
-        with ProgressLine(quiet) as progress:
+        with ProgressLine(output.quiet) as progress:
             progress("read")
             document = _read(files, reading, limits)
         fit = None
-    if json:
+    if output.json:
         print_json(document)
-    elif not quiet:
+    elif not output.quiet:
         _show(document) if fit is None else _show_fit(fit)
 
 

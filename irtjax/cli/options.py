@@ -6,13 +6,16 @@ import dataclasses
 import functools
 import inspect
 import shlex
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Annotated, Any, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, get_type_hints
 
 import typer
 
 from irtjax.data.reading.options import ReadOptions, as_typed, of_fit
+
+if TYPE_CHECKING:
+    from irtjax.data import ResponseTable
 
 
 def option(help: str, *flags: str, panel: str | None = None, **more: Any) -> Any:
@@ -101,6 +104,85 @@ BoundsOf = Annotated[
 ]
 
 
+@dataclasses.dataclass(frozen=True)
+class ScoreRange:
+    """The lowest and highest possible score: each field is an option."""
+
+    bounds: Bounds = None
+    bounds_of: BoundsOf = None
+
+    def setting(self) -> dict[str, Any]:
+        """Returns the setting `bounds`, of all scores or by benchmark, if given."""
+        if not self.bounds_of:
+            return {} if self.bounds is None else {"bounds": self.bounds}
+        if self.bounds is not None:
+            raise ValueError("give --bounds or, for one benchmark, --bounds-of")
+        by_name = {}
+        for text in self.bounds_of:
+            # A name may have signs of its own; the numbers are what comes last.
+            name, _, ends = text.rpartition("=")
+            low, _, high = ends.partition(":")
+            try:
+                by_name[name] = float(low), float(high)
+            except ValueError:
+                name = ""
+            if not name:
+                raise ValueError(
+                    f"--bounds-of {text!r} is not NAME=LOW:HIGH, such as judge=1:10"
+                )
+        return {"bounds": by_name}
+
+    def rescale(self, table: ResponseTable) -> ResponseTable:
+        """Returns responses with scores from 0 to 1, if a range was given."""
+        bounds = self.setting().get("bounds")
+        if bounds is None:
+            return table
+        from irtjax.data.reversal import bounds_of_values
+        from irtjax.data.scores import rescale
+
+        return rescale(table, bounds_of_values(table, bounds))
+
+
+@dataclasses.dataclass(frozen=True)
+class Machine:
+    """Precision and platform: each field is an option."""
+
+    float32: Float32 = False
+    device: Device = None
+
+    def prepare(self) -> Any:
+        """Sets both, before any backend starts; returns the dtype to compute in."""
+        from irtjax.cli.machine import prepare
+
+        return prepare(self.float32, self.device)
+
+
+@dataclasses.dataclass(frozen=True)
+class Output:
+    """What a command prints: each field is an option."""
+
+    quiet: Quiet = False
+    json: Json = False
+
+
+@dataclasses.dataclass(frozen=True)
+class LongOutput:
+    """What a command with a longer output prints: each field is an option."""
+
+    quiet: Quiet = False
+    verbose: Verbose = False
+    json: Json = False
+
+
+@dataclasses.dataclass(frozen=True)
+class Writing:
+    """What is written into the folder of a fit: each field is an option."""
+
+    overwrite: Overwrite = False
+    keep_responses: KeepResponses = True
+    figures: Figures = False
+
+
 def _text(help: str, **settings: Any) -> Any:
     """Returns an option of reading that is one text."""
     return Annotated[str | None, option(help, panel="Reading", **settings)]
@@ -185,6 +267,8 @@ READING: dict[str, Any] = {
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Reading(ReadOptions):
     """The options of `irtjax.read` as a command has them, by `READING`."""
+
+    OPTIONS: ClassVar[dict[str, Any]] = READING
 
     def __post_init__(self) -> None:
         ReadOptions.__post_init__(self)
@@ -279,51 +363,42 @@ class Reading(ReadOptions):
         return flags
 
 
-def with_fields(
-    command: Callable[..., None],
-    name: str,
-    kind: type,
-    *,
-    fields: Mapping[str, Any] | None = None,
-    more: Iterable[inspect.Parameter] = (),
-    last: bool = False,
-) -> Callable[..., None]:
-    """Returns a command that has an option for each field of a dataclass.
+def with_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Returns a command with an option for each field of its groups of options.
 
-    Typer makes options from a function's signature. The command has one argument
-    `name` for an object of the dataclass. Its options take the place of that argument,
-    or are `last`, after `more` parameters, which are keyword arguments of the command.
-    Their annotations are those of the dataclass, or `fields`.
+    Typer makes options from a function's signature. A parameter whose type is a
+    dataclass is a group: its options stand in the place of the parameter, one for each
+    field, and the command is called with an object of the class. Annotations are those
+    of the fields, or those in `OPTIONS` of the class, which then has no other options.
     """
-    hints = get_type_hints(command, include_extras=True)
     keyword = inspect.Parameter.KEYWORD_ONLY
-    fields = get_type_hints(kind, include_extras=True) if fields is None else fields
-    options = [
-        inspect.Parameter(x, keyword, default=getattr(kind, x), annotation=annotation)
-        for x, annotation in fields.items()
-    ]
+    hints = get_type_hints(command, include_extras=True)
+    groups: dict[str, tuple[Any, list[str]]] = {}
     parameters: list[inspect.Parameter] = []
-    for x, parameter in inspect.signature(command).parameters.items():
-        if x == name:
-            parameters += [] if last else options
-        elif parameter.kind is not inspect.Parameter.VAR_KEYWORD:
-            parameters.append(parameter.replace(annotation=hints[x], kind=keyword))
-    parameters += [*more, *options] if last else more
+    for name, parameter in inspect.signature(command).parameters.items():
+        kind = hints[name]
+        if not dataclasses.is_dataclass(kind):
+            parameters.append(parameter.replace(annotation=kind, kind=keyword))
+            continue
+        options = getattr(kind, "OPTIONS", None)
+        options = options or get_type_hints(kind, include_extras=True)
+        groups[name] = kind, [*options]
+        parameters += [
+            inspect.Parameter(x, keyword, default=getattr(kind, x), annotation=form)
+            for x, form in options.items()
+        ]
 
     @functools.wraps(command)
-    def wrapped(**given: Any) -> None:
-        chosen = {x: given.pop(x) for x in fields}
-        command(**given, **{name: kind(**chosen)})
+    def wrapped(**values: Any) -> None:
+        chosen = {
+            name: kind(**{x: values.pop(x) for x in fields})
+            for name, (kind, fields) in groups.items()
+        }
+        command(**values, **chosen)
 
     wrapped.__dict__["__signature__"] = inspect.Signature(parameters)
-    wrapped.__annotations__ = {p.name: p.annotation for p in parameters}
+    wrapped.__annotations__ = {x.name: x.annotation for x in parameters}
     return wrapped
-
-
-#: Gives a command the options of `Reading`, for its argument `reading`.
-with_reading = functools.partial(
-    with_fields, name="reading", kind=Reading, fields=READING, last=True
-)
 
 
 def numbers(option: str, text: str | None, kind: type = float) -> list[Any] | None:
@@ -346,30 +421,6 @@ def check_level(level: float | None) -> None:
     if level is not None and not 0 < level < 1:
         cure = f"; did you mean {level / 100:g}?" if 50 <= level < 100 else ""
         raise ValueError(f"--level {level:g} is not between 0 and 1{cure}")
-
-
-def all_bounds(
-    bounds: tuple[float, float] | None, named: list[str] | None
-) -> dict[str, Any]:
-    """The setting of bounds: of all scores, or of those of named benchmarks."""
-    if not named:
-        return {} if bounds is None else {"bounds": bounds}
-    if bounds is not None:
-        raise ValueError("give --bounds or, for one benchmark, --bounds-of")
-    by_name = {}
-    for text in named:
-        # A name may have signs of its own; the numbers are what comes last.
-        name, _, ends = text.rpartition("=")
-        low, _, high = ends.partition(":")
-        try:
-            by_name[name] = float(low), float(high)
-        except ValueError:
-            name = ""
-        if not name:
-            raise ValueError(
-                f"--bounds-of {text!r} is not NAME=LOW:HIGH, such as judge=1:10"
-            )
-    return {"bounds": by_name}
 
 
 def bounds_flags(bounds: Any) -> list[str]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from irtjax.cli import config
 from irtjax.cli.machine import prepare
-from irtjax.cli.options import Reading
+from irtjax.cli.options import LongOutput, Machine, Reading
 from irtjax.cli.output import command_line, print_json, written
 from irtjax.cli.progress import ProgressLine
 
@@ -36,8 +36,7 @@ class Job:
     level: float = 0.95
     seed: int = 0
     max_steps: int | None = None
-    float32: bool = False
-    device: str | None = None
+    machine: Machine = dataclasses.field(default_factory=Machine)
 
 
 def load_fit(folder: Path) -> Calibration:
@@ -72,7 +71,7 @@ def calibrate(
     settings = dict(job.settings)
     table, structure = structure_options(table, **job.sides)
     progress("prepare")
-    dtype = prepare(job.float32, job.device)
+    dtype = job.machine.prepare()
     import jax
 
     from irtjax.fitting.fit import fit
@@ -167,10 +166,8 @@ def report(
     fit: Calibration,
     ranked: RankedSubjects,
     folder: Path | None,
+    output: LongOutput,
     *,
-    quiet: bool,
-    as_json: bool,
-    verbose: bool = False,
     more: dict[str, Any] | None = None,
     names: tuple[str, ...] = (),
     parts: dict[str, Any] | None = None,
@@ -182,19 +179,21 @@ def report(
     from irtjax.cli import screen
     from irtjax.storage import FIT_FILES, STRUCTURE_FILES
 
-    if not quiet and not as_json and not verbose:
+    if output.json:
+        print_json(document(fit, ranked, folder) | (more or {}))
+    elif output.quiet:
+        return
+    elif not output.verbose:
         page = None if folder is None else folder / "report.html"
         where = None if folder is None else screen.shown_path(folder)
         screen.show_result(fit, ranked, place=page, folder=where, **(parts or {}))
         if folder is not None and names:
             screen.show_sentences([written(folder, names)])
-    elif not quiet and not as_json:
+    else:
         show_all(fit, ranked)
         if folder is not None:
             names = (*FIT_FILES, *STRUCTURE_FILES, *names)
             screen.show_sentences(["", written(folder, names)])
-    if as_json:
-        print_json(document(fit, ranked, folder) | (more or {}))
 
 
 def show_all(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -15,9 +16,53 @@ if TYPE_CHECKING:
     from irtjax.validity.power import Power
 
 
-@opt.with_reading
+@dataclasses.dataclass(frozen=True)
+class PowerOptions:
+    """The comparison to plan: each field is an option."""
+
+    sizes: Annotated[
+        str | None,
+        opt.option(
+            "Numbers of items, the rows of the table. \\[default: 50 to 5000]",
+            metavar="N,N...",
+        ),
+    ] = None
+    models: Annotated[
+        int | None,
+        opt.option("Number of models whose pairs are all compared."),
+    ] = None
+    difference: Annotated[
+        float, opt.option("Difference of two mean scores; 0.05 is five points.")
+    ] = 0.05
+    accuracy: Annotated[
+        float | None, opt.option("Mean score. \\[default: of the data, or 0.7]")
+    ] = None
+    correlation: Annotated[
+        float | None,
+        opt.option(
+            "Correlation of two models' responses to an item. \\[default: of the data,"
+            " or 0.3]"
+        ),
+    ] = None
+    cluster_size: Annotated[
+        float | None, opt.option("Items that share a passage. \\[default: 1]")
+    ] = None
+    cluster_correlation: Annotated[
+        float | None,
+        opt.option("Correlation of two items of a passage. \\[default: 0.1]"),
+    ] = None
+    wanted: Annotated[float, opt.option("The power wanted.", "--power")] = 0.8
+    level: opt.Level = 0.95
+
+    def arguments(self) -> dict[str, Any]:
+        """Returns the arguments of `irtjax.power`."""
+        values = dataclasses.asdict(self)
+        values |= {"sizes": _numbers(self.sizes), "power": values.pop("wanted")}
+        return values
+
+
+@opt.with_options
 def power_command(
-    reading: opt.Reading,
     files: Annotated[
         list[str] | None,
         typer.Argument(
@@ -27,83 +72,29 @@ def power_command(
             show_default=False,
         ),
     ] = None,
-    sizes: Annotated[
-        str | None,
-        opt.option(
-            "Numbers of items, the rows of the table. \\[default: 50 to 5000]",
-            metavar="N,N...",
-        ),
-    ] = None,
-    models: Annotated[
-        int | None,
-        opt.option("Number of models whose pairs are all compared."),
-    ] = None,
-    difference: Annotated[
-        float, opt.option("Difference of two mean scores; 0.05 is five points.")
-    ] = 0.05,
-    accuracy: Annotated[
-        float | None, opt.option("Mean score. \\[default: of the data, or 0.7]")
-    ] = None,
-    correlation: Annotated[
-        float | None,
-        opt.option(
-            "Correlation of two models' responses to an item. \\[default: of the data,"
-            " or 0.3]"
-        ),
-    ] = None,
-    cluster_size: Annotated[
-        float | None, opt.option("Items that share a passage. \\[default: 1]")
-    ] = None,
-    cluster_correlation: Annotated[
-        float | None,
-        opt.option("Correlation of two items of a passage. \\[default: 0.1]"),
-    ] = None,
-    wanted: Annotated[float, opt.option("The power wanted.", "--power")] = 0.8,
-    level: opt.Level = 0.95,
-    bounds: opt.Bounds = None,
-    bounds_of: opt.BoundsOf = None,
-    quiet: opt.Quiet = False,
-    json: opt.Json = False,
+    *,
+    study: PowerOptions,
+    scores: opt.ScoreRange,
+    output: opt.Output,
+    reading: opt.Reading,
 ) -> None:
     """Computes which differences a comparison finds, and the items that it needs."""
-    opt.check_level(level)
+    opt.check_level(study.level)
     if not files:
         for name in config.typed(reading.chosen()):
             raise ValueError(f"--{name.replace('_', '-')} requires FILE")
+        if scores.setting():
+            raise ValueError("--bounds requires FILE")
     from irtjax.validity.power import power
 
-    with ProgressLine(quiet) as progress:
+    with ProgressLine(output.quiet) as progress:
         progress("read")
-        table = _table(files, reading, opt.all_bounds(bounds, bounds_of))
-        result = power(
-            table,
-            sizes=_numbers(sizes),
-            models=models,
-            difference=difference,
-            accuracy=accuracy,
-            correlation=correlation,
-            cluster_size=cluster_size,
-            cluster_correlation=cluster_correlation,
-            level=level,
-            power=wanted,
-        )
-    if json:
+        table = scores.rescale(reading.read(files)) if files else None
+        result = power(table, **study.arguments())
+    if output.json:
         print_json(_document(result))
-    elif not quiet:
+    elif not output.quiet:
         _show(result)
-
-
-def _table(files: list[str] | None, reading: Any, bounds: dict[str, Any]) -> Any:
-    """The responses of files or of a fit, with scores from 0 to 1; None without."""
-    if not files:
-        return None
-    table = reading.read(files)
-    if bounds.get("bounds") is not None:
-        from irtjax.data.reversal import bounds_of_values
-        from irtjax.data.scores import rescale
-
-        table = rescale(table, bounds_of_values(table, bounds["bounds"]))
-    return table
 
 
 def _numbers(text: str | None) -> list[int] | None:

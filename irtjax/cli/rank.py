@@ -69,13 +69,11 @@ class MoveOptions:
             check_file("--figure", self.figure)
 
 
-@opt.with_reading
-@functools.partial(opt.with_fields, name="moves", kind=MoveOptions)
+@opt.with_options
 def rank_command(
     folder: opt.Folder,
     files: opt.MaybeFiles = None,
     *,
-    reading: opt.Reading,
     level: opt.SomeLevel = None,
     draws: Annotated[
         int | None,
@@ -95,9 +93,8 @@ def rank_command(
         bool, opt.option("Every row, however long the table.", "--all")
     ] = False,
     moves: MoveOptions,
-    quiet: opt.Quiet = False,
-    verbose: opt.Verbose = False,
-    json: opt.Json = False,
+    output: opt.LongOutput,
+    reading: opt.Reading,
 ) -> None:
     """Ranks the subjects of a fit, with rank intervals, P(best) and groups.
 
@@ -115,36 +112,34 @@ def rank_command(
         show_saved(
             folder,
             level=level,
-            quiet=quiet,
-            verbose=verbose,
-            json=json,
+            **dataclasses.asdict(output),
             everything=everything,
             num_draws=draws,
             key=seed,
         )
         return
-    with ProgressLine(quiet) as progress:
+    with ProgressLine(output.quiet) as progress:
         progress("load")
         fit = load_fit(folder)
         data = None
         if moves.flow is not None:
             data = responses_of(fit, folder, files, reading)
     if moves.flow is not None:
-        _flow(fit, moves.flow, moves, data, quiet=quiet, as_json=json)
+        _flow(fit, moves.flow, moves, data, output)
         return
     from irtjax.calibration.rank import rank
 
     if moves.against is not None and moves.figure is not None:
         names = folder.name, moves.against.name
         _draw_changes(fit, load_fit(moves.against), names, moves.figure)
-    with ProgressLine(quiet) as progress:
+    with ProgressLine(output.quiet) as progress:
         progress("rank")
         ranked = rank(fit, level=level, num_draws=draws, key=seed)
-    if json:
+    if output.json:
         print_json(ranking_document(fit, ranked, folder))
-    elif not quiet and verbose:
+    elif not output.quiet and output.verbose:
         show_all(fit, ranked, everything)
-    elif not quiet:
+    elif not output.quiet:
         from irtjax.cli import screen
         from irtjax.report.kept import kept
 
@@ -165,14 +160,14 @@ def _check_unused(**given: object) -> None:
             raise ValueError(f"--{name} has no effect with --flow: leave it out")
 
 
-def _flow(fit, flow: str, moves: MoveOptions, data, *, quiet: bool, as_json: bool):
+def _flow(fit, flow: str, moves: MoveOptions, data, output: opt.LongOutput):
     """Shows and draws the moves between ranks by accuracy, or another fit, and ability.
 
     The name of another fit's folder may be "accuracy" as "./accuracy".
     """
     from irtjax.calibration.flow import rank_flow
 
-    with ProgressLine(quiet) as progress:
+    with ProgressLine(output.quiet) as progress:
         progress("flow")
         top = moves.top or 50
         other = flow if flow == "accuracy" else load_fit(Path(flow))
@@ -183,11 +178,11 @@ def _flow(fit, flow: str, moves: MoveOptions, data, *, quiet: bool, as_json: boo
             picture = plot_rank_flow(fit, top, other, data=data)
             draw = functools.partial(save_figure, picture)
             write_files({moves.figure: draw})
-    if as_json:
+    if output.json:
         names = ("against", "top", "num_subjects", "kendall", "sentence")
         head = {name: getattr(result, name) for name in names}
         print_json(head | {"subjects": result.table.to_pylist()})
-    elif not quiet:
+    elif not output.quiet:
         from irtjax.cli import screen
 
         rows = [_flow_cells(row) for row in result.table.to_pylist()]

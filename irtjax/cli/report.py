@@ -19,7 +19,7 @@ from irtjax.cli.progress import ProgressLine
 SUBSET, SNAPSHOTS = "subset", "snapshots"
 
 
-@opt.with_reading
+@opt.with_options
 def report_command(
     folder: Annotated[
         Path,
@@ -29,13 +29,12 @@ def report_command(
     ],
     files: opt.MaybeFiles = None,
     *,
-    reading: opt.Reading,
     out: Annotated[
         Path | None, opt.out("FILE.html", "The page. \\[default: report.html in DIR]")
     ] = None,
     title: opt.Title = None,
-    quiet: opt.Quiet = False,
-    json: opt.Json = False,
+    output: opt.Output,
+    reading: opt.Reading,
 ) -> None:
     """Writes a saved fit as one HTML page without other files.
 
@@ -54,15 +53,15 @@ def report_command(
     # A saved fit may have texts, which are left out here too.
     for name in {*config.typed(reading.chosen())} - {"texts"} if not files else ():
         raise ValueError(f"--{name.replace('_', '-')} requires FILE")
-    with ProgressLine(quiet) as progress:
+    with ProgressLine(output.quiet) as progress:
         progress("report")
         prepare()
         page = page_of(folder, files, reading, title)
         write_page(place, page)
     size = place.stat().st_size
-    if json:
+    if output.json:
         print_json({"out": str(place), "bytes": size})
-    elif not quiet:
+    elif not output.quiet:
         say(f"Written to {place} ({size / 1000:,.0f} kB): open it in a browser")
         has_responses = (
             is_subset(folder) or is_arena(folder) or (folder / RESPONSES).is_file()

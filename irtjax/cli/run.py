@@ -91,31 +91,43 @@ def _record(data_hash: str, parts: dict[str, str]) -> Callable[[Path], None]:
     return functools.partial(write_text, text)
 
 
-@opt.with_reading
-def run_command(
-    files: opt.Files,
-    reading: opt.Reading,
-    out: Annotated[Path, opt.out("DIR", "Folder to write.")],
+@dataclasses.dataclass(frozen=True)
+class RunModel:
+    """Model and method: each field is an option."""
+
     model: Annotated[
         str, opt.option("Model to fit: auto or a name.", "--model", "-m")
-    ] = "auto",
-    method: Annotated[str, opt.option("Method of the fit: auto or a name.")] = "auto",
-    bounds: opt.Bounds = None,
-    bounds_of: opt.BoundsOf = None,
+    ] = "auto"
+    method: Annotated[str, opt.option("Method of the fit: auto or a name.")] = "auto"
+
+
+@dataclasses.dataclass(frozen=True)
+class RunDependence:
+    """Groups of subjects and items that errors count: each field is an option."""
+
     family: Annotated[
         str | None,
         opt.option(
             "Families of subjects that errors count as related: a column of the files.",
             metavar="COLUMN",
         ),
-    ] = None,
+    ] = None
     cluster: Annotated[
         str | None,
         opt.option(
             "Clusters of items that errors count as dependent: a column of the files.",
             metavar="COLUMN",
         ),
-    ] = None,
+    ] = None
+
+
+@opt.with_options
+def run_command(
+    files: opt.Files,
+    out: Annotated[Path, opt.out("DIR", "Folder to write.")],
+    model: RunModel,
+    scores: opt.ScoreRange,
+    dependence: RunDependence,
     size: Annotated[
         int | None,
         opt.option(
@@ -124,20 +136,23 @@ def run_command(
         ),
     ] = None,
     title: opt.Title = None,
-    overwrite: opt.Overwrite = False,
-    keep_responses: opt.KeepResponses = True,
-    figures: opt.Figures = False,
-    quiet: opt.Quiet = False,
-    verbose: opt.Verbose = False,
-    json: opt.Json = False,
+    *,
+    writing: opt.Writing,
+    output: opt.LongOutput,
+    reading: opt.Reading,
 ) -> None:
     """Fits, audits and shrinks: who is best, which items are bad, which few suffice."""
     from irtjax.data.coding import coded_as
     from irtjax.data.writing import reserved
 
-    out = _check_folder(out.absolute(), overwrite)
-    chosen = own_or_name(model, "--model", every=True), own_or_name(method, "--method")
-    with ProgressLine(quiet) as progress, ExitStack() as until_the_end:
+    out = _check_folder(out.absolute(), writing.overwrite)
+    job = pipeline.Job(
+        own_or_name(model.model, "--model", every=True),
+        own_or_name(model.method, "--method"),
+        scores.setting(),
+        {k: v for k, v in dataclasses.asdict(dependence).items() if v is not None},
+    )
+    with ProgressLine(output.quiet) as progress, ExitStack() as until_the_end:
         reserve = lambda: until_the_end.enter_context(reserved(out))
         is_new = not out.is_dir()
         if not is_new:
@@ -146,18 +161,15 @@ def run_command(
         progress("read")
         table = reading.read(files)
         size = _size(size, table.num_items)
-        sides = {"family": family, "cluster": cluster}
-        sides = {name: column for name, column in sides.items() if column is not None}
-        job = pipeline.Job(*chosen, opt.all_bounds(bounds, bounds_of), sides)
         seconds = time.perf_counter() - began
         fit = pipeline.calibrate(table, job, reading, progress, seconds)
         raw, table = table, coded_as(fit.options, table)
         if is_new:
             reserve()
             # Something may have come into it since.
-            _check_folder(out, overwrite)
-        stored = raw if keep_responses else None
-        results = _fitted(out, fit, stored, figures, progress)
+            _check_folder(out, writing.overwrite)
+        stored = raw if writing.keep_responses else None
+        results = _fitted(out, fit, stored, writing.figures, progress)
         progress("audit")
         texts = {**fit.item_texts, **table.item_texts} if reading.texts else {}
         make = lambda: _audit(results, table, texts)
@@ -168,10 +180,10 @@ def run_command(
         _attempt(results, SUBSET, cannot, lambda: _shrink(results, table, size))
         progress("write")
         _write_page(results, table, title)
-    if json:
+    if output.json:
         print_json(_document(results, list(table.notes)))
-    elif not quiet:
-        (_show_all if verbose else _show)(results)
+    elif not output.quiet:
+        (_show_all if output.verbose else _show)(results)
     if results.failed:
         _end(results)
 

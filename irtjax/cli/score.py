@@ -6,15 +6,13 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from irtjax.cli import options as opt
-from irtjax.cli.machine import prepare
 from irtjax.cli.output import check_out_file, print_json, write_files
 from irtjax.cli.progress import ProgressLine
 
 
-@opt.with_reading
+@opt.with_options
 def score_command(
     files: opt.Files,
-    reading: opt.Reading,
     fit: opt.FitFolder,
     out: Annotated[
         Path | None, opt.out("FILE", "CSV or Parquet file to write.")
@@ -24,10 +22,10 @@ def score_command(
         str, opt.option("With lengths: both, accuracy or length.")
     ] = "both",
     level: opt.SomeLevel = None,
-    float32: opt.Float32 = False,
-    device: opt.Device = None,
-    quiet: opt.Quiet = False,
-    json: opt.Json = False,
+    *,
+    machine: opt.Machine,
+    output: opt.Output,
+    reading: opt.Reading,
 ) -> None:
     """Scores subjects with the items fixed at those of a fit; items match by name.
 
@@ -39,14 +37,14 @@ def score_command(
 
     subset = is_subset(fit)
     plain = scoring == "eap" and measures == "both" and level is None
-    if subset and (not plain or float32 or device is not None):
+    if subset and (not plain or machine != opt.Machine()):
         raise ValueError(
             "a subset predicts scores with the level it was calibrated for: leave"
             " --scoring, --measures, --level, --float32 and --device out"
         )
-    with ProgressLine(quiet) as progress:
+    with ProgressLine(output.quiet) as progress:
         progress("read")
-        prepare(float32, device)
+        machine.prepare()
         from irtjax.calibration.heading import nouns_of
         from irtjax.calibration.score import score
         from irtjax.data.reversal import directions_of
@@ -64,19 +62,19 @@ def score_command(
         write_files({out: result.table})
     ways = directions_of(dict.fromkeys(saved.reversed_scores.values()))
     notes = [*ways, *table.notes, *result.notes]
-    if not json:
+    if not output.json:
         # What the fit states, too, is no news.
         stated = () if subset else saved.notes
         notes = [note for note in notes if note not in stated]
     noun = "model" if subset else nouns_of(saved)[0]
-    _report(result, num_items, notes, out, quiet, json, noun)
+    _report(result, num_items, notes, out, output, noun)
 
 
 def _report(
-    result, num_items, notes, out: Path | None, quiet: bool, json: bool, noun: str
-):
+    result, num_items, notes, out: Path | None, output: opt.Output, noun: str
+) -> None:
     """Prints scores, or those predicted for some items, for people or as JSON."""
-    if json:
+    if output.json:
         whole = num_items is None
         kind = {"scoring": result.scoring} if whole else {"num_items": num_items}
         print_json(
@@ -88,7 +86,7 @@ def _report(
                 "notes": notes,
             }
         )
-    elif not quiet:
+    elif not output.quiet:
         from irtjax.cli import screen
 
         if num_items is None and "rank" in result.table.column_names:

@@ -134,32 +134,29 @@ class SubsetOptions:
         }
 
 
-@opt.with_reading
-@functools.partial(opt.with_fields, name="options", kind=SubsetOptions)
+@opt.with_options
 def shrink_command(
     files: opt.Files,
-    reading: opt.Reading,
     out: Annotated[
         Path, opt.out("DIR", "Folder for the subset, its predictor and page; errors.")
     ],
     options: SubsetOptions,
-    bounds: opt.Bounds = None,
-    bounds_of: opt.BoundsOf = None,
+    scores: opt.ScoreRange,
     level: opt.Level = 0.95,
     seed: opt.Seed = 0,
-    quiet: opt.Quiet = False,
-    json: opt.Json = False,
+    *,
+    output: opt.Output,
+    reading: opt.Reading,
 ) -> None:
     """Chooses items that represent all, and estimates the error."""
     opt.check_level(level)
     options.check()
     names = (*SUBSET_FILES, *ERROR_FILES, "report.html")
     check_out_folder(out, names, "shrink")
-    chosen = {**options.arguments(), "level": level}
-    chosen |= opt.all_bounds(bounds, bounds_of)
+    chosen = {**options.arguments(), "level": level, **scores.setting()}
     sizes = opt.numbers("--sizes", options.sizes, int)
     ranking = None if options.reference is None else _values(options.reference)
-    with ProgressLine(quiet) as progress:
+    with ProgressLine(output.quiet) as progress:
         progress("read")
         prepare()
         table = reading.read(files)
@@ -167,7 +164,7 @@ def shrink_command(
         small, errors = _choose(table, target, chosen, sizes, ranking, seed, progress)
         progress("write")
         write(out, small, errors, table.notes)
-    _report(small, errors, list(table.notes), out, quiet, json)
+    _report(small, errors, list(table.notes), out, output)
 
 
 def _choose(
@@ -239,12 +236,12 @@ def write(
     write_files(files, stale=[out / name for name in stale])
 
 
-def _report(small, errors, notes, out: Path, quiet: bool, json: bool) -> None:
+def _report(small, errors, notes, out: Path, output: opt.Output) -> None:
     """Prints the outcome, for people or as JSON."""
     content = document(small, errors, notes, out)
-    if json:
+    if output.json:
         print_json(content)
-    elif not quiet:
+    elif not output.quiet:
         from irtjax.cli import screen
 
         if errors is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -26,12 +27,10 @@ _COLUMNS = {
 TABLES, FIGURE = ("stability.csv", "agreement.csv", "runs.csv"), "stability.png"
 
 
-@opt.with_reading
-def stability_command(
-    files: opt.Files,
-    reading: opt.Reading,
-    bounds: opt.Bounds = None,
-    bounds_of: opt.BoundsOf = None,
+@dataclasses.dataclass(frozen=True)
+class StabilityOptions:
+    """The study: each field is an option."""
+
     kind: Annotated[
         str,
         opt.option(
@@ -39,7 +38,7 @@ def stability_command(
             " subjects, families (left out in turn), or starts (of a joint fit).",
             metavar="WHAT",
         ),
-    ] = "items",
+    ] = "items"
     num: Annotated[
         int | None,
         opt.option(
@@ -47,28 +46,44 @@ def stability_command(
             " families. \\[default: 200; 50 starts]",
             min=2,
         ),
-    ] = None,
+    ] = None
     family: Annotated[
         str | None,
         opt.option(
             "Facet of subjects that are left out, or resampled, together.",
             metavar="FACET",
         ),
-    ] = None,
+    ] = None
     model: Annotated[
         str, opt.option("Model of one ability: a name, or auto.", "--model", "-m")
-    ] = "auto",
+    ] = "auto"
     top: Annotated[
         int | None,
         opt.option(
             "Subjects that are the top; not of starts. \\[default: a quarter, 3 to 10]",
             min=1,
         ),
-    ] = None,
+    ] = None
     level: Annotated[
         float | None,
         opt.option("Level of the intervals; not of starts. \\[default: 0.95]"),
-    ] = None,
+    ] = None
+
+    def arguments(self) -> dict[str, Any]:
+        """Returns the arguments of `irtjax.stability`."""
+        from irtjax.validity.stability import KINDS
+
+        if self.kind not in KINDS:
+            raise ValueError(f"--kind {self.kind} is not one of {', '.join(KINDS)}")
+        model = own_or_name(self.model, "--model")
+        return dataclasses.asdict(self) | {"model": model}
+
+
+@opt.with_options
+def stability_command(
+    files: opt.Files,
+    scores: opt.ScoreRange,
+    study: StabilityOptions,
     out: Annotated[
         Path | None,
         opt.out(
@@ -79,40 +94,26 @@ def stability_command(
     ] = None,
     seed: opt.Seed = 0,
     figures: opt.Figures = True,
-    quiet: opt.Quiet = False,
-    json: opt.Json = False,
+    *,
+    output: opt.Output,
+    reading: opt.Reading,
 ) -> None:
     """Measures how much the ranking depends on items, subjects or starts."""
-    opt.check_level(level)
+    opt.check_level(study.level)
     check_out_folder(out, (*TABLES, FIGURE))
-    with ProgressLine(quiet) as progress:
+    with ProgressLine(output.quiet) as progress:
         progress("read")
-        table = reading.read(files)
-        limits = opt.all_bounds(bounds, bounds_of).get("bounds")
-        if limits is not None:
-            from irtjax.data.reversal import bounds_of_values
-            from irtjax.data.scores import rescale
-
-            table = rescale(table, bounds_of_values(table, limits))
+        table = scores.rescale(reading.read(files))
         prepare()
 
-        from irtjax.validity.stability import KINDS, stability
+        from irtjax.validity.stability import stability
 
-        if kind not in KINDS:
-            raise ValueError(f"--kind {kind} is not one of {', '.join(KINDS)}")
-        options = {"num": num, "model": own_or_name(model, "--model"), "top": top}
-        options |= {
-            "level": level,
-            "family": family,
-            "key": seed,
-            "progress": progress,
-        }
-        result = stability(table, kind, **options)
+        result = stability(table, **study.arguments(), key=seed, progress=progress)
     if out is not None:
         _write(result, out, figures)
-    if json:
+    if output.json:
         print_json(_document(result))
-    elif not quiet:
+    elif not output.quiet:
         _show(result, out)
 
 

@@ -376,9 +376,9 @@ def test_both_on_the_command_line(tmp_path):
 
 @pytest.mark.parametrize(("given", "value"), [("noise", "noise"), ("0.5", 0.5)])
 def test_the_option_of_the_penalty_is_read(given, value):
-    from irtjax.cli.fit_options import OPTIONS, take
+    from irtjax.cli.fit_options import FitOptions
 
-    settings, _ = take({x.name: x.default for x in OPTIONS} | {"penalty": given})
+    settings, _ = FitOptions(penalty=given).split()
     assert settings == {"penalty": value}
     with pytest.raises(ValueError, match="'loud' is neither a number nor noise"):
-        take({x.name: x.default for x in OPTIONS} | {"penalty": "loud"})
+        FitOptions(penalty="loud").split()

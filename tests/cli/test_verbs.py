@@ -1,0 +1,52 @@
+"""Commands are made from the parameters of the verbs of Python that they call."""
+
+import dataclasses
+import inspect
+
+import pytest
+from typer.main import get_command
+
+import irtjax
+from irtjax.adaptive.design import Rules
+from irtjax.cli.adapt import RuleOptions
+from irtjax.cli.app import app
+from irtjax.cli.audit import AuditOptions
+from irtjax.cli.clusters import ClusterOptions
+from irtjax.cli.power import PowerOptions
+from irtjax.cli.shrink import SubsetOptions
+from irtjax.cli.stability import StabilityOptions
+from irtjax.subsets.pool import make_pool
+
+
+@pytest.mark.parametrize(
+    ("arguments", "verbs"),
+    [
+        (PowerOptions().arguments(), [irtjax.power]),
+        (StabilityOptions().arguments(), [irtjax.stability]),
+        (dataclasses.asdict(ClusterOptions()), [irtjax.heterogeneity]),
+        (AuditOptions(seed=None).arguments(), [irtjax.audit]),
+        # Keywords of `shrink` that it hands on have their defaults there.
+        (
+            SubsetOptions().target() | SubsetOptions().arguments(),
+            [make_pool, irtjax.shrink],
+        ),
+    ],
+)
+def test_options_have_the_names_and_the_defaults_of_the_verb(arguments, verbs):
+    parameters = {}
+    for verb in verbs:
+        parameters |= inspect.signature(verb).parameters
+    for name, value in arguments.items():
+        assert value == parameters[name].default, name
+
+
+def test_rules_of_adaptive_tests_are_those_of_python():
+    names = {*RuleOptions().rules([])} - {"num_items", "max_exposure"}
+    assert names == {*Rules.__annotations__}
+
+
+@pytest.mark.parametrize("name", get_command(app).commands)  # pyright: ignore
+def test_a_command_has_at_most_ten_parameters(name):
+    command = get_command(app).commands[name]  # pyright: ignore
+    callback = inspect.unwrap(command.callback)
+    assert len(inspect.signature(callback).parameters) <= 10
