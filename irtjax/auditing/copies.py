@@ -65,9 +65,10 @@ def duplicates(
         padded = np.pad(rows, (0, width - rows.size), mode="edge")
         met = True
         if observed is not None:
-            met = jnp.asarray(observed[:, padded] & observed[:, twin[padded]])
+            met = jax.device_put(observed[:, padded] & observed[:, twin[padded]])
         here, there = (
-            jax.tree.map(lambda x, r=r: x[r], items) for r in (padded, twin[padded])
+            jax.tree.map(lambda x, r=r: np.asarray(x)[r], items)
+            for r in (padded, twin[padded])
         )
         chance = np.asarray(_agreement(family, here, there, ability, met))
         p_value[rows] = np.minimum(1, chance[: rows.size] * (size - 1))

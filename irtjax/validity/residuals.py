@@ -58,12 +58,13 @@ def _blocks(items, values, observed, width):
     for start in range(0, size, width):
         places = np.arange(start, start + width)
         rows = np.minimum(places, size - 1)
-        chosen = jax.tree.map(lambda x, rows=rows: x[rows], items)
+        # Taken on the host, where this compiles no program for each shape.
+        chosen = jax.tree.map(lambda x, rows=rows: np.asarray(x)[rows], items)
         y = values[:, rows]
         seen = np.broadcast_to(places < size, y.shape)
         if observed is not None:
             seen = seen & observed[:, rows]
-        yield chosen, jnp.asarray(y), jnp.asarray(seen)
+        yield jax.device_put((chosen, y, seen))
 
 
 @eqx.filter_jit
