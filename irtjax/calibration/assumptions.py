@@ -31,7 +31,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from irtjax.data.sparse_table import SparseCells
+from irtjax.data.blocks import Block
+from irtjax.data.responses import AbstractResponses
 from irtjax.numerics.dispersion import intraclass
 from irtjax.numerics.programs import stored_jit
 
@@ -51,8 +52,8 @@ SMALLEST_SD = 1 / 3
 SMALLEST_FACTOR = 1.1
 #: Cells, and subjects at least, from which the dependence of trials is estimated.
 MOST_CELLS, SOME_SUBJECTS = 200_000, 20
-#: Cells of a block of subjects.
-BLOCK_CELLS = 2**22
+#: Numbers that the test of one ability makes of a cell, in addition to benchmarks.
+CELL_NUMBERS = 12
 
 
 class BenchmarkTest(NamedTuple):
@@ -148,92 +149,64 @@ def cell_slopes(family: Any, items: Any, theta, values, exposure):
     return slope, information
 
 
+@stored_jit
+def _sums_by_benchmark(
+    family: Any, items: Any, theta: jax.Array, data: AbstractResponses, onto: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+    """Sums of slopes and of information of the cells, `[subjects, benchmarks]`.
+
+    `onto` `[items, benchmarks]` has a 1 for the benchmark of each item.
+    """
+
+    def rows(block: Block) -> tuple[jax.Array, jax.Array]:
+        records, theirs = block.columns((items, onto))
+        values, exposure = block.values.astype(theta.dtype), block.exposure
+        exposure = 1 if exposure is None else exposure.astype(theta.dtype)
+        at = jnp.broadcast_to(block.rows(theta)[:, None], values.shape)
+        natural = lambda at: tuple(block.at_cells(family.natural, records, at))
+        _, (base, *rest) = jax.jvp(natural, (at,), (jnp.ones_like(at),))
+        slope = base * exposure
+        for statistic, each in zip(family.statistics(values), rest, strict=True):
+            slope = slope + statistic * each
+        information = block.at_cells(family.information, records, at) * exposure
+        return block.sums(slope, theirs), block.sums(information, theirs)
+
+    zeros = jnp.zeros((theta.shape[0], onto.shape[1]), theta.dtype)
+    numbers = CELL_NUMBERS + onto.shape[1]
+    return data.map_subjects(rows, (zeros, zeros), theta.dtype, numbers=numbers)
+
+
 def one_ability_test(
     family: Any,
     items: Any,
     ability: np.ndarray,
-    values: Any,
-    exposure: Any,
+    data: AbstractResponses,
     benchmarks: np.ndarray,
 ) -> BenchmarkTest | None:
     """Tests whether one ability explains the responses to all benchmarks.
 
-    None with fewer than two benchmarks or three subjects. `values` are responses in the
-    family's form, `exposure` a mask or numbers of trials, `benchmarks` names `[items]`.
+    None with fewer than two benchmarks or three subjects. `benchmarks` are names
+    `[items]`.
 
+    >>> from irtjax.data.responses import Responses
     >>> from irtjax.models.families.logistic import Binary, LogisticItems
     >>> one, zero = jnp.ones(40), jnp.zeros(40)
     >>> items = LogisticItems(one, zero, zero, one)
-    >>> y = np.kron([[1, 0], [0, 1], [1, 0]], np.ones(20))
+    >>> data = Responses(jnp.kron(jnp.array([[1, 0], [0, 1], [1, 0]]), jnp.ones(20)))
     >>> names = np.repeat(["a", "b"], 20)
-    >>> found = one_ability_test(Binary(), items, np.zeros(3), y, None, names)
+    >>> found = one_ability_test(Binary(), items, np.zeros(3), data, names)
     >>> found.degrees, found.p_value < 1e-6
     (2, True)
     """
     names, code = np.unique(benchmarks, return_inverse=True)
-    subjects = len(ability)
-    if len(names) < 2 or subjects < 3:
+    if len(names) < 2 or len(ability) < 3:
         return None
     dtype = jnp.asarray(items[0]).dtype
-    onto = np.eye(len(names))[code]
-    size = max(1, min(subjects, BLOCK_CELLS // len(code)))
-    parts = []
-    for start in range(0, subjects, size):
-        # Blocks of one shape: the last one repeats its last subject.
-        rows = np.minimum(np.arange(start, start + size), subjects - 1)
-        seen = None if exposure is None else np.asarray(exposure)[rows]
-        slopes = cell_slopes(
-            family,
-            items,
-            np.asarray(ability)[rows].astype(dtype),
-            np.asarray(values)[rows].astype(dtype),
-            seen,
-        )
-        new_rows = min(size, subjects - start)
-        parts.append([(np.asarray(x, float) @ onto)[:new_rows] for x in slopes])
-    return _benchmark_test(*(np.concatenate(x) for x in zip(*parts, strict=True)))
-
-
-@stored_jit
-def _cell_slopes(family: Any, items: Any, theta, values, item):
-    """Slopes of the log-likelihood and information of single cells."""
-
-    def one(theta, value, own):
-        row = jax.tree.map(lambda x: x[None], own)
-        log_prob = lambda at: family.log_prob(value[None, None], row, at[None])[0, 0]
-        _, slope = jax.jvp(log_prob, (theta,), (jnp.ones_like(theta),))
-        return slope, family.information(own, theta)
-
-    return jax.vmap(one)(theta, values, jax.tree.map(lambda x: x[item], items))
-
-
-def one_ability_test_of_cells(
-    family: Any,
-    items: Any,
-    ability: np.ndarray,
-    cells: SparseCells,
-    benchmarks: np.ndarray,
-) -> BenchmarkTest | None:
-    """`one_ability_test` of responses of which few are observed."""
-    names, code = np.unique(benchmarks, return_inverse=True)
-    subjects, width = len(ability), len(names)
-    if width < 2 or subjects < 3:
-        return None
-    dtype = jnp.asarray(items[0]).dtype
-    row, column, value = cells.row, cells.column, cells.value.astype(dtype)
-    theta = np.asarray(ability).astype(dtype)[row]
-    size = max(1, min(len(row), BLOCK_CELLS))
-    slope, information = np.zeros((2, len(row)))
-    for start in range(0, len(row), size):
-        # Blocks of one shape: the last one repeats its last cell.
-        block = np.minimum(np.arange(start, start + size), len(row) - 1)
-        slope[block], information[block] = _cell_slopes(
-            family, items, theta[block], value[block], column[block]
-        )
-    pair = row.astype(np.int64) * width + code[column]
-    parts = slope, information
-    sums = (np.bincount(pair, x, minlength=subjects * width) for x in parts)
-    return _benchmark_test(*(x.reshape(subjects, width) for x in sums))
+    onto = jnp.asarray(np.eye(len(names))[code], dtype)
+    theta = jnp.asarray(ability, dtype)
+    sums = _sums_by_benchmark(family, items, theta, data, onto)
+    slope, information = (np.asarray(x, float) for x in sums)
+    return _benchmark_test(slope, information)
 
 
 def _benchmark_test(slope: np.ndarray, information: np.ndarray) -> BenchmarkTest | None:

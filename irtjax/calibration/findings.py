@@ -11,7 +11,6 @@ from irtjax.calibration import assumptions, copies, flags, identification
 from irtjax.calibration.parts import Findings, Part
 from irtjax.calibration.parts.groups import vanishing_groups
 from irtjax.calibration.tables import CheckedTables
-from irtjax.data.sparse_responses import SparseResponses
 from irtjax.data.table import ResponseTable
 from irtjax.data.wording import counted
 from irtjax.estimators.estimates import Estimates
@@ -201,11 +200,7 @@ def benchmark_test(
     if not grouped or estimates.problem.model.has_lengths:
         return None
     problem, items = estimates.problem, estimates.parameters.items
-    family, ability, data = problem.model.family, estimates.ability, problem.data
-    if isinstance(data, SparseResponses):
-        return assumptions.one_ability_test_of_cells(
-            family, items, ability, table.cells, table.benchmarks
-        )
+    family, ability = problem.model.family, estimates.ability
     return assumptions.one_ability_test(
-        family, items, ability, data.values, data.exposure, table.benchmarks
+        family, items, ability, problem.data, table.benchmarks
     )

@@ -2,7 +2,8 @@
 
 A block of a matrix has every column. A block of observed cells has those of each row
 alone, side by side, and the number of the column of each. Functions of a block are
-written with what both have.
+written with what both have. What belongs to columns (`theirs`, records) is given as
+`columns` returns it, so that it is gathered once.
 """
 
 from __future__ import annotations
@@ -43,13 +44,13 @@ class DenseBlock(NamedTuple):
         """`function(record of the column, number)` of numbers at the cells."""
         return jax.vmap(jax.vmap(function), (None, 0))(records, at)
 
-    def products(self, own: Array, table: Array) -> Float[Array, "rows columns"]:
+    def products(self, own: Array, theirs: Array) -> Float[Array, "rows columns"]:
         """Products of the rows' vectors with those of the columns, both `[..., p]`."""
-        return own @ table.T
+        return own @ theirs.T
 
-    def sums(self, cells: Array, table: Array) -> Float[Array, "rows m"]:
-        """Sums over the cells of each row, times vectors `[all columns, m]`."""
-        return cells @ table
+    def sums(self, cells: Array, theirs: Array) -> Float[Array, "rows m"]:
+        """Sums over the cells of each row, times vectors of the columns."""
+        return cells @ theirs
 
     def outer_sums(self, cells: Array, left: Array, right: Array) -> Array:
         """Sums over the cells of each row, times outer products of two vectors."""
@@ -57,9 +58,9 @@ class DenseBlock(NamedTuple):
         sums = cells @ pairs.reshape(len(pairs), -1)
         return sums.reshape(-1, *pairs.shape[1:])
 
-    def forms(self, matrices: Array, table: Array) -> Float[Array, "rows columns"]:
+    def forms(self, matrices: Array, theirs: Array) -> Float[Array, "rows columns"]:
         """Quadratic forms v'M v of the rows' matrices, in the columns' vectors."""
-        pairs = table[:, :, None] * table[:, None, :]
+        pairs = theirs[:, :, None] * theirs[:, None, :]
         return matrices.reshape(len(matrices), -1) @ pairs.reshape(len(pairs), -1).T
 
 
@@ -93,25 +94,23 @@ class ObservedBlock(NamedTuple):
 
     def at_cells(self, function: Callable[[Any, Array], Any], records: Any, at: Array):
         """`function(record of the column, number)` of numbers at the cells."""
-        return jax.vmap(jax.vmap(function))(self.columns(records), at)
+        return jax.vmap(jax.vmap(function))(records, at)
 
-    def products(self, own: Array, table: Array) -> Float[Array, "rows cells"]:
+    def products(self, own: Array, theirs: Array) -> Float[Array, "rows cells"]:
         """Products of the rows' vectors with those of the columns, both `[..., p]`."""
-        return jnp.einsum("rp,rwp->rw", own, table[self.column])
+        return jnp.einsum("rp,rwp->rw", own, theirs)
 
-    def sums(self, cells: Array, table: Array) -> Float[Array, "rows m"]:
-        """Sums over the cells of each row, times vectors `[all columns, m]`."""
-        return jnp.einsum("rw,rwm->rm", cells, table[self.column])
+    def sums(self, cells: Array, theirs: Array) -> Float[Array, "rows m"]:
+        """Sums over the cells of each row, times vectors of the columns."""
+        return jnp.einsum("rw,rwm->rm", cells, theirs)
 
     def outer_sums(self, cells: Array, left: Array, right: Array) -> Array:
         """Sums over the cells of each row, times outer products of two vectors."""
-        pairs = left[self.column], right[self.column]
-        return jnp.einsum("rw,rwp,rwq->rpq", cells, *pairs)
+        return jnp.einsum("rw,rwp,rwq->rpq", cells, left, right)
 
-    def forms(self, matrices: Array, table: Array) -> Float[Array, "rows cells"]:
+    def forms(self, matrices: Array, theirs: Array) -> Float[Array, "rows cells"]:
         """Quadratic forms v'M v of the rows' matrices, in the columns' vectors."""
-        own = table[self.column]
-        return jnp.einsum("rpq,rwp,rwq->rw", matrices, own, own)
+        return jnp.einsum("rpq,rwp,rwq->rw", matrices, theirs, theirs)
 
 
 #: Either of them.

@@ -1,7 +1,7 @@
 """The arrays that enter ``jit``: responses of subjects to items, on one measure."""
 
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import equinox as eqx
@@ -70,13 +70,22 @@ class AbstractResponses(eqx.Module):
 
     @property
     @abstractmethod
-    def shares_programs(self) -> bool:
-        """Whether data of other sizes have the same programs, if both are padded."""
+    def has_blocks(self) -> bool:
+        """Whether a pass takes blocks of subjects with every item.
+
+        Else it takes the observed cells, by subject and then by item, and its programs
+        are those of one layout: padding does not share them.
+        """
 
     @property
     @abstractmethod
     def is_sparse(self) -> bool:
         """Whether passes over the observed cells alone are the quicker ones."""
+
+    @property
+    @abstractmethod
+    def single(self) -> bool:
+        """Whether every observed cell is one trial."""
 
     @abstractmethod
     def answered(
@@ -106,6 +115,17 @@ class AbstractResponses(eqx.Module):
         self, on_values: Float[Array, "items m"], on_exposure: Array
     ) -> Float[Array, "subjects m"]:
         """Computes values @ on_values + exposure @ on_exposure."""
+
+    @abstractmethod
+    def table_products(
+        self,
+        tables: Sequence[Float[Array, "items m"]],
+        weights: Callable[[Array, Array], Sequence[Array]],
+    ) -> Float[Array, "subjects m"]:
+        """Sum over tables of cells times table; `weights` makes the cells of each.
+
+        It takes values and exposure.
+        """
 
     @abstractmethod
     def column_products(
@@ -159,12 +179,25 @@ class AbstractResponses(eqx.Module):
         """
 
     @abstractmethod
-    def map_items(self, function: Callable[[Block], Any], init: Any, dtype: Any) -> Any:
+    def map_items(
+        self,
+        function: Callable[[Block], Any],
+        init: Any,
+        dtype: Any,
+        *,
+        numbers: int = 1,
+        into: Any = None,
+        between: Int[Array, "2"] | None = None,
+    ) -> Any:
         """As `map_subjects`, of blocks whose rows are items and columns subjects."""
 
     @abstractmethod
     def stretches(self, dtype: Any, numbers: int = 1) -> tuple[int, int]:
         """Rows and rows of a block of `map_subjects`: see `blocks_in_stretches`."""
+
+    @abstractmethod
+    def item_stretches(self, dtype: Any, numbers: int = 1) -> tuple[int, int]:
+        """The same of `map_items`."""
 
     @abstractmethod
     def matrix_blocks(
@@ -233,9 +266,14 @@ class Responses(AbstractResponses):
         return self.observed if self.trials is None else self.trials
 
     @property
-    def shares_programs(self) -> bool:
-        """True: a matrix is padded to one of a few sizes."""
+    def has_blocks(self) -> bool:
+        """True: a block is a part of the matrix."""
         return True
+
+    @property
+    def single(self) -> bool:
+        """Whether every observed cell is one trial."""
+        return self.trials is None
 
     @property
     def is_sparse(self) -> bool:
@@ -286,6 +324,24 @@ class Responses(AbstractResponses):
 
         empty = jnp.zeros((self.num_subjects, on_values.shape[1]), dtype)
         return self.map_subjects(product, empty, dtype)
+
+    def table_products(
+        self,
+        tables: Sequence[Float[Array, "items m"]],
+        weights: Callable[[Array, Array], Sequence[Array]],
+    ) -> Float[Array, "subjects m"]:
+        """Sum over tables of cells times table; `weights` makes the cells of each."""
+        dtype = tables[0].dtype
+
+        def products(block: DenseBlock) -> Array:
+            exposure = block.exposure
+            exposure = jnp.ones_like(block.values) if exposure is None else exposure
+            pairs = zip(weights(block.values, exposure), tables, strict=True)
+            parts = [cells.astype(dtype) @ table for cells, table in pairs]
+            return jnp.sum(jnp.stack(parts), axis=0)
+
+        empty = jnp.zeros((self.num_subjects, tables[0].shape[1]), dtype)
+        return self.map_subjects(products, empty, dtype)
 
     def column_products(
         self,
@@ -361,11 +417,18 @@ class Responses(AbstractResponses):
         return self.map_subjects(prepare(None), init, dtype, **options)
 
     def map_items(
-        self, function: Callable[[DenseBlock], Any], init: Any, dtype: Any
+        self,
+        function: Callable[[DenseBlock], Any],
+        init: Any,
+        dtype: Any,
+        *,
+        numbers: int = 1,
+        into: Any = None,
+        between: Int[Array, "2"] | None = None,
     ) -> Any:
         """As `map_subjects`, of blocks whose rows are items and columns subjects."""
-        itemsize = jnp.dtype(dtype).itemsize
-        size = block_size_for(self.num_items, self.num_subjects, itemsize)
+        del numbers
+        size = self.item_stretches(dtype)[1]
 
         def cut(array: Array | None, start: Array) -> Array | None:
             if array is None:
@@ -380,12 +443,20 @@ class Responses(AbstractResponses):
             put = lambda array, part: put_block(array, part, start)
             return jax.tree.map(put, carry, rows)
 
-        return scan_subject_blocks(body, init, self.num_items, size)
+        init = init if into is None else into
+        return scan_subject_blocks(body, init, self.num_items, size, between)
 
     def stretches(self, dtype: Any, numbers: int = 1) -> tuple[int, int]:
         """Rows and rows of a block of `map_subjects`: see `blocks_in_stretches`."""
         del numbers
         return self.num_subjects, self._block_size(dtype)
+
+    def item_stretches(self, dtype: Any, numbers: int = 1) -> tuple[int, int]:
+        """The same of `map_items`."""
+        del numbers
+        itemsize = jnp.dtype(dtype).itemsize
+        shape = self.num_items, self.num_subjects
+        return self.num_items, block_size_for(*shape, itemsize)
 
     def matrix_blocks(
         self, size: int, dtype: Any

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import equinox as eqx
@@ -37,7 +37,7 @@ class SparseResponses(AbstractResponses):
         subjects: Buckets of subjects, whose cells name items.
         items: Buckets of items, whose cells name subjects.
         shape: Numbers of subjects and of items.
-        single: Whether every observed cell is one trial.
+        one_trial: Whether every observed cell is one trial.
 
     >>> cells = SparseCells.of([0, 1, 1], [1, 0, 1], [1, 0, 1], (2, 2))
     >>> data = SparseResponses.of_cells(cells)
@@ -48,7 +48,7 @@ class SparseResponses(AbstractResponses):
     subjects: tuple[Bucket, ...]
     items: tuple[Bucket, ...]
     shape: tuple[int, int] = eqx.field(static=True)
-    single: bool = eqx.field(static=True)
+    one_trial: bool = eqx.field(static=True)
 
     @classmethod
     def of_cells(
@@ -101,8 +101,13 @@ class SparseResponses(AbstractResponses):
         return self.shape[1]
 
     @property
-    def shares_programs(self) -> bool:
-        """False: the layout is that of these observed cells."""
+    def single(self) -> bool:
+        """Whether every observed cell is one trial."""
+        return self.one_trial
+
+    @property
+    def has_blocks(self) -> bool:
+        """False: there are only observed cells."""
         return False
 
     @property
@@ -154,8 +159,15 @@ class SparseResponses(AbstractResponses):
     ) -> Float[Array, "subjects m"]:
         """Computes values @ on_values + exposure @ on_exposure over observed cells."""
         both = lambda value, exposure: (value, exposure)
-        tables = on_values, on_exposure
-        return cell_products(self.subjects, self.num_subjects, tables, both)
+        return self.table_products((on_values, on_exposure), both)
+
+    def table_products(
+        self,
+        tables: Sequence[Float[Array, "items m"]],
+        weights: Callable[[Array, Array], Sequence[Array]],
+    ) -> Float[Array, "subjects m"]:
+        """Sum over tables of cells times table; `weights` makes the cells of each."""
+        return cell_products(self.subjects, self.num_subjects, tables, weights)
 
     def column_products(
         self,
@@ -194,15 +206,7 @@ class SparseResponses(AbstractResponses):
         See `AbstractResponses.map_subjects`.
         """
         del dtype
-        if into is not None and between is not None:
-            # Subjects without a response are in no block.
-            first = between[0] == 0
-            init = jax.tree.map(lambda x, y: jnp.where(first, x, y), init, into)
-        buckets = self.subjects
-        if numbers > 1:
-            buckets = tuple(in_blocks(bucket, numbers) for bucket in buckets)
-        of_chunk = lambda part: function(ObservedBlock.of(part))
-        return scan_rows(buckets, of_chunk, init, between)
+        return _map(self.subjects, function, init, numbers, into, between)
 
     def map_rows(
         self,
@@ -224,17 +228,28 @@ class SparseResponses(AbstractResponses):
         return self.map_subjects(jax.vmap(one), init, dtype, **options)
 
     def map_items(
-        self, function: Callable[[ObservedBlock], Any], init: Any, dtype: Any
+        self,
+        function: Callable[[ObservedBlock], Any],
+        init: Any,
+        dtype: Any,
+        *,
+        numbers: int = 1,
+        into: Any = None,
+        between: Int[Array, "2"] | None = None,
     ) -> Any:
         """As `map_subjects`, of blocks whose rows are items and columns subjects."""
         del dtype
-        of_chunk = lambda part: function(ObservedBlock.of(part))
-        return scan_rows(self.items, of_chunk, init)
+        return _map(self.items, function, init, numbers, into, between)
 
     def stretches(self, dtype: Any, numbers: int = 1) -> tuple[int, int]:
         """Blocks of `map_subjects`, one at a time: see `blocks_in_stretches`."""
         del dtype
         return num_blocks(self.subjects, numbers), 1
+
+    def item_stretches(self, dtype: Any, numbers: int = 1) -> tuple[int, int]:
+        """The same of `map_items`."""
+        del dtype
+        return num_blocks(self.items, numbers), 1
 
     def matrix_blocks(
         self, size: int, dtype: Any
@@ -247,12 +262,31 @@ class SparseResponses(AbstractResponses):
         numbers = jnp.asarray(places, jnp.int32)
         subjects = tuple(x._replace(column=numbers[x.column]) for x in self.subjects)
         shape = self.num_subjects, num_items
-        return SparseResponses(subjects, (), shape, self.single)
+        return SparseResponses(subjects, (), shape, self.one_trial)
 
     @property
     def is_complete(self) -> bool:
         """False: cells are missing."""
         return False
+
+
+def _map(
+    buckets: tuple[Bucket, ...],
+    function: Callable[[ObservedBlock], Any],
+    init: Any,
+    numbers: int,
+    into: Any,
+    between: Array | None,
+) -> Any:
+    """`map_subjects` of the rows of buckets."""
+    if into is not None and between is not None:
+        # Rows without a cell are in no block.
+        first = between[0] == 0
+        init = jax.tree.map(lambda x, y: jnp.where(first, x, y), init, into)
+    if numbers > 1:
+        buckets = tuple(in_blocks(bucket, numbers) for bucket in buckets)
+    of_chunk = lambda part: function(ObservedBlock.of(part))
+    return scan_rows(buckets, of_chunk, init, between)
 
 
 def by_cell(data: AbstractResponses) -> SparseResponses:

@@ -6,7 +6,7 @@ M o (Y* - P) for responses Y* drawn from P: the size of noise. See `factor_rank`
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -15,8 +15,7 @@ from jax import lax
 from jaxtyping import Array, Float
 
 from irtjax._types import Scalar
-from irtjax.data.responses import Responses
-from irtjax.data.sparse_responses import SparseResponses
+from irtjax.data.responses import AbstractResponses
 from irtjax.likelihood.products import cells
 from irtjax.models.model import Model
 from irtjax.numerics.kernels import (
@@ -44,7 +43,7 @@ def leading_residual(
     model: Model,
     items,
     theta: Array,
-    data: Responses | SparseResponses,
+    data: AbstractResponses,
     key: Array | None = None,
 ) -> Leading:
     """What leads M o (Y - P), or responses drawn from P with a key in place of Y.
@@ -56,9 +55,9 @@ def leading_residual(
         data: All cells with a mask, or the observed cells.
         key: Random key of the responses drawn; None for those observed.
     """
-    if isinstance(data, SparseResponses):
-        return _leading_of_cells(items, theta, data, key)
-    return _leading(model, items, theta, data, key)
+    if data.has_blocks:
+        return _leading(model, items, theta, data, key)
+    return _leading_by_cell(items, theta, data, key)
 
 
 def _largest(product, size: int, dtype) -> tuple[Scalar, Array]:
@@ -100,7 +99,7 @@ def _with_rows(value: Scalar, items: Array, rows: Array) -> Leading:
 
 
 @eqx.filter_jit
-def _leading(model: Model, items, theta, data: Responses, key=None) -> Leading:
+def _leading(model: Model, items, theta, data: Any, key=None) -> Leading:
     """`leading_residual` of a matrix."""
     dtype = items.intercept.dtype
     num_subjects, num_items = data.values.shape
@@ -135,7 +134,7 @@ def _leading(model: Model, items, theta, data: Responses, key=None) -> Leading:
 
 
 @eqx.filter_jit
-def _leading_of_cells(items, theta, data: SparseResponses, key=None) -> Leading:
+def _leading_by_cell(items, theta, data: Any, key=None) -> Leading:
     """`leading_residual` of the observed cells."""
     dtype, slopes = items.intercept.dtype, items.discrimination
 

@@ -15,7 +15,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from irtjax._types import KeyArray
-from irtjax.data.responses import Responses
 from irtjax.data.table import ResponseTable
 from irtjax.data.wording import counted
 from irtjax.estimators.factor_folds import folds_of, with_mask
@@ -115,7 +114,7 @@ def find_rank(task: Task, plan: Factor, floating: Any, key: KeyArray) -> NoiseRa
         ValueError: If there are none.
     """
     data = task.problem.data
-    if isinstance(data, Responses):
+    if data.has_blocks:
         data = with_mask(data)
     noise = rank_above_noise(data, plan.count, floating, key)
     if not noise.rank:
@@ -210,7 +209,7 @@ def _path_of(task: Task, plan: Factor, floating: Any, key: KeyArray) -> PriorPat
     if mask is not None:
         free = problem.free.at[:, :dims].set(jnp.asarray(mask))
         problem = dataclasses.replace(problem, free=free)
-    cells = not isinstance(data, Responses)
+    cells = not data.has_blocks
     what = "the prior of slopes by held-out responses"
     folds = folds_of(table, key, floating, what=what, cells=cells)
     method: Any = task.method

@@ -188,7 +188,7 @@ def scan_in_stretches(
 
     See `kernels.blocks_in_stretches`; observed cells alone are one call.
     """
-    if not data.shares_programs:
+    if not data.has_blocks:
         return program()
     return kernels.blocks_in_stretches(program, nothing, *data.stretches(dtype))
 

@@ -25,7 +25,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from irtjax.data.responses import AbstractResponses
-from irtjax.data.sparse_responses import SparseResponses, by_cell
+from irtjax.data.sparse_responses import by_cell
 from irtjax.inference.gradients import (
     Setting,
     Whitening,
@@ -409,7 +409,7 @@ def _inversion(
     data, columns = problem.data, problem.free.shape[1]
     num_subjects, num_items = _counts(data)
     size = num_items * columns + 2
-    family, few = problem.model.family, isinstance(data, SparseResponses)
+    family, few = problem.model.family, not data.has_blocks
     terms = default_terms(data) if num_terms is None else num_terms
     asymptotes = getattr(family, "asymptotes", 0)
     if num_terms is None and asymptotes and (few or num_items <= 600 or terms >= 8):
@@ -471,6 +471,6 @@ def item_covariance(
     check_kind(problem, kind)
     problem, how, terms = _inversion(problem, kind, nodes.size, num_terms, how)
     of = problem, coordinates, population, nodes
-    if how == "leading" and not isinstance(problem.data, SparseResponses):
+    if how == "leading" and problem.data.has_blocks:
         return _by_passes(kind, terms, *of)
     return _covariance(*of, kind, terms, how)

@@ -35,8 +35,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from irtjax.data.responses import Responses
-from irtjax.data.sparse_responses import SparseResponses
+from irtjax.data.responses import AbstractResponses
 from irtjax.inference.block import (
     Scorer,
     SubjectBlock,
@@ -50,7 +49,7 @@ from irtjax.inference.item_error import (
     coordinate_slopes,
     mean_sensitivity,
 )
-from irtjax.likelihood.counts import sparse_log_likelihood
+from irtjax.likelihood.counts import log_likelihood_at_nodes
 from irtjax.models.family import AbstractResponseFamily, Items
 from irtjax.models.model import Model, Population
 from irtjax.numerics.kernels import weigh_rows
@@ -79,7 +78,7 @@ def expected_scores(
     model: Model,
     items: Items,
     population: Population,
-    data: Responses | SparseResponses,
+    data: AbstractResponses,
     nodes: Float[Array, " nodes"],
     item_covariance: Covariance | None = None,
     evidence_moves: Float[Array, "subjects 2 rank"] | None = None,
@@ -138,7 +137,7 @@ def expected_scores(
             variance = variance + added_variance(scorer, block, at, moves)[0]
         return ExpectedScores(score, jnp.sqrt(variance))
 
-    if isinstance(data, SparseResponses):
+    if not data.has_blocks:
         given = scorer, data, theta, log_weights, at_nodes, least, direct
         return _sparse_expected(*given)
     zeros = jnp.zeros(data.num_subjects, scorer.mean.dtype)
@@ -162,7 +161,7 @@ def watched_expected_scores(*given: Any) -> ExpectedScores:
 
 def _sparse_expected(
     scorer: Scorer,
-    data: SparseResponses,
+    data: AbstractResponses,
     theta: Array,
     log_weights: Array,
     at_nodes: Array,
@@ -177,7 +176,7 @@ def _sparse_expected(
     answered.
     """
     tables = scorer.model.family.table(scorer.items, theta)
-    log_lik = sparse_log_likelihood(scorer.model, tables, data)
+    log_lik = log_likelihood_at_nodes(scorer.model, tables, data)
     posterior = jax.nn.softmax(log_lik + log_weights, axis=1)
     score = posterior @ at_nodes
     lean = posterior * (at_nodes - score[:, None])

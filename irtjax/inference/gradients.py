@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float
 
-from irtjax.data.sparse_responses import SparseResponses
 from irtjax.likelihood.counts import (
     block_log_likelihood,
     expected_counts,
-    sparse_log_likelihood,
+    log_likelihood_at_nodes,
 )
 from irtjax.likelihood.item_steps import expected_derivatives
 from irtjax.likelihood.problem import Problem
@@ -112,7 +111,7 @@ class AbilityBlock(NamedTuple):
     cells: list
 
 
-def _gradients_of_cells(setting: Setting, cells, items, scale) -> Array:
+def _gradients_at(setting: Setting, cells, items, scale) -> Array:
     """Gradients `[block, parameters]`; `items`: table to `[block, items, columns]`."""
     statistics, exposure = cells
     total, *rest = map(items, setting.slopes)
@@ -136,7 +135,7 @@ def ability_block(setting: Setting, start, size: int, num_terms: int) -> Ability
     def at(moments):
         items = lambda table: jnp.tensordot(moments, table, 1)
         scale = moments @ setting.scale_gradients.T
-        return _gradients_of_cells(setting, cells, items, scale)
+        return _gradients_at(setting, cells, items, scale)
 
     gradients = jnp.stack([at(posterior * each) for each in basis])
     return AbilityBlock(posterior, basis, gradients, cells)
@@ -260,7 +259,7 @@ def fold_nodes(setting, whitening, body, init):
         def at_node(carry, k):
             items = lambda table: jnp.broadcast_to(table[k], (size, *table.shape[1:]))
             scale = jnp.broadcast_to(setting.scale_gradients[:, k], (size, 2))
-            gradients = _gradients_of_cells(setting, block.cells, items, scale)
+            gradients = _gradients_at(setting, block.cells, items, scale)
             root = jnp.sqrt(weight * block.posterior[:, k])
             gap = (gradients - block.gradients[0]) * root[:, None]
             return body(carry, whitening.rows(gap)), None
@@ -279,10 +278,10 @@ def _fold_cells(setting, whitening, num_terms: int, body, init, numbers: int):
     `[subjects, terms, 2]`. `numbers` are made for each cell beside the rows. Returns
     the result, and `[terms, 2]` for all subjects without a response.
     """
-    data: SparseResponses = setting.problem.data  # pyright: ignore
+    data: Any = setting.problem.data
     family, free = setting.problem.model.family, setting.problem.free
     dtype = setting.nodes.dtype
-    log_lik = sparse_log_likelihood(setting.problem.model, setting.tables, data)
+    log_lik = log_likelihood_at_nodes(setting.problem.model, setting.tables, data)
     posterior = jax.nn.softmax(log_lik + setting.log_weights, axis=1)
     weight = data.subject_weight
     root = jnp.ones(data.num_subjects, dtype)
@@ -332,7 +331,7 @@ def sparse_gram(setting: Setting, whitening: Whitening, num_terms: int) -> Array
         return gram.at[index[:, :, None], index[:, None, :]].add(added)
 
     init = jnp.zeros((size, size), setting.nodes.dtype)
-    data: SparseResponses = setting.problem.data  # pyright: ignore
+    data: Any = setting.problem.data
     widths = [bucket.column.shape[-1] for bucket in data.subjects]
     numbers = columns**2 * max(widths, default=1)
     gram, alone = _fold_cells(setting, whitening, num_terms, body, init, numbers)

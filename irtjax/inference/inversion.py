@@ -24,7 +24,6 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array
 
-from irtjax.data.sparse_responses import SparseResponses
 from irtjax.inference.gradients import (
     fold_blocks,
     fold_nodes,
@@ -130,7 +129,7 @@ def invert_dense(setting, whitening, num_terms, kind, prior, frame_rows, excess)
         later = rows[1:].reshape(-1, size)
         return correction + later.T @ later, outer + rows[0].T @ rows[0]
 
-    if isinstance(setting.problem.data, SparseResponses):
+    if not setting.problem.data.has_blocks:
         correction = sparse_gram(setting, whitening, num_terms)
     else:
         terms, init = num_terms or 0, (zero, zero)
@@ -201,7 +200,7 @@ def stored_rows(setting, whitening, num_terms) -> tuple[Array, Array] | None:
     """Rows C and the blocks of C'C, or None where they are computed in every pass."""
     data, size = setting.problem.data, setting.problem.free.size + 2
     height = num_terms * data.num_subjects
-    if isinstance(data, SparseResponses):
+    if not data.has_blocks:
         return None
     if height * size * setting.nodes.dtype.itemsize > STORED_BYTES:
         return None
@@ -224,7 +223,7 @@ def multiply(setting, whitening, num_terms, frame_rows, stored, vectors):
     if stored is not None:
         rows, own = stored
         return sums + rows.T @ (rows @ vectors), blocks + own
-    if isinstance(setting.problem.data, SparseResponses):
+    if not setting.problem.data.has_blocks:
         more = sparse_products(setting, whitening, num_terms, vectors)
         return sums + more[0], blocks + more[1]
 

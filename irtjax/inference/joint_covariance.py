@@ -27,7 +27,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from irtjax.data.sparse_responses import SparseResponses
+from irtjax.data.blocks import Block
 from irtjax.likelihood.problem import Problem, is_positive
 from irtjax.likelihood.products import item_cells, outer, row_cells
 from irtjax.models.families.graded import CLOSEST
@@ -39,7 +39,6 @@ from irtjax.numerics.kernels import (
     weigh_rows,
 )
 from irtjax.numerics.programs import stored_jit
-from irtjax.numerics.sparse import Bucket, in_blocks, num_blocks, scan_rows
 
 #: Intercepts met within this many times their least distance; the information about
 #: their difference, for each subject, of which other information has a hundredth.
@@ -98,8 +97,8 @@ def watched_factor_covariance(
     """`factor_covariance` of the same arguments, in calls that show the share done."""
     given, data = (problem, items, theta, posterior, penalty, temperature), problem.data
     blocks = data.num_subjects, _block_of(problem, items)
-    if isinstance(data, SparseResponses):
-        blocks = num_blocks(data.items, _numbers_of_cell(items)), 1
+    if not data.has_blocks:
+        blocks = data.item_stretches(theta.dtype, _numbers_of_cell(items))
     return sums_in_stretches(
         lambda *part: _covariance_and_sums_jit(*given, *part),
         lambda: _no_sums(problem, items),
@@ -121,10 +120,8 @@ def _covariance_and_sums(
     data, slopes = problem.data, items.discrimination
     num_items, dims = slopes.shape
     given = problem, items, theta, posterior
-    if isinstance(data, SparseResponses):
-        sums = _sums_of_cells(*given, into, between)
-    else:
-        sums = _sums_of_blocks(*given, into, between)
+    sums_over = _sums_of_blocks if data.has_blocks else _sums_by_item
+    sums = sums_over(*given, into, between)
     known, square, cross, border, along, corner = sums
     cross = jnp.einsum(
         "jklp,jl->jkp", cross.reshape(num_items, dims, dims, dims), slopes
@@ -219,7 +216,7 @@ def _sums_of_blocks(
     return scan_subject_blocks(body, init, data.num_subjects, size, between)
 
 
-def _sums_of_cells(
+def _sums_by_item(
     problem: Problem,
     items: Any,
     theta: Array,
@@ -230,40 +227,35 @@ def _sums_of_cells(
     """`_sums_of_blocks` of right or wrong responses, from the observed cells alone."""
     data: Any = problem.data
     slopes = items.discrimination
-    dtype, num_items = slopes.dtype, len(slopes)
+    dtype = slopes.dtype
     weight, flat = data.subject_weight, posterior.reshape(len(theta), -1)
 
-    def of_items(part: Bucket):
-        row = jnp.minimum(part.row, num_items - 1)
-        ability, block = theta[part.column], flat[part.column]
-        product = jnp.einsum("rk,rwk->rw", slopes[row], ability)
-        values, exposure = part.value.astype(dtype), part.exposure.astype(dtype)
-        own = jax.tree.map(lambda x: x[row], items)
+    def of_items(part: Block):
+        mine, (ability, block) = part.rows(slopes), part.columns((theta, flat))
+        product = part.products(mine, ability)
+        values, exposure = part.values.astype(dtype), part.exposure
+        own = jax.tree.map(part.rows, items)
         found = row_cells(problem.model, own, product, values, exposure)
-        each = 1 if weight is None else weight.astype(dtype)[part.column]
+        each = 1 if weight is None else part.columns(weight.astype(dtype))
         slope, bend = found.slope, found.curvature
-        spread = jnp.einsum("rp,rwp->rw", outer(slopes)[row], block)  # a'C a
+        spread = part.products(outer(mine), block)  # a'C a
         less, both = (bend - bend**2 * spread) * each, slope * bend * each
-        sums = lambda cells, *rest: jnp.einsum(
-            f"rw,{','.join(('rwk', 'rwl')[: len(rest)])}->r{'kl'[: len(rest)]}",
-            cells,
-            *rest,
-        ).reshape(len(row), -1)
-        by_block = sums(both, block)
+        by_block = part.sums(both, block)
+        flat_sums = lambda *given: part.outer_sums(*given).reshape(len(mine), -1)
         # The intercept adds to the product, so its derivatives are those in it.
         return (
-            sums(less, ability, ability),
-            sums(slope**2 * each, block),
-            sums(both, block, ability),
-            [sums(less, ability)],
+            flat_sums(less, ability, ability),
+            part.sums(slope**2 * each, block),
+            flat_sums(both, block, ability),
+            [part.sums(less, ability)],
             [by_block],
             [[jnp.sum(less, axis=1)]],
         )
 
-    init = _no_sums(problem, items) if into is None else into
-    numbers = _numbers_of_cell(items)
-    some = tuple(in_blocks(bucket, numbers) for bucket in data.items)
-    return scan_rows(some, of_items, init, between)
+    init, numbers = _no_sums(problem, items), _numbers_of_cell(items)
+    return data.map_items(
+        of_items, init, dtype, numbers=numbers, into=into, between=between
+    )
 
 
 def _numbers_of_cell(items: Any) -> int:

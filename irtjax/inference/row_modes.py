@@ -12,7 +12,7 @@ from jaxtyping import Array
 
 from irtjax.data.blocks import Block
 from irtjax.inference.moments import normal_moments
-from irtjax.likelihood.products import Cells, block_cells, mean_block_cells
+from irtjax.likelihood.products import BlockCells, Cells
 from irtjax.models.model import Model
 from irtjax.numerics.kernels import inverse_of, positive_definite_solve, weigh_rows
 
@@ -43,19 +43,19 @@ class Rows(NamedTuple):
 
 def rows_of(model: Model, items: Any, weight: Array | None, block: Block) -> Rows:
     """Of a block of subjects; `weight` are those of the items."""
-    slopes = items.discrimination
-    weighted = weigh_rows(slopes, weight)
-    each_item = weigh_rows(jnp.ones_like(slopes[:, :1]), weight)
-    product = lambda theta: block.products(theta, slopes)
-    variance = lambda spread: block.forms(spread, slopes)
+    slopes, ones = items.discrimination, jnp.ones_like(items.discrimination[:, :1])
+    weights = block.columns(weigh_rows(ones, weight))
+    theirs = block.columns(slopes)
+    weighted = theirs * weights
+    cells_of = BlockCells.of(model, items, block)
+    product = lambda theta: block.products(theta, theirs)
+    variance = lambda spread: block.forms(spread, theirs)
     return Rows(
-        lambda theta: block_cells(model, items, block, product(theta)),
-        lambda theta, spread: mean_block_cells(
-            model, items, block, product(theta), variance(spread)
-        ),
-        lambda each: block.sums(each, each_item)[:, 0],
+        lambda theta: cells_of.at(product(theta)),
+        lambda theta, spread: cells_of.means(product(theta), variance(spread)),
+        lambda each: block.sums(each, weights)[:, 0],
         lambda each: block.sums(each, weighted),
-        lambda each: block.outer_sums(each, weighted, slopes),
+        lambda each: block.outer_sums(each, weighted, theirs),
         variance,
     )
 

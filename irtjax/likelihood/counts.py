@@ -22,8 +22,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float, Int
 
-from irtjax.data.responses import Responses
-from irtjax.data.sparse_responses import SparseResponses
+from irtjax.data.responses import AbstractResponses, Responses
 from irtjax.models.family import Items
 from irtjax.models.model import Model
 from irtjax.numerics.kernels import (
@@ -34,7 +33,6 @@ from irtjax.numerics.kernels import (
     take_block,
     weigh_rows,
 )
-from irtjax.numerics.sparse import cell_products
 
 #: Nodes that cover most posteriors to rounding, by bytes of a number: 6 and 9 standard
 #: deviations on either side, of about two nodes where posteriors are narrowest.
@@ -111,9 +109,7 @@ def _take(model: Model, dtype, data: Responses, start: Array, size: int):
     return statistics, exposure
 
 
-def _weighted(
-    tables: tuple[Array, ...], data: Responses | SparseResponses
-) -> tuple[Array, ...]:
+def _weighted(tables: tuple[Array, ...], data: AbstractResponses) -> tuple[Array, ...]:
     """Tables times the weights of items, if there are any."""
     if data.item_weight is None:
         return tables
@@ -134,7 +130,7 @@ def expected_counts(
     items: Items,
     nodes: Float[Array, " nodes"],
     log_weights: Float[Array, " nodes"],
-    data: Responses | SparseResponses,
+    data: AbstractResponses,
     *,
     centre: Int[Array, " subjects"] | None = None,
     window: int = 0,
@@ -149,27 +145,28 @@ def expected_counts(
     too far apart, the block is done on all nodes. The result is the same to rounding;
     subjects sorted by ability make it many times faster. A `window` of 0 uses all
     nodes; keep it under vmap. `moments` adds the mean and variance of each posterior.
-    Sparse responses are always done on all nodes.
+    Observed cells alone are always done on all nodes.
     """
     tables = model.family.table(items, nodes)
-    if isinstance(data, SparseResponses):
-        return _sparse_counts(model, tables, nodes, log_weights, data, moments)
+    if not data.has_blocks:
+        return _counts_at_once(model, tables, nodes, log_weights, data, moments)
     at_nodes = nodes, log_weights, _weighted(tables, data)
-    num_subjects, num_items = data.values.shape
+    matrix: Any = data
+    num_subjects, num_items = data.num_subjects, data.num_items
     num_nodes, dtype = nodes.shape[0], tables[0].dtype
     size = block_size_for(num_subjects, num_items, dtype.itemsize)
     if nodes.ndim > 1:  # A product grid is large: so are tables of subjects by nodes.
         size = min(size, max(64, BLOCK_BYTES // (num_nodes * dtype.itemsize)))
-    complete = data.exposure is None
+    complete = matrix.exposure is None
     centres = centre if 0 < window < num_nodes else None
 
     def body(carry: Counts, start: Array, is_new: Array) -> Counts:
         """The sums with those of a block of subjects, on as few nodes as suffice."""
-        parts = _take(model, dtype, data, start, size)
+        parts = _take(model, dtype, matrix, start, size)
         weight = is_new.astype(dtype)
         if data.subject_weight is not None:
             weight *= take_block(data.subject_weight, start, size).astype(dtype)
-        block = _Block(*at_nodes, data, start, weight, *parts)
+        block = _Block(*at_nodes, matrix, start, weight, *parts)
         add = partial(_add_block, block)
         state = carry, jnp.zeros((), bool)
         if centres is None:
@@ -203,25 +200,26 @@ def _no_moments(by_subject: Array, nodes: Array) -> tuple[Array, Array]:
     return zeros(dims), zeros(dims, dims)
 
 
-def sparse_log_likelihood(
-    model: Model, tables: tuple[Array, ...], data: SparseResponses
+def log_likelihood_at_nodes(
+    model: Model, tables: tuple[Array, ...], data: AbstractResponses
 ) -> Float[Array, "subjects nodes"]:
-    """`block_log_likelihood` of all subjects, from their observed cells."""
-    columns = [table.T for table in _weighted(tables, data)]
-    weights = lambda value, exposure: (exposure, *model.family.statistics(value))
-    return cell_products(data.subjects, data.num_subjects, columns, weights)
+    """`block_log_likelihood` of all subjects at once, for data without evidence."""
+    weighted, statistics = _weighted(tables, data), model.family.statistics
+    columns = [table.T for table in weighted]
+    weights = lambda values, exposure: (exposure, *statistics(values))
+    return data.table_products(columns, weights)
 
 
-def _sparse_counts(
+def _counts_at_once(
     model: Model,
     tables: tuple[Array, ...],
     nodes: Array,
     log_weights: Array,
-    data: SparseResponses,
+    data: AbstractResponses,
     moments: bool,
 ) -> Counts:
-    """`expected_counts` from the observed cells, with one array subjects x nodes."""
-    joint = sparse_log_likelihood(model, tables, data) + log_weights
+    """`expected_counts` with one array subjects x nodes: no block has every item."""
+    joint = log_likelihood_at_nodes(model, tables, data) + log_weights
     log_marginal = jax.nn.logsumexp(joint, axis=1)
     posterior = jnp.exp(joint - log_marginal[:, None])
     index = jnp.arange(nodes.shape[0], dtype=nodes.dtype)
@@ -229,20 +227,12 @@ def _sparse_counts(
     mean = variance = None
     if moments:
         mean, variance = _moments(posterior, nodes)
-    posterior = weigh_rows(posterior, data.subject_weight)
-
-    def sums(weight) -> Array:
-        """`[nodes, items]` sums over the subjects of each item."""
-        each = lambda value, exposure: [weight(value, exposure)]
-        return cell_products(data.items, data.num_items, [posterior], each).T
-
-    count = len(tables) - 1
-    statistic = lambda k: lambda value, exposure: model.family.statistics(value)[k]
+    statistics, _, base = data.column_products(posterior, model.family.statistics)
     return Counts(
         log_marginal,
-        sums(lambda value, exposure: exposure),
-        tuple(sums(statistic(k)) for k in range(count)),
-        jnp.sum(posterior, axis=0),
+        base.T,
+        tuple(statistic.T for statistic in statistics),
+        jnp.sum(weigh_rows(posterior, data.subject_weight), axis=0),
         centre,
         mean,
         variance,

@@ -54,12 +54,31 @@ def cells(
     return _derivatives(family, natural, product, values, exposure, change)
 
 
-def block_cells(model: Model, items: Any, block: Block, product: Array) -> Cells:
-    """`cells` of a block of subjects, at products with their items."""
-    family, records = by_product(model, items)
-    natural = lambda t: block.at_cells(family.natural, records, t)
-    values = block.values.astype(product.dtype)
-    return _derivatives(family, natural, product, values, block.exposure)
+class BlockCells(NamedTuple):
+    """A block of subjects, and the records of its items with slopes of 1."""
+
+    family: Any
+    records: Any
+    block: Block
+
+    @classmethod
+    def of(cls, model: Model, items: Any, block: Block) -> BlockCells:
+        """The block with the items of a model of several abilities."""
+        family, records = by_product(model, items)
+        return cls(family, block.columns(records), block)
+
+    def at(self, product: Array) -> Cells:
+        """The cells at products `[rows, cells]`; see `cells`."""
+        natural = lambda t: self.block.at_cells(self.family.natural, self.records, t)
+        values, exposure = self.block.values.astype(product.dtype), self.block.exposure
+        return _derivatives(self.family, natural, product, values, exposure)
+
+    def means(self, product: Array, variance: Array) -> tuple[Array, Array]:
+        """Means of slopes and curvatures, as by `mean_cells`."""
+        at = lambda t, _: self.at(t)[1:3]
+        # Of one subject the steps of a loop would take longer than their cells.
+        unroll = len(product) == 1 and self.family.num_columns == 1
+        return _over_nodes(at, product, variance, unroll, DERIVATIVE_NODES)
 
 
 def row_cells(model: Model, items: Any, product: Array, values, exposure) -> Cells:
@@ -99,16 +118,6 @@ def mean_cells(
     product = theta @ items.discrimination.T
     # Of one subject the steps of a loop would take longer than their cells.
     unroll = len(theta) == 1 and family.num_columns == 1
-    return _over_nodes(at, product, variance, unroll, DERIVATIVE_NODES)
-
-
-def mean_block_cells(
-    model: Model, items: Any, block: Block, product: Array, variance: Array
-) -> tuple[Array, Array]:
-    """Means of slopes and curvatures of `block_cells`, as by `mean_cells`."""
-    at = lambda t, _: block_cells(model, items, block, t)[1:3]
-    # Of one subject the steps of a loop would take longer than their cells.
-    unroll = len(product) == 1 and model.family.of_products().num_columns == 1
     return _over_nodes(at, product, variance, unroll, DERIVATIVE_NODES)
 
 

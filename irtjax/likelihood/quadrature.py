@@ -132,7 +132,7 @@ def choose_nodes(
     """
     probe = resolution(model, items, population, np.array([-1.0, 1.0]), data)
     smallest = probe.smallest_posterior_sd / float(population.sd)
-    if not data.shares_programs or data.num_cells > MIDDLING:
+    if not data.has_blocks or data.num_cells > MIDDLING:
         return nodes_for(smallest)
     if data.num_cells > COARSE:
         return nodes_for(smallest, 1)

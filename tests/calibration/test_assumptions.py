@@ -48,6 +48,12 @@ def estimated(theta, record, values, seen):
     return theta
 
 
+def arrays_of(values, seen=None):
+    return irtjax.Responses(
+        jnp.asarray(values, jnp.int8), None if seen is None else jnp.asarray(seen)
+    )
+
+
 @pytest.mark.parametrize("missing", [0.0, 0.4])
 def test_one_ability_is_rejected_as_often_as_stated(missing):
     p_values = []
@@ -55,8 +61,8 @@ def test_one_ability_is_rejected_as_often_as_stated(missing):
         rng = np.random.default_rng(seed)
         theta, record, values, seen, names = responses(rng, 12, 90, 3, 0.0, missing)
         at = estimated(theta, record, values, seen)
-        exposure = seen if missing else None
-        found = one_ability_test(Binary(), record, at, values, exposure, names)
+        data = arrays_of(values, seen if missing else None)
+        found = one_ability_test(Binary(), record, at, data, names)
         p_values.append(found.p_value)
     # 200 data sets at 5 %: at most 19 with probability 0.995. The test counts what
     # benchmarks' difficulties take away; items here are known, so it may reject less.
@@ -70,7 +76,7 @@ def test_abilities_by_benchmark_are_found_and_measured():
         rng = np.random.default_rng(seed)
         theta, record, values, seen, names = responses(rng, 12, 240, 3, 0.7)
         at = estimated(theta, record, values, seen)
-        found = one_ability_test(Binary(), record, at, values, None, names)
+        found = one_ability_test(Binary(), record, at, arrays_of(values), names)
         assert found.p_value < 0.01
         assert found.degrees == 22
         sds.append(found.sd)
@@ -136,7 +142,7 @@ def test_intervals_count_the_choice_of_benchmarks(sizes):
 def test_one_benchmark_is_not_tested():
     rng = np.random.default_rng(0)
     theta, record, values, _, names = responses(rng, 12, 30, 1, 0.0)
-    assert one_ability_test(Binary(), record, theta, values, None, names) is None
+    assert one_ability_test(Binary(), record, theta, arrays_of(values), names) is None
 
 
 def test_normality_is_rejected_as_often_as_stated():

@@ -20,8 +20,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from irtjax.data.responses import Responses
-
 #: Most factors of which each row has a curvature of its own.
 MOST_OWN = 8
 
@@ -37,6 +35,6 @@ def is_common(data: Any, dims: int) -> bool:
     >>> is_common(lacking, 12), is_common(lacking, 8), is_common(Responses(values), 12)
     (True, False, False)
     """
-    if not isinstance(data, Responses) or data.trials is not None:
+    if not (data.has_blocks and data.single):
         return False
     return dims > MOST_OWN and data.exposure is not None

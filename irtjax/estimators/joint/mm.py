@@ -21,7 +21,7 @@ from jax.core import Tracer
 from jaxtyping import Array, Float
 
 from irtjax._types import KeyArray, Scalar
-from irtjax.data.sparse_responses import SparseResponses, by_cell
+from irtjax.data.sparse_responses import by_cell
 from irtjax.data.sparse_table import FEW_OBSERVED
 from irtjax.estimators.ascent import AbstractAscent, AscentState, Image
 from irtjax.estimators.driver import Run, RunSettings, Solution, tree_where
@@ -287,11 +287,11 @@ class MM(AbstractAscent, AbstractPenalised):
         data: Any = problem.data
         point, together = state.point, state.carry
         cells = self._cells(problem.model)
-        if isinstance(data, SparseResponses):
-            seen = sparse_sweep(data, point, self.temperature, cells)
-        else:
+        if data.has_blocks:
             common = is_common(data, point.theta.shape[1])
             seen = sweep(data, point, self.temperature, cells, common=common)
+        else:
+            seen = sparse_sweep(data, point, self.temperature, cells)
         bounds = self._bounds(problem, point, seen.items, seen.subjects)
         image = self._image(problem, point, seen, bounds[0], together)
         lasso = self._lasso_at(problem, point.theta)
@@ -405,11 +405,11 @@ class MM(AbstractAscent, AbstractPenalised):
         raised = point._replace(discrimination=stacked[:, 1:], intercept=stacked[:, 0])
         data: Any = problem.data
         given = data, raised, self.temperature, cells
-        if isinstance(data, SparseResponses):
-            subjects = sparse_subject_sweep(*given)
-        else:
+        if data.has_blocks:
             common = is_common(data, raised.theta.shape[1])
             subjects = subject_sweep(*given, common=common)
+        else:
+            subjects = sparse_subject_sweep(*given)
         subjects = self._with_ability_prior(problem, subjects, raised)
         raised = raised._replace(theta=update_subjects(subjects, raised.theta))
         if problem.anchored:

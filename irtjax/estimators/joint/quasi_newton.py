@@ -25,7 +25,6 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float
 
 from irtjax._types import KeyArray, Scalar
-from irtjax.data.sparse_responses import SparseResponses
 from irtjax.estimators.driver import AbstractMethod, Progress, tree_where
 from irtjax.estimators.joint.base import start_abilities
 from irtjax.estimators.joint.bound import BilinearParameters, sweep
@@ -207,10 +206,10 @@ def _prior(problem: Problem, point: BilinearParameters) -> Array:
 def _evaluate(problem: Problem, point: BilinearParameters, scale: Array) -> _Seen:
     """Objective and gradient at a point, in one pass over the data."""
     data: Any = problem.data
-    if isinstance(data, SparseResponses):
-        found = sparse_sweep(data, point, 1.0, LOGIT)
-    else:
+    if data.has_blocks:
         found = sweep(data, point, 1.0, LOGIT, common=True)
+    else:
+        found = sparse_sweep(data, point, 1.0, LOGIT)
     log_prior, pull = jax.vjp(lambda at: _prior(problem, at), point)
     (by_prior,) = pull(jnp.ones_like(log_prior))
     items = weigh_rows(found.items.gradient, data.item_weight)

@@ -7,15 +7,15 @@ time is proportional to the number of observed cells (cBMM, appendix A.4).
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from irtjax.data.blocks import Block
 from irtjax.data.responses import AbstractResponses
-from irtjax.data.sparse_responses import SparseResponses
 from irtjax.estimators.joint.bound import BilinearParameters, ItemSweep, Quadratic
-from irtjax.numerics.sparse import Bucket, scan_rows
 
 
 class RowSums(NamedTuple):
@@ -34,7 +34,7 @@ def cells_note(data: AbstractResponses) -> str:
 
 
 def sums_of(
-    buckets: tuple[Bucket, ...],
+    mapped: Callable[..., Any],
     own: Float[Array, "rows p"],
     other: Float[Array, "others p"],
     weight: Float[Array, " others"] | None,
@@ -45,7 +45,7 @@ def sums_of(
     """Sums over the cells of each row, eta being the product own . other.
 
     Args:
-        buckets: The rows with their cells.
+        mapped: `map_subjects` or `map_items` of the data, whose blocks have the rows.
         own: Parameters of the rows.
         other: Those of the other side.
         weight: Weights of the other side; None for 1.
@@ -55,29 +55,31 @@ def sums_of(
     """
     num, dtype = own.shape[0], own.dtype
 
-    def chunk(part: Bucket) -> RowSums:
-        theirs = other[part.column]
-        eta = jnp.einsum("rp,rwp->rw", own.at[part.row].get(mode="clip"), theirs)
-        exposure = part.exposure.astype(dtype)
-        found = cells.cell(part.value.astype(dtype), exposure, eta, None, single)
+    def rows(block: Block) -> RowSums:
+        theirs, values = block.columns(other), block.values.astype(dtype)
+        eta = block.products(block.rows(own), theirs)
+        exposure = jnp.ones_like(values)
+        if block.exposure is not None:
+            exposure = block.exposure.astype(dtype)
+        found = cells.cell(values, exposure, eta, None, single)
         bend = exposure if found.bend is None else found.bend
-        each = 1 if weight is None else weight.astype(dtype)[part.column]
+        each = 1 if weight is None else block.columns(weight.astype(dtype))
         log_prob, slope, bend = (x * each for x in (found.log_prob, found.slope, bend))
         right = theirs[..., :kept]
         return RowSums(
             jnp.sum(log_prob, axis=1),
-            jnp.einsum("rw,rwp->rp", slope, right),
-            jnp.einsum("rw,rwp->rp", jnp.abs(slope), jnp.abs(right)),
-            jnp.einsum("rw,rwp,rwq->rpq", bend, right, right).reshape(-1, kept**2),
+            block.sums(slope, right),
+            block.sums(jnp.abs(slope), jnp.abs(right)),
+            block.outer_sums(bend, right, right).reshape(-1, kept**2),
         )
 
     zeros = lambda *shape: jnp.zeros((num, *shape), dtype)
     init = RowSums(zeros(), zeros(kept), zeros(kept), zeros(kept**2))
-    return scan_rows(buckets, chunk, init)
+    return mapped(rows, init, dtype)
 
 
 def sparse_sweep(
-    data: SparseResponses,
+    data: AbstractResponses,
     factors: BilinearParameters,
     temperature: Array | float,
     cells: Any,
@@ -87,8 +89,8 @@ def sparse_sweep(
     theta, dims = factors.theta, factors.theta.shape[1]
     design = jnp.concatenate([jnp.ones_like(theta[:, :1]), theta], 1)
     own, weight = factors.stacked / temperature, data.subject_weight
-    given = data.items, own, design, weight, cells, data.single
-    found = sums_of(*given, 1 + dims)
+    mapped, kept = data.map_items, 1 + dims
+    found = sums_of(mapped, own, design, weight, cells, data.single, kept)
     moments = found.moments.reshape(-1, 1 + dims, 1 + dims)
     bend = cells.curvature / temperature**2
     return ItemSweep(
@@ -101,7 +103,7 @@ def sparse_sweep(
 
 
 def sparse_subject_sweep(
-    data: SparseResponses,
+    data: AbstractResponses,
     factors: BilinearParameters,
     temperature: Array | float,
     cells: Any,
@@ -116,7 +118,7 @@ def _by_subject(data, factors, temperature, cells) -> tuple[Quadratic, Array, Ar
     own = jnp.concatenate([theta, jnp.ones_like(theta[:, :1])], 1)
     slope, intercept = factors.discrimination, factors.intercept[:, None]
     other = jnp.concatenate([slope, intercept], 1) / temperature
-    given = data.subjects, own, other, data.item_weight, cells, data.single
-    found = sums_of(*given, dims)
+    mapped, weight = data.map_subjects, data.item_weight
+    found = sums_of(mapped, own, other, weight, cells, data.single, dims)
     moments = found.moments.reshape(-1, dims, dims) * cells.curvature
     return Quadratic(found.gradient, moments), found.log_prob, found.terms

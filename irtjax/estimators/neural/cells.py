@@ -20,7 +20,7 @@ def seen_cells(data: Responses) -> Bool[Array, "subjects items"]:
     return jnp.ones(data.values.shape, bool) if seen is None else seen
 
 
-def log_lik_of_cells(problem: Problem, theta, coordinates, subject, item) -> Array:
+def cell_log_likelihoods(problem: Problem, theta, coordinates, subject, item) -> Array:
     """Weighted log-likelihood of cells, `theta` and `coordinates` cell by cell."""
     model, data = problem.model, problem.data
     base, rest = jax.vmap(model.family.natural)(model.constrain(coordinates), theta)

@@ -24,7 +24,7 @@ from irtjax._types import KeyArray, Scalar
 from irtjax.data.responses import Responses
 from irtjax.estimators.driver import Progress
 from irtjax.estimators.joint.objective import reported
-from irtjax.estimators.neural.cells import log_lik_of_cells, seen_cells, summed
+from irtjax.estimators.neural.cells import cell_log_likelihoods, seen_cells, summed
 from irtjax.estimators.neural.towers import (
     Graph,
     Table,
@@ -303,7 +303,9 @@ class Neural(AbstractTrained):
     def _loss(self, networks: Networks, rows, others, problem: Problem, subject, item):
         """Minus the mean log-likelihood of some cells, from the rows of each."""
         theta, coordinates = self._outputs(networks, rows, others)
-        return -jnp.mean(log_lik_of_cells(problem, theta, coordinates, subject, item))
+        return -jnp.mean(
+            cell_log_likelihoods(problem, theta, coordinates, subject, item)
+        )
 
     def _outputs(self, networks: Networks, rows, others) -> tuple[Array, Array]:
         """Abilities and coordinates of rows of subjects and of items."""

@@ -83,7 +83,7 @@ def test_sums_are_segment_sums_of_sorted_cells(dims):
     wanted = segment_sums((row, column, value), (ITEMS, SUBJECTS), own, other)
     cells = cells_of(factor_model(Factor(factors=dims)), "uniform")
     given = own, other, None, cells, True, 1 + dims
-    found = sparse.sums_of(SparseResponses.of(data).items, *given)
+    found = sparse.sums_of(SparseResponses.of(data).map_items, *given)
     for x, y in zip((found[0], found[1], found[3]), wanted, strict=True):
         np.testing.assert_allclose(x, y, rtol=1e-12, atol=1e-12)
 
